@@ -1,0 +1,1 @@
+"""A rank on a node: role loops, engines, guard."""

@@ -1,0 +1,76 @@
+"""The contract of every engine, sender or receiver: prepare, start, sample, stop, restore.
+
+Engines run inside the root guard of a node, which is single-threaded and must stay responsive: no method may
+block for longer than a moment (waiting for an engine to end is `done()`, asked again and again).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar
+
+from traffic.task import ReceiveCount, ReceiveTask, SendCount, SendTask
+
+
+class Engine(ABC):
+    name: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def missing(cls) -> str:
+        """Why this engine cannot run on this node, with how to mend it; empty when it can. Needs no root."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Check everything and get ready, so that start() is only a release. Raises EngineError or BadInput."""
+
+    @abstractmethod
+    def start(self, at_ns: int) -> None:
+        """Begin at `at_ns` (CLOCK_MONOTONIC); the guard calls it a little before that instant."""
+
+    @abstractmethod
+    def done(self) -> bool:
+        """True when the engine has ended by itself (receivers: never, unless they died)."""
+
+    def sample(self) -> dict[str, Any]:
+        """Counts so far, without stopping; empty when the engine cannot tell."""
+        return {}
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End it in steps (INT, TERM, KILL) and reap it. May be called at any time, and twice."""
+
+    def restore(self) -> None:
+        """Undo what prepare() and start() changed on the node. May be called at any time, and twice."""
+        return None
+
+
+class Sender(Engine):
+    """Sends the legs of `task` that the plan gave to this engine."""
+
+    def __init__(self, task: SendTask, spool: Path) -> None:
+        self.task, self.spool = task, spool
+
+    @abstractmethod
+    def counts(self) -> list[SendCount]:
+        """After stop(): one entry a leg, read from the engine's own words. Raises EngineError, never guesses."""
+
+
+class Receiver(Engine):
+    """Counts (and captures) what arrives for the legs of `task`."""
+
+    def __init__(self, task: ReceiveTask, spool: Path) -> None:
+        self.task, self.spool = task, spool
+
+    @abstractmethod
+    def ready(self) -> bool:
+        """True once the engine is really receiving."""
+
+    @abstractmethod
+    def counts(self) -> list[ReceiveCount]:
+        """After stop(): one entry a leg. Raises EngineError, never guesses."""
+
+    def captures(self) -> list[Path]:
+        """Capture files in the spool, if any."""
+        return []

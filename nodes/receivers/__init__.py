@@ -1,0 +1,1 @@
+"""Engines that receive and count: one a file."""

@@ -1,0 +1,1 @@
+"""Engines that send: one a file."""

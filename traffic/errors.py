@@ -1,0 +1,46 @@
+"""Every error a user can meet, and the exit status each one leads to.
+
+PktswarmError            3  the run is incomplete
+├── BadInput             2  nothing was sent
+└── EngineError          3  an engine failed, or said what we do not understand
+"""
+
+EXIT_AS_EXPECTED = 0
+EXIT_NOT_AS_EXPECTED = 1
+EXIT_BAD_INPUT = 2
+EXIT_INCOMPLETE = 3
+
+
+class PktswarmError(Exception):
+    """A message for the user. `exit_status` is what the command line ends with."""
+
+    exit_status = EXIT_INCOMPLETE
+
+
+class BadInput(PktswarmError):
+    """Input that cannot be used: says where it stands, which value it is and what is allowed.
+
+    `where` is a file or a host; `key` the place inside it (``streams.0.rate_pps``).
+    """
+
+    exit_status = EXIT_BAD_INPUT
+
+    def __init__(self, where: object, problem: str, *, key: str = "", value: object = None, allowed: str = "") -> None:
+        self.where, self.problem, self.key, self.value, self.allowed = str(where), problem, key, value, allowed
+        text = self.where
+        if key:
+            text += f": {key}"
+        if value is not None:
+            text += f" = {value!r}"
+        text += f": {problem}"
+        if allowed:
+            text += f" (allowed: {allowed})"
+        super().__init__(text)
+
+
+class EngineError(PktswarmError):
+    """An engine could not be started, died, or answered in a way that cannot be read."""
+
+    def __init__(self, engine: str, problem: str, output: str = "") -> None:
+        self.engine, self.problem, self.output = engine, problem, output
+        super().__init__(f"{engine}: {problem}" + (f"\n{output.strip()}" if output.strip() else ""))
