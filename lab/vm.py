@@ -1,0 +1,253 @@
+"""A virtual machine with Debian's kernel over this machine's own root file system: where pktgen can be had.
+
+virtme-ng boots the kernel with qemu; the guest sees this machine's files read-only (writes go to an overlay that is
+forgotten), and the project's folder for real. No network reaches it. The kernel package is unpacked in a folder of its
+own, never installed: no boot loader, no initramfs, nothing under /boot.
+
+    run(["uname", "-r"])
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import selectors
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from traffic.errors import PktswarmError
+
+PROJECT = Path(__file__).resolve().parent.parent
+STORE = Path(os.environ.get("PKTSWARM_VM_STORE", "/var/lib/pktswarm/vm"))
+PACKAGES = ("qemu-system-x86", "kmod", "udev", "busybox-static")
+PROGRAMS = ("qemu-system-x86_64", "depmod", "udevadm", "busybox")
+KERNEL_PACKAGE = {"debian": "linux-image-amd64", "ubuntu": "linux-image-generic"}
+TIMEOUT_S = 1800.0
+BOOT_S = 240.0
+"""Without a virtual processor the boot takes 10–40 s; a busy machine takes longer."""
+PAIR_MACS = ("02:70:6b:74:00:01", "02:70:6b:74:00:02")
+"""The two interfaces of `virtio_pair`, inside the machine."""
+
+
+class VmError(PktswarmError):
+    """The virtual machine could not be had, did not boot, or was lost."""
+
+
+def run(
+    command: Sequence[str],
+    cpus: int = 2,
+    memory: str = "2G",
+    qemu_args: Sequence[str] = (),
+    timeout_s: float = TIMEOUT_S,
+    virtio_pair: bool = False,
+) -> int:
+    """Run `command` in the machine, in the folder it is called from, and return its exit status (128 + N: signal N).
+
+    Its output and errors come, as one, on standard output. `virtio_pair` gives the machine two virtio interfaces
+    (PAIR_MACS) that are connected to each other. Raises VmError when there is no status of the command to return.
+    """
+    ensure()
+    scratch = Path(tempfile.mkdtemp(prefix="pktswarm-vm-"))
+    try:
+        extra = [*qemu_args, *(_pair(scratch) if virtio_pair else ())]
+        (scratch / "run").write_text(_script(scratch, list(command)))
+        (scratch / "run").chmod(0o755)
+        return _boot(scratch, cpus, memory, extra, timeout_s)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def ensure() -> None:
+    """Install what the machine needs, where it is missing. Quick when all is there."""
+    if platform.machine() != "x86_64":
+        raise VmError(f"the virtual machine is for x86_64 only, and this is {platform.machine()}")
+    if any(shutil.which(program, path=_path()) is None for program in PROGRAMS):
+        _need_root("install " + " ".join(PACKAGES))
+        _apt("install", "--yes", "--no-install-recommends", *PACKAGES)
+    if _program("vng") is None:
+        _checked([sys.executable, "-m", "pip", "install", "--quiet", "virtme-ng>=1.33"])
+    if _kernel() is None:
+        _fetch_kernel()
+
+
+def _kernel() -> Path | None:
+    """The unpacked kernel image, if it and its modules are complete."""
+    images = [image for image in sorted(STORE.glob("boot/vmlinuz-*")) if (_modules(image) / "modules.dep").exists()]
+    return images[-1] if images else None
+
+
+def _modules(image: Path) -> Path:
+    return STORE / "lib/modules" / image.name.removeprefix("vmlinuz-")
+
+
+def _fetch_kernel() -> None:
+    """Download the kernel package and unpack it beside STORE, then move it there: never half a kernel."""
+    _need_root(f"write {STORE}")
+    STORE.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="vm-", dir=STORE.parent) as folder:
+        work = Path(folder)
+        for package in _kernel_packages():
+            _apt("download", package, cwd=work)
+        for archive in work.glob("*.deb"):
+            _checked(["dpkg-deb", "--extract", str(archive), str(work / "root")])
+        image = next((work / "root/boot").glob("vmlinuz-*"), None)
+        if image is None:
+            raise VmError(f"no kernel in {', '.join(path.name for path in work.glob('*.deb'))}")
+        _checked(["depmod", "--basedir", str(work / "root"), image.name.removeprefix("vmlinuz-")])
+        shutil.rmtree(STORE, ignore_errors=True)
+        (work / "root").rename(STORE)
+
+
+def _kernel_packages() -> list[str]:
+    """The packages that the distribution's kernel meta-package stands for: image and, on Ubuntu, modules."""
+    meta = KERNEL_PACKAGE.get(platform.freedesktop_os_release().get("ID", ""), "linux-image-amd64")
+    found = _depends(meta)
+    if not found:
+        _apt("update")
+        found = _depends(meta)
+    if not found:
+        raise VmError(f"apt knows no kernel package {meta}")
+    return found
+
+
+def _depends(meta: str) -> list[str]:
+    command = ["apt-cache", "depends", "--important", meta]
+    lines = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment()).stdout.splitlines()
+    names = [line.partition("Depends: ")[2].strip() for line in lines if "Depends: " in line]
+    return [name for name in names if name.startswith(("linux-image-", "linux-modules-"))]
+
+
+def _boot(scratch: Path, cpus: int, memory: str, extra: list[str], timeout_s: float) -> int:
+    # A namespace of processes: qemu and its helpers end with the first of them, and that one with this process.
+    command = ["setpriv", "--pdeathsig", "KILL"]
+    command += ["unshare", "--pid", "--fork", "--kill-child=KILL", *_vng(scratch, cpus, memory, extra)]
+    with (scratch / "console").open("wb") as console:
+        machine = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=console,
+            start_new_session=True,
+            env=_environment(scratch),
+        )
+    assert machine.stdout is not None
+    try:
+        late = _stream(machine.stdout, scratch, timeout_s)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(machine.pid, signal.SIGKILL)
+        machine.wait()
+    return _status(scratch, late)
+
+
+def _vng(scratch: Path, cpus: int, memory: str, extra: list[str]) -> list[str]:
+    image, vng = _kernel(), _program("vng")
+    assert image is not None and vng is not None
+    # KVM: where it works it is a matter of luck, and where it does not the guest hangs without a word.
+    command = [vng, "--run", str(image), "--disable-kvm", "--force-9p", "--user", "root", "--verbose"]
+    command += ["--cpus", str(cpus), "--memory", memory, "--rwdir", str(PROJECT), "--rwdir", str(scratch)]
+    command += ["--cwd", "/", *(f"--qemu-opts={argument}" for argument in extra)]
+    return [*command, "--", str(scratch / "run")]
+
+
+def _script(scratch: Path, command: list[str]) -> str:
+    """What the guest runs. The status goes through a file: virtme-ng's own cannot tell 255 from a crash."""
+    path = f"{Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    return (
+        "#!/bin/sh\n"
+        f"exec 2>&1\nexport PATH={shlex.quote(path)} PKTSWARM_VM=1\n"
+        f"cd {shlex.quote(os.getcwd())} || exit 1\n"  # noqa: PTH109
+        f"echo booted > {scratch}/booted\n"
+        f"{shlex.join(command)} < /dev/null\n"
+        f"echo $? > {scratch}/status.new; mv {scratch}/status.new {scratch}/status\n"
+    )
+
+
+def _pair(scratch: Path) -> list[str]:
+    """Two virtio interfaces on the two ends of one stream, which loses nothing (a qemu hub drops when it is full)."""
+    socket = scratch / "pair"
+    return [
+        f"-netdev stream,id=pair0,server=on,addr.type=unix,addr.path={socket}",
+        f"-device virtio-net-pci,netdev=pair0,mac={PAIR_MACS[0]}",
+        f"-netdev stream,id=pair1,server=off,addr.type=unix,addr.path={socket}",
+        f"-device virtio-net-pci,netdev=pair1,mac={PAIR_MACS[1]}",
+    ]
+
+
+def _stream(output: IO[bytes], scratch: Path, timeout_s: float) -> str:
+    """Pass the command's output on as it comes. Returns why it was cut short; empty when it came to its end."""
+    begun = time.monotonic()
+    with selectors.DefaultSelector() as selector:
+        selector.register(output, selectors.EVENT_READ)
+        while True:
+            if selector.select(0.5):
+                data = os.read(output.fileno(), 65536)
+                if not data:
+                    return ""
+                sys.stdout.buffer.write(data)
+                sys.stdout.flush()
+            if time.monotonic() - begun > timeout_s:
+                return f"it was ended after {timeout_s:.0f} s"
+            if time.monotonic() - begun > BOOT_S and not (scratch / "booted").exists():
+                return f"it did not boot within {BOOT_S:.0f} s"
+
+
+def _status(scratch: Path, late: str) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        return int((scratch / "status").read_text())
+    console = (scratch / "console").read_text(errors="replace").splitlines()
+    if late:
+        why = late
+    elif (scratch / "booted").exists():
+        why = "it went down while the command ran"
+    else:
+        why = "it did not boot"
+    raise VmError(f"the virtual machine: {why}; the end of its console:\n" + "\n".join(console[-20:]))
+
+
+def _program(name: str) -> str | None:
+    """A program of the virtual environment that this runs in, or of the system."""
+    return shutil.which(name, path=_path())
+
+
+def _path() -> str:
+    return f"{Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def _environment(home: Path | None = None) -> dict[str, str]:
+    # virtme-ng keeps caches in its home folder; they go with the scratch folder.
+    here = {"PATH": _path(), "LC_ALL": "C.UTF-8", "HOME": str(home or Path.home()), "DEBIAN_FRONTEND": "noninteractive"}
+    proxies = {key: value for key, value in os.environ.items() if key.lower().endswith("_proxy")}
+    return {**proxies, **here}
+
+
+def _apt(action: str, *arguments: str, cwd: Path | None = None) -> None:
+    command = ["apt-get", "--quiet", "--quiet", "-o", "DPkg::Lock::Timeout=300", action, *arguments]
+    try:
+        _checked(command, cwd)
+    except VmError:
+        if action == "update":
+            raise
+        # The package lists of a fresh machine are empty, those of an old one name packages that are gone.
+        _checked(["apt-get", "--quiet", "--quiet", "update"])
+        _checked(command, cwd)
+
+
+def _checked(command: list[str], cwd: Path | None = None) -> None:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=_environment())
+    if done.returncode != 0:
+        raise VmError(f"{shlex.join(command)}: exit {done.returncode}\n{(done.stdout + done.stderr)[-2000:]}")
+
+
+def _need_root(what: str) -> None:
+    if os.geteuid() != 0:
+        raise VmError(f"the virtual machine needs root to {what}")

@@ -1,0 +1,305 @@
+"""Rank 0's part of a run, phases 3 to 9 of the design: it says when, and passes on what the nodes tell.
+
+It decides nothing about traffic: the command line planned that, hands the tasks over and writes the results. The MPI
+world is given to it, so that the phases are tested without MPI.
+
+Every wait has a deadline and names whom it waits for. A rank that died or fell silent is left out of what follows:
+barriers, which a death makes impossible, become releases point to point.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from traffic.messages import WORD_INTERVAL_S, Lines, Message
+
+SILENCE_S = 5.0
+"""A rank not heard for so long is lost."""
+CLOCK_READINGS = 12
+START_LEAD_NS = 60_000_000
+POLL_S = 0.0005
+DEADLINES_S = {"hello": 20.0, "tasks": 60.0, "prepare": 30.0, "barrier": 10.0, "counts": 120.0, "restore": 15.0}
+
+
+class World(Protocol):
+    def send(self, rank: int, message: Message) -> None: ...
+    def send_bulk(self, rank: int, data: bytes) -> None: ...
+    def receive(self) -> tuple[int, Message] | None: ...
+    def receive_piece(self, rank: int) -> bytes | None: ...
+    def barrier(self, role: str, timeout_s: float) -> int: ...
+    def read_clock(self, rank: int, timeout_s: float) -> tuple[int, int, int, int] | None: ...
+    def flush(self, timeout_s: float) -> bool: ...
+
+
+class Stopped(Exception):
+    """The run is to end now; what can be gathered is. `problem` is empty when the user asked for it."""
+
+    def __init__(self, problem: str = "") -> None:
+        super().__init__(problem)
+
+
+class Conductor:
+    """`roles`: rank → role. `control` leads to the command line."""
+
+    def __init__(self, world: World, control: Lines, roles: dict[int, str]) -> None:
+        self.world, self.control, self.roles = world, control, roles
+        self.living = set(roles)
+        self.heard = {rank: time.monotonic() for rank in roles}
+        self.seen: set[tuple[int, str]] = set()
+        self.tasks: dict[int, tuple[Message, bytes]] = {}
+        self.started: set[int] = set()
+        self.offsets_ns: dict[int, int] = {}
+        self.next_word = 0.0
+        self.run_limit_s = 60.0
+        self.drain_s = 0.3
+        self.go = False
+        self.stopping = False
+        self.enforce_silence = False
+
+    # --- the phases ---------------------------------------------------------------------------------------------
+
+    def conduct(self) -> bool:
+        """The whole run; True when every rank lived to the end and nothing failed."""
+        try:
+            self._begin()
+            self._traffic()
+        except Stopped as stop:
+            self._tell("stopped", problem=str(stop))
+        self.stopping = True
+        self._gather()
+        self._finish()
+        return self.whole
+
+    @property
+    def whole(self) -> bool:
+        return self.living == set(self.roles)
+
+    def _begin(self) -> None:
+        self._phase("hello")
+        self._wait("hello", self.roles, DEADLINES_S["hello"])
+        self.enforce_silence = True
+        self._phase("plan")
+        self._until(lambda: self.go, DEADLINES_S["tasks"], "the command line's tasks")
+        self._phase("clocks")
+        self._read_clocks("before")
+
+    def _traffic(self) -> None:
+        self._phase("prepare receivers")
+        self._scatter("receive", "ready")
+        self._barrier("receive", "ready", DEADLINES_S["prepare"])
+        self._phase("prepare transmitters")
+        self._scatter("transmit", "start")
+        self._read_clocks("start")
+        self._barrier("transmit", "start", DEADLINES_S["prepare"])
+        self._start()
+        self._phase("send")
+        self._barrier("transmit", "done", self.run_limit_s)
+        self._phase("drain")
+        self._sleep(self.drain_s)
+        self._barrier("receive", "stop", DEADLINES_S["barrier"])
+
+    def _scatter(self, role: str, arrive: str) -> None:
+        for rank in self._group(role):
+            message, raw = self.tasks[rank]
+            self.world.send(rank, {**message, "op": "task", "arrive": arrive})
+            if raw:
+                self.world.send_bulk(rank, raw)
+
+    def _start(self) -> None:
+        at_ns = time.monotonic_ns() + START_LEAD_NS
+        for rank in self._group("receive"):
+            self.world.send(rank, {"op": "sample"})
+        for rank in self._group("transmit"):
+            self.world.send(rank, {"op": "start", "at_ns": at_ns + self.offsets_ns.get(rank, 0)})
+            self.started.add(rank)
+        self._tell("start", at_ns=at_ns, utc_ns=time.time_ns() + at_ns - time.monotonic_ns())
+
+    def _gather(self) -> None:
+        """Stop all engines, read all counts. Transmitters too are read after the drain: their interface's counter
+        may tell only what the other end has taken."""
+        self._phase("gather")
+        asked = [rank for rank in sorted(self.living) if rank in self.tasks and self._has_task(rank)]
+        for rank in asked:
+            self.world.send(rank, {"op": "stop"})
+        self._wait_for_the_living("counts", asked, DEADLINES_S["counts"])
+        if self.started:
+            self._read_clocks("after")
+
+    def _finish(self) -> None:
+        self._phase("restore")
+        for rank in sorted(self.living):
+            self.world.send(rank, {"op": "finish", "whole": self.whole})
+        self._wait_for_the_living("restored", sorted(self.living), DEADLINES_S["restore"])
+        for rank in sorted(self.living):
+            self.world.send(rank, {"op": "leave"})
+        self.world.flush(2.0)
+        self._phase("over")
+
+    def _has_task(self, rank: int) -> bool:
+        arrival = "ready" if self.roles[rank] == "receive" else "start"
+        return (rank, arrival) in self.seen and (rank, "failed") not in self.seen
+
+    # --- barriers and clocks ------------------------------------------------------------------------------------
+
+    def _barrier(self, role: str, name: str, deadline_s: float) -> None:
+        """Each of the group tells that it arrived; then they leave together."""
+        self._wait(name, self._group(role), deadline_s)
+        group = self._group(role)
+        whole = group == [rank for rank in self.roles if self.roles[rank] == role]
+        for rank in group:
+            self.world.send(rank, {"op": "enter" if whole else "release", "name": name})
+        left_ns = time.monotonic_ns()
+        if whole and group:
+            try:
+                left_ns = self.world.barrier(role, DEADLINES_S["barrier"])
+            except TimeoutError as error:
+                raise Stopped(str(error)) from None
+        self._wait(f"left {name}", group, DEADLINES_S["barrier"])
+        self._tell("barrier", group=role, name=name, whole=whole, left_ns=left_ns)
+
+    def _read_clocks(self, when: str) -> None:
+        """Each node's CLOCK_MONOTONIC against ours; of several readings the least round trip wins."""
+        for rank in sorted(self.living):
+            self.world.send(rank, {"op": "ping", "count": CLOCK_READINGS})
+            self.world.flush(1.0)
+            readings = [self.world.read_clock(rank, 0.5) for _ in range(CLOCK_READINGS)]
+            best = min((reading for reading in readings if reading), key=lambda r: r[3] - r[0], default=None)
+            if best is None:
+                self._lose(rank, "its clock could not be read")
+                continue
+            sent, node_ns, realtime_ns, received = best
+            self.offsets_ns[rank] = node_ns - (sent + received) // 2
+            self._tell(
+                "clock",
+                rank=rank,
+                when=when,
+                offset_ns=self.offsets_ns[rank],
+                bound_ns=(received - sent) // 2,
+                realtime_minus_monotonic_ns=realtime_ns - node_ns,
+            )
+            self._words()
+
+    # --- waiting ------------------------------------------------------------------------------------------------
+
+    def _group(self, role: str) -> list[int]:
+        return [rank for rank in sorted(self.living) if self.roles[rank] == role]
+
+    def _wait(self, name: str, ranks: Iterable[int], deadline_s: float) -> None:
+        """Until every rank has told `name`; who has not by the deadline is lost, and the run is stopped."""
+        waited = list(ranks)
+        if self._wait_for_the_living(name, waited, deadline_s):
+            raise Stopped(f"not every node is there for {name!r}")
+
+    def _wait_for_the_living(self, name: str, ranks: list[int], deadline_s: float) -> list[int]:
+        """The ranks that did not tell `name` in time; each is reported lost."""
+
+        def open_ranks() -> list[int]:
+            return [r for r in ranks if r in self.living and (r, name) not in self.seen and (r, "failed") not in self.seen]
+
+        deadline = time.monotonic() + deadline_s
+        while open_ranks() and time.monotonic() < deadline:
+            self._pump()
+            time.sleep(POLL_S)
+        for rank in open_ranks():
+            self._lose(rank, f"did not tell {name!r} within {deadline_s:.0f} s")
+        return [rank for rank in ranks if rank not in self.living and (rank, name) not in self.seen]
+
+    def _until(self, condition: Callable[[], bool], deadline_s: float, what: str) -> None:
+        deadline = time.monotonic() + deadline_s
+        while not condition():
+            self._pump()
+            if time.monotonic() > deadline:
+                raise Stopped(f"{what} did not come within {deadline_s:.0f} s")
+            time.sleep(POLL_S)
+
+    def _sleep(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self._pump()
+            time.sleep(POLL_S)
+
+    def _pump(self) -> None:
+        """Everything that goes on while waiting."""
+        self._words()
+        while (heard := self.world.receive()) is not None:
+            self._node_says(*heard)
+        if self.control.receive(0):
+            for message, raw in self.control.messages():
+                self._command(message, raw)
+        if self.control.closed and not self.stopping:
+            self.stopping = True
+            raise Stopped("the command line is gone")
+        self._look_for_silence()
+
+    def _words(self) -> None:
+        now = time.monotonic()
+        if now >= self.next_word:
+            self.next_word = now + WORD_INTERVAL_S
+            for rank in self.living:
+                self.world.send(rank, {"op": "word"})
+
+    def _look_for_silence(self) -> None:
+        if self.enforce_silence:
+            for rank in [r for r in self.living if time.monotonic() - self.heard[r] > SILENCE_S]:
+                self._lose(rank, f"not heard for {SILENCE_S:.0f} s")
+
+    def _lose(self, rank: int, why: str) -> None:
+        self.living.discard(rank)
+        self._tell("lost", rank=rank, problem=why, silent_s=round(time.monotonic() - self.heard[rank], 3))
+
+    # --- who says what ------------------------------------------------------------------------------------------
+
+    def _node_says(self, rank: int, message: Message) -> None:
+        self.heard[rank] = time.monotonic()
+        event = message["event"]
+        if event == "alive":
+            return
+        if event == "left":
+            message["offset_ns"] = self.offsets_ns.get(rank, 0)
+        self._tell(**{**message, "rank": rank})
+        self.seen.add((rank, str(message["name"]) if event == "arrived" else self._name(event, message)))
+        if event == "failed" and not self.stopping:
+            raise Stopped(str(message["problem"]))
+        if event == "counts":
+            for capture in message["captures"]:
+                self._fetch(rank, capture["name"], int(capture["bytes"]))
+
+    @staticmethod
+    def _name(event: str, message: Message) -> str:
+        return f"left {message['name']}" if event == "left" else event
+
+    def _fetch(self, rank: int, name: str, size: int) -> None:
+        """A capture, piece by piece from the node to the command line."""
+        self._tell("capture", rank=rank, name=name, bytes=size)
+        left, deadline = size, time.monotonic() + DEADLINES_S["counts"]
+        while left > 0 and time.monotonic() < deadline:
+            piece = self.world.receive_piece(rank)
+            if piece is None:
+                self._words()
+                time.sleep(POLL_S)
+                continue
+            left -= len(piece)
+            self.heard[rank] = time.monotonic()
+            self.control.send({"event": "piece", "rank": rank, "name": name}, piece)
+
+    def _command(self, message: Message, raw: bytes) -> None:
+        match message["op"]:
+            case "task":
+                self.tasks[int(message["rank"])] = (message["body"], raw)
+            case "go":
+                self.run_limit_s, self.drain_s = float(message["run_limit_s"]), float(message["drain_s"])
+                self.go = True
+            case "stop" if not self.stopping:
+                self.stopping = True
+                raise Stopped(str(message.get("problem", "")))
+
+    def _phase(self, name: str) -> None:
+        self._tell("phase", name=name, at_ns=time.monotonic_ns())
+
+    def _tell(self, event: str, **values: Any) -> None:
+        try:
+            self.control.send({"event": event, **values})
+        except OSError:
+            self.control.closed = True

@@ -1,0 +1,203 @@
+"""The inventory: which hosts there are, which roles they have and where they are plugged in.
+
+It is an Ansible inventory in YAML, so that one file serves Ansible, the planner and MPICH. Groups `master`,
+`transmit` and `receive`; a host in both of the last two has both roles. Host variables:
+
+ansible_host        address on the control network (the name itself if left out)
+control_interface   interface of the control network, for MPI (found by the address if left out)
+traffic_interface   interface under test; for transmit and receive hosts
+side                where it is plugged in: a, b, n3, n6
+mac, ipv4           of the traffic interface; read from the node if left out
+pktswarm_python     the node's Python (this one's path if left out)
+pktswarm_user       the account ranks run as
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from yaml.constructor import ConstructorError
+
+from traffic.errors import BadInput
+from traffic.task import Role
+
+NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62})")
+INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
+MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+SIDES = ("a", "b", "n3", "n6")
+GROUPS = ("master", "transmit", "receive")
+
+
+@dataclass(frozen=True)
+class Host:
+    """One machine of the inventory. `mac` and `ipv4` are empty where the node is to be asked."""
+
+    name: str
+    address: str
+    roles: tuple[Role, ...]
+    control_interface: str = ""
+    traffic_interface: str = ""
+    side: Literal["", "a", "b", "n3", "n6"] = ""
+    mac: str = ""
+    ipv4: str = ""
+    python: str = ""
+    user: str = ""
+
+
+@dataclass(frozen=True)
+class Inventory:
+    path: Path
+    master: Host
+    hosts: tuple[Host, ...]
+    """Transmit and receive hosts in the order of the file; a host with both roles stands once."""
+    variables: dict[str, Any] = field(default_factory=dict)
+    """The variables of `all`: pktswarm_ssh_config, pktswarm_lab, …"""
+
+    def with_role(self, role: Role) -> list[Host]:
+        return [host for host in self.hosts if role in host.roles]
+
+    def host(self, name: str) -> Host:
+        return next(host for host in self.hosts if host.name == name)
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML that refuses a key twice in one mapping: a duplicate host would silently replace the first."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, (str, int, float)) and key in seen:
+                raise ConstructorError(None, None, f"{key!r} stands twice", key_node.start_mark)
+            if isinstance(key, (str, int, float)):
+                seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def load_yaml(path: Path) -> Any:
+    """The file's content; BadInput with the line for what is missing, unreadable or not YAML."""
+    try:
+        return yaml.load(path.read_text(), _UniqueKeys)  # noqa: S506 - a SafeLoader
+    except FileNotFoundError:
+        raise BadInput(path, "there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(path, f"cannot be read: {error}") from None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 0
+        raise BadInput(f"{path}:{line}", error.problem or "is not YAML") from None
+    except yaml.YAMLError as error:
+        raise BadInput(path, f"is not YAML: {error}") from None
+
+
+def load(path: Path) -> Inventory:
+    """Read and check an inventory; BadInput says what is wrong and where."""
+    data = load_yaml(path)
+    if not isinstance(data, dict) or not isinstance(data.get("all"), dict):
+        raise BadInput(path, "no group `all` at the top", allowed="all: {children: {master, transmit, receive}}")
+    everything = data["all"]
+    children = everything.get("children") or {}
+    variables = everything.get("vars") or {}
+    members = {group: _members(path, children, group) for group in GROUPS}
+    if len(members["master"]) != 1:
+        names = ", ".join(members["master"])
+        raise BadInput(path, "exactly one master is needed", key="all.children.master.hosts", value=names)
+    _refuse_unknown_keys(path, everything)
+    master_name, master_vars = next(iter(members["master"].items()))
+    hosts = _hosts(path, members, variables)
+    master = _host(path, master_name, (), {**variables, **master_vars}, "master")
+    _refuse_same(path, hosts)
+    return Inventory(path, master, hosts, variables)
+
+
+def _members(path: Path, children: dict[str, Any], group: str) -> dict[str, dict[str, Any]]:
+    body = children.get(group)
+    key = f"all.children.{group}.hosts"
+    body = body if isinstance(body, dict) else {}
+    hosts = body.get("hosts")
+    if not hosts:
+        raise BadInput(path, "the group is empty or missing", key=key, allowed="at least one host")
+    if not isinstance(hosts, dict):
+        raise BadInput(path, "must be a mapping of host names", key=key, value=hosts)
+    group_vars = body.get("vars") or {}
+    for name, values in hosts.items():
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise BadInput(path, "not a host name", key=key, value=name, allowed="letters, digits, . _ -")
+        if values is not None and not isinstance(values, dict):
+            raise BadInput(path, "a host's variables must be a mapping", key=f"{key}.{name}", value=values)
+    return {name: {**group_vars, **(values or {})} for name, values in hosts.items()}
+
+
+def _refuse_unknown_keys(path: Path, everything: dict[str, Any]) -> None:
+    unknown = set(everything) - {"vars", "children", "hosts"}
+    if unknown:
+        raise BadInput(path, "unknown key", key=f"all.{sorted(unknown)[0]}", allowed="vars, children, hosts")
+
+
+def _hosts(path: Path, members: dict[str, dict[str, dict[str, Any]]], variables: dict[str, Any]) -> tuple[Host, ...]:
+    merged: dict[str, dict[str, Any]] = {}
+    roles: dict[str, list[Role]] = {}
+    both: tuple[Role, ...] = ("transmit", "receive")
+    for role in both:
+        for name, values in members[role].items():
+            merged[name] = {**merged.get(name, {}), **values}
+            roles.setdefault(name, []).append(role)
+    return tuple(
+        _host(path, name, tuple(roles[name]), {**variables, **values}, roles[name][0])
+        for name, values in merged.items()
+    )
+
+
+def _host(path: Path, name: str, roles: tuple[Role, ...], values: dict[str, Any], group: str) -> Host:
+    key = f"all.children.{group}.hosts.{name}"
+
+    def text(variable: str, pattern: re.Pattern[str] | None = None, allowed: str = "") -> str:
+        value = values.get(variable, "")
+        if not isinstance(value, str) or (value and pattern and not pattern.fullmatch(value)):
+            raise BadInput(path, "cannot be used", key=f"{key}.{variable}", value=value, allowed=allowed)
+        return value
+
+    side = text("side", re.compile("|".join(SIDES)), ", ".join(SIDES))
+    interface = text("traffic_interface", INTERFACE, "an interface name of at most 15 characters")
+    if roles and not interface:
+        raise BadInput(path, "is missing", key=f"{key}.traffic_interface", allowed="the interface under test")
+    return Host(
+        name=name,
+        address=text("ansible_host", re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:_-]*"), "a host name or address") or name,
+        roles=roles,
+        control_interface=text("control_interface", INTERFACE, "an interface name"),
+        traffic_interface=interface,
+        side=side,  # type: ignore[arg-type]
+        mac=text("mac", MAC, "six hexadecimal bytes, lower case: 02:00:00:00:00:01"),
+        ipv4=_ipv4(path, f"{key}.ipv4", text("ipv4")),
+        python=text("pktswarm_python", re.compile(r"/[^\s]+"), "an absolute path"),
+        user=text("pktswarm_user", NAME, "an account name"),
+    )
+
+
+def _ipv4(path: Path, key: str, value: str) -> str:
+    try:
+        return str(ipaddress.IPv4Address(value)) if value else ""
+    except ValueError:
+        raise BadInput(path, "not an IPv4 address", key=key, value=value, allowed="like 10.0.0.1") from None
+
+
+def _refuse_same(path: Path, hosts: tuple[Host, ...]) -> None:
+    """Two hosts with one address would both be the same machine, and be counted twice."""
+    for what, values in _identities(hosts):
+        seen: dict[str, str] = {}
+        for name, value in values:
+            if value in seen:
+                raise BadInput(path, f"{name} and {seen[value]} have the same {what}", key=what, value=value)
+            seen[value] = name
+
+
+def _identities(hosts: tuple[Host, ...]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    yield "ansible_host", [(host.name, host.address) for host in hosts]
+    yield "mac", [(host.name, host.mac) for host in hosts if host.mac]
+    yield "ipv4", [(host.name, host.ipv4) for host in hosts if host.ipv4]

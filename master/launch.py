@@ -1,0 +1,179 @@
+"""mpiexec over SSH: the command, the process, and what went wrong when the ranks do not come up."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from master.inventory import Host, Inventory
+from master.resolve import Rank
+from traffic.errors import BadInput, PktswarmError
+
+SSH_TIMEOUT_S = 5
+MPI_SETTINGS = {
+    # Left to itself MPICH talks through shared memory between hosts that share a kernel.
+    "MPIR_CVAR_CH4_NETMOD": "ofi",
+    "MPIR_CVAR_NOLOCAL": "1",
+    "FI_PROVIDER": "tcp",
+}
+
+
+class Launch:
+    """The ranks of one run, and the socket on which rank 0 answers."""
+
+    def __init__(self, inventory: Inventory, ranks: list[Rank]) -> None:
+        self.inventory, self.ranks = inventory, ranks
+        self.folder = tempfile.TemporaryDirectory(prefix="pktswarm-")
+        self.output = Path(self.folder.name) / "mpiexec.out"
+        self._last_words = ""
+        self.path = Path(self.folder.name) / "control"
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(self.path))
+        self.listener.listen(1)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=self.environment(),
+                # Ctrl-C is the command line's: mpiexec would kill every rank at once.
+                start_new_session=True,
+            )
+
+    def command(self) -> list[str]:
+        master = self.inventory.master
+        command = [str(Path(sys.executable).with_name("mpiexec")), "-launcher", "ssh", "-disable-auto-cleanup"]
+        command += ["-localhost", master.address, "-wdir", "/"]
+        roles = json.dumps([rank.role for rank in self.ranks])
+        rank0 = ["-m", "master.rank0", "--control", str(self.path), "--roles", roles, "--user", master.user]
+        command += self._section(master, rank0)
+        for rank in self.ranks:
+            arguments = ["-m", "nodes", "--role", rank.role, "--host", rank.host.name]
+            arguments += ["--interface", rank.host.traffic_interface, "--user", rank.host.user]
+            command += [":", *self._section(rank.host, arguments)]
+        return command
+
+    @staticmethod
+    def _section(host: Host, arguments: list[str]) -> list[str]:
+        interface = ["-env", "FI_TCP_IFACE", host.control_interface] if host.control_interface else []
+        return ["-n", "1", "-host", host.address, *interface, host.python or sys.executable, "-P", *arguments]
+
+    def environment(self) -> dict[str, str]:
+        environment = {**os.environ, **MPI_SETTINGS}
+        environment["HYDRA_LAUNCHER_EXTRA_ARGS"] = " ".join(self.ssh_options())
+        return environment
+
+    def ssh_options(self) -> list[str]:
+        config = self.inventory.variables.get("pktswarm_ssh_config")
+        options = ["-F", str(config)] if config else []
+        return [*options, "-oBatchMode=yes", f"-oConnectTimeout={SSH_TIMEOUT_S}"]
+
+    def accept(self, timeout_s: float) -> socket.socket:
+        """Rank 0's connection. Raises BadInput naming the host that kept the ranks from coming up."""
+        self.listener.settimeout(0.05)
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline and self.running():
+            try:
+                connection, _ = self.listener.accept()
+            except TimeoutError:
+                continue
+            return connection
+        raise self.diagnose()
+
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def diagnose(self, hosts: list[Host] | None = None) -> PktswarmError:
+        """Ask every host by itself what SSH says; the first that does not answer is the reason."""
+        asked = hosts or list(self.inventory.hosts)
+        with ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(self._try_ssh, asked))
+        for host, problem in zip(asked, answers, strict=True):
+            if problem:
+                return BadInput(host.name, problem, key="ansible_host", value=host.address)
+        return PktswarmError(f"the ranks did not come up; mpiexec said: {self.words() or 'nothing'}")
+
+    def words(self) -> str:
+        """What mpiexec and the ranks printed: nothing, when all is well."""
+        if self.output.exists():
+            self._last_words = self.output.read_text(errors="replace").strip()[-4000:]
+        return self._last_words
+
+    def _try_ssh(self, host: Host) -> str:
+        python = host.python or sys.executable
+        command = ["ssh", *self.ssh_options(), "--", host.address, python, "-P", "-c", "'import nodes.rank'"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=SSH_TIMEOUT_S + 10, check=False)
+        except subprocess.TimeoutExpired:
+            return "does not answer"
+        if done.returncode == 0:
+            return ""
+        return _ssh_words(done.returncode, done.stderr, python)
+
+    def stop(self) -> None:
+        """End mpiexec and everything it started here; the nodes' guards notice by themselves."""
+        if self.process is not None:
+            for step in (signal.SIGTERM, signal.SIGKILL):
+                if not self.running():
+                    break
+                os.killpg(self.process.pid, step)
+                self._wait(3.0)
+            self.process.wait()
+            _reap_children()
+        self.words()
+        self.listener.close()
+        self.folder.cleanup()
+
+    def wait(self, seconds: float) -> bool:
+        """True when mpiexec ended by itself in time."""
+        self._wait(seconds)
+        return not self.running()
+
+    def _wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while self.running() and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+
+def _ssh_words(status: int, words: str, python: str) -> str:
+    last = words.strip().splitlines()[-1] if words.strip() else ""
+    if re.search("host key verification failed|no .* host key is known|identification has changed", words, re.I):
+        return "its host key is not the one in known_hosts"
+    if "Permission denied" in words:
+        return f"refuses the key ({last})"
+    if status == 255:
+        return f"does not answer over SSH ({last})"
+    return f"has no pktswarm at {python} ({last})"
+
+
+def _reap_children() -> None:
+    """What mpiexec left behind became ours (see adopt_orphans); it is killed by its id."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    deadline = time.monotonic() + 3.0
+    while time.monotonic() < deadline:
+        left = [int(pid) for pid in children.read_text().split()]
+        if not left:
+            return
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                break
+        time.sleep(0.01)

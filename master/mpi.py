@@ -1,0 +1,100 @@
+"""All MPI calls of rank 0. Waits poll and sleep, point to point; collectives are entered only when all have arrived."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from traffic.messages import BULK_BYTES, Message, decode, encode
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+TAG_MESSAGE, TAG_BULK = 1, 2
+ROLE_COLOUR = {"transmit": 1, "receive": 2}
+
+
+class World:
+    """Rank 0's side of COMM_WORLD and of the two groups, the master being a member of both."""
+
+    def __init__(self) -> None:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        mpi4py.rc.finalize = False
+        from mpi4py import MPI
+
+        MPI.Init()
+        self._mpi = MPI
+        self.world = MPI.COMM_WORLD
+        self.size = self.world.Get_size()
+        # The same two splits in the same order as on the nodes.
+        self.groups = {role: self.world.Split(colour, 0) for role, colour in ROLE_COLOUR.items()}
+        self._outgoing: list[tuple[MPI.Request, bytes]] = []
+
+    def send(self, rank: int, message: Message) -> None:
+        self._post(rank, TAG_MESSAGE, encode(message))
+
+    def send_bulk(self, rank: int, data: bytes) -> None:
+        for start in range(0, len(data), BULK_BYTES):
+            self._post(rank, TAG_BULK, data[start : start + BULK_BYTES])
+
+    def receive(self) -> tuple[int, Message] | None:
+        """The next message of any node, or None."""
+        taken = self._take(self._mpi.ANY_SOURCE, TAG_MESSAGE)
+        return None if taken is None else (taken[0], decode(taken[1]))
+
+    def receive_piece(self, rank: int) -> bytes | None:
+        """The next piece of a file that `rank` sends, or None."""
+        taken = self._take(rank, TAG_BULK)
+        return None if taken is None else taken[1]
+
+    def barrier(self, role: str, timeout_s: float) -> int:
+        """The group's barrier; CLOCK_MONOTONIC in nanoseconds when it was left. Raises TimeoutError."""
+        request = self.groups[role].Ibarrier()
+        deadline = time.monotonic_ns() + int(timeout_s * 1e9)
+        while not request.Test():
+            if time.monotonic_ns() > deadline:
+                raise TimeoutError(f"the barrier of the {role} group was not left in {timeout_s:.0f} s")
+            time.sleep(0.00002)
+        return time.monotonic_ns()
+
+    def read_clock(self, rank: int, timeout_s: float) -> tuple[int, int, int, int] | None:
+        """(sent_ns, node's monotonic_ns, node's realtime_ns, received_ns) of one exchange; None if none came."""
+        sent = time.monotonic_ns()
+        self._post(rank, TAG_BULK, b"?")
+        deadline = sent + int(timeout_s * 1e9)
+        while time.monotonic_ns() < deadline:
+            taken = self._take(rank, TAG_BULK)
+            if taken is not None:
+                received = time.monotonic_ns()
+                monotonic_ns, realtime_ns = (int(part) for part in taken[1].split())
+                return sent, monotonic_ns, realtime_ns, received
+        return None
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until all that was handed over has left; False when it did not in time."""
+        deadline = time.monotonic() + timeout_s
+        while self._outgoing and time.monotonic() < deadline:
+            self._drop_sent()
+            time.sleep(0.0005)
+        return not self._outgoing
+
+    def finalize(self) -> None:
+        self._mpi.Finalize()
+
+    def _post(self, rank: int, tag: int, data: bytes) -> None:
+        self._drop_sent()
+        self._outgoing.append((self.world.Isend([data, self._mpi.BYTE], rank, tag), data))
+
+    def _drop_sent(self) -> None:
+        self._outgoing = [(request, kept) for request, kept in self._outgoing if not request.Test()]
+
+    def _take(self, rank: int, tag: int) -> tuple[int, bytes] | None:
+        status: Any = self._mpi.Status()
+        message = self.world.Improbe(rank, tag, status)
+        if message is None:
+            return None
+        data = bytearray(status.Get_count(self._mpi.BYTE))
+        message.Recv([data, self._mpi.BYTE])
+        return status.Get_source(), bytes(data)

@@ -1,0 +1,37 @@
+"""Rank 0, started by mpiexec on the master: `python -m master.rank0 --control SOCKET --user NAME`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import sys
+
+from master.conductor import Conductor
+from master.mpi import World
+from traffic import account
+from traffic.messages import Lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="master.rank0", description="The master's rank; started by mpiexec.")
+    parser.add_argument("--control", required=True, help="the command line's socket")
+    parser.add_argument("--roles", required=True, help="JSON list: the role of rank 1, 2, …")
+    parser.add_argument("--user", default="")
+    arguments = parser.parse_args()
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(arguments.control)
+    account.become(account.name(arguments.user))
+    roles = dict(enumerate(json.loads(arguments.roles), start=1))
+    world = World()
+    conductor = Conductor(world, Lines(connection), roles)
+    conductor.conduct()
+    if not conductor.whole:
+        os._exit(0)  # MPI's finalize would wait for the dead
+    world.finalize()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

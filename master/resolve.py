@@ -1,0 +1,213 @@
+"""From legs to tasks, once the nodes have answered: addresses, engines, frames, matches, shares of traces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from master.inventory import Host, Inventory
+from master.plan import Plan
+from master.scenario import Scenario
+from traffic import engines
+from traffic.errors import BadInput
+from traffic.frames import build_frame
+from traffic.match import Match
+from traffic.task import FCS_BYTES, Leg, ReceiveTask, Role, SendTask
+from traffic.traces import Endpoint, Packet, check_mtu, rewrite, write_pcap
+
+VLAN_TAG_BYTES = 4
+ETHERNET_HEADER_BYTES = 14
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One MPI process: `number` in COMM_WORLD, one role of one host."""
+
+    number: int
+    host: Host
+    role: Role
+
+
+@dataclass
+class Resolved:
+    legs: list[Leg]
+    sends: dict[str, SendTask] = field(default_factory=dict)
+    receives: dict[str, ReceiveTask] = field(default_factory=dict)
+    files: dict[str, list[tuple[str, bytes]]] = field(default_factory=dict)
+    """Host → the trace files its transmitter is given."""
+    choices: list[str] = field(default_factory=list)
+    """Which engine sends what and why, in words."""
+    notes: list[str] = field(default_factory=list)
+
+
+def ranks(inventory: Inventory) -> list[Rank]:
+    """One rank for each (host, role), transmitters first; rank 0 is the master's and not among them."""
+    both: tuple[Role, ...] = ("transmit", "receive")
+    pairs = [(host, role) for role in both for host in inventory.with_role(role)]
+    return [Rank(number, host, role) for number, (host, role) in enumerate(pairs, start=1)]
+
+
+def resolve(scenario: Scenario, plan: Plan, hosts: dict[str, Host], reports: dict[str, dict[str, Any]]) -> Resolved:
+    """Everything the nodes need. `reports`: host → what it told. BadInput names the host that cannot do its part."""
+    known = {name: _addresses(host, reports[name]) for name, host in hosts.items()}
+    resolved = Resolved([])
+    for leg in plan.legs:
+        chosen = _choose(leg, reports[leg.source], resolved)
+        if leg.kind == "stream":
+            chosen = _frame(chosen, known, reports)
+        else:
+            _check_trace_mtu(leg, plan, reports)
+            chosen = _share(chosen, plan.shares[leg.id], known, resolved)
+        resolved.legs.append(chosen)
+    _trace_matches(resolved, known)
+    _refuse_indistinguishable(resolved.legs)
+    _check_receivers(resolved.legs, reports)
+    _tasks(scenario, plan, resolved, known)
+    resolved.choices = list(dict.fromkeys(resolved.choices))
+    return resolved
+
+
+def _addresses(host: Host, report: dict[str, Any]) -> Host:
+    """The host with what its inventory leaves out read from the node."""
+    interface = report["interface"]
+    if not interface["exists"]:
+        raise BadInput(host.name, "the host has no such interface", key="traffic_interface", value=interface["name"])
+    if not interface["carrier"]:
+        raise BadInput(host.name, "the interface is down or has no link", key="traffic_interface", value=interface["name"])
+    if host.mac and host.mac != interface["mac"]:
+        raise BadInput(host.name, f"the interface's is {interface['mac']}", key="mac", value=host.mac)
+    return replace(host, mac=interface["mac"], ipv4=host.ipv4 or interface["ipv4"] or "")
+
+
+def _choose(leg: Leg, report: dict[str, Any], resolved: Resolved) -> Leg:
+    name, reasons = engines.choose(leg, report["senders"])
+    because = "; ".join(reasons)
+    if not name:
+        raise BadInput(leg.source, f"no engine can send {leg.stream!r} here: {because}", key="engine", value=leg.engine)
+    resolved.choices.append(f"{leg.source}: {name} sends {leg.stream}" + (f" ({because})" if because else ""))
+    return replace(leg, engine=name)
+
+
+# --- streams ----------------------------------------------------------------------------------------------------
+
+
+def _frame(leg: Leg, known: dict[str, Host], reports: dict[str, dict[str, Any]]) -> Leg:
+    source, target = known[leg.source], known[leg.target]
+    headers = [_fill(header, source, target) for header in leg.frame["headers"]]
+    frame = {**leg.frame, "headers": headers}
+    template = build_frame(frame, leg.size_bytes)
+    _check_mtu(leg, leg.size_bytes - FCS_BYTES, headers, reports)
+    return replace(leg, frame=frame, match=Match.from_template(template).to_json())
+
+
+def _fill(header: dict[str, Any], source: Host, target: Host) -> dict[str, Any]:
+    """The header with addresses that were left out, or are "auto", taken from the two hosts."""
+    (name, given), *_ = header.items()
+    own = {"ethernet": ("mac", source.mac, target.mac), "ipv4": ("ipv4", source.ipv4, target.ipv4)}
+    fields = dict(given or {})
+    if name not in own:
+        return {name: fields}
+    what, from_source, from_target = own[name]
+    for key, value, host in (("src", from_source, source), ("dst", from_target, target)):
+        if fields.get(key, "auto") == "auto":
+            if not value:
+                raise BadInput(host.name, f"no address known; give {what} in the inventory", key=f"{name}.{key}")
+            fields[key] = value
+    return {name: fields}
+
+
+def _check_mtu(leg: Leg, length: int, headers: list[dict[str, Any]], reports: dict[str, dict[str, Any]]) -> None:
+    tags = sum(1 for header in headers if "vlan" in header or "svlan" in header)
+    for name in (leg.source, leg.target):
+        interface = reports[name]["interface"]
+        # Linux lets one tag go beyond the MTU, and no more.
+        room = interface["mtu"] + ETHERNET_HEADER_BYTES + min(tags, 1) * VLAN_TAG_BYTES
+        if length > room:
+            raise BadInput(
+                name,
+                f"a frame of {leg.stream!r} is longer than the interface's MTU of {interface['mtu']} bytes lets through",
+                key=interface["name"],
+                value=length + FCS_BYTES,
+                allowed=f"size_bytes up to {room + FCS_BYTES}",
+            )
+
+
+# --- traces -----------------------------------------------------------------------------------------------------
+
+
+def _check_trace_mtu(leg: Leg, plan: Plan, reports: dict[str, dict[str, Any]]) -> None:
+    for name in (leg.source, leg.target):
+        interface = reports[name]["interface"]
+        check_mtu(plan.recorded[leg.stream], interface["mtu"], f"{name} {interface['name']}")
+
+
+def _share(leg: Leg, packets: list[Packet], known: dict[str, Host], resolved: Resolved) -> Leg:
+    """The leg's packets readdressed to its two nodes, as the file that its transmitter is given."""
+    rewritten = rewrite(packets, _endpoint(known[leg.source]), _endpoint(known[leg.target]))
+    name = f"leg-{leg.id}.pcap"
+    resolved.files.setdefault(leg.source, []).append((name, write_pcap(rewritten.packets)))
+    told = {
+        "had a wrong checksum in the recording, mended": rewritten.mended,
+        "are not IP: only their MACs were changed": rewritten.opaque,
+    }
+    resolved.notes += [f"{leg.stream} from {leg.source}: {n} packets {what}" for what, n in told.items() if n]
+    if rewritten.moved_flows:
+        resolved.notes.append(f"{leg.stream} from {leg.source}: {rewritten.moved_flows} flows got another port")
+    return replace(leg, trace_file=name)
+
+
+def _endpoint(host: Host) -> Endpoint:
+    if not host.ipv4:
+        raise BadInput(host.name, "no address known for the trace; give ipv4 in the inventory", key="ipv4")
+    return Endpoint(host.mac, host.ipv4)
+
+
+def _trace_matches(resolved: Resolved, known: dict[str, Host]) -> None:
+    """A trace's frames are all between its two MACs that no stream claims."""
+    for index, leg in enumerate(resolved.legs):
+        if leg.kind == "trace":
+            same_pair = [o for o in resolved.legs if o.kind == "stream" and (o.source, o.target) == (leg.source, leg.target)]
+            match = Match.rest(known[leg.source].mac, known[leg.target].mac, [Match.from_json(o.match) for o in same_pair])
+            resolved.legs[index] = replace(leg, match=match.to_json())
+
+
+def _refuse_indistinguishable(legs: list[Leg]) -> None:
+    """Two legs that one frame could belong to would be counted wrong without a word."""
+    for index, leg in enumerate(legs):
+        for other in legs[:index]:
+            if leg.target == other.target and Match.from_json(leg.match).overlaps(Match.from_json(other.match)):
+                raise BadInput(
+                    leg.target,
+                    f"{other.stream!r} and {leg.stream!r} from {leg.source} cannot be told apart there",
+                    key="headers",
+                    allowed="streams that differ in an address or port; one trace between two hosts",
+                )
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------
+
+
+def _check_receivers(legs: list[Leg], reports: dict[str, dict[str, Any]]) -> None:
+    for name in dict.fromkeys(leg.target for leg in legs):
+        missing = reports[name]["receivers"]["netsniff-ng"]
+        if missing:
+            raise BadInput(name, f"no engine can receive here: netsniff-ng: {missing}", key="receive")
+
+
+def _tasks(scenario: Scenario, plan: Plan, resolved: Resolved, known: dict[str, Host]) -> None:
+    for name, host in known.items():
+        sent = [leg for leg in resolved.legs if leg.source == name]
+        received = [leg for leg in resolved.legs if leg.target == name]
+        if sent:
+            resolved.sends[name] = SendTask(host.traffic_interface, sent, plan.limit_s)
+        if received:
+            resolved.receives[name] = ReceiveTask(
+                interface=host.traffic_interface,
+                mac=host.mac,
+                legs=received,
+                limit_s=plan.limit_s + 60.0,
+                mode=scenario.receive.mode,
+                filter=scenario.receive.filter,
+                ring_mib=scenario.receive.ring_mib,
+                engine="netsniff-ng",
+            )

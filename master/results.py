@@ -1,0 +1,198 @@
+"""A run's results: one folder, written as the news comes. The log of events is what everything else is made from."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from traffic.task import FCS_BYTES, Leg
+
+FORMAT_VERSION = 1
+STREAM_COLUMNS = (
+    "stream,from,to,intended_packets,sent_packets,received_packets,lost_packets,duplicated_packets,"
+    "reordered_packets,altered_packets,late_packets,sent_bytes,received_bytes,latency_min_ns,latency_mean_ns,"
+    "latency_p50_ns,latency_p90_ns,latency_p99_ns,latency_p999_ns,latency_max_ns,latency_bound_ns,jitter_sd_ns,"
+    "jitter_rfc3550_ns,lost_by,engine,first_ns,last_ns,sent_pps,received_pps,sent_bps,received_bps,k,k_sender"
+).split(",")
+NODE_COLUMNS = (
+    "node,role,state,interface,driver,kernel,sent_packets,received_packets,missed_packets,tx_packets,rx_packets,"
+    "tx_dropped_packets,rx_dropped_packets,clock_offset_ns,clock_bound_ns,released_ns,problem"
+).split(",")
+SAMPLE_COLUMNS = "time_ns,node,role,tx_packets,tx_bytes,rx_packets,rx_bytes,rx_dropped_packets".split(",")
+
+
+class Folder:
+    """`results/<UTC time>-<name>/`; captures are readable by their owner only."""
+
+    def __init__(self, results: Path, name: str) -> None:
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        self.path = self._make(results, f"{stamp}-{name}")
+        for part in ("captures", "sent"):
+            (self.path / part).mkdir(mode=0o700)
+        self._log = (self.path / "log.jsonl").open("a", buffering=1)
+        self._samples = (self.path / "samples.csv").open("a", buffering=1, newline="")
+        self._sample_writer = csv.writer(self._samples)
+        self._sample_writer.writerow(SAMPLE_COLUMNS)
+
+    @staticmethod
+    def _make(results: Path, name: str) -> Path:
+        results.mkdir(parents=True, exist_ok=True)
+        for number in range(1, 1000):
+            path = results / (name if number == 1 else f"{name}-{number}")
+            try:
+                path.mkdir(mode=0o755)
+            except FileExistsError:
+                continue
+            return path
+        raise FileExistsError(results / name)
+
+    def log(self, event: dict[str, Any]) -> None:
+        self._log.write(json.dumps({"utc": _utc(time.time_ns()), **event}, separators=(",", ":")) + "\n")
+
+    def sample(self, row: Iterable[object]) -> None:
+        self._sample_writer.writerow(row)
+
+    def capture_piece(self, node: str, name: str, data: bytes) -> None:
+        with self.capture(node, name).open("ab") as file:
+            file.write(data)
+
+    def capture(self, node: str, name: str) -> Path:
+        """Where a capture stands; the name is the node's, so nothing of it may lead elsewhere."""
+        return self.path / "captures" / re.sub(r"[^A-Za-z0-9._-]", "_", f"{node}-{name}").lstrip(".")
+
+    def sent(self, name: str, data: bytes) -> None:
+        (self.path / "sent" / name).write_bytes(data)
+
+    def write(self, outcome: Outcome) -> None:
+        """The tables and `run.json`, whole or not at all."""
+        _replace(self.path / "run.json", json.dumps(outcome.document, indent=2) + "\n")
+        _write_csv(self.path / "streams.csv", STREAM_COLUMNS, [stream_values(row) for row in outcome.rows])
+        _write_csv(self.path / "nodes.csv", NODE_COLUMNS, outcome.nodes)
+
+    def discard(self) -> None:
+        self.close()
+        shutil.rmtree(self.path)
+
+    def close(self) -> None:
+        self._log.close()
+        self._samples.close()
+
+
+@dataclass
+class Row:
+    """One leg with its counts. None: not measured, an empty cell."""
+
+    leg: Leg
+    engine: str = ""
+    intended: int | None = None
+    sent: int | None = None
+    received: int | None = None
+    sent_bytes: int | None = None
+    received_bytes: int | None = None
+    seconds: float | None = None
+    first_ns: int | None = None
+    last_ns: int | None = None
+    missed: int = 0
+    """Frames that the receiving engine itself failed to take."""
+
+    @property
+    def lost(self) -> int | None:
+        """Unstamped traffic: sent − received; negative when more came than was sent (duplicates, strangers)."""
+        return None if self.sent is None or self.received is None else self.sent - self.received
+
+    @property
+    def received_seconds(self) -> float | None:
+        if self.first_ns is None or self.last_ns is None or self.last_ns <= self.first_ns:
+            return None
+        return (self.last_ns - self.first_ns) / 1e9
+
+    @property
+    def k(self) -> float | None:
+        return _ratio(self.received, self.intended)
+
+    @property
+    def k_sender(self) -> float | None:
+        return _ratio(self.sent, self.intended)
+
+
+@dataclass
+class Outcome:
+    """What a run amounts to. `document` becomes run.json."""
+
+    status: int
+    reason: str
+    rows: list[Row] = field(default_factory=list)
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    document: dict[str, Any] = field(default_factory=dict)
+
+
+def stream_values(row: Row) -> dict[str, Any]:
+    """One row of streams.csv; bytes and bits count the FCS."""
+    return {
+        "stream": row.leg.stream,
+        "from": row.leg.source,
+        "to": row.leg.target,
+        "intended_packets": row.intended,
+        "sent_packets": row.sent,
+        "received_packets": row.received,
+        "lost_packets": row.lost,
+        "sent_bytes": row.sent_bytes,
+        "received_bytes": row.received_bytes,
+        "lost_by": "difference" if row.lost is not None else None,
+        "engine": row.engine,
+        "first_ns": row.first_ns,
+        "last_ns": row.last_ns,
+        "sent_pps": rate(row.sent, row.seconds),
+        "received_pps": rate(None if row.received is None else row.received - 1, row.received_seconds),
+        "sent_bps": rate(None if row.sent_bytes is None else 8 * row.sent_bytes, row.seconds),
+        "received_bps": rate(None if row.received_bytes is None else 8 * row.received_bytes, row.received_seconds),
+        "k": _rounded(row.k),
+        "k_sender": _rounded(row.k_sender),
+    }
+
+
+def with_fcs(frame_bytes: int | None, packets: int | None) -> int | None:
+    return None if frame_bytes is None or packets is None else frame_bytes + packets * FCS_BYTES
+
+
+def rate(amount: int | None, seconds: float | None) -> float | None:
+    return None if amount is None or not seconds else round(amount / seconds, 1)
+
+
+def _ratio(part: int | None, whole: int | None) -> float | None:
+    return None if part is None or not whole else part / whole
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)
+
+
+def _write_csv(path: Path, columns: list[str], rows: list[dict[str, Any]]) -> None:
+    temporary = path.with_name(path.name + ".part")
+    with temporary.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, restval="")
+        writer.writeheader()
+        writer.writerows({k: "" if v is None else v for k, v in row.items()} for row in rows)
+    temporary.replace(path)
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def _utc(nanoseconds: int) -> str:
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{rest:09d}Z"
+
+
+utc = _utc

@@ -1,0 +1,204 @@
+"""One run from the command line's side: check, plan, launch, hand out the tasks, keep what comes, judge."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from master import inventory as inventories
+from master import plan as plans
+from master import scenario as scenarios
+from master.launch import Launch
+from master.ledger import Event, Ledger
+from master.resolve import Rank, Resolved, ranks, resolve
+from master.results import Folder, Outcome
+from traffic.errors import BadInput, PktswarmError
+from traffic.messages import Lines
+
+LAUNCH_TIMEOUT_S = 20.0
+LEAVE_TIMEOUT_S = 5.0
+PR_SET_CHILD_SUBREAPER = 36
+Watcher = Callable[[Ledger, Event], None]
+
+
+@dataclass
+class Finished:
+    folder: Path
+    outcome: Outcome
+
+
+class Run:
+    """`watch` is told every event, for the terminal. `execute` raises BadInput when nothing was sent."""
+
+    def __init__(self, scenario_path: Path, inventory_path: Path, results: Path, watch: Watcher) -> None:
+        self.scenario_path, self.results, self.watch = scenario_path, results, watch
+        self.inventory = inventories.load(inventory_path)
+        self.scenario = scenarios.load(scenario_path)
+        self.plan = plans.plan(self.scenario, scenario_path, self.inventory)
+        self.ranks: list[Rank] = ranks(self.inventory)
+        self.ledger = Ledger(self.ranks)
+        self.folder: Folder | None = None
+        self._early: list[Event] = []
+        self._interrupts = 0
+        self._told_to_stop = 0
+        self._bad_input: BadInput | None = None
+
+    def execute(self) -> Finished:
+        adopt_orphans()
+        launch = Launch(self.inventory, self.ranks)
+        try:
+            with self._interruptible():
+                launch.start()
+                control = Lines(launch.accept(LAUNCH_TIMEOUT_S))
+                self._follow(control, launch)
+                # Ranks that leave by themselves restore their nodes first; those that do not are ended.
+                launch.wait(LEAVE_TIMEOUT_S if self._interrupts < 2 else 0.0)
+        finally:
+            launch.stop()
+        return self._result(launch)
+
+    # --- following the run --------------------------------------------------------------------------------------
+
+    def _follow(self, control: Lines, launch: Launch) -> None:
+        """Until rank 0 is over or gone."""
+        while not control.closed and not self.ledger.over:
+            self._pass_on_interrupts(control)
+            if self._interrupts > 1:
+                return
+            control.receive(0.1)
+            for event, raw in control.messages():
+                self._take(event, raw, control)
+            if not launch.running():
+                control.closed = True
+
+    def _take(self, event: Event, raw: bytes, control: Lines) -> None:
+        if event["event"] == "piece":
+            self._capture(event, raw)
+            return
+        self.ledger.take(event)
+        self._keep(event)
+        self.watch(self.ledger, event)
+        if event["event"] == "sample":
+            self._sample(event)
+        elif event["event"] == "phase" and event["name"] == "plan":
+            self._hand_out(control)
+
+    def _keep(self, event: Event) -> None:
+        """Nothing is written before the tasks stand: bad input leaves no folder behind."""
+        if self.folder is None:
+            self._early.append(event)
+        else:
+            self.folder.log(event)
+
+    def _hand_out(self, control: Lines) -> None:
+        try:
+            self.ledger.resolved = self._resolve()
+        except BadInput as error:
+            self._bad_input = error
+            control.send({"op": "stop", "problem": str(error)})
+            return
+        self.folder = Folder(self.results, self.scenario.name)
+        for event in self._early:
+            self.folder.log(event)
+        resolved = self.ledger.resolved
+        for rank in self.ranks:
+            name = rank.host.name
+            task = resolved.sends.get(name) if rank.role == "transmit" else resolved.receives.get(name)
+            files = resolved.files.get(name, []) if rank.role == "transmit" else []
+            if task is not None:
+                body = {"task": asdict(task), "files": [{"name": n, "bytes": len(d)} for n, d in files]}
+                body["sample_every_s"] = 0.5
+                control.send({"op": "task", "rank": rank.number, "body": body}, b"".join(d for _, d in files))
+            for file_name, data in files:
+                self.folder.sent(file_name, data)
+        control.send({"op": "go", "run_limit_s": self.plan.limit_s, "drain_s": self.scenario.receive.drain_s})
+
+    def _resolve(self) -> Resolved:
+        reports = {node.rank.host.name: node.report for node in self.ledger.nodes.values()}
+        hosts = {host.name: host for host in self.inventory.hosts}
+        resolved = resolve(self.scenario, self.plan, hosts, reports)
+        resolved.notes += self.plan.notes
+        return resolved
+
+    def _capture(self, event: Event, raw: bytes) -> None:
+        if self.folder is not None:
+            self.folder.capture_piece(self.ledger.nodes[event["rank"]].rank.host.name, event["name"], raw)
+
+    def _sample(self, event: Event) -> None:
+        node, change = self.ledger.nodes[event["rank"]], event["interface"]
+        offset = node.clock.get("start", {}).get("offset_ns", 0)
+        at_ns = event["at_ns"] - offset - (self.ledger.start_ns or 0)
+        if self.folder is not None:
+            row = [change[key] for key in ("tx_packets", "tx_bytes", "rx_packets", "rx_bytes", "rx_dropped")]
+            self.folder.sample([at_ns, node.rank.host.name, node.rank.role, *row])
+
+    # --- interrupts ---------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Once: stop in order, gather, report. Twice: at once; the guards restore the nodes all the same."""
+
+        def count(*_: object) -> None:
+            self._interrupts += 1
+
+        before = {sig: signal.signal(sig, count) for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        try:
+            yield
+        finally:
+            for sig, handler in before.items():
+                signal.signal(sig, handler)
+
+    def _pass_on_interrupts(self, control: Lines) -> None:
+        if self._interrupts > self._told_to_stop:
+            self._told_to_stop = self._interrupts
+            with contextlib.suppress(OSError):
+                control.send({"op": "stop", "problem": ""})
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    def _result(self, launch: Launch) -> Finished:
+        if self._bad_input is not None:
+            raise self._bad_input
+        if self.ledger.bad_input:
+            self._discard()
+            raise BadInput(self.scenario_path, self.ledger.bad_input)
+        if self.folder is None:
+            raise PktswarmError(self._why_nothing(launch))
+        outcome = self.ledger.outcome(self.scenario.expect, self._extra())
+        self.folder.log({"event": "mpiexec", "output": launch.words()})
+        self.folder.write(outcome)
+        self.folder.close()
+        return Finished(self.folder.path, outcome)
+
+    def _why_nothing(self, launch: Launch) -> str:
+        if self._interrupts:
+            return "stopped by the user before anything was sent"
+        lost = [f"{node.name}: {node.problem}" for node in self.ledger.nodes.values() if node.problem]
+        return "; ".join(lost) or self.ledger.stopped or f"the ranks went away: {launch.words() or 'no word'}"
+
+    def _discard(self) -> None:
+        """Bad input that only a node could see: nothing was sent, so no folder stays."""
+        if self.folder is not None:
+            self.folder.discard()
+
+    def _extra(self) -> dict[str, Any]:
+        return {
+            "name": self.scenario.name,
+            "scenario_file": str(self.scenario_path),
+            "scenario": json.loads(self.scenario.model_dump_json(by_alias=True)),
+            "inventory": [asdict(host) for host in (self.inventory.master, *self.inventory.hosts)],
+            "legs": [asdict(leg) for leg in self.ledger.resolved.legs],
+            "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+
+
+def adopt_orphans() -> None:
+    """What mpiexec leaves behind when it is killed becomes our child, so that we can end it by its id."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

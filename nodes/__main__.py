@@ -1,0 +1,30 @@
+"""A rank on a node: `python -m nodes --role transmit --host tx1`. mpiexec starts it; it runs unprivileged."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from nodes import guard
+from traffic import account
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="nodes", description="One role of one host; started by mpiexec.")
+    parser.add_argument("--role", choices=["transmit", "receive"], required=True)
+    parser.add_argument("--host", required=True)
+    parser.add_argument("--user", default="")
+    parser.add_argument("--interface", required=True)
+    arguments = parser.parse_args()
+    user = account.name(arguments.user)
+    # The guard comes first: nothing of the rank, above all no MPI, may exist in a fork that keeps root.
+    pipe = guard.spawn(user)
+    from nodes.rank import Rank  # loaded while this still may read the files
+
+    account.become(user)
+    rank = Rank(arguments.role, arguments.host, arguments.interface, pipe)
+    return rank.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,25 @@
+"""A receiver tells the switch where it is: one that never sends is never learned, and all its traffic is flooded."""
+
+from __future__ import annotations
+
+import socket
+
+INTERVAL_S = 60.0
+ETHERTYPE_RARP = 0x8035
+
+
+def announcement(mac: str) -> bytes:
+    """A reverse ARP request (RFC 903) for its own address, broadcast, padded to 60 bytes without FCS.
+
+    It teaches a switch the port and claims no IP address; virtual machines announce themselves so after moving.
+    """
+    own = bytes.fromhex(mac.replace(":", ""))
+    fixed = (1).to_bytes(2, "big") + (0x0800).to_bytes(2, "big") + bytes([6, 4]) + (3).to_bytes(2, "big")
+    body = fixed + own + bytes(4) + own + bytes(4)
+    return (b"\xff" * 6 + own + ETHERTYPE_RARP.to_bytes(2, "big") + body).ljust(60, b"\0")
+
+
+def announce(interface: str, mac: str) -> None:
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as raw:
+        raw.bind((interface, 0))
+        raw.send(announcement(mac))

@@ -1,0 +1,289 @@
+"""The guard: the small root process of a rank that starts engines, stops them, and leaves the node as it was.
+
+It lives in a session of its own and takes fixed commands over a socket from its rank. Whatever happens to the rank,
+to mpiexec or to the master, sending ends here: when that socket closes, when the master's word fails for
+WORD_TIMEOUT_S, or at the task's time limit, the guard stops every engine, restores the node and goes.
+
+Commands: file, prepare, start, word, stop, restore. Events: ready, started, done, failed, counts, restored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from nodes.engine import Engine, Receiver, Sender
+from nodes.engines import receiver_class, sender_class
+from traffic import task as tasks
+from traffic.errors import BadInput, EngineError, PktswarmError
+from traffic.messages import WORD_TIMEOUT_S, Lines, Message
+
+POLL_S = 0.02
+START_AHEAD_NS = 5_000_000
+"""Engines are called this long before the start instant; they wait for it themselves."""
+
+
+class Guard:
+    """One rank's engines. `owner_gid`: the group that may read what the engines wrote."""
+
+    def __init__(self, pipe: Lines, owner_gid: int) -> None:
+        self.pipe, self.owner_gid = pipe, owner_gid
+        self.spool = Path(tempfile.mkdtemp(prefix="pktswarm-", dir="/var/tmp"))  # noqa: S108 - captures outgrow /tmp
+        os.chown(self.spool, 0, owner_gid)
+        self.spool.chmod(0o750)
+        self.engines: list[Engine] = []
+        self.state = "idle"
+        self.start_at_ns = 0
+        self.limit_ns = 0
+        self.last_word_ns = time.monotonic_ns()
+
+    def serve(self) -> None:
+        """Work until the rank has gone or asked for the end; always stops and restores."""
+        try:
+            while self.state != "over" and not self.pipe.closed:
+                self._take_commands()
+                self._watch()
+                self._advance()
+        finally:
+            self._stop_engines()
+            self._restore()
+
+    def _take_commands(self) -> None:
+        wait_s = POLL_S
+        if self.state == "armed":
+            wait_s = max(0.0, min(POLL_S, (self.start_at_ns - START_AHEAD_NS - time.monotonic_ns()) / 1e9))
+        if not self.pipe.receive(wait_s):
+            return
+        for message, raw in self.pipe.messages():
+            try:
+                self._obey(message, raw)
+            except (PktswarmError, OSError, ValueError, KeyError, TypeError) as error:
+                self._fail(error)
+
+    def _obey(self, message: Message, raw: bytes) -> None:
+        match message["op"]:
+            case "word":
+                self.last_word_ns = time.monotonic_ns()
+            case "file":
+                self._file(str(message["name"]), raw)
+            case "prepare":
+                self._prepare(message)
+            case "start":
+                self.start_at_ns, self.state = int(message["at_ns"]), "armed"
+            case "stop":
+                self._stop()
+            case "restore":
+                self._stop_engines()
+                self._restore()
+                self.pipe.send({"event": "restored"})
+                self.state = "over"
+            case other:
+                raise ValueError(f"the guard has no command {other!r}")
+
+    def _file(self, name: str, data: bytes) -> None:
+        if Path(name).name != name or name.startswith("."):
+            raise BadInput("guard", "not a plain file name", key="name", value=name)
+        (self.spool / name).write_bytes(data)
+
+    def _prepare(self, message: Message) -> None:
+        if message["role"] == "transmit":
+            send = tasks.send_task_from_json(message["task"])
+            self._limit(send.limit_s)
+            self.engines = [*self._senders(send)]
+        else:
+            receive = tasks.receive_task_from_json(message["task"])
+            self._limit(receive.limit_s)
+            self.engines = [receiver_class(receive.engine)(receive, self.spool)]
+        for engine in self.engines:
+            engine.prepare()
+        self.state = "prepared"
+        if message["role"] == "transmit":
+            self.pipe.send({"event": "ready"})
+        else:
+            self._start_engines(time.monotonic_ns())
+            self.state = "arming"
+
+    def _senders(self, task: tasks.SendTask) -> list[Sender]:
+        names = dict.fromkeys(leg.engine for leg in task.legs)
+        return [
+            sender_class(name)(
+                tasks.SendTask(task.interface, [leg for leg in task.legs if leg.engine == name], task.limit_s), self.spool
+            )
+            for name in names
+        ]
+
+    def _limit(self, limit_s: float) -> None:
+        self.limit_ns = time.monotonic_ns() + int(limit_s * 1e9)
+
+    def _start_engines(self, at_ns: int) -> None:
+        for engine in self.engines:
+            engine.start(at_ns)
+
+    def _advance(self) -> None:
+        """What happens by itself: the start at its instant, receivers becoming ready, senders ending."""
+        if self.state == "armed" and time.monotonic_ns() >= self.start_at_ns - START_AHEAD_NS:
+            self._guarded(lambda: self._start_engines(self.start_at_ns))
+            if self.state == "armed":
+                self.state = "running"
+                self.pipe.send({"event": "started", "at_ns": self.start_at_ns})
+        elif self.state == "arming":
+            self._guarded(self._arm)
+        elif self.state == "running":
+            self._guarded(self._look_for_the_end)
+
+    def _arm(self) -> None:
+        receivers = [engine for engine in self.engines if isinstance(engine, Receiver)]
+        if any(receiver.done() for receiver in receivers):
+            self._stop_engines()
+            receivers[0].counts()
+            raise EngineError(receivers[0].name, "ended before it was stopped")
+        if all(receiver.ready() for receiver in receivers):
+            self.state = "receiving"
+            self.pipe.send({"event": "ready"})
+
+    def _look_for_the_end(self) -> None:
+        if all(engine.done() for engine in self.engines):
+            self.state = "done"
+            self.pipe.send({"event": "done", "at_ns": time.monotonic_ns()})
+
+    def _guarded(self, step: Any) -> None:
+        try:
+            step()
+        except (PktswarmError, OSError, ValueError) as error:
+            self._fail(error)
+
+    def _watch(self) -> None:
+        """The reasons to end that nobody has to ask for."""
+        now = time.monotonic_ns()
+        if self.state in ("idle", "over", "failed"):
+            self.last_word_ns = now if self.state == "idle" else self.last_word_ns
+            return
+        if now - self.last_word_ns > WORD_TIMEOUT_S * 1e9:
+            self._end_by_itself(f"no word from the master for {WORD_TIMEOUT_S:.0f} s")
+        elif self.limit_ns and now > self.limit_ns:
+            self._end_by_itself("the task's time limit is over")
+
+    def _end_by_itself(self, why: str) -> None:
+        self._stop_engines()
+        self._restore()
+        self._fail(EngineError("guard", why))
+        self.state = "over"
+
+    def _stop(self) -> None:
+        self._stop_engines()
+        self.state = "stopped"
+        counts = [asdict(count) for engine in self.engines for count in self._counts(engine)]
+        captures = [path.name for engine in self.engines if isinstance(engine, Receiver) for path in engine.captures()]
+        for name in captures:
+            os.chown(self.spool / name, 0, self.owner_gid)
+            (self.spool / name).chmod(0o640)
+        self.last_word_ns = time.monotonic_ns()  # counting a large capture took its time
+        self.pipe.send({"event": "counts", "counts": counts, "captures": captures, "spool": str(self.spool)})
+
+    @staticmethod
+    def _counts(engine: Engine) -> list[tasks.SendCount] | list[tasks.ReceiveCount]:
+        assert isinstance(engine, (Sender, Receiver))
+        return engine.counts()
+
+    def _stop_engines(self) -> None:
+        for engine in self.engines:
+            with _told():
+                engine.stop()
+
+    def _restore(self) -> None:
+        for engine in self.engines:
+            with _told():
+                engine.restore()
+        shutil.rmtree(self.spool, ignore_errors=True)
+
+    def _fail(self, error: Exception) -> None:
+        """Tell the rank, in a form that keeps bad input apart from a failure."""
+        self.state = "failed"
+        self._stop_engines()
+        bad_input = isinstance(error, BadInput)
+        with contextlib.suppress(OSError):
+            self.pipe.send({"event": "failed", "problem": str(error) or repr(error), "bad_input": bad_input})
+
+
+@contextlib.contextmanager
+def _told() -> Any:
+    """Teardown goes on past an error, and tells it."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001
+        traceback.print_exc(file=sys.stderr)
+
+
+def run(connection: socket.socket, owner_gid: int) -> None:
+    """The guard's main: never returns to the caller's stack."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    Guard(Lines(connection), owner_gid).serve()
+
+
+def spawn(user: str) -> Lines:
+    """Start the guard of this process and give back the rank's end of its socket.
+
+    Started as root it is forked, before anything else of the rank exists; otherwise sudo's single rule starts it.
+    """
+    ours, theirs = socket.socketpair()
+    if os.geteuid() == 0:
+        gid = pwd.getpwnam(user).pw_gid
+        if os.fork() == 0:
+            _become_guard(ours, theirs, gid)
+        theirs.close()
+        return Lines(ours)
+    _spawn_by_sudo(theirs)
+    theirs.close()
+    return Lines(ours)
+
+
+def _become_guard(ours: socket.socket, theirs: socket.socket, gid: int) -> None:
+    status = 1
+    try:
+        ours.close()
+        os.setsid()
+        # Standard output belongs to the launcher: a guard that held it would keep mpiexec waiting for its end.
+        quiet = os.open("/dev/null", os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(quiet, descriptor)
+        run(theirs, gid)
+        status = 0
+    except SystemExit:
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _spawn_by_sudo(theirs: socket.socket) -> None:
+    import subprocess
+
+    subprocess.Popen(
+        ["sudo", "-n", sys.executable, "-P", "-m", "nodes.guard"],
+        stdin=theirs.fileno(),
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def main() -> None:
+    """Started by sudo: the socket is standard input, the group is the caller's."""
+    connection = socket.socket(fileno=os.dup(0))
+    run(connection, int(os.environ.get("SUDO_GID", "0")))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""All MPI calls of a node. Every wait polls and sleeps: a blocking MPI call would spin a core that may be capturing."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from traffic.messages import BULK_BYTES, Message, decode, encode
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+MASTER = 0
+TAG_MESSAGE, TAG_BULK = 1, 2
+BULK_PIECES_UNDER_WAY = 8
+NODE_COLOUR = {"transmit": 1, "receive": 2}
+
+
+class Link:
+    """This rank's connection to rank 0, and its group's communicator."""
+
+    def __init__(self, role: str) -> None:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        mpi4py.rc.finalize = False
+        from mpi4py import MPI
+
+        MPI.Init()
+        self._mpi = MPI
+        self.world = MPI.COMM_WORLD
+        self.group: MPI.Comm = _split(self.world, role)
+        self.rank = self.world.Get_rank()
+        self._outgoing: list[tuple[MPI.Request, bytes]] = []
+
+    def send(self, message: Message) -> None:
+        """Hand over a message; it leaves while later calls poll."""
+        data = encode(message)
+        self._drop_sent()
+        self._outgoing.append((self.world.Isend([data, self._mpi.BYTE], MASTER, TAG_MESSAGE), data))
+
+    def receive(self) -> Message | None:
+        """The next message from the master, or None."""
+        data = self._take(TAG_MESSAGE)
+        return None if data is None else decode(data)
+
+    def receive_bulk(self, size: int, timeout_s: float) -> bytes:
+        """A file that the master announced, in pieces. Raises TimeoutError."""
+        data = bytearray()
+        deadline = time.monotonic() + timeout_s
+        while len(data) < size:
+            piece = self._take(TAG_BULK)
+            if piece is not None:
+                data += piece
+            elif time.monotonic() > deadline:
+                raise TimeoutError(f"{len(data)} of {size} bytes came in {timeout_s:.0f} s")
+            else:
+                time.sleep(0.0005)
+        return bytes(data)
+
+    def send_file(self, path: str) -> None:
+        """A file in pieces, a few under way at once: a capture can be larger than the memory of a board."""
+        with open(path, "rb") as file:  # noqa: PTH123
+            while piece := file.read(BULK_BYTES):
+                self._outgoing.append((self.world.Isend([piece, self._mpi.BYTE], MASTER, TAG_BULK), piece))
+                while len(self._outgoing) > BULK_PIECES_UNDER_WAY:
+                    self._drop_sent()
+                    time.sleep(0.0002)
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until everything handed over has left; False when it did not in time."""
+        deadline = time.monotonic() + timeout_s
+        while self._outgoing and time.monotonic() < deadline:
+            self._drop_sent()
+            time.sleep(0.0005)
+        return not self._outgoing
+
+    def barrier(self, timeout_s: float) -> int:
+        """The group's barrier; CLOCK_MONOTONIC when it was left, in nanoseconds. Raises TimeoutError.
+
+        It is entered only when the master knows that all have arrived, so it is short: hence the fine polling.
+        """
+        request = self.group.Ibarrier()
+        deadline = time.monotonic_ns() + int(timeout_s * 1e9)
+        while not request.Test():
+            if time.monotonic_ns() > deadline:
+                raise TimeoutError(f"the barrier was not left in {timeout_s:.0f} s")
+            time.sleep(0.00002)
+        return time.monotonic_ns()
+
+    def answer_pings(self, count: int) -> None:
+        """Answer `count` clock readings of the master as fast as can be (a burst of some ms)."""
+        deadline = time.monotonic() + 2.0
+        while count and time.monotonic() < deadline:
+            data = self._take(TAG_BULK)
+            if data is not None:
+                reading = b"%d %d" % (time.monotonic_ns(), time.time_ns())
+                self.world.Send([reading, self._mpi.BYTE], MASTER, TAG_BULK)
+                count -= 1
+
+    def _drop_sent(self) -> None:
+        self._outgoing = [(request, kept) for request, kept in self._outgoing if not request.Test()]
+
+    def finalize(self) -> None:
+        self._mpi.Finalize()
+
+    def _take(self, tag: int) -> bytes | None:
+        status = self._mpi.Status()
+        message = self.world.Improbe(MASTER, tag, status)
+        if message is None:
+            return None
+        data = bytearray(status.Get_count(self._mpi.BYTE))
+        message.Recv([data, self._mpi.BYTE])
+        return bytes(data)
+
+
+def _split(world: Any, role: str) -> Any:
+    """Two splits, in the same order on every rank: the transmit and the receive communicator, the master in both."""
+    from mpi4py import MPI
+
+    groups = {
+        name: world.Split(colour if role == name else MPI.UNDEFINED, world.Get_rank())
+        for name, colour in NODE_COLOUR.items()
+    }
+    return groups[role]

@@ -1,0 +1,184 @@
+"""The loop of a node's rank: obeys the master over MPI, and has its guard do what needs root.
+
+The rank decides nothing. The master says task, enter (a barrier), start, stop, finish; the rank tells hello, arrived,
+left, started, sample, counts, restored, failed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from nodes import probe
+from nodes.interface import Interface
+from nodes.mpi import Link
+from traffic.messages import WORD_TIMEOUT_S, Lines, Message
+
+IDLE_S, BUSY_S = 0.001, 0.002
+LEAVE_STATUS = 3
+BARRIER_TIMEOUT_S = 10.0
+BULK_TIMEOUT_S = 120.0
+
+
+class Rank:
+    """One role of one host. `pipe` leads to the guard."""
+
+    def __init__(self, role: str, host: str, interface: str, pipe: Lines) -> None:
+        self.role, self.host, self.pipe = role, host, pipe
+        self.interface = Interface(interface)
+        self.link = Link(role)
+        self.last_word = 0.0
+        self.before: dict[str, int] = {}
+        self.sample_every_s = 0.0
+        self.next_sample = 0.0
+        self.leaving = False
+        self.whole = True
+        self.waiting_for = ""
+
+    def run(self) -> int:
+        """Until the master lets go; the exit status is 3 when the master was lost."""
+        self._hello()
+        while not self.leaving:
+            busy = self._master() | self._guard()
+            self._sample()
+            if self._master_lost():
+                self.pipe.socket.close()  # the guard stops everything and restores
+                os._exit(LEAVE_STATUS)
+            if not busy:
+                time.sleep(BUSY_S if self.sample_every_s else IDLE_S)
+        self.link.flush(5.0)
+        if not self.whole:
+            os._exit(0)  # MPI's finalize would wait for the dead
+        self.link.finalize()
+        return 0
+
+    def _hello(self) -> None:
+        report = probe.report(self.interface)
+        self.link.send({"event": "hello", "host": self.host, "role": self.role, "report": report})
+
+    def _master_lost(self) -> bool:
+        return bool(self.last_word) and time.monotonic() - self.last_word > 2 * WORD_TIMEOUT_S
+
+    def _tell(self, event: str, **values: Any) -> None:
+        self.link.send({"event": event, **values})
+
+    # --- the master's words -------------------------------------------------------------------------------------
+
+    def _master(self) -> bool:
+        message = self.link.receive()
+        if message is None:
+            return False
+        self.last_word = time.monotonic()
+        getattr(self, f"_on_{message['op']}")(message)
+        return True
+
+    def _on_word(self, message: Message) -> None:
+        self._to_guard({"op": "word"})
+        self._tell("alive")
+
+    def _on_ping(self, message: Message) -> None:
+        self.link.answer_pings(int(message["count"]))
+
+    def _on_task(self, message: Message) -> None:
+        for file in message["files"]:
+            self._to_guard({"op": "file", "name": file["name"]}, self.link.receive_bulk(file["bytes"], BULK_TIMEOUT_S))
+        self._to_guard({"op": "word"})
+        self._to_guard({"op": "prepare", "role": self.role, "task": message["task"]})
+        self.waiting_for = message["arrive"]
+        self.sample_interval_s = float(message.get("sample_every_s", 0.0))
+
+    def _on_enter(self, message: Message) -> None:
+        try:
+            left_ns = self.link.barrier(BARRIER_TIMEOUT_S)
+        except TimeoutError as error:
+            self._tell("failed", problem=str(error), bad_input=False)
+            return
+        self._left(message["name"], left_ns)
+
+    def _on_release(self, message: Message) -> None:
+        """In place of a barrier that a death made impossible."""
+        self.whole = False
+        self._left(message["name"], time.monotonic_ns())
+
+    def _left(self, name: str, at_ns: int) -> None:
+        self._tell("left", name=name, at_ns=at_ns)
+        if name == "ready":
+            # From here on a receiver only waits for the transmitters' end.
+            self._tell("arrived", name="stop")
+
+    def _on_start(self, message: Message) -> None:
+        self._to_guard({"op": "start", "at_ns": message["at_ns"]})
+        self.waiting_for = "done"
+        self.sample_every_s = self.sample_interval_s
+
+    def _on_sample(self, message: Message) -> None:
+        """Receivers begin their samples when the transmitters start."""
+        self.sample_every_s = self.sample_interval_s
+
+    def _on_stop(self, message: Message) -> None:
+        self.sample_every_s = 0.0
+        self._to_guard({"op": "stop"})
+
+    def _on_finish(self, message: Message) -> None:
+        self.whole = self.whole and bool(message["whole"])
+        self._to_guard({"op": "restore"})
+
+    def _on_leave(self, message: Message) -> None:
+        self.leaving = True
+
+    # --- the guard's words --------------------------------------------------------------------------------------
+
+    def _to_guard(self, message: Message, raw: bytes | None = None) -> None:
+        try:
+            self.pipe.send(message, raw)
+        except OSError:
+            self.pipe.closed = True
+
+    def _guard(self) -> bool:
+        if self.pipe.closed:
+            return False
+        heard = self.pipe.receive(0)
+        for message, _ in self.pipe.messages():
+            getattr(self, f"_guard_{message['event']}")(message)
+        if self.pipe.closed and not self.leaving:
+            self._tell("guard_gone")
+        return heard
+
+    def _guard_ready(self, message: Message) -> None:
+        self.before = self._counters()
+        self._tell("arrived", name=self.waiting_for)
+
+    def _guard_started(self, message: Message) -> None:
+        self._tell("started", at_ns=message["at_ns"])
+
+    def _guard_done(self, message: Message) -> None:
+        self._tell("arrived", name="done", at_ns=message["at_ns"])
+
+    def _guard_failed(self, message: Message) -> None:
+        self._tell("failed", problem=message["problem"], bad_input=message["bad_input"])
+
+    def _guard_counts(self, message: Message) -> None:
+        after = self._counters()
+        change = {key: after[key] - self.before.get(key, 0) for key in after}
+        captures = [(name, os.path.join(message["spool"], name)) for name in message["captures"]]  # noqa: PTH118
+        sizes = [{"name": name, "bytes": os.path.getsize(path)} for name, path in captures]  # noqa: PTH202
+        self._tell("counts", counts=message["counts"], interface=change, captures=sizes)
+        for _, path in captures:
+            self.link.send_file(path)
+
+    def _guard_restored(self, message: Message) -> None:
+        self._tell("restored", troubles=message.get("troubles", []))
+
+    # --- samples ------------------------------------------------------------------------------------------------
+
+    def _counters(self) -> dict[str, int]:
+        return vars(self.interface.counters()).copy()
+
+    def _sample(self) -> None:
+        now = time.monotonic()
+        if self.sample_every_s and now >= self.next_sample:
+            self.next_sample = now + self.sample_every_s
+            counters = self._counters()
+            change = {key: counters[key] - self.before.get(key, 0) for key in counters}
+            self._tell("sample", at_ns=time.monotonic_ns(), interface=change)

@@ -1,0 +1,176 @@
+"""The process that holds pktgen's start, and outlives its owner just long enough to end the sending.
+
+Writing "start" to pgctrl blocks until every thread is done, and a signal to the writer stops them: but a signal within
+the first 125 ms is lost (the kernel looks for it only after the threads had time to wake up), and then they send for
+ever. So the writer is a child of this process, and this process, in a session of its own, watches its standard input:
+when that closes, for whatever reason its owner died, it stops the threads and removes the devices.
+
+Only the standard library, and started with -I -S: it is on the way of every start.
+Arguments: the limit in seconds, then THREAD=DEVICE,DEVICE… for each thread used.
+Input, a line each: "start AT_NS [DEVICE=DURATION_NS …]", "stop". Output: "ready", "started NS", "ended NS", "stopped NS",
+"problem TEXT". Times are CLOCK_MONOTONIC.
+"""
+
+import os
+import re
+import select
+import signal
+import sys
+import time
+
+PROC = "/proc/net/pktgen/"
+TICK_S = 0.02
+STOP_S = 5.0
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)
+
+
+def write(file: str, command: str) -> None:
+    handle = os.open(PROC + file, os.O_WRONLY)
+    try:
+        os.write(handle, command.encode() + b"\n")
+    finally:
+        os.close(handle)
+
+
+def read(file: str) -> str:
+    with open(PROC + file) as handle:  # noqa: PTH123 - pathlib costs 20 ms on a small board
+        return handle.read()
+
+
+def started_us(device: str) -> int:
+    """Microseconds of the device's own start; 0 while its thread has not taken it up."""
+    found = re.search(r"started: (\d+)us", read(device))
+    return int(found[1]) if found else 0
+
+
+def running(thread: str) -> list[str]:
+    return read(thread).split("\n", 1)[0].split()[1:]
+
+
+class Keeper:
+    """Holds the devices of `threads`, which maps a kernel thread to the devices on it."""
+
+    def __init__(self, threads: dict[str, list[str]], limit_s: float) -> None:
+        self.threads = threads
+        self.devices = [device for devices in threads.values() for device in devices]
+        self.limit_s = limit_s
+        self.writer = 0
+        self.durations_ns: dict[str, int] = {}
+        self.begun = self.ended = False
+
+    def serve(self) -> None:
+        """Until standard input closes or the limit is over."""
+        over_ns = time.monotonic_ns() + int(self.limit_s * 1e9)
+        buffered = b""
+        while time.monotonic_ns() < over_ns:
+            if select.select([0], [], [], self.wait_s())[0]:
+                data = os.read(0, 4096)
+                if not data:
+                    return
+                buffered += data
+                *lines, buffered = buffered.split(b"\n")
+                for line in lines:
+                    self.obey(line.decode().split())
+            if self.begun and not self.ended:
+                self.look()
+        say("problem", f"stopped at its limit of {self.limit_s} s")
+
+    def wait_s(self) -> float:
+        return TICK_S if self.begun and not self.ended else 1.0
+
+    def obey(self, words: list[str]) -> None:
+        if words[0] == "start":
+            self.durations_ns = {pair.partition("=")[0]: int(pair.partition("=")[2]) for pair in words[2:]}
+            self.start(int(words[1]))
+        elif words[0] == "stop":
+            self.stop()
+
+    def start(self, at_ns: int) -> None:
+        """Sleep until the instant (a closed input ends the wait), then let a child write, because it blocks."""
+        while (left_ns := at_ns - time.monotonic_ns()) > 0:
+            if select.select([0], [], [], left_ns / 1e9)[0]:
+                return
+        self.begun = True
+        self.writer = os.fork()
+        if self.writer == 0:
+            hold()
+        say("started", time.monotonic_ns())
+
+    def look(self) -> None:
+        """End the devices whose time is over, and notice when all have ended."""
+        starts = {device: started_us(device) for device in self.devices}
+        now = time.monotonic_ns()
+        for device, duration_ns in list(self.durations_ns.items()):
+            if starts[device] and now >= starts[device] * 1000 + duration_ns:
+                # pktgen has no command that stops one device; a count that is already reached does.
+                write(device, "count 1")
+                del self.durations_ns[device]
+        if all(starts.values()) and not any(running(thread) for thread in self.threads):
+            self.reap()
+            self.ended = True
+            say("ended", time.monotonic_ns())
+
+    def stop(self) -> None:
+        """Stop every thread: a stop that comes before the thread has taken up its start is lost, so repeat it."""
+        over_ns = time.monotonic_ns() + int(STOP_S * 1e9)
+        while self.begun and not self.ended and time.monotonic_ns() < over_ns:
+            write("pgctrl", "stop")
+            time.sleep(TICK_S)
+            self.look()
+        if self.begun and not self.ended:
+            say("problem", "threads did not stop")
+        say("stopped", time.monotonic_ns())
+
+    def reap(self) -> None:
+        if self.writer:
+            os.kill(self.writer, signal.SIGKILL)
+            os.waitpid(self.writer, 0)
+            self.writer = 0
+
+    def remove(self) -> None:
+        """Nobody is left to want the counts: removing a device stops it, even before it has taken up its start."""
+        self.reap()
+        over_ns = time.monotonic_ns() + int(STOP_S * 1e9)
+        while time.monotonic_ns() < over_ns:
+            left = [thread for thread, devices in self.threads.items() if holds(thread, devices)]
+            for thread in left:
+                write(thread, "rem_device_all")
+            if not left:
+                return
+
+
+def holds(thread: str, devices: list[str]) -> bool:
+    return any(word in devices for word in read(thread).split())
+
+
+def hold() -> None:
+    """The child: die with the keeper (a signal to this process stops the threads), and write the start."""
+    status = 1
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        write("pgctrl", "start")
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def main() -> None:
+    # Only the input's end, the limit and SIGKILL end this process.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    threads = {pair.partition("=")[0]: pair.partition("=")[2].split(",") for pair in sys.argv[2:]}
+    keeper = Keeper(threads, float(sys.argv[1]))
+    say("ready")
+    try:
+        keeper.serve()
+    finally:
+        keeper.remove()
+
+
+if __name__ == "__main__":
+    main()

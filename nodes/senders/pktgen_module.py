@@ -1,0 +1,89 @@
+"""The kernel module pktgen: is it there, load it, and unload it when the last of us who needed it has gone.
+
+Unloading takes pktgen away from every network namespace, and the module's own use count does not tell of their
+devices. So everyone who uses it holds a shared lock on one file; the file says whether one of us loaded the module,
+and whoever gets the lock for himself alone, at his end, unloads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import subprocess
+from pathlib import Path
+
+from traffic.errors import EngineError
+
+LOCK = Path("/run/pktswarm-pktgen.lock")
+LOADED = Path("/sys/module/pktgen")
+LOADED_BY_US = b"loaded by pktswarm\n"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def missing() -> str:
+    """Why there is no pktgen here; empty when it is loaded or can be. Needs no root, loads nothing."""
+    if LOADED.exists() or (_modprobe("--dry-run", "--quiet") == 0):
+        return ""
+    return f"the kernel {os.uname().release} has no module pktgen (CONFIG_NET_PKTGEN, see kernel/README.md)"
+
+
+def _modprobe(*options: str) -> int:
+    try:
+        command = ["modprobe", *options, "pktgen"]
+        return subprocess.run(command, capture_output=True, check=False, env={"PATH": PATH}).returncode
+    except FileNotFoundError:
+        return 127
+
+
+class Module:
+    """This process's use of the module."""
+
+    def __init__(self) -> None:
+        self._lock: int | None = None
+
+    def load(self) -> None:
+        if self._lock is not None:
+            return
+        self._lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
+        if LOADED.exists():
+            return
+        if _modprobe() != 0 or not LOADED.exists():
+            raise EngineError("pktgen", missing() or "modprobe pktgen failed")
+        os.pwrite(self._lock, LOADED_BY_US, 0)
+
+    def unload(self) -> None:
+        """Give up the use; unload the module if one of us loaded it and this was the last use."""
+        if self._lock is None:
+            return
+        lock, self._lock = self._lock, None
+        try:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.pread(lock, 64, 0) == LOADED_BY_US and not used_by_others():
+                    _modprobe("--remove")
+                os.ftruncate(lock, 0)
+                LOCK.unlink(missing_ok=True)
+        finally:
+            os.close(lock)
+
+
+def used_by_others() -> bool:
+    """Does any process's network namespace hold a pktgen device?"""
+    seen: set[str] = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            namespace = str((process / "ns/net").readlink())
+            if namespace in seen:
+                continue
+            seen.add(namespace)
+            if any("@" in path.name or path.name in interfaces(process) for path in (process / "net/pktgen").iterdir()):
+                return True
+    return False
+
+
+def interfaces(process: Path) -> set[str]:
+    """Names of the network interfaces that the process sees."""
+    lines = (process / "net/dev").read_text().splitlines()[2:]
+    return {line.partition(":")[0].strip() for line in lines}

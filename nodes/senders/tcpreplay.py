@@ -1,0 +1,264 @@
+"""tcpreplay: a trace on any driver, from user space.
+
+Measured with 4.4.3: it reads nanosecond pcap. Its default timer (gtod, which spins a core) is the best one: every
+packet adds some 10 µs to all that follow, the sleeping timers (nano, select) some 60 to 90 µs. It has no armed start
+(50 ms pass from its start to its first packet), so a gate gives it one: see tcpreplay_gate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import socket
+import struct
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodes.engine import Sender
+from nodes.process import EngineProcess, missing_tool
+from nodes.senders import tcpreplay_gate
+from traffic.errors import BadInput, EngineError
+from traffic.task import FCS_BYTES, Leg, SendCount
+from traffic.traces import Trace, check_mtu, read_trace
+
+ARM_TIMEOUT_S = 1.5
+ARMED_WAIT_S = 30.0
+"""How much longer than its sending an engine may live: it is started well before it is released."""
+MODES = ("original", "multiplier", "pps", "bps", "top")
+SIOCGIFMTU = 0x8921
+
+
+@dataclass(frozen=True)
+class Closing:
+    """tcpreplay's closing figures."""
+
+    packets: int
+    bytes: int
+    """Without FCS."""
+    seconds: float
+    rate_pps: float
+    successful: int
+    failed: int
+    truncated: int
+    retried_enobufs: int
+    retried_eagain: int
+    interrupted: bool
+    first_failure: str = ""
+
+
+class TcpreplaySender(Sender):
+    name = "tcpreplay"
+
+    @classmethod
+    def missing(cls) -> str:
+        return missing_tool("tcpreplay", "tcpreplay")
+
+    def prepare(self) -> None:
+        self._replays: list[Replay] = []
+        for leg in self.task.legs:
+            self._replays.append(Replay(leg, self.task.interface, self.spool, self.task.limit_s))
+        for replay in self._replays:
+            replay.arm()
+        deadline = time.monotonic() + ARM_TIMEOUT_S
+        for replay in self._replays:
+            replay.wait_armed(deadline)
+
+    def start(self, at_ns: int) -> None:
+        for replay in self._replays:
+            replay.release(at_ns)
+
+    def done(self) -> bool:
+        return not any(replay.process.running() for replay in self._replays)
+
+    def stop(self) -> None:
+        for replay in getattr(self, "_replays", []):
+            replay.process.stop()
+
+    def restore(self) -> None:
+        for replay in getattr(self, "_replays", []):
+            replay.close_gate()
+
+    def counts(self) -> list[SendCount]:
+        return [replay.count() for replay in self._replays]
+
+
+class Replay:
+    """One leg: one tcpreplay."""
+
+    def __init__(self, leg: Leg, interface: str, spool: Path, limit_s: float) -> None:
+        if leg.trace_file is None:
+            raise EngineError("tcpreplay", f"stream {leg.stream} is no trace")
+        self.leg = leg
+        file = spool / leg.trace_file
+        trace = read_trace(file)
+        check_mtu(trace, interface_mtu(interface), interface)
+        self.lead_ns = lead_ns(leg)
+        self._duration_ns = 0 if leg.duration_s is None else round(leg.duration_s * 1e9) - self.lead_ns
+        self._gate_file = spool / f"tcpreplay-{leg.id}.gate"
+        self._gate: int | None = None
+        # -I -S: nothing but the standard library is needed, and the start is twice as fast.
+        gate = [sys.executable, "-I", "-S", tcpreplay_gate.__file__, str(file), str(self._gate_file)]
+        command = [*gate, str(max(0, self._duration_ns)), *tcpreplay_command(leg, trace, interface)]
+        output_file = spool / f"tcpreplay-{leg.id}.txt"
+        self.process = EngineProcess("tcpreplay", command, output_file, limit_s + ARMED_WAIT_S)
+
+    def arm(self) -> None:
+        self._gate_file.unlink(missing_ok=True)
+        os.mkfifo(self._gate_file, 0o600)
+        # Open both ways: it never blocks, and what is written waits for the reader.
+        self._gate = os.open(self._gate_file, os.O_RDWR)
+        self.process.start()
+
+    def wait_armed(self, deadline: float) -> None:
+        while tcpreplay_gate.ARMED not in (output := self.process.output()):
+            if not self.process.running():
+                raise EngineError("tcpreplay", "could not start", output)
+            if time.monotonic() > deadline:
+                raise EngineError("tcpreplay", f"not ready after {ARM_TIMEOUT_S} s", output)
+            time.sleep(0.002)
+
+    def release(self, at_ns: int) -> None:
+        if self._gate is None:
+            raise EngineError("tcpreplay", "start before prepare")
+        if self._ends_before_its_first_packet:
+            self.process.stop()
+        else:
+            os.write(self._gate, f"{at_ns + self.lead_ns}\n".encode())
+
+    @property
+    def _ends_before_its_first_packet(self) -> bool:
+        return self.leg.duration_s is not None and self._duration_ns <= 0
+
+    def close_gate(self) -> None:
+        if self._gate is not None:
+            os.close(self._gate)
+            self._gate = None
+        with contextlib.suppress(FileNotFoundError):
+            self._gate_file.unlink()
+
+    def count(self) -> SendCount:
+        output = self.process.output()
+        released = re.search(rf"^{tcpreplay_gate.RELEASED}(\d+)$", output, re.MULTILINE)
+        if released is None and tcpreplay_gate.ARMED in output:
+            return SendCount(self.leg.id, "tcpreplay", 0, 0, note="stopped before its first packet", output=output)
+        if self.process.status not in (0, None):
+            self.process.check()
+        closing = parse_closing(output)
+        check_closing(closing, self.leg.count_packets, output)
+        return SendCount(
+            self.leg.id,
+            "tcpreplay",
+            closing.packets,
+            closing.bytes,
+            closing.failed,
+            closing.packets / closing.rate_pps if closing.rate_pps else closing.seconds,
+            int(released[1]) if released else None,
+            note=closing.first_failure,
+            output=output,
+        )
+
+
+def lead_ns(leg: Leg) -> int:
+    """How long after the common start this leg's first packet is due: only recorded times have such a lead."""
+    mode, lead = _mode(leg), int(leg.timing.get("lead_ns", 0))
+    if mode == "original":
+        return lead
+    return round(lead / float(leg.timing["value"])) if mode == "multiplier" else 0
+
+
+def _mode(leg: Leg) -> str:
+    mode = str(leg.timing.get("mode", "original"))
+    if mode not in MODES:
+        raise BadInput(leg.stream, "unknown timing", key="timing.mode", value=mode, allowed=", ".join(MODES))
+    if mode in ("multiplier", "pps", "bps") and not float(leg.timing.get("value") or 0) > 0:
+        raise BadInput(leg.stream, "must be above 0", key="timing.value", value=leg.timing.get("value"))
+    return mode
+
+
+def tcpreplay_command(leg: Leg, trace: Trace, interface: str) -> list[str]:
+    """The command that replays `trace`, read from its standard input."""
+    mode, packets = _mode(leg), len(trace.packets)
+    command = ["tcpreplay", "--preload-pcap", "--no-flow-stats", f"--intf1={interface}"]
+    match mode:
+        case "multiplier":
+            command.append(f"--multiplier={float(leg.timing['value']):.9g}")
+        case "pps":
+            command.append(f"--pps={float(leg.timing['value']):.9g}")
+        case "bps":
+            # Our rates count the FCS, tcpreplay's do not.
+            share = trace.size_bytes / (trace.size_bytes + FCS_BYTES * packets)
+            command.append(f"--mbps={float(leg.timing['value']) * share / 1e6:.9g}")
+        case "top":
+            command.append("--topspeed")
+    return [*command, *_repeats(leg, trace, mode), "/dev/stdin"]
+
+
+def _repeats(leg: Leg, trace: Trace, mode: str) -> list[str]:
+    """--loop for the passes (0: until it is stopped), the pause between them, --limit where the last is cut short."""
+    packets = len(trace.packets)
+    passes = 0 if leg.count_packets is None else -(-leg.count_packets // packets)
+    options = [f"--loop={passes}"]
+    if passes != 1 and mode in ("original", "multiplier"):
+        # Every share repeats at the period of the whole trace, or the shares would drift apart.
+        speed = float(leg.timing["value"]) if mode == "multiplier" else 1.0
+        pause_ns = (int(leg.timing.get("period_ns", 0)) - trace.duration_ns) / speed
+        if pause_ns > 0:
+            options.append(f"--loopdelay-ms={round(pause_ns / 1e6)}")
+    if leg.count_packets is not None and leg.count_packets % packets:
+        options.append(f"--limit={leg.count_packets}")
+    return options
+
+
+def interface_mtu(interface: str) -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            answer = fcntl.ioctl(any_socket, SIOCGIFMTU, struct.pack("16si12x", interface.encode(), 0))
+        except OSError as error:
+            raise EngineError("tcpreplay", f"interface {interface}: {error.strerror}") from None
+    return int(struct.unpack("16si12x", answer)[1])
+
+
+def parse_closing(output: str) -> Closing:
+    """tcpreplay's own words. Raises EngineError where a figure is missing."""
+
+    def figure(pattern: str) -> str:
+        found = re.search(pattern, output, re.MULTILINE)
+        if found is None:
+            raise EngineError("tcpreplay", "ended without its closing figures", output[-4000:])
+        return found[1]
+
+    failure = re.search(r"^Unable to send packet: .*?\[\d+\]: (.*)$", output, re.MULTILINE)
+    return Closing(
+        packets=int(figure(r"^Actual: (\d+) packets")),
+        bytes=int(figure(r"^Actual: \d+ packets \((\d+) bytes\)")),
+        seconds=float(figure(r"^Actual: .* sent in ([\d.]+) seconds")),
+        rate_pps=float(figure(r"^Rated: .* ([\d.]+) pps$")),
+        successful=int(figure(r"^\s*Successful packets: +(\d+)$")),
+        failed=int(figure(r"^\s*Failed packets: +(\d+)$")),
+        truncated=int(figure(r"^\s*Truncated packets: +(\d+)$")),
+        retried_enobufs=int(figure(r"^\s*Retried packets \(ENOBUFS\): +(\d+)$")),
+        retried_eagain=int(figure(r"^\s*Retried packets \(EAGAIN\): +(\d+)$")),
+        interrupted="User interrupt" in output,
+        first_failure=failure[1] if failure else "",
+    )
+
+
+def check_closing(closing: Closing, intended_packets: int | None, output: str) -> None:
+    """Raises EngineError where its figures contradict each other.
+
+    When interrupted, 4.4.3 forgets the last packet in "Successful packets" (a capture has as many as "Actual").
+    """
+    allowed = (0, 1) if closing.interrupted else (0,)
+    if closing.packets - closing.successful not in allowed:
+        problem = f"says it sent {closing.packets} packets and that {closing.successful} were successful"
+        raise EngineError("tcpreplay", problem, output[-4000:])
+    if closing.truncated:
+        raise EngineError("tcpreplay", f"{closing.truncated} packets were truncated", output[-4000:])
+    tried = closing.packets + closing.failed
+    if intended_packets is not None and not closing.interrupted and tried != intended_packets:
+        problem = f"ended after {tried} packets of {intended_packets}"
+        raise EngineError("tcpreplay", problem, output[-4000:])

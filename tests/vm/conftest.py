@@ -1,0 +1,44 @@
+"""These tests run inside the virtual machine: `./bootstrap test --vm` boots it once for all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodes.senders.pktgen_module import missing
+
+sys.path.insert(0, str(Path(__file__).parent))
+from wires import RX_MAC, TX_MAC, Wire, ip, namespaces
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reason = missing() or ("" if os.geteuid() == 0 else "needs root")
+    for item in items:
+        if reason and Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason=f"needs the kernel's pktgen: ./bootstrap test --vm ({reason})"))
+
+
+@pytest.fixture(scope="session")
+def wire() -> Iterator[Wire]:
+    """Two namespaces joined by a veth pair."""
+    made = Wire("pgtx", "pgrx", "t0", "r0")
+    try:
+        namespaces(made.tx, made.rx)
+        ip("-n", made.tx, "link", "add", "t0", "address", TX_MAC, "type", "veth")  # its peer is moved and named below
+        peer = json.loads(ip("-n", made.tx, "-j", "link", "show", "type", "veth"))
+        other = next(link["ifname"] for link in peer if link["ifname"] != "t0")
+        ip("-n", made.tx, "link", "set", other, "netns", made.rx, "name", "r0", "address", RX_MAC)
+        # A checksum left to the receiver's hardware would be captured unfinished.
+        subprocess.run(["ip", "netns", "exec", made.tx, "ethtool", "-K", "t0", "tx", "off"], check=True, timeout=30)
+        ip("-n", made.tx, "link", "set", "t0", "up")
+        ip("-n", made.rx, "link", "set", "r0", "up")
+        yield made
+    finally:
+        for name in (made.tx, made.rx):
+            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)

@@ -1,0 +1,115 @@
+"""Network namespaces, legs and a driver for the sender, for the tests that run inside the virtual machine."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nodes.senders.pktgen import PktgenSender
+from traffic.task import Leg, SendCount, SendTask
+
+TX_MAC, RX_MAC = "02:00:00:00:01:01", "02:00:00:00:01:02"
+CLONE_NEWNET = 0x40000000
+
+
+@contextlib.contextmanager
+def inside(namespace: str) -> Iterator[None]:
+    """This thread, and what it starts, in a network namespace."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    there = os.open(f"/run/netns/{namespace}", os.O_RDONLY)
+    try:
+        assert libc.setns(there, CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
+        yield
+    finally:
+        assert libc.setns(home, CLONE_NEWNET) == 0
+        os.close(home)
+        os.close(there)
+
+
+def ip(*arguments: str) -> str:
+    return subprocess.run(["ip", *arguments], capture_output=True, text=True, check=True).stdout
+
+
+@dataclass
+class Wire:
+    """Two namespaces and the interface that each has in the other's sight."""
+
+    tx: str
+    rx: str
+    tx_interface: str
+    rx_interface: str
+
+    def received(self) -> int:
+        """Frames that the receiving interface has taken, by its own counter."""
+        shown: list[dict[str, Any]] = json.loads(ip("-n", self.rx, "-s", "-j", "link", "show", self.rx_interface))
+        return int(shown[0]["stats64"]["rx"]["packets"])
+
+    def settled(self) -> int:
+        """The receiver's counter, once it stands still."""
+        before, now = -1, self.received()
+        while before != now:
+            time.sleep(0.1)
+            before, now = now, self.received()
+        return now
+
+    def devices(self) -> list[str]:
+        """pktgen's devices in the sender's namespace."""
+        listed = subprocess.run(
+            ["ip", "netns", "exec", self.tx, "ls", "/proc/net/pktgen"], capture_output=True, text=True, check=True
+        ).stdout.split()
+        return [name for name in listed if "@" in name]
+
+    def send(self, spool: Path, *legs: Leg, within_s: float = 60.0) -> list[SendCount]:
+        """The sender from prepare to restore, as the guard drives it."""
+        with inside(self.tx):
+            sender = PktgenSender(SendTask(self.tx_interface, list(legs), limit_s=within_s), spool)
+            try:
+                sender.prepare()
+                sender.start(time.monotonic_ns() + 50_000_000)
+                deadline = time.monotonic() + within_s
+                while not sender.done():
+                    assert time.monotonic() < deadline, sender.log.read_text()
+                    time.sleep(0.02)
+                sender.stop()
+                return sender.counts()
+            finally:
+                sender.stop()
+                sender.restore()
+
+
+def namespaces(*names: str) -> None:
+    for name in names:
+        ip("netns", "add", name)
+        # Neighbour discovery would be counted with the traffic.
+        subprocess.run(
+            ["ip", "netns", "exec", name, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"], check=True, timeout=30
+        )
+
+
+def leg(identity: int = 0, **changes: Any) -> Leg:
+    """A leg of 64-byte UDP frames, changed as asked."""
+    values: dict[str, Any] = {
+        "id": identity,
+        "stream": "test",
+        "source": "tx",
+        "target": "rx",
+        "kind": "stream",
+        "engine": "pktgen",
+        "frame": {"headers": headers()},
+        "count_packets": 1000,
+    }
+    return Leg(**{**values, **changes})
+
+
+def headers(*tags: dict[str, Any], ip_header: dict[str, Any] | None = None, **udp: Any) -> list[dict[str, Any]]:
+    address = ip_header or {"ipv4": {"src": "10.9.0.1", "dst": "10.9.0.2"}}
+    return [{"ethernet": {"src": TX_MAC, "dst": RX_MAC}}, *tags, address, {"udp": {"src": 5000, "dst": 6000, **udp}}]

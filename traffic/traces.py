@@ -1,0 +1,131 @@
+"""Recorded traces: read strictly, so that what cannot be replayed truly is told before anything is sent."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from traffic.capture_file import ETHERNET, Packet, RawPacket, link_type_name, read_capture, write_pcap, write_pcapng
+from traffic.errors import BadInput
+from traffic.flows import lead_ns, split_by_flow
+from traffic.rewrite import Endpoint, Rewritten, rewrite
+
+__all__ = [
+    "Endpoint",
+    "Packet",
+    "Rewritten",
+    "Trace",
+    "check_mtu",
+    "lead_ns",
+    "read_packets",
+    "read_trace",
+    "rewrite",
+    "split_by_flow",
+    "write_pcap",
+    "write_pcapng",
+]
+
+ETHERNET_HEADER_BYTES = 14
+VLAN_TAG_BYTES = 4
+VLAN_TYPES = (b"\x81\x00", b"\x88\xa8")
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A recording that can be replayed. `packets` are in the file's order, with the file's times."""
+
+    path: Path
+    packets: list[Packet]
+    notes: list[str] = field(default_factory=list)
+    """What the user should know though it stops nothing (time that goes backwards)."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all frames, without FCS."""
+        return sum(len(packet.data) for packet in self.packets)
+
+    @property
+    def duration_ns(self) -> int:
+        times = [packet.time_ns for packet in self.packets]
+        return max(times) - min(times)
+
+    @property
+    def period_ns(self) -> int:
+        """From the start of one pass to the start of the next: the duration and one mean gap."""
+        return self.duration_ns + self.duration_ns // max(1, len(self.packets) - 1)
+
+
+def read_trace(path: Path) -> Trace:
+    """A trace that can be replayed as it was. Raises BadInput that names the file and, where there is one, the packet.
+
+    Time that goes backwards is kept: packets stay in the file's order here, and are scheduled in the order of time.
+    """
+    raw = read_capture(path)
+    if not raw:
+        raise BadInput(path, "is empty: there is no packet in it")
+    for number, packet in enumerate(raw, 1):
+        _check_replayable(path, number, packet)
+    packets = [Packet(packet.time_ns, packet.data) for packet in raw]
+    return Trace(path, packets, _notes(path, packets))
+
+
+def read_packets(path: Path) -> list[Packet]:
+    """What a receiver captured: as read_trace(), but to have captured nothing is no error."""
+    raw = read_capture(path)
+    for number, packet in enumerate(raw, 1):
+        _check_replayable(path, number, packet)
+    return [Packet(packet.time_ns, packet.data) for packet in raw]
+
+
+def check_mtu(trace: Trace, mtu_bytes: int, interface: str) -> None:
+    """Raises BadInput for the first frame that `interface` cannot send; one VLAN tag does not count."""
+    too_long = [(number, packet) for number, packet in enumerate(trace.packets, 1) if _too_long(packet, mtu_bytes)]
+    if too_long:
+        number, packet = too_long[0]
+        more = f" (and {len(too_long) - 1} more)" if len(too_long) > 1 else ""
+        raise BadInput(
+            trace.path,
+            f"packet {number}{more} is longer than the MTU of {interface}: the recording host had merged segments, "
+            "or the interface needs a larger MTU",
+            value=f"{len(packet.data)} bytes",
+            allowed=f"{mtu_bytes + ETHERNET_HEADER_BYTES} bytes, an MTU of {mtu_bytes} and the Ethernet header",
+        )
+
+
+def _check_replayable(path: Path, number: int, packet: RawPacket) -> None:
+    if packet.link_type != ETHERNET:
+        raise BadInput(
+            path,
+            f"packet {number} has a link type that is not Ethernet",
+            value=link_type_name(packet.link_type),
+            allowed=link_type_name(ETHERNET),
+        )
+    if len(packet.data) < packet.wire_bytes:
+        raise BadInput(
+            path,
+            f"packet {number} was cut when it was recorded, and cannot be replayed truly: record with a larger "
+            "snap length",
+            value=f"{len(packet.data)} of {packet.wire_bytes} bytes",
+        )
+    if len(packet.data) < ETHERNET_HEADER_BYTES:
+        raise BadInput(
+            path,
+            f"packet {number} is shorter than an Ethernet header",
+            value=f"{len(packet.data)} bytes",
+            allowed=f"{ETHERNET_HEADER_BYTES} bytes or more",
+        )
+
+
+def _notes(path: Path, packets: list[Packet]) -> list[str]:
+    pairs = enumerate(itertools.pairwise(packets), 2)
+    back = [number for number, (before, after) in pairs if after.time_ns < before.time_ns]
+    if not back:
+        return []
+    return [f"{path}: time goes backwards at {len(back)} packets, first at {back[0]}: they are sent in order of time"]
+
+
+def _too_long(packet: Packet, mtu_bytes: int) -> bool:
+    """Linux's own rule: one VLAN tag is on top of the MTU, a second one is not (packet_snd in af_packet.c)."""
+    tag_bytes = VLAN_TAG_BYTES if packet.data[12:14] in VLAN_TYPES else 0
+    return len(packet.data) > mtu_bytes + ETHERNET_HEADER_BYTES + tag_bytes
