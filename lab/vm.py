@@ -66,6 +66,12 @@ def run(
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def test(arguments: Sequence[str] = (), timeout_s: float = TIMEOUT_S) -> int:
+    """Run tests/vm inside the machine, all of it in one boot: what `./bootstrap test --vm` does."""
+    command = [sys.executable, "-m", "pytest", str(PROJECT / "tests/vm"), *arguments]
+    return run(command, virtio_pair=True, timeout_s=timeout_s)
+
+
 def ensure() -> None:
     """Install what the machine needs, where it is missing. Quick when all is there."""
     if platform.machine() != "x86_64":
@@ -127,9 +133,11 @@ def _depends(meta: str) -> list[str]:
 
 
 def _boot(scratch: Path, cpus: int, memory: str, extra: list[str], timeout_s: float) -> int:
-    # A namespace of processes: qemu and its helpers end with the first of them, and that one with this process.
     command = ["setpriv", "--pdeathsig", "KILL"]
-    command += ["unshare", "--pid", "--fork", "--kill-child=KILL", *_vng(scratch, cpus, memory, extra)]
+    if os.geteuid() == 0:
+        # A namespace of processes: qemu and its helpers end with the first of them, and that one with this process.
+        command += ["unshare", "--pid", "--fork", "--kill-child=KILL"]
+    command += _vng(scratch, cpus, memory, extra)
     with (scratch / "console").open("wb") as console:
         machine = subprocess.Popen(
             command,
@@ -173,14 +181,14 @@ def _script(scratch: Path, command: list[str]) -> str:
 
 
 def _pair(scratch: Path) -> list[str]:
-    """Two virtio interfaces on the two ends of one stream, which loses nothing (a qemu hub drops when it is full)."""
-    socket = scratch / "pair"
-    return [
-        f"-netdev stream,id=pair0,server=on,addr.type=unix,addr.path={socket}",
-        f"-device virtio-net-pci,netdev=pair0,mac={PAIR_MACS[0]}",
-        f"-netdev stream,id=pair1,server=off,addr.type=unix,addr.path={socket}",
-        f"-device virtio-net-pci,netdev=pair1,mac={PAIR_MACS[1]}",
-    ]
+    """Two virtio interfaces joined by a pair of datagram sockets, which lose nothing (a full qemu hub drops)."""
+    arguments = []
+    for ours, theirs, mac in (("0", "1", PAIR_MACS[0]), ("1", "0", PAIR_MACS[1])):
+        local = f"local.type=unix,local.path={scratch}/pair{ours}"
+        remote = f"remote.type=unix,remote.path={scratch}/pair{theirs}"
+        arguments.append(f"-netdev dgram,id=pair{ours},{local},{remote}")
+        arguments.append(f"-device virtio-net-pci,netdev=pair{ours},mac={mac}")
+    return arguments
 
 
 def _stream(output: IO[bytes], scratch: Path, timeout_s: float) -> str:

@@ -78,7 +78,8 @@ class Conductor:
 
     def _begin(self) -> None:
         self._phase("hello")
-        self._wait("hello", self.roles, DEADLINES_S["hello"])
+        if self._wait("hello", self.roles, DEADLINES_S["hello"]):
+            raise Stopped("not every node came up")
         self.enforce_silence = True
         self._phase("plan")
         self._until(lambda: self.go, DEADLINES_S["tasks"], "the command line's tasks")
@@ -123,7 +124,7 @@ class Conductor:
         asked = [rank for rank in sorted(self.living) if rank in self.tasks and self._has_task(rank)]
         for rank in asked:
             self.world.send(rank, {"op": "stop"})
-        self._wait_for_the_living("counts", asked, DEADLINES_S["counts"])
+        self._wait("counts", asked, DEADLINES_S["counts"])
         if self.started:
             self._read_clocks("after")
 
@@ -131,7 +132,7 @@ class Conductor:
         self._phase("restore")
         for rank in sorted(self.living):
             self.world.send(rank, {"op": "finish", "whole": self.whole})
-        self._wait_for_the_living("restored", sorted(self.living), DEADLINES_S["restore"])
+        self._wait("restored", sorted(self.living), DEADLINES_S["restore"])
         for rank in sorted(self.living):
             self.world.send(rank, {"op": "leave"})
         self.world.flush(2.0)
@@ -147,11 +148,13 @@ class Conductor:
         """Each of the group tells that it arrived; then they leave together."""
         self._wait(name, self._group(role), deadline_s)
         group = self._group(role)
+        if not group:
+            raise Stopped(f"no node of the {role} group is left")
         whole = group == [rank for rank in self.roles if self.roles[rank] == role]
         for rank in group:
             self.world.send(rank, {"op": "enter" if whole else "release", "name": name})
         left_ns = time.monotonic_ns()
-        if whole and group:
+        if whole:
             try:
                 left_ns = self.world.barrier(role, DEADLINES_S["barrier"])
             except TimeoutError as error:
@@ -186,17 +189,12 @@ class Conductor:
     def _group(self, role: str) -> list[int]:
         return [rank for rank in sorted(self.living) if self.roles[rank] == role]
 
-    def _wait(self, name: str, ranks: Iterable[int], deadline_s: float) -> None:
-        """Until every rank has told `name`; who has not by the deadline is lost, and the run is stopped."""
+    def _wait(self, name: str, ranks: Iterable[int], deadline_s: float) -> list[int]:
+        """Until every living rank has told `name`. Who has not by the deadline is lost: those are given back."""
         waited = list(ranks)
-        if self._wait_for_the_living(name, waited, deadline_s):
-            raise Stopped(f"not every node is there for {name!r}")
-
-    def _wait_for_the_living(self, name: str, ranks: list[int], deadline_s: float) -> list[int]:
-        """The ranks that did not tell `name` in time; each is reported lost."""
 
         def open_ranks() -> list[int]:
-            return [r for r in ranks if r in self.living and (r, name) not in self.seen and (r, "failed") not in self.seen]
+            return [r for r in waited if r in self.living and (r, name) not in self.seen and (r, "failed") not in self.seen]
 
         deadline = time.monotonic() + deadline_s
         while open_ranks() and time.monotonic() < deadline:
@@ -204,7 +202,7 @@ class Conductor:
             time.sleep(POLL_S)
         for rank in open_ranks():
             self._lose(rank, f"did not tell {name!r} within {deadline_s:.0f} s")
-        return [rank for rank in ranks if rank not in self.living and (rank, name) not in self.seen]
+        return [rank for rank in waited if rank not in self.living and (rank, name) not in self.seen]
 
     def _until(self, condition: Callable[[], bool], deadline_s: float, what: str) -> None:
         deadline = time.monotonic() + deadline_s

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from master.resolve import Rank, Resolved
-from master.results import FORMAT_VERSION, Outcome, Row, utc, with_fcs
+from master.results import FORMAT_VERSION, Outcome, Row, stream_values, utc, with_fcs
 from master.scenario import Expect
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
 
@@ -188,6 +188,7 @@ class Ledger:
             "ranks": {str(n): {"host": s.rank.host.name, "role": s.rank.role, **s.report} for n, s in self.nodes.items()},
             "clocks": {str(n): s.clock for n, s in self.nodes.items()},
             "totals": totals(rows),
+            "rows": [{"leg": row.leg.id, **stream_values(row)} for row in rows],
             **extra,
         }
         return Outcome(status, reason, rows, self.node_rows(), document)

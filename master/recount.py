@@ -1,17 +1,148 @@
-"""`pktswarm recount`: counts again offline, from the captures against what was sent, and compares with the run."""
+"""`pktswarm recount`: counts again offline, from the captures against what was sent, and compares with the run.
+
+It shares nothing with the counting of a run but the way to tell legs apart: a stream's frames are compared with its
+template byte for byte, a trace's with the very frames that were replayed.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from master.results import Folder
+from rich.markup import escape
+from rich.table import Table
+
 from traffic.capture_file import read_capture
-from traffic.errors import BadInput
+from traffic.errors import EXIT_AS_EXPECTED, EXIT_NOT_AS_EXPECTED, BadInput
 from traffic.frames import build_frame
 from traffic.match import Match
-from traffic.recount import recount_stream, recount_trace
+from traffic.recount import Recount, recount_stream, recount_trace
 from traffic.task import Leg, leg_from_json
-from traffic.traces import read_trace
+
+FORMAT_VERSIONS = (1,)
+
+
+@dataclass
+class LegRecount:
+    leg: Leg
+    counted: int | None
+    """What the run counted as received."""
+    again: Recount
+
+    @property
+    def agrees(self) -> bool:
+        return self.counted == self.again.received
+
+
+@dataclass
+class Outcome:
+    legs: list[LegRecount]
+    strangers: dict[str, int] = field(default_factory=dict)
+    """Host → captured frames that belong to no leg."""
+
+    @property
+    def status(self) -> int:
+        return EXIT_AS_EXPECTED if all(leg.agrees for leg in self.legs) else EXIT_NOT_AS_EXPECTED
+
+    @property
+    def summary(self) -> str:
+        wrong = [leg for leg in self.legs if not leg.agrees]
+        frames = sum(leg.again.captured for leg in self.legs)
+        if not wrong:
+            return f"recount and run agree: {frames:,} captured frames in {len(self.legs)} legs, byte for byte as sent"
+        first = wrong[0]
+        return (
+            f"recount and run DISAGREE in {len(wrong)} of {len(self.legs)} legs, first {first.leg.stream} from "
+            f"{first.leg.source}: the run counted {first.counted}, the capture has {first.again.received} as sent, "
+            f"{first.again.altered} altered, {first.again.duplicated} duplicated"
+        )
+
+    @property
+    def document(self) -> dict[str, Any]:
+        legs = [
+            {"stream": x.leg.stream, "from": x.leg.source, "to": x.leg.target, "run_received_packets": x.counted}
+            | {f"{key}_packets": value for key, value in asdict(x.again).items()}
+            | {"agrees": x.agrees}
+            for x in self.legs
+        ]
+        return {"status": self.status, "summary": self.summary, "legs": legs, "strangers_packets": self.strangers}
+
+
+def recount(folder: Path) -> Outcome:
+    """Raises BadInput where there is no run, or it kept no captures."""
+    document = _run_json(folder)
+    legs = [leg_from_json(data) for data in document["legs"]]
+    counted = {row["leg"]: row["received_packets"] for row in document["rows"]}
+    sent = {row["leg"]: row["sent_packets"] for row in document["rows"]}
+    outcome = Outcome([])
+    for host in dict.fromkeys(leg.target for leg in legs):
+        mine = [leg for leg in legs if leg.target == host]
+        frames, outcome.strangers[host] = _frames(_captures(folder, host), mine)
+        outcome.legs += [
+            LegRecount(leg, counted.get(leg.id), _again(folder, leg, frames[leg.id], sent.get(leg.id) or 0)) for leg in mine
+        ]
+    outcome.legs.sort(key=lambda result: result.leg.id)
+    return outcome
+
+
+def _run_json(folder: Path) -> dict[str, Any]:
+    path = folder / "run.json"
+    try:
+        document = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise BadInput(folder, "no results of a run here", allowed="a folder with run.json") from None
+    except ValueError as error:
+        raise BadInput(path, f"cannot be read: {error}") from None
+    if not isinstance(document, dict) or document.get("format_version") not in FORMAT_VERSIONS:
+        version = document.get("format_version") if isinstance(document, dict) else None
+        allowed = ", ".join(map(str, FORMAT_VERSIONS))
+        raise BadInput(path, "a format this version cannot read", key="format_version", value=version, allowed=allowed)
+    if document["scenario"]["receive"]["mode"] != "capture":
+        raise BadInput(path, "the run kept no captures to count again", key="receive.mode", value="count")
+    return document
+
+
+def _captures(folder: Path, host: str) -> list[Path]:
+    captures = sorted((folder / "captures").glob(f"{host}-*"))
+    if not captures:
+        raise BadInput(folder / "captures", f"there is no capture of {host}")
+    return captures
+
+
+def _frames(captures: list[Path], legs: list[Leg]) -> tuple[dict[int, list[bytes]], int]:
+    """Leg id → its captured frames in order, and how many frames belong to no leg."""
+    matches = [(leg.id, Match.from_json(leg.match)) for leg in legs]
+    frames: dict[int, list[bytes]] = {leg.id: [] for leg in legs}
+    strangers = 0
+    for packet in (packet for path in captures for packet in read_capture(path)):
+        owner = next((number for number, match in matches if match.matches(packet.data)), None)
+        if owner is None:
+            strangers += 1
+        else:
+            frames[owner].append(packet.data)
+    return frames, strangers
+
+
+def _again(folder: Path, leg: Leg, captured: list[bytes], sent: int) -> Recount:
+    if leg.kind == "trace":
+        share = [packet.data for packet in read_capture(folder / "sent" / str(leg.trace_file))]
+        return recount_trace(share * leg.repeat, captured)
+    template = build_frame(leg.frame, leg.size_bytes)
+    return recount_stream(template.data, template.varying_mask, sent, captured)
+
+
+def table(outcome: Outcome) -> Table:
+    table = Table(header_style="bold", pad_edge=False)
+    for name in ("stream", "from → to"):
+        table.add_column(name)
+    for name in ("run", "again", "lost", "altered", "duplicated", "reordered", "agrees"):
+        table.add_column(name, justify="right")
+    for leg in outcome.legs:
+        again = leg.again
+        counts = [leg.counted, again.received, again.lost, again.altered, again.duplicated, again.reordered]
+        cells = ["–" if count is None else f"{count:,}" for count in counts]
+        path = escape(f"{leg.leg.source} → {leg.leg.target}")
+        table.add_row(escape(leg.leg.stream), path, *cells, "yes" if leg.agrees else "[red]no[/]")
+    return table

@@ -1,99 +1,253 @@
-"""Where the headers of a recorded frame stand: Ethernet, VLAN tags, IPv4 or IPv6, TCP, UDP, ICMP."""
+"""The table of headers a frame can be made of: for each field its place, default and what a user may write.
+
+Both the check and the building of frames (traffic.frames) read this one table; docs/headers.md describes it to users.
+Sources: IEEE 802.3, 802.1Q, RFC 3032 (MPLS), RFC 826 (ARP), RFC 791 (IPv4), RFC 8200 (IPv6), RFC 792 (ICMP),
+RFC 4443 (ICMPv6), RFC 768 (UDP), RFC 9293 (TCP).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from dpkt import ethernet, ip
+Kind = str
+"""How a value is written: "number", "mac", "ipv4", "ipv6" or "flags"."""
 
-VLAN_TYPES = (0x8100, 0x88A8, 0x9100)
-ETH_IPV4, ETH_IPV6, ETH_ARP = ethernet.ETH_TYPE_IP, ethernet.ETH_TYPE_IP6, ethernet.ETH_TYPE_ARP
-TCP, UDP, ICMP, ICMP6 = ip.IP_PROTO_TCP, ip.IP_PROTO_UDP, ip.IP_PROTO_ICMP, ip.IP_PROTO_ICMP6
-CHECKSUM_AT = {TCP: 16, UDP: 6, ICMP: 2, ICMP6: 2}
-"""Where the checksum stands inside a header, by protocol."""
-HEADER_BYTES = {TCP: 20, UDP: 8, ICMP: 8, ICMP6: 8}
-
-_HOP_BY_HOP, _ROUTING, _FRAGMENT, _DESTINATION = 0, 43, 44, 60
+TCP_FLAGS = {"fin": 1, "syn": 2, "rst": 4, "psh": 8, "ack": 16, "urg": 32, "ece": 64, "cwr": 128}
+ALLOWED = {
+    "mac": "a MAC address such as 02:00:00:00:00:01",
+    "ipv4": "an IPv4 address such as 10.0.0.1",
+    "ipv6": "an IPv6 address such as fd00::1",
+    "flags": "a number from 0 to 255, or names out of " + ", ".join(TCP_FLAGS),
+}
 
 
 @dataclass(frozen=True)
-class Headers:
-    """What was found in a frame. `version` is 4 or 6, or 0 where there is no whole IP header."""
+class Field:
+    """`bit` counts from the header's first bit. `default` None: required. `auto`: computed unless it is given.
 
-    ethertype: int
-    l3: int
-    """Where the network header starts."""
-    version: int = 0
-    protocol: int = 0
-    l4: int = 0
-    """Where the transport header starts."""
-    end: int = 0
-    """Where the IP packet ends; what follows is Ethernet padding."""
-    fragment: int | None = None
-    """The identification of a fragmented datagram; None for a whole one."""
-    first: bool = True
-    """False for a fragment without a transport header."""
-    source_routed: bool = False
-    """An IPv6 routing header still names further stops: the checksum is not about the address in the header."""
+    `identity`: a receiver may know a frame by it, because no device on the way is expected to change it.
+    """
+
+    bit: int
+    width: int
+    default: int | None = 0
+    kind: Kind = "number"
+    auto: bool = False
+    identity: bool = False
 
     @property
-    def addresses(self) -> tuple[slice, slice]:
-        """Where the source and the target address stand."""
-        if self.version == 4:
-            return slice(self.l3 + 12, self.l3 + 16), slice(self.l3 + 16, self.l3 + 20)
-        return slice(self.l3 + 8, self.l3 + 24), slice(self.l3 + 24, self.l3 + 40)
+    def largest(self) -> int:
+        return (1 << self.width) - 1
 
     @property
-    def has_transport(self) -> bool:
-        """Whether a whole TCP, UDP, ICMP or ICMPv6 header is here."""
-        return self.version != 0 and self.first and self.l4 + HEADER_BYTES.get(self.protocol, 1 << 30) <= self.end
+    def allowed(self) -> str:
+        return ALLOWED.get(self.kind, f"a whole number from 0 to {self.largest}")
 
-    @property
-    def has_ports(self) -> bool:
-        return self.has_transport and self.protocol in (TCP, UDP)
-
-
-def find_headers(frame: bytes) -> Headers:
-    at = 12
-    ethertype = int.from_bytes(frame[at : at + 2], "big")
-    while ethertype in VLAN_TYPES:
-        at += 4
-        ethertype = int.from_bytes(frame[at : at + 2], "big")
-    l3 = at + 2
-    if ethertype == ETH_IPV4:
-        return _ipv4(frame, l3)
-    if ethertype == ETH_IPV6:
-        return _ipv6(frame, l3)
-    return Headers(ethertype, l3)
+    def parse(self, value: Any) -> int:
+        """The value as a number that fits the field. Raises ValueError otherwise."""
+        number = _PARSERS[self.kind](value)
+        if not 0 <= number <= self.largest:
+            raise ValueError(f"out of range: {number}")
+        return number
 
 
-def _ipv4(frame: bytes, l3: int) -> Headers:
-    if len(frame) < l3 + 20 or frame[l3] >> 4 != 4:
-        return Headers(ETH_IPV4, l3)
-    header_bytes = (frame[l3] & 15) * 4
-    total = int.from_bytes(frame[l3 + 2 : l3 + 4], "big")
-    if header_bytes < 20 or total < header_bytes or l3 + total > len(frame):
-        return Headers(ETH_IPV4, l3)
-    place = int.from_bytes(frame[l3 + 6 : l3 + 8], "big")
-    more, offset = place & 0x2000, place & 0x1FFF
-    identification = int.from_bytes(frame[l3 + 4 : l3 + 6], "big") if more or offset else None
-    return Headers(ETH_IPV4, l3, 4, frame[l3 + 9], l3 + header_bytes, l3 + total, identification, offset == 0)
+@dataclass(frozen=True)
+class Header:
+    """`next_headers` maps the header that may follow to the value that `next_field` then takes."""
+
+    size_bytes: int
+    fields: Mapping[str, Field]
+    next_field: str = ""
+    next_headers: Mapping[str, int] = field(default_factory=dict)
+    next_default: int = 0
+    """What `next_field` takes when raw bytes or the payload follow: a value set aside for experiments."""
 
 
-def _ipv6(frame: bytes, l3: int) -> Headers:
-    end = l3 + 40 + int.from_bytes(frame[l3 + 4 : l3 + 6], "big")
-    if len(frame) < max(end, l3 + 40) or frame[l3] >> 4 != 6:
-        return Headers(ETH_IPV6, l3)
-    protocol, at = frame[l3 + 6], l3 + 40
-    fragment, first, source_routed = None, True, False
-    while first and protocol in (_HOP_BY_HOP, _ROUTING, _FRAGMENT, _DESTINATION) and at + 8 <= end:
-        size = (frame[at + 1] + 1) * 8
-        if protocol == _FRAGMENT:
-            size = 8
-            place = int.from_bytes(frame[at + 2 : at + 4], "big")
-            # An "atomic" fragment (RFC 6946) is a whole packet that merely carries the header.
-            fragment = int.from_bytes(frame[at + 4 : at + 8], "big") if place & 0xFFF9 else None
-            first = place & 0xFFF8 == 0
-        source_routed |= protocol == _ROUTING and frame[at + 3] > 0
-        protocol, at = frame[at], at + size
-    return Headers(ETH_IPV6, l3, 6, protocol, min(at, end), end, fragment, first, source_routed)
+def _number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("not a whole number")
+    return value if isinstance(value, int) else int(value, 0)
+
+
+def _mac(value: Any) -> int:
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}", value):
+        raise ValueError("not a MAC address")
+    return int(re.sub("[:-]", "", value), 16)
+
+
+def _ipv4(value: Any) -> int:
+    if not isinstance(value, str):
+        raise ValueError("not an IPv4 address")
+    return int(ipaddress.IPv4Address(value))
+
+
+def _ipv6(value: Any) -> int:
+    if not isinstance(value, str):
+        raise ValueError("not an IPv6 address")
+    return int(ipaddress.IPv6Address(value))
+
+
+def _flags(value: Any) -> int:
+    names = value.replace(",", " ").split() if isinstance(value, str) else value
+    if not isinstance(names, list) or any(name not in TCP_FLAGS for name in names):
+        return _number(value)
+    return sum({TCP_FLAGS[name] for name in names})
+
+
+_PARSERS = {"number": _number, "mac": _mac, "ipv4": _ipv4, "ipv6": _ipv6, "flags": _flags}
+
+_ETHERTYPES = {"vlan": 0x8100, "svlan": 0x88A8, "mpls": 0x8847, "arp": 0x0806, "ipv4": 0x0800, "ipv6": 0x86DD}
+# IEEE 802 Local Experimental EtherType 1; RFC 3692 protocol number.
+_EXPERIMENTAL_ETHERTYPE = 0x88B5
+_EXPERIMENTAL_PROTOCOL = 253
+_PROTOCOLS = {"ipv4": 4, "tcp": 6, "udp": 17, "ipv6": 41}
+
+
+def _tag() -> Header:
+    return Header(
+        4,
+        {
+            "priority": Field(0, 3),
+            "dei": Field(3, 1),
+            "id": Field(4, 12, identity=True),
+            "type": Field(16, 16, auto=True, identity=True),
+        },
+        "type",
+        _ETHERTYPES,
+        _EXPERIMENTAL_ETHERTYPE,
+    )
+
+
+def _echo(echo_request: int) -> Header:
+    return Header(
+        8,
+        {
+            "type": Field(0, 8, echo_request, identity=True),
+            "code": Field(8, 8, identity=True),
+            "checksum": Field(16, 16, auto=True),
+            "id": Field(32, 16, identity=True),
+            "sequence": Field(48, 16),
+        },
+    )
+
+
+HEADERS: dict[str, Header] = {
+    "ethernet": Header(
+        14,
+        {
+            "dst": Field(0, 48, None, "mac", identity=True),
+            "src": Field(48, 48, None, "mac", identity=True),
+            "type": Field(96, 16, auto=True, identity=True),
+        },
+        "type",
+        _ETHERTYPES,
+        _EXPERIMENTAL_ETHERTYPE,
+    ),
+    "vlan": _tag(),
+    "svlan": _tag(),
+    "mpls": Header(
+        4,
+        {
+            "label": Field(0, 20, None, identity=True),
+            "tc": Field(20, 3),
+            "bottom": Field(23, 1, auto=True, identity=True),
+            "ttl": Field(24, 8, 64),
+        },
+        "bottom",
+        {"mpls": 0, "ipv4": 1, "ipv6": 1},
+        1,
+    ),
+    "arp": Header(
+        28,
+        {
+            "hardware_type": Field(0, 16, 1, identity=True),
+            "protocol_type": Field(16, 16, 0x0800, identity=True),
+            "hardware_size": Field(32, 8, 6, identity=True),
+            "protocol_size": Field(40, 8, 4, identity=True),
+            "operation": Field(48, 16, 1, identity=True),
+            "sender_mac": Field(64, 48, None, "mac", identity=True),
+            "sender_ip": Field(112, 32, None, "ipv4", identity=True),
+            "target_mac": Field(144, 48, 0, "mac", identity=True),
+            "target_ip": Field(192, 32, None, "ipv4", identity=True),
+        },
+    ),
+    "ipv4": Header(
+        20,
+        {
+            "version": Field(0, 4, 4, identity=True),
+            "header_words": Field(4, 4, 5, identity=True),
+            "tos": Field(8, 8),
+            "dscp": Field(8, 6),
+            "ecn": Field(14, 2),
+            "length": Field(16, 16, auto=True),
+            "id": Field(32, 16),
+            "df": Field(49, 1),
+            "mf": Field(50, 1),
+            "fragment": Field(51, 13),
+            "ttl": Field(64, 8, 64),
+            "protocol": Field(72, 8, auto=True, identity=True),
+            "checksum": Field(80, 16, auto=True),
+            "src": Field(96, 32, None, "ipv4", identity=True),
+            "dst": Field(128, 32, None, "ipv4", identity=True),
+        },
+        "protocol",
+        {**_PROTOCOLS, "icmp": 1},
+        _EXPERIMENTAL_PROTOCOL,
+    ),
+    "ipv6": Header(
+        40,
+        {
+            "version": Field(0, 4, 6, identity=True),
+            "traffic_class": Field(4, 8),
+            "flow_label": Field(12, 20),
+            "length": Field(32, 16, auto=True),
+            "next_header": Field(48, 8, auto=True, identity=True),
+            "hop_limit": Field(56, 8, 64),
+            "src": Field(64, 128, None, "ipv6", identity=True),
+            "dst": Field(192, 128, None, "ipv6", identity=True),
+        },
+        "next_header",
+        {**_PROTOCOLS, "icmpv6": 58},
+        _EXPERIMENTAL_PROTOCOL,
+    ),
+    "icmp": _echo(8),
+    "icmpv6": _echo(128),
+    "udp": Header(
+        8,
+        {
+            "src": Field(0, 16, None, identity=True),
+            "dst": Field(16, 16, None, identity=True),
+            "length": Field(32, 16, auto=True),
+            "checksum": Field(48, 16, auto=True),
+        },
+    ),
+    "tcp": Header(
+        20,
+        {
+            "src": Field(0, 16, None, identity=True),
+            "dst": Field(16, 16, None, identity=True),
+            "seq": Field(32, 32),
+            "ack": Field(64, 32),
+            "header_words": Field(96, 4, 5),
+            "flags": Field(104, 8, TCP_FLAGS["ack"], "flags"),
+            "window": Field(112, 16, 65535),
+            "checksum": Field(128, 16, auto=True),
+            "urgent": Field(144, 16),
+        },
+    ),
+}
+"""Every header but `raw`, whose bytes are its own."""
+
+OVERLAPPING = {"ipv4": [("tos", "dscp"), ("tos", "ecn")]}
+"""Two names for the same bits: a frame may give only one of them."""
+
+
+def may_follow(below: str, above: str) -> bool:
+    """Whether `above` makes sense right after `below`; raw bytes may follow anything but raw."""
+    if below == "raw":
+        return False
+    return above == "raw" or above in HEADERS[below].next_headers

@@ -7,6 +7,7 @@ start, and ends the sending whatever happens to the guard. pktgen has one user i
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -85,7 +86,8 @@ class PktgenSender(Sender):
             self._keeper = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
-        self._await("ready", READY_S)
+        if not self._await("ready", READY_S):
+            raise EngineError(self.name, f"its keeper was not ready within {READY_S:.0f} s", self._words())
 
     def start(self, at_ns: int) -> None:
         lasting = [share for share in self.shares if share.leg.duration_s is not None and _timed(share.leg)]
@@ -102,9 +104,10 @@ class PktgenSender(Sender):
         return {"sent_packets": sent}
 
     def stop(self) -> None:
-        if self._keeper is None or self._keeper.poll() is not None or self._said("stopped"):
+        if self._keeper is None or self._said("stopped") is not None:
             return
-        self._tell("stop")
+        with contextlib.suppress(EngineError, OSError):  # a keeper that is gone has stopped them, or dies doing it
+            self._tell("stop")
         self._await("stopped", STOP_S)
         running = [device for thread in pktgen_proc.threads().values() for device in thread.running]
         if running:
@@ -146,12 +149,14 @@ class PktgenSender(Sender):
     def _words(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
-    def _await(self, word: str, seconds: float) -> None:
+    def _await(self, word: str, seconds: float) -> bool:
+        """Has the keeper said `word`, or does it say it within `seconds` and before it ends?"""
         deadline = time.monotonic() + seconds
         while self._said(word) is None:
-            if time.monotonic() > deadline or (self._keeper is not None and self._keeper.poll() is not None):
-                raise EngineError(self.name, f"its keeper did not say {word!r} within {seconds:.0f} s", self._words())
+            if self._keeper is None or self._keeper.poll() is not None or time.monotonic() > deadline:
+                return self._said(word) is not None
             time.sleep(0.005)
+        return True
 
 
 def plan(task: SendTask, threads: list[str]) -> list[Share]:
@@ -165,7 +170,7 @@ def plan(task: SendTask, threads: list[str]) -> list[Share]:
                 "more threads than CPUs on this node",
                 key="options.threads",
                 value=len(counts),
-                allowed=f"1–{len(threads)}",
+                allowed=f"1 to {len(threads)}",
             )
         for count in counts:
             index = len(planned)

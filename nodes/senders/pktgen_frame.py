@@ -35,7 +35,7 @@ OPTIONS = {"threads", "clone_skb", "burst", "flags", "imix_weights", "flows", "f
 FLAGS = {"IPSRC_RND", "IPDST_RND", "UDPSRC_RND", "UDPDST_RND", "UDPCSUM", "MACSRC_RND", "MACDST_RND", "TXSIZE_RND"}
 FLAGS |= {"MPLS_RND", "VID_RND", "SVID_RND", "FLOW_SEQ", "NO_TIMESTAMP", "QUEUE_MAP_RND", "QUEUE_MAP_CPU", "NODE"}
 UNREACHABLE = [IPv4Network(net) for net in ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/4", "255.255.255.255/32")]
-"""pktgen draws a random destination again and again while it falls into one of these: all of them, and it never ends."""
+"""pktgen draws a random destination anew while it falls into one of these: a range of nothing else hangs its thread."""
 
 
 def headers_of(leg: Leg) -> Headers:
@@ -123,7 +123,9 @@ def _wrong_range(name: str, fields: dict[str, Any]) -> str:
         if kind == "random" and any(
             low <= net.broadcast_address and net.network_address <= high for net in UNREACHABLE
         ):
-            return f"pktgen never draws loopback, multicast, zero or broadcast addresses, and {first}–{last} has some"
+            return (
+                f"pktgen never draws loopback, multicast, zero or broadcast addresses, and {first} to {last} has some"
+            )
         if bounds(fields.get("src"))[2] == "random" and bounds(fields["src"])[1] == "255.255.255.255":
             return "pktgen's random ranges end at 255.255.255.254"
     if name == "ethernet":
@@ -140,7 +142,7 @@ def _wrong_block(first: str, last: str, kind: str) -> str:
     aligned = span & (span + 1) == 0 and low & span == 0 and low != 0
     if kind == "constant" or (kind == "random" and aligned):
         return ""
-    return f"pktgen varies ipv6.dst only at random over an aligned power of two, not by {kind} over {first}–{last}"
+    return f"pktgen varies ipv6.dst only at random over an aligned power of two, not by {kind} over {first} to {last}"
 
 
 def _wrong_payload(leg: Leg) -> str:

@@ -7,8 +7,8 @@ when that closes, for whatever reason its owner died, it stops the threads and r
 
 Only the standard library, and started with -I -S: it is on the way of every start.
 Arguments: the limit in seconds, then THREAD=DEVICE,DEVICE… for each thread used.
-Input, a line each: "start AT_NS [DEVICE=DURATION_NS …]", "stop". Output: "ready", "started NS", "ended NS", "stopped NS",
-"problem TEXT". Times are CLOCK_MONOTONIC.
+Input, a line each: "start AT_NS [DEVICE=DURATION_NS …]", "stop".
+Output, a line each: "ready", "started NS", "ended NS", "stopped NS", "problem TEXT". Times are CLOCK_MONOTONIC.
 """
 
 import os

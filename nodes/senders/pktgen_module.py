@@ -36,6 +36,16 @@ def _modprobe(*options: str) -> int:
         return 127
 
 
+def _shared_lock() -> int:
+    """Take part in LOCK; again if its last user removed it in between."""
+    while True:
+        lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if os.fstat(lock).st_nlink:
+            return lock
+        os.close(lock)
+
+
 class Module:
     """This process's use of the module."""
 
@@ -45,8 +55,7 @@ class Module:
     def load(self) -> None:
         if self._lock is not None:
             return
-        self._lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_SH)
+        self._lock = _shared_lock()
         if LOADED.exists():
             return
         if _modprobe() != 0 or not LOADED.exists():
@@ -78,12 +87,7 @@ def used_by_others() -> bool:
             if namespace in seen:
                 continue
             seen.add(namespace)
-            if any("@" in path.name or path.name in interfaces(process) for path in (process / "net/pktgen").iterdir()):
+            devices = {path.name for path in (process / "net/pktgen").iterdir()} - {"pgctrl"}
+            if any(not name.startswith("kpktgend_") for name in devices):
                 return True
     return False
-
-
-def interfaces(process: Path) -> set[str]:
-    """Names of the network interfaces that the process sees."""
-    lines = (process / "net/dev").read_text().splitlines()[2:]
-    return {line.partition(":")[0].strip() for line in lines}

@@ -7,7 +7,6 @@ packet adds some 10 µs to all that follow, the sleeping timers (nano, select) s
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import re
@@ -21,6 +20,7 @@ from pathlib import Path
 from nodes.engine import Sender
 from nodes.process import EngineProcess, missing_tool
 from nodes.senders import tcpreplay_gate
+from traffic.capture_file import NS_PER_S, Packet, write_pcap
 from traffic.errors import BadInput, EngineError
 from traffic.task import FCS_BYTES, Leg, SendCount
 from traffic.traces import Trace, check_mtu, read_trace
@@ -80,7 +80,7 @@ class TcpreplaySender(Sender):
 
     def restore(self) -> None:
         for replay in getattr(self, "_replays", []):
-            replay.close_gate()
+            replay.clean_up()
 
     def counts(self) -> list[SendCount]:
         return [replay.count() for replay in self._replays]
@@ -93,15 +93,16 @@ class Replay:
         if leg.trace_file is None:
             raise EngineError("tcpreplay", f"stream {leg.stream} is no trace")
         self.leg = leg
-        file = spool / leg.trace_file
-        trace = read_trace(file)
+        trace = read_trace(spool / leg.trace_file)
         check_mtu(trace, interface_mtu(interface), interface)
         self.lead_ns = lead_ns(leg)
         self._duration_ns = 0 if leg.duration_s is None else round(leg.duration_s * 1e9) - self.lead_ns
         self._gate_file = spool / f"tcpreplay-{leg.id}.gate"
         self._gate: int | None = None
+        self._feed_file = spool / f"tcpreplay-{leg.id}.pcap"
+        self._feed_file.write_bytes(write_pcap(_from_time_one(trace)))
         # -I -S: nothing but the standard library is needed, and the start is twice as fast.
-        gate = [sys.executable, "-I", "-S", tcpreplay_gate.__file__, str(file), str(self._gate_file)]
+        gate = [sys.executable, "-I", "-S", tcpreplay_gate.__file__, str(self._feed_file), str(self._gate_file)]
         command = [*gate, str(max(0, self._duration_ns)), *tcpreplay_command(leg, trace, interface)]
         output_file = spool / f"tcpreplay-{leg.id}.txt"
         self.process = EngineProcess("tcpreplay", command, output_file, limit_s + ARMED_WAIT_S)
@@ -133,12 +134,12 @@ class Replay:
     def _ends_before_its_first_packet(self) -> bool:
         return self.leg.duration_s is not None and self._duration_ns <= 0
 
-    def close_gate(self) -> None:
+    def clean_up(self) -> None:
         if self._gate is not None:
             os.close(self._gate)
             self._gate = None
-        with contextlib.suppress(FileNotFoundError):
-            self._gate_file.unlink()
+        self._gate_file.unlink(missing_ok=True)
+        self._feed_file.unlink(missing_ok=True)
 
     def count(self) -> SendCount:
         output = self.process.output()
@@ -160,6 +161,12 @@ class Replay:
             note=closing.first_failure,
             output=output,
         )
+
+
+def _from_time_one(trace: Trace) -> list[Packet]:
+    """In order of time, the first packet at 1 s: tcpreplay takes time 0 for "no time", and hurries later passes."""
+    packets = sorted(trace.packets, key=lambda packet: packet.time_ns)
+    return [Packet(packet.time_ns - packets[0].time_ns + NS_PER_S, packet.data) for packet in packets]
 
 
 def lead_ns(leg: Leg) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.vm import PAIR_MACS
 from nodes.senders.pktgen_module import missing
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -22,6 +23,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if reason and Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.skip(reason=f"needs the kernel's pktgen: ./bootstrap test --vm ({reason})"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def module() -> Iterator[None]:
+    """Loaded once: without this each sender would load it and unload it again."""
+    loaded = Path("/sys/module/pktgen").exists()
+    subprocess.run(["modprobe", "pktgen"], check=True, timeout=60)
+    yield
+    if not loaded:
+        subprocess.run(["modprobe", "--remove", "pktgen"], check=True, timeout=60)
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +49,24 @@ def wire() -> Iterator[Wire]:
         subprocess.run(["ip", "netns", "exec", made.tx, "ethtool", "-K", "t0", "tx", "off"], check=True, timeout=30)
         ip("-n", made.tx, "link", "set", "t0", "up")
         ip("-n", made.rx, "link", "set", "r0", "up")
+        yield made
+    finally:
+        for name in (made.tx, made.rx):
+            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+
+
+@pytest.fixture(scope="session")
+def virtio() -> Iterator[Wire]:
+    """Two namespaces that each hold one of the machine's two connected virtio interfaces."""
+    made = Wire("vgtx", "vgrx", "v0", "v1")
+    links = {link["address"]: link["ifname"] for link in json.loads(ip("-j", "link", "show"))}
+    if not set(PAIR_MACS) <= set(links):
+        pytest.skip("needs the pair of virtio interfaces: ./bootstrap test --vm")
+    try:
+        namespaces(made.tx, made.rx)
+        for mac, namespace, name in zip(PAIR_MACS, (made.tx, made.rx), ("v0", "v1"), strict=True):
+            ip("link", "set", links[mac], "netns", namespace, "name", name)
+            ip("-n", namespace, "link", "set", name, "up")
         yield made
     finally:
         for name in (made.tx, made.rx):

@@ -63,15 +63,14 @@ class Wire:
 
     def devices(self) -> list[str]:
         """pktgen's devices in the sender's namespace."""
-        listed = subprocess.run(
-            ["ip", "netns", "exec", self.tx, "ls", "/proc/net/pktgen"], capture_output=True, text=True, check=True
-        ).stdout.split()
-        return [name for name in listed if "@" in name]
+        with inside(self.tx):
+            folder = Path("/proc/net/pktgen")
+            return sorted(path.name for path in folder.iterdir() if "@" in path.name) if folder.exists() else []
 
     def send(self, spool: Path, *legs: Leg, within_s: float = 60.0) -> list[SendCount]:
         """The sender from prepare to restore, as the guard drives it."""
         with inside(self.tx):
-            sender = PktgenSender(SendTask(self.tx_interface, list(legs), limit_s=within_s), spool)
+            sender = self.sender(spool, *legs, limit_s=within_s)
             try:
                 sender.prepare()
                 sender.start(time.monotonic_ns() + 50_000_000)
@@ -84,6 +83,9 @@ class Wire:
             finally:
                 sender.stop()
                 sender.restore()
+
+    def sender(self, spool: Path, *legs: Leg, limit_s: float = 60.0) -> PktgenSender:
+        return PktgenSender(SendTask(self.tx_interface, list(legs), limit_s), spool)
 
 
 def namespaces(*names: str) -> None:

@@ -1,0 +1,115 @@
+"""Bridges, cables (veth pairs) and interfaces, set so that what is counted is what was sent.
+
+Each function works in the network namespace the process is in.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyroute2 import IPRoute
+from pyroute2.ethtool.ioctl import IoctlEthtool
+
+from lab.namespaces import network_of
+from traffic.errors import PktswarmError
+
+MERGE_OR_SPLIT = re.compile(r"tx-.*segmentation|tx-gso-.*|tx-checksum-.*|rx-lro|rx-gro.*")
+"""Offloads that turn several frames into one, one into several, or leave a checksum for a card to fill in.
+
+On a cable there is no card: a frame would arrive unfinished, and a burst as one frame of 64 kB.
+"""
+
+
+@dataclass(frozen=True)
+class Socket:
+    """Where a cable's far end is plugged in: a port of a bridge, in the network namespace of process `pid`."""
+
+    pid: int
+    bridge: str
+    port: str
+
+
+def prepare_namespace(quiet: bool) -> None:
+    """Settings of a fresh network namespace. `quiet`: the kernel sends nothing of its own on any interface."""
+    with IPRoute() as netlink:
+        netlink.link("set", index=_index(netlink, "lo"), state="up")
+    # Some defaults come from the host: one with containers forwards, and filters what its bridges carry.
+    _write("ipv4/ip_forward", "0")
+    for name in ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-arptables"):
+        _write(f"bridge/{name}", "0", optional=True)
+    if quiet:
+        _write("ipv6/conf/all/disable_ipv6", "1", optional=True)
+        _write("ipv6/conf/default/disable_ipv6", "1", optional=True)
+
+
+def add_bridge(name: str, mtu: int) -> None:
+    """A plain switch: no spanning tree, and every multicast frame goes to every port."""
+    with IPRoute() as netlink:
+        netlink.link("add", ifname=name, kind="bridge", br_stp_state=0, br_mcast_snooping=0, mtu=mtu)
+        netlink.link("set", index=_index(netlink, name), state="up")
+
+
+def add_cable(interface: str, socket: Socket, mtu: int, mac: str = "", quiet: bool = True) -> None:
+    """A cable from `interface` here into `socket`. The interface is left down; see bring_up."""
+    with IPRoute() as netlink:
+        far_end = {"ifname": socket.port, "net_ns_pid": socket.pid, "mtu": mtu}
+        netlink.link("add", ifname=interface, kind="veth", peer=far_end, mtu=mtu, **({"address": mac} if mac else {}))
+    _harden(interface, quiet)
+    with network_of(socket.pid):
+        plug(socket.port, socket.bridge, quiet)
+
+
+def plug(port: str, bridge: str, quiet: bool = True) -> None:
+    """Make interface `port` a port of `bridge`, and up."""
+    _harden(port, quiet)
+    with IPRoute() as netlink:
+        netlink.link("set", index=_index(netlink, port), master=_index(netlink, bridge), state="up")
+
+
+def bring_up(interface: str, ipv4: str, prefix_length: int) -> None:
+    with IPRoute() as netlink:
+        index = _index(netlink, interface)
+        netlink.addr("add", index=index, address=ipv4, prefixlen=prefix_length)
+        netlink.link("set", index=index, state="up")
+
+
+def _harden(interface: str, quiet: bool) -> None:
+    switch_offloads_off(interface)
+    if quiet:
+        _write(f"ipv6/conf/{interface}/disable_ipv6", "1", optional=True)
+
+
+def switch_offloads_off(interface: str) -> None:
+    """Raises PktswarmError naming the offloads that stayed on."""
+    ethtool = IoctlEthtool(interface)
+    try:
+        features = ethtool.get_features()
+        for name in filter(MERGE_OR_SPLIT.fullmatch, features.keys()):
+            if features.is_active(name):
+                features.set_value(name, False)
+        ethtool.set_features(features)
+        after = ethtool.get_features()
+        left = [name for name in filter(MERGE_OR_SPLIT.fullmatch, after.keys()) if after.is_active(name)]
+    finally:
+        ethtool.close()
+    if left:
+        raise PktswarmError(f"{interface}: these offloads cannot be switched off: {', '.join(left)}")
+
+
+def _index(netlink: IPRoute, interface: str) -> int:
+    found = netlink.link_lookup(ifname=interface)
+    if not found:
+        raise PktswarmError(f"interface {interface} is not there")
+    return int(found[0])
+
+
+def _write(setting: str, value: str, optional: bool = False) -> None:
+    """A setting of this network namespace; `optional` ones belong to kernel parts that may be missing."""
+    path = Path("/proc/sys/net") / setting
+    if optional and not path.exists():
+        return
+    path.write_text(value)
+    if path.read_text().strip() != value:
+        raise PktswarmError(f"{path} does not take {value}")

@@ -1,0 +1,107 @@
+"""One node of the lab: a process that makes itself a host of its own and then only holds its namespaces."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab import links, namespaces, ssh
+from lab.plan import CONTROL_INTERFACE, TRAFFIC_INTERFACE, Node, Plan
+
+CONTROL_BRIDGE = "control"
+SWITCH, DUT = "switch", "dut"
+INIT_PID = 1
+"""The lab's first process, in whose network namespace the control bridge stands."""
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """Where a node's cables go, and the tool to tell its number outside of the lab."""
+
+    plan: Plan
+    outer_proc: int
+    """A handle of the /proc of the one who called `up`."""
+    switch_pid: int = 0
+
+
+Setup = Callable[[Wiring], dict[str, Any]]
+
+
+def hold(name: str, wiring: Wiring, setup: Setup, report: Callable[[dict[str, Any]], None]) -> None:
+    """Become host `name`, run `setup` in it, report, and wait for the end of the lab."""
+    namespaces.set_process_name(f"lab-{name}")
+    namespaces.unshare(namespaces.NODE)
+    socket.sethostname(name)
+    _mount_own_files(wiring.plan, name)
+    facts = setup(wiring)
+    # Read through the caller's /proc this link is our number in the caller's PID namespace.
+    outer_pid = int(os.readlink("self", dir_fd=wiring.outer_proc))
+    report({"node": name, "pid": os.getpid(), "outer_pid": outer_pid, **facts})
+    while True:
+        signal.pause()
+
+
+def set_up_switch(wiring: Wiring) -> dict[str, Any]:
+    """Two switches, side a and side b. What joins them is the device under test."""
+    links.prepare_namespace(quiet=True)
+    for side in ("a", "b"):
+        links.add_bridge(side, wiring.plan.mtu)
+    return {}
+
+
+def set_up_dut(wiring: Wiring) -> dict[str, Any]:
+    """The device under test, to begin with one more switch: a port to side a and a port to side b."""
+    links.prepare_namespace(quiet=True)
+    links.add_bridge("dut", wiring.plan.mtu)
+    for side in ("a", "b"):
+        port = f"to-{side}"
+        links.add_cable(port, links.Socket(wiring.switch_pid, side, "to-dut-" + side), wiring.plan.mtu)
+        links.plug(port, "dut")
+    return {}
+
+
+def set_up_node(node: Node) -> Setup:
+    """A master, transmit or receive node, with its sshd."""
+
+    def setup(wiring: Wiring) -> dict[str, Any]:
+        mtu = wiring.plan.mtu
+        links.prepare_namespace(quiet=False)
+        control = links.Socket(INIT_PID, CONTROL_BRIDGE, node.name)
+        links.add_cable(CONTROL_INTERFACE, control, 1500, quiet=False)
+        links.bring_up(CONTROL_INTERFACE, node.address, 24)
+        if node.side:
+            traffic = links.Socket(wiring.switch_pid, node.side, node.name)
+            links.add_cable(TRAFFIC_INTERFACE, traffic, mtu, node.mac)
+            links.bring_up(TRAFFIC_INTERFACE, node.ipv4, 24)
+        facts = {"host_key": ssh.start_sshd(node)}
+        if node.group == "master":
+            facts["client_key"] = ssh.make_key("id_ed25519")
+        return facts
+
+    return setup
+
+
+def _mount_own_files(plan: Plan, name: str) -> None:
+    """A node's own /sys, /run, shared memory and names; the rest of the file system is the machine's."""
+    namespaces.mount_sys()
+    namespaces.mount_tmpfs("/run")
+    if Path("/dev/shm").is_dir():  # noqa: S108 - hosts share no memory
+        namespaces.mount_tmpfs("/dev/shm", mode="1777")  # noqa: S108
+    ssh.FOLDER.mkdir(mode=0o700)
+    hosts = "127.0.0.1 localhost\n" + "".join(f"{node.address} {node.name}\n" for node in plan.nodes)
+    for target, text in (("/etc/hosts", hosts), ("/etc/hostname", f"{name}\n"), ("/etc/pam.d/sshd", ssh.PAM)):
+        _replace(Path(target), text)
+
+
+def _replace(target: Path, text: str) -> None:
+    """Show `text` as file `target` in this mount namespace. A file that the machine lacks cannot be shown."""
+    if target.exists():
+        source = ssh.FOLDER / target.name
+        source.write_text(text)
+        source.chmod(0o644)
+        namespaces.bind(source, target)

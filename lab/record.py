@@ -1,0 +1,188 @@
+"""Records a trace between real programs on two nodes of a lab: what `pktswarm lab record` does.
+
+On the server: dnsmasq, an HTTPS server (Python's, with OpenSSL), iperf3, one end of a call. On the client: dig, curl,
+iperf3, the other end. Some 5 s and 400 kB, captured on the client's traffic interface with nanoseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab import https_server, rtp
+from traffic.errors import PktswarmError
+from traffic.traces import Endpoint, Trace, check_mtu, read_trace, rewrite, write_pcapng
+
+TOOLS = {
+    "curl": "curl",
+    "dig": "bind9-dnsutils",
+    "dnsmasq": "dnsmasq-base",
+    "iperf3": "iperf3",
+    "openssl": "openssl",
+    "tcpdump": "tcpdump",
+}
+"""What is needed to record (the demo needs none of it), and the Debian package it comes in."""
+
+DEFAULT_OUT = Path("configs/traces/lab.pcapng")
+DOMAIN = "example.test"
+HOSTS = ("www", "media", "api", "mail", "files", "time")
+CALL_S = 4.6
+CALL_PORT = 16_384
+MTU_BYTES = 1500
+COMMENT = "Recorded in a pktswarm lab between real programs; every name, key and byte of content was generated for it."
+TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Site:
+    """Two nodes: how a command is run on each, and their traffic addresses."""
+
+    client: list[str]
+    """What goes before a command to run it on the client."""
+    server: list[str]
+    client_ipv4: str
+    server_ipv4: str
+    client_interface: str
+
+
+def record_at(site: Site, out: Path) -> Trace:
+    """Records, checks that the trace can be replayed truly, and writes it to `out`."""
+    need_tools()
+    with tempfile.TemporaryDirectory(prefix="pktswarm-record-") as folder:
+        work = Path(folder)
+        make_certificate(work)
+        with servers(site, work):
+            capture_file = work / "capture.pcap"
+            with capture(site, capture_file):
+                converse(site, work)
+            trace = read_trace(capture_file)
+    check(trace)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_bytes(write_pcapng(trace.packets, COMMENT))
+    return read_trace(out)
+
+
+def need_tools() -> None:
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        packages = " ".join(sorted({TOOLS[tool] for tool in missing}))
+        raise PktswarmError(f"recording needs {', '.join(missing)}: apt install --no-install-recommends {packages}")
+
+
+def make_certificate(work: Path) -> None:
+    name = f"www.{DOMAIN}"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-days", "3650", "-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"]
+    run([*command, "-keyout", str(work / "key.pem"), "-out", str(work / "certificate.pem")])
+
+
+@contextlib.contextmanager
+def servers(site: Site, work: Path) -> Iterator[None]:
+    address = site.server_ipv4
+    dns = ["dnsmasq", "--no-daemon", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--bind-interfaces"]
+    dns += [f"--listen-address={address}", f"--pid-file={work / 'dnsmasq.pid'}", "--user=root", "--local-ttl=60"]
+    dns += [f"--address=/{host}.{DOMAIN}/{address}" for host in HOSTS] + [f"--local=/{DOMAIN}/"]
+    web = [sys.executable, https_server.__file__, address, "443", str(work / "certificate.pem"), str(work / "key.pem")]
+    with contextlib.ExitStack() as stack:
+        for command, ready in ((dns, "started"), (web, "ready"), (["iperf3", "-s", "-B", address], "listening")):
+            stack.enter_context(background(site.server + command, work, ready))
+        yield
+
+
+@contextlib.contextmanager
+def capture(site: Site, file: Path) -> Iterator[None]:
+    """tcpdump on the client's interface; raises where the kernel dropped a frame."""
+    command = ["tcpdump", "-n", "-i", site.client_interface, "--time-stamp-precision=nano", "--immediate-mode"]
+    command += ["-Z", "root", "-w", str(file), f"host {site.server_ipv4} or arp"]
+    with background(site.client + command, file.parent, "listening on") as log:
+        yield
+        time.sleep(0.3)
+    if "\n0 packets dropped by kernel" not in log.read_text():
+        raise PktswarmError(f"tcpdump did not take every frame:\n{log.read_text()}")
+
+
+@contextlib.contextmanager
+def background(command: list[str], work: Path, ready: str) -> Iterator[Path]:
+    """A program that runs meanwhile; ready when its output (whose file is yielded) has the word `ready`."""
+    with tempfile.NamedTemporaryFile("wb", dir=work, suffix=".log", delete=False) as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+    output = Path(log.name)
+    try:
+        deadline = time.monotonic() + TIMEOUT_S
+        while ready not in output.read_text():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise PktswarmError(f"{' '.join(command)}: did not become ready:\n{output.read_text()}")
+            time.sleep(0.02)
+        yield output
+    finally:
+        process.send_signal(2)
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def converse(site: Site, work: Path) -> None:
+    """Everything at once, as on a real line: a call, look-ups, downloads, a transfer."""
+    address = site.server_ipv4
+    here, there = site.client_ipv4, site.server_ipv4
+    steps: list[tuple[float, list[str]]] = [
+        (0.0, [*site.server, sys.executable, rtp.__file__, there, here, str(CALL_PORT), str(CALL_S), "440"]),
+        (0.0, [*site.client, sys.executable, rtp.__file__, here, there, str(CALL_PORT), str(CALL_S), "350"]),
+        (1.1, [*site.client, "iperf3", "-c", address, "-t", "3", "-b", "400K", "-l", "1448"]),
+    ]
+    for number, host in enumerate(HOSTS):
+        query = ["dig", f"@{address}", "+tries=1", "+short", f"{host}.{DOMAIN}", "A", f"{host}.{DOMAIN}", "AAAA"]
+        steps.append((0.2 + 0.7 * number, [*site.client, *query]))
+    for at_s, size_bytes in ((0.4, 20_000), (1.3, 60_000), (2.6, 40_000), (3.7, 5_000)):
+        fetch = ["curl", "-sS", "--fail", "--max-time", "10", "--cacert", str(work / "certificate.pem")]
+        fetch += ["--resolve", f"www.{DOMAIN}:443:{address}", "-o", "/dev/null", f"https://www.{DOMAIN}/{size_bytes}"]
+        steps.append((at_s, site.client + fetch))
+    _run_at(steps)
+
+
+def _run_at(steps: list[tuple[float, list[str]]]) -> None:
+    """Each command at its second; raises for the first that failed."""
+    failures: list[Exception] = []
+
+    def step(at_s: float, command: list[str]) -> None:
+        time.sleep(at_s)
+        try:
+            run(command)
+        except PktswarmError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=step, args=arguments) for arguments in steps]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def run(command: list[str]) -> None:
+    try:
+        subprocess.run(command, check=True, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    except subprocess.TimeoutExpired:
+        raise PktswarmError(f"{' '.join(command)}: not done after {TIMEOUT_S:.0f} s") from None
+    except subprocess.CalledProcessError as error:
+        raise PktswarmError(f"{' '.join(command)}: exit {error.returncode}\n{error.stdout}{error.stderr}") from None
+
+
+def check(trace: Trace) -> None:
+    """Every frame as it was on the wire: not merged by an offload, its checksums right."""
+    check_mtu(trace, MTU_BYTES, "the lab")
+    anyone = Endpoint("02:00:00:00:00:01", "192.0.2.1")
+    wrong = rewrite(trace.packets, anyone, anyone).mended
+    if wrong:
+        raise PktswarmError(f"{wrong} frames were recorded before their checksums were made: turn tx offload off")

@@ -1,0 +1,120 @@
+"""sshd on every node, and the keys and settings of the master that logs in.
+
+Everything lies in FOLDER, which on each node is a memory file system of its own, seen by nobody else.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from lab.plan import Node, Plan
+from traffic.errors import BadInput, PktswarmError
+
+FOLDER = Path("/run/pktswarm-lab")
+CONFIG = FOLDER / "ssh_config"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+TOOLS = {"sshd": "openssh-server", "ssh": "openssh-client", "ssh-keygen": "openssh-client"}
+START_TIMEOUT_S = 15.0
+
+PAM = """\
+# Who may log in is decided by the key alone. The host's own rules would start sessions with the host's login
+# manager, run its message-of-the-day scripts, or refuse root because its password is locked.
+auth     required pam_deny.so
+account  required pam_permit.so
+password required pam_deny.so
+session  required pam_permit.so
+"""
+
+SSHD_CONFIG = """\
+ListenAddress {address}
+HostKey {folder}/host_key
+PidFile none
+AuthorizedKeysFile {folder}/authorized_keys
+AllowUsers root
+PermitRootLogin prohibit-password
+AuthenticationMethods publickey
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+# Without PAM sshd refuses an account whose password is locked, as root's often is.
+UsePAM yes
+PermitUserRC no
+PrintMotd no
+PrintLastLog no
+UseDNS no
+MaxStartups 200
+MaxSessions 200
+"""
+
+SSH_CONFIG = """\
+Host *
+  User root
+  IdentityFile {folder}/id_ed25519
+  IdentitiesOnly yes
+  UserKnownHostsFile {folder}/known_hosts
+  GlobalKnownHostsFile none
+  StrictHostKeyChecking yes
+  UpdateHostKeys no
+  BatchMode yes
+  ConnectTimeout 5
+  ServerAliveInterval 5
+  ServerAliveCountMax 3
+"""
+
+
+def check_tools() -> None:
+    """Raises BadInput naming everything that is missing, and how to install it."""
+    missing = [tool for tool in TOOLS if not shutil.which(tool, path=PATH)]
+    if missing:
+        packages = sorted({TOOLS[tool] for tool in missing})
+        raise BadInput("lab", f"{', '.join(missing)} not installed (apt install {' '.join(packages)})")
+
+
+def make_key(name: str) -> str:
+    """An ed25519 key in FOLDER; returns its public half, without the comment."""
+    path = FOLDER / name
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "pktswarm-lab", "-f", str(path)]
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, env={"PATH": PATH})
+    return " ".join(path.with_suffix(".pub").read_text().split()[:2])
+
+
+def start_sshd(node: Node) -> str:
+    """Start the node's sshd and wait until it answers; returns the public half of its host key."""
+    host_key = make_key("host_key")
+    Path("/run/sshd").mkdir(mode=0o755)
+    config, log = FOLDER / "sshd_config", FOLDER / "sshd.log"
+    config.write_text(SSHD_CONFIG.format(address=node.address, folder=FOLDER))
+    sshd = str(shutil.which("sshd", path=PATH))
+    process = subprocess.Popen(
+        [sshd, "-D", "-f", str(config), "-E", str(log)], stdin=subprocess.DEVNULL, env={"PATH": PATH}
+    )
+    _wait_for_sshd(process, node, log)
+    return host_key
+
+
+def _wait_for_sshd(process: subprocess.Popen[bytes], node: Node, log: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            socket.create_connection((node.address, 22), timeout=1).close()
+        except OSError:
+            time.sleep(0.005)
+        else:
+            return
+    words = log.read_text(errors="replace").strip() if log.exists() else ""
+    raise PktswarmError(f"{node.name}: sshd does not answer: {words or f'exit status {process.poll()}'}")
+
+
+def authorize(folder: Path, public_key: str) -> None:
+    """Let the owner of `public_key` log in on the node whose FOLDER is seen as `folder`."""
+    (folder / "authorized_keys").write_text(f"{public_key}\n")
+
+
+def write_client_files(folder: Path, plan: Plan, host_keys: dict[str, str]) -> None:
+    """What the master needs, in its FOLDER seen as `folder`. `host_keys`: public host key of each node's name."""
+    known = [f"{node.name},{node.address} {host_keys[node.name]}\n" for node in plan.nodes]
+    (folder / "known_hosts").write_text("".join(known))
+    (folder / CONFIG.name).write_text(SSH_CONFIG.format(folder=FOLDER))

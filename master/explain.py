@@ -1,0 +1,68 @@
+"""`pktswarm check`: what a scenario would do, without touching a host."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from master import inventory as inventories
+from master import plan as plans
+from master import scenario as scenarios
+from traffic.engines import AUTO_ORDER, unable
+from traffic.task import Leg
+
+
+def explain_json(scenario_path: Path, inventory_path: Path) -> str:
+    scenario, plan = _load(scenario_path, inventory_path)
+    document: dict[str, Any] = {
+        "name": scenario.name,
+        "expected_s": plan.expected_s,
+        "legs": [asdict(leg) for leg in plan.legs],
+        "notes": list(plan.notes),
+    }
+    return json.dumps(document)
+
+
+def explain(scenario_path: Path, inventory_path: Path) -> str:
+    """The plan in words, a line a leg."""
+    scenario, plan = _load(scenario_path, inventory_path)
+    lines = [f"{scenario.name}: {scenario.description}" if scenario.description else scenario.name]
+    lines += [_line(leg) for leg in plan.legs]
+    lines.append(f"receivers: {scenario.receive.mode}" + _filter_words(scenario.receive.filter))
+    lines.append(f"sending takes about {plan.expected_s:.1f} s")
+    lines += [f"note: {note}" for note in plan.notes]
+    return "\n".join(lines)
+
+
+def _load(scenario_path: Path, inventory_path: Path) -> tuple[scenarios.Scenario, plans.Plan]:
+    inventory = inventories.load(inventory_path)
+    scenario = scenarios.load(scenario_path)
+    return scenario, plans.plan(scenario, scenario_path, inventory)
+
+
+def _filter_words(expression: str) -> str:
+    return f", filter {expression!r}" if expression else ""
+
+
+def _line(leg: Leg) -> str:
+    able = [name for name in AUTO_ORDER if not unable(name, leg)] if leg.engine == "auto" else [leg.engine]
+    engine = f"the first of {', '.join(able)} that the node has" if len(able) > 1 else (able or ["no engine"])[0]
+    return f"  {leg.stream}: {leg.source} → {leg.target}, {_amount(leg)}, {_pace(leg)}, by {engine}"
+
+
+def _amount(leg: Leg) -> str:
+    if leg.kind == "trace":
+        passes = f" in {leg.repeat} passes" if leg.repeat > 1 else ""
+        return f"{leg.count_packets:,} packets of the trace{passes}"
+    count = "as many packets as fit" if leg.intended_packets is None else f"{leg.intended_packets:,} packets"
+    return f"{count} of {leg.size_bytes} bytes"
+
+
+def _pace(leg: Leg) -> str:
+    if leg.kind == "trace":
+        mode, value = leg.timing["mode"], leg.timing["value"]
+        words = {"original": "at its own timing", "top": "as fast as can be"}
+        return words.get(mode) or f"{mode} {value:g}"
+    return "as fast as can be" if leg.rate_pps is None else f"{leg.rate_pps:,.6g} packets/s"

@@ -1,0 +1,63 @@
+"""The repository keeps its own promises: who imports whom, what ships loads, what the README says runs."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+FORBIDDEN = {
+    "traffic": {"master", "nodes", "lab", "mpi4py", "subprocess", "pydantic", "rich", "typer"},
+    "nodes": {"master", "lab", "pydantic", "rich", "typer"},
+    "master": {"nodes"},
+    "lab": {"nodes"},
+}
+
+
+def modules(package: str) -> list[Path]:
+    return sorted(Path(package).rglob("*.py"))
+
+
+def imported(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.split(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("package", sorted(FORBIDDEN))
+def test_nobody_imports_what_is_not_theirs(package: str) -> None:
+    assert modules(package), f"{package} has no modules: is the test run from the project's root?"
+    for path in modules(package):
+        assert not imported(path) & FORBIDDEN[package], path
+
+
+@pytest.mark.parametrize("package", ["master", "nodes"])
+def test_mpi_stands_in_one_module_on_each_side(package: str) -> None:
+    users = {path.name for path in modules(package) if "mpi4py" in imported(path)}
+    assert users == {"mpi.py"}
+
+
+def test_locks_pin_every_package_with_hashes() -> None:
+    for lock in ("requirements.lock", "requirements-dev.lock"):
+        text = Path(lock).read_text()
+        packages = re.findall(r"^[a-z][^\n]*$", text, re.M)
+        assert packages
+        for package in packages:
+            assert re.match(r"[a-z0-9_.-]+==[^ ]+ .*\\$", package), package
+        assert text.count("--hash=sha256:") >= len(packages)
+
+
+def test_nothing_names_a_machine_or_a_registry() -> None:
+    files = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout.split()
+    assert files
+    for name in files:
+        path = Path(name)
+        if path.suffix in {".pcap", ".pcapng", ".o", ".png"} or not path.is_file() or name == "tests/repo/test_house.py":
+            continue
+        text = path.read_text(errors="replace")
+        assert not re.search(r"/work/main|pypi\.org|files\.pythonhosted|deb\.debian\.org", text), name

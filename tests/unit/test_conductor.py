@@ -1,0 +1,221 @@
+"""The phases of a run, with a world of nodes in memory in place of MPI."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from master import conductor as module
+from master.conductor import Conductor
+from traffic.messages import Lines, Message
+
+ROLES = {1: "transmit", 2: "transmit", 3: "receive"}
+
+
+class Nodes:
+    """Nodes that do at once what they are told. `deaf`: rank → the op from which on it is dead."""
+
+    def __init__(self, roles: dict[int, str], deaf: dict[int, str] | None = None) -> None:
+        self.roles, self.deaf = roles, deaf or {}
+        self.inbox: deque[tuple[int, Message]] = deque()
+        self.ops: list[tuple[int, str]] = []
+        self.bulk: dict[int, bytes] = {}
+        self.barriers: list[str] = []
+        self.dead: set[int] = set()
+        self.failing: dict[int, Message] = {}
+        for rank in roles:
+            self.say(rank, {"event": "hello", "report": {}})
+
+    def say(self, rank: int, message: Message) -> None:
+        self.inbox.append((rank, message))
+
+    def send(self, rank: int, message: Message) -> None:
+        op = message["op"]
+        if self.deaf.get(rank) == op:
+            self.dead.add(rank)
+        if rank in self.dead:
+            return
+        if op != "word":
+            self.ops.append((rank, op if op not in ("enter", "release") else f"{op} {message['name']}"))
+        for answer in self.answers(rank, message):
+            self.say(rank, answer)
+
+    def answers(self, rank: int, message: Message) -> Iterator[Message]:
+        op = message["op"]
+        if op in self.failing and rank in self.failing[op]:
+            yield {"event": "failed", **self.failing[op][rank]}
+        elif op == "word":
+            yield {"event": "alive"}
+        elif op == "task":
+            yield {"event": "arrived", "name": message["arrive"]}
+        elif op in ("enter", "release"):
+            yield {"event": "left", "name": message["name"], "at_ns": 0}
+            if message["name"] == "ready":
+                yield {"event": "arrived", "name": "stop"}
+        elif op == "start":
+            yield {"event": "arrived", "name": "done"}
+        elif op == "stop":
+            yield {"event": "counts", "counts": [], "captures": [], "interface": {}}
+        elif op == "finish":
+            yield {"event": "restored", "troubles": []}
+
+    def send_bulk(self, rank: int, data: bytes) -> None:
+        self.bulk[rank] = data
+
+    def receive(self) -> tuple[int, Message] | None:
+        return self.inbox.popleft() if self.inbox else None
+
+    def receive_piece(self, rank: int) -> bytes | None:
+        return None
+
+    def barrier(self, role: str, timeout_s: float) -> int:
+        self.barriers.append(role)
+        return 0
+
+    def read_clock(self, rank: int, timeout_s: float) -> tuple[int, int, int, int] | None:
+        return None if rank in self.dead else (1000, 5100, 9100, 1200)
+
+    def flush(self, timeout_s: float) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DEADLINES_S", dict.fromkeys(module.DEADLINES_S, 0.3))
+    monkeypatch.setattr(module, "SILENCE_S", 0.2)
+    monkeypatch.setattr(module, "WORD_INTERVAL_S", 0.02)
+
+
+class CommandLine(threading.Thread):
+    """Hands out a task each when the plan phase comes, and keeps every event. `stop_at`: phase to say stop in."""
+
+    def __init__(self, control: Lines, stop_at: str = "", close_at: str = "") -> None:
+        super().__init__(daemon=True)
+        self.control, self.stop_at, self.close_at = control, stop_at, close_at
+        self.events: list[dict[str, Any]] = []
+
+    def run(self) -> None:
+        while not self.control.closed:
+            self.control.receive(0.05)
+            for event, _ in self.control.messages():
+                self.events.append(event)
+                if event["event"] == "phase":
+                    self._phase(event["name"])
+
+    def _phase(self, name: str) -> None:
+        if name == self.close_at:
+            self.control.socket.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            if name == "plan":
+                for rank in ROLES:
+                    self.control.send({"op": "task", "rank": rank, "body": {"task": {}, "files": []}}, b"abc")
+                self.control.send({"op": "go", "run_limit_s": 1.0, "drain_s": 0.01})
+            if name == self.stop_at:
+                self.control.send({"op": "stop", "problem": ""})
+
+    def phases(self) -> list[str]:
+        return [event["name"] for event in self.events if event["event"] == "phase"]
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["event"] == kind]
+
+
+def conduct(nodes: Nodes, **how: str) -> tuple[Conductor, CommandLine]:
+    ours, theirs = socket.socketpair()
+    line = CommandLine(Lines(theirs), **how)
+    line.start()
+    conductor = Conductor(nodes, Lines(ours), nodes.roles)
+    conductor.conduct()
+    ours.close()
+    line.join(2.0)
+    return conductor, line
+
+
+def test_a_whole_run_goes_through_all_phases_and_four_barriers() -> None:
+    nodes = Nodes(ROLES)
+    conductor, line = conduct(nodes)
+    assert conductor.whole
+    assert line.phases() == [
+        "hello", "plan", "clocks", "prepare receivers", "prepare transmitters", "send", "drain", "gather", "restore",
+        "over",
+    ]  # fmt: skip
+    assert nodes.barriers == ["receive", "transmit", "transmit", "receive"]
+    assert nodes.bulk == {1: b"abc", 2: b"abc", 3: b"abc"}
+    assert line.of("stopped") == []
+
+
+def test_receivers_are_ready_before_any_transmitter_is_told_to_start() -> None:
+    nodes = Nodes(ROLES)
+    conduct(nodes)
+    order = [op for _, op in nodes.ops]
+    assert order.index("enter ready") < order.index("enter start") < order.index("start") < order.index("enter done")
+    assert order.index("enter done") < order.index("enter stop") < order.index("stop") < order.index("finish")
+
+
+def test_the_start_instant_is_told_in_each_nodes_own_clock() -> None:
+    nodes = Nodes(ROLES)
+    conductor, line = conduct(nodes)
+    # The node read 5100 when the master's clock stood between 1000 and 1200.
+    assert conductor.offsets_ns == {1: 4000, 2: 4000, 3: 4000}
+    assert {clock["bound_ns"] for clock in line.of("clock")} == {100}
+
+
+def test_a_rank_that_never_says_hello_stops_the_run_before_anything_is_planned() -> None:
+    nodes = Nodes(ROLES)
+    nodes.inbox.popleft()
+    conductor, line = conduct(nodes)
+    assert [lost["rank"] for lost in line.of("lost")] == [1]
+    assert line.of("stopped")[0]["problem"] == "not every node came up"
+    assert "plan" not in line.phases()
+
+
+@pytest.mark.parametrize("op", ["task", "ping", "start"])
+def test_a_rank_that_dies_is_named_and_the_others_finish_without_a_collective(op: str) -> None:
+    nodes = Nodes(ROLES, deaf={2: op})
+    conductor, line = conduct(nodes)
+    assert not conductor.whole
+    assert [lost["rank"] for lost in line.of("lost")] == [2]
+    assert line.of("stopped") == []
+    for rank in (1, 3):
+        assert [(r, o) for r, o in nodes.ops if r == rank and o != "ping"][-3:] == [(rank, "stop"), (rank, "finish"), (rank, "leave")]
+    assert (1, "start") in nodes.ops
+    # Its group's barriers become releases; the receivers' still are barriers.
+    assert nodes.barriers == (["receive", "transmit", "receive"] if op == "start" else ["receive", "receive"])
+
+
+def test_a_run_whose_last_transmitter_died_is_stopped() -> None:
+    nodes = Nodes(ROLES, deaf={1: "task", 2: "task"})
+    conductor, line = conduct(nodes)
+    assert line.of("stopped")[0]["problem"] == "no node of the transmit group is left"
+    assert (3, "leave") in nodes.ops
+
+
+def test_a_node_that_fails_stops_the_run_with_its_words() -> None:
+    nodes = Nodes(ROLES)
+    nodes.failing["task"] = {3: {"problem": "no such filter", "bad_input": True}}
+    conductor, line = conduct(nodes)
+    assert conductor.whole
+    assert line.of("stopped")[0]["problem"] == "no such filter"
+    assert (3, "stop") not in nodes.ops  # it has nothing to count
+    assert (3, "finish") in nodes.ops
+
+
+@pytest.mark.parametrize("phase", ["plan", "clocks", "prepare receivers", "prepare transmitters", "send", "drain"])
+def test_stop_in_any_phase_restores_every_node(phase: str) -> None:
+    nodes = Nodes(ROLES)
+    conductor, line = conduct(nodes, stop_at=phase)
+    assert conductor.whole
+    assert line.phases()[-2:] == ["restore", "over"]
+    assert len(line.of("restored")) == len(ROLES)
+
+
+def test_the_command_line_going_away_stops_the_run() -> None:
+    nodes = Nodes(ROLES)
+    conduct(nodes, close_at="send")
+    assert [op for _, op in nodes.ops].count("finish") == len(ROLES)

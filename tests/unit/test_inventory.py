@@ -1,0 +1,99 @@
+"""The inventory: what is read from Ansible's YAML, and one message for each thing that is wrong with it."""
+
+from pathlib import Path
+
+import pytest
+
+from master import inventory
+from traffic.errors import BadInput
+
+GOOD = """
+all:
+  vars: {pktswarm_python: /opt/pktswarm/bin/python}
+  children:
+    master: {hosts: {m0: {ansible_host: 10.0.0.1, control_interface: ctl0}}}
+    transmit:
+      vars: {traffic_interface: eth1, side: a}
+      hosts:
+        tx1: {ansible_host: 10.0.0.11, mac: "02:00:00:00:00:11", ipv4: 10.1.0.11}
+        both: {ansible_host: 10.0.0.12}
+    receive:
+      hosts:
+        rx1: {ansible_host: 10.0.0.21, traffic_interface: eth2, side: b}
+        both: {traffic_interface: eth1}
+"""
+
+
+def load(tmp_path: Path, text: str) -> inventory.Inventory:
+    path = tmp_path / "hosts.yml"
+    path.write_text(text)
+    return inventory.load(path)
+
+
+def refused(tmp_path: Path, text: str) -> str:
+    with pytest.raises(BadInput) as caught:
+        load(tmp_path, text)
+    assert str(tmp_path / "hosts.yml") in str(caught.value)
+    return str(caught.value)
+
+
+def test_groups_become_roles_and_group_variables_apply(tmp_path: Path) -> None:
+    read = load(tmp_path, GOOD)
+    assert read.master.address == "10.0.0.1"
+    assert [host.name for host in read.with_role("transmit")] == ["tx1", "both"]
+    assert [host.name for host in read.with_role("receive")] == ["both", "rx1"]
+    tx1 = read.host("tx1")
+    assert (tx1.traffic_interface, tx1.side, tx1.mac, tx1.python) == (
+        "eth1",
+        "a",
+        "02:00:00:00:00:11",
+        "/opt/pktswarm/bin/python",
+    )
+
+
+def test_a_host_in_two_groups_stands_once_with_both_roles(tmp_path: Path) -> None:
+    read = load(tmp_path, GOOD)
+    assert read.host("both").roles == ("transmit", "receive")
+    assert read.host("both").address == "10.0.0.12"
+
+
+@pytest.mark.parametrize("path", sorted(Path("hosts").glob("*.yml")), ids=str)
+def test_every_inventory_that_ships_loads(path: Path) -> None:
+    assert inventory.load(path).hosts
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("rx1: {ansible_host: 10.0.0.21", "both: {ansible_host: 10.0.0.21", ["'both' stands twice"]),
+        ("ansible_host: 10.0.0.21", "ansible_host: 10.0.0.11", ["rx1 and tx1 have the same ansible_host", "10.0.0.11"]),
+        ("traffic_interface: eth2, side: b", "side: b", ["all.children.receive.hosts.rx1.traffic_interface"]),
+        ("side: b", "side: c", ["rx1.side", "'c'", "a, b, n3, n6"]),
+        ("traffic_interface: eth2", "traffic_interface: averyveryverylongname", ["averyveryverylongname", "15"]),
+        ("traffic_interface: eth2", "traffic_interface: -oProxy", ["-oProxy"]),
+        ("ansible_host: 10.0.0.21", "ansible_host: -oProxyCommand=x", ["-oProxyCommand=x"]),
+        ('mac: "02:00:00:00:00:11"', "mac: zz", ["tx1.mac", "'zz'", "02:00:00:00:00:01"]),
+        ("ipv4: 10.1.0.11", "ipv4: 10.1.0.256", ["tx1.ipv4", "10.1.0.256", "like 10.0.0.1"]),
+        ("m0: {", "m1: {}, m0: {", ["exactly one master", "m1, m0"]),
+        ("    transmit:", "    transmitters:", ["all.children.transmit.hosts", "at least one host"]),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, words: list[str]) -> None:
+    assert old in GOOD
+    message = refused(tmp_path, GOOD.replace(old, new, 1))
+    for word in words:
+        assert word in message
+
+
+def test_an_empty_group_is_named(tmp_path: Path) -> None:
+    text = GOOD.split("    receive:")[0] + "    receive: {hosts: {}}\n"
+    assert "all.children.receive.hosts" in refused(tmp_path, text)
+
+
+def test_no_yaml_is_told_with_its_line(tmp_path: Path) -> None:
+    assert "hosts.yml:2" in refused(tmp_path, "all: {\n children: [}\n")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"nowhere\.yml: there is no such file"):
+        inventory.load(tmp_path / "nowhere.yml")
