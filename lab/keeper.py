@@ -11,10 +11,14 @@ import json
 import os
 import select
 import signal
+import sys
+import time
 import traceback
-from typing import NoReturn
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
 
-from lab import namespaces
+from lab import links, namespaces, node, ssh
 from lab.plan import Plan, plan
 from traffic.errors import PktswarmError
 
@@ -37,10 +41,15 @@ def keep(the_plan: Plan, outer_proc: int, stay: int, report: int) -> NoReturn:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     namespaces.set_process_name(f"lab-{the_plan.name}")
     os.chdir("/")
+    keeper_pid = int(os.readlink("self", dir_fd=outer_proc))
+    namespaces.unshare(namespaces.NODE)
+    namespaces.mount_proc()
     builder = os.fork()
     if builder == 0:
         os.close(stay)
-        _build_and_report(the_plan, outer_proc, report)
+        _build_and_report(Builder(the_plan, outer_proc), keeper_pid, report)
+    # A handle kept open would keep the caller's /proc from being unmounted.
+    os.close(outer_proc)
     os.close(report)
     _await_word(stay, builder)
     _reap()
@@ -72,17 +81,88 @@ def _reap() -> NoReturn:
             os._exit(0)
 
 
-def _build_and_report(the_plan: Plan, outer_proc: int, report: int) -> NoReturn:
+def _build_and_report(builder: Builder, keeper_pid: int, report: int) -> NoReturn:
     try:
-        built = Builder(the_plan, outer_proc).build()
-        os.write(report, json.dumps(built).encode() + b"\n")
+        pids = builder.build(close_in_nodes=report)
+        answer: dict[str, Any] = {"keeper_pid": keeper_pid, "pids": pids}
     except BaseException as error:
-        os.write(report, json.dumps({"error": _words(error)}).encode() + b"\n")
+        answer = {"error": _words(error)}
+    os.write(report, json.dumps(answer).encode() + b"\n")
+    os._exit(1 if "error" in answer else 0)
+
+
+class Builder:
+    """Brings up the nodes of `the_plan`, each by a process of its own, all at once."""
+
+    def __init__(self, the_plan: Plan, outer_proc: int) -> None:
+        self.plan = the_plan
+        self.wiring = node.Wiring(the_plan, outer_proc)
+        self.facts: dict[str, dict[str, Any]] = {}
+        """What each node reported, by its name."""
+        self._reading, self._writing = os.pipe()
+        self._buffer = b""
+
+    def build(self, close_in_nodes: int) -> dict[str, int]:
+        """Process number of each node's keeper, in the PID namespace of the one who called `up`."""
+        links.prepare_namespace(quiet=True)
+        links.add_bridge(node.CONTROL_BRIDGE, node.CONTROL_MTU)
+        self._bring_up({node.SWITCH: node.set_up_switch}, close_in_nodes)
+        self.wiring = replace(self.wiring, switch_pid=self.facts[node.SWITCH]["pid"])
+        setups: dict[str, node.Setup] = {node.DUT: node.set_up_dut}
+        setups |= {each.name: node.set_up_node(each) for each in self.plan.nodes}
+        self._bring_up(setups, close_in_nodes)
+        self._hand_out_keys()
+        return {name: facts["outer_pid"] for name, facts in self.facts.items()}
+
+    def _bring_up(self, setups: dict[str, node.Setup], close_in_nodes: int) -> None:
+        for name, setup in setups.items():
+            if os.fork() == 0:
+                os.close(close_in_nodes)
+                self._be_node(name, setup)
+        deadline = time.monotonic() + BUILD_TIMEOUT_S
+        while missing := setups.keys() - self.facts.keys():
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._reading], [], [], left)[0]:
+                raise PktswarmError(f"no word from {', '.join(sorted(missing))} within {BUILD_TIMEOUT_S:.0f} s")
+            self._take_reports()
+
+    def _be_node(self, name: str, setup: node.Setup) -> NoReturn:
+        try:
+            node.hold(name, self.wiring, setup, self._report)
+        except BaseException as error:
+            self._report({"node": name, "error": _words(error)})
         os._exit(1)
-    os._exit(0)
+
+    def _report(self, facts: dict[str, Any]) -> None:
+        # Lines of less than 4096 bytes do not mix in a pipe.
+        os.write(self._writing, json.dumps(facts).encode()[-4000:] + b"\n")
+
+    def _take_reports(self) -> None:
+        *lines, self._buffer = (self._buffer + os.read(self._reading, 1 << 16)).split(b"\n")
+        for line in lines:
+            facts = json.loads(line)
+            if "error" in facts:
+                raise PktswarmError(f"{facts['node']}: {facts['error']}")
+            self.facts[facts["node"]] = facts
+
+    def _hand_out_keys(self) -> None:
+        """Tell every sshd the master's key, and the master every sshd's."""
+        master = next(each.name for each in self.plan.nodes if each.group == "master")
+        for each in self.plan.nodes:
+            ssh.authorize(self._folder(each.name), self.facts[master]["client_key"])
+        host_keys = {each.name: self.facts[each.name]["host_key"] for each in self.plan.nodes}
+        ssh.write_client_files(self._folder(master), self.plan, host_keys)
+
+    def _folder(self, name: str) -> Path:
+        """ssh.FOLDER of node `name`, seen from here."""
+        return Path(f"/proc/{self.facts[name]['pid']}/root{ssh.FOLDER}")
 
 
 def _words(error: BaseException) -> str:
     if isinstance(error, PktswarmError):
         return str(error)
-    return "".join(traceback.format_exception(error)[-3:]).strip()
+    return "".join(traceback.format_exception(error)).strip()[-3000:]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -14,6 +14,7 @@ from lab import links, namespaces, ssh
 from lab.plan import CONTROL_INTERFACE, TRAFFIC_INTERFACE, Node, Plan
 
 CONTROL_BRIDGE = "control"
+CONTROL_MTU = 1500
 SWITCH, DUT = "switch", "dut"
 INIT_PID = 1
 """The lab's first process, in whose network namespace the control bridge stands."""
@@ -41,6 +42,7 @@ def hold(name: str, wiring: Wiring, setup: Setup, report: Callable[[dict[str, An
     facts = setup(wiring)
     # Read through the caller's /proc this link is our number in the caller's PID namespace.
     outer_pid = int(os.readlink("self", dir_fd=wiring.outer_proc))
+    os.close(wiring.outer_proc)
     report({"node": name, "pid": os.getpid(), "outer_pid": outer_pid, **facts})
     while True:
         signal.pause()
@@ -72,7 +74,7 @@ def set_up_node(node: Node) -> Setup:
         mtu = wiring.plan.mtu
         links.prepare_namespace(quiet=False)
         control = links.Socket(INIT_PID, CONTROL_BRIDGE, node.name)
-        links.add_cable(CONTROL_INTERFACE, control, 1500, quiet=False)
+        links.add_cable(CONTROL_INTERFACE, control, CONTROL_MTU, quiet=False)
         links.bring_up(CONTROL_INTERFACE, node.address, 24)
         if node.side:
             traffic = links.Socket(wiring.switch_pid, node.side, node.name)

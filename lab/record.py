@@ -34,7 +34,7 @@ TOOLS = {
 DEFAULT_OUT = Path("configs/traces/lab.pcapng")
 DOMAIN = "example.test"
 HOSTS = ("www", "media", "api", "mail", "files", "time")
-CALL_S = 4.6
+CALL_S = 4.5
 CALL_PORT = 16_384
 MTU_BYTES = 1500
 COMMENT = "Recorded in a pktswarm lab between real programs; every name, key and byte of content was generated for it."
@@ -66,7 +66,8 @@ def record_at(site: Site, out: Path) -> Trace:
             trace = read_trace(capture_file)
     check(trace)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_bytes(write_pcapng(trace.packets, COMMENT))
+    # Two processors take frames in side by side, so a capture is not quite in order of time.
+    out.write_bytes(write_pcapng(sorted(trace.packets, key=lambda packet: packet.time_ns), COMMENT))
     return read_trace(out)
 
 
@@ -92,7 +93,7 @@ def servers(site: Site, work: Path) -> Iterator[None]:
     dns += [f"--address=/{host}.{DOMAIN}/{address}" for host in HOSTS] + [f"--local=/{DOMAIN}/"]
     web = [sys.executable, https_server.__file__, address, "443", str(work / "certificate.pem"), str(work / "key.pem")]
     with contextlib.ExitStack() as stack:
-        for command, ready in ((dns, "started"), (web, "ready"), (["iperf3", "-s", "-B", address], "listening")):
+        for command, ready in ((dns, "started"), (web, "ready"), (["iperf3", "-s", "--forceflush", "-B", address], "listening")):
             stack.enter_context(background(site.server + command, work, ready))
         yield
 

@@ -18,6 +18,7 @@ FRAME_SAMPLES = 160
 FRAME_NS = 20_000_000
 PAYLOAD_TYPE_PCMU = 0  # RFC 3551, table 4
 FIRST_SEQUENCE = 1000
+SETTLE_S = 0.6
 
 
 def mu_law(sample: int) -> int:
@@ -48,15 +49,16 @@ def call(local: str, remote: str, port: int, seconds: float, tone_hz: float) -> 
         line.bind((local, port))
         line.connect((remote, port))
         line.setblocking(False)
+        # The other end is started, and ends, at about the same moment: its port shall be open all the while.
+        time.sleep(SETTLE_S)
         start_ns = time.monotonic_ns()
         for number in range(round(seconds * 1e9) // FRAME_NS):
             time.sleep(max(0, start_ns + number * FRAME_NS - time.monotonic_ns()) / 1e9)
-            # Until the other end is there, the kernel tells of a refused connection.
-            with contextlib.suppress(ConnectionRefusedError):
-                line.send(rtp_packet(number, tone_hz))
-            with contextlib.suppress(BlockingIOError, ConnectionRefusedError):
+            line.send(rtp_packet(number, tone_hz))
+            with contextlib.suppress(BlockingIOError):
                 while line.recv(2048):
                     heard += 1
+        time.sleep(SETTLE_S)
     return heard
 
 

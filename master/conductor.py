@@ -194,7 +194,9 @@ class Conductor:
         waited = list(ranks)
 
         def open_ranks() -> list[int]:
-            return [r for r in waited if r in self.living and (r, name) not in self.seen and (r, "failed") not in self.seen]
+            return [
+                r for r in waited if r in self.living and (r, name) not in self.seen and (r, "failed") not in self.seen
+            ]
 
         deadline = time.monotonic() + deadline_s
         while open_ranks() and time.monotonic() < deadline:

@@ -185,7 +185,9 @@ class Ledger:
             "first_frame_skew_ns": first_frame_skew_ns(rows),
             "engines": self.resolved.choices,
             "notes": self.resolved.notes,
-            "ranks": {str(n): {"host": s.rank.host.name, "role": s.rank.role, **s.report} for n, s in self.nodes.items()},
+            "ranks": {
+                str(n): {"host": s.rank.host.name, "role": s.rank.role, **s.report} for n, s in self.nodes.items()
+            },
             "clocks": {str(n): s.clock for n, s in self.nodes.items()},
             "totals": totals(rows),
             "rows": [{"leg": row.leg.id, **stream_values(row)} for row in rows],
@@ -213,9 +215,7 @@ class Ledger:
 
     def release_skew_ns(self) -> dict[str, int]:
         """For each barrier: between the first and the last node to leave it, on the master's clock."""
-        return {
-            name: max(left.values()) - min(left.values()) for name, left in self.barriers.items() if len(left) > 1
-        }
+        return {name: max(left.values()) - min(left.values()) for name, left in self.barriers.items() if len(left) > 1}
 
 
 def _take_sent(row: Row, count: dict[str, Any]) -> None:

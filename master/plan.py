@@ -10,7 +10,8 @@ from master.inventory import Inventory
 from master.scenario import Scenario, Stream, Trace, Traffic
 from traffic.errors import BadInput
 from traffic.task import Leg
-from traffic.traces import Packet, Trace as Recorded, lead_ns, read_trace, split_by_flow
+from traffic.traces import Packet, lead_ns, read_trace, split_by_flow
+from traffic.traces import Trace as Recorded
 
 FIRST_UDP_PORT = 5001
 MARGIN_S = 20.0
@@ -82,7 +83,9 @@ def _members(group: str, role: Any, key: str, path: Path, inventory: Inventory) 
         return names
     if group in names:
         return [group]
-    raise BadInput(path, f"no such {role} host in {inventory.path}", key=key, value=group, allowed=", ".join([role, *names]))
+    raise BadInput(
+        path, f"no such {role} host in {inventory.path}", key=key, value=group, allowed=", ".join([role, *names])
+    )
 
 
 def _split(total: int, parts: int) -> list[int]:

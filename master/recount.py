@@ -13,11 +13,11 @@ from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
+from traffic.match import Match
 
 from traffic.capture_file import read_capture
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_NOT_AS_EXPECTED, BadInput
 from traffic.frames import build_frame
-from traffic.match import Match
 from traffic.recount import Recount, recount_stream, recount_trace
 from traffic.task import Leg, leg_from_json
 
@@ -81,7 +81,8 @@ def recount(folder: Path) -> Outcome:
         mine = [leg for leg in legs if leg.target == host]
         frames, outcome.strangers[host] = _frames(_captures(folder, host), mine)
         outcome.legs += [
-            LegRecount(leg, counted.get(leg.id), _again(folder, leg, frames[leg.id], sent.get(leg.id) or 0)) for leg in mine
+            LegRecount(leg, counted.get(leg.id), _again(folder, leg, frames[leg.id], sent.get(leg.id) or 0))
+            for leg in mine
         ]
     outcome.legs.sort(key=lambda result: result.leg.id)
     return outcome

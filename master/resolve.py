@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from traffic.match import Match
+
+from master.fill import fill
 from master.inventory import Host, Inventory
 from master.plan import Plan
 from master.scenario import Scenario
 from traffic import engines
 from traffic.errors import BadInput
 from traffic.frames import build_frame
-from traffic.match import Match
 from traffic.task import FCS_BYTES, Leg, ReceiveTask, Role, SendTask
 from traffic.traces import Endpoint, Packet, check_mtu, rewrite, write_pcap
 
@@ -73,7 +75,9 @@ def _addresses(host: Host, report: dict[str, Any]) -> Host:
     if not interface["exists"]:
         raise BadInput(host.name, "the host has no such interface", key="traffic_interface", value=interface["name"])
     if not interface["carrier"]:
-        raise BadInput(host.name, "the interface is down or has no link", key="traffic_interface", value=interface["name"])
+        raise BadInput(
+            host.name, "the interface is down or has no link", key="traffic_interface", value=interface["name"]
+        )
     if host.mac and host.mac != interface["mac"]:
         raise BadInput(host.name, f"the interface's is {interface['mac']}", key="mac", value=host.mac)
     return replace(host, mac=interface["mac"], ipv4=host.ipv4 or interface["ipv4"] or "")
@@ -93,27 +97,11 @@ def _choose(leg: Leg, report: dict[str, Any], resolved: Resolved) -> Leg:
 
 def _frame(leg: Leg, known: dict[str, Host], reports: dict[str, dict[str, Any]]) -> Leg:
     source, target = known[leg.source], known[leg.target]
-    headers = [_fill(header, source, target) for header in leg.frame["headers"]]
+    headers = fill(leg.frame["headers"], source, target)
     frame = {**leg.frame, "headers": headers}
     template = build_frame(frame, leg.size_bytes)
     _check_mtu(leg, leg.size_bytes - FCS_BYTES, headers, reports)
     return replace(leg, frame=frame, match=Match.from_template(template).to_json())
-
-
-def _fill(header: dict[str, Any], source: Host, target: Host) -> dict[str, Any]:
-    """The header with addresses that were left out, or are "auto", taken from the two hosts."""
-    (name, given), *_ = header.items()
-    own = {"ethernet": ("mac", source.mac, target.mac), "ipv4": ("ipv4", source.ipv4, target.ipv4)}
-    fields = dict(given or {})
-    if name not in own:
-        return {name: fields}
-    what, from_source, from_target = own[name]
-    for key, value, host in (("src", from_source, source), ("dst", from_target, target)):
-        if fields.get(key, "auto") == "auto":
-            if not value:
-                raise BadInput(host.name, f"no address known; give {what} in the inventory", key=f"{name}.{key}")
-            fields[key] = value
-    return {name: fields}
 
 
 def _check_mtu(leg: Leg, length: int, headers: list[dict[str, Any]], reports: dict[str, dict[str, Any]]) -> None:
@@ -125,7 +113,7 @@ def _check_mtu(leg: Leg, length: int, headers: list[dict[str, Any]], reports: di
         if length > room:
             raise BadInput(
                 name,
-                f"a frame of {leg.stream!r} is longer than the interface's MTU of {interface['mtu']} bytes lets through",
+                f"a frame of {leg.stream!r} is longer than its MTU of {interface['mtu']} bytes lets through",
                 key=interface["name"],
                 value=length + FCS_BYTES,
                 allowed=f"size_bytes up to {room + FCS_BYTES}",
@@ -166,8 +154,12 @@ def _trace_matches(resolved: Resolved, known: dict[str, Host]) -> None:
     """A trace's frames are all between its two MACs that no stream claims."""
     for index, leg in enumerate(resolved.legs):
         if leg.kind == "trace":
-            same_pair = [o for o in resolved.legs if o.kind == "stream" and (o.source, o.target) == (leg.source, leg.target)]
-            match = Match.rest(known[leg.source].mac, known[leg.target].mac, [Match.from_json(o.match) for o in same_pair])
+            same_pair = [
+                o for o in resolved.legs if o.kind == "stream" and (o.source, o.target) == (leg.source, leg.target)
+            ]
+            match = Match.rest(
+                known[leg.source].mac, known[leg.target].mac, [Match.from_json(o.match) for o in same_pair]
+            )
             resolved.legs[index] = replace(leg, match=match.to_json())
 
 

@@ -16,17 +16,61 @@ from typing import Any
 from traffic.task import FCS_BYTES, Leg
 
 FORMAT_VERSION = 1
-STREAM_COLUMNS = (
-    "stream,from,to,intended_packets,sent_packets,received_packets,lost_packets,duplicated_packets,"
-    "reordered_packets,altered_packets,late_packets,sent_bytes,received_bytes,latency_min_ns,latency_mean_ns,"
-    "latency_p50_ns,latency_p90_ns,latency_p99_ns,latency_p999_ns,latency_max_ns,latency_bound_ns,jitter_sd_ns,"
-    "jitter_rfc3550_ns,lost_by,engine,first_ns,last_ns,sent_pps,received_pps,sent_bps,received_bps,k,k_sender"
-).split(",")
-NODE_COLUMNS = (
-    "node,role,state,interface,driver,kernel,sent_packets,received_packets,missed_packets,tx_packets,rx_packets,"
-    "tx_dropped_packets,rx_dropped_packets,clock_offset_ns,clock_bound_ns,released_ns,problem"
-).split(",")
-SAMPLE_COLUMNS = "time_ns,node,role,tx_packets,tx_bytes,rx_packets,rx_bytes,rx_dropped_packets".split(",")
+STREAM_COLUMNS = [
+    "stream",
+    "from",
+    "to",
+    "intended_packets",
+    "sent_packets",
+    "received_packets",
+    "lost_packets",
+    "duplicated_packets",
+    "reordered_packets",
+    "altered_packets",
+    "late_packets",
+    "sent_bytes",
+    "received_bytes",
+    "latency_min_ns",
+    "latency_mean_ns",
+    "latency_p50_ns",
+    "latency_p90_ns",
+    "latency_p99_ns",
+    "latency_p999_ns",
+    "latency_max_ns",
+    "latency_bound_ns",
+    "jitter_sd_ns",
+    "jitter_rfc3550_ns",
+    "lost_by",
+    "engine",
+    "first_ns",
+    "last_ns",
+    "sent_pps",
+    "received_pps",
+    "sent_bps",
+    "received_bps",
+    "k",
+    "k_sender",
+]
+NODE_COLUMNS = [
+    "node",
+    "role",
+    "state",
+    "interface",
+    "driver",
+    "kernel",
+    "sent_packets",
+    "received_packets",
+    "missed_packets",
+    "tx_packets",
+    "rx_packets",
+    "tx_dropped_packets",
+    "rx_dropped_packets",
+    "clock_offset_ns",
+    "clock_bound_ns",
+    "released_ns",
+    "problem",
+]
+SAMPLE_COLUMNS = ["time_ns", "node", "role", "tx_packets", "tx_bytes", "rx_packets", "rx_bytes", "rx_dropped_packets"]
 
 
 class Folder:

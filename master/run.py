@@ -24,6 +24,7 @@ from traffic.messages import Lines
 
 LAUNCH_TIMEOUT_S = 20.0
 LEAVE_TIMEOUT_S = 5.0
+SAMPLE_EVERY_S = 0.5
 PR_SET_CHILD_SUBREAPER = 36
 Watcher = Callable[[Ledger, Event], None]
 
@@ -113,8 +114,8 @@ class Run:
             task = resolved.sends.get(name) if rank.role == "transmit" else resolved.receives.get(name)
             files = resolved.files.get(name, []) if rank.role == "transmit" else []
             if task is not None:
-                body = {"task": asdict(task), "files": [{"name": n, "bytes": len(d)} for n, d in files]}
-                body["sample_every_s"] = 0.5
+                listed = [{"name": n, "bytes": len(d)} for n, d in files]
+                body = {"task": asdict(task), "files": listed, "sample_every_s": SAMPLE_EVERY_S}
                 control.send({"op": "task", "rank": rank.number, "body": body}, b"".join(d for _, d in files))
             for file_name, data in files:
                 self.folder.sent(file_name, data)

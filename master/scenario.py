@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from master.fill import PLACEHOLDERS, fill
 from master.inventory import load_yaml
 from traffic.errors import BadInput
 from traffic.frames import check_frame
@@ -15,7 +16,7 @@ from traffic.frames import check_frame
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 Group = Annotated[str, Field(description="a group (transmit, receive) or the name of one host")]
 MIN_SIZE_BYTES, MAX_SIZE_BYTES = 64, 9618
-FCS_BYTES, ETHERNET_OVERHEAD_BYTES = 4, 20
+ETHERNET_OVERHEAD_BYTES = 20
 """Preamble, start delimiter and the gap between frames: what a frame takes on the wire (L1) beyond its size."""
 
 
@@ -136,8 +137,8 @@ def load(path: Path) -> Scenario:
         raise _bad_input(path, error) from None
     for index, stream in enumerate(scenario.streams):
         if stream.headers is not None:
-            frame = {"headers": stream.headers, "payload": stream.payload, "size_bytes": stream.size_bytes}
-            check_frame(frame, str(path), f"streams.{index}")
+            frame = {"headers": fill(stream.headers, *PLACEHOLDERS), "payload": stream.payload}
+            check_frame(frame, path, f"streams.{index}", stream.size_bytes)
     for trace in scenario.traces:
         trace.file = (path.parent / trace.file).resolve()
     return scenario

@@ -18,11 +18,12 @@ import socket
 import sys
 import tempfile
 import time
-import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
+from nodes.announce import INTERVAL_S as ANNOUNCE_EVERY_S
+from nodes.announce import announce
 from nodes.engine import Engine, Receiver, Sender
 from nodes.engines import receiver_class, sender_class
 from traffic import task as tasks
@@ -39,7 +40,7 @@ class Guard:
 
     def __init__(self, pipe: Lines, owner_gid: int) -> None:
         self.pipe, self.owner_gid = pipe, owner_gid
-        self.spool = Path(tempfile.mkdtemp(prefix="pktswarm-", dir="/var/tmp"))  # noqa: S108 - captures outgrow /tmp
+        self.spool = Path(tempfile.mkdtemp(prefix="pktswarm-", dir="/var/tmp"))
         os.chown(self.spool, 0, owner_gid)
         self.spool.chmod(0o750)
         self.engines: list[Engine] = []
@@ -47,6 +48,9 @@ class Guard:
         self.start_at_ns = 0
         self.limit_ns = 0
         self.last_word_ns = time.monotonic_ns()
+        self.troubles: list[str] = []
+        self.announced: tuple[str, str] | None = None
+        self.next_announcement = 0.0
 
     def serve(self) -> None:
         """Work until the rank has gone or asked for the end; always stops and restores."""
@@ -86,7 +90,7 @@ class Guard:
             case "restore":
                 self._stop_engines()
                 self._restore()
-                self.pipe.send({"event": "restored"})
+                self.pipe.send({"event": "restored", "troubles": self.troubles})
                 self.state = "over"
             case other:
                 raise ValueError(f"the guard has no command {other!r}")
@@ -111,17 +115,16 @@ class Guard:
         if message["role"] == "transmit":
             self.pipe.send({"event": "ready"})
         else:
+            self.announced = (receive.interface, receive.mac)
             self._start_engines(time.monotonic_ns())
             self.state = "arming"
 
     def _senders(self, task: tasks.SendTask) -> list[Sender]:
-        names = dict.fromkeys(leg.engine for leg in task.legs)
-        return [
-            sender_class(name)(
-                tasks.SendTask(task.interface, [leg for leg in task.legs if leg.engine == name], task.limit_s), self.spool
-            )
-            for name in names
-        ]
+        senders = []
+        for name in dict.fromkeys(leg.engine for leg in task.legs):
+            legs = [leg for leg in task.legs if leg.engine == name]
+            senders.append(sender_class(name)(tasks.SendTask(task.interface, legs, task.limit_s), self.spool))
+        return senders
 
     def _limit(self, limit_s: float) -> None:
         self.limit_ns = time.monotonic_ns() + int(limit_s * 1e9)
@@ -132,6 +135,7 @@ class Guard:
 
     def _advance(self) -> None:
         """What happens by itself: the start at its instant, receivers becoming ready, senders ending."""
+        self._announce()
         if self.state == "armed" and time.monotonic_ns() >= self.start_at_ns - START_AHEAD_NS:
             self._guarded(lambda: self._start_engines(self.start_at_ns))
             if self.state == "armed":
@@ -141,6 +145,11 @@ class Guard:
             self._guarded(self._arm)
         elif self.state == "running":
             self._guarded(self._look_for_the_end)
+
+    def _announce(self) -> None:
+        if self.announced and self.state in ("arming", "receiving") and time.monotonic() >= self.next_announcement:
+            self.next_announcement = time.monotonic() + ANNOUNCE_EVERY_S
+            self._guarded(lambda: announce(*(self.announced or ("", ""))))
 
     def _arm(self) -> None:
         receivers = [engine for engine in self.engines if isinstance(engine, Receiver)]
@@ -157,7 +166,7 @@ class Guard:
             self.state = "done"
             self.pipe.send({"event": "done", "at_ns": time.monotonic_ns()})
 
-    def _guarded(self, step: Any) -> None:
+    def _guarded(self, step: Callable[[], None]) -> None:
         try:
             step()
         except (PktswarmError, OSError, ValueError) as error:
@@ -198,14 +207,22 @@ class Guard:
 
     def _stop_engines(self) -> None:
         for engine in self.engines:
-            with _told():
+            with self._told():
                 engine.stop()
 
     def _restore(self) -> None:
         for engine in self.engines:
-            with _told():
+            with self._told():
                 engine.restore()
         shutil.rmtree(self.spool, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Teardown goes on past an error, and tells it."""
+        try:
+            yield
+        except Exception as error:
+            self.troubles.append(str(error) or repr(error))
 
     def _fail(self, error: Exception) -> None:
         """Tell the rank, in a form that keeps bad input apart from a failure."""
@@ -214,15 +231,6 @@ class Guard:
         bad_input = isinstance(error, BadInput)
         with contextlib.suppress(OSError):
             self.pipe.send({"event": "failed", "problem": str(error) or repr(error), "bad_input": bad_input})
-
-
-@contextlib.contextmanager
-def _told() -> Any:
-    """Teardown goes on past an error, and tells it."""
-    try:
-        yield
-    except Exception:  # noqa: BLE001
-        traceback.print_exc(file=sys.stderr)
 
 
 def run(connection: socket.socket, owner_gid: int) -> None:

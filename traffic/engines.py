@@ -17,7 +17,7 @@ def choose(leg: Leg, missing: dict[str, str]) -> tuple[str, list[str]]:
     Returns (name, reasons why those before it were passed over); the name is empty if none can.
     """
     wanted = AUTO_ORDER if leg.engine == "auto" else (leg.engine,)
-    reasons = []
+    reasons: list[str] = []
     for name in wanted:
         why_not = unable(name, leg) or missing.get(name, "this version has no such engine")
         if not why_not:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Hashable
 
 from traffic.capture_file import Packet
-from traffic.headers import Headers, find_headers
+from traffic.dissect import Dissected, dissect
 
 WIRE_OVERHEAD_BYTES = 24
 """FCS, preamble and the gap between frames: what a packet costs on the wire whatever its size."""
@@ -44,7 +44,7 @@ def lead_ns(share: list[Packet]) -> int:
 
 def flow_keys(frames: list[bytes]) -> list[Hashable]:
     """The flow of each frame."""
-    headers = [find_headers(frame) for frame in frames]
+    headers = [dissect(frame) for frame in frames]
     first_of: dict[Hashable, Hashable] = {}
     for frame, header in zip(frames, headers, strict=True):
         if header.fragment is not None and header.first:
@@ -62,13 +62,13 @@ def flow_keys(frames: list[bytes]) -> list[Hashable]:
     return keys
 
 
-def datagram_key(frame: bytes, header: Headers) -> Hashable:
+def datagram_key(frame: bytes, header: Dissected) -> Hashable:
     """What the fragments of one datagram have in common: RFC 791 section 3.2, RFC 8200 section 4.5."""
     source, target = header.addresses
     return frame[source], frame[target], header.protocol, header.fragment
 
 
-def _flow_key(frame: bytes, header: Headers) -> Hashable:
+def _flow_key(frame: bytes, header: Dissected) -> Hashable:
     if not header.version:
         return frozenset((frame[0:6], frame[6:12])), header.ethertype
     source, target = header.addresses

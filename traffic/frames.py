@@ -221,7 +221,7 @@ class _Builder:
                 value = self._vary(header, name, field, value)
             elif field.identity:
                 put_bits(self.identity, bit, field.width, field.largest)
-            put_bits(self.data, bit, field.width, field.parse(value))
+            put_bits(self.data, bit, field.width, value if isinstance(value, int) else field.parse(value))
 
     def _shadowed(self, header: _Placed, name: str) -> bool:
         """Left out because another name for the same bits was given (tos, dscp)."""
@@ -281,7 +281,8 @@ class _Builder:
         if header.name == "ipv4":
             self.checksums.append(Checksum(offset, ((header.start, header.stop),)))
             return
-        ranges, constant = ((header.start, self.end),), 0
+        ranges: tuple[tuple[int, int], ...] = ((header.start, self.end),)
+        constant = 0
         if header.name in PSEUDO_HEADER:
             below = self.placed[index - 1]
             spec = HEADERS[below.name].fields["src"]

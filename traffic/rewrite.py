@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from traffic.capture_file import Packet
 from traffic.checksum import amended, checksum, pseudo_header, same
+from traffic.dissect import CHECKSUM_AT, ETH_ARP, ICMP, UDP, Dissected, dissect
 from traffic.errors import PktswarmError
 from traffic.flows import flow_keys
-from traffic.headers import CHECKSUM_AT, ETH_ARP, ICMP, UDP, Headers, find_headers
 
 FIRST_FREE_PORT = 49152
 """Ports from here on belong to nobody: RFC 6335 section 6."""
@@ -64,7 +64,7 @@ def rewrite(packets: list[Packet], source: Endpoint, target: Endpoint) -> Rewrit
     keys = flow_keys([packet.data for packet in packets])
     ports = _Ports()
     for packet, key in zip(packets, keys, strict=True):
-        header = find_headers(packet.data)
+        header = dissect(packet.data)
         frame = bytearray(packet.data)
         frame[0:6], frame[6:12] = target.mac_bytes, source.mac_bytes
         if header.version:
@@ -92,7 +92,7 @@ class _Ports:
     def moved_flows(self) -> int:
         return len(self._moved)
 
-    def of(self, flow: Hashable, frame: bytes, header: Headers) -> bytes:
+    def of(self, flow: Hashable, frame: bytes, header: Dissected) -> bytes:
         """The source and the target port that this packet is sent with, two bytes each; empty where it has none."""
         if not header.has_ports:
             return b""
@@ -125,7 +125,7 @@ class _Ports:
         raise PktswarmError(f"no free port is left: over {(1 << 16) - FIRST_FREE_PORT} flows to one port")
 
 
-def _readdress(frame: bytearray, header: Headers, source: Endpoint, target: Endpoint, ports: bytes) -> bool:
+def _readdress(frame: bytearray, header: Dissected, source: Endpoint, target: Endpoint, ports: bytes) -> bool:
     """Changes addresses and ports in place; True if a checksum had been wrong."""
     was_wrong = not (_ip_right(frame, header) and _transport_right(frame, header))
     covered = _covered(frame, header)
@@ -139,19 +139,19 @@ def _readdress(frame: bytearray, header: Headers, source: Endpoint, target: Endp
     return was_wrong
 
 
-def _ip_checksum(frame: bytearray, header: Headers) -> int:
+def _ip_checksum(frame: bytearray, header: Dissected) -> int:
     header_bytes = bytearray(frame[header.l3 : header.l3 + (frame[header.l3] & 15) * 4])
     header_bytes[10:12] = b"\0\0"
     return checksum(bytes(header_bytes))
 
 
-def _ip_right(frame: bytearray, header: Headers) -> bool:
+def _ip_right(frame: bytearray, header: Dissected) -> bool:
     if header.version != 4:
         return True
     return same(_ip_checksum(frame, header), int.from_bytes(frame[header.l3 + 10 : header.l3 + 12], "big"))
 
 
-def _checksum_place(frame: bytearray, header: Headers) -> slice | None:
+def _checksum_place(frame: bytearray, header: Dissected) -> slice | None:
     """Where the transport checksum stands; None where there is none, or UDP uses none (RFC 768, RFC 6935)."""
     if not header.has_transport:
         return None
@@ -161,18 +161,18 @@ def _checksum_place(frame: bytearray, header: Headers) -> slice | None:
     return slice(at, at + 2)
 
 
-def _is_whole(frame: bytearray, header: Headers) -> bool:
+def _is_whole(frame: bytearray, header: Dissected) -> bool:
     """Whether everything that the transport checksum covers is in this frame, and under these addresses."""
     if header.fragment is not None or header.source_routed:
         return False
     return header.protocol != UDP or _udp_bytes(frame, header) == header.end - header.l4
 
 
-def _udp_bytes(frame: bytearray, header: Headers) -> int:
+def _udp_bytes(frame: bytearray, header: Dissected) -> int:
     return int.from_bytes(frame[header.l4 + 4 : header.l4 + 6], "big")
 
 
-def _transport_checksum(frame: bytearray, header: Headers) -> int:
+def _transport_checksum(frame: bytearray, header: Dissected) -> int:
     """The right checksum of a whole packet as it is now."""
     segment = bytearray(frame[header.l4 : header.end])
     at = CHECKSUM_AT[header.protocol]
@@ -183,14 +183,14 @@ def _transport_checksum(frame: bytearray, header: Headers) -> int:
     return value or (0xFFFF if header.protocol == UDP else 0)
 
 
-def _transport_right(frame: bytearray, header: Headers) -> bool:
+def _transport_right(frame: bytearray, header: Dissected) -> bool:
     place = _checksum_place(frame, header)
     if place is None or not _is_whole(frame, header):
         return True
     return same(_transport_checksum(frame, header), int.from_bytes(frame[place], "big"))
 
 
-def _covered(frame: bytearray, header: Headers) -> bytes:
+def _covered(frame: bytearray, header: Dissected) -> bytes:
     """The fields that are rewritten and that the transport checksum covers."""
     if not header.has_transport or header.protocol == ICMP:
         return b""
@@ -200,7 +200,7 @@ def _covered(frame: bytearray, header: Headers) -> bytes:
     return bytes(addresses + (frame[header.l4 : header.l4 + 4] if header.has_ports else b""))
 
 
-def _mend_transport(frame: bytearray, header: Headers, old_covered: bytes) -> None:
+def _mend_transport(frame: bytearray, header: Dissected, old_covered: bytes) -> None:
     place = _checksum_place(frame, header)
     if place is None:
         return
@@ -212,7 +212,7 @@ def _mend_transport(frame: bytearray, header: Headers, old_covered: bytes) -> No
     frame[place] = value.to_bytes(2, "big")
 
 
-def _readdress_arp(frame: bytearray, header: Headers, source: Endpoint, target: Endpoint) -> bool:
+def _readdress_arp(frame: bytearray, header: Dissected, source: Endpoint, target: Endpoint) -> bool:
     """ARP for IPv4 over Ethernet tells the sending node's own addresses, so that it poisons no cache."""
     arp = frame[header.l3 : header.l3 + ARP_BYTES]
     if header.ethertype != ETH_ARP or len(arp) < ARP_BYTES or arp[:6] != b"\0\1\x08\0\x06\x04":

@@ -57,7 +57,11 @@ def test_nothing_names_a_machine_or_a_registry() -> None:
     assert files
     for name in files:
         path = Path(name)
-        if path.suffix in {".pcap", ".pcapng", ".o", ".png"} or not path.is_file() or name == "tests/repo/test_house.py":
+        if (
+            path.suffix in {".pcap", ".pcapng", ".o", ".png"}
+            or not path.is_file()
+            or name == "tests/repo/test_house.py"
+        ):
             continue
         text = path.read_text(errors="replace")
         assert not re.search(r"/work/main|pypi\.org|files\.pythonhosted|deb\.debian\.org", text), name

@@ -183,7 +183,11 @@ def test_a_rank_that_dies_is_named_and_the_others_finish_without_a_collective(op
     assert [lost["rank"] for lost in line.of("lost")] == [2]
     assert line.of("stopped") == []
     for rank in (1, 3):
-        assert [(r, o) for r, o in nodes.ops if r == rank and o != "ping"][-3:] == [(rank, "stop"), (rank, "finish"), (rank, "leave")]
+        assert [(r, o) for r, o in nodes.ops if r == rank and o != "ping"][-3:] == [
+            (rank, "stop"),
+            (rank, "finish"),
+            (rank, "leave"),
+        ]
     assert (1, "start") in nodes.ops
     # Its group's barriers become releases; the receivers' still are barriers.
     assert nodes.barriers == (["receive", "transmit", "receive"] if op == "start" else ["receive", "receive"])

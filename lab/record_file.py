@@ -1,0 +1,77 @@
+"""The lab's inventory file: what a run reads, and the record of which processes keep the lab."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lab.plan import CONTROL_INTERFACE, TRAFFIC_INTERFACE, Node, Plan
+from lab.ssh import CONFIG
+from traffic.errors import BadInput
+
+HEADER = "# made by `pktswarm lab up`; removed by `pktswarm lab down`\n"
+
+
+@dataclass(frozen=True)
+class Keeper:
+    """The processes of a lab, numbered as in the PID namespace of the one who called `up`."""
+
+    name: str
+    keeper_pid: int
+    keeper_started: int
+    """Clock ticks since boot, of /proc/PID/stat: tells the keeper from a later process of the same number."""
+    master_pid: int
+    pids: dict[str, int]
+    """The process that holds the namespaces of each node, of `switch` and of `dut`."""
+
+
+def path_of(name: str, hosts_dir: Path) -> Path:
+    return hosts_dir / f"lab-{name}.yml"
+
+
+def write(path: Path, plan: Plan, keeper: Keeper) -> None:
+    """Write the inventory in one step: it is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = HEADER + yaml.safe_dump(_inventory(plan, keeper), default_flow_style=None, sort_keys=False, width=10_000)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def read(path: Path) -> Keeper | None:
+    """The lab's record; None if there is no such file. Raises BadInput if it is not one of a lab."""
+    try:
+        data = yaml.safe_load(path.read_text())
+        return Keeper(**data["all"]["vars"]["pktswarm_lab"])
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
+        raise BadInput(path, "is not the inventory of a lab", allowed="a file made by `pktswarm lab up`") from None
+
+
+def _inventory(plan: Plan, keeper: Keeper) -> dict[str, Any]:
+    children = {
+        group: {"hosts": {node.name: _host(node) for node in plan.nodes if node.group == group}}
+        for group in ("master", "transmit", "receive")
+    }
+    variables = {
+        "ansible_user": "root",
+        "ansible_ssh_common_args": f"-F {CONFIG}",
+        "pktswarm_ssh_config": str(CONFIG),
+        "pktswarm_lab": asdict(keeper),
+    }
+    return {"all": {"vars": variables, "children": children}}
+
+
+def _host(node: Node) -> dict[str, Any]:
+    host = {"ansible_host": node.address, "control_interface": CONTROL_INTERFACE}
+    if node.side:
+        host |= {"traffic_interface": TRAFFIC_INTERFACE, "side": node.side, "mac": node.mac, "ipv4": node.ipv4}
+    return host
