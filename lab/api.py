@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
-import select
+import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 from lab import namespaces, record_file, ssh
+from lab.birth import Birth, kill_and_wait, started_ticks
 from lab.plan import Plan, check_name, plan
 from lab.record_file import Keeper
-from traffic.errors import BadInput, PktswarmError
+from traffic.errors import BadInput
 
 HOSTS = Path("hosts")
-UP_TIMEOUT_S = 90.0
-DOWN_TIMEOUT_S = 10.0
+DOWN_TIMEOUT_S = 15.0
+GUEST_GRACE_S = 5.0
+"""How long `down` gives a run that is in the lab's namespaces to end in order."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +45,182 @@ def up(
     PktswarmError if it did not come up.
     """
     the_plan = plan(name, transmit, receive, mtu)
-    _need_root("lab up")
+    _need_root()
     ssh.check_tools()
     hosts_dir.mkdir(parents=True, exist_ok=True)
     path = record_file.path_of(name, hosts_dir)
     with _one_at_a_time(hosts_dir):
-        if path.exists() and _living(path):
-            raise BadInput(path, "this lab is up already (end it with: pktswarm lab down)", key="name", value=name)
-        with _Birth(the_plan) as birth:
+        if _living(path):
+            raise BadInput(path, f"lab {name} is up already (end it with: pktswarm lab down --name {name})")
+        with _removed_on_error(path), Birth(the_plan) as birth:
             keeper = birth.await_keeper()
             record_file.write(path, the_plan, keeper)
-            try:
-                birth.stay()
-            except BaseException:
-                path.unlink(missing_ok=True)
-                raise
+            birth.stay()
     return LabState(name, path, keeper, the_plan)
+
+
+def down(name: str = "default", hosts_dir: Path = HOSTS) -> None:
+    """End lab `name`: its processes, and with them its namespaces and interfaces; and remove its inventory.
+
+    A run that is in it is asked to end first. An inventory whose lab is gone is only removed.
+    Raises BadInput if there is neither.
+    """
+    check_name(name)
+    _need_root()
+    path = record_file.path_of(name, hosts_dir)
+    keeper = record_file.read(path)
+    if keeper is None:
+        raise BadInput(path, f"there is no lab {name}", allowed=", ".join(names(hosts_dir)) or "none is up")
+    if _living(path):
+        _end_guests(keeper)
+        kill_and_wait(keeper.keeper_pid, DOWN_TIMEOUT_S, keeper.keeper_started)
+    path.unlink(missing_ok=True)
+
+
+def status(name: str = "default", hosts_dir: Path = HOSTS) -> dict[str, Any]:
+    """`up` (True or False), `why` when it is not, `inventory`, and of a lab that is up its processes."""
+    check_name(name)
+    path = record_file.path_of(name, hosts_dir)
+    keeper = record_file.read(path)
+    answer: dict[str, Any] = {"name": name, "inventory": str(path), "up": False, "why": ""}
+    if keeper is None:
+        return {**answer, "why": "it was not brought up"}
+    if not _is_alive(keeper):
+        return {**answer, "why": f"its keeper, process {keeper.keeper_pid}, is gone"}
+    return {**answer, **asdict(keeper), "up": True}
+
+
+def names(hosts_dir: Path = HOSTS) -> list[str]:
+    """The labs that are up."""
+    files = sorted(hosts_dir.glob("lab-*.yml"))
+    return [path.stem.removeprefix("lab-") for path in files if _living(path)]
+
+
+def enter(lab: str | Path, node: str = "m0", hosts_dir: Path = HOSTS) -> None:
+    """Make this process one of `node`: its network, host name and files. `lab`: a name or an inventory.
+
+    To be called before any thread is started. The process keeps its number and its children, so it gets a /proc
+    that shows them, in a mount namespace of its own. Raises BadInput if the lab is not up or has no such node.
+    """
+    path = lab if isinstance(lab, Path) else record_file.path_of(lab, hosts_dir)
+    _need_root()
+    namespaces.enter(_node_pid(path, node))
+    namespaces.unshare(namespaces.MOUNT)
+    namespaces.mount_proc()
+
+
+def run_in(lab: str | Path, node: str, command: list[str], hosts_dir: Path = HOSTS) -> int:
+    """Run `command` on `node` with this terminal; returns its exit status (128 + signal if one ended it).
+
+    It ends with the lab, and when the caller ends. Raises BadInput as `enter` does, or if there is no such command.
+    """
+    path = lab if isinstance(lab, Path) else record_file.path_of(lab, hosts_dir)
+    _need_root()
+    pid = _node_pid(path, node)
+    if not command or not shutil.which(command[0]):
+        raise BadInput("lab exec", "is not a command on this machine", key="command", value=" ".join(command[:1]))
+    child = os.fork()
+    if child == 0:
+        _be_command(pid, command)
+    return _wait_for(child)
+
+
+def _need_root() -> None:
+    if os.geteuid() != 0:
+        raise BadInput("lab", "needs root, to make network namespaces (try: sudo pktswarm lab …)")
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Two `up` of one name must not both find it down. The lock is the folder's: it leaves no file."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _removed_on_error(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _is_alive(keeper: Keeper) -> bool:
+    return started_ticks(keeper.keeper_pid) == keeper.keeper_started
+
+
+def _living(path: Path) -> bool:
+    keeper = record_file.read(path)
+    return keeper is not None and _is_alive(keeper)
+
+
+def _node_pid(path: Path, node: str) -> int:
+    """The process that holds the namespaces of `node`."""
+    keeper = record_file.read(path)
+    if keeper is None or not _is_alive(keeper):
+        name = path.stem.removeprefix("lab-")
+        raise BadInput(path, f"lab {name} is not up (bring it up with: pktswarm lab up --name {name})")
+    pid = keeper.pids.get(node, 0)
+    if not pid:
+        raise BadInput(path, "there is no such node", key="node", value=node, allowed=", ".join(keeper.pids))
+    if _namespace(pid, "pid") != _namespace(keeper.keeper_pid, "pid"):
+        raise BadInput(path, f"node {node} is dead: bring the lab down and up again")
+    return pid
+
+
+def _namespace(pid: int | str, kind: str) -> int | None:
+    """A number that names the namespace; None if the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/ns/{kind}").stat().st_ino
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def _guests(keeper: Keeper) -> list[int]:
+    """Processes from outside that entered a node: they would keep its namespaces alive."""
+    networks = {_namespace(pid, "net") for pid in keeper.pids.values()} - {None, _namespace("self", "net")}
+    inside = _namespace(keeper.keeper_pid, "pid")
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [pid for pid in pids if _namespace(pid, "net") in networks and _namespace(pid, "pid") != inside]
+
+
+def _end_guests(keeper: Keeper) -> None:
+    for step in (signal.SIGTERM, signal.SIGKILL):
+        for pid in _guests(keeper):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, step)
+        deadline = time.monotonic() + GUEST_GRACE_S
+        while _guests(keeper) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+
+def _be_command(pid: int, command: list[str]) -> NoReturn:
+    """In a child: enter, and let a child of its own, which alone is in the lab's PID namespace, be the command."""
+    status = 126
+    try:
+        namespaces.die_with_parent()
+        namespaces.enter(pid, namespaces.NODE | namespaces.PID)
+        child = os.fork()
+        if child == 0:
+            namespaces.die_with_parent()
+            os.execvp(command[0], command)  # noqa: S606
+        status = _wait_for(child)
+    except OSError as error:
+        print(f"lab exec: {error}", file=sys.stderr)
+    finally:
+        os._exit(status)
+
+
+def _wait_for(child: int) -> int:
+    """Exit status of `child`. Ctrl-C is the child's, as in a shell."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return code if code >= 0 else 128 - code

@@ -42,12 +42,13 @@ def keep(the_plan: Plan, outer_proc: int, stay: int, report: int) -> NoReturn:
     namespaces.set_process_name(f"lab-{the_plan.name}")
     os.chdir("/")
     keeper_pid = int(os.readlink("self", dir_fd=outer_proc))
+    _say(report, {"keeper_pid": keeper_pid})
     namespaces.unshare(namespaces.NODE)
     namespaces.mount_proc()
     builder = os.fork()
     if builder == 0:
         os.close(stay)
-        _build_and_report(Builder(the_plan, outer_proc), keeper_pid, report)
+        _build_and_report(Builder(the_plan, outer_proc), report)
     # A handle kept open would keep the caller's /proc from being unmounted.
     os.close(outer_proc)
     os.close(report)
@@ -81,14 +82,19 @@ def _reap() -> NoReturn:
             os._exit(0)
 
 
-def _build_and_report(builder: Builder, keeper_pid: int, report: int) -> NoReturn:
+def _build_and_report(builder: Builder, report: int) -> NoReturn:
+    answer: dict[str, Any]
     try:
-        pids = builder.build(close_in_nodes=report)
-        answer: dict[str, Any] = {"keeper_pid": keeper_pid, "pids": pids}
+        answer = {"pids": builder.build(close_in_nodes=report)}
     except BaseException as error:
         answer = {"error": _words(error)}
-    os.write(report, json.dumps(answer).encode() + b"\n")
+    _say(report, answer)
     os._exit(1 if "error" in answer else 0)
+
+
+def _say(pipe: int, message: dict[str, Any]) -> None:
+    """One line; lines of up to 4096 bytes do not mix in a pipe, and only the builder's last one is longer."""
+    os.write(pipe, json.dumps(message).encode() + b"\n")
 
 
 class Builder:
@@ -134,8 +140,7 @@ class Builder:
         os._exit(1)
 
     def _report(self, facts: dict[str, Any]) -> None:
-        # Lines of less than 4096 bytes do not mix in a pipe.
-        os.write(self._writing, json.dumps(facts).encode()[-4000:] + b"\n")
+        _say(self._writing, facts)
 
     def _take_reports(self) -> None:
         *lines, self._buffer = (self._buffer + os.read(self._reading, 1 << 16)).split(b"\n")

@@ -39,8 +39,13 @@ class Plan:
     nodes: tuple[Node, ...]
     mtu: int = 1500
 
-    def node(self, name: str) -> Node:
-        return next(node for node in self.nodes if node.name == name)
+    @property
+    def transmit(self) -> int:
+        return sum(node.group == "transmit" for node in self.nodes)
+
+    @property
+    def receive(self) -> int:
+        return sum(node.group == "receive" for node in self.nodes)
 
 
 def plan(name: str = "default", transmit: int = 3, receive: int = 3, mtu: int = 1500) -> Plan:

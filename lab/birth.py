@@ -1,0 +1,161 @@
+"""Starting a lab's keeper so that nothing survives an `up` that did not finish, however it ended.
+
+The keeper holds the reading end of a pipe of ours. When the pipe closes before the word to stay, it ends the lab:
+that needs no code to run here, so SIGKILL is covered too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from lab.plan import Plan
+from lab.record_file import Keeper
+from traffic.errors import PktswarmError
+
+UP_TIMEOUT_S = 90.0
+END_TIMEOUT_S = 15.0
+STAY = b"s"
+
+
+class Birth:
+    """A lab that is coming up. Left by an exception, the lab is gone before the exception goes on."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.keeper_pid = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._errors = tempfile.TemporaryFile()
+        self._buffer = b""
+        self._keeper_stay, self._stay = os.pipe()
+        self._reports, self._keeper_reports = os.pipe()
+
+    def __enter__(self) -> Birth:
+        try:
+            self._start()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is not None:
+            self._end()
+        self._close()
+
+    def await_keeper(self) -> Keeper:
+        """The record of the lab once all of it is up. Raises PktswarmError with its own words otherwise."""
+        deadline = time.monotonic() + UP_TIMEOUT_S
+        while (answer := self._next_report(deadline)) is not None:
+            if "error" in answer:
+                raise PktswarmError(f"lab {self.plan.name} did not come up: {answer['error']}")
+            if "pids" in answer:
+                return self._record(answer["pids"])
+        raise PktswarmError(f"lab {self.plan.name} did not come up: {self._last_words()}")
+
+    def stay(self) -> None:
+        os.write(self._stay, STAY)
+
+    def _start(self) -> None:
+        command = [sys.executable, "-P", "-m", "lab.keeper", self.plan.name]
+        command += [str(number) for number in (self.plan.transmit, self.plan.receive, self.plan.mtu)]
+        command += [str(self._keeper_stay), str(self._keeper_reports)]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+            pass_fds=(self._keeper_stay, self._keeper_reports),
+            start_new_session=True,
+        )
+        for end in (self._keeper_stay, self._keeper_reports):
+            os.close(end)
+        self._keeper_stay = self._keeper_reports = -1
+
+    def _next_report(self, deadline: float) -> dict[str, Any] | None:
+        """The next line of the keeper; None when it has closed its side. Remembers the keeper's process number."""
+        while b"\n" not in self._buffer:
+            if not select.select([self._reports], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise PktswarmError(f"lab {self.plan.name}: no word from its keeper for {UP_TIMEOUT_S:.0f} s")
+            data = os.read(self._reports, 1 << 16)
+            if not data:
+                return None
+            self._buffer += data
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        answer: dict[str, Any] = json.loads(line)
+        self.keeper_pid = answer.get("keeper_pid", self.keeper_pid)
+        return answer
+
+    def _record(self, pids: dict[str, int]) -> Keeper:
+        started = started_ticks(self.keeper_pid)
+        if started is None:
+            raise PktswarmError(f"lab {self.plan.name}: its keeper died: {self._last_words()}")
+        master = next(node.name for node in self.plan.nodes if node.group == "master")
+        return Keeper(self.plan.name, self.keeper_pid, started, pids[master], pids)
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace").strip()[-3000:] or "its keeper ended without a word"
+
+    def _end(self) -> None:
+        """Close the pipe and wait until the keeper, and with it every process of the lab, is gone."""
+        self._close_end("_stay")
+        self._close_end("_keeper_stay")
+        self._close_end("_keeper_reports")
+        deadline = time.monotonic() + END_TIMEOUT_S
+        while not self.keeper_pid and self._next_report(deadline) is not None:
+            pass
+        if self.keeper_pid:
+            kill_and_wait(self.keeper_pid, END_TIMEOUT_S)
+
+    def _close(self) -> None:
+        for name in ("_stay", "_keeper_stay", "_keeper_reports", "_reports"):
+            self._close_end(name)
+        self._errors.close()
+        if self._process is not None:
+            # It only forks the keeper and ends.
+            self._process.wait(END_TIMEOUT_S)
+
+    def _close_end(self, name: str) -> None:
+        end: int = getattr(self, name)
+        setattr(self, name, -1)
+        if end >= 0:
+            os.close(end)
+
+
+def started_ticks(pid: int) -> int | None:
+    """When process `pid` was started, in clock ticks since boot; None if it is gone or only waits to be reaped."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name in parentheses may hold anything; after it come the state (field 3) and the start time (field 22).
+    values = text.rpartition(")")[2].split()
+    return None if values[0] in "ZX" else int(values[19])
+
+
+def kill_and_wait(pid: int, timeout_s: float, started: int | None = None) -> None:
+    """SIGKILL to process `pid` (if it is the one that began at `started`); return when it and its namespace are gone."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if started is not None and started_ticks(pid) != started:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        if not select.select([handle], [], [], timeout_s)[0]:
+            raise PktswarmError(f"process {pid} does not end within {timeout_s:.0f} s of SIGKILL")
+    finally:
+        os.close(handle)
