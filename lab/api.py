@@ -174,10 +174,10 @@ def _node_pid(path: Path, node: str) -> int:
 
 
 def _namespace(pid: int | str, kind: str) -> int | None:
-    """A number that names the namespace; None if the process is gone."""
+    """A number that names the namespace; None if the process is gone, or has rights that we lack: then it is no guest."""
     try:
         return Path(f"/proc/{pid}/ns/{kind}").stat().st_ino
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
 
 

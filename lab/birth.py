@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from lab.plan import Plan
@@ -35,7 +34,7 @@ class Birth:
         self.plan = plan
         self.keeper_pid = 0
         self._process: subprocess.Popen[bytes] | None = None
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _close
         self._buffer = b""
         self._keeper_stay, self._stay = os.pipe()
         self._reports, self._keeper_reports = os.pipe()
@@ -48,7 +47,9 @@ class Birth:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if error is not None:
             self._end()
         self._close()
@@ -145,7 +146,10 @@ def started_ticks(pid: int) -> int | None:
 
 
 def kill_and_wait(pid: int, timeout_s: float, started: int | None = None) -> None:
-    """SIGKILL to process `pid` (if it is the one that began at `started`); return when it and its namespace are gone."""
+    """SIGKILL to process `pid` (if it is the one that began at `started`), and wait.
+
+    The first process of a PID namespace is gone only when all the others are.
+    """
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -38,16 +38,18 @@ def unshare(kinds: int) -> None:
 def _make_mounts_private() -> None:
     """No mount of ours may reach the host. In a chroot "/" is no mount point and cannot be made private itself.
 
-    Entering the mount namespace that one is in already resets the root to the namespace's real one.
+    Entering the mount namespace that one is in already resets root and folder to the namespace's real root.
     """
-    root = os.open("/", os.O_PATH | os.O_DIRECTORY)
+    root, folder = (os.open(path, os.O_PATH | os.O_DIRECTORY) for path in ("/", "."))
     try:
         _setns(os.getpid(), MOUNT)
         mount("none", "/", "", MS_REC | MS_PRIVATE)
         os.fchdir(root)
         os.chroot(".")
+        os.fchdir(folder)
     finally:
         os.close(root)
+        os.close(folder)
 
 
 def _setns(pid: int, kinds: int) -> None:

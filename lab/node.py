@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import socket
 from collections.abc import Callable
@@ -96,8 +97,11 @@ def _mount_own_files(plan: Plan, name: str) -> None:
         namespaces.mount_tmpfs("/dev/shm", mode="1777")  # noqa: S108
     ssh.FOLDER.mkdir(mode=0o700)
     hosts = "127.0.0.1 localhost\n" + "".join(f"{node.address} {node.name}\n" for node in plan.nodes)
-    for target, text in (("/etc/hosts", hosts), ("/etc/hostname", f"{name}\n"), ("/etc/pam.d/sshd", ssh.PAM)):
-        _replace(Path(target), text)
+    _replace(Path("/etc/hosts"), hosts)
+    _replace(Path("/etc/hostname"), f"{name}\n")
+    _replace(Path("/etc/pam.d/sshd"), ssh.PAM)
+    # bash reads it for every command over SSH: that may take long, print something, or change the PATH.
+    _replace(Path(pwd.getpwuid(0).pw_dir) / ".bashrc", "")
 
 
 def _replace(target: Path, text: str) -> None:

@@ -93,7 +93,11 @@ def servers(site: Site, work: Path) -> Iterator[None]:
     dns += [f"--address=/{host}.{DOMAIN}/{address}" for host in HOSTS] + [f"--local=/{DOMAIN}/"]
     web = [sys.executable, https_server.__file__, address, "443", str(work / "certificate.pem"), str(work / "key.pem")]
     with contextlib.ExitStack() as stack:
-        for command, ready in ((dns, "started"), (web, "ready"), (["iperf3", "-s", "--forceflush", "-B", address], "listening")):
+        for command, ready in (
+            (dns, "started"),
+            (web, "ready"),
+            (["iperf3", "-s", "--forceflush", "-B", address], "listening"),
+        ):
             stack.enter_context(background(site.server + command, work, ready))
         yield
 

@@ -57,6 +57,8 @@ Host *
   UserKnownHostsFile {folder}/known_hosts
   GlobalKnownHostsFile none
   StrictHostKeyChecking yes
+  # OpenSSH's first choice withstands quantum computers, and takes 50 ms longer.
+  KexAlgorithms curve25519-sha256
   UpdateHostKeys no
   BatchMode yes
   ConnectTimeout 5

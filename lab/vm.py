@@ -33,7 +33,7 @@ PROGRAMS = ("qemu-system-x86_64", "depmod", "udevadm", "busybox")
 KERNEL_PACKAGE = {"debian": "linux-image-amd64", "ubuntu": "linux-image-generic"}
 TIMEOUT_S = 1800.0
 BOOT_S = 240.0
-"""Without a virtual processor the boot takes 10–40 s; a busy machine takes longer."""
+"""Without a virtual processor the boot takes 10 to 40 s; a busy machine takes longer."""
 PAIR_MACS = ("02:70:6b:74:00:01", "02:70:6b:74:00:02")
 """The two interfaces of `virtio_pair`, inside the machine."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from traffic.match import Match
-
 from master.fill import fill
 from master.inventory import Host, Inventory
 from master.plan import Plan
@@ -14,6 +12,7 @@ from master.scenario import Scenario
 from traffic import engines
 from traffic.errors import BadInput
 from traffic.frames import build_frame
+from traffic.match import Match, uncountable
 from traffic.task import FCS_BYTES, Leg, ReceiveTask, Role, SendTask
 from traffic.traces import Endpoint, Packet, check_mtu, rewrite, write_pcap
 
@@ -62,6 +61,7 @@ def resolve(scenario: Scenario, plan: Plan, hosts: dict[str, Host], reports: dic
             chosen = _share(chosen, plan.shares[leg.id], known, resolved)
         resolved.legs.append(chosen)
     _trace_matches(resolved, known)
+    _refuse_uncountable(resolved.legs, scenario.receive.mode)
     _refuse_indistinguishable(resolved.legs)
     _check_receivers(resolved.legs, reports)
     _tasks(scenario, plan, resolved, known)
@@ -161,6 +161,12 @@ def _trace_matches(resolved: Resolved, known: dict[str, Host]) -> None:
                 known[leg.source].mac, known[leg.target].mac, [Match.from_json(o.match) for o in same_pair]
             )
             resolved.legs[index] = replace(leg, match=match.to_json())
+
+
+def _refuse_uncountable(legs: list[Leg], mode: str) -> None:
+    for leg in legs:
+        if why := uncountable(Match.from_json(leg.match), mode):
+            raise BadInput(leg.target, f"{leg.stream!r} cannot be counted there: {why}", key="receive.mode", value=mode)
 
 
 def _refuse_indistinguishable(legs: list[Leg]) -> None:

@@ -36,10 +36,11 @@ class Finished:
 
 
 class Run:
-    """`watch` is told every event, for the terminal. `execute` raises BadInput when nothing was sent."""
+    """Checked and planned when it is made; `execute` touches the hosts."""
 
-    def __init__(self, scenario_path: Path, inventory_path: Path, results: Path, watch: Watcher) -> None:
-        self.scenario_path, self.results, self.watch = scenario_path, results, watch
+    def __init__(self, scenario_path: Path, inventory_path: Path, results: Path) -> None:
+        self.scenario_path, self.results = scenario_path, results
+        self.watch: Watcher = lambda ledger, event: None
         self.inventory = inventories.load(inventory_path)
         self.scenario = scenarios.load(scenario_path)
         self.plan = plans.plan(self.scenario, scenario_path, self.inventory)
@@ -51,7 +52,9 @@ class Run:
         self._told_to_stop = 0
         self._bad_input: BadInput | None = None
 
-    def execute(self) -> Finished:
+    def execute(self, watch: Watcher) -> Finished:
+        """`watch` is told every event, for the terminal. Raises BadInput when nothing was sent because of it."""
+        self.watch = watch
         adopt_orphans()
         launch = Launch(self.inventory, self.ranks)
         try:

@@ -163,6 +163,8 @@ class Guard:
 
     def _look_for_the_end(self) -> None:
         if all(engine.done() for engine in self.engines):
+            # Done may mean that a duration is over: nothing may go out after the barrier that says so.
+            self._stop_engines()
             self.state = "done"
             self.pipe.send({"event": "done", "at_ns": time.monotonic_ns()})
 

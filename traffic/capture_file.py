@@ -19,6 +19,7 @@ from traffic.errors import BadInput
 
 NS_PER_S = 1_000_000_000
 ETHERNET = pcap.DLT_EN10MB
+LINKTYPE_RAW = 101
 SNAPLEN_BYTES = 262_144
 PCAP_NS_PER_TICK = {pcap.TCPDUMP_MAGIC: 1000, pcap.TCPDUMP_MAGIC_NANO: 1}
 ENDS_WITHIN_PACKET = "is truncated: it ends inside packet {}"
@@ -56,6 +57,9 @@ class Interface:
 
 def link_type_name(link_type: int) -> str:
     """`DLT_RAW (101)` for 101."""
+    # In files it is 101 everywhere; dpkt has the number of the system that it runs on.
+    if link_type == LINKTYPE_RAW:
+        return f"DLT_RAW ({link_type})"
     names = [name for name, value in vars(pcap).items() if name.startswith("DLT_") and value == link_type]
     return f"{names[0] if names else 'unknown'} ({link_type})"
 

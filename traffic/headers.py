@@ -111,8 +111,9 @@ def _tag() -> Header:
     return Header(
         4,
         {
-            "priority": Field(0, 3),
-            "dei": Field(3, 1),
+            # A capture on Linux loses the outermost tag; only a tag known in full can be put back as it was.
+            "priority": Field(0, 3, identity=True),
+            "dei": Field(3, 1, identity=True),
             "id": Field(4, 12, identity=True),
             "type": Field(16, 16, auto=True, identity=True),
         },

@@ -1,7 +1,7 @@
 """How a receiver tells one leg's frames from all others.
 
-A stream is known by the bits that no device on the way is expected to change: addresses, VLAN ids, labels, types,
-protocols, ports; not by lengths' checksums, ids, TTLs or priorities. A trace is known by its pair of MAC addresses,
+A stream is known by the bits that no device on the way is expected to change: addresses, VLAN tags, labels, types,
+protocols, ports; not by lengths, checksums, ids, TTLs or TOS. A trace is known by its pair of MAC addresses,
 minus everything that a stream between the same two claims.
 """
 
@@ -93,11 +93,11 @@ class Match:
 
     @property
     def outer_tag(self) -> tuple[int, int | None] | None:
-        """(TPID, VLAN id) of the outermost tag, None for an untagged frame. The id is None when it varies."""
+        """(TPID, TCI) of the outermost tag, None for an untagged frame. The TCI is None when part of it varies."""
         if self.mask[12:14] != b"\xff\xff" or get_bits(self.value, 96, 16) not in TAG_TYPES:
             return None
-        known = get_bits(self.mask, 116, 12) == 0xFFF
-        return get_bits(self.value, 96, 16), get_bits(self.value, 116, 12) if known else None
+        known = get_bits(self.mask, 112, 16) == 0xFFFF
+        return get_bits(self.value, 96, 16), get_bits(self.value, 112, 16) if known else None
 
     @property
     def target_mac(self) -> bytes | None:
@@ -107,7 +107,10 @@ class Match:
     def program(self) -> bpf.Program:
         """A filter for a packet socket, which sees frames without their outermost VLAN tag."""
         removed = 4 if self.outer_tag else 0
-        tests = [*_tag_tests(self), *_pattern_tests(_without_tag(self.mask, removed), _without_tag(self.value, removed))]
+        tests = [
+            *_tag_tests(self),
+            *_pattern_tests(_without_tag(self.mask, removed), _without_tag(self.value, removed)),
+        ]
         if self.length is not None:
             tests.append(bpf.test(bpf.LOAD_LENGTH, 0, bpf.JUMP_EQUAL, self.length - removed))
         tests += [_range_test(one, removed) for one in self.ranges]
@@ -152,7 +155,7 @@ def uncountable(match: Match, mode: str) -> str:
     if match.target_mac is None:
         return "the destination MAC varies, and a receiver takes only frames addressed to it"
     if mode == "capture" and match.outer_tag is not None and match.outer_tag[1] is None:
-        return "the outermost VLAN id varies, and a capture does not keep that tag: use mode count"
+        return "the outermost VLAN tag varies, and a capture does not keep that tag: use mode count"
     return ""
 
 
@@ -193,19 +196,21 @@ def _without_tag(data: bytes, removed: int) -> bytes:
 
 
 def _tag_tests(match: Match) -> list[bpf.Program]:
+    """Of the outermost tag, which the kernel keeps beside the frame."""
     if match.kind == "rest":
         return []
     if match.outer_tag is None:
         return [bpf.test(bpf.LOAD_BYTE, bpf.VLAN_PRESENT, bpf.JUMP_EQUAL, 0)]
-    return tag_tests(match.outer_tag, get_bits(match.mask, 116, 12), get_bits(match.value, 116, 12))
+    mask, value = get_bits(match.mask, 112, 16), get_bits(match.value, 112, 16)
+    return [tagged(match.outer_tag[0], value, mask)]
 
 
-def tag_tests(tag: tuple[int, int | None], mask: int = 0xFFF, value: int | None = None) -> list[bpf.Program]:
-    """Tests for an outermost tag, which the kernel keeps beside the frame."""
-    tests = [bpf.test(bpf.LOAD_BYTE, bpf.VLAN_PRESENT, bpf.JUMP_EQUAL, 1)]
-    tests.append(bpf.test(bpf.LOAD_HALF, bpf.VLAN_TPID, bpf.JUMP_EQUAL, tag[0]))
-    wanted = tag[1] if value is None else value
-    return [*tests, bpf.test(bpf.LOAD_HALF, bpf.VLAN_TCI, bpf.JUMP_EQUAL, wanted or 0, mask)]
+def tagged(tpid: int, tci: int, mask: int = 0xFFFF) -> bpf.Program:
+    return bpf.all_of(
+        bpf.test(bpf.LOAD_BYTE, bpf.VLAN_PRESENT, bpf.JUMP_EQUAL, 1),
+        bpf.test(bpf.LOAD_HALF, bpf.VLAN_TPID, bpf.JUMP_EQUAL, tpid),
+        bpf.test(bpf.LOAD_HALF, bpf.VLAN_TCI, bpf.JUMP_EQUAL, tci, mask),
+    )
 
 
 def _words(mask: bytes, value: bytes) -> Iterable[tuple[int, int, int, int]]:
@@ -233,8 +238,8 @@ def _window(one: Range) -> tuple[int, int, int]:
 def _range_test(one: Range, removed: int) -> bpf.Program:
     at, size, shift = _window(one)
     load = {4: bpf.LOAD_WORD, 2: bpf.LOAD_HALF, 1: bpf.LOAD_BYTE}[size]
-    if removed and at == 14:
-        at, removed = bpf.VLAN_TCI, 0
+    if removed and 14 <= at < 16:
+        load, at, removed = bpf.LOAD_HALF, bpf.VLAN_TCI, 0
     elif at < 14:
         removed = 0
     mask = ((1 << one.width) - 1) << shift

@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 from wires import RX_MAC, TX_MAC, Wire, headers, leg
 
-FIELDS = ["frame.len", "frame.protocols", "eth.src", "eth.dst", "vlan.id", "vlan.priority", "mpls.label", "mpls.exp"]
+FIELDS = [
+    "frame.len",
+    "frame.protocols",
+    "eth.src",
+    "eth.dst",
+    "vlan.id",
+    "vlan.priority",
+    "vlan.dei",
+    "mpls.label",
+    "mpls.exp",
+]
 FIELDS += ["mpls.ttl", "ip.src", "ip.dst", "ip.dsfield", "ip.ttl", "ipv6.src", "ipv6.dst", "ipv6.tclass", "ipv6.hlim"]
 FIELDS += ["udp.srcport", "udp.dstport", "udp.checksum.status", "pktgen.magic", "pktgen.seqnum", "ip.checksum.status"]
 COUNT = 40
@@ -19,9 +29,9 @@ V6 = {"src": "fd00:9::1", "dst": "fd00:9::2"}
 V4 = {"src": "10.9.0.1", "dst": "10.9.0.2"}
 # Each shape is told from the others by its destination port.
 SHAPES: dict[int, dict[str, Any]] = {
-    6001: {"ip_header": {"ipv4": {**V4, "tos": 0xB8}}},
+    6001: {"ip_header": {"ipv4": {**V4, "dscp": 46}}},
     6002: {"ip_header": {"ipv6": {**V6, "traffic_class": 0x1C}}, "size_bytes": 82},
-    6003: {"tags": [{"vlan": {"id": 100, "priority": 5}}], "size_bytes": 68},
+    6003: {"tags": [{"vlan": {"id": 100, "priority": 5, "dei": 1}}], "size_bytes": 68},
     6004: {"tags": [{"vlan": {"id": 200, "priority": 3}}, {"vlan": {"id": 7, "priority": 1}}], "size_bytes": 128},
     6005: {"tags": [{"mpls": {"label": 16, "tc": 3, "ttl": 9}}, {"mpls": {"label": 1048575, "ttl": 255}}]},
     6006: {"udp": {"src": {"increment": [5000, 5009]}}},
@@ -102,6 +112,7 @@ def test_every_frame_is_there_with_pktgens_own_header(captured: Frames, port: in
         (6002, "udp.checksum.status", ["1"]),
         (6003, "vlan.id", ["100"]),
         (6003, "vlan.priority", ["5"]),
+        (6003, "vlan.dei", ["1"]),
         (6004, "vlan.id", ["200", "7"]),
         (6004, "vlan.priority", ["3", "1"]),
         (6005, "mpls.label", ["16", "1048575"]),

@@ -1,0 +1,91 @@
+"""`pktswarm lab …`: a whole cluster on this machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="A whole cluster on this machine, in network namespaces.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Option("--name", help="Which lab: two can stand side by side.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+
+
+@app.command(epilog="Example: pktswarm lab up --transmit 3 --receive 3")
+def up(
+    name: Name = "default",
+    transmit: Annotated[int, typer.Option(help="Transmit nodes.")] = 3,
+    receive: Annotated[int, typer.Option(help="Receive nodes.")] = 3,
+    mtu: Annotated[int, typer.Option(help="MTU of the traffic network, in bytes.")] = 1500,
+) -> None:
+    """Bring up a master, nodes, a switch and a device under test; and write the inventory."""
+    import lab
+
+    state = lab.up(name=name, transmit=transmit, receive=receive, mtu=mtu)
+    nodes = " ".join(node.name for node in state.plan.nodes)
+    print(f"lab {name} is up: {nodes}; inventory {state.inventory}")
+
+
+@app.command()
+def down(name: Name = "default") -> None:
+    """Take the lab down; nothing of it stays."""
+    import lab
+
+    lab.down(name)
+    print(f"lab {name} is down")
+
+
+@app.command()
+def status(name: Name = "default", as_json: Json = False) -> None:
+    """Say whether the lab is up, and what is in it. Exit status 1 when it is not."""
+    import lab
+
+    answer = lab.status(name)
+    if as_json:
+        print(json.dumps(answer))
+    elif answer["up"]:
+        nodes = ", ".join(f"{node} {pid}" for node, pid in sorted(answer["pids"].items()))
+        print(f"lab {name} is up; inventory {answer['inventory']}\nprocesses: keeper {answer['keeper_pid']}, {nodes}")
+    else:
+        print(f"lab {name} is not up: {answer['why']}")
+    raise typer.Exit(0 if answer["up"] else 1)
+
+
+@app.command("exec", epilog="Example: pktswarm lab exec rx1 -- tcpdump -ni eth1")
+def exec_(
+    node: Annotated[str, typer.Argument(help="m0, tx1, rx1, …", show_default=False)],
+    command: Annotated[list[str], typer.Argument(help="what to run, after --", show_default=False)],
+    name: Name = "default",
+) -> None:
+    """Run a command on a node of the lab."""
+    import lab
+
+    raise typer.Exit(lab.run_in(name, node, command))
+
+
+@app.command(epilog="Example: pktswarm lab record --out /tmp/mine.pcapng")
+def record(
+    name: Name = "default",
+    out: Annotated[Path, typer.Option(help="The trace to write.")] = Path("configs/traces/lab.pcapng"),
+) -> None:
+    """Record a trace in the lab between real programs: HTTPS, DNS, an RTP-like stream, a TCP transfer."""
+    from lab.record import record as record_in
+
+    trace = record_in(name, out)
+    print(f"{out}: {len(trace.packets):,} packets, {trace.size_bytes:,} bytes, {trace.duration_ns / 1e9:.1f} s")
+
+
+@app.command(epilog="Example: pktswarm lab vm -- uname -r")
+def vm(
+    command: Annotated[list[str], typer.Argument(help="what to run, after --", show_default=False)],
+    cpus: Annotated[int, typer.Option(help="Processors of the machine.")] = 2,
+    memory: Annotated[str, typer.Option(help="Its memory.")] = "2G",
+    virtio_pair: Annotated[bool, typer.Option(help="Give it two virtio interfaces, connected to each other.")] = False,
+) -> None:
+    """Run a command in a virtual machine with Debian's kernel, which has pktgen; installs it when first asked for."""
+    from lab import vm as machine
+
+    raise typer.Exit(machine.run(command, cpus=cpus, memory=memory, virtio_pair=virtio_pair))

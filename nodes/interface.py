@@ -1,0 +1,149 @@
+"""A network interface as the kernel shows it: its properties, counters and offloads."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import socket
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from traffic.errors import EngineError
+
+SYS_NET = Path("/sys/class/net")
+_SIOCGIFADDR, _SIOCETHTOOL = 0x8915, 0x8946
+_NAME_BYTES = 16
+# linux/ethtool.h: (get, set) of the offloads that have a command of their own, and the bit of those in flags.
+_COMMANDS = {"gro": (0x2B, 0x2C), "gso": (0x23, 0x24), "tso": (0x1E, 0x1F), "rx": (0x14, 0x15), "tx": (0x16, 0x17)}
+_GET_FLAGS, _SET_FLAGS, _LRO_FLAG = 0x25, 0x26, 1 << 15
+
+
+@dataclass(frozen=True)
+class Counters:
+    """The kernel's own counts since the interface was made. Bytes are without FCS."""
+
+    tx_packets: int
+    tx_bytes: int
+    tx_dropped: int
+    rx_packets: int
+    rx_bytes: int
+    rx_dropped: int
+
+
+class Interface:
+    """Reads afresh at every access; needs no root but for set_offload()."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def _folder(self) -> Path:
+        return SYS_NET / self.name
+
+    def exists(self) -> bool:
+        return bool(self.name) and self._folder.is_dir()
+
+    def _read(self, file: str) -> str:
+        return (self._folder / file).read_text().strip()
+
+    @property
+    def index(self) -> int:
+        return int(self._read("ifindex"))
+
+    @property
+    def mtu(self) -> int:
+        """Bytes of a frame without its 14-byte Ethernet header and FCS."""
+        return int(self._read("mtu"))
+
+    @property
+    def mac(self) -> str:
+        return self._read("address")
+
+    @property
+    def ipv4(self) -> str:
+        """The first address, empty if there is none."""
+        try:
+            answer = self._ioctl(_SIOCGIFADDR, struct.pack("16s16x", self._name_field))
+        except OSError:
+            return ""
+        return socket.inet_ntoa(answer[20:24])
+
+    @property
+    def driver(self) -> str:
+        link = self._folder / "device" / "driver"
+        if link.exists():
+            return link.resolve().name
+        return self._ethtool_driver()
+
+    @property
+    def speed_mbps(self) -> int | None:
+        """None: the driver does not know, or the link is down."""
+        try:
+            speed = int(self._read("speed"))
+        except (OSError, ValueError):
+            return None
+        return speed if speed > 0 else None
+
+    @property
+    def carrier(self) -> bool:
+        try:
+            return self._read("carrier") == "1"
+        except OSError:  # the kernel refuses the question while the interface is down
+            return False
+
+    def counters(self) -> Counters:
+        names = Counters.__dataclass_fields__
+        return Counters(**{name: int(self._read(f"statistics/{name}")) for name in names})
+
+    def offloads(self) -> dict[str, bool]:
+        """gro, gso, tso, rx, tx (checksums) and lro, as far as the driver has them."""
+        found = {}
+        for name in (*_COMMANDS, "lro"):
+            try:
+                found[name] = self._offload(name)
+            except OSError:
+                continue
+        return found
+
+    def set_offload(self, name: str, on: bool) -> None:
+        """Raises EngineError if the driver refuses, or if it does not hold afterwards."""
+        try:
+            if name == "lro":
+                flags = self._ethtool(_GET_FLAGS)
+                self._ethtool(_SET_FLAGS, flags | _LRO_FLAG if on else flags & ~_LRO_FLAG)
+            else:
+                self._ethtool(_COMMANDS[name][1], int(on))
+            held = self._offload(name) == on
+        except OSError as error:
+            raise EngineError("ethtool", f"{self.name}: {name} cannot be set: {error.strerror}") from None
+        if not held:
+            raise EngineError("ethtool", f"{self.name}: {name} stays {'off' if on else 'on'}")
+
+    def _offload(self, name: str) -> bool:
+        if name == "lro":
+            return bool(self._ethtool(_GET_FLAGS) & _LRO_FLAG)
+        return bool(self._ethtool(_COMMANDS[name][0]))
+
+    @property
+    def _name_field(self) -> bytes:
+        return self.name.encode()[: _NAME_BYTES - 1]
+
+    def _ethtool(self, command: int, value: int = 0) -> int:
+        """A command of linux/ethtool.h whose answer is struct ethtool_value."""
+        buffer = array.array("I", [command, value])
+        self._ioctl(_SIOCETHTOOL, struct.pack("16sP8x", self._name_field, buffer.buffer_info()[0]))
+        return buffer[1]
+
+    def _ethtool_driver(self) -> str:
+        """ETHTOOL_GDRVINFO: for interfaces without a device of their own, such as veth."""
+        buffer = array.array("B", struct.pack("I192x", 3))
+        try:
+            self._ioctl(_SIOCETHTOOL, struct.pack("16sP8x", self._name_field, buffer.buffer_info()[0]))
+        except OSError:
+            return ""
+        return buffer.tobytes()[4:36].split(b"\0")[0].decode()
+
+    def _ioctl(self, request: int, argument: bytes) -> bytes:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
+            return fcntl.ioctl(channel.fileno(), request, argument)

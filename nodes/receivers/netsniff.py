@@ -1,0 +1,246 @@
+"""netsniff-ng as a receiver: captures to a file and counts from it, or only counts with one filter a leg.
+
+The kernel takes the outermost VLAN tag out of a frame before a packet socket sees it, and netsniff-ng 0.6.8 does not
+write it back. So a capture of tagged legs is one file for each tag, filtered by what the kernel keeps beside the frame,
+into which stop() puts that tag back; the main file holds untagged frames only.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from nodes.engine import Receiver
+from nodes.interface import Interface
+from nodes.process import EngineProcess, missing_tool
+from nodes.receivers.filters import compile_filter, missing_libpcap
+from traffic import bpf
+from traffic.capture import CaptureFile
+from traffic.errors import BadInput, EngineError
+from traffic.match import Match, tagged, uncountable
+from traffic.task import ReceiveCount, ReceiveTask
+
+MERGING_OFFLOADS = ("gro", "lro")
+"""They make one large frame of several on arrival, which would be counted as one."""
+BLOCK_RETIRE_S = 0.15
+"""The kernel hands a part-filled block of the ring over after 100 ms; before that its frames are not yet readable."""
+COUNT_SNAP_BYTES = 64
+LEAST_RING_MIB = 4
+JIT_SETTING = Path("/proc/sys/net/core/bpf_jit_enable")
+"""netsniff-ng switches this on and leaves it so."""
+
+Tag = tuple[int, int | None] | None
+
+
+@dataclass(frozen=True)
+class Closing:
+    """netsniff-ng's last words. `incoming` = passed + failed, `unread`: still in the ring when it ended."""
+
+    incoming: int
+    unread: int
+    passed: int
+    failed: int
+
+
+_CLOSING = re.compile(
+    r"(\d+)\s+packets incoming \((\d+) unread on exit\)\s+(\d+)\s+packets passed filter\s+"
+    r"(\d+)\s+packets failed filter \(out of space\)"
+)
+
+
+def parse(text: str) -> Closing:
+    """Raises EngineError when the closing figures are not there."""
+    found = _CLOSING.search(text.replace("\r", "\n"))
+    if not found:
+        raise EngineError(NetsniffReceiver.name, "it ended without its closing figures", text[-4000:])
+    return Closing(*(int(figure) for figure in found.groups()))
+
+
+class _Run:
+    """One netsniff-ng: one filter, and one capture file or none."""
+
+    def __init__(self, label: str, program: bpf.Program, task: ReceiveTask, spool: Path, ring_mib: int) -> None:
+        if len(program) > bpf.MOST_INSTRUCTIONS:
+            raise BadInput(
+                task.interface, f"the filter of {label} is too long", allowed="fewer streams or mode capture"
+            )
+        filter_file = spool / f"{label}.bpf"
+        filter_file.write_text(bpf.to_text(program))
+        self.file = CaptureFile(spool / f"{label}.pcap") if task.mode == "capture" else None
+        command = ["netsniff-ng", "--in", task.interface, "--filter", str(filter_file), "--silent", "--no-promisc"]
+        # Without these it changes net.core.*mem* and interrupt affinity of the whole machine; and its own choice of
+        # a ring can be gigabytes.
+        command += ["--no-sock-mem", "--notouch-irq", "--ring-size", f"{ring_mib}MiB"]
+        if self.file:
+            command += ["--out", str(self.file.path), "--magic", "0xa1b23c4d"]
+        self.process = EngineProcess(NetsniffReceiver.name, command, spool / f"{label}.out", task.limit_s)
+
+    def closing(self) -> Closing:
+        return parse(self.process.check())
+
+
+class NetsniffReceiver(Receiver):
+    name: ClassVar[str] = "netsniff-ng"
+
+    def __init__(self, task: ReceiveTask, spool: Path) -> None:
+        super().__init__(task, spool)
+        self._interface = Interface(task.interface)
+        self._runs: dict[Tag | int, _Run] = {}
+        """Capture: by outermost tag. Count: by leg id."""
+        self._offloads_before: dict[str, bool] = {}
+        self._jit_before = ""
+        self._tags_are_back = False
+
+    @classmethod
+    def missing(cls) -> str:
+        return missing_tool("netsniff-ng", "netsniff-ng") or missing_libpcap()
+
+    def prepare(self) -> None:
+        if not self._interface.exists():
+            raise BadInput(self.task.interface, "there is no such interface")
+        matches = {leg.id: Match.from_json(leg.match) for leg in self.task.legs}
+        for leg in self.task.legs:
+            if why := uncountable(matches[leg.id], self.task.mode):
+                raise BadInput(self.task.interface, f"cannot be counted: {why}", key=leg.stream)
+        filters = capture_filters if self.task.mode == "capture" else count_filters
+        user = compile_filter(self.task.filter, self.task.interface) if self.task.filter else bpf.ACCEPT
+        found = filters(matches, self.task.mac, user)
+        ring_mib = max(LEAST_RING_MIB, self.task.ring_mib // max(1, len(found)))
+        for key, program in found.items():
+            self._runs[key] = _Run(self._label(key), program, self.task, self.spool, ring_mib)
+        self._change_node()
+
+    def _label(self, key: Tag | int) -> str:
+        if isinstance(key, int):
+            return f"count-{self.task.interface}-{key}"
+        return f"capture-{self.task.interface}" + (f"-{key[0]:04x}-{key[1]:04x}" if key else "")
+
+    def _change_node(self) -> None:
+        self._jit_before = JIT_SETTING.read_text() if JIT_SETTING.exists() else ""
+        for name, on in self._interface.offloads().items():
+            if name in MERGING_OFFLOADS and on:
+                self._offloads_before[name] = on
+                self._interface.set_offload(name, False)
+
+    def start(self, at_ns: int) -> None:
+        for run in self._runs.values():
+            run.process.start()
+
+    def ready(self) -> bool:
+        return all("Running!" in run.process.output() for run in self._runs.values())
+
+    def done(self) -> bool:
+        return any(run.process.started and not run.process.running() for run in self._runs.values())
+
+    def stop(self) -> None:
+        running = [run for run in self._runs.values() if run.process.running()]
+        if running:
+            time.sleep(BLOCK_RETIRE_S)
+        for run in running:
+            run.process.stop()
+        self._put_tags_back()
+
+    def _put_tags_back(self) -> None:
+        if self._tags_are_back:
+            return
+        self._tags_are_back = True
+        for key, run in self._runs.items():
+            if isinstance(key, tuple) and key[1] is not None and run.file and run.file.path.exists():
+                run.file.put_tag_back(key[0], key[1])
+
+    def restore(self) -> None:
+        while self._offloads_before:
+            name, on = self._offloads_before.popitem()
+            self._interface.set_offload(name, on)
+        if self._jit_before and JIT_SETTING.read_text() != self._jit_before:
+            JIT_SETTING.write_text(self._jit_before)
+
+    def captures(self) -> list[Path]:
+        return [run.file.path for run in self._runs.values() if run.file and run.file.path.exists()]
+
+    def counts(self) -> list[ReceiveCount]:
+        return self._counts_from_files() if self.task.mode == "capture" else self._counts_from_closings()
+
+    def _counts_from_closings(self) -> list[ReceiveCount]:
+        counts = []
+        for leg in self.task.legs:
+            closing = self._runs[leg.id].closing()
+            length = Match.from_json(leg.match).length
+            counts.append(
+                ReceiveCount(
+                    leg.id,
+                    self.name,
+                    closing.passed,
+                    None if length is None else closing.passed * length,
+                    dropped_packets=closing.failed,
+                    output=self._runs[leg.id].process.output(),
+                )
+            )
+        return counts
+
+    def _counts_from_files(self) -> list[ReceiveCount]:
+        counts = {leg.id: ReceiveCount(leg.id, self.name, 0, 0) for leg in self.task.legs}
+        matches = [(counts[leg.id], Match.from_json(leg.match)) for leg in self.task.legs]
+        for tag, run in self._runs.items():
+            closing = run.closing()
+            mine = [(count, match) for count, match in matches if match.outer_tag == tag]
+            assert run.file is not None
+            written = count_file(run.file, mine)
+            if written != closing.passed - closing.unread:
+                said = f"{closing.passed} passed, {closing.unread} unread"
+                raise EngineError(
+                    self.name, f"{run.file.path.name} holds {written} frames: {said}", run.process.output()
+                )
+            for count, _ in mine:
+                count.dropped_packets = closing.failed + closing.unread
+                count.output = run.process.output()
+        return list(counts.values())
+
+
+def count_file(file: CaptureFile, matches: list[tuple[ReceiveCount, Match]]) -> int:
+    """Adds each frame to the count whose match it fits; returns how many frames the file holds."""
+    total = 0
+    for time_ns, wire_bytes, frame in file.frames():
+        total += 1
+        for count, match in matches:
+            if match.matches(frame):
+                count.received_packets += 1
+                count.received_bytes = (count.received_bytes or 0) + wire_bytes
+                count.first_ns = time_ns if count.first_ns is None else count.first_ns
+                count.last_ns = time_ns
+                break
+    if file.cut:
+        raise EngineError(NetsniffReceiver.name, f"{file.path.name}: the last record is cut off")
+    return total
+
+
+def capture_filters(matches: dict[int, Match], mac: str, user: bpf.Program) -> dict[Tag | int, bpf.Program]:
+    """One filter for untagged frames, and one for each outermost tag that a leg has."""
+    targets = {bytes.fromhex(mac.replace(":", "")), *(one.target_mac for one in matches.values() if one.target_mac)}
+    mine = bpf.any_of(*(_addressed_to(target) for target in sorted(targets)))
+    tags: set[Tag] = {None, *(match.outer_tag for match in matches.values())}
+    return {tag: bpf.all_of(_not_own(), mine, _has_tag(tag), user, bpf.ACCEPT) for tag in tags}
+
+
+def count_filters(matches: dict[int, Match], mac: str, user: bpf.Program) -> dict[Tag | int, bpf.Program]:
+    """One filter for each leg; only as many bytes as a count needs go into the ring."""
+    keep = bpf.snapped(bpf.ACCEPT, COUNT_SNAP_BYTES)
+    return {leg: bpf.all_of(_not_own(), match.program(), user, keep) for leg, match in matches.items()}
+
+
+def _not_own() -> bpf.Program:
+    return bpf.negate(bpf.test(bpf.LOAD_HALF, bpf.PACKET_TYPE, bpf.JUMP_EQUAL, bpf.OUTGOING))
+
+
+def _addressed_to(mac: bytes) -> bpf.Program:
+    high, low = int.from_bytes(mac[:4], "big"), int.from_bytes(mac[4:], "big")
+    return bpf.all_of(bpf.test(bpf.LOAD_WORD, 0, bpf.JUMP_EQUAL, high), bpf.test(bpf.LOAD_HALF, 4, bpf.JUMP_EQUAL, low))
+
+
+def _has_tag(tag: Tag) -> bpf.Program:
+    if tag is None or tag[1] is None:
+        return bpf.test(bpf.LOAD_BYTE, bpf.VLAN_PRESENT, bpf.JUMP_EQUAL, 0)
+    return tagged(tag[0], tag[1])

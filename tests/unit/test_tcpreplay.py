@@ -1,0 +1,156 @@
+"""tcpreplay's closing words (captured from 4.4.3) and the command that a leg becomes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodes.senders.tcpreplay import TcpreplaySender, check_closing, lead_ns, parse_closing, tcpreplay_command
+from traffic.errors import BadInput, EngineError
+from traffic.task import Leg, SendTask
+from traffic.traces import Packet, Trace, write_pcap
+
+SAMPLES = Path(__file__).parent / "samples"
+TRACE = Trace(Path("share.pcap"), [Packet(n * 50_000_000, bytes(96)) for n in range(3)])
+LEG = Leg(4, "web", "tx1", "rx1", "trace", trace_file="share.pcap", count_packets=3)
+
+
+def sample(name: str) -> str:
+    return (SAMPLES / f"tcpreplay-{name}.txt").read_text()
+
+
+def test_normal_end() -> None:
+    output = sample("normal")
+    closing = parse_closing(output)
+    assert (closing.packets, closing.bytes, closing.seconds) == (1334, 916134, 0.001777)
+    assert closing.rate_pps == 750703.43
+    assert (closing.successful, closing.failed, closing.truncated, closing.interrupted) == (1334, 0, 0, False)
+    assert (closing.retried_enobufs, closing.retried_eagain, closing.first_failure) == (0, 0, "")
+    check_closing(closing, 1334, output)
+
+
+def test_an_end_before_the_intended_count_is_an_error() -> None:
+    with pytest.raises(EngineError, match="ended after 1334 packets of 1335"):
+        check_closing(parse_closing(sample("normal")), 1335, "")
+
+
+def test_interrupted() -> None:
+    closing = parse_closing(sample("interrupted"))
+    assert (closing.packets, closing.successful, closing.interrupted) == (22, 21, True)
+    check_closing(closing, 667, "")
+
+
+def test_one_off_is_forgiven_only_when_interrupted() -> None:
+    closing = parse_closing(sample("interrupted"))
+    with pytest.raises(EngineError, match="sent 22 packets and that 21 were successful"):
+        check_closing(replace(closing, interrupted=False), None, "")
+    with pytest.raises(EngineError, match="sent 22 packets and that 20 were successful"):
+        check_closing(replace(closing, successful=20), None, "")
+    with pytest.raises(EngineError, match="3 packets were truncated"):
+        check_closing(replace(closing, truncated=3), None, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "sent", "failed", "why"),
+    [("mtu", 22, 8, "Message too long (errno = 90)"), ("going-down", 1, 5, "Network is down (errno = 100)")],
+)
+def test_packets_that_could_not_be_sent(name: str, sent: int, failed: int, why: str) -> None:
+    """It ends with status 0 all the same."""
+    closing = parse_closing(sample(name))
+    assert (closing.packets, closing.failed, closing.first_failure) == (sent, failed, why)
+    check_closing(closing, sent + failed, "")
+
+
+@pytest.mark.parametrize("name", ["no-interface", "down", "sigterm"])
+def test_without_closing_figures_it_says_so_with_the_engines_own_words(name: str) -> None:
+    with pytest.raises(EngineError, match="ended without its closing figures") as caught:
+        parse_closing(sample(name))
+    assert sample(name).strip() in str(caught.value)
+
+
+def command(**changes: Any) -> str:
+    return " ".join(tcpreplay_command(replace(LEG, **changes), TRACE, "eth1"))
+
+
+def test_recorded_pace_is_the_default() -> None:
+    assert command() == "tcpreplay --preload-pcap --no-flow-stats --intf1=eth1 --loop=1 /dev/stdin"
+
+
+@pytest.mark.parametrize(
+    ("timing", "option"),
+    [
+        ({"mode": "original"}, ""),
+        ({"mode": "multiplier", "value": 2.5}, " --multiplier=2.5"),
+        ({"mode": "pps", "value": 333.3}, " --pps=333.3"),
+        ({"mode": "pps", "value": 1_234_567}, " --pps=1234567"),
+        # 100 bytes with FCS, 96 without: 1 Mbit/s of ours is 0.96 of tcpreplay's.
+        ({"mode": "bps", "value": 1e6}, " --mbps=0.96"),
+        ({"mode": "top"}, " --topspeed"),
+    ],
+)
+def test_pace(timing: dict[str, Any], option: str) -> None:
+    assert f"--intf1=eth1{option} --loop=1 /dev/stdin" in command(timing=timing)
+
+
+@pytest.mark.parametrize(
+    ("changes", "options"),
+    [
+        ({"count_packets": 9, "timing": {"mode": "top"}}, "--loop=3 /dev/stdin"),
+        ({"count_packets": 7, "timing": {"mode": "top"}}, "--loop=3 --limit=7 /dev/stdin"),
+        ({"count_packets": 2, "timing": {"mode": "top"}}, "--loop=1 --limit=2 /dev/stdin"),
+        ({"count_packets": None, "duration_s": 1.0, "timing": {"mode": "top"}}, "--loop=0 /dev/stdin"),
+    ],
+)
+def test_passes(changes: dict[str, Any], options: str) -> None:
+    assert command(**changes).endswith(options)
+
+
+def test_passes_start_at_the_period_of_the_whole_trace() -> None:
+    original = {"mode": "original", "period_ns": 400_000_000}
+    assert "--loop=2 --loopdelay-ms=300 " in command(count_packets=6, timing=original)
+    doubled = {"mode": "multiplier", "value": 2, "period_ns": 400_000_000}
+    assert "--loop=2 --loopdelay-ms=150 " in command(count_packets=6, timing=doubled)
+    assert "loopdelay" not in command(timing=original)
+
+
+def test_a_share_starts_as_much_later_as_it_was_recorded() -> None:
+    assert lead_ns(replace(LEG, timing={"mode": "original", "lead_ns": 1_300_000_000})) == 1_300_000_000
+    assert lead_ns(replace(LEG, timing={"mode": "multiplier", "value": 4, "lead_ns": 1_000_000_000})) == 250_000_000
+    assert lead_ns(replace(LEG, timing={"mode": "pps", "value": 4, "lead_ns": 1_000_000_000})) == 0
+
+
+@pytest.mark.parametrize(
+    ("timing", "message"),
+    [
+        ({"mode": "fast"}, r"web: timing.mode = 'fast': .*allowed: original, multiplier, pps, bps, top"),
+        ({"mode": "pps"}, r"web: timing.value: must be above 0"),
+        ({"mode": "multiplier", "value": 0}, r"web: timing.value = 0: must be above 0"),
+        ({"mode": "bps", "value": -1}, r"web: timing.value = -1: must be above 0"),
+    ],
+)
+def test_timing_that_cannot_be(timing: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        command(timing=timing)
+
+
+def sender(tmp_path: Path, **changes: Any) -> TcpreplaySender:
+    (tmp_path / "share.pcap").write_bytes(write_pcap(TRACE.packets))
+    return TcpreplaySender(SendTask("lo", [replace(LEG, **changes)], 5.0), tmp_path)
+
+
+def test_a_leg_without_a_trace_and_an_unknown_interface(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="stream web is no trace"):
+        sender(tmp_path, trace_file=None).prepare()
+    nowhere = TcpreplaySender(SendTask("nosuch0", [LEG], 5.0), tmp_path)
+    (tmp_path / "share.pcap").write_bytes(write_pcap(TRACE.packets))
+    with pytest.raises(EngineError, match="interface nosuch0: No such device"):
+        nowhere.prepare()
+
+
+def test_stop_and_restore_before_anything_was_prepared(tmp_path: Path) -> None:
+    engine = sender(tmp_path)
+    engine.stop()
+    engine.restore()
