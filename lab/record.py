@@ -17,8 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import https_server, rtp
-from traffic.errors import PktswarmError
+from lab import api, https_server, record_file, rtp
+from lab.plan import TRAFFIC_INTERFACE, plan
+from traffic.errors import BadInput, PktswarmError
 from traffic.traces import Endpoint, Trace, check_mtu, read_trace, rewrite, write_pcapng
 
 TOOLS = {
@@ -32,6 +33,7 @@ TOOLS = {
 """What is needed to record (the demo needs none of it), and the Debian package it comes in."""
 
 DEFAULT_OUT = Path("configs/traces/lab.pcapng")
+CLIENT, SERVER = "tx1", "rx1"
 DOMAIN = "example.test"
 HOSTS = ("www", "media", "api", "mail", "files", "time")
 CALL_S = 4.5
@@ -51,6 +53,25 @@ class Site:
     client_ipv4: str
     server_ipv4: str
     client_interface: str
+
+
+def record(lab_name: str = "default", out: Path = DEFAULT_OUT, hosts_dir: Path = api.HOSTS) -> Trace:
+    """Record in lab `lab_name`, between its first transmitter and its first receiver; the trace as written to `out`.
+
+    Raises BadInput if the lab is not up, PktswarmError if a program is missing or did not do its part.
+    """
+    return record_at(lab_site(lab_name, hosts_dir), out)
+
+
+def lab_site(name: str, hosts_dir: Path) -> Site:
+    path = record_file.path_of(name, hosts_dir)
+    keeper = record_file.read(path) if api.status(name, hosts_dir)["up"] else None
+    if keeper is None:
+        raise BadInput(path, f"lab {name} is not up (bring it up with: pktswarm lab up --name {name})")
+    # The network alone is entered: the programs are this machine's, with its files.
+    enter = {node: ["nsenter", f"--net=/proc/{keeper.pids[node]}/ns/net"] for node in (CLIENT, SERVER)}
+    addresses = {node.name: node.ipv4 for node in plan(name).nodes}
+    return Site(enter[CLIENT], enter[SERVER], addresses[CLIENT], addresses[SERVER], TRAFFIC_INTERFACE)
 
 
 def record_at(site: Site, out: Path) -> Trace:

@@ -56,7 +56,7 @@ class Launch:
     def command(self) -> list[str]:
         master = self.inventory.master
         command = [str(Path(sys.executable).with_name("mpiexec")), "-launcher", "ssh", "-disable-auto-cleanup"]
-        command += ["-localhost", master.address, "-wdir", "/"]
+        command += ["-localhost", master.address, "-wdir", "/", "-f", str(self.host_file())]
         roles = json.dumps([rank.role for rank in self.ranks])
         rank0 = ["-m", "master.rank0", "--control", str(self.path), "--roles", roles, "--user", master.user]
         command += self._section(master, rank0)
@@ -69,7 +69,14 @@ class Launch:
     @staticmethod
     def _section(host: Host, arguments: list[str]) -> list[str]:
         interface = ["-env", "FI_TCP_IFACE", host.control_interface] if host.control_interface else []
-        return ["-n", "1", "-host", host.address, *interface, host.python or sys.executable, "-P", *arguments]
+        return ["-n", "1", *interface, host.python or sys.executable, "-P", *arguments]
+
+    def host_file(self) -> Path:
+        """One slot a rank, in their order: mpiexec fills them one after another."""
+        hosts = [self.inventory.master, *(rank.host for rank in self.ranks)]
+        path = Path(self.folder.name) / "hosts"
+        path.write_text("".join(f"{host.address}:1\n" for host in hosts))
+        return path
 
     def environment(self) -> dict[str, str]:
         environment = {**os.environ, **MPI_SETTINGS}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import mpi4py
 
 from traffic.messages import BULK_BYTES, Message, decode, encode
 
-if TYPE_CHECKING:
-    from mpi4py import MPI
+# Loaded at once: a rank that has given up root may not be able to read files later. MPI itself begins in World().
+mpi4py.rc.initialize = False
+mpi4py.rc.finalize = False
+from mpi4py import MPI  # noqa: E402
 
 TAG_MESSAGE, TAG_BULK = 1, 2
 ROLE_COLOUR = {"transmit": 1, "receive": 2}
@@ -18,14 +22,7 @@ class World:
     """Rank 0's side of COMM_WORLD and of the two groups, the master being a member of both."""
 
     def __init__(self) -> None:
-        import mpi4py
-
-        mpi4py.rc.initialize = False
-        mpi4py.rc.finalize = False
-        from mpi4py import MPI
-
         MPI.Init()
-        self._mpi = MPI
         self.world = MPI.COMM_WORLD
         self.size = self.world.Get_size()
         # The same two splits in the same order as on the nodes.
@@ -41,7 +38,7 @@ class World:
 
     def receive(self) -> tuple[int, Message] | None:
         """The next message of any node, or None."""
-        taken = self._take(self._mpi.ANY_SOURCE, TAG_MESSAGE)
+        taken = self._take(MPI.ANY_SOURCE, TAG_MESSAGE)
         return None if taken is None else (taken[0], decode(taken[1]))
 
     def receive_piece(self, rank: int) -> bytes | None:
@@ -81,20 +78,20 @@ class World:
         return not self._outgoing
 
     def finalize(self) -> None:
-        self._mpi.Finalize()
+        MPI.Finalize()
 
     def _post(self, rank: int, tag: int, data: bytes) -> None:
         self._drop_sent()
-        self._outgoing.append((self.world.Isend([data, self._mpi.BYTE], rank, tag), data))
+        self._outgoing.append((self.world.Isend([data, MPI.BYTE], rank, tag), data))
 
     def _drop_sent(self) -> None:
         self._outgoing = [(request, kept) for request, kept in self._outgoing if not request.Test()]
 
     def _take(self, rank: int, tag: int) -> tuple[int, bytes] | None:
-        status: Any = self._mpi.Status()
+        status: Any = MPI.Status()
         message = self.world.Improbe(rank, tag, status)
         if message is None:
             return None
-        data = bytearray(status.Get_count(self._mpi.BYTE))
-        message.Recv([data, self._mpi.BYTE])
+        data = bytearray(status.Get_count(MPI.BYTE))
+        message.Recv([data, MPI.BYTE])
         return status.Get_source(), bytes(data)

@@ -24,6 +24,7 @@ from traffic.messages import Lines
 
 LAUNCH_TIMEOUT_S = 20.0
 LEAVE_TIMEOUT_S = 5.0
+STOP_TIMEOUT_S = 30.0
 SAMPLE_EVERY_S = 0.5
 PR_SET_CHILD_SUBREAPER = 36
 Watcher = Callable[[Ledger, Event], None]
@@ -50,12 +51,14 @@ class Run:
         self._early: list[Event] = []
         self._interrupts = 0
         self._told_to_stop = 0
+        self._began = self._interrupted_at = 0.0
         self._bad_input: BadInput | None = None
 
     def execute(self, watch: Watcher) -> Finished:
         """`watch` is told every event, for the terminal. Raises BadInput when nothing was sent because of it."""
         self.watch = watch
         adopt_orphans()
+        self._began = time.monotonic()
         launch = Launch(self.inventory, self.ranks)
         try:
             with self._interruptible():
@@ -71,8 +74,8 @@ class Run:
     # --- following the run --------------------------------------------------------------------------------------
 
     def _follow(self, control: Lines, launch: Launch) -> None:
-        """Until rank 0 is over or gone."""
-        while not control.closed and not self.ledger.over:
+        """Until rank 0 is over or gone, or does not end in time after it was told to."""
+        while not control.closed and not self.ledger.over and not self._overdue():
             self._pass_on_interrupts(control)
             if self._interrupts > 1:
                 return
@@ -81,6 +84,13 @@ class Run:
                 self._take(event, raw, control)
             if not launch.running():
                 control.closed = True
+
+    def _overdue(self) -> bool:
+        """Rank 0 keeps all deadlines but those of MPI's own start and of its own death."""
+        now = time.monotonic()
+        if self.ledger.phase == "launch":
+            return now > self._began + LAUNCH_TIMEOUT_S
+        return bool(self._interrupted_at) and now > self._interrupted_at + STOP_TIMEOUT_S
 
     def _take(self, event: Event, raw: bytes, control: Lines) -> None:
         if event["event"] == "piece":
@@ -162,6 +172,7 @@ class Run:
     def _pass_on_interrupts(self, control: Lines) -> None:
         if self._interrupts > self._told_to_stop:
             self._told_to_stop = self._interrupts
+            self._interrupted_at = time.monotonic()
             with contextlib.suppress(OSError):
                 control.send({"op": "stop", "problem": ""})
 

@@ -19,11 +19,14 @@ def main() -> int:
     user = account.name(arguments.user)
     # The guard comes first: nothing of the rank, above all no MPI, may exist in a fork that keeps root.
     pipe = guard.spawn(user)
-    from nodes.rank import Rank  # loaded while this still may read the files
+    from nodes import probe
+    from nodes.interface import Interface
+    from nodes.rank import Rank  # all loaded while this still may read the files
 
+    interface = Interface(arguments.interface)
+    report = probe.report(interface)
     account.become(user)
-    rank = Rank(arguments.role, arguments.host, arguments.interface, pipe)
-    return rank.run()
+    return Rank(arguments.role, arguments.host, interface, report, pipe).run()
 
 
 if __name__ == "__main__":

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import mpi4py
 
 from traffic.messages import BULK_BYTES, Message, decode, encode
 
-if TYPE_CHECKING:
-    from mpi4py import MPI
+# Loaded at once: a rank that has given up root may not be able to read files later. MPI itself begins in Link().
+mpi4py.rc.initialize = False
+mpi4py.rc.finalize = False
+from mpi4py import MPI  # noqa: E402
 
 MASTER = 0
 TAG_MESSAGE, TAG_BULK = 1, 2
@@ -20,14 +24,7 @@ class Link:
     """This rank's connection to rank 0, and its group's communicator."""
 
     def __init__(self, role: str) -> None:
-        import mpi4py
-
-        mpi4py.rc.initialize = False
-        mpi4py.rc.finalize = False
-        from mpi4py import MPI
-
         MPI.Init()
-        self._mpi = MPI
         self.world = MPI.COMM_WORLD
         self.group: MPI.Comm = _split(self.world, role)
         self.rank = self.world.Get_rank()
@@ -37,7 +34,7 @@ class Link:
         """Hand over a message; it leaves while later calls poll."""
         data = encode(message)
         self._drop_sent()
-        self._outgoing.append((self.world.Isend([data, self._mpi.BYTE], MASTER, TAG_MESSAGE), data))
+        self._outgoing.append((self.world.Isend([data, MPI.BYTE], MASTER, TAG_MESSAGE), data))
 
     def receive(self) -> Message | None:
         """The next message from the master, or None."""
@@ -62,7 +59,7 @@ class Link:
         """A file in pieces, a few under way at once: a capture can be larger than the memory of a board."""
         with open(path, "rb") as file:  # noqa: PTH123
             while piece := file.read(BULK_BYTES):
-                self._outgoing.append((self.world.Isend([piece, self._mpi.BYTE], MASTER, TAG_BULK), piece))
+                self._outgoing.append((self.world.Isend([piece, MPI.BYTE], MASTER, TAG_BULK), piece))
                 while len(self._outgoing) > BULK_PIECES_UNDER_WAY:
                     self._drop_sent()
                     time.sleep(0.0002)
@@ -95,29 +92,27 @@ class Link:
             data = self._take(TAG_BULK)
             if data is not None:
                 reading = b"%d %d" % (time.monotonic_ns(), time.time_ns())
-                self.world.Send([reading, self._mpi.BYTE], MASTER, TAG_BULK)
+                self.world.Send([reading, MPI.BYTE], MASTER, TAG_BULK)
                 count -= 1
 
     def _drop_sent(self) -> None:
         self._outgoing = [(request, kept) for request, kept in self._outgoing if not request.Test()]
 
     def finalize(self) -> None:
-        self._mpi.Finalize()
+        MPI.Finalize()
 
     def _take(self, tag: int) -> bytes | None:
-        status = self._mpi.Status()
+        status = MPI.Status()
         message = self.world.Improbe(MASTER, tag, status)
         if message is None:
             return None
-        data = bytearray(status.Get_count(self._mpi.BYTE))
-        message.Recv([data, self._mpi.BYTE])
+        data = bytearray(status.Get_count(MPI.BYTE))
+        message.Recv([data, MPI.BYTE])
         return bytes(data)
 
 
 def _split(world: Any, role: str) -> Any:
     """Two splits, in the same order on every rank: the transmit and the receive communicator, the master in both."""
-    from mpi4py import MPI
-
     groups = {
         name: world.Split(colour if role == name else MPI.UNDEFINED, world.Get_rank())
         for name, colour in NODE_COLOUR.items()

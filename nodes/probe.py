@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import socket
@@ -10,6 +9,7 @@ from typing import Any
 
 from nodes.engines import RECEIVERS, SENDERS
 from nodes.interface import Interface
+from traffic import VERSION
 
 
 def report(interface: Interface) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def report(interface: Interface) -> dict[str, Any]:
         "machine": uname.machine,
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
-        "pktswarm": importlib.metadata.version("pktswarm"),
+        "pktswarm": VERSION,
         "interface": _interface(interface),
         "senders": {name: engine.missing() for name, engine in SENDERS.items()},
         "receivers": {name: engine.missing() for name, engine in RECEIVERS.items()},

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import asdict
 from typing import Any
 
-from nodes import probe
 from nodes.interface import Interface
 from nodes.mpi import Link
 from traffic.messages import WORD_TIMEOUT_S, Lines, Message
@@ -22,17 +22,16 @@ BULK_TIMEOUT_S = 120.0
 
 
 class Rank:
-    """One role of one host. `pipe` leads to the guard."""
+    """One role of one host. `report` is what the node can do (nodes.probe); `pipe` leads to the guard."""
 
-    def __init__(self, role: str, host: str, interface: str, pipe: Lines) -> None:
-        self.role, self.host, self.pipe = role, host, pipe
-        self.interface = Interface(interface)
+    def __init__(self, role: str, host: str, interface: Interface, report: Message, pipe: Lines) -> None:
+        self.role, self.host, self.interface, self.report, self.pipe = role, host, interface, report, pipe
         self.link = Link(role)
         self.last_word = 0.0
         self.before: dict[str, int] = {}
         self.sample_every_s = 0.0
         self.next_sample = 0.0
-        self.leaving = False
+        self.leaving = self.restored = False
         self.whole = True
         self.waiting_for = ""
 
@@ -54,8 +53,7 @@ class Rank:
         return 0
 
     def _hello(self) -> None:
-        report = probe.report(self.interface)
-        self.link.send({"event": "hello", "host": self.host, "role": self.role, "report": report})
+        self.link.send({"event": "hello", "host": self.host, "role": self.role, "report": self.report})
 
     def _master_lost(self) -> bool:
         return bool(self.last_word) and time.monotonic() - self.last_word > 2 * WORD_TIMEOUT_S
@@ -141,7 +139,7 @@ class Rank:
         heard = self.pipe.receive(0)
         for message, _ in self.pipe.messages():
             getattr(self, f"_guard_{message['event']}")(message)
-        if self.pipe.closed and not self.leaving:
+        if self.pipe.closed and not self.restored:
             self._tell("guard_gone")
         return heard
 
@@ -168,12 +166,13 @@ class Rank:
             self.link.send_file(path)
 
     def _guard_restored(self, message: Message) -> None:
+        self.restored = True
         self._tell("restored", troubles=message.get("troubles", []))
 
     # --- samples ------------------------------------------------------------------------------------------------
 
     def _counters(self) -> dict[str, int]:
-        return vars(self.interface.counters()).copy()
+        return asdict(self.interface.counters())
 
     def _sample(self) -> None:
         now = time.monotonic()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import dpkt
-
 
 def checksum(data: bytes) -> int:
-    """16 bits as they stand on the wire, for `data` whose own checksum field is zero."""
-    return int(dpkt.in_cksum(data))
+    """16 bits as they stand on the wire, for `data` whose own checksum field is zero.
+
+    The sum of 16-bit words with end-around carry is the remainder by 0xFFFF of all of them as one number, which
+    Python finds many times faster than it adds words.
+    """
+    number = int.from_bytes(data + bytes(len(data) % 2), "big")
+    total = number % 0xFFFF or (0xFFFF if number else 0)
+    return 0xFFFF - total
 
 
 def amended(old_checksum: int, old_fields: bytes, new_fields: bytes) -> int:

@@ -61,14 +61,17 @@ class Rewritten:
 def rewrite(packets: list[Packet], source: Endpoint, target: Endpoint) -> Rewritten:
     """All `packets`, whatever their direction was, as sent by `source` to `target`."""
     result = Rewritten()
+    macs = target.mac_bytes + source.mac_bytes
+    addresses = {version: (source.address(version), target.address(version)) for version in (4, 6)}
     keys = flow_keys([packet.data for packet in packets])
     ports = _Ports()
     for packet, key in zip(packets, keys, strict=True):
         header = dissect(packet.data)
         frame = bytearray(packet.data)
-        frame[0:6], frame[6:12] = target.mac_bytes, source.mac_bytes
+        frame[0:12] = macs
         if header.version:
-            result.mended += _readdress(frame, header, source, target, ports.of(key, packet.data, header))
+            new_ports = ports.of(key, packet.data, header)
+            result.mended += _readdress(frame, header, addresses[header.version], new_ports)
         else:
             result.opaque += not _readdress_arp(frame, header, source, target)
         result.packets.append(Packet(packet.time_ns, bytes(frame)))
@@ -125,12 +128,12 @@ class _Ports:
         raise PktswarmError(f"no free port is left: over {(1 << 16) - FIRST_FREE_PORT} flows to one port")
 
 
-def _readdress(frame: bytearray, header: Dissected, source: Endpoint, target: Endpoint, ports: bytes) -> bool:
+def _readdress(frame: bytearray, header: Dissected, addresses: tuple[bytes, bytes], ports: bytes) -> bool:
     """Changes addresses and ports in place; True if a checksum had been wrong."""
     was_wrong = not (_ip_right(frame, header) and _transport_right(frame, header))
     covered = _covered(frame, header)
     source_at, target_at = header.addresses
-    frame[source_at], frame[target_at] = source.address(header.version), target.address(header.version)
+    frame[source_at], frame[target_at] = addresses
     if ports:
         frame[header.l4 : header.l4 + 4] = ports
     if header.version == 4:

@@ -58,8 +58,6 @@ def _libpcap() -> Any:
     pcap = ctypes.CDLL("libpcap.so.0.8")
     pcap.pcap_open_live.restype = ctypes.c_void_p
     pcap.pcap_geterr.restype = ctypes.c_char_p
-    for call in (pcap.pcap_compile, pcap.pcap_geterr, pcap.pcap_close):
-        call.argtypes = None
     pcap.pcap_open_live.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_char_p]
     pcap.pcap_compile.argtypes = [
         ctypes.c_void_p,

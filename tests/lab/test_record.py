@@ -1,0 +1,35 @@
+"""`pktswarm lab record` for real: its programs talk across a lab, and what comes out can be replayed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+import lab
+from lab.record import TOOLS, record
+from traffic.traces import check_mtu
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make namespaces"),
+    pytest.mark.skipif(
+        not all(map(shutil.which, TOOLS)), reason=f"needs {', '.join(tool for tool in TOOLS if not shutil.which(tool))}"
+    ),
+]
+
+
+def test_a_trace_between_real_programs(tmp_path: Path) -> None:
+    name = f"rec{os.getpid()}"
+    lab.up(name, 1, 1, tmp_path)
+    try:
+        trace = record(name, tmp_path / "new" / "lab.pcapng", tmp_path)
+    finally:
+        lab.down(name, tmp_path)
+    check_mtu(trace, 1500, "the lab")
+    ports = {port for packet in trace.packets for port in struct.unpack(">HH", packet.data[34:38])}
+    assert {443, 53, 5201, 16384} <= ports
+    assert 300_000 < trace.size_bytes < 700_000
+    assert trace.notes == []

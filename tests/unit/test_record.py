@@ -1,0 +1,47 @@
+"""Recording refuses what would not be a true trace, and says what it needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab import record, rtp
+from traffic.errors import BadInput, PktswarmError
+from traffic.traces import Packet, Trace, read_trace
+
+SHIPPED = Path(__file__).parents[2] / "configs" / "traces" / "lab.pcapng"
+
+
+def test_missing_programs_are_named_with_how_to_install_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record.shutil, "which", lambda tool: None if tool in ("dig", "iperf3") else f"/usr/bin/{tool}")
+    with pytest.raises(PktswarmError, match=r"needs dig, iperf3: apt install .* bind9-dnsutils iperf3$"):
+        record.need_tools()
+
+
+def test_a_lab_that_is_not_up(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"lab-none.yml: lab none is not up .bring it up with: pktswarm lab up"):
+        record.record("none", tmp_path / "out.pcapng", tmp_path)
+
+
+def test_frames_from_before_an_offload_are_refused() -> None:
+    trace = read_trace(SHIPPED)
+    record.check(trace)
+    tcp = next(packet for packet in trace.packets if packet.data[23] == 6)
+    wrong = bytearray(tcp.data)
+    wrong[50] ^= 1
+    with pytest.raises(PktswarmError, match="1 frames were recorded before their checksums were made"):
+        record.check(Trace(SHIPPED, [Packet(0, bytes(wrong))]))
+    with pytest.raises(BadInput, match="packet 1 is longer than the MTU"):
+        record.check(Trace(SHIPPED, [Packet(0, bytes(1515))]))
+
+
+@pytest.mark.parametrize(("sample", "code"), [(0, 0xFF), (1, 0xFE), (8158, 0x80), (-8158, 0x00), (-1, 0x7E)])
+def test_mu_law_as_in_the_table_of_g711(sample: int, code: int) -> None:
+    assert rtp.mu_law(sample) == code
+
+
+def test_an_rtp_packet() -> None:
+    packet = rtp.rtp_packet(2, 440)
+    assert len(packet) == 12 + 160
+    assert packet[:12].hex() == "800003ea00000140000001b8"

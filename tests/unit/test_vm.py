@@ -1,0 +1,137 @@
+"""The virtual machine without the machine: its script and processes are real, a shell stands in for virtme-ng."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from lab import vm
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever vng would run in the guest runs here."""
+    monkeypatch.setattr(vm, "ensure", lambda: None)
+    monkeypatch.setattr(vm, "_vng", lambda scratch, *_: ["sh", str(scratch / "run")])
+
+
+def scratch_folders() -> set[Path]:
+    return set(Path(tempfile.gettempdir()).glob("pktswarm-vm-*"))
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (["true"], 0),
+        (["false"], 1),
+        (["sh", "-c", "exit 255"], 255),
+        (["sh", "-c", "kill -9 $$"], 137),
+        (["/no/such/program"], 127),
+    ],
+)
+@pytest.mark.usefixtures("shell")
+def test_the_status_is_the_commands_own(command: list[str], status: int) -> None:
+    before = scratch_folders()
+    assert vm.run(command) == status
+    assert scratch_folders() == before
+
+
+@pytest.mark.usefixtures("shell")
+def test_arguments_folder_and_output_arrive_as_they_are(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert vm.run(["sh", "-c", 'pwd; printf "%s|" "$@"; echo error >&2', "-", "a b", "", "it's $HOME *"]) == 0
+    assert capfdbinary.readouterr().out.decode() == f"{Path.cwd()}\na b||it's $HOME *|error\n"
+
+
+@pytest.mark.usefixtures("shell")
+def test_the_virtual_environment_comes_first(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert vm.run(["sh", "-c", "command -v python"]) == 0
+    assert Path(capfdbinary.readouterr().out.decode().strip()).parent == Path(sys.executable).parent
+
+
+@pytest.mark.usefixtures("shell")
+def test_a_command_that_takes_too_long_is_killed() -> None:
+    begun = time.monotonic()
+    with pytest.raises(vm.VmError, match="it was ended after 1 s"):
+        vm.run(["sleep", "30"], timeout_s=1.0)
+    assert time.monotonic() - begun < 10
+    assert subprocess.run(["pgrep", "-xf", "sleep 30"], check=False, capture_output=True).stdout == b""
+
+
+def test_a_machine_that_does_not_boot_is_told_with_its_console(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vm, "ensure", lambda: None)
+    monkeypatch.setattr(vm, "_vng", lambda *_: ["sh", "-c", "echo Kernel panic >&2"])
+    with pytest.raises(vm.VmError, match="it did not boot; the end of its console:\nKernel panic"):
+        vm.run(["true"])
+
+
+def test_a_machine_that_goes_down_has_no_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vm, "ensure", lambda: None)
+    monkeypatch.setattr(vm, "_vng", lambda scratch, *_: ["sh", "-c", f"echo booted > {scratch}/booted"])
+    with pytest.raises(vm.VmError, match="it went down while the command ran"):
+        vm.run(["true"])
+
+
+def test_a_machine_that_hangs_at_boot_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vm, "ensure", lambda: None)
+    monkeypatch.setattr(vm, "_vng", lambda *_: ["sleep", "31"])
+    monkeypatch.setattr(vm, "BOOT_S", 0.5)
+    with pytest.raises(vm.VmError, match="it did not boot within"):
+        vm.run(["true"])
+
+
+ONLY_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of processes needs root")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=ONLY_ROOT)])
+def test_the_machine_ends_with_its_owner(tmp_path: Path, number: signal.Signals) -> None:
+    pid_file = tmp_path / "pid"
+    program = (
+        "from lab import vm\n"
+        "vm.ensure = lambda: None\n"
+        "vm._vng = lambda scratch, *_: ['sh', str(scratch / 'run')]\n"
+        f"vm.run(['sh', '-c', 'echo $$ > $0; exec sleep 32', {str(pid_file)!r}])\n"
+    )
+    owner = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(vm.PROJECT), "TMPDIR": str(tmp_path)},
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 10
+    while not (pid_file.exists() and pid_file.read_text().strip()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    owner.send_signal(number)
+    assert owner.wait(timeout=10) != 0
+    while subprocess.run(["pgrep", "-xf", "sleep 32"], check=False, capture_output=True).stdout:
+        assert time.monotonic() < deadline, "it lives on"
+        time.sleep(0.02)
+
+
+def test_the_pair_of_interfaces_is_connected_to_itself_only(tmp_path: Path) -> None:
+    first, _, second, _ = vm._pair(tmp_path)
+    assert f"local.path={tmp_path}/pair0" in first and f"remote.path={tmp_path}/pair1" in first
+    assert f"local.path={tmp_path}/pair1" in second and f"remote.path={tmp_path}/pair0" in second
+
+
+def test_half_a_kernel_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(vm, "STORE", tmp_path)
+    (tmp_path / "boot").mkdir()
+    (tmp_path / "boot/vmlinuz-6.1.0-1-amd64").touch()
+    assert vm._kernel() is None
+    modules = tmp_path / "lib/modules/6.1.0-1-amd64"
+    modules.mkdir(parents=True)
+    (modules / "modules.dep").touch()
+    assert vm._kernel() == tmp_path / "boot/vmlinuz-6.1.0-1-amd64"
+
+
+def test_another_processor_has_no_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vm.platform, "machine", lambda: "aarch64")
+    with pytest.raises(vm.VmError, match="x86_64 only, and this is aarch64"):
+        vm.ensure()
