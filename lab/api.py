@@ -71,10 +71,12 @@ def down(name: str = "default", hosts_dir: Path = HOSTS) -> None:
     keeper = record_file.read(path)
     if keeper is None:
         raise BadInput(path, f"there is no lab {name}", allowed=", ".join(names(hosts_dir)) or "none is up")
-    if _living(path):
-        _end_guests(keeper)
-        kill_and_wait(keeper.keeper_pid, DOWN_TIMEOUT_S, keeper.keeper_started)
-    path.unlink(missing_ok=True)
+    with _one_at_a_time(hosts_dir):
+        if _is_alive(keeper):
+            _end_guests(keeper)
+            kill_and_wait(keeper.keeper_pid, DOWN_TIMEOUT_S, keeper.keeper_started)
+        if record_file.read(path) == keeper:
+            path.unlink()
 
 
 def status(name: str = "default", hosts_dir: Path = HOSTS) -> dict[str, Any]:
@@ -174,7 +176,7 @@ def _node_pid(path: Path, node: str) -> int:
 
 
 def _namespace(pid: int | str, kind: str) -> int | None:
-    """A number that names the namespace; None if the process is gone, or has rights that we lack: then it is no guest."""
+    """A number that names the namespace; None if the process is gone, or has rights that we lack (it is no guest)."""
     try:
         return Path(f"/proc/{pid}/ns/{kind}").stat().st_ino
     except (FileNotFoundError, ProcessLookupError, PermissionError):

@@ -24,6 +24,7 @@ from traffic.errors import PktswarmError
 
 UP_TIMEOUT_S = 90.0
 END_TIMEOUT_S = 15.0
+REAP_TIMEOUT_S = 1.0
 STAY = b"s"
 
 
@@ -47,9 +48,7 @@ class Birth:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             self._end()
         self._close()
@@ -161,5 +160,9 @@ def kill_and_wait(pid: int, timeout_s: float, started: int | None = None) -> Non
             signal.pidfd_send_signal(handle, signal.SIGKILL)
         if not select.select([handle], [], [], timeout_s)[0]:
             raise PktswarmError(f"process {pid} does not end within {timeout_s:.0f} s of SIGKILL")
+        # It ran no more; now its parent, the machine's init, has to take note, so that nobody still finds it in /proc.
+        deadline = time.monotonic() + REAP_TIMEOUT_S
+        while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+            time.sleep(0.005)
     finally:
         os.close(handle)

@@ -68,10 +68,11 @@ def plug(port: str, bridge: str, quiet: bool = True) -> None:
         netlink.link("set", index=_index(netlink, port), master=_index(netlink, bridge), state="up")
 
 
-def bring_up(interface: str, ipv4: str, prefix_length: int) -> None:
+def bring_up(interface: str, ipv4: str = "", prefix_length: int = 24) -> None:
     with IPRoute() as netlink:
         index = _index(netlink, interface)
-        netlink.addr("add", index=index, address=ipv4, prefixlen=prefix_length)
+        if ipv4:
+            netlink.addr("add", index=index, address=ipv4, prefixlen=prefix_length)
         netlink.link("set", index=index, state="up")
 
 

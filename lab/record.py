@@ -60,7 +60,20 @@ def record(lab_name: str = "default", out: Path = DEFAULT_OUT, hosts_dir: Path =
 
     Raises BadInput if the lab is not up, PktswarmError if a program is missing or did not do its part.
     """
-    return record_at(lab_site(lab_name, hosts_dir), out)
+    site = lab_site(lab_name, hosts_dir)
+    with addresses_of(site):
+        return record_at(site, out)
+
+
+@contextlib.contextmanager
+def addresses_of(site: Site) -> Iterator[None]:
+    """Real programs need real addresses on the traffic interfaces, which the lab's nodes are otherwise without."""
+    ends = ((site.client, site.client_ipv4), (site.server, site.server_ipv4))
+    with contextlib.ExitStack() as undo:
+        for enter, ipv4 in ends:
+            run([*enter, "ip", "address", "add", f"{ipv4}/24", "dev", site.client_interface])
+            undo.callback(run, [*enter, "ip", "address", "del", f"{ipv4}/24", "dev", site.client_interface])
+        yield
 
 
 def lab_site(name: str, hosts_dir: Path) -> Site:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from lab import vm
@@ -9,6 +10,8 @@ from traffic.errors import PktswarmError
 
 
 def main() -> int:
+    # So that the machine's folder is removed, as it is on Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         return vm.test(sys.argv[1:])
     except PktswarmError as error:

@@ -57,7 +57,7 @@ def plan(scenario: Scenario, scenario_path: Path, inventory: Inventory) -> Plan:
         pairs = _pairs(trace, f"traces.{index}", scenario_path, inventory)
         recorded[trace.name] = read_trace(trace.file)
         notes += recorded[trace.name].notes
-        traced, split, told = _trace_legs(trace, recorded[trace.name].packets, pairs, len(legs))
+        traced, split, told = _trace_legs(trace, recorded[trace.name], pairs, len(legs))
         legs += traced
         shares |= split
         notes += told
@@ -131,9 +131,9 @@ def default_headers(index: int) -> list[dict[str, Any]]:
 
 
 def _trace_legs(
-    trace: Trace, recorded: list[Packet], pairs: list[tuple[str, str]], first_id: int
+    trace: Trace, recorded: Recorded, pairs: list[tuple[str, str]], first_id: int
 ) -> tuple[list[Leg], dict[int, list[Packet]], list[str]]:
-    split = split_by_flow(recorded, len(pairs))
+    split = split_by_flow(recorded.packets, len(pairs))
     legs: list[Leg] = []
     shares: dict[int, list[Packet]] = {}
     notes: list[str] = []
@@ -160,15 +160,20 @@ def _trace_legs(
     return legs, shares, notes
 
 
-def _timing(trace: Trace, share: list[Packet], recorded: list[Packet]) -> dict[str, Any]:
-    """A node's share of the pace: a rate is the whole trace's, so each node takes its part of it."""
-    lead = lead_ns(share)
-    if isinstance(trace.timing, str):
-        return {"mode": trace.timing, "value": 1.0, "lead_ns": lead if trace.timing == "original" else 0}
-    mode, value = next(iter(trace.timing.items()))
-    if mode == "multiplier":
-        return {"mode": mode, "value": value, "lead_ns": round(lead / value)}
-    part = len(share) / len(recorded) if mode == "pps" else _frame_bytes(share) / _frame_bytes(recorded)
+def _timing(trace: Trace, share: list[Packet], recorded: Recorded) -> dict[str, Any]:
+    """A node's share of the pace: a rate is the whole trace's, so each node takes its part of it.
+
+    At the trace's own timing, `lead_ns` is when the share's first packet is due after the common start, `period_ns`
+    from one pass of the whole trace to the next; both in time as replayed.
+    """
+    if trace.timing == "top":
+        return {"mode": "top", "value": 1.0, "lead_ns": 0}
+    mode, value = ("original", 1.0) if isinstance(trace.timing, str) else next(iter(trace.timing.items()))
+    if mode in ("original", "multiplier"):
+        lead, period = round(lead_ns(share) / value), round(recorded.period_ns / value)
+        return {"mode": mode, "value": value, "lead_ns": lead, "period_ns": period}
+    whole = recorded.packets
+    part = len(share) / len(whole) if mode == "pps" else _frame_bytes(share) / _frame_bytes(whole)
     return {"mode": mode, "value": value * part, "lead_ns": 0}
 
 
@@ -179,13 +184,13 @@ def _frame_bytes(packets: list[Packet]) -> int:
 def _seconds(leg: Leg, packets: list[Packet]) -> float:
     """How long a leg takes at its intended rate."""
     if leg.kind == "trace":
-        span = max(packet.time_ns for packet in packets) / 1e9
+        span = leg.timing.get("period_ns", 0) / 1e9
         mode, value = leg.timing["mode"], float(leg.timing["value"])
         if mode == "pps":
             return len(packets) * leg.repeat / value
         if mode == "bps":
             return 8 * _frame_bytes(packets) * leg.repeat / value
-        return leg.repeat * span / (value if mode == "multiplier" else 1.0)
+        return leg.repeat * span if span else len(packets) * leg.repeat / SLOWEST_PPS
     if leg.rate_pps and leg.count_packets:
         return leg.count_packets / leg.rate_pps
     return leg.duration_s if leg.duration_s else (leg.count_packets or 0) / SLOWEST_PPS

@@ -11,13 +11,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.markup import escape
 from rich.table import Table
-from traffic.match import Match
 
 from traffic.capture_file import read_capture
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_NOT_AS_EXPECTED, BadInput
 from traffic.frames import build_frame
+from traffic.match import Match
 from traffic.recount import Recount, recount_stream, recount_trace
 from traffic.task import Leg, leg_from_json
 
@@ -129,17 +130,18 @@ def _frames(captures: list[Path], legs: list[Leg]) -> tuple[dict[int, list[bytes
 def _again(folder: Path, leg: Leg, captured: list[bytes], sent: int) -> Recount:
     if leg.kind == "trace":
         share = [packet.data for packet in read_capture(folder / "sent" / str(leg.trace_file))]
-        return recount_trace(share * leg.repeat, captured)
+        # A run that was stopped early sent the first of them.
+        return recount_trace((share * leg.repeat)[:sent], captured)
     template = build_frame(leg.frame, leg.size_bytes)
     return recount_stream(template.data, template.varying_mask, sent, captured)
 
 
 def table(outcome: Outcome) -> Table:
-    table = Table(header_style="bold", pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
     for name in ("stream", "from → to"):
-        table.add_column(name)
-    for name in ("run", "again", "lost", "altered", "duplicated", "reordered", "agrees"):
-        table.add_column(name, justify="right")
+        table.add_column(name, no_wrap=True)
+    for name in ("run", "again", "lost", "altered", "twice", "reord.", "agrees"):
+        table.add_column(name, justify="right", no_wrap=True)
     for leg in outcome.legs:
         again = leg.again
         counts = [leg.counted, again.received, again.lost, again.altered, again.duplicated, again.reordered]

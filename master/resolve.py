@@ -36,9 +36,23 @@ class Resolved:
     receives: dict[str, ReceiveTask] = field(default_factory=dict)
     files: dict[str, list[tuple[str, bytes]]] = field(default_factory=dict)
     """Host → the trace files its transmitter is given."""
-    choices: list[str] = field(default_factory=list)
-    """Which engine sends what and why, in words."""
+    reasons: list[tuple[str, str, str, str]] = field(default_factory=list)
+    """(stream, the engine that sends it, why those before it do not, host)."""
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def choices(self) -> list[str]:
+        """Which engine sends what, on which nodes, and why that one: a line each."""
+        groups: dict[tuple[str, str], dict[str, list[str]]] = {}
+        for stream, engine, because, host in self.reasons:
+            streams = groups.setdefault((engine, because), {})
+            streams.setdefault(stream, []).append(host)
+        lines = []
+        for (engine, because), streams in groups.items():
+            hosts = dict.fromkeys(host for names in streams.values() for host in names)
+            line = f"{engine} sends {', '.join(streams)} on {', '.join(hosts)}"
+            lines.append(f"{line}, because: {because}" if because else line)
+        return lines
 
 
 def ranks(inventory: Inventory) -> list[Rank]:
@@ -65,7 +79,6 @@ def resolve(scenario: Scenario, plan: Plan, hosts: dict[str, Host], reports: dic
     _refuse_indistinguishable(resolved.legs)
     _check_receivers(resolved.legs, reports)
     _tasks(scenario, plan, resolved, known)
-    resolved.choices = list(dict.fromkeys(resolved.choices))
     return resolved
 
 
@@ -88,7 +101,7 @@ def _choose(leg: Leg, report: dict[str, Any], resolved: Resolved) -> Leg:
     because = "; ".join(reasons)
     if not name:
         raise BadInput(leg.source, f"no engine can send {leg.stream!r} here: {because}", key="engine", value=leg.engine)
-    resolved.choices.append(f"{leg.source}: {name} sends {leg.stream}" + (f" ({because})" if because else ""))
+    resolved.reasons.append((leg.stream, name, because, leg.source))
     return replace(leg, engine=name)
 
 

@@ -99,7 +99,8 @@ class Folder:
         raise FileExistsError(results / name)
 
     def log(self, event: dict[str, Any]) -> None:
-        self._log.write(json.dumps({"utc": _utc(time.time_ns()), **event}, separators=(",", ":")) + "\n")
+        """`event` has its time in "utc" already, or happens now."""
+        self._log.write(json.dumps({"utc": utc(time.time_ns()), **event}, separators=(",", ":")) + "\n")
 
     def sample(self, row: Iterable[object]) -> None:
         self._sample_writer.writerow(row)
@@ -234,9 +235,6 @@ def _replace(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-def _utc(nanoseconds: int) -> str:
+def utc(nanoseconds: int) -> str:
     seconds, rest = divmod(nanoseconds, 1_000_000_000)
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{rest:09d}Z"
-
-
-utc = _utc

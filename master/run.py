@@ -18,7 +18,7 @@ from master import scenario as scenarios
 from master.launch import Launch
 from master.ledger import Event, Ledger
 from master.resolve import Rank, Resolved, ranks, resolve
-from master.results import Folder, Outcome
+from master.results import Folder, Outcome, utc
 from traffic.errors import BadInput, PktswarmError
 from traffic.messages import Lines
 
@@ -106,6 +106,7 @@ class Run:
 
     def _keep(self, event: Event) -> None:
         """Nothing is written before the tasks stand: bad input leaves no folder behind."""
+        event = {"utc": utc(time.time_ns()), **event}
         if self.folder is None:
             self._early.append(event)
         else:

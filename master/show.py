@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -73,9 +74,9 @@ class Watch:
 
 def table(outcome: Outcome) -> Table:
     """Per leg: intended, sent, received, lost, rate in packets and bits, k; totals per stream and over all."""
-    table = Table(title=None, header_style="bold", row_styles=["", "dim"], pad_edge=False)
-    table.add_column("stream")
-    table.add_column("from → to")
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
+    table.add_column("stream", no_wrap=True)
+    table.add_column("from → to", no_wrap=True)
     for name in ("intended", "sent", "received", "lost", "kpkt/s", "Mbit/s", "k"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in outcome.rows:
@@ -105,7 +106,7 @@ def _total_cells(total: dict[str, Any]) -> list[str]:
     k = total["k"]
     counts = [_count(total[f"{name}_packets"]) for name in ("intended", "sent", "received")]
     lost = _lost(total["lost_packets"])
-    return [escape(total["stream"]), "all nodes", *counts, lost, "", "", "" if k is None else f"{k:.4f}"]
+    return [escape(total["stream"]), "all", *counts, lost, "", "", "" if k is None else f"{k:.4f}"]
 
 
 def _count(value: int | None) -> str:
@@ -126,8 +127,7 @@ def print_outcome(console: Console, outcome: Outcome, folder: object) -> None:
     for note in outcome.document["notes"]:
         console.print(f"[dim]note: {escape(note)}[/]")
     for choice in outcome.document["engines"]:
-        if "(" in choice:
-            console.print(f"[dim]{escape(choice)}[/]")
+        console.print(f"[dim]{escape(choice)}[/]")
     for doubt in outcome.document["doubts"]:
         console.print(f"[yellow]{escape(doubt)}[/]")
     for verdict in outcome.document["verdicts"]:

@@ -27,11 +27,11 @@ class CaptureFile:
         at = FILE_HEADER_BYTES
         while at + RECORD_HEADER_BYTES <= len(data):
             seconds, fraction, captured, wire = record.unpack_from(data, at)
-            at += RECORD_HEADER_BYTES
-            if at + captured > len(data):
+            start, stop = at + RECORD_HEADER_BYTES, at + RECORD_HEADER_BYTES + captured
+            if stop > len(data):
                 break
-            yield seconds * 1_000_000_000 + fraction * scale, wire, data[at : at + captured]
-            at += captured
+            yield seconds * 1_000_000_000 + fraction * scale, wire, data[start:stop]
+            at = stop
         self.cut = at != len(data)
 
     def put_tag_back(self, tpid: int, tci: int) -> None:

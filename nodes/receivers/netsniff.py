@@ -37,7 +37,10 @@ Tag = tuple[int, int | None] | None
 
 @dataclass(frozen=True)
 class Closing:
-    """netsniff-ng's last words. `incoming` = passed + failed, `unread`: still in the ring when it ended."""
+    """netsniff-ng's last words: incoming + unread = passed + failed.
+
+    `incoming` is what it read from the ring, and so what the file holds; `unread` counts what failed as well.
+    """
 
     incoming: int
     unread: int
@@ -189,13 +192,13 @@ class NetsniffReceiver(Receiver):
             mine = [(count, match) for count, match in matches if match.outer_tag == tag]
             assert run.file is not None
             written = count_file(run.file, mine)
-            if written != closing.passed - closing.unread:
-                said = f"{closing.passed} passed, {closing.unread} unread"
+            if written != closing.incoming:
+                said = f"it says {closing.incoming}"
                 raise EngineError(
                     self.name, f"{run.file.path.name} holds {written} frames: {said}", run.process.output()
                 )
             for count, _ in mine:
-                count.dropped_packets = closing.failed + closing.unread
+                count.dropped_packets = closing.unread
                 count.output = run.process.output()
         return list(counts.values())
 

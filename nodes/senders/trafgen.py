@@ -212,7 +212,7 @@ def pacing_note(rate_pps: float | None) -> str:
     if rate_pps is None:
         return ""
     if rate_pps <= GAP_PPS:
-        return "paced by sleeping after each frame: its rate is near the one asked for"
+        return "paced by sleeping after each frame: evenly, and below the rate by what waking up costs"
     return "paced by the second: each second's frames leave in one burst at top speed"
 
 

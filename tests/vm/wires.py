@@ -61,6 +61,13 @@ class Wire:
             before, now = now, self.received()
         return now
 
+    def arrived(self, before: int, wanted: int) -> int:
+        """Frames since the counter stood at `before`; waits for `wanted` of them, as a busy host needs its time."""
+        deadline = time.monotonic() + 30
+        while self.received() - before < wanted and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return self.settled() - before
+
     def devices(self) -> list[str]:
         """pktgen's devices in the sender's namespace."""
         with inside(self.tx):

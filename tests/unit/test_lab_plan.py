@@ -1,0 +1,189 @@
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+import lab
+from lab import links, record_file, ssh
+from lab.birth import started_ticks
+from lab.plan import plan
+from lab.record_file import Keeper
+from master import inventory
+from traffic.errors import BadInput, PktswarmError
+
+
+def keeper(pid: int, started: int, name: str = "default") -> Keeper:
+    return Keeper(name, pid, started, pid, {"m0": pid, "switch": pid})
+
+
+@pytest.fixture
+def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+
+def test_default_lab_is_one_master_and_three_nodes_of_each_kind() -> None:
+    the_plan = plan()
+    assert [node.name for node in the_plan.nodes] == ["m0", "tx1", "tx2", "tx3", "rx1", "rx2", "rx3"]
+    assert {node.side for node in the_plan.nodes} == {"", "a", "b"}
+    assert the_plan.nodes[0].address == "10.91.0.1"
+    assert the_plan.nodes[1].mac == "02:92:00:00:00:0b"
+
+
+def test_no_two_nodes_share_an_address_even_in_the_largest_lab() -> None:
+    the_plan = plan("large", 120, 120)
+    assert (the_plan.transmit, the_plan.receive) == (120, 120)
+    for values in (
+        [n.address for n in the_plan.nodes],
+        [n.mac for n in the_plan.nodes[1:]],
+        [n.ipv4 for n in the_plan.nodes[1:]],
+    ):
+        assert len(set(values)) == len(values)
+    assert all(0 < int(node.address.rsplit(".", 1)[1]) < 255 for node in the_plan.nodes)
+
+
+def test_another_name_gets_subnets_of_its_own() -> None:
+    assert plan("other").nodes[0].address != plan("default").nodes[0].address
+
+
+@pytest.mark.parametrize("name", ["", "Lab", "a_b", "x" * 21, "../x", "a b"])
+def test_a_name_that_cannot_be_is_refused(name: str) -> None:
+    with pytest.raises(BadInput, match=r"name = .*1 to 20 of a-z, 0-9 and -"):
+        plan(name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"transmit": 0}, "transmit = 0.*1 to 120"),
+        ({"receive": 121}, "receive = 121.*1 to 120"),
+        ({"mtu": 100}, "mtu = 100.*576 to 9000"),
+    ],
+)
+def test_a_number_out_of_range_is_refused(arguments: dict[str, int], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        plan(**arguments)  # type: ignore[arg-type]
+
+
+def test_the_inventory_is_one_that_the_planner_reads(tmp_path: Path) -> None:
+    path = record_file.path_of("default", tmp_path / "hosts")
+    the_plan = plan(transmit=1, receive=2)
+    record_file.write(path, the_plan, keeper(4, 5))
+    read = inventory.load(path)
+    assert read.master.address == "10.91.0.1"
+    assert [host.name for host in read.with_role("receive")] == ["rx1", "rx2"]
+    sender = read.host("tx1")
+    node = the_plan.nodes[1]
+    assert (sender.mac, sender.ipv4, sender.side) == (node.mac, node.ipv4, "a")
+    assert (sender.traffic_interface, sender.control_interface) == ("eth1", "ctl0")
+    assert read.variables["pktswarm_ssh_config"] == "/run/pktswarm-lab/ssh_config"
+    assert record_file.read(path) == keeper(4, 5)
+    assert [entry.name for entry in path.parent.iterdir()] == ["lab-default.yml"]
+
+
+@pytest.mark.parametrize("text", ["", "- 1", "all: {vars: {}}", "all: {vars: {pktswarm_lab: {name: x}}}", "a: [", "\0"])
+def test_a_file_that_is_no_lab_is_refused(tmp_path: Path, text: str) -> None:
+    path = record_file.path_of("default", tmp_path)
+    path.write_text(text)
+    with pytest.raises(BadInput, match="is not the inventory of a lab"):
+        lab.status("default", tmp_path)
+
+
+def test_status_tells_why_a_lab_is_not_up(tmp_path: Path) -> None:
+    assert lab.status("default", tmp_path)["why"] == "it was not brought up"
+    own_start = started_ticks(os.getpid())
+    assert own_start is not None
+    # This process lives, but began at another time: its number was used again.
+    record_file.write(record_file.path_of("default", tmp_path), plan(), keeper(os.getpid(), own_start + 1))
+    answer = lab.status("default", tmp_path)
+    assert (answer["up"], answer["why"]) == (False, f"its keeper, process {os.getpid()}, is gone")
+    assert lab.names(tmp_path) == []
+
+
+def test_a_living_keeper_is_up_and_cannot_be_brought_up_again(tmp_path: Path, as_root: None) -> None:
+    own_start = started_ticks(os.getpid())
+    assert own_start is not None
+    record_file.write(record_file.path_of("default", tmp_path), plan(), keeper(os.getpid(), own_start))
+    assert lab.status("default", tmp_path)["up"] is True
+    assert lab.names(tmp_path) == ["default"]
+    with pytest.raises(BadInput, match="lab default is up already"):
+        lab.up(hosts_dir=tmp_path)
+
+
+def test_down_of_a_stale_lab_only_removes_the_file(tmp_path: Path, as_root: None) -> None:
+    path = record_file.path_of("default", tmp_path)
+    record_file.write(path, plan(), keeper(os.getpid(), 1))
+    lab.down("default", tmp_path)
+    assert not path.exists()
+    with pytest.raises(BadInput, match="there is no lab default"):
+        lab.down("default", tmp_path)
+
+
+def test_a_lab_that_is_not_up_cannot_be_entered(tmp_path: Path, as_root: None) -> None:
+    with pytest.raises(BadInput, match="lab default is not up"):
+        lab.enter("default", hosts_dir=tmp_path)
+    with pytest.raises(BadInput, match="lab default is not up"):
+        lab.run_in("default", "tx1", ["true"], tmp_path)
+
+
+def test_without_root_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    for call in (lambda: lab.up(hosts_dir=tmp_path), lambda: lab.down("default", tmp_path)):
+        with pytest.raises(BadInput, match=r"needs root.*sudo"):
+            call()
+
+
+def test_missing_tools_are_named_with_their_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_root: None
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda tool, path=None: None)
+    with pytest.raises(
+        BadInput, match=r"sshd, ssh, ssh-keygen not installed .apt install openssh-client openssh-server"
+    ):
+        lab.up(hosts_dir=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_master_knows_every_host_key_by_name_and_address(tmp_path: Path) -> None:
+    the_plan = plan(transmit=1, receive=1)
+    ssh.write_client_files(tmp_path, the_plan, {"m0": "key M", "tx1": "key T", "rx1": "key R"})
+    assert (tmp_path / "known_hosts").read_text().splitlines()[1] == "tx1,10.91.0.11 key T"
+    assert "StrictHostKeyChecking yes" in (tmp_path / "ssh_config").read_text()
+
+
+class StubbornCard:
+    """A card whose offloads cannot be switched off, which the kernel does not call an error."""
+
+    def __init__(self, interface: str) -> None:
+        self.interface = interface
+
+    def get_features(self) -> "StubbornCard":
+        return self
+
+    def keys(self) -> list[str]:
+        return ["tx-tcp-segmentation", "tx-udp-segmentation", "highdma"]
+
+    def is_active(self, name: str) -> bool:
+        return name != "tx-udp-segmentation"
+
+    def set_value(self, name: str, value: bool) -> None:
+        assert name == "tx-tcp-segmentation" and value is False
+
+    def set_features(self, features: "StubbornCard") -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_an_offload_that_stays_on_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "IoctlEthtool", StubbornCard)
+    with pytest.raises(PktswarmError, match=r"eth1: these offloads cannot be switched off: tx-tcp-segmentation$"):
+        links.switch_offloads_off("eth1")
+
+
+def test_addresses_are_read_back_as_text(tmp_path: Path) -> None:
+    """A MAC such as 02:92:00:00:00:0b must not become a number in base 60 when YAML is read."""
+    path = record_file.path_of("default", tmp_path)
+    record_file.write(path, plan(transmit=20, receive=1), keeper(1, 2))
+    hosts = yaml.safe_load(path.read_text())["all"]["children"]["transmit"]["hosts"]
+    assert all(isinstance(host["mac"], str) for host in hosts.values())

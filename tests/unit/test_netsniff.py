@@ -1,0 +1,62 @@
+"""netsniff-ng's closing figures, and its capture files."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from nodes.receivers.netsniff import Closing, count_file, parse
+from traffic.capture import CaptureFile
+from traffic.errors import EngineError
+from traffic.match import Match
+from traffic.task import ReceiveCount
+
+SAMPLES = Path(__file__).parent / "samples"
+FRAME = bytes.fromhex("02000000000b02000000000a0800") + bytes(50)
+
+
+def write(path: Path, frames: list[bytes], cut: int = 0) -> CaptureFile:
+    data = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 1)
+    for index, frame in enumerate(frames):
+        data += struct.pack("<IIII", 5, index, len(frame), len(frame)) + frame
+    path.write_bytes(data[: len(data) - cut])
+    return CaptureFile(path)
+
+
+def test_closing_figures() -> None:
+    assert parse((SAMPLES / "netsniff-normal.txt").read_text()) == Closing(500, 0, 500, 0)
+    full = parse((SAMPLES / "netsniff-overflow.txt").read_text())
+    assert full == Closing(4672, 45328, 4672, 45328)
+    assert full.incoming + full.unread == full.passed + full.failed
+    with pytest.raises(EngineError, match="Cannot open file nope0"):
+        parse((SAMPLES / "netsniff-error.txt").read_text())
+
+
+def test_frames_are_counted_for_the_leg_they_fit(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.pcap", [FRAME, b"\xff" * 60, FRAME])
+    count = ReceiveCount(1, "netsniff-ng", 0, 0)
+    assert count_file(file, [(count, Match.rest("02:00:00:00:00:0a", "02:00:00:00:00:0b"))]) == 3
+    assert (count.received_packets, count.received_bytes) == (2, 2 * len(FRAME))
+    assert (count.first_ns, count.last_ns) == (5_000_000_000, 5_000_000_002)
+
+
+@pytest.mark.parametrize("cut", [1, 64, 70])
+def test_a_cut_record_is_an_error_and_not_a_smaller_count(tmp_path: Path, cut: int) -> None:
+    with pytest.raises(EngineError, match="cut off"):
+        count_file(write(tmp_path / "a.pcap", [FRAME, FRAME], cut), [])
+
+
+def test_a_tag_is_put_back_where_the_kernel_took_it(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.pcap", [FRAME])
+    file.put_tag_back(0x88A8, 0x6014)
+    ((time_ns, wire, frame),) = file.frames()
+    assert (time_ns, wire) == (5_000_000_000, len(FRAME) + 4)
+    assert frame == FRAME[:12] + bytes.fromhex("88a86014") + FRAME[12:]
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.pcap").write_bytes(b"hello")
+    with pytest.raises(ValueError, match="not a classic pcap"):
+        list(CaptureFile(tmp_path / "a.pcap").frames())
