@@ -105,6 +105,8 @@ def _fetch_kernel() -> None:
             _apt("download", package, cwd=work)
         for archive in work.glob("*.deb"):
             _checked(["dpkg-deb", "--extract", str(archive), str(work / "root")])
+        if not (work / "root/lib").exists():
+            (work / "root/lib").symlink_to("usr/lib")  # newer packages have their modules under /usr only
         image = next((work / "root/boot").glob("vmlinuz-*"), None)
         if image is None:
             raise VmError(f"no kernel in {', '.join(path.name for path in work.glob('*.deb'))}")
@@ -114,7 +116,7 @@ def _fetch_kernel() -> None:
 
 
 def _kernel_packages() -> list[str]:
-    """The packages that the distribution's kernel meta-package stands for: image and, on Ubuntu, modules."""
+    """What the distribution's kernel meta-package stands for: the image and, on Ubuntu, packages of modules."""
     meta = KERNEL_PACKAGE.get(platform.freedesktop_os_release().get("ID", ""), "linux-image-amd64")
     found = _depends(meta)
     if not found:
@@ -122,13 +124,18 @@ def _kernel_packages() -> list[str]:
         found = _depends(meta)
     if not found:
         raise VmError(f"apt knows no kernel package {meta}")
-    return found
+    return list(dict.fromkeys([*found, *(name for package in found for name in _depends(package))]))
 
 
-def _depends(meta: str) -> list[str]:
-    command = ["apt-cache", "depends", "--important", meta]
-    lines = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment()).stdout.splitlines()
-    names = [line.partition("Depends: ")[2].strip() for line in lines if "Depends: " in line]
+def _depends(package: str) -> list[str]:
+    command = ["apt-cache", "depends", "--important", package]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment())
+    return kernel_parts(done.stdout)
+
+
+def kernel_parts(depends: str) -> list[str]:
+    """Packages with an image or modules, out of what `apt-cache depends` says."""
+    names = [line.partition("Depends: ")[2].strip() for line in depends.splitlines() if "Depends: " in line]
     return [name for name in names if name.startswith(("linux-image-", "linux-modules-"))]
 
 

@@ -68,8 +68,8 @@ class Watch:
         sending = name == "send"
         self._sending_since = time.monotonic() if sending else 0.0
         self.progress.update(self.task, description=words, total=self.expected_s if sending else None, completed=0)
-        if not self.console.is_terminal and name in ("hello", "send", "gather"):
-            self.console.print(f"{words} …")
+        if not self.console.is_terminal:
+            self.console.print(f"{words} …" if name != "over" else words)
 
 
 def table(outcome: Outcome) -> Table:

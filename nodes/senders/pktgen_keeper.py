@@ -1,9 +1,9 @@
 """The process that holds pktgen's start, and outlives its owner just long enough to end the sending.
 
-Writing "start" to pgctrl blocks until every thread is done, and a signal to the writer stops them: but a signal within
-the first 125 ms is lost (the kernel looks for it only after the threads had time to wake up), and then they send for
-ever. So the writer is a child of this process, and this process, in a session of its own, watches its standard input:
-when that closes, for whatever reason its owner died, it stops the threads and removes the devices.
+Writing "start" to pgctrl blocks until every thread is done, and a signal to the writer stops them: but a signal in the
+first 100 ms, before they wake up, may be lost, and then they send for ever (seen on Linux 6.1; so is a "stop"). So the
+writer is a child of this process, and this process, in a session of its own, watches its standard input: when that
+closes, for whatever reason its owner died, it stops the threads and removes the devices.
 
 Only the standard library, and started with -I -S: it is on the way of every start.
 Arguments: the limit in seconds, then THREAD=DEVICE,DEVICE… for each thread used.

@@ -63,7 +63,8 @@ class TrafgenSender(Sender):
             _timer_slack(slack)
 
     def done(self) -> bool:
-        return all(run.done() for run in self._runs)
+        # Every one is asked: a run whose duration is over is stopped by the question.
+        return all([run.done() for run in self._runs])
 
     def stop(self) -> None:
         for run in self._runs:
@@ -98,9 +99,8 @@ class _Run:
         if not self.process.started:
             return False
         if self.count_packets is None and self.leg.duration_s is not None and self.started_ns is not None:
-            due = time.monotonic_ns() >= self.started_ns + self.leg.duration_s * 1e9
-            if due:
-                return True
+            if time.monotonic_ns() >= self.started_ns + self.leg.duration_s * 1e9:
+                self.stop()
         return self._ended()
 
     def _ended(self) -> bool:

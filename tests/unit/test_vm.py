@@ -131,6 +131,13 @@ def test_half_a_kernel_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert vm._kernel() == tmp_path / "boot/vmlinuz-6.1.0-1-amd64"
 
 
+def test_the_parts_of_a_kernel_are_its_image_and_its_modules() -> None:
+    told = "linux-image-amd64\n  Depends: linux-image-6.1.0-56-amd64\n  Depends: <linux-initramfs-tool>\n"
+    assert vm.kernel_parts(told) == ["linux-image-6.1.0-56-amd64"]
+    told = "x\n |Depends: linux-modules-6.8.0-60-generic\n  Depends: kmod\n  Recommends: linux-image-other\n"
+    assert vm.kernel_parts(told) == ["linux-modules-6.8.0-60-generic"]
+
+
 def test_another_processor_has_no_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vm.platform, "machine", lambda: "aarch64")
     with pytest.raises(vm.VmError, match="x86_64 only, and this is aarch64"):

@@ -55,7 +55,7 @@ def gone_within(wire: Wire, seconds: float) -> float:
 
 @pytest.mark.parametrize("after_s", [0.0, 0.05, 1.0])
 def test_sending_ends_when_its_owner_is_killed(wire: Wire, owner: subprocess.Popen[bytes], after_s: float) -> None:
-    """At once, too: a signal within 125 ms of the start does not stop the kernel's threads."""
+    """At once, too: a signal within 100 ms of the start may not stop the kernel's threads."""
     time.sleep(after_s)
     owner.kill()
     gone_within(wire, 2.0)
