@@ -24,8 +24,9 @@ DEADLINES_S = {"hello": 20.0, "tasks": 60.0, "prepare": 30.0, "barrier": 10.0, "
 
 
 class World(Protocol):
-    def send(self, rank: int, message: Message) -> None: ...
-    def send_bulk(self, rank: int, data: bytes) -> None: ...
+    def all_are_there(self) -> None: ...
+    def send(self, rank: int, message: Message) -> bool: ...
+    def send_bulk(self, rank: int, data: bytes) -> bool: ...
     def receive(self) -> tuple[int, Message] | None: ...
     def receive_piece(self, rank: int) -> bytes | None: ...
     def barrier(self, role: str, timeout_s: float) -> int: ...
@@ -80,6 +81,7 @@ class Conductor:
         self._phase("hello")
         if self._wait("hello", self.roles, DEADLINES_S["hello"]):
             raise Stopped("not every node came up")
+        self.world.all_are_there()
         self.enforce_silence = True
         self._phase("plan")
         self._until(lambda: self.go, DEADLINES_S["tasks"], "the command line's tasks")
@@ -104,16 +106,16 @@ class Conductor:
     def _scatter(self, role: str, arrive: str) -> None:
         for rank in self._group(role):
             message, raw = self.tasks[rank]
-            self.world.send(rank, {**message, "op": "task", "arrive": arrive})
+            self._send(rank, {**message, "op": "task", "arrive": arrive})
             if raw:
                 self.world.send_bulk(rank, raw)
 
     def _start(self) -> None:
         at_ns = time.monotonic_ns() + START_LEAD_NS
         for rank in self._group("receive"):
-            self.world.send(rank, {"op": "sample"})
+            self._send(rank, {"op": "sample"})
         for rank in self._group("transmit"):
-            self.world.send(rank, {"op": "start", "at_ns": at_ns + self.offsets_ns.get(rank, 0)})
+            self._send(rank, {"op": "start", "at_ns": at_ns + self.offsets_ns.get(rank, 0)})
             self.started.add(rank)
         self._tell("start", at_ns=at_ns, utc_ns=time.time_ns() + at_ns - time.monotonic_ns())
 
@@ -123,7 +125,7 @@ class Conductor:
         self._phase("gather")
         asked = [rank for rank in sorted(self.living) if rank in self.tasks and self._has_task(rank)]
         for rank in asked:
-            self.world.send(rank, {"op": "stop"})
+            self._send(rank, {"op": "stop"})
         self._wait("counts", asked, DEADLINES_S["counts"])
         if self.started:
             self._read_clocks("after")
@@ -131,10 +133,10 @@ class Conductor:
     def _finish(self) -> None:
         self._phase("restore")
         for rank in sorted(self.living):
-            self.world.send(rank, {"op": "finish", "whole": self.whole})
+            self._send(rank, {"op": "finish", "whole": self.whole})
         self._wait("restored", sorted(self.living), DEADLINES_S["restore"])
         for rank in sorted(self.living):
-            self.world.send(rank, {"op": "leave"})
+            self._send(rank, {"op": "leave"})
         self.world.flush(2.0)
         self._phase("over")
 
@@ -152,7 +154,7 @@ class Conductor:
             raise Stopped(f"no node of the {role} group is left")
         whole = group == [rank for rank in self.roles if self.roles[rank] == role]
         for rank in group:
-            self.world.send(rank, {"op": "enter" if whole else "release", "name": name})
+            self._send(rank, {"op": "enter" if whole else "release", "name": name})
         left_ns = time.monotonic_ns()
         if whole:
             try:
@@ -165,7 +167,9 @@ class Conductor:
     def _read_clocks(self, when: str) -> None:
         """Each node's CLOCK_MONOTONIC against ours; of several readings the least round trip wins."""
         for rank in sorted(self.living):
-            self.world.send(rank, {"op": "ping", "count": CLOCK_READINGS})
+            self._send(rank, {"op": "ping", "count": CLOCK_READINGS})
+            if rank not in self.living:
+                continue
             self.world.flush(1.0)
             readings = [self.world.read_clock(rank, 0.5) for _ in range(CLOCK_READINGS)]
             best = min((reading for reading in readings if reading), key=lambda r: r[3] - r[0], default=None)
@@ -237,8 +241,12 @@ class Conductor:
         now = time.monotonic()
         if now >= self.next_word:
             self.next_word = now + WORD_INTERVAL_S
-            for rank in self.living:
-                self.world.send(rank, {"op": "word"})
+            for rank in sorted(self.living):
+                self._send(rank, {"op": "word"})
+
+    def _send(self, rank: int, message: Message) -> None:
+        if rank in self.living and not self.world.send(rank, message):
+            self._lose(rank, "cannot be reached any more")
 
     def _look_for_silence(self) -> None:
         if self.enforce_silence:

@@ -164,6 +164,9 @@ def _host(path: Path, name: str, roles: tuple[Role, ...], values: dict[str, Any]
 
     side = text("side", re.compile("|".join(SIDES)), ", ".join(SIDES))
     interface = text("traffic_interface", INTERFACE, "an interface name of at most 15 characters")
+    if interface and interface == values.get("control_interface"):
+        problem = "is the control interface too: test traffic must not meet MPI and SSH"
+        raise BadInput(path, problem, key=f"{key}.traffic_interface", value=interface)
     if roles and not interface:
         raise BadInput(path, "is missing", key=f"{key}.traffic_interface", allowed="the interface under test")
     return Host(

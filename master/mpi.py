@@ -8,6 +8,7 @@ from typing import Any
 import mpi4py
 
 from traffic.messages import BULK_BYTES, Message, decode, encode
+from traffic.mpich import give_up_on_the_dead
 
 # Loaded at once: a rank that has given up root may not be able to read files later. MPI itself begins in World().
 mpi4py.rc.initialize = False
@@ -29,12 +30,19 @@ class World:
         self.groups = {role: self.world.Split(colour, 0) for role, colour in ROLE_COLOUR.items()}
         self._outgoing: list[tuple[MPI.Request, bytes]] = []
 
-    def send(self, rank: int, message: Message) -> None:
-        self._post(rank, TAG_MESSAGE, encode(message))
+    def all_are_there(self) -> None:
+        """Every rank has been heard: whoever refuses a connection from now on is dead."""
+        self.flush(5.0)
+        give_up_on_the_dead()
 
-    def send_bulk(self, rank: int, data: bytes) -> None:
-        for start in range(0, len(data), BULK_BYTES):
-            self._post(rank, TAG_BULK, data[start : start + BULK_BYTES])
+    def send(self, rank: int, message: Message) -> bool:
+        """False when the rank cannot be reached."""
+        return self._post(rank, TAG_MESSAGE, encode(message))
+
+    def send_bulk(self, rank: int, data: bytes) -> bool:
+        return all(
+            self._post(rank, TAG_BULK, data[start : start + BULK_BYTES]) for start in range(0, len(data), BULK_BYTES)
+        )
 
     def receive(self) -> tuple[int, Message] | None:
         """The next message of any node, or None."""
@@ -80,12 +88,16 @@ class World:
     def finalize(self) -> None:
         MPI.Finalize()
 
-    def _post(self, rank: int, tag: int, data: bytes) -> None:
+    def _post(self, rank: int, tag: int, data: bytes) -> bool:
         self._drop_sent()
-        self._outgoing.append((self.world.Isend([data, MPI.BYTE], rank, tag), data))
+        try:
+            self._outgoing.append((self.world.Isend([data, MPI.BYTE], rank, tag), data))
+        except MPI.Exception:
+            return False
+        return True
 
     def _drop_sent(self) -> None:
-        self._outgoing = [(request, kept) for request, kept in self._outgoing if not request.Test()]
+        self._outgoing = [(request, kept) for request, kept in self._outgoing if not _finished(request)]
 
     def _take(self, rank: int, tag: int) -> tuple[int, bytes] | None:
         status: Any = MPI.Status()
@@ -95,3 +107,11 @@ class World:
         data = bytearray(status.Get_count(MPI.BYTE))
         message.Recv([data, MPI.BYTE])
         return status.Get_source(), bytes(data)
+
+
+def _finished(request: MPI.Request) -> bool:
+    """Gone out, or never will: what was on its way to a rank that died ends in an error."""
+    try:
+        return bool(request.Test())
+    except MPI.Exception:
+        return True

@@ -16,8 +16,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from traffic.capture_file import read_capture
+from traffic.engines import templates_as_sent
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_NOT_AS_EXPECTED, BadInput
-from traffic.frames import build_frame
 from traffic.match import Match
 from traffic.recount import Recount, recount_stream, recount_trace
 from traffic.task import Leg, leg_from_json
@@ -132,8 +132,8 @@ def _again(folder: Path, leg: Leg, captured: list[bytes], sent: int) -> Recount:
         share = [packet.data for packet in read_capture(folder / "sent" / str(leg.trace_file))]
         # A run that was stopped early sent the first of them.
         return recount_trace((share * leg.repeat)[:sent], captured)
-    template = build_frame(leg.frame, leg.size_bytes)
-    return recount_stream(template.data, template.varying_mask, sent, captured)
+    shapes = [(template.data, template.varying_mask) for template in templates_as_sent(leg).values()]
+    return recount_stream(shapes, sent, captured)
 
 
 def table(outcome: Outcome) -> Table:

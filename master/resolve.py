@@ -11,7 +11,6 @@ from master.plan import Plan
 from master.scenario import Scenario
 from traffic import engines
 from traffic.errors import BadInput
-from traffic.frames import build_frame
 from traffic.match import Match, uncountable
 from traffic.task import FCS_BYTES, Leg, ReceiveTask, Role, SendTask
 from traffic.traces import Endpoint, Packet, check_mtu, rewrite, write_pcap
@@ -55,10 +54,10 @@ class Resolved:
         return lines
 
 
-def ranks(inventory: Inventory) -> list[Rank]:
-    """One rank for each (host, role), transmitters first; rank 0 is the master's and not among them."""
-    both: tuple[Role, ...] = ("transmit", "receive")
-    pairs = [(host, role) for role in both for host in inventory.with_role(role)]
+def ranks(inventory: Inventory, legs: tuple[Leg, ...]) -> list[Rank]:
+    """One rank for each (host, role) that has work, transmitters first; rank 0 is the master's and not among them."""
+    busy: dict[Role, set[str]] = {"transmit": {leg.source for leg in legs}, "receive": {leg.target for leg in legs}}
+    pairs = [(host, role) for role, names in busy.items() for host in inventory.hosts if host.name in names]
     return [Rank(number, host, role) for number, (host, role) in enumerate(pairs, start=1)]
 
 
@@ -67,13 +66,14 @@ def resolve(scenario: Scenario, plan: Plan, hosts: dict[str, Host], reports: dic
     known = {name: _addresses(host, reports[name]) for name, host in hosts.items()}
     resolved = Resolved([])
     for leg in plan.legs:
-        chosen = _choose(leg, reports[leg.source], resolved)
         if leg.kind == "stream":
-            chosen = _frame(chosen, known, reports)
+            headers = fill(leg.frame["headers"], known[leg.source], known[leg.target])
+            chosen = _choose(replace(leg, frame={**leg.frame, "headers": headers}), reports[leg.source], resolved)
+            resolved.legs.append(_matched(chosen, reports))
         else:
+            chosen = _choose(leg, reports[leg.source], resolved)
             _check_trace_mtu(leg, plan, reports)
-            chosen = _share(chosen, plan.shares[leg.id], known, resolved)
-        resolved.legs.append(chosen)
+            resolved.legs.append(_share(chosen, plan.shares[leg.id], known, resolved))
     _trace_matches(resolved, known)
     _refuse_uncountable(resolved.legs, scenario.receive.mode)
     _refuse_indistinguishable(resolved.legs)
@@ -108,13 +108,12 @@ def _choose(leg: Leg, report: dict[str, Any], resolved: Resolved) -> Leg:
 # --- streams ----------------------------------------------------------------------------------------------------
 
 
-def _frame(leg: Leg, known: dict[str, Host], reports: dict[str, dict[str, Any]]) -> Leg:
-    source, target = known[leg.source], known[leg.target]
-    headers = fill(leg.frame["headers"], source, target)
-    frame = {**leg.frame, "headers": headers}
-    template = build_frame(frame, leg.size_bytes)
-    _check_mtu(leg, leg.size_bytes - FCS_BYTES, headers, reports)
-    return replace(leg, frame=frame, match=Match.from_template(template).to_json())
+def _matched(leg: Leg, reports: dict[str, dict[str, Any]]) -> Leg:
+    """The leg with what tells its frames at the receiver."""
+    templates = engines.templates_as_sent(leg)
+    _check_mtu(leg, max(templates) - FCS_BYTES, leg.frame["headers"], reports)
+    match = Match.from_template(next(iter(templates.values())))
+    return replace(leg, match=(match if len(templates) == 1 else replace(match, length=None)).to_json())
 
 
 def _check_mtu(leg: Leg, length: int, headers: list[dict[str, Any]], reports: dict[str, dict[str, Any]]) -> None:

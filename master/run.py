@@ -45,7 +45,7 @@ class Run:
         self.inventory = inventories.load(inventory_path)
         self.scenario = scenarios.load(scenario_path)
         self.plan = plans.plan(self.scenario, scenario_path, self.inventory)
-        self.ranks: list[Rank] = ranks(self.inventory)
+        self.ranks: list[Rank] = ranks(self.inventory, self.plan.legs)
         self.ledger = Ledger(self.ranks)
         self.folder: Folder | None = None
         self._early: list[Event] = []
@@ -137,7 +137,7 @@ class Run:
 
     def _resolve(self) -> Resolved:
         reports = {node.rank.host.name: node.report for node in self.ledger.nodes.values()}
-        hosts = {host.name: host for host in self.inventory.hosts}
+        hosts = {rank.host.name: rank.host for rank in self.ranks}
         resolved = resolve(self.scenario, self.plan, hosts, reports)
         resolved.notes += self.plan.notes
         return resolved

@@ -48,7 +48,7 @@ class Stream(Traffic):
     headers: list[dict[str, dict[str, Any] | None]] | None = Field(
         None, description="Ethernet, IPv4 and UDP between the nodes if left out; see docs/headers.md"
     )
-    payload: dict[str, Any] = Field(default_factory=lambda: {"fill": 0})
+    payload: dict[str, Any] = Field(default_factory=dict, description="{fill: 0}, {hex: …} or {random: true}")
 
     @model_validator(mode="after")
     def _one_rate_and_an_end(self) -> Stream:

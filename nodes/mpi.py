@@ -8,6 +8,7 @@ from typing import Any
 import mpi4py
 
 from traffic.messages import BULK_BYTES, Message, decode, encode
+from traffic.mpich import give_up_on_the_dead
 
 # Loaded at once: a rank that has given up root may not be able to read files later. MPI itself begins in Link().
 mpi4py.rc.initialize = False
@@ -17,7 +18,12 @@ from mpi4py import MPI  # noqa: E402
 MASTER = 0
 TAG_MESSAGE, TAG_BULK = 1, 2
 BULK_PIECES_UNDER_WAY = 8
+INTRODUCTION_TIMEOUT_S = 20.0
 NODE_COLOUR = {"transmit": 1, "receive": 2}
+
+
+class MasterGone(Exception):
+    """Rank 0 cannot be reached any more."""
 
 
 class Link:
@@ -30,11 +36,23 @@ class Link:
         self.rank = self.world.Get_rank()
         self._outgoing: list[tuple[MPI.Request, bytes]] = []
 
+    def introduce(self, message: Message) -> None:
+        """The first message: when it is out there is a connection, and a master who refuses one is dead."""
+        self.send(message)
+        self.flush(INTRODUCTION_TIMEOUT_S)
+        give_up_on_the_dead()
+
     def send(self, message: Message) -> None:
-        """Hand over a message; it leaves while later calls poll."""
+        """Hand over a message; it leaves while later calls poll. Raises MasterGone."""
         data = encode(message)
         self._drop_sent()
-        self._outgoing.append((self.world.Isend([data, MPI.BYTE], MASTER, TAG_MESSAGE), data))
+        self._post(TAG_MESSAGE, data)
+
+    def _post(self, tag: int, data: bytes) -> None:
+        try:
+            self._outgoing.append((self.world.Isend([data, MPI.BYTE], MASTER, tag), data))
+        except MPI.Exception as error:
+            raise MasterGone(str(error)) from None
 
     def receive(self) -> Message | None:
         """The next message from the master, or None."""
@@ -59,7 +77,7 @@ class Link:
         """A file in pieces, a few under way at once: a capture can be larger than the memory of a board."""
         with open(path, "rb") as file:  # noqa: PTH123
             while piece := file.read(BULK_BYTES):
-                self._outgoing.append((self.world.Isend([piece, MPI.BYTE], MASTER, TAG_BULK), piece))
+                self._post(TAG_BULK, piece)
                 while len(self._outgoing) > BULK_PIECES_UNDER_WAY:
                     self._drop_sent()
                     time.sleep(0.0002)
@@ -96,7 +114,10 @@ class Link:
                 count -= 1
 
     def _drop_sent(self) -> None:
-        self._outgoing = [(request, kept) for request, kept in self._outgoing if not request.Test()]
+        try:
+            self._outgoing = [(request, kept) for request, kept in self._outgoing if not request.Test()]
+        except MPI.Exception as error:
+            raise MasterGone(str(error)) from None
 
     def finalize(self) -> None:
         MPI.Finalize()

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from nodes.interface import Interface
-from nodes.mpi import Link
+from nodes.mpi import Link, MasterGone
 from traffic.messages import WORD_TIMEOUT_S, Lines, Message
 
 IDLE_S, BUSY_S = 0.001, 0.002
@@ -37,13 +37,23 @@ class Rank:
 
     def run(self) -> int:
         """Until the master lets go; the exit status is 3 when the master was lost."""
+        try:
+            return self._serve()
+        except MasterGone:
+            return self._abandon()
+
+    def _abandon(self) -> int:
+        """Without the master: the guard, whose pipe closes, stops everything and restores the node."""
+        self.pipe.socket.close()
+        os._exit(LEAVE_STATUS)
+
+    def _serve(self) -> int:
         self._hello()
         while not self.leaving:
             busy = self._master() | self._guard()
             self._sample()
             if self._master_lost():
-                self.pipe.socket.close()  # the guard stops everything and restores
-                os._exit(LEAVE_STATUS)
+                self._abandon()
             if not busy:
                 time.sleep(BUSY_S if self.sample_every_s else IDLE_S)
         self.link.flush(5.0)
@@ -53,7 +63,7 @@ class Rank:
         return 0
 
     def _hello(self) -> None:
-        self.link.send({"event": "hello", "host": self.host, "role": self.role, "report": self.report})
+        self.link.introduce({"event": "hello", "host": self.host, "role": self.role, "report": self.report})
 
     def _master_lost(self) -> bool:
         return bool(self.last_word) and time.monotonic() - self.last_word > 2 * WORD_TIMEOUT_S

@@ -1,14 +1,20 @@
-"""Which sender can do what: the choice for each leg, told with its reason."""
+"""Which sender can do what: the choice for each leg, told with its reason; and what becomes of a leg's frames in it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from traffic import pktgen
+from traffic.frames import build_frame
 from traffic.task import Leg
+from traffic.template import Template
 
 AUTO_ORDER = ("pktgen", "trafgen", "tcpreplay")
 """`auto` takes the first that can send the leg on that node."""
+TRAFGEN_LIST_FRAMES = 4096
+TRAFGEN_LIST_BYTES = 16 * 2**20
+"""trafgen sends from a list of ready frames: this long at most, whichever comes first."""
 
 
 def choose(leg: Leg, missing: dict[str, str]) -> tuple[str, list[str]]:
@@ -31,22 +37,35 @@ def unable(engine: str, leg: Leg) -> str:
     return RULES[engine](leg)
 
 
-def _headers(leg: Leg) -> list[tuple[str, dict[str, Any]]]:
-    return [(name, fields or {}) for header in leg.frame.get("headers", []) for name, fields in header.items()]
+def templates_as_sent(leg: Leg) -> dict[int, Template]:
+    """Size with FCS → what the frames of a stream look like on the wire, by the engine that sends them."""
+    if leg.engine == "pktgen":
+        return {size: build_frame(pktgen.as_sent(leg), size) for size in pktgen.sizes_bytes(leg)}
+    return {leg.size_bytes: build_frame(leg.frame, leg.size_bytes)}
+
+
+def trafgen_list_frames(size_bytes: int) -> int:
+    """How many frames of that size trafgen's list holds."""
+    return max(1, min(TRAFGEN_LIST_FRAMES, TRAFGEN_LIST_BYTES // size_bytes))
 
 
 def _trafgen(leg: Leg) -> str:
-    return "" if leg.kind == "stream" else "it replays no traces with their timing"
+    if leg.kind != "stream":
+        return "it replays no traces with their timing"
+    if leg.options:
+        return f"it has no option {next(iter(leg.options))!r}"
+    period, longest = _period(leg.frame, leg.size_bytes), trafgen_list_frames(leg.size_bytes)
+    if period > longest:
+        return f"its counters repeat after {period} frames, and its list holds {longest} of {leg.size_bytes} bytes"
+    return ""
+
+
+def _period(frame: dict[str, Any], size_bytes: int) -> int:
+    return build_frame(frame, size_bytes).period
 
 
 def _tcpreplay(leg: Leg) -> str:
     return "" if leg.kind == "trace" else "it sends traces only"
 
 
-def _pktgen(leg: Leg) -> str:
-    if leg.kind != "stream":
-        return "it sends no traces"
-    return ""
-
-
-RULES: dict[str, Callable[[Leg], str]] = {"pktgen": _pktgen, "trafgen": _trafgen, "tcpreplay": _tcpreplay}
+RULES: dict[str, Callable[[Leg], str]] = {"pktgen": pktgen.unable, "trafgen": _trafgen, "tcpreplay": _tcpreplay}

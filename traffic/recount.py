@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 MIN_WIRE_BYTES = 60
@@ -48,14 +48,15 @@ def recount_trace(sent: Iterable[bytes], captured: Iterable[bytes]) -> Recount:
     )
 
 
-def recount_stream(template: bytes, varying_mask: bytes, sent: int, captured: Iterable[bytes]) -> Recount:
-    """Frames of one shape against their template; `varying_mask` has a 1 where a bit may differ from frame to frame.
+def recount_stream(shapes: Sequence[tuple[bytes, bytes]], sent: int, captured: Iterable[bytes]) -> Recount:
+    """Frames against the shapes that the stream has, one a size: (template, varying mask), whose mask has a 1 where a
+    bit may differ from frame to frame.
 
     `sent` is the sender's count: frames of a stream have no name of their own, so a duplicate is seen only as a
     frame more than were sent.
     """
-    shape = _Shape(template, varying_mask)
-    frames = [shape.fits(frame) for frame in captured]
+    known = [_Shape(template, varying_mask) for template, varying_mask in shapes]
+    frames = [any(shape.fits(frame) for shape in known) for frame in captured]
     fitting = sum(frames)
     received = min(fitting, sent)
     return Recount(

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 
 from nodes.engine import Sender
 from nodes.senders import pktgen_keeper, pktgen_module, pktgen_proc
-from nodes.senders.pktgen_frame import device_commands, shares, unable
 from traffic.errors import BadInput, EngineError
+from traffic.pktgen import device_commands, shares, unable
 from traffic.task import Leg, SendCount, SendTask
 
 __all__ = ["PktgenSender", "unable"]

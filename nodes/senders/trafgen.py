@@ -17,14 +17,12 @@ from typing import ClassVar
 from nodes.engine import Sender
 from nodes.interface import Interface
 from nodes.process import EngineProcess, missing_tool
+from traffic.engines import trafgen_list_frames
 from traffic.errors import BadInput, EngineError
 from traffic.frames import build_frame
 from traffic.task import FCS_BYTES, Leg, SendCount, SendTask
 from traffic.template import Template
 
-LIST_FRAMES = 4096
-LIST_BYTES = 16 * 2**20
-"""As much as one list may hold, whichever comes first."""
 JUMBO_BYTES = 1900
 """trafgen's ring has slots of 2048 bytes, the slot's header included."""
 GAP_PPS = 5000
@@ -64,7 +62,8 @@ class TrafgenSender(Sender):
 
     def done(self) -> bool:
         # Every one is asked: a run whose duration is over is stopped by the question.
-        return all([run.done() for run in self._runs])
+        unfinished = [run for run in self._runs if not run.done()]
+        return not unfinished
 
     def stop(self) -> None:
         for run in self._runs:
@@ -98,9 +97,9 @@ class _Run:
     def done(self) -> bool:
         if not self.process.started:
             return False
-        if self.count_packets is None and self.leg.duration_s is not None and self.started_ns is not None:
-            if time.monotonic_ns() >= self.started_ns + self.leg.duration_s * 1e9:
-                self.stop()
+        timed = self.count_packets is None and self.leg.duration_s is not None
+        if timed and time.monotonic_ns() >= (self.started_ns or 0) + (self.leg.duration_s or 0) * 1e9:
+            self.stop()
         return self._ended()
 
     def _ended(self) -> bool:
@@ -146,25 +145,10 @@ def check_interface(interface: Interface, legs: list[Leg]) -> None:
             )
 
 
-def unable(leg: Leg) -> str:
-    """Why trafgen cannot send this leg; empty when it can. Pure."""
-    if leg.kind != "stream":
-        return "it replays no traces with their timing"
-    template = build_frame(leg.frame, leg.size_bytes)
-    longest = _list_length(leg.size_bytes)
-    if template.period > longest:
-        return f"its counters repeat after {template.period} frames, and its list holds {longest} of this size"
-    return ""
-
-
-def _list_length(size_bytes: int) -> int:
-    return max(1, min(LIST_FRAMES, LIST_BYTES // size_bytes))
-
-
 def frame_list(template: Template, seed: int) -> str:
     """trafgen's configuration: one `{ … }` a frame, every counter's round complete."""
     period = template.period
-    longest = _list_length(len(template.data))
+    longest = trafgen_list_frames(len(template.data))
     if period > longest:
         raise EngineError(TrafgenSender.name, f"the list of {period} frames is too long (at most {longest})")
     frames = longest // period * period if template.is_random else period

@@ -21,8 +21,8 @@ ROLES = {1: "transmit", 2: "transmit", 3: "receive"}
 class Nodes:
     """Nodes that do at once what they are told. `deaf`: rank → the op from which on it is dead."""
 
-    def __init__(self, roles: dict[int, str], deaf: dict[int, str] | None = None) -> None:
-        self.roles, self.deaf = roles, deaf or {}
+    def __init__(self, roles: dict[int, str], deaf: dict[int, str] | None = None, refuses: bool = False) -> None:
+        self.roles, self.deaf, self.refuses = roles, deaf or {}, refuses
         self.inbox: deque[tuple[int, Message]] = deque()
         self.ops: list[tuple[int, str]] = []
         self.bulk: dict[int, bytes] = {}
@@ -35,16 +35,20 @@ class Nodes:
     def say(self, rank: int, message: Message) -> None:
         self.inbox.append((rank, message))
 
-    def send(self, rank: int, message: Message) -> None:
+    def all_are_there(self) -> None:
+        pass
+
+    def send(self, rank: int, message: Message) -> bool:
         op = message["op"]
         if self.deaf.get(rank) == op:
             self.dead.add(rank)
         if rank in self.dead:
-            return
+            return not self.refuses
         if op != "word":
             self.ops.append((rank, op if op not in ("enter", "release") else f"{op} {message['name']}"))
         for answer in self.answers(rank, message):
             self.say(rank, answer)
+        return True
 
     def answers(self, rank: int, message: Message) -> Iterator[Message]:
         op = message["op"]
@@ -65,8 +69,9 @@ class Nodes:
         elif op == "finish":
             yield {"event": "restored", "troubles": []}
 
-    def send_bulk(self, rank: int, data: bytes) -> None:
+    def send_bulk(self, rank: int, data: bytes) -> bool:
         self.bulk[rank] = data
+        return True
 
     def receive(self) -> tuple[int, Message] | None:
         return self.inbox.popleft() if self.inbox else None
@@ -175,9 +180,10 @@ def test_a_rank_that_never_says_hello_stops_the_run_before_anything_is_planned()
     assert "plan" not in line.phases()
 
 
+@pytest.mark.parametrize("refuses", [False, True], ids=["silent", "refusing"])
 @pytest.mark.parametrize("op", ["task", "ping", "start"])
-def test_a_rank_that_dies_is_named_and_the_others_finish_without_a_collective(op: str) -> None:
-    nodes = Nodes(ROLES, deaf={2: op})
+def test_a_rank_that_dies_is_named_and_the_others_finish_without_a_collective(op: str, refuses: bool) -> None:
+    nodes = Nodes(ROLES, deaf={2: op}, refuses=refuses)
     conductor, line = conduct(nodes)
     assert not conductor.whole
     assert [lost["rank"] for lost in line.of("lost")] == [2]

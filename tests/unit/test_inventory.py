@@ -72,6 +72,11 @@ def test_every_inventory_that_ships_loads(path: Path) -> None:
         ("traffic_interface: eth2", "traffic_interface: averyveryverylongname", ["averyveryverylongname", "15"]),
         ("traffic_interface: eth2", "traffic_interface: -oProxy", ["-oProxy"]),
         ("ansible_host: 10.0.0.21", "ansible_host: -oProxyCommand=x", ["-oProxyCommand=x"]),
+        (
+            "traffic_interface: eth2",
+            "traffic_interface: e0, control_interface: e0",
+            ["rx1.traffic_interface", "control"],
+        ),
         ('mac: "02:00:00:00:00:11"', "mac: zz", ["tx1.mac", "'zz'", "02:00:00:00:00:01"]),
         ("ipv4: 10.1.0.11", "ipv4: 10.1.0.256", ["tx1.ipv4", "10.1.0.256", "like 10.0.0.1"]),
         ("m0: {", "m1: {}, m0: {", ["exactly one master", "m1, m0"]),

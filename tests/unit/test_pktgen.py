@@ -12,8 +12,8 @@ import pytest
 
 from nodes.senders import pktgen_keeper, pktgen_module, pktgen_proc
 from nodes.senders.pktgen import count_of_devices, plan, unable
-from nodes.senders.pktgen_frame import count_of, device_commands, shares
 from traffic.errors import BadInput, EngineError
+from traffic.pktgen import count_of, device_commands, shares
 from traffic.task import Leg, SendTask
 
 SAMPLES = Path(__file__).parent / "samples"

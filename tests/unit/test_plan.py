@@ -168,7 +168,7 @@ def test_streams_that_cannot_be_told_apart_are_refused(tmp_path: Path) -> None:
 def test_a_receiver_without_an_engine_is_named(tmp_path: Path) -> None:
     lacking = report(4)
     lacking["receivers"] = {"netsniff-ng": "netsniff-ng is not installed"}
-    with pytest.raises(BadInput, match="rx1: receive: no engine can receive here: netsniff-ng: .* not installed"):
+    with pytest.raises(BadInput, match=r"rx1: receive: no engine can receive here: netsniff-ng: .* not installed"):
         resolved(tmp_path, "streams: [{name: s, count_packets: 9}]", {"rx1": lacking})
 
 

@@ -64,7 +64,7 @@ MASK = bytes(20) + b"\x0f\xff" + bytes(42)
 
 
 def stream(sent: int, captured: list[bytes]) -> tuple[int, int, int, int]:
-    tally = recount_stream(TEMPLATE, MASK, sent, captured)
+    tally = recount_stream([(TEMPLATE, MASK)], sent, captured)
     assert (tally.sent, tally.captured, tally.reordered) == (sent, len(captured), None)
     return tally.received, tally.lost, tally.duplicated, tally.altered
 
@@ -86,10 +86,10 @@ def test_more_frames_of_a_stream_than_were_sent_are_duplicates() -> None:
 
 
 def test_a_short_stream_frame_with_any_padding() -> None:
-    tally = recount_stream(TEMPLATE[:42], bytes(42), 3, [TEMPLATE[:42], TEMPLATE[:60], TEMPLATE[:50]])
+    tally = recount_stream([(TEMPLATE[:42], bytes(42))], 3, [TEMPLATE[:42], TEMPLATE[:60], TEMPLATE[:50]])
     assert (tally.received, tally.altered) == (2, 1)
 
 
 def test_a_mask_of_another_length_is_refused() -> None:
     with pytest.raises(ValueError, match="64 bytes with a mask of 63"):
-        recount_stream(TEMPLATE, MASK[:-1], 1, [])
+        recount_stream([(TEMPLATE, MASK[:-1])], 1, [])

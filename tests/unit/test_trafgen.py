@@ -12,6 +12,7 @@ import pytest
 
 from nodes.senders import trafgen
 from traffic.capture import CaptureFile
+from traffic.engines import unable
 from traffic.errors import EngineError
 from traffic.frames import build_frame
 from traffic.task import Leg
@@ -91,6 +92,6 @@ def test_machine_wide_settings_are_never_touched() -> None:
 
 def test_what_trafgen_cannot_send() -> None:
     long = [MACS, IPV4, {"udp": {"src": {"increment": [1, 5000]}, "dst": 2}}]
-    assert "repeat after 5000 frames" in trafgen.unable(a_leg(long))
-    assert trafgen.unable(a_leg(SHAPES["random"])) == ""
-    assert "no traces" in trafgen.unable(Leg(1, "t", "a", "b", "trace"))
+    assert "repeat after 5000 frames" in unable("trafgen", a_leg(long))
+    assert unable("trafgen", a_leg(SHAPES["random"])) == ""
+    assert "no traces" in unable("trafgen", Leg(1, "t", "a", "b", "trace"))

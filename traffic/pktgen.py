@@ -48,7 +48,8 @@ FIXED = {
 """What pktgen always sends: a scenario may say it, but nothing else."""
 OPTIONS = {"threads", "clone_skb", "burst", "flags", "imix_weights", "flows", "flowlen", "delay_ns"}
 FLAGS = {"IPSRC_RND", "IPDST_RND", "UDPSRC_RND", "UDPDST_RND", "UDPCSUM", "MACSRC_RND", "MACDST_RND", "FLOW_SEQ"}
-FLAGS |= {"MPLS_RND", "VID_RND", "SVID_RND", "NO_TIMESTAMP", "QUEUE_MAP_RND", "QUEUE_MAP_CPU", "NODE"}
+FLAGS |= {"NO_TIMESTAMP", "QUEUE_MAP_RND", "QUEUE_MAP_CPU", "NODE"}
+"""Not MPLS_RND, VID_RND, SVID_RND: what they draw is in no header list, so no receiver would know its frames."""
 MAX_GAP_NS = 1_000_000_000
 """pktgen sleeps through the gap whatever it is told: a longer one would delay a stop, and one packet would follow."""
 NEVER_DRAWN = [IPv4Network(net) for net in ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/4", "255.255.255.255/32")]
@@ -109,6 +110,26 @@ def unable(leg: Leg) -> str:
         lambda: _wrong_copies(leg),
     ]
     return _first(check() for check in checks)
+
+
+def as_sent(leg: Leg) -> dict[str, Any]:
+    """The frame description of what pktgen makes of the leg: its own TTL, a counting IPv4 id, a payload of its own."""
+    headers = []
+    for name, fields in _given(leg):
+        own: dict[str, Any] = {}
+        if name == "ipv4":
+            own = {"ttl": TTL, "id": {"random": [0, 0xFFFF]}}
+        elif name == "ipv6":
+            own = {"hop_limit": TTL}
+        elif name == "udp" and "UDPCSUM" not in leg.options.get("flags", []) and "ipv4" in dict(_given(leg)):
+            own = {"checksum": 0}
+        headers.append({name: {**fields, **own}})
+    return {"headers": headers, "payload": {"random": True}}
+
+
+def sizes_bytes(leg: Leg) -> list[int]:
+    """Every size of the leg's frames, with FCS."""
+    return sorted({size for size, _ in leg.options.get("imix_weights", [])}) or [leg.size_bytes]
 
 
 def _first(reasons: Iterable[str]) -> str:

@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The receiver: counts each leg's frames as they arrive, before the host's stack sees them.
+ *
+ * Stamped frames are known by the stream number in their payload, wherever the device under test has put it; unstamped
+ * ones by their bytes (traffic.match). What belongs to no leg is counted apart and goes on to the host.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "count.h"
+#include "count_parse.h"
+#include "pktswarm.h"
+
+/* Further ahead than this, a number is not believed before a second frame agrees. */
+#define BELIEVED_AHEAD (64 * WINDOW_WORDS)
+#define JITTER_MOST 0xffffffffULL
+#define MOST_PAYLOAD_BYTES 4096
+
+const volatile struct settings settings SEC(".rodata.settings") = {};
+
+/* Which cause a byte of struct fields belongs to. */
+static const __u8 cause_of[sizeof(struct fields)] = {
+	[0 ... 5] = CAUSE_DST_MAC,    [6 ... 11] = CAUSE_SRC_MAC,    [12 ... 16] = CAUSE_VLAN,
+	[17 ... 18] = CAUSE_PROTOCOL, [19] = CAUSE_DSCP,	     [20] = CAUSE_TTL,
+	[21 ... 23] = CAUSE_MPLS,     [24 ... 25] = CAUSE_SRC_PORT,  [26 ... 27] = CAUSE_DST_PORT,
+	[28 ... 31] = CAUSE_TEID,     [32 ... 47] = CAUSE_SRC_IP,    [48 ... 63] = CAUSE_DST_IP,
+};
+
+/* A stream's number in the stamp to its place in the maps below, plus one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, __u32);
+} slots SEC(".maps");
+
+/* These are sized to the legs before they are loaded. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct expectation);
+} expectations SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tally);
+} tallies SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct window);
+} windows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct histogram);
+} histograms SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct row);
+} rows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct strangers);
+} strangers SEC(".maps");
+
+/* What one frame says. */
+struct arrival {
+	__u64 now_ns;
+	__u64 bytes;
+	__u64 sequence;
+	__s64 latency_ns;
+	__u32 causes;
+};
+
+enum told { FRESH, DUPLICATE, TOO_LATE, ASTRAY };
+
+static __always_inline __u64 clock_ns(void)
+{
+	return settings.tai ? bpf_ktime_get_tai_ns() : bpf_ktime_get_ns();
+}
+
+static __always_inline int verdict(void)
+{
+	return settings.pass_on ? XDP_PASS : XDP_DROP;
+}
+
+/* Notes the number in the window. */
+static __always_inline enum told mark(struct window *w, __u64 sequence)
+{
+	struct window_word *word = &w->words[(sequence >> 6) & (WINDOW_WORDS - 1)];
+	__u64 number = (sequence >> 6) + 1;
+	__u64 bit = 1ULL << (sequence & 63);
+
+	if (word->number > number)
+		return TOO_LATE;
+	if (word->number < number) {
+		word->number = number;
+		word->seen = 0;
+	}
+	if (word->seen & bit)
+		return DUPLICATE;
+	word->seen |= bit;
+	return FRESH;
+}
+
+/*
+ * Whether a number far ahead is to be believed. One damaged stamp would otherwise move the window to where every frame
+ * after it counts as too late. As in RFC 3550 A.1 the next frame decides: after a real gap it is close by.
+ */
+static __always_inline int believed(struct tally *t, struct window *w, __u64 sequence)
+{
+	__u64 candidate = t->candidate - 1;
+	__u64 apart = sequence > candidate ? sequence - candidate : candidate - sequence;
+
+	if (!t->candidate || !apart || apart >= BELIEVED_AHEAD) {
+		t->candidate = sequence + 1;
+		return 0;
+	}
+	t->candidate = 0;
+	t->astray--;
+	t->distinct++;
+	mark(w, candidate);
+	if (candidate >= t->next)
+		t->next = candidate + 1;
+	return 1;
+}
+
+/* Lost, duplicated, reordered (RFC 4737, type-P-reordered) all follow from this. */
+static __always_inline enum told take_number(struct tally *t, struct window *w, __u64 sequence, __u64 limit)
+{
+	enum told told;
+
+	if ((limit && sequence >= limit) ||
+	    (sequence >= t->next + BELIEVED_AHEAD && !believed(t, w, sequence))) {
+		t->astray++;
+		return ASTRAY;
+	}
+	t->candidate = 0;
+	told = mark(w, sequence);
+	if (told == TOO_LATE)
+		t->too_late++;
+	if (told == DUPLICATE)
+		t->duplicated++;
+	if (told != FRESH)
+		return told;
+	t->distinct++;
+	if (sequence < t->next)
+		t->reordered++;
+	else
+		t->next = sequence + 1;
+	return FRESH;
+}
+
+static __always_inline __u32 bucket(__s64 latency_ns)
+{
+	__u64 rest = latency_ns < 0 ? 0 : latency_ns;
+	__u64 value = rest;
+	__u32 top = 0, shift;
+
+	if (value >= 1ULL << HISTOGRAM_TOP_BIT)
+		return HISTOGRAM_BUCKETS - 1;
+	/* The highest bit, without a branch that the verifier would follow both ways. */
+	shift = (rest > 0xffffffff) << 5; rest >>= shift; top += shift;
+	shift = (rest > 0xffff) << 4; rest >>= shift; top += shift;
+	shift = (rest > 0xff) << 3; rest >>= shift; top += shift;
+	shift = (rest > 0xf) << 2; rest >>= shift; top += shift;
+	shift = (rest > 3) << 1; rest >>= shift; top += shift;
+	top += rest > 1;
+	shift = top > HISTOGRAM_BITS ? top - HISTOGRAM_BITS : 0;
+	return (shift << HISTOGRAM_BITS) + (value >> shift);
+}
+
+static __always_inline void take_latency(struct tally *t, struct histogram *h, __s64 latency_ns)
+{
+	__u32 at = bucket(latency_ns);
+
+	if (!t->timed || latency_ns < t->latency_min_ns)
+		t->latency_min_ns = latency_ns;
+	if (!t->timed || latency_ns > t->latency_max_ns)
+		t->latency_max_ns = latency_ns;
+	t->latency_sum_ns += latency_ns;
+	t->negative += latency_ns < 0;
+	if (at < HISTOGRAM_BUCKETS)
+		h->buckets[at]++;
+}
+
+/* J(n) is the difference of two latencies, so the clocks' offset is not in it. */
+static __always_inline void take_jitter(struct tally *t, __s64 latency_ns)
+{
+	__s64 difference = latency_ns - t->latency_last_ns;
+	__u64 size = difference < 0 ? -difference : difference;
+	__u64 square;
+
+	if (size > JITTER_MOST) {
+		t->jitter_clipped++;
+		size = JITTER_MOST;
+		difference = difference < 0 ? -(__s64)JITTER_MOST : JITTER_MOST;
+	}
+	square = size * size;
+	t->jitter_pairs++;
+	t->jitter_sum_ns += difference;
+	t->jitter_squares_low += square;
+	t->jitter_squares_high += t->jitter_squares_low < square;
+	t->jitter_rfc3550_16 += size - ((t->jitter_rfc3550_16 + 8) >> 4);
+}
+
+static __always_inline void take_time(struct tally *t, struct histogram *h, __s64 latency_ns, int timed)
+{
+	if (timed)
+		take_latency(t, h, latency_ns);
+	if (t->timed)
+		take_jitter(t, latency_ns);
+	t->latency_last_ns = latency_ns;
+	t->timed++;
+}
+
+static __always_inline void take_frame(struct tally *t, const struct arrival *a)
+{
+	if (!t->packets)
+		t->first_ns = a->now_ns;
+	/* Two CPUs read the clock before they wait for the lock. */
+	if (a->now_ns > t->last_ns)
+		t->last_ns = a->now_ns;
+	t->packets++;
+	t->bytes += a->bytes;
+}
+
+static __always_inline void take_causes(struct tally *t, __u32 causes)
+{
+	if (!causes)
+		return;
+	t->altered++;
+	for (int i = 0; i < CAUSES; i++)
+		t->altered_by[i] += causes >> i & 1;
+}
+
+/* The header fields that are not as expected, as a set of causes. */
+static __always_inline __u32 changed_fields(const struct fields *found, const struct expectation *e)
+{
+	const __u64 *words = (const void *)found;
+	const __u8 *bytes = (const void *)found;
+	const __u8 *mask = (const void *)e->mask;
+	const __u8 *value = (const void *)e->value;
+	__u64 differs = 0;
+	__u32 causes = 0;
+
+	for (int i = 0; i < FIELD_WORDS; i++)
+		differs |= (words[i] ^ e->value[i]) & e->mask[i];
+	if (!differs)
+		return 0;
+	for (int i = 0; i < sizeof(*found); i++)
+		causes |= !!((bytes[i] ^ value[i]) & mask[i]) << cause_of[i];
+	return causes;
+}
+
+/* The 32-bit words from `at` on added up, as the stamp's checksum wants: the bytes after the last word as one more. */
+static __always_inline __u64 sum_of(const void *at, const void *end, __u32 bytes)
+{
+	__u64 sum = 0;
+	__u32 tail = 0;
+
+	for (int i = 0; i < MOST_PAYLOAD_BYTES / 4 && bytes >= 4 && at + 4 <= end; i++) {
+		sum += bpf_ntohl(*(const __be32 *)at);
+		at += 4;
+		bytes -= 4;
+	}
+	for (int i = 0; i < 3 && i < bytes && at + 1 <= end; i++)
+		tail |= (__u32)*(const __u8 *)at++ << (24 - 8 * i);
+	return sum + tail;
+}
+
+/* Modulo 2^32 - 1 there are two zeros. */
+static __always_inline int same_sum(__be32 said, __u64 sum)
+{
+	return sum32(bpf_ntohl(said)) % 0xffffffff == sum32(sum) % 0xffffffff;
+}
+
+/* A global function for the verifier's sake, as parse_ip(). */
+__noinline __u32 changed_payload(struct xdp_md *ctx, __u32 at, __u32 bytes)
+{
+	const void *end = (void *)(long)ctx->data_end;
+	const void *payload = (void *)(long)ctx->data;
+	const struct stamp_checked *stamp;
+
+	if (at > MOST_HEADER_BYTES)
+		return 0;
+	stamp = payload + at;
+	if ((void *)(stamp + 1) > end || bytes < sizeof(*stamp))
+		return 1 << CAUSE_PAYLOAD;
+	return same_sum(stamp->checksum, sum_of(stamp + 1, end, bytes - sizeof(*stamp))) ? 0 : 1 << CAUSE_PAYLOAD;
+}
+
+/* What is not as it was sent, as a set of causes. */
+static __always_inline __u32 changed(struct xdp_md *ctx, const struct frame *frame, const struct stamp *stamp,
+				     const struct expectation *e)
+{
+	__u32 causes = changed_fields(&frame->fields, e);
+	__u32 there = (void *)(long)ctx->data_end - (void *)stamp;
+
+	if (frame->payload_bytes > there || (e->payload_bytes && frame->payload_bytes != e->payload_bytes))
+		causes |= 1 << CAUSE_LENGTH;
+	if (stamp->magic == bpf_htons(STAMP_CHECKED))
+		causes |= changed_payload(ctx, frame->payload, frame->payload_bytes);
+	return causes;
+}
+
+static __always_inline int count_stamped(struct xdp_md *ctx, const struct frame *frame, const struct stamp *stamp,
+					 __u32 slot, struct arrival *a)
+{
+	struct expectation *e = bpf_map_lookup_elem(&expectations, &slot);
+	struct tally *t = bpf_map_lookup_elem(&tallies, &slot);
+	struct window *w = bpf_map_lookup_elem(&windows, &slot);
+	struct histogram *h = bpf_map_lookup_elem(&histograms, &slot);
+	enum told told;
+
+	if (!e || !t || !w || !h)
+		return XDP_ABORTED;
+	a->sequence = stamp_sequence(stamp);
+	a->latency_ns = a->now_ns + e->offset_ns - bpf_be64_to_cpu(stamp->time_ns);
+	a->causes = changed(ctx, frame, stamp, e);
+	bpf_spin_lock(&t->lock);
+	take_frame(t, a);
+	take_causes(t, a->causes);
+	told = take_number(t, w, a->sequence, e->limit);
+	/* RFC 7679: a frame that came twice has the delay of the first, one whose payload is damaged has none. */
+	if (told == FRESH && !(a->causes & 1 << CAUSE_PAYLOAD))
+		take_time(t, h, a->latency_ns, e->timed);
+	bpf_spin_unlock(&t->lock);
+	return verdict();
+}
+
+static __always_inline int fits(const struct row *row, const __u64 *head, __u32 length)
+{
+	__u64 differs = 0;
+
+	if (length < row->head_bytes || (row->length && length != row->length))
+		return 0;
+	for (int i = 0; i < HEAD_WORDS; i++)
+		differs |= (head[i] & row->mask[i]) ^ row->value[i];
+	return !differs;
+}
+
+static __always_inline int in_ranges(const struct row *row, const __u64 *head)
+{
+	for (int i = 0; i < ROW_RANGES && i < row->ranges; i++) {
+		const struct range *range = &row->range[i];
+		const __u8 *at = (const __u8 *)head;
+		__u32 offset = range->offset;
+		__u32 number;
+
+		if (offset > HEAD_BYTES - 4)
+			return 0;
+		at += offset;
+		number = (at[0] << 24 | at[1] << 16 | at[2] << 8 | at[3]) & range->mask;
+		if (number < range->low || number > range->high)
+			return 0;
+	}
+	return 1;
+}
+
+/* The leg that an unstamped frame belongs to. */
+__noinline __u32 leg_by_bytes(struct xdp_md *ctx)
+{
+	__u64 head[HEAD_WORDS] = {};
+	__u32 length = ctx->data_end - ctx->data;
+	__u32 size = length;
+
+	if (size > HEAD_BYTES)
+		size = HEAD_BYTES;
+	/* Or the compiler checks one register and passes another, which the verifier does not follow. */
+	asm volatile("" : "+r"(size));
+	if (size < ETH_HLEN || size > HEAD_BYTES || bpf_xdp_load_bytes(ctx, 0, head, size))
+		return NO_LEG;
+	for (__u32 i = 0; i < MAX_ROWS && i < settings.rows; i++) {
+		__u32 key = i;
+		struct row *row = bpf_map_lookup_elem(&rows, &key);
+
+		if (row && fits(row, head, length) && in_ranges(row, head))
+			return row->slot;
+	}
+	return NO_LEG;
+}
+
+static __always_inline int count_unstamped(__u32 slot, const struct arrival *a)
+{
+	struct tally *t = bpf_map_lookup_elem(&tallies, &slot);
+
+	if (!t)
+		return XDP_ABORTED;
+	bpf_spin_lock(&t->lock);
+	take_frame(t, a);
+	bpf_spin_unlock(&t->lock);
+	return verdict();
+}
+
+static __always_inline int pass_stranger(enum stranger kind, const struct arrival *a)
+{
+	__u32 key = 0;
+	struct strangers *s = bpf_map_lookup_elem(&strangers, &key);
+
+	if (s) {
+		s->packets[kind]++;
+		s->bytes[kind] += a->bytes;
+	}
+	return XDP_PASS;
+}
+
+/* The stamp at the start of the payload, 0 if there is none. */
+static __always_inline const struct stamp *find_stamp(struct xdp_md *ctx, const struct frame *frame)
+{
+	const struct stamp *stamp = (void *)(long)ctx->data;
+	__u32 at = frame->payload;
+
+	if (at > MOST_HEADER_BYTES || frame->payload_bytes < sizeof(*stamp))
+		return 0;
+	stamp = (void *)stamp + at;
+	if ((void *)(stamp + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	if (stamp->magic != bpf_htons(STAMP_PLAIN) && stamp->magic != bpf_htons(STAMP_CHECKED))
+		return 0;
+	return stamp;
+}
+
+static __always_inline enum stranger stranger(enum parsed parsed, const struct stamp *stamp)
+{
+	if (parsed == PARSED_FRAGMENT)
+		return STRANGER_FRAGMENT;
+	if (parsed == PARSED_MALFORMED)
+		return STRANGER_MALFORMED;
+	return stamp ? STRANGER_STREAM : STRANGER_OTHER;
+}
+
+SEC("xdp")
+int count(struct xdp_md *ctx)
+{
+	struct arrival a = { .now_ns = clock_ns(), .bytes = ctx->data_end - ctx->data };
+	const struct stamp *stamp = 0;
+	struct frame frame = {};
+	enum parsed parsed = parse(ctx, &frame);
+	__u32 leg;
+
+	if (parsed == PARSED)
+		stamp = find_stamp(ctx, &frame);
+	if (stamp) {
+		__u32 stream = bpf_ntohs(stamp->stream);
+		__u32 *slot = bpf_map_lookup_elem(&slots, &stream);
+
+		if (slot && *slot)
+			return count_stamped(ctx, &frame, stamp, *slot - 1, &a);
+	}
+	leg = leg_by_bytes(ctx);
+	if (leg != NO_LEG)
+		return count_unstamped(leg, &a);
+	return pass_stranger(stranger(parsed, stamp), &a);
+}
+
+char LICENSE[] SEC("license") = "GPL";

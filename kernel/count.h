@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What count.bpf.c and its user-space half share. Python's table of the same structs is traffic/tally.py;
+ * tests/lab/test_xdp_receiver.py compares the two through the object's BTF.
+ */
+#pragma once
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+
+/*
+ * The header fields of a frame that a receiver can expect, in network byte order, from the innermost IP header
+ * (the user's own, where there is a tunnel). What a frame does not have is zero.
+ */
+struct fields {
+	__u8 dst_mac[6];
+	__u8 src_mac[6];
+	__u16 vlan_outer; /* the whole TCI */
+	__u16 vlan_inner;
+	__u8 tags;
+	__u8 ip_version;
+	__u8 protocol;
+	__u8 tos; /* DSCP and ECN */
+	__u8 ttl;
+	__u8 labels; /* how many MPLS labels */
+	__u16 unused;
+	__u16 src_port;
+	__u16 dst_port;
+	__u32 teid;
+	__u8 src_ip[16]; /* IPv4: the first four */
+	__u8 dst_ip[16];
+};
+
+#define FIELD_WORDS (sizeof(struct fields) / 8)
+
+/* What of an altered frame was not as expected: bits of a set, and indices of tally.altered_by. */
+enum cause {
+	CAUSE_DST_MAC,
+	CAUSE_SRC_MAC,
+	CAUSE_VLAN,
+	CAUSE_PROTOCOL,
+	CAUSE_DSCP,
+	CAUSE_TTL,
+	CAUSE_MPLS,
+	CAUSE_SRC_PORT,
+	CAUSE_DST_PORT,
+	CAUSE_TEID,
+	CAUSE_SRC_IP,
+	CAUSE_DST_IP,
+	CAUSE_LENGTH,
+	CAUSE_PAYLOAD,
+	CAUSES = 16,
+};
+
+/* What is expected of a stamped leg. Its offset may be written while frames arrive. */
+struct expectation {
+	__u64 mask[FIELD_WORDS];
+	__u64 value[FIELD_WORDS];
+	__s64 offset_ns; /* added to this clock to make it the sender's */
+	__u64 limit; /* sequence numbers are below it; 0: not known */
+	__u32 payload_bytes; /* 0: any */
+	__u32 timed; /* the clocks are comparable: count latencies */
+};
+
+/*
+ * Of one leg. Everything is under the lock, so that figures belong together whichever CPUs the frames came in on:
+ * packets = distinct + duplicated + too_late + astray.
+ */
+struct tally {
+	struct bpf_spin_lock lock;
+	__u32 unused;
+	__u64 packets;
+	__u64 bytes; /* without FCS */
+	__u64 distinct;
+	__u64 duplicated;
+	__u64 reordered;
+	__u64 too_late; /* further behind than the window remembers: a duplicate or not, nobody knows */
+	__u64 astray; /* a number that cannot be: the stamp itself is damaged */
+	__u64 altered;
+	__u64 altered_by[CAUSES];
+	__u64 next; /* one above the highest number so far */
+	__u64 candidate; /* one above a number that is far ahead; believed when the next frame agrees */
+	__u64 first_ns;
+	__u64 last_ns;
+	__u64 timed; /* frames that the figures below are of: the first of each number, payload whole */
+	__s64 latency_sum_ns;
+	__s64 latency_min_ns;
+	__s64 latency_max_ns;
+	__s64 latency_last_ns;
+	__u64 negative; /* latencies below zero, clocks being apart: they stand in the histogram as zero */
+	__u64 jitter_pairs;
+	__s64 jitter_sum_ns;
+	__u64 jitter_squares_low; /* 128 bits: squares of nanoseconds overflow 64 in seconds */
+	__u64 jitter_squares_high;
+	__u64 jitter_clipped; /* differences of over 4.29 s, taken as that */
+	__u64 jitter_rfc3550_16; /* sixteen times the estimate, RFC 3550 A.8 */
+};
+
+/*
+ * The sequence numbers seen. Each word tells which 64 numbers it stands for, so nothing has to be cleared on a jump:
+ * a word is taken over by the first frame of a higher number. A frame is told apart exactly unless one
+ * 64 * (WINDOW_WORDS - 1) numbers ahead of it has come before.
+ */
+#define WINDOW_WORDS 2048
+
+struct window_word {
+	__u64 number; /* sequence number / 64 + 1; 0: none yet */
+	__u64 seen;
+};
+
+struct window {
+	struct window_word words[WINDOW_WORDS];
+};
+
+/* Log-linear: exact to 128 ns, then 64 buckets for each power of two, up to 2^40 ns (18 minutes). */
+#define HISTOGRAM_BITS 6
+#define HISTOGRAM_TOP_BIT 40
+#define HISTOGRAM_BUCKETS ((HISTOGRAM_TOP_BIT - HISTOGRAM_BITS + 1) << HISTOGRAM_BITS)
+
+struct histogram {
+	__u64 buckets[HISTOGRAM_BUCKETS];
+};
+
+/* How an unstamped leg is known: traffic.match.Match. The first row that fits has the frame. */
+#define HEAD_BYTES 160
+#define HEAD_WORDS (HEAD_BYTES / 8)
+#define ROW_RANGES 4
+#define MAX_ROWS 64
+#define NO_LEG 0xffffffff
+
+struct range {
+	__u32 offset; /* the four bytes that hold it, as a number in network order */
+	__u32 mask;
+	__u32 low; /* both as masked, not shifted */
+	__u32 high;
+};
+
+struct row {
+	__u64 mask[HEAD_WORDS];
+	__u64 value[HEAD_WORDS];
+	__u32 head_bytes; /* a shorter frame does not fit */
+	__u32 length; /* without FCS; 0: any */
+	__u32 slot; /* NO_LEG: another receiver's, so no leg of ours has it */
+	__u32 ranges;
+	struct range range[ROW_RANGES];
+};
+
+/* Frames that no leg has. They pass on to the host. */
+enum stranger {
+	STRANGER_OTHER, /* ARP, SSH: not test traffic */
+	STRANGER_STREAM, /* a stamp of a stream that is not expected here */
+	STRANGER_FRAGMENT, /* of an IP packet: its payload is not all here */
+	STRANGER_MALFORMED, /* headers that end before they should */
+	STRANGERS,
+};
+
+struct strangers {
+	__u64 packets[STRANGERS];
+	__u64 bytes[STRANGERS];
+};
+
+/* Fixed before the program is loaded. */
+struct settings {
+	__u32 rows;
+	__u32 pass_on; /* counted frames go on to the host, where a capture takes them */
+	__u32 tai; /* the stamps' clock is TAI, not CLOCK_MONOTONIC (kernel 6.1) */
+};

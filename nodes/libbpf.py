@@ -1,0 +1,283 @@
+"""A thin binding to libbpf: load a compiled object, read and write its maps, attach its programs, run one.
+
+libbpf.so.1 comes with iproute2 (package libbpf1), so a node needs no compiler and no Python package for it.
+Everything that a BpfObject made (programs, maps, links) is gone when it is closed, or when its process dies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+from collections.abc import Iterator
+from ctypes import byref, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from traffic.errors import EngineError
+
+NAME = "libbpf"
+LIBRARY = "libbpf.so.1"
+OBJECTS = Path(__file__).parent / "bpf"
+XdpMode = Literal["native", "generic"]
+# linux/if_link.h and linux/bpf.h
+_XDP_FLAGS: dict[str, int] = {"generic": 1 << 1, "native": 1 << 2}
+_BPF_XDP = 37
+_LIVE_FRAMES = 1 << 1
+_PRINT = ctypes.CFUNCTYPE(c_int, c_int, c_char_p, c_void_p)
+_POINTER_RESULTS = (
+    "bpf_object__open_file bpf_object__find_program_by_name bpf_object__find_map_by_name bpf_map__initial_value "
+    "bpf_program__attach_raw_tracepoint"
+).split()
+
+
+class _LinkCreateOptions(ctypes.Structure):
+    _fields_ = (("size", c_size_t), ("flags", c_uint32), ("rest", ctypes.c_uint8 * 44))
+
+
+class _TestRunOptions(ctypes.Structure):
+    """struct bpf_test_run_opts of libbpf's bpf.h."""
+
+    _fields_ = (
+        ("size", c_size_t),
+        ("data_in", c_char_p),
+        ("data_out", c_void_p),
+        ("data_size_in", c_uint32),
+        ("data_size_out", c_uint32),
+        ("ctx_in", c_char_p),
+        ("ctx_out", c_void_p),
+        ("ctx_size_in", c_uint32),
+        ("ctx_size_out", c_uint32),
+        ("retval", c_uint32),
+        ("repeat", c_int),
+        ("duration", c_uint32),
+        ("flags", c_uint32),
+        ("cpu", c_uint32),
+        ("batch_size", c_uint32),
+    )
+
+
+class _Library:
+    """The loaded library, and what it said since it was last asked."""
+
+    def __init__(self) -> None:
+        self.calls = ctypes.CDLL(LIBRARY, use_errno=True)
+        self.words: list[str] = []
+        for name in _POINTER_RESULTS:
+            getattr(self.calls, name).restype = c_void_p
+        self._keep = _PRINT(self._hear)  # ctypes does not keep it alive
+        self.calls.libbpf_set_print(self._keep)
+
+    def _hear(self, level: int, form: bytes, arguments: int) -> int:
+        if level <= 1:  # warnings and what the kernel's verifier says; not libbpf's debugging
+            text = ctypes.create_string_buffer(1 << 16)
+            ctypes.CDLL(None).vsnprintf(text, c_size_t(len(text)), form, c_void_p(arguments))
+            self.words = [*self.words[-200:], text.value.decode(errors="replace")]
+        return 0
+
+    def error(self, doing: str) -> EngineError:
+        number = ctypes.get_errno()
+        said, self.words = "".join(self.words), []
+        return EngineError(NAME, f"{doing}: {os.strerror(number)}", said)
+
+
+@cache
+def _library() -> _Library:
+    return _Library()
+
+
+def missing() -> str:
+    """Why libbpf cannot be used here; empty when it can. Needs no root."""
+    try:
+        _library()
+    except OSError:
+        return f"{LIBRARY} is not installed (apt install libbpf1)"
+    return ""
+
+
+class BpfMap:
+    """One map of a loaded object. Keys and values are bytes as the kernel sees them: this machine's byte order."""
+
+    def __init__(self, handle: int, name: str) -> None:
+        calls = _library().calls
+        self.name = name
+        self.fd = int(calls.bpf_map__fd(c_void_p(handle)))
+        self.key_bytes = int(calls.bpf_map__key_size(c_void_p(handle)))
+        self.value_bytes = int(calls.bpf_map__value_size(c_void_p(handle)))
+        self.entries = int(calls.bpf_map__max_entries(c_void_p(handle)))
+
+    def lookup(self, key: bytes, value_bytes: int | None = None) -> bytes | None:
+        """None: there is no such key. `value_bytes`: of a per-CPU map, a value's size on every possible CPU in all."""
+        value = ctypes.create_string_buffer(value_bytes or self.value_bytes)
+        if _library().calls.bpf_map_lookup_elem(self.fd, key, value) == 0:
+            return value.raw
+        if ctypes.get_errno() == errno.ENOENT:
+            return None
+        raise _library().error(f"reading map {self.name}")
+
+    def update(self, key: bytes, value: bytes) -> None:
+        if len(key) != self.key_bytes or len(value) < self.value_bytes:
+            raise EngineError(NAME, f"map {self.name} takes {self.key_bytes} + {self.value_bytes} bytes")
+        if _library().calls.bpf_map_update_elem(self.fd, key, value, c_uint64(0)):
+            raise _library().error(f"writing map {self.name}")
+
+    def delete(self, key: bytes) -> None:
+        if _library().calls.bpf_map_delete_elem(self.fd, key) and ctypes.get_errno() != errno.ENOENT:
+            raise _library().error(f"deleting from map {self.name}")
+
+    def keys(self) -> Iterator[bytes]:
+        """Every key, in no order."""
+        before, after = None, ctypes.create_string_buffer(self.key_bytes)
+        while _library().calls.bpf_map_get_next_key(self.fd, before, after) == 0:
+            before = after.raw
+            yield before
+
+    def memory(self) -> mmap.mmap:
+        """The values of an array map that has BPF_F_MMAPABLE (global variables do), shared with the kernel.
+
+        Entries lie 8-byte aligned one behind another.
+        """
+        length = -(-self.value_bytes // 8) * 8 * self.entries
+        pages = -(-length // mmap.PAGESIZE) * mmap.PAGESIZE
+        return mmap.mmap(self.fd, pages, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+class BpfLink:
+    """A program attached. close() detaches it; so does the end of this process."""
+
+    def __init__(self, fd: int, handle: int | None = None) -> None:
+        self.fd, self._handle = fd, handle
+
+    def close(self) -> None:
+        if self._handle is not None:
+            _library().calls.bpf_link__destroy(c_void_p(self._handle))
+        elif self.fd >= 0:
+            os.close(self.fd)
+        self.fd, self._handle = -1, None
+
+
+class BpfObject:
+    """An object file: opened, adjusted (set_entries, set_constants), then loaded, then used; close() ends it all."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._links: list[BpfLink] = []
+        if missing():
+            raise EngineError(NAME, missing())
+        self._handle = _library().calls.bpf_object__open_file(str(path).encode(), None)
+        if not self._handle:
+            raise _library().error(f"opening {path.name}")
+
+    def __enter__(self) -> BpfObject:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for link in self._links:
+            link.close()
+        self._links = []
+        if self._handle:
+            _library().calls.bpf_object__close(c_void_p(self._handle))
+            self._handle = None
+
+    def _find_map(self, name: str) -> int:
+        handle = _library().calls.bpf_object__find_map_by_name(c_void_p(self._handle), name.encode())
+        if not handle:
+            raise EngineError(NAME, f"{self.path.name} has no map {name}")
+        return int(handle)
+
+    def set_entries(self, name: str, entries: int) -> None:
+        """How many entries a map has. Before load()."""
+        if _library().calls.bpf_map__set_max_entries(c_void_p(self._find_map(name)), c_uint32(entries)):
+            raise _library().error(f"sizing map {name}")
+
+    def set_constants(self, name: str, value: bytes) -> None:
+        """Fills a read-only section (".rodata", ".rodata.settings") whole. Before load()."""
+        size = c_size_t()
+        place = _library().calls.bpf_map__initial_value(c_void_p(self._find_map(name)), byref(size))
+        if not place or len(value) != size.value:
+            raise EngineError(NAME, f"{name} of {self.path.name} has {size.value} bytes, not {len(value)}")
+        ctypes.memmove(place, value, len(value))
+
+    def load(self) -> None:
+        if _library().calls.bpf_object__load(c_void_p(self._handle)):
+            raise _library().error(f"the kernel does not take {self.path.name}")
+
+    def map(self, name: str) -> BpfMap:
+        """Global variables are maps too: ".bss", ".data", ".rodata"."""
+        return BpfMap(self._find_map(name), name)
+
+    def _find_program(self, name: str) -> int:
+        handle = _library().calls.bpf_object__find_program_by_name(c_void_p(self._handle), name.encode())
+        if not handle:
+            raise EngineError(NAME, f"{self.path.name} has no program {name}")
+        return int(handle)
+
+    def program_fd(self, name: str) -> int:
+        return int(_library().calls.bpf_program__fd(c_void_p(self._find_program(name))))
+
+    def attach_raw_tracepoint(self, program: str, event: str) -> BpfLink:
+        """`event` without its group: "xdp_devmap_xmit". Needs neither tracefs nor BTF on the node."""
+        handle = _library().calls.bpf_program__attach_raw_tracepoint(
+            c_void_p(self._find_program(program)), event.encode()
+        )
+        if not handle:
+            raise _library().error(f"attaching to the tracepoint {event}")
+        return self._kept(BpfLink(-1, int(handle)))
+
+    def attach_xdp(self, program: str, interface_index: int, mode: XdpMode) -> BpfLink:
+        """Raises EngineError where the driver has no native XDP, or another program is attached."""
+        options = _LinkCreateOptions(size=ctypes.sizeof(_LinkCreateOptions), flags=_XDP_FLAGS[mode])
+        fd = _library().calls.bpf_link_create(self.program_fd(program), interface_index, _BPF_XDP, byref(options))
+        if fd < 0:
+            raise _library().error(f"attaching {program} in {mode} mode to interface {interface_index}")
+        return self._kept(BpfLink(fd))
+
+    def _kept(self, link: BpfLink) -> BpfLink:
+        self._links.append(link)
+        return link
+
+
+def run_once(program_fd: int, frame: bytes) -> tuple[int, bytes]:
+    """An XDP program's verdict on one frame, and the frame it made of it. For tests."""
+    out = ctypes.create_string_buffer(len(frame) + 4096)
+    options = _TestRunOptions(
+        data_in=frame,
+        data_size_in=len(frame),
+        data_out=ctypes.cast(out, c_void_p),
+        data_size_out=len(out),
+        repeat=1,
+    )
+    if _test_run(program_fd, options):
+        raise _library().error("running a program on a frame")
+    return options.retval, out.raw[: options.data_size_out]
+
+
+def run_live(program_fd: int, frame: bytes, repeat: int, batch: int) -> int:
+    """BPF_PROG_RUN with live frames: returns after `repeat` runs (0) or at a signal to this thread (EINTR).
+
+    The other threads of this process go on meanwhile. `frame`: what every page holds before the program first sees
+    it, and the size each frame has before bpf_xdp_adjust_tail. Raises EngineError on anything else.
+    """
+    options = _TestRunOptions(
+        data_in=frame, data_size_in=len(frame), repeat=repeat, flags=_LIVE_FRAMES, batch_size=batch
+    )
+    if _test_run(program_fd, options) == 0:
+        return 0
+    if ctypes.get_errno() == errno.EINTR:
+        return errno.EINTR
+    raise _library().error("sending live frames")
+
+
+def _test_run(program_fd: int, options: _TestRunOptions) -> int:
+    options.size = ctypes.sizeof(_TestRunOptions)
+    return int(_library().calls.bpf_prog_test_run_opts(program_fd, byref(options)))
+
+
+def possible_cpus() -> int:
+    """How many values a per-CPU map holds for each key."""
+    return int(_library().calls.libbpf_num_possible_cpus())

@@ -1,0 +1,430 @@
+"""Whole runs on a real lab: MPI over SSH, real engines; what is counted, what is refused, what is left behind."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import lab
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
+
+CONFIGS = Path("configs").resolve()
+PKTSWARM = Path(sys.executable).with_name("pktswarm")
+LONG = "streams: [{name: long, size_bytes: 128, rate_pps: 400, duration_s: 20}]"
+STOP_S = 6.0
+"""Within this long after its master is gone a node is as it was: 2 s without a word, and the steps of stopping."""
+
+
+class Cluster:
+    """A lab of two transmitters and two receivers, and how it is run from outside."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.name = f"r{os.getpid()}"
+        self.state = lab.up(self.name, 2, 2, folder)
+        self.hosts = self.state.inventory
+
+    def scenario(self, text: str) -> Path:
+        path = self.folder / "scenario.yaml"
+        path.write_text(f"name: test\n{text}\n")
+        return path
+
+    def start(self, scenario: Path, *options: str, hosts: Path | None = None) -> subprocess.Popen[str]:
+        command = [PKTSWARM, "run", scenario, "--hosts", hosts or self.hosts, "--results", self.folder / "results"]
+        return subprocess.Popen(
+            [*map(str, command), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def run(self, scenario: Path, status: int, hosts: Path | None = None) -> dict[str, Any]:
+        process = self.start(scenario, "--json", hosts=hosts)
+        out, err = process.communicate(timeout=90)
+        assert process.returncode == status, out + err
+        return dict(json.loads(out)) if out else {"error": err.strip().splitlines()[-1]}
+
+    def inventory(self, change: Any) -> Path:
+        """The lab's inventory, changed."""
+        document = yaml.safe_load(self.hosts.read_text())
+        change(document["all"])
+        path = self.folder / "changed.yml"
+        path.write_text(yaml.safe_dump(document))
+        return path
+
+    def left_behind(self) -> list[str]:
+        """Processes in the lab beyond its own, and spool folders."""
+        namespaces = {Path(f"/proc/{pid}/ns/net").stat().st_ino for pid in self.state.keeper.pids.values()}
+        left = [str(path) for path in Path("/var/tmp").glob("pktswarm-*")]
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                left += _foreign(entry, namespaces)
+        return left
+
+    def results(self) -> list[Path]:
+        return sorted((self.folder / "results").glob("*"))
+
+
+def _foreign(entry: Path, namespaces: set[int]) -> list[str]:
+    try:
+        words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        inside = (entry / "ns/net").stat().st_ino in namespaces
+    except OSError:
+        return []
+    ours = not words or "lab.keeper" in words or words.startswith("pktswarm-lab") or "sshd: /usr/sbin/sshd -D" in words
+    return [f"{entry.name} {words}"] if inside and not ours else []
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    this = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield this
+    lab.down(this.name, this.folder)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(cluster: Cluster) -> Iterator[None]:
+    """After every test the lab is as it was before the first."""
+    yield
+    deadline = time.monotonic() + STOP_S
+    while cluster.left_behind() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert cluster.left_behind() == []
+    assert offloads_on(cluster) == []
+
+
+def offloads_on(cluster: Cluster) -> list[str]:
+    """The lab has GRO off; a receiver that left it changed would show."""
+    shown = subprocess.run(
+        ["nsenter", f"--net=/proc/{cluster.state.keeper.pids['rx1']}/ns/net", "ethtool", "-k", "eth1"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return [line for line in shown.splitlines() if line.startswith("generic-receive-offload: on")]
+
+
+# --- what is counted ----------------------------------------------------------------------------------------------
+
+
+def test_the_demo_loses_nothing_and_its_recount_agrees(cluster: Cluster) -> None:
+    document = cluster.run(CONFIGS / "demo.yaml", 0)
+    folder = Path(document["results"])
+    total = document["totals"][-1]
+    assert total["sent_packets"] == total["received_packets"] == total["intended_packets"] == 9000 + 9000 + 4500 + 897
+    assert document["doubts"] == []
+    rows = list(csv.DictReader((folder / "streams.csv").open()))
+    assert list(rows[0])[:7] == [
+        "stream", "from", "to", "intended_packets", "sent_packets", "received_packets", "lost_packets",
+    ]  # fmt: skip
+    assert sum(int(row["received_packets"]) for row in rows) == total["received_packets"]
+    assert {row["latency_min_ns"] for row in rows} == {""}
+    nodes = list(csv.DictReader((folder / "nodes.csv").open()))
+    assert {(node["node"], node["state"]) for node in nodes} == {(n, "ok") for n in ("tx1", "tx2", "rx1", "rx2")}
+    columns = {"transmit": ("sent_packets", "tx_packets"), "receive": ("received_packets", "rx_packets")}
+    for node in nodes:
+        told, counter = columns[node["role"]]
+        assert 0 < int(node[told]) <= int(node[counter])
+    assert oct((folder / "captures").stat().st_mode & 0o777) == "0o700"
+    again = subprocess.run([PKTSWARM, "recount", folder, "--json"], capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert sum(leg["received_packets"] for leg in json.loads(again.stdout)["legs"]) == total["received_packets"]
+
+
+def test_a_recount_of_a_capture_that_lost_a_frame_disagrees(cluster: Cluster) -> None:
+    document = cluster.run(cluster.scenario("streams: [{name: s, count_packets: 20, rate_pps: 500}]"), 0)
+    capture = next((Path(document["results"]) / "captures").glob("rx1-*"))
+    capture.write_bytes(capture.read_bytes()[: -(16 + 60)])
+    again = subprocess.run([PKTSWARM, "recount", document["results"]], capture_output=True, text=True, check=False)
+    assert again.returncode == 1
+    assert "DISAGREE in 1 of 2 legs" in again.stdout
+
+
+def test_count_mode_counts_the_same_without_captures(cluster: Cluster) -> None:
+    text = (
+        "streams: [{name: a, count_packets: 300, rate_pps: 600}, "
+        "{name: b, size_bytes: 900, count_packets: 200, rate_pps: 500}]"
+    )
+    document = cluster.run(cluster.scenario(text + "\nreceive: {mode: count}\nexpect: {loss: 0, sent: intended}"), 0)
+    assert [total["received_packets"] for total in document["totals"]] == [300, 200, 500]
+    assert list((Path(document["results"]) / "captures").iterdir()) == []
+    again = subprocess.run([PKTSWARM, "recount", document["results"]], capture_output=True, text=True, check=False)
+    assert again.returncode == 2 and "kept no captures" in again.stderr
+
+
+def test_a_host_with_both_roles_sends_and_receives(cluster: Cluster) -> None:
+    def both(everything: dict[str, Any]) -> None:
+        children = everything["children"]
+        children["transmit"]["hosts"]["rx1"] = children["receive"]["hosts"]["rx1"]
+        children["receive"]["hosts"]["tx1"] = children["transmit"]["hosts"]["tx1"]
+
+    text = "streams: [{name: s, count_packets: 90, rate_pps: 300}]\nexpect: {loss: 0, sent: intended}"
+    document = cluster.run(cluster.scenario(text), 0, cluster.inventory(both))
+    assert len(document["ranks"]) == 6
+    pairs = {(row["from"], row["to"]) for row in document["rows"]}
+    assert ("rx1", "tx1") in pairs and ("tx1", "rx1") in pairs
+    assert document["totals"][-1]["received_packets"] == 90
+
+
+def test_unmet_expectations_end_with_1(cluster: Cluster) -> None:
+    text = "streams: [{name: s, count_packets: 10, rate_pps: 100}]\nexpect: {received: {s: 11}}"
+    document = cluster.run(cluster.scenario(text), 1)
+    assert document["reason"] == "s: received 10, expected 11"
+
+
+def test_mpi_crosses_the_control_network(cluster: Cluster) -> None:
+    def control_bytes() -> int:
+        pid = cluster.state.keeper.pids["tx1"]
+        shown = Path(f"/proc/{pid}/net/dev").read_text()
+        return int(shown.split("ctl0:")[1].split()[0])
+
+    trace_bytes = (CONFIGS / "traces" / "lab.pcapng").stat().st_size
+    before = control_bytes()
+    cluster.run(
+        cluster.scenario(f"traces: [{{name: t, file: {CONFIGS}/traces/lab.pcapng, from: tx1, timing: top}}]"), 0
+    )
+    assert control_bytes() - before > trace_bytes
+
+
+def test_ranks_run_unprivileged_and_guards_do_not(cluster: Cluster) -> None:
+    process = cluster.start(cluster.scenario(LONG))
+    wait_for(process, "sending")
+    users = {name: set() for name in ("rank", "guard")}  # type: ignore[var-annotated]
+    for line in subprocess.run(
+        ["ps", "-eo", "user:20,sess,pid,args"], capture_output=True, text=True
+    ).stdout.splitlines():
+        user, session, pid, *words = line.split()
+        if ("nodes" in words and "--role" in words) or "master.rank0" in words:
+            users["guard" if session == pid and "nodes" in words else "rank"].add(user)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert users["rank"] and "root" not in users["rank"]
+    assert users["guard"] == {"root"}
+
+
+# --- stopping and dying -------------------------------------------------------------------------------------------
+
+
+def wait_for(process: subprocess.Popen[str], words: str) -> None:
+    """Until the run says that it is in a phase."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if words in line:
+            return
+    pytest.fail(f"the run ended before {words!r}: {process.stdout.read() if process.stdout else ''}")
+
+
+@pytest.mark.parametrize(
+    "phase",
+    [
+        "waiting for the nodes",
+        "arming the receivers",
+        "preparing the transmitters",
+        "sending",
+        "gathering",
+        "restoring",
+    ],
+)
+def test_ctrl_c_in_any_phase_leaves_nothing(cluster: Cluster, phase: str) -> None:
+    short = phase in ("gathering", "restoring")
+    text = LONG.replace("duration_s: 20", "duration_s: 0.5") if short else LONG
+    process = cluster.start(cluster.scenario(text))
+    wait_for(process, phase)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=40)
+    # Too late to stop anything: then it is an ordinary end.
+    assert process.returncode == 3 or (short and process.returncode == 0)
+    if phase == "sending":
+        assert "stopped by the user" in out
+        folder = cluster.results()[-1]
+        rows = list(csv.DictReader((folder / "streams.csv").open()))
+        assert all(int(row["sent_packets"]) == int(row["received_packets"]) > 0 for row in rows)
+
+
+def test_ctrl_c_twice_ends_at_once(cluster: Cluster) -> None:
+    process = cluster.start(cluster.scenario(LONG))
+    wait_for(process, "sending")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 3
+
+
+def pids_of(words: str, inside: int | None = None) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode() if entry.name.isdigit() else ""
+            if words in command and (inside is None or (entry / "ns/net").stat().st_ino == inside):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def rank_of(cluster: Cluster, node: str) -> int:
+    """The transmit rank of a node; its guard looks the same but runs as root."""
+    net = Path(f"/proc/{cluster.state.keeper.pids[node]}/ns/net").stat().st_ino
+    (rank,) = (pid for pid in pids_of("nodes --role transmit", net) if Path(f"/proc/{pid}").stat().st_uid != 0)
+    return rank
+
+
+def sent_packets(cluster: Cluster, node: str) -> int:
+    shown = Path(f"/proc/{cluster.state.keeper.pids[node]}/net/dev").read_text()
+    return int(shown.split("eth1:")[1].split()[9])
+
+
+def assert_silence_within(cluster: Cluster, seconds: float) -> None:
+    """The counters of both transmitters stop moving in time."""
+    time.sleep(seconds)
+    before = [sent_packets(cluster, node) for node in ("tx1", "tx2")]
+    time.sleep(0.5)
+    assert [sent_packets(cluster, node) for node in ("tx1", "tx2")] == before
+
+
+def test_killing_mpiexec_ends_the_sending_and_leaves_a_report(cluster: Cluster) -> None:
+    process = cluster.start(cluster.scenario(LONG))
+    wait_for(process, "sending")
+    time.sleep(0.5)
+    net = Path(f"/proc/{cluster.state.keeper.pids['m0']}/ns/net").stat().st_ino
+    (mpiexec,) = pids_of("mpiexec -launcher", net)
+    os.kill(mpiexec, signal.SIGKILL)
+    assert_silence_within(cluster, 3.0)
+    out, _ = process.communicate(timeout=20)
+    assert process.returncode == 3
+    document = json.loads((cluster.results()[-1] / "run.json").read_text())
+    assert document["status"] == 3 and "rank 0 was lost in phase 'send'" in document["reason"]
+    assert all(row["sent_packets"] is None for row in document["rows"]), "never a guessed count"
+
+
+def test_killing_the_command_line_ends_the_sending(cluster: Cluster) -> None:
+    process = cluster.start(cluster.scenario(LONG))
+    wait_for(process, "sending")
+    process.kill()
+    assert_silence_within(cluster, 3.0)
+    process.communicate(timeout=20)
+    assert (cluster.results()[-1] / "log.jsonl").stat().st_size > 0
+
+
+def test_a_killed_rank_costs_its_own_counts_and_nothing_else(cluster: Cluster) -> None:
+    text = "streams: [{name: s, rate_pps: 400, duration_s: 3}]"
+    process = cluster.start(cluster.scenario(text), "--json")
+    wait_for(process, "sending")
+    os.kill(rank_of(cluster, "tx2"), signal.SIGKILL)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 3, out
+    document = json.loads(out)
+    rows = {row["from"]: row for row in document["rows"]}
+    assert rows["tx1"]["sent_packets"] == rows["tx1"]["received_packets"] == rows["tx1"]["intended_packets"] == 600
+    assert rows["tx2"]["sent_packets"] is None
+    assert "tx2 (transmit)" in document["reason"]
+
+
+def test_a_frozen_rank_stops_sending_by_itself(cluster: Cluster) -> None:
+    process = cluster.start(cluster.scenario(LONG))
+    wait_for(process, "sending")
+    rank = rank_of(cluster, "tx1")
+    os.kill(rank, signal.SIGSTOP)
+    try:
+        time.sleep(3.0)
+        before = sent_packets(cluster, "tx1")
+        time.sleep(0.5)
+        assert sent_packets(cluster, "tx1") == before
+    finally:
+        os.kill(rank, signal.SIGKILL)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
+# --- bad input that only the hosts can tell -----------------------------------------------------------------------
+
+
+def refused(cluster: Cluster, change: Any, *words: str, text: str = LONG) -> None:
+    """Exit status 2, one message with `words`, no results folder, nothing sent."""
+    before, sent = cluster.results(), sent_packets(cluster, "tx1")
+    error = cluster.run(cluster.scenario(text), 2, cluster.inventory(change))["error"]
+    for word in words:
+        assert word in error
+    assert cluster.results() == before
+    assert sent_packets(cluster, "tx1") == sent
+
+
+def test_a_host_that_does_not_answer_is_named(cluster: Cluster) -> None:
+    def change(everything: dict[str, Any]) -> None:
+        everything["children"]["transmit"]["hosts"]["tx2"]["ansible_host"] = "10.91.255.254"
+
+    refused(cluster, change, "tx2", "10.91.255.254", "SSH")
+
+
+def test_a_host_without_sshd_is_named(cluster: Cluster) -> None:
+    def change(everything: dict[str, Any]) -> None:
+        # The receivers' own switch has no sshd: an address that answers with a refusal.
+        everything["children"]["receive"]["hosts"]["rx2"]["ansible_host"] = "127.0.0.7"
+
+    refused(cluster, change, "rx2", "127.0.0.7")
+
+
+def with_ssh(cluster: Cluster, keyword: str, value: Path) -> Any:
+    """A change of the inventory: the lab's SSH settings, with one of them replaced."""
+
+    def change(everything: dict[str, Any]) -> None:
+        enter = f"--mount=/proc/{cluster.state.keeper.master_pid}/ns/mnt"
+        settings = "/run/pktswarm-lab/ssh_config"
+        shown = subprocess.run(["nsenter", enter, "cat", settings], capture_output=True, text=True, check=True)
+        lines = [line for line in shown.stdout.splitlines() if keyword not in line]
+        config = cluster.folder / "ssh_config"
+        config.write_text("\n".join([*lines, f"  {keyword} {value}"]) + "\n")
+        everything["vars"]["pktswarm_ssh_config"] = str(config)
+
+    return change
+
+
+def test_a_refused_key_is_named(cluster: Cluster) -> None:
+    key = cluster.folder / "stranger"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    refused(cluster, with_ssh(cluster, "IdentityFile", key), "tx1", "refuses the key")
+
+
+def test_a_wrong_host_key_is_named(cluster: Cluster) -> None:
+    nobody = cluster.folder / "known_hosts"
+    nobody.write_text("")
+    refused(cluster, with_ssh(cluster, "UserKnownHostsFile", nobody), "tx1", "host key")
+
+
+def test_an_unknown_interface_is_named(cluster: Cluster) -> None:
+    def change(everything: dict[str, Any]) -> None:
+        everything["children"]["receive"]["hosts"]["rx2"]["traffic_interface"] = "eth7"
+
+    refused(cluster, change, "rx2", "eth7", "no such interface")
+
+
+def test_an_engine_that_the_host_lacks_is_named(cluster: Cluster) -> None:
+    if Path("/proc/net/pktgen").exists() or list(Path("/lib/modules").glob(f"{os.uname().release}/**/pktgen.ko*")):
+        pytest.skip("this kernel has pktgen, so no engine is missing here")
+    refused(
+        cluster, lambda everything: None, "tx1", "pktgen", text=LONG.replace("name: long", "name: long, engine: pktgen")
+    )
+
+
+def test_a_frame_longer_than_the_mtu_is_named(cluster: Cluster) -> None:
+    text = LONG.replace("size_bytes: 128", "size_bytes: 1600")
+    refused(cluster, lambda everything: None, "tx1", "eth1", "1600", "1518", text=text)
+
+
+def test_a_filter_that_is_none_is_named(cluster: Cluster) -> None:
+    refused(cluster, lambda everything: None, "rx1", "udp port port", text=LONG + "\nreceive: {filter: udp port port}")
+
+
+def test_an_interface_under_the_control_network_is_refused(cluster: Cluster) -> None:
+    def change(everything: dict[str, Any]) -> None:
+        everything["children"]["transmit"]["hosts"]["tx1"]["traffic_interface"] = "ctl0"
+
+    refused(cluster, change, "tx1", "ctl0", "control")
