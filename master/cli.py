@@ -52,6 +52,7 @@ def run(
     scenario: Scenario,
     hosts: Hosts = DEFAULT_HOSTS,
     results: Annotated[Path, typer.Option(help="Where result folders are made.")] = Path("results"),
+    patience: Annotated[float, typer.Option(help="Multiplies every deadline, for slow hosts.", min=0.1)] = 1.0,
     as_json: Json = False,
 ) -> None:
     """Run a scenario on the hosts of an inventory."""
@@ -59,7 +60,7 @@ def run(
     from master.run import Run
 
     _enter_lab(hosts)
-    current = Run(scenario, hosts, results)
+    current = Run(scenario, hosts, results, patience)
     with show.Watch(Console(stderr=True), current.plan.expected_s) as watch:
         finished = current.execute(watch)
     if as_json:

@@ -42,10 +42,10 @@ class Stopped(Exception):
 
 
 class Conductor:
-    """`roles`: rank → role. `control` leads to the command line."""
+    """`roles`: rank → role. `control` leads to the command line. `patience` multiplies the deadlines: slow hosts."""
 
-    def __init__(self, world: World, control: Lines, roles: dict[int, str]) -> None:
-        self.world, self.control, self.roles = world, control, roles
+    def __init__(self, world: World, control: Lines, roles: dict[int, str], patience: float = 1.0) -> None:
+        self.world, self.control, self.roles, self.patience = world, control, roles, patience
         self.living = set(roles)
         self.heard = {rank: time.monotonic() for rank in roles}
         self.seen: set[tuple[int, str]] = set()
@@ -158,7 +158,7 @@ class Conductor:
         left_ns = time.monotonic_ns()
         if whole:
             try:
-                left_ns = self.world.barrier(role, DEADLINES_S["barrier"])
+                left_ns = self.world.barrier(role, DEADLINES_S["barrier"] * self.patience)
             except TimeoutError as error:
                 raise Stopped(str(error)) from None
         self._wait(f"left {name}", group, DEADLINES_S["barrier"])
@@ -202,7 +202,7 @@ class Conductor:
                 r for r in waited if r in self.living and (r, name) not in self.seen and (r, "failed") not in self.seen
             ]
 
-        deadline = time.monotonic() + deadline_s
+        deadline = time.monotonic() + deadline_s * self.patience
         while open_ranks() and time.monotonic() < deadline:
             self._pump()
             time.sleep(POLL_S)
@@ -211,7 +211,7 @@ class Conductor:
         return [rank for rank in waited if rank not in self.living and (rank, name) not in self.seen]
 
     def _until(self, condition: Callable[[], bool], deadline_s: float, what: str) -> None:
-        deadline = time.monotonic() + deadline_s
+        deadline = time.monotonic() + deadline_s * self.patience
         while not condition():
             self._pump()
             if time.monotonic() > deadline:
@@ -250,12 +250,15 @@ class Conductor:
 
     def _look_for_silence(self) -> None:
         if self.enforce_silence:
-            for rank in [r for r in self.living if time.monotonic() - self.heard[r] > SILENCE_S]:
-                self._lose(rank, f"not heard for {SILENCE_S:.0f} s")
+            for rank in [r for r in self.living if self._silent_s(r) > SILENCE_S * self.patience]:
+                self._lose(rank, f"not heard for {self._silent_s(rank):.0f} s")
 
     def _lose(self, rank: int, why: str) -> None:
         self.living.discard(rank)
-        self._tell("lost", rank=rank, problem=why, silent_s=round(time.monotonic() - self.heard[rank], 3))
+        self._tell("lost", rank=rank, problem=why, silent_s=round(self._silent_s(rank), 3))
+
+    def _silent_s(self, rank: int) -> float:
+        return time.monotonic() - self.heard[rank]
 
     # --- who says what ------------------------------------------------------------------------------------------
 
@@ -281,7 +284,7 @@ class Conductor:
     def _fetch(self, rank: int, name: str, size: int) -> None:
         """A capture, piece by piece from the node to the command line."""
         self._tell("capture", rank=rank, name=name, bytes=size)
-        left, deadline = size, time.monotonic() + DEADLINES_S["counts"]
+        left, deadline = size, time.monotonic() + DEADLINES_S["counts"] * self.patience
         while left > 0 and time.monotonic() < deadline:
             piece = self.world.receive_piece(rank)
             if piece is None:

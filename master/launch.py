@@ -30,8 +30,8 @@ MPI_SETTINGS = {
 class Launch:
     """The ranks of one run, and the socket on which rank 0 answers."""
 
-    def __init__(self, inventory: Inventory, ranks: list[Rank]) -> None:
-        self.inventory, self.ranks = inventory, ranks
+    def __init__(self, inventory: Inventory, ranks: list[Rank], patience: float = 1.0) -> None:
+        self.inventory, self.ranks, self.patience = inventory, ranks, patience
         self.folder = tempfile.TemporaryDirectory(prefix="pktswarm-")
         self.output = Path(self.folder.name) / "mpiexec.out"
         self._last_words = ""
@@ -59,6 +59,7 @@ class Launch:
         command += ["-localhost", master.address, "-wdir", "/", "-f", str(self.host_file())]
         roles = json.dumps([rank.role for rank in self.ranks])
         rank0 = ["-m", "master.rank0", "--control", str(self.path), "--roles", roles, "--user", master.user]
+        rank0 += ["--patience", str(self.patience)]
         command += self._section(master, rank0)
         for rank in self.ranks:
             arguments = ["-m", "nodes", "--role", rank.role, "--host", rank.host.name]
@@ -91,7 +92,7 @@ class Launch:
     def accept(self, timeout_s: float) -> socket.socket:
         """Rank 0's connection. Raises BadInput naming the host that kept the ranks from coming up."""
         self.listener.settimeout(0.05)
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + timeout_s * self.patience
         while time.monotonic() < deadline and self.running():
             try:
                 connection, _ = self.listener.accept()

@@ -19,13 +19,14 @@ def main() -> int:
     parser.add_argument("--control", required=True, help="the command line's socket")
     parser.add_argument("--roles", required=True, help="JSON list: the role of rank 1, 2, …")
     parser.add_argument("--user", default="")
+    parser.add_argument("--patience", type=float, default=1.0, help="multiplies every deadline")
     arguments = parser.parse_args()
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(arguments.control)
     account.become(account.name(arguments.user))
     roles = dict(enumerate(json.loads(arguments.roles), start=1))
     world = World()
-    conductor = Conductor(world, Lines(connection), roles)
+    conductor = Conductor(world, Lines(connection), roles, arguments.patience)
     conductor.conduct()
     if not conductor.whole:
         os._exit(0)  # MPI's finalize would wait for the dead

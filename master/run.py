@@ -39,8 +39,8 @@ class Finished:
 class Run:
     """Checked and planned when it is made; `execute` touches the hosts."""
 
-    def __init__(self, scenario_path: Path, inventory_path: Path, results: Path) -> None:
-        self.scenario_path, self.results = scenario_path, results
+    def __init__(self, scenario_path: Path, inventory_path: Path, results: Path, patience: float = 1.0) -> None:
+        self.scenario_path, self.results, self.patience = scenario_path, results, patience
         self.watch: Watcher = lambda ledger, event: None
         self.inventory = inventories.load(inventory_path)
         self.scenario = scenarios.load(scenario_path)
@@ -59,14 +59,14 @@ class Run:
         self.watch = watch
         adopt_orphans()
         self._began = time.monotonic()
-        launch = Launch(self.inventory, self.ranks)
+        launch = Launch(self.inventory, self.ranks, self.patience)
         try:
             with self._interruptible():
                 launch.start()
                 control = Lines(launch.accept(LAUNCH_TIMEOUT_S))
                 self._follow(control, launch)
                 # Ranks that leave by themselves restore their nodes first; those that do not are ended.
-                launch.wait(LEAVE_TIMEOUT_S if self._interrupts < 2 else 0.0)
+                launch.wait(LEAVE_TIMEOUT_S * self.patience if self._interrupts < 2 else 0.0)
         finally:
             launch.stop()
         return self._result(launch)
@@ -89,8 +89,8 @@ class Run:
         """Rank 0 keeps all deadlines but those of MPI's own start and of its own death."""
         now = time.monotonic()
         if self.ledger.phase == "launch":
-            return now > self._began + LAUNCH_TIMEOUT_S
-        return bool(self._interrupted_at) and now > self._interrupted_at + STOP_TIMEOUT_S
+            return now > self._began + LAUNCH_TIMEOUT_S * self.patience
+        return bool(self._interrupted_at) and now > self._interrupted_at + STOP_TIMEOUT_S * self.patience
 
     def _take(self, event: Event, raw: bytes, control: Lines) -> None:
         if event["event"] == "piece":

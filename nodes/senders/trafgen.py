@@ -114,6 +114,8 @@ class _Run:
             self._ended()
 
     def count(self) -> SendCount:
+        if not self.process.started:
+            return SendCount(self.leg.id, TrafgenSender.name, 0, 0, note="stopped before its start")
         packets, size_bytes, seconds = parse(self.process.check())
         return SendCount(
             leg=self.leg.id,

@@ -1,0 +1,73 @@
+"""The whole lab inside the virtual machine: a run over MPI and SSH whose senders are the kernel's pktgen."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lab
+
+PKTSWARM = Path(sys.executable).with_name("pktswarm")
+PATIENCE = "6"
+"""The machine is emulated: everything takes several times as long."""
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("hosts")
+    state = lab.up("vm", 2, 2, folder)
+    yield state.inventory
+    lab.down("vm", folder)
+
+
+def run(hosts: Path, tmp_path: Path, text: str, status: int = 0) -> dict[str, Any]:
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(f"name: vm\n{text}\n")
+    command = [PKTSWARM, "run", scenario, "--hosts", hosts, "--results", tmp_path, "--patience", PATIENCE, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == status, done.stdout + done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_auto_takes_pktgen_and_every_packet_arrives(hosts: Path, tmp_path: Path) -> None:
+    sizes = "".join(
+        f"  - {{name: s{size}, size_bytes: {size}, rate_pps: 1000, count_packets: 1500}}\n" for size in (64, 512, 1500)
+    )
+    document = run(hosts, tmp_path, f"streams:\n{sizes}expect: {{loss: 0, sent: intended}}")
+    assert {row["engine"] for row in document["rows"]} == {"pktgen"}
+    assert [total["received_packets"] for total in document["totals"]] == [1500, 1500, 1500, 4500]
+    assert document["doubts"] == []
+    assert document["first_frame_skew_ns"]["pktgen"]["legs"] == 6
+    again = subprocess.run([PKTSWARM, "recount", document["results"]], capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stdout
+
+
+def test_no_device_is_left_and_the_module_is_as_it_was(hosts: Path, tmp_path: Path) -> None:
+    document = run(hosts, tmp_path, "streams: [{name: s, count_packets: 100, rate_pps: 500}]\nexpect: {loss: 0}")
+    assert document["status"] == 0
+    for node in ("tx1", "tx2"):
+        pid = lab.status("vm", hosts.parent)["pids"][node]
+        shown = subprocess.run(
+            ["nsenter", f"--net=/proc/{pid}/ns/net", "sh", "-c", "cat /proc/net/pktgen/kpktgend_*"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        assert "eth1" not in shown
+
+
+def test_what_a_stream_asks_of_pktgen_is_told_at_the_receiver(hosts: Path, tmp_path: Path) -> None:
+    headers = "[{ethernet: {}}, {vlan: {id: 7, priority: 3}}, {ipv4: {dscp: 46}}, {udp: {src: {random: [2000, 2063]}, dst: 9}}]"
+    text = f"streams: [{{name: s, engine: pktgen, size_bytes: 200, count_packets: 400, rate_pps: 800, headers: {headers}}}]"
+    document = run(hosts, tmp_path, f"{text}\nexpect: {{loss: 0, sent: intended}}")
+    assert document["totals"][-1]["received_packets"] == 400
+    capture = next((Path(document["results"]) / "captures").glob("rx1-*"))
+    fields = ["-T", "fields", "-e", "vlan.id", "-e", "vlan.priority", "-e", "ip.dsfield.dscp", "-e", "udp.dstport"]
+    shown = subprocess.run(["tshark", "-r", capture, *fields], capture_output=True, text=True, check=True).stdout
+    assert set(shown.split("\n")) - {""} == {"7\t3\t46\t9"}

@@ -1,0 +1,281 @@
+"""What a receiver in the kernel is told about a leg: the header fields to expect of its stamped frames, or the bytes by
+which to know its unstamped ones.
+
+A field is expected to keep the bits that are the same in all of the leg's frames. A scenario changes that with "expect"
+({"ttl": 63, "src_mac": null}): a value that the device under test is to put there, null for a field it may change.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+
+from traffic.counters import (
+    HEAD_BYTES,
+    MOST_ROWS,
+    NO_LEG,
+    ROW_RANGES,
+    Expectation,
+    Fields,
+    RawRange,
+    RawRow,
+)
+from traffic.errors import BadInput
+from traffic.match import TAG_TYPES, Match, Range
+from traffic.template import Template, get_bits
+
+MPLS, IPV4, IPV6 = 0x8847, 0x0800, 0x86DD
+GTPU_PORT, G_PDU = 2152, 255
+EXTENSIONS6 = (0, 43, 60)
+
+ALLOWED = {
+    "dst_mac": "a MAC address",
+    "src_mac": "a MAC address",
+    "vlan": "a tag's 16 bits (priority, DEI, id), 0 for none",
+    "vlan_inner": "a tag's 16 bits (priority, DEI, id), 0 for none",
+    "tags": "how many VLAN tags",
+    "protocol": "a protocol number",
+    "dscp": "0 to 63",
+    "ecn": "0 to 3",
+    "ttl": "0 to 255",
+    "labels": "how many MPLS labels",
+    "src_port": "0 to 65535",
+    "dst_port": "0 to 65535",
+    "teid": "0 to 4294967295, 0 for no tunnel",
+    "src_ip": "an IP address",
+    "dst_ip": "an IP address",
+    "length": "bytes of payload",
+}
+"""What may stand under "expect"; each may be null."""
+_PLACES = {name: (getattr(Fields, name).offset, getattr(Fields, name).size) for name, *_ in Fields._fields_}
+_PLACES["vlan"] = _PLACES["vlan_outer"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a frame's fields stand: (name in struct fields, first bit, bits); what it counts; where its payload is."""
+
+    spans: dict[str, tuple[int, int]]
+    counted: dict[str, int]
+    payload: int
+    payload_bytes: int
+
+
+def layout(frame: bytes) -> Layout:
+    """Of a well-formed frame, as kernel/count_parse.h finds it. IndexError or ValueError for others."""
+    return _Reader(frame).read()
+
+
+class _Reader:
+    def __init__(self, frame: bytes) -> None:
+        self.frame, self.at, self.left = frame, 14, len(frame) - 14
+        self.spans: dict[str, tuple[int, int]] = {"dst_mac": (0, 48), "src_mac": (48, 48)}
+        self.counted = {"tags": 0, "labels": 0, "ip_version": 0}
+
+    def number(self, offset: int, size: int) -> int:
+        if self.at + offset + size > len(self.frame):
+            raise ValueError(f"the frame ends at {len(self.frame)}")
+        return int.from_bytes(self.frame[self.at + offset : self.at + offset + size], "big")
+
+    def span(self, name: str, bit: int, bits: int) -> None:
+        self.spans[name] = (self.at * 8 + bit, bits)
+
+    def read(self) -> Layout:
+        kind = self._tags(get_bits(self.frame, 96, 16))
+        if kind == MPLS:
+            self._labels()
+            kind = IPV6 if self.number(0, 1) >> 4 == 6 else IPV4
+        self.left = len(self.frame) - self.at
+        more = kind in (IPV4, IPV6)
+        while more:
+            more = self._transport(self._ip())
+        return Layout(self.spans, self.counted, self.at, self.left)
+
+    def _tags(self, kind: int) -> int:
+        while kind in TAG_TYPES and self.counted["tags"] < 3:
+            if self.counted["tags"] < 2:
+                self.span(("vlan_outer", "vlan_inner")[self.counted["tags"]], 0, 16)
+            kind = self.number(2, 2)
+            self.counted["tags"] += 1
+            self.at += 4
+        return kind
+
+    def _labels(self) -> None:
+        bottom = 0
+        while not bottom:
+            bottom = self.number(0, 4) & 0x100
+            self.counted["labels"] += 1
+            self.at += 4
+
+    def _ip(self) -> int:
+        version = self.number(0, 1) >> 4
+        self.counted["ip_version"] = version
+        return self._ipv6() if version == 6 else self._ipv4()
+
+    def _ipv4(self) -> int:
+        header = (self.number(0, 1) & 15) * 4
+        for name, bit, bits in (("tos", 8, 8), ("ttl", 64, 8), ("src_ip", 96, 32), ("dst_ip", 128, 32)):
+            self.span(name, bit, bits)
+        self.left = self.number(2, 2) - header
+        protocol = self.number(9, 1)
+        self.at += header
+        return protocol
+
+    def _ipv6(self) -> int:
+        for name, bit, bits in (("tos", 4, 8), ("ttl", 56, 8), ("src_ip", 64, 128), ("dst_ip", 192, 128)):
+            self.span(name, bit, bits)
+        self.left, protocol = self.number(4, 2), self.number(6, 1)
+        self.at += 40
+        while protocol in EXTENSIONS6:
+            protocol, size = self.number(0, 1), (self.number(1, 1) + 1) * 8
+            self.at, self.left = self.at + size, self.left - size
+        return protocol
+
+    def _transport(self, protocol: int) -> bool:
+        """Whether another IP header follows."""
+        self.counted["protocol"] = protocol
+        self.spans.pop("src_port", None)
+        self.spans.pop("dst_port", None)
+        if protocol in (4, 41):
+            return True
+        if protocol in (1, 58):
+            self._skip(8)
+        if protocol not in (6, 17):
+            return False
+        self.span("src_port", 0, 16)
+        self.span("dst_port", 16, 16)
+        if protocol == 6:
+            self._skip((self.number(12, 1) >> 4) * 4)
+            return False
+        port, self.left = self.number(2, 2), self.number(4, 2) - 8
+        self.at += 8
+        return port == GTPU_PORT and self._gtpu()
+
+    def _skip(self, size: int) -> None:
+        self.at, self.left = self.at + size, self.left - size
+
+    def _gtpu(self) -> bool:
+        if self.left < 8 or self.number(0, 1) >> 4 != 3 or self.number(1, 1) != G_PDU:
+            return False
+        self.span("teid", 32, 32)
+        flags = self.number(0, 1)
+        self.at += 8
+        if flags & 7:
+            following = self.number(3, 1) if flags & 4 else 0
+            self.at += 4
+            while following:
+                size = self.number(0, 1) * 4
+                following = self.number(size - 1, 1)
+                self.at += size
+        return True
+
+
+def fields(found: Layout, data: bytes) -> Fields:
+    """What `data` has at the places of `found`; the counted ones are left out."""
+    taken = Fields()
+    for name, (bit, bits) in found.spans.items():
+        offset, _ = _PLACES[name]
+        part = get_bits(data, bit, bits).to_bytes(bits // 8, "big")
+        ctypes.memmove(ctypes.addressof(taken) + offset, part, len(part))
+    return taken
+
+
+def expectation(where: str, template: Template, expect: dict[str, Any]) -> Expectation:
+    """Of a stamped leg; offset, limit and timed are left to the caller. BadInput for a wrong `expect`."""
+    found = layout(template.data)
+    value, mask = fields(found, template.data), bytearray(b"\xff" * ctypes.sizeof(Fields))
+    for name, count in found.counted.items():
+        setattr(value, name, count)
+    varying = bytes(fields(found, template.varying_mask))
+    mask = bytearray(255 - byte for byte in varying)
+    wanted = bytearray(bytes(value))
+    mask[_PLACES["tos"][0]] &= 0xFC  # a router may mark congestion
+    payload_bytes = found.payload_bytes
+    for name, given in expect.items():
+        if name == "length":
+            payload_bytes = _number(where, name, given, 0xFFFF) if given is not None else 0
+        else:
+            _override(where, name, given, mask, wanted)
+    made = Expectation(payload_bytes=payload_bytes)
+    _put(made, Expectation.mask.offset, bytes(mask))
+    _put(made, Expectation.value.offset, bytes(m & w for m, w in zip(mask, wanted, strict=True)))
+    return made
+
+
+def _put(target: ctypes.Structure, offset: int, data: bytes) -> None:
+    ctypes.memmove(ctypes.addressof(target) + offset, data, len(data))
+
+
+def _override(where: str, name: str, given: Any, mask: bytearray, wanted: bytearray) -> None:
+    if name not in ALLOWED:
+        raise BadInput(where, "there is no such field", key=f"expect.{name}", allowed=", ".join(ALLOWED))
+    offset, size = _PLACES["tos" if name in ("dscp", "ecn") else name]
+    bits = {"dscp": 0xFC, "ecn": 0x03}.get(name)
+    if bits is not None:
+        mask[offset] = mask[offset] & ~bits if given is None else mask[offset] | bits
+        if given is not None:
+            value = _number(where, name, given, 63 if name == "dscp" else 3) << (2 if name == "dscp" else 0)
+            wanted[offset] = wanted[offset] & ~bits | value
+        return
+    mask[offset : offset + size] = (b"\0" if given is None else b"\xff") * size
+    if given is not None:
+        wanted[offset : offset + size] = _bytes(where, name, given, size)
+
+
+def _bytes(where: str, name: str, given: Any, size: int) -> bytes:
+    """As it stands in struct fields."""
+    try:
+        if name.endswith("_ip"):
+            return ip_address(given).packed.ljust(size, b"\0")
+        if name.endswith("_mac"):
+            part = bytes.fromhex(str(given).replace(":", ""))
+            if len(part) == size:
+                return part
+            raise ValueError
+    except ValueError:
+        raise BadInput(where, "not understood", key=f"expect.{name}", value=given, allowed=ALLOWED[name]) from None
+    return _number(where, name, given, (1 << 8 * size) - 1).to_bytes(size, "big")
+
+
+def _number(where: str, name: str, given: Any, most: int) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= most:
+        raise BadInput(where, "out of range", key=f"expect.{name}", value=given, allowed=ALLOWED[name])
+    return given
+
+
+def rows(where: str, matches: Iterable[tuple[int, Match]]) -> list[RawRow]:
+    """(slot, match) of the unstamped legs. The first row that fits has a frame: streams, what is others', traces."""
+    given = list(matches)
+    streams = [(slot, match) for slot, match in given if match.kind == "stream"]
+    rests = [(slot, match) for slot, match in given if match.kind == "rest"]
+    known = {match for _, match in streams}
+    others = dict.fromkeys(other for _, rest in rests for other in rest.others if other not in known)
+    made = [_row(where, slot, match) for slot, match in streams]
+    made += [_row(where, NO_LEG, other) for other in others]
+    made += [_row(where, slot, rest) for slot, rest in rests]
+    if len(made) > MOST_ROWS:
+        raise BadInput(where, f"{len(made)} unstamped streams are too many", allowed=f"{MOST_ROWS}, or stamped ones")
+    return made
+
+
+def _row(where: str, slot: int, match: Match) -> RawRow:
+    if len(match.mask) > HEAD_BYTES or len(match.ranges) > ROW_RANGES:
+        allowed = f"{HEAD_BYTES} bytes of headers and {ROW_RANGES} varying fields"
+        raise BadInput(where, "an unstamped stream cannot be told apart in the kernel", allowed=allowed)
+    row = RawRow(head_bytes=len(match.mask), length=match.length or 0, slot=slot, ranges=len(match.ranges))
+    _put(row, RawRow.mask.offset, match.mask)
+    _put(row, RawRow.value.offset, match.value)
+    for index, one in enumerate(match.ranges):
+        row.range[index] = _range(one)
+        # The four bytes of a range have to be there too.
+        row.head_bytes = max(row.head_bytes, row.range[index].offset + 4)
+    return row
+
+
+def _range(one: Range) -> RawRange:
+    stop = max(4, (one.bit + one.width + 7) // 8)
+    shift = stop * 8 - one.bit - one.width
+    return RawRange(stop - 4, ((1 << one.width) - 1) << shift, one.low << shift, one.high << shift)
