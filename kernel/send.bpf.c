@@ -207,7 +207,6 @@ static __always_inline void stamp(struct change *change, __u64 now)
 }
 
 /* Draws one window of noise; the last one is cut off where the noise ends. */
-/* A callback is verified apart: what it is given must be found again by itself. */
 static long draw_window(__u32 index, struct change *change)
 {
 	struct leg *leg = change->leg;

@@ -67,13 +67,14 @@ class Guard:
         wait_s = POLL_S
         if self.state == "armed":
             wait_s = max(0.0, min(POLL_S, (self.start_at_ns - START_AHEAD_NS - time.monotonic_ns()) / 1e9))
-        if not self.pipe.receive(wait_s):
-            return
-        for message, raw in self.pipe.messages():
-            try:
-                self._obey(message, raw)
-            except (PktswarmError, OSError, ValueError, KeyError, TypeError) as error:
-                self._fail(error)
+        # To the last one: words that came while a command kept us busy count as heard.
+        while self.pipe.receive(wait_s):
+            wait_s = 0.0
+            for message, raw in self.pipe.messages():
+                try:
+                    self._obey(message, raw)
+                except (PktswarmError, OSError, ValueError, KeyError, TypeError) as error:
+                    self._fail(error)
 
     def _obey(self, message: Message, raw: bytes) -> None:
         match message["op"]:

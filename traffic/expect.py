@@ -262,16 +262,15 @@ def rows(where: str, matches: Iterable[tuple[int, Match]]) -> list[RawRow]:
 
 
 def _row(where: str, slot: int, match: Match) -> RawRow:
-    if len(match.mask) > HEAD_BYTES or len(match.ranges) > ROW_RANGES:
+    ends = [len(match.mask), *((one.bit + one.width + 7) // 8 for one in match.ranges)]
+    if max(ends) > HEAD_BYTES or len(match.ranges) > ROW_RANGES:
         allowed = f"{HEAD_BYTES} bytes of headers and {ROW_RANGES} varying fields"
         raise BadInput(where, "an unstamped stream cannot be told apart in the kernel", allowed=allowed)
-    row = RawRow(head_bytes=len(match.mask), length=match.length or 0, slot=slot, ranges=len(match.ranges))
+    row = RawRow(head_bytes=max(ends), length=match.length or 0, slot=slot, ranges=len(match.ranges))
     _put(row, RawRow.mask.offset, match.mask)
     _put(row, RawRow.value.offset, match.value)
     for index, one in enumerate(match.ranges):
         row.range[index] = _range(one)
-        # The four bytes of a range have to be there too.
-        row.head_bytes = max(row.head_bytes, row.range[index].offset + 4)
     return row
 
 

@@ -20,10 +20,10 @@ def give_up_on_the_dead() -> bool:
         return False
     provided, index, count = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     handle, value = ctypes.c_void_p(), ctypes.c_int(EAGAIN_RETRIES)
-    steps = (
-        lambda: library.MPI_T_init_thread(0, ctypes.byref(provided)),
-        lambda: library.MPI_T_cvar_get_index(b"MPIR_CVAR_CH4_OFI_MAX_EAGAIN_RETRY", ctypes.byref(index)),
-        lambda: library.MPI_T_cvar_handle_alloc(index, None, ctypes.byref(handle), ctypes.byref(count)),
-        lambda: library.MPI_T_cvar_write(handle, ctypes.byref(value)),
+    # Each step needs the one before it.
+    return bool(
+        library.MPI_T_init_thread(0, ctypes.byref(provided)) == 0
+        and library.MPI_T_cvar_get_index(b"MPIR_CVAR_CH4_OFI_MAX_EAGAIN_RETRY", ctypes.byref(index)) == 0
+        and library.MPI_T_cvar_handle_alloc(index, None, ctypes.byref(handle), ctypes.byref(count)) == 0
+        and library.MPI_T_cvar_write(handle, ctypes.byref(value)) == 0
     )
-    return all(step() == 0 for step in steps)

@@ -63,8 +63,10 @@ def test_no_device_is_left_and_the_module_is_as_it_was(hosts: Path, tmp_path: Pa
 
 
 def test_what_a_stream_asks_of_pktgen_is_told_at_the_receiver(hosts: Path, tmp_path: Path) -> None:
-    headers = "[{ethernet: {}}, {vlan: {id: 7, priority: 3}}, {ipv4: {dscp: 46}}, {udp: {src: {random: [2000, 2063]}, dst: 9}}]"
-    text = f"streams: [{{name: s, engine: pktgen, size_bytes: 200, count_packets: 400, rate_pps: 800, headers: {headers}}}]"
+    vlan, ipv4 = "{vlan: {id: 7, priority: 3}}", "{ipv4: {dscp: 46}}"
+    headers = f"[{{ethernet: {{}}}}, {vlan}, {ipv4}, {{udp: {{src: {{random: [2000, 2063]}}, dst: 9}}}}]"
+    amount = "size_bytes: 200, count_packets: 400, rate_pps: 800"
+    text = f"streams: [{{name: s, engine: pktgen, {amount}, headers: {headers}}}]"
     document = run(hosts, tmp_path, f"{text}\nexpect: {{loss: 0, sent: intended}}")
     assert document["totals"][-1]["received_packets"] == 400
     capture = next((Path(document["results"]) / "captures").glob("rx1-*"))
