@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What count.bpf.c and its user-space half share. Python's table of the same structs is traffic/tally.py;
+ * What count.bpf.c and its user-space half share. Python's table of the same structs is traffic/counters.py;
  * tests/lab/test_xdp_receiver.py compares the two through the object's BTF.
  */
 #pragma once
@@ -63,7 +63,7 @@ struct expectation {
 };
 
 /*
- * Of one leg. Everything is under the lock, so that figures belong together whichever CPUs the frames came in on:
+ * Of one leg. Everything is under the lock, whichever CPUs the frames come in on, and the figures belong together:
  * packets = distinct + duplicated + too_late + astray.
  */
 struct tally {
@@ -163,5 +163,6 @@ struct strangers {
 struct settings {
 	__u32 rows;
 	__u32 pass_on; /* counted frames go on to the host, where a capture takes them */
+	__u32 alone; /* frames come one after another, so nothing needs a lock: native XDP on a single receive queue */
 	__u32 tai; /* the stamps' clock is TAI, not CLOCK_MONOTONIC (kernel 6.1) */
 };

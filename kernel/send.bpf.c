@@ -82,6 +82,9 @@ static __always_inline __u64 wait(__u64 due_ns)
 
 	for (int i = 0; may_spin && now < due_ns && i < SPINS; i++)
 		now = bpf_ktime_get_ns();
+	if (state.last_ns && now - state.last_ns > state.longest_pause_ns)
+		state.longest_pause_ns = now - state.last_ns;
+	state.last_ns = now;
 	return now < due_ns ? 0 : now;
 }
 
@@ -199,8 +202,9 @@ static __always_inline void step(struct change *change, struct rule *rule)
 static __always_inline void stamp(struct change *change, __u64 now)
 {
 	struct leg *leg = change->leg;
-	__u32 number = leg->stamp + __builtin_offsetof(struct stamp, stream);
-	__u32 time = leg->stamp + __builtin_offsetof(struct stamp, time_ns);
+	struct stamp_checked *layout = 0;
+	__u32 number = leg->stamp + (long)&layout->stamp.stream;
+	__u32 time = leg->stamp + (long)&layout->stamp.time_ns;
 
 	put(change, number, (1ULL << 48) - 1, leg->sequence, leg->stamp_weight);
 	put(change, time, ~0ULL, now, leg->stamp_weight);
@@ -247,6 +251,16 @@ static __always_inline void make(struct leg *leg, __u8 *frame, __u64 now)
 			mend(&change, &leg->sum[i], change.sum[i]);
 }
 
+#define SMALL_BYTES 60 /* RFC 2544's smallest frame, the one that runs at the highest rate: a helper call is dear there */
+
+static __always_inline int copy_small(void *page, void *end, const void *frame)
+{
+	if (page + SMALL_BYTES > end)
+		return -1;
+	__builtin_memcpy(page, frame, SMALL_BYTES);
+	return 0;
+}
+
 /* Copies the frame into the page. Fails where live frames have no room for it. */
 static __always_inline int copy(struct xdp_md *ctx, const struct leg *leg, const __u8 *frame)
 {
@@ -255,6 +269,8 @@ static __always_inline int copy(struct xdp_md *ctx, const struct leg *leg, const
 
 	if (there != bytes && bpf_xdp_adjust_tail(ctx, (int)(bytes - there)))
 		return -1;
+	if (bytes == SMALL_BYTES)
+		return copy_small((void *)(long)ctx->data, (void *)(long)ctx->data_end, frame);
 	if (bytes < 1 || bytes > SLOT_BYTES)
 		return -1;
 	return bpf_xdp_store_bytes(ctx, 0, (void *)frame, bytes);
@@ -332,22 +348,20 @@ static __always_inline int ours(void)
 	return state.pushed != state.popped && state.thread == bpf_get_current_pid_tgid();
 }
 
-static __always_inline struct leg *pop(void)
+/*
+ * Of the frame that was queued first. A full ring empties again: a leg without a rate, which has no due times to keep,
+ * then sends one more instead, even if it had just ended. Where the device refuses that would go on for ever.
+ */
+static long drop_one(__u32 round, __s32 *error)
 {
 	__u32 index = state.pending[state.popped++ & (PENDING - 1)].leg;
-
-	return bpf_map_lookup_elem(&legs, &index);
-}
-
-static long drop_one(__u32 round, void *unused)
-{
-	struct leg *leg = pop();
+	struct leg *leg = bpf_map_lookup_elem(&legs, &index);
 
 	if (!leg)
 		return 1;
 	leg->dropped++;
-	if (!leg->gap && leg->remaining && leg->remaining != NEVER)
-		leg->remaining++; /* without a rate a leg has no due times to keep, so it sends one more */
+	if (!*error && !leg->gap && leg->remaining != NEVER && leg->remaining++ == 0)
+		set_due(index, state.start_ns);
 	return 0;
 }
 
@@ -355,7 +369,7 @@ static long drop_one(__u32 round, void *unused)
 SEC("raw_tracepoint/xdp_devmap_xmit")
 int told_sent(struct bpf_raw_tracepoint_args *ctx)
 {
-	__s32 sent = ctx->args[2], drops = ctx->args[3];
+	__s32 sent = ctx->args[2], drops = ctx->args[3], error = ctx->args[4];
 
 	if (!ours())
 		return 0;
@@ -366,10 +380,10 @@ int told_sent(struct bpf_raw_tracepoint_args *ctx)
 	state.device_sent += sent;
 	state.device_dropped += drops;
 	state.popped += sent;
-	if (drops) {
-		state.error = (__s32)ctx->args[4];
-		bpf_loop(drops, drop_one, 0, 0);
-	}
+	if (error)
+		state.error = error;
+	if (drops)
+		bpf_loop(drops, drop_one, &error, 0);
 	return 0;
 }
 

@@ -109,6 +109,8 @@ struct state {
 	__u64 start_ns; /* NEVER: not yet */
 	__u64 thread; /* who runs the program: pid and tid, as the kernel's first namespace knows them */
 	__u64 runs; /* of the program, waiting included */
+	__u64 last_ns; /* when it last looked at the clock */
+	__u64 longest_pause_ns; /* between two looks: the processor was taken away, or one call to the kernel followed another */
 	__u64 device_sent; /* as the device said */
 	__u64 device_dropped;
 	__u64 unexplained; /* answers of the device that fit no frame of ours: the counts per leg are then not right */

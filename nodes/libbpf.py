@@ -11,7 +11,7 @@ import errno
 import mmap
 import os
 from collections.abc import Iterator
-from ctypes import byref, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -26,10 +26,11 @@ XdpMode = Literal["native", "generic"]
 _XDP_FLAGS: dict[str, int] = {"generic": 1 << 1, "native": 1 << 2}
 _BPF_XDP = 37
 _LIVE_FRAMES = 1 << 1
+_BTF_KIND_STRUCT = 4
 _PRINT = ctypes.CFUNCTYPE(c_int, c_int, c_char_p, c_void_p)
 _POINTER_RESULTS = (
     "bpf_object__open_file bpf_object__find_program_by_name bpf_object__find_map_by_name bpf_map__initial_value "
-    "bpf_program__attach_raw_tracepoint"
+    "bpf_program__attach_raw_tracepoint btf__parse_elf btf__type_by_id btf__name_by_offset"
 ).split()
 
 
@@ -67,6 +68,7 @@ class _Library:
         self.words: list[str] = []
         for name in _POINTER_RESULTS:
             getattr(self.calls, name).restype = c_void_p
+        self.calls.btf__resolve_size.restype = ctypes.c_int64
         self._keep = _PRINT(self._hear)  # ctypes does not keep it alive
         self.calls.libbpf_set_print(self._keep)
 
@@ -237,9 +239,50 @@ class BpfObject:
             raise _library().error(f"attaching {program} in {mode} mode to interface {interface_index}")
         return self._kept(BpfLink(fd))
 
+    def program_id(self, name: str) -> int:
+        """By which another process of root gets at the program: program_by_id()."""
+        for line in Path(f"/proc/self/fdinfo/{self.program_fd(name)}").read_text().splitlines():
+            if line.startswith("prog_id:"):
+                return int(line.split()[1])
+        raise EngineError(NAME, f"the kernel does not tell the id of {name}")
+
     def _kept(self, link: BpfLink) -> BpfLink:
         self._links.append(link)
         return link
+
+
+def struct_layout(path: Path, name: str) -> dict[str, tuple[int, int]]:
+    """Field → (offset, size) in bytes of a struct as the object was compiled, from its BTF. Needs no root."""
+    calls = _library().calls
+    btf = calls.btf__parse_elf(str(path).encode(), None)
+    if not btf:
+        raise _library().error(f"reading the types of {path.name}")
+    try:
+        number = calls.btf__find_by_name_kind(c_void_p(btf), name.encode(), _BTF_KIND_STRUCT)
+        if number < 0:
+            raise EngineError(NAME, f"{path.name} has no struct {name}")
+        return dict(_members(btf, number))
+    finally:
+        calls.btf__free(c_void_p(btf))
+
+
+def _members(btf: int, number: int) -> Iterator[tuple[str, tuple[int, int]]]:
+    """struct btf_type (name, info, size), then a struct btf_member (name, type, offset in bits) for each field."""
+    calls = _library().calls
+    place = calls.btf__type_by_id(c_void_p(btf), number)
+    fields = ctypes.cast(place, POINTER(c_uint32))[1] & 0xFFFF
+    words = ctypes.cast(place, POINTER(c_uint32))[3 : 3 + 3 * fields]
+    for name, kind, bits in zip(words[::3], words[1::3], words[2::3], strict=True):
+        text = ctypes.string_at(calls.btf__name_by_offset(c_void_p(btf), name)).decode()
+        yield text, (bits // 8, int(calls.btf__resolve_size(c_void_p(btf), kind)))
+
+
+def program_by_id(number: int) -> int:
+    """A descriptor of a program that another process has loaded."""
+    fd = int(_library().calls.bpf_prog_get_fd_by_id(c_uint32(number)))
+    if fd < 0:
+        raise _library().error(f"program {number}")
+    return fd
 
 
 def run_once(program_fd: int, frame: bytes) -> tuple[int, bytes]:

@@ -15,7 +15,8 @@ from nodes.interface import Interface
 from nodes.mpi import Link, MasterGone
 from traffic.messages import WORD_TIMEOUT_S, Lines, Message
 
-IDLE_S, BUSY_S = 0.001, 0.002
+IDLE_S, BUSY_S = 0.001, 0.01
+"""Between two looks for news: while frames are sent or counted, the processor is theirs."""
 LEAVE_STATUS = 3
 BARRIER_TIMEOUT_S = 10.0
 BULK_TIMEOUT_S = 120.0

@@ -130,7 +130,7 @@ class RawStrangers(Structure):
 
 
 class Settings(Structure):
-    _fields_ = (("rows", c_uint32), ("pass_on", c_uint32), ("tai", c_uint32))
+    _fields_ = (("rows", c_uint32), ("pass_on", c_uint32), ("alone", c_uint32), ("tai", c_uint32))
 
 
 SHARED: dict[str, type[Structure]] = {

@@ -25,7 +25,7 @@ from traffic.counters import (
 )
 from traffic.errors import BadInput
 from traffic.match import TAG_TYPES, Match, Range
-from traffic.template import Template, get_bits
+from traffic.template import Template, get_bits, put_bits
 
 MPLS, IPV4, IPV6 = 0x8847, 0x0800, 0x86DD
 GTPU_PORT, G_PDU = 2152, 255
@@ -186,11 +186,10 @@ def fields(found: Layout, data: bytes) -> Fields:
 def expectation(where: str, template: Template, expect: dict[str, Any]) -> Expectation:
     """Of a stamped leg; offset, limit and timed are left to the caller. BadInput for a wrong `expect`."""
     found = layout(template.data)
-    value, mask = fields(found, template.data), bytearray(b"\xff" * ctypes.sizeof(Fields))
+    value = fields(found, template.data)
     for name, count in found.counted.items():
         setattr(value, name, count)
-    varying = bytes(fields(found, template.varying_mask))
-    mask = bytearray(255 - byte for byte in varying)
+    mask = bytearray(255 - byte for byte in bytes(fields(found, _varying(template))))
     wanted = bytearray(bytes(value))
     mask[_PLACES["tos"][0]] &= 0xFC  # a router may mark congestion
     payload_bytes = found.payload_bytes
@@ -203,6 +202,14 @@ def expectation(where: str, template: Template, expect: dict[str, Any]) -> Expec
     _put(made, Expectation.mask.offset, bytes(mask))
     _put(made, Expectation.value.offset, bytes(m & w for m, w in zip(mask, wanted, strict=True)))
     return made
+
+
+def _varying(template: Template) -> bytes:
+    """The bits that differ from frame to frame; of a field that varies only those below its common ones."""
+    mask = bytearray(template.varying_mask)
+    for one in template.fields:
+        put_bits(mask, one.bit, one.width_bits, (1 << (one.first ^ one.last).bit_length()) - 1)
+    return bytes(mask)
 
 
 def _put(target: ctypes.Structure, offset: int, data: bytes) -> None:

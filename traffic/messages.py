@@ -6,7 +6,9 @@ A message is a dict with a key "op" (asks for something) or "event" (tells somet
 from __future__ import annotations
 
 import json
+import os
 import socket
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +20,18 @@ WORD_TIMEOUT_S = 2.0
 """A guard that had no word for so long ends all sending."""
 BULK_BYTES = 1 << 20
 """Files travel over MPI in pieces of this size."""
+
+
+YIELD_NS = 5_000_000
+
+
+def pause(since_ns: int) -> None:
+    """Between two looks at a barrier that all have reached: at first only yield, which keeps the release close, then
+    sleep, so that nothing spins when it takes longer after all."""
+    if time.monotonic_ns() - since_ns < YIELD_NS:
+        os.sched_yield()
+    else:
+        time.sleep(0.00002)
 
 
 def encode(message: Message) -> bytes:

@@ -101,6 +101,8 @@ class StateRecord(ctypes.Structure):
         ("start_ns", c_uint64),
         ("thread", c_uint64),
         ("runs", c_uint64),
+        ("last_ns", c_uint64),
+        ("longest_pause_ns", c_uint64),
         ("device_sent", c_uint64),
         ("device_dropped", c_uint64),
         ("unexplained", c_uint64),
@@ -173,7 +175,10 @@ def stamped(leg: Leg) -> bool:
 
 def compile_leg(leg: Leg, seed: int) -> CompiledLeg:
     """Of a leg that unable() has nothing against. The same seed draws the same random fields."""
-    template = build_frame(leg.frame, leg.size_bytes)
+    return compile_template(leg, build_frame(leg.frame, leg.size_bytes), seed)
+
+
+def compile_template(leg: Leg, template: Template, seed: int) -> CompiledLeg:
     record = LegRecord(frame_bytes=len(template.data), random=_spread(seed), late_ns=LATE_NS)
     data = bytearray(template.data)
     for index, checksum in enumerate(template.checksums):
@@ -267,6 +272,18 @@ def stop_ns(compiled: CompiledLeg, start_ns: int) -> int:
     return start_ns + compiled.duration_ns + (STOP_GRACE_NS if compiled.record.gap else 0)
 
 
+def tournament(legs: int) -> tuple[int, list[int]]:
+    """(leaves, winner of each node) where every leg is due at the same time: the first one wins.
+
+    Leaves that have no leg stand for the numbers after the last leg, which are never due.
+    """
+    leaves = 1 << (legs - 1).bit_length()
+    winner = [0] * leaves + list(range(leaves))
+    for node in reversed(range(1, leaves)):
+        winner[node] = winner[2 * node]
+    return leaves, winner
+
+
 # --- checksums as linear sums --------------------------------------------------------------------------------------
 
 
@@ -286,7 +303,7 @@ def weights(checksums: tuple[Checksum, ...], start: int, stop: int, end: int) ->
     The change is within the bytes from `start` to `stop`. Sums of checksums that another one covers count there too:
     as the sum grows its field shrinks.
     """
-    found = {}
+    found: dict[Checksum, int] = {}
     for checksum in mending_order(checksums):
         weight = _factor(checksum, start, stop, end)
         for inner in found:

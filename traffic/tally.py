@@ -99,7 +99,7 @@ def unstamped(raw: RawTally) -> Tally:
 
 def stamped(raw: RawTally, buckets: Sequence[int] | None) -> Tally:
     """`buckets` None: latencies were not counted, or are not asked for. EngineError if the figures contradict."""
-    if raw.packets != raw.distinct + raw.duplicated + raw.too_late + raw.astray:
+    if not adds_up(raw):
         raise EngineError("xdp", f"its counts do not add up: {_figures(raw)}")
     first_ns, last_ns = _times(raw)
     return Tally(
@@ -118,6 +118,11 @@ def stamped(raw: RawTally, buckets: Sequence[int] | None) -> Tally:
         latency=None if buckets is None else latency(raw, buckets),
         jitter=jitter(raw),
     )
+
+
+def adds_up(raw: RawTally) -> bool:
+    """Not so when a figure is wrong, or while one frame is half counted."""
+    return bool(raw.packets == raw.distinct + raw.duplicated + raw.too_late + raw.astray)
 
 
 def _times(raw: RawTally) -> tuple[int, int] | tuple[None, None]:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar
 
 from nodes import libbpf
 from nodes.engine import Receiver
-from nodes.interface import Interface
+from nodes.interface import SYS_NET, Interface
 from traffic import expect, tally
 from traffic.counters import (
     HISTOGRAM_BUCKETS,
@@ -25,6 +25,7 @@ from traffic.counters import (
     STRANGERS,
     Expectation,
     RawHistogram,
+    RawRow,
     RawStrangers,
     RawTally,
     Settings,
@@ -32,12 +33,16 @@ from traffic.counters import (
 from traffic.errors import BadInput, EngineError
 from traffic.frames import build_frame
 from traffic.match import Match
+from traffic.schedule import stamped
 from traffic.task import Leg, ReceiveCount, ReceiveTask
 
 MERGING_OFFLOADS = ("gro", "lro")
 """They make one large frame of several. GRO does so before generic XDP, and after native XDP."""
 LEAST_KERNEL = (5, 18)
 """bpf_xdp_load_bytes."""
+READ_ATTEMPTS = 1000
+# linux/ethtool.h: ETHTOOL_GFLAGS, ETHTOOL_SFLAGS, ETH_FLAG_RXVLAN
+_GET_FLAGS, _SET_FLAGS, _RX_VLAN = 0x25, 0x26, 1 << 8
 _LOCKED = 4
 """BPF_F_LOCK: the value is copied under its own lock, so its figures belong together."""
 _Struct = TypeVar("_Struct", bound=ctypes.Structure)
@@ -47,7 +52,7 @@ class XdpReceiver(Receiver):
     """Legs whose options have "stamp" are counted by it, the others by their bytes."""
 
     name: ClassVar[str] = "xdp"
-    object_file: ClassVar[Path] = libbpf.OBJECTS / "count.bpf.o"
+    object_file: ClassVar[Path] = libbpf.OBJECTS / "count.o"
 
     def __init__(self, task: ReceiveTask, spool: Path) -> None:
         super().__init__(task, spool)
@@ -55,8 +60,11 @@ class XdpReceiver(Receiver):
         self._object: libbpf.BpfObject | None = None
         self._link: libbpf.BpfLink | None = None
         self._offloads_before: dict[str, bool] = {}
+        self._tags_hidden_before = False
         self._expectations: dict[int, Expectation] = {}
         """Of the stamped legs, by slot: a leg's place in the task and in the maps."""
+        self._rows: list[RawRow] = []
+        """Of the others."""
         self.attached = ""
         """"native", or "generic" with the reason."""
 
@@ -76,16 +84,12 @@ class XdpReceiver(Receiver):
         self._check()
         stamped = [slot for slot, leg in enumerate(self.task.legs) if is_stamped(leg)]
         self._expectations = {slot: self._expectation(self.task.legs[slot]) for slot in stamped}
-        rows = expect.rows(
+        self._rows = expect.rows(
             self.task.interface,
             [(slot, Match.from_json(leg.match)) for slot, leg in enumerate(self.task.legs) if slot not in stamped],
         )
-        self._load(len(rows))
-        for slot, expectation in self._expectations.items():
-            self._map("slots").update(_key(self.task.legs[slot].id), _key(slot + 1))
-            self._map("expectations").update(_key(slot), bytes(expectation))
-        for index, row in enumerate(rows):
-            self._map("rows").update(_key(index), bytes(row))
+        self._load(alone=_receive_queues(self.task.interface) == 1)
+        self._see_tags()
 
     def _check(self) -> None:
         if not self._interface.exists():
@@ -111,28 +115,54 @@ class XdpReceiver(Receiver):
         made.offset_ns = offset_ns or 0
         return made
 
-    def _load(self, rows: int) -> None:
+    def _load(self, alone: bool) -> None:
+        """`alone`: frames come one after another, because there is one queue and XDP is native."""
+        if self._object:
+            self._object.close()
         self._object = libbpf.BpfObject(self.object_file)
         for name in ("expectations", "tallies", "windows", "histograms"):
             self._object.set_entries(name, max(1, len(self.task.legs)))
-        self._object.set_entries("rows", max(1, rows))
-        settings = Settings(rows=rows, pass_on=self.task.mode == "capture", tai=0)
+        self._object.set_entries("rows", max(1, len(self._rows)))
+        settings = Settings(rows=len(self._rows), pass_on=self.task.mode == "capture", alone=alone, tai=0)
         self._object.set_constants(".rodata.settings", bytes(settings))
         self._object.load()
+        for slot, expectation in self._expectations.items():
+            self._map("slots").update(_key(self.task.legs[slot].id), _key(slot + 1))
+            self._map("expectations").update(_key(slot), bytes(expectation))
+        for index, row in enumerate(self._rows):
+            self._map("rows").update(_key(index), bytes(row))
 
     def _map(self, name: str) -> libbpf.BpfMap:
         assert self._object is not None
         return self._object.map(name)
 
     def start(self, at_ns: int) -> None:
-        assert self._object is not None
         try:
-            self._link = self._object.attach_xdp("count", self._interface.index, "native")
+            self._attach("native")
             self.attached = "native"
         except EngineError as error:
-            self._link = self._object.attach_xdp("count", self._interface.index, "generic")
+            self._load(alone=False)
+            self._attach("generic")
             self.attached = f"generic: {self._interface.driver or 'the driver'} has no native XDP ({error})"
             self._stop_merging()
+
+    def _attach(self, mode: libbpf.XdpMode) -> None:
+        assert self._object is not None
+        self._link = self._object.attach_xdp("count", self._interface.index, mode)
+
+    def _see_tags(self) -> None:
+        """A card that takes the VLAN tag out of a frame would hide it from the program."""
+        flags = self._interface._ethtool(_GET_FLAGS)
+        if flags & _RX_VLAN:
+            self._interface._ethtool(_SET_FLAGS, flags & ~_RX_VLAN)
+            self._tags_hidden_before = True
+        if self._interface._ethtool(_GET_FLAGS) & _RX_VLAN:
+            raise EngineError("ethtool", f"{self.task.interface}: rxvlan stays on")
+
+    def _hide_tags(self) -> None:
+        if self._tags_hidden_before:
+            self._tags_hidden_before = False
+            self._interface._ethtool(_SET_FLAGS, self._interface._ethtool(_GET_FLAGS) | _RX_VLAN)
 
     def _stop_merging(self) -> None:
         for name, on in self._interface.offloads().items():
@@ -177,17 +207,26 @@ class XdpReceiver(Receiver):
         while self._offloads_before:
             name, on = self._offloads_before.popitem()
             self._interface.set_offload(name, on)
+        self._hide_tags()
 
     def tallies(self) -> dict[int, tally.Tally]:
         """By leg id; may be asked for at any time until restore()."""
         return {leg.id: self._tally(slot) for slot, leg in enumerate(self.task.legs)}
 
     def _tally(self, slot: int, latencies: bool = True) -> tally.Tally:
-        raw = RawTally.from_buffer_copy(_lookup_locked(self._map("tallies"), _key(slot)))
+        raw = self._raw(slot)
         if slot not in self._expectations:
             return tally.unstamped(raw)
         timed = latencies and self._expectations[slot].timed
         return tally.stamped(raw, self._buckets(slot) if timed else None)
+
+    def _raw(self, slot: int) -> RawTally:
+        """Figures that belong together. Where nothing is locked a frame may come in between: then once more."""
+        for _ in range(READ_ATTEMPTS):
+            raw = RawTally.from_buffer_copy(_lookup_locked(self._map("tallies"), _key(slot)))
+            if slot not in self._expectations or tally.adds_up(raw):
+                return raw
+        raise EngineError(self.name, "its counts never add up")
 
     def _buckets(self, slot: int) -> Sequence[int]:
         found = self._read(RawHistogram, "histograms", slot)
@@ -235,7 +274,12 @@ class XdpReceiver(Receiver):
 
 
 def is_stamped(leg: Leg) -> bool:
-    return bool(leg.options.get("stamp"))
+    """Whether its sender stamps: only the sender xdp does, where there is room."""
+    return leg.kind == "stream" and leg.engine == "xdp" and stamped(leg)
+
+
+def _receive_queues(interface: str) -> int:
+    return len(list((SYS_NET / interface / "queues").glob("rx-*")))
 
 
 def _key(number: int) -> bytes:

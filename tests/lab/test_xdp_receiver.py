@@ -1,0 +1,469 @@
+"""The counting program, fed frame by frame through the kernel's test run, with faults that the test itself made: every
+figure is exact. test_xdp_wire.py does the same over a wire.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import re
+import shutil
+import struct
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodes import libbpf
+from nodes.receivers.xdp import XdpReceiver
+from traffic.counters import CAUSE_SLOTS, CAUSES, SHARED, STRANGERS, WINDOW_WORDS
+from traffic.expect import layout
+from traffic.frames import build_frame
+from traffic.match import Match
+from traffic.tally import Tally, bucket, percentile
+from traffic.task import Leg, ReceiveTask
+
+sys.path.insert(0, str(Path(__file__).parent))
+from xdp_frames import CHECKED, ETHERNET, IPV4, IPV6, ROOT, SHAPES, UDP, A, B, a_leg, compile_program, stamped
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root to load XDP programs"),
+    pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing()),
+    pytest.mark.skipif(not shutil.which("clang"), reason="clang is not installed"),
+]
+PASS, DROP = 2, 1
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_program(tmp_path_factory.mktemp("bpf") / "count.bpf.o")
+
+
+class Bench:
+    """The program loaded for some legs and attached nowhere."""
+
+    def __init__(self, program: Path, legs: list[Leg], spool: Path, **task: Any) -> None:
+        compiled: type[XdpReceiver] = type("Compiled", (XdpReceiver,), {"object_file": program})
+        self.receiver = compiled(ReceiveTask("lo", B, legs, 60, **{"mode": "count", **task}), spool)
+        self.receiver.prepare()
+        assert self.receiver._object is not None
+        self.fd = self.receiver._object.program_fd("count")
+
+    def feed(self, frames: Iterable[bytes]) -> Counter[int]:
+        """The verdicts. A frame that goes on is as it was."""
+        verdicts: Counter[int] = Counter()
+        for frame in frames:
+            verdict, out = libbpf.run_once(self.fd, frame)
+            assert out == frame
+            verdicts[verdict] += 1
+        return verdicts
+
+    def tally(self, leg: int = 0) -> Tally:
+        return self.receiver.tallies()[leg]
+
+
+@pytest.fixture
+def bench(program: Path, tmp_path: Path) -> Iterator[Callable[..., Bench]]:
+    made: list[Bench] = []
+
+    def make(*legs: Leg, **task: Any) -> Bench:
+        made.append(Bench(program, list(legs), tmp_path, **task))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.receiver.restore()
+
+
+class Oracle:
+    """What the figures have to be, by definition: nothing is forgotten."""
+
+    def __init__(self) -> None:
+        self.seen: set[int] = set()
+        self.duplicated = self.reordered = self.next = 0
+
+    def take(self, sequence: int) -> None:
+        if sequence in self.seen:
+            self.duplicated += 1
+            return
+        self.reordered += sequence < self.next
+        self.next = max(self.next, sequence + 1)
+        self.seen.add(sequence)
+
+
+# --- frame in, verdict out -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_stamp_is_found_in_every_shape(bench: Callable[..., Bench], shape: str) -> None:
+    leg = a_leg(shape, 300)
+    one = bench(leg)
+    assert one.feed(stamped(leg, n) for n in (0, 1, 3)) == {DROP: 3}
+    found = one.tally(300)
+    assert (found.packets, found.distinct, found.missing, found.altered) == (3, 3, 1, 0)
+    assert found.bytes == 3 * (leg.size_bytes - 4)
+    assert found.lost(10) == 7
+    assert sum(one.receiver.strangers().values()) == 0
+
+
+def test_the_shortest_frame(bench: Callable[..., Bench]) -> None:
+    leg = a_leg(size_bytes=64)
+    one = bench(leg)
+    assert one.feed([stamped(leg, 0)]) == {DROP: 1}
+    assert one.tally().distinct == 1
+
+
+@pytest.mark.parametrize(("mode", "verdict"), [("count", DROP), ("capture", PASS)])
+def test_where_a_capture_runs_too_counted_frames_go_on(bench: Callable[..., Bench], mode: str, verdict: int) -> None:
+    leg = a_leg()
+    assert bench(leg, mode=mode).feed([stamped(leg, 0)]) == {verdict: 1}
+
+
+ARP = bytes.fromhex("ffffffffffff02000000000a0806") + bytes(46)
+
+
+def strangers() -> dict[str, list[bytes]]:
+    whole = stamped(a_leg(), 0)
+    fragment = whole[:20] + b"\x20\x00" + whole[22:]
+    return {
+        "other": [ARP, build_frame({"headers": SHAPES["udp4"]}, 164).data, whole[:60]],
+        "unknown_stream": [stamped(a_leg(number=9), 0)],
+        "fragment": [fragment],
+        "malformed": [whole[:30], whole[:14] + b"\x44" + whole[15:], whole[:38] + b"\0\7" + whole[40:]],
+    }
+
+
+@pytest.mark.parametrize("kind", STRANGERS)
+def test_strangers_go_on_and_are_counted_apart(bench: Callable[..., Bench], kind: str) -> None:
+    one, frames = bench(a_leg()), strangers()[kind]
+    if kind == "other":
+        frames = frames[:2]  # the third is a stamp cut off: see below
+    assert one.feed(frames) == {PASS: len(frames)}
+    assert one.receiver.strangers() == {**dict.fromkeys(STRANGERS, 0), kind: len(frames)}
+    assert one.tally().packets == 0
+
+
+def test_every_cut_is_survived(bench: Callable[..., Bench]) -> None:
+    """Each shape cut at each byte: a whole stamp counts, with its wrong length told; anything less goes on."""
+    for number, shape in enumerate(SHAPES):
+        leg = a_leg(shape, number)
+        one, frame = bench(leg), stamped(leg, 5)
+        end = layout(frame).payload + 18
+        verdicts = one.feed(frame[:size] for size in range(14, len(frame)))
+        found = one.tally(number)
+        assert found.packets == verdicts[DROP] == len(frame) - end, shape
+        assert found.altered_by == {"length": found.packets}, shape
+        assert sum(one.receiver.strangers().values()) == verdicts[PASS] == end - 14, shape
+
+
+def test_malformed_frames_never_stop_the_count(bench: Callable[..., Bench]) -> None:
+    """Random damage to headers and stamps: each frame is counted once, somewhere, and the program goes on."""
+    draw = random.Random(1)
+    legs = [a_leg(shape, number) for number, shape in enumerate(SHAPES)]
+    one = bench(*legs)
+    for number in range(6000):
+        frame = bytearray(stamped(draw.choice(legs), number))
+        for _ in range(draw.randint(1, 6)):
+            frame[draw.randrange(min(len(frame), 130))] = draw.choice([0, 0xFF, draw.randrange(256)])
+        verdicts = one.feed([bytes(frame[: draw.choice([len(frame), draw.randrange(14, len(frame))])])])
+        assert set(verdicts) <= {PASS, DROP}
+    tallies = one.receiver.tallies().values()
+    assert sum(found.packets for found in tallies) + sum(one.receiver.strangers().values()) == 6000
+    assert sum(found.packets for found in tallies) > 500
+
+
+def test_noise_never_stops_the_count(bench: Callable[..., Bench]) -> None:
+    draw, one = random.Random(2), bench(a_leg())
+    assert one.feed(draw.randbytes(draw.randrange(14, 1500)) for _ in range(3000)) == {PASS: 3000}
+    assert sum(one.receiver.strangers().values()) == 3000
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def test_loss_duplication_and_swaps_are_exact(bench: Callable[..., Bench]) -> None:
+    leg, draw = a_leg(), random.Random(3)
+    numbers = list(range(5000))
+    lost = set(draw.sample(numbers[:-1], 137))
+    numbers = [n for n in numbers if n not in lost]
+    for at in draw.sample(range(0, 4000, 4), 41):
+        numbers[at], numbers[at + 1] = numbers[at + 1], numbers[at]
+    doubled = set(draw.sample(range(4863), 29))
+    one = bench(leg)
+    one.feed(stamped(leg, n) for at, n in enumerate(numbers) for _ in range(1 + (at in doubled)))
+    found = one.tally()
+    assert found.packets == 5000 - 137 + 29
+    assert (found.lost(5000), found.missing, found.duplicated, found.reordered) == (137, 137, 29, 41)
+    assert (found.too_late, found.astray, found.altered) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_order_is_counted_as_by_definition(bench: Callable[..., Bench], seed: int) -> None:
+    """Frames that each arrive 0 to 3 times, up to 60,000 numbers late."""
+    draw, leg = random.Random(seed), a_leg()
+    sent = [n * 37 for n in range(3000)]
+    arrivals = sorted(
+        (n + draw.choice([0, 0, 0, draw.randrange(60_000)]), n) for n in sent for _ in range(draw.randrange(4))
+    )
+    oracle, one = Oracle(), bench(leg)
+    for _, n in arrivals:
+        oracle.take(n)
+    one.feed(stamped(leg, n) for _, n in arrivals)
+    found = one.tally()
+    assert (found.packets, found.distinct) == (len(arrivals), len(oracle.seen))
+    assert (found.duplicated, found.reordered) == (oracle.duplicated, oracle.reordered)
+    assert found.highest == oracle.next - 1
+
+
+def test_what_falls_out_of_the_window_is_told(bench: Callable[..., Bench]) -> None:
+    leg, window = a_leg(), 64 * WINDOW_WORDS
+    one = bench(leg)
+    one.feed(stamped(leg, n) for n in (0, window - 1, window, 1))
+    found = one.tally()
+    assert (found.packets, found.distinct, found.too_late) == (4, 3, 1)
+    one.feed(stamped(leg, n) for n in (64, window + 64))
+    assert (one.tally().distinct, one.tally().reordered, one.tally().too_late) == (5, 1, 1)
+
+
+def test_a_real_gap_is_believed_and_a_damaged_number_is_not(bench: Callable[..., Bench]) -> None:
+    leg, far = a_leg(), 1 << 40
+    one = bench(leg)
+    one.feed(stamped(leg, n) for n in (0, 1, far, 2, far + 9, 3))
+    found = one.tally()
+    assert (found.distinct, found.astray, found.missing, found.reordered) == (4, 2, 0, 0)
+    one.feed(stamped(leg, n) for n in (1_000_001, 1_000_000, 1_000_002, 1_000_002))
+    found = one.tally()
+    assert (found.distinct, found.astray, found.duplicated, found.reordered) == (7, 2, 1, 1)
+    assert found.highest == 1_000_002
+
+
+def test_a_number_that_was_never_sent_is_astray(bench: Callable[..., Bench]) -> None:
+    leg = a_leg(count_packets=10)
+    one = bench(leg)
+    one.feed(stamped(leg, n) for n in (0, 9, 10, 11))
+    assert (one.tally().distinct, one.tally().astray) == (2, 2)
+
+
+# --- alteration ------------------------------------------------------------------------------------------------------
+
+
+def test_damaged_payloads_are_exact(bench: Callable[..., Bench]) -> None:
+    """Every size modulo 4, and every bit of some frames: 41 altered means 41."""
+    for size_bytes in (164, 165, 166, 167, 1518, 3000):
+        leg, draw = a_leg(size_bytes=size_bytes), random.Random(size_bytes)
+        frames = [bytearray(stamped(leg, n, magic=CHECKED)) for n in range(300)]
+        for n in draw.sample(range(300), 41):
+            frames[n][draw.randrange(42 + 22, size_bytes - 4)] ^= 1 << draw.randrange(8)
+        one = bench(leg)
+        one.feed(bytes(frame) for frame in frames)
+        found = one.tally()
+        assert (found.altered, found.altered_by) == (41, {"payload": 41}), size_bytes
+        assert (found.distinct, found.latency and found.latency.frames) == (300, 259)
+
+
+def at(frame: bytearray, offset: int, data: bytes) -> None:
+    frame[offset : offset + len(data)] = data
+
+
+CHANGES: dict[str, tuple[str, Callable[[bytearray], None]]] = {
+    "dst_mac": ("udp4", lambda f: at(f, 5, b"\x0c")),
+    "src_mac": ("udp4", lambda f: at(f, 11, b"\x0c")),
+    "vlan": ("vlan", lambda f: at(f, 15, b"\x0b")),
+    "dscp": ("udp4", lambda f: at(f, 15, b"\x00")),
+    "ttl": ("udp4", lambda f: at(f, 22, b"\x01")),
+    "src_ip": ("udp4", lambda f: at(f, 29, b"\x09")),
+    "dst_ip": ("udp6", lambda f: at(f, 53, b"\x09")),
+    "src_port": ("udp4", lambda f: at(f, 34, b"\x00\x01")),
+    "dst_port": ("tcp6", lambda f: at(f, 56, b"\x00\x01")),
+    "teid": ("gtpu session", lambda f: at(f, 46, b"\x00\x00\x43\x21")),
+    "mpls": ("mpls", lambda f: f.__delitem__(slice(14, 18))),
+    "length": ("udp4", lambda f: at(f, 38, struct.pack(">H", 100))),
+}
+
+
+@pytest.mark.parametrize("cause", CHANGES)
+def test_changed_headers_are_told_by_what_changed(bench: Callable[..., Bench], cause: str) -> None:
+    shape, change = CHANGES[cause]
+    leg = a_leg(shape)
+    one = bench(leg, a_leg("udp4", 1))
+    frames = [bytearray(stamped(leg, n)) for n in range(500)]
+    for n in random.Random(4).sample(range(500), 17):
+        change(frames[n])
+    one.feed([*(bytes(frame) for frame in frames), *(stamped(a_leg("udp4", 1), n) for n in range(9))])
+    found = one.tally()
+    assert (found.packets, found.distinct) == (500, 500)
+    assert (found.altered, found.altered_by) == (17, {cause: 17})
+    assert one.tally(1).altered == 0
+
+
+def test_congestion_marks_are_no_alteration_and_a_removed_tag_is(bench: Callable[..., Bench]) -> None:
+    leg = a_leg("vlan")
+    marked = bytearray(stamped(leg, 0))
+    marked[19] |= 3
+    untagged = stamped(leg, 1)
+    one = bench(leg)
+    one.feed([bytes(marked), untagged[:12] + untagged[16:]])
+    assert (one.tally().altered, one.tally().altered_by) == (1, {"vlan": 1})
+
+
+def test_what_the_device_is_to_change_is_expected(bench: Callable[..., Bench]) -> None:
+    """A router: its own MAC, a TTL one less. Here the frames that it did *not* change are the altered ones."""
+    leg = a_leg(options={"expect": {"ttl": 63, "src_mac": None, "dscp": 0, "dst_ip": "10.9.9.9"}})
+    routed = bytearray(stamped(leg, 0))
+    for offset, data in ((6, b"\2\2\2\2\2\2"), (15, b"\0"), (22, b"\x3f"), (30, b"\x0a\x09\x09\x09")):
+        at(routed, offset, data)
+    one = bench(leg)
+    one.feed([bytes(routed), stamped(leg, 1)])
+    assert (one.tally().altered, one.tally().altered_by) == (1, {"dscp": 1, "ttl": 1, "dst_ip": 1})
+
+
+def test_varying_fields_may_take_their_values_only(bench: Callable[..., Bench]) -> None:
+    shape = [ETHERNET, IPV4, {"udp": {"src": {"increment": [1024, 1031]}, "dst": 2000}}]
+    leg = replace(a_leg(), frame={"headers": shape})
+    frames = [bytearray(stamped(leg, n)) for n in range(9)]
+    for n, frame in enumerate(frames):
+        at(frame, 34, struct.pack(">H", 1024 + n))
+    one = bench(leg)
+    one.feed(bytes(frame) for frame in frames)
+    assert one.tally().altered_by == {"src_port": 1}
+
+
+# --- unstamped legs --------------------------------------------------------------------------------------------------
+
+
+def test_unstamped_legs_are_known_by_their_bytes(bench: Callable[..., Bench]) -> None:
+    shapes = {
+        "plain": [ETHERNET, IPV4, UDP],
+        "ports": [ETHERNET, IPV4, {"udp": {"src": {"random": [3000, 3099]}, "dst": 53}}],
+        "arp": [ETHERNET, {"arp": {"sender_mac": A, "sender_ip": "10.0.0.1", "target_ip": "10.0.0.2"}}],
+        "long": [ETHERNET, IPV6, UDP],
+    }
+    templates = {name: build_frame({"headers": shape}, 128) for name, shape in shapes.items()}
+    matches = {name: Match.from_template(template) for name, template in templates.items()}
+    matches["trace"] = Match.rest(A, B, matches.values())
+    legs = [
+        Leg(number, name, "a", "b", "stream", match=match.to_json())
+        for number, (name, match) in enumerate(matches.items())
+    ]
+    draw, one = random.Random(5), bench(*legs)
+    frames = [templates[name].frame(n, draw) for n in range(200) for name in templates]
+    ports = bytearray(templates["ports"].data)
+    frames += [bytes(ports[:34] + struct.pack(">H", port) + ports[36:]) for port in (2999, 3000, 3099, 3100)]
+    frames += [templates["plain"].data[:-1], templates["plain"].data + b"\0", ARP]
+    verdicts = one.feed(frames)
+    expected = Counter(next((n for n, m in matches.items() if m.matches(frame)), "none") for frame in frames)
+    assert expected == {"plain": 200, "ports": 202, "arp": 200, "long": 200, "trace": 4, "none": 1}
+    assert {name: one.tally(number).packets for number, name in enumerate(matches)} == {
+        name: expected[name] for name in matches
+    }
+    assert verdicts == {DROP: 806, PASS: 1}
+    assert one.tally(0).distinct is None and one.tally(0).lost(300) is None
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+def test_latency_and_jitter_follow_the_stamps(bench: Callable[..., Bench]) -> None:
+    """With a clock offset that makes 'now' small the program's own clock is all the noise there is: tens of µs."""
+    leg, one = a_leg(), bench(a_leg())
+    delays = [1_000_000 * (n % 100) for n in range(1000)]
+    for n, delay in enumerate(delays):
+        one.feed([stamped(leg, n, time.monotonic_ns() - delay)])
+    found = one.tally()
+    assert found.latency is not None and found.jitter is not None
+    assert found.latency.frames == 1000
+    assert 0 < found.latency.min_ns < 1_000_000
+    assert 99_000_000 < found.latency.max_ns < 120_000_000
+    assert 49_000_000 <= found.latency.p50_ns < 51_500_000
+    assert 89_000_000 * 0.99 <= found.latency.p90_ns < 92_000_000
+    steps = [b - a for a, b in pairwise(delays)]
+    mean = sum(steps) / 999
+    sd = (sum((step - mean) ** 2 for step in steps) / 999) ** 0.5
+    assert found.jitter.pairs == 999 and abs(found.jitter.sd_ns - sd) < 0.05 * sd
+    estimate = 0.0
+    for step in steps:
+        estimate += (abs(step) - estimate) / 16
+    assert abs(found.jitter.rfc3550_ns - estimate) < 0.2 * estimate
+
+
+def test_a_duplicate_has_no_latency(bench: Callable[..., Bench]) -> None:
+    leg, one = a_leg(), bench(a_leg())
+    one.feed([stamped(leg, 0, 1), stamped(leg, 0, 1)])
+    found = one.tally()
+    assert found.latency and found.latency.frames == 1 and found.jitter is None
+
+
+def test_without_a_clock_offset_no_latency_is_invented(bench: Callable[..., Bench]) -> None:
+    leg = a_leg(options={"clock_offset_ns": None})
+    one = bench(leg)
+    one.feed(stamped(leg, n, 1) for n in range(3))
+    assert one.tally().latency is None and one.tally().jitter is not None
+    one.receiver.set_clock_offset(0, 0)
+    one.feed(stamped(leg, n, 1) for n in range(3, 5))
+    assert one.tally().distinct == 5
+
+
+# --- the shared structs ----------------------------------------------------------------------------------------------
+
+
+def test_both_sides_have_the_same_structs(program: Path) -> None:
+    found = structs(program)
+    for name, ours in SHARED.items():
+        size, members = found[name]
+        assert size == ctypes.sizeof(ours), name
+        assert members == {field[0]: getattr(ours, field[0]).offset for field in ours._fields_}, name
+    header = (ROOT / "kernel/count.h").read_text()
+    assert re.findall(r"^\tCAUSE_(\w+),", header, re.M) == [name.upper() for name in CAUSES]
+    assert f"CAUSES = {CAUSE_SLOTS}," in header
+    assert len(re.findall(r"^\tSTRANGER_(\w+),", header, re.M)) == len(STRANGERS)
+
+
+def structs(object_file: Path) -> dict[str, tuple[int, dict[str, int]]]:
+    """Of the object's BTF: each struct's size and the byte offsets of its members."""
+    data = section(object_file.read_bytes(), b".BTF")
+    header_bytes, type_at, type_bytes, text_at = struct.unpack_from("<4xIIII", data)
+    text, at_, end = header_bytes + text_at, header_bytes + type_at, header_bytes + type_at + type_bytes
+
+    def word(offset: int) -> str:
+        return data[text + offset : data.index(b"\0", text + offset)].decode()
+
+    found: dict[str, tuple[int, dict[str, int]]] = {}
+    each, more = {4: 12, 5: 12, 6: 8, 13: 8, 15: 12, 19: 12}, {1: 4, 3: 12, 14: 4, 17: 4}
+    while at_ < end:
+        name, info, size = struct.unpack_from("<III", data, at_)
+        kind, count = info >> 24 & 31, info & 0xFFFF
+        at_ += 12
+        if kind in (4, 5):
+            members = [struct.unpack_from("<III", data, at_ + 12 * n) for n in range(count)]
+            found[word(name)] = (size, {word(one): (bits & 0xFFFFFF) // 8 for one, _, bits in members})
+        at_ += each.get(kind, 0) * count + more.get(kind, 0)
+    return found
+
+
+def section(elf: bytes, name: bytes) -> bytes:
+    (table,) = struct.unpack_from("<Q", elf, 40)
+    entry_bytes, count, names = struct.unpack_from("<HHH", elf, 58)
+    headers = [struct.unpack_from("<IIQQQQ", elf, table + n * entry_bytes) for n in range(count)]
+    text = headers[names][4]
+    for title, _, _, _, offset, size in headers:
+        if elf[text + title :].startswith(name + b"\0"):
+            return elf[offset : offset + size]
+    raise AssertionError(name)
+
+
+def test_python_counts_a_latency_where_the_program_does(bench: Callable[..., Bench]) -> None:
+    leg, one = a_leg(), bench(a_leg())
+    # So long ago that the program's own time makes no difference to the bucket.
+    one.feed(stamped(leg, n, time.monotonic_ns() - 10_000_000_000) for n in range(50))
+    buckets = one.receiver._buckets(0)
+    found = one.tally().latency
+    assert found is not None and sum(buckets) == 50
+    assert buckets[bucket(found.min_ns)] > 0 and buckets[bucket(found.max_ns)] > 0
+    assert abs(percentile(buckets, 0.5) - found.mean_ns) <= 0.01 * found.mean_ns

@@ -1,0 +1,90 @@
+"""Stamped frames of every shape, made in Python; and the counting program, compiled."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from traffic.expect import layout
+from traffic.frames import build_frame
+from traffic.match import Match
+from traffic.task import Leg
+
+ROOT = Path(__file__).parents[2]
+A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
+ETHERNET = {"ethernet": {"src": A, "dst": B}}
+IPV4 = {"ipv4": {"src": "10.0.0.1", "dst": "10.0.0.2", "dscp": 46}}
+IPV6 = {"ipv6": {"src": "fd00::1", "dst": "fd00::2", "traffic_class": 184, "hop_limit": 9}}
+UDP = {"udp": {"src": 1000, "dst": 2000}}
+TCP = {"tcp": {"src": 1000, "dst": 2000, "flags": "ack"}}
+GTPU = {"udp": {"src": 2152, "dst": 2152}}
+PLAIN, CHECKED = 0x5053, 0x5043
+
+
+def inner(size_bytes: int) -> bytes:
+    """A user's own IPv4 UDP packet."""
+    shape = [ETHERNET, {"ipv4": {"src": "10.45.0.2", "dst": "10.60.0.1", "ttl": 61}}, {"udp": {"src": 7, "dst": 8}}]
+    return build_frame({"headers": shape}, size_bytes).data[14:]
+
+
+def gtpu(options: str, user: bytes) -> dict[str, Any]:
+    """G-PDU with TEID 0x1234; `options`: what follows the first 8 bytes, as hex."""
+    flags = 0x30 if not options else 0x34 if options[6:8] != "00" else 0x32
+    return {"raw": {"hex": f"{flags:02x}ff{len(user) + len(options) // 2:04x}00001234{options}{user[:28].hex()}"}}
+
+
+SHAPES: dict[str, list[dict[str, Any]]] = {
+    "udp4": [ETHERNET, IPV4, UDP],
+    "udp6": [ETHERNET, IPV6, UDP],
+    "tcp4": [ETHERNET, IPV4, TCP],
+    "tcp6": [ETHERNET, IPV6, TCP],
+    "icmp": [ETHERNET, IPV4, {"icmp": {"id": 7}}],
+    "vlan": [ETHERNET, {"vlan": {"id": 10, "priority": 3}}, IPV4, UDP],
+    "qinq": [ETHERNET, {"svlan": {"id": 20}}, {"vlan": {"id": 10}}, IPV6, UDP],
+    "mpls": [ETHERNET, {"mpls": {"label": 16}}, {"mpls": {"label": 17}}, IPV4, UDP],
+    "ethernet": [ETHERNET],
+    "no transport": [ETHERNET, IPV4],
+    "ip in ip": [ETHERNET, IPV4, {"ipv6": {"src": "fd00::1", "dst": "fd00::2"}}, UDP],
+    "gtpu": [ETHERNET, IPV4, GTPU, gtpu("", inner(128))],
+    "gtpu6": [ETHERNET, IPV6, GTPU, gtpu("", inner(108))],
+    "gtpu sequence": [ETHERNET, IPV4, GTPU, gtpu("00010000", inner(124))],
+    "gtpu session": [ETHERNET, IPV4, GTPU, gtpu("00000085" + "01000900", inner(120))],
+    "gtpu extensions": [ETHERNET, IPV4, GTPU, gtpu("00000085" + "0100098501000940" + "01086800", inner(112))],
+}
+
+
+def compile_program(target: Path) -> Path:
+    """The program compiled from the tree as it is."""
+    command = ["clang", "-O2", "-g", "-Wall", "-Werror", "-target", "bpf", "-mcpu=v3"]
+    command += [f"-I/usr/include/{os.uname().machine}-linux-gnu", "-c", "kernel/count.bpf.c", "-o", str(target)]
+    subprocess.run(command, check=True, cwd=ROOT)
+    return target
+
+
+def a_leg(shape: str = "udp4", number: int = 0, size_bytes: int = 164, **more: Any) -> Leg:
+    frame = {"headers": SHAPES[shape], "payload": {"fill": 0xA5}}
+    options = {"clock_offset_ns": 0, **more.pop("options", {})}
+    match = Match.from_template(build_frame(frame, size_bytes)).to_json()
+    leg = Leg(
+        number, shape, "a", "b", "stream", "xdp", frame=frame, size_bytes=size_bytes, match=match, options=options
+    )
+    return replace(leg, **more)
+
+
+def checksum(data: bytes) -> int:
+    data += bytes(-len(data) % 4)
+    return sum(struct.unpack(f">{len(data) // 4}I", data)) % 0xFFFFFFFF
+
+
+def stamped(leg: Leg, sequence: int, time_ns: int = 0, magic: int = PLAIN) -> bytes:
+    """A frame of the leg with a stamp at the start of its payload; transport checksums are left as they were."""
+    data = bytearray(build_frame(leg.frame, leg.size_bytes).data)
+    at = layout(bytes(data)).payload
+    data[at : at + 18] = struct.pack(">HHHIQ", magic, leg.id, sequence >> 32, sequence & 0xFFFFFFFF, time_ns)
+    if magic == CHECKED:
+        data[at + 18 : at + 22] = struct.pack(">I", checksum(bytes(data[at + 22 :])))
+    return bytes(data)

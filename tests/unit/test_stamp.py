@@ -1,0 +1,74 @@
+"""The stamp: its table in Python against the one in C, and its arithmetic."""
+
+from __future__ import annotations
+
+import pytest
+
+from nodes import libbpf
+from traffic import stamp
+from traffic.frames import build_frame
+
+OBJECT = libbpf.OBJECTS / "send.o"
+ETHERNET = {"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}}
+IPV4 = {"ipv4": {"src": "10.0.0.1", "dst": "10.0.0.2"}}
+IPV6 = {"ipv6": {"src": "fd00::1", "dst": "fd00::2"}}
+UDP, TCP, VLAN = {"udp": {"src": 1, "dst": 2}}, {"tcp": {"src": 1, "dst": 2}}, {"vlan": {"id": 7}}
+
+
+@pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing() or "libbpf is there")
+@pytest.mark.skipif(not OBJECT.exists(), reason="kernel/build.sh has not been run")
+def test_the_two_tables_are_one() -> None:
+    fields = libbpf.struct_layout(OBJECT, "stamp")
+    assert fields == {
+        "magic": (0, 2),
+        "stream": (stamp.STREAM_OFFSET, 2),
+        "sequence_high": (stamp.SEQUENCE_OFFSET, 2),
+        "sequence_low": (stamp.SEQUENCE_OFFSET + 2, 4),
+        "time_ns": (stamp.TIME_OFFSET, 8),
+    }
+    offset, size = fields["time_ns"]
+    assert offset + size == stamp.PLAIN_BYTES
+    checked = libbpf.struct_layout(OBJECT, "stamp_checked")
+    assert checked == {"stamp": (0, stamp.PLAIN_BYTES), "checksum": (stamp.CHECKSUM_OFFSET, 4)}
+
+
+def test_bytes_of_a_stamp() -> None:
+    one = stamp.Stamp(0x0102, 0x030405060708, 0x1112131415161718)
+    assert one.pack().hex() == "5053" + "0102" + "030405060708" + "1112131415161718"
+    assert stamp.read_stamp(one.pack() + b"more") == one
+
+
+def test_bytes_of_a_stamp_with_a_checksum() -> None:
+    one = stamp.Stamp(1, 2, 3, 0xA1A2A3A4)
+    assert one.pack().hex() == "5043" + "0001" + "000000000002" + "0000000000000003" + "a1a2a3a4"
+    assert stamp.read_stamp(one.pack()) == one
+
+
+@pytest.mark.parametrize("payload", [b"", bytes(18), b"PS" + bytes(15), b"PC" + bytes(19), b"SP" + bytes(30)])
+def test_what_is_no_stamp(payload: bytes) -> None:
+    assert stamp.read_stamp(payload) is None
+
+
+def test_payload_sum_adds_words_with_their_carries() -> None:
+    assert stamp.payload_sum(b"\x00\x00\x00\x05\xff\xff\xff\xff") == 5
+    assert stamp.payload_sum(b"\xff\xff\xff\xfe\x00\x00\x00\x03") == 2
+    assert stamp.payload_sum(b"\x00\x00\x00\x01\x80") == 0x80000001
+    assert stamp.payload_sum(b"") == stamp.payload_sum(b"\xff" * 8) == 0
+
+
+@pytest.mark.parametrize(
+    ("headers", "offset", "least"),
+    [
+        ([ETHERNET, IPV4, UDP], 42, 64),
+        ([ETHERNET, VLAN, IPV4, UDP], 46, 68),
+        ([ETHERNET, IPV4, TCP], 54, 76),
+        ([ETHERNET, IPV6, UDP], 62, 84),
+        ([ETHERNET, IPV6, TCP], 74, 96),
+        ([ETHERNET, IPV4, {"raw": {"hex": "00112233"}}], 38, 64),
+    ],
+)
+def test_where_the_payload_begins(headers: list[dict[str, dict[str, object]]], offset: int, least: int) -> None:
+    assert stamp.payload_offset(headers) == offset
+    assert stamp.least_size_bytes(headers) == least
+    frame = build_frame({"headers": headers, "payload": {"fill": 0xEE}}, 200).data
+    assert frame[offset:] == b"\xee" * (196 - offset) and frame[offset - 1] != 0xEE
