@@ -202,9 +202,8 @@ static __always_inline void step(struct change *change, struct rule *rule)
 static __always_inline void stamp(struct change *change, __u64 now)
 {
 	struct leg *leg = change->leg;
-	struct stamp_checked *layout = 0;
-	__u32 number = leg->stamp + (long)&layout->stamp.stream;
-	__u32 time = leg->stamp + (long)&layout->stamp.time_ns;
+	__u32 number = leg->stamp + __builtin_offsetof(struct stamp, stream);
+	__u32 time = leg->stamp + __builtin_offsetof(struct stamp, time_ns);
 
 	put(change, number, (1ULL << 48) - 1, leg->sequence, leg->stamp_weight);
 	put(change, time, ~0ULL, now, leg->stamp_weight);

@@ -9,12 +9,16 @@ Commands: file, prepare, start, word, stop, restore. Events: ready, started, don
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import socket
+import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -31,6 +35,7 @@ from traffic.errors import BadInput, EngineError, PktswarmError
 from traffic.messages import WORD_TIMEOUT_S, Lines, Message
 
 POLL_S = 0.02
+SUDO_TIMEOUT_S = 10.0
 START_AHEAD_NS = 5_000_000
 """Engines are called this long before the start instant; they wait for it themselves."""
 
@@ -250,14 +255,12 @@ def spawn(user: str) -> Lines:
 
     Started as root it is forked, before anything else of the rank exists; otherwise sudo's single rule starts it.
     """
+    if os.geteuid() != 0:
+        return _spawn_by_sudo()
     ours, theirs = socket.socketpair()
-    if os.geteuid() == 0:
-        gid = pwd.getpwnam(user).pw_gid
-        if os.fork() == 0:
-            _become_guard(ours, theirs, gid)
-        theirs.close()
-        return Lines(ours)
-    _spawn_by_sudo(theirs)
+    gid = pwd.getpwnam(user).pw_gid
+    if os.fork() == 0:
+        _become_guard(ours, theirs, gid)
     theirs.close()
     return Lines(ours)
 
@@ -279,21 +282,43 @@ def _become_guard(ours: socket.socket, theirs: socket.socket, gid: int) -> None:
         os._exit(status)
 
 
-def _spawn_by_sudo(theirs: socket.socket) -> None:
-    import subprocess
+def _spawn_by_sudo() -> Lines:
+    """The guard calls back: what sudo does to standard input depends on its settings (use_pty)."""
+    name = "pktswarm-" + secrets.token_hex(16)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0{name}")
+        listener.listen(1)
+        listener.settimeout(SUDO_TIMEOUT_S)
+        command = ["sudo", "-n", sys.executable, "-P", "-m", "nodes.guard", "--socket", name]
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+        )
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError:
+                process.kill()
+                words = process.communicate()[1].decode(errors="replace").strip()
+                raise EngineError("guard", "sudo did not start it: see docs/guide.md, Privilege", words) from None
+            if _peer(connection)[1] == 0:
+                return Lines(connection)
+            connection.close()  # a stranger guessed the name: only root is our guard
 
-    subprocess.Popen(
-        ["sudo", "-n", sys.executable, "-P", "-m", "nodes.guard"],
-        stdin=theirs.fileno(),
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+
+def _peer(connection: socket.socket) -> tuple[int, int, int]:
+    """(pid, uid, gid) of the other end, by the kernel's word."""
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, uid, gid = struct.unpack("3i", data)
+    return pid, uid, gid
 
 
 def main() -> None:
-    """Started by sudo: the socket is standard input, the group is the caller's."""
-    connection = socket.socket(fileno=os.dup(0))
-    run(connection, int(os.environ.get("SUDO_GID", "0")))
+    """Started by sudo for a rank that runs as a user; the files it makes are for that user's group."""
+    parser = argparse.ArgumentParser(prog="nodes.guard", description="The guard of a rank; started through sudo.")
+    parser.add_argument("--socket", required=True, help="abstract Unix socket of the rank")
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect("\0" + parser.parse_args().socket)
+    run(connection, _peer(connection)[2])
 
 
 if __name__ == "__main__":

@@ -93,3 +93,8 @@ def test_the_schema_is_one_and_knows_every_key() -> None:
     schema = json.loads(scenario.schema())
     assert schema["properties"].keys() == {"name", "description", "streams", "traces", "receive", "expect"}
     assert "from" in schema["$defs"]["Stream"]["properties"]
+
+
+def test_the_shipped_schema_is_up_to_date() -> None:
+    shipped = Path("configs/scenario.schema.json").read_text()
+    assert shipped == scenario.schema(), "make it again: pktswarm schema > configs/scenario.schema.json"

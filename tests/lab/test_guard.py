@@ -1,0 +1,149 @@
+"""The guard by itself: what it obeys, and that it stops and restores whatever happens to its rank."""
+
+import os
+import pwd
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodes import guard
+from traffic.messages import Lines
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the guard is root's")
+
+
+class Spawned:
+    """A guard of this process, whose rank is the test."""
+
+    def __init__(self) -> None:
+        before = set(Path("/var/tmp").glob("pktswarm-*"))
+        self.pipe = guard.spawn("nobody")
+        deadline = time.monotonic() + 5
+        while not (new := set(Path("/var/tmp").glob("pktswarm-*")) - before) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        (self.spool,) = new
+
+    def ask(self, message: dict[str, Any], raw: bytes | None = None) -> dict[str, Any]:
+        self.pipe.send(message, raw)
+        return self.hear()
+
+    def hear(self, seconds: float = 5.0) -> dict[str, Any]:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.pipe.receive(0.1)
+            for message, _ in self.pipe.messages():
+                return message
+        raise TimeoutError
+
+    def gone(self, seconds: float = 5.0) -> bool:
+        deadline = time.monotonic() + seconds
+        while self.spool.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return not self.spool.exists()
+
+
+def test_it_restores_and_goes_when_asked() -> None:
+    this = Spawned()
+    assert this.ask({"op": "restore"}) == {"event": "restored", "troubles": []}
+    assert this.gone()
+    os.wait()
+
+
+def test_it_goes_when_its_pipe_closes() -> None:
+    this = Spawned()
+    this.pipe.socket.close()
+    assert this.gone()
+    os.wait()
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ({"op": "shell", "command": "id"}, "no command 'shell'"),
+        ({"op": "file", "name": "../../etc/passwd"}, "not a plain file name"),
+        ({"op": "file", "name": ".hidden"}, "not a plain file name"),
+        ({"op": "prepare", "role": "transmit", "task": {}}, "legs"),
+    ],
+)
+def test_it_refuses_what_is_not_a_fixed_command(message: dict[str, Any], words: str) -> None:
+    this = Spawned()
+    answer = this.ask(message, b"x")
+    assert answer["event"] == "failed" and words in answer["problem"]
+    this.pipe.socket.close()
+    assert this.gone()
+    os.wait()
+
+
+def test_its_files_are_for_the_ranks_group_only() -> None:
+    this = Spawned()
+    assert this.spool.stat().st_mode & 0o777 == 0o750
+    assert this.spool.stat().st_gid == pwd.getpwnam("nobody").pw_gid
+    this.pipe.socket.close()
+    assert this.gone()
+    os.wait()
+
+
+RANK = """
+import os, sys
+from nodes import guard
+pipe = guard.spawn("nobody")
+pipe.send({"op": "restore"})
+while pipe.receive(5):
+    for message, _ in pipe.messages():
+        print(message["event"], os.geteuid(), flush=True)
+"""
+
+
+def test_a_rank_that_is_a_user_reaches_its_guard_by_one_sudo_rule(tmp_path: Path) -> None:
+    """In a mount namespace of its own, with a sudoers file of its own."""
+    nobody = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
+    readable = [*nobody, sys.executable, "-P", "-c", "import nodes.guard"]
+    if subprocess.run(readable, capture_output=True, check=False).returncode:
+        pytest.skip("this Python or its packages cannot be read by other users")
+    if not Path("/usr/bin/sudo").exists():
+        pytest.skip("sudo is not installed")
+    rules = tmp_path / "sudoers"
+    rules.write_text(f"nobody ALL=(root) NOPASSWD: {sys.executable} -P -m nodes.guard --socket *\n")
+    rules.chmod(0o440)
+    script = f'mount --bind {rules} /etc/sudoers && exec "$@"'
+    command = ["unshare", "--mount", "sh", "-c", script, "sh", *nobody, sys.executable, "-P", "-c", RANK]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    uid = pwd.getpwnam("nobody").pw_uid
+    assert done.stdout.split() == ["restored", str(uid)], done.stderr
+
+
+def test_a_frozen_guards_engines_end_by_their_own_limit(tmp_path: Path) -> None:
+    from nodes.process import EngineProcess
+
+    engine = EngineProcess("sleep", ["sleep", "60"], tmp_path / "out", limit_s=0.5)
+    engine.start()
+    deadline = time.monotonic() + 5
+    while engine.running() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert engine.status == 137
+
+
+def test_an_engine_and_its_workers_die_with_their_guard(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        from nodes.process import EngineProcess
+
+        EngineProcess("sh", ["sh", "-c", "sleep 61 & sleep 62"], tmp_path / "out", 30.0).start()
+        time.sleep(0.3)
+        theirs.send(b"!")
+        time.sleep(60)
+        os._exit(0)
+    assert ours.recv(1)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    time.sleep(0.5)
+    shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert "sleep 61" not in shown and "sleep 62" not in shown
+    Lines(ours)

@@ -1,0 +1,117 @@
+"""What a receiver is told to expect of a leg. The same against the kernel's own parser: tests/lab/test_xdp_receiver.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from traffic.counters import HEAD_BYTES, NO_LEG, Expectation, Fields, RawRow
+from traffic.errors import BadInput
+from traffic.expect import expectation, layout, rows
+from traffic.frames import build_frame
+from traffic.match import Match, Range
+
+A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
+ETHERNET = {"ethernet": {"src": A, "dst": B}}
+IPV4 = {"ipv4": {"src": "10.0.0.1", "dst": "10.0.0.2", "dscp": 46, "ttl": 9}}
+UDP = {"udp": {"src": 1000, "dst": 2000}}
+
+
+def expected(headers: list[dict[str, Any]], expect: dict[str, Any] | None = None) -> tuple[Fields, Fields, Expectation]:
+    made = expectation("s", build_frame({"headers": headers}, 128), expect or {})
+    return Fields.from_buffer_copy(bytes(made.value)), Fields.from_buffer_copy(bytes(made.mask)), made
+
+
+def test_a_constant_frame_is_expected_as_it_is() -> None:
+    value, mask, made = expected([ETHERNET, {"vlan": {"id": 10}}, IPV4, UDP])
+    assert bytes(value.dst_mac).hex(":") == B and bytes(value.src_mac).hex(":") == A
+    assert (value.tags, value.ip_version, value.protocol, value.ttl, value.tos) == (1, 4, 17, 9, 46 << 2)
+    assert bytes(value.src_ip) == bytes([10, 0, 0, 1]) + bytes(12)
+    assert bytes(Fields.from_buffer_copy(bytes(made.value)))[24:28] == (1000).to_bytes(2, "big") + (2000).to_bytes(
+        2, "big"
+    )
+    assert mask.tos == 0xFC and bytes(mask)[:19] == b"\xff" * 19
+    assert made.payload_bytes == 128 - 4 - 14 - 4 - 20 - 8
+
+
+def test_the_users_own_header_counts_where_there_is_a_tunnel() -> None:
+    inner = build_frame({"headers": [ETHERNET, {"ipv4": {"src": "10.45.0.2", "dst": "10.60.0.1"}}, UDP]}, 72).data[14:]
+    gtpu = {"raw": {"hex": f"34ff{len(inner) + 8:04x}00001234" + "0000008501000900" + inner.hex()}}
+    frame = build_frame({"headers": [ETHERNET, IPV4, {"udp": {"src": 2152, "dst": 2152}}, gtpu]}, 128)
+    made = expectation("s", frame, {})
+    value = Fields.from_buffer_copy(bytes(made.value))
+    assert bytes(value.src_ip)[:4] == bytes([10, 45, 0, 2]) and value.ttl == 64
+    assert value.teid.to_bytes(4, "little") == bytes.fromhex("00001234")
+    assert layout(frame.data).payload == 14 + 20 + 8 + 16 + 28
+    assert made.payload_bytes == 72 - 18 - 28
+
+
+def test_a_varying_field_keeps_the_bits_that_all_its_values_share() -> None:
+    _, mask, _ = expected([ETHERNET, IPV4, {"udp": {"src": {"random": [1024, 1031]}, "dst": 2000}}])
+    assert mask.src_port.to_bytes(2, "little") == bytes([0xFF, 0xF8])
+    assert mask.dst_port == 0xFFFF
+
+
+def test_what_the_device_changes_is_said() -> None:
+    expect = {"ttl": 8, "src_mac": "02:00:00:00:00:0c", "dst_mac": None, "dscp": 0, "length": None, "dst_ip": "fd00::1"}
+    value, mask, made = expected([ETHERNET, IPV4, UDP], expect)
+    assert (value.ttl, value.tos, bytes(value.src_mac).hex(":")) == (8, 0, "02:00:00:00:00:0c")
+    assert bytes(mask.dst_mac) == bytes(6) == bytes(value.dst_mac)
+    assert made.payload_bytes == 0
+    assert bytes(value.dst_ip).hex() == "fd" + "00" * 14 + "01"
+
+
+@pytest.mark.parametrize(
+    ("expect", "words"),
+    [
+        ({"hops": 3}, r"s: expect.hops: there is no such field \(allowed: dst_mac, .*\)"),
+        ({"ttl": 256}, r"s: expect.ttl = 256: out of range \(allowed: 0 to 255\)"),
+        ({"dscp": 64}, r"s: expect.dscp = 64: out of range \(allowed: 0 to 63\)"),
+        ({"ttl": "many"}, "s: expect.ttl = 'many': out of range"),
+        ({"length": -1}, "s: expect.length = -1: out of range"),
+        ({"src_mac": "02:00"}, r"s: expect.src_mac = '02:00': not understood \(allowed: a MAC address\)"),
+        ({"src_ip": "10.0.0"}, "s: expect.src_ip = '10.0.0': not understood"),
+    ],
+)
+def test_a_wrong_expectation_is_named(expect: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        expected([ETHERNET, IPV4, UDP], expect)
+
+
+def a_match(port: int) -> Match:
+    return Match.from_template(build_frame({"headers": [ETHERNET, IPV4, {"udp": {"src": port, "dst": 2000}}]}, 128))
+
+
+def test_rows_come_in_the_order_in_which_the_first_that_fits_is_right() -> None:
+    mine, others = a_match(1), a_match(2)
+    made = rows("s", [(0, Match.rest(A, B, [mine, others])), (1, mine)])
+    assert [row.slot for row in made] == [1, NO_LEG, 0]
+    assert [row.length for row in made] == [124, 124, 0]
+    assert bytes(made[0].mask)[:14] == b"\xff" * 14 and bytes(made[0].value)[:6].hex(":") == B
+
+
+def test_a_range_is_found_in_the_last_four_bytes_that_hold_it() -> None:
+    match = Match(b"\xff", b"\1", None, (Range(272, 16, 3000, 3099), Range(4, 3, 1, 2)))
+    (row,) = rows("s", [(0, match)])
+    assert isinstance(row, RawRow) and row.ranges == 2 and row.head_bytes == 36
+    assert (row.range[0].offset, row.range[0].mask, row.range[0].low) == (32, 0xFFFF, 3000)
+    assert (row.range[1].offset, row.range[1].mask, row.range[1].high) == (0, 7 << 25, 2 << 25)
+
+
+@pytest.mark.parametrize(
+    "match",
+    [
+        Match(b"\xff" * (HEAD_BYTES + 1), b"\1" * (HEAD_BYTES + 1)),
+        Match(b"\xff", b"\1", None, tuple(Range(8 * n, 8, 1, 2) for n in range(5))),
+        Match(b"\xff", b"\1", None, (Range(HEAD_BYTES * 8, 8, 1, 2),)),
+    ],
+)
+def test_a_stream_that_cannot_be_told_apart_is_refused(match: Match) -> None:
+    with pytest.raises(BadInput, match="s: an unstamped stream cannot be told apart in the kernel .*160 bytes"):
+        rows("s", [(0, match)])
+
+
+def test_too_many_unstamped_streams_are_refused() -> None:
+    with pytest.raises(BadInput, match="s: 65 unstamped streams are too many"):
+        rows("s", [(n, a_match(n)) for n in range(65)])
