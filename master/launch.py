@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 from master.inventory import Host, Inventory
 from master.resolve import Rank
 from traffic.errors import BadInput, PktswarmError
+from traffic.messages import peer
 
 SSH_TIMEOUT_S = 5
 MPI_SETTINGS = {
@@ -32,33 +34,32 @@ class Launch:
 
     def __init__(self, inventory: Inventory, ranks: list[Rank], patience: float = 1.0) -> None:
         self.inventory, self.ranks, self.patience = inventory, ranks, patience
-        self.folder = tempfile.TemporaryDirectory(prefix="pktswarm-")
-        self.output = Path(self.folder.name) / "mpiexec.out"
+        # An abstract socket and an unlinked file: even SIGKILL leaves nothing of them.
+        self.output = tempfile.TemporaryFile()  # noqa: SIM115 - closed in stop()
         self._last_words = ""
-        self.path = Path(self.folder.name) / "control"
+        self.control = "pktswarm-" + secrets.token_hex(16)
         self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(self.path))
+        self.listener.bind(f"\0{self.control}")
         self.listener.listen(1)
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        with self.output.open("wb") as output:
-            self.process = subprocess.Popen(
-                self.command(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=self.environment(),
-                # Ctrl-C is the command line's: mpiexec would kill every rank at once.
-                start_new_session=True,
-            )
+        self.process = subprocess.Popen(
+            self.command(),
+            stdin=subprocess.DEVNULL,
+            stdout=self.output,
+            stderr=subprocess.STDOUT,
+            env=self.environment(),
+            # Ctrl-C is the command line's: mpiexec would kill every rank at once.
+            start_new_session=True,
+        )
 
     def command(self) -> list[str]:
         master = self.inventory.master
         command = [str(Path(sys.executable).with_name("mpiexec")), "-launcher", "ssh", "-disable-auto-cleanup"]
-        command += ["-localhost", master.address, "-wdir", "/", "-f", str(self.host_file())]
+        command += ["-localhost", master.address, "-wdir", "/", "-hosts", self.slots()]
         roles = json.dumps([rank.role for rank in self.ranks])
-        rank0 = ["-m", "master.rank0", "--control", str(self.path), "--roles", roles, "--user", master.user]
+        rank0 = ["-m", "master.rank0", "--control", self.control, "--roles", roles, "--user", master.user]
         rank0 += ["--patience", str(self.patience)]
         command += self._section(master, rank0)
         for rank in self.ranks:
@@ -72,12 +73,10 @@ class Launch:
         interface = ["-env", "FI_TCP_IFACE", host.control_interface] if host.control_interface else []
         return ["-n", "1", *interface, host.python or sys.executable, "-P", *arguments]
 
-    def host_file(self) -> Path:
+    def slots(self) -> str:
         """One slot a rank, in their order: mpiexec fills them one after another."""
         hosts = [self.inventory.master, *(rank.host for rank in self.ranks)]
-        path = Path(self.folder.name) / "hosts"
-        path.write_text("".join(f"{host.address}:1\n" for host in hosts))
-        return path
+        return ",".join(f"{host.address}:1" for host in hosts)
 
     def environment(self) -> dict[str, str]:
         environment = {**os.environ, **MPI_SETTINGS}
@@ -98,7 +97,9 @@ class Launch:
                 connection, _ = self.listener.accept()
             except TimeoutError:
                 continue
-            return connection
+            if peer(connection).uid == os.geteuid():
+                return connection
+            connection.close()  # a stranger guessed the name
         raise self.diagnose()
 
     def running(self) -> bool:
@@ -116,8 +117,9 @@ class Launch:
 
     def words(self) -> str:
         """What mpiexec and the ranks printed: nothing, when all is well."""
-        if self.output.exists():
-            self._last_words = self.output.read_text(errors="replace").strip()[-4000:]
+        if not self.output.closed:
+            self.output.seek(0)
+            self._last_words = self.output.read().decode(errors="replace").strip()[-4000:]
         return self._last_words
 
     def _try_ssh(self, host: Host) -> str:
@@ -143,7 +145,7 @@ class Launch:
             _reap_children()
         self.words()
         self.listener.close()
-        self.folder.cleanup()
+        self.output.close()
 
     def wait(self, seconds: float) -> bool:
         """True when mpiexec ended by itself in time."""

@@ -16,13 +16,13 @@ from traffic.messages import Lines
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="master.rank0", description="The master's rank; started by mpiexec.")
-    parser.add_argument("--control", required=True, help="the command line's socket")
+    parser.add_argument("--control", required=True, help="abstract Unix socket of the command line")
     parser.add_argument("--roles", required=True, help="JSON list: the role of rank 1, 2, …")
     parser.add_argument("--user", default="")
     parser.add_argument("--patience", type=float, default=1.0, help="multiplies every deadline")
     arguments = parser.parse_args()
     connection = socket.socket(socket.AF_UNIX)
-    connection.connect(arguments.control)
+    connection.connect("\0" + arguments.control)
     account.become(account.name(arguments.user))
     roles = dict(enumerate(json.loads(arguments.roles), start=1))
     world = World()

@@ -17,7 +17,6 @@ import secrets
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -32,7 +31,7 @@ from nodes.engine import Engine, Receiver, Sender
 from nodes.engines import receiver_class, sender_class
 from traffic import task as tasks
 from traffic.errors import BadInput, EngineError, PktswarmError
-from traffic.messages import WORD_TIMEOUT_S, Lines, Message
+from traffic.messages import WORD_TIMEOUT_S, Lines, Message, peer
 
 POLL_S = 0.02
 SUDO_TIMEOUT_S = 10.0
@@ -300,16 +299,9 @@ def _spawn_by_sudo() -> Lines:
                 process.kill()
                 words = process.communicate()[1].decode(errors="replace").strip()
                 raise EngineError("guard", "sudo did not start it: see docs/guide.md, Privilege", words) from None
-            if _peer(connection)[1] == 0:
+            if peer(connection).uid == 0:
                 return Lines(connection)
             connection.close()  # a stranger guessed the name: only root is our guard
-
-
-def _peer(connection: socket.socket) -> tuple[int, int, int]:
-    """(pid, uid, gid) of the other end, by the kernel's word."""
-    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid, uid, gid = struct.unpack("3i", data)
-    return pid, uid, gid
 
 
 def main() -> None:
@@ -318,7 +310,7 @@ def main() -> None:
     parser.add_argument("--socket", required=True, help="abstract Unix socket of the rank")
     connection = socket.socket(socket.AF_UNIX)
     connection.connect("\0" + parser.parse_args().socket)
-    run(connection, _peer(connection)[2])
+    run(connection, peer(connection).gid)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 Message = dict[str, Any]
 
@@ -43,6 +44,17 @@ def decode(data: bytes) -> Message:
     if not isinstance(message, dict):
         raise ValueError("a message must be a JSON object")
     return message
+
+
+class Peer(NamedTuple):
+    pid: int
+    uid: int
+    gid: int
+
+
+def peer(connection: socket.socket) -> Peer:
+    """Who is at the other end of a Unix socket, by the kernel's word."""
+    return Peer(*struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)))
 
 
 class Lines:
