@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from master import inventory as inventories
 from master import plan as plans
 from master import scenario as scenarios
+from master.fill import PLACEHOLDERS, fill
 from traffic.engines import AUTO_ORDER, unable
 from traffic.task import Leg
 
@@ -47,9 +48,16 @@ def _filter_words(expression: str) -> str:
 
 
 def _line(leg: Leg) -> str:
-    able = [name for name in AUTO_ORDER if not unable(name, leg)] if leg.engine == "auto" else [leg.engine]
+    able = [name for name in AUTO_ORDER if not unable(name, _filled(leg))] if leg.engine == "auto" else [leg.engine]
     engine = f"the first of {', '.join(able)} that the node has" if len(able) > 1 else (able or ["no engine"])[0]
     return f"  {leg.stream}: {leg.source} → {leg.target}, {_amount(leg)}, {_pace(leg)}, by {engine}"
+
+
+def _filled(leg: Leg) -> Leg:
+    """With addresses that stand for the nodes': which they are makes no difference to what an engine can do."""
+    if leg.kind == "trace":
+        return leg
+    return replace(leg, frame={**leg.frame, "headers": fill(leg.frame["headers"], *PLACEHOLDERS)})
 
 
 def _amount(leg: Leg) -> str:

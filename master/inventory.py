@@ -97,6 +97,9 @@ def load_yaml(path: Path) -> Any:
 
 def load(path: Path) -> Inventory:
     """Read and check an inventory; BadInput says what is wrong and where."""
+    if not path.exists() and path.name.startswith("lab-"):
+        name = path.stem.removeprefix("lab-")
+        raise BadInput(path, f"lab {name} is not up (bring it up with: pktswarm lab up --name {name})")
     data = load_yaml(path)
     if not isinstance(data, dict) or not isinstance(data.get("all"), dict):
         raise BadInput(path, "no group `all` at the top", allowed="all: {children: {master, transmit, receive}}")
