@@ -13,7 +13,8 @@ from traffic import engines
 from traffic.errors import BadInput
 from traffic.match import Match, uncountable
 from traffic.task import FCS_BYTES, Leg, ReceiveTask, Role, SendTask
-from traffic.traces import Endpoint, Packet, check_mtu, rewrite, write_pcap
+from traffic.traces import VLAN_TYPES, Endpoint, Packet, check_mtu, rewrite, write_pcap
+from traffic.traces import Trace as Recorded
 
 VLAN_TAG_BYTES = 4
 ETHERNET_HEADER_BYTES = 14
@@ -73,6 +74,7 @@ def resolve(scenario: Scenario, plan: Plan, hosts: dict[str, Host], reports: dic
         else:
             chosen = _choose(leg, reports[leg.source], resolved)
             _check_trace_mtu(leg, plan, reports)
+            _refuse_tagged_trace(plan.recorded[leg.stream], scenario.receive.mode)
             resolved.legs.append(_share(chosen, plan.shares[leg.id], known, resolved))
     _trace_matches(resolved, known)
     _refuse_uncountable(resolved.legs, scenario.receive.mode)
@@ -139,6 +141,18 @@ def _check_trace_mtu(leg: Leg, plan: Plan, reports: dict[str, dict[str, Any]]) -
     for name in (leg.source, leg.target):
         interface = reports[name]["interface"]
         check_mtu(plan.recorded[leg.stream], interface["mtu"], f"{name} {interface['name']}")
+
+
+def _refuse_tagged_trace(trace: Recorded, mode: str) -> None:
+    tagged = [number for number, packet in enumerate(trace.packets, 1) if packet.data[12:14] in VLAN_TYPES]
+    if tagged and mode == "capture":
+        raise BadInput(
+            trace.path,
+            f"packet {tagged[0]} has a VLAN tag, and a capture does not keep a trace's tags",
+            key="receive.mode",
+            value=mode,
+            allowed="count",
+        )
 
 
 def _share(leg: Leg, packets: list[Packet], known: dict[str, Host], resolved: Resolved) -> Leg:

@@ -190,3 +190,13 @@ def test_a_traces_frames_go_from_node_to_node_and_belong_to_it_alone(tmp_path: P
     assert legs[0].trace_file == name
     assert Match.from_json(legs[0].match).matches(frame)
     assert not any(Match.from_json(leg.match).matches(frame) for leg in made.legs if leg.kind == "stream")
+
+
+def test_a_tagged_trace_is_refused_in_a_capture_and_counted_otherwise(tmp_path: Path) -> None:
+    path = trace_file(tmp_path, [100])
+    frame = path.read_bytes()[-100:]
+    path.write_bytes(write_pcap([Packet(0, frame[:12] + b"\x81\x00\x00\x07" + frame[12:])]))
+    with pytest.raises(BadInput, match=r"trace\.pcap: receive\.mode = 'capture': packet 1 has a VLAN tag"):
+        resolved(tmp_path, "traces: [{name: t, file: trace.pcap}]")
+    made = resolved(tmp_path, "traces: [{name: t, file: trace.pcap}]\nreceive: {mode: count}")
+    assert made.legs[0].intended_packets == 1
