@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from traffic.errors import BadInput, PktswarmError
 from traffic.messages import peer
 
 SSH_TIMEOUT_S = 5
+REAP_S = 3.0
 MPI_SETTINGS = {
     # Left to itself MPICH talks through shared memory between hosts that share a kernel.
     "MPIR_CVAR_CH4_NETMOD": "ofi",
@@ -171,19 +173,19 @@ def _ssh_words(status: int, words: str, python: str) -> str:
 
 def _reap_children() -> None:
     """What mpiexec left behind became ours (see adopt_orphans); it is killed by its id."""
-    children = Path(f"/proc/self/task/{os.getpid()}/children")
-    deadline = time.monotonic() + 3.0
-    while time.monotonic() < deadline:
-        left = [int(pid) for pid in children.read_text().split()]
-        if not left:
-            return
+    deadline = time.monotonic() + REAP_S
+    while (left := _children()) and time.monotonic() < deadline:
         for pid in left:
             os.kill(pid, signal.SIGKILL)
-        while True:
-            try:
-                pid, _ = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                break
-        time.sleep(0.01)
+            os.waitpid(pid, 0)
+
+
+def _children() -> list[int]:
+    """Our child processes; not every kernel has the file that lists them, so every process is asked for its parent."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1]) == os.getpid():
+                    found.append(int(entry.name))
+    return found
