@@ -22,6 +22,9 @@ On a cable there is no card: a frame would arrive unfinished, and a burst as one
 """
 
 
+GRO = "rx-gro"
+
+
 @dataclass(frozen=True)
 class Socket:
     """Where a cable's far end is plugged in: a port of a bridge, in the network namespace of process `pid`."""
@@ -29,6 +32,8 @@ class Socket:
     pid: int
     bridge: str
     port: str
+    live_frames: bool = False
+    """Whether XDP live frames may come in: see take_live_frames."""
 
 
 def prepare_namespace(quiet: bool) -> None:
@@ -59,6 +64,8 @@ def add_cable(interface: str, socket: Socket, mtu: int, mac: str = "", quiet: bo
     _harden(interface, quiet)
     with network_of(socket.pid):
         plug(socket.port, socket.bridge, quiet)
+        if socket.live_frames:
+            take_live_frames(socket.port)
 
 
 def plug(port: str, bridge: str, quiet: bool = True) -> None:
@@ -97,6 +104,24 @@ def switch_offloads_off(interface: str) -> None:
         ethtool.close()
     if left:
         raise PktswarmError(f"{interface}: these offloads cannot be switched off: {', '.join(left)}")
+
+
+def take_live_frames(port: str) -> None:
+    """Frames that XDP sends into a veth pair vanish unless its far end receives by NAPI, which a veth does with GRO on.
+
+    A size limit of one byte then keeps GRO from merging anything.
+    """
+    with IPRoute() as netlink:
+        netlink.link("set", index=_index(netlink, port), gro_max_size=1)
+    ethtool = IoctlEthtool(port)
+    try:
+        features = ethtool.get_features()
+        features.set_value(GRO, True)
+        ethtool.set_features(features)
+        if not ethtool.get_features().is_active(GRO):
+            raise PktswarmError(f"{port}: {GRO} cannot be switched on, and XDP live frames would vanish")
+    finally:
+        ethtool.close()
 
 
 def _index(netlink: IPRoute, interface: str) -> int:

@@ -78,7 +78,7 @@ def set_up_node(node: Node) -> Setup:
         links.add_cable(CONTROL_INTERFACE, control, CONTROL_MTU, quiet=False)
         links.bring_up(CONTROL_INTERFACE, node.address, 24)
         if node.side:
-            traffic = links.Socket(wiring.switch_pid, node.side, node.name)
+            traffic = links.Socket(wiring.switch_pid, node.side, node.name, live_frames=True)
             links.add_cable(TRAFFIC_INTERFACE, traffic, mtu, node.mac)
             # Without its address, which is for the frames: a kernel that had it would answer test traffic (ICMP,
             # TCP resets, ARP), and those answers would be counted with it.
