@@ -82,18 +82,21 @@ struct tally {
 	__u64 candidate; /* one above a number that is far ahead; believed when the next frame agrees */
 	__u64 first_ns;
 	__u64 last_ns;
-	__u64 timed; /* frames that the figures below are of: the first of each number, payload whole */
+	/* Of the first frame of each number, if its payload is whole: */
+	__u64 latencies; /* how many frames the figures below are of */
 	__s64 latency_sum_ns;
 	__s64 latency_min_ns;
 	__s64 latency_max_ns;
-	__s64 latency_last_ns;
 	__u64 negative; /* latencies below zero, clocks being apart: they stand in the histogram as zero */
+	__u64 moments; /* frames that the figures below are of, the first one included */
+	__s64 transit_ns; /* of the last one: this clock less the sender's, whatever is between the two */
 	__u64 jitter_pairs;
 	__s64 jitter_sum_ns;
 	__u64 jitter_squares_low; /* 128 bits: squares of nanoseconds overflow 64 in seconds */
 	__u64 jitter_squares_high;
 	__u64 jitter_clipped; /* differences of over 4.29 s, taken as that */
 	__u64 jitter_rfc3550_16; /* sixteen times the estimate, RFC 3550 A.8 */
+	__u64 done; /* as packets, but after everything else: where nothing is locked, a reader sees whether it is torn */
 };
 
 /*

@@ -193,15 +193,15 @@ static __always_inline enum parsed take_gtpu_options(struct cursor *c, __u8 flag
 	next = flags & 4 ? optional->next_type : 0;
 	for (int i = 0; i < MOST_EXTENSIONS && next; i++) {
 		__u8 *size = c->at;
-		__u8 *last;
+		__u8 *after;
 
 		if ((void *)(size + 1) > c->end || !*size)
 			return PARSED_MALFORMED;
-		last = c->at + (*size * 4 - 1);
-		if ((void *)(last + 1) > c->end)
+		after = c->at + *size * 4;
+		if ((void *)after > c->end)
 			return PARSED_MALFORMED;
-		next = *last;
-		c->at = last + 1;
+		next = after[-1];
+		c->at = after;
 	}
 	return next ? PARSED_MALFORMED : PARSED_IP;
 }

@@ -27,14 +27,10 @@ struct {
 	__type(value, struct leg);
 } legs SEC(".maps");
 
-struct slot {
-	__u8 bytes[SLOT_BYTES];
-};
-
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* as many as there are legs */
+	__uint(max_entries, 1); /* as many as all legs have sizes */
 	__type(key, __u32);
 	__type(value, struct slot);
 } slots SEC(".maps");
@@ -47,10 +43,30 @@ struct {
 	__type(value, __u64);
 } table SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* of all traces, one behind another */
+	__type(key, __u32);
+	__type(value, struct record);
+} records SEC(".maps");
+
+struct chunk {
+	__u8 bytes[CHUNK_BYTES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct chunk);
+} store SEC(".maps");
+
 struct state state;
 
 /* 1 where frames go out one by one (BPF_PROG_RUN's batch): then waiting here holds no earlier frame back. */
-const volatile __u32 may_spin = 0;
+const volatile __u32 may_spin SEC(".rodata.settings") = 0;
 
 /* --- which leg, and when ------------------------------------------------------------------------------------------ */
 
@@ -99,51 +115,84 @@ static __always_inline __u64 later(struct leg *leg, __u64 due_ns, __u64 frames)
 	return due_ns + (gap >> GAP_FRACTION_BITS) * frames + (fraction >> GAP_FRACTION_BITS);
 }
 
-/* Passes over the frames that should have left by now, all but the one due last. Returns the due time of that one. */
-static __always_inline __u64 skip_late(struct leg *leg, __u64 due_ns, __u64 now)
+static __always_inline struct record *next_record(struct leg *leg)
 {
-	__u64 missed = ((now - due_ns) << 8) / ((leg->gap >> (GAP_FRACTION_BITS - 8)) | 1);
+	__u32 key = leg->first_record + leg->record;
 
-	missed *= leg->burst;
-	if (missed >= leg->remaining)
-		missed = leg->remaining - 1;
-	leg->skipped += missed;
-	if (leg->remaining != NEVER)
-		leg->remaining -= missed;
-	return later(leg, due_ns, missed / leg->burst);
+	return bpf_map_lookup_elem(&records, &key);
 }
 
-/* Counts how late a paced leg is. Returns the due time of the frame that goes now. */
-static __always_inline __u64 judge_lateness(struct leg *leg, __u64 due_ns, __u64 now)
+/* When a trace's next frame is due, the one before it being done. */
+static __always_inline __u64 next_in_trace(struct leg *leg)
 {
-	if (now - due_ns > leg->latest_ns)
-		leg->latest_ns = now - due_ns;
-	if (now - due_ns <= leg->late_ns)
-		return due_ns;
-	if (leg->skip)
-		return skip_late(leg, due_ns, now);
-	leg->late++;
-	return due_ns;
+	struct record *record;
+
+	if (++leg->record >= leg->records) {
+		leg->record = 0;
+		leg->pass_ns += leg->period_ns;
+	}
+	record = next_record(leg);
+	return record ? leg->pass_ns + record->due_ns : NEVER;
 }
 
-/* After a frame: when the leg's next one is due. */
+/* After a frame, sent or skipped: when the leg's next one is due. */
 static __always_inline __u64 next_due(struct leg *leg, __u64 due_ns, __u64 now)
 {
+	__u64 next_ns = leg->records ? next_in_trace(leg) : 0;
+
 	if (leg->remaining != NEVER && --leg->remaining == 0)
 		return NEVER;
-	if (!leg->gap) /* after all that were due by now, so legs without a rate take turns and yield to the others */
+	if (!leg->timed) /* after all that were due by now, so legs without a rate take turns and yield to the others */
 		return now;
+	if (leg->records)
+		return next_ns;
 	if (++leg->in_burst < leg->burst)
 		return due_ns;
 	leg->in_burst = 0;
 	return later(leg, due_ns, 1);
 }
 
+/* Passes over as many of a stream's frames as have been due since, but for the last. Returns that one's due time. */
+static __always_inline __u64 skip_many(struct leg *leg, __u64 due_ns, __u64 now)
+{
+	__u64 bursts = ((now - due_ns) << 8) / ((leg->gap >> (GAP_FRACTION_BITS - 8)) | 1);
+	__u64 missed = bursts * leg->burst;
+
+	if (missed >= leg->remaining)
+		return due_ns;
+	leg->skipped += missed;
+	if (leg->remaining != NEVER)
+		leg->remaining -= missed;
+	return later(leg, due_ns, bursts);
+}
+
+/* Counts how late a frame is. Returns whether to skip it. */
+static __always_inline int late(struct leg *leg, __u64 due_ns, __u64 now)
+{
+	if (now - due_ns > leg->latest_ns)
+		leg->latest_ns = now - due_ns;
+	if (now - due_ns <= leg->late_ns)
+		return 0;
+	if (!leg->skip)
+		leg->late++;
+	return leg->skip;
+}
+
+/* Skips the frame that is due, and of a stream all that are as late. */
+static __always_inline int skip(struct leg *leg, __u32 index, __u64 due_ns, __u64 now)
+{
+	if (!leg->records)
+		due_ns = skip_many(leg, due_ns, now);
+	leg->skipped++;
+	set_due(index, next_due(leg, due_ns, now));
+	return XDP_DROP;
+}
+
 /* --- the frame ---------------------------------------------------------------------------------------------------- */
 
 struct change {
 	struct leg *leg;
-	__u8 *frame;
+	struct slot *slot;
 	__u64 sum[MAX_CHECKSUMS]; /* by how much the sums have grown, not reduced */
 };
 
@@ -166,7 +215,7 @@ static __always_inline void put(struct change *change, __u32 window, __u64 mask,
 
 	if (window > SLOT_BYTES - WINDOW_BYTES)
 		return;
-	place = (__u64 *)(change->frame + window);
+	place = (__u64 *)(change->slot->bytes + window);
 	before = bpf_be64_to_cpu(*place);
 	after = (before & ~mask) | (bits & mask);
 	*place = bpf_cpu_to_be64(after);
@@ -176,7 +225,8 @@ static __always_inline void put(struct change *change, __u32 window, __u64 mask,
 		change->sum[i] += growth * weight[i];
 }
 
-static __always_inline void step(struct change *change, struct rule *rule)
+/* The next value of a rule. */
+static __always_inline __u64 choose(struct leg *leg, struct rule *rule)
 {
 	__u64 value;
 
@@ -184,19 +234,18 @@ static __always_inline void step(struct change *change, struct rule *rule)
 		value = rule->position + 1;
 		rule->position = value < rule->count ? value : 0;
 	} else if (rule->mode == RULE_RANDOM) {
-		value = draw(change->leg);
+		value = draw(leg);
 		rule->position = rule->count ? value % rule->count : value;
 	} else {
-		rule->position = change->leg->rule[rule->link & (MAX_RULES - 1)].position;
+		rule->position = leg->rule[rule->link & (MAX_RULES - 1)].position;
 	}
-	value = rule->first + rule->position * (rule->table ? 1 : rule->step);
 	if (rule->table) {
-		__u32 key = value;
+		__u32 key = rule->first + rule->position;
 		__u64 *entry = bpf_map_lookup_elem(&table, &key);
 
-		value = entry ? *entry : 0;
+		return entry ? *entry : 0;
 	}
-	put(change, rule->window, rule->mask, value << rule->shift, rule->weight);
+	return rule->first + rule->position * rule->step;
 }
 
 static __always_inline void stamp(struct change *change, __u64 now)
@@ -214,7 +263,7 @@ static long draw_window(__u32 index, struct change *change)
 {
 	struct leg *leg = change->leg;
 	__u32 window = leg->noise.start + index * WINDOW_BYTES;
-	__u32 left = leg->noise.stop - window;
+	__u32 left = change->slot->noise_stop - window;
 	__u64 mask = left < WINDOW_BYTES ? ~(~0ULL >> (left & 7) * 8) : ~0ULL;
 
 	put(change, window, mask, draw(leg), leg->noise.weight);
@@ -229,26 +278,31 @@ static __always_inline void mend(struct change *change, const struct sum *sum, _
 
 	if (!growth || sum->offset > SLOT_BYTES - 2)
 		return;
-	place = (__be16 *)(change->frame + sum->offset);
+	place = (__be16 *)(change->slot->bytes + sum->offset);
 	total = sum16(growth + (__u16)~bpf_ntohs(*place));
 	value = total ? ~total : 0;
 	*place = bpf_htons(!value && sum->zero_is_ones ? 0xffff : value);
 }
 
-static __always_inline void make(struct leg *leg, __u8 *frame, __u64 now)
+/* Makes a stream's next frame in its slot. */
+static __always_inline void make(struct leg *leg, struct slot *slot, __u64 now)
 {
-	struct change change = { .leg = leg, .frame = frame };
+	struct change change = { .leg = leg, .slot = slot };
 
-	for (int i = 0; i < MAX_RULES && i < leg->rules; i++)
-		step(&change, &leg->rule[i]);
-	if (leg->noise.windows)
-		bpf_loop(leg->noise.windows, draw_window, &change, 0);
+	for (int i = 0; i < MAX_RULES && i < leg->rules; i++) {
+		struct rule *rule = &leg->rule[i];
+
+		put(&change, rule->window, rule->mask, choose(leg, rule) << rule->shift, rule->weight);
+	}
+	if (slot->noise_windows)
+		bpf_loop(slot->noise_windows, draw_window, &change, 0);
 	if (leg->stamp)
 		stamp(&change, now);
-	for (int i = 0; i < MAX_CHECKSUMS; i++)
-		if (i < leg->sums)
-			mend(&change, &leg->sum[i], change.sum[i]);
+	for (int i = 0; i < MAX_CHECKSUMS && i < leg->sums; i++)
+		mend(&change, &leg->sum[i], change.sum[i]);
 }
+
+/* --- the page ----------------------------------------------------------------------------------------------------- */
 
 #define SMALL_BYTES 60 /* RFC 2544's smallest frame, the one that runs at the highest rate: a helper call is dear there */
 
@@ -260,46 +314,92 @@ static __always_inline int copy_small(void *page, void *end, const void *frame)
 	return 0;
 }
 
-/* Copies the frame into the page. Fails where live frames have no room for it. */
-static __always_inline int copy(struct xdp_md *ctx, const struct leg *leg, const __u8 *frame)
+/* Fails where live frames have no room for so many. */
+static __always_inline int set_size(struct xdp_md *ctx, __u32 bytes)
 {
-	__u32 bytes = leg->frame_bytes;
 	long there = (long)ctx->data_end - (long)ctx->data;
 
-	if (there != bytes && bpf_xdp_adjust_tail(ctx, (int)(bytes - there)))
-		return -1;
+	return there == bytes ? 0 : bpf_xdp_adjust_tail(ctx, (int)(bytes - there));
+}
+
+/* `bytes` is from 1 to SLOT_BYTES; the mask says so in a way that verifiers as old as Linux 6.1's follow. */
+static __always_inline int copy(struct xdp_md *ctx, __u32 offset, const __u8 *from, __u64 bytes)
+{
+	bytes = ((bytes - 1) & (SLOT_BYTES - 1)) + 1;
+	return bpf_xdp_store_bytes(ctx, offset, (void *)from, bytes);
+}
+
+/* Returns the frame's bytes, 0 if that fails. */
+static __always_inline __u32 write_stream(struct xdp_md *ctx, struct leg *leg, __u64 now)
+{
+	__u32 key = leg->slot + (leg->sizes > 1 ? choose(leg, &leg->size) : 0);
+	struct slot *slot = bpf_map_lookup_elem(&slots, &key);
+	__u32 bytes;
+
+	if (!slot)
+		return 0;
+	bytes = slot->frame_bytes;
+	make(leg, slot, now);
+	if (set_size(ctx, bytes))
+		return 0;
 	if (bytes == SMALL_BYTES)
-		return copy_small((void *)(long)ctx->data, (void *)(long)ctx->data_end, frame);
-	if (bytes < 1 || bytes > SLOT_BYTES)
-		return -1;
-	return bpf_xdp_store_bytes(ctx, 0, (void *)frame, bytes);
+		return copy_small((void *)(long)ctx->data, (void *)(long)ctx->data_end, slot->bytes) ? 0 : bytes;
+	return copy(ctx, 0, slot->bytes, bytes) ? 0 : bytes;
+}
+
+static const __u8 zeros[SLOT_BYTES];
+
+static __always_inline __u32 write_trace(struct xdp_md *ctx, struct leg *leg)
+{
+	struct record *record = next_record(leg);
+	__u32 key, offset, stored, bytes;
+	struct chunk *chunk;
+
+	if (!record)
+		return 0;
+	key = record->place / (CHUNK_BYTES / PLACE_BYTES);
+	offset = record->place % (CHUNK_BYTES / PLACE_BYTES) * PLACE_BYTES;
+	chunk = bpf_map_lookup_elem(&store, &key);
+	if (!chunk || offset > CHUNK_BYTES - SLOT_BYTES)
+		return 0;
+	stored = record->stored_bytes;
+	bytes = record->frame_bytes;
+	if (set_size(ctx, bytes) || copy(ctx, 0, chunk->bytes + offset, stored))
+		return 0;
+	if (stored < bytes && copy(ctx, stored, zeros, bytes - stored))
+		return 0;
+	return bytes;
 }
 
 /* --- the run ------------------------------------------------------------------------------------------------------ */
 
-static __always_inline void note(struct leg *leg, __u32 index, __u64 now)
+static __always_inline void note(struct leg *leg, __u32 index, __u32 bytes, __u64 now)
 {
+	struct pending *pending = &state.pending[state.pushed & (PENDING - 1)];
+
+	if (state.pushed++ == state.popped)
+		state.cpu = bpf_get_smp_processor_id();
+	pending->leg = index;
+	pending->bytes = bytes;
 	if (!leg->generated++)
 		leg->first_ns = now;
+	leg->generated_bytes += bytes;
 	leg->last_ns = now;
 	leg->sequence++;
-	state.pending[state.pushed++ & (PENDING - 1)].leg = index;
 }
 
 static __always_inline int send_one(struct xdp_md *ctx, struct leg *leg, __u32 index, __u64 due_ns, __u64 now)
 {
-	struct slot *slot = bpf_map_lookup_elem(&slots, &index);
+	__u32 bytes;
 
-	if (!slot)
-		return XDP_ABORTED;
-	if (leg->gap)
-		due_ns = judge_lateness(leg, due_ns, now);
-	make(leg, slot->bytes, now);
-	if (copy(ctx, leg, slot->bytes)) {
-		state.error = -90; /* EMSGSIZE */
-		return XDP_ABORTED;
+	if (leg->timed && late(leg, due_ns, now))
+		return skip(leg, index, due_ns, now);
+	bytes = leg->records ? write_trace(ctx, leg) : write_stream(ctx, leg, now);
+	if (!bytes) {
+		state.broken = 1;
+		return XDP_DROP;
 	}
-	note(leg, index, now);
+	note(leg, index, bytes, now);
 	set_due(index, next_due(leg, due_ns, now));
 	return bpf_redirect_map(&egress, 0, XDP_DROP);
 }
@@ -313,10 +413,9 @@ int send(struct xdp_md *ctx)
 	__u64 now;
 
 	state.runs++;
-	if (!state.thread)
-		state.thread = bpf_get_current_pid_tgid();
 	if (due_ns == NEVER) {
-		state.finished = state.start_ns != NEVER;
+		/* Frames of this batch that the device is yet to take may have to be made up for: see drop_one. */
+		state.finished = state.start_ns != NEVER && state.pushed == state.popped;
 		return XDP_DROP;
 	}
 	now = wait(due_ns);
@@ -324,8 +423,8 @@ int send(struct xdp_md *ctx)
 		return XDP_DROP;
 	leg = bpf_map_lookup_elem(&legs, &index);
 	if (!leg)
-		return XDP_ABORTED;
-	if (now >= leg->stop_ns) {
+		return XDP_DROP;
+	if (due_ns >= leg->stop_ns || now >= leg->give_up_ns) {
 		set_due(index, NEVER);
 		return XDP_DROP;
 	}
@@ -338,13 +437,25 @@ int send(struct xdp_md *ctx)
  * The kernel queues redirected frames in order and hands them to the device 16 at a time; a device takes them from the
  * front, and what it did not take is dropped. So the order of `pending` tells whose the dropped ones are.
  *
- * Other frames may be redirected on this thread: a device under test that shares the processor forwards in a software
- * interrupt on top of it. None of ours is pending then, because interrupts of that kind are held off until the batch
- * has been flushed.
+ * The tracepoint is the whole machine's. While frames of ours are pending nothing else redirects on this processor:
+ * software interrupts, in which a device under test would forward, and other threads are held off until the batch has
+ * been flushed. (The thread's number would not tell the two apart, and XDP programs learn it only from Linux 6.10 on.)
  */
 static __always_inline int ours(void)
 {
-	return state.pushed != state.popped && state.thread == bpf_get_current_pid_tgid();
+	return state.pushed != state.popped && state.cpu == bpf_get_smp_processor_id();
+}
+
+static __always_inline struct leg *fail(__u32 number, __u32 *index)
+{
+	struct pending *pending = &state.pending[number & (PENDING - 1)];
+	struct leg *leg;
+
+	*index = pending->leg;
+	leg = bpf_map_lookup_elem(&legs, index);
+	if (leg)
+		leg->failed_bytes += pending->bytes;
+	return leg;
 }
 
 /*
@@ -353,14 +464,14 @@ static __always_inline int ours(void)
  */
 static long drop_one(__u32 round, __s32 *error)
 {
-	__u32 index = state.pending[state.popped++ & (PENDING - 1)].leg;
-	struct leg *leg = bpf_map_lookup_elem(&legs, &index);
+	__u32 index;
+	struct leg *leg = fail(state.popped++, &index);
 
 	if (!leg)
 		return 1;
 	leg->dropped++;
-	if (!*error && !leg->gap && leg->remaining != NEVER && leg->remaining++ == 0)
-		set_due(index, state.start_ns);
+	if (!*error && !leg->timed && leg->remaining != NEVER && leg->remaining++ == 0)
+		set_due(index, leg->last_ns);
 	return 0;
 }
 
@@ -395,11 +506,10 @@ int told_refused(struct bpf_raw_tracepoint_args *ctx)
 
 	if (!ours())
 		return 0;
-	index = state.pending[--state.pushed & (PENDING - 1)].leg;
-	state.error = (__s32)ctx->args[3];
-	leg = bpf_map_lookup_elem(&legs, &index);
+	leg = fail(--state.pushed, &index);
 	if (leg)
 		leg->refused++;
+	state.error = (__s32)ctx->args[3];
 	return 0;
 }
 

@@ -48,14 +48,35 @@ struct rule {
 	__u16 unused;
 };
 
-/* Bytes drawn afresh for each frame: from `start` to `stop`, all windows from `start` on having the same weights. */
+/* Bytes drawn afresh for each frame: windows from `start` to a slot's noise_stop. The weights are those of each. */
 struct noise {
 	__u16 start;
-	__u16 stop;
-	__u16 windows; /* how many that makes; 0: no noise */
-	__u16 unused;
 	__u16 weight[MAX_CHECKSUMS];
+	__u16 unused[3];
 };
+
+/* A leg's frame of one size. */
+struct slot {
+	__u16 frame_bytes; /* without FCS */
+	__u16 noise_stop;
+	__u16 noise_windows; /* 0: no noise */
+	__u16 unused;
+	__u8 bytes[SLOT_BYTES];
+};
+
+/*
+ * One frame of a trace. Its bytes lie at `place` in the store, an array of chunks; none lies across two of them, nor
+ * begins so near a chunk's end that SLOT_BYTES do not fit. Where fewer are stored than the frame has, zeros follow.
+ */
+struct record {
+	__u64 due_ns; /* from the start of a pass through the trace */
+	__u32 place; /* in units of PLACE_BYTES */
+	__u16 stored_bytes;
+	__u16 frame_bytes;
+};
+
+#define PLACE_BYTES 8
+#define CHUNK_BYTES (1 << 20)
 
 struct sum {
 	__u16 offset;
@@ -64,34 +85,45 @@ struct sum {
 };
 
 /*
- * One leg. User space writes all of it before the start; while it runs only `gap` (a new rate), and reads the counts.
- * Times are nanoseconds of CLOCK_MONOTONIC, those before the start counted from the start.
+ * One leg: a stream (records is 0), made from slots and rules, or a trace. User space writes all of it before the start;
+ * while it runs only `gap` (a new rate), and reads the counts. Times are nanoseconds of CLOCK_MONOTONIC.
  */
 struct leg {
-	__u64 gap; /* from one frame's due time to the next, in 2^-24 ns; 0: as fast as it goes */
-	__u64 remaining; /* frames still to be sent; NEVER: until stop_ns */
-	__u64 stop_ns; /* nothing is sent from then on; NEVER: no such time */
+	__u64 gap; /* of a timed stream: from one frame's due time to the next, in 2^-24 ns */
+	__u64 remaining; /* frames still to be sent, not 0 at the start; NEVER: until stop_ns */
+	__u64 stop_ns; /* frames that are due from then on are not sent; NEVER: no such time */
+	__u64 give_up_ns; /* nor is anything sent from then on */
 	__u64 late_ns; /* a frame that leaves so long after its due time is late */
 	__u64 sequence; /* of the next frame */
 	__u64 random; /* the generator's state, not 0 */
 	__u32 fraction; /* of the due time, in 2^-24 ns */
 	__u32 burst; /* so many frames have the same due time */
 	__u32 in_burst;
-	__u16 frame_bytes; /* without FCS */
+	__u32 slot; /* its first */
+	__u64 pass_ns; /* of a trace: when this pass through it began, and how long one takes */
+	__u64 period_ns;
+	__u32 first_record;
+	__u32 records; /* of one pass */
+	__u32 record; /* the next one, from 0 */
 	__u16 stamp; /* its offset; 0: none */
-	__u16 stamp_weight[MAX_CHECKSUMS]; /* of windows that end where its sequence number does */
+	__u8 timed; /* 0: as fast as it goes */
 	__u8 skip; /* late frames are skipped, not caught up */
+	__u16 stamp_weight[MAX_CHECKSUMS]; /* of windows that end where its sequence number does */
 	__u8 rules;
 	__u8 sums;
+	__u8 sizes; /* more than 1: the rule `size` chooses the slot, counted from the first */
 	__u8 unused[5];
 	struct sum sum[MAX_CHECKSUMS];
 	struct noise noise;
+	struct rule size;
 	struct rule rule[MAX_RULES];
 
 	/* Counts. Sent are generated - refused - dropped. */
 	__u64 generated; /* given to the kernel to send */
 	__u64 refused; /* the kernel would not queue them: the interface is down, or they are longer than its MTU */
 	__u64 dropped; /* queued, but the device did not take them: its ring was full */
+	__u64 generated_bytes; /* without FCS */
+	__u64 failed_bytes; /* of the refused and the dropped */
 	__u64 late;
 	__u64 skipped;
 	__u64 latest_ns; /* the most that a frame was late */
@@ -101,13 +133,13 @@ struct leg {
 
 /* A frame between its generation and the device's answer. */
 struct pending {
-	__u32 leg;
+	__u16 leg;
+	__u16 bytes;
 };
 
 /* The sender as a whole. */
 struct state {
 	__u64 start_ns; /* NEVER: not yet */
-	__u64 thread; /* who runs the program: pid and tid, as the kernel's first namespace knows them */
 	__u64 runs; /* of the program, waiting included */
 	__u64 last_ns; /* when it last looked at the clock */
 	__u64 longest_pause_ns; /* between two looks: the processor was taken away, or one call to the kernel followed another */
@@ -119,8 +151,10 @@ struct state {
 	__u32 pushed; /* frames that went into, and came out of, `pending` */
 	__u32 popped;
 	__u32 tree_leaves; /* a power of two */
-	__u32 unused;
+	__u32 cpu; /* where the pending frames were made */
+	__u32 broken; /* a frame could not be written: what user space filled in does not hold together */
 	struct pending pending[PENDING];
+	__u32 unused;
 	/* A tournament: node n has the leg that is due first of those at 2n and 2n + 1; leaf `tree_leaves` + i is leg i. */
 	__u64 due_ns[MAX_LEGS];
 	__u16 winner[TREE_NODES];

@@ -32,7 +32,6 @@ HISTOGRAM_BITS, HISTOGRAM_TOP_BIT = 6, 40
 HISTOGRAM_BUCKETS = (HISTOGRAM_TOP_BIT - HISTOGRAM_BITS + 1) << HISTOGRAM_BITS
 HEAD_BYTES, ROW_RANGES, MOST_ROWS = 160, 4, 64
 NO_LEG = 0xFFFFFFFF
-MOST_STREAM = 0xFFFF
 
 
 class Fields(Structure):
@@ -90,18 +89,20 @@ class RawTally(Structure):
         ("candidate", c_uint64),
         ("first_ns", c_uint64),
         ("last_ns", c_uint64),
-        ("timed", c_uint64),
+        ("latencies", c_uint64),
         ("latency_sum_ns", c_int64),
         ("latency_min_ns", c_int64),
         ("latency_max_ns", c_int64),
-        ("latency_last_ns", c_int64),
         ("negative", c_uint64),
+        ("moments", c_uint64),
+        ("transit_ns", c_int64),
         ("jitter_pairs", c_uint64),
         ("jitter_sum_ns", c_int64),
         ("jitter_squares_low", c_uint64),
         ("jitter_squares_high", c_uint64),
         ("jitter_clipped", c_uint64),
         ("jitter_rfc3550_16", c_uint64),
+        ("done", c_uint64),
     )
 
 

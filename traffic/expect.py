@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
+from traffic import stamp
 from traffic.counters import (
     HEAD_BYTES,
     MOST_ROWS,
@@ -29,7 +30,7 @@ from traffic.template import Template, get_bits, put_bits
 
 MPLS, IPV4, IPV6 = 0x8847, 0x0800, 0x86DD
 GTPU_PORT, G_PDU = 2152, 255
-EXTENSIONS6 = (0, 43, 60)
+EXTENSIONS6, FRAGMENT6 = (0, 43, 60), 44
 
 ALLOWED = {
     "dst_mac": "a MAC address",
@@ -67,6 +68,18 @@ class Layout:
 def layout(frame: bytes) -> Layout:
     """Of a well-formed frame, as kernel/count_parse.h finds it. IndexError or ValueError for others."""
     return _Reader(frame).read()
+
+
+def stamp_is_found(template: Template, headers: list[dict[str, Any]]) -> bool:
+    """Whether the program looks for the stamp where a sender puts it.
+
+    Not behind raw bytes that it does not understand, nor in a fragment or where the lengths are wrong on purpose.
+    """
+    try:
+        found = layout(template.data)
+    except (IndexError, ValueError):
+        return False
+    return found.payload == stamp.payload_offset(headers) and found.payload_bytes >= stamp.PLAIN_BYTES
 
 
 class _Reader:
@@ -120,6 +133,8 @@ class _Reader:
         for name, bit, bits in (("tos", 8, 8), ("ttl", 64, 8), ("src_ip", 96, 32), ("dst_ip", 128, 32)):
             self.span(name, bit, bits)
         self.left = self.number(2, 2) - header
+        if self.number(6, 2) & 0x3FFF:
+            raise ValueError("a fragment")
         protocol = self.number(9, 1)
         self.at += header
         return protocol
@@ -132,6 +147,8 @@ class _Reader:
         while protocol in EXTENSIONS6:
             protocol, size = self.number(0, 1), (self.number(1, 1) + 1) * 8
             self.at, self.left = self.at + size, self.left - size
+        if protocol == FRAGMENT6:
+            raise ValueError("a fragment")
         return protocol
 
     def _transport(self, protocol: int) -> bool:

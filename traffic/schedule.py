@@ -1,200 +1,182 @@
-"""A schedule: what the XDP sender executes, compiled from legs and their frame templates.
+"""A schedule: what the XDP sender executes, compiled from legs: streams, made from rules, and traces.
 
-The structures here are kernel/send.h's, field by field, in this machine's byte order: the sender shares them with the
-kernel program as memory. What a rule, a weight and a window are is written there.
+What a slot, a rule, a window and a weight are is written in kernel/send.h.
 """
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_int32, c_uint8, c_uint16, c_uint32, c_uint64
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from traffic import stamp
+from traffic import schedule_trace, stamp
 from traffic.frames import build_frame
-from traffic.task import Leg
+from traffic.schedule_records import (
+    COUNT,
+    GAP_FRACTION_BITS,
+    LARGEST_BYTES,
+    MAX_CHECKSUMS,
+    MAX_LEGS,
+    MAX_RULES,
+    NEVER,
+    RANDOM,
+    WINDOW_BYTES,
+    LegRecord,
+    NoiseRecord,
+    RuleRecord,
+    SlotRecord,
+    SumRecord,
+    TraceRecord,
+)
+from traffic.sums import mending_order, weights
+from traffic.task import FCS_BYTES, Leg
 from traffic.template import Checksum, Template, VaryingField
+from traffic.traces import Trace
 
-MAX_LEGS, MAX_RULES, MAX_CHECKSUMS = 256, 16, 4
-SLOT_BYTES, WINDOW_BYTES, PENDING = 4096, 8, 256
-NEVER = 2**64 - 1
-GAP_FRACTION_BITS = 24
-COUNT, RANDOM, LINKED = range(3)
 LATE_NS = 100_000
 """A frame that leaves so long after its due time counts as late."""
-STOP_GRACE_NS = 10_000_000
-"""How long after its duration a paced leg may catch up on what was due within it."""
-LARGEST_BYTES = 3400
-"""Without FCS: what every kernel's live frames have room for in a page of 4096 bytes."""
-OPTIONS = ("burst", "late", "stamp")
+GRACE_NS = 10_000_000
+"""How long after its duration a timed leg may catch up on what was due within it."""
+MOST_WEIGHTS = 65536
+"""Weights of sizes make a list with each size as often as its weight says, their common divisor taken out."""
+STREAM_OPTIONS = ("burst", "late", "stamp", "imix_weights")
+TRACE_OPTIONS = ("late", "keep_bytes")
 
 
-class SumRecord(ctypes.Structure):
-    _fields_ = (("offset", c_uint16), ("zero_is_ones", c_uint8), ("unused", c_uint8))
-
-
-class NoiseRecord(ctypes.Structure):
-    _fields_ = (
-        ("start", c_uint16),
-        ("stop", c_uint16),
-        ("windows", c_uint16),
-        ("unused", c_uint16),
-        ("weight", c_uint16 * MAX_CHECKSUMS),
-    )
-
-
-class RuleRecord(ctypes.Structure):
-    _fields_ = (
-        ("first", c_uint64),
-        ("step", c_uint64),
-        ("count", c_uint64),
-        ("position", c_uint64),
-        ("mask", c_uint64),
-        ("window", c_uint16),
-        ("shift", c_uint8),
-        ("mode", c_uint8),
-        ("table", c_uint8),
-        ("link", c_uint8),
-        ("weight", c_uint16 * MAX_CHECKSUMS),
-        ("unused", c_uint16),
-    )
-
-
-class LegRecord(ctypes.Structure):
-    _fields_ = (
-        ("gap", c_uint64),
-        ("remaining", c_uint64),
-        ("stop_ns", c_uint64),
-        ("late_ns", c_uint64),
-        ("sequence", c_uint64),
-        ("random", c_uint64),
-        ("fraction", c_uint32),
-        ("burst", c_uint32),
-        ("in_burst", c_uint32),
-        ("frame_bytes", c_uint16),
-        ("stamp", c_uint16),
-        ("stamp_weight", c_uint16 * MAX_CHECKSUMS),
-        ("skip", c_uint8),
-        ("rules", c_uint8),
-        ("sums", c_uint8),
-        ("unused", c_uint8 * 5),
-        ("sum", SumRecord * MAX_CHECKSUMS),
-        ("noise", NoiseRecord),
-        ("rule", RuleRecord * MAX_RULES),
-        ("generated", c_uint64),
-        ("refused", c_uint64),
-        ("dropped", c_uint64),
-        ("late", c_uint64),
-        ("skipped", c_uint64),
-        ("latest_ns", c_uint64),
-        ("first_ns", c_uint64),
-        ("last_ns", c_uint64),
-    )
-
-    @property
-    def sent(self) -> int:
-        return int(self.generated - self.refused - self.dropped)
-
-
-class StateRecord(ctypes.Structure):
-    _fields_ = (
-        ("start_ns", c_uint64),
-        ("thread", c_uint64),
-        ("runs", c_uint64),
-        ("last_ns", c_uint64),
-        ("longest_pause_ns", c_uint64),
-        ("device_sent", c_uint64),
-        ("device_dropped", c_uint64),
-        ("unexplained", c_uint64),
-        ("error", c_int32),
-        ("finished", c_uint32),
-        ("pushed", c_uint32),
-        ("popped", c_uint32),
-        ("tree_leaves", c_uint32),
-        ("unused", c_uint32),
-        ("pending", c_uint32 * PENDING),
-        ("due_ns", c_uint64 * MAX_LEGS),
-        ("winner", c_uint16 * (2 * MAX_LEGS)),
-    )
-
-
-@dataclass(frozen=True)
+@dataclass
 class CompiledLeg:
+    """Numbers in it (its first slot, record, place in the table) count from this leg's own first."""
+
     record: LegRecord
-    slot: bytes
-    """The first frame, stamped but for its time, its checksums right."""
-    duration_ns: int | None
+    slots: list[SlotRecord] = field(default_factory=list)
+    """One for each size: the first frame, stamped but for its time, its checksums right."""
+    table: list[int] = field(default_factory=list)
+    trace: list[TraceRecord] = field(default_factory=list)
+    store: bytes = b""
+    lead_ns: int = 0
+    """When its first frame is due, from the start."""
+    duration_ns: int | None = None
+    largest_bytes: int = 0
+
+    def stop_ns(self, start_ns: int) -> int:
+        return NEVER if self.duration_ns is None else start_ns + self.duration_ns
+
+    def give_up_ns(self, start_ns: int) -> int:
+        grace_ns = GRACE_NS if self.record.timed else 0
+        return NEVER if self.duration_ns is None else start_ns + self.duration_ns + grace_ns
+
+    def first_due_ns(self, start_ns: int) -> int:
+        return start_ns + self.lead_ns if self.record.remaining else NEVER
+
+
+# --- what it can do ------------------------------------------------------------------------------------------------
 
 
 def unable(leg: Leg) -> str:
     """Why no schedule can be made of this leg; empty when one can."""
-    if leg.kind != "stream":
-        return "it sends no traces yet"
-    odd = [name for name in leg.options if name not in OPTIONS]
+    known = TRACE_OPTIONS if leg.kind == "trace" else STREAM_OPTIONS
+    odd = [name for name in leg.options if name not in known]
     if odd:
-        return f"it has no option {odd[0]!r}"
-    if leg.size_bytes - 4 > LARGEST_BYTES:
-        return f"its frames have at most {LARGEST_BYTES + 4} bytes"
-    return _unable_options(leg) or _unable_frame(leg, build_frame(leg.frame, leg.size_bytes))
+        return f"it has no option {odd[0]!r} for a {leg.kind}"
+    if leg.options.get("late", "catch_up") not in ("catch_up", "skip"):
+        return f"late is catch_up or skip, not {leg.options['late']!r}"
+    if leg.kind == "trace":
+        return schedule_trace.unable(leg)
+    return _unable_options(leg) or _unable_frame(leg)
 
 
 def _unable_options(leg: Leg) -> str:
-    burst, late = leg.options.get("burst", 1), leg.options.get("late", "catch_up")
+    burst = leg.options.get("burst", 1)
     if not isinstance(burst, int) or not 1 <= burst <= 65536:
         return f"burst is a whole number from 1 to 65536, not {burst!r}"
-    if late not in ("catch_up", "skip"):
-        return f"late is catch_up or skip, not {late!r}"
-    least = stamp.least_size_bytes(leg.frame["headers"])
-    if leg.options.get("stamp") and not _has_room(leg):
-        return f"a stamp needs {stamp.PLAIN_BYTES} bytes of free payload: a frame of at least {least} bytes"
+    if "imix_weights" in leg.options:
+        return _unable_sizes(leg.options["imix_weights"])
     return ""
 
 
-def _unable_frame(leg: Leg, template: Template) -> str:
+def _unable_sizes(pairs: object) -> str:
+    whole = isinstance(pairs, list) and all(
+        isinstance(pair, list | tuple) and len(pair) == 2 and all(isinstance(n, int) and n >= 1 for n in pair)
+        for pair in pairs
+    )
+    if not whole or not isinstance(pairs, list) or not 1 <= len(pairs) <= 255:
+        return "imix_weights is 1 to 255 pairs of a size and a weight, each 1 or more"
+    total = sum(weight for _, weight in pairs) // math.gcd(*(weight for _, weight in pairs))
+    return f"its weights of sizes add up to at most {MOST_WEIGHTS}, not {total}" if total > MOST_WEIGHTS else ""
+
+
+def _unable_frame(leg: Leg) -> str:
+    sizes = [size for size, _ in sizes_bytes(leg)]
+    if max(sizes) - FCS_BYTES > LARGEST_BYTES:
+        return f"its frames have at most {LARGEST_BYTES + FCS_BYTES} bytes"
+    if leg.options.get("stamp") and not _has_room(leg):
+        least = stamp.least_size_bytes(leg.frame["headers"])
+        return f"a stamp needs {stamp.PLAIN_BYTES} bytes of free payload: a frame of at least {least} bytes"
+    template = build_frame(leg.frame, min(sizes))
     if len(template.fields) > MAX_RULES:
         return f"it varies at most {MAX_RULES} fields of a frame, not {len(template.fields)}"
     if len(template.checksums) > MAX_CHECKSUMS:
         return f"it keeps at most {MAX_CHECKSUMS} checksums, not {len(template.checksums)}"
-    for field in template.fields:
-        if field.first >> 64 != field.last >> 64 or (field.shift_bits and field.width_bytes > WINDOW_BYTES):
-            return f"{field.name} varies in more than its last 64 bits"
+    for one in template.fields:
+        if one.first >> 64 != one.last >> 64 or (one.shift_bits and one.width_bytes > WINDOW_BYTES):
+            return f"{one.name} varies in more than its last 64 bits"
     return ""
+
+
+def sizes_bytes(leg: Leg) -> list[tuple[int, int]]:
+    """(size with FCS, weight) of a stream's frames."""
+    return [(size, weight) for size, weight in leg.options.get("imix_weights", [(leg.size_bytes, 1)])]
+
+
+def stamped(leg: Leg) -> bool:
+    """Whether its frames carry a stamp: a stream's do where there is room in each, unless it says otherwise."""
+    return leg.kind == "stream" and bool(leg.options.get("stamp", True)) and _has_room(leg)
 
 
 def _has_room(leg: Leg) -> bool:
     """Free payload only: bytes that the scenario gives in hex are the user's."""
-    start = stamp.payload_offset(leg.frame["headers"])
     taken = "hex" in leg.frame.get("payload", {}) or "arp" in leg.frame["headers"][-1]
-    return not taken and leg.size_bytes - 4 - start >= stamp.PLAIN_BYTES and leg.id <= stamp.LARGEST_STREAM
+    held = stamp.payload_offset(leg.frame["headers"]) + stamp.PLAIN_BYTES + FCS_BYTES
+    return not taken and min(size for size, _ in sizes_bytes(leg)) >= held and leg.id <= stamp.LARGEST_STREAM
 
 
-def stamped(leg: Leg) -> bool:
-    """Whether its frames carry a stamp: a stream's do where there is room, unless it says otherwise."""
-    return bool(leg.options.get("stamp", True)) and _has_room(leg)
+# --- a leg ---------------------------------------------------------------------------------------------------------
 
 
-def compile_leg(leg: Leg, seed: int) -> CompiledLeg:
-    """Of a leg that unable() has nothing against. The same seed draws the same random fields."""
-    return compile_template(leg, build_frame(leg.frame, leg.size_bytes), seed)
+def compile_leg(leg: Leg, seed: int, trace: Trace | None = None) -> CompiledLeg:
+    """Of a leg that unable() has nothing against. The same seed draws the same random values. `trace`: a trace's."""
+    if leg.kind == "trace":
+        if trace is None:
+            raise ValueError(f"stream {leg.stream} is a trace")
+        return _compile_trace(leg, trace)
+    templates = [build_frame(leg.frame, size) for size, _ in sizes_bytes(leg)]
+    return compile_stream(leg, templates, seed)
 
 
-def compile_template(leg: Leg, template: Template, seed: int) -> CompiledLeg:
-    record = LegRecord(frame_bytes=len(template.data), random=_spread(seed), late_ns=LATE_NS)
-    data = bytearray(template.data)
-    for index, checksum in enumerate(template.checksums):
+def compile_stream(leg: Leg, templates: list[Template], seed: int) -> CompiledLeg:
+    """`templates`: the same headers in each of the leg's sizes, in their order."""
+    record = LegRecord(random=_spread(seed))
+    compiled = CompiledLeg(record)
+    first = templates[0]
+    for index, checksum in enumerate(first.checksums):
         record.sum[index] = SumRecord(checksum.offset_bytes, checksum.zero_is_ones)
-    record.sums = len(template.checksums)
+    record.sums = len(first.checksums)
     if stamped(leg):
-        _stamp(record, leg, template, data)
-    for index, field in enumerate(template.fields):
-        record.rule[index] = _rule(field, template.checksums)
-    record.rules = len(template.fields)
-    _noise(record, leg, template)
-    _pace(record, leg)
-    for checksum in mending_order(template.checksums):
-        checksum.mend(data)
-    duration_ns = None if leg.duration_s is None else round(leg.duration_s * 1e9)
-    return CompiledLeg(record, bytes(data), duration_ns)
+        _place_stamp(record, leg, first.checksums)
+    for index, varying in enumerate(first.fields):
+        record.rule[index] = _rule(varying, first.checksums)
+    record.rules = len(first.fields)
+    start = max(first.random_payload[0], record.stamp + stamp.PLAIN_BYTES if record.stamp else 0)
+    record.noise = _noise(max(templates, key=lambda template: len(template.data)), start)
+    compiled.slots = [_slot(leg, template, record, start) for template in templates]
+    compiled.largest_bytes = max(len(template.data) for template in templates)
+    compiled.table = _sizes(record, [weight for _, weight in sizes_bytes(leg)])
+    record.burst = leg.options.get("burst", 1)
+    record.gap = gap(leg.rate_pps, record.burst)
+    record.timed = leg.rate_pps is not None
+    _pace(compiled, leg)
+    return compiled
 
 
 def _spread(seed: int) -> int:
@@ -204,118 +186,134 @@ def _spread(seed: int) -> int:
     return (mixed ^ mixed >> 27) or 1
 
 
-def _stamp(record: LegRecord, leg: Leg, template: Template, data: bytearray) -> None:
-    start = stamp.payload_offset(leg.frame["headers"])
-    data[start : start + stamp.PLAIN_BYTES] = stamp.Stamp(leg.id, 0, 0).pack()
-    record.stamp = start
+def _place_stamp(record: LegRecord, leg: Leg, checksums: tuple[Checksum, ...]) -> None:
+    record.stamp = stamp.payload_offset(leg.frame["headers"])
     # The sequence number and the time end an even number of bytes apart: the same weights do for both.
-    changes = (start + stamp.SEQUENCE_OFFSET, start + stamp.TIME_OFFSET)
-    record.stamp_weight[:] = weights(template.checksums, *changes, changes[1])
+    time = record.stamp + stamp.TIME_OFFSET
+    record.stamp_weight[:] = weights(checksums, record.stamp, time, time)
 
 
-def _rule(field: VaryingField, checksums: tuple[Checksum, ...]) -> RuleRecord:
-    stop = field.offset_bytes + field.width_bytes
+def _rule(varying: VaryingField, checksums: tuple[Checksum, ...]) -> RuleRecord:
+    stop = varying.offset_bytes + varying.width_bytes
     window = max(0, stop - WINDOW_BYTES)
-    shift = (window + WINDOW_BYTES - stop) * 8 + field.shift_bits
-    width = min(field.width_bits, 64)
-    step = -field.step if field.mode == "decrement" else field.step
-    count = min(field.values, NEVER) if field.mode != "random" else field.values % 2**64
+    shift = (window + WINDOW_BYTES - stop) * 8 + varying.shift_bits
+    random = varying.mode == "random"
+    count = varying.values % 2**64 if random else min(varying.values, NEVER)
+    step = -varying.step if varying.mode == "decrement" else varying.step
     return RuleRecord(
-        first=field.first % 2**64,
+        first=varying.first % 2**64,
         step=step % 2**64,
         count=count,
         # A counter goes one further before each frame.
-        position=0 if field.mode == "random" else count - 1,
-        mask=((1 << width) - 1) << shift,
+        position=0 if random else count - 1,
+        mask=((1 << min(varying.width_bits, 64)) - 1) << shift,
         window=window,
         shift=shift,
-        mode=RANDOM if field.mode == "random" else COUNT,
-        weight=_words(weights(checksums, max(field.offset_bytes, window), stop, window + WINDOW_BYTES)),
+        mode=RANDOM if random else COUNT,
+        weight=_words(weights(checksums, max(varying.offset_bytes, window), stop, window + WINDOW_BYTES)),
     )
 
 
-def _noise(record: LegRecord, leg: Leg, template: Template) -> None:
-    start, stop = template.random_payload
-    if record.stamp:
-        start = max(start, record.stamp + stamp.PLAIN_BYTES)
+def _noise(template: Template, start: int) -> NoiseRecord:
+    stop = template.random_payload[1]
     if start >= stop:
-        return
-    windows = -(-(stop - start) // WINDOW_BYTES)
-    weight = _words(weights(template.checksums, start, stop, start + WINDOW_BYTES))
-    record.noise = NoiseRecord(start, stop, windows, 0, weight)
+        return NoiseRecord()
+    return NoiseRecord(start, _words(weights(template.checksums, start, stop, start + WINDOW_BYTES)))
 
 
-def _words(values: list[int]) -> ctypes.Array[c_uint16]:
-    return (c_uint16 * MAX_CHECKSUMS)(*values)
+def _slot(leg: Leg, template: Template, record: LegRecord, noise_start: int) -> SlotRecord:
+    data = bytearray(template.data)
+    if record.stamp:
+        data[record.stamp : record.stamp + stamp.PLAIN_BYTES] = stamp.Stamp(leg.id, 0, 0).pack()
+    for checksum in mending_order(template.checksums):
+        checksum.mend(data)
+    stop = template.random_payload[1]
+    slot = SlotRecord(len(data), stop, -(-max(0, stop - noise_start) // WINDOW_BYTES))
+    slot.bytes[: len(data)] = data
+    return slot
 
 
-def _pace(record: LegRecord, leg: Leg) -> None:
-    record.burst = leg.options.get("burst", 1)
-    record.skip = leg.options.get("late") == "skip"
-    record.gap = gap(leg.rate_pps, record.burst)
-    record.stop_ns = NEVER
+def _sizes(record: LegRecord, weight: list[int]) -> list[int]:
+    """The rule that draws the size by its weight, and its list of slots."""
+    record.sizes = len(weight)
+    common = math.gcd(*weight)
+    table = [slot for slot, often in enumerate(weight) for _ in range(often // common)] if len(weight) > 1 else []
+    record.size = RuleRecord(count=len(table), mode=RANDOM, table=1)
+    return table
+
+
+def _words(values: list[int]) -> ctypes.Array[ctypes.c_uint16]:
+    return (ctypes.c_uint16 * MAX_CHECKSUMS)(*values)
+
+
+def _compile_trace(leg: Leg, trace: Trace) -> CompiledLeg:
+    passes = schedule_trace.arrange(leg, trace)
+    compiled = CompiledLeg(LegRecord(records=len(passes.records), period_ns=passes.period_ns, timed=passes.timed))
+    compiled.trace, compiled.store, compiled.lead_ns = passes.records, passes.store, passes.lead_ns
+    compiled.largest_bytes = max(record.frame_bytes for record in passes.records)
+    _pace(compiled, leg)
+    return compiled
+
+
+def _pace(compiled: CompiledLeg, leg: Leg) -> None:
+    compiled.record.late_ns = LATE_NS
+    compiled.record.skip = leg.options.get("late") == "skip"
     count = leg.count_packets
     if count is None and leg.rate_pps is not None and leg.duration_s is not None:
         count = round(leg.rate_pps * leg.duration_s)  # a rate and a duration make a count, so that it is exact
-    record.remaining = NEVER if count is None else count
+    compiled.record.remaining = NEVER if count is None else count
+    compiled.duration_ns = None if leg.duration_s is None else round(leg.duration_s * 1e9)
 
 
 def gap(rate_pps: float | None, burst: int = 1) -> int:
-    """Between the due times of two bursts, in 2**-24 ns; 0: none, as fast as it goes. Up to 18 minutes."""
+    """Between the due times of two bursts, in 2**-24 ns; up to 18 minutes."""
     return 0 if rate_pps is None else max(1, round(burst * 1e9 * 2**GAP_FRACTION_BITS / rate_pps))
 
 
-def stop_ns(compiled: CompiledLeg, start_ns: int) -> int:
-    """From when on a leg sends nothing."""
-    if compiled.duration_ns is None:
-        return NEVER
-    return start_ns + compiled.duration_ns + (STOP_GRACE_NS if compiled.record.gap else 0)
+# --- all legs of an interface --------------------------------------------------------------------------------------
 
 
-def tournament(legs: int) -> tuple[int, list[int]]:
-    """(leaves, winner of each node) where every leg is due at the same time: the first one wins.
+@dataclass
+class Schedule:
+    """The legs with all their parts one behind another, as the kernel program finds them."""
 
-    Leaves that have no leg stand for the numbers after the last leg, which are never due.
-    """
-    leaves = 1 << (legs - 1).bit_length()
+    legs: list[CompiledLeg]
+    slots: list[SlotRecord] = field(default_factory=list)
+    table: list[int] = field(default_factory=list)
+    trace: list[TraceRecord] = field(default_factory=list)
+    store: bytearray = field(default_factory=bytearray)
+
+    @property
+    def largest_bytes(self) -> int:
+        return max(leg.largest_bytes for leg in self.legs)
+
+
+def compile_schedule(legs: list[Leg], read: Callable[[Leg], Trace]) -> Schedule:
+    """`read` gives a trace leg's recording. A leg's number is its seed."""
+    traces = {leg.id: read(leg) for leg in legs if leg.kind == "trace"}
+    return assemble([compile_leg(leg, leg.id, traces.get(leg.id)) for leg in legs])
+
+
+def assemble(legs: list[CompiledLeg]) -> Schedule:
+    if not 1 <= len(legs) <= MAX_LEGS:
+        raise ValueError(f"an interface has 1 to {MAX_LEGS} legs, not {len(legs)}")
+    whole = Schedule(legs)
+    for leg in legs:
+        leg.record.slot = len(whole.slots)
+        leg.record.first_record = len(whole.trace)
+        for rule in (leg.record.size, *leg.record.rule):
+            rule.first += len(whole.table) if rule.table else 0
+        whole.slots += leg.slots
+        whole.table += leg.table
+        schedule_trace.append(whole.trace, whole.store, leg.trace, leg.store)
+    return whole
+
+
+def tournament(due_ns: list[int]) -> tuple[int, list[int]]:
+    """(leaves, the leg that each node has). Leaves beyond the last leg stand for legs that are never due."""
+    leaves = 1 << (len(due_ns) - 1).bit_length()
+    due_ns = due_ns + [NEVER] * (leaves - len(due_ns))
     winner = [0] * leaves + list(range(leaves))
     for node in reversed(range(1, leaves)):
-        winner[node] = winner[2 * node]
+        winner[node] = min(winner[2 * node], winner[2 * node + 1], key=lambda leg: due_ns[leg])
     return leaves, winner
-
-
-# --- checksums as linear sums --------------------------------------------------------------------------------------
-
-
-def mending_order(checksums: tuple[Checksum, ...]) -> list[Checksum]:
-    """Those that another one covers come before it."""
-    left, ordered = list(checksums), list[Checksum]()
-    while left:
-        ready = [c for c in left if not any(c is not o and c.covers(o.offset_bytes, o.offset_bytes + 2) for o in left)]
-        ordered += ready
-        left = [c for c in left if c not in ready]
-    return ordered
-
-
-def weights(checksums: tuple[Checksum, ...], start: int, stop: int, end: int) -> list[int]:
-    """By how much each checksum's sum grows, modulo 0xffff, when the number whose last byte is at `end` - 1 grows by 1.
-
-    The change is within the bytes from `start` to `stop`. Sums of checksums that another one covers count there too:
-    as the sum grows its field shrinks.
-    """
-    found: dict[Checksum, int] = {}
-    for checksum in mending_order(checksums):
-        weight = _factor(checksum, start, stop, end)
-        for inner in found:
-            place = inner.offset_bytes
-            weight -= found[inner] * _factor(checksum, place, place + 2, place + 2)
-        found[checksum] = weight % 0xFFFF
-    return [*(found[checksum] for checksum in checksums), *[0] * (MAX_CHECKSUMS - len(checksums))]
-
-
-def _factor(checksum: Checksum, start: int, stop: int, end: int) -> int:
-    """A byte at an odd distance from where the summing starts is the low one of its 16-bit word."""
-    for low, high in checksum.ranges:
-        if low <= start and stop <= high:
-            return 1 if (end - 1 - low) % 2 else 256
-    return 0

@@ -121,8 +121,13 @@ def stamped(raw: RawTally, buckets: Sequence[int] | None) -> Tally:
 
 
 def adds_up(raw: RawTally) -> bool:
-    """Not so when a figure is wrong, or while one frame is half counted."""
+    """Not so when a figure is wrong."""
     return bool(raw.packets == raw.distinct + raw.duplicated + raw.too_late + raw.astray)
+
+
+def torn(raw: RawTally) -> bool:
+    """Whether it was read while a frame was being counted."""
+    return bool(raw.packets != raw.done)
 
 
 def _times(raw: RawTally) -> tuple[int, int] | tuple[None, None]:
@@ -137,14 +142,14 @@ def _figures(raw: RawTally) -> str:
 def latency(raw: RawTally, buckets: Sequence[int]) -> Latency | None:
     """None when nothing was timed. The buckets may be some frames ahead of `raw` while frames arrive."""
     frames = sum(buckets)
-    if not frames or not raw.timed:
+    if not frames or not raw.latencies:
         return None
     points = {
         f"{name}_ns": min(max(percentile(buckets, part), raw.latency_min_ns), raw.latency_max_ns)
         for name, part in PERCENTILES.items()
     }
-    mean = raw.latency_sum_ns / raw.timed
-    return Latency(raw.timed, raw.latency_min_ns, mean, **points, max_ns=raw.latency_max_ns, negative=raw.negative)
+    mean = raw.latency_sum_ns / raw.latencies
+    return Latency(raw.latencies, raw.latency_min_ns, mean, **points, max_ns=raw.latency_max_ns, negative=raw.negative)
 
 
 def jitter(raw: RawTally) -> Jitter | None:

@@ -21,7 +21,6 @@ from nodes.interface import SYS_NET, Interface
 from traffic import expect, tally
 from traffic.counters import (
     HISTOGRAM_BUCKETS,
-    MOST_STREAM,
     STRANGERS,
     Expectation,
     RawHistogram,
@@ -49,7 +48,7 @@ _Struct = TypeVar("_Struct", bound=ctypes.Structure)
 
 
 class XdpReceiver(Receiver):
-    """Legs whose options have "stamp" are counted by it, the others by their bytes."""
+    """Legs whose frames carry stamps are counted by these, the others by their bytes."""
 
     name: ClassVar[str] = "xdp"
     object_file: ClassVar[Path] = libbpf.OBJECTS / "count.o"
@@ -73,7 +72,7 @@ class XdpReceiver(Receiver):
         if why := libbpf.missing():
             return why
         if not cls.object_file.exists():
-            return f"{cls.object_file.name} is not built (./bootstrap)"
+            return f"{cls.object_file.name} is not there (kernel/build.sh compiles it)"
         release = os.uname().release
         version = tuple(int(part) for part in release.split("-")[0].split(".")[:2])
         return "" if version >= LEAST_KERNEL else f"it needs kernel 5.18, this is {release}"
@@ -102,9 +101,6 @@ class XdpReceiver(Receiver):
                 value=self.task.filter,
                 allowed="the receiver netsniff-ng",
             )
-        for leg in self.task.legs:
-            if is_stamped(leg) and not 0 <= leg.id <= MOST_STREAM:
-                raise BadInput(self.task.interface, "a stamp has no room for it", key="leg", value=leg.id)
 
     def _expectation(self, leg: Leg) -> Expectation:
         template = build_frame(leg.frame, leg.size_bytes)
@@ -224,9 +220,9 @@ class XdpReceiver(Receiver):
         """Figures that belong together. Where nothing is locked a frame may come in between: then once more."""
         for _ in range(READ_ATTEMPTS):
             raw = RawTally.from_buffer_copy(_lookup_locked(self._map("tallies"), _key(slot)))
-            if slot not in self._expectations or tally.adds_up(raw):
+            if not tally.torn(raw):
                 return raw
-        raise EngineError(self.name, "its counts never add up")
+        raise EngineError(self.name, "its counts cannot be read in one piece")
 
     def _buckets(self, slot: int) -> Sequence[int]:
         found = self._read(RawHistogram, "histograms", slot)
@@ -252,20 +248,22 @@ class XdpReceiver(Receiver):
         strangers = self.strangers()
         return [
             ReceiveCount(
-                leg,
+                leg.id,
                 self.name,
                 one.packets,
                 one.bytes,
                 None if one.first_ns is None else one.first_ns + to_utc_ns,
                 None if one.last_ns is None else one.last_ns + to_utc_ns,
-                note=self._note(one),
+                note=self._note(leg, one),
                 output=json.dumps({"tally": one.to_json(), "strangers": strangers, "attached": self.attached}),
             )
-            for leg, one in self.tallies().items()
+            for leg, one in zip(self.task.legs, self.tallies().values(), strict=True)
         ]
 
-    def _note(self, one: tally.Tally) -> str:
+    def _note(self, leg: Leg, one: tally.Tally) -> str:
         notes = [self.attached]
+        if one.distinct is None and _sender_stamps(leg):
+            notes.append("counted by its bytes, because its stamps are not where they are looked for")
         if one.too_late:
             notes.append(f"{one.too_late} frames came over {tally.REMEMBERED} behind and count as lost")
         if one.astray:
@@ -273,9 +271,16 @@ class XdpReceiver(Receiver):
         return "; ".join(notes)
 
 
-def is_stamped(leg: Leg) -> bool:
-    """Whether its sender stamps: only the sender xdp does, where there is room."""
+def _sender_stamps(leg: Leg) -> bool:
+    """Only the sender xdp does, where there is room."""
     return leg.kind == "stream" and leg.engine == "xdp" and stamped(leg)
+
+
+def is_stamped(leg: Leg) -> bool:
+    """Whether it is counted by its stamps: they have to be where the program looks for them."""
+    if not _sender_stamps(leg):
+        return False
+    return expect.stamp_is_found(build_frame(leg.frame, leg.size_bytes), leg.frame["headers"])
 
 
 def _receive_queues(interface: str) -> int:

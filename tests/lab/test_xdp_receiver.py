@@ -24,6 +24,7 @@ import pytest
 from nodes import libbpf
 from nodes.receivers.xdp import XdpReceiver
 from traffic.counters import CAUSE_SLOTS, CAUSES, SHARED, STRANGERS, WINDOW_WORDS
+from traffic.errors import BadInput, EngineError
 from traffic.expect import layout
 from traffic.frames import build_frame
 from traffic.match import Match
@@ -31,7 +32,7 @@ from traffic.tally import Tally, bucket, percentile
 from traffic.task import Leg, ReceiveTask
 
 sys.path.insert(0, str(Path(__file__).parent))
-from xdp_frames import CHECKED, ETHERNET, IPV4, IPV6, ROOT, SHAPES, UDP, A, B, a_leg, compile_program, stamped
+from xdp_frames import CHECKED, ETHERNET, IPV4, IPV6, ROOT, SHAPES, UDP, A, B, a_leg, compile_program, inner, stamped
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to load XDP programs"),
@@ -183,6 +184,69 @@ def test_noise_never_stops_the_count(bench: Callable[..., Bench]) -> None:
     draw, one = random.Random(2), bench(a_leg())
     assert one.feed(draw.randbytes(draw.randrange(14, 1500)) for _ in range(3000)) == {PASS: 3000}
     assert sum(one.receiver.strangers().values()) == 3000
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ({"interface": "nope0"}, "nope0: there is no such interface"),
+        (
+            {"filter": "udp"},
+            r"lo: filter = 'udp': the xdp receiver has no filters yet \(allowed: the receiver netsniff-ng",
+        ),
+    ],
+)
+def test_bad_input_is_named_before_the_start(program: Path, tmp_path: Path, task: dict[str, Any], words: str) -> None:
+    compiled: type[XdpReceiver] = type("Compiled", (XdpReceiver,), {"object_file": program})
+    with pytest.raises(BadInput, match=words):
+        compiled(replace(ReceiveTask("lo", B, [a_leg()], 60, mode="count"), **task), tmp_path).prepare()
+
+
+def test_a_program_that_is_not_built_is_missing(tmp_path: Path) -> None:
+    missing: type[XdpReceiver] = type("Missing", (XdpReceiver,), {"object_file": tmp_path / "count.o"})
+    assert missing.missing() == "count.o is not there (kernel/build.sh compiles it)"
+    with pytest.raises(EngineError, match="is not there"):
+        missing(ReceiveTask("lo", B, [], 60), tmp_path).prepare()
+
+
+def ipv6_options(sizes: list[int], broken: bool = False) -> bytes:
+    """A stamped frame with hop-by-hop, routing and destination options of so many 8 octets before its UDP header."""
+    plain = stamped(a_leg("udp6"), 0)
+    kinds = [0, 43, 60][: len(sizes)]
+    following = [*kinds[1:], 17]
+    parts = [bytes([then, size - 1]) + bytes(8 * size - 2) for then, size in zip(following, sizes, strict=True)]
+    options = b"".join(parts)
+    length = len(plain) - 54 + len(options) if not broken else 12
+    return plain[:18] + struct.pack(">HB", length, kinds[0]) + plain[21:54] + options + plain[54:]
+
+
+def test_ipv6_options_are_passed_over(bench: Callable[..., Bench]) -> None:
+    one = bench(a_leg("udp6"))
+    assert one.feed([ipv6_options([1]), ipv6_options([2, 3]), ipv6_options([1, 1, 20])]) == {DROP: 3}
+    found = one.tally()
+    assert (found.packets, found.duplicated, found.altered) == (3, 2, 0)
+    assert one.feed([ipv6_options([2], broken=True)]) == {PASS: 1}
+    assert one.receiver.strangers()["malformed"] == 1
+
+
+def test_ip_and_tcp_options_are_passed_over(bench: Callable[..., Bench]) -> None:
+    plain = stamped(a_leg("tcp4"), 0)
+    options = bytes([1] * 8)
+    ip = b"\x47" + plain[15:16] + struct.pack(">H", len(plain) - 14 + 16) + plain[18:34] + options
+    tcp = plain[34:46] + bytes([plain[46] + 0x20]) + plain[47:54] + options
+    one = bench(a_leg("tcp4"))
+    assert one.feed([plain[:14] + ip + tcp + plain[54:]]) == {DROP: 1}
+    assert (one.tally().distinct, one.tally().altered) == (1, 0)
+
+
+@pytest.mark.parametrize("options", ["00000085" + "00000000", "00000085" + "01000985" * 40, "000000ff" + "ff"])
+def test_gtpu_extensions_without_an_end_are_malformed(bench: Callable[..., Bench], options: str) -> None:
+    user = inner(124)
+    shape = [ETHERNET, IPV4, {"udp": {"src": 2152, "dst": 2152}}, {"raw": {"hex": "34ff000000001234" + options}}]
+    frame = build_frame({"headers": shape, "payload": {"hex": user.hex()}}, 400).data
+    one = bench(a_leg())
+    assert one.feed([frame]) == {PASS: 1}
+    assert one.receiver.strangers()["malformed"] == 1
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------
@@ -367,6 +431,17 @@ def test_unstamped_legs_are_known_by_their_bytes(bench: Callable[..., Bench]) ->
     assert one.tally(0).distinct is None and one.tally(0).lost(300) is None
 
 
+def test_a_leg_whose_stamps_cannot_be_found_is_counted_by_its_bytes(bench: Callable[..., Bench]) -> None:
+    shape = [ETHERNET, IPV4, UDP, {"raw": {"hex": "0011223344556677"}}]
+    template = build_frame({"headers": shape}, 128)
+    leg = replace(a_leg(size_bytes=128), frame={"headers": shape}, match=Match.from_template(template).to_json())
+    one = bench(leg)
+    assert one.feed([template.data] * 3) == {DROP: 3}
+    assert (one.tally().packets, one.tally().distinct) == (3, None)
+    (count,) = one.receiver.counts()
+    assert "counted by its bytes" in count.note and count.received_packets == 3
+
+
 # --- time ------------------------------------------------------------------------------------------------------------
 
 
@@ -401,13 +476,18 @@ def test_a_duplicate_has_no_latency(bench: Callable[..., Bench]) -> None:
 
 
 def test_without_a_clock_offset_no_latency_is_invented(bench: Callable[..., Bench]) -> None:
+    """One that comes later counts from then on, and is not taken for jitter."""
     leg = a_leg(options={"clock_offset_ns": None})
     one = bench(leg)
-    one.feed(stamped(leg, n, 1) for n in range(3))
-    assert one.tally().latency is None and one.tally().jitter is not None
-    one.receiver.set_clock_offset(0, 0)
-    one.feed(stamped(leg, n, 1) for n in range(3, 5))
-    assert one.tally().distinct == 5
+    one.feed(stamped(leg, n, time.monotonic_ns()) for n in range(3))
+    assert one.tally().latency is None
+    one.receiver.set_clock_offset(0, 5_000_000_000)
+    one.feed(stamped(leg, n, time.monotonic_ns()) for n in range(3, 5))
+    found = one.tally()
+    assert found.latency is not None and found.jitter is not None
+    assert (found.distinct, found.latency.frames, found.jitter.pairs) == (5, 2, 4)
+    assert 5_000_000_000 < found.latency.min_ns <= found.latency.mean_ns < 5_100_000_000
+    assert found.jitter.sd_ns < 100_000_000
 
 
 # --- the shared structs ----------------------------------------------------------------------------------------------

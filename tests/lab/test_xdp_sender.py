@@ -18,8 +18,12 @@ import pytest
 
 from nodes.libbpf import run_once
 from nodes.senders.xdp import Program, XdpSender
+from nodes.xdp_features import features
 from traffic import schedule, stamp
+from traffic.capture_file import Packet, write_pcap
 from traffic.frames import build_frame
+from traffic.schedule_records import LARGEST_BYTES, LINKED, RANDOM
+from traffic.sums import mending_order
 from traffic.task import Leg, SendTask, to_json
 from traffic.template import Checksum, Template, VaryingField, get_bits
 
@@ -80,7 +84,7 @@ def a_leg(shape: str = "udp4", number: int = 0, **more: Any) -> Leg:
 
 def frames(compiled: list[schedule.CompiledLeg], number: int) -> list[bytes]:
     """What the program makes, one frame after the other, and each time into a page full of something else."""
-    program = Program(compiled, interface_index=1, batch=64)
+    program = Program(schedule.assemble(compiled), interface_index=1, batch=64)
     try:
         program.start(time.monotonic_ns() - 10**9)
         made = []
@@ -96,7 +100,7 @@ def frames(compiled: list[schedule.CompiledLeg], number: int) -> list[bytes]:
 def mended(template: Template, frame: bytes) -> bytes:
     """The frame with its checksums computed over whole data."""
     data = bytearray(frame)
-    for checksum in schedule.mending_order(template.checksums):
+    for checksum in mending_order(template.checksums):
         checksum.mend(data)
     return bytes(data)
 
@@ -155,7 +159,7 @@ def test_a_checksum_over_another_checksum_stays_right() -> None:
         one.mend(data)
     template = Template(bytes(data), fields, (outer, inner_ip, inner_udp), (0, 0), bytes(101), bytes(101))
     leg = a_leg(size_bytes=105, options={"stamp": False})
-    made = frames([schedule.compile_template(leg, template, 1)], 300)
+    made = frames([schedule.compile_stream(leg, [template], 1)], 300)
     assert len(set(made)) == 300
     assert all(frame == mended(template, frame) for frame in made)
 
@@ -168,6 +172,35 @@ def test_legs_share_the_interface_by_their_rates() -> None:
     numbers = [found.stream for frame in made if (found := stamp.read_stamp(frame[42:]))]
     assert [numbers.count(number) for number in range(3)] == [100, 300, 50]
     assert sorted(numbers[:9]) == [0, 0, 1, 1, 1, 1, 1, 1, 2]
+
+
+def test_sizes_mix_by_their_weights_and_each_frame_is_whole() -> None:
+    leg = a_leg("udp4 varying", 3, options={"imix_weights": [[64, 7], [594, 4], [1518, 1]]}, payload={"random": True})
+    made = frames([schedule.compile_leg(leg, 1)], 1200)
+    templates = {size - 4: build_frame(leg.frame, size) for size in (64, 594, 1518)}
+    for index, frame in enumerate(made):
+        assert frame == mended(templates[len(frame)], frame)
+        check_fields(templates[len(frame)], frame, index)
+        found = stamp.read_stamp(frame[42:])
+        assert found is not None and found.sequence == index
+    shares = [sum(len(frame) == size for frame in made) for size in (60, 590, 1514)]
+    assert 620 < shares[0] < 780 and 330 < shares[1] < 470 and 60 < shares[2] < 140
+
+
+def test_linked_rules_and_lists() -> None:
+    """A user's port is drawn from a list, and the TTL of the same user goes with it."""
+    headers = [ETHERNET, {"ipv4": {"src": "10.0.0.1", "dst": "10.0.0.2", "ttl": {"increment": [1, 4]}}}]
+    leg = Leg(0, "s", "a", "b", "stream", size_bytes=100, frame={"headers": [*headers, VARYING_UDP], "payload": {}})
+    compiled = schedule.compile_leg(leg, 1)
+    ttl, port = compiled.record.rule[0], compiled.record.rule[1]
+    ttl.mode, ttl.count = RANDOM, 4
+    port.mode, port.link, port.table, port.first, compiled.table = LINKED, 0, 1, 0, [700, 65535, 80, 9000]
+    other = schedule.compile_leg(a_leg(options={"imix_weights": [[64, 1], [100, 2]]}, number=1), 1)
+    made = [frame for frame in frames([other, compiled], 400) if len(frame) == 96 and frame[22] < 5]
+    pairs = {(frame[22], int.from_bytes(frame[34:36], "big")) for frame in made}
+    assert pairs == {(1, 700), (2, 65535), (3, 80), (4, 9000)}
+    template = build_frame(leg.frame, 100)
+    assert all(frame == mended(template, frame) for frame in made)
 
 
 # --- over a wire ---------------------------------------------------------------------------------------------------
@@ -248,9 +281,9 @@ class Wire:
         for name in (self.sender, self.receiver):
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
 
-    def counter(self, side: str) -> int:
+    def counter(self, side: str, what: str = "packets") -> int:
         name, file = (self.sender, "tx0/statistics/tx") if side == "tx" else (self.receiver, "rx0/statistics/rx")
-        words = ["ip", "netns", "exec", name, "cat", f"/sys/class/net/{file}_packets"]
+        words = ["ip", "netns", "exec", name, "cat", f"/sys/class/net/{file}_{what}"]
         return int(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
 
 
@@ -331,6 +364,71 @@ def test_frames_of_several_sizes_do_not_show_through_each_other(wire: Wire, tmp_
             assert frame[60:] == template.data[60:] and frame[:34] == template.data[:34]
 
 
+def a_trace_leg(spool: Path, packets: list[Packet], mode: str = "original", value: float = 1.0, **more: Any) -> Leg:
+    number = more.pop("number", 0)
+    (spool / f"{number}.pcap").write_bytes(write_pcap(packets))
+    timing = {"mode": mode, "value": value, **more.pop("timing", {})}
+    count = {"count_packets": len(packets)} if "duration_s" not in more else {}
+    return Leg(number, "t", "a", "b", "trace", trace_file=f"{number}.pcap", timing=timing, **{**count, **more})
+
+
+def a_recording(packets: int, seed: int = 1) -> list[Packet]:
+    """Exponential gaps of 100 us on average; every size up to 1514; not TCP, which the receiver would merge."""
+    draw, time_ns, made = random.Random(seed), 10**18, []
+    for number in range(packets):
+        body = draw.randbytes(draw.randrange(4, 1500))
+        made.append(
+            Packet(time_ns, bytes.fromhex("02000000000b02000000000a88b5") + number.to_bytes(4, "big") + body[4:])
+        )
+        time_ns += round(draw.expovariate(1 / 100_000))
+    return made
+
+
+def test_a_trace_is_replayed_byte_for_byte(wire: Wire, tmp_path: Path) -> None:
+    packets = a_recording(2000)
+    [count], arrived = send_and_listen(wire, tmp_path, [a_trace_leg(tmp_path, packets)])
+    assert arrived == [packet.data for packet in packets]
+    assert (count["sent_packets"], count["sent_bytes"]) == (2000, sum(len(packet.data) for packet in packets))
+    recorded_s = (packets[-1].time_ns - packets[0].time_ns) / 1e9
+    assert recorded_s - 0.001 < count["seconds"] < recorded_s + 0.05
+
+
+def test_passes_of_a_trace_follow_each_other(wire: Wire, tmp_path: Path) -> None:
+    packets = a_recording(100)
+    leg = a_trace_leg(tmp_path, packets, count_packets=250, timing={"period_ns": 200_000_000, "lead_ns": 50_000_000})
+    [count], arrived = send_and_listen(wire, tmp_path, [leg])
+    assert arrived == [packet.data for packet in (packets * 3)[:250]]
+    assert 0.4 < count["seconds"] < 0.46
+    assert 50_000_000 <= count["delay_ns"] < 90_000_000
+
+
+def test_a_duration_ends_a_trace(wire: Wire, tmp_path: Path) -> None:
+    leg = a_trace_leg(tmp_path, a_recording(10), "pps", 1000.0, duration_s=0.2)
+    assert [count["sent_packets"] for count in send(wire, tmp_path, [leg])] == [200]
+
+
+def test_kept_bytes_and_zeros_for_the_rest(wire: Wire, tmp_path: Path) -> None:
+    packets = a_recording(300)
+    leg = a_trace_leg(tmp_path, packets, "top", options={"keep_bytes": 40})
+    _, arrived = send_and_listen(wire, tmp_path, [leg])
+    assert arrived == [packet.data[:40] + bytes(len(packet.data[40:])) for packet in packets]
+
+
+def test_traces_and_streams_on_one_interface(wire: Wire, tmp_path: Path) -> None:
+    first, second = a_recording(500), a_recording(700, seed=2)
+    legs = [
+        a_trace_leg(tmp_path, first, number=0),
+        a_leg(number=1, count_packets=500, rate_pps=10_000.0, options={"imix_weights": [[64, 1], [1518, 1]]}),
+        a_trace_leg(tmp_path, second, "multiplier", 2.0, number=2),
+        a_leg(number=3, count_packets=0),
+    ]
+    counts, arrived = send_and_listen(wire, tmp_path, legs)
+    assert [count["sent_packets"] for count in counts] == [500, 500, 700, 0]
+    replayed = sorted(frame for frame in arrived if frame[12:14] == b"\x88\xb5")
+    assert replayed == sorted(packet.data for packet in first + second)
+    assert sum(count["sent_bytes"] for count in counts) == sum(map(len, arrived))
+
+
 @pytest.mark.parametrize("rate", [1000.0, 100_000.0])
 def test_the_rate_holds(wire: Wire, tmp_path: Path, rate: float) -> None:
     [count] = send(wire, tmp_path, [a_leg(duration_s=1.0, rate_pps=rate)])
@@ -374,14 +472,60 @@ def test_a_new_call_to_the_kernel_loses_and_doubles_nothing(wire: Wire, tmp_path
     assert sequences == list(range(3000)) and count["sent_packets"] == 3000
 
 
+def test_frames_that_a_full_ring_drops_are_made_up_for(wire: Wire, tmp_path: Path) -> None:
+    """The receiving end works in a thread of its own, which cannot keep up: its ring overflows."""
+    _ip("netns", "exec", wire.receiver, "sh", "-c", "echo 1 > /sys/class/net/rx0/threaded")
+    legs = [a_leg(number=0, count_packets=150_000), a_leg(number=1, count_packets=50_000, size_bytes=1000)]
+    counts = send(wire, tmp_path, legs)
+    assert [count["sent_packets"] for count in counts] == [150_000, 50_000]
+    assert [count["sent_bytes"] for count in counts] == [150_000 * 96, 50_000 * 996]
+    assert all(count["failed_packets"] > 0 for count in counts)
+    time.sleep(0.3)
+    assert (wire.counter("rx"), wire.counter("rx", "bytes")) == (200_000, 150_000 * 96 + 50_000 * 996)
+
+
 @pytest.mark.parametrize("rate", [None, 10_000.0])
 def test_frames_that_the_device_does_not_take_are_not_sent(wire: Wire, tmp_path: Path, rate: float | None) -> None:
     """Without GRO and without an XDP program at its other end a veth takes none."""
-    wire.take_live_frames(False)
+    off = ["ip", "netns", "exec", wire.receiver, "ethtool", "-K", "rx0", "gro", "off"]
     legs = [a_leg(number=0, count_packets=500, rate_pps=rate), a_leg(number=1, count_packets=300, rate_pps=rate)]
-    counts = send(wire, tmp_path, legs)
+    counts = send(wire, tmp_path, legs, before_start=off)
     assert [(count["sent_packets"], count["failed_packets"]) for count in counts] == [(0, 500), (0, 300)]
     assert wire.counter("rx") == 0
+
+
+@pytest.mark.skipif(features(1) is None, reason="the kernel does not tell a driver's XDP features (6.3 does)")
+def test_an_interface_that_takes_no_live_frames_is_told_before_the_start(wire: Wire, tmp_path: Path) -> None:
+    wire.take_live_frames(False)
+    process = start(wire, tmp_path, [a_leg(count_packets=1)])
+    text, _ = process.communicate(timeout=30)
+    assert process.returncode == 9
+    assert text.startswith("EngineError xdp: tx0: its other end takes no live frames (ethtool -K … gro on, or an XDP")
+
+
+def test_the_longest_frames(wire: Wire, tmp_path: Path) -> None:
+    for name, interface in ((wire.sender, "tx0"), (wire.receiver, "rx0")):
+        _ip("-n", name, "link", "set", interface, "mtu", "3500")
+    leg = a_leg(size_bytes=LARGEST_BYTES + 4, count_packets=300, payload={"random": True})
+    template = build_frame(leg.frame, leg.size_bytes)
+    [count], arrived = send_and_listen(wire, tmp_path, [leg])
+    assert count["sent_packets"] == len(arrived) == 300
+    assert all(frame == mended(template, frame) for frame in arrived)
+
+
+@pytest.mark.parametrize(
+    ("leg", "why"),
+    [
+        ({"size_bytes": 1600}, "tx0: udp4.size_bytes = 1600: longer than the interface takes (allowed: up to 1522"),
+        ({"options": {"imix_weights": [[64, 1], [1600, 1]]}}, "udp4.size_bytes = 1600: longer than the interface"),
+    ],
+)
+def test_frames_longer_than_the_mtu_are_refused_before_the_start(
+    wire: Wire, tmp_path: Path, leg: dict[str, Any], why: str
+) -> None:
+    process = start(wire, tmp_path, [a_leg(count_packets=1, **leg)])
+    text, _ = process.communicate(timeout=30)
+    assert process.returncode == 9 and "BadInput" in text and why in text
 
 
 def test_frames_that_the_kernel_refuses_are_not_sent(wire: Wire, tmp_path: Path) -> None:
@@ -391,6 +535,13 @@ def test_frames_that_the_kernel_refuses_are_not_sent(wire: Wire, tmp_path: Path)
     assert (short["sent_packets"], short["failed_packets"]) == (300, 0)
     assert "Message too long" in long["note"]
     assert wire.counter("rx") == 300
+
+
+def test_a_process_that_dies_is_told(wire: Wire, tmp_path: Path) -> None:
+    """Killed at its own hard stop: 30 s after the task's limit, here 30 s before it."""
+    process = start(wire, tmp_path, [a_leg(rate_pps=1000.0, duration_s=60.0)], limit_s=-28.5)
+    text, _ = process.communicate(timeout=30)
+    assert process.returncode == 9 and "ended before it was stopped, exit 137" in text
 
 
 def test_it_does_not_outlive_its_guard(wire: Wire, tmp_path: Path) -> None:

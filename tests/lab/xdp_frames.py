@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 import subprocess
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +82,17 @@ def checksum(data: bytes) -> int:
     return sum(struct.unpack(f">{len(data) // 4}I", data)) % 0xFFFFFFFF
 
 
+@lru_cache
+def _template(frame: str, size_bytes: int) -> tuple[bytes, int]:
+    """The leg's frame and where its payload starts."""
+    data = build_frame(json.loads(frame), size_bytes).data
+    return data, layout(data).payload
+
+
 def stamped(leg: Leg, sequence: int, time_ns: int = 0, magic: int = PLAIN) -> bytes:
     """A frame of the leg with a stamp at the start of its payload; transport checksums are left as they were."""
-    data = bytearray(build_frame(leg.frame, leg.size_bytes).data)
-    at = layout(bytes(data)).payload
+    template, at = _template(json.dumps(leg.frame), leg.size_bytes)
+    data = bytearray(template)
     data[at : at + 18] = struct.pack(">HHHIQ", magic, leg.id, sequence >> 32, sequence & 0xFFFFFFFF, time_ns)
     if magic == CHECKED:
         data[at + 18 : at + 22] = struct.pack(">I", checksum(bytes(data[at + 22 :])))

@@ -1,14 +1,15 @@
-"""What a receiver is told to expect of a leg. The same against the kernel's own parser: tests/lab/test_xdp_receiver.py."""
+"""What a receiver is told to expect of a leg. tests/lab/test_xdp_receiver.py holds it against the kernel's parser."""
 
 from __future__ import annotations
 
+from sys import byteorder
 from typing import Any
 
 import pytest
 
 from traffic.counters import HEAD_BYTES, NO_LEG, Expectation, Fields, RawRow
 from traffic.errors import BadInput
-from traffic.expect import expectation, layout, rows
+from traffic.expect import expectation, layout, rows, stamp_is_found
 from traffic.frames import build_frame
 from traffic.match import Match, Range
 
@@ -42,14 +43,14 @@ def test_the_users_own_header_counts_where_there_is_a_tunnel() -> None:
     made = expectation("s", frame, {})
     value = Fields.from_buffer_copy(bytes(made.value))
     assert bytes(value.src_ip)[:4] == bytes([10, 45, 0, 2]) and value.ttl == 64
-    assert value.teid.to_bytes(4, "little") == bytes.fromhex("00001234")
+    assert value.teid.to_bytes(4, byteorder) == bytes.fromhex("00001234")
     assert layout(frame.data).payload == 14 + 20 + 8 + 16 + 28
     assert made.payload_bytes == 72 - 18 - 28
 
 
 def test_a_varying_field_keeps_the_bits_that_all_its_values_share() -> None:
     _, mask, _ = expected([ETHERNET, IPV4, {"udp": {"src": {"random": [1024, 1031]}, "dst": 2000}}])
-    assert mask.src_port.to_bytes(2, "little") == bytes([0xFF, 0xF8])
+    assert mask.src_port.to_bytes(2, byteorder) == bytes([0xFF, 0xF8])
     assert mask.dst_port == 0xFFFF
 
 
@@ -77,6 +78,24 @@ def test_what_the_device_changes_is_said() -> None:
 def test_a_wrong_expectation_is_named(expect: dict[str, Any], words: str) -> None:
     with pytest.raises(BadInput, match=words):
         expected([ETHERNET, IPV4, UDP], expect)
+
+
+@pytest.mark.parametrize(
+    ("headers", "found"),
+    [
+        ([ETHERNET, IPV4, UDP], True),
+        ([ETHERNET, IPV4, UDP, {"raw": {"hex": "00112233"}}], False),
+        ([ETHERNET, {"raw": {"hex": "00112233"}}], False),
+        ([ETHERNET, {"ipv4": {"src": "10.0.0.1", "dst": "10.0.0.2", "mf": 1}}, UDP], False),
+        ([ETHERNET, {"ipv4": {"src": "10.0.0.1", "dst": "10.0.0.2", "length": 20}}], False),
+        (
+            [ETHERNET, {"ipv6": {"src": "fd00::1", "dst": "fd00::2", "next_header": 44}}, {"raw": {"hex": "00" * 8}}],
+            False,
+        ),
+    ],
+)
+def test_whether_the_receiver_finds_the_stamp(headers: list[dict[str, Any]], found: bool) -> None:
+    assert stamp_is_found(build_frame({"headers": headers}, 128), headers) == found
 
 
 def a_match(port: int) -> Match:
@@ -108,7 +127,7 @@ def test_a_range_is_found_in_the_last_four_bytes_that_hold_it() -> None:
     ],
 )
 def test_a_stream_that_cannot_be_told_apart_is_refused(match: Match) -> None:
-    with pytest.raises(BadInput, match="s: an unstamped stream cannot be told apart in the kernel .*160 bytes"):
+    with pytest.raises(BadInput, match=r"s: an unstamped stream cannot be told apart in the kernel .*160 bytes"):
         rows("s", [(0, match)])
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nodes import libbpf
-from traffic import schedule
+from traffic import schedule, schedule_records, schedule_trace
+from traffic.errors import BadInput
 from traffic.frames import build_frame
+from traffic.sums import mending_order, weights
 from traffic.task import Leg
 from traffic.template import Checksum, put_bits
+from traffic.traces import Packet, Trace
 
 OBJECT = libbpf.OBJECTS / "send.o"
 ETHERNET = {"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}}
@@ -31,11 +35,14 @@ def a_leg(*headers: dict[str, Any], **more: Any) -> Leg:
 @pytest.mark.parametrize(
     ("name", "record"),
     [
-        ("leg", schedule.LegRecord),
-        ("rule", schedule.RuleRecord),
-        ("noise", schedule.NoiseRecord),
-        ("sum", schedule.SumRecord),
-        ("state", schedule.StateRecord),
+        ("leg", schedule_records.LegRecord),
+        ("rule", schedule_records.RuleRecord),
+        ("noise", schedule_records.NoiseRecord),
+        ("sum", schedule_records.SumRecord),
+        ("slot", schedule_records.SlotRecord),
+        ("record", schedule_records.TraceRecord),
+        ("pending", schedule_records.PendingRecord),
+        ("state", schedule_records.StateRecord),
     ],
 )
 def test_the_two_tables_are_one(name: str, record: type[ctypes.Structure]) -> None:
@@ -64,16 +71,17 @@ def test_when_a_leg_ends() -> None:
     timed = schedule.compile_leg(a_leg(duration_s=2.0), 1)
     paced = schedule.compile_leg(a_leg(duration_s=2.0, rate_pps=1000.0), 1)
     counted = schedule.compile_leg(a_leg(count_packets=5), 1)
-    assert (timed.record.remaining, schedule.stop_ns(timed, 10)) == (schedule.NEVER, 2_000_000_010)
-    assert (paced.record.remaining, schedule.stop_ns(paced, 10)) == (2000, 2_010_000_010)
-    assert (counted.record.remaining, schedule.stop_ns(counted, 10)) == (5, schedule.NEVER)
+    assert (timed.record.remaining, timed.stop_ns(10)) == (schedule_records.NEVER, 2_000_000_010)
+    assert (paced.record.remaining, paced.stop_ns(10)) == (2000, 2_000_000_010)
+    assert (timed.give_up_ns(10), paced.give_up_ns(10)) == (2_000_000_010, 2_010_000_010)
+    assert (counted.record.remaining, counted.stop_ns(10)) == (5, schedule_records.NEVER)
 
 
 def test_a_stamp_stands_in_the_first_payload_bytes() -> None:
     compiled = schedule.compile_leg(a_leg(), 1)
     assert compiled.record.stamp == 42
-    assert compiled.slot[42:60].hex() == "5053" + "0007" + "00" * 14
-    assert build_frame(a_leg().frame, 100).data[:34] == compiled.slot[:34]
+    assert bytes(compiled.slots[0].bytes)[42:60].hex() == "5053" + "0007" + "00" * 14
+    assert build_frame(a_leg().frame, 100).data[:34] == bytes(compiled.slots[0].bytes)[:34]
 
 
 @pytest.mark.parametrize(
@@ -93,8 +101,17 @@ def test_frames_that_carry_no_stamp(leg: Leg) -> None:
 @pytest.mark.parametrize(
     ("leg", "why"),
     [
-        (Leg(0, "t", "a", "b", "trace"), "it sends no traces yet"),
-        (a_leg(options={"clone_skb": 1}), "it has no option 'clone_skb'"),
+        (a_leg(options={"clone_skb": 1}), "it has no option 'clone_skb' for a stream"),
+        (Leg(0, "t", "a", "b", "trace", options={"burst": 2}), "it has no option 'burst' for a trace"),
+        (Leg(0, "t", "a", "b", "trace", options={"keep_bytes": 3}), "keep_bytes is a whole number from 14, not 3"),
+        (
+            a_leg(options={"imix_weights": [[64, 0]]}),
+            "imix_weights is 1 to 255 pairs of a size and a weight, each 1 or more",
+        ),
+        (
+            a_leg(options={"imix_weights": [[64, 65536], [128, 1]]}),
+            "its weights of sizes add up to at most 65536, not 65537",
+        ),
         (a_leg(size_bytes=3405), "its frames have at most 3404 bytes"),
         (a_leg(options={"burst": 0}), "burst is a whole number from 1 to 65536, not 0"),
         (a_leg(options={"late": "drop"}), "late is catch_up or skip, not 'drop'"),
@@ -117,7 +134,7 @@ def test_weights_say_by_how_much_a_sum_grows() -> None:
     outer, inner = Checksum(6, ((1, 41),), 99), Checksum(24, ((19, 40), (10, 14)))
     draw = random.Random(1)
     for at in [*range(1, 5), *range(8, 22), *range(27, 40)]:
-        found = schedule.weights((outer, inner), at, at + 1, at + 1)
+        found = weights((outer, inner), at, at + 1, at + 1)
         data = bytearray(draw.randbytes(48))
         data[at] = 100
         for one in (inner, outer):
@@ -132,7 +149,7 @@ def test_weights_say_by_how_much_a_sum_grows() -> None:
 
 def test_an_inner_checksum_is_mended_before_the_one_over_it() -> None:
     outer, inner = Checksum(0, ((0, 40),)), Checksum(20, ((18, 40),))
-    assert schedule.mending_order((outer, inner)) == [inner, outer]
+    assert mending_order((outer, inner)) == [inner, outer]
 
 
 @pytest.mark.parametrize("headers", [(IPV4, {"udp": {"src": {"increment": [1, 9]}, "dst": 2}}), (IPV6, UDP)])
@@ -149,13 +166,78 @@ def test_a_rule_writes_its_field_and_nothing_else(headers: tuple[dict[str, Any],
 
 
 @pytest.mark.parametrize("legs", [1, 2, 3, 5, 64, 200, 256])
-def test_a_tournament_knows_every_leg(legs: int) -> None:
-    leaves, winner = schedule.tournament(legs)
+def test_a_tournament_is_won_by_who_is_due_first(legs: int) -> None:
+    due = random.Random(legs).sample(range(1000), legs)
+    leaves, winner = schedule.tournament(due)
     assert leaves >= legs and leaves.bit_count() == 1 and len(winner) == 2 * leaves
-    assert winner[leaves:] == list(range(leaves)) and winner[1] == 0
+    assert winner[leaves:] == list(range(leaves)) and due[winner[1]] == min(due)
     assert all(winner[node] in (winner[2 * node], winner[2 * node + 1]) for node in range(1, leaves))
+
+
+def test_of_legs_due_together_the_first_wins() -> None:
+    assert schedule.tournament([5, 5, 5])[1][1] == 0
 
 
 def test_seeds_next_to_each_other_draw_differently() -> None:
     states = {schedule.compile_leg(a_leg(), seed).record.random for seed in range(100)}
     assert len(states) == 100 and 0 not in states
+
+
+# --- traces --------------------------------------------------------------------------------------------------------
+
+
+def a_trace(*packets: tuple[int, bytes]) -> Trace:
+    return Trace(Path("t.pcap"), [Packet(time_ns, data) for time_ns, data in packets])
+
+
+def a_trace_leg(mode: str = "original", value: float = 1.0, **more: Any) -> Leg:
+    return Leg(7, "t", "a", "b", "trace", timing={"mode": mode, "value": value}, **more)
+
+
+@pytest.mark.parametrize(
+    ("mode", "value", "due_ns", "period_ns"),
+    [
+        ("original", 1.0, [0, 1000, 4000], 6000),
+        ("multiplier", 4.0, [0, 250, 1000], 1500),
+        ("pps", 1e6, [0, 1000, 2000], 3000),
+        ("bps", 1e9, [0, 512, 1344], 1856),
+        ("top", 1.0, [0, 0, 0], 0),
+    ],
+)
+def test_when_the_packets_of_a_trace_are_due(mode: str, value: float, due_ns: list[int], period_ns: int) -> None:
+    trace = a_trace((5000, bytes(60)), (9000, bytes(60)), (6000, bytes(100)))
+    passes = schedule_trace.arrange(a_trace_leg(mode, value), trace)
+    assert [record.due_ns for record in passes.records] == due_ns
+    assert (passes.period_ns, passes.timed) == (period_ns, mode != "top")
+    assert [record.frame_bytes for record in passes.records] == [60, 100, 60]
+
+
+def test_frames_lie_whole_in_chunks_of_the_store() -> None:
+    draw = random.Random(1)
+    frames = [draw.randbytes(draw.randrange(14, 3401)) for _ in range(2000)]
+    whole = schedule.assemble(
+        [schedule.compile_leg(a_trace_leg(), 0, a_trace(*enumerate(part))) for part in (frames[:900], frames[900:])]
+    )
+    assert [leg.record.first_record for leg in whole.legs] == [0, 900]
+    for record, frame in zip(whole.trace, frames, strict=True):
+        start = record.place * 8
+        assert whole.store[start : start + record.stored_bytes] == frame
+        assert start % 2**20 <= 2**20 - 4096
+
+
+def test_kept_bytes() -> None:
+    passes = schedule_trace.arrange(a_trace_leg(options={"keep_bytes": 20}), a_trace((0, b"x" * 99), (1, b"y" * 15)))
+    assert [(record.stored_bytes, record.frame_bytes) for record in passes.records] == [(20, 99), (15, 15)]
+    assert passes.store == b"x" * 20 + bytes(4) + b"y" * 15 + bytes(1)
+
+
+def test_a_packet_that_live_frames_have_no_room_for() -> None:
+    with pytest.raises(BadInput, match=r"t.pcap = '3401 bytes': packet 2 is too long .* \(allowed: up to 3400 bytes\)"):
+        schedule_trace.arrange(a_trace_leg(), a_trace((0, bytes(60)), (1, bytes(3401))))
+
+
+def test_sizes_are_drawn_by_their_weights() -> None:
+    compiled = schedule.compile_leg(a_leg(options={"imix_weights": [[64, 14], [594, 8], [1518, 2]]}), 1)
+    assert [slot.frame_bytes for slot in compiled.slots] == [60, 590, 1514]
+    assert compiled.table == [0] * 7 + [1] * 4 + [2]
+    assert (compiled.record.sizes, compiled.record.size.count, compiled.largest_bytes) == (3, 12, 1514)

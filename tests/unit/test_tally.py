@@ -30,7 +30,7 @@ def raw_times(latencies: list[int]) -> RawTally:
         packets=len(latencies),
         distinct=len(latencies),
         next=len(latencies),
-        timed=len(latencies),
+        latencies=len(latencies),
         latency_sum_ns=sum(latencies),
         latency_min_ns=min(latencies),
         latency_max_ns=max(latencies),

@@ -1,0 +1,137 @@
+"""The structures of kernel/send.h, field by field and in this machine's byte order.
+
+The XDP sender shares them with the kernel program as memory. What they mean is written in send.h; a test compares the
+two through the compiled object's BTF.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_int32, c_uint8, c_uint16, c_uint32, c_uint64
+
+MAX_LEGS, MAX_RULES, MAX_CHECKSUMS = 256, 16, 4
+SLOT_BYTES, WINDOW_BYTES, PENDING = 4096, 8, 256
+PLACE_BYTES, CHUNK_BYTES = 8, 1 << 20
+NEVER = 2**64 - 1
+GAP_FRACTION_BITS = 24
+COUNT, RANDOM, LINKED = range(3)
+LARGEST_BYTES = 3400
+"""A frame without FCS: what every kernel's live frames have room for in a page of 4096 bytes."""
+
+
+class SumRecord(ctypes.Structure):
+    _fields_ = (("offset", c_uint16), ("zero_is_ones", c_uint8), ("unused", c_uint8))
+
+
+class NoiseRecord(ctypes.Structure):
+    _fields_ = (("start", c_uint16), ("weight", c_uint16 * MAX_CHECKSUMS), ("unused", c_uint16 * 3))
+
+
+class SlotRecord(ctypes.Structure):
+    _fields_ = (
+        ("frame_bytes", c_uint16),
+        ("noise_stop", c_uint16),
+        ("noise_windows", c_uint16),
+        ("unused", c_uint16),
+        ("bytes", c_uint8 * SLOT_BYTES),
+    )
+
+
+class TraceRecord(ctypes.Structure):
+    _fields_ = (("due_ns", c_uint64), ("place", c_uint32), ("stored_bytes", c_uint16), ("frame_bytes", c_uint16))
+
+
+class RuleRecord(ctypes.Structure):
+    _fields_ = (
+        ("first", c_uint64),
+        ("step", c_uint64),
+        ("count", c_uint64),
+        ("position", c_uint64),
+        ("mask", c_uint64),
+        ("window", c_uint16),
+        ("shift", c_uint8),
+        ("mode", c_uint8),
+        ("table", c_uint8),
+        ("link", c_uint8),
+        ("weight", c_uint16 * MAX_CHECKSUMS),
+        ("unused", c_uint16),
+    )
+
+
+class LegRecord(ctypes.Structure):
+    _fields_ = (
+        ("gap", c_uint64),
+        ("remaining", c_uint64),
+        ("stop_ns", c_uint64),
+        ("give_up_ns", c_uint64),
+        ("late_ns", c_uint64),
+        ("sequence", c_uint64),
+        ("random", c_uint64),
+        ("fraction", c_uint32),
+        ("burst", c_uint32),
+        ("in_burst", c_uint32),
+        ("slot", c_uint32),
+        ("pass_ns", c_uint64),
+        ("period_ns", c_uint64),
+        ("first_record", c_uint32),
+        ("records", c_uint32),
+        ("record", c_uint32),
+        ("stamp", c_uint16),
+        ("timed", c_uint8),
+        ("skip", c_uint8),
+        ("stamp_weight", c_uint16 * MAX_CHECKSUMS),
+        ("rules", c_uint8),
+        ("sums", c_uint8),
+        ("sizes", c_uint8),
+        ("unused", c_uint8 * 5),
+        ("sum", SumRecord * MAX_CHECKSUMS),
+        ("noise", NoiseRecord),
+        ("size", RuleRecord),
+        ("rule", RuleRecord * MAX_RULES),
+        ("generated", c_uint64),
+        ("refused", c_uint64),
+        ("dropped", c_uint64),
+        ("generated_bytes", c_uint64),
+        ("failed_bytes", c_uint64),
+        ("late", c_uint64),
+        ("skipped", c_uint64),
+        ("latest_ns", c_uint64),
+        ("first_ns", c_uint64),
+        ("last_ns", c_uint64),
+    )
+
+    @property
+    def sent(self) -> int:
+        return int(self.generated - self.refused - self.dropped)
+
+    @property
+    def sent_bytes(self) -> int:
+        """Without FCS."""
+        return int(self.generated_bytes - self.failed_bytes)
+
+
+class PendingRecord(ctypes.Structure):
+    _fields_ = (("leg", c_uint16), ("bytes", c_uint16))
+
+
+class StateRecord(ctypes.Structure):
+    _fields_ = (
+        ("start_ns", c_uint64),
+        ("runs", c_uint64),
+        ("last_ns", c_uint64),
+        ("longest_pause_ns", c_uint64),
+        ("device_sent", c_uint64),
+        ("device_dropped", c_uint64),
+        ("unexplained", c_uint64),
+        ("error", c_int32),
+        ("finished", c_uint32),
+        ("pushed", c_uint32),
+        ("popped", c_uint32),
+        ("tree_leaves", c_uint32),
+        ("cpu", c_uint32),
+        ("broken", c_uint32),
+        ("pending", PendingRecord * PENDING),
+        ("unused", c_uint32),
+        ("due_ns", c_uint64 * MAX_LEGS),
+        ("winner", c_uint16 * (2 * MAX_LEGS)),
+    )

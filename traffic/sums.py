@@ -1,0 +1,40 @@
+"""Checksums as linear sums: how a change anywhere in a frame changes each of its checksums, those over others too."""
+
+from __future__ import annotations
+
+from traffic.schedule_records import MAX_CHECKSUMS
+from traffic.template import Checksum
+
+
+def mending_order(checksums: tuple[Checksum, ...]) -> list[Checksum]:
+    """Those that another one covers come before it."""
+    left, ordered = list(checksums), list[Checksum]()
+    while left:
+        ready = [c for c in left if not any(c is not o and c.covers(o.offset_bytes, o.offset_bytes + 2) for o in left)]
+        ordered += ready
+        left = [c for c in left if c not in ready]
+    return ordered
+
+
+def weights(checksums: tuple[Checksum, ...], start: int, stop: int, end: int) -> list[int]:
+    """By how much each checksum's sum grows, modulo 0xffff, when the number whose last byte is at `end` - 1 grows by 1.
+
+    The change is within the bytes from `start` to `stop`. Sums of checksums that another one covers count there too:
+    as the sum grows its field shrinks.
+    """
+    found: dict[Checksum, int] = {}
+    for checksum in mending_order(checksums):
+        weight = _factor(checksum, start, stop, end)
+        for inner in found:
+            place = inner.offset_bytes
+            weight -= found[inner] * _factor(checksum, place, place + 2, place + 2)
+        found[checksum] = weight % 0xFFFF
+    return [*(found[checksum] for checksum in checksums), *[0] * (MAX_CHECKSUMS - len(checksums))]
+
+
+def _factor(checksum: Checksum, start: int, stop: int, end: int) -> int:
+    """A byte at an odd distance from where the summing starts is the low one of its 16-bit word."""
+    for low, high in checksum.ranges:
+        if low <= start and stop <= high:
+            return 1 if (end - 1 - low) % 2 else 256
+    return 0
