@@ -31,7 +31,7 @@ from traffic.task import FCS_BYTES, Leg, SendCount, SendTask
 from traffic.traces import Trace, check_mtu, read_trace
 
 LEAST_KERNEL = (5, 18)
-ARM_TIMEOUT_S = 5.0
+ARM_TIMEOUT_S = 15.0
 ARMED_WAIT_S = 30.0
 """How much longer than its sending the process may live: it is started well before it is released."""
 BATCHES = ((250_000, 1), (2_000_000, 16))

@@ -394,9 +394,11 @@ def with_ssh(cluster: Cluster, keyword: str, value: Path) -> Any:
     """A change of the inventory: the lab's SSH settings, with one of them replaced."""
 
     def change(everything: dict[str, Any]) -> None:
-        enter = f"--mount=/proc/{cluster.state.keeper.master_pid}/ns/mnt"
-        settings = "/run/pktswarm-lab/ssh_config"
-        shown = subprocess.run(["nsenter", enter, "cat", settings], capture_output=True, text=True, check=True)
+        enter = (
+            f"import lab, sys, pathlib; sys.exit(lab.run_in(pathlib.Path({str(cluster.hosts)!r}), 'm0', sys.argv[1:]))"
+        )
+        command = [sys.executable, "-P", "-c", enter, "cat", "/run/pktswarm-lab/ssh_config"]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True)
         lines = [line for line in shown.stdout.splitlines() if keyword not in line]
         config = cluster.folder / "ssh_config"
         config.write_text("\n".join([*lines, f"  {keyword} {value}"]) + "\n")
