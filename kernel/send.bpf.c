@@ -273,14 +273,13 @@ static long draw_window(__u32 index, struct change *change)
 static __always_inline void mend(struct change *change, const struct sum *sum, __u64 growth)
 {
 	__be16 *place;
-	__u32 total;
 	__u16 value;
 
 	if (!growth || sum->offset > SLOT_BYTES - 2)
 		return;
 	place = (__be16 *)(change->slot->bytes + sum->offset);
-	total = sum16(growth + (__u16)~bpf_ntohs(*place));
-	value = total ? ~total : 0;
+	/* What has grown is 0 as 0xffff, never as 0: so is the new sum. */
+	value = ~sum16(growth + (__u16)~bpf_ntohs(*place));
 	*place = bpf_htons(!value && sum->zero_is_ones ? 0xffff : value);
 }
 

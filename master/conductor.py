@@ -83,10 +83,10 @@ class Conductor:
             raise Stopped("not every node came up")
         self.world.all_are_there()
         self.enforce_silence = True
-        self._phase("plan")
-        self._until(lambda: self.go, DEADLINES_S["tasks"], "the command line's tasks")
         self._phase("clocks")
         self._read_clocks("before")
+        self._phase("plan")
+        self._until(lambda: self.go, DEADLINES_S["tasks"], "the command line's tasks")
 
     def _traffic(self) -> None:
         self._phase("prepare receivers")

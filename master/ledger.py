@@ -10,6 +10,7 @@ from master.resolve import Rank, Resolved
 from master.results import FORMAT_VERSION, Outcome, Row, stream_values, utc, with_fcs
 from master.scenario import Expect
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
+from traffic.tally import Tally
 
 Event = dict[str, Any]
 
@@ -115,11 +116,23 @@ class Ledger:
         return list(rows.values())
 
     def _take_received(self, row: Row, count: dict[str, Any], node: NodeState) -> None:
+        if row.received is not None:
+            row.captured = count["received_packets"]
+            return
+        if count["tally"] is not None:
+            row.tally = Tally.from_json(count["tally"])
+            row.clock_bound_ns = self._bound_ns(row.leg.source, node)
         row.received = count["received_packets"]
         row.received_bytes = with_fcs(count["received_bytes"], row.received)
         row.missed = count["dropped_packets"]
         row.first_ns = self._since_start(count["first_ns"], node)
         row.last_ns = self._since_start(count["last_ns"], node)
+
+    def _bound_ns(self, source: str, receiver: NodeState) -> int | None:
+        """How far a latency may be off: both ends' clocks are known to a half of a round trip each."""
+        sender = next(n for n in self.nodes.values() if n.rank.host.name == source and n.rank.role == "transmit")
+        bounds = [node.clock["before"]["bound_ns"] for node in (sender, receiver) if "before" in node.clock]
+        return sum(bounds) if len(bounds) == 2 else None
 
     def _since_start(self, realtime_ns: int | None, node: NodeState) -> int | None:
         """A node's UTC reading as nanoseconds since the start instant, by the clocks read just before it."""
@@ -143,7 +156,7 @@ class Ledger:
             "interface": node.rank.host.traffic_interface,
             "driver": report.get("driver"),
             "kernel": node.report.get("kernel"),
-            key: None if counts is None else sum(count[key] for count in counts),
+            key: None if counts is None else sum(count[key] for count in first_engine(counts)),
             "missed_packets": sum(count["dropped_packets"] for count in counts)
             if counts is not None and node.rank.role == "receive"
             else None,
@@ -164,6 +177,11 @@ class Ledger:
         doubts = [f"{node.name}: {node.problem}" for node in self.nodes.values() if node.problem]
         for node in self.nodes.values():
             doubts += _against_interface(node) + self._frames_of_its_own(node)
+        doubts += [
+            f"{row.leg.target}: the counter has {row.received} packets of {row.leg.stream}, the capture {row.captured}"
+            for row in self.rows()
+            if row.captured is not None and row.captured != row.received
+        ]
         missing = [row for row in self.rows() if row.sent is None or row.received is None]
         if missing and not doubts:
             doubts.append(f"no counts for {missing[0].leg.stream} from {missing[0].leg.source}")
@@ -246,7 +264,7 @@ def _against_interface(node: NodeState) -> list[str]:
         return []
     sending = node.rank.role == "transmit"
     key, counter = ("sent_packets", "tx_packets") if sending else ("received_packets", "rx_packets")
-    told, seen = sum(count[key] for count in node.counts), node.interface[counter]
+    told, seen = sum(count[key] for count in first_engine(node.counts)), node.interface[counter]
     doubts = []
     if told > seen:
         doubts.append(f"{node.name}: the engines say {told} packets, the interface's {counter} only {seen}")
@@ -254,6 +272,14 @@ def _against_interface(node: NodeState) -> list[str]:
     if missed:
         doubts.append(f"{node.name}: the receiver itself missed {missed} packets (ring full): a lower bound")
     return doubts
+
+
+def first_engine(counts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One count a leg: where two engines receive, the first one's are the run's."""
+    legs: dict[int, dict[str, Any]] = {}
+    for count in counts:
+        legs.setdefault(count["leg"], count)
+    return list(legs.values())
 
 
 def first_frame_skew_ns(rows: list[Row]) -> dict[str, dict[str, float]]:
@@ -289,7 +315,7 @@ def _total(name: str, rows: list[Row]) -> dict[str, Any]:
         "intended_packets": intended,
         "sent_packets": sent,
         "received_packets": received,
-        "lost_packets": None if sent is None or received is None else sent - received,
+        "lost_packets": add([row.lost for row in rows]),
         "k": received / intended if received is not None and intended else None,
         "k_sender": sent / intended if sent is not None and intended else None,
     }

@@ -62,8 +62,17 @@ def ranks(inventory: Inventory, legs: tuple[Leg, ...]) -> list[Rank]:
     return [Rank(number, host, role) for number, (host, role) in enumerate(pairs, start=1)]
 
 
-def resolve(scenario: Scenario, plan: Plan, hosts: dict[str, Host], reports: dict[str, dict[str, Any]]) -> Resolved:
-    """Everything the nodes need. `reports`: host → what it told. BadInput names the host that cannot do its part."""
+def resolve(
+    scenario: Scenario,
+    plan: Plan,
+    hosts: dict[str, Host],
+    reports: dict[str, dict[str, Any]],
+    offsets_ns: dict[str, int] | None = None,
+) -> Resolved:
+    """Everything the nodes need. BadInput names the host that cannot do its part.
+
+    `reports`: host → what it told; `offsets_ns`: host → its clock less the master's.
+    """
     known = {name: _addresses(host, reports[name]) for name, host in hosts.items()}
     resolved = Resolved([])
     for leg in plan.legs:
@@ -79,8 +88,7 @@ def resolve(scenario: Scenario, plan: Plan, hosts: dict[str, Host], reports: dic
     _trace_matches(resolved, known)
     _refuse_uncountable(resolved.legs, scenario.receive.mode)
     _refuse_indistinguishable(resolved.legs)
-    _check_receivers(resolved.legs, reports)
-    _tasks(scenario, plan, resolved, known)
+    _tasks(scenario, plan, resolved, known, reports, offsets_ns or {})
     return resolved
 
 
@@ -211,14 +219,26 @@ def _refuse_indistinguishable(legs: list[Leg]) -> None:
 # --- tasks ------------------------------------------------------------------------------------------------------
 
 
-def _check_receivers(legs: list[Leg], reports: dict[str, dict[str, Any]]) -> None:
-    for name in dict.fromkeys(leg.target for leg in legs):
-        missing = reports[name]["receivers"]["netsniff-ng"]
-        if missing:
-            raise BadInput(name, f"no engine can receive here: netsniff-ng: {missing}", key="receive")
+def _receiving(scenario: Scenario, host: str, legs: list[Leg], report: dict[str, Any]) -> str:
+    """The engine or engines that count on `host`. BadInput for one that the host lacks."""
+    wanted = scenario.receive.engine
+    if wanted == "auto":
+        wanted = "xdp" if all(leg.engine == "xdp" for leg in legs) and not scenario.receive.filter else "netsniff-ng"
+    names = ["xdp", "netsniff-ng"] if wanted == "xdp" and scenario.receive.mode == "capture" else [wanted]
+    for name in names:
+        if missing := report["receivers"][name]:
+            raise BadInput(host, f"no engine can receive here: {name}: {missing}", key="receive")
+    return "+".join(names)
 
 
-def _tasks(scenario: Scenario, plan: Plan, resolved: Resolved, known: dict[str, Host]) -> None:
+def _tasks(
+    scenario: Scenario,
+    plan: Plan,
+    resolved: Resolved,
+    known: dict[str, Host],
+    reports: dict[str, dict[str, Any]],
+    offsets_ns: dict[str, int],
+) -> None:
     for name, host in known.items():
         sent = [leg for leg in resolved.legs if leg.source == name]
         received = [leg for leg in resolved.legs if leg.target == name]
@@ -233,5 +253,10 @@ def _tasks(scenario: Scenario, plan: Plan, resolved: Resolved, known: dict[str, 
                 mode=scenario.receive.mode,
                 filter=scenario.receive.filter,
                 ring_mib=scenario.receive.ring_mib,
-                engine="netsniff-ng",
+                engine=_receiving(scenario, name, received, reports[name]),
+                offsets_ns={
+                    leg.source: offsets_ns[leg.source] - offsets_ns[name]
+                    for leg in received
+                    if leg.source in offsets_ns and name in offsets_ns
+                },
             )

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from traffic.tally import Tally
 from traffic.task import FCS_BYTES, Leg
 
 FORMAT_VERSION = 1
@@ -147,10 +148,18 @@ class Row:
     last_ns: int | None = None
     missed: int = 0
     """Frames that the receiving engine itself failed to take."""
+    tally: Tally | None = None
+    """From an engine that reads stamps."""
+    clock_bound_ns: int | None = None
+    captured: int | None = None
+    """What a second engine beside the counting one took."""
 
     @property
     def lost(self) -> int | None:
-        """Unstamped traffic: sent − received; negative when more came than was sent (duplicates, strangers)."""
+        """Stamped: distinct sequence numbers sent and never received. Unstamped: sent − received, which is negative
+        when more came than was sent (duplicates, strangers)."""
+        if self.tally is not None and self.tally.distinct is not None:
+            return None if self.sent is None else self.tally.lost(self.sent)
         return None if self.sent is None or self.received is None else self.sent - self.received
 
     @property
@@ -191,7 +200,8 @@ def stream_values(row: Row) -> dict[str, Any]:
         "lost_packets": row.lost,
         "sent_bytes": row.sent_bytes,
         "received_bytes": row.received_bytes,
-        "lost_by": "difference" if row.lost is not None else None,
+        "lost_by": lost_by(row),
+        **_stamp_values(row),
         "engine": row.engine,
         "first_ns": row.first_ns,
         "last_ns": row.last_ns,
@@ -202,6 +212,27 @@ def stream_values(row: Row) -> dict[str, Any]:
         "k": _rounded(row.k),
         "k_sender": _rounded(row.k_sender),
     }
+
+
+def lost_by(row: Row) -> str | None:
+    if row.lost is None:
+        return None
+    return "stamps" if row.tally is not None and row.tally.distinct is not None else "difference"
+
+
+def _stamp_values(row: Row) -> dict[str, Any]:
+    """The columns that only stamps fill; those of engines without stamps stay empty."""
+    if row.tally is None:
+        return {}
+    values = {f"{name}_packets": getattr(row.tally, name) for name in ("duplicated", "reordered", "altered")}
+    if row.tally.latency is not None:
+        points = ("min_ns", "mean_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns")
+        values |= {f"latency_{point}": round(getattr(row.tally.latency, point)) for point in points}
+        values["latency_bound_ns"] = row.clock_bound_ns
+    if row.tally.jitter is not None:
+        values["jitter_sd_ns"] = round(row.tally.jitter.sd_ns)
+        values["jitter_rfc3550_ns"] = round(row.tally.jitter.rfc3550_ns)
+    return values
 
 
 def with_fcs(frame_bytes: int | None, packets: int | None) -> int | None:

@@ -138,7 +138,9 @@ class Run:
     def _resolve(self) -> Resolved:
         reports = {node.rank.host.name: node.report for node in self.ledger.nodes.values()}
         hosts = {rank.host.name: rank.host for rank in self.ranks}
-        resolved = resolve(self.scenario, self.plan, hosts, reports)
+        clocks = {node.rank.host.name: node.clock.get("before") for node in self.ledger.nodes.values()}
+        offsets_ns = {name: int(clock["offset_ns"]) for name, clock in clocks.items() if clock}
+        resolved = resolve(self.scenario, self.plan, hosts, reports, offsets_ns)
         resolved.notes += self.plan.notes
         return resolved
 

@@ -30,7 +30,7 @@ class Traffic(_Strict):
     name: Name
     source: Group = Field("transmit", alias="from")
     target: Group = Field("receive", alias="to")
-    engine: Literal["auto", "pktgen", "trafgen", "tcpreplay"] = "auto"
+    engine: Literal["auto", "xdp", "pktgen", "trafgen", "tcpreplay"] = "auto"
     options: dict[str, Any] = Field(default_factory=dict, description="the engine's own settings")
 
 
@@ -89,6 +89,9 @@ class Trace(Traffic):
 
 class Receive(_Strict):
     mode: Literal["capture", "count"] = "capture"
+    engine: Literal["auto", "netsniff-ng", "xdp"] = Field(
+        "auto", description="auto: xdp for what the sender xdp stamps, netsniff-ng for all else"
+    )
     filter: str = Field("", max_length=2000, description="pcap syntax; on top of what is addressed to the node")
     ring_mib: int = Field(16, ge=1, le=4096)
     drain_s: float = Field(0.3, ge=0, le=60, description="wait for frames in flight after the last was sent")

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from master.ledger import Event, Ledger
-from master.results import Outcome, Row, stream_values
+from master.results import Outcome, Row, lost_by, stream_values
 
 PHASE_WORDS = {
     "hello": "waiting for the nodes",
@@ -87,6 +87,22 @@ def table(outcome: Outcome) -> Table:
     return table
 
 
+def stamp_table(outcome: Outcome) -> Table:
+    """What only stamps tell: twice, reordered, altered; latency with its bound, and jitter, in microseconds."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
+    table.add_column("stream", no_wrap=True)
+    table.add_column("from → to", no_wrap=True)
+    for name in ("twice", "reord.", "alt.", "min", "p50", "p99", "max", "±", "jitter"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in outcome.rows:
+        values = stream_values(row)
+        counts = [_count(values.get(f"{name}_packets")) for name in ("duplicated", "reordered", "altered")]
+        names = [*(f"latency_{point}_ns" for point in ("min", "p50", "p99", "max", "bound")), "jitter_sd_ns"]
+        times = ["–" if values.get(name) is None else f"{values[name] / 1e3:,.1f}" for name in names]
+        table.add_row(escape(row.leg.stream), escape(f"{row.leg.source} → {row.leg.target}"), *counts, *times)
+    return table
+
+
 def _cells(row: Row) -> list[str]:
     values = stream_values(row)
     return [
@@ -123,7 +139,11 @@ def _scaled(value: float | None, unit: float) -> str:
 
 def print_outcome(console: Console, outcome: Outcome, folder: object) -> None:
     console.print(table(outcome))
-    console.print("[dim]lost is sent − received: these streams carry no stamps. Sizes and bits count the FCS.[/]")
+    if any(row.tally is not None for row in outcome.rows):
+        console.print(stamp_table(outcome))
+    if any(lost_by(row) == "difference" for row in outcome.rows):
+        console.print("[dim]lost is sent − received where a stream carries no stamps.[/]")
+    console.print("[dim]Sizes and bits count the FCS; latency and jitter are in microseconds.[/]")
     for note in outcome.document["notes"]:
         console.print(f"[dim]note: {escape(note)}[/]")
     for choice in outcome.document["engines"]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from nodes.engine import Receiver, Sender
 from nodes.receivers.netsniff import NetsniffReceiver
+from nodes.receivers.xdp import XdpReceiver
 from nodes.senders.pktgen import PktgenSender
 from nodes.senders.tcpreplay import TcpreplaySender
 from nodes.senders.trafgen import TrafgenSender
+from nodes.senders.xdp import XdpSender
 from traffic.errors import EngineError
 
-SENDERS: dict[str, type[Sender]] = {engine.name: engine for engine in (PktgenSender, TrafgenSender, TcpreplaySender)}
-RECEIVERS: dict[str, type[Receiver]] = {engine.name: engine for engine in (NetsniffReceiver,)}
+SENDERS: dict[str, type[Sender]] = {
+    engine.name: engine for engine in (XdpSender, PktgenSender, TrafgenSender, TcpreplaySender)
+}
+RECEIVERS: dict[str, type[Receiver]] = {engine.name: engine for engine in (XdpReceiver, NetsniffReceiver)}
 
 
 def sender_class(name: str) -> type[Sender]:

@@ -113,7 +113,7 @@ class Guard:
         else:
             receive = tasks.receive_task_from_json(message["task"])
             self._limit(receive.limit_s)
-            self.engines = [receiver_class(receive.engine)(receive, self.spool)]
+            self.engines = [receiver_class(name)(receive, self.spool) for name in receive.engine.split("+")]
         for engine in self.engines:
             engine.prepare()
         self.state = "prepared"

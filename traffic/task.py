@@ -69,6 +69,9 @@ class ReceiveTask:
     """An additional filter in pcap syntax; empty: everything addressed to this node."""
     ring_mib: int = 64
     engine: str = "auto"
+    """One engine, or several joined by "+": the first one's counts are the run's, the others' are a check."""
+    offsets_ns: dict[str, int] = field(default_factory=dict)
+    """Transmitter → what is added to this node's clock to make it that one's; latencies need it."""
 
 
 @dataclass
@@ -105,6 +108,8 @@ class ReceiveCount:
     """Frames the engine itself failed to take (ring full): the count is then a lower bound."""
     note: str = ""
     output: str = ""
+    tally: dict[str, Any] | None = None
+    """traffic.tally.Tally as JSON, of an engine that reads stamps."""
 
 
 def to_json(value: Any) -> Any:

@@ -104,9 +104,9 @@ class XdpReceiver(Receiver):
 
     def _expectation(self, leg: Leg) -> Expectation:
         template = build_frame(leg.frame, leg.size_bytes)
-        made = expect.expectation(leg.stream, template, leg.options.get("expect", {}))
+        made = expect.expectation(leg.stream, template, {})
         made.limit = leg.count_packets or 0
-        offset_ns = leg.options.get("clock_offset_ns")
+        offset_ns = self.task.offsets_ns.get(leg.source)
         made.timed = offset_ns is not None
         made.offset_ns = offset_ns or 0
         return made
@@ -255,7 +255,8 @@ class XdpReceiver(Receiver):
                 None if one.first_ns is None else one.first_ns + to_utc_ns,
                 None if one.last_ns is None else one.last_ns + to_utc_ns,
                 note=self._note(leg, one),
-                output=json.dumps({"tally": one.to_json(), "strangers": strangers, "attached": self.attached}),
+                output=json.dumps({"strangers": strangers}),
+                tally=one.to_json(),
             )
             for leg, one in zip(self.task.legs, self.tallies().values(), strict=True)
         ]

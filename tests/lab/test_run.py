@@ -455,3 +455,35 @@ def test_an_interface_under_the_control_network_is_refused(cluster: Cluster) -> 
         everything["children"]["transmit"]["hosts"]["tx1"]["traffic_interface"] = "ctl0"
 
     refused(cluster, change, "tx1", "ctl0", "control")
+
+
+# --- the XDP engine -----------------------------------------------------------------------------------------------
+
+
+def test_xdp_is_counted_by_its_stamps_and_the_capture_agrees(cluster: Cluster) -> None:
+    document = cluster.run(CONFIGS / "xdp.yaml", 0)
+    assert {row["engine"] for row in document["rows"]} == {"xdp"}
+    assert [total["lost_packets"] for total in document["totals"]] == [0, 0, 0]
+    for row in document["rows"]:
+        assert row["lost_by"] == "stamps"
+        assert (row["duplicated_packets"], row["reordered_packets"], row["altered_packets"]) == (0, 0, 0)
+        assert 0 < row["latency_min_ns"] <= row["latency_p50_ns"] <= row["latency_p99_ns"] <= row["latency_max_ns"]
+        assert row["latency_bound_ns"] > 0 and row["jitter_sd_ns"] > 0
+    again = subprocess.run([PKTSWARM, "recount", document["results"]], capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stdout
+
+
+def test_xdp_counts_without_a_capture_too(cluster: Cluster) -> None:
+    text = "streams: [{name: s, engine: xdp, rate_pps: 20000, count_packets: 40000}]\nreceive: {mode: count}"
+    document = cluster.run(cluster.scenario(text + "\nexpect: {loss: 0, sent: intended}"), 0)
+    assert document["totals"][-1]["received_packets"] == 40000
+    assert list((Path(document["results"]) / "captures").iterdir()) == []
+
+
+def test_killing_the_command_line_ends_xdp_too(cluster: Cluster) -> None:
+    process = cluster.start(cluster.scenario(LONG.replace("name: long", "name: long, engine: xdp")))
+    wait_for(process, "sending")
+    time.sleep(0.5)
+    process.kill()
+    assert_silence_within(cluster, 3.0)
+    process.communicate(timeout=20)

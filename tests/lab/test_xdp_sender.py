@@ -138,6 +138,18 @@ def test_frames_are_as_the_template_says(shape: str, size: int, payload: dict[st
         assert len({frame[-9:] for frame in made}) == len(made)
 
 
+def test_a_udp_checksum_of_zero_is_sent_as_ones() -> None:
+    def leg(ports: list[int]) -> Leg:
+        headers = [ETHERNET, IPV4, {"udp": {"src": {"increment": ports}, "dst": 1}}]
+        frame = {"headers": headers, "payload": {}}
+        return Leg(0, "s", "a", "b", "stream", frame=frame, size_bytes=100, options={"stamp": False})
+
+    # Each step of the port takes one from the checksum, so this port brings it to 0.
+    port = int.from_bytes(build_frame(leg([0, 9]).frame, 100).data[40:42], "big")
+    made = frames([schedule.compile_leg(leg([port - 1, port + 1]), 1)], 6)
+    assert [frame[40:42].hex() for frame in made] == ["0001", "ffff", "fffe"] * 2
+
+
 def test_random_fields_reach_all_of_their_range() -> None:
     headers = [ETHERNET, IPV4, {"udp": {"src": {"random": [10, 13]}, "dst": 1}}]
     leg = Leg(0, "s", "a", "b", "stream", frame={"headers": headers}, size_bytes=100)

@@ -147,7 +147,7 @@ def test_a_whole_run_goes_through_all_phases_and_four_barriers() -> None:
     conductor, line = conduct(nodes)
     assert conductor.whole
     assert line.phases() == [
-        "hello", "plan", "clocks", "prepare receivers", "prepare transmitters", "send", "drain", "gather", "restore",
+        "hello", "clocks", "plan", "prepare receivers", "prepare transmitters", "send", "drain", "gather", "restore",
         "over",
     ]  # fmt: skip
     assert nodes.barriers == ["receive", "transmit", "transmit", "receive"]

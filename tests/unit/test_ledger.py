@@ -174,3 +174,30 @@ def test_verdicts_are_per_stream() -> None:
         Row(replace(LEG, stream="b"), intended=10, sent=10, received=9),
     ]
     assert [verdict["holds"] for verdict in judge(Expect(loss=0), rows)] == [True, False]
+
+
+def test_stamps_tell_loss_by_number_and_fill_their_columns() -> None:
+    made = ledger(received=None)
+    tally = {"packets": 99, "bytes": 99 * 60, "distinct": 97, "duplicated": 2, "reordered": 1, "altered": 4}
+    latency = dict.fromkeys(("min_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns"), 3000) | {"mean_ns": 3000.4}
+    tally |= {"latency": {"frames": 97, **latency}, "jitter": {"pairs": 96, "sd_ns": 12.6, "rfc3550_ns": 9.4}}
+    for when in (1, 2):
+        made.nodes[when].clock["before"] = {"bound_ns": 100}
+    count = asdict(ReceiveCount(0, "xdp", 99, 99 * 60, tally=tally))
+    told(made, 2, count, rx_packets=99)
+    (row,) = made.rows()
+    values = stream_values(row)
+    assert (values["received_packets"], values["lost_packets"], values["lost_by"]) == (99, 3, "stamps")
+    assert [values[f"{name}_packets"] for name in ("duplicated", "reordered", "altered")] == [2, 1, 4]
+    assert (values["latency_mean_ns"], values["latency_bound_ns"]) == (3000, 200)
+    assert (values["jitter_sd_ns"], values["jitter_rfc3550_ns"]) == (13, 9)
+    assert status(made, loss=0) == (1, "s: lost 3, expected at most 0")
+
+
+def test_a_counter_and_a_capture_that_disagree_are_a_doubt() -> None:
+    made = ledger(received=None)
+    xdp = asdict(ReceiveCount(0, "xdp", 100, 6000, tally={"packets": 100, "bytes": 6000, "distinct": 100}))
+    capture = asdict(ReceiveCount(0, "netsniff-ng", 99, 5940))
+    counters = {**COUNTERS, "rx_packets": 100}
+    made.take({"event": "counts", "rank": 2, "counts": [xdp, capture], "interface": counters, "captures": []})
+    assert status(made) == (3, "rx1: the counter has 100 packets of s, the capture 99")
