@@ -188,18 +188,20 @@ class Run:
             self._discard()
             raise BadInput(self.scenario_path, self.ledger.bad_input)
         if self.folder is None:
-            raise PktswarmError(self._why_nothing(launch))
+            raise self._why_nothing(launch)
         outcome = self.ledger.outcome(self.scenario.expect, self._extra())
         self.folder.log({"event": "mpiexec", "output": launch.words()})
         self.folder.write(outcome)
         self.folder.close()
         return Finished(self.folder.path, outcome)
 
-    def _why_nothing(self, launch: Launch) -> str:
+    def _why_nothing(self, launch: Launch) -> PktswarmError:
         if self._interrupts:
-            return "stopped by the user before anything was sent"
+            return PktswarmError("stopped by the user before anything was sent")
         lost = [f"{node.name}: {node.problem}" for node in self.ledger.nodes.values() if node.problem]
-        return "; ".join(lost) or self.ledger.stopped or f"the ranks went away: {launch.words() or 'no word'}"
+        # A host that cannot be reached ends mpiexec, and it is chance whether rank 0 had come up by then.
+        told = "; ".join(lost) or self.ledger.stopped
+        return PktswarmError(told) if told else launch.diagnose()
 
     def _discard(self) -> None:
         """Bad input that only a node could see: nothing was sent, so no folder stays."""

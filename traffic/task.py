@@ -42,6 +42,8 @@ class Leg:
     repeat: int = 1
     match: dict[str, Any] = field(default_factory=dict)
     """How a receiver tells this leg's frames from all others: see traffic.match.Match."""
+    expect: dict[str, Any] = field(default_factory=dict)
+    """Header fields that the device under test is to change ({"ttl": 63}), or may (None): see traffic.expect."""
     options: dict[str, Any] = field(default_factory=dict)
     """The engine's own settings ("clone_skb", "burst", "threads", …)."""
 

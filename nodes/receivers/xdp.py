@@ -104,7 +104,7 @@ class XdpReceiver(Receiver):
 
     def _expectation(self, leg: Leg) -> Expectation:
         template = build_frame(leg.frame, leg.size_bytes)
-        made = expect.expectation(leg.stream, template, {})
+        made = expect.expectation(leg.stream, template, leg.expect)
         made.limit = leg.count_packets or 0
         offset_ns = self.task.offsets_ns.get(leg.source)
         made.timed = offset_ns is not None

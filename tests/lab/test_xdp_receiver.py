@@ -52,7 +52,9 @@ class Bench:
 
     def __init__(self, program: Path, legs: list[Leg], spool: Path, **task: Any) -> None:
         compiled: type[XdpReceiver] = type("Compiled", (XdpReceiver,), {"object_file": program})
-        self.receiver = compiled(ReceiveTask("lo", B, legs, 60, **{"mode": "count", **task}), spool)
+        self.receiver = compiled(
+            ReceiveTask("lo", B, legs, 60, **{"mode": "count", "offsets_ns": {"a": 0}, **task}), spool
+        )
         self.receiver.prepare()
         assert self.receiver._object is not None
         self.fd = self.receiver._object.program_fd("count")
@@ -379,7 +381,7 @@ def test_congestion_marks_are_no_alteration_and_a_removed_tag_is(bench: Callable
 
 def test_what_the_device_is_to_change_is_expected(bench: Callable[..., Bench]) -> None:
     """A router: its own MAC, a TTL one less. Here the frames that it did *not* change are the altered ones."""
-    leg = a_leg(options={"expect": {"ttl": 63, "src_mac": None, "dscp": 0, "dst_ip": "10.9.9.9"}})
+    leg = a_leg(expect={"ttl": 63, "src_mac": None, "dscp": 0, "dst_ip": "10.9.9.9"})
     routed = bytearray(stamped(leg, 0))
     for offset, data in ((6, b"\2\2\2\2\2\2"), (15, b"\0"), (22, b"\x3f"), (30, b"\x0a\x09\x09\x09")):
         at(routed, offset, data)
@@ -477,8 +479,8 @@ def test_a_duplicate_has_no_latency(bench: Callable[..., Bench]) -> None:
 
 def test_without_a_clock_offset_no_latency_is_invented(bench: Callable[..., Bench]) -> None:
     """One that comes later counts from then on, and is not taken for jitter."""
-    leg = a_leg(options={"clock_offset_ns": None})
-    one = bench(leg)
+    leg = a_leg()
+    one = bench(leg, offsets_ns={})
     one.feed(stamped(leg, n, time.monotonic_ns()) for n in range(3))
     assert one.tally().latency is None
     one.receiver.set_clock_offset(0, 5_000_000_000)

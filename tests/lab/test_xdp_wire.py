@@ -179,7 +179,7 @@ class Node:
     """A receiver's whole life in a process of its own inside the namespace, as in a node's guard."""
 
     def __init__(self, wire: Wire, program: Path, legs: list[Leg], interface: str = "rx0", mode: str = "count") -> None:
-        task = json.dumps(asdict(ReceiveTask(interface, B, legs, 60, mode=mode)))  # type: ignore[arg-type]
+        task = json.dumps(asdict(ReceiveTask(interface, B, legs, 60, mode=mode, offsets_ns={"a": 0})))  # type: ignore[arg-type]
         command = ["ip", "netns", "exec", wire.receiver, sys.executable, "-c", RECEIVER, task, str(program)]
         self.process = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True, cwd=ROOT)
         assert self.process.stdout is not None
