@@ -6,6 +6,7 @@ left, started, sample, counts, restored, failed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import asdict
@@ -139,10 +140,9 @@ class Rank:
     # --- the guard's words --------------------------------------------------------------------------------------
 
     def _to_guard(self, message: Message, raw: bytes | None = None) -> None:
-        try:
+        # That the guard is gone is read, not written: its last words may still be in the socket.
+        with contextlib.suppress(OSError):
             self.pipe.send(message, raw)
-        except OSError:
-            self.pipe.closed = True
 
     def _guard(self) -> bool:
         if self.pipe.closed:
