@@ -28,8 +28,8 @@ from traffic.errors import PktswarmError
 
 PROJECT = Path(__file__).resolve().parent.parent
 STORE = Path(os.environ.get("PKTSWARM_VM_STORE", "/var/lib/pktswarm/vm"))
-PACKAGES = ("qemu-system-x86", "kmod", "udev", "busybox-static")
-PROGRAMS = ("qemu-system-x86_64", "depmod", "udevadm", "busybox")
+PACKAGES = ("qemu-system-x86", "kmod", "udev", "busybox-static", "file")
+PROGRAMS = ("qemu-system-x86_64", "depmod", "udevadm", "busybox", "file")
 KERNEL_PACKAGE = {"debian": "linux-image-amd64", "ubuntu": "linux-image-generic"}
 TIMEOUT_S = 1800.0
 BOOT_S = 240.0
