@@ -19,6 +19,7 @@ SILENCE_S = 5.0
 """A rank not heard for so long is lost."""
 CLOCK_READINGS = 12
 START_LEAD_NS = 60_000_000
+ENTER_LEAD_NS = 5_000_000
 POLL_S, SENDING_POLL_S = 0.0005, 0.005
 DEADLINES_S = {"hello": 20.0, "tasks": 60.0, "prepare": 30.0, "barrier": 10.0, "counts": 120.0, "restore": 15.0}
 
@@ -153,10 +154,15 @@ class Conductor:
         if not group:
             raise Stopped(f"no node of the {role} group is left")
         whole = group == [rank for rank in self.roles if self.roles[rank] == role]
+        # All enter at one instant: who came early would only take the processor from who comes late.
+        at_ns = time.monotonic_ns() + ENTER_LEAD_NS
         for rank in group:
-            self._send(rank, {"op": "enter" if whole else "release", "name": name})
+            entry = {"name": name, "at_ns": at_ns + self.offsets_ns.get(rank, 0)}
+            self._send(rank, {"op": "enter" if whole else "release", **entry})
         left_ns = time.monotonic_ns()
         if whole:
+            self.world.flush(1.0)
+            time.sleep(max(0, at_ns - time.monotonic_ns()) / 1e9)
             try:
                 left_ns = self.world.barrier(role, DEADLINES_S["barrier"] * self.patience)
             except TimeoutError as error:

@@ -20,6 +20,8 @@ IDLE_S, BUSY_S = 0.001, 0.01
 """Between two looks for news: while frames are sent or counted, the processor is theirs."""
 LEAVE_STATUS = 3
 BARRIER_TIMEOUT_S = 10.0
+LONGEST_ENTRY_NS = 50_000_000
+"""No clock is trusted further than this."""
 BULK_TIMEOUT_S = 120.0
 
 
@@ -99,6 +101,8 @@ class Rank:
         self.sample_interval_s = float(message.get("sample_every_s", 0.0))
 
     def _on_enter(self, message: Message) -> None:
+        wait_ns = int(message["at_ns"]) - time.monotonic_ns()
+        time.sleep(min(max(0, wait_ns), LONGEST_ENTRY_NS) / 1e9)
         try:
             left_ns = self.link.barrier(BARRIER_TIMEOUT_S)
         except TimeoutError as error:
