@@ -25,7 +25,7 @@ DEADLINES_S = {"hello": 20.0, "tasks": 60.0, "prepare": 30.0, "barrier": 10.0, "
 
 
 class World(Protocol):
-    def all_are_there(self) -> None: ...
+    def all_are_there(self) -> bool: ...
     def send(self, rank: int, message: Message) -> bool: ...
     def send_bulk(self, rank: int, data: bytes) -> bool: ...
     def receive(self) -> tuple[int, Message] | None: ...
@@ -82,7 +82,10 @@ class Conductor:
         self._phase("hello")
         if self._wait("hello", self.roles, DEADLINES_S["hello"]):
             raise Stopped("not every node came up")
-        self.world.all_are_there()
+        if not self.world.all_are_there():
+            self._tell(
+                "note", text="this MPICH tries for ever to reach a rank that died: a death may stop the whole run"
+            )
         self.enforce_silence = True
         self._phase("clocks")
         self._read_clocks("before")

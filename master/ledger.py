@@ -46,6 +46,7 @@ class Ledger:
         self.over = False
         self.bad_input = ""
         self.barriers: dict[str, dict[int, int]] = {}
+        self.notes: list[str] = []
 
     @property
     def phase(self) -> str:
@@ -59,6 +60,9 @@ class Ledger:
     def _on_phase(self, event: Event) -> None:
         self.phases.append((event["name"], event["at_ns"]))
         self.over = event["name"] == "over"
+
+    def _on_note(self, event: Event) -> None:
+        self.notes.append(event["text"])
 
     def _on_hello(self, event: Event) -> None:
         self.nodes[event["rank"]].report = event["report"]
@@ -217,7 +221,7 @@ class Ledger:
             "release_skew_ns": self.release_skew_ns(),
             "first_frame_skew_ns": first_frame_skew_ns(rows),
             "engines": self.resolved.choices,
-            "notes": self.resolved.notes,
+            "notes": [*self.resolved.notes, *self.notes],
             "ranks": {
                 str(n): {"host": s.rank.host.name, "role": s.rank.role, **s.report} for n, s in self.nodes.items()
             },

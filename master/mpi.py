@@ -30,10 +30,13 @@ class World:
         self.groups = {role: self.world.Split(colour, 0) for role, colour in ROLE_COLOUR.items()}
         self._outgoing: list[tuple[MPI.Request, bytes]] = []
 
-    def all_are_there(self) -> None:
-        """Every rank has been heard: whoever refuses a connection from now on is dead."""
+    def all_are_there(self) -> bool:
+        """Every rank has been heard: whoever refuses a connection from now on is dead.
+
+        False where this MPICH cannot be told so: a send to a dead rank may then never return.
+        """
         self.flush(5.0)
-        give_up_on_the_dead()
+        return give_up_on_the_dead()
 
     def send(self, rank: int, message: Message) -> bool:
         """False when the rank cannot be reached."""

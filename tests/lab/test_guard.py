@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from nodes import guard
-from traffic.messages import Lines
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the guard is root's")
 
@@ -146,4 +145,4 @@ def test_an_engine_and_its_workers_die_with_their_guard(tmp_path: Path) -> None:
     time.sleep(0.5)
     shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert "sleep 61" not in shown and "sleep 62" not in shown
-    Lines(ours)
+    ours.close()

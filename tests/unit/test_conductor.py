@@ -25,6 +25,7 @@ class Nodes:
         self.roles, self.deaf, self.refuses = roles, deaf or {}, refuses
         self.inbox: deque[tuple[int, Message]] = deque()
         self.ops: list[tuple[int, str]] = []
+        self.stubborn = False
         self.bulk: dict[int, bytes] = {}
         self.barriers: list[str] = []
         self.dead: set[int] = set()
@@ -35,8 +36,8 @@ class Nodes:
     def say(self, rank: int, message: Message) -> None:
         self.inbox.append((rank, message))
 
-    def all_are_there(self) -> None:
-        pass
+    def all_are_there(self) -> bool:
+        return not self.stubborn
 
     def send(self, rank: int, message: Message) -> bool:
         op = message["op"]
@@ -153,6 +154,13 @@ def test_a_whole_run_goes_through_all_phases_and_four_barriers() -> None:
     assert nodes.barriers == ["receive", "transmit", "transmit", "receive"]
     assert nodes.bulk == {1: b"abc", 2: b"abc", 3: b"abc"}
     assert line.of("stopped") == []
+
+
+def test_an_mpich_that_cannot_give_up_on_the_dead_is_told() -> None:
+    assert conduct(Nodes(ROLES))[1].of("note") == []
+    nodes = Nodes(ROLES)
+    nodes.stubborn = True
+    assert "tries for ever" in conduct(nodes)[1].of("note")[0]["text"]
 
 
 def test_receivers_are_ready_before_any_transmitter_is_told_to_start() -> None:
