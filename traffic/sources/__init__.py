@@ -1,0 +1,121 @@
+"""Application sources: traffic of many users, after NetSpec and of today. docs/sources.md has the parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import Field, fields
+from pathlib import Path
+from typing import Any
+
+from traffic.distributions import number, parse
+from traffic.errors import BadInput
+from traffic.rates import Rates, parse_rates
+from traffic.sources.adaptive_video import AdaptiveVideo
+from traffic.sources.base import Items, Packets, Source, merged
+from traffic.sources.ftp import Ftp
+from traffic.sources.iot import Iot
+from traffic.sources.mpeg import Mpeg
+from traffic.sources.telnet import Telnet
+from traffic.sources.videoconference import Videoconference
+from traffic.sources.voip import Voip
+from traffic.sources.web_quic import WebQuic
+from traffic.sources.www import Www
+
+__all__ = ["SOURCES", "Items", "Packets", "Source", "merged", "parse_profile", "parse_source", "settle"]
+
+SOURCES: dict[str, type[Source]] = {
+    kind.name: kind for kind in (Ftp, Www, Mpeg, Videoconference, Telnet, WebQuic, AdaptiveVideo, Voip, Iot)
+}
+MOST_USERS = 1_000_000
+
+
+def parse_source(where: object, key: str, value: Any, *, folder: Path = Path()) -> Source:
+    """`www`, or `{www: {parameter: value, …}}`. Raises BadInput."""
+    if isinstance(value, str):
+        value = {value: {}}
+    if not isinstance(value, Mapping) or len(value) != 1 or next(iter(value)) not in SOURCES:
+        raise BadInput(where, "one source is wanted, by its name", key=key, value=value, allowed=", ".join(SOURCES))
+    name, given = next(iter(value.items()))
+    known = {one.name: one for one in fields(SOURCES[name])}
+    if not isinstance(given, Mapping) or not set(given) <= set(known):
+        odd = next(iter(set(given) - set(known))) if isinstance(given, Mapping) else given
+        raise BadInput(where, "not its parameter", key=f"{key}.{name}", value=odd, allowed=", ".join(known))
+    values = {one: _value(where, f"{key}.{name}.{one}", known[one], given[one], folder) for one in given}
+    made = SOURCES[name](**values)
+    _check(where, f"{key}.{name}", made)
+    return made
+
+
+def _value(where: object, key: str, one: Field[Any], value: Any, folder: Path) -> Any:
+    needs = one.metadata
+    if "law" in needs:
+        return parse(where, key, value, folder=folder, need_mean=True, at_least=needs["law"])
+    if "limit" in needs:
+        return number(where, key, value, needs["limit"])
+    found = needs["check"](value)
+    if found is None:
+        raise BadInput(where, "not a value for it", key=key, value=value, allowed=needs["allowed"])
+    return found
+
+
+def _check(where: object, key: str, source: Source) -> None:
+    in_sessions = [getattr(source, name, None) is not None for name in ("session_gap_s", "session_s")]
+    if hasattr(source, "session_s") and len(set(in_sessions)) > 1:
+        raise BadInput(where, "one of session_gap_s and session_s alone", key=key, allowed="both, or neither")
+    if source.load >= 1:
+        problem = f"a user sends {source.mean_bps:.4g} bit/s in the mean, more than the link carries"
+        raise BadInput(where, problem, key=f"{key}.link_bps", value=source.link_bps)
+
+
+def settle(
+    where: object, key: str, source: Source, users: int | None = None, mean_bps: float | None = None
+) -> tuple[Source, int]:
+    """The source and the number of users that make what is asked for, in users or as a mean rate, or one user.
+
+    A mean rate (bits of frames with FCS) becomes the nearest whole number of users, or `users` if both are given;
+    what is missing then is made by arrivals that are closer together or, where there are none, by larger frames. A
+    source that has neither (voip without calls) gets the nearest number of users, and no number of one's own.
+    """
+    if users is not None and (not isinstance(users, int) or isinstance(users, bool) or not 1 <= users <= MOST_USERS):
+        raise BadInput(where, "not a number of users", key=f"{key}.users", value=users, allowed=f"1 to {MOST_USERS}")
+    if mean_bps is None:
+        return source, users or 1
+    wanted = number(where, f"{key}.mean_bps", mean_bps, "> 0")
+    count = users or max(1, round(wanted / source.mean_bps))
+    if count > MOST_USERS:
+        raise BadInput(where, f"takes {count} users", key=f"{key}.mean_bps", value=mean_bps, allowed=str(MOST_USERS))
+    scaled = source.scaled(wanted / (count * source.mean_bps))
+    if scaled is None and users is not None:
+        allowed = f"users alone, each makes {source.mean_bps:.4g} bit/s"
+        raise BadInput(where, "its rate is its codec's", key=f"{key}.mean_bps", value=mean_bps, allowed=allowed)
+    if scaled is None:
+        return source, count
+    made = _corrected(source, scaled, wanted / count)
+    if abs(made.mean_bps * count / wanted - 1) > 1e-3:
+        problem = f"with frames of 64 bytes already more, {made.mean_bps * count:.4g} bit/s, by {count} users"
+        raise BadInput(where, problem, key=f"{key}.mean_bps", value=mean_bps, allowed="fewer users, or more bit/s")
+    _check(where, key, made)
+    return made, count
+
+
+def _corrected(source: Source, scaled: Source, wanted_bps: float) -> Source:
+    """Headers do not grow with the size of frames: until the mean rate is that which is asked for."""
+    factor = 1.0
+    for _ in range(20):
+        error = wanted_bps / scaled.mean_bps
+        if abs(error - 1) < 1e-6:
+            break
+        factor *= error
+        scaled = source.scaled(factor * wanted_bps / source.mean_bps) or scaled
+    return scaled
+
+
+def parse_profile(where: object, key: str, value: Any, source: Source, duration_s: float, **drawn: Any) -> Rates:
+    """A profile that steers how often a source's sessions arrive; its unit does not matter. Raises BadInput.
+
+    `drawn`: seed, stream and folder, as parse_rates() takes them.
+    """
+    if not source.steerable:
+        allowed = "a source with arrivals; session_gap_s and session_s give it sessions"
+        raise BadInput(where, f"{source.name} sends all the time", key=key, value=value, allowed=allowed)
+    return parse_rates(where, key, value, duration_s, **drawn)
