@@ -1,0 +1,58 @@
+"""Inter-arrival times: their histogram, and how far they are from those of a Poisson process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from traffic.dependence.arrivals import Integers
+from traffic.dependence.estimate import Floats
+
+BINS_PER_DECADE = 10
+KS_GAPS = 200_000
+"""The distance to the exponential is taken from so many gaps at most, evenly picked: sorting all is slow."""
+
+
+@dataclass(frozen=True)
+class Gaps:
+    mean_ns: float
+    deviation_ns: float
+    least_ns: int
+    largest_ns: int
+    zero: int
+    """Packets that came at the same time as the one before; they are in no bin of the histogram."""
+    ks_exponential: float
+    """Kolmogorov and Smirnov's distance to the exponential distribution of the same mean: 0 for Poisson arrivals."""
+    edges_ns: Floats
+    """Of the histogram's bins, on a logarithmic scale."""
+    packets: Integers
+
+    @property
+    def variation(self) -> float:
+        """The coefficient of variation: 1 for Poisson arrivals, 0 for a periodic stream."""
+        return self.deviation_ns / self.mean_ns
+
+
+def gaps(times_ns: Integers) -> Gaps:
+    found = np.diff(times_ns)
+    positive = found[found > 0]
+    low, high = np.floor(np.log10(positive.min())), np.floor(np.log10(positive.max())) + 1
+    bins = round((high - low) * BINS_PER_DECADE)
+    place = ((np.log10(positive) - low) * BINS_PER_DECADE).astype(np.int64)
+    packets = np.bincount(np.minimum(place, bins - 1), minlength=bins)
+    edges = 10 ** (low + np.arange(bins + 1) / BINS_PER_DECADE)
+    mean = float(found.mean())
+    zero = len(found) - len(positive)
+    extremes = int(found.min()), int(found.max())
+    return Gaps(mean, float(found.std()), *extremes, zero, _ks_exponential(found, mean), edges, packets)
+
+
+def _ks_exponential(found: Integers, mean: float) -> float:
+    # A step that is a multiple of a repeat or scale would pick the same packets only: an odd one does not.
+    ordered = np.sort(found[:: (len(found) // KS_GAPS) | 1])
+    # Equal gaps are one step of the distribution: compared before the first and after the last of them.
+    theory = 1 - np.exp(-ordered / mean)
+    after = np.searchsorted(ordered, ordered, side="right") / len(ordered)
+    before = np.searchsorted(ordered, ordered, side="left") / len(ordered)
+    return float(np.maximum(after - theory, theory - before).max())
