@@ -1,0 +1,126 @@
+"""Frames longer than the MTU: the recording host had merged segments. Cut again into those that were on the wire.
+
+A cut is a rule, not a copy: each segment is a row of its own that points to the same recorded packet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traffic.dissect import TCP
+from traffic.errors import BadInput
+from traffic.replay.parse import ETHERNET_BYTES, Columns
+
+Integers = NDArray[np.int64]
+TAG_BYTES = 4
+LEAST_SEGMENT_BYTES = 536
+"""RFC 9293, section 3.7.1: what a TCP may send without being told more."""
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """What of its recorded packet each row sends: a whole one, or a segment of its payload."""
+
+    columns: Columns
+    """`end` and `length` are the segment's."""
+    skip: Integers
+    """Payload bytes before this segment; 0 in a whole packet."""
+    index: Integers
+    """Which segment, from 0."""
+    last: NDArray[np.bool_]
+    cut: int = 0
+    """Recorded packets that were cut."""
+    too_long: int = 0
+    """Recorded packets that were left out."""
+
+    def take(self, rows: NDArray[Any] | slice) -> Pieces:
+        """Some of the rows, in that order. All of them in theirs are no copy: the columns take much memory."""
+        if isinstance(rows, np.ndarray) and _all_in_order(rows, len(self.index)):
+            return self
+        parts = (self.skip[rows], self.index[rows], self.last[rows])
+        return Pieces(self.columns.take(rows), *parts, self.cut, self.too_long)
+
+
+def _all_in_order(rows: NDArray[Any], length: int) -> bool:
+    return len(rows) == length and rows.dtype != np.bool_ and bool((rows == np.arange(length)).all())
+
+
+def whole(columns: Columns) -> Pieces:
+    none = np.zeros(len(columns), np.int64)
+    return Pieces(columns, none, none, np.ones(len(columns), np.bool_))
+
+
+def longest(columns: Columns, mtu_bytes: int, overhead: Integers) -> Integers:
+    """Frame bytes that each packet may have: the MTU, the Ethernet header, and VLAN tags as Linux counts them (one on
+    top, a second one not); less what the tunnel adds."""
+    tags = columns.l3 - ETHERNET_BYTES
+    return mtu_bytes + ETHERNET_BYTES + np.minimum(tags, TAG_BYTES) - overhead
+
+
+def cut(columns: Columns, room: Integers) -> Pieces:
+    """Every packet longer than its `room` in segments; one that is not TCP, or a fragment, is left out."""
+    too_long = columns.length > room
+    if not too_long.any():
+        return whole(columns)
+    able = too_long & (columns.protocol == TCP) & columns.has_l4 & (columns.fragment < 0)
+    able &= (columns.end > columns.head_end) & (columns.head_end < room)
+    segment = _segment_bytes(columns, room, too_long, able)
+    payload = columns.end - columns.head_end
+    pieces = np.where(able, -(-payload // np.maximum(segment, 1)), 1)
+    kept = ~too_long | able
+    rows = np.repeat(np.flatnonzero(kept), pieces[kept])
+    index = np.arange(len(rows)) - np.repeat(np.cumsum(pieces[kept]) - pieces[kept], pieces[kept])
+    skip = index * segment[rows] * able[rows]
+    found = columns.take(rows)
+    last = index == pieces[rows] - 1
+    stop = np.where(able[rows], np.minimum(found.head_end + segment[rows], found.end - skip), found.end)
+    length = np.where(able[rows], stop, found.length)
+    return Pieces(
+        replace(found, end=stop, length=length),
+        skip,
+        index,
+        last,
+        int(np.count_nonzero(able)),
+        int(np.count_nonzero(too_long & ~able)),
+    )
+
+
+def skip_long(columns: Columns, room: Integers) -> Pieces:
+    kept = columns.length <= room
+    found = whole(columns.take(kept))
+    return Pieces(found.columns, found.skip, found.index, found.last, 0, int(np.count_nonzero(~kept)))
+
+
+def _segment_bytes(columns: Columns, room: Integers, too_long: NDArray[np.bool_], able: NDArray[np.bool_]) -> Integers:
+    """The payload of each packet's segments: the largest that its direction of the flow was seen to send by itself,
+    where that is a full one; else as much as there is room for."""
+    payload = columns.end - columns.head_end
+    seen = np.zeros(int(columns.channel.max()) + 1, np.int64)
+    single = ~too_long & columns.has_l4 & (columns.protocol == TCP)
+    np.maximum.at(seen, columns.channel[single], payload[single])
+    most = room - columns.head_end
+    found = seen[columns.channel]
+    return np.where((found >= LEAST_SEGMENT_BYTES) & (found <= most), found, np.maximum(most, 1)) * able + ~able
+
+
+def refuse_long(
+    path: Path, length: Integers, tag_bytes: Integers, number: Integers, mtu_bytes: int, interface: str
+) -> None:
+    """Raises BadInput for the first frame that `interface` cannot send. Linux's own rule: one VLAN tag is on top of the
+    MTU, a second one is not (packet_snd in af_packet.c)."""
+    long = np.flatnonzero(length > mtu_bytes + ETHERNET_BYTES + np.minimum(tag_bytes, TAG_BYTES))
+    if not len(long):
+        return
+    first = int(long[0])
+    more = f" (and {len(long) - 1} more)" if len(long) > 1 else ""
+    problem = (
+        f"packet {number[first]}{more} is longer than the MTU of {interface}: the recording host had merged segments "
+        "(cut them: oversize), or the interface needs a larger MTU"
+    )
+    allowed = f"{mtu_bytes + ETHERNET_BYTES} bytes, an MTU of {mtu_bytes} and the Ethernet header"
+    raise BadInput(path, problem, value=f"{length[first]} bytes", allowed=allowed)

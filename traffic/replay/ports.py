@@ -1,0 +1,118 @@
+"""Ports that keep flows apart when addresses no longer do: where several became one, and over instances.
+
+All of it is about channels (one direction of a flow), which are few beside the packets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traffic.errors import PktswarmError
+
+Integers = NDArray[np.int64]
+FIRST_FREE_PORT = 49152
+"""Ports from here on belong to nobody: RFC 6335 section 6."""
+ALL_PORTS = 1 << 16
+End = tuple[Hashable, int]
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One direction of a flow: `ends` as recorded, `source` and `target` what its addresses become."""
+
+    kind: Hashable
+    """IP version and protocol."""
+    ends: tuple[End, End]
+    source: Hashable
+    target: Hashable
+
+    @property
+    def flow(self) -> Hashable:
+        return frozenset(self.ends), self.kind
+
+
+@dataclass(frozen=True)
+class Ports:
+    source: Integers
+    target: Integers
+    moved_flows: int
+    """Flows that got another port."""
+
+
+def keep_apart(channels: list[Channel], one_way: bool) -> Ports:
+    """The ports of each channel; -1 where it has none.
+
+    The later flow gives way: its higher port (the client's, mostly) becomes a free one; of two equal ports
+    (2152 to 2152) only the source port, so that the receiver still knows the protocol by its port. `one_way`: both
+    directions are sent from the same node to the same node, so the answer has the same addresses.
+    """
+    book = _Book(one_way)
+    pairs = [book.of(channel) for channel in channels]
+    source, target = ([pair[side] for pair in pairs] for side in (0, 1))
+    return Ports(np.array(source, np.int64), np.array(target, np.int64), len(book.moved))
+
+
+class _Book:
+    def __init__(self, one_way: bool) -> None:
+        self._one_way = one_way
+        self._taken: dict[Hashable, Hashable] = {}
+        self.moved: dict[Hashable, int] = {}
+        """The new port of each flow that gave way."""
+
+    def of(self, channel: Channel) -> tuple[int, int]:
+        (_, source), (_, target) = channel.ends
+        if source < 0:
+            return source, target
+        flow = channel.flow
+        if flow not in self.moved:
+            if self._claim(channel, flow, source, target):
+                return source, target
+            self.moved[flow] = self._free_port(channel, source, target)
+        if source >= target:
+            source = self.moved[flow]
+        else:
+            target = self.moved[flow]
+        self._claim(channel, flow, source, target)
+        return source, target
+
+    def _places(self, channel: Channel, source: int, target: int) -> tuple[Hashable, Hashable]:
+        """What this channel and the one that answers it look like on the wire."""
+        there = (channel.kind, channel.source, source, channel.target, target)
+        if self._one_way:
+            return there, (channel.kind, channel.source, target, channel.target, source)
+        return there, (channel.kind, channel.target, target, channel.source, source)
+
+    def _claim(self, channel: Channel, flow: Hashable, source: int, target: int) -> bool:
+        """Takes both directions for `flow`; False where another flow has one of them."""
+        places = self._places(channel, source, target)
+        if any(self._taken.get(place, flow) != flow for place in places):
+            return False
+        self._taken.update(dict.fromkeys(places, flow))
+        return True
+
+    def _free_port(self, channel: Channel, source: int, target: int) -> int:
+        for port in range(FIRST_FREE_PORT, ALL_PORTS):
+            ports = (port, target) if source >= target else (source, port)
+            if not any(place in self._taken for place in self._places(channel, *ports)):
+                return port
+        raise PktswarmError(f"no free port is left: over {ALL_PORTS - FIRST_FREE_PORT} flows to one port")
+
+
+def step(user_ports: Integers, instances: int) -> int | None:
+    """What to add to the users' ports for each further instance, so that no two instances share one; None: no number
+    does."""
+    ports = np.unique(user_ports[user_ports >= 0])
+    if not len(ports) or instances == 1:
+        return 0
+    if len(ports) * instances > ALL_PORTS - 1:
+        return None
+    used = np.zeros(ALL_PORTS, np.bool_)
+    used[ports] = used[0] = True
+    for candidate in range(1, ALL_PORTS):
+        if not any(used[(ports + candidate * k) % ALL_PORTS].any() for k in range(1, instances)):
+            return candidate
+    return None

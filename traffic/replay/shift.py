@@ -1,0 +1,113 @@
+"""The frames of another instance: another user, another server, other ports and TEIDs, every checksum kept right.
+
+This is what the kernel program does frame by frame, and what it is held against; engines that replay a file have
+their instances' frames from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traffic.replay.build import ONES, Frames, Integers, Words, _value, _words
+
+SHIFTS = ("user", "server", "port", "teid")
+IPV4_BITS, PORT_BITS = 32, 16
+
+
+@dataclass(frozen=True)
+class Shift:
+    """What is added to the user's address and port, the server's address and the TEID. Of IPv6 addresses the last 32
+    bits count on; everything wraps at its width."""
+
+    user: int = 0
+    server: int = 0
+    port: int = 0
+    teid: int = 0
+
+
+def shifted(frames: Frames, shift: Shift) -> Frames:
+    """A copy. Frame n of it is frame n with everything added, and checksums amended by RFC 1624."""
+    made = replace(frames, store=frames.store.copy())
+    apply(made, shift)
+    return made
+
+
+def apply(frames: Frames, shift: Shift, rows: slice = slice(None)) -> None:
+    """In place."""
+    words = frames.store.view(np.uint16)
+    change = _add_address(frames, words, "user", shift.user, rows)
+    change += _add_address(frames, words, "server", shift.server, rows)
+    _amend(words, *_ipv4_sums(frames, words, rows), change)
+    covered = frames.sum_at[rows] > 0
+    change[~covered] = 0
+    change += _add_port(frames, words, shift.port, rows)
+    at = (frames.place[rows] + frames.sum_at[rows]) >> 1
+    _amend(words, at, covered, change)
+    _keep_udp_sum(words, at, covered, frames, rows)
+    _add_teid(frames, words, shift.teid, rows)
+
+
+def _is_ipv4(frames: Frames, rows: slice) -> NDArray[np.bool_]:
+    return np.asarray(frames.store[frames.place[rows] + frames.ip_at[rows]] >> 4 == 4)
+
+
+def _add_address(frames: Frames, words: Words, whose: Literal["user", "server"], amount: int, rows: slice) -> Integers:
+    """By how much the sum of the addresses changes."""
+    change = np.zeros(len(frames.place[rows]), np.int64)
+    if not amount:
+        return change
+    four = _is_ipv4(frames, rows)
+    # The last four bytes of each address.
+    for bit, at4, at6 in ((1, 12, 20), (2, 16, 36)):
+        some = np.flatnonzero((frames.ends[rows] & bit > 0) == (whose == "server"))
+        at = frames.place[rows][some] + frames.ip_at[rows][some] + np.where(four[some], at4, at6)
+        change[some] += _add32(words, at >> 1, amount)
+    return change
+
+
+def _add32(words: Words, at: Integers, amount: int) -> Integers:
+    value = ((_value(words[at]) << 16 | _value(words[at + 1])) + amount) % (1 << IPV4_BITS)
+    high, low = _words(value >> 16), _words(value & ONES)
+    change = high.astype(np.int64) - words[at] + low - words[at + 1]
+    words[at], words[at + 1] = high, low
+    return np.asarray(change)
+
+
+def _ipv4_sums(frames: Frames, words: Words, rows: slice) -> tuple[Integers, NDArray[np.bool_]]:
+    return (frames.place[rows] + frames.ip_at[rows] + 10) >> 1, _is_ipv4(frames, rows)
+
+
+def _add_port(frames: Frames, words: Words, amount: int, rows: slice) -> Integers:
+    change = np.zeros(len(frames.place[rows]), np.int64)
+    some = np.flatnonzero(frames.l4_at[rows] > 0)
+    if amount and len(some):
+        # The user's is the source port uplink, the target port downlink.
+        at = (frames.place[rows][some] + frames.l4_at[rows][some] + 2 * frames.down[rows][some]) >> 1
+        value = _words((_value(words[at]) + amount) % (1 << PORT_BITS))
+        change[some] = value.astype(np.int64) - words[at]
+        words[at] = value
+    return change
+
+
+def _amend(words: Words, at: Integers, rows: NDArray[np.bool_], change: Integers) -> None:
+    """RFC 1624: the complement of the sum changes as the sum does."""
+    some = rows & (change != 0)
+    recorded = words[at[some]].astype(np.int64)
+    words[at[some]] = (ONES - ((ONES - recorded) + change[some]) % ONES) % ONES
+
+
+def _keep_udp_sum(words: Words, at: Integers, covered: NDArray[np.bool_], frames: Frames, rows: slice) -> None:
+    """UDP says "no checksum" with 0, so a sum of 0 is written 0xFFFF (RFC 768); its sum stands 6 bytes in."""
+    udp = covered & (frames.sum_at[rows] - frames.l4_at[rows] == 6)
+    zero = udp & (words[np.where(udp, at, 0)] == 0)
+    words[at[zero]] = ONES
+
+
+def _add_teid(frames: Frames, words: Words, amount: int, rows: slice) -> None:
+    some = np.flatnonzero(frames.teid_at[rows] > 0)
+    if amount and len(some):
+        _add32(words, (frames.place[rows][some] + frames.teid_at[rows][some]) >> 1, amount)
