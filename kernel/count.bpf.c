@@ -73,19 +73,64 @@ struct {
 } rows SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct user_rule);
+} user_rules SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct user);
+} users SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct strangers);
 } strangers SEC(".maps");
 
+/* Both are a filter's, which stands in front of the program below and jumps to it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u32));
+} counting SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct filtered);
+} filtered SEC(".maps");
+
 /* What one frame says. */
 struct arrival {
 	__u64 now_ns;
 	__u64 bytes;
+	__u64 number; /* how many of its leg came before */
 	__u64 sequence;
+	__u64 sent_ns;
 	__s64 transit_ns;
+	__u32 slot;
 	__u32 causes;
+	__u32 checked; /* it has a checksum over its payload */
+	__u32 damaged; /* its number cannot be read */
+};
+
+/* net/core/pktgen.c */
+#define PKTGEN_MAGIC 0xbe9be955
+
+struct pktgen_header {
+	__be32 magic;
+	__be32 sequence; /* from 1 */
+	__be32 seconds; /* of CLOCK_REALTIME */
+	__be32 microseconds;
 };
 
 enum told { FRESH, DUPLICATE, TOO_LATE, ASTRAY };
@@ -95,9 +140,12 @@ static __always_inline __u64 clock_ns(void)
 	return settings.tai ? bpf_ktime_get_tai_ns() : bpf_ktime_get_ns();
 }
 
-static __always_inline int verdict(void)
+/* Captured is the first of each `pass_on` frames. */
+static __always_inline int verdict(const struct arrival *a)
 {
-	return settings.pass_on ? XDP_PASS : XDP_DROP;
+	if (settings.pass_on == 1)
+		return XDP_PASS;
+	return settings.pass_on && a->number % settings.pass_on == 0 ? XDP_PASS : XDP_DROP;
 }
 
 /* The lock costs as much as half of everything else. With one receive queue no two frames are counted at once. */
@@ -199,9 +247,9 @@ static __always_inline __u32 bucket(__s64 latency_ns)
 	return (shift << HISTOGRAM_BITS) + (value >> shift);
 }
 
-static __always_inline void take_latency(struct tally *t, struct histogram *h, __s64 latency_ns)
+static __always_inline void take_latency(struct tally *t, struct histogram *h, __s64 latency_ns, __u64 bias_ns)
 {
-	__u32 at = bucket(latency_ns);
+	__u32 at = bucket(latency_ns + (__s64)bias_ns);
 
 	if (!t->latencies || latency_ns < t->latency_min_ns)
 		t->latency_min_ns = latency_ns;
@@ -209,7 +257,7 @@ static __always_inline void take_latency(struct tally *t, struct histogram *h, _
 		t->latency_max_ns = latency_ns;
 	t->latencies++;
 	t->latency_sum_ns += latency_ns;
-	t->negative += latency_ns < 0;
+	t->negative += latency_ns + (__s64)bias_ns < 0;
 	if (at < HISTOGRAM_BUCKETS)
 		h->buckets[at]++;
 }
@@ -238,21 +286,22 @@ static __always_inline void take_time(struct tally *t, struct histogram *h, cons
 				      __s64 transit_ns)
 {
 	if (e->timed)
-		take_latency(t, h, transit_ns + e->offset_ns);
+		take_latency(t, h, transit_ns + e->offset_ns, e->bias_ns);
 	if (t->moments)
 		take_jitter(t, transit_ns);
 	t->transit_ns = transit_ns;
 	t->moments++;
 }
 
-static __always_inline void take_frame(struct tally *t, const struct arrival *a)
+static __always_inline void take_frame(struct tally *t, struct arrival *a)
 {
-	if (!t->packets)
+	a->number = t->packets++;
+	if (!a->number)
 		t->first_ns = a->now_ns;
+	barrier(); /* the compiler keeps this order: see struct tally */
 	/* Two CPUs read the clock before they wait for the lock. */
 	if (a->now_ns > t->last_ns)
 		t->last_ns = a->now_ns;
-	t->packets++;
 	t->bytes += a->bytes;
 }
 
@@ -323,43 +372,103 @@ __noinline __u32 changed_payload(struct xdp_md *ctx, __u32 at, __u32 bytes)
 }
 
 /* What is not as it was sent, as a set of causes. */
-static __always_inline __u32 changed(struct xdp_md *ctx, const struct frame *frame, const struct stamp *stamp,
+static __always_inline __u32 changed(struct xdp_md *ctx, const struct frame *frame, const struct arrival *a,
 				     const struct expectation *e)
 {
 	__u32 causes = changed_fields(&frame->fields, e);
-	__u32 there = (void *)(long)ctx->data_end - (void *)stamp;
 
-	if (frame->payload_bytes > there || (e->payload_bytes && frame->payload_bytes != e->payload_bytes))
+	if (frame->payload + frame->payload_bytes > a->bytes ||
+	    (e->payload_bytes && frame->payload_bytes != e->payload_bytes))
 		causes |= 1 << CAUSE_LENGTH;
-	if (stamp->magic == bpf_htons(STAMP_CHECKED))
+	if (a->checked)
 		causes |= changed_payload(ctx, frame->payload, frame->payload_bytes);
 	return causes;
 }
 
-static __always_inline int count_stamped(struct xdp_md *ctx, const struct frame *frame, const struct stamp *stamp,
-					 __u32 slot, struct arrival *a)
+/* Whose frame it is: 0 where the leg has no users. What is no user's belongs to the place behind them. */
+static __always_inline struct user *user_of(__u32 slot, const struct frame *frame, enum parsed parsed)
 {
-	struct expectation *e = bpf_map_lookup_elem(&expectations, &slot);
-	struct tally *t = bpf_map_lookup_elem(&tallies, &slot);
-	struct window *w = bpf_map_lookup_elem(&windows, &slot);
-	struct histogram *h = bpf_map_lookup_elem(&histograms, &slot);
+	const __u64 *words = (const void *)&frame->fields;
+	struct user_rule *rule;
+	__u64 place;
+	__u32 key;
+
+	if (!settings.users)
+		return 0;
+	rule = bpf_map_lookup_elem(&user_rules, &slot);
+	if (!rule || !rule->count)
+		return 0;
+	place = bpf_be64_to_cpu(words[rule->word & (FIELD_WORDS - 1)]) >> (rule->shift & 63);
+	place = (place & rule->mask) - rule->first;
+	key = rule->count;
+	if (rule->step > 1)
+		place = place % rule->step ? key : place / rule->step;
+	if (parsed == PARSED && place < key)
+		key = place;
+	key += rule->base;
+	return bpf_map_lookup_elem(&users, &key);
+}
+
+static __always_inline void take_user(struct user *u, const struct arrival *a)
+{
+	u->packets++;
+	u->bytes += a->bytes;
+}
+
+static __always_inline void take_users_latency(struct user *u, __s64 latency_ns)
+{
+	if (!u->latencies || latency_ns < u->latency_min_ns)
+		u->latency_min_ns = latency_ns;
+	if (!u->latencies || latency_ns > u->latency_max_ns)
+		u->latency_max_ns = latency_ns;
+	u->latencies++;
+	u->latency_sum_ns += latency_ns;
+}
+
+/* pktgen's 32 bits as the number nearest to what is expected next; one that cannot be where they are damaged. */
+static __always_inline __u64 unwrapped(const struct tally *t, const struct arrival *a)
+{
+	__u32 ahead = (__u32)a->sequence - (__u32)t->next;
+	__u64 sequence = t->next + (__s64)(__s32)ahead;
+
+	return a->damaged || sequence >> 63 ? ~0ULL >> 1 : sequence;
+}
+
+static __always_inline int count_numbered(struct xdp_md *ctx, const struct frame *frame, enum parsed parsed,
+					  struct arrival *a)
+{
+	struct expectation *e = bpf_map_lookup_elem(&expectations, &a->slot);
+	struct tally *t = bpf_map_lookup_elem(&tallies, &a->slot);
+	struct window *w = bpf_map_lookup_elem(&windows, &a->slot);
+	struct histogram *h = bpf_map_lookup_elem(&histograms, &a->slot);
+	struct user *u = user_of(a->slot, frame, parsed);
 	enum told told;
+	int timed;
 
 	if (!e || !t || !w || !h)
 		return XDP_ABORTED;
-	a->sequence = stamp_sequence(stamp);
-	a->transit_ns = a->now_ns - bpf_be64_to_cpu(stamp->time_ns);
-	a->causes = changed(ctx, frame, stamp, e);
+	a->transit_ns = a->now_ns - a->sent_ns;
+	a->causes = changed(ctx, frame, a, e);
 	lock(t);
 	take_frame(t, a);
 	take_causes(t, a->causes);
+	if (e->numbered == NUMBERED_BY_PKTGEN)
+		a->sequence = unwrapped(t, a);
 	told = take_number(t, w, a->sequence, e->limit);
 	/* RFC 7679: a frame that came twice has the delay of the first, one whose payload is damaged has none. */
-	if (told == FRESH && !(a->causes & 1 << CAUSE_PAYLOAD))
+	timed = told == FRESH && e->clocked && !(a->causes & 1 << CAUSE_PAYLOAD);
+	if (timed)
 		take_time(t, h, e, a->transit_ns);
+	if (u) {
+		take_user(u, a);
+		u->distinct += told == FRESH;
+		if (timed && e->timed)
+			take_users_latency(u, a->transit_ns + e->offset_ns);
+	}
+	barrier();
 	t->done++;
 	unlock(t);
-	return verdict();
+	return verdict(a);
 }
 
 static __always_inline int fits(const struct row *row, const __u64 *head, __u32 length)
@@ -414,17 +523,21 @@ __noinline __u32 leg_by_bytes(struct xdp_md *ctx)
 	return NO_LEG;
 }
 
-static __always_inline int count_unstamped(__u32 slot, const struct arrival *a)
+static __always_inline int count_by_bytes(const struct frame *frame, enum parsed parsed, struct arrival *a)
 {
-	struct tally *t = bpf_map_lookup_elem(&tallies, &slot);
+	struct tally *t = bpf_map_lookup_elem(&tallies, &a->slot);
+	struct user *u = user_of(a->slot, frame, parsed);
 
 	if (!t)
 		return XDP_ABORTED;
 	lock(t);
 	take_frame(t, a);
+	if (u)
+		take_user(u, a);
+	barrier();
 	t->done++;
 	unlock(t);
-	return verdict();
+	return verdict(a);
 }
 
 static __always_inline int pass_stranger(enum stranger kind, const struct arrival *a)
@@ -455,6 +568,44 @@ static __always_inline const struct stamp *find_stamp(struct xdp_md *ctx, const 
 	return stamp;
 }
 
+static __always_inline int read_stamp(const struct stamp *stamp, struct arrival *a)
+{
+	__u32 stream = bpf_ntohs(stamp->stream);
+	__u32 *slot = bpf_map_lookup_elem(&slots, &stream);
+
+	if (!slot || !*slot)
+		return 0;
+	a->slot = *slot - 1;
+	a->sequence = stamp_sequence(stamp);
+	a->sent_ns = bpf_be64_to_cpu(stamp->time_ns);
+	a->checked = stamp->magic == bpf_htons(STAMP_CHECKED);
+	return 1;
+}
+
+/* The number and time of a frame that is pktgen's by its bytes. */
+static __always_inline int read_pktgen(struct xdp_md *ctx, const struct frame *frame, struct arrival *a)
+{
+	const struct pktgen_header *header = (void *)(long)ctx->data;
+	__u32 at = frame->payload;
+
+	if (at > MOST_HEADER_BYTES)
+		return 0;
+	header = (void *)header + at;
+	if ((void *)(header + 1) > (void *)(long)ctx->data_end || header->magic != bpf_htonl(PKTGEN_MAGIC))
+		return 0;
+	a->sequence = bpf_ntohl(header->sequence) - 1;
+	a->sent_ns = bpf_ntohl(header->seconds) * 1000000000ULL + bpf_ntohl(header->microseconds) * 1000ULL;
+	return 1;
+}
+
+/* Whether the leg's frames have pktgen's numbers. */
+static __always_inline int by_pktgen(__u32 slot)
+{
+	struct expectation *e = settings.pktgen ? bpf_map_lookup_elem(&expectations, &slot) : 0;
+
+	return e && e->numbered == NUMBERED_BY_PKTGEN;
+}
+
 static __always_inline enum stranger stranger(enum parsed parsed, const struct stamp *stamp)
 {
 	if (parsed == PARSED_FRAGMENT)
@@ -471,21 +622,21 @@ int count(struct xdp_md *ctx)
 	const struct stamp *stamp = 0;
 	struct frame frame = {};
 	enum parsed parsed = parse(ctx, &frame);
-	__u32 leg;
+	int numbered = 0;
 
 	if (parsed == PARSED)
 		stamp = find_stamp(ctx, &frame);
-	if (stamp) {
-		__u32 stream = bpf_ntohs(stamp->stream);
-		__u32 *slot = bpf_map_lookup_elem(&slots, &stream);
-
-		if (slot && *slot)
-			return count_stamped(ctx, &frame, stamp, *slot - 1, &a);
+	if (stamp)
+		numbered = read_stamp(stamp, &a);
+	if (!numbered) {
+		a.slot = settings.rows ? leg_by_bytes(ctx) : NO_LEG;
+		if (a.slot == NO_LEG)
+			return pass_stranger(stranger(parsed, stamp), &a);
+		if (!by_pktgen(a.slot))
+			return count_by_bytes(&frame, parsed, &a);
+		a.damaged = parsed != PARSED || !read_pktgen(ctx, &frame, &a);
 	}
-	leg = settings.rows ? leg_by_bytes(ctx) : NO_LEG;
-	if (leg != NO_LEG)
-		return count_unstamped(leg, &a);
-	return pass_stranger(stranger(parsed, stamp), &a);
+	return count_numbered(ctx, &frame, parsed, &a);
 }
 
 char LICENSE[] SEC("license") = "GPL";

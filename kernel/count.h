@@ -57,9 +57,48 @@ struct expectation {
 	__u64 mask[FIELD_WORDS];
 	__u64 value[FIELD_WORDS];
 	__s64 offset_ns; /* added to this clock to make it the sender's */
+	__u64 bias_ns; /* how far off that may be: added in the histogram, where nothing then is below zero */
 	__u64 limit; /* sequence numbers are below it; 0: not known */
 	__u32 payload_bytes; /* 0: any */
 	__u32 timed; /* the clocks are comparable: count latencies */
+	__u32 numbered; /* enum numbered: 0 for legs that are counted by their bytes alone */
+	__u32 clocked; /* the stamps' times are when the frames left */
+};
+
+/* Whose sequence numbers a leg's frames have. */
+enum numbered {
+	NUMBERED_NOT,
+	NUMBERED_BY_US, /* struct stamp */
+	NUMBERED_BY_PKTGEN, /* struct pktgen_header, in frames known by their bytes */
+};
+
+/*
+ * How a leg's users are told apart: user n has first + n * step in a field. The field is the bits under `mask` of one
+ * word of struct fields, taken as a big-endian number and shifted right.
+ */
+struct user_rule {
+	__u64 first;
+	__u64 step;
+	__u64 mask;
+	__u32 count; /* 0: this leg has no users */
+	__u32 base; /* the first one's place in `users`; the place behind the last one's has all that are no user */
+	__u32 word;
+	__u32 shift;
+};
+
+/*
+ * One user's frames. A user belongs to one leg, so the leg's lock covers it; minimum and maximum need no more.
+ * A cache line long: the map begins at a page, so a frame touches one line of it.
+ */
+struct user {
+	__u64 packets;
+	__u64 bytes; /* without FCS */
+	__u64 distinct;
+	__u64 latencies; /* how many frames the figures below are of, as in struct tally */
+	__s64 latency_sum_ns;
+	__s64 latency_min_ns;
+	__s64 latency_max_ns;
+	__u64 unused;
 };
 
 /*
@@ -69,7 +108,7 @@ struct expectation {
 struct tally {
 	struct bpf_spin_lock lock;
 	__u32 unused;
-	__u64 packets;
+	__u64 done; /* as packets, but written last and read first */
 	__u64 bytes; /* without FCS */
 	__u64 distinct;
 	__u64 duplicated;
@@ -87,7 +126,7 @@ struct tally {
 	__s64 latency_sum_ns;
 	__s64 latency_min_ns;
 	__s64 latency_max_ns;
-	__u64 negative; /* latencies below zero, clocks being apart: they stand in the histogram as zero */
+	__u64 negative; /* latencies below zero although biased: they stand in the histogram as zero */
 	__u64 moments; /* frames that the figures below are of, the first one included */
 	__s64 transit_ns; /* of the last one: this clock less the sender's, whatever is between the two */
 	__u64 jitter_pairs;
@@ -96,7 +135,7 @@ struct tally {
 	__u64 jitter_squares_high;
 	__u64 jitter_clipped; /* differences of over 4.29 s, taken as that */
 	__u64 jitter_rfc3550_16; /* sixteen times the estimate, RFC 3550 A.8 */
-	__u64 done; /* as packets, but after everything else: where nothing is locked, a reader sees whether it is torn */
+	__u64 packets; /* written first and read last: where nothing is locked, figures in which it is above done are torn */
 };
 
 /*
@@ -165,7 +204,15 @@ struct strangers {
 /* Fixed before the program is loaded. */
 struct settings {
 	__u32 rows;
-	__u32 pass_on; /* counted frames go on to the host, where a capture takes them */
+	__u32 pass_on; /* of each leg one frame in so many goes on to the host, where a capture takes it; 0: none */
 	__u32 alone; /* frames come one after another, so nothing needs a lock: native XDP on a single receive queue */
 	__u32 tai; /* the stamps' clock is TAI, not CLOCK_MONOTONIC (kernel 6.1) */
+	__u32 users; /* some leg has users */
+	__u32 pktgen; /* some leg has pktgen's numbers */
+};
+
+/* Frames that a filter in front (traffic/ebpf.py) kept from being counted. They pass on to the host. */
+struct filtered {
+	__u64 packets;
+	__u64 bytes;
 };

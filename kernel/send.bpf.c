@@ -11,6 +11,7 @@
 #include "send.h"
 
 #define SPINS 64 /* looks at the clock in one run: a microsecond or two, then a signal must be able to end it */
+#define FRAMES_A_READING 4 /* of the clock, which is dear; a divisor of every batch but 1 */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
@@ -63,10 +64,37 @@ struct {
 	__type(value, struct chunk);
 } store SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* of all paces, one behind another */
+	__type(key, __u32);
+	__type(value, struct step);
+} steps SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* the tables of random gaps, one behind another */
+	__type(key, __u32);
+	__type(value, __u64);
+} gaps SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* the frames of each user, sent as far as is known, of all legs one behind another */
+	__type(key, __u32);
+	__type(value, __u64);
+} users SEC(".maps");
+
 struct state state;
 
 /* 1 where frames go out one by one (BPF_PROG_RUN's batch): then waiting here holds no earlier frame back. */
 const volatile __u32 may_spin SEC(".rodata.settings") = 0;
+
+/* 1: stamps tell TAI, which PTP steers. Linux before 6.1 cannot; at 0 its verifier does not look at that call. */
+const volatile __u32 stamp_tai SEC(".rodata.settings") = 0;
 
 /* --- which leg, and when ------------------------------------------------------------------------------------------ */
 
@@ -91,15 +119,31 @@ static __always_inline void set_due(__u32 index, __u64 due_ns)
 	}
 }
 
-/* The time once `due_ns` has come, 0 if it has not. */
+/* For how long nobody looked, although a frame was due. */
+static __always_inline void note_absence(__u64 due_ns, __u64 now)
+{
+	__u64 since = due_ns > state.last_ns ? due_ns : state.last_ns;
+
+	if (now > since && now - since > state.longest_absence_ns)
+		state.longest_absence_ns = now - since;
+}
+
+/*
+ * The time once `due_ns` has come, 0 if it has not. A frame that is not due soon is not waited for: user space then
+ * sleeps, as soon as the runs that it asked for are over.
+ */
 static __always_inline __u64 wait(__u64 due_ns)
 {
-	__u64 now = bpf_ktime_get_ns();
+	__u64 now;
 
-	for (int i = 0; may_spin && now < due_ns && i < SPINS; i++)
-		now = bpf_ktime_get_ns();
-	if (state.last_ns && now - state.last_ns > state.longest_pause_ns)
-		state.longest_pause_ns = now - state.last_ns;
+	/* In a batch frames follow each other at once: a reading stands for four of them, none of another batch. */
+	if (!may_spin && due_ns <= state.last_ns && (state.runs - 1) % FRAMES_A_READING)
+		return state.last_ns;
+	now = bpf_ktime_get_ns();
+	note_absence(due_ns, now);
+	if (may_spin && now + state.soon_ns >= due_ns)
+		for (int i = 0; now < due_ns && i < SPINS; i++)
+			now = bpf_ktime_get_ns();
 	state.last_ns = now;
 	return now < due_ns ? 0 : now;
 }
@@ -113,6 +157,77 @@ static __always_inline __u64 later(struct leg *leg, __u64 due_ns, __u64 frames)
 
 	leg->fraction = fraction & ((1 << GAP_FRACTION_BITS) - 1);
 	return due_ns + (gap >> GAP_FRACTION_BITS) * frames + (fraction >> GAP_FRACTION_BITS);
+}
+
+/* x * factor / 2^shift, cut off; the product may have 96 bits. */
+static __always_inline __u64 scale(__u64 x, __u32 factor, __u32 shift)
+{
+	__u64 high = (x >> 32) * factor, low = (x & 0xffffffff) * factor;
+
+	if (shift < 32)
+		return (high << (32 - shift)) + (low >> shift);
+	return (high + (low >> 32)) >> ((shift - 32) & 63);
+}
+
+/* The gap to a paced leg's next frame: that of the step, or a random one, drawn by its number (splitmix64). */
+static __always_inline __u64 draw_gap(struct leg *leg)
+{
+	__u64 x, *factor;
+	__u32 key;
+
+	if (!leg->gaps)
+		return leg->gap;
+	x = leg->seed + ++leg->drawn * 0x9e3779b97f4a7c15ULL;
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ULL;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebULL;
+	x ^= x >> 31;
+	key = leg->first_gap + ((x >> 32) * leg->gaps >> 32);
+	factor = bpf_map_lookup_elem(&gaps, &key);
+	return factor ? scale(leg->gap, *factor, GAP_TABLE_BITS) : leg->gap;
+}
+
+/* `due_ns`, or the end of the step if that comes first: the rest of the gap belongs to the next step. */
+static __always_inline __u64 until_step_ends(struct leg *leg, __u64 due_ns)
+{
+	if (due_ns < leg->step_end_ns)
+		return due_ns;
+	leg->left = ((due_ns - leg->step_end_ns) << GAP_FRACTION_BITS) + leg->fraction;
+	leg->crossing = 1;
+	return leg->step_end_ns;
+}
+
+static __always_inline __u64 next_in_pace(struct leg *leg, __u64 due_ns)
+{
+	__u64 gap = draw_gap(leg);
+	__u64 fraction = leg->fraction + (gap & ((1 << GAP_FRACTION_BITS) - 1));
+
+	leg->fraction = fraction & ((1 << GAP_FRACTION_BITS) - 1);
+	return until_step_ends(leg, due_ns + (gap >> GAP_FRACTION_BITS) + (fraction >> GAP_FRACTION_BITS));
+}
+
+/* Enters the next step of a pace. Returns when the leg is due then. One a run, so that many short ones need no loop. */
+static __always_inline __u64 next_step(struct leg *leg)
+{
+	__u64 begin_ns = leg->step_end_ns;
+	struct step *step;
+	__u32 key;
+
+	if (++leg->step >= leg->steps) {
+		leg->step = 0;
+		leg->pass_ns += leg->period_ns;
+	}
+	key = leg->first_step + leg->step;
+	step = bpf_map_lookup_elem(&steps, &key);
+	if (!step)
+		return NEVER;
+	leg->step_end_ns = step->until_ns == NEVER ? NEVER : leg->pass_ns + step->until_ns;
+	leg->left = scale(leg->left, step->factor, step->shift);
+	leg->gap = step->gap;
+	if (!leg->gap)
+		return leg->step_end_ns;
+	leg->crossing = 0;
+	leg->fraction = leg->left & ((1 << GAP_FRACTION_BITS) - 1);
+	return until_step_ends(leg, begin_ns + (leg->left >> GAP_FRACTION_BITS));
 }
 
 static __always_inline struct record *next_record(struct leg *leg)
@@ -149,6 +264,8 @@ static __always_inline __u64 next_due(struct leg *leg, __u64 due_ns, __u64 now)
 	if (++leg->in_burst < leg->burst)
 		return due_ns;
 	leg->in_burst = 0;
+	if (leg->steps)
+		return next_in_pace(leg, due_ns);
 	return later(leg, due_ns, 1);
 }
 
@@ -166,22 +283,18 @@ static __always_inline __u64 skip_many(struct leg *leg, __u64 due_ns, __u64 now)
 	return later(leg, due_ns, bursts);
 }
 
-/* Counts how late a frame is. Returns whether to skip it. */
+/* Whether a frame is late. */
 static __always_inline int late(struct leg *leg, __u64 due_ns, __u64 now)
 {
 	if (now - due_ns > leg->latest_ns)
 		leg->latest_ns = now - due_ns;
-	if (now - due_ns <= leg->late_ns)
-		return 0;
-	if (!leg->skip)
-		leg->late++;
-	return leg->skip;
+	return now - due_ns > leg->late_ns;
 }
 
-/* Skips the frame that is due, and of a stream all that are as late. */
+/* Skips the frame that is due, and of a stream with a steady rate all that are as late. */
 static __always_inline int skip(struct leg *leg, __u32 index, __u64 due_ns, __u64 now)
 {
-	if (!leg->records)
+	if (!leg->records && !leg->steps)
 		due_ns = skip_many(leg, due_ns, now);
 	leg->skipped++;
 	set_due(index, next_due(leg, due_ns, now));
@@ -194,6 +307,7 @@ struct change {
 	struct leg *leg;
 	struct slot *slot;
 	__u64 sum[MAX_CHECKSUMS]; /* by how much the sums have grown, not reduced */
+	__u64 payload; /* and the stamp's sum of the payload */
 };
 
 static __always_inline __u64 draw(struct leg *leg)
@@ -207,14 +321,17 @@ static __always_inline __u64 draw(struct leg *leg)
 	return x * 0x2545f4914f6cdd1dULL;
 }
 
-/* Puts `bits` under `mask` into a window, and adds what that changes in the sums. */
-static __always_inline void put(struct change *change, __u32 window, __u64 mask, __u64 bits, const __u16 *weight)
+/*
+ * Puts `bits` under `mask` into a window, and adds what that changes in the sums. Returns by how much the window's two
+ * 32-bit words have grown, modulo 2^32 - 1: below 2^33.
+ */
+static __always_inline __u64 put(struct change *change, __u32 window, __u64 mask, __u64 bits, const __u16 *weight)
 {
 	__u64 before, after, growth;
 	__u64 *place;
 
 	if (window > SLOT_BYTES - WINDOW_BYTES)
-		return;
+		return 0;
 	place = (__u64 *)(change->slot->bytes + window);
 	before = bpf_be64_to_cpu(*place);
 	after = (before & ~mask) | (bits & mask);
@@ -223,6 +340,7 @@ static __always_inline void put(struct change *change, __u32 window, __u64 mask,
 	growth = (__u64)sum32(after) + sum32(~before);
 	for (int i = 0; i < MAX_CHECKSUMS; i++)
 		change->sum[i] += growth * weight[i];
+	return growth;
 }
 
 /* The next value of a rule. */
@@ -236,8 +354,10 @@ static __always_inline __u64 choose(struct leg *leg, struct rule *rule)
 	} else if (rule->mode == RULE_RANDOM) {
 		value = draw(leg);
 		rule->position = rule->count ? value % rule->count : value;
-	} else {
+	} else if (rule->mode == RULE_LINKED) {
 		rule->position = leg->rule[rule->link & (MAX_RULES - 1)].position;
+	} else {
+		rule->position = rule->mode == RULE_USER ? leg->user : leg->frame_bytes;
 	}
 	if (rule->table) {
 		__u32 key = rule->first + rule->position;
@@ -266,8 +386,22 @@ static long draw_window(__u32 index, struct change *change)
 	__u32 left = change->slot->noise_stop - window;
 	__u64 mask = left < WINDOW_BYTES ? ~(~0ULL >> (left & 7) * 8) : ~0ULL;
 
-	put(change, window, mask, draw(leg), leg->noise.weight);
+	/* The windows begin where the checked payload does, so its words are theirs. */
+	change->payload += put(change, window, mask, draw(leg), leg->noise.weight);
 	return 0;
+}
+
+/* The stamp's checksum after noise: what it was, and what the payload has grown by. */
+static __always_inline void check_payload(struct change *change)
+{
+	struct leg *leg = change->leg;
+	__u32 window = leg->stamp + sizeof(struct stamp_checked) - WINDOW_BYTES;
+	__u64 before;
+
+	if (window > SLOT_BYTES - WINDOW_BYTES)
+		return;
+	before = bpf_be64_to_cpu(*(__u64 *)(change->slot->bytes + window));
+	put(change, window, 0xffffffff, sum32((before & 0xffffffff) + change->payload), leg->stamp_weight);
 }
 
 static __always_inline void mend(struct change *change, const struct sum *sum, __u64 growth)
@@ -295,8 +429,10 @@ static __always_inline void make(struct leg *leg, struct slot *slot, __u64 now)
 	}
 	if (slot->noise_windows)
 		bpf_loop(slot->noise_windows, draw_window, &change, 0);
+	if (leg->checked && slot->noise_windows)
+		check_payload(&change);
 	if (leg->stamp)
-		stamp(&change, now);
+		stamp(&change, stamp_tai ? bpf_ktime_get_tai_ns() : now);
 	for (int i = 0; i < MAX_CHECKSUMS && i < leg->sums; i++)
 		mend(&change, &leg->sum[i], change.sum[i]);
 }
@@ -338,6 +474,14 @@ static __always_inline __u32 write_stream(struct xdp_md *ctx, struct leg *leg, _
 	if (!slot)
 		return 0;
 	bytes = slot->frame_bytes;
+	if (leg->sequence_of_records) {
+		struct record *record = next_record(leg);
+
+		if (!record)
+			return 0;
+		leg->user = record->place;
+		leg->frame_bytes = bytes = record->frame_bytes;
+	}
 	make(leg, slot, now);
 	if (set_size(ctx, bytes))
 		return 0;
@@ -372,14 +516,27 @@ static __always_inline __u32 write_trace(struct xdp_md *ctx, struct leg *leg)
 
 /* --- the run ------------------------------------------------------------------------------------------------------ */
 
-static __always_inline void note(struct leg *leg, __u32 index, __u32 bytes, __u64 now)
+static __always_inline void count_user(__u32 user, __s64 frames)
+{
+	__u64 *count = bpf_map_lookup_elem(&users, &user);
+
+	if (count)
+		*count += frames;
+}
+
+static __always_inline void note(struct leg *leg, __u32 index, __u32 bytes, int is_late, __u64 now)
 {
 	struct pending *pending = &state.pending[state.pushed & (PENDING - 1)];
 
 	if (state.pushed++ == state.popped)
 		state.cpu = bpf_get_smp_processor_id();
 	pending->leg = index;
-	pending->bytes = bytes;
+	pending->bytes = is_late ? bytes | PENDING_LATE : bytes;
+	leg->late += is_late;
+	if (leg->user_rule) {
+		pending->user = leg->users + leg->rule[(leg->user_rule - 1) & (MAX_RULES - 1)].position;
+		count_user(pending->user, 1);
+	}
 	if (!leg->generated++)
 		leg->first_ns = now;
 	leg->generated_bytes += bytes;
@@ -389,16 +546,20 @@ static __always_inline void note(struct leg *leg, __u32 index, __u32 bytes, __u6
 
 static __always_inline int send_one(struct xdp_md *ctx, struct leg *leg, __u32 index, __u64 due_ns, __u64 now)
 {
+	int is_late = leg->timed && late(leg, due_ns, now);
 	__u32 bytes;
 
-	if (leg->timed && late(leg, due_ns, now))
+	if (is_late && leg->skip)
 		return skip(leg, index, due_ns, now);
-	bytes = leg->records ? write_trace(ctx, leg) : write_stream(ctx, leg, now);
+	if (leg->records && !leg->sequence_of_records)
+		bytes = write_trace(ctx, leg);
+	else
+		bytes = write_stream(ctx, leg, now);
 	if (!bytes) {
 		state.broken = 1;
 		return XDP_DROP;
 	}
-	note(leg, index, bytes, now);
+	note(leg, index, bytes, is_late, now);
 	set_due(index, next_due(leg, due_ns, now));
 	return bpf_redirect_map(&egress, 0, XDP_DROP);
 }
@@ -427,6 +588,10 @@ int send(struct xdp_md *ctx)
 		set_due(index, NEVER);
 		return XDP_DROP;
 	}
+	if (leg->crossing) {
+		set_due(index, next_step(leg));
+		return XDP_DROP;
+	}
 	return send_one(ctx, leg, index, due_ns, now);
 }
 
@@ -452,8 +617,12 @@ static __always_inline struct leg *fail(__u32 number, __u32 *index)
 
 	*index = pending->leg;
 	leg = bpf_map_lookup_elem(&legs, index);
-	if (leg)
-		leg->failed_bytes += pending->bytes;
+	if (!leg)
+		return leg;
+	leg->failed_bytes += pending->bytes & ~PENDING_LATE;
+	leg->late -= !!(pending->bytes & PENDING_LATE);
+	if (leg->user_rule)
+		count_user(pending->user, -1);
 	return leg;
 }
 

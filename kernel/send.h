@@ -17,6 +17,7 @@
 #define WINDOW_BYTES 8
 #define NEVER (~0ULL)
 #define GAP_FRACTION_BITS 24
+#define GAP_TABLE_BITS 20 /* random gaps are the leg's gap times an entry of a table in 2^-20 */
 #define PENDING 256 /* a power of two, more than the 16 + 1 frames that the kernel queues for a device */
 
 /*
@@ -26,6 +27,8 @@ enum rule_mode {
 	RULE_COUNT, /* one further with each frame, round and round */
 	RULE_RANDOM, /* any, all alike */
 	RULE_LINKED, /* where the rule number `link`, an earlier one, stands: both change together */
+	RULE_USER, /* of a sequence: the record's user */
+	RULE_SIZE, /* of a sequence: the frame's bytes; a length field, `first` is less by what it does not count */
 };
 
 /*
@@ -70,7 +73,7 @@ struct slot {
  */
 struct record {
 	__u64 due_ns; /* from the start of a pass through the trace */
-	__u32 place; /* in units of PLACE_BYTES */
+	__u32 place; /* in units of PLACE_BYTES; of a sequence: whose frame it is, the position of RULE_USER */
 	__u16 stored_bytes;
 	__u16 frame_bytes;
 };
@@ -85,7 +88,19 @@ struct sum {
 };
 
 /*
- * One leg: a stream (records is 0), made from slots and rules, or a trace. User space writes all of it before the start;
+ * A step of a leg's pace (traffic/schedule_pace.py). What is left of a gap when it begins is multiplied with
+ * factor / 2^shift, the ratio of its gap to the one before.
+ */
+struct step {
+	__u64 gap; /* 0: silence */
+	__u64 until_ns; /* its end, from the start of a pass; NEVER: none */
+	__u32 factor;
+	__u32 shift;
+};
+
+/*
+ * One leg: a stream, made from slots and rules, or a trace, which is played from records; or a sequence, a stream whose
+ * records tell when, whose and how long. User space writes all of it before the start;
  * while it runs only `gap` (a new rate), and reads the counts. Times are nanoseconds of CLOCK_MONOTONIC.
  */
 struct leg {
@@ -100,11 +115,21 @@ struct leg {
 	__u32 burst; /* so many frames have the same due time */
 	__u32 in_burst;
 	__u32 slot; /* its first */
-	__u64 pass_ns; /* of a trace: when this pass through it began, and how long one takes */
+	__u64 pass_ns; /* of a trace or of steps: when this pass through them began, and how long one takes */
 	__u64 period_ns;
+	__u64 step_end_ns; /* of the step it is in */
+	__u64 left; /* while `crossing`: of the gap at the end of the step, in 2^-24 ns */
+	__u64 seed; /* of random gaps */
+	__u64 drawn; /* so many of them */
 	__u32 first_record;
 	__u32 records; /* of one pass */
 	__u32 record; /* the next one, from 0 */
+	__u32 users; /* its first place in the map of them */
+	__u32 first_step;
+	__u32 steps; /* of its pace; 0: all gaps are alike */
+	__u32 step; /* from 0 */
+	__u32 first_gap;
+	__u32 gaps; /* in its table of them; 0: they are not random */
 	__u16 stamp; /* its offset; 0: none */
 	__u8 timed; /* 0: as fast as it goes */
 	__u8 skip; /* late frames are skipped, not caught up */
@@ -112,7 +137,14 @@ struct leg {
 	__u8 rules;
 	__u8 sums;
 	__u8 sizes; /* more than 1: the rule `size` chooses the slot, counted from the first */
-	__u8 unused[5];
+	__u8 checked; /* its stamp is a struct stamp_checked; without noise each slot has its checksum already */
+	__u8 user_rule; /* the number from 1 of the rule whose position is a frame's user; 0: users are not counted */
+	__u8 crossing; /* it is due at the end of a step, and has no frame then */
+	__u8 sequence_of_records; /* a stream whose records tell due times, users and sizes; its slot has the largest frame */
+	__u8 unused;
+	__u32 user; /* of its next frame, as its record tells */
+	__u16 frame_bytes;
+	__u16 unused2;
 	struct sum sum[MAX_CHECKSUMS];
 	struct noise noise;
 	struct rule size;
@@ -124,25 +156,30 @@ struct leg {
 	__u64 dropped; /* queued, but the device did not take them: its ring was full */
 	__u64 generated_bytes; /* without FCS */
 	__u64 failed_bytes; /* of the refused and the dropped */
-	__u64 late;
+	__u64 late; /* of the generated, less the refused and the dropped */
 	__u64 skipped;
 	__u64 latest_ns; /* the most that a frame was late */
 	__u64 first_ns; /* when the first and the last frame were generated */
 	__u64 last_ns;
 };
 
+#define PENDING_LATE 0x8000
+
 /* A frame between its generation and the device's answer. */
 struct pending {
 	__u16 leg;
-	__u16 bytes;
+	__u16 bytes; /* and PENDING_LATE, if it is late */
+	__u32 user; /* its place in the map of users, where the leg counts them */
 };
 
 /* The sender as a whole. */
 struct state {
 	__u64 start_ns; /* NEVER: not yet */
 	__u64 runs; /* of the program, waiting included */
+	__u64 calls; /* of the kernel's, counted by user space */
+	__u64 soon_ns; /* nearer than that a frame is waited for */
 	__u64 last_ns; /* when it last looked at the clock */
-	__u64 longest_pause_ns; /* between two looks: the processor was taken away, or one call to the kernel followed another */
+	__u64 longest_absence_ns; /* with a frame due: the processor was taken away, or a call to the kernel took its time */
 	__u64 device_sent; /* as the device said */
 	__u64 device_dropped;
 	__u64 unexplained; /* answers of the device that fit no frame of ours: the counts per leg are then not right */

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,7 +23,7 @@ from traffic.errors import BadInput
 HOSTS = Path("hosts")
 DOWN_TIMEOUT_S = 15.0
 GUEST_GRACE_S = 5.0
-"""How long `down` gives a run that is in the lab's namespaces to end in order."""
+"""How long `down` gives what runs in the lab to end in order."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,22 @@ class LabState:
 
 
 def up(
-    name: str = "default", transmit: int = 3, receive: int = 3, hosts_dir: Path = HOSTS, mtu: int = 1500
+    name: str = "default",
+    transmit: int = 3,
+    receive: int = 3,
+    hosts_dir: Path = HOSTS,
+    mtu: int = 1500,
+    bottleneck_bps: int = 0,
+    queue_bytes: int = 0,
+    both_roles: bool = False,
 ) -> LabState:
     """Bring up lab `name` and write its inventory. Whatever interrupts it leaves nothing behind.
 
     Raises BadInput for arguments that cannot be, without root, with tools missing, or if it is up already;
     PktswarmError if it did not come up.
     """
-    the_plan = plan(name, transmit, receive, mtu)
+    shape = plan(name, transmit, receive, mtu, bottleneck_bps, queue_bytes)
+    the_plan = replace(shape, both_roles=both_roles)
     _need_root()
     ssh.check_tools()
     hosts_dir.mkdir(parents=True, exist_ok=True)
@@ -62,8 +70,8 @@ def up(
 def down(name: str = "default", hosts_dir: Path = HOSTS) -> None:
     """End lab `name`: its processes, and with them its namespaces and interfaces; and remove its inventory.
 
-    A run that is in it is asked to end first. An inventory whose lab is gone is only removed.
-    Raises BadInput if there is neither.
+    What runs in it is asked to end first, so that a rank's guard can clean up. An inventory whose lab is
+    gone is only removed. Raises BadInput if there is neither.
     """
     check_name(name)
     _need_root()
@@ -184,11 +192,11 @@ def _namespace(pid: int | str, kind: str) -> int | None:
 
 
 def _guests(keeper: Keeper) -> list[int]:
-    """Processes from outside that entered a node: they would keep its namespaces alive."""
+    """Processes of a node beyond its keeper: from outside, which would keep its namespaces alive, or by its sshd."""
     networks = {_namespace(pid, "net") for pid in keeper.pids.values()} - {None, _namespace("self", "net")}
-    inside = _namespace(keeper.keeper_pid, "pid")
-    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return [pid for pid in pids if _namespace(pid, "net") in networks and _namespace(pid, "pid") != inside]
+    pids = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
+    keepers = {keeper.keeper_pid, *keeper.pids.values()}
+    return [pid for pid in sorted(pids - keepers) if _namespace(pid, "net") in networks]
 
 
 def _end_guests(keeper: Keeper) -> None:

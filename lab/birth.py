@@ -22,7 +22,7 @@ from lab.plan import Plan
 from lab.record_file import Keeper
 from traffic.errors import PktswarmError
 
-UP_TIMEOUT_S = 90.0
+UP_TIMEOUT_S = 240.0
 END_TIMEOUT_S = 15.0
 REAP_TIMEOUT_S = 1.0
 STAY = b"s"
@@ -69,6 +69,8 @@ class Birth:
     def _start(self) -> None:
         command = [sys.executable, "-P", "-m", "lab.keeper", self.plan.name]
         command += [str(number) for number in (self.plan.transmit, self.plan.receive, self.plan.mtu)]
+        bottleneck = self.plan.bottleneck
+        command += [str(bottleneck.rate_bps), str(bottleneck.queue_bytes)] if bottleneck else ["0", "0"]
         command += [str(self._keeper_stay), str(self._keeper_reports)]
         self._process = subprocess.Popen(
             command,

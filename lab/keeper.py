@@ -1,7 +1,8 @@
 """The keeper: the first process of a lab's PID namespace. While it lives the lab lives.
 
-`python -m lab.keeper NAME TRANSMIT RECEIVE MTU STAY REPORT` is started by lab.api.up. STAY is the end of a pipe: the
-lab stays once a byte has come, and ends if the pipe is closed before. On REPORT one JSON line tells what came up.
+`python -m lab.keeper NAME TRANSMIT RECEIVE MTU BOTTLENECK QUEUE STAY REPORT` is started by lab.api.up. BOTTLENECK is
+in bit/s and QUEUE in bytes, both 0 for none. STAY is the end of a pipe: the lab stays once a byte has come, and ends if
+the pipe is closed before. On REPORT one JSON line tells what came up.
 No namespace is given a name anywhere: with the keeper the kernel ends its processes, and with them everything.
 """
 
@@ -22,18 +23,19 @@ from lab import links, namespaces, node, ssh
 from lab.plan import Plan, plan
 from traffic.errors import PktswarmError
 
-BUILD_TIMEOUT_S = 60.0
+BUILD_TIMEOUT_S = 180.0
 
 
 def main(arguments: list[str]) -> None:
-    name, transmit, receive, mtu, stay, report = arguments
-    the_plan = plan(name, int(transmit), int(receive), int(mtu))
+    name = arguments[0]
+    transmit, receive, mtu, bottleneck_bps, queue_bytes, stay, report = map(int, arguments[1:])
+    the_plan = plan(name, transmit, receive, mtu, bottleneck_bps, queue_bytes)
     outer_proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     namespaces.unshare(namespaces.PID)
     if os.fork():
         # Only children are in the new PID namespace. Nothing waits for this process but `up`.
         os._exit(0)
-    keep(the_plan, outer_proc, int(stay), int(report))
+    keep(the_plan, outer_proc, stay, report)
 
 
 def keep(the_plan: Plan, outer_proc: int, stay: int, report: int) -> NoReturn:

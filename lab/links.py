@@ -13,16 +13,19 @@ from pyroute2 import IPRoute
 from pyroute2.ethtool.ioctl import IoctlEthtool
 
 from lab.namespaces import network_of
+from lab.plan import ETHERNET_BYTES, Bottleneck
 from traffic.errors import PktswarmError
 
-MERGE_OR_SPLIT = re.compile(r"tx-.*segmentation|tx-gso-.*|tx-checksum-.*|rx-lro|rx-gro.*")
-"""Offloads that turn several frames into one, one into several, or leave a checksum for a card to fill in.
+MERGE_OR_SPLIT = re.compile(r"tx-.*segmentation|tx-gso-.*|tx-checksum-.*|tx-vlan-.*insert|rx-lro|rx-gro.*")
+"""Offloads that turn several frames into one, one into several, or leave a checksum or a tag for a card to fill in.
 
-On a cable there is no card: a frame would arrive unfinished, and a burst as one frame of 64 kB.
+On a cable there is no card: a frame would arrive unfinished or without its tag, and a burst as one frame of 64 kB.
 """
 
 
 GRO = "rx-gro"
+BURST_S = 0.001
+"""What a token bucket lets through at once, as time at its rate."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,22 @@ def plug(port: str, bridge: str, quiet: bool = True) -> None:
     _harden(port, quiet)
     with IPRoute() as netlink:
         netlink.link("set", index=_index(netlink, port), master=_index(netlink, bridge), state="up")
+
+
+def add_bottleneck(port: str, bottleneck: Bottleneck, mtu: int) -> None:
+    """What leaves by `port` is held to a rate by a token bucket (TBF), with a queue before it that drops at its end.
+
+    Raises PktswarmError if the kernel did not take it as asked for.
+    """
+    burst_bytes = max(2 * (mtu + ETHERNET_BYTES), round(bottleneck.rate_bps / 8 * BURST_S))
+    asked = {"rate": bottleneck.rate_bps // 8, "burst": burst_bytes, "limit": bottleneck.queue_bytes}
+    with IPRoute() as netlink:
+        index = _index(netlink, port)
+        netlink.tc("replace", "tbf", index=index, handle="1:", **asked)
+        kept = [one for one in netlink.get_qdiscs(index=index) if one.get_attr("TCA_KIND") == "tbf"]
+    told = [one.get_attr("TCA_OPTIONS").get_attr("TCA_TBF_PARMS") for one in kept]
+    if not told or (told[0]["rate"], told[0]["limit"]) != (asked["rate"], asked["limit"]):
+        raise PktswarmError(f"{port}: the kernel does not keep a bottleneck of {bottleneck.rate_bps} bit/s")
 
 
 def bring_up(interface: str, ipv4: str = "", prefix_length: int = 24) -> None:

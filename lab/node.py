@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import links, namespaces, ssh
+from lab import links, namespaces, release, ssh
 from lab.plan import CONTROL_INTERFACE, TRAFFIC_INTERFACE, Node, Plan
 
 CONTROL_BRIDGE = "control"
@@ -65,6 +65,9 @@ def set_up_dut(wiring: Wiring) -> dict[str, Any]:
         port = f"to-{side}"
         links.add_cable(port, links.Socket(wiring.switch_pid, side, "to-dut-" + side), wiring.plan.mtu)
         links.plug(port, "dut")
+        if wiring.plan.bottleneck:
+            links.add_bottleneck(port, wiring.plan.bottleneck, wiring.plan.mtu)
+            release.release_frames(port)
     return {}
 
 

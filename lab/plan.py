@@ -15,6 +15,12 @@ NAME = re.compile(r"[a-z0-9-]{1,20}")
 MOST_NODES = 120
 """Of one kind: a control subnet has room for 1 + 120 + 120 hosts."""
 MTU_RANGE = (576, 9000)
+BOTTLENECK_RANGE_BPS = (64_000, 10_000_000_000)
+MOST_QUEUE_BYTES = 2**30
+QUEUE_S = 0.02
+"""What the bottleneck queues if nothing else is asked for, as time at its rate."""
+ETHERNET_BYTES = 18
+"""Header and one VLAN tag."""
 CONTROL_INTERFACE = "ctl0"
 TRAFFIC_INTERFACE = "eth1"
 FIRST_HOST: dict[Group, int] = {"master": 0, "transmit": 10, "receive": 130}
@@ -34,10 +40,22 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Bottleneck:
+    """What the device under test lets through in each direction, and how much it queues before it drops."""
+
+    rate_bps: int
+    """Of the frames without FCS, as the kernel's token bucket counts them."""
+    queue_bytes: int
+
+
+@dataclass(frozen=True)
 class Plan:
     name: str
     nodes: tuple[Node, ...]
     mtu: int = 1500
+    bottleneck: Bottleneck | None = None
+    both_roles: bool = False
+    """Whether the inventory lists every node in both groups: one that sends can then receive too."""
 
     @property
     def transmit(self) -> int:
@@ -48,8 +66,18 @@ class Plan:
         return sum(node.group == "receive" for node in self.nodes)
 
 
-def plan(name: str = "default", transmit: int = 3, receive: int = 3, mtu: int = 1500) -> Plan:
-    """The nodes of lab `name`. Raises BadInput for a name, a count or an MTU that cannot be."""
+def plan(
+    name: str = "default",
+    transmit: int = 3,
+    receive: int = 3,
+    mtu: int = 1500,
+    bottleneck_bps: int = 0,
+    queue_bytes: int = 0,
+) -> Plan:
+    """The nodes of lab `name`. Raises BadInput for a name, a count or an MTU that cannot be.
+
+    `bottleneck_bps` 0: none; `queue_bytes` 0: QUEUE_S of it.
+    """
     check_name(name)
     _check_range(name, "transmit", transmit, 1, MOST_NODES)
     _check_range(name, "receive", receive, 1, MOST_NODES)
@@ -58,7 +86,27 @@ def plan(name: str = "default", transmit: int = 3, receive: int = 3, mtu: int = 
     nodes = [Node("m0", "master", f"10.91.{slot}.1")]
     nodes += [_traffic_node("transmit", slot, number) for number in range(1, transmit + 1)]
     nodes += [_traffic_node("receive", slot, number) for number in range(1, receive + 1)]
-    return Plan(name, tuple(nodes), mtu)
+    return Plan(name, tuple(nodes), mtu, _bottleneck(name, mtu, bottleneck_bps, queue_bytes))
+
+
+def _bottleneck(name: str, mtu: int, rate_bps: int, queue_bytes: int) -> Bottleneck | None:
+    if not rate_bps:
+        if queue_bytes:
+            raise BadInput(f"lab {name}", "there is no bottleneck", key="bottleneck-queue", value=queue_bytes)
+        return None
+    least = mtu + ETHERNET_BYTES
+    queue_bytes = queue_bytes or max(least, round(rate_bps / 8 * QUEUE_S))
+    _check_range(name, "bottleneck", rate_bps, *BOTTLENECK_RANGE_BPS)
+    _check_range(name, "bottleneck-queue", queue_bytes, least, MOST_QUEUE_BYTES)
+    return Bottleneck(rate_bps, queue_bytes)
+
+
+def rate_bps(text: str) -> int:
+    """`100mbit` in bits a second; `kbit`, `mbit` and `gbit` as the tool tc has them. Raises BadInput."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(bit|kbit|mbit|gbit)", text.strip().lower())
+    if not found:
+        raise BadInput("lab", "is not a rate", key="bottleneck", value=text, allowed="like 64kbit, 100mbit, 1gbit")
+    return round(float(found[1]) * {"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}[found[2]])
 
 
 def check_name(name: str) -> None:

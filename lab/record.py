@@ -17,10 +17,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from lab import api, https_server, record_file, rtp
 from lab.plan import TRAFFIC_INTERFACE, plan
 from traffic.errors import BadInput, PktswarmError
-from traffic.traces import Endpoint, Trace, check_mtu, read_trace, rewrite, write_pcapng
+from traffic.replay.prepare import Nodes, Settings, check_lengths, frames_of, prepare
+from traffic.traces import Trace, read_trace, write_pcapng
 
 TOOLS = {
     "curl": "curl",
@@ -98,7 +101,7 @@ def record_at(site: Site, out: Path) -> Trace:
             with capture(site, capture_file):
                 converse(site, work)
             trace = read_trace(capture_file)
-    check(trace)
+            check(capture_file)
     out.parent.mkdir(parents=True, exist_ok=True)
     # Two processors take frames in side by side, so a capture is not quite in order of time.
     out.write_bytes(write_pcapng(sorted(trace.packets, key=lambda packet: packet.time_ns), COMMENT))
@@ -218,10 +221,11 @@ def run(command: list[str]) -> None:
         raise PktswarmError(f"{' '.join(command)}: exit {error.returncode}\n{error.stdout}{error.stderr}") from None
 
 
-def check(trace: Trace) -> None:
+def check(capture_file: Path) -> None:
     """Every frame as it was on the wire: not merged by an offload, its checksums right."""
-    check_mtu(trace, MTU_BYTES, "the lab")
-    anyone = Endpoint("02:00:00:00:00:01", "192.0.2.1")
-    wrong = rewrite(trace.packets, anyone, anyone).mended
+    prepared = prepare(capture_file, Settings())
+    rows = np.arange(len(prepared.due.order))
+    check_lengths(prepared, rows, MTU_BYTES, "the lab")
+    wrong = frames_of(prepared, rows, Nodes(bytes(6), bytes(6), bytes(4), bytes(4))).mended
     if wrong:
         raise PktswarmError(f"{wrong} frames were recorded before their checksums were made: turn tx offload off")

@@ -58,16 +58,22 @@ def read(path: Path) -> Keeper | None:
 
 def _inventory(plan: Plan, keeper: Keeper) -> dict[str, Any]:
     children = {
-        group: {"hosts": {node.name: _host(node) for node in plan.nodes if node.group == group}}
+        group: {"hosts": {node.name: _host(node) for node in plan.nodes if group in _groups(plan, node)}}
         for group in ("master", "transmit", "receive")
     }
-    variables = {
+    variables: dict[str, Any] = {
         "ansible_user": "root",
         "ansible_ssh_common_args": f"-F {CONFIG}",
         "pktswarm_ssh_config": str(CONFIG),
         "pktswarm_lab": asdict(keeper),
     }
+    if plan.bottleneck:
+        variables["pktswarm_bottleneck"] = asdict(plan.bottleneck)
     return {"all": {"vars": variables, "children": children}}
+
+
+def _groups(plan: Plan, node: Node) -> tuple[str, ...]:
+    return ("transmit", "receive") if plan.both_roles and node.side else (node.group,)
 
 
 def _host(node: Node) -> dict[str, Any]:

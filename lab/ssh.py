@@ -18,7 +18,7 @@ FOLDER = Path("/run/pktswarm-lab")
 CONFIG = FOLDER / "ssh_config"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TOOLS = {"sshd": "openssh-server", "ssh": "openssh-client", "ssh-keygen": "openssh-client"}
-START_TIMEOUT_S = 15.0
+START_TIMEOUT_S = 60.0
 
 PAM = """\
 # Who may log in is decided by the key alone. The host's own rules would start sessions with the host's login

@@ -67,8 +67,13 @@ def run(
 
 
 def test(arguments: Sequence[str] = (), timeout_s: float = TIMEOUT_S) -> int:
-    """Run tests/vm inside the machine, all of it in one boot: what `./bootstrap test --vm` does."""
-    command = [sys.executable, "-m", "pytest", str(PROJECT / "tests/vm"), *arguments]
+    """Run tests/vm, and the XDP engine's tests again, on the machine's kernel: what `./bootstrap test --vm` does.
+
+    Again run those that depend on the kernel; with `arguments`, which choose otherwise, all.
+    """
+    again = sorted(str(path) for path in (PROJECT / "tests/lab").glob("test_xdp_*.py"))
+    chosen = arguments or ["--another-kernel", "--durations=15"]
+    command = [sys.executable, "-m", "pytest", str(PROJECT / "tests/vm"), *again, *chosen]
     return run(command, virtio_pair=True, timeout_s=timeout_s)
 
 

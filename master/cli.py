@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
 
-from master import cli_lab
+from master import cli_dependence, cli_lab, cli_preview, cli_table
 from traffic.errors import EXIT_INCOMPLETE, PktswarmError
 
 app = typer.Typer(
@@ -23,6 +22,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(cli_lab.app, name="lab")
+app.command(epilog="Example: pktswarm dependence trace.pcap --repeat 4 --scale 4")(cli_dependence.dependence)
+app.command(epilog=cli_preview.EXAMPLES)(cli_preview.preview)
+app.add_typer(cli_table.app, name="table")
 
 Scenario = Annotated[Path, typer.Argument(help="A scenario, e.g. configs/demo.yaml", show_default=False)]
 Hosts = Annotated[Path, typer.Option("--hosts", help="The inventory.")]
@@ -61,12 +63,12 @@ def run(
 
     _enter_lab(hosts)
     current = Run(scenario, hosts, results, patience)
-    with show.Watch(Console(stderr=True), current.plan.expected_s) as watch:
+    with show.Watch(show.console(stderr=True), current.plan.expected_s) as watch:
         finished = current.execute(watch)
     if as_json:
         print(json.dumps({"results": str(finished.folder), **finished.outcome.document}))
     else:
-        show.print_outcome(Console(), finished.outcome, finished.folder)
+        show.print_outcome(show.console(), finished.outcome, finished.folder)
     raise typer.Exit(finished.outcome.status)
 
 
@@ -92,12 +94,13 @@ def recount(
 ) -> None:
     """Count again offline: the captures against what was sent. Exit status 1 when it disagrees with the run."""
     from master import recount as recounts
+    from master import show
 
     outcome = recounts.recount(result)
     if as_json:
         print(json.dumps(outcome.document))
     else:
-        Console().print(recounts.table(outcome))
+        show.console().print(recounts.table(outcome))
         print(outcome.summary)
     raise typer.Exit(outcome.status)
 

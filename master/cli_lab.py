@@ -20,11 +20,18 @@ def up(
     transmit: Annotated[int, typer.Option(help="Transmit nodes.")] = 3,
     receive: Annotated[int, typer.Option(help="Receive nodes.")] = 3,
     mtu: Annotated[int, typer.Option(help="MTU of the traffic network, in bytes.")] = 1500,
+    bottleneck: Annotated[str, typer.Option(help="What the device lets through each way, e.g. 100mbit.")] = "",
+    bottleneck_queue: Annotated[int, typer.Option(help="Bytes it queues; 20 ms of its rate if left out.")] = 0,
+    both_roles: Annotated[bool, typer.Option("--both-roles", help="Every node can send and receive.")] = False,
 ) -> None:
     """Bring up a master, nodes, a switch and a device under test; and write the inventory."""
     import lab
+    from lab.plan import rate_bps
 
-    state = lab.up(name=name, transmit=transmit, receive=receive, mtu=mtu)
+    rate = rate_bps(bottleneck) if bottleneck else 0
+    state = lab.up(
+        name, transmit, receive, mtu=mtu, bottleneck_bps=rate, queue_bytes=bottleneck_queue, both_roles=both_roles
+    )
     nodes = " ".join(node.name for node in state.plan.nodes)
     print(f"lab {name} is up: {nodes}; inventory {state.inventory}")
 

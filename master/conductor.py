@@ -11,13 +11,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from typing import Any, Protocol
 
+from master.clocks import Reading, offset_at
 from traffic.messages import WORD_INTERVAL_S, Lines, Message
 
 SILENCE_S = 5.0
 """A rank not heard for so long is lost."""
-CLOCK_READINGS = 12
+CLOCK_READINGS, CLOCK_ROUNDS = 12, 8
+CLOSE_READING_NS = 40_000
+"""A bound that is good enough; a busy host gets more rounds of readings before a worse one is taken."""
 START_LEAD_NS = 60_000_000
 ENTER_LEAD_NS = 5_000_000
 POLL_S, SENDING_POLL_S = 0.0005, 0.005
@@ -52,6 +56,7 @@ class Conductor:
         self.seen: set[tuple[int, str]] = set()
         self.tasks: dict[int, tuple[Message, bytes]] = {}
         self.started: set[int] = set()
+        self.readings: dict[int, list[Reading]] = {}
         self.offsets_ns: dict[int, int] = {}
         self.next_word = 0.0
         self.run_limit_s = 60.0
@@ -69,6 +74,8 @@ class Conductor:
             self._traffic()
         except Stopped as stop:
             self._tell("stopped", problem=str(stop))
+            self.stopping = True
+            self._halt()
         self.stopping = True
         self._gather()
         self._finish()
@@ -123,6 +130,17 @@ class Conductor:
             self.started.add(rank)
         self._tell("start", at_ns=at_ns, utc_ns=time.time_ns() + at_ns - time.monotonic_ns())
 
+    def _halt(self) -> None:
+        """In the middle of a run: the sending ends first, so that what is on its way is still counted."""
+        sending = [
+            rank for rank in self._group("transmit") if rank in self.started and (rank, "failed") not in self.seen
+        ]
+        for rank in sending:
+            self._send(rank, {"op": "halt"})
+        if sending and not self.control.closed:
+            self._wait("halted", sending, DEADLINES_S["barrier"])
+            self._sleep(self.drain_s)
+
     def _gather(self) -> None:
         """Stop all engines, read all counts. Transmitters too are read after the drain: their interface's counter
         may tell only what the other end has taken."""
@@ -176,26 +194,41 @@ class Conductor:
     def _read_clocks(self, when: str) -> None:
         """Each node's CLOCK_MONOTONIC against ours; of several readings the least round trip wins."""
         for rank in sorted(self.living):
-            self._send(rank, {"op": "ping", "count": CLOCK_READINGS})
+            best = self._closest_reading(rank)
             if rank not in self.living:
                 continue
-            self.world.flush(1.0)
-            readings = [self.world.read_clock(rank, 0.5) for _ in range(CLOCK_READINGS)]
-            best = min((reading for reading in readings if reading), key=lambda r: r[3] - r[0], default=None)
             if best is None:
                 self._lose(rank, "its clock could not be read")
                 continue
             sent, node_ns, realtime_ns, received = best
-            self.offsets_ns[rank] = node_ns - (sent + received) // 2
+            middle_ns = (sent + received) // 2
+            reading = Reading(middle_ns, node_ns - middle_ns, (received - sent) // 2)
+            self._take_reading(rank, reading)
             self._tell(
-                "clock",
-                rank=rank,
-                when=when,
-                offset_ns=self.offsets_ns[rank],
-                bound_ns=(received - sent) // 2,
-                realtime_minus_monotonic_ns=realtime_ns - node_ns,
+                "clock", rank=rank, when=when, **asdict(reading), realtime_minus_monotonic_ns=realtime_ns - node_ns
             )
             self._words()
+
+    def _take_reading(self, rank: int, reading: Reading) -> None:
+        """A fresh reading is not always the closer one."""
+        self.readings.setdefault(rank, []).append(reading)
+        best = offset_at(self.readings[rank], reading.at_ns)
+        assert best is not None
+        self.offsets_ns[rank] = best.offset_ns
+
+    def _closest_reading(self, rank: int) -> tuple[int, int, int, int] | None:
+        best = None
+        for _ in range(CLOCK_ROUNDS):
+            self._send(rank, {"op": "ping", "count": CLOCK_READINGS})
+            if rank not in self.living:
+                return None
+            self.world.flush(1.0)
+            readings = [self.world.read_clock(rank, 0.5) for _ in range(CLOCK_READINGS)]
+            found = [reading for reading in (best, *readings) if reading]
+            best = min(found, key=lambda reading: reading[3] - reading[0], default=None)
+            if best is None or best[3] - best[0] <= 2 * CLOSE_READING_NS:
+                break
+        return best
 
     # --- waiting ------------------------------------------------------------------------------------------------
 
@@ -282,8 +315,11 @@ class Conductor:
             message["offset_ns"] = self.offsets_ns.get(rank, 0)
         self._tell(**{**message, "rank": rank})
         self.seen.add((rank, str(message["name"]) if event == "arrived" else self._name(event, message)))
-        if event == "failed" and not self.stopping:
-            raise Stopped(str(message["problem"]))
+        if event == "guard_gone":
+            # Its rank lives, but can answer nothing that is asked of it.
+            self.seen.add((rank, "failed"))
+        if event in ("failed", "guard_gone") and not self.stopping:
+            raise Stopped(str(message.get("problem", "a guard is gone")))
         if event == "counts":
             for capture in message["captures"]:
                 self._fetch(rank, capture["name"], int(capture["bytes"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from master import inventory as inventories
 from master import plan as plans
 from master import scenario as scenarios
 from master.fill import PLACEHOLDERS, fill
-from traffic.engines import AUTO_ORDER, unable
+from traffic.engines import order, unable
 from traffic.task import Leg
 
 
@@ -30,7 +31,8 @@ def explain(scenario_path: Path, inventory_path: Path) -> str:
     """The plan in words, a line a leg."""
     scenario, plan = _load(scenario_path, inventory_path)
     lines = [f"{scenario.name}: {scenario.description}" if scenario.description else scenario.name]
-    lines += [_line(leg) for leg in plan.legs]
+    instances = Counter(leg.id if leg.counted_with is None else leg.counted_with for leg in plan.legs)
+    lines += [_line(leg, instances[leg.id]) for leg in plan.legs if leg.counted_with is None]
     lines.append(f"receivers: {scenario.receive.mode}" + _filter_words(scenario.receive.filter))
     lines.append(f"sending takes about {plan.expected_s:.1f} s")
     lines += [f"note: {note}" for note in plan.notes]
@@ -47,15 +49,29 @@ def _filter_words(expression: str) -> str:
     return f", filter {expression!r}" if expression else ""
 
 
-def _line(leg: Leg) -> str:
-    able = [name for name in AUTO_ORDER if not unable(name, _filled(leg))] if leg.engine == "auto" else [leg.engine]
+def _line(leg: Leg, instances: int) -> str:
+    if leg.kind == "connections":
+        return f"  {leg.stream}: {_connection(leg)}"
+    able = [name for name in order(leg) if not unable(name, _filled(leg))] if leg.engine == "auto" else [leg.engine]
     engine = f"the first of {', '.join(able)} that the node has" if len(able) > 1 else (able or ["no engine"])[0]
-    return f"  {leg.stream}: {leg.source} → {leg.target}, {_amount(leg)}, {_pace(leg)}, by {engine}"
+    many = f", {instances} instances of it" if instances > 1 else ""
+    return f"  {leg.stream}: {leg.source} → {leg.target}, {_amount(leg)}{many}, {_pace(leg)}, by {engine}"
+
+
+def _connection(leg: Leg) -> str:
+    shape = leg.connection
+    arrow = {"up": "→", "down": "←", "both": "↔"}[shape["direction"]]
+    count = f"{shape['connections']} {shape['protocol'].upper()} connection" + "s" * (shape["connections"] > 1)
+    blocks = f"blocks of {shape['block_bytes']:,} bytes" if "items" not in shape else "the blocks of a source"
+    if shape["period_ns"]:
+        blocks += f" every {shape['period_ns'] / 1e6:g} ms"
+    paced = f", paced at {shape['pace_bps'] / 1e6:g} Mbit/s each" if shape["pace_bps"] else ""
+    return f"{leg.source} {arrow} {leg.target}, {count}, {blocks}{paced}, by socket"
 
 
 def _filled(leg: Leg) -> Leg:
     """With addresses that stand for the nodes': which they are makes no difference to what an engine can do."""
-    if leg.kind == "trace":
+    if leg.kind != "stream":
         return leg
     return replace(leg, frame={**leg.frame, "headers": fill(leg.frame["headers"], *PLACEHOLDERS)})
 
@@ -65,7 +81,9 @@ def _amount(leg: Leg) -> str:
         passes = f" in {leg.repeat} passes" if leg.repeat > 1 else ""
         return f"{leg.count_packets:,} packets of the trace{passes}"
     count = "as many packets as fit" if leg.intended_packets is None else f"{leg.intended_packets:,} packets"
-    return f"{count} of {leg.size_bytes} bytes"
+    smallest = min((size for size, _ in leg.sizes), default=leg.size_bytes)
+    sizes = f"{leg.size_bytes}" if smallest == leg.size_bytes else f"{smallest} to {leg.size_bytes}"
+    return f"{count} of {sizes} bytes"
 
 
 def _pace(leg: Leg) -> str:
@@ -73,4 +91,11 @@ def _pace(leg: Leg) -> str:
         mode, value = leg.timing["mode"], leg.timing["value"]
         words = {"original": "at its own timing", "top": "as fast as can be"}
         return words.get(mode) or f"{mode} {value:g}"
-    return "as fast as can be" if leg.rate_pps is None else f"{leg.rate_pps:,.6g} packets/s"
+    if leg.sequence_file is not None:
+        return "at its source's own times"
+    how = " at random" if leg.gap_table else ""
+    how += f" in bursts of {leg.options['burst']}" if leg.options.get("burst", 1) > 1 else ""
+    if leg.rates:
+        rates = [rate for _, rate in leg.rates]
+        return f"{min(rates):,.6g} to {max(rates):,.6g} packets/s in {len(rates):,} steps{how}"
+    return "as fast as can be" if leg.rate_pps is None else f"{leg.rate_pps:,.6g} packets/s{how}"

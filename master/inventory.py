@@ -8,6 +8,9 @@ control_interface   interface of the control network, for MPI (found by the addr
 traffic_interface   interface under test; for transmit and receive hosts
 side                where it is plugged in: a, b, n3, n6
 mac, ipv4           of the traffic interface; read from the node if left out
+socket_ipv4         the address that real connections use there, with its prefix length; a list of two (transmitting,
+                    receiving) for a host with both roles (198.19.0.N/16 and 198.19.128.N/15 by the host's place in
+                    the file if left out)
 pktswarm_python     the node's Python (this one's path if left out)
 pktswarm_user       the account ranks run as
 """
@@ -16,8 +19,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +35,8 @@ INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 SIDES = ("a", "b", "n3", "n6")
 GROUPS = ("master", "transmit", "receive")
+SOCKET_NETWORK = ipaddress.IPv4Network("198.19.0.0/16")
+"""Half of what RFC 2544 reserves for testers."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,8 @@ class Host:
     side: Literal["", "a", "b", "n3", "n6"] = ""
     mac: str = ""
     ipv4: str = ""
+    socket_ipv4: tuple[str, ...] = ()
+    """Address with prefix length of its connections: as a transmitter, and as a receiver where it has both roles."""
     python: str = ""
     user: str = ""
 
@@ -66,7 +73,7 @@ class Inventory:
         return next(host for host in self.hosts if host.name == name)
 
 
-class _UniqueKeys(yaml.SafeLoader):
+class UniqueKeys(yaml.SafeLoader):
     """YAML that refuses a key twice in one mapping: a duplicate host would silently replace the first."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -80,10 +87,10 @@ class _UniqueKeys(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def load_yaml(path: Path) -> Any:
+def load_yaml(path: Path, loader: type[yaml.SafeLoader] = UniqueKeys) -> Any:
     """The file's content; BadInput with the line for what is missing, unreadable or not YAML."""
     try:
-        return yaml.load(path.read_text(), _UniqueKeys)  # noqa: S506 - a SafeLoader
+        return yaml.load(path.read_text(), loader)  # noqa: S506 - a SafeLoader
     except FileNotFoundError:
         raise BadInput(path, "there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -112,7 +119,7 @@ def load(path: Path) -> Inventory:
         raise BadInput(path, "exactly one master is needed", key="all.children.master.hosts", value=names)
     _refuse_unknown_keys(path, everything)
     master_name, master_vars = next(iter(members["master"].items()))
-    hosts = _hosts(path, members, variables)
+    hosts = _with_socket_addresses(_hosts(path, members, variables))
     master = _host(path, master_name, (), {**variables, **master_vars}, "master")
     _refuse_same(path, hosts)
     return Inventory(path, master, hosts, variables)
@@ -181,6 +188,7 @@ def _host(path: Path, name: str, roles: tuple[Role, ...], values: dict[str, Any]
         side=side,  # type: ignore[arg-type]
         mac=text("mac", MAC, "six hexadecimal bytes, lower case: 02:00:00:00:00:01"),
         ipv4=_ipv4(path, f"{key}.ipv4", text("ipv4")),
+        socket_ipv4=_socket_ipv4(path, f"{key}.socket_ipv4", values.get("socket_ipv4"), roles),
         python=text("pktswarm_python", re.compile(r"/[^\s]+"), "an absolute path"),
         user=text("pktswarm_user", NAME, "an account name"),
     )
@@ -191,6 +199,39 @@ def _ipv4(path: Path, key: str, value: str) -> str:
         return str(ipaddress.IPv4Address(value)) if value else ""
     except ValueError:
         raise BadInput(path, "not an IPv4 address", key=key, value=value, allowed="like 10.0.0.1") from None
+
+
+def _socket_ipv4(path: Path, key: str, value: Any, roles: tuple[Role, ...]) -> tuple[str, ...]:
+    given = () if value is None else tuple(value) if isinstance(value, list) else (value,)
+    if given and len(given) != len(roles):
+        allowed = f"{len(roles)}, as many as the host has roles"
+        raise BadInput(path, f"has {len(given)} addresses", key=key, value=value, allowed=allowed)
+    found: list[ipaddress.IPv4Interface] = []
+    for one in given:
+        try:
+            if not isinstance(one, str):
+                raise ValueError
+            interface = ipaddress.IPv4Interface(one if "/" in one else f"{one}/{SOCKET_NETWORK.prefixlen}")
+        except ValueError:
+            raise BadInput(path, "not an IPv4 address", key=key, value=one, allowed="like 198.19.0.1/16") from None
+        found.append(interface)
+    if len({one.network for one in found}) < len(found):
+        problem = "the kernel takes the second away with the first: two prefix lengths are needed"
+        raise BadInput(path, problem, key=key, value=value, allowed="like [198.19.0.1/16, 198.19.128.1/15]")
+    return tuple(map(str, found))
+
+
+def _with_socket_addresses(hosts: tuple[Host, ...]) -> tuple[Host, ...]:
+    """Hosts that were given none have theirs by their place in the file."""
+    return tuple(
+        host if host.socket_ipv4 else replace(host, socket_ipv4=_default_socket_ipv4(place, host.roles))
+        for place, host in enumerate(hosts, start=1)
+    )
+
+
+def _default_socket_ipv4(place: int, roles: tuple[Role, ...]) -> tuple[str, ...]:
+    half, length = SOCKET_NETWORK.num_addresses // 2, SOCKET_NETWORK.prefixlen
+    return tuple(f"{SOCKET_NETWORK[place + half * index]}/{length - index}" for index in range(len(roles)))
 
 
 def _refuse_same(path: Path, hosts: tuple[Host, ...]) -> None:
@@ -207,3 +248,16 @@ def _identities(hosts: tuple[Host, ...]) -> Iterator[tuple[str, list[tuple[str, 
     yield "ansible_host", [(host.name, host.address) for host in hosts]
     yield "mac", [(host.name, host.mac) for host in hosts if host.mac]
     yield "ipv4", [(host.name, host.ipv4) for host in hosts if host.ipv4]
+    # With the others: a kernel that had the streams' address would answer them.
+    own = [(host.name, one.split("/")[0]) for host in hosts for one in host.socket_ipv4]
+    yield "socket_ipv4", [*own, *((host.name, host.ipv4) for host in hosts if host.ipv4)]
+
+
+def made_up(sources: Sequence[str], targets: Sequence[str]) -> Inventory:
+    """Hosts that are nowhere, for what is worked out without any; their addresses are left out."""
+    both: tuple[tuple[Role, Sequence[str]], ...] = (("transmit", sources), ("receive", targets))
+    names = dict.fromkeys([*sources, *targets])
+    hosts = tuple(
+        Host(name, "", tuple(role for role, those in both if name in those), traffic_interface="eth0") for name in names
+    )
+    return Inventory(Path("no inventory"), Host("master", "", ()), _with_socket_addresses(hosts))

@@ -127,8 +127,9 @@ class Launch:
     def _try_ssh(self, host: Host) -> str:
         python = host.python or sys.executable
         command = ["ssh", *self.ssh_options(), "--", host.address, python, "-P", "-c", "'import nodes.rank'"]
+        limit_s = (SSH_TIMEOUT_S + 10) * self.patience
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=SSH_TIMEOUT_S + 10, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
         except subprocess.TimeoutExpired:
             return "does not answer"
         if done.returncode == 0:

@@ -2,72 +2,152 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from master import cut, interactive
 from master.inventory import Inventory
-from master.scenario import Scenario, Stream, Trace, Traffic
+from master.pace import Pace
+from master.scenario import Connection, Scenario, Stream, Trace
+from master.source_legs import connection_items, source_legs
+from traffic.engines import check_numbers
 from traffic.errors import BadInput
-from traffic.task import Leg
-from traffic.traces import Packet, lead_ns, read_trace, split_by_flow
-from traffic.traces import Trace as Recorded
+from traffic.replay import timing
+from traffic.replay.prepare import Prepared, Settings, prepare, share_rows
+from traffic.replay.shift import Shift
+from traffic.replay.table import Pool
+from traffic.sequence import Records
+from traffic.task import FCS_BYTES, Leg
 
 FIRST_UDP_PORT = 5001
 MARGIN_S = 20.0
 """How much longer than planned an engine may take before its guard ends it."""
+SLOWEST_BPS = 1e6
+"""Assumed of connections that send so many blocks as fast as they can, and to drain what is queued in one."""
 SLOWEST_PPS = 1000.0
 """Assumed of an engine told to send as fast as it can, only to bound its time."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What of a trace one transmitter sends: rows of `prepared`, in the order of sending."""
+
+    prepared: Prepared
+    rows: NDArray[np.int64]
+    downlink: bool = False
+    """It is sent by the servers' node to the users'."""
+
+    @property
+    def frame_bytes(self) -> int:
+        return int(self.prepared.frame_bytes[self.rows].sum())
 
 
 @dataclass(frozen=True)
 class Plan:
     """`legs` still have "auto" in their frames: addresses are known when the nodes have answered.
 
-    `shares`: leg id → the packets of a trace that the leg's transmitter sends, as recorded.
+    `shares`: leg id → what of a trace the leg's transmitter sends; instances have the share of their first one.
     """
 
     legs: tuple[Leg, ...]
-    shares: dict[int, list[Packet]]
-    recorded: dict[str, Recorded]
-    """Trace name → what was read from its file."""
+    shares: dict[int, Share]
     notes: tuple[str, ...]
+    sequences: dict[int, Records] = field(default_factory=dict)
+    """Leg id → what a source sends there."""
+    plays: dict[int, interactive.Play] = field(default_factory=dict)
+    """Leg id → what of an interactive trace its two nodes play; of the leg that begins the flows."""
 
     @property
     def expected_s(self) -> float:
         """How long the sending takes at the intended rates."""
-        return max(_seconds(leg, self.shares.get(leg.id, [])) for leg in self.legs)
+        return max(_seconds(leg, self.shares.get(leg.id)) for leg in self.legs)
 
     @property
     def limit_s(self) -> float:
         """When every engine must have ended, from its start."""
+        if any(leg.engine == interactive.ENGINE for leg in self.legs):
+            return interactive.limit_s(self.expected_s)
         return self.expected_s * 1.2 + MARGIN_S
 
 
 def plan(scenario: Scenario, scenario_path: Path, inventory: Inventory) -> Plan:
-    """The legs of every stream and trace. BadInput for a group or host that is not there."""
+    """The legs of every stream, source and trace. BadInput for a group or host that is not there."""
     legs: list[Leg] = []
-    shares: dict[int, list[Packet]] = {}
+    shares: dict[int, Share] = {}
     notes: list[str] = []
-    recorded: dict[str, Recorded] = {}
+    traces: list[Prepared] = []
+    plays: dict[int, interactive.Play] = {}
     for index, stream in enumerate(scenario.streams):
-        pairs = _pairs(stream, f"streams.{index}", scenario_path, inventory)
-        legs += _stream_legs(stream, index, pairs, len(legs))
+        pairs = _pairs_of(stream.source, stream.target, f"streams.{index}", scenario_path, inventory)
+        pace = Pace.of(stream, scenario_path, f"streams.{index}", scenario.seed)
+        legs += _stream_legs(stream, index, pairs, len(legs), pace)
+    sequences: dict[int, Records] = {}
+    for index, source in enumerate(scenario.sources):
+        pairs = _pairs_of(source.source, source.target, f"sources.{index}", scenario_path, inventory)
+        port = FIRST_UDP_PORT + len(scenario.streams) + index
+        drawn, records, told = source_legs(source, scenario_path, index, port, pairs, len(legs), scenario.seed)
+        legs += drawn
+        sequences |= records
+        notes += told
     for index, trace in enumerate(scenario.traces):
-        pairs = _pairs(trace, f"traces.{index}", scenario_path, inventory)
-        recorded[trace.name] = read_trace(trace.file)
-        notes += recorded[trace.name].notes
-        traced, split, told = _trace_legs(trace, recorded[trace.name], pairs, len(legs))
+        pairs = _pairs_of(trace.source, trace.target, f"traces.{index}", scenario_path, inventory)
+        if trace.interactive:
+            played, parts, told = interactive.legs_of(trace, pairs, len(legs))
+            legs += played
+            plays |= parts
+            notes += told
+            continue
+        prepared = prepare(trace.file, trace.settings(scenario_path, f"traces.{index}"))
+        traces.append(prepared)
+        notes += prepared.notes
+        traced, split, told = _trace_legs(trace, prepared, pairs, len(legs))
+        if trace.direction == "both":
+            _check_both_roles(pairs, f"traces.{index}.direction", scenario_path, inventory)
         legs += traced
         shares |= split
         notes += told
-    return Plan(tuple(legs), shares, recorded, tuple(notes))
+    _check_pools_apart(traces)
+    for index, connection in enumerate(scenario.connections):
+        key = f"connections.{index}"
+        pairs = _pairs_of(connection.origin, connection.target, key, scenario_path, inventory)
+        legs += _connection_legs(connection, scenario_path, key, pairs, len(legs), scenario.seed)
+    behind = {one.name for one in (*scenario.streams, *scenario.sources, *scenario.traces) if one.background}
+    legs = [replace(leg, background=leg.stream in behind) for leg in legs]
+    if scenario.stop_after_s is not None:
+        legs = _cut(legs, scenario.stop_after_s, sequences, shares)
+    if not legs:
+        raise BadInput(scenario_path, "nothing is sent until then", key="stop_after_s", value=scenario.stop_after_s)
+    check_numbers(legs)  # those that name xdp; for `auto` it is known once the nodes have answered
+    return Plan(tuple(legs), shares, tuple(notes), sequences, plays)
 
 
-def _pairs(traffic: Traffic, key: str, path: Path, inventory: Inventory) -> list[tuple[str, str]]:
+def _cut(legs: list[Leg], stop_s: float, sequences: dict[int, Records], shares: dict[int, Share]) -> list[Leg]:
+    """What is left of the legs at the cut-off time; `sequences` are cut with them."""
+    left = []
+    for leg in legs:
+        if leg.kind == "connections":
+            left.append(cut.cut_connections(leg, stop_s))
+        elif leg.kind == "trace":
+            share = shares[leg.id]
+            length = share.prepared.frame_bytes[share.rows]
+            left.append(cut.cut_trace(leg, _times(share, leg.timing.get("random")), length, stop_s))
+        elif leg.sequence_file is not None:
+            shorter, sequences[leg.id] = cut.cut_sequence(leg, sequences[leg.id], stop_s)
+            left.append(shorter)
+        else:
+            left.append(cut.cut_stream(leg, stop_s))
+    return [leg for leg in left if leg.intended_packets != 0]
+
+
+def _pairs_of(origin: str, target: str, key: str, path: Path, inventory: Inventory) -> list[tuple[str, str]]:
     """Each transmitter with its receiver: the first with the first, and around when there are fewer receivers."""
-    sources = _members(traffic.source, "transmit", f"{key}.from", path, inventory)
-    targets = _members(traffic.target, "receive", f"{key}.to", path, inventory)
+    sources = _members(origin, "transmit", f"{key}.from", path, inventory)
+    targets = _members(target, "receive", f"{key}.to", path, inventory)
     pairs = []
     for index, source in enumerate(sources):
         others = [target for target in targets if target != source]
@@ -93,18 +173,14 @@ def _split(total: int, parts: int) -> list[int]:
     return [total // parts + (1 if index < total % parts else 0) for index in range(parts)]
 
 
-def _stream_legs(stream: Stream, index: int, pairs: list[tuple[str, str]], first_id: int) -> list[Leg]:
+def _stream_legs(stream: Stream, index: int, pairs: list[tuple[str, str]], first_id: int, pace: Pace) -> list[Leg]:
     nodes = 1 if stream.per == "node" else len(pairs)
-    pps = stream.pps()
-    rate = None if pps is None else pps / nodes
+    sizes = stream.sizes()
     counts: list[int | None] = [None] * len(pairs)
     if stream.count_packets is not None:
-        shares = [stream.count_packets] * len(pairs) if nodes == 1 else _split(stream.count_packets, nodes)
-        counts = list(shares)
-    elif rate is not None and stream.duration_s is not None:
-        counts = [round(rate * stream.duration_s)] * len(pairs)
+        counts = list([stream.count_packets] * len(pairs) if nodes == 1 else _split(stream.count_packets, nodes))
     frame = {"headers": stream.headers or default_headers(index), "payload": stream.payload}
-    return [
+    made = [
         Leg(
             id=first_id + number,
             stream=stream.name,
@@ -113,16 +189,22 @@ def _stream_legs(stream: Stream, index: int, pairs: list[tuple[str, str]], first
             kind="stream",
             engine=stream.engine,
             frame=frame,
-            size_bytes=stream.size_bytes,
-            rate_pps=rate,
+            size_bytes=sizes.largest,
+            sizes=[list(pair) for pair in sizes.pairs] if len(sizes.pairs) > 1 else [],
+            sizes_in_turn=sizes.in_turn and len(sizes.pairs) > 1,
+            seed=pace.seed_of(number),
             count_packets=count,
             duration_s=stream.duration_s,
-            intended_packets=count,
-            options=stream.options,
+            expect=stream.expect,
+            users={"field": stream.users} if stream.users else {},
+            options=stream.options | ({"burst": stream.burst} if stream.burst > 1 else {}),
         )
         for number, ((source, target), count) in enumerate(zip(pairs, counts, strict=True))
         if count is None or count > 0
     ]
+    paced = [pace.give(leg, nodes) for leg in made]
+    kept = [leg for leg in paced if leg.intended_packets is None or leg.intended_packets > 0]
+    return [replace(leg, id=first_id + number) for number, leg in enumerate(kept)]
 
 
 def default_headers(index: int) -> list[dict[str, Any]]:
@@ -131,66 +213,169 @@ def default_headers(index: int) -> list[dict[str, Any]]:
 
 
 def _trace_legs(
-    trace: Trace, recorded: Recorded, pairs: list[tuple[str, str]], first_id: int
-) -> tuple[list[Leg], dict[int, list[Packet]], list[str]]:
-    split = split_by_flow(recorded.packets, len(pairs))
+    trace: Trace, prepared: Prepared, pairs: list[tuple[str, str]], first_id: int
+) -> tuple[list[Leg], dict[int, Share], list[str]]:
     legs: list[Leg] = []
-    shares: dict[int, list[Packet]] = {}
+    shares: dict[int, Share] = {}
     notes: list[str] = []
-    for (source, target), packets in zip(pairs, split, strict=True):
-        if not packets:
-            notes.append(f"{trace.name}: {source} sends nothing, the trace has fewer flows than there are transmitters")
-            continue
-        leg = Leg(
-            id=first_id + len(legs),
-            stream=trace.name,
-            source=source,
-            target=target,
-            kind="trace",
-            engine=trace.engine,
-            repeat=trace.repeat,
-            size_bytes=max(len(packet.data) for packet in packets) + 4,
-            count_packets=len(packets) * trace.repeat,
-            intended_packets=len(packets) * trace.repeat,
-            timing=_timing(trace, packets, recorded),
-            options=trace.options,
-        )
-        legs.append(leg)
-        shares[leg.id] = packets
+    for (source, target), directions in zip(pairs, share_rows(prepared, len(pairs)), strict=True):
+        if not any(len(rows) for rows in directions.values()):
+            group = "users" if prepared.settings.split == "user" else "flows"
+            notes.append(f"{trace.name}: {source} sends nothing, the trace has fewer {group} than transmitters")
+        for direction, rows in directions.items():
+            if not len(rows):
+                continue
+            # In one direction alone both go from `from` to `to`; only with both does the downlink go the other way.
+            downlink = direction == "down" and prepared.settings.direction == "both"
+            share = Share(prepared, rows, downlink)
+            ends = (target, source) if downlink else (source, target)
+            made = _instances(trace, share, ends, first_id + len(legs))
+            legs += made
+            shares |= {leg.id: share for leg in made}
     return legs, shares, notes
 
 
-def _timing(trace: Trace, share: list[Packet], recorded: Recorded) -> dict[str, Any]:
+def _instances(trace: Trace, share: Share, ends: tuple[str, str], first_id: int) -> list[Leg]:
+    """A leg for each instance; all are counted with the first, whose file they share."""
+    prepared = share.prepared
+    packets = len(share.rows) * trace.repeat
+    size_bytes = int(prepared.frame_bytes[share.rows].max()) + FCS_BYTES
+    return [
+        Leg(
+            id=first_id + number,
+            stream=trace.name,
+            source=ends[0],
+            target=ends[1],
+            kind="trace",
+            engine=trace.engine,
+            repeat=trace.repeat,
+            size_bytes=size_bytes,
+            count_packets=packets,
+            intended_packets=packets,
+            timing=_timing(share, number),
+            shift=_shift(prepared.shift(number)),
+            pools=_pools(prepared),
+            counted_with=first_id if number else None,
+            options=trace.options,
+        )
+        for number in range(prepared.settings.instances.count)
+    ]
+
+
+def _shift(shift: Shift) -> dict[str, int]:
+    return {name: value for name, value in asdict(shift).items() if value}
+
+
+def _pools(prepared: Prepared) -> dict[str, Any]:
+    settings, table = prepared.settings, prepared.table
+    given = (("users", settings.users, table.users), ("servers", settings.servers, table.servers))
+    return {name: pool.to_json(len(used)) for name, pool, used in given if pool is not None}
+
+
+def _timing(share: Share, instance: int) -> dict[str, Any]:
     """A node's share of the pace: a rate is the whole trace's, so each node takes its part of it.
 
     At the trace's own timing, `lead_ns` is when the share's first packet is due after the common start, `period_ns`
     from one pass of the whole trace to the next; both in time as replayed.
     """
-    if trace.timing == "top":
+    due, settings = share.prepared.due, share.prepared.settings
+    if due.mode == "top":
         return {"mode": "top", "value": 1.0, "lead_ns": 0}
-    mode, value = ("original", 1.0) if isinstance(trace.timing, str) else next(iter(trace.timing.items()))
-    if mode in ("original", "multiplier"):
-        lead, period = round(lead_ns(share) / value), round(recorded.period_ns / value)
-        return {"mode": mode, "value": value, "lead_ns": lead, "period_ns": period}
-    whole = recorded.packets
-    part = len(share) / len(whole) if mode == "pps" else _frame_bytes(share) / _frame_bytes(whole)
-    return {"mode": mode, "value": value * part, "lead_ns": 0}
+    if due.mode in ("pps", "bps"):
+        whole = share.prepared.frame_bytes
+        part = len(share.rows) / len(whole) if due.mode == "pps" else share.frame_bytes / int(whole.sum())
+        return {"mode": due.mode, "value": due.value * part, "lead_ns": 0}
+    times, extra = due.time_ns[share.rows], {}
+    instances = settings.instances
+    if instances.start == "random" and instance:
+        width = instances.offset_ns or timing.mean_gap_ns(due.time_ns)
+        extra = {"random": {"instance": instance, "width_ns": width, "seed": instances.seed}}
+        times = _times(share, extra["random"])
+    lead = round(int(times[0]) / due.value)
+    lead += timing.lead_ns(instance, instances.count, due.period_ns, instances.start)
+    return {"mode": due.mode, "value": due.value, "lead_ns": lead, "period_ns": due.period_ns, **extra}
 
 
-def _frame_bytes(packets: list[Packet]) -> int:
-    return sum(len(packet.data) for packet in packets)
+def _times(share: Share, random: dict[str, int] | None) -> NDArray[np.int64]:
+    """When an instance's packets are due, in the order of sending, still at the trace's own speed."""
+    times = share.prepared.due.time_ns[share.rows]
+    if random is None:
+        return times
+    channel = share.prepared.channel[share.rows]
+    return timing.random_times(times, channel, random["instance"], random["width_ns"], random["seed"])[1]
 
 
-def _seconds(leg: Leg, packets: list[Packet]) -> float:
+def _connection_legs(
+    connection: Connection, path: Path, key: str, pairs: list[tuple[str, str]], first_id: int, seed: int
+) -> list[Leg]:
+    """Every pair has the connections and the blocks that the scenario names: they are no shares."""
+    names = "protocol connections direction block_bytes blocks pace_bps congestion nodelay send_buffer_bytes background"
+    shape = {name: getattr(connection, name) for name in names.split()}
+    shape["period_ns"] = None if connection.period_s is None else round(connection.period_s * 1e9)
+    shape["duration_ns"] = None if connection.duration_s is None else round(connection.duration_s * 1e9)
+    made = []
+    for number, (source, target) in enumerate(pairs):
+        leg = Leg(first_id + number, connection.name, source, target, "connections", "socket", connection=dict(shape))
+        if connection.source is not None:
+            leg.connection["items"] = connection_items(connection, number, path, key, seed)
+        made.append(leg)
+    return made
+
+
+def _check_both_roles(pairs: list[tuple[str, str]], key: str, path: Path, inventory: Inventory) -> None:
+    """Downlink packets go from `to` to `from`."""
+    for names, role in (({source for source, _ in pairs}, "receive"), ({target for _, target in pairs}, "transmit")):
+        having = {host.name for host in inventory.hosts if role in host.roles}
+        if lacking := sorted(names - having):
+            problem = f"{lacking[0]} has no role {role!r}, which the other direction needs"
+            allowed = "hosts in both groups of the inventory (in the lab: pktswarm lab up --both-roles)"
+            raise BadInput(path, problem, key=key, value="both", allowed=allowed)
+
+
+def _check_pools_apart(traces: list[Prepared]) -> None:
+    """No address stands for two things: for users of two traces, or for a trace's users and another's servers."""
+    taken: list[tuple[Settings, str, Pool, int]] = []
+    for one in traces:
+        for name, pool, need in one.pools:
+            for settings, other, theirs, count in taken:
+                if settings is not one.settings and pool.overlaps(need, theirs, count):
+                    problem = f"overlaps {settings.key}.{other}, {count} addresses from {theirs.name}"
+                    raise BadInput(settings.where, problem, key=f"{one.settings.key}.{name}.first", value=pool.name)
+            taken.append((one.settings, name, pool, need))
+
+
+def _seconds(leg: Leg, share: Share | None) -> float:
     """How long a leg takes at its intended rate."""
-    if leg.kind == "trace":
+    if leg.kind == "connections":
+        return _connection_seconds(leg.connection)
+    if leg.engine == interactive.ENGINE:
+        return float(leg.timing["period_ns"]) / 1e9
+    return min(_whole_seconds(leg, share), leg.duration_s or math.inf)
+
+
+def _whole_seconds(leg: Leg, share: Share | None) -> float:
+    if share is not None:
         span = leg.timing.get("period_ns", 0) / 1e9
         mode, value = leg.timing["mode"], float(leg.timing["value"])
         if mode == "pps":
-            return len(packets) * leg.repeat / value
+            return len(share.rows) * leg.repeat / value
         if mode == "bps":
-            return 8 * _frame_bytes(packets) * leg.repeat / value
-        return leg.repeat * span if span else len(packets) * leg.repeat / SLOWEST_PPS
+            return 8 * share.frame_bytes * leg.repeat / value
+        if not span:
+            return len(share.rows) * leg.repeat / SLOWEST_PPS
+        # An instance that starts later ends later.
+        return float(leg.repeat * span + leg.timing["lead_ns"] / 1e9)
     if leg.rate_pps and leg.count_packets:
         return leg.count_packets / leg.rate_pps
     return leg.duration_s if leg.duration_s else (leg.count_packets or 0) / SLOWEST_PPS
+
+
+def _connection_seconds(connection: dict[str, Any]) -> float:
+    if connection["duration_ns"] is not None:
+        return float(connection["duration_ns"]) / 1e9
+    blocks = int(connection["blocks"])
+    at_rate = 8 * blocks * connection["block_bytes"] / (connection["pace_bps"] or SLOWEST_BPS)
+    if connection["period_ns"]:
+        by_period = float(blocks * connection["period_ns"] / 1e9)
+        return max(by_period, at_rate) if connection["pace_bps"] else by_period
+    return float(at_rate)

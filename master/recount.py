@@ -6,8 +6,11 @@ template byte for byte, a trace's with the very frames that were replayed.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +18,15 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from traffic.capture_file import read_capture
+from master import interactive
+from traffic import expect, sequence
+from traffic.capture_file import Packet, read_capture
 from traffic.engines import templates_as_sent
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_NOT_AS_EXPECTED, BadInput
 from traffic.match import Match
 from traffic.recount import Recount, recount_stream, recount_trace
-from traffic.task import Leg, leg_from_json
+from traffic.replay.files import leg_frames, packets
+from traffic.task import FCS_BYTES, Leg, leg_from_json
 
 FORMAT_VERSIONS = (1,)
 
@@ -31,10 +37,12 @@ class LegRecount:
     counted: int | None
     """What the run counted as received."""
     again: Recount
+    every: int = 1
+    """Captured was the first of so many frames."""
 
     @property
     def agrees(self) -> bool:
-        return self.counted == self.again.received
+        return self.counted is not None and -(-self.counted // self.every) == self.again.received
 
 
 @dataclass
@@ -74,15 +82,23 @@ class Outcome:
 def recount(folder: Path) -> Outcome:
     """Raises BadInput where there is no run, or it kept no captures."""
     document = _run_json(folder)
-    legs = [leg_from_json(data) for data in document["legs"]]
+    framed = [leg_from_json(data) for data in document["legs"] if data["kind"] != "connections"]
+    legs = [leg for leg in framed if leg.engine != interactive.ENGINE]
+    if framed and not legs:
+        raise BadInput(folder, "interactive traces keep no captures to count again", key="traces.interactive")
     counted = {row["leg"]: row["received_packets"] for row in document["rows"]}
     sent = {row["leg"]: row["sent_packets"] for row in document["rows"]}
+    every = int(document["scenario"]["receive"].get("capture_every", 1))
     outcome = Outcome([])
+    groups = together(legs)
     for host in dict.fromkeys(leg.target for leg in legs):
-        mine = [leg for leg in legs if leg.target == host]
-        frames, outcome.strangers[host] = _frames(_captures(folder, host), mine)
+        mine = [leg for leg in legs if leg.target == host and leg.counted_with is None]
+        captured, outcome.strangers[host] = captured_packets(_captures(folder, host), mine)
+        frames = {number: [packet.data for packet in of_leg] for number, of_leg in captured.items()}
         outcome.legs += [
-            LegRecount(leg, counted.get(leg.id), _again(folder, leg, frames[leg.id], sent.get(leg.id) or 0))
+            LegRecount(
+                leg, counted.get(leg.id), _again(folder, groups[leg.id], frames[leg.id], sent.get(leg.id) or 0), every
+            )
             for leg in mine
         ]
     outcome.legs.sort(key=lambda result: result.leg.id)
@@ -101,6 +117,9 @@ def _run_json(folder: Path) -> dict[str, Any]:
         version = document.get("format_version") if isinstance(document, dict) else None
         allowed = ", ".join(map(str, FORMAT_VERSIONS))
         raise BadInput(path, "a format this version cannot read", key="format_version", value=version, allowed=allowed)
+    if document["scenario"]["receive"].get("capture_filter"):
+        key, value = "receive.capture_filter", document["scenario"]["receive"]["capture_filter"]
+        raise BadInput(path, "the run captured a part, of which nothing can be counted again", key=key, value=value)
     if document["scenario"]["receive"]["mode"] != "capture":
         raise BadInput(path, "the run kept no captures to count again", key="receive.mode", value="count")
     return document
@@ -113,27 +132,52 @@ def _captures(folder: Path, host: str) -> list[Path]:
     return captures
 
 
-def _frames(captures: list[Path], legs: list[Leg]) -> tuple[dict[int, list[bytes]], int]:
-    """Leg id → its captured frames in order, and how many frames belong to no leg."""
+def captured_packets(captures: list[Path], legs: list[Leg]) -> tuple[dict[int, list[Packet]], int]:
+    """Leg id → its captured packets in order, and how many frames belong to no leg."""
     matches = [(leg.id, Match.from_json(leg.match)) for leg in legs]
-    frames: dict[int, list[bytes]] = {leg.id: [] for leg in legs}
+    of_leg: dict[int, list[Packet]] = {leg.id: [] for leg in legs}
     strangers = 0
     for packet in (packet for path in captures for packet in read_capture(path)):
         owner = next((number for number, match in matches if match.matches(packet.data)), None)
         if owner is None:
             strangers += 1
         else:
-            frames[owner].append(packet.data)
-    return frames, strangers
+            of_leg[owner].append(Packet(packet.time_ns, packet.data))
+    return of_leg, strangers
 
 
-def _again(folder: Path, leg: Leg, captured: list[bytes], sent: int) -> Recount:
+def together(legs: list[Leg]) -> dict[int, list[Leg]]:
+    """Leg id → the legs that are counted in its row, itself first."""
+    groups: dict[int, list[Leg]] = {}
+    for leg in legs:
+        groups.setdefault(leg.id if leg.counted_with is None else leg.counted_with, []).append(leg)
+    return groups
+
+
+def _again(folder: Path, legs: list[Leg], captured: list[bytes], sent: int) -> Recount:
+    leg = legs[0]
     if leg.kind == "trace":
-        share = [packet.data for packet in read_capture(folder / "sent" / str(leg.trace_file))]
         # A run that was stopped early sent the first of them.
-        return recount_trace((share * leg.repeat)[:sent], captured)
-    shapes = [(template.data, template.varying_mask) for template in templates_as_sent(leg).values()]
+        return recount_trace(itertools.islice(_sent(folder, legs), sent), captured)
+    if leg.sequence_file is not None:
+        leg = replace(leg, sizes=[[size, 1] for size in _sizes_sent(folder / "sent", leg)])
+    shapes = [expect.behind_device(template, leg.expect) for template in templates_as_sent(leg).values()]
     return recount_stream(shapes, sent, captured)
+
+
+def _sent(folder: Path, legs: list[Leg]) -> Iterator[bytes]:
+    """What a trace's legs were to send, in the order of sending, pass after pass."""
+    read = [packets(*leg_frames(leg, folder / "sent")) for leg in legs]
+    for _ in range(max(leg.repeat for leg in legs)):
+        yield from (packet.data for packet in heapq.merge(*read, key=lambda packet: packet.time_ns))
+
+
+def _sizes_sent(sent: Path, leg: Leg) -> list[int]:
+    """Every size, FCS included, of what a source sent."""
+    if leg.trace_file is not None:
+        return sorted({len(packet.data) + FCS_BYTES for packet in read_capture(sent / leg.trace_file)})
+    records = sequence.read_sequence(sent / str(leg.sequence_file))
+    return sorted({size + FCS_BYTES for size in records["frame_bytes"].tolist()})
 
 
 def table(outcome: Outcome) -> Table:
@@ -144,7 +188,9 @@ def table(outcome: Outcome) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for leg in outcome.legs:
         again = leg.again
-        counts = [leg.counted, again.received, again.lost, again.altered, again.duplicated, again.reordered]
+        # What was not captured is not lost.
+        lost = again.lost if leg.every == 1 else None
+        counts = [leg.counted, again.received, lost, again.altered, again.duplicated, again.reordered]
         cells = ["–" if count is None else f"{count:,}" for count in counts]
         path = escape(f"{leg.leg.source} → {leg.leg.target}")
         table.add_row(escape(leg.leg.stream), path, *cells, "yes" if leg.agrees else "[red]no[/]")

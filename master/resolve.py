@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass, field, replace
+from ipaddress import ip_interface
 from typing import Any
 
+from master import interactive
+from master.clocks import Clocks
 from master.fill import fill
 from master.inventory import Host, Inventory
-from master.plan import Plan
+from master.plan import Plan, Share
 from master.scenario import Scenario
-from traffic import engines
+from traffic import ebpf, engines, expect, pcap, sequence, users
+from traffic.blocks import IP_UDP_BYTES
+from traffic.capture_file import Packet, write_pcap
+from traffic.connections import FIRST_PORT
 from traffic.errors import BadInput
+from traffic.interactive.readdress import Endpoint
 from traffic.match import Match, uncountable
+from traffic.replay import files
+from traffic.replay.prepare import Nodes, check_lengths, frames_of
 from traffic.task import FCS_BYTES, Leg, ReceiveTask, Role, SendTask
-from traffic.traces import VLAN_TYPES, Endpoint, Packet, check_mtu, rewrite, write_pcap
-from traffic.traces import Trace as Recorded
 
 VLAN_TAG_BYTES = 4
 ETHERNET_HEADER_BYTES = 14
@@ -34,8 +42,10 @@ class Resolved:
     legs: list[Leg]
     sends: dict[str, SendTask] = field(default_factory=dict)
     receives: dict[str, ReceiveTask] = field(default_factory=dict)
-    files: dict[str, list[tuple[str, bytes]]] = field(default_factory=dict)
+    files: dict[str, list[tuple[str, bytes | bytearray]]] = field(default_factory=dict)
     """Host → the trace files its transmitter is given."""
+    answer_files: dict[str, list[tuple[str, bytes]]] = field(default_factory=dict)
+    """Host → those that its receiver is given, to answer them."""
     reasons: list[tuple[str, str, str, str]] = field(default_factory=list)
     """(stream, the engine that sends it, why those before it do not, host)."""
     notes: list[str] = field(default_factory=list)
@@ -57,7 +67,10 @@ class Resolved:
 
 def ranks(inventory: Inventory, legs: tuple[Leg, ...]) -> list[Rank]:
     """One rank for each (host, role) that has work, transmitters first; rank 0 is the master's and not among them."""
-    busy: dict[Role, set[str]] = {"transmit": {leg.source for leg in legs}, "receive": {leg.target for leg in legs}}
+    busy: dict[Role, set[str]] = {
+        "transmit": {leg.transmitter for leg in legs},
+        "receive": {leg.receiver for leg in legs},
+    }
     pairs = [(host, role) for role, names in busy.items() for host in inventory.hosts if host.name in names]
     return [Rank(number, host, role) for number, (host, role) in enumerate(pairs, start=1)]
 
@@ -67,11 +80,12 @@ def resolve(
     plan: Plan,
     hosts: dict[str, Host],
     reports: dict[str, dict[str, Any]],
-    offsets_ns: dict[str, int] | None = None,
+    clocks: Clocks | None = None,
 ) -> Resolved:
     """Everything the nodes need. BadInput names the host that cannot do its part.
 
-    `reports`: host → what it told; `offsets_ns`: host → its clock less the master's.
+    `reports`: host → what it told; `offsets_ns`: host → its clock less the master's; `realtime_ns`: host → its
+    CLOCK_REALTIME less its CLOCK_MONOTONIC.
     """
     known = {name: _addresses(host, reports[name]) for name, host in hosts.items()}
     resolved = Resolved([])
@@ -79,16 +93,27 @@ def resolve(
         if leg.kind == "stream":
             headers = fill(leg.frame["headers"], known[leg.source], known[leg.target])
             chosen = _choose(replace(leg, frame={**leg.frame, "headers": headers}), reports[leg.source], resolved)
-            resolved.legs.append(_matched(chosen, reports))
-        else:
+            matched = _matched(chosen, reports)
+            resolved.legs.append(_sequence(matched, plan, resolved) if matched.sequence_file else matched)
+        elif leg.engine == interactive.ENGINE:
+            if leg.answers is None:
+                back = next(other for other in plan.legs if other.answers == leg.id)
+                resolved.legs += _interactive([leg, back], plan.plays[leg.id], known, reports, resolved)
+        elif leg.kind == "connections":
             chosen = _choose(leg, reports[leg.source], resolved)
-            _check_trace_mtu(leg, plan, reports)
-            _refuse_tagged_trace(plan.recorded[leg.stream], scenario.receive.mode)
-            resolved.legs.append(_share(chosen, plan.shares[leg.id], known, resolved))
-    _trace_matches(resolved, known)
+            resolved.legs.append(_addressed(chosen, known, reports, scenario.receive.drain_s))
+        else:
+            share = plan.shares[leg.id]
+            chosen = _choose(leg, reports[leg.source], resolved)
+            if leg.counted_with is None:
+                _check_trace_mtu(leg, share, reports)
+                _refuse_tagged_trace(share, scenario.receive.mode)
+            resolved.legs.append(_with_file(chosen, share, known, resolved))
+    engines.check_numbers(resolved.legs)
+    _trace_matches(resolved, plan, known)
     _refuse_uncountable(resolved.legs, scenario.receive.mode)
     _refuse_indistinguishable(resolved.legs)
-    _tasks(scenario, plan, resolved, known, reports, offsets_ns or {})
+    _tasks(scenario, plan, resolved, known, reports, clocks or Clocks())
     return resolved
 
 
@@ -122,8 +147,26 @@ def _matched(leg: Leg, reports: dict[str, dict[str, Any]]) -> Leg:
     """The leg with what tells its frames at the receiver."""
     templates = engines.templates_as_sent(leg)
     _check_mtu(leg, max(templates) - FCS_BYTES, leg.frame["headers"], reports)
-    match = Match.from_template(next(iter(templates.values())))
-    return replace(leg, match=(match if len(templates) == 1 else replace(match, length=None)).to_json())
+    first = next(iter(templates.values()))
+    match = expect.expected_match(Match.from_template(first), first, leg.expect)
+    leg = replace(leg, match=(match if len(templates) == 1 else replace(match, length=None)).to_json())
+    if not leg.users:
+        return leg
+    return replace(leg, users=users.of_template(leg.stream, "users", templates[max(templates)], leg.users["field"]))
+
+
+def _sequence(leg: Leg, plan: Plan, resolved: Resolved) -> Leg:
+    """The leg with its records, or its frames, as the file that its transmitter is given."""
+    records = plan.sequences[leg.id]
+    files = resolved.files.setdefault(leg.source, [])
+    if leg.engine != "tcpreplay":
+        files.append((str(leg.sequence_file), sequence.pack(records)))
+        return leg
+    packets = [Packet(time_ns, data) for time_ns, data in sequence.frames(leg, records)]
+    name = f"leg-{leg.id}.pcap"
+    files.append((name, write_pcap(packets)))
+    timing = {"mode": "original", "value": 1.0, "lead_ns": packets[0].time_ns}
+    return replace(leg, trace_file=name, timing=timing, duration_s=None)
 
 
 def _check_mtu(leg: Leg, length: int, headers: list[dict[str, Any]], reports: dict[str, dict[str, Any]]) -> None:
@@ -142,72 +185,160 @@ def _check_mtu(leg: Leg, length: int, headers: list[dict[str, Any]], reports: di
             )
 
 
+# --- connections ------------------------------------------------------------------------------------------------
+
+
+def _addressed(leg: Leg, known: dict[str, Host], reports: dict[str, dict[str, Any]], drain_s: float) -> Leg:
+    """The leg with the addresses and the port that its connections use, and what tells their frames."""
+    source, target = known[leg.source], known[leg.target]
+    source_ipv4, target_ipv4 = source.socket_ipv4[0], target.socket_ipv4[-1]
+    one, two = ip_interface(source_ipv4), ip_interface(target_ipv4)
+    if one.ip not in two.network or two.ip not in one.network:
+        raise BadInput(target.name, f"not in one network with {source_ipv4}", key="socket_ipv4", value=target_ipv4)
+    mtu = min(reports[name]["interface"]["mtu"] for name in (leg.source, leg.target))
+    told = {
+        "source_ipv4": source_ipv4,
+        "target_ipv4": target_ipv4,
+        "port": FIRST_PORT + leg.id,
+        "datagram_bytes": mtu - IP_UDP_BYTES,
+        "drain_s": drain_s,
+    }
+    match = Match.of_addresses(source.mac, target.mac, source_ipv4.split("/")[0], target_ipv4.split("/")[0])
+    return replace(leg, connection={**leg.connection, **told}, match=match.to_json())
+
+
+def _between(resolved: Resolved, known: dict[str, Host], trace: Leg) -> list[Match]:
+    """What the connections of two hosts put between the MACs of a trace, in the trace's direction: also the answers
+    of connections that go the other way, and the ARP of both."""
+    source, target = known[trace.source], known[trace.target]
+    ends = {trace.source, trace.target}
+    matches: dict[Match, None] = {}
+    for leg in resolved.legs:
+        if leg.kind == "connections" and {leg.source, leg.target} == ends:
+            there = {leg.source: "source_ipv4", leg.target: "target_ipv4"}
+            one, two = (leg.connection[there[name]].split("/")[0] for name in (trace.source, trace.target))
+            matches[Match.of_addresses(source.mac, target.mac, one, two)] = None
+            matches[Match.of_arp(source.mac, target.mac, one)] = None
+    return list(matches)
+
+
 # --- traces -----------------------------------------------------------------------------------------------------
 
 
-def _check_trace_mtu(leg: Leg, plan: Plan, reports: dict[str, dict[str, Any]]) -> None:
+def _check_trace_mtu(leg: Leg, share: Share, reports: dict[str, dict[str, Any]]) -> None:
     for name in (leg.source, leg.target):
         interface = reports[name]["interface"]
-        check_mtu(plan.recorded[leg.stream], interface["mtu"], f"{name} {interface['name']}")
+        check_lengths(share.prepared, share.rows, interface["mtu"], f"{name} {interface['name']}")
 
 
-def _refuse_tagged_trace(trace: Recorded, mode: str) -> None:
-    tagged = [number for number, packet in enumerate(trace.packets, 1) if packet.data[12:14] in VLAN_TYPES]
-    if tagged and mode == "capture":
+def _refuse_tagged_trace(share: Share, mode: str) -> None:
+    columns = share.prepared.pieces.columns
+    tagged = columns.l3[share.rows] > ETHERNET_HEADER_BYTES
+    if share.prepared.settings.tag is None and tagged.any() and mode == "capture":
         raise BadInput(
-            trace.path,
-            f"packet {tagged[0]} has a VLAN tag, and a capture does not keep a trace's tags",
+            share.prepared.parsed.path,
+            f"packet {columns.number[share.rows][tagged].min()} has a VLAN tag, and a capture does not keep a trace's "
+            "tags",
             key="receive.mode",
             value=mode,
-            allowed="count",
+            allowed="count, or one tag for all (vlan)",
         )
 
 
-def _share(leg: Leg, packets: list[Packet], known: dict[str, Host], resolved: Resolved) -> Leg:
-    """The leg's packets readdressed to its two nodes, as the file that its transmitter is given."""
-    rewritten = rewrite(packets, _endpoint(known[leg.source]), _endpoint(known[leg.target]))
-    name = f"leg-{leg.id}.pcap"
-    resolved.files.setdefault(leg.source, []).append((name, write_pcap(rewritten.packets)))
-    told = {
-        "had a wrong checksum in the recording, mended": rewritten.mended,
-        "are not IP: only their MACs were changed": rewritten.opaque,
-    }
-    resolved.notes += [f"{leg.stream} from {leg.source}: {n} packets {what}" for what, n in told.items() if n]
-    if rewritten.moved_flows:
-        resolved.notes.append(f"{leg.stream} from {leg.source}: {rewritten.moved_flows} flows got another port")
-    return replace(leg, trace_file=name)
+def _with_file(leg: Leg, share: Share, known: dict[str, Host], resolved: Resolved) -> Leg:
+    """The leg with the name of its file: frames between its two nodes. An instance has that of its first one."""
+    first = leg.id if leg.counted_with is None else leg.counted_with
+    name = f"leg-{first}.pcap"
+    pools = _pools(leg, share, known)
+    if first == leg.id:
+        frames = frames_of(share.prepared, share.rows, _nodes(leg, share, known), share.downlink)
+        resolved.files.setdefault(leg.source, []).extend(
+            [(name, files.pcap_bytes(frames)), (files.rows_name(name), files.row_bytes(frames))]
+        )
+        if frames.mended:
+            told = f"{frames.mended} packets had a wrong checksum in the recording, mended"
+            resolved.notes.append(f"{leg.stream} from {leg.source}: {told}")
+    return replace(leg, trace_file=name, pools=pools)
+
+
+def _interactive(
+    legs: list[Leg], play: interactive.Play, known: dict[str, Host], reports: dict[str, Any], resolved: Resolved
+) -> list[Leg]:
+    """A share that both its nodes play: they are given the same file."""
+    there = _choose(legs[0], reports[legs[0].source], resolved)
+    names = (there.source, there.target)
+    mtu_bytes = min(reports[name]["interface"]["mtu"] for name in names)
+    ends = [_endpoint(known[name]) for name in names]
+    made, ready = interactive.prepared_legs([there, legs[1]], play, mtu_bytes, *ends)
+    file = (f"leg-{there.id}.pcap", write_pcap(ready.packets))
+    resolved.files.setdefault(there.source, []).append(file)
+    resolved.answer_files.setdefault(there.target, []).append(file)
+    resolved.notes += interactive.notes(there, ready)
+    return made
 
 
 def _endpoint(host: Host) -> Endpoint:
-    if not host.ipv4:
-        raise BadInput(host.name, "no address known for the trace; give ipv4 in the inventory", key="ipv4")
+    _refuse_without_ipv4(host)
     return Endpoint(host.mac, host.ipv4)
 
 
-def _trace_matches(resolved: Resolved, known: dict[str, Host]) -> None:
-    """A trace's frames are all between its two MACs that no stream claims."""
+def _nodes(leg: Leg, share: Share, known: dict[str, Host]) -> Nodes:
+    ends = [known[name] for name in _ends(leg, share)]
+    for host in ends:
+        _refuse_without_ipv4(host)
+    macs = [bytes.fromhex(host.mac.replace(":", "")) for host in ends]
+    return Nodes(*macs, *(ipaddress.IPv4Address(host.ipv4).packed for host in ends))
+
+
+def _refuse_without_ipv4(host: Host) -> None:
+    if not host.ipv4:
+        raise BadInput(host.name, "no address known for the trace; give ipv4 in the inventory", key="ipv4")
+
+
+def _ends(leg: Leg, share: Share) -> tuple[str, str]:
+    """The users' node and the servers'."""
+    return (leg.target, leg.source) if share.downlink else (leg.source, leg.target)
+
+
+def _pools(leg: Leg, share: Share, known: dict[str, Host]) -> dict[str, Any]:
+    """The leg's pools; a node's own address is a pool of one."""
+    user, server = _ends(leg, share)
+    own = {"users": {"first": known[user].ipv4, "count": 1}, "servers": {"first": known[server].ipv4, "count": 1}}
+    return {**own, **leg.pools}
+
+
+def _trace_matches(resolved: Resolved, plan: Plan, known: dict[str, Host]) -> None:
+    """A trace's frames are all between its two MACs that no stream claims; a tag that all have is looked at too."""
     for index, leg in enumerate(resolved.legs):
         if leg.kind == "trace":
             same_pair = [
                 o for o in resolved.legs if o.kind == "stream" and (o.source, o.target) == (leg.source, leg.target)
             ]
-            match = Match.rest(
-                known[leg.source].mac, known[leg.target].mac, [Match.from_json(o.match) for o in same_pair]
-            )
+            others = [*(Match.from_json(o.match) for o in same_pair), *_between(resolved, known, leg)]
+            match = Match.rest(known[leg.source].mac, known[leg.target].mac, others)
+            share = plan.shares.get(leg.id)  # an interactive leg has none
+            if share is not None and (tag := share.prepared.settings.tag):
+                match = Match(match.mask + b"\xff" * len(tag), match.value + tag, others=match.others)
             resolved.legs[index] = replace(leg, match=match.to_json())
 
 
 def _refuse_uncountable(legs: list[Leg], mode: str) -> None:
     for leg in legs:
-        if why := uncountable(Match.from_json(leg.match), mode):
+        # Connections have no frames of ours, and the engine interactive counts its legs by their content.
+        counted = leg.kind != "connections" and leg.engine != interactive.ENGINE
+        if counted and (why := uncountable(Match.from_json(leg.match), mode)):
             raise BadInput(leg.target, f"{leg.stream!r} cannot be counted there: {why}", key="receive.mode", value=mode)
 
 
 def _refuse_indistinguishable(legs: list[Leg]) -> None:
     """Two legs that one frame could belong to would be counted wrong without a word."""
+    legs = [leg for leg in legs if leg.counted_with is None]
     for index, leg in enumerate(legs):
         for other in legs[:index]:
-            if leg.target == other.target and Match.from_json(leg.match).overlaps(Match.from_json(other.match)):
+            # Connections are told apart by their ports, and nobody counts their frames.
+            if leg.target != other.target or leg.kind == other.kind == "connections":
+                continue
+            if Match.from_json(leg.match).overlaps(Match.from_json(other.match)):
                 raise BadInput(
                     leg.target,
                     f"{other.stream!r} and {leg.stream!r} from {leg.source} cannot be told apart there",
@@ -219,16 +350,73 @@ def _refuse_indistinguishable(legs: list[Leg]) -> None:
 # --- tasks ------------------------------------------------------------------------------------------------------
 
 
-def _receiving(scenario: Scenario, host: str, legs: list[Leg], report: dict[str, Any]) -> str:
-    """The engine or engines that count on `host`. BadInput for one that the host lacks."""
-    wanted = scenario.receive.engine
-    if wanted == "auto":
-        wanted = "xdp" if all(leg.engine == "xdp" for leg in legs) and not scenario.receive.filter else "netsniff-ng"
-    names = ["xdp", "netsniff-ng"] if wanted == "xdp" and scenario.receive.mode == "capture" else [wanted]
+def _receiving(
+    scenario: Scenario, host: str, legs: list[Leg], report: dict[str, Any], no_filter: str
+) -> tuple[str, str]:
+    """The engine or engines that count on `host`, and why not xdp. BadInput for one that the host lacks.
+
+    `no_filter`: why the scenario's filter cannot be had in XDP.
+    """
+    frames = [leg for leg in legs if leg.kind != "connections" and leg.engine != interactive.ENGINE]
+    names, because = _counting(scenario, host, frames, report, no_filter) if frames else ([], "")
+    names += [interactive.ENGINE] if any(leg.engine == interactive.ENGINE for leg in legs) else []
+    names += ["socket"] if any(leg.kind == "connections" for leg in legs) else []
     for name in names:
         if missing := report["receivers"][name]:
             raise BadInput(host, f"no engine can receive here: {name}: {missing}", key="receive")
-    return "+".join(names)
+    if frames:
+        _refuse_without_xdp(scenario, host, names, because, frames)
+    return "+".join(names), f"xdp: {because}" if because else ""
+
+
+def _counting(
+    scenario: Scenario, host: str, legs: list[Leg], report: dict[str, Any], no_filter: str
+) -> tuple[list[str], str]:
+    """What counts frames."""
+    wanted, because = scenario.receive.engine, ""
+    if wanted == "auto":
+        because = report["receivers"]["xdp"] or no_filter or _unknown_to_xdp(host, legs, report)
+        wanted = "netsniff-ng" if because else "xdp"
+    return ["xdp", "netsniff-ng"] if wanted == "xdp" and scenario.receive.mode == "capture" else [wanted], because
+
+
+def _unknown_to_xdp(host: str, legs: list[Leg], report: dict[str, Any]) -> str:
+    """Why the receiver xdp cannot tell all legs apart; empty when it can."""
+    known = expect.known_by_bytes(legs)
+    if report["interface"].get("driver") == "veth" and any(match.outer_tag for _, match in known):
+        return "a veth may hand over a VLAN tag beside the frame, where XDP does not see it"
+    try:
+        expect.rows(host, known)
+    except BadInput as error:
+        return error.problem
+    return ""
+
+
+def _refuse_without_xdp(scenario: Scenario, host: str, names: list[str], because: str, legs: list[Leg]) -> None:
+    """What only the receiver xdp does would otherwise be left out without a word."""
+    if "xdp" in names:
+        return
+    asked = {"receive.capture_every": scenario.receive.capture_every > 1, "clock": scenario.clock == "ptp"}
+    asked["receive.capture_filter"] = bool(scenario.receive.capture_filter)
+    asked |= {f"streams.{leg.stream}.users": bool(leg.users) for leg in legs}
+    for key, wanted in asked.items():
+        if wanted:
+            why = f"only the receiver xdp does that, and it cannot receive here: {because}" if because else ""
+            raise BadInput(host, why or "only the receiver xdp does that", key=key, allowed="receive: {engine: xdp}")
+
+
+def _translated(scenario: Scenario) -> tuple[str, str]:
+    """The filter for the receiver xdp, where that is asked for or may be taken; or why there is none."""
+    if scenario.receive.capture_filter:
+        pcap.compile_ethernet(scenario.receive.capture_filter, "receive.capture_filter")
+    if not scenario.receive.filter or scenario.receive.engine == "netsniff-ng":
+        return "", ""
+    try:
+        return ebpf.to_hex(ebpf.translate(pcap.compile_ethernet(scenario.receive.filter, "receive"))), ""
+    except BadInput as error:
+        if scenario.receive.engine == "xdp":
+            raise
+        return "", error.problem
 
 
 def _tasks(
@@ -237,14 +425,20 @@ def _tasks(
     resolved: Resolved,
     known: dict[str, Host],
     reports: dict[str, dict[str, Any]],
-    offsets_ns: dict[str, int],
+    clocks: Clocks,
 ) -> None:
+    filter_program, no_filter = _translated(scenario)
+    receiving: dict[tuple[str, str], list[str]] = {}
     for name, host in known.items():
-        sent = [leg for leg in resolved.legs if leg.source == name]
-        received = [leg for leg in resolved.legs if leg.target == name]
+        sent = [leg for leg in resolved.legs if leg.transmitter == name]
+        received = [leg for leg in resolved.legs if leg.receiver == name and leg.counted_with is None]
         if sent:
-            resolved.sends[name] = SendTask(host.traffic_interface, sent, plan.limit_s)
+            resolved.sends[name] = SendTask(
+                host.traffic_interface, sent, plan.limit_s, "ptp" if scenario.clock == "ptp" else "monotonic"
+            )
         if received:
+            engine, because = _receiving(scenario, name, received, reports[name], no_filter)
+            receiving.setdefault((engine, because), []).append(name)
             resolved.receives[name] = ReceiveTask(
                 interface=host.traffic_interface,
                 mac=host.mac,
@@ -252,11 +446,24 @@ def _tasks(
                 limit_s=plan.limit_s + 60.0,
                 mode=scenario.receive.mode,
                 filter=scenario.receive.filter,
+                filter_program=filter_program,
                 ring_mib=scenario.receive.ring_mib,
-                engine=_receiving(scenario, name, received, reports[name]),
-                offsets_ns={
-                    leg.source: offsets_ns[leg.source] - offsets_ns[name]
-                    for leg in received
-                    if leg.source in offsets_ns and name in offsets_ns
-                },
+                engine=engine,
+                tai=scenario.clock == "ptp",
+                capture_every=scenario.receive.capture_every,
+                capture_filter=scenario.receive.capture_filter,
+                **_clock_offsets(name, received, clocks),
             )
+    for (engine, because), names in receiving.items():
+        line = f"{engine} receives on {', '.join(names)}"
+        resolved.notes.append(f"{line}, because: {because}" if because else line)
+
+
+def _clock_offsets(name: str, legs: list[Leg], clocks: Clocks) -> dict[str, dict[str, int]]:
+    """Of the transmitters whose clock was read, if this receiver's was."""
+    read = {leg.source for leg in legs} & set(clocks.offsets_ns) if name in clocks.offsets_ns else set()
+    return {
+        "offsets_ns": {source: clocks.between(source, name) for source in read},
+        "bounds_ns": {source: clocks.bounds_ns[source] + clocks.bounds_ns[name] for source in read},
+        "realtime_ns": {source: clocks.realtime_ns[source] for source in read},
+    }

@@ -13,6 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from master import interactive, samples, users
+from master.users import Users
+from traffic.connections import COLUMNS, ConnectionRow, values
 from traffic.tally import Tally
 from traffic.task import FCS_BYTES, Leg
 
@@ -51,6 +54,8 @@ STREAM_COLUMNS = [
     "received_bps",
     "k",
     "k_sender",
+    "group",
+    "resent_packets",
 ]
 NODE_COLUMNS = [
     "node",
@@ -71,7 +76,6 @@ NODE_COLUMNS = [
     "released_ns",
     "problem",
 ]
-SAMPLE_COLUMNS = ["time_ns", "node", "role", "tx_packets", "tx_bytes", "rx_packets", "rx_bytes", "rx_dropped_packets"]
 
 
 class Folder:
@@ -85,7 +89,7 @@ class Folder:
         self._log = (self.path / "log.jsonl").open("a", buffering=1)
         self._samples = (self.path / "samples.csv").open("a", buffering=1, newline="")
         self._sample_writer = csv.writer(self._samples)
-        self._sample_writer.writerow(SAMPLE_COLUMNS)
+        self._sample_writer.writerow(samples.COLUMNS)
 
     @staticmethod
     def _make(results: Path, name: str) -> Path:
@@ -103,8 +107,8 @@ class Folder:
         """`event` has its time in "utc" already, or happens now."""
         self._log.write(json.dumps({"utc": utc(time.time_ns()), **event}, separators=(",", ":")) + "\n")
 
-    def sample(self, row: Iterable[object]) -> None:
-        self._sample_writer.writerow(row)
+    def sample(self, rows: Iterable[Iterable[object]]) -> None:
+        self._sample_writer.writerows(rows)
 
     def capture_piece(self, node: str, name: str, data: bytes) -> None:
         with self.capture(node, name).open("ab") as file:
@@ -114,14 +118,22 @@ class Folder:
         """Where a capture stands; the name is the node's, so nothing of it may lead elsewhere."""
         return self.path / "captures" / re.sub(r"[^A-Za-z0-9._-]", "_", f"{node}-{name}").lstrip(".")
 
-    def sent(self, name: str, data: bytes) -> None:
+    def sent(self, name: str, data: bytes | bytearray) -> None:
         (self.path / "sent" / name).write_bytes(data)
 
     def write(self, outcome: Outcome) -> None:
         """The tables and `run.json`, whole or not at all."""
         _replace(self.path / "run.json", json.dumps(outcome.document, indent=2) + "\n")
         _write_csv(self.path / "streams.csv", STREAM_COLUMNS, [stream_values(row) for row in outcome.rows])
+        if outcome.connections:
+            _write_csv(self.path / "connections.csv", COLUMNS, [values(row) for row in outcome.connections])
         _write_csv(self.path / "nodes.csv", NODE_COLUMNS, outcome.nodes)
+        counted = [row.users for row in outcome.rows if row.users is not None]
+        if counted:
+            _write_csv(self.path / "users.csv", users.COLUMNS, (one for leg in counted for one in leg.rows()))
+
+        if outcome.flows:
+            _write_csv(self.path / "flows.csv", interactive.COLUMNS, outcome.flows)
 
     def discard(self) -> None:
         self.close()
@@ -141,6 +153,8 @@ class Row:
     intended: int | None = None
     sent: int | None = None
     received: int | None = None
+    late: int | None = None
+    """Sent after their due times; of an engine that has due times."""
     sent_bytes: int | None = None
     received_bytes: int | None = None
     seconds: float | None = None
@@ -151,8 +165,16 @@ class Row:
     tally: Tally | None = None
     """From an engine that reads stamps."""
     clock_bound_ns: int | None = None
+    left_ns: int | None = None
+    """When the first frame left, since the start instant, where the engine tells it."""
     captured: int | None = None
     """What a second engine beside the counting one took."""
+    resent: int | None = None
+    """Sent once more by the engine interactive, not in `sent`."""
+    flows: list[dict[str, Any]] | None = None
+    """What the sending end of an interactive leg tells of each flow."""
+    users: Users | None = None
+    """Of a stream whose users are counted one by one."""
 
     @property
     def lost(self) -> int | None:
@@ -185,7 +207,10 @@ class Outcome:
     reason: str
     rows: list[Row] = field(default_factory=list)
     nodes: list[dict[str, Any]] = field(default_factory=list)
+    connections: list[ConnectionRow] = field(default_factory=list)
     document: dict[str, Any] = field(default_factory=dict)
+    flows: list[dict[str, Any]] = field(default_factory=list)
+    """Of interactive traces: interactive.COLUMNS."""
 
 
 def stream_values(row: Row) -> dict[str, Any]:
@@ -198,6 +223,7 @@ def stream_values(row: Row) -> dict[str, Any]:
         "sent_packets": row.sent,
         "received_packets": row.received,
         "lost_packets": row.lost,
+        "late_packets": row.late,
         "sent_bytes": row.sent_bytes,
         "received_bytes": row.received_bytes,
         "lost_by": lost_by(row),
@@ -211,7 +237,13 @@ def stream_values(row: Row) -> dict[str, Any]:
         "received_bps": rate(None if row.received_bytes is None else 8 * row.received_bytes, row.received_seconds),
         "k": _rounded(row.k),
         "k_sender": _rounded(row.k_sender),
+        "group": group(row.leg),
+        "resent_packets": row.resent,
     }
+
+
+def group(leg: Leg) -> str:
+    return "background" if leg.background else "target"
 
 
 def lost_by(row: Row) -> str | None:
@@ -251,7 +283,7 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 6)
 
 
-def _write_csv(path: Path, columns: list[str], rows: list[dict[str, Any]]) -> None:
+def _write_csv(path: Path, columns: list[str], rows: Iterable[dict[str, Any]]) -> None:
     temporary = path.with_name(path.name + ".part")
     with temporary.open("w", newline="") as file:
         writer = csv.DictWriter(file, columns, restval="")

@@ -14,6 +14,7 @@ from typing import Any
 
 from master import inventory as inventories
 from master import plan as plans
+from master import samples, verify
 from master import scenario as scenarios
 from master.launch import Launch
 from master.ledger import Event, Ledger
@@ -21,11 +22,12 @@ from master.resolve import Rank, Resolved, ranks, resolve
 from master.results import Folder, Outcome, utc
 from traffic.errors import BadInput, PktswarmError
 from traffic.messages import Lines
+from traffic.replay.verify import Verified
+from traffic.task import Leg
 
 LAUNCH_TIMEOUT_S = 20.0
 LEAVE_TIMEOUT_S = 5.0
 STOP_TIMEOUT_S = 30.0
-SAMPLE_EVERY_S = 0.5
 PR_SET_CHILD_SUBREAPER = 36
 Watcher = Callable[[Ledger, Event], None]
 
@@ -126,10 +128,10 @@ class Run:
         for rank in self.ranks:
             name = rank.host.name
             task = resolved.sends.get(name) if rank.role == "transmit" else resolved.receives.get(name)
-            files = resolved.files.get(name, []) if rank.role == "transmit" else []
+            files = (resolved.files if rank.role == "transmit" else resolved.answer_files).get(name, [])
             if task is not None:
                 listed = [{"name": n, "bytes": len(d)} for n, d in files]
-                body = {"task": asdict(task), "files": listed, "sample_every_s": SAMPLE_EVERY_S}
+                body = {"task": asdict(task), "files": listed, "sample_every_s": 1 / self.scenario.samples_per_s}
                 control.send({"op": "task", "rank": rank.number, "body": body}, b"".join(d for _, d in files))
             for file_name, data in files:
                 self.folder.sent(file_name, data)
@@ -138,9 +140,7 @@ class Run:
     def _resolve(self) -> Resolved:
         reports = {node.rank.host.name: node.report for node in self.ledger.nodes.values()}
         hosts = {rank.host.name: rank.host for rank in self.ranks}
-        clocks = {node.rank.host.name: node.clock.get("before") for node in self.ledger.nodes.values()}
-        offsets_ns = {name: int(clock["offset_ns"]) for name, clock in clocks.items() if clock}
-        resolved = resolve(self.scenario, self.plan, hosts, reports, offsets_ns)
+        resolved = resolve(self.scenario, self.plan, hosts, reports, self.ledger.clocks())
         resolved.notes += self.plan.notes
         return resolved
 
@@ -149,12 +149,12 @@ class Run:
             self.folder.capture_piece(self.ledger.nodes[event["rank"]].rank.host.name, event["name"], raw)
 
     def _sample(self, event: Event) -> None:
-        node, change = self.ledger.nodes[event["rank"]], event["interface"]
+        node = self.ledger.nodes[event["rank"]]
         offset = node.clock.get("start", {}).get("offset_ns", 0)
         at_ns = event["at_ns"] - offset - (self.ledger.start_ns or 0)
         if self.folder is not None:
-            row = [change[key] for key in ("tx_packets", "tx_bytes", "rx_packets", "rx_bytes", "rx_dropped")]
-            self.folder.sample([at_ns, node.rank.host.name, node.rank.role, *row])
+            legs = {leg.id: leg for leg in self.ledger.resolved.legs}
+            self.folder.sample(samples.rows(event, node.rank.host.name, node.rank.role, at_ns, legs))
 
     # --- interrupts ---------------------------------------------------------------------------------------------
 
@@ -189,11 +189,20 @@ class Run:
             raise BadInput(self.scenario_path, self.ledger.bad_input)
         if self.folder is None:
             raise self._why_nothing(launch)
-        outcome = self.ledger.outcome(self.scenario.expect, self._extra())
+        results = self._verified(self.folder)
+        extra = {**self._extra(), "verified": verify.document(results)}
+        outcome = self.ledger.outcome(self.scenario.expect, extra, verify.verdicts(results))
         self.folder.log({"event": "mpiexec", "output": launch.words()})
         self.folder.write(outcome)
         self.folder.close()
         return Finished(self.folder.path, outcome)
+
+    def _verified(self, folder: Folder) -> list[tuple[Leg, Verified]]:
+        """The traces that are to be verified; none of a run that did not end as it should."""
+        names = {trace.name for trace in self.scenario.traces if trace.verify}
+        if not names or self.ledger.stopped or not self.ledger.over:
+            return []
+        return verify.verified(folder.path, self.ledger.resolved.legs, names)
 
     def _why_nothing(self, launch: Launch) -> PktswarmError:
         if self._interrupts:

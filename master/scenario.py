@@ -3,21 +3,56 @@
 from __future__ import annotations
 
 import json
+import re
+from ipaddress import IPv4Address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
 from master.fill import PLACEHOLDERS, fill
-from master.inventory import load_yaml
+from master.inventory import UniqueKeys, load_yaml
+from traffic import expect, users
+from traffic.blocks import UDP_HEADER
 from traffic.errors import BadInput
-from traffic.frames import check_frame
+from traffic.frames import build_frame, check_frame
+from traffic.replay.prepare import Gtpu, Instances, Settings
+from traffic.replay.table import IPV6_PREFIX, Pool, Rule, pool
+from traffic.replay.timing import Pace
+from traffic.sizes import FORMS, Sizes, parse_sizes
+
+
+def _a_size(given: Any) -> Any:
+    parse_sizes(given)
+    return given
+
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
+Size = Annotated[Any, AfterValidator(_a_size), WithJsonSchema(FORMS)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Group = Annotated[str, Field(description="a group (transmit, receive) or the name of one host")]
-MIN_SIZE_BYTES, MAX_SIZE_BYTES = 64, 9618
+MOST_INSTANCES = 256
+LEAST_UDP_BLOCK_BYTES = UDP_HEADER.size
 ETHERNET_OVERHEAD_BYTES = 20
 """Preamble, start delimiter and the gap between frames: what a frame takes on the wire (L1) beyond its size."""
+
+
+class _Yaml(UniqueKeys):
+    """10e6 is a number here as in YAML 1.2; in YAML 1.1, which PyYAML and Ansible read, only 10.0e+6 is."""
+
+
+_Yaml.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
 
 
 class _Strict(BaseModel):
@@ -32,16 +67,25 @@ class Traffic(_Strict):
     target: Group = Field("receive", alias="to")
     engine: Literal["auto", "xdp", "pktgen", "trafgen", "tcpreplay"] = "auto"
     options: dict[str, Any] = Field(default_factory=dict, description="the engine's own settings")
+    background: bool = Field(False, description="told apart from the targets in the results")
 
 
 class Stream(Traffic):
     """Synthetic frames of one shape. Rate and count are the whole stream's, shared by its transmitters,
     unless `per` is "node"."""
 
-    size_bytes: int = Field(64, ge=MIN_SIZE_BYTES, le=MAX_SIZE_BYTES, description="with the FCS (RFC 2544)")
+    size_bytes: Size = Field(64, description="with the FCS (RFC 2544); several by weight, a list in turn")
     rate_pps: float | None = Field(None, gt=0)
     rate_bps: float | None = Field(None, gt=0, description="bits of the frames with FCS a second (layer 2)")
     rate_l1_bps: float | None = Field(None, gt=0, description="with preamble and gap: what the wire carries")
+    rate: float | dict[str, Any] | None = Field(
+        None, description="packets/s, or a rate that changes, {sine: {…}, unit: bps}; see docs/sources.md"
+    )
+    arrivals: Literal["even", "poisson"] | dict[str, Any] = Field(
+        "even", description="how frames follow one another; a distribution of gaps: {pareto: {…}}"
+    )
+    burst: int = Field(1, ge=1, le=65536, description="so many frames back to back; the rate stays")
+    seed: Seed | None = Field(None, description="of all that is drawn; left out: the scenario's")
     count_packets: int | None = Field(None, gt=0)
     duration_s: float | None = Field(None, gt=0, le=7 * 86400)
     per: Literal["stream", "node"] = "stream"
@@ -49,33 +93,162 @@ class Stream(Traffic):
         None, description="Ethernet, IPv4 and UDP between the nodes if left out; see docs/headers.md"
     )
     payload: dict[str, Any] = Field(default_factory=dict, description="{fill: 0}, {hex: …} or {random: true}")
+    expect: dict[str, Any] = Field(
+        default_factory=dict,
+        description="fields that the device is to change, {ttl: 63}, or may, {src_mac: null}; see docs/xdp-receiver.md",
+    )
+    users: str = Field("", description="the counter that tells users apart, header.field: each is counted by itself")
 
     @model_validator(mode="after")
     def _one_rate_and_an_end(self) -> Stream:
-        given = [name for name in ("rate_pps", "rate_bps", "rate_l1_bps") if getattr(self, name) is not None]
+        given = [name for name in ("rate", "rate_pps", "rate_bps", "rate_l1_bps") if getattr(self, name) is not None]
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} contradict each other; give one")
+        if not given and self.arrivals != "even":
+            raise ValueError("arrivals need a rate: how many there are in a second")
+        if self.burst > 1 and "burst" in self.options:
+            raise ValueError("burst and options.burst contradict each other; give one")
         if self.count_packets is None and self.duration_s is None:
             raise ValueError("count_packets or duration_s is needed: a stream must end")
         if self.count_packets is not None and self.duration_s is not None:
             raise ValueError("count_packets and duration_s contradict each other; give one")
         return self
 
+    def sizes(self) -> Sizes:
+        return parse_sizes(self.size_bytes)
+
     def pps(self) -> float | None:
-        """The rate in packets a second; None is as fast as the engine can."""
+        """The rate in packets a second, on average over its sizes; None is as fast as the engine can."""
         if self.rate_bps is not None:
-            return self.rate_bps / (8 * self.size_bytes)
+            return self.rate_bps / (8 * self.sizes().mean_bytes)
         if self.rate_l1_bps is not None:
-            return self.rate_l1_bps / (8 * (self.size_bytes + ETHERNET_OVERHEAD_BYTES))
+            return self.rate_l1_bps / (8 * (self.sizes().mean_bytes + ETHERNET_OVERHEAD_BYTES))
         return self.rate_pps
 
 
+class Source(Traffic):
+    """An application's users, each with packets of their own; split among its transmitters by user."""
+
+    # `source` is the application here, and not, as elsewhere, another word for `from`.
+    model_config = ConfigDict(extra="forbid", populate_by_name=False)
+
+    application: str | dict[str, Any] = Field(
+        alias="source", description="www, or {www: {parameter: value}}; see docs/sources.md"
+    )
+    users: int | None = Field(None, ge=1, description="left out: as many as make mean_bps, or one")
+    mean_bps: float | None = Field(None, gt=0, description="of all users together, bits of the frames with FCS")
+    duration_s: float = Field(gt=0, le=7 * 86400)
+    profile: dict[str, Any] | None = Field(None, description="how often sessions begin, over time: a rate's shape")
+    seed: Seed | None = Field(None, description="of all that is drawn; left out: the scenario's")
+    headers: list[dict[str, dict[str, Any] | None]] | None = Field(
+        None, description="Ethernet, IPv4 and UDP between the nodes, a source port for each user, if left out"
+    )
+    user_field: str = Field("", description="the counter in headers that each user has a value of; else the first")
+    count_users: bool = Field(True, description="the receiver xdp counts each user by itself")
+    expect: dict[str, Any] = Field(default_factory=dict, description="as of streams")
+
+
+class Addresses(_Strict):
+    """A pool that stands for the users, or the servers, of a trace."""
+
+    first: str = Field(description="the first IPv4 address")
+    count: int | None = Field(None, ge=1, description="how many there are; as many as are needed if left out")
+    ipv6: str = Field(IPV6_PREFIX, description="a /96 prefix: what IPv6 addresses are, before the IPv4 ones")
+
+    @model_validator(mode="after")
+    def _understood(self) -> Addresses:
+        self.pool()
+        return self
+
+    def pool(self) -> Pool:
+        return pool(self.first, self.count, self.ipv6)
+
+
+class Window(_Strict):
+    from_s: float = Field(0.0, ge=0)
+    to_s: float | None = Field(None, gt=0)
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Window:
+        if self.to_s is not None and self.to_s <= self.from_s:
+            raise ValueError(f"to_s must be greater than from_s ({self.from_s:g})")
+        return self
+
+
+class PduSession(_Strict):
+    qfi: int = Field(ge=0, le=63, description="QoS flow")
+
+
+class Outer(_Strict):
+    src: IPv4Address | None = Field(None, description="of the base station; the transmitter's own if left out")
+    dst: IPv4Address | None = Field(None, description="of the UPF; the receiver's own if left out")
+
+
+class GtpuOfTrace(_Strict):
+    """GTP-U around the uplink, a TEID for each user."""
+
+    teid: int = Field(1, ge=0, lt=2**32, description="the first user's")
+    sequence: bool = Field(False, description="sequence numbers")
+    pdu_session: PduSession | None = None
+    outer: Outer = Field(default_factory=lambda: Outer())  # type: ignore[call-arg]
+
+
+class Scale(_Strict):
+    """Several instances of a trace at once. The steps are what each further one adds."""
+
+    instances: int = Field(ge=1, le=MOST_INSTANCES)
+    start: Literal["together", "spread", "random"] = "together"
+    offset_s: float | None = Field(None, gt=0, description="start random: the longest offset; one mean gap if left out")
+    seed: int = Field(1, ge=0)
+    users: int | None = Field(None, ge=0, description="as many as the trace has, where they have a pool")
+    servers: int | None = Field(None, ge=0)
+    ports: int | None = Field(None, ge=0, description="0, and where nothing else tells instances apart what does")
+
+
+def _a_scale(given: Any) -> Any:
+    return {"instances": given} if isinstance(given, int) else given
+
+
 class Trace(Traffic):
-    """A recorded trace, split by flow among its transmitters."""
+    """A recorded trace, split by flow (or user) among its transmitters."""
 
     file: Path
     timing: Literal["original", "top"] | dict[Literal["multiplier", "pps", "bps"], float] = "original"
+    speed: float | None = Field(None, gt=0, description="2: twice as fast")
+    rate_pps: float | None = Field(None, gt=0, description="on average: the trace keeps its shape")
+    rate_bps: float | None = Field(None, gt=0, description="on average; bits of the frames with FCS")
+    longest_gap_s: float | None = Field(None, gt=0, description="longer ones are shortened to it")
     repeat: int = Field(1, ge=1, le=1_000_000)
+    scale: Annotated[Scale, BeforeValidator(_a_scale, json_schema_input_type=int | Scale)] = Field(
+        default_factory=lambda: Scale(instances=1),  # type: ignore[call-arg]
+        description="instances at once",
+    )
+    filter: str = Field("", max_length=2000, description="pcap syntax")
+    window: Window | None = Field(None, description="seconds from the trace's start")
+    users_by: Literal["first", "syn"] = Field("first", description="who is a user: who sends first; who sends a SYN")
+    client_prefix: str | list[str] | None = Field(None, description="who is a user: who has such an address")
+    users: Addresses | None = Field(None, description="the node's own address if left out")
+    servers: Addresses | None = None
+    direction: Literal["up", "down", "both"] | None = Field(
+        None, description="both: downlink packets go back, from the node in `to`; left out: all go one way"
+    )
+    gtpu: GtpuOfTrace | None = None
+    vlan: int | None = Field(None, ge=0, le=4094, description="in place of all recorded tags")
+    payload: Literal["keep", "sizes"] = Field("keep", description="sizes: zeros in place of payloads")
+    oversize: Literal["refuse", "cut", "skip"] = Field("refuse", description="frames longer than the MTU")
+    mtu_bytes: int = Field(1500, ge=576, le=9000, description="what oversize goes by")
+    split: Literal["flow", "user"] | None = None
+    verify: bool = Field(False, description="compare the receiver's capture with what was intended, packet by packet")
+    interactive: bool = Field(
+        False, description="both ends play it: nothing is sent before what it acknowledges has come"
+    )
+
+    @model_validator(mode="after")
+    def _interactive_as_it_is(self) -> Trace:
+        others = sorted(self.model_fields_set - {"name", "source", "target", "file", "interactive"})
+        if self.interactive and others:
+            raise ValueError(f"an interactive trace is played as it is, without {' or '.join(others)}")
+        return self
 
     @model_validator(mode="after")
     def _one_timing(self) -> Trace:
@@ -84,15 +257,147 @@ class Trace(Traffic):
                 raise ValueError("timing takes one of multiplier, pps, bps")
             if next(iter(self.timing.values())) <= 0:
                 raise ValueError("timing must be greater than 0")
+        given = [name for name in ("speed", "rate_pps", "rate_bps") if getattr(self, name) is not None]
+        given += ["timing"] if self.timing != "original" else []
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} contradict each other; give one")
         return self
+
+    @model_validator(mode="after")
+    def _who_is_who(self) -> Trace:
+        for prefix in self.prefixes:
+            ip_network(prefix)
+        if self.prefixes and self.users_by != "first":
+            raise ValueError("client_prefix and users_by contradict each other; give one")
+        even = isinstance(self.timing, dict) and "multiplier" not in self.timing
+        if self.scale.start != "together" and (even or self.timing == "top"):
+            raise ValueError(f"scale.start {self.scale.start} needs recorded times, and timing has none")
+        if self.gtpu is not None and self.direction == "down":
+            raise ValueError("gtpu is around uplink packets only, and direction is down")
+        return self
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        given = self.client_prefix
+        return () if given is None else (given,) if isinstance(given, str) else tuple(given)
+
+    def settings(self, where: object, key: str) -> Settings:
+        """For traffic.replay; `where` and `key` name the trace in messages."""
+        window = None if self.window is None else (self.window.from_s, self.window.to_s)
+        by_user = self.direction or self.users or self.gtpu
+        return Settings(
+            where=where,
+            key=key,
+            rule=Rule("prefix" if self.prefixes else self.users_by, self.prefixes),
+            users=self.users.pool() if self.users else None,
+            servers=self.servers.pool() if self.servers else None,
+            direction=self.direction or "all",
+            filter=self.filter,
+            window=window,
+            pace=self._pace(),
+            instances=self._instances(),
+            gtpu=self._gtpu(),
+            tag=None if self.vlan is None else b"\x81\x00" + self.vlan.to_bytes(2, "big"),
+            headers_only=self.payload == "sizes",
+            oversize=self.oversize,
+            mtu_bytes=self.mtu_bytes,
+            split=self.split or ("user" if by_user else "flow"),
+        )
+
+    def _pace(self) -> Pace:
+        longest = None if self.longest_gap_s is None else round(self.longest_gap_s * 1e9)
+        if self.speed is not None:
+            return Pace("multiplier", self.speed, longest)
+        if self.rate_pps is not None:
+            return Pace("mean_pps", self.rate_pps, longest)
+        if self.rate_bps is not None:
+            return Pace("mean_bps", self.rate_bps, longest)
+        if isinstance(self.timing, str):
+            return Pace(self.timing, 1.0, longest)
+        mode, value = next(iter(self.timing.items()))
+        return Pace(mode, value, longest)
+
+    def _instances(self) -> Instances:
+        one = self.scale
+        offset = None if one.offset_s is None else round(one.offset_s * 1e9)
+        return Instances(one.instances, one.start, one.users, one.servers, one.ports, one.seed, offset)
+
+    def _gtpu(self) -> Gtpu | None:
+        if self.gtpu is None:
+            return None
+        qfi = None if self.gtpu.pdu_session is None else self.gtpu.pdu_session.qfi
+        outer = [str(end) if end else "" for end in (self.gtpu.outer.src, self.gtpu.outer.dst)]
+        return Gtpu(self.gtpu.teid, self.gtpu.sequence, qfi, *outer)
+
+
+class Connection(BaseModel):
+    """Real TCP or UDP connections that carry blocks of bytes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Name
+    origin: Group = Field("transmit", alias="from", description="who connects")
+    target: Group = Field("receive", alias="to", description="who listens")
+    protocol: Literal["tcp", "udp"] = "tcp"
+    connections: int = Field(1, ge=1, le=4096, description="at once, from each transmitter")
+    direction: Literal["up", "down", "both"] = Field("up", description="up: blocks go from `from` to `to`")
+    block_bytes: int | None = Field(None, ge=1, le=64 * 2**20, description="of the application")
+    period_s: float | None = Field(
+        None, ge=1e-5, le=3600, description="from one block to the next; left out: as fast as it goes"
+    )
+    blocks: int | None = Field(None, ge=1, description="of each connection")
+    duration_s: float | None = Field(None, gt=0, le=7 * 86400, description="no block begins later")
+    source: str | dict[str, Any] | None = Field(
+        None, description="an application source, in place of block_bytes, period_s; see docs/sources.md"
+    )
+    users: int | None = Field(None, ge=1, description="of the source, dealt to the connections of a pair in turn")
+    mean_bps: float | None = Field(None, gt=0, description="of a pair's users together, bits of frames with FCS")
+    profile: dict[str, Any] | None = Field(None, description="how often the source's sessions begin, over time")
+    seed: Seed | None = Field(None, description="of what the source draws; left out: the scenario's")
+    pace_bps: float | None = Field(
+        None, ge=8000, description="of each connection; TCP by the kernel, UDP by the sender"
+    )
+    congestion: str | None = Field(None, pattern=r"^[a-z0-9_-]{1,15}$", description="cubic, reno, bbr: what nodes have")
+    nodelay: bool = False
+    send_buffer_bytes: int | None = Field(None, ge=4096, le=2**30)
+    background: bool = Field(False, description="told apart from the targets in the results")
+
+    @model_validator(mode="after")
+    def _one_kind_and_an_end(self) -> Connection:
+        if (self.block_bytes is None) == (self.source is None):
+            raise ValueError("block_bytes or source is needed, and not both")
+        if self.source is not None and (self.period_s is not None or self.blocks is not None):
+            raise ValueError("a source has its own times and sizes: period_s and blocks go with block_bytes")
+        given = [name for name in ("users", "mean_bps", "profile", "seed") if getattr(self, name) is not None]
+        if self.source is None and given:
+            raise ValueError(f"{given[0]} goes with a source")
+        if self.blocks is None and self.duration_s is None:
+            raise ValueError("blocks or duration_s is needed: a connection must end")
+        if self.protocol == "udp":
+            self._udp()
+        return self
+
+    def _udp(self) -> None:
+        if self.congestion is not None or self.nodelay:
+            raise ValueError("congestion and nodelay are TCP's")
+        if self.block_bytes is not None and self.block_bytes < LEAST_UDP_BLOCK_BYTES:
+            raise ValueError(f"a UDP block has {LEAST_UDP_BLOCK_BYTES} bytes or more: its number and time")
+        if self.block_bytes is not None and self.period_s is None and self.pace_bps is None:
+            raise ValueError("period_s or pace_bps is needed with UDP: nothing else holds it back")
 
 
 class Receive(_Strict):
     mode: Literal["capture", "count"] = "capture"
     engine: Literal["auto", "netsniff-ng", "xdp"] = Field(
-        "auto", description="auto: xdp for what the sender xdp stamps, netsniff-ng for all else"
+        "auto", description="auto: xdp where the host has it and it can tell all streams apart, else netsniff-ng"
     )
     filter: str = Field("", max_length=2000, description="pcap syntax; on top of what is addressed to the node")
+    capture_filter: str = Field(
+        "", max_length=2000, description="pcap syntax: of what counts, only this is captured (receiver xdp)"
+    )
+    capture_every: int = Field(
+        1, ge=1, le=1_000_000, description="mode capture, receiver xdp: the first of so many frames of each stream"
+    )
     ring_mib: int = Field(16, ge=1, le=4096)
     drain_s: float = Field(0.3, ge=0, le=60, description="wait for frames in flight after the last was sent")
 
@@ -108,21 +413,40 @@ class Expect(_Strict):
 class Scenario(_Strict):
     name: Name
     description: str = ""
+    samples_per_s: float = Field(2, gt=0, le=100, description="how often nodes tell their counts while a run goes")
     streams: list[Stream] = Field(default_factory=list)
+    sources: list[Source] = Field(default_factory=list)
     traces: list[Trace] = Field(default_factory=list)
+    connections: list[Connection] = Field(default_factory=list)
+    seed: Seed = Field(1, description="of all that is drawn at random: the same one gives the same packets")
+    stop_after_s: float | None = Field(None, gt=0, le=7 * 86400, description="nothing is sent later, of anything")
+    clock: Literal["measured", "ptp"] = Field(
+        "measured", description="measured: the nodes' clocks are compared over MPI; ptp: they are steered by PTP (TAI)"
+    )
     receive: Receive = Field(default_factory=lambda: Receive())  # type: ignore[call-arg]
     expect: Expect = Field(default_factory=lambda: Expect())  # type: ignore[call-arg]
 
     @model_validator(mode="after")
+    def _no_cut_of_what_is_interactive(self) -> Scenario:
+        played = [trace.name for trace in self.traces if trace.interactive]
+        if played and self.stop_after_s is not None:
+            raise ValueError(f"stop_after_s cannot end {played[0]}: an interactive trace ends when both ends are done")
+        return self
+
+    @model_validator(mode="after")
     def _names(self) -> Scenario:
-        names = [item.name for item in (*self.streams, *self.traces)]
+        names = [item.name for item in (*self.streams, *self.sources, *self.traces)]
+        names += [item.name for item in self.connections]
         if not names:
-            raise ValueError("nothing to send: streams or traces are needed")
+            raise ValueError("nothing to send: streams, sources, traces or connections are needed")
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"two streams or traces are called {twice[0]!r}")
+            raise ValueError(f"two streams, sources, traces or connections are called {twice[0]!r}")
         expected = set(self.expect.received or {})
         expected |= set(self.expect.sent) if isinstance(self.expect.sent, dict) else set()
+        verified = [trace.name for trace in self.traces if trace.verify]
+        if verified and self.receive.mode != "capture":
+            raise ValueError(f"{verified[0]} is to be verified, which needs receive.mode capture")
         unknown = sorted(expected - set(names))
         if unknown:
             raise ValueError(f"expect names {unknown[0]!r}, which is no stream; streams are {', '.join(names)}")
@@ -131,9 +455,9 @@ class Scenario(_Strict):
 
 def load(path: Path) -> Scenario:
     """Read and check a scenario. BadInput names the first wrong key; trace files are made absolute."""
-    data = load_yaml(path)
+    data = load_yaml(path, _Yaml)
     if not isinstance(data, dict):
-        raise BadInput(path, "must be a mapping", allowed="name, streams, traces, receive, expect")
+        raise BadInput(path, "must be a mapping", allowed="name, streams, sources, traces, connections, receive")
     try:
         scenario = Scenario.model_validate(data)
     except ValidationError as error:
@@ -141,10 +465,25 @@ def load(path: Path) -> Scenario:
     for index, stream in enumerate(scenario.streams):
         if stream.headers is not None:
             frame = {"headers": fill(stream.headers, *PLACEHOLDERS), "payload": stream.payload}
-            check_frame(frame, path, f"streams.{index}", stream.size_bytes)
+            for size_bytes in (stream.sizes().smallest, stream.sizes().largest):
+                check_frame(frame, path, f"streams.{index}", size_bytes)
+        expect.check(path, f"streams.{index}.expect", stream.expect)
+        _check_users(path, index, stream)
+    for index, source in enumerate(scenario.sources):
+        expect.check(path, f"sources.{index}.expect", source.expect)
     for trace in scenario.traces:
         trace.file = (path.parent / trace.file).resolve()
     return scenario
+
+
+def _check_users(path: Path, index: int, stream: Stream) -> None:
+    if not stream.users:
+        return
+    key = f"streams.{index}.users"
+    if stream.headers is None:
+        raise BadInput(path, "a stream without headers has no counters", key=key, value=stream.users, allowed="headers")
+    frame = {"headers": fill(stream.headers, *PLACEHOLDERS), "payload": stream.payload}
+    users.of_template(path, key, build_frame(frame, stream.sizes().largest), stream.users)
 
 
 def _bad_input(path: Path, error: ValidationError) -> BadInput:
@@ -163,7 +502,14 @@ def _is_branch(part: int | str) -> bool:
 
 
 def _known_keys(loc: tuple[int | str, ...]) -> str:
-    models: dict[str, type[BaseModel]] = {"streams": Stream, "traces": Trace, "receive": Receive, "expect": Expect}
+    models: dict[str, type[BaseModel]] = {
+        "streams": Stream,
+        "sources": Source,
+        "traces": Trace,
+        "connections": Connection,
+        "receive": Receive,
+        "expect": Expect,
+    }
     model = models.get(str(loc[0]), Scenario) if len(loc) > 1 else Scenario
     return ", ".join(field.alias or name for name, field in model.model_fields.items())
 

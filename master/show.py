@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -11,8 +12,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from master import interactive, users
 from master.ledger import Event, Ledger
 from master.results import Outcome, Row, lost_by, stream_values
+from traffic.connections import ConnectionRow
+from traffic.connections import values as connection_values
 
 PHASE_WORDS = {
     "hello": "waiting for the nodes",
@@ -27,6 +31,15 @@ PHASE_WORDS = {
     "over": "over",
 }
 COLOURS = {0: "green", 1: "red", 3: "yellow"}
+WIDTH_WITHOUT_TERMINAL = 120
+
+
+def console(stderr: bool = False) -> Console:
+    """Where there is no terminal nothing tells its width, and 80 columns would cut figures off."""
+    made = Console(stderr=stderr)
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = WIDTH_WITHOUT_TERMINAL
+    return made
 
 
 class Watch:
@@ -82,7 +95,9 @@ def table(outcome: Outcome) -> Table:
     for row in outcome.rows:
         table.add_row(*_cells(row))
     table.add_section()
-    for total in outcome.document["totals"]:
+    *streams, whole = outcome.document["totals"]
+    groups = [{**one, "stream": f"all {one['group']}"} for one in outcome.document["groups"]]
+    for total in [*streams, *groups, whole]:
         table.add_row(*_total_cells(total), style="bold" if total["stream"] == "total" else "")
     return table
 
@@ -95,12 +110,45 @@ def stamp_table(outcome: Outcome) -> Table:
     for name in ("twice", "reord.", "alt.", "min", "p50", "p99", "max", "±", "jitter"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in outcome.rows:
+        if row.tally is None or row.tally.distinct is None:
+            continue
         values = stream_values(row)
         counts = [_count(values.get(f"{name}_packets")) for name in ("duplicated", "reordered", "altered")]
         names = [*(f"latency_{point}_ns" for point in ("min", "p50", "p99", "max", "bound")), "jitter_sd_ns"]
         times = ["–" if values.get(name) is None else f"{values[name] / 1e3:,.1f}" for name in names]
         table.add_row(escape(row.leg.stream), escape(f"{row.leg.source} → {row.leg.target}"), *counts, *times)
     return table
+
+
+def connection_table(outcome: Outcome) -> Table:
+    """Targets first, then the background. Delay and jitter are of blocks."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
+    table.add_column("connections", no_wrap=True)
+    table.add_column("from → to", no_wrap=True)
+    for name in ("", "sent", "rec.", "lost", "Mbit/s", "retr.", "rtt", "delay", "±", "jitter"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in sorted(outcome.connections, key=lambda row: row.leg.connection["background"]):
+        style = "dim" if row.leg.connection["background"] else ""
+        table.add_row(*_connection_cells(row), style=style)
+    return table
+
+
+def _connection_cells(row: ConnectionRow) -> list[str]:
+    values = connection_values(row)
+    sent, intended = values.get("sent_blocks"), values.get("intended_blocks")
+    of = f" of {intended:,}" if intended is not None and intended != sent else ""
+    times = [_scaled(values.get(f"{name}_ns"), 1e6) for name in ("rtt_mean", "delay_mean", "delay_bound", "jitter_sd")]
+    return [
+        escape(row.leg.stream),
+        escape(f"{row.source} → {row.target}"),
+        f"{values['parallel']} {values['protocol'].upper()}",
+        _count(sent) + of,
+        _count(values.get("received_blocks")),
+        _lost(values.get("lost_datagrams")),
+        _scaled(values.get("goodput_bps"), 1e6),
+        _count(values.get("retransmitted_segments")),
+        *times,
+    ]
 
 
 def _cells(row: Row) -> list[str]:
@@ -138,12 +186,22 @@ def _scaled(value: float | None, unit: float) -> str:
 
 
 def print_outcome(console: Console, outcome: Outcome, folder: object) -> None:
-    console.print(table(outcome))
-    if any(row.tally is not None for row in outcome.rows):
+    if outcome.rows:
+        console.print(table(outcome))
+    if outcome.connections:
+        console.print(connection_table(outcome))
+        console.print("[dim]Of connections: sent and received blocks, lost datagrams, goodput, times in ms.[/]")
+    if any(row.tally is not None and row.tally.distinct is not None for row in outcome.rows):
         console.print(stamp_table(outcome))
+    for stream in dict.fromkeys(row.leg.stream for row in outcome.rows if row.users is not None):
+        legs = [row.users for row in outcome.rows if row.users is not None and row.leg.stream == stream]
+        console.print(escape(users.line(legs)))
+    if outcome.flows:
+        console.print(interactive.table(outcome.flows))
     if any(lost_by(row) == "difference" for row in outcome.rows):
         console.print("[dim]lost is sent − received where a stream carries no stamps.[/]")
-    console.print("[dim]Sizes and bits count the FCS; latency and jitter are in microseconds.[/]")
+    if outcome.rows:
+        console.print("[dim]Sizes and bits count the FCS; latency and jitter are in microseconds.[/]")
     for note in outcome.document["notes"]:
         console.print(f"[dim]note: {escape(note)}[/]")
     for choice in outcome.document["engines"]:

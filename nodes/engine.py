@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from nodes.interface import Interface
 from traffic.task import ReceiveCount, ReceiveTask, SendCount, SendTask
 
 
@@ -20,6 +21,11 @@ class Engine(ABC):
     @abstractmethod
     def missing(cls) -> str:
         """Why this engine cannot run on this node, with how to mend it; empty when it can. Needs no root."""
+
+    @classmethod
+    def unfit(cls, interface: Interface) -> str:
+        """Why this engine, though it is there, cannot work on this interface; empty when it can. Needs root."""
+        return ""
 
     @abstractmethod
     def prepare(self) -> None:
@@ -33,13 +39,20 @@ class Engine(ABC):
     def done(self) -> bool:
         """True when the engine has ended by itself (receivers: never, unless they died)."""
 
-    def sample(self) -> dict[str, Any]:
-        """Counts so far, without stopping; empty when the engine cannot tell."""
+    def sample(self) -> dict[int, dict[str, int | None]]:
+        """Leg → its counts so far, without stopping: sent_packets of a sender, traffic.tally's names of a receiver.
+
+        Empty when the engine cannot tell.
+        """
         return {}
 
     @abstractmethod
     def stop(self) -> None:
         """End it in steps (INT, TERM, KILL) and reap it. May be called at any time, and twice."""
+
+    def other_way(self) -> list[SendCount | ReceiveCount]:
+        """After stop(): of an engine that plays both sides of its legs, the counts of those that answer them."""
+        return []
 
     def restore(self) -> None:
         """Undo what prepare() and start() changed on the node. May be called at any time, and twice."""
@@ -51,6 +64,10 @@ class Sender(Engine):
 
     def __init__(self, task: SendTask, spool: Path) -> None:
         self.task, self.spool = task, spool
+
+    def ready(self) -> bool:
+        """After prepare(): True once start() is only a release. Raises EngineError when it will never be."""
+        return True
 
     @abstractmethod
     def counts(self) -> list[SendCount]:

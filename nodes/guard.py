@@ -4,7 +4,8 @@ It lives in a session of its own and takes fixed commands over a socket from its
 to mpiexec or to the master, sending ends here: when that socket closes, when the master's word fails for
 WORD_TIMEOUT_S, or at the task's time limit, the guard stops every engine, restores the node and goes.
 
-Commands: file, prepare, start, word, stop, restore. Events: ready, started, done, failed, counts, restored.
+Commands: probe, file, prepare, start, sample, word, halt, stop, restore. Events: probed, ready, started, sample, done,
+halted, failed, counts, restored.
 """
 
 from __future__ import annotations
@@ -28,13 +29,15 @@ from pathlib import Path
 from nodes.announce import INTERVAL_S as ANNOUNCE_EVERY_S
 from nodes.announce import announce
 from nodes.engine import Engine, Receiver, Sender
-from nodes.engines import receiver_class, sender_class
+from nodes.engines import receiver_class, sender_class, unfit
+from nodes.interface import Interface
 from traffic import task as tasks
 from traffic.errors import BadInput, EngineError, PktswarmError
 from traffic.messages import WORD_TIMEOUT_S, Lines, Message, peer
 
 POLL_S = 0.02
 SUDO_TIMEOUT_S = 10.0
+SPOOLS = Path("/var/tmp")  # noqa: S108 - each guard's folder in it has a name of its own
 START_AHEAD_NS = 5_000_000
 """Engines are called this long before the start instant; they wait for it themselves."""
 
@@ -44,7 +47,8 @@ class Guard:
 
     def __init__(self, pipe: Lines, owner_gid: int) -> None:
         self.pipe, self.owner_gid = pipe, owner_gid
-        self.spool = Path(tempfile.mkdtemp(prefix="pktswarm-", dir="/var/tmp"))
+        self.ending = False
+        self.spool = Path(tempfile.mkdtemp(prefix="pktswarm-", dir=SPOOLS))
         os.chown(self.spool, 0, owner_gid)
         self.spool.chmod(0o750)
         self.engines: list[Engine] = []
@@ -59,13 +63,25 @@ class Guard:
     def serve(self) -> None:
         """Work until the rank has gone or asked for the end; always stops and restores."""
         try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+            self._work()
+        finally:
+            self._stop_engines()
+            self._restore()
+
+    def _work(self) -> None:
+        try:
             while self.state != "over" and not self.pipe.closed:
                 self._take_commands()
                 self._watch()
                 self._advance()
         finally:
-            self._stop_engines()
-            self._restore()
+            self.ending = True
+
+    def terminate(self) -> None:
+        """SIGTERM: an end in order, which a second one does not break off half-way."""
+        if not self.ending:
+            sys.exit(0)
 
     def _take_commands(self) -> None:
         wait_s = POLL_S
@@ -86,10 +102,18 @@ class Guard:
                 self.last_word_ns = time.monotonic_ns()
             case "file":
                 self._file(str(message["name"]), raw)
+            case "probe":
+                self.pipe.send({"event": "probed", "unfit": unfit(Interface(str(message["interface"])))})
             case "prepare":
                 self._prepare(message)
             case "start":
                 self.start_at_ns, self.state = int(message["at_ns"]), "armed"
+            case "sample":
+                self._sample()
+            case "halt":
+                self._stop_engines()
+                self.state = "done"
+                self.pipe.send({"event": "halted"})
             case "stop":
                 self._stop()
             case "restore":
@@ -113,12 +137,11 @@ class Guard:
         else:
             receive = tasks.receive_task_from_json(message["task"])
             self._limit(receive.limit_s)
-            self.engines = [receiver_class(name)(receive, self.spool) for name in receive.engine.split("+")]
+            self.engines = [*self._receivers(receive)]
         for engine in self.engines:
             engine.prepare()
-        self.state = "prepared"
         if message["role"] == "transmit":
-            self.pipe.send({"event": "ready"})
+            self.state = "preparing"
         else:
             self.announced = (receive.interface, receive.mac)
             self._start_engines(time.monotonic_ns())
@@ -131,6 +154,10 @@ class Guard:
             senders.append(sender_class(name)(tasks.SendTask(task.interface, legs, task.limit_s), self.spool))
         return senders
 
+    def _receivers(self, task: tasks.ReceiveTask) -> list[Receiver]:
+        names = task.engine.split("+")
+        return [receiver_class(name)(tasks.share_of(name, names, task), self.spool) for name in names]
+
     def _limit(self, limit_s: float) -> None:
         self.limit_ns = time.monotonic_ns() + int(limit_s * 1e9)
 
@@ -141,7 +168,9 @@ class Guard:
     def _advance(self) -> None:
         """What happens by itself: the start at its instant, receivers becoming ready, senders ending."""
         self._announce()
-        if self.state == "armed" and time.monotonic_ns() >= self.start_at_ns - START_AHEAD_NS:
+        if self.state == "preparing":
+            self._guarded(self._look_whether_ready)
+        elif self.state == "armed" and time.monotonic_ns() >= self.start_at_ns - START_AHEAD_NS:
             self._guarded(lambda: self._start_engines(self.start_at_ns))
             if self.state == "armed":
                 self.state = "running"
@@ -158,12 +187,17 @@ class Guard:
 
     def _arm(self) -> None:
         receivers = [engine for engine in self.engines if isinstance(engine, Receiver)]
-        if any(receiver.done() for receiver in receivers):
+        if ended := [receiver for receiver in receivers if receiver.done()]:
             self._stop_engines()
-            receivers[0].counts()
-            raise EngineError(receivers[0].name, "ended before it was stopped")
+            ended[0].counts()
+            raise EngineError(ended[0].name, "ended before it was stopped")
         if all(receiver.ready() for receiver in receivers):
             self.state = "receiving"
+            self.pipe.send({"event": "ready"})
+
+    def _look_whether_ready(self) -> None:
+        if all(engine.ready() for engine in self.engines if isinstance(engine, Sender)):
+            self.state = "prepared"
             self.pipe.send({"event": "ready"})
 
     def _look_for_the_end(self) -> None:
@@ -196,6 +230,15 @@ class Guard:
         self._fail(EngineError("guard", why))
         self.state = "over"
 
+    def _sample(self) -> None:
+        """Of the first engine that counts a leg."""
+        at_ns = time.monotonic_ns()
+        legs: dict[int, dict[str, int | None]] = {}
+        for engine in reversed(self.engines):
+            with contextlib.suppress(EngineError):  # a sample may fail; the counts at the end may not
+                legs |= engine.sample()
+        self.pipe.send({"event": "sample", "at_ns": at_ns, "legs": legs})
+
     def _stop(self) -> None:
         self._stop_engines()
         self.state = "stopped"
@@ -208,9 +251,9 @@ class Guard:
         self.pipe.send({"event": "counts", "counts": counts, "captures": captures, "spool": str(self.spool)})
 
     @staticmethod
-    def _counts(engine: Engine) -> list[tasks.SendCount] | list[tasks.ReceiveCount]:
+    def _counts(engine: Engine) -> list[tasks.SendCount | tasks.ReceiveCount]:
         assert isinstance(engine, (Sender, Receiver))
-        return engine.counts()
+        return [*engine.counts(), *engine.other_way()]
 
     def _stop_engines(self) -> None:
         for engine in self.engines:
@@ -245,8 +288,11 @@ def run(connection: socket.socket, owner_gid: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    Guard(Lines(connection), owner_gid).serve()
+    # A SIGTERM from now on waits until there is someone who removes the folder again.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    guard = Guard(Lines(connection), owner_gid)
+    signal.signal(signal.SIGTERM, lambda *_: guard.terminate())
+    guard.serve()
 
 
 def spawn(user: str) -> Lines:
@@ -262,6 +308,18 @@ def spawn(user: str) -> Lines:
         _become_guard(ours, theirs, gid)
     theirs.close()
     return Lines(ours)
+
+
+def answer(pipe: Lines, event: str, timeout_s: float) -> Message:
+    """The guard's answer to a rank that has nothing else to do yet."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline and not pipe.closed:
+        pipe.receive(max(0.0, deadline - time.monotonic()))
+        for message, _ in pipe.messages():
+            if message["event"] == event:
+                return message
+            raise EngineError("guard", str(message.get("problem", message)))
+    raise EngineError("guard", f"no answer within {timeout_s:.0f} s")
 
 
 def _become_guard(ours: socket.socket, theirs: socket.socket, gid: int) -> None:

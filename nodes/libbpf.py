@@ -25,6 +25,8 @@ XdpMode = Literal["native", "generic"]
 # linux/if_link.h and linux/bpf.h
 _XDP_FLAGS: dict[str, int] = {"generic": 1 << 1, "native": 1 << 2}
 _BPF_XDP = 37
+_BPF_PROG_TYPE_XDP = 6
+_LOG_BYTES, _LOG_KEPT = 1 << 22, 4000
 _LIVE_FRAMES = 1 << 1
 _BTF_KIND_STRUCT = 4
 _PRINT = ctypes.CFUNCTYPE(c_int, c_int, c_char_p, c_void_p)
@@ -97,6 +99,41 @@ def missing() -> str:
     except OSError:
         return f"{LIBRARY} is not installed (apt install libbpf1)"
     return ""
+
+
+class _ProgramOptions(ctypes.Structure):
+    """struct bpf_prog_load_opts as far as the log."""
+
+    _fields_ = (
+        ("size", c_size_t),
+        ("attempts", c_int),
+        ("expected_attach_type", c_uint32),
+        ("unused", c_uint32 * 7),
+        ("pointers", c_void_p * 4),
+        ("line_info_count", c_uint32),
+        ("line_info_size", c_uint32),
+        ("log_level", c_uint32),
+        ("log_size", c_uint32),
+        ("log", c_void_p),
+    )
+
+
+def load_xdp(name: str, instructions: bytes) -> int:
+    """The descriptor of a program that no compiler made; the caller closes it. EngineError has the verifier's words."""
+    log = ctypes.create_string_buffer(_LOG_BYTES)
+    # A tail call wants both programs to be of one attach type.
+    options = _ProgramOptions(expected_attach_type=_BPF_XDP, log_size=len(log), log=ctypes.cast(log, c_void_p))
+    options.size = ctypes.sizeof(options)
+    fd = int(
+        _library().calls.bpf_prog_load(
+            _BPF_PROG_TYPE_XDP, name.encode(), b"GPL", instructions, c_size_t(len(instructions) // 8), byref(options)
+        )
+    )
+    if fd < 0:
+        number = ctypes.get_errno()
+        said = log.value.decode(errors="replace")[-_LOG_KEPT:]
+        raise EngineError(NAME, f"the kernel does not take the program {name}: {os.strerror(number)}", said)
+    return fd
 
 
 class BpfMap:
@@ -231,20 +268,21 @@ class BpfObject:
             raise _library().error(f"attaching to the tracepoint {event}")
         return self._kept(BpfLink(-1, int(handle)))
 
-    def attach_xdp(self, program: str, interface_index: int, mode: XdpMode) -> BpfLink:
-        """Raises EngineError where the driver has no native XDP, or another program is attached."""
-        options = _LinkCreateOptions(size=ctypes.sizeof(_LinkCreateOptions), flags=_XDP_FLAGS[mode])
-        fd = _library().calls.bpf_link_create(self.program_fd(program), interface_index, _BPF_XDP, byref(options))
-        if fd < 0:
-            raise _library().error(f"attaching {program} in {mode} mode to interface {interface_index}")
-        return self._kept(BpfLink(fd))
+    def attach_xdp(self, program: str, interface_index: int, mode: XdpMode, program_fd: int | None = None) -> BpfLink:
+        """`program_fd`: a program from elsewhere in its place.
+
+        Raises EngineError where the driver has no native XDP, or another program is attached.
+        """
+        attached = self.program_fd(program) if program_fd is None else program_fd
+        return self._kept(BpfLink(attach_program(attached, interface_index, mode)))
 
     def program_id(self, name: str) -> int:
         """By which another process of root gets at the program: program_by_id()."""
-        for line in Path(f"/proc/self/fdinfo/{self.program_fd(name)}").read_text().splitlines():
-            if line.startswith("prog_id:"):
-                return int(line.split()[1])
-        raise EngineError(NAME, f"the kernel does not tell the id of {name}")
+        return _id(self.program_fd(name), "prog_id:")
+
+    def map_id(self, name: str) -> int:
+        """By which another process of root gets at the map: shared_memory()."""
+        return _id(self.map(name).fd, "map_id:")
 
     def _kept(self, link: BpfLink) -> BpfLink:
         self._links.append(link)
@@ -277,12 +315,36 @@ def _members(btf: int, number: int) -> Iterator[tuple[str, tuple[int, int]]]:
         yield text, (bits // 8, int(calls.btf__resolve_size(c_void_p(btf), kind)))
 
 
+def attach_program(program_fd: int, interface_index: int, mode: XdpMode) -> int:
+    """A link's descriptor: the program is attached until it is closed."""
+    options = _LinkCreateOptions(size=ctypes.sizeof(_LinkCreateOptions), flags=_XDP_FLAGS[mode])
+    fd = int(_library().calls.bpf_link_create(program_fd, interface_index, _BPF_XDP, byref(options)))
+    if fd < 0:
+        raise _library().error(f"attaching a program in {mode} mode to interface {interface_index}")
+    return fd
+
+
+def _id(fd: int, field: str) -> int:
+    for line in Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1])
+    raise EngineError(NAME, f"the kernel does not tell a {field.rstrip(':')}")
+
+
 def program_by_id(number: int) -> int:
     """A descriptor of a program that another process has loaded."""
     fd = int(_library().calls.bpf_prog_get_fd_by_id(c_uint32(number)))
     if fd < 0:
         raise _library().error(f"program {number}")
     return fd
+
+
+def shared_memory(map_id: int, length: int) -> mmap.mmap:
+    """The values of a map that another process has loaded, as BpfMap.memory()."""
+    fd = int(_library().calls.bpf_map_get_fd_by_id(c_uint32(map_id)))
+    if fd < 0:
+        raise _library().error(f"map {map_id}")
+    return mmap.mmap(fd, -(-length // mmap.PAGESIZE) * mmap.PAGESIZE)
 
 
 def run_once(program_fd: int, frame: bytes) -> tuple[int, bytes]:

@@ -39,6 +39,8 @@ class Link:
         self.group: MPI.Comm = _split(self.world, role)
         self.rank = self.world.Get_rank()
         self._outgoing: list[tuple[MPI.Request, bytes]] = []
+        self._pieces = bytearray()
+        """Of files, come and not yet asked for."""
 
     def introduce(self, message: Message) -> None:
         """The first message: when it is out there is a connection, and a master who refuses one is dead."""
@@ -64,18 +66,19 @@ class Link:
         return None if data is None else decode(data)
 
     def receive_bulk(self, size: int, timeout_s: float) -> bytes:
-        """A file that the master announced, in pieces. Raises TimeoutError."""
-        data = bytearray()
+        """A file that the master announced. Raises TimeoutError. A piece may end one file and begin the next."""
         deadline = time.monotonic() + timeout_s
-        while len(data) < size:
+        while len(self._pieces) < size:
             piece = self._take(TAG_BULK)
             if piece is not None:
-                data += piece
+                self._pieces += piece
             elif time.monotonic() > deadline:
-                raise TimeoutError(f"{len(data)} of {size} bytes came in {timeout_s:.0f} s")
+                raise TimeoutError(f"{len(self._pieces)} of {size} bytes came in {timeout_s:.0f} s")
             else:
                 time.sleep(0.0005)
-        return bytes(data)
+        data = bytes(self._pieces[:size])
+        del self._pieces[:size]
+        return data
 
     def send_file(self, path: str) -> None:
         """A file in pieces, a few under way at once: a capture can be larger than the memory of a board."""

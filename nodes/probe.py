@@ -7,13 +7,17 @@ import platform
 import socket
 from typing import Any
 
+from nodes import xdp_features
 from nodes.engines import RECEIVERS, SENDERS
 from nodes.interface import Interface
 from traffic import VERSION
 
 
-def report(interface: Interface) -> dict[str, Any]:
-    """Kernel, versions, the traffic interface and every engine with the reason why it is missing ("" if it is not)."""
+def report(interface: Interface, unfit: dict[str, str]) -> dict[str, Any]:
+    """Kernel, versions, the traffic interface and every engine with the reason why it is missing ("" if it is not).
+
+    `unfit`: senders that cannot work on the interface, as the guard has tried.
+    """
     uname = os.uname()
     return {
         "hostname": socket.gethostname(),
@@ -23,7 +27,7 @@ def report(interface: Interface) -> dict[str, Any]:
         "python": platform.python_version(),
         "pktswarm": VERSION,
         "interface": _interface(interface),
-        "senders": {name: engine.missing() for name, engine in SENDERS.items()},
+        "senders": {name: engine.missing() or unfit.get(name, "") for name, engine in SENDERS.items()},
         "receivers": {name: engine.missing() for name, engine in RECEIVERS.items()},
     }
 
@@ -40,4 +44,10 @@ def _interface(interface: Interface) -> dict[str, Any]:
         "driver": interface.driver,
         "speed_mbps": interface.speed_mbps,
         "carrier": interface.carrier,
+        "native_xdp": _native(xdp_features.features(interface.index)),
     }
+
+
+def _native(features: int | None) -> bool | None:
+    """None where the kernel (before 6.3) does not tell."""
+    return None if features is None else bool(features & xdp_features.NATIVE)

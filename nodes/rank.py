@@ -93,8 +93,11 @@ class Rank:
         self.link.answer_pings(int(message["count"]))
 
     def _on_task(self, message: Message) -> None:
+        # The pieces that come know no borders between files.
+        data = memoryview(self.link.receive_bulk(sum(file["bytes"] for file in message["files"]), BULK_TIMEOUT_S))
         for file in message["files"]:
-            self._to_guard({"op": "file", "name": file["name"]}, self.link.receive_bulk(file["bytes"], BULK_TIMEOUT_S))
+            self._to_guard({"op": "file", "name": file["name"]}, bytes(data[: file["bytes"]]))
+            data = data[file["bytes"] :]
         self._to_guard({"op": "word"})
         self._to_guard({"op": "prepare", "role": self.role, "task": message["task"]})
         self.waiting_for = message["arrive"]
@@ -129,6 +132,9 @@ class Rank:
     def _on_sample(self, message: Message) -> None:
         """Receivers begin their samples when the transmitters start."""
         self.sample_every_s = self.sample_interval_s
+
+    def _on_halt(self, message: Message) -> None:
+        self._to_guard({"op": "halt"})
 
     def _on_stop(self, message: Message) -> None:
         self.sample_every_s = 0.0
@@ -165,6 +171,9 @@ class Rank:
     def _guard_started(self, message: Message) -> None:
         self._tell("started", at_ns=message["at_ns"])
 
+    def _guard_halted(self, message: Message) -> None:
+        self._tell("halted")
+
     def _guard_done(self, message: Message) -> None:
         self._tell("arrived", name="done", at_ns=message["at_ns"])
 
@@ -193,6 +202,9 @@ class Rank:
         now = time.monotonic()
         if self.sample_every_s and now >= self.next_sample:
             self.next_sample = now + self.sample_every_s
-            counters = self._counters()
-            change = {key: counters[key] - self.before.get(key, 0) for key in counters}
-            self._tell("sample", at_ns=time.monotonic_ns(), interface=change)
+            self._to_guard({"op": "sample"})
+
+    def _guard_sample(self, message: Message) -> None:
+        counters = self._counters()
+        change = {key: counters[key] - self.before.get(key, 0) for key in counters}
+        self._tell("sample", at_ns=message["at_ns"], interface=change, legs=message["legs"])

@@ -1,4 +1,7 @@
-"""For every test: a root directory that is a mount point, which `ip netns exec` and `unshare --mount` insist on."""
+"""For every test: what another kernel is worth running it for; a root directory that is a mount point.
+
+`ip netns exec` and `unshare --mount` insist on such a root.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,23 @@ def root_is_a_mount_point() -> bool:
     """Not inside a plain chroot, such as a debootstrap that somebody tries this in."""
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     return any(line.split()[4] == "/" for line in mounts)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--another-kernel", action="store_true", help="of tests/lab only what depends on the kernel")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With --another-kernel, of tests/lab those with the mark `kernel`; its words must be in the test's name."""
+    if not config.getoption("--another-kernel"):
+        return
+    chosen = [item for item in items if "tests/lab" not in str(item.path) or _depends_on_the_kernel(item)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = chosen
+
+
+def _depends_on_the_kernel(item: pytest.Item) -> bool:
+    return any(all(word in item.name for word in mark.args) for mark in item.iter_markers("kernel"))
 
 
 def pytest_configure(config: pytest.Config) -> None:

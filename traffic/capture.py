@@ -1,4 +1,4 @@
-"""The fast path through netsniff-ng's capture files: every frame with its time, and VLAN tags put back in."""
+"""netsniff-ng's capture files: every frame with its time, and VLAN tags put back in."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-FILE_HEADER_BYTES, RECORD_HEADER_BYTES = 24, 16
-NANOSECONDS, MICROSECONDS = 0xA1B23C4D, 0xA1B2C3D4
+from traffic.capture_file import NS_PER_S
+from traffic.capture_index import PCAP_NS_PER_TICK, index_capture
+
+FILE_HEADER_BYTES = 24
 MACS_BYTES = 12
+CHUNK_PACKETS = 1 << 16
 
 
 @dataclass
@@ -20,40 +23,31 @@ class CaptureFile:
     cut: bool = False
 
     def frames(self) -> Iterator[tuple[int, int, bytes]]:
-        """(UTC ns, bytes on the wire, frame as captured). Raises ValueError when it is no such file."""
-        data = self.path.read_bytes()
-        order, scale = _format(data, self.path)
-        record = struct.Struct(order + "IIII")
-        at = FILE_HEADER_BYTES
-        while at + RECORD_HEADER_BYTES <= len(data):
-            seconds, fraction, captured, wire = record.unpack_from(data, at)
-            start, stop = at + RECORD_HEADER_BYTES, at + RECORD_HEADER_BYTES + captured
-            if stop > len(data):
-                break
-            yield seconds * 1_000_000_000 + fraction * scale, wire, data[start:stop]
-            at = stop
-        self.cut = at != len(data)
+        """(UTC ns, bytes on the wire, frame as captured). Raises BadInput when it is no capture."""
+        index = index_capture(self.path, whole=False)
+        self.cut = index.cut
+        columns = (index.time_ns, index.wire_bytes, index.start, index.captured_bytes)
+        for first in range(0, len(index.start), CHUNK_PACKETS):
+            part = (column[first : first + CHUNK_PACKETS].tolist() for column in columns)
+            for time_ns, wire, at, size in zip(*part, strict=True):
+                yield time_ns, wire, index.data[at : at + size]
 
     def put_tag_back(self, tpid: int, tci: int) -> None:
         """Rewrites the file with this outermost tag in every frame, which the kernel had taken out."""
-        data = self.path.read_bytes()
-        order, scale = _format(data, self.path)
+        with self.path.open("rb") as file:
+            header = file.read(FILE_HEADER_BYTES)
+        order = next(order for order in "<>" if _magic(header, order) in PCAP_NS_PER_TICK)
+        ns_per_tick = PCAP_NS_PER_TICK[_magic(header, order)]
         tag, record = struct.pack(">HH", tpid, tci), struct.Struct(order + "IIII")
-        parts = [data[:FILE_HEADER_BYTES]]
+        parts = [header]
         for time_ns, wire, frame in self.frames():
-            seconds, fraction = divmod(time_ns, 1_000_000_000)
-            parts += [record.pack(seconds, fraction // scale, len(frame) + 4, wire + 4)]
+            seconds, fraction = divmod(time_ns, NS_PER_S)
+            parts += [record.pack(seconds, fraction // ns_per_tick, len(frame) + 4, wire + 4)]
             parts += [frame[:MACS_BYTES], tag, frame[MACS_BYTES:]]
         whole = self.path.with_suffix(".tmp")
         whole.write_bytes(b"".join(parts))
         whole.replace(self.path)
 
 
-def _format(data: bytes, path: Path) -> tuple[str, int]:
-    """(byte order, nanoseconds in one unit of a record's fraction)."""
-    for order in "<>":
-        if len(data) >= FILE_HEADER_BYTES:
-            magic = struct.unpack_from(order + "I", data)[0]
-            if magic in (NANOSECONDS, MICROSECONDS):
-                return order, 1 if magic == NANOSECONDS else 1000
-    raise ValueError(f"{path.name}: not a classic pcap file")
+def _magic(header: bytes, order: str) -> int:
+    return int(struct.unpack_from(order + "I", header)[0])

@@ -32,6 +32,8 @@ HISTOGRAM_BITS, HISTOGRAM_TOP_BIT = 6, 40
 HISTOGRAM_BUCKETS = (HISTOGRAM_TOP_BIT - HISTOGRAM_BITS + 1) << HISTOGRAM_BITS
 HEAD_BYTES, ROW_RANGES, MOST_ROWS = 160, 4, 64
 NO_LEG = 0xFFFFFFFF
+NUMBERED_NOT, NUMBERED_BY_US, NUMBERED_BY_PKTGEN = range(3)
+"""enum numbered."""
 
 
 class Fields(Structure):
@@ -64,9 +66,39 @@ class Expectation(Structure):
         ("mask", c_uint64 * (sizeof(Fields) // 8)),
         ("value", c_uint64 * (sizeof(Fields) // 8)),
         ("offset_ns", c_int64),
+        ("bias_ns", c_uint64),
         ("limit", c_uint64),
         ("payload_bytes", c_uint32),
         ("timed", c_uint32),
+        ("numbered", c_uint32),
+        ("clocked", c_uint32),
+    )
+
+
+class RawUserRule(Structure):
+    """How a leg's users are told apart; see traffic.users."""
+
+    _fields_ = (
+        ("first", c_uint64),
+        ("step", c_uint64),
+        ("mask", c_uint64),
+        ("count", c_uint32),
+        ("base", c_uint32),
+        ("word", c_uint32),
+        ("shift", c_uint32),
+    )
+
+
+class RawUser(Structure):
+    _fields_ = (
+        ("packets", c_uint64),
+        ("bytes", c_uint64),
+        ("distinct", c_uint64),
+        ("latencies", c_uint64),
+        ("latency_sum_ns", c_int64),
+        ("latency_min_ns", c_int64),
+        ("latency_max_ns", c_int64),
+        ("unused", c_uint64),
     )
 
 
@@ -76,7 +108,7 @@ class RawTally(Structure):
     _fields_ = (
         ("lock", c_uint32),
         ("unused", c_uint32),
-        ("packets", c_uint64),
+        ("done", c_uint64),
         ("bytes", c_uint64),
         ("distinct", c_uint64),
         ("duplicated", c_uint64),
@@ -102,7 +134,7 @@ class RawTally(Structure):
         ("jitter_squares_high", c_uint64),
         ("jitter_clipped", c_uint64),
         ("jitter_rfc3550_16", c_uint64),
-        ("done", c_uint64),
+        ("packets", c_uint64),
     )
 
 
@@ -131,7 +163,18 @@ class RawStrangers(Structure):
 
 
 class Settings(Structure):
-    _fields_ = (("rows", c_uint32), ("pass_on", c_uint32), ("alone", c_uint32), ("tai", c_uint32))
+    _fields_ = (
+        ("rows", c_uint32),
+        ("pass_on", c_uint32),
+        ("alone", c_uint32),
+        ("tai", c_uint32),
+        ("users", c_uint32),
+        ("pktgen", c_uint32),
+    )
+
+
+class RawFiltered(Structure):
+    _fields_ = (("packets", c_uint64), ("bytes", c_uint64))
 
 
 SHARED: dict[str, type[Structure]] = {
@@ -143,5 +186,8 @@ SHARED: dict[str, type[Structure]] = {
     "row": RawRow,
     "strangers": RawStrangers,
     "settings": Settings,
+    "user_rule": RawUserRule,
+    "user": RawUser,
+    "filtered": RawFiltered,
 }
 """By the name each has in kernel/count.h."""

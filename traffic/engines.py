@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from traffic import pktgen, schedule, stamp
+from traffic.errors import BadInput
 from traffic.frames import build_frame
+from traffic.schedule_records import MAX_LEGS
 from traffic.task import Leg
 from traffic.template import Template
 
-AUTO_ORDER = ("pktgen", "trafgen", "tcpreplay")
-"""`auto` takes the first that can send the leg on that node; xdp, which is new, has to be asked for by name."""
+AUTO_ORDER = ("xdp", "pktgen", "trafgen", "tcpreplay")
+"""`auto` takes the first that can send the leg on that node."""
 TRAFGEN_LIST_FRAMES = 4096
 TRAFGEN_LIST_BYTES = 16 * 2**20
 """trafgen sends from a list of ready frames: this long at most, whichever comes first."""
@@ -23,7 +26,7 @@ def choose(leg: Leg, missing: dict[str, str]) -> tuple[str, list[str]]:
 
     Returns (name, reasons why those before it were passed over); the name is empty if none can.
     """
-    wanted = AUTO_ORDER if leg.engine == "auto" else (leg.engine,)
+    wanted = order(leg) if leg.engine == "auto" else (leg.engine,)
     reasons: list[str] = []
     for name in wanted:
         why_not = unable(name, leg) or missing.get(name, "this version has no such engine")
@@ -33,9 +36,29 @@ def choose(leg: Leg, missing: dict[str, str]) -> tuple[str, list[str]]:
     return "", reasons
 
 
+def order(leg: Leg) -> tuple[str, ...]:
+    """What `auto` tries. A source is tcpreplay's, as ready frames, only where the scenario says so."""
+    return AUTO_ORDER if leg.sequence_file is None else AUTO_ORDER[:-1]
+
+
 def unable(engine: str, leg: Leg) -> str:
     """Why `engine` cannot send `leg`, whatever the node; empty when it can."""
+    if leg.kind == "connections" and engine != "socket":
+        return "it makes no connections"
+    if leg.sequence_file is not None and engine not in ("xdp", "tcpreplay"):
+        return "its frames have no times, users and sizes of their own"
+    if engine != "xdp" and (leg.rates or leg.gap_table):
+        return "it sends at a steady rate only"
     return RULES[engine](leg)
+
+
+def check_numbers(legs: Iterable[Leg]) -> None:
+    """BadInput for a transmitter with more legs for the engine xdp than that takes."""
+    by_source = Counter(leg.source for leg in legs if leg.engine == "xdp")
+    for source, number in by_source.items():
+        if number > MAX_LEGS:
+            problem, allowed = "too many streams and traces for xdp on one interface", f"up to {MAX_LEGS}"
+            raise BadInput(source, problem, key="streams", value=number, allowed=allowed)
 
 
 def templates_as_sent(leg: Leg) -> dict[int, Template]:
@@ -44,7 +67,7 @@ def templates_as_sent(leg: Leg) -> dict[int, Template]:
         return {size: build_frame(pktgen.as_sent(leg), size) for size in pktgen.sizes_bytes(leg)}
     if leg.engine == "xdp":
         return {size: _stamped(leg, build_frame(leg.frame, size)) for size, _ in schedule.sizes_bytes(leg)}
-    return {leg.size_bytes: build_frame(leg.frame, leg.size_bytes)}
+    return {size: build_frame(leg.frame, size) for size, _ in schedule.sizes_bytes(leg)}
 
 
 def _stamped(leg: Leg, template: Template) -> Template:
@@ -53,9 +76,10 @@ def _stamped(leg: Leg, template: Template) -> Template:
         return template
     start = stamp.payload_offset(leg.frame["headers"])
     varying = bytearray(template.varying_mask)
-    varying[start : start + stamp.PLAIN_BYTES] = b"\xff" * stamp.PLAIN_BYTES
+    stop = start + schedule.stamp_bytes(leg)
+    varying[start:stop] = b"\xff" * (stop - start)
     for checksum in template.checksums:
-        if checksum.covers(start, start + stamp.PLAIN_BYTES):
+        if checksum.covers(start, stop):
             varying[checksum.offset_bytes : checksum.offset_bytes + 2] = b"\xff\xff"
     return replace(template, varying_mask=bytes(varying))
 
@@ -65,11 +89,21 @@ def trafgen_list_frames(size_bytes: int) -> int:
     return max(1, min(TRAFGEN_LIST_FRAMES, TRAFGEN_LIST_BYTES // size_bytes))
 
 
+def trafgen_list_length(template: Template) -> int:
+    """How many frames trafgen goes round: every counter's round complete, and of random ones as many as fit."""
+    period, longest = template.period, trafgen_list_frames(len(template.data))
+    return longest // period * period if template.is_random else period
+
+
 def _trafgen(leg: Leg) -> str:
     if leg.kind != "stream":
         return "it replays no traces with their timing"
     if leg.options:
         return f"it has no option {next(iter(leg.options))!r}"
+    if leg.sizes:
+        return "its frames have one size"
+    if leg.rate_pps is None and leg.count_packets is not None and leg.duration_s is not None:
+        return "it sends a number of frames, or for a time, and not what ends first"
     period, longest = _period(leg.frame, leg.size_bytes), trafgen_list_frames(leg.size_bytes)
     if period > longest:
         return f"its counters repeat after {period} frames, and its list holds {longest} of {leg.size_bytes} bytes"
@@ -81,7 +115,17 @@ def _period(frame: dict[str, Any], size_bytes: int) -> int:
 
 
 def _tcpreplay(leg: Leg) -> str:
+    if leg.sequence_file is not None:
+        return f"it has no option {next(iter(leg.options))!r}" if leg.options else ""
     return "" if leg.kind == "trace" else "it sends traces only"
+
+
+def _interactive(leg: Leg) -> str:
+    return "" if leg.engine == "interactive" else "it sends traces with interactive: true only"
+
+
+def _socket(leg: Leg) -> str:
+    return "" if leg.kind == "connections" else "it makes connections only"
 
 
 RULES: dict[str, Callable[[Leg], str]] = {
@@ -89,4 +133,6 @@ RULES: dict[str, Callable[[Leg], str]] = {
     "pktgen": pktgen.unable,
     "trafgen": _trafgen,
     "tcpreplay": _tcpreplay,
+    "interactive": _interactive,
+    "socket": _socket,
 }

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Any
 
-from traffic import stamp
+from traffic import pktgen, schedule, stamp
 from traffic.counters import (
     HEAD_BYTES,
     MOST_ROWS,
     NO_LEG,
+    NUMBERED_BY_PKTGEN,
+    NUMBERED_BY_US,
+    NUMBERED_NOT,
     ROW_RANGES,
     Expectation,
     Fields,
@@ -25,7 +28,9 @@ from traffic.counters import (
     RawRow,
 )
 from traffic.errors import BadInput
+from traffic.frames import build_frame
 from traffic.match import TAG_TYPES, Match, Range
+from traffic.task import Leg
 from traffic.template import Template, get_bits, put_bits
 
 MPLS, IPV4, IPV6 = 0x8847, 0x0800, 0x86DD
@@ -51,8 +56,9 @@ ALLOWED = {
     "length": "bytes of payload",
 }
 """What may stand under "expect"; each may be null."""
-_PLACES = {name: (getattr(Fields, name).offset, getattr(Fields, name).size) for name, *_ in Fields._fields_}
-_PLACES["vlan"] = _PLACES["vlan_outer"]
+FIELD_PLACES = {name: (getattr(Fields, name).offset, getattr(Fields, name).size) for name, *_ in Fields._fields_}
+FIELD_PLACES["vlan"] = FIELD_PLACES["vlan_outer"]
+"""Name in struct fields → its offset and size there."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,20 @@ def stamp_is_found(template: Template, headers: list[dict[str, Any]]) -> bool:
     except (IndexError, ValueError):
         return False
     return found.payload == stamp.payload_offset(headers) and found.payload_bytes >= stamp.PLAIN_BYTES
+
+
+def sender_stamps(leg: Leg) -> bool:
+    """Only the sender xdp does, where there is room."""
+    return leg.kind == "stream" and leg.engine == "xdp" and schedule.stamped(leg)
+
+
+def numbered(leg: Leg) -> int:
+    """Whose sequence numbers the receiver counts a leg by; NUMBERED_NOT (0): it counts by the frames' bytes alone."""
+    if sender_stamps(leg):
+        smallest = min(size for size, _ in schedule.sizes_bytes(leg))
+        found = stamp_is_found(build_frame(leg.frame, smallest), leg.frame["headers"])
+        return NUMBERED_BY_US if found else NUMBERED_NOT
+    return NUMBERED_BY_PKTGEN if leg.engine == "pktgen" and pktgen.numbers(leg) else NUMBERED_NOT
 
 
 class _Reader:
@@ -194,7 +214,7 @@ def fields(found: Layout, data: bytes) -> Fields:
     """What `data` has at the places of `found`; the counted ones are left out."""
     taken = Fields()
     for name, (bit, bits) in found.spans.items():
-        offset, _ = _PLACES[name]
+        offset, _ = FIELD_PLACES[name]
         part = get_bits(data, bit, bits).to_bytes(bits // 8, "big")
         ctypes.memmove(ctypes.addressof(taken) + offset, part, len(part))
     return taken
@@ -208,17 +228,27 @@ def expectation(where: str, template: Template, expect: dict[str, Any]) -> Expec
         setattr(value, name, count)
     mask = bytearray(255 - byte for byte in bytes(fields(found, _varying(template))))
     wanted = bytearray(bytes(value))
-    mask[_PLACES["tos"][0]] &= 0xFC  # a router may mark congestion
+    mask[FIELD_PLACES["tos"][0]] &= 0xFC  # a router may mark congestion
     payload_bytes = found.payload_bytes
     for name, given in expect.items():
         if name == "length":
-            payload_bytes = _number(where, name, given, 0xFFFF) if given is not None else 0
+            payload_bytes = _number(where, "expect", name, given, 0xFFFF) if given is not None else 0
         else:
-            _override(where, name, given, mask, wanted)
+            _override(where, "expect", name, given, mask, wanted)
     made = Expectation(payload_bytes=payload_bytes)
     _put(made, Expectation.mask.offset, bytes(mask))
     _put(made, Expectation.value.offset, bytes(m & w for m, w in zip(mask, wanted, strict=True)))
     return made
+
+
+def check(where: object, key: str, expect: dict[str, Any]) -> None:
+    """BadInput for a field or value that there cannot be."""
+    size = ctypes.sizeof(Fields)
+    for name, given in expect.items():
+        if name == "length":
+            _number(where, key, name, given if given is not None else 0, 0xFFFF)
+        else:
+            _override(where, key, name, given, bytearray(size), bytearray(size))
 
 
 def _varying(template: Template) -> bytes:
@@ -233,23 +263,23 @@ def _put(target: ctypes.Structure, offset: int, data: bytes) -> None:
     ctypes.memmove(ctypes.addressof(target) + offset, data, len(data))
 
 
-def _override(where: str, name: str, given: Any, mask: bytearray, wanted: bytearray) -> None:
+def _override(where: object, key: str, name: str, given: Any, mask: bytearray, wanted: bytearray) -> None:
     if name not in ALLOWED:
-        raise BadInput(where, "there is no such field", key=f"expect.{name}", allowed=", ".join(ALLOWED))
-    offset, size = _PLACES["tos" if name in ("dscp", "ecn") else name]
+        raise BadInput(where, "there is no such field", key=f"{key}.{name}", allowed=", ".join(ALLOWED))
+    offset, size = FIELD_PLACES["tos" if name in ("dscp", "ecn") else name]
     bits = {"dscp": 0xFC, "ecn": 0x03}.get(name)
     if bits is not None:
         mask[offset] = mask[offset] & ~bits if given is None else mask[offset] | bits
         if given is not None:
-            value = _number(where, name, given, 63 if name == "dscp" else 3) << (2 if name == "dscp" else 0)
+            value = _number(where, key, name, given, 63 if name == "dscp" else 3) << (2 if name == "dscp" else 0)
             wanted[offset] = wanted[offset] & ~bits | value
         return
     mask[offset : offset + size] = (b"\0" if given is None else b"\xff") * size
     if given is not None:
-        wanted[offset : offset + size] = _bytes(where, name, given, size)
+        wanted[offset : offset + size] = _bytes(where, key, name, given, size)
 
 
-def _bytes(where: str, name: str, given: Any, size: int) -> bytes:
+def _bytes(where: object, key: str, name: str, given: Any, size: int) -> bytes:
     """As it stands in struct fields."""
     try:
         if name.endswith("_ip"):
@@ -260,18 +290,67 @@ def _bytes(where: str, name: str, given: Any, size: int) -> bytes:
                 return part
             raise ValueError
     except ValueError:
-        raise BadInput(where, "not understood", key=f"expect.{name}", value=given, allowed=ALLOWED[name]) from None
-    return _number(where, name, given, (1 << 8 * size) - 1).to_bytes(size, "big")
+        raise BadInput(where, "not understood", key=f"{key}.{name}", value=given, allowed=ALLOWED[name]) from None
+    return _number(where, key, name, given, (1 << 8 * size) - 1).to_bytes(size, "big")
 
 
-def _number(where: str, name: str, given: Any, most: int) -> int:
+def _number(where: object, key: str, name: str, given: Any, most: int) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= most:
-        raise BadInput(where, "out of range", key=f"expect.{name}", value=given, allowed=ALLOWED[name])
+        raise BadInput(where, "out of range", key=f"{key}.{name}", value=given, allowed=ALLOWED[name])
     return given
 
 
+def expected_match(match: Match, template: Template, expect: dict[str, Any]) -> Match:
+    """How a leg's frames are known behind a device that changes them as `expect` says."""
+    if not expect:
+        return match
+    mask, value = bytearray(match.mask.ljust(len(template.data), b"\0")), bytearray(len(template.data))
+    value[: len(match.value)] = match.value
+    ranges = list(match.ranges)
+    for name, given in expect.items():
+        span = layout(template.data).spans.get("vlan_outer" if name == "vlan" else name)
+        if span is None:
+            continue
+        bit, bits = span
+        varying = [one for one in ranges if one.bit < bit + bits and bit < one.bit + one.width]
+        if not varying and not get_bits(mask, bit, bits):
+            continue
+        offset, size = FIELD_PLACES[name]
+        part = b"" if given is None else _bytes("match", "expect", name, given, size)[: bits // 8]
+        put_bits(mask, bit, bits, 0 if given is None else (1 << bits) - 1)
+        put_bits(value, bit, bits, int.from_bytes(part, "big"))
+        ranges = [one for one in ranges if one not in varying]
+    short = bytes(mask).rstrip(b"\0")
+    return replace(match, mask=short, value=bytes(value[: len(short)]), ranges=tuple(ranges))
+
+
+def behind_device(template: Template, expect: dict[str, Any]) -> tuple[bytes, bytes]:
+    """A stream's frame, and which of its bits may differ, as a device leaves them that changes what `expect` says."""
+    data, varying = bytearray(template.data), bytearray(template.varying_mask)
+    spans = layout(template.data).spans if expect else {}
+    for name, given in expect.items():
+        place = {"vlan": "vlan_outer", "dscp": "tos", "ecn": "tos"}.get(name, name)
+        if place not in spans:
+            continue
+        if given is None or place == "tos":
+            put_bits(varying, *spans[place], (1 << spans[place][1]) - 1)
+        else:
+            bit, bits = spans[place]
+            part = _bytes("recount", "expect", name, given, FIELD_PLACES[place][1])[: bits // 8]
+            put_bits(data, bit, bits, int.from_bytes(part, "big"))
+            put_bits(varying, bit, bits, 0)
+    for checksum in template.checksums if expect else ():
+        put_bits(varying, checksum.offset_bytes * 8, 16, 0xFFFF)
+    return bytes(data), bytes(varying)
+
+
+def known_by_bytes(legs: Iterable[Leg]) -> list[tuple[int, Match]]:
+    """(slot, match) of the legs that are not known by the stream number in their stamps."""
+    return [(slot, Match.from_json(leg.match)) for slot, leg in enumerate(legs) if numbered(leg) != NUMBERED_BY_US]
+
+
 def rows(where: str, matches: Iterable[tuple[int, Match]]) -> list[RawRow]:
-    """(slot, match) of the unstamped legs. The first row that fits has a frame: streams, what is others', traces."""
+    """Of known_by_bytes(). The first row that fits has a frame: streams, what is others', traces."""
     given = list(matches)
     streams = [(slot, match) for slot, match in given if match.kind == "stream"]
     rests = [(slot, match) for slot, match in given if match.kind == "rest"]

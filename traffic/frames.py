@@ -6,17 +6,30 @@ The headers, their fields and their defaults are in traffic.headers; docs/header
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from traffic.errors import BadInput
-from traffic.headers import HEADERS, OVERLAPPING, Field, may_follow
+from traffic.headers import HEADERS, OVERLAPPING, Field, gtpu_flag, may_follow
 from traffic.task import FCS_BYTES
-from traffic.template import Checksum, Mode, Template, VaryingField, put_bits
+from traffic.template import Checksum, Template, VaryingField, mending_order, put_bits
+from traffic.values import (
+    check_link,
+    check_value,
+    ends_of,
+    listed,
+    mode_of,
+    number_of_values,
+    off_by,
+    parse,
+    places,
+)
 
 LEAST_SIZE_BYTES = 64
 LARGEST_SIZE_BYTES = 65535
-MODES = ("increment", "decrement", "random")
+DOWNLINK = 0
+"""The PDU type of a PDU session container on its way to the user."""
 PSEUDO_HEADER = {"udp": 17, "tcp": 6, "icmpv6": 58}
 """Headers whose checksum covers the addresses below them, and the protocol number that goes in with these."""
 
@@ -38,6 +51,7 @@ def check_frame(frame: dict[str, Any], where: object, key: str, size_bytes: int 
         _check_order(below, name, where, place)
         _check_fields(name, entry[name], where, f"{place}.{name}")
         below = name
+    _check_links(headers, where, key)
     _check_payload(frame.get("payload", {}), where, f"{key}.payload")
     if size_bytes is not None:
         _check_size(frame, size_bytes, where, f"{key}.size_bytes")
@@ -71,15 +85,27 @@ def _check_fields(name: str, given: Any, where: object, place: str) -> None:
     for one in given:
         if one not in fields:
             raise BadInput(where, "unknown field", key=f"{place}.{one}", value=given[one], allowed=", ".join(fields))
-        _check_value(fields[one], given[one], where, f"{place}.{one}")
+        check_value(one, fields[one], given[one], where, f"{place}.{one}")
     for one, field in fields.items():
         if field.default is None and one not in given:
             raise BadInput(where, "missing", key=f"{place}.{one}", allowed=field.allowed)
+    if name == "pdu_session":
+        _check_pdu_session(given, where, place)
     for first, second in OVERLAPPING.get(name, []):
         if first in given and second in given:
             raise BadInput(
                 where, f"{second} is part of it", key=f"{place}.{first}", allowed=f"{first} or {second}, not both"
             )
+
+
+def _check_pdu_session(given: dict[str, Any], where: object, place: str) -> None:
+    """TS 38.415, 5.5.2: uplink has other bits in their place."""
+    kind = given.get("pdu_type", DOWNLINK)
+    if isinstance(kind, dict) or HEADERS["pdu_session"].fields["pdu_type"].parse(kind) == DOWNLINK:
+        return
+    for one in ("ppp", "rqi"):
+        if one in given:
+            raise BadInput(where, "only downlink has it", key=f"{place}.{one}", value=given[one], allowed="pdu_type: 0")
 
 
 def _check_raw(given: dict[str, Any], where: object, place: str) -> None:
@@ -97,45 +123,30 @@ def _hex(text: Any, where: object, place: str) -> bytes:
         ) from None
 
 
-def _check_value(field: Field, value: Any, where: object, place: str) -> None:
-    if not isinstance(value, dict):
-        _parse(field, value, where, place)
-        return
-    modes = [mode for mode in MODES if mode in value]
-    if len(modes) != 1 or set(value) - {modes[0], "step"}:
-        allowed = "{increment: [first, last], step: 1}, {decrement: [first, last]} or {random: [first, last]}"
-        raise BadInput(where, "not a varying field", key=place, value=value, allowed=allowed)
-    _check_range(field, modes[0], value, where, place)
+def _check_links(headers: list[dict[str, Any]], where: object, key: str) -> None:
+    """What `with` names, in the order in which fields stand in the table of headers."""
+    known: dict[str, int] = {}
+    for index, name, one, value in varying(headers):
+        field = HEADERS[name].fields[one]
+        if "with" in value:
+            check_link(field, value, known, where, f"{key}.headers.{index}.{name}.{one}")
+        number = number_of_values(field, value)
+        known |= dict.fromkeys(_names(headers, index, f"{name}.{one}"), number)
 
 
-def _check_range(field: Field, mode: str, value: dict[str, Any], where: object, place: str) -> None:
-    ends, step = value[mode], value.get("step", 1)
-    if not isinstance(ends, list) or len(ends) != 2:
-        raise BadInput(where, "not a range", key=f"{place}.{mode}", value=ends, allowed="[first, last]")
-    first, last = (_parse(field, end, where, f"{place}.{mode}.{i}") for i, end in enumerate(ends))
-    if (first < last) if mode == "decrement" else (first > last):
-        allowed = "the larger value first" if mode == "decrement" else "the smaller value first"
-        raise BadInput(where, "the range is the wrong way round", key=f"{place}.{mode}", value=ends, allowed=allowed)
-    whole = isinstance(step, int) and not isinstance(step, bool)
-    if mode == "random" and "step" in value:
-        raise BadInput(where, "a random field has no step", key=f"{place}.step", value=step, allowed="leave it out")
-    if not whole or not 1 <= step <= max(1, abs(last - first)):
-        largest = max(1, abs(last - first))
-        raise BadInput(
-            where, "no such step", key=f"{place}.step", value=step, allowed=f"a whole number from 1 to {largest}"
-        )
+def varying(headers: list[dict[str, Any]]) -> Iterator[tuple[int, str, str, dict[str, Any]]]:
+    """(number of the header, its name, field, value) of each varying field of checked headers."""
+    for index, entry in enumerate(headers):
+        name, given = next(iter(entry.items()))
+        for one in HEADERS[name].fields if name in HEADERS else ():
+            if isinstance(given.get(one), dict) and "off_by" not in given[one]:
+                yield index, name, one, given[one]
 
 
-def _parse(field: Field, value: Any, where: object, place: str) -> int:
-    try:
-        return field.parse(value)
-    except ValueError as error:
-        problem = "out of range" if "out of range" in str(error) else f"not {_article(field)}"
-        raise BadInput(where, problem, key=place, value=value, allowed=field.allowed) from None
-
-
-def _article(field: Field) -> str:
-    return {"mac": "a MAC address", "ipv4": "an IPv4 address", "ipv6": "an IPv6 address"}.get(field.kind, "a number")
+def _names(headers: list[dict[str, Any]], index: int, name: str) -> list[str]:
+    """What the field `name` (header.field) of a header may be called, the usual name first."""
+    alone = sum(name.split(".")[0] in entry for entry in headers) == 1
+    return [name, f"{index}.{name}"] if alone else [f"{index}.{name}"]
 
 
 def _check_payload(payload: Any, where: object, place: str) -> None:
@@ -147,7 +158,7 @@ def _check_payload(payload: Any, where: object, place: str) -> None:
     if "random" in payload and payload["random"] is not True:
         raise BadInput(where, "not a payload", key=f"{place}.random", value=payload["random"], allowed="true")
     if "fill" in payload:
-        _parse(Field(0, 8), payload["fill"], where, f"{place}.fill")
+        parse(Field(0, 8), payload["fill"], where, f"{place}.fill")
 
 
 def _check_size(frame: dict[str, Any], size_bytes: int, where: object, place: str) -> None:
@@ -155,6 +166,13 @@ def _check_size(frame: dict[str, Any], size_bytes: int, where: object, place: st
     if not least <= size_bytes <= LARGEST_SIZE_BYTES:
         allowed = f"{least} to {LARGEST_SIZE_BYTES} with these headers, FCS included"
         raise BadInput(where, "the frame does not fit", key=place, value=size_bytes, allowed=allowed)
+    for index, header in enumerate(_place(frame["headers"])):
+        by = off_by(header.given.get("length"))
+        right = header.length(size_bytes - FCS_BYTES)
+        if by and not 0 <= right + by <= 0xFFFF:
+            at = f"{place.removesuffix('size_bytes')}headers.{index}.{header.name}.length.off_by"
+            allowed = f"{-right} to {0xFFFF - right} in frames of {size_bytes} bytes"
+            raise BadInput(where, "no length can be so wrong", key=at, value=by, allowed=allowed)
 
 
 def least_size_bytes(headers: list[dict[str, Any]], payload: dict[str, Any] | None = None) -> int:
@@ -184,6 +202,10 @@ class _Placed:
     def stop(self) -> int:
         return self.start + _size(self.name, self.given)
 
+    def length(self, end: int) -> int:
+        """What its length field counts: IPv6 (RFC 8200, 3) and GTP-U what follows, IPv4 and UDP themselves too."""
+        return end - (self.stop if self.name in ("ipv6", "gtpu") else self.start)
+
 
 class _Builder:
     """Fills one frame header by header; `data`, `mask` and `identity` grow to the Template's parts."""
@@ -193,16 +215,19 @@ class _Builder:
         self.data, self.varying, self.identity = (bytearray(self.end) for _ in range(3))
         self.fields: list[VaryingField] = []
         self.checksums: list[Checksum] = []
-        self.placed = _place(frame["headers"])
+        self.links: dict[str, int] = {}
+        """Each name of a varying field → its number."""
+        self.headers: list[dict[str, Any]] = frame["headers"]
+        self.placed = _place(self.headers)
         self.payload: dict[str, Any] = frame.get("payload", {})
 
     def build(self) -> Template:
-        for header in self.placed:
-            self._fill_raw(header) if header.name == "raw" else self._fill(header)
+        for index, header in enumerate(self.placed):
+            self._fill_raw(header) if header.name == "raw" else self._fill(header, index)
         span = self._fill_payload()
         for index, header in enumerate(self.placed):
             self._add_checksum(index, header)
-        for checksum in self.checksums:
+        for checksum in mending_order(tuple(self.checksums)):
             checksum.mend(self.data)
             if any(self.varying[start:stop] != bytes(stop - start) for start, stop in checksum.ranges):
                 put_bits(self.varying, checksum.offset_bytes * 8, 16, 0xFFFF)
@@ -210,15 +235,16 @@ class _Builder:
             bytes(self.data), tuple(self.fields), tuple(self.checksums), span, bytes(self.varying), bytes(self.identity)
         )
 
-    def _fill(self, header: _Placed) -> None:
+    def _fill(self, header: _Placed, index: int) -> None:
         for name, field in HEADERS[header.name].fields.items():
             given = header.given.get(name)
             if given is None and self._shadowed(header, name):
                 continue
             bit = header.start * 8 + field.bit
-            value = self._auto(header, name, field) if given is None else given
+            value = self._auto(index, name, field) if given is None or off_by(given) else given
             if isinstance(value, dict):
-                value = self._vary(header, name, field, value)
+                names = _names(self.headers, index, f"{header.name}.{name}")
+                value = self._vary(names, bit, field, value)
             elif field.identity:
                 put_bits(self.identity, bit, field.width, field.largest)
             put_bits(self.data, bit, field.width, value if isinstance(value, int) else field.parse(value))
@@ -229,36 +255,42 @@ class _Builder:
             name in pair and any(one in header.given for one in pair) for pair in OVERLAPPING.get(header.name, [])
         )
 
-    def _auto(self, header: _Placed, name: str, field: Field) -> int:
+    def _auto(self, index: int, name: str, field: Field) -> int:
+        header = self.placed[index]
         spec = HEADERS[header.name]
         if field.auto and name == spec.next_field:
             return spec.next_headers.get(header.above, spec.next_default)
         if field.auto and name == "length":
-            # IPv6 counts what follows its header (RFC 8200, 3), IPv4 and UDP count themselves too.
-            return self.end - (header.stop if header.name == "ipv6" else header.start)
+            return header.length(self.end) + off_by(header.given.get(name))
+        if field.auto and header.name == "gtpu":
+            return gtpu_flag(name, self.headers[index + 1 : index + 3])
         return field.default or 0
 
-    def _vary(self, header: _Placed, name: str, field: Field, value: dict[str, Any]) -> int:
-        mode = cast(Mode, next(mode for mode in MODES if mode in value))
-        first, last = (field.parse(end) for end in value[mode])
-        bit = header.start * 8 + field.bit
+    def _vary(self, names: list[str], bit: int, field: Field, value: dict[str, Any]) -> int:
+        """Adds the field, and returns its value in the first frame."""
+        link = self.links.get(value.get("with", ""))
         start, stop = bit // 8, (bit + field.width + 7) // 8
-        self.fields.append(
-            VaryingField(
-                f"{header.name}.{name}",
-                start,
-                stop - start,
-                mode,
-                first,
-                last,
-                value.get("step", 1),
-                stop * 8 - bit - field.width,
-                field.width,
-                field.identity,
-            )
+        first, last = ends_of(field, value)
+        weights = places(value["weights"]) if "weights" in value else ()
+        varying = VaryingField(
+            names[0],
+            start,
+            stop - start,
+            mode_of(value),
+            first,
+            last,
+            value.get("step", 1),
+            stop * 8 - bit - field.width,
+            field.width,
+            field.identity,
+            listed(field, value),
+            weights if link is None else self.fields[link].places,
+            link,
         )
+        self.links |= dict.fromkeys(names, len(self.fields))
+        self.fields.append(varying)
         put_bits(self.varying, bit, field.width, field.largest)
-        return first
+        return varying.at(0)
 
     def _fill_raw(self, header: _Placed) -> None:
         self.data[header.start : header.stop] = bytes.fromhex(header.given["hex"])
@@ -275,11 +307,14 @@ class _Builder:
         return 0, 0
 
     def _add_checksum(self, index: int, header: _Placed) -> None:
-        if header.name == "raw" or "checksum" not in HEADERS[header.name].fields or "checksum" in header.given:
+        if header.name == "raw" or "checksum" not in HEADERS[header.name].fields:
+            return
+        wrong_by = off_by(header.given.get("checksum"))
+        if "checksum" in header.given and not wrong_by:
             return
         offset = header.start + HEADERS[header.name].fields["checksum"].bit // 8
         if header.name == "ipv4":
-            self.checksums.append(Checksum(offset, ((header.start, header.stop),)))
+            self.checksums.append(Checksum(offset, ((header.start, header.stop),), off_by=wrong_by))
             return
         ranges: tuple[tuple[int, int], ...] = ((header.start, self.end),)
         constant = 0
@@ -289,7 +324,7 @@ class _Builder:
             source = below.start + spec.bit // 8
             ranges = ((source, source + 2 * spec.width // 8), *ranges)
             constant = PSEUDO_HEADER[header.name] + self.end - header.start
-        self.checksums.append(Checksum(offset, ranges, constant, header.name == "udp"))
+        self.checksums.append(Checksum(offset, ranges, constant, header.name == "udp", wrong_by))
 
 
 def _place(headers: list[dict[str, Any]]) -> list[_Placed]:
@@ -300,6 +335,26 @@ def _place(headers: list[dict[str, Any]]) -> list[_Placed]:
             placed[-1].above = name
         placed.append(_Placed(name, given, placed[-1].stop if placed else 0))
     return placed
+
+
+def length_fields(headers: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """(offset, n) of each computed length in a frame of checked headers: it is the frame's bytes without FCS plus n."""
+    return [
+        (one.start + HEADERS[one.name].fields["length"].bit // 8, one.length(0) + off_by(one.given.get("length")))
+        for one in _place(headers)
+        if _has_length(one) and ("length" not in one.given or off_by(one.given["length"]))
+    ]
+
+
+def given_lengths(headers: list[dict[str, Any]]) -> list[str]:
+    """The lengths (header.field) that the scenario gives in place of the right ones."""
+    placed = [one for one in _place(headers) if _has_length(one)]
+    return [f"{one.name}.length" for one in placed if "length" in one.given and not off_by(one.given["length"])]
+
+
+def _has_length(header: _Placed) -> bool:
+    fields = HEADERS[header.name].fields if header.name in HEADERS else {}
+    return "length" in fields and fields["length"].auto
 
 
 def build_frame(frame: dict[str, Any], size_bytes: int) -> Template:

@@ -2,7 +2,7 @@
 
 Both the check and the building of frames (traffic.frames) read this one table; docs/headers.md describes it to users.
 Sources: IEEE 802.3, 802.1Q, RFC 3032 (MPLS), RFC 826 (ARP), RFC 791 (IPv4), RFC 8200 (IPv6), RFC 792 (ICMP),
-RFC 4443 (ICMPv6), RFC 768 (UDP), RFC 9293 (TCP).
+RFC 4443 (ICMPv6), RFC 768 (UDP), RFC 9293 (TCP), 3GPP TS 29.281, 5 (GTP-U), 3GPP TS 38.415, 5.5 (PDU session).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 Kind = str
@@ -82,13 +83,19 @@ def _mac(value: Any) -> int:
 def _ipv4(value: Any) -> int:
     if not isinstance(value, str):
         raise ValueError("not an IPv4 address")
-    return int(ipaddress.IPv4Address(value))
+    return _address(value, 4)
 
 
 def _ipv6(value: Any) -> int:
     if not isinstance(value, str):
         raise ValueError("not an IPv6 address")
-    return int(ipaddress.IPv6Address(value))
+    return _address(value, 6)
+
+
+@lru_cache(65536)
+def _address(text: str, version: int) -> int:
+    """Remembered: a list of users' addresses is read anew for each size of the frame."""
+    return int(ipaddress.IPv4Address(text) if version == 4 else ipaddress.IPv6Address(text))
 
 
 def _flags(value: Any) -> int:
@@ -105,6 +112,8 @@ _ETHERTYPES = {"vlan": 0x8100, "svlan": 0x88A8, "mpls": 0x8847, "arp": 0x0806, "
 _EXPERIMENTAL_ETHERTYPE = 0x88B5
 _EXPERIMENTAL_PROTOCOL = 253
 _PROTOCOLS = {"ipv4": 4, "tcp": 6, "udp": 17, "ipv6": 41}
+
+GTPU_PORT, G_PDU, PDU_SESSION = 2152, 255, 0x85
 
 
 def _tag() -> Header:
@@ -225,6 +234,7 @@ HEADERS: dict[str, Header] = {
             "length": Field(32, 16, auto=True),
             "checksum": Field(48, 16, auto=True),
         },
+        next_headers={"gtpu": GTPU_PORT},
     ),
     "tcp": Header(
         20,
@@ -240,6 +250,40 @@ HEADERS: dict[str, Header] = {
             "urgent": Field(144, 16),
         },
     ),
+    "gtpu": Header(
+        8,
+        {
+            "version": Field(0, 3, 1, identity=True),
+            "pt": Field(3, 1, 1, identity=True),
+            "e": Field(5, 1, auto=True, identity=True),
+            "s": Field(6, 1, auto=True, identity=True),
+            "pn": Field(7, 1, auto=True, identity=True),
+            "type": Field(8, 8, G_PDU, identity=True),
+            "length": Field(16, 16, auto=True),
+            "teid": Field(32, 32, None, identity=True),
+        },
+        next_headers={"gtpu_options": 0, "ipv4": 0, "ipv6": 0},
+    ),
+    "gtpu_options": Header(
+        4,
+        {"sequence": Field(0, 16), "npdu": Field(16, 8), "next_type": Field(24, 8, auto=True, identity=True)},
+        "next_type",
+        {"pdu_session": PDU_SESSION, "ipv4": 0, "ipv6": 0},
+    ),
+    "pdu_session": Header(
+        4,
+        {
+            # In units of 4 bytes.
+            "length": Field(0, 8, 1, identity=True),
+            "pdu_type": Field(8, 4, identity=True),
+            "ppp": Field(16, 1),
+            "rqi": Field(17, 1),
+            "qfi": Field(18, 6, identity=True),
+            "next_type": Field(24, 8, auto=True, identity=True),
+        },
+        "next_type",
+        {"ipv4": 0, "ipv6": 0},
+    ),
 }
 """Every header but `raw`, whose bytes are its own."""
 
@@ -252,3 +296,17 @@ def may_follow(below: str, above: str) -> bool:
     if below == "raw":
         return False
     return above == "raw" or above in HEADERS[below].next_headers
+
+
+def gtpu_flag(name: str, above: list[dict[str, Any]]) -> int:
+    """A GTP-U header's flag `e`, `s` or `pn`, by the two headers that follow it.
+
+    The optional fields are there if any flag is set (TS 29.281, 5.1): `e` where an extension header follows, `s` and
+    `pn` where their field is given, and `s` where nothing else would say that they are there.
+    """
+    options = above[0].get("gtpu_options") if above else None
+    if options is None:
+        return 0
+    extended = bool(options.get("next_type", "pdu_session" in (above[1] if len(above) > 1 else ())))
+    numbered = "sequence" in options or not (extended or "npdu" in options)
+    return int({"e": extended, "s": numbered, "pn": "npdu" in options}[name])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Any, Literal
 
 from traffic import bpf
@@ -62,6 +63,20 @@ class Match:
         """Of a trace: everything from one MAC address to the other that `others` do not claim."""
         value = bytes.fromhex((target_mac + source_mac).replace(":", ""))
         return cls(MACS, value, kind="rest", others=tuple(others))
+
+    @classmethod
+    def of_addresses(cls, source_mac: str, target_mac: str, source_ipv4: str, target_ipv4: str) -> Match:
+        """Every IPv4 packet from one host's address to the other's."""
+        head = bytes.fromhex((target_mac + source_mac).replace(":", "")) + b"\x08\x00" + bytes(12)
+        mask = MACS + b"\xff\xff" + bytes(12) + b"\xff" * 8
+        return cls(mask, head + ip_address(source_ipv4).packed + ip_address(target_ipv4).packed)
+
+    @classmethod
+    def of_arp(cls, source_mac: str, target_mac: str, source_ipv4: str) -> Match:
+        """What the host that has the address asks and answers for it."""
+        head = bytes.fromhex((target_mac + source_mac).replace(":", "")) + b"\x08\x06" + bytes(14)
+        mask = MACS + b"\xff\xff" + bytes(14) + b"\xff" * 4
+        return cls(mask, head + ip_address(source_ipv4).packed)
 
     def matches(self, frame: bytes) -> bool:
         mask, value = self._bits

@@ -105,6 +105,7 @@ def unable(leg: Leg) -> str:
         lambda: _first(_wrong_header(name, fields) for name, fields in _headers(leg)),
         lambda: _wrong_payload(leg),
         lambda: _wrong_options(leg.options),
+        lambda: _wrong_mix(leg),
         lambda: _wrong_size(leg),
         lambda: _wrong_pace(leg),
         lambda: _wrong_copies(leg),
@@ -127,9 +128,26 @@ def as_sent(leg: Leg) -> dict[str, Any]:
     return {"headers": headers, "payload": {"random": True}}
 
 
+def numbers(leg: Leg) -> bool:
+    """Whether its frames' own sequence numbers (net/core/pktgen.c) are 1, 2, 3 …: each thread has its own, copies share
+    one."""
+    return _threads(leg) == 1 and max(int(leg.options.get("clone_skb", 0)), _burst(leg)) <= 1
+
+
+def times(leg: Leg) -> bool:
+    """Whether the time in a frame is when it left: pktgen writes it before it waits for the frame's turn."""
+    return numbers(leg) and not _gap_ns(leg) and "NO_TIMESTAMP" not in leg.options.get("flags", [])
+
+
 def sizes_bytes(leg: Leg) -> list[int]:
     """Every size of the leg's frames, with FCS."""
-    return sorted({size for size, _ in leg.options.get("imix_weights", [])}) or [leg.size_bytes]
+    return sorted({size for size, _ in _mix(leg)}) or [leg.size_bytes]
+
+
+def _mix(leg: Leg) -> list[list[int]]:
+    """[size, weight] of a leg with several sizes: its own, or by pktgen's option."""
+    mix: list[list[int]] = leg.sizes or leg.options.get("imix_weights", [])
+    return mix
 
 
 def _first(reasons: Iterable[str]) -> str:
@@ -154,6 +172,8 @@ def _wrong_stack(names: list[str]) -> str:
 def _wrong_field(name: str, key: str, value: Any) -> str:
     """Of a field as it was written."""
     if isinstance(value, dict):
+        if "off_by" in value:
+            return f"pktgen cannot send a wrong {name}.{key}"
         if (name, key) not in VARYING:
             return f"pktgen cannot vary {name}.{key}"
         if set(value) not in ({"increment"}, {"random"}):
@@ -228,9 +248,17 @@ def _wrong_options(options: dict[str, Any]) -> str:
     return ""
 
 
+def _wrong_mix(leg: Leg) -> str:
+    if leg.sizes and "imix_weights" in leg.options:
+        return "pktgen's option imix_weights does not go with several size_bytes"
+    if leg.sizes and leg.sizes_in_turn:
+        return "pktgen does not send its sizes in turn"
+    return f"pktgen mixes {MAX_IMIX} sizes at most, not {len(leg.sizes)}" if len(leg.sizes) > MAX_IMIX else ""
+
+
 def _wrong_size(leg: Leg) -> str:
     least = sum(HEADERS[name].size_bytes for name, _ in _given(leg)) + PAYLOAD_HEADER_BYTES + FCS_BYTES
-    smallest = min([size for size, _ in leg.options.get("imix_weights", [])] or [leg.size_bytes])
+    smallest = min(sizes_bytes(leg))
     if smallest < least:
         return f"pktgen's smallest frame with these headers has {least} bytes (FCS included), not {smallest}"
     return ""
@@ -256,7 +284,7 @@ def _wrong_copies(leg: Leg) -> str:
     varied = [f"{name}.{key}" for name, fields in _headers(leg) for key in fields if fields[key].varies]
     if varied:
         return f"with clone_skb or burst pktgen sends each frame {copies} times over: {varied[0]} would not vary"
-    if "imix_weights" in leg.options:
+    if _mix(leg):
         return "pktgen's imix_weights do not go with clone_skb or burst"
     return ""
 
@@ -317,8 +345,8 @@ def device_commands(leg: Leg, count: int) -> list[str]:
             commands += _COMMANDS[name](fields)
     commands += [f"{key} {options[key]}" for key in ("flows", "flowlen") if key in options]
     commands += [f"flag {flag}" for flag in options.get("flags", [])]
-    if "imix_weights" in options:
-        pairs = (f"{size - FCS_BYTES},{weight}" for size, weight in options["imix_weights"])
+    if _mix(leg):
+        pairs = (f"{size - FCS_BYTES},{weight}" for size, weight in _mix(leg))
         commands.append("imix_weights " + " ".join(pairs))
     return commands
 

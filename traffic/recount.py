@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-MIN_WIRE_BYTES = 60
-"""The shortest frame on a wire, without FCS: shorter ones are padded, and a capture may show the padding."""
+from traffic.replay.verify import MIN_WIRE_BYTES, digest
 
 
 @dataclass(frozen=True)
@@ -32,11 +30,11 @@ class Recount:
 
 def recount_trace(sent: Iterable[bytes], captured: Iterable[bytes]) -> Recount:
     """`sent` in the order of sending (every repeat), `captured` the frames of this leg in the order of capture."""
-    order = [_digest(frame) for frame in sent]
-    arrived = [_digest(frame) for frame in captured]
+    order = [digest(frame) for frame in sent]
+    arrived = [digest(frame) for frame in captured]
     expected, seen = Counter(order), Counter(arrived)
     received = sum((expected & seen).values())
-    altered = sum(count for digest, count in seen.items() if digest not in expected)
+    altered = sum(count for name, count in seen.items() if name not in expected)
     return Recount(
         sent=len(order),
         captured=len(arrived),
@@ -88,17 +86,12 @@ class _Shape:
         return int.from_bytes(frame[: self._bytes], "big") & self._constant == self._value
 
 
-def _digest(frame: bytes) -> bytes:
-    """Names a frame as a wire would carry it: a capture on a veth shows no padding, one on a card does."""
-    return hashlib.blake2b(frame.ljust(MIN_WIRE_BYTES, b"\0"), digest_size=16).digest()
-
-
 def _reordered(order: list[bytes], arrived: list[bytes], expected: Counter[bytes], seen: Counter[bytes]) -> int | None:
-    if any(count > 1 for count in expected.values()) or any(seen[digest] > 1 for digest in expected):
+    if any(count > 1 for count in expected.values()) or any(seen[name] > 1 for name in expected):
         return None
-    place = {digest: index for index, digest in enumerate(order)}
+    place = {name: index for index, name in enumerate(order)}
     reordered, next_expected = 0, 0
-    for index in (place[digest] for digest in arrived if digest in place):
+    for index in (place[name] for name in arrived if name in place):
         reordered += index < next_expected
         next_expected = max(next_expected, index + 1)
     return reordered

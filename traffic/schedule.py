@@ -6,42 +6,53 @@ What a slot, a rule, a window and a weight are is written in kernel/send.h.
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from traffic import schedule_trace, stamp
+import numpy as np
+
+from traffic import expect, schedule_pace, schedule_sequence, schedule_trace, stamp
+from traffic.errors import BadInput
 from traffic.frames import build_frame
+from traffic.replay.build import Frames, Integers
+from traffic.schedule_pace import gap, seed_of
 from traffic.schedule_records import (
     COUNT,
-    GAP_FRACTION_BITS,
     LARGEST_BYTES,
+    LINKED,
     MAX_CHECKSUMS,
     MAX_LEGS,
     MAX_RULES,
     NEVER,
     RANDOM,
+    USER,
     WINDOW_BYTES,
     LegRecord,
     NoiseRecord,
     RuleRecord,
     SlotRecord,
+    StepRecord,
     SumRecord,
     TraceRecord,
 )
-from traffic.sums import mending_order, weights
+from traffic.sequence import Records
+from traffic.sizes import MOST_SIZES
+from traffic.sums import weights
 from traffic.task import FCS_BYTES, Leg
 from traffic.template import Checksum, Template, VaryingField
-from traffic.traces import Trace
+from traffic.values import MOST_VALUES, number_of_places, places
 
 LATE_NS = 100_000
 """A frame that leaves so long after its due time counts as late."""
-GRACE_NS = 10_000_000
+GRACE_NS = 1_000_000_000
 """How long after its duration a timed leg may catch up on what was due within it."""
-MOST_WEIGHTS = 65536
-"""Weights of sizes make a list with each size as often as its weight says, their common divisor taken out."""
-STREAM_OPTIONS = ("burst", "late", "stamp", "imix_weights")
-TRACE_OPTIONS = ("late", "keep_bytes")
+MOST_CORES = 64
+MOST_USERS = 2**20
+"""Of a stream whose frames are counted user by user."""
+STREAM_OPTIONS = ("burst", "late", "stamp", "cores", "wait")
+TRACE_OPTIONS = ("late", "cores", "wait")
+Recorded = tuple[Frames, Integers]
+"""The frames of a trace leg and the order of one pass: see traffic.replay.files.leg_frames."""
 
 
 @dataclass
@@ -54,10 +65,16 @@ class CompiledLeg:
     table: list[int] = field(default_factory=list)
     trace: list[TraceRecord] = field(default_factory=list)
     store: bytes = b""
+    sequence: Records | None = None
     lead_ns: int = 0
     """When its first frame is due, from the start."""
     duration_ns: int | None = None
     largest_bytes: int = 0
+    steps: list[StepRecord] = field(default_factory=list)
+    gaps: list[int] = field(default_factory=list)
+    """The table of random gaps."""
+    users: list[int] = field(default_factory=list)
+    """Which user of Leg.users has a frame at each position of its rule; empty: they are not counted."""
 
     def stop_ns(self, start_ns: int) -> int:
         return NEVER if self.duration_ns is None else start_ns + self.duration_ns
@@ -65,6 +82,13 @@ class CompiledLeg:
     def give_up_ns(self, start_ns: int) -> int:
         grace_ns = GRACE_NS if self.record.timed else 0
         return NEVER if self.duration_ns is None else start_ns + self.duration_ns + grace_ns
+
+    def pass_ns(self, start_ns: int) -> int:
+        """When the first pass through a trace begins, or through the steps of a pace or a sequence."""
+        return start_ns if self.steps or self.sequence is not None else start_ns + self.lead_ns
+
+    def step_end_ns(self, start_ns: int) -> int:
+        return NEVER if self.record.step_end_ns == NEVER else start_ns + self.record.step_end_ns
 
     def first_due_ns(self, start_ns: int) -> int:
         return start_ns + self.lead_ns if self.record.remaining else NEVER
@@ -79,10 +103,16 @@ def unable(leg: Leg) -> str:
     odd = [name for name in leg.options if name not in known]
     if odd:
         return f"it has no option {odd[0]!r} for a {leg.kind}"
+    if leg.options.get("wait", "asleep") not in ("asleep", "awake"):
+        return f"wait is asleep or awake, not {leg.options['wait']!r}"
     if leg.options.get("late", "catch_up") not in ("catch_up", "skip"):
         return f"late is catch_up or skip, not {leg.options['late']!r}"
+    if leg.options.get("cores", 1) not in range(1, MOST_CORES + 1):
+        return f"cores is a whole number from 1 to {MOST_CORES}, not {leg.options['cores']!r}"
+    if trouble := schedule_pace.unable(leg):
+        return trouble
     if leg.kind == "trace":
-        return schedule_trace.unable(leg)
+        return ""
     return _unable_options(leg) or _unable_frame(leg)
 
 
@@ -90,20 +120,14 @@ def _unable_options(leg: Leg) -> str:
     burst = leg.options.get("burst", 1)
     if not isinstance(burst, int) or not 1 <= burst <= 65536:
         return f"burst is a whole number from 1 to 65536, not {burst!r}"
-    if "imix_weights" in leg.options:
-        return _unable_sizes(leg.options["imix_weights"])
-    return ""
+    return _unable_sizes(leg)
 
 
-def _unable_sizes(pairs: object) -> str:
-    whole = isinstance(pairs, list) and all(
-        isinstance(pair, list | tuple) and len(pair) == 2 and all(isinstance(n, int) and n >= 1 for n in pair)
-        for pair in pairs
-    )
-    if not whole or not isinstance(pairs, list) or not 1 <= len(pairs) <= 255:
-        return "imix_weights is 1 to 255 pairs of a size and a weight, each 1 or more"
-    total = sum(weight for _, weight in pairs) // math.gcd(*(weight for _, weight in pairs))
-    return f"its weights of sizes add up to at most {MOST_WEIGHTS}, not {total}" if total > MOST_WEIGHTS else ""
+def _unable_sizes(leg: Leg) -> str:
+    if len(leg.sizes) > MOST_SIZES:
+        return f"its frames have at most {MOST_SIZES} sizes, not {len(leg.sizes)}"
+    total = number_of_places([weight for _, weight in sizes_bytes(leg)])
+    return f"its weights of sizes add up to at most {MOST_VALUES}, not {total}" if total > MOST_VALUES else ""
 
 
 def _unable_frame(leg: Leg) -> str:
@@ -118,15 +142,30 @@ def _unable_frame(leg: Leg) -> str:
         return f"it varies at most {MAX_RULES} fields of a frame, not {len(template.fields)}"
     if len(template.checksums) > MAX_CHECKSUMS:
         return f"it keeps at most {MAX_CHECKSUMS} checksums, not {len(template.checksums)}"
+    if trouble := _unable_users(leg, template):
+        return trouble
+    if leg.sequence_file and (trouble := schedule_sequence.unable(leg, template)):
+        return trouble
     for one in template.fields:
         if one.first >> 64 != one.last >> 64 or (one.shift_bits and one.width_bytes > WINDOW_BYTES):
             return f"{one.name} varies in more than its last 64 bits"
     return ""
 
 
+def _unable_users(leg: Leg, template: Template) -> str:
+    if not leg.users:
+        return ""
+    counted = [one for one in template.fields if one.name == leg.users["field"]]
+    if not counted:
+        return f"its users are told apart by {leg.users['field']}, which does not vary"
+    if counted[0].values > MOST_USERS:
+        return f"it counts at most {MOST_USERS} users, and {counted[0].name} takes {counted[0].values} values"
+    return ""
+
+
 def sizes_bytes(leg: Leg) -> list[tuple[int, int]]:
     """(size with FCS, weight) of a stream's frames."""
-    return [(size, weight) for size, weight in leg.options.get("imix_weights", [(leg.size_bytes, 1)])]
+    return [(size, weight) for size, weight in leg.sizes] or [(leg.size_bytes, 1)]
 
 
 def stamped(leg: Leg) -> bool:
@@ -134,24 +173,54 @@ def stamped(leg: Leg) -> bool:
     return leg.kind == "stream" and bool(leg.options.get("stamp", True)) and _has_room(leg)
 
 
-def _has_room(leg: Leg) -> bool:
+def stamp_bytes(leg: Leg) -> int:
+    """Of a stamped stream: with a checksum of the payload where that has room in each of its frames."""
+    return stamp.CHECKED_BYTES if _has_room(leg, stamp.CHECKED_BYTES) and _is_checkable(leg) else stamp.PLAIN_BYTES
+
+
+def _is_checkable(leg: Leg) -> bool:
+    """Whether the payload ends where the receiver sees its end: lengths may be wrong on purpose."""
+    headers, size = leg.frame["headers"], min(size for size, _ in sizes_bytes(leg))
+    template = build_frame(leg.frame, size)
+    if not expect.stamp_is_found(template, headers):
+        return False
+    return expect.layout(template.data).payload_bytes == len(template.data) - stamp.payload_offset(headers)
+
+
+def sequence_limit(leg: Leg) -> int:
+    """All sequence numbers of its frames are below it; 0: nobody knows.
+
+    A leg without a rate sends one more for each frame that its interface's full ring drops, with a number of its own.
+    """
+    paced = leg.rate_pps is not None or bool(leg.rates) or bool(leg.sequence_file)
+    return leg.count_packets or 0 if paced or leg.engine != "xdp" else 0
+
+
+def _has_room(leg: Leg, bytes_needed: int = stamp.PLAIN_BYTES) -> bool:
     """Free payload only: bytes that the scenario gives in hex are the user's."""
     taken = "hex" in leg.frame.get("payload", {}) or "arp" in leg.frame["headers"][-1]
-    held = stamp.payload_offset(leg.frame["headers"]) + stamp.PLAIN_BYTES + FCS_BYTES
+    held = stamp.payload_offset(leg.frame["headers"]) + bytes_needed + FCS_BYTES
     return not taken and min(size for size, _ in sizes_bytes(leg)) >= held and leg.id <= stamp.LARGEST_STREAM
 
 
 # --- a leg ---------------------------------------------------------------------------------------------------------
 
 
-def compile_leg(leg: Leg, seed: int, trace: Trace | None = None) -> CompiledLeg:
-    """Of a leg that unable() has nothing against. The same seed draws the same random values. `trace`: a trace's."""
+def compile_leg(leg: Leg, seed: int, trace: Recorded | None = None, sequence: Records | None = None) -> CompiledLeg:
+    """Of a leg that unable() has nothing against. The same seed draws the same random values. `trace`: a trace's;
+    `sequence`: of a leg that has one."""
     if leg.kind == "trace":
         if trace is None:
             raise ValueError(f"stream {leg.stream} is a trace")
         return _compile_trace(leg, trace)
-    templates = [build_frame(leg.frame, size) for size, _ in sizes_bytes(leg)]
-    return compile_stream(leg, templates, seed)
+    sizes = [size for size, _ in sizes_bytes(leg)]
+    if leg.sequence_file is None:
+        return compile_stream(leg, [build_frame(leg.frame, size) for size in sizes], seed)
+    if sequence is None:
+        raise ValueError(f"stream {leg.stream} is a sequence")
+    template = build_frame(leg.frame, max(sizes))
+    schedule_sequence.check(leg, sequence, template)
+    return _with_records(compile_stream(leg, [template], seed), leg, template, sequence)
 
 
 def compile_stream(leg: Leg, templates: list[Template], seed: int) -> CompiledLeg:
@@ -159,23 +228,43 @@ def compile_stream(leg: Leg, templates: list[Template], seed: int) -> CompiledLe
     record = LegRecord(random=_spread(seed))
     compiled = CompiledLeg(record)
     first = templates[0]
+    _sizes(compiled, leg, len(templates))
     for index, checksum in enumerate(first.checksums):
         record.sum[index] = SumRecord(checksum.offset_bytes, checksum.zero_is_ones)
     record.sums = len(first.checksums)
     if stamped(leg):
         _place_stamp(record, leg, first.checksums)
     for index, varying in enumerate(first.fields):
-        record.rule[index] = _rule(varying, first.checksums)
+        record.rule[index] = _rule(varying, first.checksums, compiled.table)
     record.rules = len(first.fields)
-    start = max(first.random_payload[0], record.stamp + stamp.PLAIN_BYTES if record.stamp else 0)
+    start = max(first.random_payload[0], record.stamp + stamp_bytes(leg) if record.stamp else 0)
     record.noise = _noise(max(templates, key=lambda template: len(template.data)), start)
     compiled.slots = [_slot(leg, template, record, start) for template in templates]
     compiled.largest_bytes = max(len(template.data) for template in templates)
-    compiled.table = _sizes(record, [weight for _, weight in sizes_bytes(leg)])
+    if leg.users:
+        _count_users(compiled, leg, [varying.name for varying in first.fields])
     record.burst = leg.options.get("burst", 1)
     record.gap = gap(leg.rate_pps, record.burst)
-    record.timed = leg.rate_pps is not None
+    record.timed = leg.rate_pps is not None or bool(leg.rates)
+    if schedule_pace.is_paced(leg):
+        pace, compiled.lead_ns = schedule_pace.place(record, leg)
+        compiled.steps, compiled.gaps = pace.steps, pace.table
     _pace(compiled, leg)
+    return compiled
+
+
+def _with_records(compiled: CompiledLeg, leg: Leg, template: Template, sequence: Records) -> CompiledLeg:
+    """A stream whose due times, users and sizes are those of records; it has the largest frame in its slot."""
+    record = compiled.record
+    for index, varying in enumerate(template.fields):
+        if varying.name == leg.user_field:
+            record.rule[index].mode, record.rule[index].position = USER, 0
+    for rule in schedule_sequence.size_rules(leg, template.checksums, _words):
+        record.rule[record.rules] = rule
+        record.rules += 1
+    record.records, record.sequence_of_records, record.timed = len(sequence), 1, 1
+    compiled.sequence, compiled.lead_ns = sequence, int(sequence["due_ns"][0])
+    compiled.duration_ns = None  # its records end it
     return compiled
 
 
@@ -188,28 +277,35 @@ def _spread(seed: int) -> int:
 
 def _place_stamp(record: LegRecord, leg: Leg, checksums: tuple[Checksum, ...]) -> None:
     record.stamp = stamp.payload_offset(leg.frame["headers"])
-    # The sequence number and the time end an even number of bytes apart: the same weights do for both.
+    record.checked = stamp_bytes(leg) == stamp.CHECKED_BYTES
+    # Sequence number, time and checksum end even numbers of bytes apart: the same weights do for all.
     time = record.stamp + stamp.TIME_OFFSET
     record.stamp_weight[:] = weights(checksums, record.stamp, time, time)
 
 
-def _rule(varying: VaryingField, checksums: tuple[Checksum, ...]) -> RuleRecord:
+def _rule(varying: VaryingField, checksums: tuple[Checksum, ...], table: list[int]) -> RuleRecord:
+    """Adds the values to `table` where they do not follow from the position by themselves."""
     stop = varying.offset_bytes + varying.width_bytes
     window = max(0, stop - WINDOW_BYTES)
     shift = (window + WINDOW_BYTES - stop) * 8 + varying.shift_bits
-    random = varying.mode == "random"
-    count = varying.values % 2**64 if random else min(varying.values, NEVER)
+    mode = LINKED if varying.link is not None else RANDOM if varying.drawn else COUNT
+    count = varying.values % 2**64 if mode == RANDOM else min(varying.values, NEVER)
     step = -varying.step if varying.mode == "decrement" else varying.step
+    listed = [varying.at(position) % 2**64 for position in range(count)] if varying.listed or varying.places else []
+    first = len(table) if listed else varying.first % 2**64
+    table += listed
     return RuleRecord(
-        first=varying.first % 2**64,
+        first=first,
         step=step % 2**64,
         count=count,
         # A counter goes one further before each frame.
-        position=0 if random else count - 1,
+        position=count - 1 if mode == COUNT else 0,
         mask=((1 << min(varying.width_bits, 64)) - 1) << shift,
         window=window,
         shift=shift,
-        mode=RANDOM if random else COUNT,
+        mode=mode,
+        table=bool(listed),
+        link=varying.link or 0,
         weight=_words(weights(checksums, max(varying.offset_bytes, window), stop, window + WINDOW_BYTES)),
     )
 
@@ -224,30 +320,52 @@ def _noise(template: Template, start: int) -> NoiseRecord:
 def _slot(leg: Leg, template: Template, record: LegRecord, noise_start: int) -> SlotRecord:
     data = bytearray(template.data)
     if record.stamp:
-        data[record.stamp : record.stamp + stamp.PLAIN_BYTES] = stamp.Stamp(leg.id, 0, 0).pack()
-    for checksum in mending_order(template.checksums):
-        checksum.mend(data)
+        behind = data[record.stamp + stamp.CHECKED_BYTES :]
+        first = stamp.Stamp(leg.id, 0, 0, stamp.payload_sum(bytes(behind)) if record.checked else None).pack()
+        data[record.stamp : record.stamp + len(first)] = first
+    template.mend(data)
     stop = template.random_payload[1]
     slot = SlotRecord(len(data), stop, -(-max(0, stop - noise_start) // WINDOW_BYTES))
     slot.bytes[: len(data)] = data
     return slot
 
 
-def _sizes(record: LegRecord, weight: list[int]) -> list[int]:
-    """The rule that draws the size by its weight, and its list of slots."""
-    record.sizes = len(weight)
-    common = math.gcd(*weight)
-    table = [slot for slot, often in enumerate(weight) for _ in range(often // common)] if len(weight) > 1 else []
-    record.size = RuleRecord(count=len(table), mode=RANDOM, table=1)
-    return table
+def _sizes(compiled: CompiledLeg, leg: Leg, templates: int) -> None:
+    """The rule that chooses the size, and its list of slots: drawn by weight, or in turn."""
+    sizes = sizes_bytes(leg)
+    compiled.record.sizes = templates
+    if templates > 1:
+        compiled.table += places([weight for _, weight in sizes])
+    count = len(compiled.table)
+    mode, position = (COUNT, max(0, count - 1)) if leg.sizes_in_turn else (RANDOM, 0)
+    compiled.record.size = RuleRecord(count=count, mode=mode, position=position, table=1)
+
+
+def _count_users(compiled: CompiledLeg, leg: Leg, fields: list[str]) -> None:
+    """BadInput where the field takes a value that is no user's."""
+    number = fields.index(leg.users["field"])
+    rule = compiled.record.rule[number]
+    positions = np.arange(rule.count, dtype=np.uint64)
+    if rule.table:
+        values = np.array(compiled.table, dtype=np.uint64)[int(rule.first) + positions.astype(np.int64)]
+    else:
+        values = np.uint64(rule.first) + positions * np.uint64(rule.step)
+    # Modulo 2^64, so that a difference has its sign.
+    users, rest = np.divmod((values - np.uint64(leg.users["first"] % 2**64)).astype(np.int64), leg.users["step"])
+    odd = np.flatnonzero((rest != 0) | (users < 0) | (users >= leg.users["count"]))
+    if odd.size:
+        problem, value = f"{fields[number]} takes a value that is no user's", int(values[odd[0]])
+        raise BadInput(leg.stream, problem, key="users", value=value)
+    compiled.record.user_rule = number + 1
+    compiled.users = users.tolist()
 
 
 def _words(values: list[int]) -> ctypes.Array[ctypes.c_uint16]:
     return (ctypes.c_uint16 * MAX_CHECKSUMS)(*values)
 
 
-def _compile_trace(leg: Leg, trace: Trace) -> CompiledLeg:
-    passes = schedule_trace.arrange(leg, trace)
+def _compile_trace(leg: Leg, trace: Recorded) -> CompiledLeg:
+    passes = schedule_trace.arrange(leg, *trace)
     compiled = CompiledLeg(LegRecord(records=len(passes.records), period_ns=passes.period_ns, timed=passes.timed))
     compiled.trace, compiled.store, compiled.lead_ns = passes.records, passes.store, passes.lead_ns
     compiled.largest_bytes = max(record.frame_bytes for record in passes.records)
@@ -259,15 +377,11 @@ def _pace(compiled: CompiledLeg, leg: Leg) -> None:
     compiled.record.late_ns = LATE_NS
     compiled.record.skip = leg.options.get("late") == "skip"
     count = leg.count_packets
-    if count is None and leg.rate_pps is not None and leg.duration_s is not None:
+    steady = leg.rate_pps is not None and not compiled.steps
+    if count is None and steady and leg.rate_pps is not None and leg.duration_s is not None:
         count = round(leg.rate_pps * leg.duration_s)  # a rate and a duration make a count, so that it is exact
     compiled.record.remaining = NEVER if count is None else count
     compiled.duration_ns = None if leg.duration_s is None else round(leg.duration_s * 1e9)
-
-
-def gap(rate_pps: float | None, burst: int = 1) -> int:
-    """Between the due times of two bursts, in 2**-24 ns; up to 18 minutes."""
-    return 0 if rate_pps is None else max(1, round(burst * 1e9 * 2**GAP_FRACTION_BITS / rate_pps))
 
 
 # --- all legs of an interface --------------------------------------------------------------------------------------
@@ -282,16 +396,25 @@ class Schedule:
     table: list[int] = field(default_factory=list)
     trace: list[TraceRecord] = field(default_factory=list)
     store: bytearray = field(default_factory=bytearray)
+    sequences: list[Records] = field(default_factory=list)
+    """Their records are behind those of the traces."""
+    steps: list[StepRecord] = field(default_factory=list)
+    gaps: list[int] = field(default_factory=list)
+    users: int = 0
+    """Places in the map of users."""
 
     @property
     def largest_bytes(self) -> int:
         return max(leg.largest_bytes for leg in self.legs)
 
 
-def compile_schedule(legs: list[Leg], read: Callable[[Leg], Trace]) -> Schedule:
-    """`read` gives a trace leg's recording. A leg's number is its seed."""
+def compile_schedule(
+    legs: list[Leg], read: Callable[[Leg], Recorded], read_sequence: Callable[[Leg], Records]
+) -> Schedule:
+    """`read` gives a trace leg's frames and their order, `read_sequence` the records of one that has a sequence."""
     traces = {leg.id: read(leg) for leg in legs if leg.kind == "trace"}
-    return assemble([compile_leg(leg, leg.id, traces.get(leg.id)) for leg in legs])
+    sequences = {leg.id: read_sequence(leg) for leg in legs if leg.sequence_file is not None}
+    return assemble([compile_leg(leg, seed_of(leg), traces.get(leg.id), sequences.get(leg.id)) for leg in legs])
 
 
 def assemble(legs: list[CompiledLeg]) -> Schedule:
@@ -301,11 +424,19 @@ def assemble(legs: list[CompiledLeg]) -> Schedule:
     for leg in legs:
         leg.record.slot = len(whole.slots)
         leg.record.first_record = len(whole.trace)
+        leg.record.first_step, leg.record.first_gap = len(whole.steps), len(whole.gaps)
+        leg.record.users, whole.users = whole.users, whole.users + len(leg.users)
         for rule in (leg.record.size, *leg.record.rule):
             rule.first += len(whole.table) if rule.table else 0
         whole.slots += leg.slots
         whole.table += leg.table
+        whole.steps += leg.steps
+        whole.gaps += leg.gaps
         schedule_trace.append(whole.trace, whole.store, leg.trace, leg.store)
+    for leg in legs:
+        if leg.sequence is not None:
+            leg.record.first_record = len(whole.trace) + sum(len(one) for one in whole.sequences)
+            whole.sequences.append(leg.sequence)
     return whole
 
 

@@ -14,9 +14,10 @@ SLOT_BYTES, WINDOW_BYTES, PENDING = 4096, 8, 256
 PLACE_BYTES, CHUNK_BYTES = 8, 1 << 20
 NEVER = 2**64 - 1
 GAP_FRACTION_BITS = 24
-COUNT, RANDOM, LINKED = range(3)
-LARGEST_BYTES = 3400
-"""A frame without FCS: what every kernel's live frames have room for in a page of 4096 bytes."""
+GAP_TABLE_BITS = 20
+COUNT, RANDOM, LINKED, USER, SIZE = range(5)
+LARGEST_BYTES = 3368
+"""A frame without FCS: what live frames have room for in a page of 4096 bytes. 3408 in newer kernels than 6.1."""
 
 
 class SumRecord(ctypes.Structure):
@@ -39,6 +40,10 @@ class SlotRecord(ctypes.Structure):
 
 class TraceRecord(ctypes.Structure):
     _fields_ = (("due_ns", c_uint64), ("place", c_uint32), ("stored_bytes", c_uint16), ("frame_bytes", c_uint16))
+
+
+class StepRecord(ctypes.Structure):
+    _fields_ = (("gap", c_uint64), ("until_ns", c_uint64), ("factor", c_uint32), ("shift", c_uint32))
 
 
 class RuleRecord(ctypes.Structure):
@@ -73,9 +78,19 @@ class LegRecord(ctypes.Structure):
         ("slot", c_uint32),
         ("pass_ns", c_uint64),
         ("period_ns", c_uint64),
+        ("step_end_ns", c_uint64),
+        ("left", c_uint64),
+        ("seed", c_uint64),
+        ("drawn", c_uint64),
         ("first_record", c_uint32),
         ("records", c_uint32),
         ("record", c_uint32),
+        ("users", c_uint32),
+        ("first_step", c_uint32),
+        ("steps", c_uint32),
+        ("step", c_uint32),
+        ("first_gap", c_uint32),
+        ("gaps", c_uint32),
         ("stamp", c_uint16),
         ("timed", c_uint8),
         ("skip", c_uint8),
@@ -83,7 +98,14 @@ class LegRecord(ctypes.Structure):
         ("rules", c_uint8),
         ("sums", c_uint8),
         ("sizes", c_uint8),
-        ("unused", c_uint8 * 5),
+        ("checked", c_uint8),
+        ("user_rule", c_uint8),
+        ("crossing", c_uint8),
+        ("sequence_of_records", c_uint8),
+        ("unused", c_uint8),
+        ("user", c_uint32),
+        ("frame_bytes", c_uint16),
+        ("unused2", c_uint16),
         ("sum", SumRecord * MAX_CHECKSUMS),
         ("noise", NoiseRecord),
         ("size", RuleRecord),
@@ -111,15 +133,17 @@ class LegRecord(ctypes.Structure):
 
 
 class PendingRecord(ctypes.Structure):
-    _fields_ = (("leg", c_uint16), ("bytes", c_uint16))
+    _fields_ = (("leg", c_uint16), ("bytes", c_uint16), ("user", c_uint32))
 
 
 class StateRecord(ctypes.Structure):
     _fields_ = (
         ("start_ns", c_uint64),
         ("runs", c_uint64),
+        ("calls", c_uint64),
+        ("soon_ns", c_uint64),
         ("last_ns", c_uint64),
-        ("longest_pause_ns", c_uint64),
+        ("longest_absence_ns", c_uint64),
         ("device_sent", c_uint64),
         ("device_dropped", c_uint64),
         ("unexplained", c_uint64),

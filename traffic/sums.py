@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from traffic.schedule_records import MAX_CHECKSUMS
-from traffic.template import Checksum
+from traffic.template import Checksum, mending_order
 
 
-def mending_order(checksums: tuple[Checksum, ...]) -> list[Checksum]:
-    """Those that another one covers come before it."""
-    left, ordered = list(checksums), list[Checksum]()
-    while left:
-        ready = [c for c in left if not any(c is not o and c.covers(o.offset_bytes, o.offset_bytes + 2) for o in left)]
-        ordered += ready
-        left = [c for c in left if c not in ready]
-    return ordered
-
-
-def weights(checksums: tuple[Checksum, ...], start: int, stop: int, end: int) -> list[int]:
+def weights(
+    checksums: tuple[Checksum, ...], start: int, stop: int, end: int, pseudo: Collection[Checksum] = ()
+) -> list[int]:
     """By how much each checksum's sum grows, modulo 0xffff, when the number whose last byte is at `end` - 1 grows by 1.
 
     The change is within the bytes from `start` to `stop`. Sums of checksums that another one covers count there too:
-    as the sum grows its field shrinks.
+    as the sum grows its field shrinks. `pseudo`: those in whose pseudo header the number counts once more.
     """
     found: dict[Checksum, int] = {}
     for checksum in mending_order(checksums):
-        weight = _factor(checksum, start, stop, end)
+        weight = _factor(checksum, start, stop, end) + (checksum in pseudo)
         for inner in found:
             place = inner.offset_bytes
             weight -= found[inner] * _factor(checksum, place, place + 2, place + 2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from traffic.counters import CAUSES, HISTOGRAM_BITS, HISTOGRAM_BUCKETS, WINDOW_WORDS, RawTally
@@ -35,6 +35,16 @@ class Latency:
     p999_ns: int
     max_ns: int
     negative: int = 0
+
+    def shifted(self, by_ns: int) -> Latency:
+        """The same latencies, each longer by so much: the clocks stood otherwise than they were taken to."""
+        return replace(
+            self,
+            min_ns=self.min_ns + by_ns,
+            mean_ns=self.mean_ns + by_ns,
+            **{f"{name}_ns": getattr(self, f"{name}_ns") + by_ns for name in PERCENTILES},
+            max_ns=self.max_ns + by_ns,
+        )
 
 
 @dataclass(frozen=True)
@@ -97,7 +107,7 @@ def unstamped(raw: RawTally) -> Tally:
     return Tally(raw.packets, raw.bytes, first_ns, last_ns)
 
 
-def stamped(raw: RawTally, buckets: Sequence[int] | None) -> Tally:
+def stamped(raw: RawTally, buckets: Sequence[int] | None, bias_ns: int = 0) -> Tally:
     """`buckets` None: latencies were not counted, or are not asked for. EngineError if the figures contradict."""
     if not adds_up(raw):
         raise EngineError("xdp", f"its counts do not add up: {_figures(raw)}")
@@ -115,7 +125,7 @@ def stamped(raw: RawTally, buckets: Sequence[int] | None) -> Tally:
         altered=raw.altered,
         altered_by={name: count for name, count in zip(CAUSES, raw.altered_by, strict=False) if count},
         highest=raw.next - 1 if raw.next else None,
-        latency=None if buckets is None else latency(raw, buckets),
+        latency=None if buckets is None else latency(raw, buckets, bias_ns),
         jitter=jitter(raw),
     )
 
@@ -125,9 +135,9 @@ def adds_up(raw: RawTally) -> bool:
     return bool(raw.packets == raw.distinct + raw.duplicated + raw.too_late + raw.astray)
 
 
-def torn(raw: RawTally) -> bool:
-    """Whether it was read while a frame was being counted."""
-    return bool(raw.packets != raw.done)
+def torn(raw: RawTally, stamped: bool) -> bool:
+    """Whether it was read while a frame was being counted, as far as its figures tell."""
+    return bool(raw.packets != raw.done) or (stamped and not adds_up(raw))
 
 
 def _times(raw: RawTally) -> tuple[int, int] | tuple[None, None]:
@@ -139,13 +149,16 @@ def _figures(raw: RawTally) -> str:
     return ", ".join(f"{name} {getattr(raw, name)}" for name in names)
 
 
-def latency(raw: RawTally, buckets: Sequence[int]) -> Latency | None:
-    """None when nothing was timed. The buckets may be some frames ahead of `raw` while frames arrive."""
+def latency(raw: RawTally, buckets: Sequence[int], bias_ns: int = 0) -> Latency | None:
+    """None when nothing was timed. The buckets may be some frames ahead of `raw` while frames arrive.
+
+    `bias_ns`: by how much what stands in the buckets is larger than the latencies.
+    """
     frames = sum(buckets)
     if not frames or not raw.latencies:
         return None
     points = {
-        f"{name}_ns": min(max(percentile(buckets, part), raw.latency_min_ns), raw.latency_max_ns)
+        f"{name}_ns": min(max(percentile(buckets, part) - bias_ns, raw.latency_min_ns), raw.latency_max_ns)
         for name, part in PERCENTILES.items()
     }
     mean = raw.latency_sum_ns / raw.latencies

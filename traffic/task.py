@@ -6,10 +6,11 @@ It is what a sender executes, what a receiver counts, and one row of `streams.cs
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 Role = Literal["transmit", "receive"]
+Clock = Literal["monotonic", "ptp"]
 FCS_BYTES = 4
 
 
@@ -28,24 +29,75 @@ class Leg:
     stream: str
     source: str
     target: str
-    kind: Literal["stream", "trace"]
+    kind: Literal["stream", "trace", "connections"]
     engine: str = "auto"
     frame: dict[str, Any] = field(default_factory=dict)
     size_bytes: int = 64
+    sizes: list[list[int]] = field(default_factory=list)
+    """A stream of several sizes: [size with FCS, weight]; empty: all are size_bytes, else that is the largest."""
+    sizes_in_turn: bool = False
+    """The sizes one after another, each as often as its weight; else drawn at random by their weights."""
     rate_pps: float | None = None
+    rates: list[list[float]] = field(default_factory=list)
+    """A rate that changes: [from ns since the start, packets/s] (0: silence until the next), the first one from 0. Then
+    rate_pps is not looked at. See traffic.schedule_pace."""
+    rates_period_ns: int | None = None
+    """`rates` begin again after so long; None: the last one stays."""
+    gap_table: list[int] = field(default_factory=list)
+    """Random gaps: each is an entry of this, in 2**-20 of the gap of the rate; their mean is exactly 1."""
+    seed: int | None = None
+    """Of all that is drawn at random; None: the leg's id."""
     count_packets: int | None = None
     duration_s: float | None = None
     intended_packets: int | None = None
     trace_file: str | None = None
+    sequence_file: str | None = None
+    """A stream whose frames are a source's: when each is due, whose it is and how long, in a file of the transmitter's
+    spool folder (traffic.sequence). `sizes` are then the smallest and the largest."""
+    user_field: str = ""
+    """Of a sequence: the varying field of the template that stands at the record's user."""
     timing: dict[str, Any] = field(default_factory=dict)
-    """A trace's pace: {"mode": "original"|"multiplier"|"pps"|"bps"|"top", "value": float}."""
+    """A trace's pace: {"mode": "original"|"multiplier"|"pps"|"bps"|"top", "value": float}. Of all: "lead_ns", when the
+    first frame is due if that is not the start."""
     repeat: int = 1
+    shift: dict[str, int] = field(default_factory=dict)
+    """An instance of a trace: what is added to the frames of its file: "user" and "server" (addresses), "port" (the
+    user's), "teid". See traffic.replay.shift. Empty: nothing."""
+    pools: dict[str, Any] = field(default_factory=dict)
+    """Of a trace: {"users": {"first": "10.60.0.1", "count": 3, "prefix6": "fd00::"}, "servers": {…}}: the addresses of
+    the instance whose shift is 0."""
+    counted_with: int | None = None
+    """The leg in whose row this one is counted: further instances of a trace look alike to a receiver."""
     match: dict[str, Any] = field(default_factory=dict)
     """How a receiver tells this leg's frames from all others: see traffic.match.Match."""
     expect: dict[str, Any] = field(default_factory=dict)
     """Header fields that the device under test is to change ({"ttl": 63}), or may (None): see traffic.expect."""
+    users: dict[str, Any] = field(default_factory=dict)
+    """What tells a stream's users apart, if they are counted one by one: {"field": the name of a varying field of the
+    template, "by": its name in traffic.counters.Fields ("teid", "src_ip", "dst_ip", …), "first", "step", "count"}.
+    User n has the value first + n * step."""
     options: dict[str, Any] = field(default_factory=dict)
     """The engine's own settings ("clone_skb", "burst", "threads", …)."""
+    background: bool = False
+    """Of a stream or trace: told apart from the targets in the results."""
+    connection: dict[str, Any] = field(default_factory=dict)
+    """Of connections: "protocol" ("tcp", "udp"), "connections" (how many at once), "direction" ("up": from source to
+    target, "down", "both"), "block_bytes", "period_ns", "blocks", "duration_ns", "pace_bps", "congestion", "nodelay",
+    "send_buffer_bytes", "background", and "items": for each connection its list of [time_ns, bytes], in place of
+    blocks of one size. Then, once the nodes have answered: "source_ipv4", "target_ipv4" (with prefix length), "port",
+    "datagram_bytes", "drain_s"."""
+    answers: int | None = None
+    """The leg whose flows this one is the other side of (engine interactive): the ranks of that leg do both."""
+
+    @property
+    def transmitter(self) -> str:
+        """The host whose transmit rank has to do with it."""
+        return self.source if self.answers is None else self.target
+
+    @property
+    def receiver(self) -> str:
+        """The host whose receive rank has to do with it."""
+        return self.target if self.answers is None else self.source
 
 
 @dataclass(frozen=True)
@@ -56,6 +108,8 @@ class SendTask:
     legs: list[Leg]
     limit_s: float
     """The guard ends every engine after this long, whatever happens."""
+    clock: Clock = "monotonic"
+    """What stamps tell: the node's own clock, or TAI, which PTP steers. Due times are on the former in any case."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +123,23 @@ class ReceiveTask:
     mode: Literal["capture", "count"] = "capture"
     filter: str = ""
     """An additional filter in pcap syntax; empty: everything addressed to this node."""
+    filter_program: str = ""
+    """The same as instructions for the receiver xdp: traffic.ebpf.to_hex."""
     ring_mib: int = 64
     engine: str = "auto"
     """One engine, or several joined by "+": the first one's counts are the run's, the others' are a check."""
     offsets_ns: dict[str, int] = field(default_factory=dict)
     """Transmitter → what is added to this node's clock to make it that one's; latencies need it."""
+    bounds_ns: dict[str, int] = field(default_factory=dict)
+    """Transmitter → how far off that may be."""
+    realtime_ns: dict[str, int] = field(default_factory=dict)
+    """Transmitter → its CLOCK_REALTIME less its CLOCK_MONOTONIC; the times in pktgen's frames are of the former."""
+    tai: bool = False
+    """The xdp sender's stamps are of CLOCK_TAI, which PTP keeps the same on all nodes."""
+    capture_filter: str = ""
+    """Of what counts only this goes into the capture, in pcap syntax."""
+    capture_every: int = 1
+    """Mode capture beside the receiver xdp: of each leg the first of so many frames is captured."""
 
 
 @dataclass
@@ -86,13 +152,27 @@ class SendCount:
     sent_bytes: int | None = None
     """Bytes of the frames without FCS."""
     failed_packets: int = 0
+    late_packets: int | None = None
+    """Sent after their due times; None also where there are no due times."""
+    skipped_packets: int | None = None
+    """Not sent, because their due time was over (late: skip)."""
+    users: list[int] | None = None
+    """Sent packets of each user, in the order of Leg.users."""
     seconds: float | None = None
     started_ns: int | None = None
     """CLOCK_MONOTONIC of the node when the engine was let go."""
     ended_ns: int | None = None
+    first_ns: int | None = None
+    """CLOCK_MONOTONIC of the node when the first frame left."""
+    resent_packets: int | None = None
+    """Sent once more because nothing acknowledged them (engine interactive); not in sent_packets."""
+    flows: list[dict[str, Any]] | None = None
+    """traffic.interactive.machine.FlowReport of each flow."""
     note: str = ""
     output: str = ""
     """The engine's own closing words, for the log."""
+    connections: dict[str, Any] | None = None
+    """Of a leg of connections, in place of packets: see traffic.connections.EndCount."""
 
 
 @dataclass
@@ -112,6 +192,30 @@ class ReceiveCount:
     output: str = ""
     tally: dict[str, Any] | None = None
     """traffic.tally.Tally as JSON, of an engine that reads stamps."""
+    users: dict[str, str] | None = None
+    """traffic.users.COLUMNS, packed, in the order of Leg.users; behind the last user what is no user's."""
+    connections: dict[str, Any] | None = None
+    """As SendCount's."""
+
+
+def legs_of(engine: str, legs: list[Leg]) -> list[Leg]:
+    """Those that a receiver counts: connections are the socket engine's, interactive traces are counted by the engine
+    that plays them, frames are the others'."""
+    return [leg for leg in legs if _counted_by(leg) == (engine if engine in ("socket", "interactive") else "")]
+
+
+def _counted_by(leg: Leg) -> str:
+    """The engine that alone can count it; empty: any that counts frames."""
+    if leg.kind == "connections":
+        return "socket"
+    return leg.engine if leg.engine == "interactive" else ""
+
+
+def share_of(engine: str, engines: list[str], task: ReceiveTask) -> ReceiveTask:
+    """What one of a receiver's engines is to do: a capture beside a counter takes what its own filter lets through."""
+    filters = [task.filter, task.capture_filter if engine == "netsniff-ng" and "xdp" in engines else ""]
+    both = " and ".join(f"({one})" for one in filters if one) if all(filters) else "".join(filters)
+    return replace(task, legs=legs_of(engine, task.legs), filter=both)
 
 
 def to_json(value: Any) -> Any:

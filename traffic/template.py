@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
-Mode = Literal["increment", "decrement", "random"]
+Mode = Literal["increment", "decrement", "random", "list", "pick"]
 
 
 def put_bits(data: bytearray, bit: int, width: int, value: int) -> None:
@@ -30,37 +31,56 @@ def get_bits(data: bytes | bytearray, bit: int, width: int) -> int:
 
 @dataclass(frozen=True)
 class VaryingField:
-    """A field that takes first, first ± step, … last and then first again, or a random value from first to last.
+    """A field that stands at one of its positions in each frame, and has the value of that position.
 
-    It lies in the `width_bytes` bytes from `offset_bytes` on, `shift_bits` above their last bit, `width_bits` wide.
-    `identity`: a receiver may know the frame by it.
+    increment, decrement: first, first ± step, … last, then first again; random: any from first to last; list: those
+    `listed`, in turn; pick: any of them. It lies in the `width_bytes` bytes from `offset_bytes` on, `shift_bits` above
+    their last bit, `width_bits` wide. `identity`: a receiver may know the frame by it.
     """
 
     name: str
+    """header.field, with the header's number before it (3.ipv4.src) where the frame has several such headers."""
     offset_bytes: int
     width_bytes: int
     mode: Mode
     first: int
     last: int
+    """Of a list first is the smallest and last the largest value."""
     step: int = 1
     shift_bits: int = 0
     width_bits: int = 0
     identity: bool = False
+    listed: tuple[int, ...] = ()
+    places: tuple[int, ...] = ()
+    """Where the values have weights: which of them each position means, each as often as its weight says."""
+    link: int | None = None
+    """The number of an earlier field of the frame whose position it takes: the two move together."""
 
     @property
     def bit(self) -> int:
         return (self.offset_bytes + self.width_bytes) * 8 - self.shift_bits - self.width_bits
 
     @property
+    def drawn(self) -> bool:
+        return self.mode in ("random", "pick")
+
+    @property
     def values(self) -> int:
-        """How many different values a counter takes before it starts again; of a random field: how many there are."""
-        return abs(self.last - self.first) // self.step + 1
+        """How many positions it has."""
+        return len(self.places) or len(self.listed) or abs(self.last - self.first) // self.step + 1
+
+    def position(self, index: int, draw: random.Random) -> int:
+        """Its position in the frame number `index`, if it is not linked."""
+        return draw.randrange(self.values) if self.drawn else index % self.values
+
+    def at(self, position: int) -> int:
+        place = self.places[position] if self.places else position
+        if self.listed:
+            return self.listed[place]
+        return self.first - place * self.step if self.mode == "decrement" else self.first + place * self.step
 
     def value(self, index: int, draw: random.Random) -> int:
-        if self.mode == "random":
-            return draw.randint(self.first, self.last)
-        offset = index % self.values * self.step
-        return self.first + offset if self.mode == "increment" else self.first - offset
+        return self.at(self.position(index, draw))
 
 
 @dataclass(frozen=True)
@@ -72,6 +92,8 @@ class Checksum:
     constant: int = 0
     zero_is_ones: bool = False
     """UDP writes 0xffff for 0, which would mean "none" (RFC 768)."""
+    off_by: int = 0
+    """Wrong on purpose: so much more than right, modulo 0xffff."""
 
     def mend(self, data: bytearray) -> None:
         put_bits(data, self.offset_bytes * 8, 16, 0)
@@ -82,10 +104,22 @@ class Checksum:
             total += int.from_bytes(part + bytes(len(part) % 2), "big")
         folded = total % 0xFFFF or (0xFFFF if total else 0)
         value = 0xFFFF - folded
+        if self.off_by:
+            value = (value + self.off_by) % 0xFFFF
         put_bits(data, self.offset_bytes * 8, 16, 0xFFFF if self.zero_is_ones and value == 0 else value)
 
     def covers(self, start: int, stop: int) -> bool:
         return any(low < stop and start < high for low, high in self.ranges)
+
+
+def mending_order(checksums: tuple[Checksum, ...]) -> list[Checksum]:
+    """Those that another one covers come before it."""
+    left, ordered = list(checksums), list[Checksum]()
+    while left:
+        ready = [c for c in left if not any(c is not o and c.covers(o.offset_bytes, o.offset_bytes + 2) for o in left)]
+        ordered += ready
+        left = [c for c in left if c not in ready]
+    return ordered
 
 
 @dataclass(frozen=True)
@@ -106,22 +140,47 @@ class Template:
 
     @property
     def is_random(self) -> bool:
-        return self.random_payload != (0, 0) or any(f.mode == "random" for f in self.fields)
+        return self.random_payload != (0, 0) or any(f.drawn for f in self.fields)
 
     @property
     def period(self) -> int:
         """Frames after which every counter is at its first value again (random parts left aside)."""
-        return math.lcm(*(field.values for field in self.fields if field.mode != "random"))
+        return math.lcm(*(field.values for field in self.fields if not field.drawn and field.link is None))
+
+    @cached_property
+    def _mending_order(self) -> list[Checksum]:
+        return mending_order(self.checksums)
+
+    def mend(self, data: bytearray) -> None:
+        """Every checksum of a frame of this shape, inner ones before those that cover them."""
+        for checksum in self._mending_order:
+            checksum.mend(data)
+
+    def values(self, index: int, draw: random.Random) -> list[int]:
+        """Of each field in the frame number `index`."""
+        positions: list[int] = []
+        for field in self.fields:
+            positions.append(positions[field.link] if field.link is not None else field.position(index, draw))
+        return [field.at(position) for field, position in zip(self.fields, positions, strict=True)]
+
+    def at(self, name: str, position: int) -> bytes:
+        """The first frame, but for the field `name` and those linked with it, which stand at `position`."""
+        data, positions = bytearray(self.data), list[int]()
+        for field in self.fields:
+            own = position if field.name == name else 0
+            positions.append(positions[field.link] if field.link is not None else own)
+            put_bits(data, field.bit, field.width_bits, field.at(positions[-1]))
+        self.mend(data)
+        return bytes(data)
 
     def frame(self, index: int, draw: random.Random) -> bytes:
         """The frame number `index` (from 0), with checksums mended; random parts are drawn from `draw`."""
         if self.constant:
             return self.data
         data = bytearray(self.data)
-        for field in self.fields:
-            put_bits(data, field.bit, field.width_bits, field.value(index, draw))
+        for field, value in zip(self.fields, self.values(index, draw), strict=True):
+            put_bits(data, field.bit, field.width_bits, value)
         start, stop = self.random_payload
         data[start:stop] = draw.randbytes(stop - start)
-        for checksum in self.checksums:
-            checksum.mend(data)
+        self.mend(data)
         return bytes(data)

@@ -8,27 +8,10 @@ from pathlib import Path
 
 from traffic.capture_file import ETHERNET, Packet, RawPacket, link_type_name, read_capture, write_pcap, write_pcapng
 from traffic.errors import BadInput
-from traffic.flows import lead_ns, split_by_flow
-from traffic.rewrite import Endpoint, Rewritten, rewrite
 
-__all__ = [
-    "Endpoint",
-    "Packet",
-    "Rewritten",
-    "Trace",
-    "check_mtu",
-    "lead_ns",
-    "read_packets",
-    "read_trace",
-    "rewrite",
-    "split_by_flow",
-    "write_pcap",
-    "write_pcapng",
-]
+__all__ = ["Packet", "Trace", "read_packets", "read_trace", "write_pcap", "write_pcapng"]
 
 ETHERNET_HEADER_BYTES = 14
-VLAN_TAG_BYTES = 4
-VLAN_TYPES = (b"\x81\x00", b"\x88\xa8")
 
 
 @dataclass(frozen=True)
@@ -78,21 +61,6 @@ def read_packets(path: Path) -> list[Packet]:
     return [Packet(packet.time_ns, packet.data) for packet in raw]
 
 
-def check_mtu(trace: Trace, mtu_bytes: int, interface: str) -> None:
-    """Raises BadInput for the first frame that `interface` cannot send; one VLAN tag does not count."""
-    too_long = [(number, packet) for number, packet in enumerate(trace.packets, 1) if _too_long(packet, mtu_bytes)]
-    if too_long:
-        number, packet = too_long[0]
-        more = f" (and {len(too_long) - 1} more)" if len(too_long) > 1 else ""
-        raise BadInput(
-            trace.path,
-            f"packet {number}{more} is longer than the MTU of {interface}: the recording host had merged segments, "
-            "or the interface needs a larger MTU",
-            value=f"{len(packet.data)} bytes",
-            allowed=f"{mtu_bytes + ETHERNET_HEADER_BYTES} bytes, an MTU of {mtu_bytes} and the Ethernet header",
-        )
-
-
 def _check_replayable(path: Path, number: int, packet: RawPacket) -> None:
     if packet.link_type != ETHERNET:
         raise BadInput(
@@ -123,9 +91,3 @@ def _notes(path: Path, packets: list[Packet]) -> list[str]:
     if not back:
         return []
     return [f"{path}: time goes backwards at {len(back)} packets, first at {back[0]}: they are sent in order of time"]
-
-
-def _too_long(packet: Packet, mtu_bytes: int) -> bool:
-    """Linux's own rule: one VLAN tag is on top of the MTU, a second one is not (packet_snd in af_packet.c)."""
-    tag_bytes = VLAN_TAG_BYTES if packet.data[12:14] in VLAN_TYPES else 0
-    return len(packet.data) > mtu_bytes + ETHERNET_HEADER_BYTES + tag_bytes

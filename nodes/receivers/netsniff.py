@@ -16,8 +16,8 @@ from typing import ClassVar
 from nodes.engine import Receiver
 from nodes.interface import Interface
 from nodes.process import EngineProcess, missing_tool
-from nodes.receivers.filters import compile_filter, missing_libpcap
-from traffic import bpf
+from nodes.receivers.filters import compile_filter
+from traffic import bpf, pcap
 from traffic.capture import CaptureFile
 from traffic.errors import BadInput, EngineError
 from traffic.match import Match, tagged, uncountable
@@ -99,7 +99,7 @@ class NetsniffReceiver(Receiver):
 
     @classmethod
     def missing(cls) -> str:
-        return missing_tool("netsniff-ng", "netsniff-ng") or missing_libpcap()
+        return missing_tool("netsniff-ng", "netsniff-ng") or pcap.missing()
 
     def prepare(self) -> None:
         if not self._interface.exists():

@@ -13,32 +13,36 @@ import struct
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from nodes import libbpf
 from nodes.engine import Receiver
 from nodes.interface import SYS_NET, Interface
-from traffic import expect, tally
+from traffic import ebpf, expect, pktgen, schedule, tally, users
 from traffic.counters import (
     HISTOGRAM_BUCKETS,
+    NUMBERED_BY_PKTGEN,
+    NUMBERED_BY_US,
     STRANGERS,
     Expectation,
+    RawFiltered,
     RawHistogram,
     RawRow,
     RawStrangers,
     RawTally,
+    RawUser,
+    RawUserRule,
     Settings,
 )
+from traffic.engines import templates_as_sent
 from traffic.errors import BadInput, EngineError
-from traffic.frames import build_frame
-from traffic.match import Match
-from traffic.schedule import stamped
 from traffic.task import Leg, ReceiveCount, ReceiveTask
 
 MERGING_OFFLOADS = ("gro", "lro")
 """They make one large frame of several. GRO does so before generic XDP, and after native XDP."""
 LEAST_KERNEL = (5, 18)
 """bpf_xdp_load_bytes."""
+LEAST_KERNEL_TAI = (6, 1)
 READ_ATTEMPTS = 1000
 # linux/ethtool.h: ETHTOOL_GFLAGS, ETHTOOL_SFLAGS, ETH_FLAG_RXVLAN
 _GET_FLAGS, _SET_FLAGS, _RX_VLAN = 0x25, 0x26, 1 << 8
@@ -58,12 +62,15 @@ class XdpReceiver(Receiver):
         self._interface = Interface(task.interface)
         self._object: libbpf.BpfObject | None = None
         self._link: libbpf.BpfLink | None = None
+        self._filter_fd: int | None = None
         self._offloads_before: dict[str, bool] = {}
         self._tags_hidden_before = False
         self._expectations: dict[int, Expectation] = {}
-        """Of the stamped legs, by slot: a leg's place in the task and in the maps."""
+        """Of the legs counted by sequence numbers, by slot: a leg's place in the task and in the maps."""
         self._rows: list[RawRow] = []
-        """Of the others."""
+        """Of the legs known by their bytes."""
+        self._user_rules: dict[int, RawUserRule] = {}
+        """Of the legs whose users are counted, by slot."""
         self.attached = ""
         """"native", or "generic" with the reason."""
 
@@ -73,43 +80,64 @@ class XdpReceiver(Receiver):
             return why
         if not cls.object_file.exists():
             return f"{cls.object_file.name} is not there (kernel/build.sh compiles it)"
-        release = os.uname().release
-        version = tuple(int(part) for part in release.split("-")[0].split(".")[:2])
-        return "" if version >= LEAST_KERNEL else f"it needs kernel 5.18, this is {release}"
+        return "" if _kernel() >= LEAST_KERNEL else f"it needs kernel 5.18, this is {os.uname().release}"
 
     def prepare(self) -> None:
         if why := self.missing():
             raise EngineError(self.name, why)
         self._check()
-        stamped = [slot for slot, leg in enumerate(self.task.legs) if is_stamped(leg)]
-        self._expectations = {slot: self._expectation(self.task.legs[slot]) for slot in stamped}
-        self._rows = expect.rows(
-            self.task.interface,
-            [(slot, Match.from_json(leg.match)) for slot, leg in enumerate(self.task.legs) if slot not in stamped],
-        )
+        numbered = [slot for slot, leg in enumerate(self.task.legs) if expect.numbered(leg)]
+        self._expectations = {slot: self._expectation(self.task.legs[slot]) for slot in numbered}
+        self._rows = expect.rows(self.task.interface, expect.known_by_bytes(self.task.legs))
+        self._user_rules = self._number_users()
         self._load(alone=_receive_queues(self.task.interface) == 1)
         self._see_tags()
 
     def _check(self) -> None:
         if not self._interface.exists():
             raise BadInput(self.task.interface, "there is no such interface")
-        if self.task.filter:
-            raise BadInput(
-                self.task.interface,
-                "the xdp receiver has no filters yet",
-                key="filter",
-                value=self.task.filter,
-                allowed="the receiver netsniff-ng",
-            )
+        if self.task.tai and _kernel() < LEAST_KERNEL_TAI:
+            raise EngineError(self.name, "clock: ptp needs kernel 6.1 (bpf_ktime_get_tai_ns)")
+        if self.task.filter and not self.task.filter_program:
+            raise EngineError(self.name, f"the filter {self.task.filter!r} came without its program")
 
     def _expectation(self, leg: Leg) -> Expectation:
-        template = build_frame(leg.frame, leg.size_bytes)
-        made = expect.expectation(leg.stream, template, leg.expect)
-        made.limit = leg.count_packets or 0
-        offset_ns = self.task.offsets_ns.get(leg.source)
-        made.timed = offset_ns is not None
+        templates = templates_as_sent(leg)
+        # Of several sizes any is right: what is cut short shows in the headers' own lengths.
+        told = {"length": None, **leg.expect} if len(templates) > 1 else leg.expect
+        made = expect.expectation(leg.stream, templates[max(templates)], told)
+        made.limit = schedule.sequence_limit(leg)
+        made.numbered = expect.numbered(leg)
+        made.clocked = made.numbered == NUMBERED_BY_US or pktgen.times(leg)
+        offset_ns = self._clock_offset_ns(leg, made.numbered)
+        made.timed = offset_ns is not None and made.clocked
         made.offset_ns = offset_ns or 0
+        made.bias_ns = self.task.bounds_ns.get(leg.source, 0)
         return made
+
+    def _clock_offset_ns(self, leg: Leg, numbered: int) -> int | None:
+        """What makes this node's clock the one in the leg's stamps; None: not known."""
+        if numbered == NUMBERED_BY_US and self.task.tai:
+            return 0
+        offset_ns = self.task.offsets_ns.get(leg.source)
+        if numbered == NUMBERED_BY_US or offset_ns is None:
+            return offset_ns
+        realtime_ns = self.task.realtime_ns.get(leg.source)
+        return None if realtime_ns is None or self.task.tai else offset_ns + realtime_ns
+
+    def _number_users(self) -> dict[int, RawUserRule]:
+        """The users of all legs one after another, each leg's followed by a place for what is no user's."""
+        base, rules = 0, {}
+        for slot, leg in enumerate(self.task.legs):
+            if leg.users:
+                templates = templates_as_sent(leg)
+                rules[slot] = users.rule(templates[max(templates)], leg.users, base)
+                base += leg.users["count"] + 1
+        if base > users.MOST_USERS + len(rules):
+            raise BadInput(
+                self.task.interface, "too many users in all", key="users", value=base, allowed=str(users.MOST_USERS)
+            )
+        return rules
 
     def _load(self, alone: bool) -> None:
         """`alone`: frames come one after another, because there is one queue and XDP is native."""
@@ -119,14 +147,42 @@ class XdpReceiver(Receiver):
         for name in ("expectations", "tallies", "windows", "histograms"):
             self._object.set_entries(name, max(1, len(self.task.legs)))
         self._object.set_entries("rows", max(1, len(self._rows)))
-        settings = Settings(rows=len(self._rows), pass_on=self.task.mode == "capture", alone=alone, tai=0)
+        places = sum(rule.count + 1 for rule in self._user_rules.values())
+        self._object.set_entries("user_rules", max(1, len(self.task.legs)))
+        self._object.set_entries("users", max(1, places))
+        settings = Settings(
+            rows=len(self._rows),
+            pass_on=self.task.capture_every if self.task.mode == "capture" else 0,
+            alone=alone,
+            tai=self.task.tai,
+            pktgen=any(one.numbered == NUMBERED_BY_PKTGEN for one in self._expectations.values()),
+            users=bool(self._user_rules),
+        )
         self._object.set_constants(".rodata.settings", bytes(settings))
         self._object.load()
         for slot, expectation in self._expectations.items():
-            self._map("slots").update(_key(self.task.legs[slot].id), _key(slot + 1))
+            if expectation.numbered == NUMBERED_BY_US:
+                self._map("slots").update(_key(self.task.legs[slot].id), _key(slot + 1))
             self._map("expectations").update(_key(slot), bytes(expectation))
         for index, row in enumerate(self._rows):
             self._map("rows").update(_key(index), bytes(row))
+        for slot, rule in self._user_rules.items():
+            self._map("user_rules").update(_key(slot), bytes(rule))
+        self._load_filter()
+
+    def _load_filter(self) -> None:
+        """The master's translation of the filter, in front of the counting program."""
+        self._close_filter()
+        if self.task.filter_program:
+            assert self._object is not None
+            maps = {ebpf.COUNTING: self._map("counting").fd, ebpf.FILTERED: self._map("filtered").fd}
+            self._filter_fd = libbpf.load_xdp("filter", ebpf.native(self.task.filter_program, maps))
+            self._map("counting").update(_key(0), _key(self._object.program_fd("count")))
+
+    def _close_filter(self) -> None:
+        if self._filter_fd is not None:
+            os.close(self._filter_fd)
+            self._filter_fd = None
 
     def _map(self, name: str) -> libbpf.BpfMap:
         assert self._object is not None
@@ -144,7 +200,7 @@ class XdpReceiver(Receiver):
 
     def _attach(self, mode: libbpf.XdpMode) -> None:
         assert self._object is not None
-        self._link = self._object.attach_xdp("count", self._interface.index, mode)
+        self._link = self._object.attach_xdp("count", self._interface.index, mode, self._filter_fd)
 
     def _see_tags(self) -> None:
         """A card that takes the VLAN tag out of a frame would hide it from the program."""
@@ -175,20 +231,15 @@ class XdpReceiver(Receiver):
     def set_clock_offset(self, leg_id: int, offset_ns: int) -> None:
         """What is added to this node's clock to make it the sender's, from now on; latencies count from here."""
         slot = next(slot for slot in self._expectations if self.task.legs[slot].id == leg_id)
-        self._expectations[slot].offset_ns, self._expectations[slot].timed = offset_ns, 1
+        self.task.offsets_ns[self.task.legs[slot].source] = offset_ns
+        self._expectations[slot] = self._expectation(self.task.legs[slot])
         self._map("expectations").update(_key(slot), bytes(self._expectations[slot]))
 
-    def sample(self) -> dict[str, Any]:
-        """Packets and bytes in all, and of each leg its figures without latencies; takes no notice of the traffic."""
+    def sample(self) -> dict[int, dict[str, int | None]]:
+        """Of each leg its figures without latencies; takes no notice of the traffic."""
         if self._object is None:
             return {}
-        legs = [self._tally(slot, latencies=False) for slot in range(len(self.task.legs))]
-        return {
-            "rx_packets": sum(one.packets for one in legs),
-            "rx_bytes": sum(one.bytes for one in legs),
-            "legs": {leg.id: _brief(one) for leg, one in zip(self.task.legs, legs, strict=True)},
-            "strangers": self.strangers(),
-        }
+        return {leg.id: _brief(self._tally(slot, latencies=False)) for slot, leg in enumerate(self.task.legs)}
 
     def stop(self) -> None:
         if self._link:
@@ -197,6 +248,7 @@ class XdpReceiver(Receiver):
 
     def restore(self) -> None:
         self.stop()
+        self._close_filter()
         if self._object:
             self._object.close()
             self._object = None
@@ -214,14 +266,16 @@ class XdpReceiver(Receiver):
         if slot not in self._expectations:
             return tally.unstamped(raw)
         timed = latencies and self._expectations[slot].timed
-        return tally.stamped(raw, self._buckets(slot) if timed else None)
+        return tally.stamped(raw, self._buckets(slot) if timed else None, self._expectations[slot].bias_ns)
 
     def _raw(self, slot: int) -> RawTally:
         """Figures that belong together. Where nothing is locked a frame may come in between: then once more."""
         for _ in range(READ_ATTEMPTS):
             raw = RawTally.from_buffer_copy(_lookup_locked(self._map("tallies"), _key(slot)))
-            if not tally.torn(raw):
+            if not tally.torn(raw, slot in self._expectations):
                 return raw
+        if not tally.torn(raw, stamped=False):
+            return raw  # its figures contradict one another for good, which is told where they are used
         raise EngineError(self.name, "its counts cannot be read in one piece")
 
     def _buckets(self, slot: int) -> Sequence[int]:
@@ -234,17 +288,40 @@ class XdpReceiver(Receiver):
             raise EngineError(self.name, f"map {name} has no entry {slot}")
         return kind.from_buffer_copy(value)
 
+    def users(self, leg_id: int) -> dict[str, list[int]] | None:
+        """users.COLUMNS; None where a leg has none. Of one moment only after stop()."""
+        slot = next(slot for slot, leg in enumerate(self.task.legs) if leg.id == leg_id)
+        if (rule := self._user_rules.get(slot)) is None:
+            return None
+        size = ctypes.sizeof(RawUser)
+        with self._map("users").memory() as memory:
+            part = memory[rule.base * size : (rule.base + rule.count + 1) * size]
+        each = memoryview(part).cast("q").tolist()
+        fields = [name for name, _ in RawUser._fields_]
+        return {name: each[fields.index(name) :: len(fields)] for name in users.COLUMNS}
+
+    def _packed_users(self, leg_id: int) -> dict[str, str] | None:
+        columns = self.users(leg_id)
+        return None if columns is None else {name: users.pack(column) for name, column in columns.items()}
+
     def strangers(self) -> dict[str, int]:
-        """Frames that no leg has, by kind; they went on to the host."""
-        size, cpus = ctypes.sizeof(RawStrangers), libbpf.possible_cpus()
-        value = self._map("strangers").lookup(_key(0), size * cpus)
+        """Frames that no leg has, by kind; they went on to the host. "filtered": the filter left them out."""
+        each = self._per_cpu(RawStrangers, "strangers")
+        found = {name: sum(one.packets[index] for one in each) for index, name in enumerate(STRANGERS)}
+        if self.task.filter_program:
+            found["filtered"] = sum(one.packets for one in self._per_cpu(RawFiltered, "filtered"))
+        return found
+
+    def _per_cpu(self, kind: type[_Struct], name: str) -> list[_Struct]:
+        size, cpus = ctypes.sizeof(kind), libbpf.possible_cpus()
+        value = self._map(name).lookup(_key(0), size * cpus)
         if value is None:
-            raise EngineError(self.name, "map strangers has no entry")
-        each = [RawStrangers.from_buffer_copy(value, cpu * size) for cpu in range(cpus)]
-        return {name: sum(one.packets[index] for one in each) for index, name in enumerate(STRANGERS)}
+            raise EngineError(self.name, f"map {name} has no entry")
+        return [kind.from_buffer_copy(value, cpu * size) for cpu in range(cpus)]
 
     def counts(self) -> list[ReceiveCount]:
-        to_utc_ns = time.time_ns() - time.monotonic_ns()
+        ours = time.CLOCK_TAI if self.task.tai else time.CLOCK_MONOTONIC
+        to_utc_ns = time.time_ns() - time.clock_gettime_ns(ours)
         strangers = self.strangers()
         return [
             ReceiveCount(
@@ -257,14 +334,17 @@ class XdpReceiver(Receiver):
                 note=self._note(leg, one),
                 output=json.dumps({"strangers": strangers}),
                 tally=one.to_json(),
+                users=self._packed_users(leg.id),
             )
             for leg, one in zip(self.task.legs, self.tallies().values(), strict=True)
         ]
 
     def _note(self, leg: Leg, one: tally.Tally) -> str:
         notes = [self.attached]
-        if one.distinct is None and _sender_stamps(leg):
+        if one.distinct is None and expect.sender_stamps(leg):
             notes.append("counted by its bytes, because its stamps are not where they are looked for")
+        if leg.engine == "pktgen" and one.distinct is not None and not pktgen.times(leg):
+            notes.append("no latency: pktgen writes a frame's time before it waits for its turn")
         if one.too_late:
             notes.append(f"{one.too_late} frames came over {tally.REMEMBERED} behind and count as lost")
         if one.astray:
@@ -272,16 +352,8 @@ class XdpReceiver(Receiver):
         return "; ".join(notes)
 
 
-def _sender_stamps(leg: Leg) -> bool:
-    """Only the sender xdp does, where there is room."""
-    return leg.kind == "stream" and leg.engine == "xdp" and stamped(leg)
-
-
-def is_stamped(leg: Leg) -> bool:
-    """Whether it is counted by its stamps: they have to be where the program looks for them."""
-    if not _sender_stamps(leg):
-        return False
-    return expect.stamp_is_found(build_frame(leg.frame, leg.size_bytes), leg.frame["headers"])
+def _kernel() -> tuple[int, ...]:
+    return tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
 
 
 def _receive_queues(interface: str) -> int:

@@ -13,7 +13,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from nodes.engine import Sender
 from nodes.senders import pktgen_keeper, pktgen_module, pktgen_proc
@@ -97,11 +97,11 @@ class PktgenSender(Sender):
     def done(self) -> bool:
         return self._keeper is not None and (self._keeper.poll() is not None or self._said("ended") is not None)
 
-    def sample(self) -> dict[str, Any]:
+    def sample(self) -> dict[int, dict[str, int | None]]:
         sent: dict[int, int] = {}
         for share in self.added:
             sent[share.leg.id] = sent.get(share.leg.id, 0) + pktgen_proc.device(share.device).sent_packets
-        return {"sent_packets": sent}
+        return {leg: {"sent_packets": packets} for leg, packets in sent.items()}
 
     def stop(self) -> None:
         if self._keeper is None or self._said("stopped") is not None:

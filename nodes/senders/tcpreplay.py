@@ -24,8 +24,9 @@ from nodes.process import EngineProcess, missing_tool
 from nodes.senders import tcpreplay_gate
 from traffic.capture_file import NS_PER_S, Packet, write_pcap
 from traffic.errors import BadInput, EngineError
+from traffic.replay.files import check_mtu, leg_frames, packets
 from traffic.task import FCS_BYTES, Leg, SendCount, SendTask
-from traffic.traces import Trace, check_mtu, read_trace
+from traffic.traces import Trace
 
 ARM_TIMEOUT_S = 1.5
 ARMED_WAIT_S = 30.0
@@ -100,8 +101,10 @@ class Replay:
         if leg.trace_file is None:
             raise EngineError("tcpreplay", f"stream {leg.stream} is no trace")
         self.leg = leg
-        trace = read_trace(spool / leg.trace_file)
-        check_mtu(trace, interface_mtu(interface), interface)
+        path = spool / leg.trace_file
+        frames, order = leg_frames(leg, spool)
+        check_mtu(frames, interface_mtu(interface), interface, path)
+        trace = Trace(path, packets(frames, order))
         self.lead_ns = int(leg.timing.get("lead_ns", 0))
         self._duration_ns = None if leg.duration_s is None else round(leg.duration_s * 1e9) - self.lead_ns
         self._gate_file = spool / f"tcpreplay-{leg.id}.gate"
@@ -159,13 +162,13 @@ class Replay:
         closing = parse_closing(output)
         check_closing(closing, self.leg.count_packets if self._duration_ns is None else None, output)
         return SendCount(
-            self.leg.id,
-            "tcpreplay",
-            closing.packets,
-            closing.bytes,
-            closing.failed,
-            closing.packets / closing.rate_pps if closing.rate_pps else closing.seconds,
-            int(released[1]) if released else None,
+            leg=self.leg.id,
+            engine="tcpreplay",
+            sent_packets=closing.packets,
+            sent_bytes=closing.bytes,
+            failed_packets=closing.failed,
+            seconds=closing.packets / closing.rate_pps if closing.rate_pps else closing.seconds,
+            started_ns=int(released[1]) if released else None,
             note=closing.first_failure or _behind(output),
             output=output,
         )

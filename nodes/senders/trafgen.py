@@ -17,7 +17,7 @@ from typing import ClassVar
 from nodes.engine import Sender
 from nodes.interface import Interface
 from nodes.process import EngineProcess, missing_tool
-from traffic.engines import trafgen_list_frames
+from traffic.engines import trafgen_list_frames, trafgen_list_length
 from traffic.errors import BadInput, EngineError
 from traffic.frames import build_frame
 from traffic.task import FCS_BYTES, Leg, SendCount, SendTask
@@ -153,9 +153,10 @@ def frame_list(template: Template, seed: int) -> str:
     longest = trafgen_list_frames(len(template.data))
     if period > longest:
         raise EngineError(TrafgenSender.name, f"the list of {period} frames is too long (at most {longest})")
-    frames = longest // period * period if template.is_random else period
     draw = random.Random(seed)  # noqa: S311 - traffic, not secrets; a seed makes it repeatable
-    return "".join(f"{{ {_as_bytes(template.frame(index, draw))} }}\n" for index in range(frames))
+    return "".join(
+        f"{{ {_as_bytes(template.frame(index, draw))} }}\n" for index in range(trafgen_list_length(template))
+    )
 
 
 def _as_bytes(frame: bytes) -> str:

@@ -1,8 +1,7 @@
 """XDP as a sender: any field of any frame, paced and stamped in the kernel, on drivers with native XDP.
 
 The guard loads the program (kernel/send.bpf.c), shares its maps as memory, and reads the counts there. A process of
-its own (xdp_run) makes the long call in which the kernel sends; it is entered before the start, because entering takes
-up to 50 ms, and waits inside for the start instant.
+its own (xdp_run) makes the calls in which the kernel sends, and sleeps while nothing is due.
 """
 
 from __future__ import annotations
@@ -12,76 +11,88 @@ import ctypes
 import math
 import mmap
 import os
+import struct
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from nodes import libbpf, xdp_features
+from nodes import libbpf, live_frames
 from nodes.engine import Sender
 from nodes.interface import Interface
 from nodes.process import EngineProcess
 from nodes.senders import xdp_run
-from traffic import schedule
+from traffic import schedule, schedule_pace
 from traffic.errors import BadInput, EngineError
+from traffic.replay.files import check_mtu, leg_frames
 from traffic.schedule import Schedule
-from traffic.schedule_records import CHUNK_BYTES, MAX_LEGS, NEVER, LegRecord, SlotRecord, StateRecord, TraceRecord
-from traffic.task import FCS_BYTES, Leg, SendCount, SendTask
-from traffic.traces import Trace, check_mtu, read_trace
+from traffic.schedule_records import (
+    CHUNK_BYTES,
+    MAX_LEGS,
+    NEVER,
+    LegRecord,
+    SlotRecord,
+    StateRecord,
+    StepRecord,
+    TraceRecord,
+)
+from traffic.sequence import RECORD, Records, read_sequence
+from traffic.task import FCS_BYTES, Clock, Leg, SendCount, SendTask
 
-LEAST_KERNEL = (5, 18)
+LEAST_KERNEL, TAI_KERNEL = (5, 18), (6, 1)
 ARM_TIMEOUT_S = 15.0
 ARMED_WAIT_S = 30.0
 """How much longer than its sending the process may live: it is started well before it is released."""
 BATCHES = ((250_000, 1), (2_000_000, 16))
 """(packets/s up to, frames that the kernel makes before it hands them on). Fewer: each leaves nearer its due time."""
-LARGEST_BATCH = 64
+LARGEST_BATCH = 128
 HEADER_BYTES = 14 + 4
 """What an interface takes beyond its MTU: Ethernet's header and one tag."""
 
 
-class XdpSender(Sender):
+class XdpCore:
+    """The legs of one processor: a program, and the process that runs it. `cpu`: that it is bound to; None: any."""
+
     name: ClassVar[str] = "xdp"
 
-    def __init__(self, task: SendTask, spool: Path, repeat: int = xdp_run.MOST_REPEATS) -> None:
-        super().__init__(task, spool)
-        self._repeat = repeat
+    def __init__(self, task: SendTask, spool: Path, most_repeats: int, number: int = 0, cpu: int | None = None) -> None:
+        self.task, self.spool = task, spool
+        self._most_repeats, self._number, self._cpu = most_repeats, number, cpu
         self._program: Program | None = None
         self._process: EngineProcess | None = None
         self._started_ns: int | None = None
         self._stopped = self._died = False
 
-    @classmethod
-    def missing(cls) -> str:
-        release = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
-        if release < LEAST_KERNEL:
-            return f"Linux {release[0]}.{release[1]} has no XDP live frames (5.18 has)"
-        if not (libbpf.OBJECTS / "send.o").exists():
-            return "nodes/bpf/send.o is not there (kernel/build.sh compiles it)"
-        return libbpf.missing()
-
     def prepare(self) -> None:
         interface = Interface(self.task.interface)
-        check_interface(interface, self.task.legs)
-        compiled = schedule.compile_schedule(self.task.legs, self._trace)
+        compiled = schedule.compile_schedule(self.task.legs, self._trace, self._sequence)
         batch = batch_size(self.task.legs)
-        self._program = Program(compiled, interface.index, batch)
-        words = [self._program.number, compiled.largest_bytes, batch, self._repeat]
-        command = [sys.executable, "-P", "-m", xdp_run.__name__, *(str(word) for word in words)]
+        self._program = Program(compiled, interface.index, batch, self.task.clock)
+        words = [self._program.number, self._program.state_number, compiled.largest_bytes, batch, self._most_repeats]
+        words.append(any(leg.options.get("wait") == "awake" for leg in self.task.legs))
+        command = [sys.executable, "-P", "-m", xdp_run.__name__, *(str(int(word)) for word in words)]
+        if self._cpu is not None:
+            command = ["taskset", "--cpu-list", str(self._cpu), *command]
         limit_s = self.task.limit_s + ARMED_WAIT_S
-        self._process = EngineProcess(self.name, command, self.spool / "xdp.out", limit_s)
+        output = self.spool / (f"xdp-{self._number}.out" if self._number else "xdp.out")
+        self._process = EngineProcess(self.name, command, output, limit_s)
         self._process.start()
         self._wait_armed(self._process, self._program)
 
-    def _trace(self, leg: Leg) -> Trace:
-        trace = read_trace(self.spool / str(leg.trace_file))
-        check_mtu(trace, Interface(self.task.interface).mtu, self.task.interface)
-        return trace
+    def _trace(self, leg: Leg) -> schedule.Recorded:
+        frames, order = leg_frames(leg, self.spool)
+        interface = Interface(self.task.interface)
+        check_mtu(frames, interface.mtu, interface.name, self.spool / str(leg.trace_file))
+        return frames, order
+
+    def _sequence(self, leg: Leg) -> Records:
+        return read_sequence(self.spool / str(leg.sequence_file))
 
     def _wait_armed(self, process: EngineProcess, program: Program) -> None:
         deadline = time.monotonic() + ARM_TIMEOUT_S
-        while not program.state.runs:
+        while not program.state.calls:
             if not process.running():
                 raise EngineError(self.name, "could not start", process.output())
             if time.monotonic() > deadline:
@@ -100,10 +111,9 @@ class XdpSender(Sender):
         state = self._program.state
         return bool(state.finished or state.broken) or not self._process.running()
 
-    def sample(self) -> dict[str, Any]:
-        if self._program is None:
-            return {}
-        return {"sent_packets": {leg.id: record.sent for leg, record in self._records()}}
+    def sent(self) -> dict[int, int]:
+        """By leg, so far."""
+        return {} if self._program is None else {leg.id: record.sent for leg, record in self._records()}
 
     def _records(self) -> list[tuple[Leg, LegRecord]]:
         program = self._loaded()
@@ -115,10 +125,11 @@ class XdpSender(Sender):
         return self._program
 
     def set_rate(self, leg_id: int, rate_pps: float) -> None:
-        """Another rate from the next frame on, without a gap. Only for legs that have one."""
         for leg, record in self._records():
+            if leg.id == leg_id and leg.rates:
+                raise EngineError(self.name, f"{leg.stream} has a list of rates")
             if leg.id == leg_id:
-                record.gap = schedule.gap(rate_pps, record.burst)
+                record.gap = schedule_pace.gap(rate_pps, record.burst)
 
     def stop(self) -> None:
         if self._process is not None and self._process.started:
@@ -133,7 +144,16 @@ class XdpSender(Sender):
 
     def counts(self) -> list[SendCount]:
         self._check()
-        return [self._count(leg, record) for leg, record in self._records()]
+        return [self._count(leg, record, number) for number, (leg, record) in enumerate(self._records())]
+
+    def _users(self, leg: Leg, record: LegRecord, number: int) -> list[int] | None:
+        users = self._loaded().users(number)
+        if users is None:
+            return None
+        if sum(users) != record.sent:
+            told = f"{sum(users)} frames by user, {record.sent} by leg"
+            raise EngineError(self.name, f"the counts of {leg.stream} disagree: {told}", self._output())
+        return users + [0] * (leg.users["count"] - len(users))
 
     def _output(self) -> str:
         return self._process.output() if self._process is not None else ""
@@ -151,27 +171,33 @@ class XdpSender(Sender):
             told = f"{sent} frames by leg, {state.device_sent} by the device, {state.unexplained} answers unexplained"
             raise EngineError(self.name, f"the counts disagree: {told}", output)
 
-    def _count(self, leg: Leg, record: LegRecord) -> SendCount:
+    def _count(self, leg: Leg, record: LegRecord, number: int) -> SendCount:
         return SendCount(
             leg=leg.id,
             engine=self.name,
             sent_packets=record.sent,
             sent_bytes=record.sent_bytes,
             failed_packets=record.refused + record.dropped,
+            late_packets=record.late if record.timed else None,
+            skipped_packets=record.skipped if record.timed else None,
+            users=self._users(leg, record, number),
             seconds=(record.last_ns - record.first_ns) / 1e9 if record.generated else None,
             started_ns=record.first_ns or self._started_ns,
             ended_ns=record.last_ns or None,
+            first_ns=record.first_ns or None,
             note=self._note(leg, record),
             output=self._output(),
         )
 
     def _note(self, leg: Leg, record: LegRecord) -> str:
         parts = ["stamped" if record.stamp else "not stamped"]
+        if self._cpu is not None:
+            parts.append(f"on processor {self._loaded().state.cpu}")
         if record.timed:
             parts.append(f"{record.late} late, {record.skipped} skipped, at most {record.latest_ns / 1000:.1f} us late")
-        calls = 1 + self._output().count(xdp_run.PAUSE)
-        pause_ms = self._loaded().state.longest_pause_ns / 1e6
-        parts.append(f"{calls} call{'s' * (calls > 1)} to the kernel, the sender's longest pause {pause_ms:.3f} ms")
+        state = self._loaded().state
+        absence_us = state.longest_absence_ns / 1000
+        parts.append(f"{state.calls} calls to the kernel, away at most {absence_us:.1f} us with a frame due")
         if record.dropped:
             parts.append(f"{record.dropped} that the interface's full ring did not take")
         if record.refused:
@@ -179,11 +205,80 @@ class XdpSender(Sender):
         return "; ".join(parts)
 
 
-class Program:
-    """The loaded program with its maps as memory. `number`: by which another process runs it."""
+class XdpSender(Sender):
+    """All legs of an interface, on one processor or (option `cores`) on several, whole legs on each."""
 
-    def __init__(self, compiled: Schedule, interface_index: int, batch: int) -> None:
-        self._compiled = compiled
+    name: ClassVar[str] = XdpCore.name
+
+    def __init__(self, task: SendTask, spool: Path, most_repeats: int = xdp_run.MOST_REPEATS) -> None:
+        super().__init__(task, spool)
+        self._most_repeats = most_repeats
+        self._cores: list[XdpCore] = []
+
+    @classmethod
+    def missing(cls) -> str:
+        if kernel() < LEAST_KERNEL:
+            return f"Linux {kernel()[0]}.{kernel()[1]} has no XDP live frames (5.18 has)"
+        if not (libbpf.OBJECTS / "send.o").exists():
+            return "nodes/bpf/send.o is not there (kernel/build.sh compiles it)"
+        return libbpf.missing()
+
+    @classmethod
+    def unfit(cls, interface: Interface) -> str:
+        return live_frames.trouble(interface)
+
+    def prepare(self) -> None:
+        check_interface(Interface(self.task.interface), self.task.legs)
+        if trouble := without_clock(self.task.clock, kernel()):
+            raise EngineError(self.name, trouble)
+        shares = share(self.task.legs, cores(self.task.legs))
+        # The last processors: the first one has a board's interrupts.
+        cpus = sorted(os.sched_getaffinity(0))[-len(shares) :] if len(shares) > 1 else [None]
+        if len(cpus) < len(shares):
+            problem, allowed = "more processors than this node has", f"up to {len(cpus)}"
+            raise BadInput(self.task.interface, problem, key="cores", value=len(shares), allowed=allowed)
+        for number, (legs, cpu) in enumerate(zip(shares, cpus, strict=True)):
+            self._cores.append(XdpCore(replace(self.task, legs=legs), self.spool, self._most_repeats, number, cpu))
+            self._cores[-1].prepare()
+
+    def start(self, at_ns: int) -> None:
+        if not self._cores:
+            raise EngineError(self.name, "start before prepare")
+        for core in self._cores:
+            core.start(at_ns)
+
+    def done(self) -> bool:
+        return bool(self._cores) and all(core.done() for core in self._cores)
+
+    def sample(self) -> dict[int, dict[str, int | None]]:
+        return {leg: {"sent_packets": packets} for core in self._cores for leg, packets in core.sent().items()}
+
+    def set_rate(self, leg_id: int, rate_pps: float) -> None:
+        """Another rate from the next frame on, without a gap. Only for legs that have one, not a list of them."""
+        for core in self._cores:
+            core.set_rate(leg_id, rate_pps)
+
+    def stop(self) -> None:
+        for core in self._cores:
+            core.stop()
+
+    def restore(self) -> None:
+        for core in self._cores:
+            core.restore()
+
+    def counts(self) -> list[SendCount]:
+        if not self._cores:
+            raise EngineError(self.name, "counts before prepare")
+        places = {leg.id: place for place, leg in enumerate(self.task.legs)}
+        counts = [count for core in self._cores for count in core.counts()]
+        return sorted(counts, key=lambda count: places[count.leg])
+
+
+class Program:
+    """The loaded program with its maps as memory. `number`, `state_number`: by which another process runs it."""
+
+    def __init__(self, compiled: Schedule, interface_index: int, batch: int, clock: Clock = "monotonic") -> None:
+        self._compiled, self._clock = compiled, clock
         self._object = libbpf.BpfObject(libbpf.OBJECTS / "send.o")
         self._memory: list[mmap.mmap] = []
         try:
@@ -200,12 +295,16 @@ class Program:
             "legs": len(compiled.legs),
             "slots": len(compiled.slots),
             "table": len(compiled.table),
-            "records": len(compiled.trace),
+            "records": len(compiled.trace) + sum(len(one) for one in compiled.sequences),
             "store": -(-len(compiled.store) // CHUNK_BYTES),
+            "users": compiled.users,
+            "steps": len(compiled.steps),
+            "gaps": len(compiled.gaps),
         }
         for name, number in entries.items():
             self._object.set_entries(name, max(1, number))
-        self._object.set_constants(".rodata.settings", (batch == 1).to_bytes(4, sys.byteorder))
+        settings = struct.pack("=II", batch == 1, self._clock == "ptp")
+        self._object.set_constants(".rodata.settings", settings)
         self._object.load()
         self._object.map("egress").update(bytes(4), interface_index.to_bytes(4, sys.byteorder))
 
@@ -221,11 +320,21 @@ class Program:
         compiled = self._compiled
         legs = self._share("legs", LegRecord)
         self._share("slots", SlotRecord)[: _size(compiled.slots)] = _bytes(compiled.slots)
-        self._share("records", TraceRecord)[: _size(compiled.trace)] = _bytes(compiled.trace)
-        table = [ctypes.c_uint64(value) for value in compiled.table]
-        self._share("table", ctypes.c_uint64)[: _size(table)] = _bytes(table)
+        records = self._share("records", TraceRecord)
+        records[: _size(compiled.trace)] = _bytes(compiled.trace)
+        place = _size(compiled.trace)
+        for one in compiled.sequences:
+            data = one.astype(RECORD.newbyteorder("=")).tobytes()
+            records[place : place + len(data)] = data
+            place += len(data)
+        self._share("steps", StepRecord)[: _size(compiled.steps)] = _bytes(compiled.steps)
+        for name, numbers in (("table", compiled.table), ("gaps", compiled.gaps)):
+            words = (ctypes.c_uint64 * len(numbers))(*numbers)
+            self._share(name, ctypes.c_uint64)[: ctypes.sizeof(words)] = bytes(words)
         self._memory.append(self._object.map("store").memory())
         self._memory[-1][: len(compiled.store)] = bytes(compiled.store)
+        users = self._share("users", ctypes.c_uint64)
+        self._users = (ctypes.c_uint64 * max(1, compiled.users)).from_buffer(users)
         legs[: _size([leg.record for leg in compiled.legs])] = _bytes([leg.record for leg in compiled.legs])
         size = ctypes.sizeof(LegRecord)
         self.legs = [LegRecord.from_buffer(legs, index * size) for index in range(len(compiled.legs))]
@@ -237,12 +346,13 @@ class Program:
         for program, event in (("told_sent", "xdp_devmap_xmit"), ("told_refused", "xdp_redirect_err")):
             self._object.attach_raw_tracepoint(program, event)
         self.fd, self.number = self._object.program_fd("send"), self._object.program_id("send")
+        self.state_number = self._object.map_id(".bss")
 
     def start(self, at_ns: int) -> None:
-        """While the program runs: it looks at the first leg alone until that is due, so that one is set last."""
+        """While the program may run: it looks at the first leg alone until that is due, so that one is set last."""
         for leg, record in zip(self._compiled.legs, self.legs, strict=True):
             record.stop_ns, record.give_up_ns = leg.stop_ns(at_ns), leg.give_up_ns(at_ns)
-            record.pass_ns = leg.first_due_ns(at_ns)
+            record.pass_ns, record.step_end_ns = leg.pass_ns(at_ns), leg.step_end_ns(at_ns)
         due_ns = [leg.first_due_ns(at_ns) for leg in self._compiled.legs]
         self.state.tree_leaves, winner = schedule.tournament(due_ns)
         self.state.winner[: len(winner)] = winner
@@ -250,8 +360,18 @@ class Program:
             self.state.due_ns[index] = due_ns[index]
         self.state.start_ns = at_ns
 
+    def users(self, number: int) -> list[int] | None:
+        """Frames sent of each user of a leg, None where they are not counted."""
+        leg, first = self._compiled.legs[number], self.legs[number].users
+        if not leg.users:
+            return None
+        counts = [0] * (max(leg.users) + 1)
+        for user, sent in zip(leg.users, self._users[first : first + len(leg.users)], strict=True):
+            counts[user] += sent
+        return counts
+
     def close(self) -> None:
-        del self.legs, self.state
+        del self.legs, self.state, self._users
         for memory in self._memory:
             # An error's traceback may still refer to a record; the memory goes when that does.
             with contextlib.suppress(BufferError):
@@ -267,6 +387,31 @@ def _bytes(records: Sequence[ctypes._CDataType]) -> bytes:
     return b"".join(bytes(record) for record in records)
 
 
+def kernel() -> tuple[int, int]:
+    major, minor = os.uname().release.split("-")[0].split(".")[:2]
+    return int(major), int(minor)
+
+
+def without_clock(clock: Clock, release: tuple[int, int]) -> str:
+    """Why stamps cannot tell this clock; empty when they can."""
+    if clock == "monotonic" or release >= TAI_KERNEL:
+        return ""
+    return f"clock: ptp needs Linux 6.1, where XDP programs read TAI; this is {release[0]}.{release[1]}"
+
+
+def cores(legs: list[Leg]) -> int:
+    """The most that one of an interface's legs asks for."""
+    return max(int(leg.options.get("cores", 1)) for leg in legs)
+
+
+def share(legs: list[Leg], number: int) -> list[list[Leg]]:
+    """The legs for each of so many processors, none for nothing: the fastest first, each to whom has least to do."""
+    shares: list[list[Leg]] = [[] for _ in range(min(number, len(legs)))]
+    for leg in sorted(legs, key=_rate_pps, reverse=True):
+        min(shares, key=lambda one: (sum(map(_rate_pps, one)), len(one))).append(leg)
+    return shares
+
+
 def batch_size(legs: list[Leg]) -> int:
     """As few at a time as the legs' rates together allow."""
     rate_pps = sum(map(_rate_pps, legs))
@@ -275,21 +420,13 @@ def batch_size(legs: list[Leg]) -> int:
 
 def _rate_pps(leg: Leg) -> float:
     """What a leg needs on average; infinite where nothing limits it."""
-    if leg.kind == "stream":
+    if leg.rates:
+        return max(rate for _, rate in leg.rates)
+    if leg.kind == "stream" and leg.sequence_file is None:
         return math.inf if leg.rate_pps is None else leg.rate_pps
     if leg.intended_packets and leg.duration_s and leg.timing.get("mode") != "top":
         return leg.intended_packets / leg.duration_s
     return math.inf if leg.timing.get("mode") == "top" else 0.0
-
-
-def takes_no_frames(interface: Interface) -> str:
-    """Why live frames cannot leave this interface; empty when they can, or the kernel (before 6.3) does not tell."""
-    bits = xdp_features.features(interface.index)
-    if bits is None or bits & xdp_features.TAKES_FRAMES:
-        return ""
-    if interface.driver == "veth":
-        return f"{interface.name}: its other end takes no live frames (ethtool -K … gro on, or an XDP program there)"
-    return f"{interface.name}: its driver {interface.driver} takes no live frames (no native XDP_REDIRECT)"
 
 
 def check_interface(interface: Interface, legs: list[Leg]) -> None:
@@ -298,7 +435,7 @@ def check_interface(interface: Interface, legs: list[Leg]) -> None:
         raise BadInput(interface.name, "there is no such interface")
     if not interface.carrier:
         raise EngineError(XdpSender.name, f"{interface.name} is down or has no carrier")
-    if trouble := takes_no_frames(interface):
+    if trouble := live_frames.takes_none(interface):
         raise EngineError(XdpSender.name, trouble)
     largest = interface.mtu + HEADER_BYTES + FCS_BYTES
     for leg in legs:

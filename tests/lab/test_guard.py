@@ -17,14 +17,19 @@ from nodes import guard
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the guard is root's")
 
 
+@pytest.fixture(autouse=True)
+def spools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A place of the test's own: others' guards are in the usual one."""
+    monkeypatch.setattr(guard, "SPOOLS", tmp_path)
+
+
 class Spawned:
     """A guard of this process, whose rank is the test."""
 
     def __init__(self) -> None:
-        before = set(Path("/var/tmp").glob("pktswarm-*"))
         self.pipe = guard.spawn("nobody")
-        deadline = time.monotonic() + 5
-        while not (new := set(Path("/var/tmp").glob("pktswarm-*")) - before) and time.monotonic() < deadline:
+        deadline = time.monotonic() + 20
+        while not (new := list(guard.SPOOLS.glob("pktswarm-*"))) and time.monotonic() < deadline:
             time.sleep(0.01)
         (self.spool,) = new
 
@@ -59,6 +64,28 @@ def test_it_goes_when_its_pipe_closes() -> None:
     this.pipe.socket.close()
     assert this.gone()
     os.wait()
+
+
+def terminated(*_: object, **__: object) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("name", ["chown", "chmod"])
+def test_sigterm_at_its_very_beginning_leaves_no_folder(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guard is forked, and comes to what is put here in its own process."""
+    monkeypatch.setattr(guard.os if name == "chown" else Path, name, terminated)
+    pipe = guard.spawn("nobody")
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+    assert list(guard.SPOOLS.iterdir()) == []
+    pipe.socket.close()
+
+
+def test_sigterm_does_not_break_off_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard.Guard, "_stop_engines", terminated)
+    this = Spawned()
+    this.pipe.socket.close()
+    assert this.gone()
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
 
 
 @pytest.mark.parametrize(

@@ -309,6 +309,20 @@ def test_down_ends_a_guest_and_what_runs_on_nodes(tmp_path: Path) -> None:
         this.end()
 
 
+def test_what_runs_on_nodes_ends_in_order(tmp_path: Path) -> None:
+    """As a rank's guard does, which restores its node and removes its folder: in a session of its own, on SIGTERM."""
+    this = Lab("ordered", tmp_path)
+    ready, ended = tmp_path / "ready", tmp_path / "ended"
+    try:
+        script = f"trap 'sleep 0.5; : >{ended}; exit' TERM; : >{ready}; while :; do sleep 0.1; done"
+        this.on("tx1", "setsid", "--fork", "sh", "-c", f"exec >/dev/null 2>&1; {script}")
+        assert within(20, ready.exists)
+        this.end()
+        assert ended.exists()
+    finally:
+        this.end()
+
+
 CHROOT = """
 set -e
 mount -t tmpfs tmpfs "$1"; mkdir "$1/root"

@@ -8,9 +8,7 @@ import shutil
 import struct
 import subprocess
 import sys
-import uuid
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE
@@ -23,13 +21,15 @@ from traffic.frames import build_frame
 from traffic.match import Match
 from traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount, SendTask, to_json
 
+sys.path.insert(0, str(Path(__file__).parent))
+from wire import A, B, Wire, ethtool, ip
+
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
     pytest.mark.skipif(not shutil.which("trafgen", path="/usr/sbin:/usr/bin"), reason="trafgen is not installed"),
 ]
 
 ROOT = Path(__file__).parents[2]
-A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
 ETHERNET = {"ethernet": {"src": A, "dst": B}}
 IPV4 = {"ipv4": {"src": "10.0.0.1", "dst": "10.0.0.2", "dscp": 46, "df": 1}}
 IPV6 = {"ipv6": {"src": "fd00::1", "dst": "fd00::2"}}
@@ -55,40 +55,6 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
     ],
     "vlans": [ETHERNET, {"vlan": {"id": {"increment": [100, 107]}}}, IPV4, UDP],
 }
-
-
-class Wire:
-    def __init__(self) -> None:
-        tail = uuid.uuid4().hex[:8]
-        self.sender, self.receiver = f"tg-a-{tail}", f"tg-b-{tail}"
-
-    def up(self) -> None:
-        for name in (self.sender, self.receiver):
-            _ip("netns", "add", name)
-        pair = ["tx0", "address", A, "type", "veth", "peer", "name", "rx0", "address", B, "netns", self.receiver]
-        _ip("-n", self.sender, "link", "add", *pair)
-        for name, interface in ((self.sender, "tx0"), (self.receiver, "rx0")):
-            # Without IPv6 the kernel sends nothing of its own on the wire.
-            _ip("netns", "exec", name, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1")
-            _ip("-n", name, "link", "set", interface, "up")
-
-    def down(self) -> None:
-        for name in (self.sender, self.receiver):
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
-
-
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
-
-
-@pytest.fixture
-def wire() -> Iterator[Wire]:
-    one = Wire()
-    try:
-        one.up()
-        yield one
-    finally:
-        one.down()
 
 
 DRIVER = """
@@ -261,7 +227,7 @@ def test_bad_input_is_named_before_the_start(
 
 
 def test_a_link_that_is_down_is_an_error_before_the_start(wire: Wire, tmp_path: Path) -> None:
-    _ip("-n", wire.receiver, "link", "set", "rx0", "down")
+    ip("-n", wire.receiver, "link", "set", "rx0", "down")
     out, err = node(wire.sender, "transmit", SendTask("tx0", [a_leg("udp4")], 60), tmp_path).communicate(timeout=30)
     assert out.startswith("EngineError") and "carrier" in out, out + err
 
@@ -271,25 +237,20 @@ def settings() -> str:
     return "".join((Path("/proc/sys") / name).read_text() for name in names)
 
 
-def offloads(namespace: str, interface: str) -> str:
-    command = ["ip", "netns", "exec", namespace, "ethtool", "-k", interface]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
 def test_the_node_is_left_as_it_was(wire: Wire, tmp_path: Path) -> None:
     """Socket memory at no time changes; GRO goes off while receiving, and comes back."""
-    _ip("netns", "exec", wire.receiver, "ethtool", "-K", "rx0", "gro", "on")
-    before, memory = offloads(wire.receiver, "rx0"), settings()
+    ethtool(wire.receiver, "-K", "rx0", "gro", "on")
+    before, memory = ethtool(wire.receiver, "-k", "rx0"), settings()
     receiver = node(wire.receiver, "receive", ReceiveTask("rx0", B, [a_leg("udp4")], 60), tmp_path)
     try:
         assert receiver.stdout is not None and receiver.stdout.readline() == "ready\n"
         assert settings() == memory
-        assert "generic-receive-offload: off" in offloads(wire.receiver, "rx0")
+        assert "generic-receive-offload: off" in ethtool(wire.receiver, "-k", "rx0")
         receiver.communicate("\n", timeout=30)
     finally:
         receiver.kill()
         receiver.wait()
-    assert (offloads(wire.receiver, "rx0"), settings()) == (before, memory)
+    assert (ethtool(wire.receiver, "-k", "rx0"), settings()) == (before, memory)
 
 
 def test_a_rate_and_a_duration_send_exactly_their_product(wire: Wire, tmp_path: Path) -> None:

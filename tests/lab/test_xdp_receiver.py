@@ -5,6 +5,7 @@ figure is exact. test_xdp_wire.py does the same over a wire.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import random
 import re
@@ -23,13 +24,16 @@ import pytest
 
 from nodes import libbpf
 from nodes.receivers.xdp import XdpReceiver
-from traffic.counters import CAUSE_SLOTS, CAUSES, SHARED, STRANGERS, WINDOW_WORDS
+from traffic import users
+from traffic.counters import CAUSE_SLOTS, CAUSES, SHARED, STRANGERS, WINDOW_WORDS, RawTally, RawUserRule
+from traffic.engines import templates_as_sent
 from traffic.errors import BadInput, EngineError
 from traffic.expect import layout
 from traffic.frames import build_frame
 from traffic.match import Match
 from traffic.tally import Tally, bucket, percentile
 from traffic.task import Leg, ReceiveTask
+from traffic.template import put_bits
 
 sys.path.insert(0, str(Path(__file__).parent))
 from xdp_frames import CHECKED, ETHERNET, IPV4, IPV6, ROOT, SHAPES, UDP, A, B, a_leg, compile_program, inner, stamped
@@ -192,15 +196,12 @@ def test_noise_never_stops_the_count(bench: Callable[..., Bench]) -> None:
     ("task", "words"),
     [
         ({"interface": "nope0"}, "nope0: there is no such interface"),
-        (
-            {"filter": "udp"},
-            r"lo: filter = 'udp': the xdp receiver has no filters yet \(allowed: the receiver netsniff-ng",
-        ),
+        ({"filter": "udp"}, "the filter 'udp' came without its program"),
     ],
 )
 def test_bad_input_is_named_before_the_start(program: Path, tmp_path: Path, task: dict[str, Any], words: str) -> None:
     compiled: type[XdpReceiver] = type("Compiled", (XdpReceiver,), {"object_file": program})
-    with pytest.raises(BadInput, match=words):
+    with pytest.raises((BadInput, EngineError), match=words):
         compiled(replace(ReceiveTask("lo", B, [a_leg()], 60, mode="count"), **task), tmp_path).prepare()
 
 
@@ -310,16 +311,25 @@ def test_a_real_gap_is_believed_and_a_damaged_number_is_not(bench: Callable[...,
     assert found.highest == 1_000_002
 
 
+@pytest.mark.kernel
 def test_a_number_that_was_never_sent_is_astray(bench: Callable[..., Bench]) -> None:
-    leg = a_leg(count_packets=10)
+    leg = a_leg(count_packets=10, rate_pps=1000.0)
     one = bench(leg)
     one.feed(stamped(leg, n) for n in (0, 9, 10, 11))
     assert (one.tally().distinct, one.tally().astray) == (2, 2)
 
 
+def test_without_a_rate_higher_numbers_stand_for_frames_that_a_full_ring_dropped(bench: Callable[..., Bench]) -> None:
+    leg = a_leg(count_packets=10)
+    one = bench(leg)
+    one.feed(stamped(leg, n) for n in (0, 9, 10, 11))
+    assert (one.tally().distinct, one.tally().astray) == (4, 0)
+
+
 # --- alteration ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.kernel
 def test_damaged_payloads_are_exact(bench: Callable[..., Bench]) -> None:
     """Every size modulo 4, and every bit of some frames: 41 altered means 41."""
     for size_bytes in (164, 165, 166, 167, 1518, 3000):
@@ -404,6 +414,7 @@ def test_varying_fields_may_take_their_values_only(bench: Callable[..., Bench]) 
 # --- unstamped legs --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.kernel
 def test_unstamped_legs_are_known_by_their_bytes(bench: Callable[..., Bench]) -> None:
     shapes = {
         "plain": [ETHERNET, IPV4, UDP],
@@ -549,3 +560,260 @@ def test_python_counts_a_latency_where_the_program_does(bench: Callable[..., Ben
     assert found is not None and sum(buckets) == 50
     assert buckets[bucket(found.min_ns)] > 0 and buckets[bucket(found.max_ns)] > 0
     assert abs(percentile(buckets, 0.5) - found.mean_ns) <= 0.01 * found.mean_ns
+
+
+# --- users -----------------------------------------------------------------------------------------------------------
+
+USERS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "ipv4.src": (
+        {"ipv4": {"src": {"increment": ["10.1.0.0", "10.1.2.0"], "step": 2}, "dst": "10.0.0.2"}},
+        UDP,
+        "src_ip",
+    ),
+    "ipv6.dst": ({"ipv6": {"src": "fd00::1", "dst": {"increment": ["fd00::100", "fd00::300"]}}}, UDP, "dst_ip"),
+    "udp.src": (IPV4, {"udp": {"src": {"increment": [5000, 5999]}, "dst": 7}}, "src_port"),
+    "udp.dst": (IPV4, {"udp": {"src": 9, "dst": {"increment": [0, 65530], "step": 10}}}, "dst_port"),
+}
+
+
+def a_leg_of_users(name: str, number: int = 0, **more: Any) -> Leg:
+    network, transport, by = USERS[name]
+    frame = {"headers": [ETHERNET, network, transport], "payload": {"fill": 0xA5}}
+    template = build_frame(frame, 164)
+    found = users.of_template("test", "users", template, name)
+    assert found["by"] == by
+    match = Match.from_template(template).to_json()
+    leg = Leg(number, name, "a", "b", "stream", "xdp", frame=frame, size_bytes=164, match=match, users=found)
+    return replace(leg, **more)
+
+
+def of_user(leg: Leg, user: int, sequence: int, time_ns: int = 0) -> bytes:
+    """A stamped frame of the leg's user; user -1 is nobody's value."""
+    (one,) = build_frame(leg.frame, leg.size_bytes).fields
+    value = leg.users["first"] + user * leg.users["step"] + (leg.users["step"] > 1) * (user < 0)
+    data = bytearray(stamped(leg, sequence, time_ns))
+    put_bits(data, one.bit, one.width_bits, value % (1 << one.width_bits))
+    return bytes(data)
+
+
+@pytest.mark.parametrize("name", USERS)
+@pytest.mark.parametrize("engine", ["xdp", "trafgen"])
+def test_each_user_is_counted_by_itself(bench: Callable[..., Bench], name: str, engine: str) -> None:
+    """Two legs with the same users' values: each has its own. What is no user's value is counted beside."""
+    legs = [a_leg_of_users(name), a_leg_of_users("ipv6.dst", 1)]
+    by_number = engine == "xdp"
+    one = bench(replace(legs[0], engine=engine), legs[1])
+    draw, count = random.Random(7), legs[0].users["count"]
+    drawn = [draw.choice([0, count - 1, draw.randrange(count)]) for _ in range(700)]
+    one.feed(of_user(legs[0], user, n) for n, user in enumerate(drawn))
+    one.feed(of_user(legs[1], 3, n) for n in range(5))
+    found = one.receiver.users(0)
+    assert found is not None
+    expected = Counter(drawn)
+    assert found["packets"] == [expected[user] for user in range(count)] + [0]
+    assert found["bytes"] == [160 * packets for packets in found["packets"]]
+    assert found["distinct"] == (found["packets"] if by_number else [0] * (count + 1))
+    assert sum(found["packets"]) == one.tally(0).packets == 700
+    theirs = one.receiver.users(1)
+    assert theirs is not None and (theirs["packets"][3], sum(theirs["packets"])) == (5, 5)
+
+
+def test_what_is_no_users_value_is_counted_beside(bench: Callable[..., Bench]) -> None:
+    """One below the first, one between two, one beyond the last: an altered address."""
+    leg = a_leg_of_users("ipv4.src")
+    one, count = bench(leg), leg.users["count"]
+    frames = [of_user(leg, -1, 0), of_user(leg, count, 1), of_user(leg, 0, 2), of_user(leg, 0, 2)]
+    assert one.feed(frames) == {DROP: 4}
+    found = one.receiver.users(0)
+    assert found is not None
+    assert (found["packets"][count], found["packets"][0], found["distinct"][0]) == (2, 2, 1)
+    assert sum(found["packets"]) == one.tally().packets == 4
+
+
+def test_frames_of_several_sizes_are_of_their_users_too(bench: Callable[..., Bench]) -> None:
+    """None of them is altered in length."""
+    leg = a_leg_of_users("udp.src", size_bytes=256, sizes=[[128, 3], [256, 1]])
+    one = bench(leg)
+    one.feed(of_user(replace(leg, size_bytes=size), size % 7, n) for n, size in enumerate((128, 256, 128)))
+    found = one.receiver.users(0)
+    assert found is not None and (found["packets"][128 % 7], found["packets"][256 % 7]) == (2, 1)
+    assert found["bytes"][128 % 7] == 2 * 124 and one.tally().altered == 0
+
+
+def test_a_users_latency_is_of_its_own_frames(bench: Callable[..., Bench]) -> None:
+    leg = a_leg_of_users("udp.src")
+    one, now = bench(leg), time.monotonic_ns()
+    frames = [of_user(leg, 5, 0, now - 4_000_000_000), of_user(leg, 9, 1, now - 9_000_000_000)]
+    one.feed([*frames, of_user(leg, 9, 2, now - 1_000_000_000), frames[1]])
+    found = one.receiver.users(0)
+    assert found is not None
+    assert (found["latencies"][5], found["latencies"][9], found["packets"][9]) == (1, 2, 3)
+    assert 4_000_000_000 < found["latency_min_ns"][5] == found["latency_max_ns"][5] < 5_000_000_000
+    assert 1_000_000_000 < found["latency_min_ns"][9] < 2_000_000_000 < 9_000_000_000 < found["latency_max_ns"][9]
+    assert found["latency_sum_ns"][9] == found["latency_min_ns"][9] + found["latency_max_ns"][9]
+
+
+def test_the_users_of_a_tunnel_are_found_by_teid(bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program's part, whatever makes the frames: the rule says in which bits of which field a user's value is."""
+    leg = a_leg("gtpu session")
+    rule = RawUserRule(0x1200, 4, 0xFFFFFFFF, 100, 0, 3, 0)
+    monkeypatch.setattr(users, "rule", lambda *_: rule)
+    one = bench(replace(leg, users={"field": "gtpu.teid", "by": "teid", "first": 0x1200, "step": 4, "count": 100}))
+    frames = [bytearray(stamped(leg, n)) for n in range(3)]
+    frames[1][46:50] = (0x1235).to_bytes(4, "big")
+    one.feed(bytes(frame) for frame in frames)
+    found = one.receiver.users(0)
+    assert found is not None and (found["packets"][13], found["packets"][100]) == (2, 1)
+
+
+@pytest.mark.kernel
+def test_65536_users_on_two_legs_each(bench: Callable[..., Bench]) -> None:
+    wide = {"ipv4": {"src": {"increment": ["10.60.0.0", "10.60.255.255"]}, "dst": "10.0.0.2"}}
+    legs = [a_leg_of_users("ipv4.src"), a_leg_of_users("udp.src", 1)]
+    frame = {"headers": [ETHERNET, wide, UDP], "payload": {"fill": 0}}
+    found = users.of_template("test", "users", build_frame(frame, 164), "ipv4.src")
+    legs = [replace(leg, frame=frame, users=found) for leg in legs]
+    one = bench(*legs)
+    one.feed(of_user(leg, user, 0) for leg in legs for user in (0, 65_535))
+    counts = one.receiver.counts()
+    for count in counts:
+        assert count.users is not None
+        packets = users.unpack(count.users["packets"])
+        assert len(packets) == 65_537 and sum(packets) == 2 and packets[65_535] == packets[0] == 1
+    assert len(json.dumps(counts[0].users)) < 100_000
+
+
+# --- pktgen's own header ---------------------------------------------------------------------------------------------
+
+
+def a_pktgen_leg(number: int = 0, **more: Any) -> Leg:
+    shape = [ETHERNET, {"ipv4": {"src": "10.0.0.1", "dst": "10.0.0.2"}}, UDP]
+    leg = Leg(number, "pktgen", "a", "b", "stream", "pktgen", frame={"headers": shape}, size_bytes=128, **more)
+    (template,) = templates_as_sent(leg).values()
+    return replace(leg, match=Match.from_template(template).to_json())
+
+
+def by_pktgen(leg: Leg, sequence: int, realtime_ns: int = 0) -> bytes:
+    """As captured from it in the virtual machine: TTL 32, no UDP checksum, its header, then zeros."""
+    (template,) = templates_as_sent(leg).values()
+    seconds, rest = divmod(realtime_ns, 10**9)
+    header = struct.pack(">IIII", 0xBE9BE955, sequence & 0xFFFFFFFF, seconds, rest // 1000)
+    return template.data[:42] + header + bytes(len(template.data) - 58)
+
+
+@pytest.mark.kernel
+def test_pktgens_numbers_tell_loss_duplication_and_order(bench: Callable[..., Bench]) -> None:
+    """They begin at 1. A stamped leg beside, and a frame of pktgen's that is nobody's leg."""
+    leg, other = a_pktgen_leg(count_packets=300), a_leg(number=1)
+    one = bench(leg, other)
+    numbers = [n for n in range(1, 301) if n not in (7, 8, 200)]
+    numbers[20:22] = numbers[21], numbers[20]
+    assert one.feed(by_pktgen(leg, n) for n in [*numbers, 50, 51]) == {DROP: 299}
+    one.feed([stamped(other, 0), by_pktgen(leg, 5)[:30] + bytes([10, 9, 9, 9]) + by_pktgen(leg, 5)[34:]])
+    found = one.tally()
+    assert (found.packets, found.lost(300), found.duplicated, found.reordered) == (299, 3, 2, 1)
+    assert (found.astray, found.altered) == (0, 0)
+    assert one.tally(1).packets == 1 and one.receiver.strangers()["other"] == 1
+
+
+def test_pktgens_32_bits_go_on_beyond_their_end(bench: Callable[..., Bench]) -> None:
+    """Numbers grow through 2^32 without loss, and 0 is one like any other."""
+    leg = a_pktgen_leg()
+    one = bench(leg)
+    one.feed(by_pktgen(leg, n) for n in (1, 2))
+    raw = one.receiver._map("tallies").lookup(struct.pack("=I", 0))
+    assert raw is not None
+    moved = RawTally.from_buffer_copy(raw)
+    moved.next = (1 << 32) - 3
+    one.receiver._map("tallies").update(struct.pack("=I", 0), bytes(moved))
+    one.feed(by_pktgen(leg, n) for n in ((1 << 32) - 2, (1 << 32) - 1, 0, 1, 3, 2, 1))
+    found = one.tally()
+    assert (found.distinct, found.duplicated, found.reordered, found.astray) == (2 + 6, 1, 1, 0)
+    assert found.highest == (1 << 32) + 2
+
+
+def test_a_damaged_header_of_pktgens_is_astray(bench: Callable[..., Bench]) -> None:
+    leg = a_pktgen_leg()
+    one, frame = bench(leg), by_pktgen(leg, 2)
+    one.feed([by_pktgen(leg, 1), frame[:42] + b"\0" + frame[43:], frame[:46] + b"\x80" + frame[47:]])
+    found = one.tally()
+    assert (found.packets, found.distinct, found.astray) == (3, 1, 2)
+
+
+def test_pktgens_time_is_the_senders_realtime(bench: Callable[..., Bench]) -> None:
+    leg = a_pktgen_leg()
+    realtime_ns = time.time_ns() - time.monotonic_ns() + 7_000_000_000
+    one = bench(leg, realtime_ns={"a": realtime_ns})
+    for n in range(1, 21):
+        one.feed([by_pktgen(leg, n, time.monotonic_ns() + realtime_ns - 50_000_000 * n)])
+    found = one.tally()
+    assert found.latency is not None and found.jitter is not None
+    assert 50_000_000 < found.latency.min_ns < 60_000_000 and 1_000_000_000 < found.latency.max_ns < 1_100_000_000
+    assert found.jitter.sd_ns < 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("more", "numbered", "latency"),
+    [
+        ({"rate_pps": 1000.0}, True, False),
+        ({"options": {"flags": ["NO_TIMESTAMP"]}}, True, False),
+        ({"options": {"clone_skb": 4}}, False, False),
+        ({}, True, True),
+    ],
+)
+def test_what_pktgen_does_not_tell_is_not_counted(
+    bench: Callable[..., Bench], more: dict[str, Any], numbered: bool, latency: bool
+) -> None:
+    leg = a_pktgen_leg(**more)
+    one = bench(leg, realtime_ns={"a": time.time_ns() - time.monotonic_ns()})
+    one.feed(by_pktgen(leg, n, time.time_ns()) for n in (1, 2, 2))
+    found = one.tally()
+    assert (found.packets, found.distinct) == (3, 2 if numbered else None)
+    assert (found.latency is not None) == (found.jitter is not None) == latency
+    (count,) = one.receiver.counts()
+    assert ("pktgen writes a frame's time before" in count.note) == (numbered and not latency)
+
+
+def test_without_the_senders_realtime_pktgens_latency_is_not_invented(bench: Callable[..., Bench]) -> None:
+    leg = a_pktgen_leg()
+    one = bench(leg)
+    one.feed(by_pktgen(leg, n, time.time_ns()) for n in (1, 2))
+    assert one.tally().latency is None and one.tally().jitter is not None
+
+
+# --- what goes on to a capture, what the device is to change, the clock ----------------------------------------------
+
+
+@pytest.mark.kernel("7")
+@pytest.mark.parametrize("every", [1, 2, 7, 1000])
+def test_the_first_of_each_so_many_frames_of_a_leg_goes_on(bench: Callable[..., Bench], every: int) -> None:
+    legs = [a_leg(), a_pktgen_leg(1), replace(a_leg("vlan", 2), engine="trafgen")]
+    one = bench(*legs, mode="capture", capture_every=every)
+    for make, leg in ((stamped, legs[0]), (by_pktgen, legs[1]), (stamped, legs[2])):
+        verdicts = one.feed(make(leg, n) for n in range(50))
+        assert verdicts[PASS] == -(-50 // every) and one.tally(leg.id).packets == 50
+
+
+def test_what_the_device_is_to_change_is_no_alteration(bench: Callable[..., Bench]) -> None:
+    def routed(n: int, ttl: int) -> bytes:
+        frame = bytearray(stamped(leg, n))
+        frame[6:12], frame[22] = bytes([2, 0, 0, 0, 0, n]), ttl
+        return bytes(frame)
+
+    leg = a_leg(expect={"ttl": 63, "src_mac": None})
+    one = bench(leg)
+    one.feed([routed(0, 63), routed(1, 63), routed(2, 64), routed(3, 62)])
+    assert (one.tally().packets, one.tally().altered, one.tally().altered_by) == (4, 2, {"ttl": 2})
+
+
+@pytest.mark.kernel
+@pytest.mark.skipif(time.clock_gettime_ns(time.CLOCK_TAI) == 0, reason="no TAI clock")
+def test_with_ptp_the_stamps_are_of_the_tai_clock(bench: Callable[..., Bench]) -> None:
+    """On all nodes the same clock: no offset is needed, and a measured one is not added."""
+    leg = a_leg()
+    one = bench(leg, tai=True, offsets_ns={"a": 5_000_000_000})
+    one.feed([stamped(leg, 0, time.clock_gettime_ns(time.CLOCK_TAI) - 3_000_000)])
+    found = one.tally().latency
+    assert found is not None and 3_000_000 < found.min_ns < 1_000_000_000
+    (count,) = one.receiver.counts()
+    assert count.first_ns is not None and abs(count.first_ns - time.time_ns()) < 60e9

@@ -55,6 +55,10 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
     "gtpu6": [ETHERNET, IPV6, GTPU, gtpu("", inner(108))],
     "gtpu sequence": [ETHERNET, IPV4, GTPU, gtpu("00010000", inner(124))],
     "gtpu session": [ETHERNET, IPV4, GTPU, gtpu("00000085" + "01000900", inner(120))],
+    "gtpu by fields": [
+        *[ETHERNET, IPV6, GTPU, {"gtpu": {"teid": 0x1234}}, {"gtpu_options": {}}, {"pdu_session": {"qfi": 9}}],
+        *[{"ipv4": {"src": "10.45.0.2", "dst": "10.60.0.1", "ttl": 61}}, {"udp": {"src": 7, "dst": 8}}],
+    ],
     "gtpu extensions": [ETHERNET, IPV4, GTPU, gtpu("00000085" + "0100098501000940" + "01086800", inner(112))],
 }
 

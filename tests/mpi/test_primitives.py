@@ -21,7 +21,7 @@ def test_messages_files_clocks_and_barriers(size: int, tmp_path: Path) -> None:
         [*command, sys.executable, PROGRAM, tmp_path],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         env={**os.environ, **MPI_SETTINGS, "FI_TCP_IFACE": "lo"},
         check=False,
     )
@@ -29,5 +29,6 @@ def test_messages_files_clocks_and_barriers(size: int, tmp_path: Path) -> None:
     seen = json.loads(done.stdout)
     assert sorted(seen["hello"]) == list(range(1, size))
     assert seen["files"] == size - 1
-    # A reading through a polling node still takes well under the 50 ms that two scheduling delays could cost.
-    assert max(seen["clocks"]) < 50_000_000
+    # On one machine all read one clock: when the node read it lies between asking and the answer.
+    assert len(seen["clocks"]) == (size - 1) * 5
+    assert all(asked <= read <= answered for asked, read, answered in seen["clocks"])

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from traffic.dependence import ESTIMATORS, STARTS
+
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
+TRACE = "configs/traces/lab.pcapng"
 EXAMPLE = ["--hosts", "hosts/example.yml"]
 
 
@@ -15,7 +18,10 @@ def call(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([PKTSWARM, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize("command", ["run", "check", "schema", "recount", "lab up", "lab down", "lab exec", "lab vm"])
+@pytest.mark.parametrize(
+    "command",
+    ["run", "check", "schema", "recount", "dependence", "preview", "lab up", "lab down", "lab exec", "lab vm"],
+)
 def test_every_command_has_help(command: str) -> None:
     done = call(*command.split(), "--help")
     assert done.returncode == 0 and "Usage: pktswarm" in done.stdout
@@ -23,14 +29,16 @@ def test_every_command_has_help(command: str) -> None:
 
 def test_check_explains_every_scenario_that_ships_on_the_references_cluster() -> None:
     for scenario in sorted(Path("configs").glob("*.yaml")):
-        done = call("check", scenario, *EXAMPLE)
+        both = "direction: both" in scenario.read_text()
+        done = call("check", scenario, *(["--hosts", "hosts/both-roles.yml"] if both else EXAMPLE))
         assert done.returncode == 0, done.stderr
-        assert "odroid-t1 → odroid-r1" in done.stdout and "sending takes about" in done.stdout
+        path = "left → right" if both else "odroid-t1 → odroid-r1"
+        assert path in done.stdout and "sending takes about" in done.stdout
 
 
 def test_check_as_json_has_every_leg() -> None:
     document = json.loads(call("check", "configs/demo.yaml", *EXAMPLE, "--json").stdout)
-    assert sum(leg["intended_packets"] for leg in document["legs"]) == 9000 + 9000 + 4500 + 897
+    assert sum(leg["intended_packets"] for leg in document["legs"]) == 9000 + 9000 + 4500 + 895
 
 
 @pytest.mark.parametrize(
@@ -40,6 +48,16 @@ def test_check_as_json_has_every_leg() -> None:
         (["check", "configs/demo.yaml", "--hosts", "hosts/lab-gone.yml"], "pktswarm lab up --name gone"),
         (["recount", "nowhere"], "nowhere: no results of a run here"),
         (["lab", "up", "--transmit", "0"], "transmit"),
+        (["dependence", "nowhere.pcap"], "nowhere.pcap: there is no such file"),
+        (["dependence", "README.md"], "README.md = '23207"),
+        (["dependence", TRACE, "--estimator", "higuchi"], "--estimator = 'higuchi': unknown (allowed: variance-time"),
+        (["dependence", TRACE, "--start", "never"], "--start = 'never': unknown (allowed: together, spread"),
+        (["dependence", TRACE, "--bin", "0"], "--bin = 0.0: is no width"),
+        (["dependence", TRACE, "--from", "-1"], "--from = -1.0: is no width"),
+        (["dependence", TRACE, "--png", "x.jpg"], "--png = 'x.jpg': another ending is expected (allowed: .png)"),
+        (["dependence", TRACE, "--svg", "nowhere/x.svg"], "--svg = 'nowhere': there is no such folder"),
+        (["dependence", TRACE, "--csv", "README.md"], "README.md: --csv: cannot be written: File exists"),
+        (["dependence", TRACE, "--repeat", "10000", "--scale", "10000"], "packets (allowed: 134,217,728 in all)"),
     ],
 )
 def test_bad_input_is_one_message_and_status_2(arguments: list[str], words: str) -> None:
@@ -47,6 +65,41 @@ def test_bad_input_is_one_message_and_status_2(arguments: list[str], words: str)
     assert done.returncode == 2
     assert words in done.stderr and "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_the_help_of_dependence_names_what_there_is() -> None:
+    text = " ".join(call("dependence", "--help").stdout.replace("│", " ").split())
+    assert f"may be repeated: {', '.join(ESTIMATORS)}." in text and f"instances start: {', '.join(STARTS)}." in text
+
+
+def test_no_other_command_waits_for_scipy() -> None:
+    command = [sys.executable, "-c", "import sys, master.cli; sys.exit('scipy' in sys.modules)"]
+    assert subprocess.run(command, timeout=60, check=False).returncode == 0
+
+
+def test_dependence_writes_its_figures_its_data_and_a_picture(tmp_path: Path) -> None:
+    files = ["--csv", tmp_path / "data", "--png", tmp_path / "a.png", "--svg", tmp_path / "a.svg"]
+    done = call("dependence", TRACE, "--repeat", "2", "--scale", "3", *files, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    cases = json.loads(done.stdout)["cases"]
+    assert [case["packets"] // cases[0]["packets"] for case in cases] == [1, 3, 2, 6, 3]
+    for case in cases:
+        assert [one["name"] for one in case["estimates"]] == ["variance-time", "rs", "wavelet", "whittle"]
+        assert all(one["low"] <= one["hurst"] <= one["high"] for one in case["estimates"])
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG") and "<svg" in (tmp_path / "a.svg").read_text()
+    names = {"autocorrelation", "gaps", "hurst", "rs", "variance-time", "wavelet", "whittle"}
+    assert {path.stem for path in (tmp_path / "data").iterdir()} == names
+    for path in (tmp_path / "data").iterdir():
+        lines = path.read_text().splitlines()
+        assert len({line.count(",") - line.count('"') // 2 for line in lines}) <= 2 and len(lines) > 5, path
+    hurst = (tmp_path / "data" / "hurst.csv").read_text().splitlines()
+    assert len(hurst) == 1 + 5 * 4
+
+
+def test_dependence_on_the_terminal_says_how_each_interval_was_made() -> None:
+    done = call("dependence", TRACE, "--estimator", "wavelet", "--estimator", "whittle", "--estimator", "wavelet")
+    assert done.returncode == 0
+    assert done.stdout.count("95% interval of") == 2 and "as it is" in done.stdout
 
 
 @pytest.mark.parametrize("arguments", [[], ["run"], ["fly"], ["check", "--speed", "9"]])

@@ -25,7 +25,7 @@ class Nodes:
         self.roles, self.deaf, self.refuses = roles, deaf or {}, refuses
         self.inbox: deque[tuple[int, Message]] = deque()
         self.ops: list[tuple[int, str]] = []
-        self.stubborn = False
+        self.stubborn = self.endless = False
         self.bulk: dict[int, bytes] = {}
         self.barriers: list[str] = []
         self.dead: set[int] = set()
@@ -63,8 +63,10 @@ class Nodes:
             yield {"event": "left", "name": message["name"], "at_ns": 0}
             if message["name"] == "ready":
                 yield {"event": "arrived", "name": "stop"}
-        elif op == "start":
+        elif op == "start" and not self.endless:
             yield {"event": "arrived", "name": "done"}
+        elif op == "halt":
+            yield {"event": "halted"}
         elif op == "stop":
             yield {"event": "counts", "counts": [], "captures": [], "interface": {}}
         elif op == "finish":
@@ -224,6 +226,23 @@ def test_a_node_that_fails_stops_the_run_with_its_words() -> None:
     assert (3, "finish") in nodes.ops
 
 
+def test_a_guard_that_is_gone_stops_the_run_and_is_not_waited_for() -> None:
+    nodes = Nodes(ROLES)
+    nodes.endless = True
+    answers = nodes.answers
+
+    def without_its_guard(rank: int, message: Message) -> Iterator[Message]:
+        if rank == 3 and message["op"] in ("sample", "stop", "finish"):
+            return iter([{"event": "guard_gone"}] if message["op"] == "sample" else [])
+        return answers(rank, message)
+
+    nodes.answers = without_its_guard  # type: ignore[method-assign]
+    conductor, line = conduct(nodes)
+    assert line.of("stopped")[0]["problem"] == "a guard is gone"
+    assert conductor.whole and line.of("lost") == []
+    assert (3, "stop") not in nodes.ops and (1, "halt") in nodes.ops
+
+
 @pytest.mark.parametrize("phase", ["plan", "clocks", "prepare receivers", "prepare transmitters", "send", "drain"])
 def test_stop_in_any_phase_restores_every_node(phase: str) -> None:
     nodes = Nodes(ROLES)
@@ -231,6 +250,14 @@ def test_stop_in_any_phase_restores_every_node(phase: str) -> None:
     assert conductor.whole
     assert line.phases()[-2:] == ["restore", "over"]
     assert len(line.of("restored")) == len(ROLES)
+
+
+def test_a_stop_ends_the_sending_before_the_receiving() -> None:
+    nodes = Nodes(ROLES)
+    nodes.endless = True
+    conduct(nodes, stop_at="send")
+    ends = [(rank, op) for rank, op in nodes.ops if op in ("halt", "stop")]
+    assert ends == [(1, "halt"), (2, "halt"), (1, "stop"), (2, "stop"), (3, "stop")]
 
 
 def test_the_command_line_going_away_stops_the_run() -> None:

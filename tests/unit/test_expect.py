@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from sys import byteorder
 from typing import Any
 
 import pytest
 
-from traffic.counters import HEAD_BYTES, NO_LEG, Expectation, Fields, RawRow
+from nodes.receivers.xdp import XdpReceiver
+from traffic.counters import (
+    HEAD_BYTES,
+    NO_LEG,
+    NUMBERED_BY_PKTGEN,
+    NUMBERED_BY_US,
+    NUMBERED_NOT,
+    Expectation,
+    Fields,
+    RawRow,
+)
 from traffic.errors import BadInput
-from traffic.expect import expectation, layout, rows, stamp_is_found
+from traffic.expect import behind_device, check, expectation, expected_match, layout, numbered, rows, stamp_is_found
 from traffic.frames import build_frame
 from traffic.match import Match, Range
+from traffic.task import Leg, ReceiveTask
 
 A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
 ETHERNET = {"ethernet": {"src": A, "dst": B}}
@@ -61,6 +74,22 @@ def test_what_the_device_changes_is_said() -> None:
     assert bytes(mask.dst_mac) == bytes(6) == bytes(value.dst_mac)
     assert made.payload_bytes == 0
     assert bytes(value.dst_ip).hex() == "fd" + "00" * 14 + "01"
+
+
+def test_of_several_sizes_any_length_is_right() -> None:
+    leg = Leg(1, "s", "a", "b", "stream", "xdp", {"headers": [ETHERNET, IPV4, UDP]}, 128, [[64, 1], [128, 1]])
+    receiver = XdpReceiver(ReceiveTask("lo", B, [leg], 1.0), Path())
+    assert receiver._expectation(leg).payload_bytes == 0
+    assert receiver._expectation(replace(leg, sizes=[])).payload_bytes == 128 - 4 - 42
+    assert receiver._expectation(replace(leg, expect={"length": 50})).payload_bytes == 50
+
+
+def test_stamps_have_to_be_found_in_the_smallest_frame() -> None:
+    """There a length that is wrong on purpose leaves no room for one."""
+    short = {"udp": {**UDP["udp"], "length": {"off_by": -4}}}
+    leg = Leg(1, "s", "a", "b", "stream", "xdp", {"headers": [ETHERNET, IPV4, short]}, 128, [[64, 1], [128, 1]])
+    assert numbered(leg) == NUMBERED_NOT
+    assert numbered(replace(leg, sizes=[[68, 1], [128, 1]])) == NUMBERED_BY_US
 
 
 @pytest.mark.parametrize(
@@ -134,3 +163,48 @@ def test_a_stream_that_cannot_be_told_apart_is_refused(match: Match) -> None:
 def test_too_many_unstamped_streams_are_refused() -> None:
     with pytest.raises(BadInput, match="s: 65 unstamped streams are too many"):
         rows("s", [(n, a_match(n)) for n in range(65)])
+
+
+def test_a_frame_is_known_by_what_the_device_makes_of_it() -> None:
+    template = build_frame({"headers": [ETHERNET, IPV4, {"udp": {"src": {"increment": [1, 9]}, "dst": 2000}}]}, 128)
+    match = Match.from_template(template)
+    assert expected_match(match, template, {}) == match
+    changed = {"src_mac": "02:00:00:00:00:0c", "dst_mac": None, "dst_ip": "10.9.9.9", "src_port": 77, "ttl": 63}
+    made = expected_match(match, template, changed)
+    frame = bytearray(template.data)
+    assert match.matches(bytes(frame)) and not made.matches(bytes(frame))
+    frame[:6], frame[11], frame[30:34], frame[34:36], frame[22] = b"anyone", 0x0C, bytes([10, 9, 9, 9]), b"\0\x4d", 63
+    assert made.matches(bytes(frame)) and made.ranges == ()
+    frame[36] ^= 1
+    assert not made.matches(bytes(frame))
+
+
+@pytest.mark.parametrize(
+    ("expect", "words"),
+    [
+        ({"ttl": 256}, r"s.yaml: streams.0.expect.ttl = 256: out of range \(allowed: 0 to 255\)"),
+        ({"colour": 1}, "streams.0.expect.colour: there is no such field"),
+        ({"src_ip": "ten"}, "streams.0.expect.src_ip = 'ten': not understood"),
+        ({"length": -1}, "streams.0.expect.length = -1: out of range"),
+    ],
+)
+def test_a_wrong_expectation_is_named_in_the_scenario(expect: dict[str, Any], words: str) -> None:
+    check("s.yaml", "streams.0.expect", {"ttl": 63, "src_mac": None, "length": None, "dscp": 1})
+    with pytest.raises(BadInput, match=words):
+        check("s.yaml", "streams.0.expect", expect)
+
+
+@pytest.mark.parametrize("options", [{}, {"clone_skb": 10}, {"burst": 4}, {"threads": 2}])
+def test_pktgens_numbers_count_where_each_frame_has_its_own(options: dict[str, int]) -> None:
+    leg = Leg(0, "s", "a", "b", "stream", "pktgen", options=options)
+    assert numbered(leg) == (NUMBERED_NOT if options else NUMBERED_BY_PKTGEN)
+
+
+def test_a_frame_behind_the_device_has_what_it_put_there() -> None:
+    template = build_frame({"headers": [ETHERNET, IPV4, UDP]}, 128)
+    assert behind_device(template, {}) == (template.data, template.varying_mask)
+    data, varying = behind_device(template, {"ttl": 8, "src_mac": None, "dscp": 0, "dst_ip": "10.9.9.9"})
+    assert (data[22], data[30:34], varying[22], varying[30:34]) == (8, bytes([10, 9, 9, 9]), 0, bytes(4))
+    assert varying[6:12] == b"\xff" * 6 and varying[15] == 0xFF
+    assert varying[24:26] == varying[40:42] == b"\xff\xff", "checksums"
+    assert sum(varying) == (6 + 1 + 4) * 255

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import random
+from pathlib import Path
 from typing import Any
 
 import dpkt
 import pytest
+import yaml
 
 from traffic.errors import BadInput
 from traffic.frames import build_frame, check_frame, least_size_bytes
+from traffic.headers import HEADERS
 from traffic.template import Checksum
 
 ETHERNET: dict[str, Any] = {"ethernet": {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:00:02"}}
@@ -166,3 +169,34 @@ def test_a_checksum_of_zero_is_written_as_ones_by_udp_only(udp: bool, expected: 
     data = bytearray.fromhex("0000 ffff")
     Checksum(0, ((2, 4),), 0, udp).mend(data)
     assert int.from_bytes(data[:2], "big") == expected
+
+
+def test_the_documented_examples_are_frames() -> None:
+    examples = [
+        yaml.safe_load(part.split("```")[0]) for part in Path("docs/headers.md").read_text().split("```yaml")[1:]
+    ]
+    whole = next(one for one in examples if isinstance(one, dict))
+    tunnel = next(one for one in examples if isinstance(one, list))
+    assert build_frame(whole, 100).period == 9
+    template = build_frame(frame(ETHERNET, IPV4, *tunnel), 128)
+    assert template.period == 1000 and template.data[40:42] == b"\0\0"
+
+
+def documented() -> dict[str, list[str]]:
+    """The sections of docs/headers.md: header → its lines."""
+    sections = Path("docs/headers.md").read_text().split("\n### ")[1:]
+    return {lines[0]: lines[1:] for lines in (section.split("\n") for section in sections)}
+
+
+def test_every_header_and_field_is_documented_as_it_is() -> None:
+    found = documented()
+    assert list(found) == list(HEADERS)
+    for name, header in HEADERS.items():
+        lines = found[name]
+        assert lines[0] == f"{header.size_bytes} bytes. May be followed by: {', '.join([*header.next_headers, 'raw'])}."
+        rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| `")]
+        assert [row[0].strip("`") for row in rows] == list(header.fields)
+        for (_, bits, default, value), field in zip(rows, header.fields.values(), strict=True):
+            assert (int(bits), value) == (field.width, field.allowed)
+            known = "computed" if field.auto else "required" if field.default is None else default
+            assert default == known and (known != default or not default.isdigit() or int(default) == field.default)

@@ -8,7 +8,7 @@ import yaml
 import lab
 from lab import links, record_file, ssh
 from lab.birth import started_ticks
-from lab.plan import plan
+from lab.plan import plan, rate_bps
 from lab.record_file import Keeper
 from master import inventory
 from traffic.errors import BadInput, PktswarmError
@@ -59,11 +59,36 @@ def test_a_name_that_cannot_be_is_refused(name: str) -> None:
         ({"transmit": 0}, "transmit = 0.*1 to 120"),
         ({"receive": 121}, "receive = 121.*1 to 120"),
         ({"mtu": 100}, "mtu = 100.*576 to 9000"),
+        ({"bottleneck_bps": 1000}, "bottleneck = 1000.*64000 to"),
+        ({"bottleneck_bps": 10**6, "queue_bytes": 100}, "bottleneck-queue = 100.*1518 to"),
+        ({"queue_bytes": 5000}, "there is no bottleneck"),
     ],
 )
 def test_a_number_out_of_range_is_refused(arguments: dict[str, int], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         plan(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "bps"), [("64kbit", 64_000), ("2.5Mbit", 2_500_000), ("1gbit", 10**9), ("70000bit", 70_000)]
+)
+def test_rates_are_written_as_tc_has_them(text: str, bps: int) -> None:
+    assert rate_bps(text) == bps
+
+
+@pytest.mark.parametrize("text", ["100", "mbit", "-1mbit", "100mbps", "1e3kbit"])
+def test_what_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match=r"is not a rate.*100mbit"):
+        rate_bps(text)
+
+
+def test_a_bottleneck_queues_a_fiftieth_of_a_second_and_stands_in_the_inventory(tmp_path: Path) -> None:
+    the_plan = plan(bottleneck_bps=80_000_000)
+    assert the_plan.bottleneck is not None and the_plan.bottleneck.queue_bytes == 200_000
+    path = record_file.path_of("default", tmp_path)
+    record_file.write(path, the_plan, keeper(4, 5))
+    assert inventory.load(path).variables["pktswarm_bottleneck"] == {"rate_bps": 80_000_000, "queue_bytes": 200_000}
+    assert plan().bottleneck is None
 
 
 def test_the_inventory_is_one_that_the_planner_reads(tmp_path: Path) -> None:

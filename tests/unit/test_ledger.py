@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from master.inventory import Host
-from master.ledger import Ledger, judge, totals
+from master.ledger import Ledger, first_frame_skew_ns, judge, totals
 from master.resolve import Rank, Resolved
 from master.results import Row, stream_values
 from master.scenario import Expect
-from traffic.task import Leg, ReceiveCount, SendCount
+from traffic import users
+from traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount
 
 TX = Host("tx1", "10.0.0.1", ("transmit",), traffic_interface="eth1")
 RX = Host("rx1", "10.0.0.2", ("receive",), traffic_interface="eth1")
@@ -35,7 +36,7 @@ def ledger(
     made.take({"event": "phase", "name": "hello", "at_ns": 1})
     made.take({"event": "start", "at_ns": 1_000, "utc_ns": 5_000_000_000})
     for rank in (1, 2):
-        clock = {"offset_ns": 50, "bound_ns": 9, "realtime_minus_monotonic_ns": 10_000}
+        clock = {"at_ns": 900, "offset_ns": 50, "bound_ns": 9, "realtime_minus_monotonic_ns": 10_000}
         made.take({"event": "clock", "rank": rank, "when": "start", **clock})
     if sent is not None:
         count = SendCount(0, "trafgen", sent, sent * 60, seconds=0.5)
@@ -181,17 +182,31 @@ def test_stamps_tell_loss_by_number_and_fill_their_columns() -> None:
     tally = {"packets": 99, "bytes": 99 * 60, "distinct": 97, "duplicated": 2, "reordered": 1, "altered": 4}
     latency = dict.fromkeys(("min_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns"), 3000) | {"mean_ns": 3000.4}
     tally |= {"latency": {"frames": 97, **latency}, "jitter": {"pairs": 96, "sd_ns": 12.6, "rfc3550_ns": 9.4}}
-    for when in (1, 2):
-        made.nodes[when].clock["before"] = {"bound_ns": 100}
+    # The transmitter's clock was read 500 too low before the run; what was read at its start is closer.
+    for rank, offset_ns in ((1, -450), (2, 50)):
+        clock = {"at_ns": 0, "offset_ns": offset_ns, "bound_ns": 1000, "realtime_minus_monotonic_ns": 0}
+        made.nodes[rank].clock["before"] = clock
     count = asdict(ReceiveCount(0, "xdp", 99, 99 * 60, tally=tally))
     told(made, 2, count, rx_packets=99)
     (row,) = made.rows()
     values = stream_values(row)
     assert (values["received_packets"], values["lost_packets"], values["lost_by"]) == (99, 3, "stamps")
     assert [values[f"{name}_packets"] for name in ("duplicated", "reordered", "altered")] == [2, 1, 4]
-    assert (values["latency_mean_ns"], values["latency_bound_ns"]) == (3000, 200)
+    assert (values["latency_mean_ns"], values["latency_min_ns"], values["latency_bound_ns"]) == (3500, 3500, 18)
     assert (values["jitter_sd_ns"], values["jitter_rfc3550_ns"]) == (13, 9)
     assert status(made, loss=0) == (1, "s: lost 3, expected at most 0")
+
+
+def test_the_first_frames_are_compared_by_node() -> None:
+    rows = [
+        Row(replace(LEG, source="tx1"), first_ns=900, left_ns=400),
+        Row(replace(LEG, source="tx1", timing={"lead_ns": 5000}), first_ns=9999, left_ns=5300),
+        Row(replace(LEG, source="tx2"), first_ns=700, left_ns=350),
+    ]
+    rows = [replace(row, engine="xdp") for row in rows]
+    assert first_frame_skew_ns(rows) == {"xdp": {"nodes": 2, "skew": 50, "median_after_start": 325}}
+    rows = [replace(row, left_ns=None) for row in rows[::2]]
+    assert first_frame_skew_ns(rows)["xdp"]["skew"] == 200
 
 
 def test_a_counter_and_a_capture_that_disagree_are_a_doubt() -> None:
@@ -201,3 +216,42 @@ def test_a_counter_and_a_capture_that_disagree_are_a_doubt() -> None:
     counters = {**COUNTERS, "rx_packets": 100}
     made.take({"event": "counts", "rank": 2, "counts": [xdp, capture], "interface": counters, "captures": []})
     assert status(made) == (3, "rx1: the counter has 100 packets of s, the capture 99")
+
+
+def test_late_frames_have_a_column_of_their_own() -> None:
+    made = ledger(sent=None)
+    told(made, 1, asdict(SendCount(0, "xdp", 97, late_packets=5, skipped_packets=3)), tx_packets=97)
+    assert stream_values(made.rows()[0])["late_packets"] == 5
+    assert stream_values(ledger().rows()[0])["late_packets"] is None
+
+
+@pytest.mark.parametrize(("captured", "doubted"), [(34, False), (33, True), (100, True)])
+def test_a_capture_of_one_in_three_is_held_against_the_count(captured: int, doubted: bool) -> None:
+    made = ledger()
+    made.resolved.receives["rx1"] = ReceiveTask("eth1", "", [LEG], 9, capture_every=3)
+    counts = [asdict(ReceiveCount(0, "xdp", 100, 6000)), asdict(ReceiveCount(0, "netsniff-ng", captured, 1))]
+    made.take(
+        {"event": "counts", "rank": 2, "counts": counts, "interface": {**COUNTERS, "rx_packets": 100}, "captures": []}
+    )
+    words = [f"rx1: the counter has 100 packets of s, the capture {captured} of 34 (one in 3)"]
+    assert made.doubts() == (words if doubted else [])
+
+
+@pytest.mark.parametrize(("captured", "doubted"), [(0, False), (99, False), (101, True)])
+def test_a_filtered_capture_has_no_more_than_the_count(captured: int, doubted: bool) -> None:
+    made = ledger()
+    made.resolved.receives["rx1"] = ReceiveTask("eth1", "", [LEG], 9, capture_filter="udp")
+    counts = [asdict(ReceiveCount(0, "xdp", 100, 6000)), asdict(ReceiveCount(0, "netsniff-ng", captured, 1))]
+    made.take(
+        {"event": "counts", "rank": 2, "counts": counts, "interface": {**COUNTERS, "rx_packets": 100}, "captures": []}
+    )
+    assert bool(made.doubts()) == doubted
+
+
+def test_users_that_do_not_add_up_are_a_doubt() -> None:
+    leg = replace(LEG, users={"field": "udp.src", "by": "src_port", "first": 1, "step": 1, "count": 2})
+    made = ledger(leg=leg)
+    for third, doubts in ((0, []), (1, ["s from tx1: its users' received packets add up to 101, the stream has 100"])):
+        columns = {name: users.pack([60, 40, third]) for name in users.COLUMNS}
+        told(made, 2, asdict(ReceiveCount(0, "xdp", 100, 6000, users=columns)), rx_packets=100)
+        assert made.doubts() == doubts

@@ -9,7 +9,7 @@ import pytest
 
 from nodes.receivers.netsniff import Closing, count_file, parse
 from traffic.capture import CaptureFile
-from traffic.errors import EngineError
+from traffic.errors import BadInput, EngineError
 from traffic.match import Match
 from traffic.task import ReceiveCount
 
@@ -58,5 +58,5 @@ def test_a_tag_is_put_back_where_the_kernel_took_it(tmp_path: Path) -> None:
 
 def test_another_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.pcap").write_bytes(b"hello")
-    with pytest.raises(ValueError, match="not a classic pcap"):
+    with pytest.raises(BadInput, match="is not a capture file"):
         list(CaptureFile(tmp_path / "a.pcap").frames())

@@ -133,6 +133,7 @@ def test_the_pace_is_of_one_threads_bursts(options: dict[str, Any], rate_pps: fl
 def test_imix_sizes_are_without_fcs_for_pktgen() -> None:
     commands = device_commands(leg(options={"imix_weights": [[64, 7], [572, 4], [1500, 1]]}), 1)
     assert commands[-1] == "imix_weights 60,7 568,4 1496,1"
+    assert device_commands(leg(sizes=[[64, 7], [572, 4], [1500, 1]]), 1)[-1] == commands[-1]
 
 
 # --- how much --------------------------------------------------------------------------------------------------------
@@ -189,6 +190,10 @@ BLOCK = {"random": ["fd00::1", "fd00::8"]}
         ({"frame": stack({"vlan": {"id": {"increment": [1, 9]}}})}, "cannot vary vlan.id"),
         ({"frame": stack(udp={"src": {"decrement": [9, 1]}, "dst": 2})}, "cannot vary udp.src by decrement"),
         ({"frame": stack(udp={"src": {"increment": [1, 9], "step": 2}, "dst": 2})}, "by increment, step"),
+        ({"frame": stack(udp={"src": {"list": [1, 9]}, "dst": 2})}, "cannot vary udp.src by list"),
+        ({"frame": stack(udp={"src": {"pick": [1, 9], "weights": [1, 2]}, "dst": 2})}, "udp.src by pick, weights"),
+        ({"frame": stack(udp={"src": {"with": "ipv4.dst", "increment": [1, 9]}, "dst": 2})}, "by with, increment"),
+        ({"frame": stack(udp={"src": 1, "dst": 2, "checksum": {"off_by": 1}})}, "cannot send a wrong udp.checksum"),
         ({"frame": stack(udp={"src": {"increment": [1, 65535]}, "dst": 2})}, "port ranges end at 65534"),
         ({"frame": stack(ip={"ipv4": {"src": "10.0.0.1"}})}, "needs ipv4.dst"),
         ({"frame": stack(ip={"ipv4": {**V4, "dst": {"random": ["126.0.0.0", "128.0.0.0"]}}})}, "never draws loopback"),
@@ -199,6 +204,11 @@ BLOCK = {"random": ["fd00::1", "fd00::8"]}
         ({"size_bytes": 61}, "smallest frame with these headers has 62 bytes"),
         ({"size_bytes": 81, "frame": stack(ip={"ipv6": V6})}, "has 82 bytes"),
         ({"options": {"imix_weights": [[61, 1], [1500, 1]]}}, "has 62 bytes"),
+        ({"sizes": [[61, 1], [1500, 1]]}, "has 62 bytes"),
+        ({"sizes": [[64, 1], [100, 1]], "sizes_in_turn": True}, "does not send its sizes in turn"),
+        ({"sizes": [[64 + n, 1] for n in range(21)]}, "mixes 20 sizes at most, not 21"),
+        ({"sizes": [[64, 1]], "options": {"imix_weights": [[64, 1]]}}, "does not go with several size_bytes"),
+        ({"sizes": [[64, 1], [100, 1]], "options": {"clone_skb": 2}}, "imix_weights do not go with clone_skb"),
         ({"options": {"imix_weights": [[64, 0]]}}, "pairs of a size and a weight"),
         ({"options": {"speed": 9}}, "has no option 'speed'"),
         ({"options": {"threads": 0}}, "option threads is a whole number, not 0"),

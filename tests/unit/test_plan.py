@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from master import inventory, plan, resolve, scenario
+from master import explain, inventory, plan, resolve, scenario
+from traffic import engines
 from traffic.errors import BadInput
 from traffic.match import Match
 from traffic.task import Leg
@@ -39,8 +40,8 @@ def report(number: int, **interface: Any) -> dict[str, Any]:
     known = {"name": "eth1", "exists": True, "carrier": True, "mtu": 1500, "mac": f"02:00:00:00:00:{number:02x}"}
     return {
         "interface": {**known, "ipv4": f"10.0.0.{number}", **interface},
-        "senders": {"pktgen": "not in this kernel", "trafgen": "", "tcpreplay": ""},
-        "receivers": {"netsniff-ng": ""},
+        "senders": {"xdp": "no live frames here", "pktgen": "not in this kernel", "trafgen": "", "tcpreplay": ""},
+        "receivers": {"netsniff-ng": "", "xdp": "not on this node"},
     }
 
 
@@ -113,7 +114,8 @@ def test_original_timing_holds_across_nodes(tmp_path: Path) -> None:
     _, planned, _ = make_plan(tmp_path, "traces: [{name: t, file: trace.pcap}]")
     leads = [leg.timing["lead_ns"] for leg in planned.legs]
     assert min(leads) == 0
-    assert sorted(leads) == sorted(min(p.time_ns for p in planned.shares[leg.id]) for leg in planned.legs)
+    shares = [planned.shares[leg.id] for leg in planned.legs]
+    assert sorted(leads) == sorted(int(share.prepared.due.time_ns[share.rows].min()) for share in shares)
 
 
 def test_tasks_have_every_address_and_tell_their_streams_apart(tmp_path: Path) -> None:
@@ -130,7 +132,8 @@ def test_tasks_have_every_address_and_tell_their_streams_apart(tmp_path: Path) -
 def test_the_engine_is_chosen_by_what_the_node_has_and_the_reason_is_told(tmp_path: Path) -> None:
     made = resolved(tmp_path, "streams: [{name: s, count_packets: 9}]")
     assert {leg.engine for leg in made.legs} == {"trafgen"}
-    assert made.choices == ["trafgen sends s on tx1, tx2, tx3, because: pktgen: not in this kernel"]
+    reasons = "xdp: no live frames here; pktgen: not in this kernel"
+    assert made.choices == [f"trafgen sends s on tx1, tx2, tx3, because: {reasons}"]
 
 
 def change_of(name: str, number: int, **interface: Any) -> dict[str, dict[str, Any]]:
@@ -167,9 +170,95 @@ def test_streams_that_cannot_be_told_apart_are_refused(tmp_path: Path) -> None:
 
 def test_a_receiver_without_an_engine_is_named(tmp_path: Path) -> None:
     lacking = report(4)
-    lacking["receivers"] = {"netsniff-ng": "netsniff-ng is not installed"}
+    lacking["receivers"] = {"netsniff-ng": "netsniff-ng is not installed", "xdp": "not on this node"}
     with pytest.raises(BadInput, match=r"rx1: receive: no engine can receive here: netsniff-ng: .* not installed"):
         resolved(tmp_path, "streams: [{name: s, count_packets: 9}]", {"rx1": lacking})
+
+
+def with_xdp(**interface: Any) -> dict[str, dict[str, Any]]:
+    both = {**report(4, **interface), "receivers": {"netsniff-ng": "", "xdp": ""}}
+    return {"rx1": both, "rx2": {**both, "interface": report(5)["interface"]}}
+
+
+@pytest.mark.parametrize(("mode", "engine"), [("count", "xdp"), ("capture", "xdp+netsniff-ng")])
+def test_xdp_receives_wherever_it_is_whoever_sends(tmp_path: Path, mode: str, engine: str) -> None:
+    trace_file(tmp_path, [100] * 3)
+    text = (
+        f"streams: [{{name: s, count_packets: 9}}]\ntraces: [{{name: t, file: trace.pcap}}]\nreceive: {{mode: {mode}}}"
+    )
+    made = resolved(tmp_path, text, {"rx1": with_xdp()["rx1"]})
+    assert {name: task.engine for name, task in made.receives.items()} == {"rx1": engine, "rx2": "netsniff-ng"}
+    assert f"{engine} receives on rx1" in made.notes
+    assert "netsniff-ng receives on rx2, because: xdp: not on this node" in made.notes
+
+
+def test_where_xdp_cannot_tell_all_legs_apart_netsniff_does(tmp_path: Path) -> None:
+    udp = "{udp: {src: {increment: [1, 9]}, dst: {increment: [1, 9]}}}"
+    ip = "{ipv4: {src: {increment: [10.1.0.1, 10.1.0.9]}, dst: {increment: [10.2.0.1, 10.2.0.9]}}}"
+    src = "{increment: ['02:00:00:00:00:01', '02:00:00:00:00:03']}"
+    text = f"streams: [{{name: s, count_packets: 9, headers: [{{ethernet: {{src: {src}}}}}, {ip}, {udp}]}}]"
+    made = resolved(tmp_path, text, with_xdp(), tx=1)
+    assert made.receives["rx1"].engine == "netsniff-ng"
+    assert any("because: xdp: an unstamped stream cannot be told apart in the kernel" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("streams: [{name: s, count_packets: 9}]\nclock: ptp", "clock"),
+        ("streams: [{name: s, count_packets: 9}]\nreceive: {capture_every: 10}", "receive.capture_every"),
+        (
+            "streams: [{name: s, count_packets: 9, users: udp.src, headers: "
+            "[{ethernet: {}}, {ipv4: {}}, {udp: {src: {increment: [1, 9]}, dst: 2}}]}]",
+            "streams.s.users",
+        ),
+    ],
+)
+def test_what_only_xdp_counts_is_refused_without_it(tmp_path: Path, text: str, key: str) -> None:
+    with pytest.raises(BadInput, match=rf"rx1: {key}: only the receiver xdp does that.*: not on this node"):
+        resolved(tmp_path, text)
+    assert resolved(tmp_path, text, with_xdp()).receives["rx1"].engine == "xdp+netsniff-ng"
+
+
+def test_tags_that_a_veth_may_hide_are_netsniffs(tmp_path: Path) -> None:
+    text = "streams: [{name: s, count_packets: 9, headers: [{ethernet: {}}, {vlan: {id: 7}}, {ipv4: {}}]}]"
+    made = resolved(tmp_path, text, with_xdp(driver="veth"))
+    assert [made.receives[name].engine for name in ("rx1", "rx2")] == ["netsniff-ng", "xdp+netsniff-ng"]
+    assert any("because: xdp: a veth may hand over a VLAN tag beside the frame" in note for note in made.notes)
+    assert resolved(tmp_path, text, with_xdp(driver="igc")).receives["rx1"].engine == "xdp+netsniff-ng"
+
+
+def test_users_need_xdp_only_where_they_arrive(tmp_path: Path) -> None:
+    headers = "headers: [{ethernet: {}}, {ipv4: {}}, {udp: {src: {increment: [1, 9]}, dst: 2}}]"
+    text = (
+        f"streams: [{{name: s, to: rx1, count_packets: 9, users: udp.src, {headers}}}, {{name: t, count_packets: 9}}]"
+    )
+    made = resolved(tmp_path, text, {"rx1": with_xdp()["rx1"]})
+    assert {name: task.engine for name, task in made.receives.items()} == {
+        "rx1": "xdp+netsniff-ng",
+        "rx2": "netsniff-ng",
+    }
+
+
+def test_a_streams_users_and_what_the_device_changes_reach_the_receiver(tmp_path: Path) -> None:
+    headers = "[{ethernet: {}}, {ipv4: {}}, {udp: {src: {increment: [10, 90], step: 10}, dst: 2}}]"
+    stream = f"{{name: s, count_packets: 9, users: udp.src, expect: {{ttl: 63, src_mac: null}}, headers: {headers}}}"
+    made = resolved(tmp_path, f"streams: [{stream}]\nreceive: {{filter: udp}}", with_xdp(), tx=1)
+    (leg,) = made.receives["rx1"].legs
+    assert leg.users == {"field": "udp.src", "by": "src_port", "first": 10, "step": 10, "count": 9}
+    assert leg.expect == {"ttl": 63, "src_mac": None}
+    mask = Match.from_json(leg.match).mask
+    assert mask[:6] == b"\xff" * 6 and mask[6:12] == bytes(6), "a frame is known without what may change"
+    assert bytes.fromhex(made.receives["rx1"].filter_program)
+
+
+def test_a_filter_that_xdp_cannot_have_is_netsniffs_or_refused(tmp_path: Path) -> None:
+    text = "streams: [{name: s, count_packets: 9}]\nreceive: {filter: inbound}"
+    made = resolved(tmp_path, text, with_xdp())
+    assert {task.engine for task in made.receives.values()} == {"netsniff-ng"}
+    assert any("because: xdp: it looks at what only a packet socket knows" in note for note in made.notes)
+    with pytest.raises(BadInput, match="filter: it looks at what only a packet socket knows"):
+        resolved(tmp_path, text.replace("{filter", "{engine: xdp, filter"), with_xdp())
 
 
 def test_a_trace_longer_than_the_mtu_is_refused_with_its_packet(tmp_path: Path) -> None:
@@ -180,13 +269,66 @@ def test_a_trace_longer_than_the_mtu_is_refused_with_its_packet(tmp_path: Path) 
         assert word in str(caught.value)
 
 
+def test_a_leg_has_all_its_sizes_and_the_largest(tmp_path: Path) -> None:
+    text = "streams: [{name: s, engine: xdp, count_packets: 9, rate_bps: 8.0e+6, size_bytes: SIZES}]"
+    _, planned, _ = make_plan(tmp_path, text.replace("SIZES", "{64: 3, 128: 1}"), tx=1, rx=1)
+    (leg,) = planned.legs
+    assert (leg.size_bytes, leg.sizes, leg.sizes_in_turn, leg.rate_pps) == (128, [[64, 3], [128, 1]], False, 12500)
+    _, planned, _ = make_plan(tmp_path, text.replace("SIZES", "[128, 64, 128]"), tx=1, rx=1)
+    assert (planned.legs[0].sizes, planned.legs[0].sizes_in_turn) == ([[128, 1], [64, 1], [128, 1]], True)
+    _, planned, _ = make_plan(tmp_path, text.replace("SIZES", "[128]"), tx=1, rx=1)
+    assert (planned.legs[0].size_bytes, planned.legs[0].sizes, planned.legs[0].sizes_in_turn) == (128, [], False)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"), [("70", "9 packets of 70 bytes"), ("{uniform: [70, 99]}", "9 packets of 70 to 99 bytes")]
+)
+def test_sizes_are_explained(tmp_path: Path, sizes: str, words: str) -> None:
+    make_plan(tmp_path, f"streams: [{{name: s, count_packets: 9, size_bytes: {sizes}}}]", tx=1, rx=1)
+    assert words in explain.explain(tmp_path / "test.yaml", tmp_path / "hosts.yml")
+
+
+def able_to(engine: str) -> dict[str, dict[str, Any]]:
+    made = report(1)
+    made["senders"][engine] = ""
+    return {"tx1": made}
+
+
+@pytest.mark.parametrize("engine", ["xdp", "pktgen"])
+def test_frames_of_several_sizes_are_known_by_their_bytes_alone(engine: str, tmp_path: Path) -> None:
+    text = f"streams: [{{name: s, engine: {engine}, count_packets: 9, size_bytes: imix}}]"
+    text += "\nreceive: {engine: netsniff-ng}"
+    made = resolved(tmp_path, text, able_to(engine), tx=1, rx=1)
+    assert made.legs[0].match["length"] is None
+    (tmp_path / "one").mkdir()
+    made = resolved(tmp_path / "one", text.replace("imix", "100"), able_to(engine), tx=1, rx=1)
+    assert made.legs[0].match["length"] == 96
+
+
+@pytest.mark.parametrize(
+    ("stream", "words"),
+    [
+        ("engine: xdp, size_bytes: [64, 1600, 70]", ["eth1", "1600", "MTU of 1500", "up to 1518"]),
+        ("engine: trafgen, size_bytes: imix", ["tx1", "its frames have one size"]),
+        ("engine: pktgen, size_bytes: [64, 70]", ["tx1", "pktgen does not send its sizes in turn"]),
+    ],
+)
+def test_sizes_that_cannot_be_sent(tmp_path: Path, stream: str, words: list[str]) -> None:
+    change = able_to("xdp")
+    change["tx1"]["senders"]["pktgen"] = ""
+    with pytest.raises(BadInput) as caught:
+        resolved(tmp_path, f"streams: [{{name: s, count_packets: 9, {stream}}}]", change, tx=1, rx=1)
+    assert all(word in str(caught.value) for word in words)
+
+
 def test_a_traces_frames_go_from_node_to_node_and_belong_to_it_alone(tmp_path: Path) -> None:
     trace_file(tmp_path, [100] * 3)
     text = "streams: [{name: s, count_packets: 9}]\ntraces: [{name: t, file: trace.pcap}]"
     made = resolved(tmp_path, text)
     legs: list[Leg] = [leg for leg in made.legs if leg.kind == "trace"]
-    (name, data), *_ = made.files[legs[0].source]
-    frame = data[24 + 16 :][:100]
+    (name, data), (rows, _) = made.files[legs[0].source]
+    frame = bytes(data[24 + 16 :][:100])
+    assert rows == name.replace(".pcap", ".rows.npy")
     assert legs[0].trace_file == name
     assert Match.from_json(legs[0].match).matches(frame)
     assert not any(Match.from_json(leg.match).matches(frame) for leg in made.legs if leg.kind == "stream")
@@ -200,3 +342,136 @@ def test_a_tagged_trace_is_refused_in_a_capture_and_counted_otherwise(tmp_path: 
         resolved(tmp_path, "traces: [{name: t, file: trace.pcap}]")
     made = resolved(tmp_path, "traces: [{name: t, file: trace.pcap}]\nreceive: {mode: count}")
     assert made.legs[0].intended_packets == 1
+
+
+def many(engine: str, number: int) -> str:
+    return "streams:\n" + "".join(f"- {{name: s{n}, engine: {engine}, count_packets: 1}}\n" for n in range(number))
+
+
+def test_more_streams_than_xdp_takes_are_told_before_a_host_is_touched(tmp_path: Path) -> None:
+    why = r"tx1: streams = 257: too many streams and traces for xdp on one interface \(allowed: up to 256\)"
+    with pytest.raises(BadInput, match=why):
+        make_plan(tmp_path, many("xdp", 257), tx=1, rx=1)
+    assert len(make_plan(tmp_path, many("xdp", 256), tx=1, rx=1)[1].legs) == 256
+    assert len(make_plan(tmp_path, many("trafgen", 257), tx=1, rx=1)[1].legs) == 257
+
+
+def test_more_streams_than_xdp_takes_where_auto_chose_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "AUTO_ORDER", ("xdp",))
+    known = {"tx1": {**report(1), "senders": {"xdp": ""}}}
+    with pytest.raises(BadInput, match="tx1: streams = 257: too many"):
+        resolved(tmp_path, many("auto", 257), known, tx=1, rx=1)
+
+
+# --- Traces: instances, directions, pools ----------------------------------------------------------------------------
+
+TRACE = "traces: [{name: t, file: trace.pcap, KEYS}]"
+USERS = "users: {first: 10.60.0.1}, servers: {first: 10.70.0.1}"
+
+
+def both_roles(tmp_path: Path) -> inventory.Inventory:
+    path = tmp_path / "hosts.yml"
+    path.write_text(HOSTS.format(tx="tx1: {}, rx1: {}", rx="tx1: {}, rx1: {}"))
+    return inventory.load(path)
+
+
+def plan_of(tmp_path: Path, keys: str, hosts: inventory.Inventory | None = None, more: str = "") -> plan.Plan:
+    path = tmp_path / "test.yaml"
+    path.write_text("name: test\n" + TRACE.replace("KEYS", keys) + more)
+    loaded = scenario.load(path)
+    return plan.plan(loaded, path, hosts or make_inventory(tmp_path, 1, 1))
+
+
+def test_an_instance_is_a_leg_that_shares_the_file_and_is_counted_with_the_first(tmp_path: Path) -> None:
+    trace_file(tmp_path, [100] * 9)
+    text = TRACE.replace("KEYS", f"scale: 3, repeat: 2, {USERS}, gtpu: {{teid: 7}}")
+    made = resolved(tmp_path, text, tx=1, rx=1)
+    assert [leg.shift for leg in made.legs] == [{}, *({"user": n, "server": n, "teid": n} for n in (1, 2))]
+    assert [(leg.counted_with, leg.trace_file, leg.count_packets) for leg in made.legs] == [
+        (None, "leg-0.pcap", 18),
+        (0, "leg-0.pcap", 18),
+        (0, "leg-0.pcap", 18),
+    ]
+    assert [name for name, _ in made.files["tx1"]] == ["leg-0.pcap", "leg-0.rows.npy"]
+    assert [leg.id for leg in made.sends["tx1"].legs] == [0, 1, 2]
+    assert [leg.id for leg in made.receives["rx1"].legs] == [0]
+    assert made.legs[1].pools["users"] == {"first": "10.60.0.1", "count": 1, "prefix6": "fd00::"}
+    assert "3 instances of it" in explain.explain(tmp_path / "test.yaml", tmp_path / "hosts.yml")
+
+
+def test_instances_start_together_spread_or_at_random(tmp_path: Path) -> None:
+    trace_file(tmp_path, [100] * 9)
+    found = plan_of(tmp_path, f"scale: {{instances: 3, start: spread}}, {USERS}")
+    assert [leg.timing["lead_ns"] for leg in found.legs] == [0, 3_000_000, 6_000_000]
+    assert found.expected_s == pytest.approx(0.015)
+    found = plan_of(tmp_path, f"scale: {{instances: 2, start: random, seed: 9, offset_s: 0.5}}, {USERS}")
+    assert "random" not in found.legs[0].timing
+    assert found.legs[1].timing["random"] == {"instance": 1, "width_ns": 500_000_000, "seed": 9}
+
+
+def test_both_directions_are_two_legs_between_the_same_hosts(tmp_path: Path) -> None:
+    trace_file(tmp_path, [100] * 4)
+    path = tmp_path / "trace.pcap"
+    data = bytearray(path.read_bytes())
+    at = 24 + 116 + 16  # the second packet goes the other way
+    data[at + 26 : at + 34] = data[at + 30 : at + 34] + data[at + 26 : at + 30]
+    path.write_bytes(data)
+    found = plan_of(tmp_path, f"direction: both, from: tx1, to: rx1, {USERS}", both_roles(tmp_path))
+    assert [(leg.source, leg.target, leg.count_packets) for leg in found.legs] == [("tx1", "rx1", 3), ("rx1", "tx1", 1)]
+    assert [leg.timing["lead_ns"] for leg in found.legs] == [0, 1_000_000]
+    with pytest.raises(BadInput, match=r"traces\.0\.direction = 'both': tx1 has no role 'receive'.*--both-roles"):
+        plan_of(tmp_path, f"direction: both, {USERS}")
+
+
+def test_pools_of_two_traces_must_not_overlap(tmp_path: Path) -> None:
+    trace_file(tmp_path, [100] * 4)
+    more = "\n".join(["", "  - {name: u, file: trace.pcap, users: {first: 10.70.0.1}}"])
+    text = f"{USERS}"
+    path = tmp_path / "test.yaml"
+    path.write_text(f"name: test\ntraces:\n  - {{name: t, file: trace.pcap, {text}}}{more}\n")
+    with pytest.raises(BadInput, match=r"traces\.1\.users\.first = '10\.70\.0\.1': overlaps traces\.0\.servers, 1"):
+        plan.plan(scenario.load(path), path, make_inventory(tmp_path, 1, 1))
+
+
+def test_one_tag_for_all_is_captured_and_looked_for(tmp_path: Path) -> None:
+    trace_file(tmp_path, [100] * 3)
+    made = resolved(tmp_path, TRACE.replace("KEYS", "vlan: 100"), tx=1, rx=1)
+    match = Match.from_json(made.legs[0].match)
+    assert match.outer_tag == (0x8100, 100)
+    frame = bytes(made.files["tx1"][0][1][40:144])
+    assert match.matches(frame) and frame[12:16] == b"\x81\x00\x00\x64"
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ("speed: 2, rate_pps: 5", ["speed and rate_pps contradict each other"]),
+        ("timing: top, speed: 2", ["speed and timing contradict each other"]),
+        ("speed: 0", ["speed", "greater than 0"]),
+        ("scale: 0", ["scale", "greater than or equal to 1"]),
+        ("scale: {instances: 2, start: soon}", ["scale", "start"]),
+        ("timing: top, scale: {instances: 2, start: spread}", ["scale.start spread needs recorded times"]),
+        ("window: {from_s: 2, to_s: 1}", ["window", "to_s must be greater than from_s (2)"]),
+        ("client_prefix: 10.0.0.0/33", ["10.0.0.0/33"]),
+        ("client_prefix: 10.0.0.0/8, users_by: syn", ["client_prefix and users_by contradict each other"]),
+        ("users: {first: 10.0.0}", ["users", "10.0.0"]),
+        ("users: {first: 10.0.0.1, ipv6: 'fd00::1'}", ["fd00::1 has bits set in its last 32"]),
+        ("direction: down, gtpu: {}", ["gtpu is around uplink packets only"]),
+        ("gtpu: {pdu_session: {qfi: 64}}", ["qfi", "less than or equal to 63"]),
+        ("vlan: 4095", ["vlan", "4094"]),
+        ("oversize: split", ["oversize", "cut"]),
+        ("payload: none", ["payload", "sizes"]),
+    ],
+)
+def test_keys_of_a_trace_that_cannot_be(tmp_path: Path, keys: str, words: list[str]) -> None:
+    trace_file(tmp_path, [100])
+    with pytest.raises(BadInput) as caught:
+        plan_of(tmp_path, keys)
+    for word in ["test.yaml", "traces.0", *words]:
+        assert word in str(caught.value)
+
+
+def test_verifying_needs_a_capture(tmp_path: Path) -> None:
+    trace_file(tmp_path, [100])
+    with pytest.raises(BadInput, match=r"t is to be verified, which needs receive.mode capture"):
+        plan_of(tmp_path, "verify: true", more="\nreceive: {mode: count}")

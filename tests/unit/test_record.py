@@ -8,7 +8,7 @@ import pytest
 
 from lab import record, rtp
 from traffic.errors import BadInput, PktswarmError
-from traffic.traces import Packet, Trace, read_trace
+from traffic.traces import Packet, read_trace, write_pcap
 
 SHIPPED = Path(__file__).parents[2] / "configs" / "traces" / "lab.pcapng"
 
@@ -24,16 +24,17 @@ def test_a_lab_that_is_not_up(tmp_path: Path) -> None:
         record.record("none", tmp_path / "out.pcapng", tmp_path)
 
 
-def test_frames_from_before_an_offload_are_refused() -> None:
-    trace = read_trace(SHIPPED)
-    record.check(trace)
-    tcp = next(packet for packet in trace.packets if packet.data[23] == 6)
-    wrong = bytearray(tcp.data)
+def test_frames_from_before_an_offload_are_refused(tmp_path: Path) -> None:
+    record.check(SHIPPED)
+    tcp = next(packet for packet in read_trace(SHIPPED).packets if packet.data[23] == 6)
+    wrong, capture = bytearray(tcp.data), tmp_path / "capture.pcap"
     wrong[50] ^= 1
+    capture.write_bytes(write_pcap([Packet(0, bytes(wrong))]))
     with pytest.raises(PktswarmError, match="1 frames were recorded before their checksums were made"):
-        record.check(Trace(SHIPPED, [Packet(0, bytes(wrong))]))
+        record.check(capture)
+    capture.write_bytes(write_pcap([Packet(0, tcp.data.ljust(1515, b"x"))]))
     with pytest.raises(BadInput, match="packet 1 is longer than the MTU"):
-        record.check(Trace(SHIPPED, [Packet(0, bytes(1515))]))
+        record.check(capture)
 
 
 @pytest.mark.parametrize(("sample", "code"), [(0, 0xFF), (1, 0xFE), (8158, 0x80), (-8158, 0x00), (-1, 0x7E)])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from master.recount import LegRecount
 from traffic.recount import recount_stream, recount_trace
+from traffic.task import Leg
 
 SENT = [bytes([n]) * 70 for n in range(10)]
 
@@ -93,3 +95,11 @@ def test_a_short_stream_frame_with_any_padding() -> None:
 def test_a_mask_of_another_length_is_refused() -> None:
     with pytest.raises(ValueError, match="64 bytes with a mask of 63"):
         recount_stream([(TEMPLATE, MASK[:-1])], 1, [])
+
+
+@pytest.mark.parametrize(("captured", "agrees"), [(34, True), (33, False), (100, False)])
+def test_a_capture_of_one_in_three_agrees_with_a_third(captured: int, agrees: bool) -> None:
+    leg = Leg(0, "s", "tx1", "rx1", "trace")
+    again = recount_trace([bytes([n]) * 70 for n in range(100)], [bytes([n]) * 70 for n in range(captured)])
+    assert LegRecount(leg, 100, again, every=3).agrees is agrees
+    assert not LegRecount(leg, None, again, every=3).agrees

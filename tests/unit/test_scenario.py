@@ -1,12 +1,14 @@
 """Scenarios: what ships loads, and each wrong input gets one message with file, key, value and what is allowed."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from master import scenario
 from traffic.errors import BadInput
+from traffic.sizes import parse_sizes
 
 GOOD = """
 name: good
@@ -50,14 +52,50 @@ def test_rates_are_packets_a_second_whatever_they_are_given_in(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
+    ("given", "pairs", "in_turn", "mean"),
+    [
+        ("100", [(100, 1)], False, 100.0),
+        ("[64, 512, 64]", [(64, 1), (512, 1), (64, 1)], True, 640 / 3),
+        ("imix", [(64, 7), (594, 4), (1518, 1)], False, (64 * 7 + 594 * 4 + 1518) / 12),
+        ("{64: 3, 128: 1}", [(64, 3), (128, 1)], False, 80.0),
+        ("{uniform: [64, 66]}", [(64, 1), (65, 1), (66, 1)], False, 65.0),
+        ("{uniform: [70, 70]}", [(70, 1)], False, 70.0),
+    ],
+)
+def test_sizes_and_the_rate_that_follows_from_their_mean(
+    tmp_path: Path, given: str, pairs: list[tuple[int, int]], in_turn: bool, mean: float
+) -> None:
+    text = f"name: s\nstreams: [{{name: s, size_bytes: {given}, RATE: 8.0e6, duration_s: 1}}]"
+    stream = load(tmp_path, text.replace("RATE", "rate_bps")).streams[0]
+    assert (list(stream.sizes().pairs), stream.sizes().in_turn) == (pairs, in_turn)
+    assert stream.pps() == pytest.approx(1e6 / mean)
+    assert load(tmp_path, text.replace("RATE", "rate_l1_bps")).streams[0].pps() == pytest.approx(1e6 / (mean + 20))
+    assert type(stream).model_validate_json(stream.model_dump_json(by_alias=True)).sizes() == stream.sizes()
+
+
+def test_a_wide_range_of_sizes_is_255_in_even_steps_with_both_ends() -> None:
+    sizes = [size for size, _ in parse_sizes({"uniform": [64, 1518]}).pairs]
+    assert (len(sizes), sizes[0], sizes[-1]) == (255, 64, 1518)
+    assert {two - one for one, two in pairwise(sizes)} == {5, 6}
+
+
+@pytest.mark.parametrize(
     ("old", "new", "words"),
     [
         ("size_bytes: 128", "size: 128", ["streams.0.size", "unknown key", "size_bytes"]),
         ("receive: {mode: count", "recieve: {mode: count", ["recieve", "unknown key", "receive"]),
         ("mode: count", "mode: counting", ["receive.mode", "'counting'", "'capture' or 'count'"]),
-        ("size_bytes: 128", "size_bytes: lots", ["streams.0.size_bytes", "'lots'", "integer"]),
+        ("size_bytes: 128", "size_bytes: lots", ["streams.0.size_bytes", "'lots'", "a whole number from 64"]),
         ("size_bytes: 128", "size_bytes: 63", ["streams.0.size_bytes", "63", "64"]),
         ("size_bytes: 128", "size_bytes: 9619", ["streams.0.size_bytes", "9619", "9618"]),
+        ("size_bytes: 128", "size_bytes: [64, 9619]", ["streams.0.size_bytes", "no size: 9619"]),
+        ("size_bytes: 128", "size_bytes: []", ["streams.0.size_bytes", "0 sizes; allowed: 1 to 255"]),
+        ("size_bytes: 128", "size_bytes: true", ["streams.0.size_bytes", "no size: True"]),
+        ("size_bytes: 128", "size_bytes: {64: 7, x: 1}", ["streams.0.size_bytes", "no size: 'x'"]),
+        ("size_bytes: 128", "size_bytes: {64: 0}", ["streams.0.size_bytes", "no weight of size 64: 0"]),
+        ("size_bytes: 128", "size_bytes: {uniform: 64}", ["streams.0.size_bytes", "no range: 64"]),
+        ("size_bytes: 128", "size_bytes: {uniform: [128, 64]}", ["streams.0.size_bytes", "wrong way round"]),
+        ("{ttl: 9}}", "{ttl: 9}}, {ipv4: {}}, {ipv4: {}}", ["streams.1.size_bytes", "64", "allowed: 86 to"]),
         ("rate_pps: 1000", "rate_pps: 0", ["streams.0.rate_pps", "0", "greater than 0"]),
         ("rate_pps: 1000", "rate_pps: 10, rate_bps: 10", ["streams.0", "rate_pps and rate_bps contradict"]),
         ("count_packets: 500", "count_packets: 5, duration_s: 5", ["streams.0", "contradict"]),
@@ -66,7 +104,7 @@ def test_rates_are_packets_a_second_whatever_they_are_given_in(tmp_path: Path) -
         ("{ttl: 9}", "{ttl: 256}", ["streams.1.headers.1.ipv4.ttl", "256", "255"]),
         ("{ttl: 9}", "{ttk: 9}", ["streams.1.headers.1.ipv4.ttk", "ttl"]),
         ("{ipv4: {ttl: 9}}, ", "", ["streams.1.headers.1", "udp"]),
-        ("name: two", "name: one", ["two streams or traces are called 'one'"]),
+        ("name: two", "name: one", ["two streams, sources, traces or connections are called 'one'"]),
         ("sent: {one: 500}", "sent: {three: 500}", ["expect names 'three'", "one, two"]),
         ("loss: 0.5 %", "loss: little", ["expect.loss", "'little'"]),
         ("name: good", "name: ../../etc", ["name", "'../../etc'"]),
@@ -89,9 +127,16 @@ def test_a_traces_timing_is_checked(tmp_path: Path, timing: str, words: str) -> 
     assert words in refused(tmp_path, text)
 
 
+def test_a_number_may_have_an_exponent_without_a_sign(tmp_path: Path) -> None:
+    text = "name: t\nstreams: [{name: s, rate: {steady: 2e3}, duration_s: 1, headers: [{ethernet: {}}]}]\n"
+    assert load(tmp_path, text).streams[0].rate == {"steady": 2000.0}
+
+
 def test_the_schema_is_one_and_knows_every_key() -> None:
     schema = json.loads(scenario.schema())
-    assert schema["properties"].keys() == {"name", "description", "streams", "traces", "receive", "expect"}
+    keys = {"name", "description", "samples_per_s", "streams", "sources", "traces", "connections"}
+    keys |= {"seed", "stop_after_s", "clock", "receive", "expect"}
+    assert schema["properties"].keys() == keys
     assert "from" in schema["$defs"]["Stream"]["properties"]
 
 

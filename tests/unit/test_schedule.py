@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import ctypes
 import random
+import struct
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nodes import libbpf
-from traffic import schedule, schedule_records, schedule_trace
+from nodes.senders import xdp
+from traffic import schedule, schedule_pace, schedule_records, schedule_trace, stamp
 from traffic.errors import BadInput
 from traffic.frames import build_frame
-from traffic.sums import mending_order, weights
+from traffic.replay.files import leg_frames
+from traffic.sums import weights
 from traffic.task import Leg
-from traffic.template import Checksum, put_bits
-from traffic.traces import Packet, Trace
+from traffic.template import Checksum, mending_order, put_bits
+from traffic.traces import Packet, write_pcap
 
 OBJECT = libbpf.OBJECTS / "send.o"
 ETHERNET = {"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}}
@@ -36,6 +41,7 @@ def a_leg(*headers: dict[str, Any], **more: Any) -> Leg:
     ("name", "record"),
     [
         ("leg", schedule_records.LegRecord),
+        ("step", schedule_records.StepRecord),
         ("rule", schedule_records.RuleRecord),
         ("noise", schedule_records.NoiseRecord),
         ("sum", schedule_records.SumRecord),
@@ -53,18 +59,33 @@ def test_the_two_tables_are_one(name: str, record: type[ctypes.Structure]) -> No
     assert libbpf.struct_layout(OBJECT, name) == ours
 
 
+def test_a_clock_that_an_old_kernel_does_not_have() -> None:
+    assert xdp.without_clock("monotonic", (5, 18)) == xdp.without_clock("ptp", (6, 1)) == ""
+    why = "clock: ptp needs Linux 6.1, where XDP programs read TAI; this is 5.19"
+    assert xdp.without_clock("ptp", (5, 19)) == why
+
+
+def test_legs_are_shared_out_by_their_rates() -> None:
+    rates = [100.0, None, 400.0, 300.0, 10.0, None]
+    legs = [replace(a_leg(rate_pps=rate), id=number) for number, rate in enumerate(rates)]
+    shares = xdp.share(legs, 3)
+    assert [[leg.id for leg in one] for one in shares] == [[1], [5], [2, 3, 0, 4]]
+    assert [[leg.id for leg in one] for one in xdp.share(legs[2:4], 5)] == [[2], [3]]
+    assert xdp.cores([a_leg(), a_leg(options={"cores": 3})]) == 3 and xdp.cores([a_leg()]) == 1
+
+
 @pytest.mark.parametrize("rate", [0.001, 1.0, 3.0, 1e6, 14_880_952.38])
 def test_a_gap_adds_up_to_the_rate(rate: float) -> None:
     """The error of ten days' frames, in their due times."""
     frames = rate * 864_000
-    seconds = schedule.gap(rate) * frames / 2**24 / 1e9
+    seconds = schedule_pace.gap(rate) * frames / 2**24 / 1e9
     assert abs(seconds - 864_000) / 864_000 < 1e-9
-    assert schedule.gap(rate) < 2**64
+    assert schedule_pace.gap(rate) < 2**64
 
 
 def test_no_rate_is_no_gap_and_a_burst_has_one_for_all_its_frames() -> None:
-    assert schedule.gap(None) == 0
-    assert schedule.gap(1000.0, 10) == 10 * schedule.gap(1000.0)
+    assert schedule_pace.gap(None) == 0
+    assert schedule_pace.gap(1000.0, 10) == 10 * schedule_pace.gap(1000.0)
 
 
 def test_when_a_leg_ends() -> None:
@@ -73,15 +94,36 @@ def test_when_a_leg_ends() -> None:
     counted = schedule.compile_leg(a_leg(count_packets=5), 1)
     assert (timed.record.remaining, timed.stop_ns(10)) == (schedule_records.NEVER, 2_000_000_010)
     assert (paced.record.remaining, paced.stop_ns(10)) == (2000, 2_000_000_010)
-    assert (timed.give_up_ns(10), paced.give_up_ns(10)) == (2_000_000_010, 2_010_000_010)
+    assert (timed.give_up_ns(10), paced.give_up_ns(10)) == (2_000_000_010, 3_000_000_010)
     assert (counted.record.remaining, counted.stop_ns(10)) == (5, schedule_records.NEVER)
 
 
 def test_a_stamp_stands_in_the_first_payload_bytes() -> None:
     compiled = schedule.compile_leg(a_leg(), 1)
     assert compiled.record.stamp == 42
-    assert bytes(compiled.slots[0].bytes)[42:60].hex() == "5053" + "0007" + "00" * 14
+    assert bytes(compiled.slots[0].bytes)[42:64].hex() == "5043" + "0007" + "00" * 18
     assert build_frame(a_leg().frame, 100).data[:34] == bytes(compiled.slots[0].bytes)[:34]
+
+
+@pytest.mark.parametrize(
+    ("leg", "held"),
+    [
+        (a_leg(size_bytes=67), 18),
+        (a_leg(size_bytes=68), 22),
+        (a_leg(size_bytes=1518, sizes=[[64, 7], [1518, 1]]), 18),
+        (a_leg(size_bytes=1518, sizes=[[68, 7], [1518, 1]]), 22),
+        (a_leg(IPV4, {"udp": {"src": 1, "dst": 2, "length": 40}}), 18),
+    ],
+)
+def test_a_stamp_has_a_checksum_where_it_fits_in_each_size(leg: Leg, held: int) -> None:
+    """And where the receiver finds the payload's end: not where a length is wrong on purpose."""
+    assert schedule.stamped(leg) and schedule.stamp_bytes(leg) == held
+    compiled = schedule.compile_leg(leg, 1)
+    for slot in compiled.slots:
+        payload = bytes(slot.bytes)[42 : slot.frame_bytes]
+        found = stamp.read_stamp(payload)
+        assert found is not None
+        assert found.checksum == (None if held == 18 else stamp.payload_sum(payload[22:]))
 
 
 @pytest.mark.parametrize(
@@ -103,18 +145,15 @@ def test_frames_that_carry_no_stamp(leg: Leg) -> None:
     [
         (a_leg(options={"clone_skb": 1}), "it has no option 'clone_skb' for a stream"),
         (Leg(0, "t", "a", "b", "trace", options={"burst": 2}), "it has no option 'burst' for a trace"),
-        (Leg(0, "t", "a", "b", "trace", options={"keep_bytes": 3}), "keep_bytes is a whole number from 14, not 3"),
-        (
-            a_leg(options={"imix_weights": [[64, 0]]}),
-            "imix_weights is 1 to 255 pairs of a size and a weight, each 1 or more",
-        ),
-        (
-            a_leg(options={"imix_weights": [[64, 65536], [128, 1]]}),
-            "its weights of sizes add up to at most 65536, not 65537",
-        ),
-        (a_leg(size_bytes=3405), "its frames have at most 3404 bytes"),
+        (a_leg(options={"imix_weights": [[64, 1]]}), "it has no option 'imix_weights' for a stream"),
+        (a_leg(sizes=[[size, 1] for size in range(64, 320)]), "its frames have at most 255 sizes, not 256"),
+        (a_leg(sizes=[[64, 10**12], [128, 1]]), "its weights of sizes add up to at most 65536, not 1000000000001"),
+        (a_leg(size_bytes=3373), "its frames have at most 3372 bytes"),
         (a_leg(options={"burst": 0}), "burst is a whole number from 1 to 65536, not 0"),
+        (a_leg(options={"cores": 0}), "cores is a whole number from 1 to 64, not 0"),
+        (a_leg(options={"cores": "2"}), "cores is a whole number from 1 to 64, not '2'"),
         (a_leg(options={"late": "drop"}), "late is catch_up or skip, not 'drop'"),
+        (a_leg(options={"wait": "poll"}), "wait is asleep or awake, not 'poll'"),
         (
             a_leg(IPV6, UDP, size_bytes=83, options={"stamp": True}),
             "a stamp needs 18 bytes of free payload: a frame of at least 84 bytes",
@@ -127,6 +166,32 @@ def test_frames_that_carry_no_stamp(leg: Leg) -> None:
 )
 def test_what_it_cannot_send(leg: Leg, why: str) -> None:
     assert schedule.unable(leg) == why
+
+
+SOURCES = {"ipv4": {"src": {"increment": ["10.0.0.1", "10.0.0.9"], "step": 2}, "dst": "10.0.0.2"}}
+USERS = {"field": "ipv4.src", "by": "src_ip", "first": 0x0A000001, "step": 2, "count": 5}
+
+
+def test_users_have_a_place_each_behind_those_of_other_legs() -> None:
+    legs = [a_leg(SOURCES, UDP, users=USERS), a_leg(SOURCES, UDP), a_leg(SOURCES, UDP, users={**USERS, "count": 7})]
+    whole = schedule.assemble([schedule.compile_leg(leg, 1) for leg in legs])
+    assert [leg.users for leg in whole.legs] == [[0, 1, 2, 3, 4], [], [0, 1, 2, 3, 4]]
+    assert [leg.record.users for leg in whole.legs] == [0, 5, 5] and whole.users == 10
+    assert [leg.record.user_rule for leg in whole.legs] == [1, 0, 1]
+
+
+@pytest.mark.parametrize("users", [{"step": 4}, {"count": 4}, {"first": 0x0A000003}])
+def test_a_value_that_is_no_users(users: dict[str, int]) -> None:
+    with pytest.raises(BadInput, match=r"^s: users = \d+: ipv4.src takes a value that is no user's$"):
+        schedule.compile_leg(a_leg(SOURCES, UDP, users={**USERS, **users}), 1)
+
+
+def test_users_that_cannot_be_counted() -> None:
+    leg = a_leg(SOURCES, UDP, users={**USERS, "field": "udp.src"})
+    assert schedule.unable(leg) == "its users are told apart by udp.src, which does not vary"
+    many = {"ipv4": {"src": {"random": ["10.0.0.0", "10.255.255.255"]}, "dst": "10.0.0.2"}}
+    why = "it counts at most 1048576 users, and ipv4.src takes 16777216 values"
+    assert schedule.unable(a_leg(many, UDP, users=USERS)) == why
 
 
 def test_weights_say_by_how_much_a_sum_grows() -> None:
@@ -186,8 +251,16 @@ def test_seeds_next_to_each_other_draw_differently() -> None:
 # --- traces --------------------------------------------------------------------------------------------------------
 
 
-def a_trace(*packets: tuple[int, bytes]) -> Trace:
-    return Trace(Path("t.pcap"), [Packet(time_ns, data) for time_ns, data in packets])
+def a_trace(*packets: tuple[int, bytes], stored: int | None = None) -> schedule.Recorded:
+    """As a node reads it. `stored`: bytes of each frame that the file has."""
+    with tempfile.TemporaryDirectory() as folder:
+        data = bytearray(write_pcap([Packet(time_ns, frame[:stored]) for time_ns, frame in packets]))
+        at = 24
+        for _, frame in packets:
+            data[at + 12 : at + 16] = struct.pack("<I", len(frame))
+            at += 16 + len(frame[:stored])
+        (Path(folder) / "t.pcap").write_bytes(data)
+        return leg_frames(Leg(7, "t", "a", "b", "trace", trace_file="t.pcap"), Path(folder))
 
 
 def a_trace_leg(mode: str = "original", value: float = 1.0, **more: Any) -> Leg:
@@ -206,7 +279,7 @@ def a_trace_leg(mode: str = "original", value: float = 1.0, **more: Any) -> Leg:
 )
 def test_when_the_packets_of_a_trace_are_due(mode: str, value: float, due_ns: list[int], period_ns: int) -> None:
     trace = a_trace((5000, bytes(60)), (9000, bytes(60)), (6000, bytes(100)))
-    passes = schedule_trace.arrange(a_trace_leg(mode, value), trace)
+    passes = schedule_trace.arrange(a_trace_leg(mode, value), *trace)
     assert [record.due_ns for record in passes.records] == due_ns
     assert (passes.period_ns, passes.timed) == (period_ns, mode != "top")
     assert [record.frame_bytes for record in passes.records] == [60, 100, 60]
@@ -214,7 +287,7 @@ def test_when_the_packets_of_a_trace_are_due(mode: str, value: float, due_ns: li
 
 def test_frames_lie_whole_in_chunks_of_the_store() -> None:
     draw = random.Random(1)
-    frames = [draw.randbytes(draw.randrange(14, 3401)) for _ in range(2000)]
+    frames = [draw.randbytes(draw.randrange(14, 3369)) for _ in range(2000)]
     whole = schedule.assemble(
         [schedule.compile_leg(a_trace_leg(), 0, a_trace(*enumerate(part))) for part in (frames[:900], frames[900:])]
     )
@@ -225,19 +298,50 @@ def test_frames_lie_whole_in_chunks_of_the_store() -> None:
         assert start % 2**20 <= 2**20 - 4096
 
 
-def test_kept_bytes() -> None:
-    passes = schedule_trace.arrange(a_trace_leg(options={"keep_bytes": 20}), a_trace((0, b"x" * 99), (1, b"y" * 15)))
+def test_what_the_file_leaves_out_is_not_stored() -> None:
+    passes = schedule_trace.arrange(a_trace_leg(), *a_trace((0, b"x" * 99), (1, b"y" * 15), stored=20))
     assert [(record.stored_bytes, record.frame_bytes) for record in passes.records] == [(20, 99), (15, 15)]
     assert passes.store == b"x" * 20 + bytes(4) + b"y" * 15 + bytes(1)
 
 
 def test_a_packet_that_live_frames_have_no_room_for() -> None:
-    with pytest.raises(BadInput, match=r"t.pcap = '3401 bytes': packet 2 is too long .* \(allowed: up to 3400 bytes\)"):
-        schedule_trace.arrange(a_trace_leg(), a_trace((0, bytes(60)), (1, bytes(3401))))
+    with pytest.raises(BadInput, match=r"t = '3369 bytes': packet 2 is too long .* \(allowed: up to 3368 bytes\)"):
+        schedule_trace.arrange(a_trace_leg(), *a_trace((0, bytes(60)), (1, bytes(3369))))
 
 
 def test_sizes_are_drawn_by_their_weights() -> None:
-    compiled = schedule.compile_leg(a_leg(options={"imix_weights": [[64, 14], [594, 8], [1518, 2]]}), 1)
+    compiled = schedule.compile_leg(a_leg(sizes=[[64, 14], [594, 8], [1518, 2]], size_bytes=1518), 1)
     assert [slot.frame_bytes for slot in compiled.slots] == [60, 590, 1514]
     assert compiled.table == [0] * 7 + [1] * 4 + [2]
     assert (compiled.record.sizes, compiled.record.size.count, compiled.largest_bytes) == (3, 12, 1514)
+    assert compiled.record.size.mode == schedule_records.RANDOM
+
+
+def test_sizes_in_turn_begin_with_the_first() -> None:
+    sizes = [[1518, 1], [64, 2], [1518, 1]]
+    size = schedule.compile_leg(a_leg(sizes=sizes, sizes_in_turn=True, size_bytes=1518), 1).record.size
+    assert (size.mode, size.count, size.position) == (schedule_records.COUNT, 4, 3)
+
+
+def test_lists_share_the_table_with_the_sizes() -> None:
+    ports = {"src": {"list": [700, 80]}, "dst": {"pick": [1, 2], "weights": [1, 2]}}
+    leg = a_leg({"ipv4": {**IPV4["ipv4"], "ttl": {"increment": [5, 6]}}}, {"udp": ports}, sizes=[[64, 1], [100, 1]])
+    compiled = schedule.compile_leg(leg, 1)
+    assert compiled.table == [0, 1, 700, 80, 1, 2, 2]
+    assert [(rule.table, rule.first, rule.count) for rule in compiled.record.rule[:3]] == [
+        (0, 5, 2),
+        (1, 2, 2),
+        (1, 4, 3),
+    ]
+    whole = schedule.assemble([schedule.compile_leg(leg, 1), compiled])
+    assert [whole.table[compiled.record.rule[index].first] for index in (1, 2)] == [700, 1]
+    assert compiled.record.rule[1].first == 9
+
+
+def test_a_linked_rule_follows_an_earlier_one() -> None:
+    leg = a_leg(
+        IPV4, {"udp": {"src": {"random": [1, 4]}, "dst": {"with": "udp.src", "decrement": [40, 10], "step": 10}}}
+    )
+    own, linked = schedule.compile_leg(leg, 1).record.rule[:2]
+    assert (own.mode, linked.mode, linked.link) == (schedule_records.RANDOM, schedule_records.LINKED, 0)
+    assert (linked.first, linked.step, linked.count) == (40, 2**64 - 10, 4)

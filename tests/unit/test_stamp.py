@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from nodes import libbpf
 from traffic import stamp
+from traffic.expect import stamp_is_found
 from traffic.frames import build_frame
 
 OBJECT = libbpf.OBJECTS / "send.o"
@@ -54,6 +57,39 @@ def test_payload_sum_adds_words_with_their_carries() -> None:
     assert stamp.payload_sum(b"\xff\xff\xff\xfe\x00\x00\x00\x03") == 2
     assert stamp.payload_sum(b"\x00\x00\x00\x01\x80") == 0x80000001
     assert stamp.payload_sum(b"") == stamp.payload_sum(b"\xff" * 8) == 0
+
+
+FIELDS: dict[str, dict[str, object]] = {
+    "ethernet": ETHERNET["ethernet"],
+    "vlan": {"id": 7},
+    "ipv4": IPV4["ipv4"],
+    "ipv6": IPV6["ipv6"],
+    "udp": {"src": 1, "dst": 2152},
+    "tcp": {"src": 1, "dst": 2},
+    "gtpu": {"teid": 1},
+    "gtpu_options": {},
+    "pdu_session": {},
+}
+
+
+def documented() -> list[tuple[str, int]]:
+    """The table of docs/xdp.md: (headers, least size)."""
+    text = Path("docs/xdp.md").read_text().split("| headers | bytes |")[1].split("\n\n")[0]
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ether")]
+    return [(headers, int(size)) for headers, size in rows]
+
+
+@pytest.mark.parametrize(("names", "least"), documented())
+def test_the_documented_least_sizes_are_right_and_enough(names: str, least: int) -> None:
+    headers = [{name: FIELDS[name]} for name in names.split(", ")]
+    assert stamp.least_size_bytes(headers) == least
+    assert stamp_is_found(build_frame({"headers": headers}, least), headers)
+
+
+def test_the_least_size_of_gtpu_is_documented_for_each_variant() -> None:
+    tunnels = {names for names, _ in documented() if "gtpu" in names}
+    variants = {(tag, options, ip) for tag in (0, 1) for options in (0, 1) for ip in ("ipv4", "ipv6")}
+    assert {("vlan" in n, "pdu_session" in n, n.split(", ")[-2]) for n in tunnels} >= variants
 
 
 @pytest.mark.parametrize(

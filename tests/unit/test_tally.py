@@ -95,6 +95,13 @@ def test_clocks_that_are_apart_are_told() -> None:
     assert found.p50_ns <= found.max_ns == 10
 
 
+def test_a_bias_in_the_buckets_is_taken_off_again() -> None:
+    """So latencies that clocks apart make negative have percentiles too."""
+    found = stamped(raw_times([-50, -20, 10]), histogram([50, 80, 110]), bias_ns=100).latency
+    assert found is not None
+    assert (found.min_ns, found.p50_ns, found.p90_ns, found.negative) == (-50, -20, 10, 0)
+
+
 def test_jitter_is_the_standard_deviation_of_the_differences() -> None:
     latencies = [100, 350, 200, 200, 900]
     found = stamped(raw_times(latencies), None).jitter

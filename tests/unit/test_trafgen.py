@@ -34,6 +34,16 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
     "mpls": [MACS, {"mpls": {"label": {"increment": [16, 19]}}}, IPV4, UDP],
     "arp": [MACS, ARP],
     "raw": [MACS, {"raw": {"hex": "deadbeef"}}],
+    "gtpu": [
+        MACS,
+        IPV4,
+        {"udp": {"src": 2152, "dst": 2152}},
+        {"gtpu": {"teid": {"list": [9, 7, 5]}}},
+        {"gtpu_options": {}},
+        {"pdu_session": {"qfi": {"pick": [1, 9], "weights": [1, 2]}}},
+        {"ipv4": {"src": {"with": "gtpu.teid", "increment": ["10.60.0.1", "10.60.0.3"]}, "dst": "10.9.0.1"}},
+        {"udp": {"src": 1, "dst": 2, "checksum": {"off_by": 1}}},
+    ],
     "random": [MACS, IPV4, {"udp": {"src": {"random": [1, 65535]}, "dst": {"increment": [1, 3]}}}],
 }
 
@@ -94,4 +104,7 @@ def test_what_trafgen_cannot_send() -> None:
     long = [MACS, IPV4, {"udp": {"src": {"increment": [1, 5000]}, "dst": 2}}]
     assert "repeat after 5000 frames" in unable("trafgen", a_leg(long))
     assert unable("trafgen", a_leg(SHAPES["random"])) == ""
+    listed = [MACS, IPV4, {"udp": {"src": {"list": list(range(1, 5001))}, "dst": 2}}]
+    assert "repeat after 5000 frames" in unable("trafgen", a_leg(listed))
+    assert unable("trafgen", a_leg(SHAPES["udp"], sizes=[[64, 1], [100, 1]])) == "its frames have one size"
     assert "no traces" in unable("trafgen", Leg(1, "t", "a", "b", "trace"))

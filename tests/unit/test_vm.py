@@ -93,7 +93,10 @@ ONLY_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of process
 def test_the_machine_ends_with_its_owner(tmp_path: Path, number: signal.Signals) -> None:
     pid_file = tmp_path / "pid"
     program = (
+        "import signal\n"
         "from lab import vm\n"
+        # Of a job in the background, as these tests may be, it is ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "vm.ensure = lambda: None\n"
         "vm._vng = lambda scratch, *_: ['sh', str(scratch / 'run')]\n"
         f"vm.run(['sh', '-c', 'echo $$ > $0; exec sleep 32', {str(pid_file)!r}])\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 import lab
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
-PATIENCE = "6"
+PATIENCE = "20"
 """The machine is emulated: everything takes several times as long."""
 
 
@@ -30,26 +31,49 @@ def run(hosts: Path, tmp_path: Path, text: str, status: int = 0) -> dict[str, An
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text(f"name: vm\n{text}\n")
     command = [PKTSWARM, "run", scenario, "--hosts", hosts, "--results", tmp_path, "--patience", PATIENCE, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == status, done.stdout + done.stderr
     return dict(json.loads(done.stdout))
 
 
-def test_auto_takes_pktgen_and_every_packet_arrives(hosts: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("asked", "taken"), [("pktgen", "pktgen"), ("auto", "xdp")])
+def test_every_packet_arrives(hosts: Path, tmp_path: Path, asked: str, taken: str) -> None:
     sizes = "".join(
-        f"  - {{name: s{size}, size_bytes: {size}, rate_pps: 1000, count_packets: 1500}}\n" for size in (64, 512, 1500)
+        f"  - {{name: s{size}, engine: {asked}, size_bytes: {size}, rate_pps: 1000, count_packets: 1500}}\n"
+        for size in (64, 512, 1500)
     )
     document = run(hosts, tmp_path, f"streams:\n{sizes}expect: {{loss: 0, sent: intended}}")
-    assert {row["engine"] for row in document["rows"]} == {"pktgen"}
+    assert {row["engine"] for row in document["rows"]} == {taken}
     assert [total["received_packets"] for total in document["totals"]] == [1500, 1500, 1500, 4500]
     assert document["doubts"] == []
-    assert document["first_frame_skew_ns"]["pktgen"]["legs"] == 6
+    assert document["first_frame_skew_ns"][taken]["nodes"] == 2
+    for row in document["rows"]:
+        # Some of pktgen's overtake each other on the way (26 of 500 once); why has not been looked into.
+        figures = [row[f"{name}_packets"] for name in ("duplicated", "altered")]
+        assert (row["lost_by"], figures) == ("stamps", [0, 0]), "pktgen's own numbers are read"
+        # pktgen's times are from before it waits for its turn.
+        assert (row.get("latency_min_ns") is None) == (taken == "pktgen")
     again = subprocess.run([PKTSWARM, "recount", document["results"]], capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stdout
 
 
+def test_pktgens_times_give_latency_where_it_does_not_wait(hosts: Path, tmp_path: Path) -> None:
+    headers = "[{ethernet: {}}, {ipv4: {}}, {udp: {src: {increment: [5000, 5049]}, dst: 9}}]"
+    stream = f"{{name: s, engine: pktgen, size_bytes: 128, count_packets: 1000, users: udp.src, headers: {headers}}}"
+    document = run(hosts, tmp_path, f"streams: [{stream}]\nreceive: {{mode: count, filter: udp}}\nexpect: {{loss: 0}}")
+    for row in document["rows"]:
+        assert (row["received_packets"], row["lost_by"], row["lost_packets"]) == (500, "stamps", 0)
+        assert -row["latency_bound_ns"] < row["latency_p50_ns"] < 1_000_000_000 and row["jitter_sd_ns"] > 0
+    with (Path(document["results"]) / "users.csv").open() as file:
+        users = list(csv.DictReader(file))
+    assert sorted(row["user"] for row in users) == sorted(2 * [str(port) for port in range(5000, 5050)])
+    assert {row["received_packets"] for row in users} == {"10"}
+    assert all(int(row["latency_min_ns"]) <= int(row["latency_max_ns"]) for row in users)
+
+
 def test_no_device_is_left_and_the_module_is_as_it_was(hosts: Path, tmp_path: Path) -> None:
-    document = run(hosts, tmp_path, "streams: [{name: s, count_packets: 100, rate_pps: 500}]\nexpect: {loss: 0}")
+    stream = "{name: s, engine: pktgen, count_packets: 100, rate_pps: 500}"
+    document = run(hosts, tmp_path, f"streams: [{stream}]\nexpect: {{loss: 0}}")
     assert document["status"] == 0
     for node in ("tx1", "tx2"):
         pid = lab.status("vm", hosts.parent)["pids"][node]

@@ -10,10 +10,11 @@ import time
 from pathlib import Path
 
 ROLES = ("transmit", "receive")
+PATIENCE_S = 60.0
 FILE = bytes(range(256)) * 12345  # several pieces, the last one short
 
 
-def wait(take, seconds=10.0):  # type: ignore[no-untyped-def]
+def wait(take, seconds=PATIENCE_S):  # type: ignore[no-untyped-def]
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if (got := take()) is not None:
@@ -34,8 +35,8 @@ def master() -> None:
         seen["hello"].append(rank)
     for rank in ranks:
         world.send(rank, {"op": "ping", "count": 5})
-        readings = [world.read_clock(rank, 1.0) for _ in range(5)]
-        seen["clocks"].append(min(r[3] - r[0] for r in readings if r))
+        readings = [world.read_clock(rank, PATIENCE_S) for _ in range(5)]
+        seen["clocks"] += [(r[0], r[1], r[3]) for r in readings if r]
         world.send(rank, {"op": "file", "bytes": len(FILE)})
         world.send_bulk(rank, FILE)
         back = bytearray()
@@ -47,8 +48,8 @@ def master() -> None:
             for rank in ranks:
                 if ROLES[rank % 2] == role:
                     world.send(rank, {"op": "enter"})
-            world.barrier(role, 5.0)
-    assert world.flush(5.0)
+            world.barrier(role, PATIENCE_S)
+    assert world.flush(PATIENCE_S)
     print(json.dumps(seen), flush=True)
     world.finalize()
 
@@ -67,14 +68,14 @@ def node(path: str) -> None:
         if message["op"] == "ping":
             link.answer_pings(message["count"])
         elif message["op"] == "file":
-            data = link.receive_bulk(message["bytes"], 10.0)
+            data = link.receive_bulk(message["bytes"], PATIENCE_S)
             own = Path(path) / str(link.rank)
             own.write_bytes(data)
             link.send_file(str(own))
         else:
-            link.barrier(5.0)
+            link.barrier(PATIENCE_S)
             break
-    assert link.flush(5.0)
+    assert link.flush(PATIENCE_S)
     link.finalize()
 
 

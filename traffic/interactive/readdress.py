@@ -2,7 +2,6 @@
 
 Changed: both MACs, both IP addresses (also those that ARP asks and tells), the checksums that cover them, and a port
 where two flows would otherwise become one. Untouched: everything else, VLAN tags and what a payload embeds included.
-See docs/traces.md for what that means.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from traffic.capture_file import Packet
 from traffic.checksum import amended, checksum, pseudo_header, same
 from traffic.dissect import CHECKSUM_AT, ETH_ARP, ICMP, UDP, Dissected, dissect
 from traffic.errors import PktswarmError
-from traffic.flows import flow_keys
+from traffic.interactive.flows import flow_keys
 
 FIRST_FREE_PORT = 49152
 """Ports from here on belong to nobody: RFC 6335 section 6."""

@@ -1,0 +1,316 @@
+"""The rows of the table: each measures its contenders in turn, round after round, and judges the medians."""
+
+from __future__ import annotations
+
+import statistics
+import struct
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+
+from bench import report
+from bench.engines import ours, peers, rates, timing, traces
+from bench.engines.rates import say
+from bench.engines.wire import BenchError, Wire, Worker, clock
+from nodes.senders.xdp import XdpSender
+from traffic.capture_file import Packet
+from traffic.frames import build_frame
+from traffic.task import Leg
+
+RATES_PPS = (10_000, 100_000, 1_000_000)
+USERS = 65_536
+USER_PACKETS = 20_000_000
+CALM_S = 3.0
+"""A replay at its recorded times may take so much longer than the recording."""
+
+
+@dataclass
+class Bench:
+    """What all rows share. `wires`: the second one is for two cores."""
+
+    wires: Sequence[Wire]
+    spool: Path
+    rounds: int
+    window_s: float
+    brief: bool = False
+    """To see whether it runs: less of everything."""
+    _files: dict[str, Path] = field(default_factory=dict)
+
+    @property
+    def wire(self) -> Wire:
+        return self.wires[0]
+
+    @property
+    def paced_s(self) -> float:
+        return 1.0 if self.brief else 10.0
+
+    @property
+    def user_packets(self) -> int:
+        return USER_PACKETS // (20 if self.brief else 1)
+
+    @cached_property
+    def made_trace(self) -> list[Packet]:
+        return traces.made()
+
+    def file(self, name: str, packets: Callable[[], list[Packet]]) -> Path:
+        """A trace in a file, written once."""
+        if name not in self._files:
+            self._files[name] = traces.write(packets(), self.spool / name)
+        return self._files[name]
+
+    def in_turn(self, row: str, contenders: Mapping[str, Callable[[], float]]) -> dict[str, list[float]]:
+        """A B C, A B C, …: whatever the machine does meanwhile, it does to all."""
+        values: dict[str, list[float]] = {name: [] for name in contenders}
+        for number in range(1, self.rounds + 1):
+            for name, measure in contenders.items():
+                values[name].append(measure())
+                say(f"{row}, round {number} of {self.rounds}: {name} {values[name][-1]:.6g}")
+        return values
+
+
+def spread(values: Sequence[float]) -> float | None:
+    """(largest - least) / median; None of a single round, or where the median is 0."""
+    middle = statistics.median(values)
+    return (max(values) - min(values)) / middle if len(values) > 1 and middle else None
+
+
+def against(work: str, mine: Sequence[float], theirs: Sequence[float], peer: str, at_least: float) -> report.Row:
+    """The ratio of the medians; its spread is that of the rounds' own ratios."""
+    ratios = [one / other for one, other in zip(mine, theirs, strict=True)]
+    one, other = statistics.median(mine), statistics.median(theirs)
+    return report.Row(work, one, other, peer, one / other, spread(ratios), at_least)
+
+
+def best_of(values: dict[str, list[float]], names: Sequence[str]) -> str:
+    return max(names, key=lambda name: statistics.median(values[name]))
+
+
+# --- top speed -----------------------------------------------------------------------------------------------------
+
+
+def small(bench: Bench) -> list[report.Row]:
+    """60-byte frames: ours stamped and measured; the others' as they are."""
+    leg, wire, seconds = ours.udp(), bench.wire, bench.window_s
+    template = build_frame(leg.frame, leg.size_bytes)
+    single = bench.file("single.pcap", lambda: [Packet(10**9, template.data)] * 1000)
+    contenders = {
+        peer.name: (lambda peer=peer: rates.of_peer(wire, peer, bench.spool, seconds))
+        for peer in (
+            peers.trafgen_stream(template, bench.spool),
+            peers.tcpreplay_top(single),
+            peers.testpmd(len(template.data)),
+        )
+    }
+    values = bench.in_turn(
+        "60 bytes",
+        {
+            "ours": lambda: rates.of_ours([wire], leg, bench.spool, seconds),
+            "bare": lambda: rates.of_bare(wire, template.data, seconds),
+            **contenders,
+        },
+    )
+    best = best_of(values, list(contenders))
+    others = [name for name in contenders if name != best]
+    told = [
+        replace(against(f"  the same against {name}", values["ours"], values[name], name, 0), at_least=None)
+        for name in others
+    ]
+    return [
+        against("60-byte UDP, stamped and measured, packets/s", values["ours"], values[best], best, 5),
+        *told,
+        against("the same against bare live frames", values["ours"], values["bare"], "live frames", 0.45),
+    ]
+
+
+def tunnel(bench: Bench) -> list[report.Row]:
+    """Every user with a TEID and an inner address of his own."""
+    leg = ours.tunnel()
+    peer = peers.trafgen_stream(build_frame(leg.frame, leg.size_bytes), bench.spool)
+    values = bench.in_turn(
+        "GTP-U",
+        {
+            "ours": lambda: rates.of_ours([bench.wire], leg, bench.spool, bench.window_s),
+            "trafgen": lambda: rates.of_peer(bench.wire, peer, bench.spool, bench.window_s),
+        },
+    )
+    work = f"GTP-U, {ours.USERS:,} users, {leg.size_bytes - 4} bytes, packets/s"
+    return [against(work, values["ours"], values["trafgen"], "trafgen", 4.5)]
+
+
+def replay(bench: Bench) -> list[report.Row]:
+    """A trace's whole payload at top speed, to an end that only counts."""
+    file = bench.file("trace.pcap", lambda: bench.made_trace)
+    leg = ours.trace(file.name, "top", traces.PACKETS)
+    peer = peers.tcpreplay_top(file)
+    values = bench.in_turn(
+        "trace at top speed",
+        {
+            "ours": lambda: rates.of_trace(bench.wire, leg, bench.spool, bench.window_s),
+            "tcpreplay": lambda: rates.of_peer(bench.wire, peer, bench.spool, bench.window_s),
+        },
+    )
+    work = "trace at top speed, whole payload, packets/s"
+    return [against(work, values["ours"], values["tcpreplay"], "tcpreplay --preload-pcap", 2.5)]
+
+
+def two_cores(bench: Bench) -> list[report.Row]:
+    leg = ours.udp()
+    values = bench.in_turn(
+        "two cores",
+        {
+            "two": lambda: rates.of_ours(bench.wires, leg, bench.spool, bench.window_s),
+            "one": lambda: rates.of_ours(bench.wires[:1], leg, bench.spool, bench.window_s),
+        },
+    )
+    return [against("two cores on two interfaces, packets/s", values["two"], values["one"], "one on one", 1.7)]
+
+
+# --- pace ----------------------------------------------------------------------------------------------------------
+
+
+def once(bench: Bench, leg: Leg) -> ours.Result:
+    """A leg from its first frame to its own end."""
+    with ours.run(bench.wire, leg, bench.spool, peers.SENDING_CORE) as run:
+        run.begin()
+        return run.finish(stop=False)
+
+
+def pace(bench: Bench) -> list[report.Row]:
+    """Between the first and the last arrival, by the receiver's own times."""
+
+    def error(rate_pps: int) -> float:
+        result = once(bench, ours.udp(rate_pps=float(rate_pps), duration_s=bench.paced_s))
+        result.check()
+        return abs(result.arrival_pps - rate_pps) / rate_pps
+
+    names = {f"rate error at {rate_pps:,} packets/s over {bench.paced_s:g} s": rate_pps for rate_pps in RATES_PPS}
+    measures = {name: (lambda rate_pps=rate_pps: error(rate_pps)) for name, rate_pps in names.items()}
+    values = bench.in_turn("pace", measures)
+    return [
+        report.Row(name, statistics.median(errors), None, "", None, spread(errors), at_most=0.001)
+        for name, errors in values.items()
+    ]
+
+
+def trace_times(bench: Bench) -> list[report.Row]:
+    recorded = traces.recorded()
+    kinds = (
+        (f"the recorded trace ({len(recorded)} packets)", "recorded.pcap", recorded),
+        (f"{traces.PACKETS:,} packets in {traces.DURATION_NS / 1e9:g} s", "trace.pcap", bench.made_trace),
+    )
+    return [row for words, name, packets in kinds for row in _trace_times(bench, words, name, packets)]
+
+
+def _trace_times(bench: Bench, words: str, name: str, packets: list[Packet]) -> list[report.Row]:
+    file = bench.file(name, lambda: packets)
+    leg = ours.trace(file.name, "original", len(packets))
+    replays = (peers.tcpreplay_trace(file), peers.trafgen_trace(file, len(packets)))
+    theirs = {peer.name: (lambda peer=peer: _peers_p99(bench, peer, packets)) for peer in replays}
+    values = bench.in_turn(f"times of {words}, p99 in us", {"ours": lambda: _our_p99(bench, leg, packets), **theirs})
+    mine = statistics.median(values["ours"])
+    rows = []
+    for peer in theirs:
+        ratios = [one / other for one, other in zip(values["ours"], values[peer], strict=True)]
+        other = statistics.median(values[peer])
+        work = f"{words}: p99 of |sent - recorded|, us"
+        rows.append(report.Row(work, mine, other, peer, mine / other, spread(ratios), at_most=0.01))
+    return rows
+
+
+def _our_p99(bench: Bench, leg: Leg, packets: list[Packet]) -> float:
+    with Worker("the clock", bench.wire.far, clock(len(packets))) as far:
+        far.hear()
+        body = ours.sending(leg, bench.spool, peers.SENDING_CORE, XdpSender)
+        with Worker("the xdp sender", bench.wire.near, body) as sender:
+            sender.hear()
+            sender.tell("go")
+            sender.hear()
+            return _p99_us(bench, far, packets)
+
+
+def _peers_p99(bench: Bench, peer: peers.Peer, packets: list[Packet]) -> float:
+    duration_s = (packets[-1].time_ns - packets[0].time_ns) / 1e9
+    with Worker("the clock", bench.wire.far, clock(len(packets))) as far:
+        far.hear()
+        before = bench.wire.received()
+        process = bench.wire.run(peer.name, peer.command, bench.spool, ours.LIMIT_S)
+        try:
+            deadline = time.monotonic() + duration_s + rates.BEGIN_S + CALM_S
+            while process.running() and bench.wire.received() - before < len(packets) and time.monotonic() < deadline:
+                time.sleep(0.1)
+        finally:
+            process.stop()
+        return _p99_us(bench, far, packets)
+
+
+def _p99_us(bench: Bench, far: Worker, packets: list[Packet]) -> float:
+    time.sleep(ours.SETTLE_S)
+    file = bench.spool / "times"
+    far.tell(str(file))
+    if (arrived := far.hear()) != len(packets):
+        raise BenchError(f"{arrived} frames of {len(packets)} arrived")
+    times_ns = struct.unpack(f"={len(packets)}Q", file.read_bytes())
+    errors_ns = timing.errors_ns(times_ns, [packet.time_ns for packet in packets])
+    return timing.percentile(errors_ns, 0.99) / 1000
+
+
+# --- users ---------------------------------------------------------------------------------------------------------
+
+
+def users(bench: Bench) -> list[report.Row]:
+    """20 million frames of 65,536 users, each counted by his address."""
+    addresses = {"increment": ["10.0.0.0", "10.0.255.255"]}
+    headers = [ours.ETHERNET, {"ipv4": {"src": "10.1.0.1", "dst": addresses}}, ours.UDP_HEADERS[2]]
+    told = {"field": "ipv4.dst", "by": "dst_ip", "first": 10 << 24, "step": 1, "count": USERS}
+    leg = ours.stream({"headers": headers}, users=told, count_packets=bench.user_packets, duration_s=None)
+    lost: list[float] = []
+    counted: list[bool] = []
+
+    def arrivals() -> float:
+        result = once(bench, leg)
+        lost.append(result.lost)
+        say(f"users: {result.lost} of {result.sent['sent_packets']} lost")
+        counted.append(_all_counted(result, leg))
+        return result.arrival_pps
+
+    values = bench.in_turn("users", {"received packets/s": arrivals})["received packets/s"]
+    what = f"{USERS:,} users counted" if all(counted) else "users NOT counted (the receiver does not yet)"
+    work = f"receiving {bench.user_packets:,} packets, {what}"
+    return [
+        report.Row(f"{work}: lost, most", max(lost) if all(counted) else None, None, "", None, None, at_most=0),
+        report.Row("  packets/s", statistics.median(values), None, "", None, spread(values), at_least=4e6),
+    ]
+
+
+def _all_counted(result: ours.Result, leg: Leg) -> bool:
+    """Every user has his frames: as many as his place in the round gives him."""
+    columns = result.received["users"]
+    if not columns:
+        return False
+    full, rest = divmod(int(leg.count_packets or 0), USERS)
+    expected = [full + (number < rest) for number in range(USERS)]
+    packets = _unpacked(columns["packets"])
+    if packets != expected:
+        wrong = sum(one != other for one, other in zip(packets, expected, strict=True))
+        raise BenchError(f"{wrong} of {USERS} users have another count than was sent")
+    return True
+
+
+def _unpacked(column: list[int] | str) -> list[int]:
+    """A column of users; behind the last user it may have what is nobody's."""
+    numbers: list[int] = import_module("traffic.users").unpack(column) if isinstance(column, str) else column
+    return numbers[:USERS]
+
+
+ROWS: dict[str, Callable[[Bench], list[report.Row]]] = {
+    "small": small,
+    "tunnel": tunnel,
+    "replay": replay,
+    "pace": pace,
+    "times": trace_times,
+    "users": users,
+    "cores": two_cores,
+}

@@ -1,0 +1,67 @@
+"""Nodes' clocks against the master's: from readings before, at the start and after a run to an offset at any time.
+
+Between two readings the offset is taken to move evenly, so a steady drift is removed; beyond the first or the last one
+it may have moved by DRIFT, which makes the bound wider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+DRIFT = 100e-6
+"""How fast two free clocks may part: crystals of 50 ppm, each on the wrong side."""
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Host → what was read of its clock before the run, in nanoseconds: CLOCK_MONOTONIC less the master's, how far off
+    that may be, and CLOCK_REALTIME less CLOCK_MONOTONIC."""
+
+    offsets_ns: dict[str, int] = field(default_factory=dict)
+    bounds_ns: dict[str, int] = field(default_factory=dict)
+    realtime_ns: dict[str, int] = field(default_factory=dict)
+
+    def between(self, source: str, target: str) -> int:
+        """What makes the target's clock the source's. KeyError: one of the two was not read."""
+        return self.offsets_ns[source] - self.offsets_ns[target]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """`offset_ns`: a node's CLOCK_MONOTONIC less the master's at `at_ns` of the master's, to ± `bound_ns`."""
+
+    at_ns: int
+    offset_ns: int
+    bound_ns: int
+
+
+def offset_at(readings: Iterable[Reading], at_ns: int) -> Reading | None:
+    """The offset at that time with its bound; None without a reading."""
+    near = sorted(readings, key=lambda one: one.at_ns)
+    if not near:
+        return None
+    before = [_aged(one, at_ns) for one in near if one.at_ns <= at_ns]
+    after = [_aged(one, at_ns) for one in near if one.at_ns > at_ns]
+    best = min(before + after, key=lambda one: one.bound_ns)
+    if before and after:
+        between = _between(_best(near, at_ns, earlier=True), _best(near, at_ns, earlier=False), at_ns)
+        best = min(best, between, key=lambda one: one.bound_ns)
+    return best
+
+
+def _best(readings: list[Reading], at_ns: int, earlier: bool) -> Reading:
+    """Of the readings on one side the one that says most about `at_ns`."""
+    side = [one for one in readings if (one.at_ns <= at_ns) == earlier]
+    return min(side, key=lambda one: _aged(one, at_ns).bound_ns)
+
+
+def _aged(one: Reading, at_ns: int) -> Reading:
+    return Reading(at_ns, one.offset_ns, one.bound_ns + round(abs(at_ns - one.at_ns) * DRIFT))
+
+
+def _between(first: Reading, last: Reading, at_ns: int) -> Reading:
+    """On the line between two readings: as far off as the worse of the two, taken by their weights."""
+    part = (at_ns - first.at_ns) / (last.at_ns - first.at_ns)
+    offset_ns = first.offset_ns + round((last.offset_ns - first.offset_ns) * part)
+    return Reading(at_ns, offset_ns, round(first.bound_ns * (1 - part) + last.bound_ns * part))

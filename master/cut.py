@@ -1,0 +1,62 @@
+"""The scenario's cut-off time: what is left of each leg when everything ends at one instant."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from traffic import schedule_pace, schedule_trace, sequence
+from traffic.schedule_trace import Integers
+from traffic.sequence import Records
+from traffic.task import Leg
+
+
+def cut_stream(leg: Leg, stop_s: float) -> Leg:
+    """A stream whose frames come from rules. Without a rate nobody knows how many there are until then."""
+    within_s = stop_s if leg.duration_s is None else min(stop_s, leg.duration_s)
+    if schedule_pace.is_paced(leg):
+        cut = replace(leg, duration_s=within_s)
+        return replace(cut, intended_packets=schedule_pace.intended_packets(cut))
+    if leg.rate_pps is None:
+        return replace(leg, duration_s=within_s, intended_packets=None)
+    count = round(leg.rate_pps * within_s)
+    count = count if leg.count_packets is None else min(count, leg.count_packets)
+    return replace(leg, count_packets=count, intended_packets=count, duration_s=leg.duration_s and within_s)
+
+
+def cut_sequence(leg: Leg, records: Records, stop_s: float) -> tuple[Leg, Records]:
+    kept = records[records["due_ns"] < round(stop_s * 1e9)]
+    duration_s = min(stop_s, leg.duration_s or stop_s)
+    leg = replace(leg, count_packets=len(kept), intended_packets=len(kept), duration_s=duration_s)
+    if not len(kept):
+        return leg, kept
+    sizes = sequence.sizes_bytes(kept)
+    return replace(leg, sizes=sizes if len(sizes) > 1 else [], size_bytes=sizes[-1][0]), kept
+
+
+def cut_trace(leg: Leg, times: Integers, length: Integers, stop_s: float) -> Leg:
+    """`times`, in ns, and `length`: of the packets of one pass. As fast as can be nobody knows how many there are."""
+    duration_s = stop_s if leg.duration_s is None else min(stop_s, leg.duration_s)
+    if leg.timing.get("mode") == "top":
+        return replace(leg, duration_s=duration_s, intended_packets=None)
+    due_ns, period_ns = schedule_trace.due_times(times, length, leg)
+    left_ns = round(duration_s * 1e9) - int(leg.timing.get("lead_ns", 0))
+    intended = sum(_passes(due, period_ns, left_ns, leg.repeat) for due in due_ns.tolist())
+    return replace(leg, duration_s=duration_s, intended_packets=intended)
+
+
+def _passes(due_ns: int, period_ns: int, left_ns: int, repeat: int) -> int:
+    """In how many passes a packet is due before the end."""
+    if due_ns >= left_ns:
+        return 0
+    return min(repeat, -(-(left_ns - due_ns) // period_ns)) if period_ns else repeat
+
+
+def cut_connections(leg: Leg, stop_s: float) -> Leg:
+    stop_ns = round(stop_s * 1e9)
+    shape: dict[str, Any] = dict(leg.connection)
+    shape["duration_ns"] = min(stop_ns, shape["duration_ns"] or stop_ns)
+    if shape["blocks"] is not None and shape["period_ns"]:
+        shape["blocks"] = min(shape["blocks"], math.ceil(shape["duration_ns"] / shape["period_ns"]))
+    return replace(leg, connection=shape)

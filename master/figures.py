@@ -1,0 +1,36 @@
+"""What the commands that show figures have in common: a plain table, rows as CSV, a picture's name."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich import box
+from rich.table import Table
+
+from traffic.errors import BadInput
+
+
+def check_picture(path: Path | None, option: str, ending: str, command: str) -> None:
+    """Before anything is computed. Raises BadInput."""
+    if path is not None and path.suffix.lower() != ending:
+        raise BadInput(command, "another ending is expected", key=option, value=str(path), allowed=ending)
+    if path is not None and not path.parent.is_dir():
+        raise BadInput(command, "there is no such folder", key=option, value=str(path.parent))
+
+
+def figures_table(left: Iterable[str], right: Iterable[str]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
+    for name in left:
+        table.add_column(name)
+    for name in right:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def write_rows(path: Path, header: str, rows: Iterable[Iterable[object]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header.split(","))
+        writer.writerows(rows)

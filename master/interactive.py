@@ -1,0 +1,201 @@
+"""Traces that are played by both ends: their legs, what the nodes are given, and how far each flow was stretched.
+
+Such a trace has two legs between the same two ranks: one from the side that begins the flows, and one that answers it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from master.scenario import Trace
+from traffic.errors import BadInput
+from traffic.interactive.flows import lead_ns, split_by_flow
+from traffic.interactive.prepare import Prepared, check_mtu, prepare
+from traffic.interactive.readdress import Endpoint
+from traffic.interactive.script import read_script
+from traffic.task import FCS_BYTES, Leg
+from traffic.traces import Packet, read_trace
+from traffic.traces import Trace as Recorded
+
+ENGINE = "interactive"
+STRETCH_ALLOWED, STRETCH_ALLOWED_S = 10.0, 120.0
+"""So much longer than recorded, and a constant on top, before the run ends what is still going on."""
+WORST_SHOWN = 10
+COLUMNS = [
+    "stream",
+    "from",
+    "to",
+    "flow",
+    "ports",
+    "state",
+    "recorded_ns",
+    "replayed_ns",
+    "stretch",
+    "sent_packets",
+    "resent_packets",
+    "received_packets",
+    "answers_sent_packets",
+    "answers_resent_packets",
+    "answers_received_packets",
+    "duplicated_packets",
+]
+_STATES = ("complete", "unfinished", "given up")
+
+
+def limit_s(expected_s: float) -> float:
+    """How long an interactive replay may take at most."""
+    return expected_s * STRETCH_ALLOWED + STRETCH_ALLOWED_S
+
+
+@dataclass(frozen=True)
+class Play:
+    """The packets of a trace that two nodes play."""
+
+    path: Path
+    packets: list[Packet]
+
+
+def legs_of(trace: Trace, pairs: list[tuple[str, str]], first_id: int) -> tuple[list[Leg], dict[int, Play], list[str]]:
+    """Two legs for each pair of nodes, what they play (by the id of the leg that begins the flows), and notes."""
+    recorded = read_trace(trace.file)
+    legs: list[Leg] = []
+    plays: dict[int, Play] = {}
+    notes = list(recorded.notes)
+    for pair, packets in zip(pairs, split_by_flow(recorded.packets, len(pairs)), strict=True):
+        if not packets:
+            notes.append(f"{trace.name}: {pair[0]} sends nothing, the trace has fewer flows than transmitters")
+            continue
+        plays[first_id + len(legs)] = Play(recorded.path, packets)
+        legs += _two_legs(trace, recorded, pair, packets, first_id + len(legs))
+    return legs, plays, notes
+
+
+def _two_legs(
+    trace: Trace, recorded: Recorded, pair: tuple[str, str], packets: list[Packet], first_id: int
+) -> list[Leg]:
+    """The leg that begins the flows of a share, and the one that answers it. Counts are known when the MTU is."""
+    items = read_script(packets).items
+    if not items:
+        raise BadInput(recorded.path, "has no flow that can be played interactively", key="interactive", value=True)
+    timing = {"mode": "original", "value": 1.0, "lead_ns": lead_ns(packets), "period_ns": _period_ns(recorded)}
+    there = Leg(
+        id=first_id,
+        stream=trace.name,
+        source=pair[0],
+        target=pair[1],
+        kind="trace",
+        engine=ENGINE,
+        size_bytes=max(len(packet.data) for packet in packets) + FCS_BYTES,
+        timing=timing,
+    )
+    back = replace(there, id=first_id + 1, source=pair[1], target=pair[0], answers=first_id)
+    forward = sum(item.forward for item in items)
+    return [_counted(there, forward), _counted(back, len(items) - forward)]
+
+
+def _period_ns(recorded: Recorded) -> int:
+    """The duration and one mean gap."""
+    return recorded.duration_ns + recorded.duration_ns // max(1, len(recorded.packets) - 1)
+
+
+def _counted(leg: Leg, packets: int) -> Leg:
+    return replace(leg, count_packets=packets, intended_packets=packets)
+
+
+def prepared_legs(
+    legs: list[Leg], play: Play, mtu_bytes: int, beginner: Endpoint, answerer: Endpoint
+) -> tuple[list[Leg], Prepared]:
+    """The two legs of a share with their packets, the frames that both nodes are given, and what there is to tell."""
+    ready = prepare(play.packets, mtu_bytes, beginner, answerer)
+    check_mtu(play.path, ready.packets, mtu_bytes, f"{legs[0].source} or {legs[0].target}")
+    counts = (ready.forward, len(ready.packets) - ready.forward)
+    return [
+        replace(
+            _counted(leg, count),
+            trace_file=f"leg-{legs[0].id}.pcap",
+            timing={**leg.timing, "beginner_mac": beginner.mac, "answerer_mac": answerer.mac},
+        )
+        for leg, count in zip(legs, counts, strict=True)
+    ], ready
+
+
+def notes(leg: Leg, ready: Prepared) -> list[str]:
+    """What the user should know of a share that was made ready."""
+    told = {
+        "packets had been merged by the recording host, and are cut again": ready.cut,
+        "packets had a wrong checksum in the recording, mended": ready.mended,
+        "flows got another port": ready.moved_flows,
+    }
+    told |= {f"packets are not sent: {why}": number for why, number in ready.left_out.items()}
+    return [f"{leg.stream} from {leg.source}: {number} {what}" for what, number in told.items() if number]
+
+
+# --- results ----------------------------------------------------------------------------------------------------
+
+
+def flow_rows(there: Leg, begun: list[dict[str, Any]], answered: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row a flow, of what its two ends told. A figure of an end that told nothing is None."""
+    other = {flow["flow"]: flow for flow in answered}
+    return [_flow_row(there, flow, other.get(flow["flow"], {})) for flow in begun]
+
+
+def _flow_row(leg: Leg, begun: dict[str, Any], answered: dict[str, Any]) -> dict[str, Any]:
+    recorded_ns, replayed_ns = begun["recorded_ns"], begun["replayed_ns"]
+    states = [begun["state"], *([answered["state"]] if answered else [])]
+    return {
+        "stream": leg.stream,
+        "from": leg.source,
+        "to": leg.target,
+        "flow": begun["flow"],
+        "ports": begun["label"],
+        "state": max(states, key=_STATES.index),
+        "recorded_ns": recorded_ns,
+        "replayed_ns": replayed_ns,
+        "stretch": None if replayed_ns is None or not recorded_ns else round(replayed_ns / recorded_ns, 4),
+        "sent_packets": begun["sent"],
+        "resent_packets": begun["resent"],
+        "received_packets": answered.get("received"),
+        "answers_sent_packets": answered.get("sent"),
+        "answers_resent_packets": answered.get("resent"),
+        "answers_received_packets": begun["received"],
+        "duplicated_packets": begun["duplicates"] + answered["duplicates"] if answered else None,
+    }
+
+
+def trouble(flows: list[dict[str, Any]]) -> list[str]:
+    """A note for each stream with flows that did not come to their end."""
+    found = []
+    for name in dict.fromkeys(flow["stream"] for flow in flows):
+        states = [flow["state"] for flow in flows if flow["stream"] == name]
+        for state in _STATES[1:]:
+            if state in states:
+                found.append(f"{name}: {states.count(state)} of {len(states)} flows {state}")
+    return found
+
+
+def table(flows: list[dict[str, Any]]) -> Table:
+    """The flows that were stretched most (and before them those that did not come to their end)."""
+    made = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
+    made.add_column("stream", no_wrap=True)
+    made.add_column("flow", no_wrap=True)
+    for name in ("recorded s", "replayed s", "stretch", "sent again", "state"):
+        made.add_column(name, justify="right", no_wrap=True)
+    # By the time that was added: a look-up of microseconds is a hundred times as long through any device.
+    worst = sorted(flows, key=lambda flow: (_STATES.index(flow["state"]), _added_ns(flow)), reverse=True)
+    for flow in worst[:WORST_SHOWN]:
+        again = flow["resent_packets"] + (flow["answers_resent_packets"] or 0)
+        stretch = "–" if flow["stretch"] is None else f"{flow['stretch']:.2f}"
+        times = (flow["recorded_ns"], flow["replayed_ns"])
+        seconds = ["–" if time_ns is None else f"{time_ns / 1e9:.3f}" for time_ns in times]
+        made.add_row(escape(flow["stream"]), escape(flow["ports"]), *seconds, stretch, f"{again:,}", flow["state"])
+    return made
+
+
+def _added_ns(flow: dict[str, Any]) -> int:
+    return 0 if flow["replayed_ns"] is None else int(flow["replayed_ns"] - flow["recorded_ns"])

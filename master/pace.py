@@ -1,0 +1,86 @@
+"""The pace of a stream as its legs have it: a rate that changes, random arrivals, seeds."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from master.scenario import Stream
+from traffic import schedule_pace
+from traffic.distributions import gap_table, parse_arrivals
+from traffic.errors import BadInput
+from traffic.rates import Rates, parse_rates
+from traffic.task import Leg
+
+
+def own_seed(seed: int, name: str, number: int = 0) -> int:
+    """Of the leg `number` of a stream or source: other streams, and how many there are, make no difference to it."""
+    return seed << 32 | zlib.crc32(f"{name} {number}".encode())
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Of a whole stream. `rates` are in packets/s, None: as fast as it goes; `gaps`: Leg.gap_table."""
+
+    name: str
+    path: Path
+    key: str
+    seed: int
+    rates: Rates | None
+    gaps: list[int]
+
+    @classmethod
+    def of(cls, stream: Stream, path: Path, key: str, seed: int) -> Pace:
+        """BadInput for a rate or arrivals that there cannot be. `seed`: the scenario's."""
+        own = seed if stream.seed is None else stream.seed
+        return cls(stream.name, path, key, own, _rates(stream, path, key, own), _gaps(stream, path, key))
+
+    def seed_of(self, number: int) -> int:
+        return own_seed(self.seed, self.name, number)
+
+    def give(self, leg: Leg, nodes: int) -> Leg:
+        """The leg with its part of the rates, one of `nodes`, and as many intended packets as they make."""
+        leg = replace(leg, gap_table=self.gaps, **self._part(nodes))
+        if trouble := schedule_pace.unable(leg):
+            raise BadInput(self.path, trouble, key=f"{self.key}.rate")
+        if schedule_pace.is_paced(leg):
+            due = next(schedule_pace.due_blocks(leg), None)
+            leg = replace(leg, timing={"lead_ns": 0 if due is None else int(due[0])})
+        if leg.count_packets is not None:
+            return replace(leg, intended_packets=leg.count_packets)
+        if schedule_pace.is_paced(leg):
+            return replace(leg, intended_packets=schedule_pace.intended_packets(leg))
+        if leg.rate_pps is None or leg.duration_s is None:
+            return leg
+        count = round(leg.rate_pps * leg.duration_s)
+        return replace(leg, count_packets=count, intended_packets=count)
+
+    def _part(self, nodes: int) -> dict[str, Any]:
+        if self.rates is None:
+            return {}
+        if len(self.rates.rate) == 1:
+            return {"rate_pps": float(self.rates.rate[0]) / nodes}
+        return {"rates": self.rates.times(1 / nodes).pairs()}
+
+
+def _rates(stream: Stream, path: Path, key: str, seed: int) -> Rates | None:
+    """A profile is drawn once for all the stream's nodes."""
+    given = stream.pps() if stream.rate is None else stream.rate
+    if given is None:
+        return None
+    if stream.duration_s is None and isinstance(given, dict) and "steady" not in given:
+        problem, allowed = "a rate that changes ends after a time, not a count", "duration_s"
+        raise BadInput(path, problem, key=f"{key}.count_packets", value=stream.count_packets, allowed=allowed)
+    drawn, length_s = own_seed(seed, stream.name), stream.duration_s or 1.0
+    rates = parse_rates(path, f"{key}.rate", given, length_s, seed=drawn, folder=path.parent)
+    return rates.in_pps(stream.sizes().mean_bytes)
+
+
+def _gaps(stream: Stream, path: Path, key: str) -> list[int]:
+    """Empty where frames follow one another evenly."""
+    arrivals = parse_arrivals(path, f"{key}.arrivals", stream.arrivals, folder=path.parent)
+    if arrivals is None:
+        return []
+    return schedule_pace.exponential_gaps() if stream.arrivals == "poisson" else gap_table(arrivals)

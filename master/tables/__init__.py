@@ -1,0 +1,1 @@
+"""Tables and figures of the reference documents, made again: one a file."""

@@ -1,0 +1,266 @@
+"""NetSpec's wide area experiments (Lee 1998), figures 5 to 9: one target flow against a background, in six sets.
+
+A point is one run: a target flow of a set against a background. Each point is kept in a file as soon as it is
+measured, so a table that was interrupted goes on where it stopped. What a target and a background are, and at which
+rate each is paced in the sets that pace it, stands in configs/netspec-25.yaml and configs/netspec-60.yaml.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from rich import box
+from rich.table import Table
+
+from master import scenario as scenarios
+from master.inventory import Inventory
+from master.results import Outcome
+from traffic.errors import BadInput
+
+CONFIGS = {25: Path("configs/netspec-25.yaml"), 60: Path("configs/netspec-60.yaml")}
+"""By the background's mean rate in Mbit/s."""
+SHORT_S = 4.0
+FULL_S = 150 * 3600 / 772
+"""The reference ran 772 experiments in 150 hours."""
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Set:
+    """One of the reference's six."""
+
+    key: str
+    protocol: Literal["tcp", "udp"]
+    paced: Literal["", "target", "background"]
+
+    @property
+    def title(self) -> str:
+        return f"{self.protocol.upper()}, {f'{self.paced} paced' if self.paced else 'no pacing'}"
+
+
+SETS = (
+    Set("tcp", "tcp", ""),
+    Set("udp", "udp", ""),
+    Set("tcp-target-paced", "tcp", "target"),
+    Set("udp-target-paced", "udp", "target"),
+    Set("tcp-background-paced", "tcp", "background"),
+    Set("udp-background-paced", "udp", "background"),
+)
+FIGURES = (
+    (5, "sd of delay jitter of the TCP target flows, no pacing", "jitter_sd_ms", "tcp", (25, 60)),
+    (6, "sd of delay jitter of the UDP target flows, no pacing", "jitter_sd_ms", "udp", (25, 60)),
+    (7, "packet loss of the UDP target flows, no pacing", "loss_percent", "udp", (25, 60)),
+    (8, "sd of delay jitter of the UDP target flows, 60 Mbit/s background paced", "jitter_sd_ms",
+     "udp-background-paced", (60,)),
+    (9, "packet loss of the UDP target flows, 60 Mbit/s background paced", "loss_percent",
+     "udp-background-paced", (60,)),
+)  # fmt: skip
+METRICS = {
+    "goodput_mbps": ("throughput, Mbit/s", 2),
+    "jitter_sd_ms": ("sd of the delay jitter of blocks, ms", 3),
+    "loss_percent": ("packet loss, %", 2),
+    "retransmitted_segments": ("retransmitted segments", 0),
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    set: Set
+    background_mbps: int
+    target: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.set.key}-{self.background_mbps}-{self.target}"
+
+
+@dataclass
+class Measured:
+    """A point's target flow. None: not measured (loss is of datagrams, retransmissions are TCP's)."""
+
+    set: str
+    background_mbps: int
+    target: str
+    target_mbps: float
+    goodput_mbps: float | None
+    jitter_sd_ms: float | None
+    loss_percent: float | None
+    retransmitted_segments: int | None
+    sent_blocks: int | None
+    intended_blocks: int | None
+    received_blocks: int | None
+    background_goodput_mbps: float | None
+    problem: str = ""
+
+
+class Netspec:
+    """`execute` runs one scenario file and gives its outcome and result folder."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        folder: Path,
+        seconds: float,
+        backgrounds: tuple[int, ...],
+        execute: Callable[[Path], tuple[Outcome, Path]],
+    ) -> None:
+        self.inventory, self.folder, self.seconds, self.execute = inventory, folder, seconds, execute
+        self.scenarios = {rate: scenarios.load(CONFIGS[rate]) for rate in backgrounds}
+
+    def points(self) -> list[Point]:
+        """In the order in which they are run: a set after the other."""
+        return [
+            Point(one, background, target.name)
+            for one in SETS
+            for background, scenario in self.scenarios.items()
+            for target in scenario.connections
+            if not target.background
+        ]
+
+    def run(self) -> Iterator[Measured]:
+        """Every point, as it is known or measured. Bad input of one is that of all."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for point in self.points():
+            yield self._kept(point) or self._measure(point)
+
+    def _kept(self, point: Point) -> Measured | None:
+        """Measured before, of the same scenario."""
+        try:
+            document = json.loads((self.folder / f"{point.key}.json").read_text())
+        except (OSError, ValueError):
+            return None
+        if document.get("format_version") != FORMAT_VERSION or document.get("scenario") != self.scenario(point):
+            return None
+        return Measured(**document["measured"])
+
+    def _measure(self, point: Point) -> Measured:
+        scenario = self.scenario(point)
+        path = self.folder / f"{point.key}.yaml"
+        path.write_text(yaml.safe_dump(scenario, sort_keys=False))
+        outcome, results = self.execute(path)
+        measured = self._measured(point, outcome)
+        if not measured.problem:
+            document = {"format_version": FORMAT_VERSION, "scenario": scenario, "results": str(results)}
+            draft = self.folder / f"{point.key}.part"
+            draft.write_text(json.dumps({**document, "measured": asdict(measured)}, indent=2) + "\n")
+            draft.replace(self.folder / f"{point.key}.json")
+        return measured
+
+    def scenario(self, point: Point) -> dict[str, Any]:
+        """The target between the first two hosts, the background between the others where there are some."""
+        sources = [host.name for host in self.inventory.with_role("transmit")]
+        targets = [host.name for host in self.inventory.with_role("receive")]
+        made: list[dict[str, Any]] = []
+        for connection in self.scenarios[point.background_mbps].connections:
+            if not connection.background and connection.name != point.target:
+                continue
+            one = connection.model_dump(by_alias=True, exclude_defaults=True, mode="json")
+            one |= {"duration_s": self.seconds, "from": sources[0], "to": targets[0]}
+            if connection.background:
+                place = len(made)
+                one |= {"from": _other(sources, place), "to": _other(targets, place)}
+            else:
+                one["protocol"] = point.set.protocol
+            made.append(_paced(one, point.set, connection.background))
+        return {"name": f"netspec-{point.key}", "connections": made, "receive": {"mode": "count", "drain_s": 1.0}}
+
+    def _measured(self, point: Point, outcome: Outcome) -> Measured:
+        rows = outcome.document["connections"]
+        row = next(one for one in rows if one["connections"] == point.target)
+        lost, sent = row.get("lost_datagrams"), row.get("sent_datagrams")
+        others = [one.get("goodput_bps") for one in rows if one["role"] == "background"]
+        return Measured(
+            set=point.set.key,
+            background_mbps=point.background_mbps,
+            target=point.target,
+            target_mbps=self.target_mbps(point),
+            goodput_mbps=_scaled(row.get("goodput_bps"), 1e6),
+            jitter_sd_ms=_scaled(row.get("jitter_sd_ns"), 1e6),
+            loss_percent=None if lost is None or not sent else 100 * lost / sent,
+            retransmitted_segments=row.get("retransmitted_segments"),
+            sent_blocks=row.get("sent_blocks"),
+            intended_blocks=row.get("intended_blocks"),
+            received_blocks=row.get("received_blocks"),
+            background_goodput_mbps=None if None in others else sum(others) / 1e6,
+            problem=outcome.reason if outcome.status == 3 else "",
+        )
+
+    def target_mbps(self, point: Point) -> float:
+        found = next(one for one in self.scenarios[point.background_mbps].connections if one.name == point.target)
+        if found.block_bytes is None or found.period_s is None:
+            raise BadInput(CONFIGS[point.background_mbps], "a target flow has block_bytes and period_s", key=found.name)
+        return round(8 * found.block_bytes / found.period_s / 1e6, 2)
+
+
+def _other(names: list[str], place: int) -> str:
+    others = names[1:] or names
+    return others[place % len(others)]
+
+
+def _paced(connection: dict[str, Any], one: Set, background: bool) -> dict[str, Any]:
+    """Pacing only where the set has it; what is TCP's only on TCP."""
+    if one.paced != ("background" if background else "target"):
+        connection.pop("pace_bps", None)
+    if connection.get("protocol") == "udp":
+        for key in ("nodelay", "congestion"):
+            connection.pop(key, None)
+    return connection
+
+
+def _scaled(value: float | None, unit: float) -> float | None:
+    return None if value is None else value / unit
+
+
+# --- what is printed --------------------------------------------------------------------------------------------
+
+
+def tables(measured: list[Measured]) -> list[Table]:
+    """For each background and metric: target flows down, the six sets across."""
+    made = []
+    for background in sorted({one.background_mbps for one in measured}):
+        for metric, (title, digits) in METRICS.items():
+            made.append(_table(f"{title}; background {background} Mbit/s", metric, digits, background, measured))
+    return made
+
+
+def _table(title: str, metric: str, digits: int, background: int, measured: list[Measured]) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    table.add_column("target\nMbit/s", justify="right")
+    sets = [one for one in SETS if _has(one, metric)]
+    for one in sets:
+        table.add_column(one.title.replace(", ", "\n"), justify="right")
+    mine = {(one.set, one.target_mbps): getattr(one, metric) for one in measured if one.background_mbps == background}
+    for rate in sorted({rate for _, rate in mine}):
+        cells = [mine.get((one.key, rate)) for one in sets]
+        table.add_row(f"{rate:.2f}", *("–" if cell is None else f"{cell:,.{digits}f}" for cell in cells))
+    return table
+
+
+def _has(one: Set, metric: str) -> bool:
+    only = {"loss_percent": "udp", "retransmitted_segments": "tcp"}.get(metric)
+    return only is None or one.protocol == only
+
+
+def figures(measured: list[Measured]) -> list[dict[str, Any]]:
+    """The reference's figures 5 to 9: for each background its curve of (target Mbit/s, value)."""
+    made = []
+    for number, title, metric, key, backgrounds in FIGURES:
+        curves = {
+            str(background): [
+                [one.target_mbps, getattr(one, metric)]
+                for one in sorted(measured, key=lambda one: one.target_mbps)
+                if one.set == key and one.background_mbps == background
+            ]
+            for background in backgrounds
+        }
+        made.append({"figure": number, "title": title, "metric": metric, "set": key, "curves": curves})
+    return made
+
+
+def captions() -> list[str]:
+    return [f"figure {number}: {title}" for number, title, *_ in FIGURES]

@@ -1,0 +1,341 @@
+"""One end of one connection: sends its blocks when they are due, and reads what the other end sends."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from nodes.connections.loop import BROKEN, READ, WRITE, Loop
+from traffic import tcp_info
+from traffic.blocks import (
+    LATE_NS,
+    UDP_HEADER,
+    UDP_MAGIC,
+    Arrivals,
+    Blocks,
+    DatagramReader,
+    StreamReader,
+    part_sizes,
+    tcp_head,
+)
+from traffic.errors import EngineError
+
+FILLER = memoryview(bytes(range(256)) * 256)
+TURN_BYTES = 256 * 1024
+"""What one end may send or read before the others have their turn."""
+_READING = bytearray(TURN_BYTES)
+"""What is read goes here, of all ends: each is done with it before the next one reads."""
+TURN_DATAGRAMS = 64
+CATCH_UP_NS = 5_000_000
+"""What a paced UDP sender that was woken late may make up for at once."""
+USER_TIMEOUT_MS = 10_000
+"""So long may sent data stay without an acknowledgement (the kernel alone would wait a quarter of an hour)."""
+UDP_BUFFER_BYTES = 8 * 2**20
+# asm-generic/socket.h; the time stamp option is the one with 64-bit seconds on every platform.
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE, _SO_MAX_PACING_RATE, _SO_MEMINFO, _SO_TIMESTAMPNS_NEW = 32, 33, 47, 55, 64
+_MEMINFO_DROPS = 8
+_TIMESPEC = struct.Struct("=qq")
+_LONG = struct.Struct("@L")
+TAKE_AGAIN = (errno.EAGAIN, errno.EWOULDBLOCK)
+
+
+class End(ABC):
+    """`number`: which of the leg's connections. Nothing is sent before begin()."""
+
+    def __init__(self, loop: Loop, sock: socket.socket, connection: dict[str, Any], number: int, sends: bool) -> None:
+        self.loop, self.socket, self.connection, self.number = loop, sock, connection, number
+        self.blocks = Blocks.of(connection, number) if sends else Blocks(blocks=0)
+        self.file = sock.fileno()
+        self.sending_over = self.eof = self.finished = self._wants_to_write = False
+        self.failure = ""
+        self.start_ns = 0
+        self.next = 0
+        self.sent_bytes = self.late_blocks = self.sent_blocks = 0
+        self.first_ns: int | None = None
+        self.last_ns: int | None = None
+        sock.setblocking(False)
+        if sends:
+            self._pace()
+            _buffer(sock, _SO_SNDBUFFORCE, connection["send_buffer_bytes"])
+        loop.watch(self.file, READ, self._event)
+
+    @property
+    @abstractmethod
+    def arrivals(self) -> Arrivals: ...
+
+    @abstractmethod
+    def _push(self) -> None:
+        """Send what is due, as far as the kernel takes it."""
+
+    @abstractmethod
+    def _read(self) -> None: ...
+
+    def _pace(self) -> None:
+        return None
+
+    def begin(self, start_ns: int) -> None:
+        self.start_ns = start_ns
+        self.step(self._push)
+
+    def interrupt(self) -> None:
+        """Send no more."""
+        if not self.sending_over and not self.failure:
+            self.step(self._end_sending)
+
+    def fail(self, why: str) -> None:
+        """Once failed it stays so; its counts stay too."""
+        self.failure = self.failure or why
+        self.sending_over = self.finished = True
+        self.loop.forget(self.file)
+        self.socket.close()
+
+    def close(self) -> None:
+        self.finished = True
+        self.loop.forget(self.file)
+        self.socket.close()
+
+    def sweep(self) -> None:
+        """Read what has come by now."""
+        if not self.finished:
+            self.step(self._read)
+
+    def _end_sending(self) -> None:
+        self.sending_over = True
+        self._want()
+
+    def _event(self, events: int) -> None:
+        if events & (READ | BROKEN):
+            self.step(self._read)
+        if events & WRITE and not self.finished:
+            self.step(self._push)
+
+    def step(self, what: Callable[[], None]) -> None:
+        """What goes wrong in it is this end's failure, and no other's."""
+        try:
+            what()
+        except OSError as error:
+            self.fail(os.strerror(error.errno) if error.errno else str(error))
+        except EngineError as error:
+            self.fail(error.problem)
+
+    def _want(self, write: bool = False) -> None:
+        self._wants_to_write = write
+        events = (0 if self.eof else READ) | (WRITE if write else 0)
+        self.loop.watch(self.file, events, self._event)
+
+    def _next_block(self, now_ns: int) -> bool:
+        """Whether a block is to begin now; else it is asked for again when it is due, or the sending is over."""
+        if self.blocks.over(self.next, now_ns - self.start_ns):
+            self._end_sending()
+            return False
+        due_ns = self.start_ns + self.blocks.due_ns(self.next)
+        if due_ns > now_ns:
+            self._want()
+            self.loop.at(due_ns, self._due)
+            return False
+        if self.blocks.paced_by_time and now_ns - due_ns > LATE_NS:
+            self.late_blocks += 1
+        return True
+
+    def _due(self) -> None:
+        if not self.sending_over:
+            self.step(self._push)
+
+    def _account(self, size: int, now_ns: int) -> None:
+        self.sent_bytes += size
+        self.first_ns = now_ns if self.first_ns is None else self.first_ns
+        self.last_ns = now_ns
+
+
+class TcpEnd(End):
+    def __init__(self, loop: Loop, sock: socket.socket, connection: dict[str, Any], number: int, sends: bool) -> None:
+        self.reader = StreamReader()
+        self.rtts_ns: list[int] = []
+        self.info: tcp_info.TcpInfo | None = None
+        self._head = b""
+        self._left = 0
+        super().__init__(loop, sock, connection, number, sends)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, int(connection["nodelay"]))
+        if connection["congestion"]:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, connection["congestion"].encode())
+        name = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+        self.congestion = name.split(b"\0")[0].decode()
+
+    @property
+    def arrivals(self) -> Arrivals:
+        return self.reader.arrivals
+
+    def _pace(self) -> None:
+        """TCP paces by itself at this rate, with or without the queueing discipline fq (Linux 4.13)."""
+        if self.connection["pace_bps"]:
+            wanted = _LONG.pack(max(1, round(self.connection["pace_bps"] / 8)))
+            self.socket.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, wanted)
+            if self.socket.getsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, _LONG.size) != wanted:
+                raise EngineError("socket", "the kernel does not keep SO_MAX_PACING_RATE")
+
+    def _push(self) -> None:
+        left = TURN_BYTES
+        while left > 0 and not self.sending_over:
+            now_ns = time.monotonic_ns()
+            if not self._left and not self._begin_block(now_ns):
+                return
+            try:
+                size = self._write()
+            except BlockingIOError:
+                break
+            self._account(size, now_ns)
+            self._left -= size
+            left -= size
+            if not self._left:
+                self.sent_blocks += 1
+        if not self.sending_over:
+            self._want(write=True)
+
+    def _begin_block(self, now_ns: int) -> bool:
+        if not self._next_block(now_ns):
+            return False
+        self._left = self.blocks.size(self.next)
+        self._head = tcp_head(self._left, self.next, now_ns)
+        self.next += 1
+        return True
+
+    def _write(self) -> int:
+        filler = self._left - len(self._head)
+        pieces = [self._head] if self._head else []
+        size = self.socket.sendmsg([*pieces, FILLER[: min(filler, len(FILLER))]])
+        self._head = self._head[size:]
+        return size
+
+    def _end_sending(self) -> None:
+        super()._end_sending()
+        self.socket.shutdown(socket.SHUT_WR)
+
+    def _read(self) -> None:
+        left = TURN_BYTES
+        while left > 0 and not self.eof:
+            try:
+                size = self.socket.recv_into(_READING)
+            except BlockingIOError:
+                return
+            if size == 0:
+                self.eof = True
+                self._want(self._wants_to_write)
+                if self.reader.inside_a_block:
+                    self.fail("the stream ended inside a block")
+                return
+            self.reader.feed(memoryview(_READING)[:size], time.monotonic_ns())
+            left -= size
+
+    def look(self) -> None:
+        """At the kernel's figures; finished is who has sent all, had it acknowledged, and heard the other's end."""
+        if self.finished:
+            return
+        self.info = tcp_info.parse(self.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, tcp_info.ASKED_BYTES))
+        if self.info.rtt_ns is not None and self.first_ns is not None and not self.sending_over:
+            self.rtts_ns.append(self.info.rtt_ns)
+        if self.sending_over and self.eof and self.info.all_acknowledged:
+            self.close()
+
+
+class UdpEnd(End):
+    """Connected to the one socket at the other end. Blocks are cut into datagrams; pacing is done here, because the
+    kernel paces UDP only with fq on the interface."""
+
+    def __init__(self, loop: Loop, sock: socket.socket, connection: dict[str, Any], number: int, sends: bool) -> None:
+        self.reader = DatagramReader()
+        self.datagrams = 0
+        self.dropped = 0
+        self._parts: list[int] = []
+        self._part = 0
+        self._block_ns = 0
+        self._clear_ns = 0
+        """When the next datagram may go out."""
+        super().__init__(loop, sock, connection, number, sends)
+        _buffer(sock, _SO_RCVBUFFORCE, UDP_BUFFER_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS_NEW, 1)
+
+    @property
+    def arrivals(self) -> Arrivals:
+        return self.reader.arrivals
+
+    def _push(self) -> None:
+        for _ in range(TURN_DATAGRAMS):
+            now_ns = time.monotonic_ns()
+            if self.sending_over or (self._part >= len(self._parts) and not self._begin_block(now_ns)):
+                return
+            if self._clear_ns > now_ns:
+                self._want()
+                self.loop.at(self._clear_ns, self._due)
+                return
+            try:
+                self._send_part(now_ns)
+            except BlockingIOError:
+                break
+        if not self.sending_over:
+            self._want(write=True)
+
+    def _begin_block(self, now_ns: int) -> bool:
+        if not self._next_block(now_ns):
+            return False
+        self._parts = part_sizes(self.blocks.size(self.next), self.connection["datagram_bytes"])
+        self._part, self._block_ns = 0, now_ns
+        self.next += 1
+        return True
+
+    def _send_part(self, now_ns: int) -> None:
+        size, parts = self._parts[self._part], len(self._parts)
+        head = UDP_HEADER.pack(UDP_MAGIC, parts, self._part, 0, self.next - 1, self.datagrams, self._block_ns)
+        self.socket.sendmsg([head, FILLER[: size - UDP_HEADER.size]])
+        self._account(size, now_ns)
+        self.datagrams += 1
+        self._part += 1
+        if self.connection["pace_bps"]:
+            self._clear_ns = max(self._clear_ns, now_ns - CATCH_UP_NS) + round(size * 8e9 / self.connection["pace_bps"])
+        if self._part == parts:
+            self.sent_blocks += 1
+
+    def _end_sending(self) -> None:
+        # What is left of a block that was cut short is not sent.
+        self._parts = []
+        super()._end_sending()
+
+    def _read(self) -> None:
+        # A datagram's time is the kernel's, which has only UTC.
+        to_monotonic_ns = time.monotonic_ns() - time.time_ns()
+        for _ in range(TURN_DATAGRAMS):
+            try:
+                data, notes, _, _ = self.socket.recvmsg(65535, 64)
+            except BlockingIOError:
+                return
+            self.reader.feed(data, _arrival_ns(notes, to_monotonic_ns))
+
+    def sweep(self) -> None:
+        """To the last one that is in the socket."""
+        before = -1
+        while not self.finished and before != self.reader.arrivals.bytes:
+            before = self.reader.arrivals.bytes
+            super().sweep()
+        if not self.finished:
+            memory = self.socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 64)
+            self.dropped = struct.unpack_from("=I", memory, 4 * _MEMINFO_DROPS)[0]
+
+
+def _arrival_ns(notes: list[tuple[int, int, bytes]], to_monotonic_ns: int) -> int:
+    for level, kind, data in notes:
+        if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS_NEW:
+            seconds, rest = _TIMESPEC.unpack_from(data)
+            return int(seconds * 1_000_000_000 + rest + to_monotonic_ns)
+    raise EngineError("socket", "a datagram came without its time")
+
+
+def _buffer(sock: socket.socket, option: int, size: int | None) -> None:
+    """The kernel books twice of what is asked for, half of it for its own use."""
+    if size:
+        sock.setsockopt(socket.SOL_SOCKET, option, size)

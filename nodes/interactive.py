@@ -1,0 +1,140 @@
+"""The engine interactive on one node: a process for each leg that plays its side of the leg's flows.
+
+Sender and receiver differ in who begins: both send, both receive. The process is nodes.interactive_run; its last line
+is what it did.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from nodes import interactive_run
+from nodes.interface import Interface
+from nodes.process import EngineProcess
+from traffic.errors import EngineError
+from traffic.task import Leg, ReceiveCount, SendCount
+
+NAME = "interactive"
+ARM_TIMEOUT_S = 15.0
+MERGING_OFFLOADS = ("gro", "lro")
+"""They make one large frame of several on arrival, which is none of the trace's."""
+AHEAD_OF_LIMIT_S = 3.0
+"""It ends by itself so long before the guard would end it, and tells what it did."""
+
+
+class Ends:
+    """All legs of one node; `begins`: it is the transmitter of them. `legs`: those, and the legs that answer them."""
+
+    def __init__(self, legs: list[Leg], interface: str, spool: Path, limit_s: float, begins: bool) -> None:
+        self._interface = Interface(interface)
+        self._offloads_before: dict[str, bool] = {}
+        back = {leg.answers: leg for leg in legs if leg.answers is not None}
+        self.ends = [End(leg, back[leg.id], interface, spool, limit_s, begins) for leg in legs if leg.answers is None]
+
+    def prepare(self) -> None:
+        for name, on in self._interface.offloads().items():
+            if name in MERGING_OFFLOADS and on:
+                self._offloads_before[name] = on
+                self._interface.set_offload(name, False)
+
+    def restore(self) -> None:
+        while self._offloads_before:
+            name, on = self._offloads_before.popitem()
+            self._interface.set_offload(name, on)
+        for end in self.ends:
+            end.clean_up()
+
+
+class End:
+    """One leg and the one that answers it, as this node plays them."""
+
+    def __init__(self, there: Leg, back: Leg, interface: str, spool: Path, limit_s: float, begins: bool) -> None:
+        if there.trace_file is None:
+            raise EngineError(NAME, f"stream {there.stream} is no trace")
+        self.out, self.coming = (there, back) if begins else (back, there)
+        self._gate_file = spool / f"interactive-{there.id}.gate"
+        self._gate: int | None = None
+        orders = interactive_run.Orders(
+            interface=interface,
+            trace=str(spool / there.trace_file),
+            beginner_mac=str(there.timing["beginner_mac"]),
+            peer_mac=str(there.timing["answerer_mac" if begins else "beginner_mac"]),
+            gate=str(self._gate_file) if begins else "",
+            limit_s=max(1.0, limit_s - AHEAD_OF_LIMIT_S),
+        )
+        command = [sys.executable, "-P", "-m", interactive_run.__name__, json.dumps(asdict(orders))]
+        self.process = EngineProcess(NAME, command, spool / f"interactive-{there.id}.txt", limit_s + ARM_TIMEOUT_S)
+        self._result: dict[str, Any] | None = None
+
+    def arm(self) -> None:
+        if self.out.answers is None:
+            os.mkfifo(self._gate_file, 0o600)
+            # Open both ways: it never blocks, and what is written waits for the reader.
+            self._gate = os.open(self._gate_file, os.O_RDWR)
+        self.process.start()
+
+    @property
+    def armed(self) -> bool:
+        return interactive_run.ARMED in self.process.output()
+
+    def wait_armed(self) -> None:
+        deadline = time.monotonic() + ARM_TIMEOUT_S
+        while not self.armed:
+            if not self.process.running() or time.monotonic() > deadline:
+                raise EngineError(NAME, "could not start", self.process.output()[-4000:])
+            time.sleep(0.005)
+
+    def release(self, at_ns: int) -> None:
+        if self._gate is None:
+            raise EngineError(NAME, "start before prepare")
+        os.write(self._gate, f"{at_ns}\n".encode())
+
+    def clean_up(self) -> None:
+        if self._gate is not None:
+            os.close(self._gate)
+            self._gate = None
+        self._gate_file.unlink(missing_ok=True)
+
+    def result(self) -> dict[str, Any]:
+        """The process's last words. Raises EngineError where there are none."""
+        if self._result is None:
+            output = self.process.check()
+            lines = [line for line in output.splitlines() if line.startswith(interactive_run.RESULT)]
+            if not lines:
+                raise EngineError(NAME, "ended without its counts", output[-4000:])
+            self._result = dict(json.loads(lines[-1].removeprefix(interactive_run.RESULT)))
+        return self._result
+
+    def sent(self) -> SendCount:
+        told = self.result()
+        flows = told["flows"]
+        return SendCount(
+            leg=self.out.id,
+            engine=NAME,
+            sent_packets=sum(flow["sent"] for flow in flows),
+            sent_bytes=sum(flow["sent_bytes"] for flow in flows),
+            resent_packets=sum(flow["resent"] for flow in flows),
+            seconds=told["seconds"],
+            started_ns=told["started_ns"],
+            first_ns=told["first_sent_ns"],
+            flows=flows,
+            note=told["note"],
+        )
+
+    def received(self) -> ReceiveCount:
+        told = self.result()
+        return ReceiveCount(
+            leg=self.coming.id,
+            engine=NAME,
+            received_packets=sum(flow["received"] for flow in told["flows"]),
+            received_bytes=sum(flow["received_bytes"] for flow in told["flows"]),
+            first_ns=told["first_received_utc_ns"],
+            last_ns=told["last_received_utc_ns"],
+            dropped_packets=told["dropped"],
+        )

@@ -1,0 +1,58 @@
+"""Whether XDP live frames really leave an interface, which some drivers accept and drop: a few are sent to see.
+
+They are announcements of the interface's own MAC (nodes.announce), which a switch learns from and nobody answers.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+
+from nodes import libbpf, xdp_features
+from nodes.announce import announcement
+from nodes.interface import Interface
+
+TRIES = 3
+ARRIVAL_S = 0.2
+"""By then the interface's counter tells of what it sent; on veth of what its other end took."""
+
+
+def trouble(interface: Interface) -> str:
+    """Why live frames do not leave this interface; empty when they do. Needs root."""
+    if not interface.exists() or not interface.carrier:
+        return f"{interface.name} is not there, or has no carrier"
+    return takes_none(interface) or _try(interface)
+
+
+def takes_none(interface: Interface) -> str:
+    """As the driver says; empty when it does not, or the kernel (before 6.3) does not tell."""
+    bits = xdp_features.features(interface.index)
+    if bits is None or bits & xdp_features.TAKES_FRAMES:
+        return ""
+    if interface.driver == "veth":
+        return f"{interface.name}: its other end takes no live frames (ethtool -K … gro on, or an XDP program there)"
+    return f"{interface.name}: its driver {interface.driver} takes no live frames (no native XDP_REDIRECT)"
+
+
+def _try(interface: Interface) -> str:
+    before = interface.counters().tx_packets
+    program = libbpf.load_xdp("redirect", _redirect_to(interface.index))
+    try:
+        for _ in range(TRIES):
+            libbpf.run_live(program, announcement(interface.mac), repeat=1, batch=1)
+    finally:
+        os.close(program)
+    deadline = time.monotonic() + ARRIVAL_S
+    while interface.counters().tx_packets < before + TRIES:
+        if time.monotonic() > deadline:
+            what = f"its driver {interface.driver} drops them, or does not count them"
+            return f"{interface.name}: live frames leave no trace in its counter of sent packets: {what}"
+        time.sleep(0.001)
+    return ""
+
+
+def _redirect_to(index: int) -> bytes:
+    """r1 = index; r2 = 0; call bpf_redirect; exit (linux/bpf.h, struct bpf_insn)."""
+    program = ((0xB7, 1, index), (0xB7, 2, 0), (0x85, 0, 23), (0x95, 0, 0))
+    return b"".join(struct.pack("=BBhi", code, register, 0, value) for code, register, value in program)

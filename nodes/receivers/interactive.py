@@ -1,0 +1,48 @@
+"""interactive, the side that answers: counts what comes of a trace, and sends what answers it (docs/interactive.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from nodes.engine import Receiver
+from nodes.interactive import NAME, Ends
+from traffic.task import ReceiveCount, ReceiveTask, SendCount
+
+
+class InteractiveReceiver(Receiver):
+    name: ClassVar[str] = NAME
+
+    def __init__(self, task: ReceiveTask, spool: Path) -> None:
+        super().__init__(task, spool)
+        self._ends = Ends(task.legs, task.interface, spool, task.limit_s, begins=False)
+
+    @classmethod
+    def missing(cls) -> str:
+        return ""
+
+    def prepare(self) -> None:
+        self._ends.prepare()
+
+    def start(self, at_ns: int) -> None:
+        for end in self._ends.ends:
+            end.arm()
+
+    def ready(self) -> bool:
+        return all(end.armed for end in self._ends.ends)
+
+    def done(self) -> bool:
+        return any(end.process.started and not end.process.running() for end in self._ends.ends)
+
+    def stop(self) -> None:
+        for end in self._ends.ends:
+            end.process.stop()
+
+    def restore(self) -> None:
+        self._ends.restore()
+
+    def counts(self) -> list[ReceiveCount]:
+        return [end.received() for end in self._ends.ends]
+
+    def other_way(self) -> list[SendCount | ReceiveCount]:
+        return [end.sent() for end in self._ends.ends]

@@ -1,0 +1,49 @@
+"""interactive, the side that begins a trace's flows: sends what the other side allows (docs/interactive.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from nodes.engine import Sender
+from nodes.interactive import NAME, Ends
+from traffic.task import ReceiveCount, SendCount, SendTask
+
+
+class InteractiveSender(Sender):
+    name: ClassVar[str] = NAME
+
+    def __init__(self, task: SendTask, spool: Path) -> None:
+        super().__init__(task, spool)
+        self._ends = Ends(task.legs, task.interface, spool, task.limit_s, begins=True)
+
+    @classmethod
+    def missing(cls) -> str:
+        return ""
+
+    def prepare(self) -> None:
+        self._ends.prepare()
+        for end in self._ends.ends:
+            end.arm()
+        for end in self._ends.ends:
+            end.wait_armed()
+
+    def start(self, at_ns: int) -> None:
+        for end in self._ends.ends:
+            end.release(at_ns)
+
+    def done(self) -> bool:
+        return not any(end.process.running() for end in self._ends.ends)
+
+    def stop(self) -> None:
+        for end in self._ends.ends:
+            end.process.stop()
+
+    def restore(self) -> None:
+        self._ends.restore()
+
+    def counts(self) -> list[SendCount]:
+        return [end.sent() for end in self._ends.ends]
+
+    def other_way(self) -> list[SendCount | ReceiveCount]:
+        return [end.received() for end in self._ends.ends]

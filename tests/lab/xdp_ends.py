@@ -1,0 +1,162 @@
+"""The xdp sender and receiver, each a whole life in a process of its own inside a namespace, as in a node's guard."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+from wire import B, Wire
+
+from nodes.receivers.xdp import XdpReceiver
+from traffic.task import Leg, ReceiveTask, SendTask, to_json
+
+ROOT = Path(__file__).parents[2]
+
+RECEIVER = """
+import json, sys, time
+from pathlib import Path
+from nodes.receivers.xdp import XdpReceiver
+from traffic.task import receive_task_from_json
+from traffic.errors import PktswarmError
+XdpReceiver.object_file = Path(sys.argv[2])
+engine = XdpReceiver(receive_task_from_json(json.loads(sys.argv[1])), Path(sys.argv[2]).parent)
+try:
+    engine.prepare()
+    engine.start(time.monotonic_ns())
+    print(engine.attached, flush=True)
+    for line in sys.stdin:
+        if line == "stop\\n":
+            break
+        print(json.dumps(engine.sample()), flush=True)
+    engine.stop()
+    counts = engine.counts()
+    tallies = {leg: one.to_json() for leg, one in engine.tallies().items()}
+    print(json.dumps([tallies, engine.strangers(), [vars(one) for one in counts]]))
+except PktswarmError as error:
+    print(type(error).__name__, error)
+    sys.exit(9)
+finally:
+    engine.stop()
+    engine.restore()
+"""
+SENDER = """
+import json, os, subprocess, sys, time
+from pathlib import Path
+from nodes.senders.xdp import XdpSender
+from traffic.task import send_task_from_json, to_json
+from traffic.errors import PktswarmError
+task, spool, extra = json.loads(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
+engine = XdpSender(send_task_from_json(task), spool, extra.get("most_repeats", 1 << 20))
+try:
+    engine.prepare()
+    if "before_start" in extra:
+        subprocess.run(extra["before_start"], check=True)
+    at_ns = time.monotonic_ns() + 20_000_000
+    engine.start(at_ns)
+    began, changed_ns = time.monotonic(), []
+    while not engine.done() and time.monotonic() < began + extra.get("limit_s", 20):
+        time.sleep(0.01)
+        if "new_rate" in extra and time.monotonic() > began + 0.5:
+            changed_ns.append(time.monotonic_ns() - at_ns)
+            engine.set_rate(0, extra.pop("new_rate"))
+            changed_ns.append(time.monotonic_ns() - at_ns)
+    engine.stop()
+    beside = {"changed_ns": changed_ns}
+    counts = [{**to_json(one), "delay_ns": one.started_ns - at_ns, **beside} for one in engine.counts()]
+    print(json.dumps({"counts": counts, "sample": engine.sample()}))
+except PktswarmError as error:
+    print(type(error).__name__, error)
+    sys.exit(9)
+finally:
+    engine.stop()
+    engine.restore()
+"""
+RAW_SENDER = """
+import os, socket, sys, time
+os.sched_setaffinity(0, {int(sys.argv[1])})
+channel = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+channel.bind(("tx0", 0))
+for number, line in enumerate([bytes.fromhex(line) for line in sys.stdin]):
+    channel.send(line)
+    if number % 64 == 0:  # the ring between the two ends has 256 places
+        time.sleep(0.0005)
+"""
+
+
+class Node:
+    """A receiver; `program`: the object file, if it is not the one in the package."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        program: Path | None,
+        legs: list[Leg],
+        interface: str = "rx0",
+        mode: str = "count",
+        **more: Any,
+    ) -> None:
+        made = ReceiveTask(interface, B, legs, 60, mode=mode, offsets_ns={"a": 0}, **more)  # type: ignore[arg-type]
+        task = json.dumps(asdict(made))
+        program = program or XdpReceiver.object_file
+        command = ["ip", "netns", "exec", wire.receiver, sys.executable, "-c", RECEIVER, task, str(program)]
+        self.process = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True, cwd=ROOT)
+        assert self.process.stdout is not None
+        self.attached = self.process.stdout.readline().strip()
+
+    def __enter__(self) -> Node:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def sample(self) -> dict[str, Any]:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write("sample\n")
+        self.process.stdin.flush()
+        return dict(json.loads(self.process.stdout.readline()))
+
+    def stop(self) -> tuple[dict[str, Any], dict[str, int], list[dict[str, Any]]]:
+        """Tallies by leg, strangers, counts."""
+        out, err = self.process.communicate("stop\n", timeout=60)
+        assert self.process.returncode == 0, out + err
+        tallies, strangers, counts = json.loads(out)
+        return tallies, strangers, counts
+
+
+def start(wire: Wire, spool: Path, legs: list[Leg], limit_s: float = 30, **extra: Any) -> subprocess.Popen[str]:
+    """The sender on tx0."""
+    task = json.dumps(to_json(SendTask("tx0", legs, limit_s)))
+    command = [sys.executable, "-c", SENDER, task, str(spool), json.dumps(extra)]
+    return subprocess.Popen(["ip", "netns", "exec", wire.sender, *command], stdout=PIPE, text=True, cwd=ROOT)
+
+
+def send(wire: Wire, spool: Path, legs: list[Leg], **extra: Any) -> list[dict[str, Any]]:
+    process = start(wire, spool, legs, **extra)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, text
+    counts: list[dict[str, Any]] = json.loads(text)["counts"]
+    return counts
+
+
+def send_raw(wire: Wire, frames: list[bytes], script: str = RAW_SENDER, argument: int = 0) -> subprocess.Popen[str]:
+    """These frames, from Python."""
+    command = ["ip", "netns", "exec", wire.sender, sys.executable, "-c", script, str(argument)]
+    process = subprocess.Popen(command, stdin=PIPE, stderr=PIPE, text=True)
+    assert process.stdin is not None
+    process.stdin.write("".join(frame.hex() + "\n" for frame in frames))
+    process.stdin.close()
+    return process
+
+
+def finish(sender: subprocess.Popen[str]) -> None:
+    try:
+        assert sender.wait(60) == 0, sender.stderr and sender.stderr.read()
+    finally:
+        sender.kill()
+        sender.wait()

@@ -1,0 +1,333 @@
+"""One side of a script at work: told what arrives and what time it is, it says what to send.
+
+It knows no clock and no socket. A packet is due its recorded time after its side's packet before it, and after the
+packet that it answers has come; a TCP packet never goes out before the bytes that it acknowledges are here. What the
+other side does not acknowledge is sent again; a flow that does not get on is given up.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from traffic.interactive.script import Flow, Item, Key, Script, packet_key
+from traffic.interactive.sequence import Coverage
+
+RTO_NS = 200_000_000
+"""On top of what the recorded other side took to acknowledge; it doubles with every try in vain."""
+LONGEST_RTO_NS = 3_200_000_000
+MOST_TRIES = 8
+SAY_AGAIN_NS = RTO_NS // 2
+"""A copy that comes sooner after the packet was made by the network, not by a sender that waits for an answer."""
+PATIENCE_NS = 20_000_000_000
+"""A flow in which nothing has come for so much longer than recorded is given up."""
+LINGER_NS = 2_000_000_000
+"""An end that is through still answers the other one's copies for so long."""
+
+State = Literal["playing", "complete", "given up", "unfinished"]
+
+
+class Sending(NamedTuple):
+    item: Item
+    again: bool
+
+
+@dataclass
+class FlowReport:
+    """What one side did and saw of a flow."""
+
+    flow: int
+    label: str
+    state: State
+    recorded_ns: int
+    replayed_ns: int | None
+    """From the first to the last packet that was sent here or came here for the first time."""
+    sent: int
+    resent: int
+    received: int
+    """Different packets."""
+    duplicates: int
+    sent_bytes: int
+    resent_bytes: int
+    received_bytes: int
+
+
+class Play:
+    """One side of one flow."""
+
+    def __init__(self, flow: Flow, forward: bool) -> None:
+        self.flow = flow
+        self.epoch_ns: int | None = None
+        """When time 0 of the trace is; the side that answers finds out from what arrives first."""
+        self.own = [item for item in flow.items if item.forward == forward]
+        self.peer = [item for item in flow.items if item.forward != forward]
+        self.came = Coverage(flow.bases.get(not forward, 0))
+        self.acked = flow.bases.get(forward, 0)
+        self.at = self.acked_at = self.needed_at = 0
+        self.last_missing = len(self.peer) - 1
+        self.sent_ns: dict[int, int] = {}
+        self.resent_ns: dict[int, int] = {}
+        self.came_ns: dict[int, int] = {}
+        self.state: State = "playing"
+        self.tries = self.say_agains = self.resent = self.resent_bytes = self.duplicates = 0
+        self.first_ns: int | None = None
+        self.progress_ns = self.acked_ns = 0
+        self.progress_time_ns = flow.items[0].time_ns
+        self.said_again_ns = 0
+        self.pure_ack: Item | None = None
+
+    def begin(self, at_ns: int) -> None:
+        self.epoch_ns = self.progress_ns = self.acked_ns = at_ns
+
+    # --- what happens -------------------------------------------------------------------------------------------
+
+    def arrived(self, item: Item, now_ns: int) -> Sending | None:
+        """Something of the other side came; perhaps it has not heard us and asks once more."""
+        if item.number in self.came_ns:
+            self.duplicates += 1
+            return self._said_again(item, now_ns)
+        self.came_ns[item.number] = now_ns
+        if self.epoch_ns is None:
+            self.epoch_ns = now_ns - item.time_ns
+        self.came.add(item.start, item.end)
+        if item.ack is not None and item.ack > self.acked:
+            self.acked, self.acked_ns = item.ack, now_ns
+        self._progress(item, now_ns)
+        return None
+
+    def _progress(self, item: Item, now_ns: int) -> None:
+        self.first_ns = now_ns if self.first_ns is None else self.first_ns
+        self.progress_ns, self.progress_time_ns = now_ns, max(self.progress_time_ns, item.time_ns)
+        self.tries = self.say_agains = 0
+
+    def _said_again(self, item: Item, now_ns: int) -> Sending | None:
+        """Our acknowledgement may be lost: the same one goes out again, as TCP answers a segment that it has."""
+        answer = self._acknowledgement(item)
+        if answer is None or item.end == item.start or self.say_agains == MOST_TRIES:
+            return None
+        last_ns = max(self.said_again_ns, self.sent_ns[answer.number], self.came_ns[item.number])
+        if now_ns - last_ns < SAY_AGAIN_NS:
+            return None
+        self.said_again_ns = now_ns
+        self.say_agains += 1
+        return self._again(answer)
+
+    def _acknowledgement(self, item: Item) -> Item | None:
+        """A packet already sent that covers `item`: the last one without content if it does, else the last one."""
+        last = self.own[self.at - 1] if self.at else None
+        found = [
+            one for one in (self.pure_ack, last) if one is not None and one.ack is not None and one.ack >= item.end
+        ]
+        return found[0] if found else None
+
+    def _again(self, item: Item) -> Sending:
+        self.resent += 1
+        self.resent_bytes += len(item.frame)
+        return Sending(item, True)
+
+    def due(self, now_ns: int) -> list[Sending]:
+        """All that is to be sent by now."""
+        sendings: list[Sending] = []
+        while self.state != "given up" and (at_ns := self.next_send_ns()) is not None and at_ns <= now_ns:
+            sendings.append(self._send(now_ns))
+        if self.state != "playing":
+            return sendings
+        resend_ns = self._resend_ns()
+        if resend_ns is not None and resend_ns <= now_ns:
+            if self.tries == MOST_TRIES:
+                self.state = "given up"
+                return sendings
+            self.tries += 1
+            for item in self._group():
+                self.resent_ns[item.number] = now_ns
+                sendings.append(self._again(item))
+        end_ns = self._end_ns()
+        if end_ns is not None and end_ns <= now_ns:
+            self.state = "complete" if self._through else "given up"
+        return sendings
+
+    def _send(self, now_ns: int) -> Sending:
+        item = self.own[self.at]
+        self.at += 1
+        self.sent_ns[item.number] = now_ns
+        if item.ack is not None and item.end == item.start:
+            self.pure_ack = item
+        tries = self.tries
+        self._progress(item, now_ns)
+        self.tries = tries  # only what comes from the other side shows that it lives
+        return Sending(item, False)
+
+    # --- when something will happen by itself -------------------------------------------------------------------
+
+    def next_ns(self) -> int | None:
+        """None: nothing, before something arrives."""
+        if self.state != "playing":
+            return None
+        times = [self.next_send_ns(), self._resend_ns(), self._end_ns()]
+        return min((time_ns for time_ns in times if time_ns is not None), default=None)
+
+    def next_send_ns(self) -> int | None:
+        if self.at == len(self.own):
+            return None
+        item = self.own[self.at]
+        if item.ack is not None and item.ack > self.came.upto:
+            return None
+        if not self.flow.is_tcp or (item.answers is None and not self.at):
+            return None if self.epoch_ns is None else self.epoch_ns + item.time_ns
+        times = []
+        if item.answers is not None:
+            # The bytes may have come in another packet of the recording.
+            came_ns = self.came_ns.get(item.answers.number, self.progress_ns)
+            times.append(came_ns + max(0, item.time_ns - item.answers.time_ns))
+        if self.at:
+            before = self.own[self.at - 1]
+            times.append(self.sent_ns[before.number] + max(0, item.time_ns - before.time_ns))
+        return max(times)
+
+    def _unacknowledged(self) -> Item | None:
+        """The first packet sent that the other side still owes an acknowledgement."""
+        while self.acked_at < self.at:
+            item = self.own[self.acked_at]
+            if item.end > max(item.start, self.acked) and item.covered_by is not None:
+                return item
+            self.acked_at += 1
+        return None
+
+    def _group(self) -> list[Item]:
+        """The first unacknowledged packet, and what the same packet of the other side acknowledges with it: that one
+        cannot come before it has them all, and nothing tells which of them are lost."""
+        head = self._unacknowledged()
+        if head is None:
+            return []
+        rest = self.own[self.acked_at : self.at]
+        return [item for item in rest if item.covered_by is head.covered_by and item.end > max(item.start, self.acked)]
+
+    def _resend_ns(self) -> int | None:
+        head = self._unacknowledged()
+        if head is None:
+            return None
+        rto_ns = min(RTO_NS << self.tries, LONGEST_RTO_NS)
+        sent_ns = self.resent_ns.get(head.number, self.sent_ns[head.number])
+        return max(sent_ns, self.acked_ns) + head.covered_after_ns + rto_ns
+
+    @property
+    def _through(self) -> bool:
+        """Everything sent, and acknowledged as far as it was in the recording."""
+        return self.at == len(self.own) and self._unacknowledged() is None
+
+    def _end_ns(self) -> int | None:
+        """When it is over whatever still comes: nothing more is needed, or too long nothing has come."""
+        if self.epoch_ns is None or self.next_send_ns() is not None or self._unacknowledged() is not None:
+            return None
+        through = self._through
+        awaited = self._last_missing() if through else self._needed()
+        if through and awaited is None:
+            return self.progress_ns
+        expected_ns = 0 if awaited is None else max(0, awaited.time_ns - self.progress_time_ns)
+        return self.progress_ns + expected_ns + (LINGER_NS if through else PATIENCE_NS)
+
+    def _last_missing(self) -> Item | None:
+        while self.last_missing >= 0 and self.peer[self.last_missing].number in self.came_ns:
+            self.last_missing -= 1
+        return self.peer[self.last_missing] if self.last_missing >= 0 else None
+
+    def _needed(self) -> Item | None:
+        """The first packet that brings bytes which are not here."""
+        while self.needed_at < len(self.peer) and self.peer[self.needed_at].end <= self.came.upto:
+            self.needed_at += 1
+        return self.peer[self.needed_at] if self.needed_at < len(self.peer) else None
+
+    def report(self) -> FlowReport:
+        came = [item for item in self.peer if item.number in self.came_ns]
+        return FlowReport(
+            flow=self.flow.number,
+            label=self.flow.label,
+            state=self._final_state(),
+            recorded_ns=self.flow.recorded_ns,
+            replayed_ns=None if self.first_ns is None else self.progress_ns - self.first_ns,
+            sent=self.at,
+            resent=self.resent,
+            received=len(came),
+            duplicates=self.duplicates,
+            sent_bytes=sum(len(item.frame) for item in self.own[: self.at]),
+            resent_bytes=self.resent_bytes,
+            received_bytes=sum(len(item.frame) for item in came),
+        )
+
+    def _final_state(self) -> State:
+        if self.state != "playing":
+            return self.state
+        return "complete" if self._through and self.epoch_ns is not None else "unfinished"
+
+
+class Machine:
+    """One side of a whole script. `forward`: the side that begins the flows, when it is told to start."""
+
+    def __init__(self, script: Script, forward: bool) -> None:
+        self.plays = [Play(flow, forward) for flow in script.flows]
+        self.strangers = 0
+        self.last_ns = 0
+        self._expected: dict[Key, list[tuple[Play, Item]]] = defaultdict(list)
+        for play in self.plays:
+            for item in play.peer:
+                self._expected[packet_key(item.frame)].append((play, item))
+        self._timers: list[tuple[int, int]] = []
+        self._set: dict[int, int | None] = {}
+
+    def start(self, at_ns: int) -> None:
+        """When time 0 of the trace is, for the side that begins."""
+        self.last_ns = at_ns
+        for play in self.plays:
+            play.begin(at_ns)
+            self._schedule(play)
+
+    def _schedule(self, play: Play) -> None:
+        number, next_ns = play.flow.number, play.next_ns()
+        if next_ns != self._set.get(number):
+            self._set[number] = next_ns
+            if next_ns is not None:
+                heapq.heappush(self._timers, (next_ns, number))
+
+    def arrived(self, frame: bytes, now_ns: int) -> list[Sending]:
+        """A frame came in; what is to be sent because of it at once."""
+        found = self._expected.get(packet_key(frame))
+        if not found:
+            self.strangers += 1
+            return []
+        # Packets of a recording that nothing tells apart (not of TCP) come one after another.
+        play, item = next((one for one in found if one[1].number not in one[0].came_ns), found[-1])
+        self.last_ns = now_ns
+        asked = play.arrived(item, now_ns)
+        return ([asked] if asked else []) + self._play(play, now_ns)
+
+    def due(self, now_ns: int) -> list[Sending]:
+        """What is to be sent by now."""
+        sendings = []
+        while self._timers and self._timers[0][0] <= now_ns:
+            at_ns, number = heapq.heappop(self._timers)
+            if self._set.get(number) == at_ns:
+                self._set[number] = None
+                sendings += self._play(self.plays[number], now_ns)
+        return sendings
+
+    def _play(self, play: Play, now_ns: int) -> list[Sending]:
+        sendings = play.due(now_ns)
+        self.last_ns = now_ns if sendings else self.last_ns
+        self._schedule(play)
+        return sendings
+
+    @property
+    def next_ns(self) -> int | None:
+        """When `due` has something to do, if nothing arrives before."""
+        while self._timers and self._set.get(self._timers[0][1]) != self._timers[0][0]:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def over(self, now_ns: int) -> bool:
+        """Every flow is complete or given up, and nobody has asked for anything for a while."""
+        return self.next_ns is None and now_ns >= self.last_ns + LINGER_NS
+
+    def reports(self) -> list[FlowReport]:
+        return [play.report() for play in self.plays]

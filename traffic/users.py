@@ -1,0 +1,120 @@
+"""A stream's users, counted one by one: what tells them apart, and how their figures travel.
+
+A user is one value of a counter in the stream's headers: a TEID, an inner address, a port. User n of Leg.users has the
+value first + n * step.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+import zlib
+from array import array
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any
+
+from traffic.counters import RawUserRule
+from traffic.errors import BadInput
+from traffic.expect import FIELD_PLACES, layout
+from traffic.headers import HEADERS
+from traffic.template import Template, VaryingField
+
+MOST_USERS = 1 << 20
+"""Of one stream, and of one receiver. A user takes 64 bytes of a receiver's memory."""
+WORD_BITS = 64
+COLUMNS = ("packets", "bytes", "distinct", "latencies", "latency_sum_ns", "latency_min_ns", "latency_max_ns")
+"""Of ReceiveCount.users, each with a value for every user and one more: all frames of the leg that are no user's."""
+
+
+def of_template(where: object, key: str, template: Template, name: str) -> dict[str, Any]:
+    """Leg.users by the stream's counter `name` ("ipv4.src"). BadInput where it is none that a receiver can use."""
+    usable = {one.name: by for one in template.fields for by in [_seen_as(template, one)] if by and _countable(one)}
+    if name not in usable:
+        problem = "no field of this stream by which its users can be told apart"
+        allowed = ", ".join(usable) or "a field that is given as {increment: [first, last]}"
+        raise BadInput(where, problem, key=key, value=name, allowed=allowed)
+    field = _field(template, {"field": name, "by": usable[name]})
+    if field.values > MOST_USERS:
+        raise BadInput(where, "too many users", key=key, value=field.values, allowed=f"up to {MOST_USERS}")
+    return {"field": name, "by": usable[name], "first": field.first, "step": field.step, "count": field.values}
+
+
+def _countable(one: VaryingField) -> bool:
+    return one.mode == "increment" and one.values > 0
+
+
+def _seen_as(template: Template, one: VaryingField) -> str:
+    """In which of struct fields the receiver finds it; empty where it does not (an outer header of a tunnel)."""
+    try:
+        spans = layout(template.data).spans
+    except (IndexError, ValueError):
+        return ""
+    for name, (bit, bits) in spans.items():
+        if bit <= one.bit and one.bit + one.width_bits <= bit + bits and _in_one_word(name, one, bit):
+            return name
+    return ""
+
+
+def _end(name: str, one: VaryingField, bit: int) -> int:
+    """Where the field's last bit is in struct fields."""
+    offset: int = FIELD_PLACES[name][0]
+    return offset * 8 + one.bit - bit + one.width_bits
+
+
+def _in_one_word(name: str, one: VaryingField, bit: int) -> bool:
+    """What changes of it: the receiver looks at no more than the field's part in its last word."""
+    part = _part_bits(_end(name, one, bit), one.width_bits)
+    return one.first >> part == one.last >> part
+
+
+def _part_bits(end: int, width_bits: int) -> int:
+    return min(width_bits, end - (end - 1) // WORD_BITS * WORD_BITS)
+
+
+def _field(template: Template, users: dict[str, Any]) -> VaryingField:
+    return next(one for one in template.fields if one.name == users["field"] and _seen_as(template, one) == users["by"])
+
+
+def rule(template: Template, users: dict[str, Any], base: int) -> RawUserRule:
+    """What the counting program is told; `base`: the first user's place among all legs'."""
+    one = _field(template, users)
+    end = _end(users["by"], one, layout(template.data).spans[users["by"]][0])
+    mask = (1 << _part_bits(end, one.width_bits)) - 1
+    word = (end - 1) // WORD_BITS
+    shift = (word + 1) * WORD_BITS - end
+    return RawUserRule(users["first"] & mask, users["step"], mask, users["count"], base, word, shift)
+
+
+def notation(field: str, value: int) -> str:
+    """A user's value as it is written in a scenario: 10.60.0.7, or 4096."""
+    header, name = field.split(".")[-2:]  # before them its number, where the header occurs twice
+    kind = HEADERS[header].fields[name].kind
+    if kind == "ipv4":
+        return str(IPv4Address(value))
+    if kind == "ipv6":
+        return str(IPv6Address(value))
+    return value.to_bytes(6, "big").hex(":") if kind == "mac" else str(value)
+
+
+def values(users: dict[str, Any]) -> list[str]:
+    """Of each user, in order."""
+    return [notation(users["field"], users["first"] + n * users["step"]) for n in range(users["count"])]
+
+
+def pack(numbers: Sequence[int]) -> str:
+    """A column of 64-bit numbers as text: a tenth of what JSON would take."""
+    column = array("q", numbers)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return base64.b64encode(zlib.compress(column.tobytes(), 1)).decode()
+
+
+def unpack(text: str | Sequence[int]) -> list[int]:
+    """A packed column, or a plain one as it is."""
+    if not isinstance(text, str):
+        return list(text)
+    column = array("q", zlib.decompress(base64.b64decode(text)))
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column.tolist()
