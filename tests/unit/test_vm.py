@@ -19,6 +19,7 @@ from lab import vm
 def shell(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever vng would run in the guest runs here."""
     monkeypatch.setattr(vm, "ensure", lambda: None)
+    monkeypatch.setattr(vm, "_disk", lambda _: [])
     monkeypatch.setattr(vm, "_vng", lambda scratch, *_: ["sh", str(scratch / "run")])
 
 
@@ -66,6 +67,7 @@ def test_a_command_that_takes_too_long_is_killed() -> None:
 
 def test_a_machine_that_does_not_boot_is_told_with_its_console(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vm, "ensure", lambda: None)
+    monkeypatch.setattr(vm, "_disk", lambda _: [])
     monkeypatch.setattr(vm, "_vng", lambda *_: ["sh", "-c", "echo Kernel panic >&2"])
     with pytest.raises(vm.VmError, match="it did not boot; the end of its console:\nKernel panic"):
         vm.run(["true"])
@@ -73,6 +75,7 @@ def test_a_machine_that_does_not_boot_is_told_with_its_console(monkeypatch: pyte
 
 def test_a_machine_that_goes_down_has_no_status(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vm, "ensure", lambda: None)
+    monkeypatch.setattr(vm, "_disk", lambda _: [])
     monkeypatch.setattr(vm, "_vng", lambda scratch, *_: ["sh", "-c", f"echo booted > {scratch}/booted"])
     with pytest.raises(vm.VmError, match="it went down while the command ran"):
         vm.run(["true"])
@@ -80,6 +83,7 @@ def test_a_machine_that_goes_down_has_no_status(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_machine_that_hangs_at_boot_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vm, "ensure", lambda: None)
+    monkeypatch.setattr(vm, "_disk", lambda _: [])
     monkeypatch.setattr(vm, "_vng", lambda *_: ["sleep", "31"])
     monkeypatch.setattr(vm, "BOOT_S", 0.5)
     with pytest.raises(vm.VmError, match="it did not boot within"):
