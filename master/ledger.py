@@ -149,7 +149,7 @@ class Ledger:
         if count["tally"] is not None:
             row.tally = Tally.from_json(count["tally"])
             self._correct_latency(row, node)
-        row.received = count["received_packets"]
+        row.received, row.unstamped = count["received_packets"], count["unstamped_packets"]
         row.received_bytes = with_fcs(count["received_bytes"], row.received)
         if row.users is not None:
             row.users.take_received(count["users"], row.tally is not None and row.tally.distinct is not None)
@@ -288,7 +288,7 @@ class Ledger:
         """What was captured is all that was counted, one frame in so many of it, or what a filter let through."""
         task = self.resolved.receives.get(row.leg.target)
         every, some = (task.capture_every, bool(task.capture_filter)) if task is not None else (1, False)
-        due = _captures_due(row.received, every)
+        due = _captures_due(row, every)
         if row.captured is None or row.captured == due or (some and due is not None and row.captured < due):
             return []
         text = (
@@ -375,6 +375,8 @@ def fold(rows: dict[int, Row]) -> list[Row]:
             first = rows[row.leg.counted_with]
             first.intended, first.sent = _sum(first.intended, row.intended), _sum(first.sent, row.sent)
             first.sent_bytes = _sum(first.sent_bytes, row.sent_bytes)
+            first.stamped = _sum(first.stamped, row.stamped)
+            first.latest_ns = _most(first.latest_ns, row.latest_ns)
             first.seconds = max(filter(None, (first.seconds, row.seconds)), default=None)
             first.left_ns = min((ns for ns in (first.left_ns, row.left_ns) if ns is not None), default=None)
     return [row for row in rows.values() if row.leg.counted_with is None]
@@ -384,9 +386,16 @@ def _sum(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
 
 
-def _captures_due(received: int | None, every: int) -> int | None:
-    """The first of each so many frames."""
-    return None if received is None else -(-received // every)
+def _most(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else max(one, other)
+
+
+def _captures_due(row: Row, every: int) -> int | None:
+    """The first of each so many frames; those of a stamped trace that have no stamp are counted apart."""
+    if row.received is None:
+        return None
+    apart = row.unstamped or 0
+    return -(-(row.received - apart) // every) - (-apart // every)
 
 
 def _take_sent(row: Row, count: dict[str, Any]) -> None:
@@ -395,6 +404,7 @@ def _take_sent(row: Row, count: dict[str, Any]) -> None:
     row.sent_bytes = with_fcs(count["sent_bytes"], row.sent)
     row.seconds = count["seconds"]
     row.late = count["late_packets"]
+    row.stamped, row.latest_ns = count["stamped_packets"], count["latest_ns"]
     row.resent, row.flows = count["resent_packets"], count["flows"]
     if row.users is not None:
         row.users.take_sent(count["users"])

@@ -56,6 +56,9 @@ STREAM_COLUMNS = [
     "k_sender",
     "group",
     "resent_packets",
+    "latency_by",
+    "unstamped_sent_packets",
+    "unstamped_received_packets",
 ]
 NODE_COLUMNS = [
     "node",
@@ -153,6 +156,12 @@ class Row:
     intended: int | None = None
     sent: int | None = None
     received: int | None = None
+    stamped: int | None = None
+    """Of a stamped trace: how many of `sent` had a stamp."""
+    unstamped: int | None = None
+    """Of a stamped trace: how many of `received` had none."""
+    latest_ns: int | None = None
+    """How late a frame left at most."""
     late: int | None = None
     """Sent after their due times; of an engine that has due times."""
     sent_bytes: int | None = None
@@ -181,8 +190,19 @@ class Row:
         """Stamped: distinct sequence numbers sent and never received. Unstamped: sent − received, which is negative
         when more came than was sent (duplicates, strangers)."""
         if self.tally is not None and self.tally.distinct is not None:
-            return None if self.sent is None else self.tally.lost(self.sent)
+            return self._lost_of_numbers(self.tally)
         return None if self.sent is None or self.received is None else self.sent - self.received
+
+    @property
+    def unstamped_sent(self) -> int | None:
+        """Of a stamped trace: frames that had no room for a stamp."""
+        return None if self.sent is None or self.stamped is None else self.sent - self.stamped
+
+    def _lost_of_numbers(self, tally: Tally) -> int | None:
+        if self.sent is None or self.unstamped is None:
+            return None if self.sent is None else tally.lost(self.sent)
+        lost = None if self.stamped is None else tally.lost(self.stamped)
+        return None if lost is None or self.unstamped_sent is None else lost + self.unstamped_sent - self.unstamped
 
     @property
     def received_seconds(self) -> float | None:
@@ -239,6 +259,8 @@ def stream_values(row: Row) -> dict[str, Any]:
         "k_sender": _rounded(row.k_sender),
         "group": group(row.leg),
         "resent_packets": row.resent,
+        "unstamped_sent_packets": row.unstamped_sent,
+        "unstamped_received_packets": row.unstamped,
     }
 
 
@@ -249,7 +271,9 @@ def group(leg: Leg) -> str:
 def lost_by(row: Row) -> str | None:
     if row.lost is None:
         return None
-    return "stamps" if row.tally is not None and row.tally.distinct is not None else "difference"
+    if row.tally is None or row.tally.distinct is None:
+        return "difference"
+    return "stamps+difference" if row.unstamped or row.unstamped_sent else "stamps"
 
 
 def _stamp_values(row: Row) -> dict[str, Any]:

@@ -120,6 +120,17 @@ def stamp_table(outcome: Outcome) -> Table:
     return table
 
 
+def unstamped_words(row: Row) -> str:
+    """Of a stamped trace: what became of the frames that had no room for one."""
+    sent, received = row.unstamped_sent, row.unstamped
+    if not sent and not received:
+        return ""
+    lost = None if sent is None or received is None else sent - received
+    path = f"{row.leg.stream}, {row.leg.source} → {row.leg.target}"
+    told = f"{_count(sent)} frames without room for a stamp sent, {_count(received)} received"
+    return f"{path}: {told}, lost by count {_count(lost)}"
+
+
 def connection_table(outcome: Outcome) -> Table:
     """Targets first, then the background. Delay and jitter are of blocks."""
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
@@ -198,8 +209,11 @@ def print_outcome(console: Console, outcome: Outcome, folder: object) -> None:
         console.print(escape(users.line(legs)))
     if outcome.flows:
         console.print(interactive.table(outcome.flows))
+    for row in outcome.rows:
+        if words := unstamped_words(row):
+            console.print(f"[dim]{escape(words)}[/]")
     if any(lost_by(row) == "difference" for row in outcome.rows):
-        console.print("[dim]lost is sent − received where a stream carries no stamps.[/]")
+        console.print("[dim]lost by count: lost is sent − received where a stream or trace carries no stamps.[/]")
     if outcome.rows:
         console.print("[dim]Sizes and bits count the FCS; latency and jitter are in microseconds.[/]")
     for note in outcome.document["notes"]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from traffic.capture_file import Packet
 from traffic.replay.files import leg_frames
+from traffic.replay.stamps import blanked
 from traffic.schedule_trace import due_times
 from traffic.task import Leg
 
@@ -33,6 +34,12 @@ class Intended:
     """Number of its flow's direction, apart for each instance."""
     names: dict[bytes, int]
     """Digest of a frame → its content's number."""
+    stamped: int | None = None
+    """The stream number in their stamps: number and time in those are no part of their content."""
+
+    def number(self, frame: bytes) -> int:
+        """Of a frame's content; -1: none is like it."""
+        return self.names.get(digest(frame, self.stamped), -1)
 
 
 @dataclass(frozen=True)
@@ -86,12 +93,12 @@ def intended(legs: list[Leg], folder: Path) -> Intended:
     due: list[Integers] = []
     content: list[Integers] = []
     flow: list[Integers] = []
-    flows = 0
+    flows, stamped = 0, stream_of(legs)
     for leg in legs:
         frames, order = leg_frames(leg, folder)
         times, period_ns = due_times(frames.time_ns[order], frames.length[order], leg)
         numbers = np.array(
-            [names.setdefault(digest(frames.frame(row)), len(names)) for row in order.tolist()], np.int64
+            [names.setdefault(digest(frames.frame(row), stamped), len(names)) for row in order.tolist()], np.int64
         )
         count = leg.count_packets or len(order)
         passes = -(-count // len(order))
@@ -102,17 +109,24 @@ def intended(legs: list[Leg], folder: Path) -> Intended:
         flows += int(frames.flow.max()) + 1
     whole = np.concatenate(due)
     rank = np.argsort(whole, kind="stable")
-    return Intended(whole[rank], np.concatenate(content)[rank], np.concatenate(flow)[rank], names)
+    return Intended(whole[rank], np.concatenate(content)[rank], np.concatenate(flow)[rank], names, stamped)
 
 
-def digest(frame: bytes) -> bytes:
-    """Names a frame as a wire would carry it: a capture on a veth shows no padding, one on a card does."""
+def stream_of(legs: list[Leg]) -> int | None:
+    """The stream number in the stamps of a trace's legs; None: they have none."""
+    return legs[0].id if legs[0].stamped_packets is not None else None
+
+
+def digest(frame: bytes, stamped: int | None = None) -> bytes:
+    """Names a frame as a wire would carry it: a capture on a veth shows no padding, one on a card does. `stamped`: the
+    stream whose stamps' numbers and times are left out."""
+    frame = frame if stamped is None else blanked(frame, stamped)
     return hashlib.blake2b(frame.ljust(MIN_WIRE_BYTES, b"\0"), digest_size=16).digest()
 
 
 def verify(wanted: Intended, captured: Iterable[Packet], timed: bool = True) -> Verified:
     """`captured`: the frames of these legs in the order of capture."""
-    arrived = [(packet.time_ns, wanted.names.get(digest(packet.data), -1)) for packet in captured]
+    arrived = [(packet.time_ns, wanted.number(packet.data)) for packet in captured]
     times = np.array([time for time, _ in arrived], np.int64)
     content = np.array([number for _, number in arrived], np.int64)
     known = content >= 0
