@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from master import interactive
+from master import interactive, verify
 from master.clocks import Clocks, Reading, offset_at
 from master.resolve import Rank, Resolved
 from master.results import FORMAT_VERSION, Outcome, Row, group, stream_values, utc, with_fcs
 from master.scenario import Expect
 from master.users import Users
+from master.verify import Compared
 from traffic.connections import ConnectionRow, EndCount, directions
 from traffic.connections import values as connection_values
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
@@ -44,8 +45,12 @@ class NodeState:
 
     def offset_at(self, at_ns: int) -> Reading | None:
         """Its clock less the master's, at a time of the master's."""
-        readings = [Reading(one["at_ns"], one["offset_ns"], one["bound_ns"]) for one in self.clock.values()]
-        return offset_at(readings, at_ns)
+        return offset_at(self.readings().values(), at_ns)
+
+    def readings(self) -> dict[str, Reading]:
+        """By when they were taken."""
+        taken = self.clock.items()
+        return {when: Reading(one["at_ns"], one["offset_ns"], one["bound_ns"]) for when, one in taken}
 
 
 class Ledger:
@@ -314,9 +319,21 @@ class Ledger:
             "frames of its own, which cannot be told from a trace's (take the IP address off that interface)"
         ]
 
-    def outcome(self, expect: Expect, extra: dict[str, Any], more: Sequence[dict[str, Any]] = ()) -> Outcome:
-        """`more`: verdicts beside those of `expect`."""
+    def _match_latencies(self, rows: list[Row], compared: Sequence[Compared]) -> None:
+        by_leg = {row.leg.id: row for row in rows}
+        ends = {(node.rank.host.name, node.rank.role): node for node in self.nodes.values()}
+        for one in compared:
+            row, leg = by_leg[one.leg.id], one.leg
+            sender, receiver = ends[leg.transmitter, "transmit"], ends[leg.receiver, "receive"]
+            if self.start_ns is not None:
+                found = verify.latency(one, row, sender, receiver, self.start_ns, self._middle_ns())
+                row.matched, row.matched_bound_ns = found or (None, None)
+
+    def outcome(self, expect: Expect, extra: dict[str, Any], compared: Sequence[Compared] = ()) -> Outcome:
+        """`compared`: of traces, captures beside what was intended."""
         rows, connections = self.rows(), self.connection_rows()
+        self._match_latencies(rows, compared)
+        more = verify.verdicts(compared)
         verdicts = [*judge(expect, rows), *judge_connections(expect, connections), *more]
         status, reason = self._status(verdicts)
         flows = flow_rows(rows)
@@ -341,9 +358,12 @@ class Ledger:
             "rows": [{"leg": row.leg.id, **stream_values(row)} for row in rows],
             "flows": flows,
             "connections": [{"leg": row.leg.id, **connection_values(row)} for row in connections],
+            "verified": verify.document(compared),
+            "latency_by_captures": verify.latencies(rows),
             **extra,
         }
-        return Outcome(status, reason, rows, self.node_rows(), connections, document, flows)
+        counts = verify.flow_rows(compared, rows)
+        return Outcome(status, reason, rows, self.node_rows(), connections, document, flows, counts)
 
     def _status(self, verdicts: list[dict[str, Any]]) -> tuple[int, str]:
         if self.stopped:

@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from master import interactive, samples, users
+from master import interactive, samples, users, verify
 from master.users import Users
 from traffic.connections import COLUMNS, ConnectionRow, values
-from traffic.tally import Tally
+from traffic.tally import Latency, Tally
 from traffic.task import FCS_BYTES, Leg
 
 FORMAT_VERSION = 1
@@ -137,6 +137,8 @@ class Folder:
 
         if outcome.flows:
             _write_csv(self.path / "flows.csv", interactive.COLUMNS, outcome.flows)
+        if outcome.flow_counts:
+            _write_csv(self.path / "flow_counts.csv", verify.FLOW_COLUMNS, outcome.flow_counts)
 
     def discard(self) -> None:
         self.close()
@@ -182,6 +184,9 @@ class Row:
     """Sent once more by the engine interactive, not in `sent`."""
     flows: list[dict[str, Any]] | None = None
     """What the sending end of an interactive leg tells of each flow."""
+    matched: Latency | None = None
+    """Of a captured trace: latency from due times to captures."""
+    matched_bound_ns: int | None = None
     users: Users | None = None
     """Of a stream whose users are counted one by one."""
 
@@ -192,6 +197,12 @@ class Row:
         if self.tally is not None and self.tally.distinct is not None:
             return self._lost_of_numbers(self.tally)
         return None if self.sent is None or self.received is None else self.sent - self.received
+
+    @property
+    def latency_by(self) -> str | None:
+        if self.tally is not None and self.tally.latency is not None:
+            return "stamps"
+        return None if self.matched is None else "captures"
 
     @property
     def unstamped_sent(self) -> int | None:
@@ -231,6 +242,8 @@ class Outcome:
     document: dict[str, Any] = field(default_factory=dict)
     flows: list[dict[str, Any]] = field(default_factory=list)
     """Of interactive traces: interactive.COLUMNS."""
+    flow_counts: list[dict[str, Any]] = field(default_factory=list)
+    """Of the other traces, where they were captured: verify.FLOW_COLUMNS."""
 
 
 def stream_values(row: Row) -> dict[str, Any]:
@@ -248,6 +261,7 @@ def stream_values(row: Row) -> dict[str, Any]:
         "received_bytes": row.received_bytes,
         "lost_by": lost_by(row),
         **_stamp_values(row),
+        **_latency_values(row),
         "engine": row.engine,
         "first_ns": row.first_ns,
         "last_ns": row.last_ns,
@@ -281,14 +295,21 @@ def _stamp_values(row: Row) -> dict[str, Any]:
     if row.tally is None:
         return {}
     values = {f"{name}_packets": getattr(row.tally, name) for name in ("duplicated", "reordered", "altered")}
-    if row.tally.latency is not None:
-        points = ("min_ns", "mean_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns")
-        values |= {f"latency_{point}": round(getattr(row.tally.latency, point)) for point in points}
-        values["latency_bound_ns"] = row.clock_bound_ns
     if row.tally.jitter is not None:
         values["jitter_sd_ns"] = round(row.tally.jitter.sd_ns)
         values["jitter_rfc3550_ns"] = round(row.tally.jitter.rfc3550_ns)
     return values
+
+
+def _latency_values(row: Row) -> dict[str, Any]:
+    by = row.latency_by
+    latency = row.matched if by == "captures" else None if row.tally is None else row.tally.latency
+    if latency is None:
+        return {}
+    points = ("min_ns", "mean_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns")
+    values: dict[str, Any] = {f"latency_{point}": round(getattr(latency, point)) for point in points}
+    bound_ns = row.matched_bound_ns if by == "captures" else row.clock_bound_ns
+    return {**values, "latency_bound_ns": bound_ns, "latency_by": by}
 
 
 def with_fcs(frame_bytes: int | None, packets: int | None) -> int | None:

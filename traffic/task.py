@@ -162,7 +162,7 @@ class SendCount:
     stamped_packets: int | None = None
     """Of a stamped trace: how many of sent_packets had a stamp."""
     latest_ns: int | None = None
-    """How late a frame left at most; None where there are no due times."""
+    """How late a frame left at most; None where that is not known."""
     users: list[int] | None = None
     """Sent packets of each user, in the order of Leg.users."""
     seconds: float | None = None

@@ -184,7 +184,8 @@ class XdpCore:
             late_packets=record.late if record.timed else None,
             skipped_packets=record.skipped if record.timed else None,
             stamped_packets=users[1] if trace and users else None,
-            latest_ns=record.latest_ns if record.timed else None,
+            # In a batch a frame waits for those behind it, and nobody measures how long.
+            latest_ns=record.latest_ns if record.timed and batch_size(self.task.legs) == 1 else None,
             users=None if trace else users,
             seconds=(record.last_ns - record.first_ns) / 1e9 if record.generated else None,
             started_ns=record.first_ns or self._started_ns,

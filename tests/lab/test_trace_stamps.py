@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import random
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +31,7 @@ from nodes.libbpf import run_once
 from nodes.receivers.xdp import XdpReceiver
 from nodes.senders.xdp import Program, XdpSender
 from traffic import schedule
+from traffic.capture_file import read_capture
 from traffic.match import Match
 from traffic.replay import files, stamps
 from traffic.replay.prepare import Instances, Nodes, Settings, frames_of, prepare
@@ -223,9 +226,9 @@ def test_137_dropped_are_137_lost_of_a_trace(line: Line, tmp_path: Path) -> None
 class Cluster:
     """A transmitter and a receiver."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.name = folder, f"st{os.getpid()}"
-        self.hosts = lab.up(self.name, 1, 1, folder).inventory
+    def __init__(self, folder: Path, name: str = "st", **more: int) -> None:
+        self.folder, self.name = folder, f"{name}{os.getpid()}"
+        self.hosts = lab.up(self.name, 1, 1, folder, **more).inventory
 
     def pktswarm(self, command: str, text: str, *more: object) -> subprocess.CompletedProcess[str]:
         path = self.folder / "scenario.yaml"
@@ -295,3 +298,59 @@ def test_no_room_and_no_engine_are_one_message_and_nothing_is_left(cluster: Clus
             done = cluster.pktswarm(command, text)
             assert done.returncode == 2 and message in " ".join(done.stderr.split()), done.stdout + done.stderr
     assert sorted((cluster.folder / "results").iterdir()) == before
+
+
+# --- without stamps --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """2 Mbit/s and a queue of 30 kB: a third of a second's traffic is lost, and what is not comes late."""
+    made = Cluster(tmp_path_factory.mktemp("narrow"), "sn", bottleneck_bps=2_000_000, queue_bytes=30_000)
+    try:
+        yield made
+    finally:
+        lab.down(made.name, made.folder)
+
+
+def ports_of(folder: Path) -> Counter[tuple[int, int]]:
+    """Ports of the captured or sent frames, all of which are plain IPv4 with UDP or TCP."""
+    frames = [packet.data for path in sorted(folder.glob("*.pcap")) for packet in read_capture(path)]
+    return Counter((int.from_bytes(one[34:36], "big"), int.from_bytes(one[36:38], "big")) for one in frames)
+
+
+def counted_by_flow(results: Path) -> dict[tuple[int, int], tuple[int, int, int]]:
+    with (results / "flow_counts.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert all(row["lost_by"] == "difference" for row in rows)
+    names = ("sent_packets", "received_packets", "lost_packets")
+    ports = [(int(row["source_port"]), int(row["target_port"])) for row in rows]
+    counts = [(int(row[names[0]]), int(row[names[1]]), int(row[names[2]])) for row in rows]
+    assert len(set(ports)) == len(rows), "a row for each flow"
+    return dict(zip(ports, counts, strict=True))
+
+
+@pytest.mark.parametrize(("stamp", "packets"), [("false", "udp or tcp"), ("true", "udp and greater 120")])
+def test_loss_by_flow_and_latency_by_captures(narrow: Cluster, stamp: str, packets: str) -> None:
+    """Flows against the files themselves; latency by captures against that by stamps, which all frames of one have."""
+    keys = f"file: {CONFIGS}/traces/lab.pcapng, speed: 80, filter: {packets}, options: {{stamp: {stamp}}}"
+    document, words = narrow.run(f"name: narrow\ntraces: [{{name: t, {keys}}}]\nexpect: {{sent: intended}}\n")
+    results, [row], [matched] = Path(document["results"]), document["rows"], document["latency_by_captures"]
+    sent, came = ports_of(results / "sent"), ports_of(results / "captures")
+    assert counted_by_flow(results) == {ports: (sent[ports], came[ports], sent[ports] - came[ports]) for ports in sent}
+    lost = sum(sent.values()) - sum(came.values())
+    assert lost > 50 and row["lost_packets"] == lost, "the bottleneck is one"
+    assert "of them lost packets by count, most" in " ".join(words.split())
+    assert matched["bound_ns"] > matched["latest_ns"] > 0 and -matched["bound_ns"] < matched["min_ns"]
+    if stamp == "true":
+        assert (row["latency_by"], row["lost_by"]) == ("stamps", "stamps")
+        assert matched["frames"] == row["received_packets"]
+        for point in ("min", "p50", "p99", "max"):
+            theirs, ours = row[f"latency_{point}_ns"], matched[f"{point}_ns"]
+            # A percentile by stamps is the middle of a bucket, at most 0.8 % off.
+            assert abs(ours - theirs) <= matched["bound_ns"] + row["latency_bound_ns"] + 0.008 * theirs
+    else:
+        assert (row["latency_by"], row["lost_by"]) == ("captures", "difference")
+        assert (row["latency_p50_ns"], row["latency_bound_ns"]) == (matched["p50_ns"], matched["bound_ns"])
+        assert "from matching captures" in " ".join(words.split()) and "lost by count" in words
+        assert row["latency_max_ns"] > 50_000_000, "what is queued waits for what is before it: 30 kB take 120 ms"

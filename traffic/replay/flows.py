@@ -1,0 +1,82 @@
+"""A trace flow by flow: how much of each 5-tuple was to be sent, and how much of it came. Loss by count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from traffic.dissect import TCP, UDP, dissect
+from traffic.expect import GTPU_PORT, layout
+
+
+class Flow(NamedTuple):
+    """The 5-tuple of a frame's innermost packet; ports are -1 where it has none. What is no IP packet is OTHER."""
+
+    protocol: int
+    source: bytes
+    source_port: int
+    target: bytes
+    target_port: int
+
+    def values(self) -> dict[str, object]:
+        """As columns of a table."""
+        if self == OTHER:
+            return {"protocol": "other"}
+        ports = (None if port < 0 else port for port in (self.source_port, self.target_port))
+        ends = (str(ip_address(address)) for address in (self.source, self.target))
+        return dict(zip(COLUMNS, (self.protocol, *ends, *ports), strict=True))
+
+
+COLUMNS = ["protocol", "source", "target", "source_port", "target_port"]
+OTHER = Flow(-1, b"", -1, b"", -1)
+
+
+def flow_of(frame: bytes) -> Flow:
+    """A fragment's is that of its own IP header: it is known by its ports where it has some."""
+    plain = frame[12:14] == b"\x08\x00" and frame[14:15] == b"\x45" and len(frame) >= 38
+    if plain and frame[23] in (TCP, UDP) and not (frame[20] & 0x3F or frame[21]):
+        target_port = int.from_bytes(frame[36:38], "big")
+        if target_port != GTPU_PORT:  # many frames are so, and need not be taken apart slowly
+            return Flow(frame[23], frame[26:30], int.from_bytes(frame[34:36], "big"), frame[30:34], target_port)
+    try:
+        found = layout(frame)
+    except (IndexError, ValueError):
+        return _outer(frame)
+    if "src_ip" not in found.spans:
+        return OTHER
+
+    def field(name: str) -> bytes:
+        bit, bits = found.spans[name]
+        return frame[bit // 8 : (bit + bits) // 8]
+
+    ports = [int.from_bytes(field(name), "big") if name in found.spans else -1 for name in ("src_port", "dst_port")]
+    return Flow(found.counted["protocol"], field("src_ip"), ports[0], field("dst_ip"), ports[1])
+
+
+def _outer(frame: bytes) -> Flow:
+    """Of a fragment."""
+    found = dissect(frame)
+    if not found.version:
+        return OTHER
+    source, target = (frame[part] for part in found.addresses)
+    at = found.l4
+    ports = [int.from_bytes(frame[at + step : at + step + 2], "big") if found.has_ports else -1 for step in (0, 2)]
+    return Flow(found.protocol, source, ports[0], target, ports[1])
+
+
+@dataclass(frozen=True)
+class FlowCount:
+    """Packets of one flow, in one direction."""
+
+    flow: Flow
+    intended: int
+    received: int
+
+
+def count(intended: Iterable[Flow], received: Iterable[Flow]) -> list[FlowCount]:
+    """By flow, in the order of their first intended frame; at last what came of flows that were not sent."""
+    wanted, came = Counter(intended), Counter(received)
+    return [FlowCount(flow, wanted[flow], came[flow]) for flow in dict.fromkeys([*wanted, *came])]
