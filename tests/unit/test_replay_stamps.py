@@ -113,6 +113,7 @@ def test_a_packet_with_room(tmp_path: Path, name: str) -> None:
     frames, [frame], [before] = both(tmp_path, [recorded])
     assert frames.stamp_at.tolist() == [at]
     check_stamp(frame, before, at)
+    assert stamps.blanked(frame, STREAM) == frame[: at + 4] + bytes(20) + frame[at + 24 :]
     if frame[12:14] != b"\x81\x00" and "extension" not in name and "ip in ip" not in name and "echo" not in name:
         assert checksums_right(frame)
 

@@ -14,6 +14,7 @@ from traffic import stamp
 from traffic.dissect import ICMP, ICMP6, TCP, UDP
 from traffic.expect import layout
 from traffic.replay.build import CHUNK_PACKETS, ONES, STAMP_BYTES, Frames
+from traffic.replay.flows import is_plain
 from traffic.replay.oversize import Pieces
 from traffic.replay.parse import ETHERNET_BYTES, GTPU_PORT, Columns
 
@@ -129,12 +130,19 @@ def _stored_ends(frames: Frames, rows: NDArray[np.intp]) -> Integers:
     return np.asarray(np.minimum(ip + size, place + frames.stored[rows]))
 
 
+def _payload_at(frame: bytes) -> int:
+    """Where a receiver finds the payload; the frame's end where it finds none."""
+    if is_plain(frame):
+        return 42 if frame[23] == UDP else 34 + frame[46] // 16 * 4
+    try:
+        return layout(frame).payload
+    except (IndexError, ValueError):
+        return len(frame)
+
+
 def blanked(frame: bytes, stream: int) -> bytes:
     """The frame as all have it whose stamps differ in number and time alone; others as they are."""
-    try:
-        at = layout(frame).payload
-    except (IndexError, ValueError):
-        return frame
+    at = _payload_at(frame)
     found = stamp.read_stamp(frame[at : at + STAMP_BYTES]) if len(frame) >= at + STAMP_BYTES else None
     if found is None or found.checksum is None or found.stream != stream:
         return frame
