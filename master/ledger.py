@@ -325,7 +325,7 @@ class Ledger:
         for one in compared:
             row, leg = by_leg[one.leg.id], one.leg
             sender, receiver = ends[leg.transmitter, "transmit"], ends[leg.receiver, "receive"]
-            if self.start_ns is not None:
+            if self.start_ns is not None and one.agrees(row):
                 found = verify.latency(one, row, sender, receiver, self.start_ns, self._middle_ns())
                 row.matched, row.matched_bound_ns = found or (None, None)
 
@@ -348,7 +348,7 @@ class Ledger:
             "release_skew_ns": self.release_skew_ns(),
             "first_frame_skew_ns": first_frame_skew_ns(rows),
             "engines": self.resolved.choices,
-            "notes": [*self.resolved.notes, *self.notes, *interactive.trouble(flows)],
+            "notes": [*self.resolved.notes, *self.notes, *interactive.trouble(flows), *verify.trouble(compared, rows)],
             "ranks": {
                 str(n): {"host": s.rank.host.name, "role": s.rank.role, **s.report} for n, s in self.nodes.items()
             },

@@ -142,16 +142,19 @@ def _captures(folder: Path, host: str) -> list[Path]:
     return captures
 
 
-def captured_packets(captures: list[Path], legs: list[Leg]) -> tuple[dict[int, list[Packet]], int]:
-    """Leg id → its captured packets in order, and how many frames belong to no leg."""
+def captured_packets(
+    captures: list[Path], legs: list[Leg], kept: set[int] | None = None
+) -> tuple[dict[int, list[Packet]], int]:
+    """Leg id → its captured packets in order, and how many frames belong to no leg. `kept`: the legs whose packets are
+    wanted; None: all."""
     matches = [(leg.id, Match.from_json(leg.match)) for leg in legs]
-    of_leg: dict[int, list[Packet]] = {leg.id: [] for leg in legs}
+    of_leg: dict[int, list[Packet]] = {leg.id: [] for leg in legs if kept is None or leg.id in kept}
     strangers = 0
     for packet in (packet for path in captures for packet in read_capture(path)):
         owner = next((number for number, match in matches if match.matches(packet.data)), None)
         if owner is None:
             strangers += 1
-        else:
+        elif owner in of_leg:
             of_leg[owner].append(Packet(packet.time_ns, packet.data))
     return of_leg, strangers
 

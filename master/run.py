@@ -200,7 +200,7 @@ class Run:
             return []
         names = {trace.name for trace in self.scenario.traces if trace.verify}
         resolved = self.ledger.resolved
-        return compare(folder.path, resolved.legs, resolved.receives, names)
+        return compare(folder.path, resolved.legs, resolved.receives, names, self.ledger.notes)
 
     def _why_nothing(self, launch: Launch) -> PktswarmError:
         if self._interrupts:

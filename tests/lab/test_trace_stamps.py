@@ -223,6 +223,23 @@ def test_137_dropped_are_137_lost_of_a_trace(line: Line, tmp_path: Path) -> None
     assert strangers == {"other": 0, "unknown_stream": 0, "fragment": 0, "malformed": 0}
 
 
+@pytest.mark.parametrize("timing", ["original", "top"])
+def test_frames_that_the_kernel_refuses_are_neither_sent_nor_lost(line: Line, tmp_path: Path, timing: str) -> None:
+    """The MTU shrinks before the start: of a third of the frames the numbers are used up, and nothing else."""
+    one_mac, other_mac = (bytes.fromhex(mac.replace(":", "")) for mac in (A, B))
+    nodes = replace(NODES, user_mac=one_mac, server_mac=other_mac)
+    recorded = [udp("1.1.1.1", 9, "2.2.2.2", 53, bytes((10, 100, 1000)[n % 3])) for n in range(900)]
+    legs = legs_of(tmp_path, recorded, Settings(stamped=True), nodes, match=Match.rest(A, B).to_json())
+    legs = [replace(leg, timing={**leg.timing, "mode": timing}) for leg in legs]
+    with Node(line, None, legs) as node, XdpDevice(line, [42]) as device:
+        [sent] = send(line, tmp_path, legs, before_start=["ip", "link", "set", "tx0", "mtu", "600"])
+        tallies, _, [received] = node.stop()
+        assert device.stop().seen == 600
+    assert (sent["sent_packets"], sent["stamped_packets"], sent["failed_packets"]) == (600, 300, 300)
+    assert (received["received_packets"], received["unstamped_packets"]) == (600, 300)
+    assert (tallies["0"]["distinct"], tallies["0"]["altered"], tallies["0"]["reordered"]) == (300, 0, 0)
+
+
 class Cluster:
     """A transmitter and a receiver."""
 

@@ -22,6 +22,7 @@ from master.ledger import NodeState
 from master.resolve import Rank
 from master.results import Row, stream_values
 from master.show import flow_words
+from traffic.errors import BadInput
 from traffic.match import Match
 from traffic.replay.flows import OTHER, Flow, FlowCount, count, flow_of
 from traffic.replay.verify import arrivals, intended
@@ -197,7 +198,7 @@ def test_a_stamped_trace_loses_by_number_and_by_count() -> None:
 
 def test_rows_of_flows() -> None:
     flows = [FlowCount(Flow(17, ONE, 1, TWO, 2), 3, 1), FlowCount(Flow(6, ONE, 1, TWO, 2), 2, 2)]
-    rows = verify.flow_rows([compared([], [*flows, FlowCount(OTHER, 0, 4)])], [a_row()])
+    rows = verify.flow_rows([compared([], [*flows, FlowCount(OTHER, 0, 4)])], [a_row(received=7)])
     assert [row["lost_packets"] for row in rows] == [2, 0, -4]
     assert {name for row in rows for name in row} == set(verify.FLOW_COLUMNS)
     assert flow_words(rows) == (
@@ -205,7 +206,7 @@ def test_rows_of_flows() -> None:
         "(flow_counts.csv)"
     )
     # Of 4 that were sent nobody knows of which flow the fifth would have been.
-    rows = verify.flow_rows([compared([], flows)], [replace(a_row(), sent=4)])
+    rows = verify.flow_rows([compared([], flows)], [replace(a_row(received=3), sent=4)])
     assert [(row["sent_packets"], row["lost_packets"], row["lost_by"]) for row in rows] == [(None, None, None)] * 2
     assert "of 2 it is not known what was sent" in flow_words(rows)
 
@@ -229,9 +230,37 @@ def test_what_was_captured_whole_is_compared(
     match = Match.rest(NODES.user_mac.hex(), NODES.server_mac.hex()).to_json()
     mine = [replace(leg, match=match) for leg in legs(tmp_path / "sent")]
     (tmp_path / "captures" / "b-1.pcap").write_bytes(write_pcap(packets[1:]))
-    results = verify.compare(tmp_path, mine, {"b": ReceiveTask("eth1", "", mine, 9.0, **more)}, asked)
+    results = verify.compare(tmp_path, mine, {"b": ReceiveTask("eth1", "", mine, 9.0, **more)}, asked, [])
     told = [one.verified and (one.verified.as_intended, one.verified.lost) for one in results]
     assert told == found
     for one in results:
         assert [(each.intended, each.received) for each in one.flows] == [(5, 4), (5, 5)]
         assert one.delays_ns is not None and len(one.delays_ns) == 9 and len(wanted.due_ns) == 10
+
+
+def test_what_is_too_much_to_compare_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "captures").mkdir()
+    (tmp_path / "captures" / "b-1.pcap").write_bytes(bytes(2_000_000))
+    monkeypatch.setattr(verify, "MOST_CAPTURED_BYTES", 1_000_000)
+    notes: list[str] = []
+    task = ReceiveTask("eth1", "", [Leg(0, "t", "a", "b", "trace")], 9.0)
+    assert verify.compare(tmp_path, task.legs, {"b": task}, set(), notes) == []
+    assert notes == ["b captured 0.0 GB: no loss by flow and no latency is made of so much"]
+
+
+def test_a_capture_that_is_not_whole_is_told_and_left_alone(tmp_path: Path) -> None:
+    flows = [FlowCount(Flow(17, ONE, 1, TWO, 2), 5, 3)]
+    one, row = compared([5], flows), a_row(received=4)
+    assert verify.flow_rows([one], [row]) == []
+    assert verify.trouble([one], [row]) == ["t, a → b: the run counted 4 packets, the capture has 3: no loss by flow"]
+    assert verify.trouble([one], [a_row(received=3)]) == []
+    (tmp_path / "captures").mkdir()
+    (tmp_path / "captures" / "b-1.pcap").write_bytes(b"no capture")
+    notes: list[str] = []
+    task = ReceiveTask(
+        "eth1", "", [Leg(0, "t", "a", "b", "trace", match=Match.rest("02" * 6, "04" * 6).to_json())], 9.0
+    )
+    assert verify.compare(tmp_path, task.legs, {"b": task}, set(), notes) == []
+    assert len(notes) == 1 and notes[0].startswith("no loss by flow and no latency by captures: ")
+    with pytest.raises(BadInput):
+        verify.compare(tmp_path, task.legs, {"b": task}, {"t"}, notes)
