@@ -492,10 +492,45 @@ static __always_inline __u32 write_stream(struct xdp_md *ctx, struct leg *leg, _
 
 static const __u8 zeros[SLOT_BYTES];
 
-static __always_inline __u32 write_trace(struct xdp_md *ctx, struct leg *leg)
+/* Where the stamp of a trace's next frame begins; 0: it has none. */
+static __always_inline __u32 stamp_of_record(struct leg *leg)
+{
+	__u32 key = leg->size.first + leg->record;
+	__u64 *at = leg->stamp ? bpf_map_lookup_elem(&table, &key) : 0;
+
+	return at ? *at : 0;
+}
+
+/* Stamps a trace's frame, `from` in the store: there it has number and time 0. Numbers go by the frames sent. */
+static __always_inline int stamp_trace(struct xdp_md *ctx, struct leg *leg, const __u8 *from, __u32 at, __u64 now)
+{
+	__u32 key = leg->numbered_with;
+	struct leg *numbered = bpf_map_lookup_elem(&legs, &key);
+	struct stamp_balanced made;
+	__u32 growth, before, after;
+	__u64 sequence;
+
+	if (!numbered || at > SLOT_BYTES - sizeof(made))
+		return -1;
+	sequence = numbered->sequence++;
+	__builtin_memcpy(&made, from + at, sizeof(made));
+	made.checked.stamp.sequence_high = bpf_htons(sequence >> 32);
+	made.checked.stamp.sequence_low = bpf_htonl(sequence);
+	made.checked.stamp.time_ns = bpf_cpu_to_be64(now);
+	/* What the balance grows by the checksum over it does too, in 16-bit words: each makes up for half, modulo 0xffff. */
+	growth = sum16((__u64)sum16(sequence) + sum16(now));
+	before = bpf_ntohs(made.balance);
+	after = sum16(before + (0xffff - growth) * 0x8000ULL);
+	made.balance = bpf_htons(after);
+	made.checked.checksum = bpf_htonl(
+		sum32((__u64)bpf_ntohl(made.checked.checksum) + (after << 16) + (__u32)~(before << 16)));
+	return bpf_xdp_store_bytes(ctx, at, &made, sizeof(made));
+}
+
+static __always_inline __u32 write_trace(struct xdp_md *ctx, struct leg *leg, __u64 now)
 {
 	struct record *record = next_record(leg);
-	__u32 key, offset, stored, bytes;
+	__u32 key, offset, stored, bytes, stamp = stamp_of_record(leg);
 	struct chunk *chunk;
 
 	if (!record)
@@ -510,6 +545,9 @@ static __always_inline __u32 write_trace(struct xdp_md *ctx, struct leg *leg)
 	if (set_size(ctx, bytes) || copy(ctx, 0, chunk->bytes + offset, stored))
 		return 0;
 	if (stored < bytes && copy(ctx, stored, zeros, bytes - stored))
+		return 0;
+	leg->rule[0].position = !!stamp;
+	if (stamp && stamp_trace(ctx, leg, chunk->bytes + offset, stamp, stamp_tai ? bpf_ktime_get_tai_ns() : now))
 		return 0;
 	return bytes;
 }
@@ -541,7 +579,8 @@ static __always_inline void note(struct leg *leg, __u32 index, __u32 bytes, int 
 		leg->first_ns = now;
 	leg->generated_bytes += bytes;
 	leg->last_ns = now;
-	leg->sequence++;
+	if (!leg->records || leg->sequence_of_records)
+		leg->sequence++;
 }
 
 static __always_inline int send_one(struct xdp_md *ctx, struct leg *leg, __u32 index, __u64 due_ns, __u64 now)
@@ -552,7 +591,7 @@ static __always_inline int send_one(struct xdp_md *ctx, struct leg *leg, __u32 i
 	if (is_late && leg->skip)
 		return skip(leg, index, due_ns, now);
 	if (leg->records && !leg->sequence_of_records)
-		bytes = write_trace(ctx, leg);
+		bytes = write_trace(ctx, leg, now);
 	else
 		bytes = write_stream(ctx, leg, now);
 	if (!bytes) {

@@ -109,7 +109,7 @@ struct leg {
 	__u64 stop_ns; /* frames that are due from then on are not sent; NEVER: no such time */
 	__u64 give_up_ns; /* nor is anything sent from then on */
 	__u64 late_ns; /* a frame that leaves so long after its due time is late */
-	__u64 sequence; /* of the next frame */
+	__u64 sequence; /* of the next frame; of a trace: of the next one with a stamp */
 	__u64 random; /* the generator's state, not 0 */
 	__u32 fraction; /* of the due time, in 2^-24 ns */
 	__u32 burst; /* so many frames have the same due time */
@@ -130,7 +130,7 @@ struct leg {
 	__u32 step; /* from 0 */
 	__u32 first_gap;
 	__u32 gaps; /* in its table of them; 0: they are not random */
-	__u16 stamp; /* its offset; 0: none */
+	__u16 stamp; /* its offset; 0: none. Of a trace: 1, and the table of `size` has each record's, 0 for none */
 	__u8 timed; /* 0: as fast as it goes */
 	__u8 skip; /* late frames are skipped, not caught up */
 	__u16 stamp_weight[MAX_CHECKSUMS]; /* of windows that end where its sequence number does */
@@ -138,13 +138,15 @@ struct leg {
 	__u8 sums;
 	__u8 sizes; /* more than 1: the rule `size` chooses the slot, counted from the first */
 	__u8 checked; /* its stamp is a struct stamp_checked; without noise each slot has its checksum already */
-	__u8 user_rule; /* the number from 1 of the rule whose position is a frame's user; 0: users are not counted */
+	/* The number from 1 of the rule whose position is a frame's user; 0: users are not counted. A stamped trace has
+	 * two of them: 0 for frames without a stamp, 1 for those with one. */
+	__u8 user_rule;
 	__u8 crossing; /* it is due at the end of a step, and has no frame then */
 	__u8 sequence_of_records; /* a stream whose records tell due times, users and sizes; its slot has the largest frame */
 	__u8 unused;
 	__u32 user; /* of its next frame, as its record tells */
 	__u16 frame_bytes;
-	__u16 unused2;
+	__u16 numbered_with; /* of a trace: the leg whose sequence numbers its stamps have */
 	struct sum sum[MAX_CHECKSUMS];
 	struct noise noise;
 	struct rule size;

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from master import interactive
+from master import interactive, verify
 from master.clocks import Clocks, Reading, offset_at
 from master.resolve import Rank, Resolved
 from master.results import FORMAT_VERSION, Outcome, Row, group, stream_values, utc, with_fcs
 from master.scenario import Expect
 from master.users import Users
+from master.verify import Compared
 from traffic.connections import ConnectionRow, EndCount, directions
 from traffic.connections import values as connection_values
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
@@ -44,8 +45,12 @@ class NodeState:
 
     def offset_at(self, at_ns: int) -> Reading | None:
         """Its clock less the master's, at a time of the master's."""
-        readings = [Reading(one["at_ns"], one["offset_ns"], one["bound_ns"]) for one in self.clock.values()]
-        return offset_at(readings, at_ns)
+        return offset_at(self.readings().values(), at_ns)
+
+    def readings(self) -> dict[str, Reading]:
+        """By when they were taken."""
+        taken = self.clock.items()
+        return {when: Reading(one["at_ns"], one["offset_ns"], one["bound_ns"]) for when, one in taken}
 
 
 class Ledger:
@@ -149,7 +154,7 @@ class Ledger:
         if count["tally"] is not None:
             row.tally = Tally.from_json(count["tally"])
             self._correct_latency(row, node)
-        row.received = count["received_packets"]
+        row.received, row.unstamped = count["received_packets"], count["unstamped_packets"]
         row.received_bytes = with_fcs(count["received_bytes"], row.received)
         if row.users is not None:
             row.users.take_received(count["users"], row.tally is not None and row.tally.distinct is not None)
@@ -288,7 +293,7 @@ class Ledger:
         """What was captured is all that was counted, one frame in so many of it, or what a filter let through."""
         task = self.resolved.receives.get(row.leg.target)
         every, some = (task.capture_every, bool(task.capture_filter)) if task is not None else (1, False)
-        due = _captures_due(row.received, every)
+        due = _captures_due(row, every)
         if row.captured is None or row.captured == due or (some and due is not None and row.captured < due):
             return []
         text = (
@@ -314,9 +319,21 @@ class Ledger:
             "frames of its own, which cannot be told from a trace's (take the IP address off that interface)"
         ]
 
-    def outcome(self, expect: Expect, extra: dict[str, Any], more: Sequence[dict[str, Any]] = ()) -> Outcome:
-        """`more`: verdicts beside those of `expect`."""
+    def _match_latencies(self, rows: list[Row], compared: Sequence[Compared]) -> None:
+        by_leg = {row.leg.id: row for row in rows}
+        ends = {(node.rank.host.name, node.rank.role): node for node in self.nodes.values()}
+        for one in compared:
+            row, leg = by_leg[one.leg.id], one.leg
+            sender, receiver = ends[leg.transmitter, "transmit"], ends[leg.receiver, "receive"]
+            if self.start_ns is not None and one.agrees(row):
+                found = verify.latency(one, row, sender, receiver, self.start_ns, self._middle_ns())
+                row.matched, row.matched_bound_ns = found or (None, None)
+
+    def outcome(self, expect: Expect, extra: dict[str, Any], compared: Sequence[Compared] = ()) -> Outcome:
+        """`compared`: of traces, captures beside what was intended."""
         rows, connections = self.rows(), self.connection_rows()
+        self._match_latencies(rows, compared)
+        more = verify.verdicts(compared)
         verdicts = [*judge(expect, rows), *judge_connections(expect, connections), *more]
         status, reason = self._status(verdicts)
         flows = flow_rows(rows)
@@ -331,7 +348,7 @@ class Ledger:
             "release_skew_ns": self.release_skew_ns(),
             "first_frame_skew_ns": first_frame_skew_ns(rows),
             "engines": self.resolved.choices,
-            "notes": [*self.resolved.notes, *self.notes, *interactive.trouble(flows)],
+            "notes": [*self.resolved.notes, *self.notes, *interactive.trouble(flows), *verify.trouble(compared, rows)],
             "ranks": {
                 str(n): {"host": s.rank.host.name, "role": s.rank.role, **s.report} for n, s in self.nodes.items()
             },
@@ -341,9 +358,12 @@ class Ledger:
             "rows": [{"leg": row.leg.id, **stream_values(row)} for row in rows],
             "flows": flows,
             "connections": [{"leg": row.leg.id, **connection_values(row)} for row in connections],
+            "verified": verify.document(compared),
+            "latency_by_captures": verify.latencies(rows),
             **extra,
         }
-        return Outcome(status, reason, rows, self.node_rows(), connections, document, flows)
+        counts = verify.flow_rows(compared, rows)
+        return Outcome(status, reason, rows, self.node_rows(), connections, document, flows, counts)
 
     def _status(self, verdicts: list[dict[str, Any]]) -> tuple[int, str]:
         if self.stopped:
@@ -375,6 +395,8 @@ def fold(rows: dict[int, Row]) -> list[Row]:
             first = rows[row.leg.counted_with]
             first.intended, first.sent = _sum(first.intended, row.intended), _sum(first.sent, row.sent)
             first.sent_bytes = _sum(first.sent_bytes, row.sent_bytes)
+            first.stamped = _sum(first.stamped, row.stamped)
+            first.latest_ns = _most(first.latest_ns, row.latest_ns)
             first.seconds = max(filter(None, (first.seconds, row.seconds)), default=None)
             first.left_ns = min((ns for ns in (first.left_ns, row.left_ns) if ns is not None), default=None)
     return [row for row in rows.values() if row.leg.counted_with is None]
@@ -384,9 +406,16 @@ def _sum(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
 
 
-def _captures_due(received: int | None, every: int) -> int | None:
-    """The first of each so many frames."""
-    return None if received is None else -(-received // every)
+def _most(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else max(one, other)
+
+
+def _captures_due(row: Row, every: int) -> int | None:
+    """The first of each so many frames; those of a stamped trace that have no stamp are counted apart."""
+    if row.received is None:
+        return None
+    apart = row.unstamped or 0
+    return -(-(row.received - apart) // every) - (-apart // every)
 
 
 def _take_sent(row: Row, count: dict[str, Any]) -> None:
@@ -395,6 +424,7 @@ def _take_sent(row: Row, count: dict[str, Any]) -> None:
     row.sent_bytes = with_fcs(count["sent_bytes"], row.sent)
     row.seconds = count["seconds"]
     row.late = count["late_packets"]
+    row.stamped, row.latest_ns = count["stamped_packets"], count["latest_ns"]
     row.resent, row.flows = count["resent_packets"], count["flows"]
     if row.users is not None:
         row.users.take_sent(count["users"])

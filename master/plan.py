@@ -255,11 +255,19 @@ def _instances(trace: Trace, share: Share, ends: tuple[str, str], first_id: int)
             timing=_timing(share, number),
             shift=_shift(prepared.shift(number)),
             pools=_pools(prepared),
+            stamped_packets=_stamped(trace, share),
             counted_with=first_id if number else None,
             options=trace.options,
         )
         for number in range(prepared.settings.instances.count)
     ]
+
+
+def _stamped(trace: Trace, share: Share) -> int | None:
+    if not trace.stamped:
+        return None
+    instances = share.prepared.settings.instances.count
+    return int(np.count_nonzero(share.prepared.stamp[share.rows])) * trace.repeat * instances
 
 
 def _shift(shift: Shift) -> dict[str, int]:

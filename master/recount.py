@@ -26,6 +26,7 @@ from traffic.errors import EXIT_AS_EXPECTED, EXIT_NOT_AS_EXPECTED, BadInput
 from traffic.match import Match
 from traffic.recount import Recount, recount_stream, recount_trace
 from traffic.replay.files import leg_frames, packets
+from traffic.replay.verify import stream_of
 from traffic.task import FCS_BYTES, Leg, leg_from_json
 
 FORMAT_VERSIONS = (1,)
@@ -39,10 +40,14 @@ class LegRecount:
     again: Recount
     every: int = 1
     """Captured was the first of so many frames."""
+    apart: int = 0
+    """Of `counted`, frames of a stamped trace that have no stamp: of these too the first of so many."""
 
     @property
     def agrees(self) -> bool:
-        return self.counted is not None and -(-self.counted // self.every) == self.again.received
+        if self.counted is None:
+            return False
+        return -(-(self.counted - self.apart) // self.every) - (-self.apart // self.every) == self.again.received
 
 
 @dataclass
@@ -88,6 +93,7 @@ def recount(folder: Path) -> Outcome:
         raise BadInput(folder, "interactive traces keep no captures to count again", key="traces.interactive")
     counted = {row["leg"]: row["received_packets"] for row in document["rows"]}
     sent = {row["leg"]: row["sent_packets"] for row in document["rows"]}
+    apart = {row["leg"]: row["unstamped_received_packets"] for row in document["rows"]}
     every = int(document["scenario"]["receive"].get("capture_every", 1))
     outcome = Outcome([])
     groups = together(legs)
@@ -97,7 +103,11 @@ def recount(folder: Path) -> Outcome:
         frames = {number: [packet.data for packet in of_leg] for number, of_leg in captured.items()}
         outcome.legs += [
             LegRecount(
-                leg, counted.get(leg.id), _again(folder, groups[leg.id], frames[leg.id], sent.get(leg.id) or 0), every
+                leg,
+                counted.get(leg.id),
+                _again(folder, groups[leg.id], frames[leg.id], sent.get(leg.id) or 0),
+                every,
+                apart.get(leg.id) or 0,
             )
             for leg in mine
         ]
@@ -132,16 +142,19 @@ def _captures(folder: Path, host: str) -> list[Path]:
     return captures
 
 
-def captured_packets(captures: list[Path], legs: list[Leg]) -> tuple[dict[int, list[Packet]], int]:
-    """Leg id → its captured packets in order, and how many frames belong to no leg."""
+def captured_packets(
+    captures: list[Path], legs: list[Leg], kept: set[int] | None = None
+) -> tuple[dict[int, list[Packet]], int]:
+    """Leg id → its captured packets in order, and how many frames belong to no leg. `kept`: the legs whose packets are
+    wanted; None: all."""
     matches = [(leg.id, Match.from_json(leg.match)) for leg in legs]
-    of_leg: dict[int, list[Packet]] = {leg.id: [] for leg in legs}
+    of_leg: dict[int, list[Packet]] = {leg.id: [] for leg in legs if kept is None or leg.id in kept}
     strangers = 0
     for packet in (packet for path in captures for packet in read_capture(path)):
         owner = next((number for number, match in matches if match.matches(packet.data)), None)
         if owner is None:
             strangers += 1
-        else:
+        elif owner in of_leg:
             of_leg[owner].append(Packet(packet.time_ns, packet.data))
     return of_leg, strangers
 
@@ -158,7 +171,7 @@ def _again(folder: Path, legs: list[Leg], captured: list[bytes], sent: int) -> R
     leg = legs[0]
     if leg.kind == "trace":
         # A run that was stopped early sent the first of them.
-        return recount_trace(itertools.islice(_sent(folder, legs), sent), captured)
+        return recount_trace(itertools.islice(_sent(folder, legs), sent), captured, stream_of(legs))
     if leg.sequence_file is not None:
         leg = replace(leg, sizes=[[size, 1] for size in _sizes_sent(folder / "sent", leg)])
     shapes = [expect.behind_device(template, leg.expect) for template in templates_as_sent(leg).values()]

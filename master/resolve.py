@@ -20,7 +20,7 @@ from traffic.connections import FIRST_PORT
 from traffic.errors import BadInput
 from traffic.interactive.readdress import Endpoint
 from traffic.match import Match, uncountable
-from traffic.replay import files
+from traffic.replay import files, stamps
 from traffic.replay.prepare import Nodes, check_lengths, frames_of
 from traffic.task import FCS_BYTES, Leg, ReceiveTask, Role, SendTask
 
@@ -252,6 +252,7 @@ def _with_file(leg: Leg, share: Share, known: dict[str, Host], resolved: Resolve
     pools = _pools(leg, share, known)
     if first == leg.id:
         frames = frames_of(share.prepared, share.rows, _nodes(leg, share, known), share.downlink)
+        stamps.put(frames, first)
         resolved.files.setdefault(leg.source, []).extend(
             [(name, files.pcap_bytes(frames)), (files.rows_name(name), files.row_bytes(frames))]
         )

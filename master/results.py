@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from master import interactive, samples, users
+from master import interactive, samples, users, verify
 from master.users import Users
 from traffic.connections import COLUMNS, ConnectionRow, values
-from traffic.tally import Tally
+from traffic.tally import Latency, Tally
 from traffic.task import FCS_BYTES, Leg
 
 FORMAT_VERSION = 1
@@ -56,6 +56,9 @@ STREAM_COLUMNS = [
     "k_sender",
     "group",
     "resent_packets",
+    "latency_by",
+    "unstamped_sent_packets",
+    "unstamped_received_packets",
 ]
 NODE_COLUMNS = [
     "node",
@@ -134,6 +137,8 @@ class Folder:
 
         if outcome.flows:
             _write_csv(self.path / "flows.csv", interactive.COLUMNS, outcome.flows)
+        if outcome.flow_counts:
+            _write_csv(self.path / "flow_counts.csv", verify.FLOW_COLUMNS, outcome.flow_counts)
 
     def discard(self) -> None:
         self.close()
@@ -153,6 +158,12 @@ class Row:
     intended: int | None = None
     sent: int | None = None
     received: int | None = None
+    stamped: int | None = None
+    """Of a stamped trace: how many of `sent` had a stamp."""
+    unstamped: int | None = None
+    """Of a stamped trace: how many of `received` had none."""
+    latest_ns: int | None = None
+    """How late a frame left at most."""
     late: int | None = None
     """Sent after their due times; of an engine that has due times."""
     sent_bytes: int | None = None
@@ -173,6 +184,9 @@ class Row:
     """Sent once more by the engine interactive, not in `sent`."""
     flows: list[dict[str, Any]] | None = None
     """What the sending end of an interactive leg tells of each flow."""
+    matched: Latency | None = None
+    """Of a captured trace: latency from due times to captures."""
+    matched_bound_ns: int | None = None
     users: Users | None = None
     """Of a stream whose users are counted one by one."""
 
@@ -181,8 +195,25 @@ class Row:
         """Stamped: distinct sequence numbers sent and never received. Unstamped: sent − received, which is negative
         when more came than was sent (duplicates, strangers)."""
         if self.tally is not None and self.tally.distinct is not None:
-            return None if self.sent is None else self.tally.lost(self.sent)
+            return self._lost_of_numbers(self.tally)
         return None if self.sent is None or self.received is None else self.sent - self.received
+
+    @property
+    def latency_by(self) -> str | None:
+        if self.tally is not None and self.tally.latency is not None:
+            return "stamps"
+        return None if self.matched is None else "captures"
+
+    @property
+    def unstamped_sent(self) -> int | None:
+        """Of a stamped trace: frames that had no room for a stamp."""
+        return None if self.sent is None or self.stamped is None else self.sent - self.stamped
+
+    def _lost_of_numbers(self, tally: Tally) -> int | None:
+        if self.sent is None or self.unstamped is None:
+            return None if self.sent is None else tally.lost(self.sent)
+        lost = None if self.stamped is None else tally.lost(self.stamped)
+        return None if lost is None or self.unstamped_sent is None else lost + self.unstamped_sent - self.unstamped
 
     @property
     def received_seconds(self) -> float | None:
@@ -211,6 +242,8 @@ class Outcome:
     document: dict[str, Any] = field(default_factory=dict)
     flows: list[dict[str, Any]] = field(default_factory=list)
     """Of interactive traces: interactive.COLUMNS."""
+    flow_counts: list[dict[str, Any]] = field(default_factory=list)
+    """Of the other traces, where they were captured: verify.FLOW_COLUMNS."""
 
 
 def stream_values(row: Row) -> dict[str, Any]:
@@ -228,6 +261,7 @@ def stream_values(row: Row) -> dict[str, Any]:
         "received_bytes": row.received_bytes,
         "lost_by": lost_by(row),
         **_stamp_values(row),
+        **_latency_values(row),
         "engine": row.engine,
         "first_ns": row.first_ns,
         "last_ns": row.last_ns,
@@ -239,6 +273,8 @@ def stream_values(row: Row) -> dict[str, Any]:
         "k_sender": _rounded(row.k_sender),
         "group": group(row.leg),
         "resent_packets": row.resent,
+        "unstamped_sent_packets": row.unstamped_sent,
+        "unstamped_received_packets": row.unstamped,
     }
 
 
@@ -249,7 +285,9 @@ def group(leg: Leg) -> str:
 def lost_by(row: Row) -> str | None:
     if row.lost is None:
         return None
-    return "stamps" if row.tally is not None and row.tally.distinct is not None else "difference"
+    if row.tally is None or row.tally.distinct is None:
+        return "difference"
+    return "stamps+difference" if row.unstamped or row.unstamped_sent else "stamps"
 
 
 def _stamp_values(row: Row) -> dict[str, Any]:
@@ -257,14 +295,21 @@ def _stamp_values(row: Row) -> dict[str, Any]:
     if row.tally is None:
         return {}
     values = {f"{name}_packets": getattr(row.tally, name) for name in ("duplicated", "reordered", "altered")}
-    if row.tally.latency is not None:
-        points = ("min_ns", "mean_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns")
-        values |= {f"latency_{point}": round(getattr(row.tally.latency, point)) for point in points}
-        values["latency_bound_ns"] = row.clock_bound_ns
     if row.tally.jitter is not None:
         values["jitter_sd_ns"] = round(row.tally.jitter.sd_ns)
         values["jitter_rfc3550_ns"] = round(row.tally.jitter.rfc3550_ns)
     return values
+
+
+def _latency_values(row: Row) -> dict[str, Any]:
+    by = row.latency_by
+    latency = row.matched if by == "captures" else None if row.tally is None else row.tally.latency
+    if latency is None:
+        return {}
+    points = ("min_ns", "mean_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns")
+    values: dict[str, Any] = {f"latency_{point}": round(getattr(latency, point)) for point in points}
+    bound_ns = row.matched_bound_ns if by == "captures" else row.clock_bound_ns
+    return {**values, "latency_bound_ns": bound_ns, "latency_by": by}
 
 
 def with_fcs(frame_bytes: int | None, packets: int | None) -> int | None:

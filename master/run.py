@@ -14,16 +14,15 @@ from typing import Any
 
 from master import inventory as inventories
 from master import plan as plans
-from master import samples, verify
+from master import samples
 from master import scenario as scenarios
 from master.launch import Launch
 from master.ledger import Event, Ledger
 from master.resolve import Rank, Resolved, ranks, resolve
 from master.results import Folder, Outcome, utc
+from master.verify import Compared, compare
 from traffic.errors import BadInput, PktswarmError
 from traffic.messages import Lines
-from traffic.replay.verify import Verified
-from traffic.task import Leg
 
 LAUNCH_TIMEOUT_S = 20.0
 LEAVE_TIMEOUT_S = 5.0
@@ -189,20 +188,19 @@ class Run:
             raise BadInput(self.scenario_path, self.ledger.bad_input)
         if self.folder is None:
             raise self._why_nothing(launch)
-        results = self._verified(self.folder)
-        extra = {**self._extra(), "verified": verify.document(results)}
-        outcome = self.ledger.outcome(self.scenario.expect, extra, verify.verdicts(results))
+        outcome = self.ledger.outcome(self.scenario.expect, self._extra(), self._compared(self.folder))
         self.folder.log({"event": "mpiexec", "output": launch.words()})
         self.folder.write(outcome)
         self.folder.close()
         return Finished(self.folder.path, outcome)
 
-    def _verified(self, folder: Folder) -> list[tuple[Leg, Verified]]:
-        """The traces that are to be verified; none of a run that did not end as it should."""
-        names = {trace.name for trace in self.scenario.traces if trace.verify}
-        if not names or self.ledger.stopped or not self.ledger.over:
+    def _compared(self, folder: Folder) -> list[Compared]:
+        """Of traces; of none where a run did not end as it should."""
+        if self.ledger.stopped or not self.ledger.over:
             return []
-        return verify.verified(folder.path, self.ledger.resolved.legs, names)
+        names = {trace.name for trace in self.scenario.traces if trace.verify}
+        resolved = self.ledger.resolved
+        return compare(folder.path, resolved.legs, resolved.receives, names, self.ledger.notes)
 
     def _why_nothing(self, launch: Launch) -> PktswarmError:
         if self._interrupts:

@@ -277,6 +277,19 @@ class Trace(Traffic):
         return self
 
     @property
+    def stamped(self) -> bool:
+        return self.options.get("stamp") is True
+
+    @model_validator(mode="after")
+    def _stamped_by_xdp(self) -> Trace:
+        given = self.options.get("stamp", False)
+        if not isinstance(given, bool):
+            raise ValueError(f"options.stamp is true or false, not {given!r}")
+        if given and self.engine not in ("auto", "xdp"):
+            raise ValueError(f"{self.engine} cannot stamp a trace; xdp can")
+        return self
+
+    @property
     def prefixes(self) -> tuple[str, ...]:
         given = self.client_prefix
         return () if given is None else (given,) if isinstance(given, str) else tuple(given)
@@ -288,6 +301,8 @@ class Trace(Traffic):
         return Settings(
             where=where,
             key=key,
+            name=self.name,
+            stamped=self.stamped,
             rule=Rule("prefix" if self.prefixes else self.users_by, self.prefixes),
             users=self.users.pool() if self.users else None,
             servers=self.servers.pool() if self.servers else None,

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from master import interactive, users
+from master import interactive, users, verify
 from master.ledger import Event, Ledger
 from master.results import Outcome, Row, lost_by, stream_values
 from traffic.connections import ConnectionRow
@@ -103,21 +103,56 @@ def table(outcome: Outcome) -> Table:
 
 
 def stamp_table(outcome: Outcome) -> Table:
-    """What only stamps tell: twice, reordered, altered; latency with its bound, and jitter, in microseconds."""
+    """What only stamps tell: twice, reordered, altered; latency with its bound, and jitter, in microseconds. And
+    latency from captures."""
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
     table.add_column("stream", no_wrap=True)
     table.add_column("from → to", no_wrap=True)
-    for name in ("twice", "reord.", "alt.", "min", "p50", "p99", "max", "±", "jitter"):
+    for name in ("twice", "reord.", "alt.", "min", "p50", "p99", "max", "±", "jitter", "by"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in outcome.rows:
-        if row.tally is None or row.tally.distinct is None:
+        if not _has_times(row):
             continue
         values = stream_values(row)
         counts = [_count(values.get(f"{name}_packets")) for name in ("duplicated", "reordered", "altered")]
         names = [*(f"latency_{point}_ns" for point in ("min", "p50", "p99", "max", "bound")), "jitter_sd_ns"]
         times = ["–" if values.get(name) is None else f"{values[name] / 1e3:,.1f}" for name in names]
-        table.add_row(escape(row.leg.stream), escape(f"{row.leg.source} → {row.leg.target}"), *counts, *times)
+        path, by = escape(f"{row.leg.source} → {row.leg.target}"), row.latency_by or ""
+        table.add_row(escape(row.leg.stream), path, *counts, *times, by)
     return table
+
+
+def _has_times(row: Row) -> bool:
+    return row.matched is not None or (row.tally is not None and row.tally.distinct is not None)
+
+
+def unstamped_words(row: Row) -> str:
+    """Of a stamped trace: what became of the frames that had no room for one."""
+    sent, received = row.unstamped_sent, row.unstamped
+    if not sent and not received:
+        return ""
+    lost = None if sent is None or received is None else sent - received
+    path = f"{row.leg.stream}, {row.leg.source} → {row.leg.target}"
+    told = f"{_count(sent)} frames without room for a stamp sent, {_count(received)} received"
+    return f"{path}: {told}, lost by count {_count(lost)}"
+
+
+def flow_words(counts: list[dict[str, Any]]) -> str:
+    """How many flows of the traces lost something, and which one most."""
+    sent = [one for one in counts if one["intended_packets"]]
+    known = [one for one in sent if one["lost_packets"] is not None]
+    losers = [one for one in known if one["lost_packets"] > 0]
+    told = f"{len(sent):,} flows of traces, {len(losers):,} of them lost packets by count"
+    told += "" if len(known) == len(sent) else f"; of {len(sent) - len(known):,} it is not known what was sent"
+    if losers:
+        worst = max(losers, key=lambda one: one["lost_packets"])
+        ends = [_end(worst[side], worst[f"{side}_port"]) for side in ("source", "target")]
+        told += f", most {' → '.join(ends)}: {worst['lost_packets']:,} of {worst['sent_packets']:,}"
+    return f"{told} (flow_counts.csv)"
+
+
+def _end(address: str, port: int | None) -> str:
+    return address if port is None else f"{address} port {port}"
 
 
 def connection_table(outcome: Outcome) -> Table:
@@ -191,15 +226,20 @@ def print_outcome(console: Console, outcome: Outcome, folder: object) -> None:
     if outcome.connections:
         console.print(connection_table(outcome))
         console.print("[dim]Of connections: sent and received blocks, lost datagrams, goodput, times in ms.[/]")
-    if any(row.tally is not None and row.tally.distinct is not None for row in outcome.rows):
+    if any(_has_times(row) for row in outcome.rows):
         console.print(stamp_table(outcome))
     for stream in dict.fromkeys(row.leg.stream for row in outcome.rows if row.users is not None):
         legs = [row.users for row in outcome.rows if row.users is not None and row.leg.stream == stream]
         console.print(escape(users.line(legs)))
     if outcome.flows:
         console.print(interactive.table(outcome.flows))
+    for row in outcome.rows:
+        for words in filter(None, (unstamped_words(row), verify.words(row))):
+            console.print(f"[dim]{escape(words)}[/]")
+    if outcome.flow_counts:
+        console.print(escape(flow_words(outcome.flow_counts)))
     if any(lost_by(row) == "difference" for row in outcome.rows):
-        console.print("[dim]lost is sent − received where a stream carries no stamps.[/]")
+        console.print("[dim]lost by count: lost is sent − received where a stream or trace carries no stamps.[/]")
     if outcome.rows:
         console.print("[dim]Sizes and bits count the FCS; latency and jitter are in microseconds.[/]")
     for note in outcome.document["notes"]:

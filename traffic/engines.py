@@ -117,7 +117,9 @@ def _period(frame: dict[str, Any], size_bytes: int) -> int:
 def _tcpreplay(leg: Leg) -> str:
     if leg.sequence_file is not None:
         return f"it has no option {next(iter(leg.options))!r}" if leg.options else ""
-    return "" if leg.kind == "trace" else "it sends traces only"
+    if leg.kind != "trace":
+        return "it sends traces only"
+    return "it stamps no frames" if schedule.stamped(leg) else ""
 
 
 def _interactive(leg: Leg) -> str:

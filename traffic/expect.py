@@ -8,7 +8,7 @@ A field is expected to keep the bits that are the same in all of the leg's frame
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Any
@@ -90,12 +90,14 @@ def stamp_is_found(template: Template, headers: list[dict[str, Any]]) -> bool:
 
 def sender_stamps(leg: Leg) -> bool:
     """Only the sender xdp does, where there is room."""
-    return leg.kind == "stream" and leg.engine == "xdp" and schedule.stamped(leg)
+    return leg.engine == "xdp" and schedule.stamped(leg)
 
 
 def numbered(leg: Leg) -> int:
     """Whose sequence numbers the receiver counts a leg by; NUMBERED_NOT (0): it counts by the frames' bytes alone."""
     if sender_stamps(leg):
+        if leg.kind == "trace":
+            return NUMBERED_BY_US
         smallest = min(size for size, _ in schedule.sizes_bytes(leg))
         found = stamp_is_found(build_frame(leg.frame, smallest), leg.frame["headers"])
         return NUMBERED_BY_US if found else NUMBERED_NOT
@@ -344,9 +346,32 @@ def behind_device(template: Template, expect: dict[str, Any]) -> tuple[bytes, by
     return bytes(data), bytes(varying)
 
 
-def known_by_bytes(legs: Iterable[Leg]) -> list[tuple[int, Match]]:
+def known_by_bytes(legs: Sequence[Leg]) -> list[tuple[int, Match]]:
     """(slot, match) of the legs that are not known by the stream number in their stamps."""
-    return [(slot, Match.from_json(leg.match)) for slot, leg in enumerate(legs) if numbered(leg) != NUMBERED_BY_US]
+    apart = slots_apart(legs)
+    known = [slot for slot, leg in enumerate(legs) if slot in apart or numbered(leg) != NUMBERED_BY_US]
+    return [(apart.get(slot, slot), Match.from_json(legs[slot].match)) for slot in known]
+
+
+def slots_apart(legs: Sequence[Leg]) -> dict[int, int]:
+    """Slot of a stamped trace → the slot, behind those of all legs, of its frames that have no room for a stamp."""
+    traces = [slot for slot, leg in enumerate(legs) if leg.kind == "trace" and sender_stamps(leg)]
+    return {slot: len(legs) + number for number, slot in enumerate(traces)}
+
+
+def expectation_of_trace(leg: Leg) -> Expectation:
+    """What all frames of a stamped trace have in common: the MACs, and a tag that is the same for all."""
+    match = Match.from_json(leg.match)
+    mask, value = bytearray(ctypes.sizeof(Fields)), bytearray(ctypes.sizeof(Fields))
+    for name, at in (("dst_mac", 0), ("src_mac", 6), ("vlan_outer", 14)):
+        offset, size = FIELD_PLACES[name]
+        if len(match.mask) >= at + size:
+            mask[offset : offset + size] = b"\xff" * size
+            value[offset : offset + size] = match.value[at : at + size]
+    made = Expectation()
+    _put(made, Expectation.mask.offset, bytes(mask))
+    _put(made, Expectation.value.offset, bytes(value))
+    return made
 
 
 def rows(where: str, matches: Iterable[tuple[int, Match]]) -> list[RawRow]:

@@ -28,10 +28,11 @@ class Recount:
     None where it cannot be told: frames without a number of their own, equal frames, or duplicates."""
 
 
-def recount_trace(sent: Iterable[bytes], captured: Iterable[bytes]) -> Recount:
-    """`sent` in the order of sending (every repeat), `captured` the frames of this leg in the order of capture."""
-    order = [digest(frame) for frame in sent]
-    arrived = [digest(frame) for frame in captured]
+def recount_trace(sent: Iterable[bytes], captured: Iterable[bytes], stamped: int | None = None) -> Recount:
+    """`sent` in the order of sending (every repeat), `captured` the frames of this leg in the order of capture.
+    `stamped`: the stream in their stamps, whose numbers and times are not compared."""
+    order = [digest(frame, stamped) for frame in sent]
+    arrived = [digest(frame, stamped) for frame in captured]
     expected, seen = Counter(order), Counter(arrived)
     received = sum((expected & seen).values())
     altered = sum(count for name, count in seen.items() if name not in expected)

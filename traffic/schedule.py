@@ -50,7 +50,7 @@ MOST_CORES = 64
 MOST_USERS = 2**20
 """Of a stream whose frames are counted user by user."""
 STREAM_OPTIONS = ("burst", "late", "stamp", "cores", "wait")
-TRACE_OPTIONS = ("late", "cores", "wait")
+TRACE_OPTIONS = ("late", "stamp", "cores", "wait")
 Recorded = tuple[Frames, Integers]
 """The frames of a trace leg and the order of one pass: see traffic.replay.files.leg_frames."""
 
@@ -169,7 +169,10 @@ def sizes_bytes(leg: Leg) -> list[tuple[int, int]]:
 
 
 def stamped(leg: Leg) -> bool:
-    """Whether its frames carry a stamp: a stream's do where there is room in each, unless it says otherwise."""
+    """Whether its frames carry a stamp: a stream's do where there is room in each, unless it says otherwise; those of a
+    trace that have room do where it is asked for."""
+    if leg.kind == "trace":
+        return leg.options.get("stamp") is True
     return leg.kind == "stream" and bool(leg.options.get("stamp", True)) and _has_room(leg)
 
 
@@ -192,6 +195,8 @@ def sequence_limit(leg: Leg) -> int:
 
     A leg without a rate sends one more for each frame that its interface's full ring drops, with a number of its own.
     """
+    if leg.kind == "trace":
+        return 0 if leg.timing.get("mode") == "top" else leg.stamped_packets or 0
     paced = leg.rate_pps is not None or bool(leg.rates) or bool(leg.sequence_file)
     return leg.count_packets or 0 if paced or leg.engine != "xdp" else 0
 
@@ -369,6 +374,9 @@ def _compile_trace(leg: Leg, trace: Recorded) -> CompiledLeg:
     compiled = CompiledLeg(LegRecord(records=len(passes.records), period_ns=passes.period_ns, timed=passes.timed))
     compiled.trace, compiled.store, compiled.lead_ns = passes.records, passes.store, passes.lead_ns
     compiled.largest_bytes = max(record.frame_bytes for record in passes.records)
+    if stamped(leg):
+        compiled.table, compiled.users = passes.stamps, [0, 1]
+        compiled.record.stamp, compiled.record.user_rule, compiled.record.size = 1, 1, RuleRecord(table=1)
     _pace(compiled, leg)
     return compiled
 
@@ -414,7 +422,16 @@ def compile_schedule(
     """`read` gives a trace leg's frames and their order, `read_sequence` the records of one that has a sequence."""
     traces = {leg.id: read(leg) for leg in legs if leg.kind == "trace"}
     sequences = {leg.id: read_sequence(leg) for leg in legs if leg.sequence_file is not None}
-    return assemble([compile_leg(leg, seed_of(leg), traces.get(leg.id), sequences.get(leg.id)) for leg in legs])
+    compiled = [compile_leg(leg, seed_of(leg), traces.get(leg.id), sequences.get(leg.id)) for leg in legs]
+    places = {leg.id: place for place, leg in enumerate(legs)}
+    for leg, one in zip(legs, compiled, strict=True):
+        one.record.numbered_with = places[first_of(leg)]
+    return assemble(compiled)
+
+
+def first_of(leg: Leg) -> int:
+    """The leg whose sequence numbers a leg's stamps have: the instances of a trace share theirs."""
+    return leg.id if leg.counted_with is None or not stamped(leg) else leg.counted_with
 
 
 def assemble(legs: list[CompiledLeg]) -> Schedule:

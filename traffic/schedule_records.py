@@ -105,7 +105,7 @@ class LegRecord(ctypes.Structure):
         ("unused", c_uint8),
         ("user", c_uint32),
         ("frame_bytes", c_uint16),
-        ("unused2", c_uint16),
+        ("numbered_with", c_uint16),
         ("sum", SumRecord * MAX_CHECKSUMS),
         ("noise", NoiseRecord),
         ("size", RuleRecord),

@@ -26,6 +26,8 @@ class Passes:
     period_ns: int
     lead_ns: int
     timed: bool
+    stamps: list[int]
+    """Where each record's stamp begins; 0: it has none."""
 
 
 def arrange(leg: Leg, frames: Frames, order: Integers) -> Passes:
@@ -44,7 +46,9 @@ def arrange(leg: Leg, frames: Frames, order: Integers) -> Passes:
     records["stored_bytes"], records["frame_bytes"] = frames.stored[order], length
     made = (TraceRecord * len(order)).from_buffer_copy(records.tobytes())
     timed = leg.timing.get("mode", "original") != "top"
-    return Passes(list(made), store, period_ns, int(leg.timing.get("lead_ns", 0)), timed)
+    return Passes(
+        list(made), store, period_ns, int(leg.timing.get("lead_ns", 0)), timed, frames.stamp_at[order].tolist()
+    )
 
 
 def due_times(times: Integers, length: Integers, leg: Leg) -> tuple[Integers, int]:

@@ -66,6 +66,9 @@ class Leg:
     pools: dict[str, Any] = field(default_factory=dict)
     """Of a trace: {"users": {"first": "10.60.0.1", "count": 3, "prefix6": "fd00::"}, "servers": {…}}: the addresses of
     the instance whose shift is 0."""
+    stamped_packets: int | None = None
+    """Of a trace that is stamped where its frames have room (options: {"stamp": True}): how many are, of this leg and
+    those that are counted with it; fewer where the scenario cuts it off."""
     counted_with: int | None = None
     """The leg in whose row this one is counted: further instances of a trace look alike to a receiver."""
     match: dict[str, Any] = field(default_factory=dict)
@@ -156,6 +159,10 @@ class SendCount:
     """Sent after their due times; None also where there are no due times."""
     skipped_packets: int | None = None
     """Not sent, because their due time was over (late: skip)."""
+    stamped_packets: int | None = None
+    """Of a stamped trace: how many of sent_packets had a stamp."""
+    latest_ns: int | None = None
+    """How late a frame left at most; None where that is not known."""
     users: list[int] | None = None
     """Sent packets of each user, in the order of Leg.users."""
     seconds: float | None = None
@@ -192,6 +199,8 @@ class ReceiveCount:
     output: str = ""
     tally: dict[str, Any] | None = None
     """traffic.tally.Tally as JSON, of an engine that reads stamps."""
+    unstamped_packets: int | None = None
+    """Of a stamped trace: how many of received_packets had none; `tally` is of the others."""
     users: dict[str, str] | None = None
     """traffic.users.COLUMNS, packed, in the order of Leg.users; behind the last user what is no user's."""
     connections: dict[str, Any] | None = None

@@ -69,6 +69,8 @@ class XdpReceiver(Receiver):
         """Of the legs counted by sequence numbers, by slot: a leg's place in the task and in the maps."""
         self._rows: list[RawRow] = []
         """Of the legs known by their bytes."""
+        self._apart: dict[int, int] = {}
+        """Of stamped traces, by slot: the slot of their frames without a stamp."""
         self._user_rules: dict[int, RawUserRule] = {}
         """Of the legs whose users are counted, by slot."""
         self.attached = ""
@@ -89,6 +91,7 @@ class XdpReceiver(Receiver):
         numbered = [slot for slot, leg in enumerate(self.task.legs) if expect.numbered(leg)]
         self._expectations = {slot: self._expectation(self.task.legs[slot]) for slot in numbered}
         self._rows = expect.rows(self.task.interface, expect.known_by_bytes(self.task.legs))
+        self._apart = expect.slots_apart(self.task.legs)
         self._user_rules = self._number_users()
         self._load(alone=_receive_queues(self.task.interface) == 1)
         self._see_tags()
@@ -102,10 +105,7 @@ class XdpReceiver(Receiver):
             raise EngineError(self.name, f"the filter {self.task.filter!r} came without its program")
 
     def _expectation(self, leg: Leg) -> Expectation:
-        templates = templates_as_sent(leg)
-        # Of several sizes any is right: what is cut short shows in the headers' own lengths.
-        told = {"length": None, **leg.expect} if len(templates) > 1 else leg.expect
-        made = expect.expectation(leg.stream, templates[max(templates)], told)
+        made = self._expected_fields(leg)
         made.limit = schedule.sequence_limit(leg)
         made.numbered = expect.numbered(leg)
         made.clocked = made.numbered == NUMBERED_BY_US or pktgen.times(leg)
@@ -114,6 +114,15 @@ class XdpReceiver(Receiver):
         made.offset_ns = offset_ns or 0
         made.bias_ns = self.task.bounds_ns.get(leg.source, 0)
         return made
+
+    @staticmethod
+    def _expected_fields(leg: Leg) -> Expectation:
+        if leg.kind == "trace":
+            return expect.expectation_of_trace(leg)
+        templates = templates_as_sent(leg)
+        # Of several sizes any is right: what is cut short shows in the headers' own lengths.
+        told = {"length": None, **leg.expect} if len(templates) > 1 else leg.expect
+        return expect.expectation(leg.stream, templates[max(templates)], told)
 
     def _clock_offset_ns(self, leg: Leg, numbered: int) -> int | None:
         """What makes this node's clock the one in the leg's stamps; None: not known."""
@@ -144,8 +153,9 @@ class XdpReceiver(Receiver):
         if self._object:
             self._object.close()
         self._object = libbpf.BpfObject(self.object_file)
-        for name in ("expectations", "tallies", "windows", "histograms"):
+        for name in ("expectations", "windows", "histograms"):
             self._object.set_entries(name, max(1, len(self.task.legs)))
+        self._object.set_entries("tallies", max(1, len(self.task.legs) + len(self._apart)))
         self._object.set_entries("rows", max(1, len(self._rows)))
         places = sum(rule.count + 1 for rule in self._user_rules.values())
         self._object.set_entries("user_rules", max(1, len(self.task.legs)))
@@ -239,7 +249,11 @@ class XdpReceiver(Receiver):
         """Of each leg its figures without latencies; takes no notice of the traffic."""
         if self._object is None:
             return {}
-        return {leg.id: _brief(self._tally(slot, latencies=False)) for slot, leg in enumerate(self.task.legs)}
+        briefs = {leg.id: _brief(self._tally(slot, latencies=False)) for slot, leg in enumerate(self.task.legs)}
+        for slot, place in self._apart.items():
+            brief, apart = briefs[self.task.legs[slot].id], self._tally(place)
+            brief |= {name: (brief[name] or 0) + getattr(apart, name) for name in ("packets", "bytes")}
+        return briefs
 
     def stop(self) -> None:
         if self._link:
@@ -258,7 +272,7 @@ class XdpReceiver(Receiver):
         self._hide_tags()
 
     def tallies(self) -> dict[int, tally.Tally]:
-        """By leg id; may be asked for at any time until restore()."""
+        """By leg id; may be asked for at any time until restore(). Of a stamped trace: its frames with a stamp."""
         return {leg.id: self._tally(slot) for slot, leg in enumerate(self.task.legs)}
 
     def _tally(self, slot: int, latencies: bool = True) -> tally.Tally:
@@ -323,7 +337,7 @@ class XdpReceiver(Receiver):
         ours = time.CLOCK_TAI if self.task.tai else time.CLOCK_MONOTONIC
         to_utc_ns = time.time_ns() - time.clock_gettime_ns(ours)
         strangers = self.strangers()
-        return [
+        counts = [
             ReceiveCount(
                 leg.id,
                 self.name,
@@ -338,6 +352,9 @@ class XdpReceiver(Receiver):
             )
             for leg, one in zip(self.task.legs, self.tallies().values(), strict=True)
         ]
+        for slot, place in self._apart.items():
+            _add_apart(counts[slot], self._tally(place), to_utc_ns)
+        return counts
 
     def _note(self, leg: Leg, one: tally.Tally) -> str:
         notes = [self.attached]
@@ -350,6 +367,17 @@ class XdpReceiver(Receiver):
         if one.astray:
             notes.append(f"{one.astray} frames have a sequence number that cannot be")
         return "; ".join(notes)
+
+
+def _add_apart(count: ReceiveCount, apart: tally.Tally, to_utc_ns: int) -> None:
+    """The frames of a stamped trace that have no stamp."""
+    count.unstamped_packets = apart.packets
+    count.received_packets += apart.packets
+    count.received_bytes = (count.received_bytes or 0) + apart.bytes
+    if apart.first_ns is not None and apart.last_ns is not None:
+        first_ns, last_ns = apart.first_ns + to_utc_ns, apart.last_ns + to_utc_ns
+        count.first_ns = first_ns if count.first_ns is None else min(count.first_ns, first_ns)
+        count.last_ns = last_ns if count.last_ns is None else max(count.last_ns, last_ns)
 
 
 def _kernel() -> tuple[int, ...]:

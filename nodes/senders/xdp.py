@@ -153,7 +153,7 @@ class XdpCore:
         if sum(users) != record.sent:
             told = f"{sum(users)} frames by user, {record.sent} by leg"
             raise EngineError(self.name, f"the counts of {leg.stream} disagree: {told}", self._output())
-        return users + [0] * (leg.users["count"] - len(users))
+        return users + [0] * (leg.users.get("count", 0) - len(users))
 
     def _output(self) -> str:
         return self._process.output() if self._process is not None else ""
@@ -172,6 +172,9 @@ class XdpCore:
             raise EngineError(self.name, f"the counts disagree: {told}", output)
 
     def _count(self, leg: Leg, record: LegRecord, number: int) -> SendCount:
+        users = self._users(leg, record, number)
+        # Those of a trace are its frames without a stamp, and those with one.
+        trace = leg.kind == "trace"
         return SendCount(
             leg=leg.id,
             engine=self.name,
@@ -180,7 +183,10 @@ class XdpCore:
             failed_packets=record.refused + record.dropped,
             late_packets=record.late if record.timed else None,
             skipped_packets=record.skipped if record.timed else None,
-            users=self._users(leg, record, number),
+            stamped_packets=users[1] if trace and users else None,
+            # In a batch a frame waits for those behind it, and nobody measures how long.
+            latest_ns=record.latest_ns if record.timed and batch_size(self.task.legs) == 1 else None,
+            users=None if trace else users,
             seconds=(record.last_ns - record.first_ns) / 1e9 if record.generated else None,
             started_ns=record.first_ns or self._started_ns,
             ended_ns=record.last_ns or None,
@@ -406,15 +412,23 @@ def cores(legs: list[Leg]) -> int:
 
 def share(legs: list[Leg], number: int) -> list[list[Leg]]:
     """The legs for each of so many processors, none for nothing: the fastest first, each to whom has least to do."""
-    shares: list[list[Leg]] = [[] for _ in range(min(number, len(legs)))]
-    for leg in sorted(legs, key=_rate_pps, reverse=True):
-        min(shares, key=lambda one: (sum(map(_rate_pps, one)), len(one))).append(leg)
+    # Legs whose stamps have one sequence stay together: their program counts it.
+    groups: dict[int, list[Leg]] = {}
+    for leg in legs:
+        groups.setdefault(schedule.first_of(leg), []).append(leg)
+    shares: list[list[Leg]] = [[] for _ in range(min(number, len(groups)))]
+    for group in sorted(groups.values(), key=_rates_pps, reverse=True):
+        min(shares, key=lambda one: (_rates_pps(one), len(one))).extend(group)
     return shares
+
+
+def _rates_pps(legs: list[Leg]) -> float:
+    return sum(map(_rate_pps, legs))
 
 
 def batch_size(legs: list[Leg]) -> int:
     """As few at a time as the legs' rates together allow."""
-    rate_pps = sum(map(_rate_pps, legs))
+    rate_pps = _rates_pps(legs)
     return next((batch for most_pps, batch in BATCHES if rate_pps <= most_pps), LARGEST_BATCH)
 
 

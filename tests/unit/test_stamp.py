@@ -10,6 +10,7 @@ from nodes import libbpf
 from traffic import stamp
 from traffic.expect import stamp_is_found
 from traffic.frames import build_frame
+from traffic.replay.build import STAMP_BYTES
 
 OBJECT = libbpf.OBJECTS / "send.o"
 ETHERNET = {"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}}
@@ -33,6 +34,9 @@ def test_the_two_tables_are_one() -> None:
     assert offset + size == stamp.PLAIN_BYTES
     checked = libbpf.struct_layout(OBJECT, "stamp_checked")
     assert checked == {"stamp": (0, stamp.PLAIN_BYTES), "checksum": (stamp.CHECKSUM_OFFSET, 4)}
+    balanced = libbpf.struct_layout(OBJECT, "stamp_balanced")
+    assert balanced == {"checked": (0, stamp.CHECKED_BYTES), "balance": (stamp.CHECKED_BYTES, 2)}
+    assert stamp.CHECKED_BYTES + 2 == STAMP_BYTES
 
 
 def test_bytes_of_a_stamp() -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from traffic.dissect import ICMP, TCP, UDP
 from traffic.replay.oversize import Pieces
 from traffic.replay.parse import Columns
+from traffic.stamp import CHECKED_BYTES
 
 Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -26,6 +27,8 @@ FIN, PSH, CWR = 0x01, 0x08, 0x80
 GTPU_PORT = 2152
 OUTER_IP_BYTES, OUTER_UDP_BYTES = 20, 8
 MOST_TRAILER_BYTES = 46
+STAMP_BYTES = CHECKED_BYTES + 2
+"""traffic.replay.stamps."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,8 @@ class Frames:
     """Number of its flow's direction (channel)."""
     number: Integers
     """Of the recorded packet, from 1."""
+    stamp_at: Integers
+    """Where its stamp begins (traffic.replay.stamps); 0: it has none."""
     mended: int = 0
     """Packets whose checksum was wrong in the recording (left to the network card)."""
 
@@ -114,12 +119,15 @@ class Frames:
         return bytes(self.store[at : at + stored]).ljust(int(self.length[row]), b"\0")
 
 
-def build(pieces: Pieces, time_ns: Integers, rewrite: Rewrite) -> Frames:
-    """The frames of all rows, in their order."""
+def build(pieces: Pieces, time_ns: Integers, rewrite: Rewrite, stamp: Integers | None = None) -> Frames:
+    """The frames of all rows, in their order. `stamp`: where each has room for one, from its IP header; 0: it has
+    none."""
     columns = pieces.columns
     head = _head_bytes(columns, rewrite)
     length = head + columns.length - columns.l3
     stored = head + columns.head_end - columns.l3 if rewrite.headers_only else length
+    stamp_at = np.zeros(len(columns), np.int64) if stamp is None else np.where(stamp > 0, head + stamp, 0)
+    stored = np.maximum(stored, np.where(stamp_at > 0, stamp_at + STAMP_BYTES, 0))
     padded = -(-stored // ALIGN_BYTES) * ALIGN_BYTES
     place = np.cumsum(padded) - padded
     store = np.zeros(int(padded.sum()) + ALIGN_BYTES, np.uint8)
@@ -130,7 +138,7 @@ def build(pieces: Pieces, time_ns: Integers, rewrite: Rewrite) -> Frames:
         store, place, length, stored, time_ns, columns.l3 + shift, np.where(ported, l4_at, 0),
         np.zeros(len(columns), np.int64), np.zeros(len(columns), np.int64), rewrite.direction[columns.pair],
         rewrite.ends[columns.pair],
-        columns.channel, columns.number,
+        columns.channel, columns.number, stamp_at,
     )  # fmt: skip
     tables = _Tables(rewrite)
     for at in range(0, len(columns), CHUNK_PACKETS):

@@ -33,6 +33,7 @@ ROW = np.dtype(
         ("ends", "<u2"),
         ("flow", "<u4"),
         ("number", "<u4"),
+        ("stamp_at", "<u2"),
     ]
 )
 
@@ -89,7 +90,7 @@ def read_frames(path: Path) -> Frames:
 
     return Frames(
         store, place, length, stored, index.time_ns, column("ip_at"), column("l4_at"), column("sum_at"),
-        column("teid_at"), column("down"), column("ends"), column("flow"), column("number"),
+        column("teid_at"), column("down"), column("ends"), column("flow"), column("number"), column("stamp_at"),
     )  # fmt: skip
 
 

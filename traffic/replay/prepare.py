@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traffic.errors import BadInput
-from traffic.replay import choose, oversize, ports, timing
-from traffic.replay.build import Frames, Rewrite, Tunnel, build
+from traffic.replay import choose, oversize, ports, stamps, timing
+from traffic.replay.build import STAMP_BYTES, Frames, Rewrite, Tunnel, build
 from traffic.replay.oversize import Pieces
 from traffic.replay.parse import Parsed, parse, told
 from traffic.replay.shift import Shift
@@ -61,6 +61,7 @@ class Settings:
 
     where: object = ""
     key: str = "trace"
+    name: str = "trace"
     rule: Rule = field(default_factory=Rule)
     users: Pool | None = None
     servers: Pool | None = None
@@ -75,6 +76,7 @@ class Settings:
     oversize: Literal["refuse", "cut", "skip"] = "refuse"
     mtu_bytes: int = 1500
     split: Literal["flow", "user"] = "flow"
+    stamped: bool = False
 
     @property
     def plain(self) -> bool:
@@ -98,6 +100,8 @@ class Prepared:
     dport: Integers
     steps: Shift
     """What each further instance adds."""
+    stamp: Integers
+    """Where each packet's stamp begins, from its IP header; 0: it has none."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -155,8 +159,28 @@ def prepare(path: Path, settings: Settings) -> Prepared:
     steps = _steps(table, settings, _user_ports(parsed, table, new))
     parsed = replace(parsed, columns=pieces.columns)
     flow = choose.flows(parsed)
-    notes = _notes(parsed, total, table, pieces, due, new)
-    return Prepared(settings, parsed, table, pieces, due, flow, new.source, new.target, steps, notes)
+    stamp = _stamps(parsed.path, pieces, settings, new.target, steps.port)
+    notes = [*_notes(parsed, total, table, pieces, due, new), *_stamp_notes(stamp, settings)]
+    return Prepared(settings, parsed, table, pieces, due, flow, new.source, new.target, steps, stamp, notes)
+
+
+def _stamps(path: Path, pieces: Pieces, settings: Settings, dports: Integers, port_step: int) -> Integers:
+    if not settings.stamped:
+        return np.zeros(len(pieces.columns), np.int64)
+    every = (dports[:, None] + port_step * np.arange(settings.instances.count)) % (1 << 16)
+    stamp = stamps.room(pieces, every, settings.tag is not None, settings.headers_only)
+    if not stamp.any():
+        problem, allowed = f"no packet of {path} has room for one", f"{STAMP_BYTES} bytes of UDP, TCP or echo payload"
+        raise BadInput(settings.where, problem, key=f"{settings.key}.options.stamp", value=True, allowed=allowed)
+    return stamp
+
+
+def _stamp_notes(stamp: Integers, settings: Settings) -> list[str]:
+    if not settings.stamped:
+        return []
+    without = int(np.count_nonzero(stamp == 0))
+    told = f"{len(stamp) - without} of {len(stamp)} packets of a pass are stamped"
+    return [f"{settings.name}: {told}" + (f", {without} have no room and are counted apart" if without else "")]
 
 
 def _rows(parsed: Parsed, rows: NDArray[np.bool_], why: str) -> Parsed:
@@ -334,7 +358,8 @@ def _tunnel(gtpu: Gtpu, nodes: Nodes) -> Tunnel:
 
 def frames_of(prepared: Prepared, rows: Integers, nodes: Nodes, downlink: bool = False) -> Frames:
     """The frames of some rows, in the order of sending."""
-    return build(prepared.pieces.take(rows), prepared.due.time_ns[rows], rewrite_of(prepared, nodes, downlink))
+    rewrite = rewrite_of(prepared, nodes, downlink)
+    return build(prepared.pieces.take(rows), prepared.due.time_ns[rows], rewrite, prepared.stamp[rows])
 
 
 def share_rows(prepared: Prepared, nodes: int) -> list[dict[str, Integers]]:

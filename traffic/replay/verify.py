@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from traffic.capture_file import Packet
 from traffic.replay.files import leg_frames
+from traffic.replay.flows import Flow, flow_of
+from traffic.replay.stamps import blanked
 from traffic.schedule_trace import due_times
 from traffic.task import Leg
 
@@ -30,9 +32,17 @@ class Intended:
     content: Integers
     """Number of the frame's content; equal frames have one."""
     flow: Integers
-    """Number of its flow's direction, apart for each instance."""
+    """Number of its flow's direction in the recording, apart for each instance."""
     names: dict[bytes, int]
     """Digest of a frame → its content's number."""
+    tuples: list[Flow]
+    """The 5-tuple of each content."""
+    stamped: int | None = None
+    """The stream number in their stamps: number and time in those are no part of their content."""
+
+    def number(self, frame: bytes) -> int:
+        """Of a frame's content; -1: none is like it."""
+        return self.names.get(digest(frame, self.stamped), -1)
 
 
 @dataclass(frozen=True)
@@ -86,45 +96,93 @@ def intended(legs: list[Leg], folder: Path) -> Intended:
     due: list[Integers] = []
     content: list[Integers] = []
     flow: list[Integers] = []
-    flows = 0
+    tuples: list[Flow] = []
+    flows, stamped = 0, stream_of(legs)
     for leg in legs:
         frames, order = leg_frames(leg, folder)
         times, period_ns = due_times(frames.time_ns[order], frames.length[order], leg)
-        numbers = np.array(
-            [names.setdefault(digest(frames.frame(row)), len(names)) for row in order.tolist()], np.int64
-        )
+        numbers = np.array([_name(frames.frame(row), stamped, names, tuples) for row in order.tolist()], np.int64)
         count = leg.count_packets or len(order)
         passes = -(-count // len(order))
         starts = np.arange(passes) * period_ns + int(leg.timing.get("lead_ns", 0))
-        due.append((starts[:, None] + times[None, :]).ravel()[:count])
-        content.append(np.tile(numbers, passes)[:count])
-        flow.append(np.tile(frames.flow[order] + flows, passes)[:count])
+        due_ns = (starts[:, None] + times[None, :]).ravel()[:count]
+        # What the scenario cuts off is not intended.
+        sent = slice(None) if leg.duration_s is None else due_ns < round(leg.duration_s * 1e9)
+        due.append(due_ns[sent])
+        content.append(np.tile(numbers, passes)[:count][sent])
+        flow.append(np.tile(frames.flow[order] + flows, passes)[:count][sent])
         flows += int(frames.flow.max()) + 1
     whole = np.concatenate(due)
     rank = np.argsort(whole, kind="stable")
-    return Intended(whole[rank], np.concatenate(content)[rank], np.concatenate(flow)[rank], names)
+    return Intended(whole[rank], np.concatenate(content)[rank], np.concatenate(flow)[rank], names, tuples, stamped)
 
 
-def digest(frame: bytes) -> bytes:
-    """Names a frame as a wire would carry it: a capture on a veth shows no padding, one on a card does."""
+def _name(frame: bytes, stamped: int | None, names: dict[bytes, int], tuples: list[Flow]) -> int:
+    """The number of a frame's content, a new one where there was none like it."""
+    number = names.setdefault(digest(frame, stamped), len(names))
+    if number == len(tuples):
+        tuples.append(flow_of(frame))
+    return number
+
+
+def stream_of(legs: list[Leg]) -> int | None:
+    """The stream number in the stamps of a trace's legs; None: they have none."""
+    return legs[0].id if legs[0].stamped_packets is not None else None
+
+
+def digest(frame: bytes, stamped: int | None = None) -> bytes:
+    """Names a frame as a wire would carry it: a capture on a veth shows no padding, one on a card does. `stamped`: the
+    stream whose stamps' numbers and times are left out."""
+    frame = frame if stamped is None else blanked(frame, stamped)
     return hashlib.blake2b(frame.ljust(MIN_WIRE_BYTES, b"\0"), digest_size=16).digest()
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """The captured frames of a trace's legs, in the order of capture."""
+
+    times_ns: Integers
+    """UTC."""
+    content: Integers
+    """-1: like none that was intended."""
+    place: Integers
+    """In Intended, of the frame that it is taken for; -1: none."""
+    tuples: list[Flow]
+
+    def delays_ns(self, wanted: Intended) -> Integers:
+        """Arrival − due time of the frames that are surely those intended: of their content as many came as were sent,
+        so that none is taken for another that was lost."""
+        known = self.content[self.content >= 0]
+        size = len(wanted.names)
+        whole = np.bincount(known, minlength=size) == np.bincount(wanted.content, minlength=size)
+        sure = (self.place >= 0) & whole[self.content]
+        return np.asarray(self.times_ns[sure] - wanted.due_ns[self.place[sure]])
+
+
+def arrivals(wanted: Intended, captured: Iterable[Packet]) -> Arrivals:
+    """`captured`: the frames of these legs in the order of capture."""
+    numbered = [(packet.time_ns, wanted.number(packet.data), packet) for packet in captured]
+    times = np.array([time for time, _, _ in numbered], np.int64)
+    content = np.array([number for _, number, _ in numbered], np.int64)
+    tuples = [wanted.tuples[number] if number >= 0 else flow_of(packet.data) for _, number, packet in numbered]
+    return Arrivals(times, content, _matched(wanted, times, content), tuples)
 
 
 def verify(wanted: Intended, captured: Iterable[Packet], timed: bool = True) -> Verified:
     """`captured`: the frames of these legs in the order of capture."""
-    arrived = [(packet.time_ns, wanted.names.get(digest(packet.data), -1)) for packet in captured]
-    times = np.array([time for time, _ in arrived], np.int64)
-    content = np.array([number for _, number in arrived], np.int64)
-    known = content >= 0
-    place = _matched(wanted, times, content)
-    matched = place >= 0
+    return verified(wanted, arrivals(wanted, captured), timed)
+
+
+def verified(wanted: Intended, arrived: Arrivals, timed: bool = True) -> Verified:
+    times, content, place = arrived.times_ns, arrived.content, arrived.place
+    known, matched = content >= 0, place >= 0
     errors = times[matched] - wanted.due_ns[place[matched]] if timed else np.zeros(0, np.int64)
     spread = np.sort(np.abs(errors - _median(errors))) if len(errors) else errors
     points = [int(spread[min(len(spread) - 1, int(len(spread) * part))]) if len(spread) else None
               for part in (0.5, 0.9, 0.99, 1.0)]  # fmt: skip
     received = int(np.count_nonzero(matched))
     return Verified(
-        len(wanted.due_ns), len(arrived), received, int(np.count_nonzero(~known)), len(wanted.due_ns) - received,
+        len(wanted.due_ns), len(content), received, int(np.count_nonzero(~known)), len(wanted.due_ns) - received,
         int(np.count_nonzero(known & ~matched)), _reordered(wanted.flow, place[matched]), *points,
     )  # fmt: skip
 

@@ -1,0 +1,149 @@
+"""Which packets of a trace have room for a stamp, and the stamp in them.
+
+It is the stamp of traffic.stamp with its checksum, and two bytes more, the balance: chosen so that the 24 bytes add up,
+in 16-bit words, to what the recorded ones did. So no Internet checksum over them changes, of whatever layer, and the
+kernel program only has to keep that sum (struct stamp_balanced of kernel/pktswarm.h).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traffic import stamp
+from traffic.dissect import ICMP, ICMP6, TCP, UDP
+from traffic.expect import layout
+from traffic.replay.build import CHUNK_PACKETS, ONES, STAMP_BYTES, Frames
+from traffic.replay.flows import is_plain
+from traffic.replay.oversize import Pieces
+from traffic.replay.parse import ETHERNET_BYTES, GTPU_PORT, Columns
+
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+VARYING = slice(stamp.SEQUENCE_OFFSET, STAMP_BYTES)
+"""What of it differs from frame to frame."""
+MOST_HEADER_BYTES = 900
+"""The receiver follows headers for 1023 bytes; a tunnel of ours takes some of them."""
+ECHOES = ((ICMP, (0, 8)), (ICMP6, (128, 129)))
+INSIDE_IP = (4, 41)
+HALF = 0x8000
+"""Of 1, modulo 0xffff."""
+MODULUS32 = 0xFFFFFFFF
+
+
+def room(pieces: Pieces, dports: Integers, new_tag: bool, headers_only: bool) -> Integers:
+    """Where each packet's stamp begins, from its IP header; 0: it has no room for one that a receiver would find.
+
+    `dports`: the target port of each channel in each instance, as sent. `new_tag`: all recorded tags give way to one.
+    """
+    columns = pieces.columns
+    at = columns.head_end - columns.l3
+    fits = columns.has_l4 & (columns.fragment < 0) & (columns.end - columns.head_end >= STAMP_BYTES)
+    fits &= _whole_header(columns) & (at <= MOST_HEADER_BYTES)
+    said = (columns.protocol == UDP) & columns.has_l4 & (_number(columns, 2, columns.l4 + 2) == GTPU_PORT)
+    is_gtpu = (dports == GTPU_PORT)[columns.channel]
+    inside = said & is_gtpu.all(axis=1) | np.isin(columns.protocol, INSIDE_IP)
+    if headers_only:  # nothing is left of what a tunnel has in it
+        inside[:] = False
+    else:
+        fits &= ~said & ~is_gtpu.any(axis=1) | (columns.protocol != UDP)
+    odd = (columns.version == 6) & (columns.l4 - columns.l3 != 40)
+    odd |= (columns.l3 > ETHERNET_BYTES) if not new_tag else False
+    for row in np.flatnonzero(fits & odd | inside).tolist():
+        whole = bool(pieces.index[row] == 0 and pieces.last[row])
+        at[row] = _looked_up(columns, row, new_tag, whole) if inside[row] else at[row]
+        fits[row] = at[row] > 0 if inside[row] else _payload(columns, row, new_tag)[0] == at[row]
+    return np.asarray(np.where(fits & (at % 2 == 0), at, 0))
+
+
+def _number(columns: Columns, size: int, at: Integers) -> Integers:
+    """A big-endian number of each frame; beyond the file's end anything."""
+    place = np.minimum(columns.start + at, len(columns.data) - size)
+    parts = [columns.data[place + step].astype(np.int64) << 8 * (size - 1 - step) for step in range(size)]
+    return np.asarray(sum(parts))
+
+
+def _whole_header(columns: Columns) -> Flags:
+    """Whether the headers say of their lengths what the packet has; of ICMP only an echo's data is free."""
+    l4, size = columns.l4, columns.head_end - columns.l4
+    good = (columns.protocol == TCP) & (_number(columns, 1, l4 + 12) // 16 * 4 == size)
+    good |= (columns.protocol == UDP) & (_number(columns, 2, l4 + 4) == columns.end - l4)
+    kind = _number(columns, 1, l4)
+    for protocol, kinds in ECHOES:
+        good |= (columns.protocol == protocol) & np.isin(kind, kinds)
+    return np.asarray(good)
+
+
+def _payload(columns: Columns, row: int, new_tag: bool) -> tuple[int, int, int]:
+    """(payload from the IP header, its bytes, the protocol before it) as a receiver finds them; 0 where it does not."""
+    start, l3 = int(columns.start[row]), int(columns.l3[row])
+    frame = bytes(columns.data[start : start + int(columns.captured[row])]).ljust(int(columns.length[row]), b"\0")
+    if new_tag:
+        kind = b"\x86\xdd" if columns.version[row] == 6 else b"\x08\x00"
+        frame, l3 = frame[:12] + kind + frame[l3:], ETHERNET_BYTES
+    try:
+        found = layout(frame)
+    except (IndexError, ValueError):
+        return 0, 0, 0
+    ports = "src_port" in found.spans
+    return found.payload - l3, found.payload_bytes, found.counted.get("protocol", 0) if ports else 0
+
+
+def _looked_up(columns: Columns, row: int, new_tag: bool, whole: bool) -> int:
+    """Where the payload of the innermost packet of a tunnel begins, from the outer IP header; 0: it has no room."""
+    at, size, protocol = _payload(columns, row, new_tag)
+    ends_with_it = at + size == int(columns.end[row] - columns.l3[row])
+    within = int(columns.head_end[row] - columns.l3[row]) < at <= MOST_HEADER_BYTES
+    return at if whole and within and ends_with_it and size >= STAMP_BYTES and protocol in (TCP, UDP) else 0
+
+
+def put(frames: Frames, stream: int) -> None:
+    """Into every frame that has room: number 0 at time 0, which the sender fills in."""
+    rows = np.flatnonzero(frames.stamp_at)
+    for first in range(0, len(rows), CHUNK_PACKETS):
+        _put(frames, rows[first : first + CHUNK_PACKETS], stream)
+
+
+def _put(frames: Frames, rows: NDArray[np.intp], stream: int) -> None:
+    words = frames.store.view(">u2")
+    at = frames.place[rows] + frames.stamp_at[rows]
+    place = (at >> 1)[:, None] + np.arange(STAMP_BYTES // 2)
+    kept = words[place].sum(axis=1, dtype=np.int64)
+    head = np.frombuffer(stamp.Stamp(stream, 0, 0, 0).pack().ljust(STAMP_BYTES, b"\0"), ">u2")
+    words[place] = head
+    begin, stop = (at + stamp.CHECKED_BYTES).tolist(), _stored_ends(frames, rows).tolist()
+    store = frames.store.data
+    rest = np.array([stamp.payload_sum(bytes(store[a:b])) for a, b in zip(begin, stop, strict=True)], np.int64)
+    # The balance counts twice: by itself, and in the checksum, whose 16-bit words add up to those of the rest.
+    balance = (kept - int(head.sum(dtype=np.int64)) - rest) % ONES * HALF % ONES
+    checksum = (rest + (balance << 16)) % MODULUS32
+    for step, value in enumerate((checksum >> 16, checksum & ONES, balance), stamp.CHECKSUM_OFFSET // 2):
+        words[place[:, step]] = value
+
+
+def _stored_ends(frames: Frames, rows: NDArray[np.intp]) -> Integers:
+    """Where in the store each IP packet ends, or what is stored of it: the rest are zeros, which add nothing."""
+    place, ip = frames.place[rows], frames.place[rows] + frames.ip_at[rows]
+    four = frames.store[ip] >> 4 == 4
+    words = frames.store.view(">u2")
+    size = words[(ip + np.where(four, 2, 4)) >> 1].astype(np.int64) + np.where(four, 0, 40)
+    return np.asarray(np.minimum(ip + size, place + frames.stored[rows]))
+
+
+def _payload_at(frame: bytes) -> int:
+    """Where a receiver finds the payload; the frame's end where it finds none."""
+    if is_plain(frame):
+        return 42 if frame[23] == UDP else 34 + frame[46] // 16 * 4
+    try:
+        return layout(frame).payload
+    except (IndexError, ValueError):
+        return len(frame)
+
+
+def blanked(frame: bytes, stream: int) -> bytes:
+    """The frame as all have it whose stamps differ in number and time alone; others as they are."""
+    at = _payload_at(frame)
+    found = stamp.read_stamp(frame[at : at + STAMP_BYTES]) if len(frame) >= at + STAMP_BYTES else None
+    if found is None or found.checksum is None or found.stream != stream:
+        return frame
+    return frame[: at + VARYING.start] + bytes(VARYING.stop - VARYING.start) + frame[at + VARYING.stop :]
