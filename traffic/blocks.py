@@ -27,8 +27,8 @@ MOST_PARTS = 0xFFFF
 IP_UDP_BYTES = 28
 LATE_NS = 1_000_000
 """A block that begins this much after its due time counts as late: below lies what the timer of a process can do."""
-ITEM_GRACE_NS = 100_000_000
-"""How long after the duration an item of a source may begin that was due within it."""
+GRACE_NS = 100_000_000
+"""How long after the duration a block may begin that was due within it."""
 REMEMBERED_BLOCKS = 4096
 """Blocks of datagrams still waited for, while later ones arrive."""
 
@@ -37,7 +37,8 @@ class Blocks:
     """What one end sends on one connection: block n has `size(n)` bytes and is due `due_ns(n)` after the start.
 
     `items`, a list of (time_ns, bytes), takes the place of `block_bytes` and `period_ns`. Without a period blocks
-    follow each other as fast as the connection takes them. No block begins after `duration_ns`. `least_bytes`: an
+    follow each other as fast as the connection takes them. No block is due after `duration_ns`, or begins then
+    (but for GRACE_NS where blocks have due times). `least_bytes`: an
     item of a source that is shorter is made that long, and counted so.
     """
 
@@ -88,7 +89,7 @@ class Blocks:
         """Whether block `number` is not to begin any more."""
         if self.count is not None and number >= self.count:
             return True
-        grace_ns = 0 if self.items is None else ITEM_GRACE_NS
+        grace_ns = GRACE_NS if self.paced_by_time else 0
         return self.duration_ns is not None and elapsed_ns >= self.duration_ns + grace_ns
 
     @classmethod

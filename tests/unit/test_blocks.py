@@ -31,7 +31,7 @@ def test_a_period_gives_every_block_its_instant() -> None:
     assert blocks.count == 5 and blocks.total_bytes == 45_700
     assert [blocks.due_ns(n) for n in range(5)] == [0, 14 * MS, 28 * MS, 42 * MS, 56 * MS]
     assert not blocks.over(4, 69 * MS)
-    assert blocks.over(5, 69 * MS) and blocks.over(4, 70 * MS)
+    assert blocks.over(5, 69 * MS) and not blocks.over(4, 169 * MS) and blocks.over(4, 170 * MS)
 
 
 def test_a_duration_that_is_no_multiple_has_the_block_that_begins_within_it() -> None:
@@ -45,10 +45,10 @@ def test_without_a_period_only_the_duration_ends_it() -> None:
     assert not blocks.over(10**6, 10 * MS - 1) and blocks.over(0, 10 * MS)
 
 
-def test_an_item_that_was_due_in_time_may_begin_a_little_later() -> None:
+def test_a_block_that_was_due_in_time_may_begin_a_little_later() -> None:
     items, steady = Blocks(items=[(0, 10), (5 * MS, 9)], duration_ns=6 * MS), Blocks(9, 5 * MS, duration_ns=6 * MS)
     assert (items.over(1, 7 * MS), items.over(1, 107 * MS), items.over(2, 1)) == (False, True, True)
-    assert steady.over(1, 7 * MS)
+    assert (steady.over(0, 106 * MS - 1), steady.over(0, 106 * MS)) == (False, True)
 
 
 def test_items_of_a_source_have_their_own_times_and_sizes() -> None:
