@@ -30,17 +30,19 @@ class Peer:
     drop        {type: n}: the first n requests of a type get no answer
     refuse      {type: cause}, with offending: {type: IE}
     delay_s     {type: seconds} before each answer
+    garble      [type]: the answer ends in the middle of its cause
     repeat      [type]: answers are sent twice
     silent_after, restart_after   n: after so many establishments nothing is answered, or all is forgotten and the
                 recovery time stamp is another
     features    hex
+    port        where it listens
     ask         [heartbeat, usage, data]: requests of its own, from another port, after each establishment
     """
 
     def __init__(self, address: str, faults: dict[str, Any]) -> None:
         self.faults, self.address = faults, address
         self.socket = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.bind((address, PORT))
+        self.socket.bind((address, faults.get("port", PORT)))
         self.asking = socket.socket(self.socket.family, socket.SOCK_DGRAM)
         self.asking.bind((address, 0))
         self.stamp = 3_900_000_000
@@ -61,6 +63,12 @@ class Peer:
                 self.dropped[kind] = self.dropped.get(kind, 0) + 1
                 continue
             silent_after = self.faults.get("silent_after")
+            if kind in self.faults.get("garble", []):
+                self.socket.sendto(
+                    bytes([0x21, int(kind) + 1, 0, 16, *bytes(8), *message.seq.to_bytes(3, "big"), 0, 0, 19, 0, 9]),
+                    sender,
+                )
+                continue
             if silent_after is not None and self.established >= silent_after:
                 continue
             time.sleep(self.faults.get("delay_s", {}).get(kind, 0))
@@ -93,6 +101,8 @@ class Peer:
         if kind == 52:
             if session is None:
                 causes = [pfcp.IE_Cause(cause=65)]
+            elif find(body, pfcp.IE_QueryURR):
+                causes.append(usage_report(pfcp.IE_UsageReport_SMR))
             else:
                 session["modified"] += 1
                 self.log.append({"modify": message.seid, "far": describe(find(body, pfcp.IE_UpdateFAR))})

@@ -28,8 +28,10 @@ from master.upf.sources import send
 class Rate:
     """So many a second, the first at `start_ns` (monotonic)."""
 
-    def __init__(self, per_s: float, start_ns: int) -> None:
-        self.period_ns, self.start_ns = 1e9 / per_s, start_ns
+    def __init__(self, per_s: float) -> None:
+        self.period_ns = 1e9 / per_s
+        self.start_ns = 2**62
+        """Not yet."""
         self.stop_ns: int | None = None
         self.taken = 0
 
@@ -57,9 +59,9 @@ class Churn:
 
     windowed = True
 
-    def __init__(self, smf: Smf, settings: ChurnSettings, start_ns: int) -> None:
+    def __init__(self, smf: Smf, settings: ChurnSettings) -> None:
         self.sessions = smf.sessions
-        self.rate = Rate(settings.sessions_per_s, start_ns)
+        self.rate = Rate(settings.sessions_per_s)
         self.lifetime_ns, self.modify = round(settings.lifetime_s * 1e9), settings.modify
         self.free = deque(smf.sessions.rows_of(settings.group).tolist())
         self.users = len(self.free)
@@ -68,6 +70,8 @@ class Churn:
         self.deleting = smf.operation(Delete, lambda one: messages.session_deletion_request)
         self.establishing.hook, self.modifying.hook = self._established, self._modified
         self.deleting.hook = lambda row, fine, now_ns: self.free.append(row)
+        for one in (self.establishing, self.modifying, self.deleting):
+            one.make_ready(smf.sessions.rows_of(settings.group))
         self._born: dict[int, int] = {}
         self._modify: deque[tuple[int, int]] = deque()
         self._delete: deque[tuple[int, int]] = deque()
@@ -78,11 +82,11 @@ class Churn:
         return min([*wanted, next_ns] if next_ns is not None else wanted, default=None)
 
     def take(self, room: int, now_ns: int) -> Sequence[Request]:
-        made = send(self.deleting, self._due(self._delete, room, now_ns), now_ns)
-        made += send(self.modifying, self._due(self._modify, room - len(made), now_ns), now_ns)
+        made = send(self.deleting, self._due(self._delete, room, now_ns))
+        made += send(self.modifying, self._due(self._modify, room - len(made), now_ns))
         count = self.rate.due(min(room - len(made), len(self.free)), now_ns)
         rows = np.array([self.free.popleft() for _ in range(count)], dtype=np.int64)
-        return made + send(self.establishing, rows, now_ns)
+        return made + send(self.establishing, rows)
 
     def stop(self) -> None:
         """No more come, and those that are there go."""
@@ -124,12 +128,13 @@ class Handover:
 
     windowed = True
 
-    def __init__(self, smf: Smf, settings: HandoverSettings, start_ns: int) -> None:
+    def __init__(self, smf: Smf, settings: HandoverSettings) -> None:
         self.sessions = smf.sessions
-        self.rate = Rate(settings.users_per_s, start_ns)
+        self.rate = Rate(settings.users_per_s)
         self.rows = deque(smf.sessions.rows_of(settings.group).tolist())
         self.moving = smf.operation(Modify, lambda one: one.modification("forward", settings.end_marker))
         self.moving.hook = self._moved
+        self.moving.make_ready(smf.sessions.rows_of(settings.group))
         self.moves = (array("q"), array("q"), array("q"))
         """Of each: when (monotonic ns), row, new gNB."""
         addresses = smf.sessions.gnb_addresses
@@ -143,7 +148,7 @@ class Handover:
     def take(self, room: int, now_ns: int) -> Sequence[Request]:
         rows = self._standing(self.rate.due(min(room, len(self.rows)), now_ns))
         self.sessions.target[rows] = [self._next[number] for number in self.sessions.gnb[rows].tolist()]
-        return send(self.moving, rows, now_ns)
+        return send(self.moving, rows)
 
     def _standing(self, count: int) -> NDArray[np.int64]:
         """Those whose turn it is; a session that is no more leaves the round."""
@@ -169,20 +174,17 @@ class Handover:
 
 
 class Loads:
-    """What the scenario asks for besides the sessions that stay."""
+    """What the scenario asks for besides the sessions that stay. Made before anything is sent, see make_ready."""
 
     def __init__(self, smf: Smf) -> None:
         self.smf = smf
-        self.churn: Churn | None = None
-        self.handover: Handover | None = None
+        self.churn = None if smf.upf.churn is None else Churn(smf, smf.upf.churn)
+        self.handover = None if smf.upf.handover is None else Handover(smf, smf.upf.handover)
 
     def start(self, at_ns: int) -> None:
         """From then on (monotonic)."""
-        upf = self.smf.upf
-        if upf.churn is not None:
-            self.churn = Churn(self.smf, upf.churn, at_ns)
-        if upf.handover is not None:
-            self.handover = Handover(self.smf, upf.handover, at_ns)
+        for one in self._running():
+            one.rate.start_ns = at_ns
         self.smf.exchange.sources += self._running()
 
     def stop(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -31,6 +32,7 @@ class Operation:
 
     def requests(self, rows: NDArray[np.int64]) -> list[Request]:
         """One for each row."""
+        self.make_ready(rows)
         self.prepare(rows)
         made: list[Request] = []
         groups = self.sessions.group[rows]
@@ -39,20 +41,24 @@ class Operation:
             made += self._render(part)
         return made
 
-    def sending(self, count: int, now_ns: int) -> None:
-        """So many of them are sent now."""
+    def sending(self, count: int) -> None:
+        """So many of them are sent now, ready as they are."""
         if not self.statistics.requested:
-            self.statistics.first_ns = now_ns
+            self.statistics.first_ns = time.monotonic_ns()
         self.statistics.requested += count
+
+    def make_ready(self, rows: NDArray[np.int64]) -> None:
+        """Encodes what their messages are made from. It takes a tenth of a second for each group, in which no answer
+        is read: so before the first request, or response times would have it in them."""
+        for number in np.unique(self.sessions.group[rows]).tolist():
+            if number not in self._templates:
+                self._templates[number] = self.encode(number)
 
     def prepare(self, rows: NDArray[np.int64]) -> None:
         """What must be so before their messages are rendered."""
 
     def _render(self, rows: NDArray[np.int64]) -> list[Request]:
-        number = int(self.sessions.group[rows[0]])
-        if number not in self._templates:
-            self._templates[number] = self.encode(number)
-        template = self._templates[number]
+        template = self._templates[int(self.sessions.group[rows[0]])]
         sequences = self.exchange.sequences(len(rows))
         columns = {**self.sessions.columns(rows), "sequence": big_endian(sequences, 3)}
         view = memoryview(template.render(columns, len(rows)).data).cast("B")

@@ -127,7 +127,7 @@ class Smf:
         for number, group in enumerate(self.upf.groups):
             if group.modify is not None:
                 here = chosen[self.sessions.group[chosen] == number]
-                self._bulk(self.modifying[group.modify], here[self.sessions.state[here] == ESTABLISHED])
+                self.modify(here[self.sessions.state[here] == ESTABLISHED], group.modify)
         return self.establishing.statistics
 
     def lasting(self) -> NDArray[np.int64]:
@@ -137,6 +137,8 @@ class Smf:
         return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
     def modify(self, rows: NDArray[np.int64], action: Action) -> Statistics:
+        if action == "notify" and self.alive:
+            self.paging.operation.make_ready(rows)
         self._bulk(self.modifying[action], rows)
         return self.modifying[action].statistics
 
@@ -182,6 +184,7 @@ class Smf:
     def _bulk(self, operation: Operation, rows: NDArray[np.int64]) -> None:
         if not self.alive or not len(rows):
             return
+        operation.make_ready(rows)
         bulk = Bulk(operation, rows)
         self.exchange.sources.append(bulk)
         self.exchange.run(lambda: not self.alive or (not bulk.unsent and not operation.statistics.outstanding))

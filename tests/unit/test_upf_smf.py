@@ -56,8 +56,8 @@ class Peer:
 
 
 @contextmanager
-def peer(**faults: Any) -> Iterator[Peer]:
-    command = [sys.executable, str(PROGRAM), UPF, json.dumps(faults)]
+def peer(address: str = UPF, **faults: Any) -> Iterator[Peer]:
+    command = [sys.executable, str(PROGRAM), address, json.dumps(faults)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -203,6 +203,34 @@ def test_answers_that_come_twice_count_once() -> None:
         assert (n4.sessions.state == DELETED).all()
         assert n4.establishing.statistics.accepted == n4.deleting.statistics.accepted == 5
     assert upf.saw["established"] == 5
+
+
+def test_an_answer_that_cannot_be_read_is_a_failure() -> None:
+    with peer(garble=["50"]), smf({"sessions": 2}) as n4:
+        n4.associate()
+        statistics = n4.establish()
+        assert statistics.failed == n4.exchange.counts.unreadable == 2
+        assert "group g0: the answer cannot be read: information element 19" in next(iter(statistics.failures))
+
+
+def test_usage_is_told_when_it_is_asked_for() -> None:
+    with peer() as upf, smf({"usage": {}}, {"sessions": 3}) as n4:
+        n4.associate()
+        n4.establish()
+        assert n4.query_usage().accepted == 5
+        assert n4.sessions.total_bytes.tolist() == [1500] * 5 + [0] * 3
+        told = document(n4, Loads(n4))["groups"]
+        assert (told[0]["total_bytes"], told[1]["total_bytes"]) == (7500, None)
+    assert upf.saw["seen"]["52"] == 5
+
+
+def test_n4_over_ipv6_and_at_another_port() -> None:
+    port = 20000 + os.getpid() % 20000
+    with peer("::1", port=port) as upf, smf(n4="::1", bind="::1", n4_port=port, node_id="smf.example.org") as n4:
+        n4.associate()
+        n4.establish()
+        assert (n4.sessions.state == ESTABLISHED).all()
+    assert upf.saw["seen"] == {"5": 1, "50": 5, "54": 5, "9": 1}
 
 
 def test_refusals_are_told_by_group_and_cause_in_words() -> None:
