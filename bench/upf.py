@@ -50,7 +50,7 @@ def measure(program: Path, window: int, sessions: int, **group: Any) -> dict[str
             peer.terminate()
         counted = json.loads(peer.stdout.read())
     ours = {"established": told["establishment"]["accepted"], "deleted": told["deletion"]["accepted"]}
-    wanted = {**ours, "standing": 0, "refused": 0, "deleted_again": 0}
+    wanted = {**ours, "standing": 0, "refused": 0}
     seen = {name: counted[name] for name in wanted}
     if seen != wanted:
         raise RuntimeError(f"the peer counted {seen}, we {ours}")

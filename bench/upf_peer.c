@@ -2,8 +2,8 @@
 // A peer that answers PFCP as fast as one core can: what bench/upf.py measures the SMF against.
 //   upf_peer ADDRESS EXPECTED    (answers until SIGTERM, then prints what it counted)
 // It decodes each Session Establishment Request as far as its answer needs (F-SEID, both Create PDRs, F-TEID, UE
-// address), notes the session by its SEID, and refuses what it does not know: a request that is sent twice, or not at
-// all, shows in its counts. No rules are kept and nothing is forwarded.
+// address), notes the session by its SEID, and refuses what it does not know. A request that comes again, because its
+// answer was late, gets the same answer and is counted apart (TS 29.244, 6.4). No rules are kept, nothing is forwarded.
 #include <arpa/inet.h>
 #include <signal.h>
 #include <stdint.h>
@@ -13,13 +13,19 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { PORT = 8805, ACCEPTED = 1, NO_CONTEXT = 65, MISSING = 66, BUFFER = 8 << 20 };
+enum { PORT = 8805, ACCEPTED = 1, NO_CONTEXT = 65, MISSING = 66, BUFFER = 8 << 20, RECENT = 1 << 17 };
 
 struct session {
   uint64_t smf_seid;
   uint32_t teid, ue, modified;
   int stands;
 };
+
+// What was asked for lately, by its sequence number: which session it was about.
+static struct recent {
+  uint32_t sequence, type;
+  uint64_t number;
+} recent[RECENT];
 
 static struct session *sessions;
 static uint64_t room, known, established, again, modified, deleted, refused, heartbeats;
@@ -58,7 +64,17 @@ static uint8_t *node_id(uint8_t *at) {
   return put32(at + 1, own_address);
 }
 
-static uint8_t *establish(uint8_t *out, const uint8_t *body, const uint8_t *end, uint64_t *seid) {
+// The session that this very request was about when it came before, or 0.
+static uint64_t before(uint32_t sequence, uint32_t type) {
+  struct recent *one = &recent[sequence % RECENT];
+  return one->sequence == sequence && one->type == type ? one->number : 0;
+}
+
+static void remember(uint32_t sequence, uint32_t type, uint64_t number) {
+  recent[sequence % RECENT] = (struct recent){sequence, type, number};
+}
+
+static uint8_t *establish(uint8_t *out, const uint8_t *body, const uint8_t *end, uint32_t sequence, uint64_t *seid) {
   uint32_t size, up_size, down_size, inner;
   const uint8_t *f_seid = element(body, end, 57, 0, &size);
   const uint8_t *up = element(body, end, 1, 0, &up_size), *down = element(body, end, 1, 1, &down_size);
@@ -67,17 +83,24 @@ static uint8_t *establish(uint8_t *out, const uint8_t *body, const uint8_t *end,
   const uint8_t *f_teid = up_pdi ? element(up_pdi, up_pdi + up_size, 21, 0, &inner) : NULL;
   const uint8_t *ue = down_pdi ? element(down_pdi, down_pdi + down_size, 93, 0, &inner) : NULL;
   out = node_id(out);
-  if (!f_seid || !f_teid || !ue || known == room) return refused++, cause(out, MISSING);
+  uint64_t number = before(sequence, 50);
+  if (!f_seid || !f_teid || !ue || (known == room && !number)) return refused++, cause(out, MISSING);
   *seid = read64(f_seid + 1);
-  struct session *one = &sessions[known++];
+  if (number) {
+    again++;
+  } else {
+    number = ++known;
+    established++;
+    remember(sequence, 50, number);
+  }
+  struct session *one = &sessions[number - 1];
   *one = (struct session){.smf_seid = *seid, .stands = 1};
-  one->teid = f_teid[0] & 4 ? known : read32(f_teid + 1);
+  one->teid = f_teid[0] & 4 ? number : read32(f_teid + 1);
   one->ue = read32(ue + 1);
-  established++;
   out = cause(out, ACCEPTED);
   out = put16(put16(out, 57), 13);
   *out = 2;
-  out = put32(put64(out + 1, known), own_address);
+  out = put32(put64(out + 1, number), own_address);
   if (f_teid[0] & 4) {
     out = put16(put16(out, 8), 19);
     out = put16(put16(put16(out, 56), 2), 1);
@@ -92,6 +115,7 @@ static uint8_t *answer(uint8_t *out, const uint8_t *in, long length) {
   int type = in[1], with_seid = in[0] & 1;
   const uint8_t *body = in + (with_seid ? 16 : 8), *end = in + length;
   uint64_t seid = with_seid ? read64(in + 4) : 0, theirs = 0;
+  uint32_t sequence = read32(in + (with_seid ? 12 : 4)) >> 8;
   uint8_t *start = out, *at = out + (with_seid ? 16 : 8);
   struct session *one = seid && seid <= known && sessions[seid - 1].stands ? &sessions[seid - 1] : NULL;
   switch (type) {
@@ -106,18 +130,23 @@ static uint8_t *answer(uint8_t *out, const uint8_t *in, long length) {
     at = put32(at, 0x10000000);
     break;
   case 9: at = cause(node_id(at), ACCEPTED); break;
-  case 50: at = establish(at, body, end, &theirs); break;
+  case 50: at = establish(at, body, end, sequence, &theirs); break;
   case 52:
   case 54:
+    if (!one && type == 54 && seid && before(sequence, 54) == seid) {
+      again++;
+      theirs = sessions[seid - 1].smf_seid;
+      at = cause(at, ACCEPTED);
+      break;
+    }
     if (!one) {
-      again += type == 54 && seid && seid <= known;
       refused++;
       at = cause(at, NO_CONTEXT);
       break;
     }
     theirs = one->smf_seid;
     if (type == 52) one->modified++, modified++;
-    else one->stands = 0, deleted++;
+    else one->stands = 0, deleted++, remember(sequence, 54, seid);
     at = cause(at, ACCEPTED);
     break;
   default: return NULL;
@@ -154,7 +183,7 @@ int main(int count, char **given) {
   uint64_t standing = 0;
   for (uint64_t i = 0; i < known; i++) standing += sessions[i].stands;
   printf("{\"established\": %lu, \"modified\": %lu, \"deleted\": %lu, \"standing\": %lu, \"refused\": %lu, "
-         "\"deleted_again\": %lu, \"heartbeats\": %lu}\n",
+         "\"again\": %lu, \"heartbeats\": %lu}\n",
          established, modified, deleted, standing, refused, again, heartbeats);
   return 0;
 }

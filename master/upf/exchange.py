@@ -284,6 +284,9 @@ def _open(where: Path, upf: Upf) -> tuple[str, socket.socket, socket.socket]:
     pair = [socket.socket(family, socket.SOCK_DGRAM) for _ in range(2)]
     try:
         address = upf.bind or _own_address(where, upf, family)
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            # Ours share the port with each other, and would with another SMF of this program: so one asks without.
+            _bind(where, probe, address, given=upf.bind is not None)
         for one in pair:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):

@@ -181,6 +181,12 @@ def test_an_address_that_is_not_ours_is_bad_input(changes: dict[str, Any], words
     assert words in str(caught.value)
 
 
+def test_a_port_that_another_smf_has_is_bad_input() -> None:
+    with smf(), pytest.raises(BadInput) as caught:
+        smf()
+    assert f"upf.bind = '{SMF}': UDP port 8805 of {SMF} cannot be had: Address already in use" in str(caught.value)
+
+
 def test_lost_requests_are_repeated_and_none_is_lost() -> None:
     with peer(drop={"5": 1, "50": 7, "54": 3, "9": 2}) as upf, smf({"sessions": 20}, t1_s=0.4, n1=20) as n4:
         n4.associate()
@@ -224,9 +230,20 @@ def test_usage_is_told_when_it_is_asked_for() -> None:
     assert upf.saw["seen"]["52"] == 5
 
 
+def alone_on_ipv6(**changes: Any) -> Smf:
+    """There is one IPv6 loopback address: another run of these tests may have its port for a while."""
+    for _ in range(200):
+        try:
+            return smf(n4="::1", bind="::1", **changes)
+        except BadInput as problem:
+            assert "in use" in str(problem)
+            time.sleep(0.1)
+    raise AssertionError("UDP port 8805 of ::1 is taken for good")
+
+
 def test_n4_over_ipv6_and_at_another_port() -> None:
     port = 20000 + os.getpid() % 20000
-    with peer("::1", port=port) as upf, smf(n4="::1", bind="::1", n4_port=port, node_id="smf.example.org") as n4:
+    with peer("::1", port=port) as upf, alone_on_ipv6(n4_port=port, node_id="smf.example.org") as n4:
         n4.associate()
         n4.establish()
         assert (n4.sessions.state == ESTABLISHED).all()
