@@ -338,6 +338,52 @@ def everything() -> list[bytes]:
     return [*made, messages.session_deletion_request(VALUES)]
 
 
+MUST_AND_MAY: dict[int | str, tuple[set[int], set[int]]] = {
+    # message types: mandatory, and conditional or optional, of what an SMF of 5G sends (tables 7.4 and 7.5)
+    "1": ({96}, set()),
+    "2": ({96}, set()),
+    "5": ({60, 96}, {89}),
+    "6": ({60, 19, 96}, {89}),
+    "8": ({60, 19}, {89}),
+    "9": ({60}, set()),
+    "13": ({60, 19}, {40}),
+    "50": ({60, 57, 1, 3}, {6, 7, 85, 113, 117, 141, 152, 159}),
+    "52": (set(), {57, 1, 3, 6, 7, 85, 9, 10, 13, 14, 86, 15, 16, 17, 18, 87, 49, 77, 117, 125}),
+    "54": (set(), set()),
+    "57": ({19}, {40, 12, 50, 57}),
+    # information elements that hold others
+    1: ({56, 29, 2}, {95, 108, 81, 109, 106}),
+    2: ({20}, {21, 22, 93, 23, 24, 124, 160}),
+    3: ({108, 44}, {4, 5, 88}),
+    4: ({42}, {22, 38, 84, 30, 41, 160}),
+    6: ({81, 62, 37}, {64, 31, 32, 71, 72, 73, 74}),
+    7: ({109, 25}, {28, 26, 27, 94, 97, 124, 123}),
+    85: ({88}, {46, 140}),
+    10: ({108}, {44, 11, 88}),
+    11: (set(), {42, 22, 38, 84, 30, 41, 49, 160}),
+    77: ({81}, set()),
+}
+ONCE_OR_MORE = {1, 3, 23, 81, 109, 106}
+
+
+def check_presence(of: int | str, data: bytes) -> None:
+    found = []
+    while data:
+        kind, length = struct.unpack_from("!HH", data)
+        found.append(kind)
+        if kind in MUST_AND_MAY:
+            check_presence(kind, data[4 : 4 + length])
+        data = data[4 + length :]
+    mandatory, others = MUST_AND_MAY[of]
+    assert mandatory <= set(found) <= mandatory | others, of
+    assert all(found.count(kind) == 1 or kind in ONCE_OR_MORE for kind in found), of
+
+
+def test_every_message_has_what_its_table_demands_and_nothing_else() -> None:
+    for data in everything():
+        check_presence(str(data[1]), data[16 if data[0] & 1 else 8 :])
+
+
 def seen_by_tshark(file: Path, made: list[bytes]) -> list[list[str]]:
     """Type, what the experts say, whether it is malformed, and length, of each message."""
     with file.open("wb") as out:
