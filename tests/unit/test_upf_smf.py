@@ -385,6 +385,31 @@ def test_churn_and_handover_beside_sessions_that_stay() -> None:
     assert len(moved) == len(moves[0])
 
 
+def test_a_upf_that_dies_under_load_ends_the_load() -> None:
+    changes = {
+        "churn": {"group": "g1", "sessions_per_s": 50, "lifetime_s": 0.2},
+        "handover": {"group": "g0", "users_per_s": 20},
+    }
+    with peer() as upf, smf({}, {"sessions": 100}, **{**changes, "t1_s": 0.4, "n1": 2}) as n4:
+        loads = Loads(n4)
+        n4.associate()
+        n4.establish()
+        with Background(n4):
+            loads.start(time.monotonic_ns())
+            time.sleep(0.5)
+            upf.kill()
+            deadline = time.monotonic() + 30
+            while n4.alive and time.monotonic() < deadline:
+                time.sleep(0.05)
+        loads.stop()
+        assert [event.kind for event in n4.events] == ["associated", "gone"]
+        assert failed(n4, loads)
+        assert not n4.exchange.outstanding
+        for one in loads.operations().values():
+            assert one.statistics.outstanding == 0
+        assert not np.count_nonzero(n4.sessions.state == ESTABLISHED)
+
+
 def test_users_are_written_as_csv(tmp_path: Path) -> None:
     with peer(), smf() as n4:
         n4.associate()
