@@ -52,6 +52,7 @@ class Peer:
         self.log: list[dict[str, Any]] = []
         self.answers: list[dict[str, Any]] = []
         self.established = 0
+        self.kept: dict[Any, Packet | None] = {}
 
     def serve(self) -> None:
         while True:
@@ -72,7 +73,11 @@ class Peer:
             if silent_after is not None and self.established >= silent_after:
                 continue
             time.sleep(self.faults.get("delay_s", {}).get(kind, 0))
-            answer = self.answer(message)
+            # One that comes again gets the same answer (TS 29.244, 6.4), whoever sends it from there.
+            key = (sender, message.seq, kind)
+            if key not in self.kept:
+                self.kept[key] = self.answer(message)
+            answer = self.kept[key]
             if answer is not None:
                 for _ in range(2 if message.message_type in self.faults.get("repeat", []) else 1):
                     self.socket.sendto(bytes(answer), sender)

@@ -30,6 +30,9 @@ MOST_AT_ONCE = 256
 """Datagrams read before anything else gets its turn."""
 MOST_LATE = 65536
 SEQUENCES = 2**24
+SEQUENCE_NS = 20_000
+"""Our first sequence number is the time in this unit. A UPF keeps its answers for a while, by address, port and
+sequence number, all of which an SMF that began at 1 again would share with the one before it."""
 
 
 class Handler(Protocol):
@@ -97,7 +100,7 @@ class Exchange:
         self.peer = (upf.n4, upf.n4_port)
         self._waiting: deque[Request] = deque()
         self._given_up: dict[int, Request] = {}
-        self._sequence = 0
+        self._sequence = time.time_ns() // SEQUENCE_NS % SEQUENCES
         self._buffer = bytearray(65536)
         self._view = memoryview(self._buffer)
         self.address, self._socket, self._other = _open(where, upf)
