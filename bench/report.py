@@ -42,10 +42,11 @@ def compared(work: str, ours: Sequence[float], peer: Sequence[float], peer_name:
     return Row(work, mine, theirs, peer_name, mine / theirs, (max(ratios) - min(ratios)) / 2, at_least)
 
 
-def measured(work: str, values: Sequence[float], at_most: float | None) -> Row:
+def measured(work: str, values: Sequence[float], at_most: float | None = None, at_least: float | None = None) -> Row:
     """A figure with no peer: the median, and half the distance between its quartiles as its spread."""
     quartiles = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
-    return Row(work, statistics.median(values), None, "", None, (quartiles[2] - quartiles[0]) / 2, at_most=at_most)
+    spread = (quartiles[2] - quartiles[0]) / 2
+    return Row(work, statistics.median(values), None, "", None, spread, at_least=at_least, at_most=at_most)
 
 
 def parser(description: str) -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from master import cli_dependence, cli_lab, cli_preview, cli_table
+from master import cli_dependence, cli_lab, cli_preview, cli_sessions, cli_table
 from traffic.errors import EXIT_INCOMPLETE, PktswarmError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.add_typer(cli_lab.app, name="lab")
 app.command(epilog="Example: pktswarm dependence trace.pcap --repeat 4 --scale 4")(cli_dependence.dependence)
 app.command(epilog=cli_preview.EXAMPLES)(cli_preview.preview)
 app.add_typer(cli_table.app, name="table")
+app.command(epilog=cli_sessions.EXAMPLES)(cli_sessions.sessions)
 
 Scenario = Annotated[Path, typer.Argument(help="A scenario, e.g. configs/demo.yaml", show_default=False)]
 Hosts = Annotated[Path, typer.Option("--hosts", help="The inventory.")]

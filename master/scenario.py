@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from ipaddress import IPv4Address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,7 +19,9 @@ from pydantic import (
 )
 
 from master.fill import PLACEHOLDERS, fill
-from master.inventory import UniqueKeys, load_yaml
+from master.inventory import load_yaml
+from master.model import Location, Name, Yaml, bad_input, keys_of
+from master.model import Strict as _Strict
 from traffic import expect, users
 from traffic.blocks import UDP_HEADER
 from traffic.errors import BadInput
@@ -36,7 +37,6 @@ def _a_size(given: Any) -> Any:
     return given
 
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 Size = Annotated[Any, AfterValidator(_a_size), WithJsonSchema(FORMS)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Group = Annotated[str, Field(description="a group (transmit, receive) or the name of one host")]
@@ -44,19 +44,6 @@ MOST_INSTANCES = 256
 LEAST_UDP_BLOCK_BYTES = UDP_HEADER.size
 ETHERNET_OVERHEAD_BYTES = 20
 """Preamble, start delimiter and the gap between frames: what a frame takes on the wire (L1) beyond its size."""
-
-
-class _Yaml(UniqueKeys):
-    """10e6 is a number here as in YAML 1.2; in YAML 1.1, which PyYAML and Ansible read, only 10.0e+6 is."""
-
-
-_Yaml.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=False, populate_by_name=True)
 
 
 class Traffic(_Strict):
@@ -470,13 +457,13 @@ class Scenario(_Strict):
 
 def load(path: Path) -> Scenario:
     """Read and check a scenario. BadInput names the first wrong key; trace files are made absolute."""
-    data = load_yaml(path, _Yaml)
+    data = load_yaml(path, Yaml)
     if not isinstance(data, dict):
         raise BadInput(path, "must be a mapping", allowed="name, streams, sources, traces, connections, receive")
     try:
         scenario = Scenario.model_validate(data)
     except ValidationError as error:
-        raise _bad_input(path, error) from None
+        raise bad_input(path, error, _known_keys) from None
     for index, stream in enumerate(scenario.streams):
         if stream.headers is not None:
             frame = {"headers": fill(stream.headers, *PLACEHOLDERS), "payload": stream.payload}
@@ -501,22 +488,7 @@ def _check_users(path: Path, index: int, stream: Stream) -> None:
     users.of_template(path, key, build_frame(frame, stream.sizes().largest), stream.users)
 
 
-def _bad_input(path: Path, error: ValidationError) -> BadInput:
-    first = error.errors()[0]
-    # pydantic names the branch of a union it tried; a user knows only the keys of the file.
-    key = ".".join(str(part) for part in first["loc"] if not _is_branch(part))
-    message = first["msg"].removeprefix("Value error, ")
-    value = first["input"] if isinstance(first["input"], (str, int, float, bool)) else None
-    if first["type"] == "extra_forbidden":
-        return BadInput(path, "unknown key", key=key, allowed=_known_keys(first["loc"]))
-    return BadInput(path, message[:1].lower() + message[1:], key=key, value=value)
-
-
-def _is_branch(part: int | str) -> bool:
-    return isinstance(part, str) and ("[" in part or part in ("int", "str", "literal", "dict", "constrained-str"))
-
-
-def _known_keys(loc: tuple[int | str, ...]) -> str:
+def _known_keys(loc: Location) -> str:
     models: dict[str, type[BaseModel]] = {
         "streams": Stream,
         "sources": Source,
@@ -525,8 +497,7 @@ def _known_keys(loc: tuple[int | str, ...]) -> str:
         "receive": Receive,
         "expect": Expect,
     }
-    model = models.get(str(loc[0]), Scenario) if len(loc) > 1 else Scenario
-    return ", ".join(field.alias or name for name, field in model.model_fields.items())
+    return keys_of(models.get(str(loc[0]), Scenario) if len(loc) > 1 else Scenario)
 
 
 def schema() -> str:

@@ -1,0 +1,123 @@
+"""How fast sessions are set up over N4: our SMF, one process on one core, to a peer on the other core, over loopback.
+
+    .venv/bin/python bench/upf.py --rounds 5
+
+The peer (bench/upf_peer.c, compiled here with `cc`) decodes what its answers need, keeps each session by its SEID and
+answers at once; it keeps no rules. Its counts must be ours: a session that is lost, or set up twice, is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+import report
+
+SESSIONS = 65536
+SMF_CORE, PEER_CORE = 0, 1
+PEER, SMF = "127.88.5.2", "127.88.5.1"
+SOURCE = Path(__file__).parent / "upf_peer.c"
+GROUP = {
+    "name": "all",
+    "sessions": SESSIONS,
+    "ue_addresses": "10.0.0.1/8",
+    "core_instance": "internet",
+    "qos": {"qfi": 9, "mbr_up_bps": 1e8, "mbr_down_bps": 1e8},
+    "sdf_filters": ["permit out ip from any to assigned"],
+}
+
+
+def measure(program: Path, window: int, sessions: int, **group: Any) -> dict[str, Any]:
+    """Sets up and deletes them all; what was measured. RuntimeError if the peer counted other than we did."""
+    with subprocess.Popen(
+        ["taskset", "-c", str(PEER_CORE), str(program), PEER, str(sessions)], stdout=subprocess.PIPE, text=True
+    ) as peer:
+        assert peer.stdout is not None
+        try:
+            if peer.stdout.readline() != "ready\n":
+                raise RuntimeError("the peer did not start")
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                told: dict[str, Any] = pool.apply(_smf, (window, {**GROUP, **group, "sessions": sessions}))
+        finally:
+            peer.terminate()
+        counted = json.loads(peer.stdout.read())
+    ours = {"established": told["establishment"]["accepted"], "deleted": told["deletion"]["accepted"]}
+    wanted = {**ours, "standing": 0, "refused": 0}
+    seen = {name: counted[name] for name in wanted}
+    if seen != wanted:
+        raise RuntimeError(f"the peer counted {seen}, we {ours}")
+    return {**told, "lost": sessions - min(ours.values())}
+
+
+def _smf(window: int, group: dict[str, Any]) -> dict[str, Any]:
+    from master.upf.groups import parse
+    from master.upf.smf import Smf
+
+    os.sched_setaffinity(0, {SMF_CORE})
+    gnbs = {"one": "198.18.0.1", "two": "198.18.0.2"}
+    section = {"n4": PEER, "bind": SMF, "window": window, "gnbs": gnbs, "groups": [group]}
+    with Smf(Path("bench"), parse(Path("bench"), section)) as smf:
+        smf.associate()
+        before = time.process_time()
+        establishment = smf.establish()
+        processor_s = time.process_time() - before
+        deletion = smf.delete()
+        return {
+            "establishment": establishment.to_json(),
+            "deletion": deletion.to_json(),
+            "processor_us": 1e6 * processor_s / len(smf.sessions.state),
+            "datagrams": smf.exchange.counts,
+        }
+
+
+def main() -> None:
+    parser = report.parser(__doc__ or "")
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "upf_peer"
+        subprocess.run(["cc", "-O2", "-o", str(program), str(SOURCE)], check=True)
+        many, one, large = [], [], []
+        for number in range(given.rounds):
+            many.append(measure(program, 64, SESSIONS))
+            one.append(measure(program, 1, SESSIONS // 8))
+            large.append(measure(program, 1024, SESSIONS))
+            print(f"round {number + 1}: {_line(many[-1])}", file=sys.stderr)
+    repeated = [float(told["datagrams"].repeated) for told in many]
+    report.finish(
+        [
+            report.measured("sessions established a second, window 64", _rates(many, "establishment"), at_least=8000),
+            report.measured("  window 1024", _rates(large, "establishment")),
+            report.measured("  window 1", _rates(one, "establishment")),
+            report.measured("  processor time for each, us", [told["processor_us"] for told in many]),
+            report.measured("  p99 of the response, ms", _p99(many)),
+            report.measured("sessions deleted a second, window 64", _rates(many, "deletion")),
+            report.measured(f"{SESSIONS:,} sessions: lost, most", [float(told["lost"]) for told in many], at_most=0),
+            report.measured("  requests repeated", repeated),
+        ],
+        given.json,
+    )
+
+
+def _rates(told: list[dict[str, Any]], name: str) -> list[float]:
+    return [one[name]["per_s"] for one in told]
+
+
+def _p99(told: list[dict[str, Any]]) -> list[float]:
+    return [one["establishment"]["response"]["p99_ns"] / 1e6 for one in told]
+
+
+def _line(told: dict[str, Any]) -> str:
+    return f"{told['establishment']['per_s']:.0f} established, {told['deletion']['per_s']:.0f} deleted a second"
+
+
+if __name__ == "__main__":
+    main()

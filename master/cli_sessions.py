@@ -1,0 +1,53 @@
+"""`pktswarm sessions`: the N4 side of a scenario by itself."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
+
+EXAMPLES = "Example: pktswarm sessions configs/upf/sessions.yaml --hosts hosts/lab-default.yml --hold 10"
+
+
+def sessions(
+    config: Annotated[Path, typer.Argument(help="A file with a section upf; see docs/upf.md", show_default=False)],
+    hosts: Annotated[Path | None, typer.Option("--hosts", help="The inventory: a lab's master is entered.")] = None,
+    hold: Annotated[float, typer.Option(help="Seconds from the last establishment to the first deletion.", min=0)] = 0,
+    users: Annotated[Path | None, typer.Option(help="Write every session there, as CSV.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+) -> None:
+    """Set up the sessions of a UPF over N4, hold them, take them down; no user traffic is sent."""
+    from master.cli import _enter_lab
+    from master.upf.groups import load
+
+    upf = load(config)
+    if hosts is not None:
+        _enter_lab(hosts)
+    # After that: an association's socket is in the namespace where it was made.
+    from master import show
+    from master.upf import result
+    from master.upf.load import Loads
+    from master.upf.smf import Smf
+
+    with Smf(config, upf) as smf:
+        loads = Loads(smf)
+        smf.associate()
+        smf.establish()
+        if users is not None:
+            result.write_users(users, smf.sessions)
+        loads.start(time.monotonic_ns())
+        smf.run(hold)
+        loads.stop()
+        smf.end()
+        document = result.document(smf, loads)
+        if as_json:
+            print(json.dumps(document))
+        else:
+            result.print_tables(show.console(), document)
+        status = EXIT_INCOMPLETE if result.failed(smf, loads) else EXIT_AS_EXPECTED
+    raise typer.Exit(status)

@@ -1,0 +1,44 @@
+"""The SMF in a thread of its own: while the master does something else, the UPF is answered and load goes on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from master.upf.smf import Smf
+
+LONGEST_WAIT_NS = 20_000_000
+
+
+class Background:
+    """`with Background(smf): …`. Inside, others only read `smf` and add sources; what failed is raised at the end.
+
+    The thread is started by the one that has the right network namespace: it inherits it.
+    """
+
+    def __init__(self, smf: Smf) -> None:
+        self.smf = smf
+        self.problem: BaseException | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="smf", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+        if self.problem is not None and value is None:
+            raise self.problem
+
+    def _run(self) -> None:
+        try:
+            while not self._over.is_set() and self.smf.alive:
+                self.smf.exchange.step(time.monotonic_ns() + LONGEST_WAIT_NS)
+        except BaseException as problem:
+            self.problem = problem

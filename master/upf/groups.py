@@ -1,0 +1,301 @@
+"""The `upf:` section of a scenario: the UPF's N4 address, the gNBs, and groups of sessions (docs/upf.md)."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
+
+from master.inventory import load_yaml
+from master.model import Location, Name, Strict, Yaml, bad_input, keys_of
+from master.upf.pools import LAST_TEID, Pool, check_apart, parse_pool
+from traffic.errors import BadInput
+
+MOST_SESSIONS = 2**20
+LARGEST_KBPS = 2**40 - 1
+FLOW_DESCRIPTION = re.compile(r"^permit out \S+ from \S.* to \S.*$")
+LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+FQDN = re.compile(rf"^(?=.{{1,253}}$){LABEL}(\.{LABEL})+$")
+
+
+def _an_address(given: str) -> str:
+    try:
+        return str(ip_address(given))
+    except ValueError:
+        raise ValueError("is no IPv4 or IPv6 address") from None
+
+
+def _a_node_id(given: str) -> str:
+    try:
+        return str(ip_address(given))
+    except ValueError:
+        pass
+    if not FQDN.match(given):
+        raise ValueError("a node id is an IPv4 address, an IPv6 address or a name like smf.example.org")
+    return given
+
+
+def _whole_kbps(bps: float) -> float:
+    if bps % 1000 or bps / 1000 > LARGEST_KBPS:
+        raise ValueError(f"rates in PFCP are in kbit/s: a multiple of 1000, at most {LARGEST_KBPS * 1000}")
+    return bps
+
+
+def _an_sdf_filter(given: str) -> str:
+    if not FLOW_DESCRIPTION.match(given):
+        raise ValueError("a flow description reads: permit out PROTOCOL from ADDRESS to ADDRESS (TS 29.212, 5.4.2)")
+    return given
+
+
+Address = Annotated[str, AfterValidator(_an_address)]
+Rate = Annotated[float, Field(gt=0), AfterValidator(_whole_kbps)]
+Instance = Annotated[str, Field(pattern=rf"^{LABEL}(\.{LABEL})*$", max_length=99)]
+Gate = Literal["open", "closed"]
+
+
+class Qos(Strict):
+    """One QER for both directions of a session."""
+
+    qfi: int | None = Field(None, ge=1, le=63)
+    mbr_up_bps: Rate | None = Field(None, description="maximum bit rate; goes with mbr_down_bps")
+    mbr_down_bps: Rate | None = None
+    gbr_up_bps: Rate | None = Field(None, description="guaranteed bit rate; goes with gbr_down_bps")
+    gbr_down_bps: Rate | None = None
+    gate_up: Gate = "open"
+    gate_down: Gate = "open"
+
+    @model_validator(mode="after")
+    def _both_directions(self) -> Qos:
+        for name in ("mbr", "gbr"):
+            if (getattr(self, f"{name}_up_bps") is None) != (getattr(self, f"{name}_down_bps") is None):
+                raise ValueError(f"{name}_up_bps and {name}_down_bps go together: they are one field in PFCP")
+        return self
+
+
+class Usage(Strict):
+    """One URR for both directions; what the UPF reports at a session's end is read in any case."""
+
+    volume_threshold_bytes: int = Field(2**40, ge=1, lt=2**63, description="a report each time so much has passed")
+    period_s: int | None = Field(None, ge=1, lt=2**31, description="a report every so often")
+
+
+class Buffer(Strict):
+    """One BAR, for what comes down while a session buffers."""
+
+    notification_delay_ms: int | None = Field(None, ge=0, le=12750, multiple_of=50)
+    suggested_packets: int | None = Field(None, ge=0, le=255, description="needs the UPF's feature UDBC")
+
+
+class Group(Strict):
+    name: Name
+    sessions: int = Field(ge=1, le=MOST_SESSIONS)
+    ue_addresses: str | list[str] = Field(
+        description="the first, 10.45.0.1, or 10.45.0.1/16: first and pool; one each of IPv4 and IPv6, where every "
+        "user has a /64 of his own; or choose: by the UPF (feature UEIP)"
+    )
+    pdn_type: Literal["ipv4", "ipv6", "ipv4v6"] | None = Field(
+        None, description="what the UPF is to choose; follows from ue_addresses otherwise"
+    )
+    first_teid: int | Literal["choose"] = Field("choose", description="uplink; choose: by the UPF (feature FTUP)")
+    first_downlink_teid: int | None = Field(
+        None, description="of the gNB's end; left out: users are numbered through, group by group, from 1"
+    )
+    gnb: Name | list[Name] | None = Field(None, description="one of gnbs, or several in turn; left out: all in turn")
+    access_instance: Instance | None = Field(None, description="network instance of N3")
+    core_instance: Instance | None = Field(None, description="network instance of N6")
+    dnn: Instance | None = None
+    precedence: int = Field(255, ge=0, lt=2**32)
+    predefined_rule: str | None = Field(None, min_length=1, max_length=255)
+    sdf_filters: list[Annotated[str, AfterValidator(_an_sdf_filter)]] = Field(default_factory=list)
+    qos: Qos | None = None
+    usage: Usage | None = None
+    buffer: Buffer | None = None
+    modify: Literal["forward", "buffer", "notify"] | None = Field(
+        None, description="of all sessions once they stand: the downlink's action (notify: buffer and tell)"
+    )
+
+    @model_validator(mode="after")
+    def _choices(self) -> Group:
+        if (self.pdn_type is not None) and self.ue_addresses != "choose":
+            raise ValueError("pdn_type goes with ue_addresses: choose; it follows from the addresses otherwise")
+        self.pools()
+        return self
+
+    def pools(self) -> list[Pool]:
+        """The addresses of its users: none where the UPF chooses them. ValueError names what is wrong."""
+        if self.ue_addresses == "choose":
+            return []
+        given = [self.ue_addresses] if isinstance(self.ue_addresses, str) else self.ue_addresses
+        pools = [parse_pool(one) for one in given]
+        if not pools or len({pool.version for pool in pools}) < len(pools):
+            raise ValueError(f"group {self.name}: ue_addresses are one IPv4, one IPv6 or both, not {given}")
+        for pool in pools:
+            if self.sessions > pool.room:
+                raise ValueError(
+                    f"group {self.name}: {self.sessions} sessions, but {pool.text} has {pool.room} addresses "
+                    f"from {pool.address(0)} on"
+                )
+        return pools
+
+    def families(self) -> tuple[bool, bool]:
+        """Whether its users have an IPv4 address, and an IPv6 one."""
+        if self.ue_addresses == "choose":
+            return self.pdn_type != "ipv6", self.pdn_type in ("ipv6", "ipv4v6")
+        versions = {pool.version for pool in self.pools()}
+        return 4 in versions, 6 in versions
+
+
+class Churn(Strict):
+    """Sessions of a group that come and go: none of them is established before."""
+
+    group: Name
+    sessions_per_s: float = Field(gt=0, le=100_000)
+    lifetime_s: float = Field(1.0, ge=0, le=86400, description="from the answer to its establishment to its deletion")
+    modify: bool = Field(True, description="each once, at half its life")
+
+
+class Handover(Strict):
+    """Users of a group that move, one after another, each to the next of the gNBs."""
+
+    group: Name
+    users_per_s: float = Field(gt=0, le=100_000)
+    end_marker: bool = Field(True, description="the UPF is asked to send one to the old gNB")
+
+
+class Upf(Strict):
+    n4: Address = Field(description="the UPF's address for PFCP")
+    n4_port: int = Field(8805, ge=1, le=65535)
+    bind: Address | None = Field(None, description="the SMF's own; left out: the one the kernel sends from")
+    node_id: Annotated[str, AfterValidator(_a_node_id)] | None = Field(
+        None, description="the SMF's, an address or a name; left out: bind"
+    )
+    n3: Address | None = Field(None, description="the UPF's address for GTP-U; needed where it does not choose TEIDs")
+    gnbs: dict[Name, Address] = Field(min_length=1, description="name: address of its GTP-U")
+    groups: list[Group] = Field(min_length=1)
+    churn: Churn | None = None
+    handover: Handover | None = None
+    window: int = Field(64, ge=1, le=4096, description="requests that may wait for an answer at once")
+    t1_s: float = Field(1.0, ge=0.01, le=60, description="T1: how long an answer is awaited before a repetition")
+    n1: int = Field(3, ge=1, le=20, description="N1: how often a request is sent in all")
+    heartbeat_s: float = Field(5.0, ge=0.1, le=3600, description="from one of our heartbeats to the next")
+    interface_types: bool = Field(True, description="3GPP Interface Type (IE 160): N3 and N6; open5gs needs them")
+    instances_as: Literal["labels", "text"] = Field("labels", description="how network instances are written")
+    forward_on_notification: bool = Field(
+        True, description="a session that buffers forwards when its UPF tells of data"
+    )
+
+    @model_validator(mode="after")
+    def _together(self) -> Upf:
+        names = [group.name for group in self.groups]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two groups are called {twice[0]!r}")
+        for group in self.groups:
+            self._check_gnbs(group)
+            if group.first_teid != "choose" and self.n3 is None:
+                raise ValueError(f"group {group.name}: first_teid = {group.first_teid} needs n3, the UPF's own address")
+        check_apart("ue_addresses", [(group.name, p, group.sessions) for group in self.groups for p in group.pools()])
+        self._check_teids()
+        for load in (self.churn, self.handover):
+            if load is not None and load.group not in names:
+                kind = type(load).__name__.lower()
+                raise ValueError(f"{kind}: no group {load.group!r}; groups are {', '.join(names)}")
+        self._check_loads()
+        return self
+
+    def _check_gnbs(self, group: Group) -> None:
+        unknown = sorted(set(self.gnbs_of(group)) - set(self.gnbs))
+        if unknown:
+            raise ValueError(f"group {group.name}: no gNB {unknown[0]!r}; gnbs are {', '.join(self.gnbs)}")
+        if len({ip_address(self.gnbs[name]).version for name in self.gnbs_of(group)}) > 1:
+            raise ValueError(f"group {group.name}: its gNBs are of IPv4 and IPv6; one group has gNBs of one kind")
+        gnb = self.gnbs[self.gnbs_of(group)[0]]
+        if group.first_teid != "choose" and self.n3 and ip_address(gnb).version != ip_address(self.n3).version:
+            raise ValueError(f"group {group.name}: its gNB has {gnb}, the UPF n3 = {self.n3}: one IPv4, the other IPv6")
+
+    def _check_teids(self) -> None:
+        up, down = [], []
+        for group, first in zip(self.groups, self.first_downlink_teids(), strict=True):
+            down.append((group.name, self._teids(group, "first_downlink_teid", first), group.sessions))
+            if group.first_teid != "choose":
+                up.append((group.name, self._teids(group, "first_teid", group.first_teid), group.sessions))
+        check_apart("uplink TEIDs", up)
+        check_apart("downlink TEIDs", down)
+
+    def _teids(self, group: Group, key: str, first: int) -> Pool:
+        last = first + group.sessions - 1
+        if first < 1 or last > LAST_TEID:
+            raise ValueError(
+                f"group {group.name}: {key} = {first}, and {group.sessions} sessions end at {last}: "
+                f"a TEID is 1 to {LAST_TEID}, and its range must not wrap"
+            )
+        return Pool(0, first, LAST_TEID, str(first))
+
+    def _check_loads(self) -> None:
+        if self.churn is not None and self.handover is not None and self.churn.group == self.handover.group:
+            raise ValueError(
+                f"churn and handover are both of group {self.churn.group}: who comes and goes does not move"
+            )
+        if self.handover is not None and len(set(self._targets())) < 2:
+            raise ValueError(f"handover of group {self.handover.group}: two gNBs of one kind are needed")
+        if self.churn is not None:
+            group = self.group(self.churn.group)
+            needed = int(self.churn.sessions_per_s * self.churn.lifetime_s) + 1
+            if group.sessions < needed:
+                raise ValueError(
+                    f"churn of group {group.name}: {self.churn.sessions_per_s:g} sessions a second that live "
+                    f"{self.churn.lifetime_s:g} s are {needed} at once, but the group has {group.sessions}"
+                )
+
+    def _targets(self) -> list[str]:
+        assert self.handover is not None
+        group = self.group(self.handover.group)
+        version = ip_address(self.gnbs[self.gnbs_of(group)[0]]).version
+        return [address for address in self.gnbs.values() if ip_address(address).version == version]
+
+    def group(self, name: str) -> Group:
+        return next(group for group in self.groups if group.name == name)
+
+    def gnbs_of(self, group: Group) -> list[str]:
+        if group.gnb is None:
+            return list(self.gnbs)
+        return [group.gnb] if isinstance(group.gnb, str) else group.gnb
+
+    def first_downlink_teids(self) -> list[int]:
+        """Of each group."""
+        found, following = [], 1
+        for group in self.groups:
+            found.append(following if group.first_downlink_teid is None else group.first_downlink_teid)
+            following += group.sessions
+        return found
+
+
+def load(path: Path) -> Upf:
+    """The `upf:` section of a file; what stands beside it is not looked at. BadInput names the first wrong key."""
+    data = load_yaml(path, Yaml)
+    if not isinstance(data, dict) or not isinstance(data.get("upf"), dict):
+        raise BadInput(path, "has no section upf", allowed="upf: {n4, gnbs, groups}")
+    return parse(path, data["upf"])
+
+
+def parse(path: Path, section: dict[str, Any]) -> Upf:
+    try:
+        return Upf.model_validate(section)
+    except ValidationError as error:
+        raise bad_input(path, error, _known_keys, "upf") from None
+
+
+def _known_keys(loc: Location) -> str:
+    nested: dict[str, type[BaseModel]] = {
+        "qos": Qos,
+        "usage": Usage,
+        "buffer": Buffer,
+        "groups": Group,
+        "churn": Churn,
+        "handover": Handover,
+    }
+    inside = [nested[str(part)] for part in loc[:-1] if str(part) in nested]
+    return keys_of(inside[-1] if inside else Upf)

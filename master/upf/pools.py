@@ -1,0 +1,86 @@
+"""Ranges of UE addresses and TEIDs: what a group may take, and that no two groups take the same."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_interface
+
+import numpy as np
+from numpy.typing import NDArray
+
+LAST_TEID = 2**32 - 1
+USER_PREFIX = 64
+"""Each IPv6 user has a prefix of this length to himself (TS 23.501, 5.8.2.2.1)."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Numbers from `first` to `last`; of IPv6 addresses, the upper 64 bits."""
+
+    version: int
+    """4, 6, or 0 for TEIDs."""
+    first: int
+
+    last: int
+    text: str
+    low_bits: int = 0
+    """The lower 64 bits of every IPv6 address."""
+
+    @property
+    def room(self) -> int:
+        return self.last - self.first + 1
+
+    def address(self, number: int) -> str:
+        value = self.first + number
+        if self.version == 0:
+            return str(value)
+        return str(IPv4Address(value)) if self.version == 4 else str(IPv6Address(value << 64 | self.low_bits))
+
+    def packed(self, count: int) -> NDArray[np.uint8]:
+        """(count, 4 or 16) bytes of the first `count` addresses."""
+        upper = np.uint64(self.first) + np.arange(count, dtype=np.uint64)
+        if self.version == 4:
+            return upper.astype(">u4").view(np.uint8).reshape(count, 4)
+        both = np.empty((count, 2), dtype=">u8")
+        both[:, 0], both[:, 1] = upper, self.low_bits
+        return both.view(np.uint8).reshape(count, 16)
+
+
+def parse_pool(text: str) -> Pool:
+    """10.45.0.1 (to the end of the address space) or 10.45.0.1/16; without a host part it begins after the network's
+    own address, and IPv4's broadcast address is left out. Raises ValueError."""
+    try:
+        given = ip_interface(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no address, nor an address with a prefix length") from None
+    if isinstance(given, IPv4Interface):
+        return _ipv4(given, text)
+    return _ipv6(given, text)
+
+
+def _ipv4(given: IPv4Interface, text: str) -> Pool:
+    if "/" not in text:
+        return Pool(4, int(given.ip), 2**32 - 1, text)
+    network = given.network
+    if network.prefixlen >= 31:
+        return Pool(4, int(given.ip), int(network.broadcast_address), text)
+    lowest = int(network.network_address) + 1
+    return Pool(4, max(int(given.ip), lowest), int(network.broadcast_address) - 1, text)
+
+
+def _ipv6(given: IPv6Interface, text: str) -> Pool:
+    if "/" in text and given.network.prefixlen > USER_PREFIX:
+        raise ValueError(f"{text}: each user has a /{USER_PREFIX} of his own; the pool's prefix must not be longer")
+    upper, low_bits = divmod(int(given.ip), 2**64)
+    last = int(given.network.broadcast_address) >> 64 if "/" in text else 2**64 - 1
+    return Pool(6, upper, last, text, low_bits or 1)
+
+
+def check_apart(what: str, taken: Sequence[tuple[str, Pool, int]]) -> None:
+    """ValueError names two groups that would take the same. `taken`: group, pool, how many it takes."""
+    spans = sorted(taken, key=lambda one: (one[1].version, one[1].first))
+    for (name, pool, count), (other, following, _) in itertools.pairwise(spans):
+        if pool.version == following.version and following.first < pool.first + count:
+            raise ValueError(f"groups {name} and {other} overlap: both have {what} from {following.address(0)} on")

@@ -1,0 +1,291 @@
+"""The SMF: one association with one UPF, its heartbeats, and the sessions of the scenario's groups (docs/upf.md).
+
+Everything happens inside `run` and what calls it; between two calls nobody answers the UPF. Where something else has
+to be done meanwhile, `background.Background` keeps calling.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from master.upf import answers, messages
+from master.upf.answers import ACCEPTED, Header
+from master.upf.exchange import Exchange
+from master.upf.groups import Upf
+from master.upf.messages import Action, GroupMessages, Own
+from master.upf.operations import Delete, Establish, Modify, Operation, add_usage
+from master.upf.sessions import ESTABLISHED, LOST, Sessions
+from master.upf.sources import Bulk, Heartbeats, Queue, Single
+from master.upf.statistics import Statistics
+from master.upf.template import Template
+from traffic.errors import BadInput
+
+NTP_TO_UNIX_S = 2_208_988_800
+MOST_TO_ASSOCIATE_S = 4.5
+"""An N4 address where nobody answers is told within 5 s, whatever T1 and N1 are."""
+NO_CONTEXT, NO_ASSOCIATION = 65, 72
+KEPT_ANSWERS = 4096
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened to the association. kind: associated, restarted, gone, released, report, trouble."""
+
+    unix_ns: int
+    kind: str
+    words: str
+
+
+class Smf:
+    """Used as a context: what was set up is deleted and released at its end, whatever the end is."""
+
+    def __init__(self, where: Path, upf: Upf) -> None:
+        self.where, self.upf = where, upf
+        self.exchange = Exchange(where, upf, self._serve)
+        self.exchange.silent = self._gone
+        address = self.exchange.address
+        self.own = Own(address, upf.node_id or address, int(time.time()) + NTP_TO_UNIX_S)
+        self.sessions = Sessions(upf)
+        self.events: list[Event] = []
+        self.upf_stamp: int | None = None
+        self.upf_node_id = ""
+        self.features = b""
+        self.alive = False
+        self.heartbeats_answered = 0
+        self.notified: Callable[[int], None] = self._forward
+        self._groups = [GroupMessages(upf, group, self.own) for group in upf.groups]
+        self._served: dict[tuple[int, int], bytes] = {}
+        self._heartbeat = Template(lambda values: messages.heartbeat_response(self.own, _sequence(values)))
+        self._report = {cause: _report_template(cause) for cause in (ACCEPTED, NO_CONTEXT)}
+        self.heartbeats = Heartbeats(self.exchange, self._encoder(messages.heartbeat_request), upf.heartbeat_s)
+        self.heartbeats.stamp = self._stamp
+        self.establishing = self.operation(Establish, lambda one: one.establishment)
+        self.deleting = self.operation(Delete, lambda one: messages.session_deletion_request)
+        self.querying = self.operation(Modify, lambda one: one.query)
+        self.modifying = {
+            action: self.operation(Modify, lambda one, action=action: one.modification(action))  # type: ignore[misc]
+            for action in ("forward", "buffer", "notify")
+        }
+        self.paging = Queue(self.modifying["forward"])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.end()
+        finally:
+            self.exchange.close()
+
+    def associate(self) -> None:
+        """BadInput where nobody answers, or the UPF refuses, or lacks a feature that a group needs."""
+        attempt = Single(self.exchange, self._encoder(messages.association_setup_request))
+        started_ns = time.monotonic_ns()
+        self.exchange.sources.append(attempt)
+        self.exchange.run(lambda: attempt.done, MOST_TO_ASSOCIATE_S)
+        self.exchange.sources.remove(attempt)
+        seconds = (time.monotonic_ns() - started_ns) / 1e9
+        groups = ", ".join(group.name for group in self.upf.groups)
+        key, value = "upf.n4", self.upf.n4
+        if attempt.answer is None:
+            words = f"does not answer: {self.exchange.counts.sent} Association Setup Request(s) with Node ID "
+            words += f"{self.own.node_id} were sent from {self.own.address} to UDP port {self.upf.n4_port} "
+            words += f"in {seconds:.1f} s"
+            words += f" ({attempt.problem or self.exchange.trouble or 'no answer'}); no session of group {groups}"
+            raise BadInput(self.where, words, key=key, value=value)
+        if attempt.answer.cause != ACCEPTED:
+            words = f"the UPF refuses the association with {self.own.node_id}: {attempt.answer.words}; "
+            raise BadInput(self.where, f"{words}no session of group {groups}", key=key, value=value)
+        self.upf_stamp, self.upf_node_id = attempt.answer.recovery_stamp, attempt.answer.node_id
+        self.features, self.alive = attempt.answer.features, True
+        self._tell("associated", f"with {self.upf_node_id or value}")
+        self._check_features()
+        self.exchange.sources += [self.heartbeats, self.paging]
+
+    def _check_features(self) -> None:
+        for index, group in enumerate(self.upf.groups):
+            lacking = []
+            if group.first_teid == "choose" and not answers.chooses_teids(self.features):
+                lacking.append(("first_teid", "FTUP: it does not choose TEIDs"))
+            if group.ue_addresses == "choose" and not answers.chooses_ue_addresses(self.features):
+                lacking.append(("ue_addresses", "UEIP: it does not choose UE addresses"))
+            for key, words in lacking:
+                problem = f"group {group.name}: the UPF does not announce the feature {words}"
+                raise BadInput(self.where, problem, key=f"upf.groups.{index}.{key}", value="choose", allowed="numbers")
+
+    def establish(self, rows: NDArray[np.int64] | None = None) -> Statistics:
+        """All sessions but those of churn, as fast as the window lets; then what their groups' `modify` asks for."""
+        chosen = self.lasting() if rows is None else rows
+        self._bulk(self.establishing, chosen)
+        for number, group in enumerate(self.upf.groups):
+            if group.modify is not None:
+                here = chosen[self.sessions.group[chosen] == number]
+                self.modify(here[self.sessions.state[here] == ESTABLISHED], group.modify)
+        return self.establishing.statistics
+
+    def lasting(self) -> NDArray[np.int64]:
+        """Rows of the groups that are established before the traffic starts."""
+        coming_and_going = self.upf.churn.group if self.upf.churn else None
+        parts = [self.sessions.rows_of(group.name) for group in self.upf.groups if group.name != coming_and_going]
+        return np.concatenate([np.empty(0, dtype=np.int64), *parts])
+
+    def modify(self, rows: NDArray[np.int64], action: Action) -> Statistics:
+        if action == "notify" and self.alive:
+            self.paging.operation.make_ready(rows)
+        self._bulk(self.modifying[action], rows)
+        return self.modifying[action].statistics
+
+    def query_usage(self) -> Statistics:
+        """Asks every session with a URR for a report now; its figures are added in `sessions`."""
+        with_urr = [number for number, group in enumerate(self.upf.groups) if group.usage is not None]
+        held = self.sessions.held()
+        self._bulk(self.querying, held[np.isin(self.sessions.group[held], with_urr)])
+        return self.querying.statistics
+
+    def run(self, seconds: float, done: Callable[[], bool] = lambda: False) -> None:
+        """Answers the UPF, beats, and lets the exchange's sources send; ends early when the UPF is gone."""
+        self.exchange.run(lambda: done() or not self.alive, seconds)
+
+    def delete(self) -> Statistics:
+        """Every session that the UPF holds; usage reports that come with it are read."""
+        self._bulk(self.deleting, self.sessions.held())
+        return self.deleting.statistics
+
+    def end(self) -> None:
+        """Deletes and releases what there is; nothing where there is none, so it may be called twice."""
+        self.exchange.sources[:] = [self.heartbeats] if self.alive else []
+        if self.alive:
+            self.exchange.run(lambda: not self.exchange.outstanding, self.upf.t1_s * self.upf.n1)
+        if self.alive:
+            self.delete()
+        if self.alive:
+            self._release()
+        self.alive = False
+
+    def _release(self) -> None:
+        attempt = Single(self.exchange, self._encoder(messages.association_release_request))
+        self.exchange.sources[:] = [attempt]
+        self.exchange.run(lambda: attempt.done)
+        self.exchange.sources.clear()
+        if attempt.answer is None:
+            self._tell("trouble", f"the association's release: {attempt.problem}")
+        elif attempt.answer.cause != ACCEPTED:
+            self._tell("trouble", f"the association's release is refused: {attempt.answer.words}")
+        else:
+            self._tell("released", "the association")
+
+    def _bulk(self, operation: Operation, rows: NDArray[np.int64]) -> None:
+        if not self.alive or not len(rows):
+            return
+        operation.make_ready(rows)
+        bulk = Bulk(operation, rows)
+        self.exchange.sources.append(bulk)
+        self.exchange.run(lambda: not self.alive or (not bulk.unsent and not operation.statistics.outstanding))
+        if bulk in self.exchange.sources:
+            self.exchange.sources.remove(bulk)
+
+    def operation(self, kind: type[Operation], message: Callable[[GroupMessages], Callable[..., bytes]]) -> Operation:
+        def encode(number: int) -> Template:
+            return Template(message(self._groups[number]))
+
+        return kind(self.exchange, self.sessions, Statistics(), encode)
+
+    def _encoder(self, encode: Callable[[Own, int], bytes]) -> Callable[[int], bytes]:
+        return lambda sequence: encode(self.own, sequence)
+
+    def _serve(self, header: Header, data: memoryview, length: int) -> bytes | None:
+        """The answer to a request of the UPF; the same again if it asks again, and what it reports counts once."""
+        key = (header.kind, header.sequence)
+        if header.kind == answers.HEARTBEAT_REQUEST:
+            self.heartbeats_answered += 1
+            self._stamp(answers.answer(data, length, header.body).recovery_stamp)
+            return _patched(self._heartbeat, header.sequence)
+        if key not in self._served:
+            reply = self._reply(header, data, length)
+            if reply is None:
+                return None
+            if len(self._served) >= KEPT_ANSWERS:
+                del self._served[next(iter(self._served))]
+            self._served[key] = reply
+        return self._served[key]
+
+    def _reply(self, header: Header, data: memoryview, length: int) -> bytes | None:
+        if header.kind == answers.SESSION_REPORT_REQUEST:
+            return self._take_report(header, data, length)
+        if header.kind == answers.ASSOCIATION_SETUP_REQUEST:
+            self._stamp(answers.answer(data, length, header.body).recovery_stamp)
+            return messages.association_setup_response(self.own, header.sequence, ACCEPTED)
+        if header.kind == answers.ASSOCIATION_UPDATE_REQUEST:
+            self._tell("report", "the UPF updates the association")
+            return messages.association_update_response(self.own, header.sequence, ACCEPTED)
+        if header.kind == answers.NODE_REPORT_REQUEST:
+            self._tell("report", "the UPF reports a user plane path failure")
+            return messages.node_report_response(self.own, header.sequence, ACCEPTED)
+        return None
+
+    def _take_report(self, header: Header, data: memoryview, length: int) -> bytes:
+        row = self.sessions.row_of(header.seid or 0)
+        if row is None or not self.sessions.remote_seid[row]:
+            return _patched(self._report[NO_CONTEXT], header.sequence)
+        report = answers.report(data, length, header.body)
+        for usage in report.usage:
+            add_usage(self.sessions, row, usage)
+        if report.downlink_data:
+            self.sessions.notifications[row] += 1
+            if self.upf.forward_on_notification:
+                self.notified(row)
+        if report.error_indication:
+            self._tell("report", f"error indication for SEID {header.seid}")
+        return _patched(self._report[ACCEPTED], header.sequence, int(self.sessions.remote_seid[row]))
+
+    def _forward(self, row: int) -> None:
+        self.paging.rows.append(row)
+
+    def _stamp(self, stamp: int | None) -> None:
+        if not self.alive or stamp is None or stamp == self.upf_stamp:
+            return
+        words = f"the UPF restarted: its recovery time stamp was {self.upf_stamp} and is {stamp}"
+        self._lose("restarted", words)
+
+    def _gone(self) -> None:
+        if self.alive:
+            heard = time.monotonic_ns() - self.exchange.heard_ns
+            self._lose("gone", f"the UPF is gone: nothing was heard of it for {heard / 1e9:.1f} s")
+
+    def _lose(self, kind: str, words: str) -> None:
+        """The association is no more: what stood is lost, what was asked for fails."""
+        self.alive = False
+        self.exchange.abandon(words)
+        standing = np.flatnonzero(self.sessions.state == ESTABLISHED)
+        self.sessions.state[standing] = LOST
+        self._tell(kind, f"{words}; {len(standing)} sessions are lost")
+
+    def _tell(self, kind: str, words: str) -> None:
+        self.events.append(Event(time.time_ns(), kind, words))
+
+
+def _sequence(values: Any) -> int:
+    return int.from_bytes(values["sequence"], "big")
+
+
+def _report_template(cause: int) -> Template:
+    def encode(values: Any) -> bytes:
+        return messages.session_report_response(_sequence(values), int.from_bytes(values["seid"], "big"), cause)
+
+    return Template(encode)
+
+
+def _patched(template: Template, sequence: int, seid: int = 0) -> bytes:
+    made = bytearray(template.bytes)
+    for place in template.places["sequence"]:
+        made[place : place + 3] = sequence.to_bytes(3, "big")
+    for place in template.places["seid"]:
+        made[place : place + 8] = seid.to_bytes(8, "big")
+    return bytes(made)

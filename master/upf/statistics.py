@@ -1,0 +1,107 @@
+"""How the UPF answered: how many, how fast, and for what reasons not."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from traffic.counters import HISTOGRAM_BITS, HISTOGRAM_BUCKETS
+from traffic.tally import percentile
+
+FOLD_EVERY = 1 << 16
+
+
+class Times:
+    """Response times, ns, from a request's first sending to its answer. Percentiles within 0.8 % (traffic.tally)."""
+
+    def __init__(self) -> None:
+        self.count, self.sum_ns, self.min_ns, self.max_ns = 0, 0, 0, 0
+        self._buckets = np.zeros(HISTOGRAM_BUCKETS, dtype=np.int64)
+        self._recent = array("q")
+
+    def add(self, value_ns: int) -> None:
+        self._recent.append(value_ns)
+        if len(self._recent) >= FOLD_EVERY:
+            self._fold()
+
+    def _fold(self) -> None:
+        if not self._recent:
+            return
+        values = np.frombuffer(self._recent, dtype=np.int64)
+        least, most = int(values.min()), int(values.max())
+        self.min_ns = least if not self.count else min(self.min_ns, least)
+        self.max_ns = max(self.max_ns, most)
+        self.count += len(values)
+        self.sum_ns += int(values.sum())
+        # traffic.tally.bucket, for many at once: frexp's exponent is the bit length (exact below 2**53).
+        shift = np.maximum(0, np.frexp(values.astype(np.float64))[1] - 1 - HISTOGRAM_BITS)
+        places = np.minimum((shift << HISTOGRAM_BITS) + (values >> shift), HISTOGRAM_BUCKETS - 1)
+        self._buckets += np.bincount(places, minlength=HISTOGRAM_BUCKETS)
+        del values
+        self._recent = array("q")
+
+    def to_json(self) -> dict[str, Any]:
+        self._fold()
+        if not self.count:
+            return {"count": 0, "min_ns": None, "mean_ns": None, "p50_ns": None, "p99_ns": None, "max_ns": None}
+        buckets = self._buckets.tolist()
+        return {
+            "count": self.count,
+            "min_ns": self.min_ns,
+            "mean_ns": self.sum_ns / self.count,
+            "p50_ns": min(self.max_ns, max(self.min_ns, percentile(buckets, 0.5))),
+            "p99_ns": min(self.max_ns, max(self.min_ns, percentile(buckets, 0.99))),
+            "max_ns": self.max_ns,
+        }
+
+
+@dataclass
+class Statistics:
+    """Of one kind of request. requested = accepted + the failures + what is still outstanding."""
+
+    requested: int = 0
+    accepted: int = 0
+    repeated: int = 0
+    """Requests sent once more after T1."""
+    late: int = 0
+    """Answered after they had been given up."""
+    other_seid: int = 0
+    """Answers with another SEID in their header than ours."""
+    failures: Counter[str] = field(default_factory=Counter)
+    """By group and cause in words."""
+    response: Times = field(default_factory=Times)
+    first_ns: int = 0
+    last_ns: int = 0
+
+    @property
+    def failed(self) -> int:
+        return sum(self.failures.values())
+
+    @property
+    def outstanding(self) -> int:
+        return self.requested - self.accepted - self.failed
+
+    @property
+    def seconds(self) -> float:
+        """From the first request to the last answer."""
+        return max(0, self.last_ns - self.first_ns) / 1e9
+
+    def to_json(self) -> dict[str, Any]:
+        seconds = self.seconds
+        return {
+            "requested": self.requested,
+            "accepted": self.accepted,
+            "failed": self.failed,
+            "failures": dict(self.failures),
+            "outstanding": self.outstanding,
+            "repeated": self.repeated,
+            "late": self.late,
+            "other_seid": self.other_seid,
+            "seconds": seconds,
+            "per_s": self.accepted / seconds if seconds else None,
+            "response": self.response.to_json(),
+        }

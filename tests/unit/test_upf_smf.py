@@ -1,0 +1,472 @@
+"""The SMF against a UPF's N4 side in another process (tests/upf_peer.py), over UDP on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from master.upf.background import Background
+from master.upf.groups import parse
+from master.upf.load import Loads
+from master.upf.result import document, failed, write_users
+from master.upf.sessions import DELETED, ESTABLISHED, LOST, REFUSED, UNANSWERED
+from master.upf.smf import Smf
+from traffic.errors import BadInput
+
+PROGRAM = Path(__file__).parents[1] / "upf_peer.py"
+HERE = f"127.{90 + os.getpid() % 100}.{os.getpid() // 100 % 256}"
+"""Addresses of this process's own: tests run side by side, and N4's port is always the same."""
+SMF, UPF = f"{HERE}.1", f"{HERE}.2"
+PATIENT = {"t1_s": 5, "n1": 3}
+"""Where nothing gets lost: a machine that is busy elsewhere must not look like a UPF that does not answer."""
+
+
+class Peer:
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self._told: dict[str, Any] | None = None
+
+    def end(self) -> None:
+        self.process.terminate()
+        output, _ = self.process.communicate(timeout=20)
+        self._told = json.loads(output)
+
+    @property
+    def saw(self) -> dict[str, Any]:
+        """Ends it."""
+        if self._told is None:
+            self.end()
+        assert self._told is not None
+        return self._told
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+@contextmanager
+def peer(address: str = UPF, **faults: Any) -> Iterator[Peer]:
+    command = [sys.executable, str(PROGRAM), address, json.dumps(faults)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "ready\n"
+            made = Peer(process)
+            yield made
+            if process.poll() is None:
+                made.end()
+        finally:
+            process.kill()
+
+
+def smf(*groups: dict[str, Any], **changes: Any) -> Smf:
+    given = groups or ({},)
+    made = [
+        {"name": f"g{number}", "sessions": 5, "ue_addresses": f"10.{45 + number}.0.1/16", **group}
+        for number, group in enumerate(given)
+    ]
+    section = {"n4": UPF, "bind": SMF, "gnbs": {"a": "198.51.100.9", "b": "198.51.100.10"}, "groups": made}
+    return Smf(Path("some.yaml"), parse(Path("some.yaml"), {**section, **PATIENT, **changes}))
+
+
+def test_a_whole_life_and_who_has_which_tunnel() -> None:
+    with (
+        peer() as upf,
+        smf({"sessions": 20, "usage": {}, "qos": {"qfi": 3}}, {"first_teid": 77}, n3="198.51.100.1") as n4,
+    ):
+        n4.associate()
+        n4.establish()
+        sessions = n4.sessions
+        assert (sessions.state == ESTABLISHED).all()
+        # The peer chose these, in the order in which it got the requests; with one socket that is ours.
+        assert sessions.uplink_teid[:20].tolist() == [0xABC00001 + i for i in range(20)]
+        assert sessions.user(0)["upf"] == "198.18.3.1"
+        assert sessions.uplink_teid[20:].tolist() == [77, 78, 79, 80, 81]
+        assert sessions.user(24)["upf"] == "198.51.100.1"
+        assert sessions.remote_seid.tolist() == [0x7000000000000001 + i for i in range(25)]
+        n4.end()
+        told = document(n4, Loads(n4))
+        assert (sessions.state == DELETED).all()
+        assert told["operations"]["deletion"]["accepted"] == 25
+        assert told["groups"][0]["uplink_bytes"] == 20 * 500
+        assert told["groups"][0]["downlink_bytes"] == 20 * 1000
+        assert not failed(n4, Loads(n4))
+    assert upf.saw["seen"] == {"5": 1, "50": 25, "54": 25, "9": 1}
+    assert upf.saw["sessions"] == {}
+
+
+def test_the_next_smf_is_not_taken_for_the_one_before_it() -> None:
+    """From the same address and port: a UPF that knew its requests by their sequence numbers would answer as before."""
+    with peer() as upf:
+        for _ in range(2):
+            with smf() as n4:
+                n4.associate()
+                n4.establish()
+            assert (n4.sessions.state == DELETED).all()
+        assert upf.saw["established"] == 10
+
+
+def test_what_the_upf_was_told_of_each_user() -> None:
+    with peer() as upf, smf({"sessions": 300, "ue_addresses": ["10.45.0.250/16", "2001:db8::1/48"]}) as n4:
+        n4.associate()
+        n4.establish()
+        n4.alive = False  # leave them there
+        standing = sorted(upf.saw["sessions"].values(), key=lambda one: int(one["cp_seid"]))
+        users = [n4.sessions.user(row) for row in range(300)]
+        for told, user in zip(standing, users, strict=True):
+            assert told["cp_seid"] == user["local_seid"]
+            assert (told["ue_v4"], told["ue_v6"]) == (user["ue_v4"], user["ue_v6"])
+            assert told["downlink_teid"] == user["downlink_teid"]
+            assert told["gnb"] == {"a": "198.51.100.9", "b": "198.51.100.10"}[user["gnb"]]
+        assert len({told["ue_v6"] for told in standing}) == 300
+
+
+def test_addresses_that_the_upf_chooses() -> None:
+    with peer(), smf({"ue_addresses": "choose"}) as n4:
+        n4.associate()
+        n4.establish()
+        assert [n4.sessions.user(row)["ue_v4"] for row in range(5)] == [f"10.60.0.{i}" for i in range(1, 6)]
+
+
+@pytest.mark.parametrize(
+    ("group", "features", "words"),
+    [
+        ({}, "00000400", "upf.groups.0.first_teid = 'choose': group g0: the UPF does not announce the feature FTUP"),
+        (
+            {"ue_addresses": "choose"},
+            "1000",
+            "upf.groups.0.ue_addresses = 'choose': group g0: the UPF does not announce the feature UEIP",
+        ),
+    ],
+)
+def test_a_upf_that_cannot_choose_is_bad_input(group: dict[str, Any], features: str, words: str) -> None:
+    with peer(features=features) as upf, smf(group) as n4, pytest.raises(BadInput) as caught:
+        n4.associate()
+    assert words in str(caught.value)
+    assert "50" not in upf.saw["seen"]
+
+
+def test_an_address_that_does_not_answer_is_bad_input_within_five_seconds() -> None:
+    started = time.monotonic()
+    with smf({}, {}, t1_s=60, n1=20) as n4, pytest.raises(BadInput) as caught:
+        n4.associate()
+    assert time.monotonic() - started < 5.5
+    words = str(caught.value)
+    assert f"some.yaml: upf.n4 = '{UPF}': does not answer: 1 Association Setup Request(s)" in words
+    assert f"Node ID {SMF} were sent from {SMF} to UDP port 8805" in words
+    assert "no session of group g0, g1" in words
+
+
+def test_a_upf_that_refuses_the_association_is_bad_input() -> None:
+    with peer(refuse={"5": 74}, offending={"5": 60}) as upf, smf() as n4, pytest.raises(BadInput) as caught:
+        n4.associate()
+    assert "the UPF refuses the association" in str(caught.value)
+    assert "PFCP entity in congestion (74), offending IE: Node ID (60); no session of group g0" in str(caught.value)
+    assert upf.saw["seen"] == {"5": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"bind": "203.0.113.1"},
+            "upf.bind = '203.0.113.1': UDP port 8805 of 203.0.113.1 cannot be had: Cannot",
+        ),
+        ({"n4": "2001:db8::1"}, "UDP port 8805 of"),
+    ],
+)
+def test_an_address_that_is_not_ours_is_bad_input(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        smf(**changes)
+    assert words in str(caught.value)
+
+
+def test_a_port_that_another_smf_has_is_bad_input() -> None:
+    with smf(), pytest.raises(BadInput) as caught:
+        smf()
+    assert f"upf.bind = '{SMF}': UDP port 8805 of {SMF} cannot be had: Address already in use" in str(caught.value)
+
+
+def test_lost_requests_are_repeated_and_none_is_lost() -> None:
+    with peer(drop={"5": 1, "50": 7, "54": 3, "9": 2}) as upf, smf({"sessions": 20}, t1_s=0.4, n1=20) as n4:
+        n4.associate()
+        n4.establish()
+        assert (n4.sessions.state == ESTABLISHED).all()
+        assert n4.establishing.statistics.repeated >= 7
+        n4.end()
+        assert (n4.sessions.state == DELETED).all()
+        assert n4.establishing.statistics.requested == n4.establishing.statistics.accepted == 20
+    assert (upf.saw["established"], upf.saw["sessions"]) == (20, {})
+
+
+def test_answers_that_come_twice_count_once() -> None:
+    with peer(repeat=[50, 54]) as upf, smf() as n4:
+        n4.associate()
+        n4.establish()
+        n4.end()
+        assert (n4.sessions.state == DELETED).all()
+        assert n4.establishing.statistics.accepted == n4.deleting.statistics.accepted == 5
+    assert upf.saw["established"] == 5
+
+
+def test_an_answer_that_cannot_be_read_is_a_failure() -> None:
+    with peer(garble=["50"]), smf({"sessions": 2}) as n4:
+        n4.associate()
+        statistics = n4.establish()
+        assert statistics.failed == n4.exchange.counts.unreadable == 2
+        assert "group g0: the answer cannot be read: information element 19" in next(iter(statistics.failures))
+
+
+def test_usage_is_told_when_it_is_asked_for() -> None:
+    with peer() as upf, smf({"usage": {}}, {"sessions": 3}) as n4:
+        n4.associate()
+        n4.establish()
+        assert n4.query_usage().accepted == 5
+        assert n4.sessions.total_bytes.tolist() == [1500] * 5 + [0] * 3
+        told = document(n4, Loads(n4))["groups"]
+        assert (told[0]["total_bytes"], told[1]["total_bytes"]) == (7500, None)
+    assert upf.saw["seen"]["52"] == 5
+
+
+def alone_on_ipv6(**changes: Any) -> Smf:
+    """There is one IPv6 loopback address: another run of these tests may have its port for a while."""
+    for _ in range(200):
+        try:
+            return smf(n4="::1", bind="::1", **changes)
+        except BadInput as problem:
+            assert "in use" in str(problem)
+            time.sleep(0.1)
+    raise AssertionError("UDP port 8805 of ::1 is taken for good")
+
+
+def test_n4_over_ipv6_and_at_another_port() -> None:
+    port = 20000 + os.getpid() % 20000
+    with peer("::1", port=port) as upf, alone_on_ipv6(n4_port=port, node_id="smf.example.org") as n4:
+        n4.associate()
+        n4.establish()
+        assert (n4.sessions.state == ESTABLISHED).all()
+    assert upf.saw["seen"] == {"5": 1, "50": 5, "54": 5, "9": 1}
+
+
+def test_refusals_are_told_by_group_and_cause_in_words() -> None:
+    with peer(refuse={"50": 75}, offending={"50": 22}) as upf, smf({}, {"sessions": 2}) as n4:
+        n4.associate()
+        statistics = n4.establish()
+        assert dict(statistics.failures) == {
+            "group g0: no resources available (75), offending IE: Network Instance (22)": 5,
+            "group g1: no resources available (75), offending IE: Network Instance (22)": 2,
+        }
+        assert (n4.sessions.state == REFUSED).all()
+        n4.end()
+        assert failed(n4, Loads(n4))
+    assert upf.saw["seen"] == {"5": 1, "50": 7, "9": 1}
+
+
+def test_an_answer_that_comes_late_is_a_failure_and_its_session_is_deleted() -> None:
+    with peer(delay_s={"50": 0.9}) as upf, smf({"sessions": 1}, t1_s=0.3, n1=2) as n4:
+        n4.associate()
+        n4.exchange.heard_ns = 2**63  # it is slow, not silent
+        statistics = n4.establish()
+        assert dict(statistics.failures) == {"group g0: no answer (sent 2 times)": 1}
+        assert n4.sessions.state.tolist() == [UNANSWERED]
+        n4.exchange.run(lambda: statistics.late > 0, 10)
+        assert statistics.late == 1
+        assert n4.sessions.remote_seid[0] != 0
+        n4.upf.t1_s, n4.exchange.t1_ns = 5, 5 * 10**9
+        n4.end()
+        assert n4.sessions.state.tolist() == [DELETED]
+    assert upf.saw["seen"]["54"] == 1
+
+
+def test_a_upf_that_restarts_has_lost_its_sessions() -> None:
+    with peer(restart_after=10) as upf, smf({"sessions": 10}, heartbeat_s=0.1) as n4:
+        n4.associate()
+        n4.establish()
+        n4.run(20)
+        assert [event.kind for event in n4.events] == ["associated", "restarted"]
+        assert "was 3900000000 and is 3900000060; 10 sessions are lost" in n4.events[-1].words
+        assert (n4.sessions.state == LOST).all()
+        n4.end()
+        assert failed(n4, Loads(n4))
+    assert "54" not in upf.saw["seen"]
+
+
+def test_a_upf_that_goes_away_in_the_middle_ends_it() -> None:
+    with peer(silent_after=30), smf({"sessions": 1000}, t1_s=0.3, n1=3, window=8) as n4:
+        n4.associate()
+        n4.establish()
+        assert [event.kind for event in n4.events] == ["associated", "gone"]
+        statistics = n4.establishing.statistics
+        # Two windows at most: the requests that were sent before the last answer came are given up one by one.
+        assert statistics.accepted == 30
+        assert statistics.requested <= 30 + 2 * 8
+        assert statistics.outstanding == 0
+        assert np.count_nonzero(n4.sessions.state == LOST) == 30
+        n4.end()
+
+
+def test_a_upf_that_is_killed_while_sessions_are_held_is_told() -> None:
+    with peer() as upf, smf(heartbeat_s=0.2, t1_s=0.3, n1=2) as n4:
+        n4.associate()
+        n4.establish()
+        n4.run(0.5)
+        assert n4.heartbeats.statistics.accepted > 0
+        upf.kill()
+        n4.run(30)
+        assert n4.events[-1].kind == "gone"
+        assert "5 sessions are lost" in n4.events[-1].words
+
+
+def test_the_upf_s_own_requests_are_answered_and_count_once() -> None:
+    """From another port, each sent twice: heartbeats, usage reports, downlink data of a session that buffers."""
+    group = {"usage": {}, "buffer": {}, "modify": "notify"}
+    with peer(ask=["heartbeat", "usage", "data"]) as upf, smf(group) as n4:
+        n4.associate()
+        n4.establish()
+        n4.run(0.2)
+        n4.end()
+        assert n4.heartbeats_answered == 10
+        # One report while it stood, and the one that came with its deletion.
+        assert n4.sessions.usage_reports.tolist() == [2] * 5
+        assert n4.sessions.downlink_bytes.tolist() == [2000] * 5
+        assert n4.sessions.notifications.tolist() == [1] * 5
+        assert n4.modifying["forward"].statistics.accepted == 5
+    answers = [(one["type"], one["cause"]) for one in upf.saw["answers"]]
+    assert answers.count((57, 1)) == 20
+    assert answers.count((2, None)) == 10
+    assert [one["far"]["notify"] for one in upf.saw["log"]].count(1) == 5
+    assert [one["far"]["forward"] for one in upf.saw["log"]].count(1) == 5
+
+
+def test_a_report_about_a_session_that_is_not_ours_is_refused() -> None:
+    with peer(ask=["usage"]) as upf, smf({"sessions": 1}) as n4:
+        n4.associate()
+        n4.sessions.row_of = lambda seid: None  # type: ignore[method-assign]
+        n4.establish()
+        n4.run(0.2)
+    assert [one["cause"] for one in upf.saw["answers"]] == [65, 65]
+
+
+def test_churn_and_handover_beside_sessions_that_stay() -> None:
+    changes = {
+        "churn": {"group": "g1", "sessions_per_s": 40, "lifetime_s": 0.2},
+        "handover": {"group": "g0", "users_per_s": 30},
+    }
+    with peer() as upf, smf({"sessions": 6, "gnb": "a"}, {"sessions": 200}, **changes) as n4:
+        n4.associate()
+        n4.establish()
+        assert n4.establishing.statistics.accepted == 6
+        loads = Loads(n4)
+        with Background(n4):
+            loads.start(time.monotonic_ns())
+            time.sleep(1)
+        loads.stop()
+        assert loads.churn is not None and loads.handover is not None
+        done = loads.churn.establishing.statistics
+        assert 0 < done.requested == done.accepted == loads.churn.deleting.statistics.accepted
+        assert done.requested <= loads.churn.rate.intended(time.monotonic_ns()) <= 40 * 20
+        moves = loads.handover.moves
+        assert len(moves[0]) == loads.handover.moving.statistics.accepted > 6
+        # Each user in turn, to and fro; in the end everybody is where the last move took him.
+        assert list(moves[1][:6]) == [0, 1, 2, 3, 4, 5]
+        last = dict(zip(moves[1], moves[2], strict=True))
+        assert n4.sessions.gnb[:6].tolist() == [last.get(row, 0) for row in range(6)]
+        assert (n4.sessions.state[:6] == ESTABLISHED).all()
+        n4.end()
+        assert not failed(n4, loads)
+        told = document(n4, loads)
+        assert told["churn_intended"] >= done.requested
+    assert upf.saw["sessions"] == {}
+    moved = [one["far"] for one in upf.saw["log"] if one["far"]["end_marker"]]
+    assert [one["gnb"] for one in moved[:7]] == ["198.51.100.10"] * 6 + ["198.51.100.9"]
+    assert [one["teid"] for one in moved[:6]] == [1, 2, 3, 4, 5, 6]
+    assert len(moved) == len(moves[0])
+
+
+def test_a_upf_that_dies_under_load_ends_the_load() -> None:
+    changes = {
+        "churn": {"group": "g1", "sessions_per_s": 50, "lifetime_s": 0.2},
+        "handover": {"group": "g0", "users_per_s": 20},
+    }
+    with peer() as upf, smf({}, {"sessions": 100}, **{**changes, "t1_s": 0.4, "n1": 2}) as n4:
+        loads = Loads(n4)
+        n4.associate()
+        n4.establish()
+        with Background(n4):
+            loads.start(time.monotonic_ns())
+            time.sleep(0.5)
+            upf.kill()
+            deadline = time.monotonic() + 30
+            while n4.alive and time.monotonic() < deadline:
+                time.sleep(0.05)
+        loads.stop()
+        assert [event.kind for event in n4.events] == ["associated", "gone"]
+        assert failed(n4, loads)
+        assert not n4.exchange.outstanding
+        for one in loads.operations().values():
+            assert one.statistics.outstanding == 0
+        assert not np.count_nonzero(n4.sessions.state == ESTABLISHED)
+
+
+def test_users_are_written_as_csv(tmp_path: Path) -> None:
+    with peer(), smf() as n4:
+        n4.associate()
+        n4.establish()
+        write_users(tmp_path / "users.csv", n4.sessions)
+    lines = (tmp_path / "users.csv").read_text().splitlines()
+    assert lines[0].startswith("group,state,ue_v4,ue_v6,local_seid")
+    assert lines[5].split(",")[:5] == ["g0", "established", "10.45.0.5", "", "5"]
+
+
+def test_ctrl_c_deletes_what_was_established(tmp_path: Path) -> None:
+    config = tmp_path / "n4.yaml"
+    gnbs, group = {"a": "198.51.100.9"}, {"name": "base", "sessions": 5, "ue_addresses": "10.45.0.1/24"}
+    config.write_text(json.dumps({"upf": {"n4": UPF, "bind": SMF, "gnbs": gnbs, "groups": [group], **PATIENT}}))
+    users = tmp_path / "users.csv"
+    command = [sys.executable, "-m", "master.cli", "sessions", str(config), "--hold", "60", "--users", str(users)]
+    with peer() as upf, subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 40
+        while not users.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, words = process.communicate(timeout=40)
+        assert (process.returncode, words) == (3, "pktswarm: interrupted\n")
+        assert upf.saw["seen"] == {"5": 1, "50": 5, "54": 5, "9": 1}
+        assert upf.saw["sessions"] == {}
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    config = tmp_path / "n4.yaml"
+    section = {
+        "n4": UPF,
+        "bind": SMF,
+        "gnbs": {"a": "198.51.100.9"},
+        "groups": [{"name": "base", "sessions": 5, "ue_addresses": "10.45.0.1/24", "core_instance": "internet"}],
+        **PATIENT,
+    }
+    config.write_text(json.dumps({"upf": section}))
+    command = [sys.executable, "-m", "master.cli", "sessions", str(config), "--json"]
+    with peer() as upf:
+        made = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert (made.returncode, made.stderr) == (0, "")
+        assert json.loads(made.stdout)["groups"][0]["states"] == {"deleted": 5}
+        assert upf.saw["sessions"] == {}
+    with peer(refuse={"50": 75}):
+        made = subprocess.run(command[:-1], capture_output=True, text=True, timeout=60)
+        assert made.returncode == 3
+        assert "5 x group base: no resources available (75)" in made.stdout
+    config.write_text(json.dumps({"upf": {**section, "n4": "no"}}))
+    made = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert made.returncode == 2
+    assert made.stderr == f"pktswarm: {config}: upf.n4 = 'no': is no IPv4 or IPv6 address\n"
