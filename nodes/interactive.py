@@ -10,22 +10,37 @@ import json
 import os
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nodes import interactive_run
 from nodes.interface import Interface
 from nodes.process import EngineProcess
 from traffic.errors import EngineError
 from traffic.task import Leg, ReceiveCount, SendCount
 
 NAME = "interactive"
+ARMED, RESULT = "pktswarm: armed", "pktswarm: result "
+"""What the process prints: the second with its counts, as JSON."""
 ARM_TIMEOUT_S = 15.0
 MERGING_OFFLOADS = ("gro", "lro")
 """They make one large frame of several on arrival, which is none of the trace's."""
 AHEAD_OF_LIMIT_S = 3.0
 """It ends by itself so long before the guard would end it, and tells what it did."""
+
+
+@dataclass
+class Orders:
+    """What the process is to do, as its one argument (JSON)."""
+
+    interface: str
+    trace: str
+    beginner_mac: str
+    peer_mac: str
+    """Only frames from there are looked at."""
+    gate: str
+    """Empty: this is the side that answers, and begins with what it hears."""
+    limit_s: float
 
 
 class Ends:
@@ -60,7 +75,7 @@ class End:
         self.out, self.coming = (there, back) if begins else (back, there)
         self._gate_file = spool / f"interactive-{there.id}.gate"
         self._gate: int | None = None
-        orders = interactive_run.Orders(
+        orders = Orders(
             interface=interface,
             trace=str(spool / there.trace_file),
             beginner_mac=str(there.timing["beginner_mac"]),
@@ -68,7 +83,7 @@ class End:
             gate=str(self._gate_file) if begins else "",
             limit_s=max(1.0, limit_s - AHEAD_OF_LIMIT_S),
         )
-        command = [sys.executable, "-P", "-m", interactive_run.__name__, json.dumps(asdict(orders))]
+        command = [sys.executable, "-P", "-m", "nodes.interactive_run", json.dumps(asdict(orders))]
         self.process = EngineProcess(NAME, command, spool / f"interactive-{there.id}.txt", limit_s + ARM_TIMEOUT_S)
         self._result: dict[str, Any] | None = None
 
@@ -81,7 +96,7 @@ class End:
 
     @property
     def armed(self) -> bool:
-        return interactive_run.ARMED in self.process.output()
+        return ARMED in self.process.output()
 
     def wait_armed(self) -> None:
         deadline = time.monotonic() + ARM_TIMEOUT_S
@@ -105,10 +120,10 @@ class End:
         """The process's last words. Raises EngineError where there are none."""
         if self._result is None:
             output = self.process.check()
-            lines = [line for line in output.splitlines() if line.startswith(interactive_run.RESULT)]
+            lines = [line for line in output.splitlines() if line.startswith(RESULT)]
             if not lines:
                 raise EngineError(NAME, "ended without its counts", output[-4000:])
-            self._result = dict(json.loads(lines[-1].removeprefix(interactive_run.RESULT)))
+            self._result = dict(json.loads(lines[-1].removeprefix(RESULT)))
         return self._result
 
     def sent(self) -> SendCount:

@@ -17,33 +17,21 @@ import socket
 import struct
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from nodes.interactive import ARMED, RESULT, Orders
 from traffic.errors import EngineError
 from traffic.interactive.machine import Machine, Sending
 from traffic.interactive.prepare import script_of
 from traffic.traces import read_trace
 
-ARMED, RESULT = "pktswarm: armed", "pktswarm: result "
 ETH_P_ALL, SOL_PACKET, PACKET_STATISTICS, PACKET_IGNORE_OUTGOING, SO_RCVBUFFORCE = 3, 263, 6, 23, 33
 RING_BYTES, LARGEST_BYTES = 64 << 20, 1 << 16
 POLL_S = 0.05
 FRAMES_AT_ONCE = 64
 FULL_QUEUE_S, FULL_QUEUE_WAIT_S = 1.0, 0.001
-
-
-@dataclass
-class Orders:
-    interface: str
-    trace: str
-    beginner_mac: str
-    peer_mac: str
-    """Only frames from there are looked at."""
-    gate: str
-    """Empty: this is the side that answers, and begins with what it hears."""
-    limit_s: float
 
 
 class Player:

@@ -7,11 +7,20 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from dpkt import pcap, pcapng
+from traffic import pcap
+from traffic.capture_format import (
+    BYTE_ORDER_MAGIC,
+    ENHANCED_PACKET,
+    INTERFACE_DESCRIPTION,
+    LINKTYPE_ETHERNET,
+    LINKTYPE_RAW,
+    OPTION_COMMENT,
+    OPTION_IF_TSRESOL,
+    PCAP_MAGIC_NS,
+    SECTION_HEADER,
+)
 
 NS_PER_S = 1_000_000_000
-ETHERNET = pcap.DLT_EN10MB
-LINKTYPE_RAW = 101
 SNAPLEN_BYTES = 262_144
 
 
@@ -33,11 +42,11 @@ class RawPacket(NamedTuple):
 
 def link_type_name(link_type: int) -> str:
     """`DLT_RAW (101)` for 101."""
-    # In files it is 101 everywhere; dpkt has the number of the system that it runs on.
+    # In files it is 101 everywhere; libpcap has the number of the system that it runs on.
     if link_type == LINKTYPE_RAW:
         return f"DLT_RAW ({link_type})"
-    names = [name for name, value in vars(pcap).items() if name.startswith("DLT_") and value == link_type]
-    return f"{names[0] if names else 'unknown'} ({link_type})"
+    name = "" if pcap.missing() else pcap.link_name(link_type)
+    return f"{'DLT_' + name if name else 'unknown'} ({link_type})"
 
 
 def read_capture(path: Path) -> list[RawPacket]:
@@ -58,7 +67,7 @@ def write_pcap(packets: Iterable[Packet]) -> bytes:
 
 def pcap_parts(packets: Iterable[Packet]) -> Iterator[bytes]:
     """The same piece by piece."""
-    yield struct.pack("<IHHiIII", pcap.TCPDUMP_MAGIC_NANO, 2, 4, 0, 0, SNAPLEN_BYTES, ETHERNET)
+    yield struct.pack("<IHHiIII", PCAP_MAGIC_NS, 2, 4, 0, 0, SNAPLEN_BYTES, LINKTYPE_ETHERNET)
     for packet in packets:
         seconds, rest_ns = divmod(packet.time_ns, NS_PER_S)
         yield struct.pack("<IIII", seconds, rest_ns, len(packet.data), len(packet.data)) + packet.data
@@ -66,15 +75,15 @@ def pcap_parts(packets: Iterable[Packet]) -> Iterator[bytes]:
 
 def write_pcapng(packets: list[Packet], comment: str = "") -> bytes:
     """A pcapng file with one Ethernet interface and nanosecond times, little endian; it names no machine."""
-    section = struct.pack("<IHHq", pcapng.BYTE_ORDER_MAGIC, 1, 0, -1)
+    section = struct.pack("<IHHq", BYTE_ORDER_MAGIC, 1, 0, -1)
     if comment:
-        section += _option(pcapng.PCAPNG_OPT_COMMENT, comment.encode()) + bytes(4)
-    interface = struct.pack("<HHI", ETHERNET, 0, SNAPLEN_BYTES)
-    interface += _option(pcapng.PCAPNG_OPT_IF_TSRESOL, b"\x09") + bytes(4)
-    parts = [_as_block(pcapng.PCAPNG_BT_SHB, section), _as_block(pcapng.PCAPNG_BT_IDB, interface)]
+        section += _option(OPTION_COMMENT, comment.encode()) + bytes(4)
+    interface = struct.pack("<HHI", LINKTYPE_ETHERNET, 0, SNAPLEN_BYTES)
+    interface += _option(OPTION_IF_TSRESOL, b"\x09") + bytes(4)
+    parts = [_as_block(SECTION_HEADER, section), _as_block(INTERFACE_DESCRIPTION, interface)]
     for time_ns, data in packets:
         head = struct.pack("<IIIII", 0, time_ns >> 32, time_ns & 0xFFFF_FFFF, len(data), len(data))
-        parts.append(_as_block(pcapng.PCAPNG_BT_EPB, head + _padded(data)))
+        parts.append(_as_block(ENHANCED_PACKET, head + _padded(data)))
     return b"".join(parts)
 
 

@@ -1,6 +1,6 @@
 """Where every packet of a capture file stands, as NumPy arrays: pcap and pcapng, any byte order and time resolution.
 
-Own parsers over dpkt's constants, because dpkt's readers hide what matters here: how long a frame was before the
+Own parsers, because dpkt's readers hide what matters here: how long a frame was before the
 snap length cut it, where a file is truncated, and (pcapng) the clock of each interface. Only the chain of lengths is
 walked in Python; times and sizes are read in one go.
 Format: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng.
@@ -16,19 +16,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from dpkt import pcap, pcapng
 from numpy.typing import NDArray
 
+from traffic import capture_format as form
 from traffic.capture_file import NS_PER_S, SNAPLEN_BYTES
 from traffic.errors import BadInput
 
-PCAP_NS_PER_TICK = {pcap.TCPDUMP_MAGIC: 1000, pcap.TCPDUMP_MAGIC_NANO: 1}
+PCAP_NS_PER_TICK = {form.PCAP_MAGIC: 1000, form.PCAP_MAGIC_NS: 1}
 ENDS_WITHIN_PACKET = "is truncated: it ends inside packet {}"
 CAPTURE_FORMATS = "pcap or pcapng"
 LATEST_NS = NS_PER_S * 2**32 - 1
 """What pcap can hold, from 1970 to 2106. Sums and differences of such times fit 64 bits."""
 TIME_PROBLEM = "its time is before 1970 or after 2106"
-PACKET_BLOCKS = (pcapng.PCAPNG_BT_EPB, pcapng.PCAPNG_BT_PB, pcapng.PCAPNG_BT_SPB)
+PACKET_BLOCKS = (form.ENHANCED_PACKET, form.OBSOLETE_PACKET, form.SIMPLE_PACKET)
 
 Integers = NDArray[np.int64]
 Data = bytes | mmap.mmap
@@ -83,7 +83,7 @@ def index_capture(path: Path, whole: bool = True) -> CaptureIndex:
     A file without packets is an empty index."""
     data = _read(path)
     magic = data[:4]
-    if int.from_bytes(magic, "big") == pcapng.PCAPNG_BT_SHB:
+    if int.from_bytes(magic, "big") == form.SECTION_HEADER:
         return _index_pcapng(path, data)
     for order in "<>":
         ns_per_tick = PCAP_NS_PER_TICK.get(struct.unpack(f"{order}I", magic)[0]) if len(magic) == 4 else None
@@ -163,11 +163,11 @@ def _index_pcapng(path: Path, data: Data) -> CaptureIndex:
             walk.order, walk.interfaces = _section_order(path, data, at), []
         kind, size = _block(walk, at)
         if kind in PACKET_BLOCKS:
-            if kind != pcapng.PCAPNG_BT_EPB or size < 32:
+            if kind != form.ENHANCED_PACKET or size < 32:
                 _flush(walk)
                 _check_packet_block(walk, kind, size)
             walk.waiting.append(at)
-        elif kind == pcapng.PCAPNG_BT_IDB:
+        elif kind == form.INTERFACE_DESCRIPTION:
             _flush(walk)
             walk.interfaces.append(_interface(walk, data[at + 8 : at + size - 4]))
         at += size
@@ -177,7 +177,7 @@ def _index_pcapng(path: Path, data: Data) -> CaptureIndex:
 
 def _section_order(path: Path, data: Data, at: int) -> str:
     for order in "<>":
-        if len(data) >= at + 12 and struct.unpack_from(f"{order}I", data, at + 8)[0] == pcapng.BYTE_ORDER_MAGIC:
+        if len(data) >= at + 12 and struct.unpack_from(f"{order}I", data, at + 8)[0] == form.BYTE_ORDER_MAGIC:
             return order
     raise BadInput(path, "is not a capture file: its section header has no byte order", allowed=CAPTURE_FORMATS)
 
@@ -197,7 +197,7 @@ def _block(walk: _Walk, at: int) -> tuple[int, int]:
 
 
 def _check_packet_block(walk: _Walk, kind: int, size: int) -> None:
-    if kind == pcapng.PCAPNG_BT_SPB:
+    if kind == form.SIMPLE_PACKET:
         raise _unreadable(walk, walk.packets + 1, "it has no time (a simple packet block)")
     if size < 32:
         raise _unreadable(walk, walk.packets + 1, f"its block has {size} bytes, a packet's needs 32")
@@ -214,12 +214,12 @@ def _interface(walk: _Walk, body: bytes) -> Interface:
     link_type, _, snaplen = struct.unpack_from(f"{walk.order}HHI", body)
     interface = Interface(link_type, snaplen)
     for code, value in _options(body[8:], walk.order):
-        if code == pcapng.PCAPNG_OPT_IF_TSRESOL:
+        if code == form.OPTION_IF_TSRESOL:
             if len(value) != 1:
                 raise BadInput(walk.path, f"{described}: its time resolution has {len(value)} bytes, not 1")
             # The top bit chooses between a power of ten and a power of two.
             interface.ticks_per_s = 2 ** (value[0] & 0x7F) if value[0] & 0x80 else 10 ** value[0]
-        elif code == pcapng.PCAPNG_OPT_IF_TSOFFSET:
+        elif code == form.OPTION_IF_TSOFFSET:
             if len(value) != 8:
                 raise BadInput(walk.path, f"{described}: its time offset has {len(value)} bytes, not 8")
             interface.offset_s = struct.unpack(f"{walk.order}q", value)[0]
@@ -230,7 +230,7 @@ def _options(data: Data, order: str) -> Iterator[tuple[int, bytes]]:
     at = 0
     while at + 4 <= len(data):
         code, size = struct.unpack_from(f"{order}HH", data, at)
-        if code == pcapng.PCAPNG_OPT_ENDOFOPT:
+        if code == form.OPTION_END:
             return
         yield code, data[at + 4 : at + 4 + size]
         at += 4 + (size + 3) // 4 * 4
@@ -244,7 +244,7 @@ def _flush(walk: _Walk) -> None:
     kind, size, number, high, low, captured, wire = _words(walk.data, at, walk.order, (0, 4, 8, 12, 16, 20, 24))
     # The obsolete packet block has a 16-bit interface, and a count of drops in the rest of the word.
     old = number & 0xFFFF if walk.order == "<" else number >> 16
-    number = np.where(kind == pcapng.PCAPNG_BT_PB, old, number)
+    number = np.where(kind == form.OBSOLETE_PACKET, old, number)
     _check_all(walk, captured > size - 32, lambda row: f"it says it has {captured[row]} bytes, its block has fewer")
     unknown = number >= len(walk.interfaces)
     _check_all(walk, unknown, lambda row: f"its interface {number[row]} is not described")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpkt import ethernet, ip
-
 VLAN_TYPES = (0x8100, 0x88A8, 0x9100)
-ETH_IPV4, ETH_IPV6, ETH_ARP = ethernet.ETH_TYPE_IP, ethernet.ETH_TYPE_IP6, ethernet.ETH_TYPE_ARP
-TCP, UDP, ICMP, ICMP6 = ip.IP_PROTO_TCP, ip.IP_PROTO_UDP, ip.IP_PROTO_ICMP, ip.IP_PROTO_ICMP6
+ETH_IPV4, ETH_IPV6, ETH_ARP = 0x0800, 0x86DD, 0x0806
+TCP, UDP, ICMP, ICMP6 = 6, 17, 1, 58
 CHECKSUM_AT = {TCP: 16, UDP: 6, ICMP: 2, ICMP6: 2}
 """Where the checksum stands inside a header, by protocol."""
 HEADER_BYTES = {TCP: 20, UDP: 8, ICMP: 8, ICMP6: 8}

@@ -14,11 +14,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 Floats = NDArray[np.float64]
 SMALLEST_STEP = 2.0**-53
 BISECTIONS = 64
+
+
+class _Special:
+    """scipy.special, loaded by the first value that needs it: most runs draw none, and it takes half a second."""
+
+    def __getattr__(self, name: str) -> Any:
+        from scipy import special
+
+        return getattr(special, name)
+
+
+special = _Special()
 
 
 def generator(seed: int, *stream: int) -> np.random.Generator:

@@ -7,19 +7,19 @@ frame; compiled for none it looks into the frame, where XDP and a capture file h
 from __future__ import annotations
 
 import ctypes
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from traffic.bpf import Instruction, Program
+from traffic.capture_format import LINKTYPE_ETHERNET
 from traffic.errors import BadInput
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 LIBRARY = "libpcap.so.0.8"
 WHOLE_FRAME = 65535
 ANY_NETMASK = 0xFFFFFFFF
-ETHERNET = 1
-"""DLT_EN10MB."""
 
 
 class RawInstruction(ctypes.Structure):
@@ -62,6 +62,14 @@ def library() -> Any:
     return pcap
 
 
+def link_name(link_type: int) -> str:
+    """`EN10MB` for 1; empty for one that libpcap does not know."""
+    find = library().pcap_datalink_val_to_name
+    find.restype = ctypes.c_char_p
+    found: bytes | None = find(link_type)
+    return (found or b"").decode()
+
+
 def compile_with(handle: int, expression: str, where: object, key: str = "filter") -> Program:
     """BadInput with libpcap's own words when it is no filter. Closes the handle."""
     pcap, program = library(), RawProgram()
@@ -80,13 +88,15 @@ def compile_ethernet(expression: str, where: object, key: str = "filter") -> Pro
     """For Ethernet frames as they are on the wire, tags included. BadInput too where there is no libpcap."""
     if why := missing():
         raise BadInput(where, why, key=key, value=expression, allowed="no filter, or libpcap on this machine")
-    return compile_with(library().pcap_open_dead(ETHERNET, WHOLE_FRAME), expression, where, key)
+    return compile_with(library().pcap_open_dead(LINKTYPE_ETHERNET, WHOLE_FRAME), expression, where, key)
 
 
 def matches(
     program: Program, data: NDArray[np.uint8], start: NDArray[Any], captured: NDArray[Any], length: NDArray[Any]
 ) -> NDArray[np.bool_]:
     """Which of the frames in `data` pass, by libpcap's own interpreter."""
+    import numpy as np
+
     code = (RawInstruction * len(program))(*(RawInstruction(*one) for one in program))
     compiled, header = RawProgram(len(code), code), _Header()
     run, by_program, by_header = library().pcap_offline_filter, ctypes.byref(compiled), ctypes.byref(header)

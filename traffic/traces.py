@@ -6,7 +6,8 @@ import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from traffic.capture_file import ETHERNET, Packet, RawPacket, link_type_name, read_capture, write_pcap, write_pcapng
+from traffic.capture_file import Packet, RawPacket, link_type_name, read_capture, write_pcap, write_pcapng
+from traffic.capture_format import LINKTYPE_ETHERNET
 from traffic.errors import BadInput
 
 __all__ = ["Packet", "Trace", "read_packets", "read_trace", "write_pcap", "write_pcapng"]
@@ -62,12 +63,12 @@ def read_packets(path: Path) -> list[Packet]:
 
 
 def _check_replayable(path: Path, number: int, packet: RawPacket) -> None:
-    if packet.link_type != ETHERNET:
+    if packet.link_type != LINKTYPE_ETHERNET:
         raise BadInput(
             path,
             f"packet {number} has a link type that is not Ethernet",
             value=link_type_name(packet.link_type),
-            allowed=link_type_name(ETHERNET),
+            allowed=link_type_name(LINKTYPE_ETHERNET),
         )
     if len(packet.data) < packet.wire_bytes:
         raise BadInput(

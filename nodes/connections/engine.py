@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 import sys
 from dataclasses import asdict
 from pathlib import Path
 
 from nodes.connections.address import Address
-from nodes.connections.program import INSTANT
 from nodes.interface import Interface
 from nodes.process import EngineProcess, missing_tool
 from traffic.connections import EndCount
@@ -18,6 +18,8 @@ from traffic.errors import BadInput, EngineError
 from traffic.task import Leg, Role
 
 NAME = "socket"
+INSTANT = struct.Struct("=Q")
+"""The start, CLOCK_MONOTONIC in ns, as the process is told it."""
 
 
 class ConnectionProcess:

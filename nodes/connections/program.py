@@ -14,12 +14,12 @@ import os
 import resource
 import signal
 import socket
-import struct
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from nodes.connections.engine import INSTANT
 from nodes.connections.loop import READ, Loop
 from nodes.connections.side import ConnectingSide, ListeningSide, Side
 from traffic.task import leg_from_json
@@ -30,7 +30,6 @@ LOOKING_PART = 10
 """Of its time it spends this part at most on looking, however many connections there are."""
 LAST_WORDS_NS = 1_000_000_000
 """An interrupted transmitter waits so long for what it sent to be acknowledged."""
-INSTANT = struct.Struct("=Q")
 
 
 class Program:

@@ -587,7 +587,7 @@ LISTENER = """
 import socket, sys, time
 ear = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
 ear.bind(("rx0", 0))
-ear.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE
+ear.setsockopt(socket.SOL_SOCKET, 33, 512 << 20)  # SO_RCVBUFFORCE: a live frame weighs a page, whatever its size
 ear.settimeout(0.2)
 print("ready", flush=True)
 over = False

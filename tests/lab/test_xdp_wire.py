@@ -23,7 +23,7 @@ from traffic.expect import layout
 from traffic.task import ReceiveTask
 
 sys.path.insert(0, str(Path(__file__).parent))
-from wire import Wire, ethtool, ip, shown
+from wire import EMULATED, Wire, ethtool, ip, shown
 from xdp_ends import ROOT, Node, finish, send, send_raw
 from xdp_frames import CHECKED, B, a_leg, compile_program, stamped
 
@@ -304,9 +304,11 @@ def test_latency_agrees_with_a_captures_timestamps(wire: Wire, program: Path) ->
         tallies, _, _ = node.stop()
     ours = tallies["0"]["latency"]
     assert ours["frames"] == len(theirs) == 500
+    # A frame's timestamp is given when the batch it came in goes up the stack: emulated, that takes its time.
+    most_ns = 1_000_000 if EMULATED else 50_000
     for name, place in (("p50_ns", 250), ("p90_ns", 450)):
-        assert -5_000 < theirs[place] - ours[name] < 50_000, (name, ours, theirs[place])
-    assert -5_000 < theirs[0] - ours["min_ns"] < 50_000
+        assert -5_000 < theirs[place] - ours[name] < most_ns, (name, ours, theirs[place])
+    assert -5_000 < theirs[0] - ours["min_ns"] < most_ns
 
 
 LISTENER = """

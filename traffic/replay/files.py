@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic.capture_file import ETHERNET, NS_PER_S, SNAPLEN_BYTES, Packet
+from traffic.capture_file import NS_PER_S, SNAPLEN_BYTES, Packet
+from traffic.capture_format import LINKTYPE_ETHERNET, PCAP_MAGIC_NS
 from traffic.capture_index import index_capture
 from traffic.dissect import VLAN_TYPES
 from traffic.errors import BadInput
@@ -39,7 +40,7 @@ ROW = np.dtype(
 
 def pcap_bytes(frames: Frames) -> bytearray:
     """Nanosecond times, little endian, Ethernet."""
-    header = np.array([0xA1B23C4D, 2 | 4 << 16, 0, 0, SNAPLEN_BYTES, ETHERNET], "<u4").tobytes()
+    header = np.array([PCAP_MAGIC_NS, 2 | 4 << 16, 0, 0, SNAPLEN_BYTES, LINKTYPE_ETHERNET], "<u4").tobytes()
     out = bytearray(FILE_HEADER_BYTES + RECORD_HEADER_BYTES * len(frames) + int(frames.stored.sum()))
     out[:FILE_HEADER_BYTES] = header
     at, target, source = FILE_HEADER_BYTES, memoryview(out), frames.store.data

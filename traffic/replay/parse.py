@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traffic import dissect
-from traffic.capture_file import ETHERNET, link_type_name
+from traffic.capture_file import link_type_name
+from traffic.capture_format import LINKTYPE_ETHERNET
 from traffic.capture_index import CaptureIndex, index_capture
 from traffic.dissect import HEADER_BYTES, TCP, UDP, VLAN_TYPES
 from traffic.errors import BadInput
@@ -119,12 +120,12 @@ def told(left_out: Counter[str]) -> str:
 def check_index(path: Path, index: CaptureIndex, sizes_only: bool) -> None:
     if not len(index.time_ns):
         raise BadInput(path, "is empty: there is no packet in it")
-    odd = index.link_type != ETHERNET
+    odd = index.link_type != LINKTYPE_ETHERNET
     if odd.any():
         row = int(odd.argmax())
         problem = f"packet {row + 1} has a link type that is not Ethernet"
         value = link_type_name(int(index.link_type[row]))
-        raise BadInput(path, problem, value=value, allowed=link_type_name(ETHERNET))
+        raise BadInput(path, problem, value=value, allowed=link_type_name(LINKTYPE_ETHERNET))
     cut = index.captured_bytes < index.wire_bytes
     if cut.any() and not sizes_only:
         row = int(cut.argmax())

@@ -1,0 +1,14 @@
+"""Numbers of the formats pcap and pcapng (draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng).
+
+Spelt out here because to import a packet library for them takes longer than all else of a node's start.
+"""
+
+from __future__ import annotations
+
+PCAP_MAGIC, PCAP_MAGIC_NS = 0xA1B2C3D4, 0xA1B23C4D
+LINKTYPE_ETHERNET, LINKTYPE_RAW = 1, 101
+
+SECTION_HEADER, INTERFACE_DESCRIPTION, ENHANCED_PACKET = 0x0A0D0D0A, 1, 6
+OBSOLETE_PACKET, SIMPLE_PACKET = 2, 3
+BYTE_ORDER_MAGIC = 0x1A2B3C4D
+OPTION_END, OPTION_COMMENT, OPTION_IF_TSRESOL, OPTION_IF_TSOFFSET = 0, 1, 9, 14
