@@ -492,28 +492,104 @@ static __always_inline __u32 write_stream(struct xdp_md *ctx, struct leg *leg, _
 
 static const __u8 zeros[SLOT_BYTES];
 
-/* Where the stamp of a trace's next frame begins; 0: it has none. */
-static __always_inline __u32 stamp_of_record(struct leg *leg)
-{
-	__u32 key = leg->size.first + leg->record;
-	__u64 *at = leg->stamp ? bpf_map_lookup_elem(&table, &key) : 0;
+/*
+ * An instance's changes, in the page. Words are added up as they stand in memory: RFC 1071, section 2, has the sum the
+ * same in either byte order. traffic/replay/shift.py does the same, and what it makes is what has to come out.
+ */
+#define NOT_COVERED 4
 
-	return at ? *at : 0;
+struct shift {
+	void *page;
+	void *end;
+	__u64 growth; /* of the sums, not reduced */
+	__u32 outside; /* a place beyond the frame */
+};
+
+static __always_inline void *place_of(struct shift *shift, __u32 at, __u32 bytes)
+{
+	void *place = shift->page + (at & (SLOT_BYTES - 1));
+
+	if (place + bytes <= shift->end)
+		return place;
+	shift->outside = 1;
+	return 0;
 }
 
-/* Stamps a trace's frame, `from` in the store: there it has number and time 0. Numbers go by the frames sent. */
-static __always_inline int stamp_trace(struct xdp_md *ctx, struct leg *leg, const __u8 *from, __u32 at, __u64 now)
+static __always_inline void add32(struct shift *shift, __u32 at, __u32 amount)
 {
-	__u32 key = leg->numbered_with;
+	__u32 *place = place_of(shift, at, sizeof(*place)), before;
+
+	if (!place)
+		return;
+	before = *place;
+	*place = bpf_htonl(bpf_ntohl(before) + amount);
+	shift->growth += (__u64)*place + ~before;
+}
+
+static __always_inline void add16(struct shift *shift, __u32 at, __u16 amount)
+{
+	__u16 *place = place_of(shift, at, sizeof(*place)), before;
+
+	if (!place)
+		return;
+	before = *place;
+	*place = bpf_htons(bpf_ntohs(before) + amount);
+	shift->growth += *place + (__u16)~before;
+}
+
+static __always_inline void amend(struct shift *shift, __u32 at, int zero_is_ones)
+{
+	__u16 *place = place_of(shift, at, sizeof(*place)), value;
+
+	if (!place)
+		return;
+	value = ~sum16(shift->growth + (__u16)~*place);
+	*place = !value && zero_is_ones ? 0xffff : value;
+}
+
+/* Read by nobody: it puts the struct's layout into the object, where a test looks. */
+const struct places places_layout SEC(".rodata.places") = {};
+
+/* Fails where the places are not within the frame. */
+static __always_inline int change_instance(struct xdp_md *ctx, struct leg *leg, const struct places *places)
+{
+	struct shift shift = { .page = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
+
+	if (places->address[1])
+		add32(&shift, places->address[1], leg->add_address[places->ends >> 1 & 1]);
+	if (places->ends & NOT_COVERED) /* of IPv6 only, which has no header_sum */
+		shift.growth = 0;
+	if (places->address[0])
+		add32(&shift, places->address[0], leg->add_address[places->ends & 1]);
+	if (places->header_sum)
+		amend(&shift, places->header_sum, 0);
+	if (places->port)
+		add16(&shift, places->port, leg->add_port);
+	if (places->sum)
+		amend(&shift, places->sum, places->zero_is_ones);
+	if (places->teid)
+		add32(&shift, places->teid, leg->add_teid);
+	return shift.outside;
+}
+
+/* Stamps a trace's frame, which follows its places: there it has number and time 0. Numbers go by the frames sent. */
+static __always_inline int stamp_trace(struct xdp_md *ctx, struct leg *leg, const struct places *places, __u64 now)
+{
+	__u32 key = leg->numbered_with, at = places->stamp;
 	struct leg *numbered = bpf_map_lookup_elem(&legs, &key);
 	struct stamp_balanced made;
 	__u32 growth, before, after;
 	__u64 sequence;
 
+	leg->rule[0].position = !!at;
+	if (!at)
+		return 0;
 	if (!numbered || at > SLOT_BYTES - sizeof(made))
 		return -1;
+	if (stamp_tai)
+		now = bpf_ktime_get_tai_ns();
 	sequence = numbered->sequence++;
-	__builtin_memcpy(&made, from + at, sizeof(made));
+	__builtin_memcpy(&made, (const __u8 *)(places + 1) + at, sizeof(made));
 	made.checked.stamp.sequence_high = bpf_htons(sequence >> 32);
 	made.checked.stamp.sequence_low = bpf_htonl(sequence);
 	made.checked.stamp.time_ns = bpf_cpu_to_be64(now);
@@ -530,26 +606,27 @@ static __always_inline int stamp_trace(struct xdp_md *ctx, struct leg *leg, cons
 static __always_inline __u32 write_trace(struct xdp_md *ctx, struct leg *leg, __u64 now)
 {
 	struct record *record = next_record(leg);
-	__u32 key, offset, stored, bytes, stamp = stamp_of_record(leg);
+	__u32 key, offset, stored, bytes;
+	const struct places *places;
 	struct chunk *chunk;
 
 	if (!record)
 		return 0;
-	key = record->place / (CHUNK_BYTES / PLACE_BYTES);
-	offset = record->place % (CHUNK_BYTES / PLACE_BYTES) * PLACE_BYTES;
+	key = record->place / CHUNK_BYTES;
+	offset = record->place % CHUNK_BYTES;
 	chunk = bpf_map_lookup_elem(&store, &key);
-	if (!chunk || offset > CHUNK_BYTES - SLOT_BYTES)
+	if (!chunk || offset < sizeof(*places) || offset > CHUNK_BYTES - SLOT_BYTES)
 		return 0;
+	places = (const void *)(chunk->bytes + offset - sizeof(*places));
 	stored = record->stored_bytes;
 	bytes = record->frame_bytes;
 	if (set_size(ctx, bytes) || copy(ctx, 0, chunk->bytes + offset, stored))
 		return 0;
 	if (stored < bytes && copy(ctx, stored, zeros, bytes - stored))
 		return 0;
-	leg->rule[0].position = !!stamp;
-	if (stamp && stamp_trace(ctx, leg, chunk->bytes + offset, stamp, stamp_tai ? bpf_ktime_get_tai_ns() : now))
+	if (leg->shifted && change_instance(ctx, leg, places))
 		return 0;
-	return bytes;
+	return leg->stamp && stamp_trace(ctx, leg, places, now) ? 0 : bytes;
 }
 
 /* --- the run ------------------------------------------------------------------------------------------------------ */

@@ -73,13 +73,27 @@ struct slot {
  */
 struct record {
 	__u64 due_ns; /* from the start of a pass through the trace */
-	__u32 place; /* in units of PLACE_BYTES; of a sequence: whose frame it is, the position of RULE_USER */
+	__u32 place; /* of a sequence: whose frame it is, the position of RULE_USER */
 	__u16 stored_bytes;
 	__u16 frame_bytes;
 };
 
-#define PLACE_BYTES 8
 #define CHUNK_BYTES (1 << 20)
+
+/*
+ * What is changed in a frame of a trace, by an instance or with a stamp: where it stands; 0: the frame has none. It lies
+ * right before the frame in the store, where there are instances or stamps; else anything does.
+ */
+struct places {
+	__u16 address[2]; /* the last four bytes of the source and of the target */
+	__u16 header_sum; /* IPv4's own */
+	__u16 port; /* the user's */
+	__u16 sum; /* TCP's, UDP's or ICMPv6's, which covers the three */
+	__u16 teid;
+	__u16 stamp; /* where it begins */
+	__u8 ends; /* 1: the source is a server, 2: the target is one, 4: `sum` does not cover the target; the sum of these */
+	__u8 zero_is_ones; /* struct sum's, of `sum` */
+};
 
 struct sum {
 	__u16 offset;
@@ -130,7 +144,7 @@ struct leg {
 	__u32 step; /* from 0 */
 	__u32 first_gap;
 	__u32 gaps; /* in its table of them; 0: they are not random */
-	__u16 stamp; /* its offset; 0: none. Of a trace: 1, and the table of `size` has each record's, 0 for none */
+	__u16 stamp; /* its offset; 0: none. Of a trace: 1, and each frame's struct places has its own */
 	__u8 timed; /* 0: as fast as it goes */
 	__u8 skip; /* late frames are skipped, not caught up */
 	__u16 stamp_weight[MAX_CHECKSUMS]; /* of windows that end where its sequence number does */
@@ -143,10 +157,14 @@ struct leg {
 	__u8 user_rule;
 	__u8 crossing; /* it is due at the end of a step, and has no frame then */
 	__u8 sequence_of_records; /* a stream whose records tell due times, users and sizes; its slot has the largest frame */
-	__u8 unused;
+	__u8 shifted; /* an instance of a trace: each frame has a struct places, and something is added in it */
 	__u32 user; /* of its next frame, as its record tells */
 	__u16 frame_bytes;
 	__u16 numbered_with; /* of a trace: the leg whose sequence numbers its stamps have */
+	__u32 add_address[2]; /* of an instance: to the users' and to the servers' */
+	__u32 add_teid;
+	__u16 add_port;
+	__u16 unused3;
 	struct sum sum[MAX_CHECKSUMS];
 	struct noise noise;
 	struct rule size;

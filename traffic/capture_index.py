@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from traffic import capture_format as form
 from traffic.capture_file import NS_PER_S, SNAPLEN_BYTES
+from traffic.capture_walk import walk
 from traffic.errors import BadInput
 
 PCAP_NS_PER_TICK = {form.PCAP_MAGIC: 1000, form.PCAP_MAGIC_NS: 1}
@@ -29,6 +30,8 @@ LATEST_NS = NS_PER_S * 2**32 - 1
 """What pcap can hold, from 1970 to 2106. Sums and differences of such times fit 64 bits."""
 TIME_PROBLEM = "its time is before 1970 or after 2106"
 PACKET_BLOCKS = (form.ENHANCED_PACKET, form.OBSOLETE_PACKET, form.SIMPLE_PACKET)
+
+PCAP_HEADER_BYTES = 24
 
 Integers = NDArray[np.int64]
 Data = bytes | mmap.mmap
@@ -109,16 +112,19 @@ def _read(path: Path) -> Data:
 
 
 def _index_pcap(path: Path, data: Data, order: str, ns_per_tick: int, whole: bool) -> CaptureIndex:
-    if len(data) < 24:
+    if len(data) < PCAP_HEADER_BYTES:
         raise BadInput(path, "is truncated: it ends inside the file header")
     # The upper bits of the link type tell the length of a frame check sequence, where one was captured.
     link_field = struct.unpack_from(f"{order}I", data, 20)[0]
     fcs_bytes = 2 * (link_field >> 28) if link_field & 0x0400_0000 else 0
-    records, cut = _records(path, data, order)
+    chain = walk(data, order, PCAP_HEADER_BYTES)
+    seconds, ticks, captured, wire = chain.header.T.astype(np.int64)
+    _check_lengths(path, captured, wire)
+    packets = len(chain.at) - (chain.end > len(data))
+    cut = chain.end != len(data)
     if cut and whole:
-        raise BadInput(path, ENDS_WITHIN_PACKET.format(len(records) + 1))
-    at = np.array(records, np.int64)
-    seconds, ticks, captured, wire = _words(data, at, order, (0, 4, 8, 12))
+        raise BadInput(path, ENDS_WITHIN_PACKET.format(packets + 1))
+    at, seconds, ticks, captured, wire = (one[:packets] for one in (chain.at, seconds, ticks, captured, wire))
     if fcs_bytes:
         wire = wire - fcs_bytes
         captured = np.minimum(captured, np.maximum(wire, 0))
@@ -129,20 +135,11 @@ def _index_pcap(path: Path, data: Data, order: str, ns_per_tick: int, whole: boo
     return CaptureIndex(data, times, at + 16, captured, wire, kind, cut)
 
 
-def _records(path: Path, data: Data, order: str) -> tuple[list[int], bool]:
-    """Where each whole record of a pcap file starts, and whether another one follows that is not whole."""
-    lengths = struct.Struct(f"{order}I").unpack_from
-    found: list[int] = []
-    at, end = 24, len(data)
-    while at + 16 <= end:
-        (captured,) = lengths(data, at + 8)
-        if captured > SNAPLEN_BYTES and captured > lengths(data, at + 12)[0]:
-            raise BadInput(path, f"packet {len(found) + 1} says it has {captured} bytes: the file is damaged")
-        found.append(at)
-        at += 16 + captured
-    if at > end:
-        found.pop()
-    return found, at != end
+def _check_lengths(path: Path, captured: Integers, wire: Integers) -> None:
+    damaged = (captured > SNAPLEN_BYTES) & (captured > wire)
+    if damaged.any():
+        row = int(damaged.argmax())
+        raise BadInput(path, f"packet {row + 1} says it has {captured[row]} bytes: the file is damaged")
 
 
 def _words(data: Data, at: Integers, order: str, places: tuple[int, ...]) -> list[Integers]:

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traffic import expect, schedule_pace, schedule_sequence, schedule_trace, stamp
 from traffic.errors import BadInput
 from traffic.frames import build_frame
-from traffic.replay.build import Frames, Integers
+from traffic.replay.shift import Shift
 from traffic.schedule_pace import gap, seed_of
 from traffic.schedule_records import (
     COUNT,
@@ -33,8 +34,8 @@ from traffic.schedule_records import (
     SlotRecord,
     StepRecord,
     SumRecord,
-    TraceRecord,
 )
+from traffic.schedule_trace import Passes
 from traffic.sequence import Records
 from traffic.sizes import MOST_SIZES
 from traffic.sums import weights
@@ -51,8 +52,6 @@ MOST_USERS = 2**20
 """Of a stream whose frames are counted user by user."""
 STREAM_OPTIONS = ("burst", "late", "stamp", "cores", "wait")
 TRACE_OPTIONS = ("late", "stamp", "cores", "wait")
-Recorded = tuple[Frames, Integers]
-"""The frames of a trace leg and the order of one pass: see traffic.replay.files.leg_frames."""
 
 
 @dataclass
@@ -63,8 +62,8 @@ class CompiledLeg:
     slots: list[SlotRecord] = field(default_factory=list)
     """One for each size: the first frame, stamped but for its time, its checksums right."""
     table: list[int] = field(default_factory=list)
-    trace: list[TraceRecord] = field(default_factory=list)
-    store: bytes = b""
+    passes: Passes | None = None
+    """Of a trace."""
     sequence: Records | None = None
     lead_ns: int = 0
     """When its first frame is due, from the start."""
@@ -211,13 +210,13 @@ def _has_room(leg: Leg, bytes_needed: int = stamp.PLAIN_BYTES) -> bool:
 # --- a leg ---------------------------------------------------------------------------------------------------------
 
 
-def compile_leg(leg: Leg, seed: int, trace: Recorded | None = None, sequence: Records | None = None) -> CompiledLeg:
-    """Of a leg that unable() has nothing against. The same seed draws the same random values. `trace`: a trace's;
+def compile_leg(leg: Leg, seed: int, passes: Passes | None = None, sequence: Records | None = None) -> CompiledLeg:
+    """Of a leg that unable() has nothing against. The same seed draws the same random values. `passes`: a trace's;
     `sequence`: of a leg that has one."""
     if leg.kind == "trace":
-        if trace is None:
+        if passes is None:
             raise ValueError(f"stream {leg.stream} is a trace")
-        return _compile_trace(leg, trace)
+        return _compile_trace(leg, passes)
     sizes = [size for size, _ in sizes_bytes(leg)]
     if leg.sequence_file is None:
         return compile_stream(leg, [build_frame(leg.frame, size) for size in sizes], seed)
@@ -369,14 +368,16 @@ def _words(values: list[int]) -> ctypes.Array[ctypes.c_uint16]:
     return (ctypes.c_uint16 * MAX_CHECKSUMS)(*values)
 
 
-def _compile_trace(leg: Leg, trace: Recorded) -> CompiledLeg:
-    passes = schedule_trace.arrange(leg, *trace)
-    compiled = CompiledLeg(LegRecord(records=len(passes.records), period_ns=passes.period_ns, timed=passes.timed))
-    compiled.trace, compiled.store, compiled.lead_ns = passes.records, passes.store, passes.lead_ns
-    compiled.largest_bytes = max(record.frame_bytes for record in passes.records)
+def _compile_trace(leg: Leg, passes: Passes) -> CompiledLeg:
+    record = LegRecord(records=len(passes.records), period_ns=passes.period_ns, timed=passes.timed)
+    add = Shift(**leg.shift)
+    record.shifted = bool(leg.shift)
+    record.add_address[:] = add.user % 2**32, add.server % 2**32
+    record.add_port, record.add_teid = add.port % 2**16, add.teid % 2**32
+    compiled = CompiledLeg(record, passes=passes, lead_ns=int(leg.timing.get("lead_ns", 0)))
+    compiled.largest_bytes = int(passes.records["frame_bytes"].max())
     if stamped(leg):
-        compiled.table, compiled.users = passes.stamps, [0, 1]
-        compiled.record.stamp, compiled.record.user_rule, compiled.record.size = 1, 1, RuleRecord(table=1)
+        record.stamp, record.user_rule, compiled.users = 1, 1, [0, 1]
     _pace(compiled, leg)
     return compiled
 
@@ -402,10 +403,10 @@ class Schedule:
     legs: list[CompiledLeg]
     slots: list[SlotRecord] = field(default_factory=list)
     table: list[int] = field(default_factory=list)
-    trace: list[TraceRecord] = field(default_factory=list)
-    store: bytearray = field(default_factory=bytearray)
-    sequences: list[Records] = field(default_factory=list)
-    """Their records are behind those of the traces."""
+    records: list[NDArray[np.void]] = field(default_factory=list)
+    """Of traces and sequences, laid out as TraceRecord: each list once, though several instances go by it."""
+    stores: list[tuple[int, schedule_trace.Store]] = field(default_factory=list)
+    """The frames of traces, each with its first byte's place."""
     steps: list[StepRecord] = field(default_factory=list)
     gaps: list[int] = field(default_factory=list)
     users: int = 0
@@ -415,17 +416,21 @@ class Schedule:
     def largest_bytes(self) -> int:
         return max(leg.largest_bytes for leg in self.legs)
 
+    @property
+    def store_bytes(self) -> int:
+        return sum(store.size_bytes for _, store in self.stores)
 
-def compile_schedule(
-    legs: list[Leg], read: Callable[[Leg], Recorded], read_sequence: Callable[[Leg], Records]
-) -> Schedule:
-    """`read` gives a trace leg's frames and their order, `read_sequence` the records of one that has a sequence."""
-    traces = {leg.id: read(leg) for leg in legs if leg.kind == "trace"}
-    sequences = {leg.id: read_sequence(leg) for leg in legs if leg.sequence_file is not None}
-    compiled = [compile_leg(leg, seed_of(leg), traces.get(leg.id), sequences.get(leg.id)) for leg in legs]
+
+def compile_schedule(legs: list[Leg], read: schedule_trace.Read, read_sequence: Callable[[Leg], Records]) -> Schedule:
+    """`read` gives the frames of a trace's file, `read_sequence` the records of a leg that has a sequence."""
+    traces = schedule_trace.Traces(read, {leg.trace_file for leg in legs if leg.shift or stamped(leg)})
     places = {leg.id: place for place, leg in enumerate(legs)}
-    for leg, one in zip(legs, compiled, strict=True):
-        one.record.numbered_with = places[first_of(leg)]
+    compiled = []
+    for leg in legs:
+        passes = traces.of(leg) if leg.kind == "trace" else None
+        sequence = read_sequence(leg) if leg.sequence_file is not None else None
+        compiled.append(compile_leg(leg, seed_of(leg), passes, sequence))
+        compiled[-1].record.numbered_with = places[first_of(leg)]
     return assemble(compiled)
 
 
@@ -440,7 +445,6 @@ def assemble(legs: list[CompiledLeg]) -> Schedule:
     whole = Schedule(legs)
     for leg in legs:
         leg.record.slot = len(whole.slots)
-        leg.record.first_record = len(whole.trace)
         leg.record.first_step, leg.record.first_gap = len(whole.steps), len(whole.gaps)
         leg.record.users, whole.users = whole.users, whole.users + len(leg.users)
         for rule in (leg.record.size, *leg.record.rule):
@@ -449,12 +453,28 @@ def assemble(legs: list[CompiledLeg]) -> Schedule:
         whole.table += leg.table
         whole.steps += leg.steps
         whole.gaps += leg.gaps
-        schedule_trace.append(whole.trace, whole.store, leg.trace, leg.store)
-    for leg in legs:
-        if leg.sequence is not None:
-            leg.record.first_record = len(whole.trace) + sum(len(one) for one in whole.sequences)
-            whole.sequences.append(leg.sequence)
+    _place_records(whole)
     return whole
+
+
+def _place_records(whole: Schedule) -> None:
+    """Lists of records one behind another, and frames from a new chunk on."""
+    first_record: dict[int, int] = {}
+    first_byte: dict[int, int] = {}
+    for leg in whole.legs:
+        records = leg.passes.records if leg.passes is not None else leg.sequence
+        if records is None:
+            continue
+        if id(records) not in first_record:
+            first_record[id(records)] = sum(map(len, whole.records))
+            whole.records.append(records)
+            if leg.passes is not None:
+                store = leg.passes.store
+                if id(store) not in first_byte:
+                    first_byte[id(store)] = whole.store_bytes
+                    whole.stores.append((whole.store_bytes, store))
+                records["place"] += first_byte[id(store)]
+        leg.record.first_record = first_record[id(records)]
 
 
 def tournament(due_ns: list[int]) -> tuple[int, list[int]]:

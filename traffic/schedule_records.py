@@ -11,7 +11,7 @@ from ctypes import c_int32, c_uint8, c_uint16, c_uint32, c_uint64
 
 MAX_LEGS, MAX_RULES, MAX_CHECKSUMS = 256, 16, 4
 SLOT_BYTES, WINDOW_BYTES, PENDING = 4096, 8, 256
-PLACE_BYTES, CHUNK_BYTES = 8, 1 << 20
+CHUNK_BYTES = 1 << 20
 NEVER = 2**64 - 1
 GAP_FRACTION_BITS = 24
 GAP_TABLE_BITS = 20
@@ -40,6 +40,19 @@ class SlotRecord(ctypes.Structure):
 
 class TraceRecord(ctypes.Structure):
     _fields_ = (("due_ns", c_uint64), ("place", c_uint32), ("stored_bytes", c_uint16), ("frame_bytes", c_uint16))
+
+
+class PlacesRecord(ctypes.Structure):
+    _fields_ = (
+        ("address", c_uint16 * 2),
+        ("header_sum", c_uint16),
+        ("port", c_uint16),
+        ("sum", c_uint16),
+        ("teid", c_uint16),
+        ("stamp", c_uint16),
+        ("ends", c_uint8),
+        ("zero_is_ones", c_uint8),
+    )
 
 
 class StepRecord(ctypes.Structure):
@@ -102,10 +115,14 @@ class LegRecord(ctypes.Structure):
         ("user_rule", c_uint8),
         ("crossing", c_uint8),
         ("sequence_of_records", c_uint8),
-        ("unused", c_uint8),
+        ("shifted", c_uint8),
         ("user", c_uint32),
         ("frame_bytes", c_uint16),
         ("numbered_with", c_uint16),
+        ("add_address", c_uint32 * 2),
+        ("add_teid", c_uint32),
+        ("add_port", c_uint16),
+        ("unused3", c_uint16),
         ("sum", SumRecord * MAX_CHECKSUMS),
         ("noise", NoiseRecord),
         ("size", RuleRecord),

@@ -19,6 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
+
 from nodes import libbpf, live_frames
 from nodes.engine import Sender
 from nodes.interface import Interface
@@ -26,7 +28,8 @@ from nodes.process import EngineProcess
 from nodes.senders import xdp_run
 from traffic import schedule, schedule_pace
 from traffic.errors import BadInput, EngineError
-from traffic.replay.files import check_mtu, leg_frames
+from traffic.replay.build import Frames
+from traffic.replay.files import check_mtu, mapped_frames, trace_path
 from traffic.schedule import Schedule
 from traffic.schedule_records import (
     CHUNK_BYTES,
@@ -38,7 +41,8 @@ from traffic.schedule_records import (
     StepRecord,
     TraceRecord,
 )
-from traffic.sequence import RECORD, Records, read_sequence
+from traffic.schedule_trace import RECORD
+from traffic.sequence import Records, read_sequence
 from traffic.task import FCS_BYTES, Clock, Leg, SendCount, SendTask
 
 LEAST_KERNEL, TAI_KERNEL = (5, 18), (6, 1)
@@ -81,11 +85,12 @@ class XdpCore:
         self._process.start()
         self._wait_armed(self._process, self._program)
 
-    def _trace(self, leg: Leg) -> schedule.Recorded:
-        frames, order = leg_frames(leg, self.spool)
+    def _trace(self, leg: Leg) -> Frames:
+        path = trace_path(leg, self.spool)
+        frames = mapped_frames(path)
         interface = Interface(self.task.interface)
-        check_mtu(frames, interface.mtu, interface.name, self.spool / str(leg.trace_file))
-        return frames, order
+        check_mtu(frames, interface.mtu, interface.name, path)
+        return frames
 
     def _sequence(self, leg: Leg) -> Records:
         return read_sequence(self.spool / str(leg.sequence_file))
@@ -301,8 +306,8 @@ class Program:
             "legs": len(compiled.legs),
             "slots": len(compiled.slots),
             "table": len(compiled.table),
-            "records": len(compiled.trace) + sum(len(one) for one in compiled.sequences),
-            "store": -(-len(compiled.store) // CHUNK_BYTES),
+            "records": sum(map(len, compiled.records)),
+            "store": compiled.store_bytes // CHUNK_BYTES,
             "users": compiled.users,
             "steps": len(compiled.steps),
             "gaps": len(compiled.gaps),
@@ -327,10 +332,9 @@ class Program:
         legs = self._share("legs", LegRecord)
         self._share("slots", SlotRecord)[: _size(compiled.slots)] = _bytes(compiled.slots)
         records = self._share("records", TraceRecord)
-        records[: _size(compiled.trace)] = _bytes(compiled.trace)
-        place = _size(compiled.trace)
-        for one in compiled.sequences:
-            data = one.astype(RECORD.newbyteorder("=")).tobytes()
+        place = 0
+        for one in compiled.records:
+            data = one.astype(RECORD.newbyteorder("="), copy=False).view(np.uint8).data
             records[place : place + len(data)] = data
             place += len(data)
         self._share("steps", StepRecord)[: _size(compiled.steps)] = _bytes(compiled.steps)
@@ -338,7 +342,9 @@ class Program:
             words = (ctypes.c_uint64 * len(numbers))(*numbers)
             self._share(name, ctypes.c_uint64)[: ctypes.sizeof(words)] = bytes(words)
         self._memory.append(self._object.map("store").memory())
-        self._memory[-1][: len(compiled.store)] = bytes(compiled.store)
+        with memoryview(self._memory[-1]) as memory:
+            for at, store in compiled.stores:
+                store.write(memory[at : at + store.size_bytes])
         users = self._share("users", ctypes.c_uint64)
         self._users = (ctypes.c_uint64 * max(1, compiled.users)).from_buffer(users)
         legs[: _size([leg.record for leg in compiled.legs])] = _bytes([leg.record for leg in compiled.legs])

@@ -111,7 +111,11 @@ def legs_of(
 
 def made_by_the_program(legs: list[Leg], folder: Path, number: int) -> list[bytes]:
     """In the order of sending, each into a page full of something else."""
-    compiled = schedule.compile_schedule(legs, lambda leg: files.leg_frames(leg, folder), lambda _: None)  # type: ignore[arg-type,return-value]
+    compiled = schedule.compile_schedule(
+        legs,
+        lambda leg: files.mapped_frames(files.trace_path(leg, folder)),
+        lambda _: None,  # type: ignore[arg-type,return-value]
+    )
     program = Program(compiled, interface_index=1, batch=64)
     try:
         program.start(time.monotonic_ns() - 10**10)

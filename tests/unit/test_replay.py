@@ -547,6 +547,19 @@ def test_an_instance_is_byte_for_byte_what_other_pools_would_have_given(tmp_path
     assert (frames.store == before).all(), "the stored frames are shared"
 
 
+def test_an_instance_behind_a_routing_header(tmp_path: Path) -> None:
+    """The checksum is about the last stop, which stands in the routing header (RFC 8200, section 8.1)."""
+    ends, last = (bytes(15) + b"\x01", bytes(15) + b"\x02"), bytes(15) + b"\x09"
+    routing = struct.pack(">BBBBI", 17, 2, 0, 1, 0) + last
+    datagram = bytearray(struct.pack(">HHHH", 7, 8, 12, 0) + b"data")
+    pseudo = ends[0] + last + struct.pack(">II", 12, 17)
+    datagram[6:8] = reference_checksum(pseudo + datagram).to_bytes(2, "big")
+    frames = made(prepared(tmp_path, [ipv6(*ends, 43, routing + datagram)], POOLS))
+    (moved,) = listed(shifted(frames, Shift(user=3, server=5, port=9)))
+    assert moved[22:38].endswith(bytes([10, 60, 0, 4])) and moved[38:54].endswith(bytes([10, 70, 0, 6]))
+    assert reference_checksum(moved[22:38] + last + struct.pack(">II", 12, 17) + moved[78:]) == 0
+
+
 def test_ports_go_with_an_instance(tmp_path: Path) -> None:
     frames = made(prepared(tmp_path, FRAMES, POOLS))
     up, down = listed(shifted(frames, Shift(port=65_000)))

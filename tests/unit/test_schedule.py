@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nodes import libbpf
@@ -17,7 +18,8 @@ from nodes.senders import xdp
 from traffic import schedule, schedule_pace, schedule_records, schedule_trace, stamp
 from traffic.errors import BadInput
 from traffic.frames import build_frame
-from traffic.replay.files import leg_frames
+from traffic.replay.build import Frames
+from traffic.replay.files import mapped_frames
 from traffic.sums import weights
 from traffic.task import Leg
 from traffic.template import Checksum, mending_order, put_bits
@@ -47,6 +49,7 @@ def a_leg(*headers: dict[str, Any], **more: Any) -> Leg:
         ("sum", schedule_records.SumRecord),
         ("slot", schedule_records.SlotRecord),
         ("record", schedule_records.TraceRecord),
+        ("places", schedule_records.PlacesRecord),
         ("pending", schedule_records.PendingRecord),
         ("state", schedule_records.StateRecord),
     ],
@@ -57,6 +60,19 @@ def test_the_two_tables_are_one(name: str, record: type[ctypes.Structure]) -> No
         place = getattr(record, field)
         ours[field] = (place.offset, place.size)
     assert libbpf.struct_layout(OBJECT, name) == ours
+
+
+@pytest.mark.parametrize(
+    ("array", "record"),
+    [
+        (schedule_trace.RECORD, schedule_records.TraceRecord),
+        (schedule_trace.PLACES, schedule_records.PlacesRecord),
+    ],
+)
+def test_arrays_are_laid_out_as_the_table_says(array: np.dtype[np.void], record: type[ctypes.Structure]) -> None:
+    assert array.itemsize == ctypes.sizeof(record)
+    for name, (kind, place, *_) in (array.fields or {}).items():
+        assert (place, kind.itemsize) == (getattr(record, name).offset, getattr(record, name).size)
 
 
 def test_a_clock_that_an_old_kernel_does_not_have() -> None:
@@ -251,7 +267,7 @@ def test_seeds_next_to_each_other_draw_differently() -> None:
 # --- traces --------------------------------------------------------------------------------------------------------
 
 
-def a_trace(*packets: tuple[int, bytes], stored: int | None = None) -> schedule.Recorded:
+def a_trace(*packets: tuple[int, bytes], stored: int | None = None) -> Frames:
     """As a node reads it. `stored`: bytes of each frame that the file has."""
     with tempfile.TemporaryDirectory() as folder:
         data = bytearray(write_pcap([Packet(time_ns, frame[:stored]) for time_ns, frame in packets]))
@@ -260,11 +276,28 @@ def a_trace(*packets: tuple[int, bytes], stored: int | None = None) -> schedule.
             data[at + 12 : at + 16] = struct.pack("<I", len(frame))
             at += 16 + len(frame[:stored])
         (Path(folder) / "t.pcap").write_bytes(data)
-        return leg_frames(Leg(7, "t", "a", "b", "trace", trace_file="t.pcap"), Path(folder))
+        return mapped_frames(Path(folder) / "t.pcap")
 
 
 def a_trace_leg(mode: str = "original", value: float = 1.0, **more: Any) -> Leg:
-    return Leg(7, "t", "a", "b", "trace", timing={"mode": mode, "value": value}, **more)
+    timing = {"mode": mode, "value": value, **more.pop("timing", {})}
+    return Leg(7, "t", "a", "b", "trace", **{"trace_file": "t.pcap", "timing": timing, **more})
+
+
+def of_traces(frames: dict[str, Frames], *legs: Leg) -> schedule.Schedule:
+    """`frames`: of each file."""
+    return schedule.compile_schedule(list(legs), lambda leg: frames[str(leg.trace_file)], lambda leg: no_sequence())
+
+
+def no_sequence() -> Any:
+    raise AssertionError("there is none")
+
+
+def stored(whole: schedule.Schedule) -> bytearray:
+    memory = bytearray(whole.store_bytes)
+    for at, store in whole.stores:
+        store.write(memoryview(memory)[at : at + store.size_bytes])
+    return memory
 
 
 @pytest.mark.parametrize(
@@ -279,34 +312,60 @@ def a_trace_leg(mode: str = "original", value: float = 1.0, **more: Any) -> Leg:
 )
 def test_when_the_packets_of_a_trace_are_due(mode: str, value: float, due_ns: list[int], period_ns: int) -> None:
     trace = a_trace((5000, bytes(60)), (9000, bytes(60)), (6000, bytes(100)))
-    passes = schedule_trace.arrange(a_trace_leg(mode, value), *trace)
-    assert [record.due_ns for record in passes.records] == due_ns
-    assert (passes.period_ns, passes.timed) == (period_ns, mode != "top")
-    assert [record.frame_bytes for record in passes.records] == [60, 100, 60]
+    whole = of_traces({"t.pcap": trace}, a_trace_leg(mode, value))
+    [records], [leg] = whole.records, whole.legs
+    assert records["due_ns"].tolist() == due_ns
+    assert (leg.record.period_ns, leg.record.timed) == (period_ns, mode != "top")
+    assert records["frame_bytes"].tolist() == [60, 100, 60]
 
 
 def test_frames_lie_whole_in_chunks_of_the_store() -> None:
     draw = random.Random(1)
     frames = [draw.randbytes(draw.randrange(14, 3369)) for _ in range(2000)]
-    whole = schedule.assemble(
-        [schedule.compile_leg(a_trace_leg(), 0, a_trace(*enumerate(part))) for part in (frames[:900], frames[900:])]
-    )
+    files = {"one": a_trace(*enumerate(frames[:900])), "two": a_trace(*enumerate(frames[900:]))}
+    whole = of_traces(files, *(a_trace_leg(trace_file=name) for name in files))
     assert [leg.record.first_record for leg in whole.legs] == [0, 900]
-    for record, frame in zip(whole.trace, frames, strict=True):
-        start = record.place * 8
-        assert whole.store[start : start + record.stored_bytes] == frame
+    memory = stored(whole)
+    for record, frame in zip(np.concatenate(whole.records), frames, strict=True):
+        start = int(record["place"])
+        assert memory[start : start + int(record["stored_bytes"])] == frame
         assert start % 2**20 <= 2**20 - 4096
 
 
 def test_what_the_file_leaves_out_is_not_stored() -> None:
-    passes = schedule_trace.arrange(a_trace_leg(), *a_trace((0, b"x" * 99), (1, b"y" * 15), stored=20))
-    assert [(record.stored_bytes, record.frame_bytes) for record in passes.records] == [(20, 99), (15, 15)]
-    assert passes.store == b"x" * 20 + bytes(4) + b"y" * 15 + bytes(1)
+    whole = of_traces({"t.pcap": a_trace((0, b"x" * 99), (1, b"y" * 15), stored=20)}, a_trace_leg())
+    [records] = whole.records
+    assert records[["stored_bytes", "frame_bytes"]].tolist() == [(20, 99), (15, 15)]
+    memory = stored(whole)
+    assert (memory.count(b"x"), memory.count(b"y")) == (20, 15)
+
+
+def test_instances_share_their_frames_and_where_times_are_alike_their_records() -> None:
+    trace = replace(a_trace(*((n * 1000, bytes([n]) * 60) for n in range(100))), flow=np.arange(100))
+    random_start = {"random": {"instance": 4, "width_ns": 10**6, "seed": 1}}
+    legs = [a_trace_leg(shift={"user": n} if n else {}, timing={"lead_ns": n}) for n in range(4)]
+    whole = of_traces({"t.pcap": trace}, *legs, a_trace_leg(shift={"port": 1}, timing=random_start))
+    assert [leg.record.first_record for leg in whole.legs] == [0, 0, 0, 0, 100]
+    assert [leg.lead_ns for leg in whole.legs] == [0, 1, 2, 3, 0]
+    [(_, store)] = whole.stores
+    assert store.size_bytes == 2**20 == len(stored(whole))
+    assert sorted(whole.records[1]["place"].tolist()) == whole.records[0]["place"].tolist()
+    assert whole.records[1]["place"].tolist() != whole.records[0]["place"].tolist()
 
 
 def test_a_packet_that_live_frames_have_no_room_for() -> None:
     with pytest.raises(BadInput, match=r"t = '3369 bytes': packet 2 is too long .* \(allowed: up to 3368 bytes\)"):
-        schedule_trace.arrange(a_trace_leg(), *a_trace((0, bytes(60)), (1, bytes(3369))))
+        of_traces({"t.pcap": a_trace((0, bytes(60)), (1, bytes(3369)))}, a_trace_leg())
+
+
+def test_more_of_traces_than_a_place_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule_trace, "MOST_BYTES", 2**20)
+    files = {"one": a_trace((0, bytes(60))), "two": a_trace((0, bytes(60)))}
+    of_traces(files, a_trace_leg(trace_file="one"), a_trace_leg(trace_file="one"))
+    with pytest.raises(
+        BadInput, match=r"t: bytes = 2097152: the traces .* too large for xdp \(allowed: up to 1048576\)"
+    ):
+        of_traces(files, *(a_trace_leg(trace_file=name) for name in files))
 
 
 def test_sizes_are_drawn_by_their_weights() -> None:

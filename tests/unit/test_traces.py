@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from recordings import T0_NS, made, udp
 
+from traffic import capture_walk
 from traffic.errors import BadInput
 from traffic.replay.prepare import Settings, prepare, share_rows
 from traffic.traces import Packet, read_packets, read_trace, write_pcap, write_pcapng
@@ -196,3 +198,46 @@ def test_the_shipped_trace_is_what_its_note_says() -> None:
     assert all(len(part["all"]) for part in share_rows(found, 3))
     ports = {port for packet in trace.packets for port in struct.unpack(">HH", packet.data[34:38])}
     assert {443, 53, 5201, 16384} <= ports
+
+
+# --- many walkers through one file -----------------------------------------------------------------------------------
+
+
+def one_by_one(data: bytes) -> list[int]:
+    at, found = 24, []
+    while at + 16 <= len(data):
+        found.append(at)
+        at += 16 + struct.unpack_from("<I", data, at + 8)[0]
+    return [*found, at]
+
+
+def a_record(payload: bytes, wire_bytes: int | None = None) -> bytes:
+    return struct.pack("<IIII", 1, 2, len(payload), wire_bytes or len(payload)) + payload
+
+
+@pytest.mark.parametrize("kind", ["noise", "captures in packets", "astray", "long"])
+@pytest.mark.parametrize("cut", [0, 5, 30])
+def test_many_walkers_find_what_one_finds(kind: str, cut: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where payloads look like records: whole ones, and chains that never join the true one."""
+    monkeypatch.setattr(capture_walk, "WALKER_BYTES", 3000)
+    draw, packets = random.Random(1), []
+    while sum(map(len, packets)) < 300_000:
+        size = draw.randrange(14, 60_000 if kind == "long" else 1500)
+        inner = b"".join(a_record(draw.randbytes(draw.randrange(14, 90))) for _ in range(draw.randrange(40)))
+        packets.append({"noise": draw.randbytes(size), "captures in packets": inner}.get(kind, bytes(size)))
+        if kind == "astray":
+            # Each of these passes over the true records behind it.
+            packets[-1] = b"".join(a_record(bytes(20)) for _ in range(30)) + struct.pack("<IIII", 1, 1, 9999, 9999)
+    data = bytes(24) + b"".join(map(a_record, packets))
+    data = data[: len(data) - cut]
+    chain = capture_walk.walk(data, "<", 24)
+    assert [*chain.at.tolist(), chain.end] == one_by_one(data)
+    sizes = [struct.unpack_from("<I", data, at + 8)[0] for at in chain.at.tolist()]
+    assert chain.header[:, capture_walk.CAPTURED].tolist() == sizes and len(sizes) > 5
+
+
+def test_a_walker_begins_in_each_part_of_a_usual_file() -> None:
+    data = bytes(24) + b"".join(a_record(random.Random(n).randbytes(700)) for n in range(3000))
+    begins = capture_walk._Walkers(data, "<").likely_beginnings(24)
+    assert len(begins) == len(data) // capture_walk.WALKER_BYTES - 1
+    assert not ((begins - 24) % 716).any()

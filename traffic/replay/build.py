@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traffic.dissect import ICMP, TCP, UDP
+from traffic.replay import ragged
 from traffic.replay.oversize import Pieces
 from traffic.replay.parse import Columns
 from traffic.stamp import CHECKED_BYTES
@@ -29,6 +30,8 @@ OUTER_IP_BYTES, OUTER_UDP_BYTES = 20, 8
 MOST_TRAILER_BYTES = 46
 STAMP_BYTES = CHECKED_BYTES + 2
 """traffic.replay.stamps."""
+NOT_COVERED = 4
+"""Frames.ends."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,8 @@ class Frames:
     down: Integers
     """1: from the server to the user."""
     ends: Integers
-    """1 where the source is a server, 2 where the target is one; the sum of both."""
+    """1 where the source is a server, 2 where the target is one, 4 where the checksum is not about the target that
+    stands in the header (behind an IPv6 routing header); the sum of these."""
     flow: Integers
     """Number of its flow's direction (channel)."""
     number: Integers
@@ -137,7 +141,7 @@ def build(pieces: Pieces, time_ns: Integers, rewrite: Rewrite, stamp: Integers |
     frames = Frames(
         store, place, length, stored, time_ns, columns.l3 + shift, np.where(ported, l4_at, 0),
         np.zeros(len(columns), np.int64), np.zeros(len(columns), np.int64), rewrite.direction[columns.pair],
-        rewrite.ends[columns.pair],
+        rewrite.ends[columns.pair] + NOT_COVERED * columns.source_routed,
         columns.channel, columns.number, stamp_at,
     )  # fmt: skip
     tables = _Tables(rewrite)
@@ -162,6 +166,8 @@ class _Tables:
         self.words = np.zeros((len(ends), 16), np.uint16)
         for row, both in enumerate(ends):
             self.words[row, : len(both) // 2] = np.frombuffer(both, np.uint16)
+        self.numbered = 0
+        """GTP-U sequence numbers given so far."""
 
 
 class _Chunk:
@@ -191,13 +197,13 @@ class _Chunk:
 
     def _copy(self) -> None:
         """From the network header to the end of the IP packet, or of what is stored of it."""
-        columns, source, target = self.columns, self.columns.data.data, self.frames.store.data
+        columns, store = self.columns, self.frames.store
         stop = columns.head_end if self.rewrite.headers_only else columns.end
         begin = columns.start + columns.l3
         plain = self.pieces.skip == 0
-        for to, at, size in zip(self.ip[plain].tolist(), begin[plain].tolist(), (stop - columns.l3)[plain].tolist(),
-                                strict=True):  # fmt: skip
-            target[to : to + size] = source[at : at + size]
+        rows = slice(None) if plain.all() else np.flatnonzero(plain)
+        ragged.copy(store, self.ip[rows], columns.data, begin[rows], (stop - columns.l3)[rows])
+        source, target = columns.data.data, store.data
         for row in np.flatnonzero(~plain).tolist():
             to, at = int(self.ip[row]), int(begin[row])
             head = int(columns.head_end[row] - columns.l3[row])
@@ -228,17 +234,12 @@ class _Chunk:
 
     # --- what stands before the IP header ---
 
-    def _put(self, rows: NDArray[np.intp] | slice, at: Integers, data: bytes) -> None:
-        """The same bytes (an even number, at even places) into many frames."""
-        for step, word in enumerate(np.frombuffer(data, np.uint16)):
-            self.words[(at[rows] >> 1) + step] = word
-
     def _put_heads(self) -> None:
-        everyone = slice(None)
-        self._put(everyone, self.place, self.rewrite.macs)
+        store = self.frames.store
+        ragged.fill(store, self.place, self.rewrite.macs)
         tag = self.rewrite.tag
         if tag is not None:
-            self._put(everyone, self.place + 12, tag)
+            ragged.fill(store, self.place + 12, tag)
         else:
             self._copy_tags()
         tunnel = self.rewrite.tunnel
@@ -259,22 +260,19 @@ class _Chunk:
     def _put_tunnel(self, rows: NDArray[np.intp], tunnel: Tunnel) -> None:
         inner = self.end[rows] - self.ip[rows]
         at = self.ip[rows] - tunnel.overhead_bytes
-        every = slice(None)
-        self._put(rows, self.ip - tunnel.overhead_bytes + OUTER_IP_BYTES + OUTER_UDP_BYTES, _gtpu(tunnel))
-        self.words[(at + OUTER_IP_BYTES + OUTER_UDP_BYTES + 2) >> 1] = _words(inner + tunnel.header_bytes - 8)
-        self._put_teid(rows, at + OUTER_IP_BYTES + OUTER_UDP_BYTES + 4)
-        if tunnel.sequence:
-            self.words[(at + OUTER_IP_BYTES + OUTER_UDP_BYTES + 8) >> 1] = _words(self._sequence(rows) & ONES)
-        udp = at + OUTER_IP_BYTES
-        ports = GTPU_PORT.to_bytes(2, "big") * 2
-        self._put(every, udp, ports)
-        self.words[(udp + 4) >> 1] = _words(inner + tunnel.overhead_bytes - OUTER_IP_BYTES)
-        total = inner + tunnel.overhead_bytes
+        udp, gtpu = at + OUTER_IP_BYTES, at + OUTER_IP_BYTES + OUTER_UDP_BYTES
         header = bytes((0x45, 0, 0, 0, 0, 0, 0x40, 0, tunnel.ttl, UDP, 0, 0)) + tunnel.source + tunnel.target
-        self._put(every, at, header)
-        self.words[(at + 2) >> 1] = _words(total)
+        ports = GTPU_PORT.to_bytes(2, "big") * 2
+        ragged.fill(self.frames.store, at, header + ports + bytes(4) + _gtpu(tunnel))
+        total = inner + tunnel.overhead_bytes
         constant = int(np.frombuffer(header, ">u2").sum())
+        self.words[(at + 2) >> 1] = _words(total)
         self.words[(at + 10) >> 1] = _words((ONES - (constant + total) % ONES) % ONES)
+        self.words[(udp + 4) >> 1] = _words(total - OUTER_IP_BYTES)
+        self.words[(gtpu + 2) >> 1] = _words(inner + tunnel.header_bytes - 8)
+        self._put_teid(rows, gtpu + 4)
+        if tunnel.sequence:
+            self.words[(gtpu + 8) >> 1] = _words(self._sequence(rows) & ONES)
 
     def _put_teid(self, rows: NDArray[np.intp], at: Integers) -> None:
         teid = self.rewrite.teid[self.columns.pair[rows]]
@@ -284,7 +282,8 @@ class _Chunk:
 
     def _sequence(self, rows: NDArray[np.intp]) -> Integers:
         """Counts on from packet to packet of the trace's uplink."""
-        before = int(np.count_nonzero(self.frames.down[: self.rows.start] == 0))
+        before = self.tables.numbered
+        self.tables.numbered += len(rows)
         return before + np.arange(len(rows))
 
     # --- segments of what the recording host had merged ---

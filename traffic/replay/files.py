@@ -6,6 +6,7 @@ A frame whose payload is left out stands in the file as one that a snap length c
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,10 @@ from numpy.typing import NDArray
 
 from traffic.capture_file import NS_PER_S, SNAPLEN_BYTES, Packet
 from traffic.capture_format import LINKTYPE_ETHERNET, PCAP_MAGIC_NS
-from traffic.capture_index import index_capture
+from traffic.capture_index import CaptureIndex, index_capture
 from traffic.dissect import VLAN_TYPES
 from traffic.errors import BadInput
-from traffic.replay import oversize, timing
+from traffic.replay import oversize, ragged, timing
 from traffic.replay import shift as shifting
 from traffic.replay.build import ALIGN_BYTES, CHUNK_PACKETS, Frames
 from traffic.replay.shift import Shift
@@ -43,18 +44,17 @@ def pcap_bytes(frames: Frames) -> bytearray:
     header = np.array([PCAP_MAGIC_NS, 2 | 4 << 16, 0, 0, SNAPLEN_BYTES, LINKTYPE_ETHERNET], "<u4").tobytes()
     out = bytearray(FILE_HEADER_BYTES + RECORD_HEADER_BYTES * len(frames) + int(frames.stored.sum()))
     out[:FILE_HEADER_BYTES] = header
-    at, target, source = FILE_HEADER_BYTES, memoryview(out), frames.store.data
+    target = np.frombuffer(out, np.uint8)
+    stop = FILE_HEADER_BYTES + np.cumsum(RECORD_HEADER_BYTES + frames.stored)
     for first in range(0, len(frames), CHUNK_PACKETS):
         rows = slice(first, first + CHUNK_PACKETS)
         records = np.empty((len(frames.place[rows]), 4), "<u4")
         records[:, 0], records[:, 1] = np.divmod(frames.time_ns[rows], NS_PER_S)
         records[:, 2], records[:, 3] = frames.stored[rows], frames.length[rows]
-        heads = records.tobytes()
-        places, sizes = frames.place[rows].tolist(), frames.stored[rows].tolist()
-        for number, (place, size) in enumerate(zip(places, sizes, strict=True)):
-            target[at : at + 16] = heads[16 * number : 16 * number + 16]
-            target[at + 16 : at + 16 + size] = source[place : place + size]
-            at += 16 + size
+        at, heads = stop[rows] - frames.stored[rows], records.view(np.uint8).ravel()
+        every = np.arange(len(records)) * RECORD_HEADER_BYTES
+        ragged.copy(target, at - RECORD_HEADER_BYTES, heads, every, np.full(len(records), RECORD_HEADER_BYTES))
+        ragged.copy(target, at, frames.store, frames.place[rows], frames.stored[rows])
     return out
 
 
@@ -74,23 +74,33 @@ def rows_name(trace_file: str) -> str:
 def read_frames(path: Path) -> Frames:
     """What pcap_bytes() and row_bytes() wrote, the latter beside the former."""
     index = index_capture(path)
-    stored, length = index.captured_bytes, index.wire_bytes
+    stored = index.captured_bytes
     padded = -(-stored // ALIGN_BYTES) * ALIGN_BYTES
     place = np.cumsum(padded) - padded
     store = np.zeros(int(padded.sum()) + ALIGN_BYTES, np.uint8)
-    source, target = memoryview(index.data), store.data
+    source = np.frombuffer(index.data, np.uint8)
     for first in range(0, len(place), CHUNK_PACKETS):
         some = slice(first, first + CHUNK_PACKETS)
-        for to, at, size in zip(place[some].tolist(), index.start[some].tolist(), stored[some].tolist(), strict=True):
-            target[to : to + size] = source[at : at + size]
+        ragged.copy(store, place[some], source, index.start[some], stored[some])
+    return _described(path, index, store, place)
+
+
+def mapped_frames(path: Path) -> Frames:
+    """The same, but the bytes stay in the file: frames may begin at any place."""
+    index = index_capture(path)
+    return _described(path, index, np.frombuffer(index.data, np.uint8), index.start)
+
+
+def _described(path: Path, index: CaptureIndex, store: NDArray[np.uint8], place: NDArray[np.int64]) -> Frames:
     rows = _rows(path.with_name(rows_name(path.name)), len(place))
 
     def column(name: str) -> NDArray[np.int64]:
         return rows[name].astype(np.int64)
 
     return Frames(
-        store, place, length, stored, index.time_ns, column("ip_at"), column("l4_at"), column("sum_at"),
-        column("teid_at"), column("down"), column("ends"), column("flow"), column("number"), column("stamp_at"),
+        store, place, index.wire_bytes, index.captured_bytes, index.time_ns, column("ip_at"), column("l4_at"),
+        column("sum_at"), column("teid_at"), column("down"), column("ends"), column("flow"), column("number"),
+        column("stamp_at"),
     )  # fmt: skip
 
 
@@ -109,23 +119,34 @@ def _rows(path: Path, packets: int) -> NDArray[np.void]:
     return np.asarray(rows)
 
 
-def leg_frames(leg: Leg, folder: Path) -> tuple[Frames, NDArray[np.int64]]:
-    """The frames of a leg as sent, and the order of one pass: of an instance that starts at random another than the
-    file's. The times are those of the instance."""
+def trace_path(leg: Leg, folder: Path) -> Path:
+    """Raises BadInput for an instance without the rows that it needs."""
     if leg.trace_file is None:
         raise ValueError(f"stream {leg.stream} is no trace")
     path = folder / leg.trace_file
     if leg.shift and not path.with_name(rows_name(path.name)).exists():
         raise BadInput(path, "has no rows beside it, which an instance needs")
-    frames = read_frames(path)
+    return path
+
+
+def leg_frames(leg: Leg, folder: Path) -> tuple[Frames, NDArray[np.int64]]:
+    """The frames of a leg as sent, and the order of one pass: of an instance that starts at random another than the
+    file's. The times are those of the instance."""
+    frames = read_frames(trace_path(leg, folder))
     shifting.apply(frames, Shift(**leg.shift))
-    order = np.argsort(frames.time_ns, kind="stable")
+    return in_order(frames, leg)
+
+
+def in_order(frames: Frames, leg: Leg) -> tuple[Frames, NDArray[np.int64]]:
+    """The same frames with the leg's own times, and the order of one pass."""
     random = leg.timing.get("random")
-    if random:
-        drawn = random["instance"], random["width_ns"], random["seed"]
-        order, times = timing.random_times(frames.time_ns, frames.flow, *drawn)
-        frames.time_ns[order] = times
-    return frames, order
+    if not random:
+        return frames, np.argsort(frames.time_ns, kind="stable")
+    drawn = random["instance"], random["width_ns"], random["seed"]
+    order, ordered = timing.random_times(frames.time_ns, frames.flow, *drawn)
+    times = np.empty_like(ordered)
+    times[order] = ordered
+    return replace(frames, time_ns=times), order
 
 
 def packets(frames: Frames, order: NDArray[np.int64]) -> list[Packet]:
@@ -136,6 +157,7 @@ def packets(frames: Frames, order: NDArray[np.int64]) -> list[Packet]:
 
 def check_mtu(frames: Frames, mtu_bytes: int, interface: str, path: Path) -> None:
     """Raises BadInput for the first frame that `interface` cannot send."""
-    kinds = frames.store.view(">u2")[(frames.place + 12) >> 1]
+    at = frames.place + 12
+    kinds = frames.store[at].astype(np.int64) << 8 | frames.store[at + 1]
     tags = np.where(np.isin(kinds, VLAN_TYPES), oversize.TAG_BYTES, 0)
     oversize.refuse_long(path, frames.length, tags, np.arange(1, len(frames) + 1), mtu_bytes, interface)

@@ -6,6 +6,7 @@ IPv6 extension headers and fragments are rare, and take the slow way of traffic.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,13 @@ from traffic.capture_format import LINKTYPE_ETHERNET
 from traffic.capture_index import CaptureIndex, index_capture
 from traffic.dissect import HEADER_BYTES, TCP, UDP, VLAN_TYPES
 from traffic.errors import BadInput
-from traffic.replay.numbering import Numbering
+from traffic.replay.pairs import Pairs, join_fragments
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 ETHERNET_BYTES = 14
-CHUNK = 1 << 15
+CHUNK = 1 << 13
+"""Packets: what is read of their headers, again and again, then stays in a processor's cache."""
 GTPU_PORT = 2152
 NO_CHECKSUM = 0
 SYN, ACK = 0x02, 0x10
@@ -98,19 +100,26 @@ def parse(path: Path, sizes_only: bool = False) -> Parsed:
     index = index_capture(path)
     check_index(path, index, sizes_only)
     data = np.frombuffer(index.data, np.uint8)
-    parts = []
     left_out: Counter[str] = Counter()
-    for at in range(0, len(index.time_ns), CHUNK):
-        parts.append(_parse_chunk(data, index, at, min(at + CHUNK, len(index.time_ns)), left_out))
-    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    pairs, whole["pair"] = _pairs(whole)
-    channels, whole["channel"] = _channels(whole)
-    for name in ("source", "target", "source6", "target6", "sport", "dport"):
-        del whole[name]
-    columns = Columns(data=data, **whole)
-    if not len(columns):
+    pairs = Pairs()
+    whole: dict[str, NDArray[Any]] = {}
+    kept, total = 0, len(index.time_ns)
+    for at in range(0, total, CHUNK):
+        found = _parse_chunk(data, index, at, min(at + CHUNK, total), left_out)
+        found["pair"], found["channel"] = pairs.number(found)
+        for name in ("source", "target", "source6", "target6", "sport", "dport"):
+            del found[name]
+        whole = whole or {name: np.empty(total, part.dtype) for name, part in found.items()}
+        size = len(found["number"])
+        for name, part in found.items():
+            whole[name][kept : kept + size] = part
+        kept += size
+    if not kept:
         raise BadInput(path, "has no packet that can be replayed", value=told(left_out), allowed="IPv4 and IPv6")
-    return Parsed(path, columns, len(index.time_ns), pairs, channels, left_out, _notes(path, columns, channels))
+    whole = {name: column[:kept] for name, column in whole.items()}
+    join_fragments(whole)
+    columns, channels = Columns(data=data, **whole), pairs.channels
+    return Parsed(path, columns, total, pairs.pairs, channels, left_out, _notes(path, columns, channels))
 
 
 def told(left_out: Counter[str]) -> str:
@@ -144,16 +153,16 @@ class _Reader:
 
     def __init__(self, data: NDArray[np.uint8]) -> None:
         self._data = data
-        self._views: dict[int, NDArray[Any]] = {}
+        self._views: dict[str, NDArray[Any]] = {}
 
     def of(self, size: int, at: Integers) -> Integers:
         return self.raw(f">u{size}", size, at).astype(np.int64)
 
     def raw(self, kind: str, size: int, at: Integers) -> NDArray[Any]:
-        view = self._views.get(size)
+        view = self._views.get(kind)
         if view is None:
             room = max(0, len(self._data) - size + 1)
-            view = self._views[size] = np.ndarray((room,), kind, self._data, strides=(1,))
+            view = self._views[kind] = np.ndarray((room,), kind, self._data, strides=(1,))
         return np.asarray(view[np.minimum(at, len(view) - 1)])
 
 
@@ -176,6 +185,9 @@ def _parse_chunk(
         found |= {"captured": captured[at], "length": index.wire_bytes[rows][at]}
         found["version"] = np.full(len(at), version)
         parts.append(_transport(read, found))
+    filled = [part for part in parts if len(part["number"])]
+    if len(filled) < len(parts):
+        return (filled or parts)[0]
     order = np.argsort(np.concatenate([part["number"] for part in parts]), kind="stable")
     return {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]}
 
@@ -184,7 +196,9 @@ def _network(read: _Reader, start: Integers) -> tuple[Integers, Integers]:
     """(EtherType, where the network header starts) behind any VLAN tags."""
     at = np.full(len(start), 12)
     kind = read.of(2, start + at)
-    while (tagged := np.isin(kind, VLAN_TYPES)).any():
+    if (kind == dissect.ETH_IPV4).all():
+        return kind, at + 2
+    while (tagged := _is_one_of(kind, VLAN_TYPES)).any():
         # A frame of nothing but tags ends where the file does: the reader returns the same bytes for ever.
         if at.max() > 12 + 4 * 16:
             break
@@ -193,27 +207,40 @@ def _network(read: _Reader, start: Integers) -> tuple[Integers, Integers]:
     return kind, at + 2
 
 
+def _is_one_of(values: Integers, wanted: Iterable[int]) -> Flags:
+    """np.isin of a few."""
+    found = np.zeros(len(values), np.bool_)
+    for one in wanted:
+        found |= values == one
+    return found
+
+
 def _ipv4(
     read: _Reader, start: Integers, l3: Integers, captured: Integers, length: Integers, asked: Flags
 ) -> tuple[Flags, dict[str, NDArray[Any]]]:
     at = start + l3
-    first, total = read.of(1, at), read.of(2, at + 2)
+    # The whole header at once: memory is read a line at a time, whatever is taken of it.
+    header = read.raw("V20", 20, at)
+    words = header.view(">u2").reshape(-1, 10)
+    first, total = words[:, 0].astype(np.int64) >> 8, words[:, 1].astype(np.int64)
     head = (first & 15) * 4
     good = asked & (captured >= l3 + 20) & (first >> 4 == 4) & (head >= 20) & (total >= head)
     good &= (l3 + total <= length) & (l3 + head <= captured)
-    at, l3, head, total = at[good], l3[good], head[good], total[good]
-    place = read.of(2, at + 6)
+    if not good.all():
+        at, l3, head, total, words, header = at[good], l3[good], head[good], total[good], words[good], header[good]
+    place = words[:, 3].astype(np.int64)
     fragmented = place & 0x3FFF != 0
+    ends = header.view(">u4").reshape(-1, 5)
     none = np.zeros(len(at), "S16")
     return good, {
         "l4": l3 + head,
         "end": l3 + total,
-        "protocol": read.of(1, at + 9),
-        "fragment": np.where(fragmented, read.of(2, at + 4), -1),
+        "protocol": words[:, 4].astype(np.int64) & 0xFF,
+        "fragment": np.where(fragmented, words[:, 2].astype(np.int64), -1),
         "first": place & 0x1FFF == 0,
         "source_routed": np.zeros(len(at), np.bool_),
-        "source": read.of(4, at + 12),
-        "target": read.of(4, at + 16),
+        "source": ends[:, 3].astype(np.int64),
+        "target": ends[:, 4].astype(np.int64),
         "source6": none,
         "target6": none,
     }
@@ -228,10 +255,11 @@ def _ipv6(
     length: Integers,
     asked: Flags,
 ) -> tuple[Flags, dict[str, NDArray[Any]]]:
-    at = start + l3
+    good, rows = asked.copy(), np.flatnonzero(asked)
+    at, l3 = start[rows] + l3[rows], l3[rows]
     end = l3 + 40 + read.of(2, at + 4)
-    good = asked & (captured >= l3 + 40) & (read.of(1, at) >> 4 == 6) & (end <= length)
-    at, l3, end = at[good], l3[good], end[good]
+    good[rows] = (captured[rows] >= l3 + 40) & (read.of(1, at) >> 4 == 6) & (end <= length[rows])
+    at, l3, end = at[good[rows]], l3[good[rows]], end[good[rows]]
     none = np.zeros(len(at), np.int64)
     found: dict[str, NDArray[Any]] = {
         "l4": l3 + 40,
@@ -264,11 +292,12 @@ def _transport(read: _Reader, found: dict[str, NDArray[Any]]) -> dict[str, NDArr
         has_l4 |= mine
         head[mine] = size
     tcp, ports = has_l4 & (protocol == TCP), has_l4 & ((protocol == TCP) | (protocol == UDP))
-    head = np.where(tcp, np.clip(read.of(1, at + 12) >> 4, 5, 15) * 4, head)
+    offset_and_flags, both = read.of(2, at + 12), read.of(4, at)
+    head = np.where(tcp, np.maximum(offset_and_flags >> 12, 5) * 4, head)
     found["head_end"] = np.minimum(l4 + head, found["end"])
-    found["flags"] = np.where(tcp, read.of(1, at + 13), 0)
-    found["sport"] = np.where(ports, read.of(2, at), -1)
-    found["dport"] = np.where(ports, read.of(2, at + 2), -1)
+    found["flags"] = np.where(tcp, offset_and_flags & 0xFF, 0)
+    found["sport"] = np.where(ports, both >> 16, -1)
+    found["dport"] = np.where(ports, both & 0xFFFF, -1)
     found["has_l4"] = has_l4
     del found["first"]
     return found
@@ -283,7 +312,9 @@ def _counted(why: str, rows: Flags) -> dict[str, int]:
 
 
 def _reasons(kind: Integers, whole_head: Flags, good: dict[int, tuple[Flags, dict[str, Any]]]) -> dict[str, int]:
-    ip = np.isin(kind, (dissect.ETH_IPV4, dissect.ETH_IPV6))
+    if (good[4][0] | good[6][0]).all():
+        return {}
+    ip = _is_one_of(kind, (dissect.ETH_IPV4, dissect.ETH_IPV6))
     reasons = _counted("ARP", whole_head & (kind == dissect.ETH_ARP))
     reasons |= _counted("with a broken IPv4 header", whole_head & (kind == dissect.ETH_IPV4) & ~good[4][0])
     reasons |= _counted("with a broken IPv6 header", whole_head & (kind == dissect.ETH_IPV6) & ~good[6][0])
@@ -311,60 +342,3 @@ def _notes(path: Path, columns: Columns, channels: list[tuple[int, int, int, int
     notes += [f"{path}: {count} packets are inside {name} already: their outer header is what is rewritten"
               for name, count in tunnels.items()]  # fmt: skip
     return notes
-
-
-# --- pairs of addresses, and flows -----------------------------------------------------------------------------------
-
-
-def _pairs(found: dict[str, NDArray[Any]]) -> tuple[list[tuple[bytes, bytes]], Integers]:
-    """Distinct (source, target) in the order of appearance, and the number of each packet's."""
-    four, six = np.flatnonzero(found["version"] == 4), np.flatnonzero(found["version"] == 6)
-    pairs4, hosts6, pairs6, both = Numbering(), Numbering(), Numbering(), Numbering()
-    if not len(six):
-        number = pairs4.of(found["source"].astype(np.uint64) << np.uint64(32) | found["target"].astype(np.uint64))
-        keys = [divmod(key, 1 << 32) for key in pairs4.values().tolist()]
-        return [(high.to_bytes(4, "big"), low.to_bytes(4, "big")) for high, low in keys], number
-    # Even numbers are pairs of IPv4 addresses, odd ones of IPv6 addresses, until one numbering orders them all.
-    number = np.zeros(len(found["version"]), np.int64)
-    key = found["source"][four].astype(np.uint64) << np.uint64(32) | found["target"][four].astype(np.uint64)
-    number[four] = 2 * pairs4.of(key)
-    ends = hosts6.of(np.stack([found["source6"][six], found["target6"][six]], axis=1).ravel()).reshape(-1, 2)
-    number[six] = 2 * pairs6.of(ends[:, 0] << 32 | ends[:, 1]) + 1
-    number = both.of(number)
-    keys4, keys6 = pairs4.values().tolist(), pairs6.values().tolist()
-    names = [bytes(name).ljust(16, b"\0") for name in hosts6.values().tolist()]
-    pairs = []
-    for value in both.values().tolist():
-        key = (keys6 if value % 2 else keys4)[value // 2]
-        high, low = key >> 32, key & 0xFFFF_FFFF
-        pairs.append((names[high], names[low]) if value % 2 else (high.to_bytes(4, "big"), low.to_bytes(4, "big")))
-    return pairs, number
-
-
-def _channels(found: dict[str, NDArray[Any]]) -> tuple[list[tuple[int, int, int, int]], Integers]:
-    """Distinct (pair, protocol, ports), and the number of each packet's; a later fragment has that of its first."""
-    ported = found["sport"] >= 0
-    ports = np.where(ported, 1 << 32 | found["sport"] << 16 | found["dport"], 0)
-    numbering = Numbering()
-    number = numbering.of(found["pair"] << 41 | found["protocol"] << 33 | ports)
-    channels = []
-    for key in numbering.values().tolist():
-        pair, protocol, ports = key >> 41, key >> 33 & 0xFF, key & 0x1_FFFF_FFFF
-        channels.append((pair, protocol, *((ports >> 16 & 0xFFFF, ports & 0xFFFF) if ports else (-1, -1))))
-    _join_fragments(found, number)
-    return channels, number
-
-
-def _join_fragments(found: dict[str, NDArray[Any]], channel: Integers) -> None:
-    rows = np.flatnonzero(found["fragment"] >= 0).tolist()
-    of_datagram: dict[tuple[int, int, int], int] = {}
-    columns = [found[name][rows].tolist() for name in ("pair", "protocol", "fragment")]
-    keys: dict[int, tuple[int, int, int]] = dict(zip(rows, zip(*columns, strict=True), strict=True))
-    for row in rows:
-        if found["has_l4"][row]:
-            # A fragment may come before the one that has the ports: the earliest one serves until then.
-            of_datagram.setdefault(keys[row], int(channel[row]))
-    for row in rows:
-        if found["has_l4"][row]:
-            of_datagram[keys[row]] = int(channel[row])
-        channel[row] = of_datagram.get(keys[row], int(channel[row]))

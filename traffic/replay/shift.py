@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic.replay.build import ONES, Frames, Integers, Words, _value, _words
+from traffic.replay.build import NOT_COVERED, ONES, Frames, Integers, Words, _value, _words
 
 SHIFTS = ("user", "server", "port", "teid")
 IPV4_BITS, PORT_BITS = 32, 16
@@ -65,7 +65,8 @@ def _add_address(frames: Frames, words: Words, whose: Literal["user", "server"],
     for bit, at4, at6 in ((1, 12, 20), (2, 16, 36)):
         some = np.flatnonzero((frames.ends[rows] & bit > 0) == (whose == "server"))
         at = frames.place[rows][some] + frames.ip_at[rows][some] + np.where(four[some], at4, at6)
-        change[some] += _add32(words, at >> 1, amount)
+        covered = frames.ends[rows][some] & NOT_COVERED == 0 if bit == 2 else 1
+        change[some] += _add32(words, at >> 1, amount) * covered
     return change
 
 
