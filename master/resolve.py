@@ -18,7 +18,7 @@ from traffic.blocks import IP_UDP_BYTES
 from traffic.capture_file import Packet, write_pcap
 from traffic.connections import FIRST_PORT
 from traffic.errors import BadInput
-from traffic.interactive.readdress import Endpoint
+from traffic.interactive.prepare import Endpoint
 from traffic.match import Match, uncountable
 from traffic.replay import files
 from traffic.replay.prepare import Nodes, check_lengths, frames_of

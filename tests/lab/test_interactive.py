@@ -21,11 +21,9 @@ import pytest
 
 from nodes.receivers.interactive import InteractiveReceiver
 from nodes.senders.interactive import InteractiveSender
-from traffic.interactive.flows import split_by_flow
-from traffic.interactive.prepare import Prepared, prepare
-from traffic.interactive.readdress import Endpoint
+from traffic.interactive.prepare import Endpoint, Prepared, load, prepare
 from traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount, SendTask
-from traffic.traces import read_trace, write_pcap
+from traffic.traces import write_pcap
 
 sys.path.insert(0, str(Path(__file__).parent))
 from acknowledged import Seen, acknowledged_too_early
@@ -134,8 +132,8 @@ def until(condition: Any, seconds: float) -> None:
 def prepared(path: Path) -> Prepared:
     if not path.exists():
         pytest.skip(f"{path} is not here")
-    (share,) = split_by_flow(read_trace(path).packets, 1)
-    return prepare(share, 1500, BEGINNER, ANSWERER)
+    trace = load(path, 1500)
+    return prepare(trace, trace.flow, BEGINNER, ANSWERER)
 
 
 @pytest.mark.parametrize(("path", "loss"), [(GIT, 0.01), (GIT, 0.1), (RECORDED, 0.01)], ids=["git", "git-10", "lab"])
