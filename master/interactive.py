@@ -18,6 +18,7 @@ from rich.table import Table
 from master.scenario import Trace
 from traffic.errors import BadInput
 from traffic.interactive.prepare import Endpoint, Prepared, load, prepare
+from traffic.interactive.script import Key, packet_key
 from traffic.replay.prepare import Prepared as Recorded
 from traffic.replay.prepare import share_rows
 from traffic.task import FCS_BYTES, Leg
@@ -106,9 +107,12 @@ def _counted(leg: Leg, packets: int) -> Leg:
 
 
 def prepared_legs(
-    legs: list[Leg], play: Play, mtu_bytes: int, beginner: Endpoint, answerer: Endpoint
+    legs: list[Leg], play: Play, mtu_bytes: int, beginner: Endpoint, answerer: Endpoint, capture_ring_mib: int = 0
 ) -> tuple[list[Leg], Prepared]:
-    """The two legs of a share with their packets, the frames that both nodes are given, and what there is to tell."""
+    """The two legs of a share with their packets, the frames that both nodes are given, and what there is to tell.
+
+    `capture_ring_mib`: of the captures at both nodes; 0: none.
+    """
     trace = load(play.path, mtu_bytes, f"{legs[0].source} or {legs[0].target}")
     ready = prepare(trace, play.flows, beginner, answerer)
     counts = (ready.forward, len(ready.packets) - ready.forward)
@@ -116,10 +120,23 @@ def prepared_legs(
         replace(
             _counted(leg, count),
             trace_file=f"leg-{legs[0].id}.pcap",
+            options={"capture_ring_mib": capture_ring_mib} if capture_ring_mib else {},
             timing={**leg.timing, "beginner_mac": beginner.mac, "answerer_mac": answerer.mac},
         )
         for leg, count in zip(legs, counts, strict=True)
     ], ready
+
+
+def refuse_equal(leg: Leg, ready: Prepared, played: dict[tuple[bytes, Key], str]) -> None:
+    """Raises BadInput for a packet that an earlier trace between the same nodes has too: it would count for both.
+
+    `played`: (both MACs, what tells a packet wherever it arrives) → the trace that it is of; filled in here.
+    """
+    for packet in ready.packets:
+        other = played.setdefault((packet.data[:12], packet_key(packet.data)), leg.stream)
+        if other != leg.stream:
+            problem = f"{other!r} and {leg.stream!r} have a packet in common between {leg.source} and {leg.target}"
+            raise BadInput(leg.target, f"{problem}: it cannot be told whose it is", key="traces.interactive")
 
 
 def notes(leg: Leg, ready: Prepared) -> list[str]:

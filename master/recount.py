@@ -85,7 +85,7 @@ def recount(folder: Path) -> Outcome:
     framed = [leg_from_json(data) for data in document["legs"] if data["kind"] != "connections"]
     legs = [leg for leg in framed if leg.engine != interactive.ENGINE]
     if framed and not legs:
-        raise BadInput(folder, "interactive traces keep no captures to count again", key="traces.interactive")
+        raise BadInput(folder, "interactive traces are not counted again", key="traces.interactive")
     counted = {row["leg"]: row["received_packets"] for row in document["rows"]}
     sent = {row["leg"]: row["sent_packets"] for row in document["rows"]}
     every = int(document["scenario"]["receive"].get("capture_every", 1))
@@ -93,7 +93,9 @@ def recount(folder: Path) -> Outcome:
     groups = together(legs)
     for host in dict.fromkeys(leg.target for leg in legs):
         mine = [leg for leg in legs if leg.target == host and leg.counted_with is None]
-        captured, outcome.strangers[host] = captured_packets(_captures(folder, host), mine)
+        if not (captures := captures_of(folder, host)):
+            raise BadInput(folder / "captures", f"there is no capture of {host}")
+        captured, outcome.strangers[host] = captured_packets(captures, mine)
         frames = {number: [packet.data for packet in of_leg] for number, of_leg in captured.items()}
         outcome.legs += [
             LegRecount(
@@ -125,11 +127,9 @@ def _run_json(folder: Path) -> dict[str, Any]:
     return document
 
 
-def _captures(folder: Path, host: str) -> list[Path]:
-    captures = sorted((folder / "captures").glob(f"{host}-*"))
-    if not captures:
-        raise BadInput(folder / "captures", f"there is no capture of {host}")
-    return captures
+def captures_of(folder: Path, host: str) -> list[Path]:
+    """What a receiver captured. Those of interactive traces are none of these: they show what was sent as well."""
+    return sorted((folder / "captures").glob(f"{host}-capture-*"))
 
 
 def captured_packets(captures: list[Path], legs: list[Leg]) -> tuple[dict[int, list[Packet]], int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from master.recount import captured_packets, together
+from master.recount import captured_packets, captures_of, together
 from traffic.replay.verify import Verified, intended, verify
 from traffic.task import Leg
 
@@ -16,7 +16,7 @@ def verified(folder: Path, legs: list[Leg], streams: set[str]) -> list[tuple[Leg
     results = []
     for host in dict.fromkeys(leg.target for leg in legs if leg.stream in streams):
         mine = [leg for leg in legs if leg.target == host and leg.counted_with is None]
-        packets, _ = captured_packets(sorted((folder / "captures").glob(f"{host}-*")), mine)
+        packets, _ = captured_packets(captures_of(folder, host), mine)
         for leg in mine:
             if leg.stream in streams:
                 timed = leg.timing.get("mode") != "top"

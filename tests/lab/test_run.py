@@ -19,7 +19,7 @@ import yaml
 
 import lab
 from nodes import live_frames
-from traffic.capture_file import read_capture
+from traffic.capture_file import Packet, read_capture, write_pcap
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
@@ -193,7 +193,14 @@ def test_an_interactive_trace_is_played_from_both_ends(cluster: Cluster) -> None
     assert sum(int(flow["sent_packets"]) + int(flow["answers_sent_packets"]) for flow in flows) == 895
     assert all(float(flow["stretch"]) > 0 for flow in flows if flow["ports"].startswith("tcp"))
     again = subprocess.run([PKTSWARM, "recount", document["results"]], capture_output=True, text=True, check=False)
-    assert again.returncode == 2 and "interactive traces keep no captures" in again.stderr
+    assert again.returncode == 2 and "interactive traces are not counted again" in again.stderr
+    captures = Path(document["results"]) / "captures"
+    names = {
+        f"{end}{n}-interactive-eth1-{does}.pcap" for n in (1, 2) for end, does in (("tx", "begins"), ("rx", "answers"))
+    }
+    assert {path.name for path in captures.iterdir()} == names
+    held = sum(len(read_capture(captures / f"tx{n}-interactive-eth1-begins.pcap")) for n in (1, 2))
+    assert held == 895 + sum(int(flow["resent_packets"]) + int(flow["answers_resent_packets"]) for flow in flows)
 
 
 def test_ctrl_c_during_an_interactive_replay_keeps_both_ends_counts(cluster: Cluster) -> None:
@@ -217,6 +224,22 @@ def test_an_interactive_trace_beside_a_stream(cluster: Cluster) -> None:
     text = f"traces: [{trace}]\nstreams: [{stream}]\nreceive: {{mode: count}}\nexpect: {{loss: 0, sent: intended}}"
     document = cluster.run(cluster.scenario(text), 0)
     assert [total["received_packets"] for total in document["totals"]] == [400, 895, 1295]
+
+
+def test_two_interactive_traces_between_two_nodes(cluster: Cluster, tmp_path: Path) -> None:
+    other = tmp_path / "later.pcap"
+    packets = [
+        packet for packet in read_capture(CONFIGS / "traces" / "lab.pcapng") if packet.data[12:14] == b"\x08\x00"
+    ]
+    # IPv4 packets with other identifications: else the two traces would have packets in common.
+    frames = [one.data[:18] + bytes(octet ^ 0xFF for octet in one.data[18:20]) + one.data[20:] for one in packets]
+    other.write_bytes(write_pcap([Packet(one.time_ns, data) for one, data in zip(packets, frames, strict=True)]))
+    ends = "from: tx1, to: rx1, interactive: true"
+    traces = f"[{{name: t, file: {CONFIGS}/traces/lab.pcapng, {ends}}}, {{name: u, file: {other}, {ends}}}]"
+    document = cluster.run(cluster.scenario(f"traces: {traces}\nexpect: {{loss: 0, sent: intended}}"), 0)
+    assert document["doubts"] == []
+    assert [total["received_packets"] for total in document["totals"]] == [895, len(packets), 895 + len(packets)]
+    assert {flow["state"] for flow in document["flows"]} == {"complete"}
 
 
 def test_a_host_with_both_roles_sends_and_receives(cluster: Cluster) -> None:
