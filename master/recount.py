@@ -81,7 +81,8 @@ class Outcome:
 
 def recount(folder: Path) -> Outcome:
     """Raises BadInput where there is no run, or it kept no captures."""
-    document = _run_json(folder)
+    document = run_json(folder)
+    _refuse_without_captures(folder / "run.json", document)
     framed = [leg_from_json(data) for data in document["legs"] if data["kind"] != "connections"]
     legs = [leg for leg in framed if leg.engine != interactive.ENGINE]
     if framed and not legs:
@@ -107,7 +108,8 @@ def recount(folder: Path) -> Outcome:
     return outcome
 
 
-def _run_json(folder: Path) -> dict[str, Any]:
+def run_json(folder: Path) -> dict[str, Any]:
+    """Raises BadInput where there is no run, or one that this version cannot read."""
     path = folder / "run.json"
     try:
         document = json.loads(path.read_text())
@@ -119,12 +121,15 @@ def _run_json(folder: Path) -> dict[str, Any]:
         version = document.get("format_version") if isinstance(document, dict) else None
         allowed = ", ".join(map(str, FORMAT_VERSIONS))
         raise BadInput(path, "a format this version cannot read", key="format_version", value=version, allowed=allowed)
+    return document
+
+
+def _refuse_without_captures(path: Path, document: dict[str, Any]) -> None:
     if document["scenario"]["receive"].get("capture_filter"):
         key, value = "receive.capture_filter", document["scenario"]["receive"]["capture_filter"]
         raise BadInput(path, "the run captured a part, of which nothing can be counted again", key=key, value=value)
     if document["scenario"]["receive"]["mode"] != "capture":
         raise BadInput(path, "the run kept no captures to count again", key="receive.mode", value="count")
-    return document
 
 
 def captures_of(folder: Path, host: str) -> list[Path]:

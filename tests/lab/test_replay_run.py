@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from typing import Any
 import pytest
 
 import lab
+from traffic.capture_file import Packet, read_capture, write_pcap
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
@@ -95,3 +99,56 @@ def test_every_packet_of_a_real_capture_is_accounted_for(cluster: Cluster, name:
     keys += ", vlan: 7" if name == "ipv6_in_gtp.pcap" else ""
     document = cluster.trace(f"file: {path}, {keys}")
     all_as_intended(document, sum(row["sent_packets"] for row in document["rows"]))
+
+
+@contextlib.contextmanager
+def captured_at_the_switch(cluster: Cluster, file: Path) -> Iterator[None]:
+    """At its port to the device: what a mirror of the transmitter's port would show."""
+    switch = lab.status(cluster.name, cluster.folder)["pids"]["switch"]
+    command = ["nsenter", f"--net=/proc/{switch}/ns/net", "netsniff-ng", "--in", "to-dut-a", "--out", str(file)]
+    command += ["--silent", "--magic", "0xa1b23c4d", "-A", "-Q", "--ring-size", "8MiB"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        assert process.stdout is not None
+        assert any("Running!" in line for line in process.stdout)
+        yield
+        time.sleep(0.3)  # the kernel hands a part-filled block over after 0.1 s
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+
+
+def verified(results: str, capture: Path) -> tuple[int, list[dict[str, Any]]]:
+    command = [PKTSWARM, "verify", results, capture, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    return done.returncode, json.loads(done.stdout)["verified"]
+
+
+def test_a_capture_at_the_switch_is_compared_like_the_receivers(cluster: Cluster, tmp_path: Path) -> None:
+    port = tmp_path / "port.pcap"
+    with captured_at_the_switch(cluster, port):
+        document = cluster.trace(f"file: {CONFIGS}/traces/lab.pcapng, engine: xdp, speed: 4")
+    all_as_intended(document, 895)
+    status, (there,) = verified(document["results"], port)
+    figures = {"intended": 895, "as_intended": 895, "captured": 895, "altered": 0, "lost": 0, "reordered": 0}
+    assert status == 0 and figures.items() <= there.items() and there["from"] == "tx1"
+    packets = [Packet(one.time_ns, one.data) for one in read_capture(port)]
+    ends = [bytes.fromhex(mac.replace(":", "")) for mac in macs_of(document, "rx1", "tx1")]
+    mine = [at for at, packet in enumerate(packets) if packet.data[:12] == b"".join(ends)]
+    assert len(mine) == 895
+    flipped, gone = mine[100], mine[200]
+    packets[flipped] = Packet(packets[flipped].time_ns, packets[flipped].data[:-1] + b"\xaa")
+    del packets[gone]
+    (tmp_path / "changed.pcap").write_bytes(write_pcap(packets))
+    status, (there,) = verified(document["results"], tmp_path / "changed.pcap")
+    figures |= {"as_intended": 893, "captured": 894, "altered": 1, "lost": 2}
+    assert status == 1 and figures.items() <= there.items()
+    command = [PKTSWARM, "verify", document["results"], CONFIGS / "traces" / "lab.pcapng"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "has no packet of a trace of" in done.stderr
+
+
+def macs_of(document: dict[str, Any], *names: str) -> list[str]:
+    known = {host["name"]: host["mac"] for host in document["inventory"]}
+    return [known[name] for name in names]
