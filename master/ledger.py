@@ -140,7 +140,11 @@ class Ledger:
                         row.left_ns = self._monotonic_since_start(count["first_ns"], node)
                 else:
                     self._take_received(row, count, node)
-        return fold(rows)
+        folded = fold(rows)
+        for row in folded:
+            if row.users is not None and (due := self.resolved.by_user.get(row.leg.id)):
+                row.users.take_due(*due, row.sent)
+        return folded
 
     def _take_received(self, row: Row, count: dict[str, Any], node: NodeState) -> None:
         if row.received is not None:

@@ -52,6 +52,8 @@ class Resolved:
     notes: list[str] = field(default_factory=list)
     played: dict[tuple[bytes, Key], str] = field(default_factory=dict)
     """The packets of interactive traces: see interactive.refuse_equal."""
+    by_user: dict[int, tuple[list[int], list[int]] | None] = field(default_factory=dict)
+    """Leg of a trace → packets and bytes of each of its users in what it is to send: see plan.Share.by_user."""
 
     @property
     def choices(self) -> list[str]:
@@ -255,6 +257,7 @@ def _with_file(leg: Leg, share: Share, known: dict[str, Host], resolved: Resolve
     name = f"leg-{first}.pcap"
     pools = _pools(leg, share, known)
     if first == leg.id:
+        resolved.by_user[leg.id] = share.by_user(leg.repeat)
         frames = frames_of(share.prepared, share.rows, _nodes(leg, share, known), share.downlink)
         resolved.files.setdefault(leg.source, []).extend(
             [(name, files.pcap_bytes(frames)), (files.rows_name(name), files.row_bytes(frames))]
@@ -413,7 +416,7 @@ def _refuse_without_xdp(scenario: Scenario, host: str, names: list[str], because
         return
     asked = {"receive.capture_every": scenario.receive.capture_every > 1, "clock": scenario.clock == "ptp"}
     asked["receive.capture_filter"] = bool(scenario.receive.capture_filter)
-    asked |= {f"streams.{leg.stream}.users": bool(leg.users) for leg in legs}
+    asked |= {f"streams.{leg.stream}.users": bool(leg.users) for leg in legs if leg.kind == "stream"}
     for key, wanted in asked.items():
         if wanted:
             why = f"only the receiver xdp does that, and it cannot receive here: {because}" if because else ""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -99,6 +101,40 @@ def test_every_packet_of_a_real_capture_is_accounted_for(cluster: Cluster, name:
     keys += ", vlan: 7" if name == "ipv6_in_gtp.pcap" else ""
     document = cluster.trace(f"file: {path}, {keys}")
     all_as_intended(document, sum(row["sent_packets"] for row in document["rows"]))
+
+
+def test_each_user_of_a_trace_has_its_own_counts(cluster: Cluster, tmp_path: Path) -> None:
+    """Against the captures: uplink the source inside the tunnel, downlink the target."""
+    keys = "users: {first: 10.60.0.1}, servers: {first: 10.70.0.1}, direction: both, gtpu: {teid: 1}, oversize: cut"
+    several = tmp_path / "several.pcap"
+    several.write_bytes(write_pcap(of_several_users(CONFIGS / "traces" / "lab.pcapng")))
+    document = cluster.trace(f"file: {several}, {keys}, engine: xdp, scale: 3, repeat: 2, speed: 8")
+    assert document["doubts"] == [] and {row["lost_packets"] for row in document["rows"]} == {0}
+    with (Path(document["results"]) / "users.csv").open() as file:
+        told = {(row["to"], row["user"]): row for row in csv.DictReader(file)}
+    seen: dict[tuple[str, str], list[int]] = {}
+    for host, inner, place in (("rx1", 14 + 20 + 8 + 8, 12), ("tx1", 14, 16)):
+        for packet in read_capture(Path(document["results"]) / f"captures/{host}-capture-eth1.pcap"):
+            at = inner + place
+            user = seen.setdefault((host, socket.inet_ntoa(packet.data[at : at + 4])), [0, 0])
+            user[0], user[1] = user[0] + 1, user[1] + len(packet.data) + 4
+    heard = {key: row for key, row in told.items() if row["received_packets"] != "0"}
+    assert set(heard) == set(seen) and len(seen) > 12 and len({tuple(counts) for counts in seen.values()}) > 4
+    for key, counts in seen.items():
+        for what in ("sent", "received"):
+            assert [int(told[key][f"{what}_{unit}"]) for unit in ("packets", "bytes")] == counts, (key, what)
+        assert told[key]["lost_packets"] == "0"
+
+
+def of_several_users(recorded: Path) -> list[Packet]:
+    """The shipped trace's IPv4 packets, with another address of the client for some of its ports."""
+    made = []
+    for packet in (one for one in read_capture(recorded) if one.data[12:14] == b"\x08\x00"):
+        frame = bytearray(packet.data)
+        at, port_at = (26, 34) if frame[26:30] == bytes((10, 92, 0, 11)) else (30, 36)
+        frame[at + 3] += frame[port_at + 1] % 4
+        made.append(Packet(packet.time_ns, bytes(frame)))
+    return made
 
 
 @contextlib.contextmanager
