@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from traffic.capture_file import Packet
 from traffic.errors import BadInput
-from traffic.interactive.script import Script, read_script
+from traffic.interactive.script import script_of
 from traffic.replay import prepare as replay
 from traffic.replay.prepare import Nodes, Settings
 from traffic.replay.prepare import Prepared as Trace
@@ -89,9 +89,3 @@ def beginning(trace: Trace) -> Flags:
 def _nodes(sender: Endpoint, target: Endpoint) -> Nodes:
     addresses = (ipaddress.IPv4Address(end.ipv4).packed for end in (sender, target))
     return Nodes(sender.mac_bytes, target.mac_bytes, *addresses)
-
-
-def script_of(packets: list[Packet], beginner_mac: str) -> Script:
-    """The script that both nodes read from the packets of `prepare`."""
-    mac = bytes.fromhex(beginner_mac.replace(":", ""))
-    return read_script(packets, lambda frame: frame[6:12] == mac)
