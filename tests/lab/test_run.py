@@ -21,6 +21,9 @@ import lab
 from nodes import live_frames
 from traffic.capture_file import Packet, read_capture, write_pcap
 
+sys.path.insert(0, str(Path(__file__).parent))
+from running import wait_for
+
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
 CONFIGS = Path("configs").resolve()
@@ -301,15 +304,6 @@ def is_python(pid: int) -> bool:
 
 
 # --- stopping and dying -------------------------------------------------------------------------------------------
-
-
-def wait_for(process: subprocess.Popen[str], words: str) -> None:
-    """Until the run says that it is in a phase."""
-    assert process.stderr is not None
-    for line in process.stderr:
-        if words in line:
-            return
-    pytest.fail(f"the run ended before {words!r}: {process.stdout.read() if process.stdout else ''}")
 
 
 @pytest.mark.parametrize(

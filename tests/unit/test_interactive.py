@@ -16,8 +16,8 @@ import pytest
 from traffic.capture_file import Packet, write_pcap
 from traffic.errors import BadInput
 from traffic.interactive.machine import LINGER_NS, MOST_TRIES, FlowReport, Machine
-from traffic.interactive.prepare import Endpoint, Prepared, load, prepare, script_of
-from traffic.interactive.script import COPIES, NOT_RECORDED, read_script
+from traffic.interactive.prepare import Endpoint, Prepared, load, prepare
+from traffic.interactive.script import COPIES, NOT_RECORDED, read_script, script_of
 from traffic.interactive.sequence import Coverage
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
