@@ -203,7 +203,8 @@ def test_an_interactive_trace_is_played_from_both_ends(cluster: Cluster) -> None
     }
     assert {path.name for path in captures.iterdir()} == names
     held = sum(len(read_capture(captures / f"tx{n}-interactive-eth1-begins.pcap")) for n in (1, 2))
-    assert held == 895 + sum(int(flow["resent_packets"]) + int(flow["answers_resent_packets"]) for flow in flows)
+    resent = sum(int(flow["resent_packets"]) + int(flow["answers_resent_packets"]) for flow in flows)
+    assert 895 <= held <= 895 + resent  # what a busy machine sends again may come when the capture is over
 
 
 def test_ctrl_c_during_an_interactive_replay_keeps_both_ends_counts(cluster: Cluster) -> None:
