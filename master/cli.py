@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from master import cli_dependence, cli_lab, cli_preview, cli_sessions, cli_table
-from traffic.errors import EXIT_INCOMPLETE, PktswarmError
+from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
 
 app = typer.Typer(
     name="pktswarm",
@@ -104,6 +104,27 @@ def recount(
         show.console().print(recounts.table(outcome))
         print(outcome.summary)
     raise typer.Exit(outcome.status)
+
+
+@app.command(epilog="Example: pktswarm verify results/20260101T120000Z-demo mirror.pcap")
+def verify(
+    result: Annotated[Path, typer.Argument(help="A folder under results/", show_default=False)],
+    capture: Annotated[Path, typer.Argument(help="A capture made during the run, e.g. at a mirror port.")],
+    as_json: Json = False,
+) -> None:
+    """Compare a capture from elsewhere with what the run's traces intended, packet by packet.
+
+    Exit status 1 when a packet is lost, altered, duplicated or out of order there.
+    """
+    from master import verify as verifies
+
+    results = verifies.elsewhere(result, capture)
+    if as_json:
+        print(json.dumps({"verified": verifies.document(results)}))
+    else:
+        print("\n".join(verdict["text"] for verdict in verifies.verdicts(results)))
+    whole = all(one.verified.holds and not one.verified.lost for one in results if one.verified is not None)
+    raise typer.Exit(EXIT_AS_EXPECTED if whole else EXIT_NOT_AS_EXPECTED)
 
 
 def _enter_lab(hosts: Path) -> None:

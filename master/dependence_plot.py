@@ -6,25 +6,18 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
+from master.figure import write
 from traffic.dependence import Dependence, Estimate
-from traffic.errors import BadInput
 
 DRAW_IN_CASES = ("variance-time", "wavelet")
 
 
 def draw(reports: list[Dependence], path: Path) -> None:
     """PNG or SVG by the file's ending."""
-    figure = _figure(reports)
-    canvas = (FigureCanvasSVG if path.suffix.lower() == ".svg" else FigureCanvasAgg)(figure)
-    try:
-        canvas.print_figure(path, dpi=110)
-    except OSError as error:
-        raise BadInput(path, f"cannot be written: {error.strerror}") from None
+    write(_figure(reports), path)
 
 
 def _figure(reports: list[Dependence]) -> Figure:

@@ -9,24 +9,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 
 from master.scenario import Trace
 from traffic.errors import BadInput
-from traffic.interactive.flows import lead_ns, split_by_flow
-from traffic.interactive.prepare import Prepared, check_mtu, prepare
-from traffic.interactive.readdress import Endpoint
-from traffic.interactive.script import read_script
+from traffic.interactive.prepare import Endpoint, Prepared, load, prepare
+from traffic.interactive.script import Key, packet_key
+from traffic.replay.prepare import Prepared as Recorded
+from traffic.replay.prepare import share_rows
 from traffic.task import FCS_BYTES, Leg
-from traffic.traces import Packet, read_trace
-from traffic.traces import Trace as Recorded
 
 ENGINE = "interactive"
 STRETCH_ALLOWED, STRETCH_ALLOWED_S = 10.0, 120.0
 """So much longer than recorded, and a constant on top, before the run ends what is still going on."""
 WORST_SHOWN = 10
+ANY_ENDS = Endpoint("02:00:00:00:00:0a", "192.0.2.1"), Endpoint("02:00:00:00:00:0b", "192.0.2.2")
+"""For counting, before the nodes' own are known (RFC 5737)."""
 COLUMNS = [
     "stream",
     "from",
@@ -55,35 +57,37 @@ def limit_s(expected_s: float) -> float:
 
 @dataclass(frozen=True)
 class Play:
-    """The packets of a trace that two nodes play."""
+    """The flows of a trace that two nodes play, by the numbers that traffic.replay gives them."""
 
     path: Path
-    packets: list[Packet]
+    flows: NDArray[np.int64]
 
 
 def legs_of(trace: Trace, pairs: list[tuple[str, str]], first_id: int) -> tuple[list[Leg], dict[int, Play], list[str]]:
     """Two legs for each pair of nodes, what they play (by the id of the leg that begins the flows), and notes."""
-    recorded = read_trace(trace.file)
+    recorded = load(trace.file)
     legs: list[Leg] = []
     plays: dict[int, Play] = {}
     notes = list(recorded.notes)
-    for pair, packets in zip(pairs, split_by_flow(recorded.packets, len(pairs)), strict=True):
-        if not packets:
+    for pair, rows in zip(pairs, share_rows(recorded, len(pairs)), strict=True):
+        flows = np.unique(recorded.flow[rows["all"]])
+        if not len(flows):
             notes.append(f"{trace.name}: {pair[0]} sends nothing, the trace has fewer flows than transmitters")
             continue
-        plays[first_id + len(legs)] = Play(recorded.path, packets)
-        legs += _two_legs(trace, recorded, pair, packets, first_id + len(legs))
+        plays[first_id + len(legs)] = Play(trace.file, flows)
+        legs += _two_legs(trace, recorded, pair, flows, first_id + len(legs))
     return legs, plays, notes
 
 
 def _two_legs(
-    trace: Trace, recorded: Recorded, pair: tuple[str, str], packets: list[Packet], first_id: int
+    trace: Trace, recorded: Recorded, pair: tuple[str, str], flows: NDArray[np.int64], first_id: int
 ) -> list[Leg]:
     """The leg that begins the flows of a share, and the one that answers it. Counts are known when the MTU is."""
-    items = read_script(packets).items
-    if not items:
-        raise BadInput(recorded.path, "has no flow that can be played interactively", key="interactive", value=True)
-    timing = {"mode": "original", "value": 1.0, "lead_ns": lead_ns(packets), "period_ns": _period_ns(recorded)}
+    ready = prepare(recorded, flows, *ANY_ENDS)
+    if not ready.packets:
+        raise BadInput(trace.file, "has no flow that can be played interactively", key="interactive", value=True)
+    lead_ns = int(recorded.due.time_ns[np.isin(recorded.flow, flows)][0])
+    timing = {"mode": "original", "value": 1.0, "lead_ns": lead_ns, "period_ns": recorded.due.period_ns}
     there = Leg(
         id=first_id,
         stream=trace.name,
@@ -91,17 +95,11 @@ def _two_legs(
         target=pair[1],
         kind="trace",
         engine=ENGINE,
-        size_bytes=max(len(packet.data) for packet in packets) + FCS_BYTES,
+        size_bytes=max(len(packet.data) for packet in ready.packets) + FCS_BYTES,
         timing=timing,
     )
     back = replace(there, id=first_id + 1, source=pair[1], target=pair[0], answers=first_id)
-    forward = sum(item.forward for item in items)
-    return [_counted(there, forward), _counted(back, len(items) - forward)]
-
-
-def _period_ns(recorded: Recorded) -> int:
-    """The duration and one mean gap."""
-    return recorded.duration_ns + recorded.duration_ns // max(1, len(recorded.packets) - 1)
+    return [_counted(there, ready.forward), _counted(back, len(ready.packets) - ready.forward)]
 
 
 def _counted(leg: Leg, packets: int) -> Leg:
@@ -109,20 +107,36 @@ def _counted(leg: Leg, packets: int) -> Leg:
 
 
 def prepared_legs(
-    legs: list[Leg], play: Play, mtu_bytes: int, beginner: Endpoint, answerer: Endpoint
+    legs: list[Leg], play: Play, mtu_bytes: int, beginner: Endpoint, answerer: Endpoint, capture_ring_mib: int = 0
 ) -> tuple[list[Leg], Prepared]:
-    """The two legs of a share with their packets, the frames that both nodes are given, and what there is to tell."""
-    ready = prepare(play.packets, mtu_bytes, beginner, answerer)
-    check_mtu(play.path, ready.packets, mtu_bytes, f"{legs[0].source} or {legs[0].target}")
+    """The two legs of a share with their packets, the frames that both nodes are given, and what there is to tell.
+
+    `capture_ring_mib`: of the captures at both nodes; 0: none.
+    """
+    trace = load(play.path, mtu_bytes, f"{legs[0].source} or {legs[0].target}")
+    ready = prepare(trace, play.flows, beginner, answerer)
     counts = (ready.forward, len(ready.packets) - ready.forward)
     return [
         replace(
             _counted(leg, count),
             trace_file=f"leg-{legs[0].id}.pcap",
+            options={"capture_ring_mib": capture_ring_mib} if capture_ring_mib else {},
             timing={**leg.timing, "beginner_mac": beginner.mac, "answerer_mac": answerer.mac},
         )
         for leg, count in zip(legs, counts, strict=True)
     ], ready
+
+
+def refuse_equal(leg: Leg, ready: Prepared, played: dict[tuple[bytes, Key], str]) -> None:
+    """Raises BadInput for a packet that an earlier trace between the same nodes has too: it would count for both.
+
+    `played`: (both MACs, what tells a packet wherever it arrives) → the trace that it is of; filled in here.
+    """
+    for packet in ready.packets:
+        other = played.setdefault((packet.data[:12], packet_key(packet.data)), leg.stream)
+        if other != leg.stream:
+            problem = f"{other!r} and {leg.stream!r} have a packet in common between {leg.source} and {leg.target}"
+            raise BadInput(leg.target, f"{problem}: it cannot be told whose it is", key="traces.interactive")
 
 
 def notes(leg: Leg, ready: Prepared) -> list[str]:
@@ -130,7 +144,6 @@ def notes(leg: Leg, ready: Prepared) -> list[str]:
     told = {
         "packets had been merged by the recording host, and are cut again": ready.cut,
         "packets had a wrong checksum in the recording, mended": ready.mended,
-        "flows got another port": ready.moved_flows,
     }
     told |= {f"packets are not sent: {why}": number for why, number in ready.left_out.items()}
     return [f"{leg.stream} from {leg.source}: {number} {what}" for what, number in told.items() if number]

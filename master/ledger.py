@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from master import interactive, verify
-from master.clocks import Clocks, Reading, offset_at
+from master.clocks import Clocks
+from master.doubts import doubts
+from master.judge import group_totals, judge, judge_connections, totals
+from master.node_state import NodeState, told
 from master.resolve import Rank, Resolved
-from master.results import FORMAT_VERSION, Outcome, Row, group, stream_values, utc, with_fcs
+from master.results import FORMAT_VERSION, Outcome, Row, stream_values, utc, with_fcs
 from master.scenario import Expect
 from master.users import Users
 from master.verify import Compared
@@ -20,37 +23,6 @@ from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECT
 from traffic.tally import Tally
 
 Event = dict[str, Any]
-
-
-@dataclass
-class NodeState:
-    """One rank as the master knows it."""
-
-    rank: Rank
-    report: dict[str, Any] = field(default_factory=dict)
-    problem: str = ""
-    lost: bool = False
-    counts: list[dict[str, Any]] | None = None
-    """Of frames."""
-    connections: dict[int, EndCount] = field(default_factory=dict)
-    """By leg."""
-    interface: dict[str, int] | None = None
-    clock: dict[str, Any] = field(default_factory=dict)
-    """When it was read ("before", "start", "after") → rank 0's event."""
-    released_ns: int | None = None
-
-    @property
-    def name(self) -> str:
-        return f"{self.rank.host.name} ({self.rank.role})"
-
-    def offset_at(self, at_ns: int) -> Reading | None:
-        """Its clock less the master's, at a time of the master's."""
-        return offset_at(self.readings().values(), at_ns)
-
-    def readings(self) -> dict[str, Reading]:
-        """By when they were taken."""
-        taken = self.clock.items()
-        return {when: Reading(one["at_ns"], one["offset_ns"], one["bound_ns"]) for when, one in taken}
 
 
 class Ledger:
@@ -145,7 +117,11 @@ class Ledger:
                         row.left_ns = self._monotonic_since_start(count["first_ns"], node)
                 else:
                     self._take_received(row, count, node)
-        return fold(rows)
+        folded = fold(rows)
+        for row in folded:
+            if row.users is not None and (due := self.resolved.by_user.get(row.leg.id)):
+                row.users.take_due(*due, row.sent)
+        return folded
 
     def _take_received(self, row: Row, count: dict[str, Any], node: NodeState) -> None:
         if row.received is not None:
@@ -245,9 +221,9 @@ class Ledger:
             "interface": node.rank.host.traffic_interface,
             "driver": report.get("driver"),
             "kernel": node.report.get("kernel"),
-            "sent_packets": _told(counts, "sent_packets"),
-            "received_packets": _told(counts, "received_packets"),
-            "missed_packets": _told(counts, "dropped_packets", every_engine=True),
+            "sent_packets": told(counts, "sent_packets"),
+            "received_packets": told(counts, "received_packets"),
+            "missed_packets": told(counts, "dropped_packets", every_engine=True),
             "tx_packets": interface.get("tx_packets"),
             "rx_packets": interface.get("rx_packets"),
             "tx_dropped_packets": interface.get("tx_dropped"),
@@ -262,62 +238,7 @@ class Ledger:
 
     def doubts(self) -> list[str]:
         """Why the counts cannot be trusted in full; empty when they can."""
-        doubts = [f"{node.name}: {node.problem}" for node in self.nodes.values() if node.problem]
-        for node in self.nodes.values():
-            doubts += _against_interface(node) + _bytes_against_interface(node) + self._frames_of_its_own(node)
-        doubts += [doubt for row in self.rows() for doubt in self._capture_doubts(row)]
-        for row in self.rows():
-            doubts += row.users.doubts(row.sent, row.received) if row.users is not None else []
-        doubts += self._connection_doubts()
-        missing = [row.leg for row in self.rows() if row.sent is None or row.received is None]
-        missing += [row.leg for row in self.connection_rows() if row.sent is None or row.received is None]
-        if missing and not doubts:
-            doubts.append(f"no counts for {missing[0].stream} from {missing[0].source}")
-        return doubts
-
-    def _connection_doubts(self) -> list[str]:
-        doubts = []
-        streams = {leg.id: leg.stream for leg in self.resolved.legs}
-        for node in self.nodes.values():
-            for leg, end in node.connections.items():
-                where = f"{node.name}: {streams[leg]}"
-                doubts += [f"{where}: {why}" for why in end.failures]
-                if end.received and end.received.dropped:
-                    doubts.append(f"{where}: the receiving socket itself dropped {end.received.dropped} datagrams")
-        for row in self.connection_rows():
-            if row.disagreement:
-                doubts.append(f"{row.leg.stream} from {row.source} to {row.target}: {row.disagreement}")
-        return doubts
-
-    def _capture_doubts(self, row: Row) -> list[str]:
-        """What was captured is all that was counted, one frame in so many of it, or what a filter let through."""
-        task = self.resolved.receives.get(row.leg.target)
-        every, some = (task.capture_every, bool(task.capture_filter)) if task is not None else (1, False)
-        due = _captures_due(row, every)
-        if row.captured is None or row.captured == due or (some and due is not None and row.captured < due):
-            return []
-        text = (
-            f"{row.leg.target}: the counter has {row.received} packets of {row.leg.stream}, the capture {row.captured}"
-        )
-        return [text + (f" of {due} (one in {every})" if due != row.received else "")]
-
-    def _frames_of_its_own(self, node: NodeState) -> list[str]:
-        """A trace is told by its two MACs: what the sender's kernel adds between them would be counted with it."""
-        host = node.rank.host
-        traces = any(leg.kind == "trace" and leg.transmitter == host.name for leg in self.resolved.legs)
-        # Its kernel is meant to send there, and what it sends is told from the trace by its addresses.
-        if any(leg.kind == "connections" and host.name in (leg.source, leg.target) for leg in self.resolved.legs):
-            return []
-        # A host that receives too announces itself through the same interface.
-        if node.rank.role != "transmit" or not traces or "receive" in host.roles or node.counts is None:
-            return []
-        more = (node.interface or {}).get("tx_packets", 0) - (_told_sent(node.counts) or 0)
-        if more <= 0:
-            return []
-        return [
-            f"{node.name}: {more} packets more left {host.traffic_interface} than the engines sent: its kernel sends "
-            "frames of its own, which cannot be told from a trace's (take the IP address off that interface)"
-        ]
+        return doubts(list(self.nodes.values()), self.resolved, self.rows(), self.connection_rows())
 
     def _match_latencies(self, rows: list[Row], compared: Sequence[Compared]) -> None:
         by_leg = {row.leg.id: row for row in rows}
@@ -410,14 +331,6 @@ def _most(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else max(one, other)
 
 
-def _captures_due(row: Row, every: int) -> int | None:
-    """The first of each so many frames; those of a stamped trace that have no stamp are counted apart."""
-    if row.received is None:
-        return None
-    apart = row.unstamped or 0
-    return -(-(row.received - apart) // every) - (-apart // every)
-
-
 def _take_sent(row: Row, count: dict[str, Any]) -> None:
     row.engine = count["engine"]
     row.sent = count["sent_packets"]
@@ -430,38 +343,6 @@ def _take_sent(row: Row, count: dict[str, Any]) -> None:
         row.users.take_sent(count["users"])
 
 
-def _against_interface(node: NodeState) -> list[str]:
-    """An engine cannot have sent or taken more than its interface did."""
-    if node.counts is None or node.interface is None:
-        return []
-    figures = {"tx_packets": _told_sent(node.counts), "rx_packets": _told(node.counts, "received_packets")}
-    doubts = []
-    for counter, told in figures.items():
-        if told is not None and told > node.interface[counter]:
-            seen = node.interface[counter]
-            doubts.append(f"{node.name}: the engines say {told} packets, the interface's {counter} only {seen}")
-    missed = _told(node.counts, "dropped_packets", every_engine=True)
-    if missed:
-        doubts.append(f"{node.name}: the receiver itself missed {missed} packets (ring full): a lower bound")
-    return doubts
-
-
-def _bytes_against_interface(node: NodeState) -> list[str]:
-    """As for packets: what connections carried is only a part of the frames' bytes."""
-    if node.interface is None:
-        return []
-    ends = node.connections.values()
-    told = {
-        "tx_bytes": sum(end.sent.sent_bytes for end in ends if end.sent),
-        "rx_bytes": sum(end.received.bytes for end in ends if end.received),
-    }
-    return [
-        f"{node.name}: the connections say {count} bytes, the interface's {name} only {node.interface[name]}"
-        for name, count in told.items()
-        if count > node.interface[name]
-    ]
-
-
 def flow_rows(rows: list[Row]) -> list[dict[str, Any]]:
     """Of interactive traces: what both ends tell of each flow."""
     back = {row.leg.answers: row for row in rows if row.leg.answers is not None}
@@ -470,28 +351,6 @@ def flow_rows(rows: list[Row]) -> list[dict[str, Any]]:
         if row.flows is not None and row.leg.id in back:
             found += interactive.flow_rows(row.leg, row.flows, back[row.leg.id].flows or [])
     return found
-
-
-def _told(counts: list[dict[str, Any]] | None, key: str, every_engine: bool = False) -> int | None:
-    """The sum of a figure over a node's legs; None where nothing has it."""
-    given = [count[key] for count in counts or [] if key in count]
-    if not every_engine:
-        given = [count[key] for count in first_engine([count for count in counts or [] if key in count])]
-    return sum(given) if given else None
-
-
-def _told_sent(counts: list[dict[str, Any]]) -> int | None:
-    """All that the engines put on the wire: also what they sent again."""
-    sent = _told(counts, "sent_packets")
-    return None if sent is None else sent + sum(count.get("resent_packets") or 0 for count in counts)
-
-
-def first_engine(counts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One count a leg: where two engines receive, the first one's are the run's."""
-    legs: dict[int, dict[str, Any]] = {}
-    for count in counts:
-        legs.setdefault(count["leg"], count)
-    return list(legs.values())
 
 
 def first_frame_skew_ns(rows: list[Row]) -> dict[str, dict[str, float]]:
@@ -510,97 +369,3 @@ def _skew(rows: list[Row], engine: str) -> dict[str, float]:
     if not nodes:
         return {}
     return {"nodes": len(nodes), "skew": max(nodes) - min(nodes), "median_after_start": statistics.median(nodes)}
-
-
-def totals(rows: list[Row]) -> list[dict[str, Any]]:
-    """Per stream and over all: sums of what was measured; a sum with an unmeasured part is None."""
-    names = list(dict.fromkeys(row.leg.stream for row in rows))
-    streams = [(name, [row for row in rows if row.leg.stream == name]) for name in names]
-    return [_total(name, part) for name, part in [*streams, ("total", rows)]]
-
-
-def group_totals(rows: list[Row]) -> list[dict[str, Any]]:
-    """Of targets and of the background, where there are both."""
-    names = sorted({group(row.leg) for row in rows}, reverse=True)
-    parts = [(name, [row for row in rows if group(row.leg) == name]) for name in names]
-    return [_total(name, part, "group") for name, part in parts] if len(parts) > 1 else []
-
-
-def _total(name: str, rows: list[Row], called: str = "stream") -> dict[str, Any]:
-    def add(values: list[int | None]) -> int | None:
-        return None if any(value is None for value in values) else sum(value or 0 for value in values)
-
-    intended, sent = add([row.intended for row in rows]), add([row.sent for row in rows])
-    received = add([row.received for row in rows])
-    return {
-        called: name,
-        "intended_packets": intended,
-        "sent_packets": sent,
-        "received_packets": received,
-        "lost_packets": add([row.lost for row in rows]),
-        "k": received / intended if received is not None and intended else None,
-        "k_sender": sent / intended if sent is not None and intended else None,
-    }
-
-
-# --- expectations -----------------------------------------------------------------------------------------------
-
-
-def judge(expect: Expect, rows: list[Row]) -> list[dict[str, Any]]:
-    """One verdict an expectation and stream: {"text", "holds"}. What was not measured does not hold."""
-    verdicts = []
-    for total in totals(rows)[:-1]:
-        name, sent = total["stream"], total["sent_packets"]
-        if expect.loss is not None:
-            verdicts.append(_loss_verdict(expect.loss, total))
-        wanted = total["intended_packets"] if expect.sent == "intended" else None
-        wanted = expect.sent.get(name) if isinstance(expect.sent, dict) else wanted
-        if wanted is not None:
-            verdicts.append(_verdict(f"{name}: sent {sent}, expected {wanted}", sent == wanted))
-        if expect.received and name in expect.received:
-            received, wanted = total["received_packets"], expect.received[name]
-            verdicts.append(_verdict(f"{name}: received {received}, expected {wanted}", received == wanted))
-    return verdicts
-
-
-def judge_connections(expect: Expect, rows: list[ConnectionRow]) -> list[dict[str, Any]]:
-    """As for streams, of each direction: blocks sent and received; lost are datagrams, or a TCP's blocks."""
-    verdicts = []
-    for row in rows:
-        name, label = row.leg.stream, f"{row.leg.stream} from {row.source} to {row.target}"
-        sent = None if row.sent is None else row.sent.sent_blocks
-        received = None if row.received is None else row.received.blocks
-        if expect.loss is not None:
-            verdicts.append(_loss_verdict(expect.loss, _lost_total(row, label)))
-        if expect.sent == "intended" and row.sent is not None and row.sent.intended_blocks is not None:
-            wanted: int | None = row.sent.intended_blocks
-        else:
-            wanted = expect.sent.get(name) if isinstance(expect.sent, dict) else None
-        if wanted is not None:
-            verdicts.append(_verdict(f"{label}: sent {sent} blocks, expected {wanted}", sent == wanted))
-        if expect.received and name in expect.received:
-            wanted = expect.received[name]
-            verdicts.append(_verdict(f"{label}: received {received} blocks, expected {wanted}", received == wanted))
-    return verdicts
-
-
-def _lost_total(row: ConnectionRow, label: str) -> dict[str, Any]:
-    if row.sent is None or row.received is None:
-        return {"stream": label, "sent_packets": None, "lost_packets": None}
-    sent = row.sent.datagrams if row.udp else row.sent.sent_blocks
-    lost = row.lost_datagrams if row.udp else row.sent.sent_blocks - row.received.blocks
-    return {"stream": label, "sent_packets": sent, "lost_packets": lost}
-
-
-def _loss_verdict(loss: int | str, total: dict[str, Any]) -> dict[str, Any]:
-    lost, sent = total["lost_packets"], total["sent_packets"]
-    text = f"{total['stream']}: lost {lost}, expected at most {loss}"
-    if lost is None or not sent:
-        return _verdict(text, False)
-    allowed = sent * float(loss.rstrip("% ")) / 100 if isinstance(loss, str) else loss
-    # More received than sent is no loss, and nothing to be content with either.
-    return _verdict(text, 0 <= lost <= allowed)
-
-
-def _verdict(text: str, holds: bool) -> dict[str, Any]:
-    return {"text": text, "holds": holds}

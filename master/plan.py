@@ -15,16 +15,19 @@ from master.inventory import Inventory
 from master.pace import Pace
 from master.scenario import Connection, Scenario, Stream, Trace
 from master.source_legs import connection_items, source_legs
+from traffic import users
 from traffic.engines import check_numbers
 from traffic.errors import BadInput
 from traffic.replay import timing
 from traffic.replay.prepare import Prepared, Settings, prepare, share_rows
 from traffic.replay.shift import Shift
-from traffic.replay.table import Pool
+from traffic.replay.table import SOURCE_SERVER, TARGET_SERVER, Pool
 from traffic.sequence import Records
 from traffic.task import FCS_BYTES, Leg
 
 FIRST_UDP_PORT = 5001
+MOST_USERS = 1 << 16
+"""Of a trace, counted one by one."""
 MARGIN_S = 20.0
 """How much longer than planned an engine may take before its guard ends it."""
 SLOWEST_BPS = 1e6
@@ -45,6 +48,33 @@ class Share:
     @property
     def frame_bytes(self) -> int:
         return int(self.prepared.frame_bytes[self.rows].sum())
+
+    def users(self) -> dict[str, Any]:
+        """Leg.users: those of a pool, told by one address of every packet. Empty where they are not counted."""
+        found = {name: (pool, need) for name, pool, need in self.prepared.pools}
+        by = {"up": "src_ip", "down": "dst_ip", "both": "dst_ip" if self.downlink else "src_ip"}
+        way = by.get(self.prepared.settings.direction)
+        if "users" not in found or way is None or found["users"][1] > MOST_USERS:
+            return {}
+        pool, need = found["users"]
+        return users.of_addresses(way, pool.first, need)
+
+    def by_user(self, repeat: int) -> tuple[list[int], list[int]] | None:
+        """(packets, bytes with FCS) to or from each user in all passes and instances, in the order of Leg.users; None
+        where some packets are no user's (of an IPv6 user, or between two servers)."""
+        prepared, leg_users = self.prepared, self.users()
+        if not leg_users:
+            return None
+        columns = prepared.pieces.columns.take(self.rows)
+        not_users = SOURCE_SERVER if leg_users["by"] == "src_ip" else TARGET_SERVER
+        if (prepared.table.ends[columns.pair] & not_users).any() or (columns.version == 6).any():
+            return None
+        packets, size_bytes = np.zeros((2, leg_users["count"]), np.int64)
+        for instance in range(prepared.settings.instances.count):
+            user = prepared.table.user[columns.pair] + prepared.shift(instance).user
+            np.add.at(packets, user, repeat)
+            np.add.at(size_bytes, user, repeat * (prepared.frame_bytes[self.rows] + FCS_BYTES))
+        return packets.tolist(), size_bytes.tolist()
 
 
 @dataclass(frozen=True)
@@ -257,6 +287,7 @@ def _instances(trace: Trace, share: Share, ends: tuple[str, str], first_id: int)
             pools=_pools(prepared),
             stamped_packets=_stamped(trace, share),
             counted_with=first_id if number else None,
+            users={} if number else share.users(),
             options=trace.options,
         )
         for number in range(prepared.settings.instances.count)

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from master.figure import write
 from master.preview import Preview
 from master.preview_show import all_gaps, sizes_of, total
-from traffic.errors import BadInput
 from traffic.preview import Series
 
 MOST_LINES = 9
@@ -21,12 +19,7 @@ MOST_LINES = 9
 
 def draw(found: Preview, path: Path) -> None:
     """PNG or SVG by the file's ending."""
-    figure = _figure(found)
-    canvas = (FigureCanvasSVG if path.suffix.lower() == ".svg" else FigureCanvasAgg)(figure)
-    try:
-        canvas.print_figure(path, dpi=110)
-    except OSError as error:
-        raise BadInput(path, f"cannot be written: {error.strerror}") from None
+    write(_figure(found), path)
 
 
 def _figure(found: Preview) -> Figure:

@@ -86,11 +86,12 @@ class Outcome:
 
 def recount(folder: Path) -> Outcome:
     """Raises BadInput where there is no run, or it kept no captures."""
-    document = _run_json(folder)
+    document = run_json(folder)
+    _refuse_without_captures(folder / "run.json", document)
     framed = [leg_from_json(data) for data in document["legs"] if data["kind"] != "connections"]
     legs = [leg for leg in framed if leg.engine != interactive.ENGINE]
     if framed and not legs:
-        raise BadInput(folder, "interactive traces keep no captures to count again", key="traces.interactive")
+        raise BadInput(folder, "interactive traces are not counted again", key="traces.interactive")
     counted = {row["leg"]: row["received_packets"] for row in document["rows"]}
     sent = {row["leg"]: row["sent_packets"] for row in document["rows"]}
     apart = {row["leg"]: row["unstamped_received_packets"] for row in document["rows"]}
@@ -99,7 +100,9 @@ def recount(folder: Path) -> Outcome:
     groups = together(legs)
     for host in dict.fromkeys(leg.target for leg in legs):
         mine = [leg for leg in legs if leg.target == host and leg.counted_with is None]
-        captured, outcome.strangers[host] = captured_packets(_captures(folder, host), mine)
+        if not (captures := captures_of(folder, host)):
+            raise BadInput(folder / "captures", f"there is no capture of {host}")
+        captured, outcome.strangers[host] = captured_packets(captures, mine)
         frames = {number: [packet.data for packet in of_leg] for number, of_leg in captured.items()}
         outcome.legs += [
             LegRecount(
@@ -115,7 +118,8 @@ def recount(folder: Path) -> Outcome:
     return outcome
 
 
-def _run_json(folder: Path) -> dict[str, Any]:
+def run_json(folder: Path) -> dict[str, Any]:
+    """Raises BadInput where there is no run, or one that this version cannot read."""
     path = folder / "run.json"
     try:
         document = json.loads(path.read_text())
@@ -127,19 +131,20 @@ def _run_json(folder: Path) -> dict[str, Any]:
         version = document.get("format_version") if isinstance(document, dict) else None
         allowed = ", ".join(map(str, FORMAT_VERSIONS))
         raise BadInput(path, "a format this version cannot read", key="format_version", value=version, allowed=allowed)
+    return document
+
+
+def _refuse_without_captures(path: Path, document: dict[str, Any]) -> None:
     if document["scenario"]["receive"].get("capture_filter"):
         key, value = "receive.capture_filter", document["scenario"]["receive"]["capture_filter"]
         raise BadInput(path, "the run captured a part, of which nothing can be counted again", key=key, value=value)
     if document["scenario"]["receive"]["mode"] != "capture":
         raise BadInput(path, "the run kept no captures to count again", key="receive.mode", value="count")
-    return document
 
 
-def _captures(folder: Path, host: str) -> list[Path]:
-    captures = sorted((folder / "captures").glob(f"{host}-*"))
-    if not captures:
-        raise BadInput(folder / "captures", f"there is no capture of {host}")
-    return captures
+def captures_of(folder: Path, host: str) -> list[Path]:
+    """What a receiver captured. Those of interactive traces are none of these: they show what was sent as well."""
+    return sorted((folder / "captures").glob(f"{host}-capture-*"))
 
 
 def captured_packets(

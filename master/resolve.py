@@ -18,7 +18,8 @@ from traffic.blocks import IP_UDP_BYTES
 from traffic.capture_file import Packet, write_pcap
 from traffic.connections import FIRST_PORT
 from traffic.errors import BadInput
-from traffic.interactive.readdress import Endpoint
+from traffic.interactive.prepare import Endpoint
+from traffic.interactive.script import Key
 from traffic.match import Match, uncountable
 from traffic.replay import files, stamps
 from traffic.replay.prepare import Nodes, check_lengths, frames_of
@@ -49,6 +50,10 @@ class Resolved:
     reasons: list[tuple[str, str, str, str]] = field(default_factory=list)
     """(stream, the engine that sends it, why those before it do not, host)."""
     notes: list[str] = field(default_factory=list)
+    played: dict[tuple[bytes, Key], str] = field(default_factory=dict)
+    """The packets of interactive traces: see interactive.refuse_equal."""
+    by_user: dict[int, tuple[list[int], list[int]] | None] = field(default_factory=dict)
+    """Leg of a trace → packets and bytes of each of its users in what it is to send: see plan.Share.by_user."""
 
     @property
     def choices(self) -> list[str]:
@@ -98,7 +103,8 @@ def resolve(
         elif leg.engine == interactive.ENGINE:
             if leg.answers is None:
                 back = next(other for other in plan.legs if other.answers == leg.id)
-                resolved.legs += _interactive([leg, back], plan.plays[leg.id], known, reports, resolved)
+                ring_mib = scenario.receive.ring_mib if scenario.receive.mode == "capture" else 0
+                resolved.legs += _interactive([leg, back], plan.plays[leg.id], known, reports, resolved, ring_mib)
         elif leg.kind == "connections":
             chosen = _choose(leg, reports[leg.source], resolved)
             resolved.legs.append(_addressed(chosen, known, reports, scenario.receive.drain_s))
@@ -251,6 +257,7 @@ def _with_file(leg: Leg, share: Share, known: dict[str, Host], resolved: Resolve
     name = f"leg-{first}.pcap"
     pools = _pools(leg, share, known)
     if first == leg.id:
+        resolved.by_user[leg.id] = share.by_user(leg.repeat)
         frames = frames_of(share.prepared, share.rows, _nodes(leg, share, known), share.downlink)
         stamps.put(frames, first)
         resolved.files.setdefault(leg.source, []).extend(
@@ -263,14 +270,23 @@ def _with_file(leg: Leg, share: Share, known: dict[str, Host], resolved: Resolve
 
 
 def _interactive(
-    legs: list[Leg], play: interactive.Play, known: dict[str, Host], reports: dict[str, Any], resolved: Resolved
+    legs: list[Leg],
+    play: interactive.Play,
+    known: dict[str, Host],
+    reports: dict[str, Any],
+    resolved: Resolved,
+    ring_mib: int,
 ) -> list[Leg]:
-    """A share that both its nodes play: they are given the same file."""
+    """A share that both its nodes play: they are given the same file. `ring_mib` of the captures at both; 0: none."""
     there = _choose(legs[0], reports[legs[0].source], resolved)
     names = (there.source, there.target)
     mtu_bytes = min(reports[name]["interface"]["mtu"] for name in names)
-    ends = [_endpoint(known[name]) for name in names]
-    made, ready = interactive.prepared_legs([there, legs[1]], play, mtu_bytes, *ends)
+    beginner, answerer = (_endpoint(known[name]) for name in names)
+    if ring_mib and (missing := [name for name in names if reports[name]["receivers"]["netsniff-ng"]]):
+        resolved.notes.append(f"{there.stream}: no captures, {missing[0]} lacks netsniff-ng")
+        ring_mib = 0
+    made, ready = interactive.prepared_legs([there, legs[1]], play, mtu_bytes, beginner, answerer, ring_mib)
+    interactive.refuse_equal(there, ready, resolved.played)
     file = (f"leg-{there.id}.pcap", write_pcap(ready.packets))
     resolved.files.setdefault(there.source, []).append(file)
     resolved.answer_files.setdefault(there.target, []).append(file)
@@ -336,15 +352,17 @@ def _refuse_indistinguishable(legs: list[Leg]) -> None:
     legs = [leg for leg in legs if leg.counted_with is None]
     for index, leg in enumerate(legs):
         for other in legs[:index]:
-            # Connections are told apart by their ports, and nobody counts their frames.
-            if leg.target != other.target or leg.kind == other.kind == "connections":
+            # Connections are told apart by their ports, and nobody counts their frames; two interactive traces by
+            # their content, which was compared when they were made ready.
+            apart = leg.kind == other.kind == "connections" or leg.engine == other.engine == interactive.ENGINE
+            if leg.target != other.target or apart:
                 continue
             if Match.from_json(leg.match).overlaps(Match.from_json(other.match)):
                 raise BadInput(
                     leg.target,
                     f"{other.stream!r} and {leg.stream!r} from {leg.source} cannot be told apart there",
                     key="headers",
-                    allowed="streams that differ in an address or port; one trace between two hosts",
+                    allowed="streams that differ in an address or port; one trace between two hosts (or interactive)",
                 )
 
 
@@ -399,7 +417,7 @@ def _refuse_without_xdp(scenario: Scenario, host: str, names: list[str], because
         return
     asked = {"receive.capture_every": scenario.receive.capture_every > 1, "clock": scenario.clock == "ptp"}
     asked["receive.capture_filter"] = bool(scenario.receive.capture_filter)
-    asked |= {f"streams.{leg.stream}.users": bool(leg.users) for leg in legs}
+    asked |= {f"streams.{leg.stream}.users": bool(leg.users) for leg in legs if leg.kind == "stream"}
     for key, wanted in asked.items():
         if wanted:
             why = f"only the receiver xdp does that, and it cannot receive here: {because}" if because else ""

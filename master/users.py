@@ -35,6 +35,8 @@ class Users:
     stamped: bool = False
     sent: list[int] | None = None
     received: dict[str, list[int]] | None = None
+    sent_bytes: list[int] | None = None
+    """With FCS, where frames are not of one size."""
     broken: bool = False
 
     @property
@@ -46,6 +48,11 @@ class Users:
         told = None if column is None else users.unpack(column)
         self.sent = told if told is not None and len(told) == self.count else None
         self.broken = told is not None and self.sent is None
+
+    def take_due(self, packets: list[int], size_bytes: list[int], sent: int | None) -> None:
+        """Of a trace: what its schedule has of each user is what was sent, where all of it was sent."""
+        if sent == sum(packets):
+            self.sent, self.sent_bytes = packets, size_bytes
 
     def take_received(self, columns: dict[str, str] | None, stamped: bool) -> None:
         self.stamped = stamped
@@ -74,6 +81,8 @@ class Users:
     def _sent(self, n: int) -> dict[str, int | None]:
         if self.sent is None:
             return {}
+        if self.sent_bytes is not None:
+            return {"sent_packets": self.sent[n], "sent_bytes": self.sent_bytes[n]}
         one_size = not self.leg.sizes and "imix_weights" not in self.leg.options
         sent_bytes = self.sent[n] * self.leg.size_bytes if one_size else None
         return {"sent_packets": self.sent[n], "sent_bytes": sent_bytes}

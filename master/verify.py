@@ -1,5 +1,5 @@
-"""What receivers captured of a trace against what was intended, once a run is over: packet by packet where that is
-asked for, flow by flow, and as latency."""
+"""What was captured of a trace, by its receivers or elsewhere, against what was intended: packet by packet where asked
+for, flow by flow, and as latency."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from numpy.typing import NDArray
 
 from master import interactive
 from master.clocks import offset_at
-from master.recount import captured_packets, together
+from master.recount import captured_packets, captures_of, run_json, together
+from traffic.capture_file import Packet
 from traffic.errors import BadInput
 from traffic.replay import flows
 from traffic.replay.flows import FlowCount
 from traffic.replay.verify import Verified, arrivals, intended, verified
 from traffic.tally import PERCENTILES, Latency
-from traffic.task import Leg, ReceiveTask
+from traffic.task import Leg, ReceiveTask, leg_from_json
 
 if TYPE_CHECKING:
-    from master.ledger import NodeState
+    from master.node_state import NodeState
     from master.results import Row
 
 MOST_CAPTURED_BYTES = 1 << 30
@@ -61,7 +62,7 @@ def compare(
         whole = task.mode == "capture" and task.capture_every == 1 and not task.capture_filter
         if not mine or not whole:
             continue
-        captures = sorted((folder / "captures").glob(f"{host}-*"))
+        captures = captures_of(folder, host)
         size = sum(path.stat().st_size for path in captures)
         must = bool(asked & {leg.stream for leg in mine})
         if size > MOST_CAPTURED_BYTES and not must:
@@ -74,15 +75,35 @@ def compare(
                 raise
             notes.append(f"no loss by flow and no latency by captures: {error}")
             continue
-        for leg in mine:
-            wanted = intended(groups[leg.id], folder / "sent")
-            arrived = arrivals(wanted, packets[leg.id])
-            timed = leg.timing.get("mode") != "top"
-            result = verified(wanted, arrived, timed) if leg.stream in asked else None
-            sent = (wanted.tuples[number] for number in wanted.content.tolist())
-            delays_ns = arrived.delays_ns(wanted) if timed else None
-            found.append(Compared(leg, result, flows.count(sent, arrived.tuples), delays_ns))
+        found += [_compared(folder, groups[leg.id], packets[leg.id], leg.stream in asked) for leg in mine]
     return found
+
+
+def elsewhere(folder: Path, capture: Path) -> list[Compared]:
+    """Of a run's traces, what `capture` has: one made by other means, as at a switch's mirror port.
+
+    One result for each row of the run whose packets are in it. Raises BadInput where there are none.
+    """
+    legs = [leg_from_json(data) for data in run_json(folder)["legs"] if data["kind"] != "connections"]
+    groups = together(legs)
+    packets, strangers = captured_packets([capture], [leg for leg in legs if leg.counted_with is None])
+    # An interactive trace has no times of its own to hold it to.
+    traces = [leg for leg in legs if leg.kind == "trace" and leg.engine != interactive.ENGINE]
+    found = [_compared(folder, groups[leg.id], packets[leg.id], True) for leg in traces if packets.get(leg.id)]
+    if not found:
+        raise BadInput(capture, f"has no packet of a trace of {folder}", value=f"{strangers} other packets")
+    return found
+
+
+def _compared(folder: Path, legs: list[Leg], captured: list[Packet], asked: bool) -> Compared:
+    """`legs`: those of one row; `asked`: packet by packet too."""
+    wanted = intended(legs, folder / "sent")
+    arrived = arrivals(wanted, captured)
+    timed = legs[0].timing.get("mode") != "top"
+    result = verified(wanted, arrived, timed) if asked else None
+    sent = (wanted.tuples[number] for number in wanted.content.tolist())
+    delays_ns = arrived.delays_ns(wanted) if timed else None
+    return Compared(legs[0], result, flows.count(sent, arrived.tuples), delays_ns)
 
 
 def verdicts(results: Sequence[Compared]) -> list[dict[str, Any]]:

@@ -58,6 +58,10 @@ class Engine(ABC):
         """Undo what prepare() and start() changed on the node. May be called at any time, and twice."""
         return None
 
+    def captures(self) -> list[Path]:
+        """Capture files in the spool, if any."""
+        return []
+
 
 class Sender(Engine):
     """Sends the legs of `task` that the plan gave to this engine."""
@@ -87,7 +91,3 @@ class Receiver(Engine):
     @abstractmethod
     def counts(self) -> list[ReceiveCount]:
         """After stop(): one entry a leg. Raises EngineError, never guesses."""
-
-    def captures(self) -> list[Path]:
-        """Capture files in the spool, if any."""
-        return []

@@ -243,7 +243,7 @@ class Guard:
         self._stop_engines()
         self.state = "stopped"
         counts = [asdict(count) for engine in self.engines for count in self._counts(engine)]
-        captures = [path.name for engine in self.engines if isinstance(engine, Receiver) for path in engine.captures()]
+        captures = [path.name for engine in self.engines for path in engine.captures()]
         for name in captures:
             os.chown(self.spool / name, 0, self.owner_gid)
             (self.spool / name).chmod(0o640)

@@ -16,8 +16,9 @@ from typing import Any
 
 from nodes.interface import Interface
 from nodes.process import EngineProcess
+from nodes.receivers.netsniff import BothWays
 from traffic.errors import EngineError
-from traffic.task import Leg, ReceiveCount, SendCount
+from traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount
 
 NAME = "interactive"
 ARMED, RESULT = "pktswarm: armed", "pktswarm: result "
@@ -44,24 +45,71 @@ class Orders:
 
 
 class Ends:
-    """All legs of one node; `begins`: it is the transmitter of them. `legs`: those, and the legs that answer them."""
+    """All legs of one node; `begins`: it is the transmitter of them. `legs`: those, and the legs that answer them.
+
+    Where the legs' options ask for it, what goes between the nodes is captured at this one.
+    """
 
     def __init__(self, legs: list[Leg], interface: str, spool: Path, limit_s: float, begins: bool) -> None:
         self._interface = Interface(interface)
         self._offloads_before: dict[str, bool] = {}
         back = {leg.answers: leg for leg in legs if leg.answers is not None}
         self.ends = [End(leg, back[leg.id], interface, spool, limit_s, begins) for leg in legs if leg.answers is None]
+        self._capture: BothWays | None = None
+        self._capturing = False
+        ring_mib = max((int(leg.options.get("capture_ring_mib", 0)) for leg in legs), default=0)
+        if ring_mib:
+            label = f"interactive-{interface}-{'begins' if begins else 'answers'}"
+            task = ReceiveTask(interface, "", [], limit_s, ring_mib=ring_mib)
+            self._capture = BothWays(task, spool, label, list(dict.fromkeys(end.peer_mac for end in self.ends)))
 
     def prepare(self) -> None:
         for name, on in self._interface.offloads().items():
             if name in MERGING_OFFLOADS and on:
                 self._offloads_before[name] = on
                 self._interface.set_offload(name, False)
+        if self._capture:
+            self._capture.prepare()
+
+    def ready(self) -> bool:
+        """Whether all processes hear, and the capture runs. It begins last: of several packet sockets the kernel gives
+        a frame to the youngest first, so it is in the capture before it can be answered."""
+        if not all(end.armed for end in self.ends) or self._capture is None:
+            return all(end.armed for end in self.ends)
+        if not self._capturing:
+            self._capturing = True
+            self._capture.start(0)
+        return self._capture.ready()
+
+    def wait_ready(self) -> None:
+        deadline = time.monotonic() + ARM_TIMEOUT_S
+        while not self.ready():
+            if not all(end.process.running() for end in self.ends) or time.monotonic() > deadline:
+                raise EngineError(NAME, "could not start", "".join(end.process.output()[-4000:] for end in self.ends))
+            time.sleep(0.005)
+
+    def stop(self) -> None:
+        for end in self.ends:
+            end.process.stop()
+        if self._capture and self._capturing:
+            self._capture.stop()
+
+    def captures(self) -> list[Path]:
+        return self._capture.captures() if self._capture else []
+
+    def received(self) -> list[ReceiveCount]:
+        """What came, with what the capture lacks: the first leg's count has it."""
+        counts = [end.received() for end in self.ends]
+        if self._capture and self._capturing:
+            counts[0].dropped_packets = (counts[0].dropped_packets or 0) + self._capture.missed()
+        return counts
 
     def restore(self) -> None:
         while self._offloads_before:
             name, on = self._offloads_before.popitem()
             self._interface.set_offload(name, on)
+        if self._capture:
+            self._capture.restore()
         for end in self.ends:
             end.clean_up()
 
@@ -75,11 +123,12 @@ class End:
         self.out, self.coming = (there, back) if begins else (back, there)
         self._gate_file = spool / f"interactive-{there.id}.gate"
         self._gate: int | None = None
+        self.peer_mac = str(there.timing["answerer_mac" if begins else "beginner_mac"])
         orders = Orders(
             interface=interface,
             trace=str(spool / there.trace_file),
             beginner_mac=str(there.timing["beginner_mac"]),
-            peer_mac=str(there.timing["answerer_mac" if begins else "beginner_mac"]),
+            peer_mac=self.peer_mac,
             gate=str(self._gate_file) if begins else "",
             limit_s=max(1.0, limit_s - AHEAD_OF_LIMIT_S),
         )
@@ -97,13 +146,6 @@ class End:
     @property
     def armed(self) -> bool:
         return ARMED in self.process.output()
-
-    def wait_armed(self) -> None:
-        deadline = time.monotonic() + ARM_TIMEOUT_S
-        while not self.armed:
-            if not self.process.running() or time.monotonic() > deadline:
-                raise EngineError(NAME, "could not start", self.process.output()[-4000:])
-            time.sleep(0.005)
 
     def release(self, at_ns: int) -> None:
         if self._gate is None:

@@ -24,7 +24,7 @@ from typing import Any
 from nodes.interactive import ARMED, RESULT, Orders
 from traffic.errors import EngineError
 from traffic.interactive.machine import Machine, Sending
-from traffic.interactive.prepare import script_of
+from traffic.interactive.script import script_of
 from traffic.traces import read_trace
 
 ETH_P_ALL, SOL_PACKET, PACKET_STATISTICS, PACKET_IGNORE_OUTGOING, SO_RCVBUFFORCE = 3, 263, 6, 23, 33

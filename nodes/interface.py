@@ -42,7 +42,7 @@ class Interface:
         return SYS_NET / self.name
 
     def exists(self) -> bool:
-        return bool(self.name) and self._folder.is_dir()
+        return self.name in (name for _, name in socket.if_nameindex())
 
     def _read(self, file: str) -> str:
         return (self._folder / file).read_text().strip()

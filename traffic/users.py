@@ -86,6 +86,18 @@ def rule(template: Template, users: dict[str, Any], base: int) -> RawUserRule:
     return RawUserRule(users["first"] & mask, users["step"], mask, users["count"], base, word, shift)
 
 
+def of_addresses(by: str, first: int, count: int) -> dict[str, Any]:
+    """Leg.users of a trace's leg whose users have the IPv4 addresses from `first` on: `by` is "src_ip" or "dst_ip"."""
+    return {"field": f"ipv4.{by.removesuffix('_ip')}", "by": by, "first": first, "step": 1, "count": count}
+
+
+def address_rule(users: dict[str, Any], base: int) -> RawUserRule:
+    """As rule(), of what of_addresses() made. An IPv4 address has the first four bytes of its place in there."""
+    end = FIELD_PLACES[users["by"]][0] * 8 + 32
+    word = (end - 1) // WORD_BITS
+    return RawUserRule(users["first"], 1, (1 << 32) - 1, users["count"], base, word, (word + 1) * WORD_BITS - end)
+
+
 def notation(field: str, value: int) -> str:
     """A user's value as it is written in a scenario: 10.60.0.7, or 4096."""
     header, name = field.split(".")[-2:]  # before them its number, where the header occurs twice

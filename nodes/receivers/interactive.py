@@ -29,20 +29,22 @@ class InteractiveReceiver(Receiver):
             end.arm()
 
     def ready(self) -> bool:
-        return all(end.armed for end in self._ends.ends)
+        return self._ends.ready()
 
     def done(self) -> bool:
         return any(end.process.started and not end.process.running() for end in self._ends.ends)
 
     def stop(self) -> None:
-        for end in self._ends.ends:
-            end.process.stop()
+        self._ends.stop()
+
+    def captures(self) -> list[Path]:
+        return self._ends.captures()
 
     def restore(self) -> None:
         self._ends.restore()
 
     def counts(self) -> list[ReceiveCount]:
-        return [end.received() for end in self._ends.ends]
+        return self._ends.received()
 
     def other_way(self) -> list[SendCount | ReceiveCount]:
         return [end.sent() for end in self._ends.ends]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -108,13 +108,16 @@ class NetsniffReceiver(Receiver):
         for leg in self.task.legs:
             if why := uncountable(matches[leg.id], self.task.mode):
                 raise BadInput(self.task.interface, f"cannot be counted: {why}", key=leg.stream)
-        filters = capture_filters if self.task.mode == "capture" else count_filters
-        user = compile_filter(self.task.filter, self.task.interface) if self.task.filter else bpf.ACCEPT
-        found = filters(matches, self.task.mac, user)
+        found = self._filters(matches)
         ring_mib = max(LEAST_RING_MIB, self.task.ring_mib // max(1, len(found)))
         for key, program in found.items():
             self._runs[key] = _Run(self._label(key), program, self.task, self.spool, ring_mib)
         self._change_node()
+
+    def _filters(self, matches: dict[int, Match]) -> dict[Tag | int, bpf.Program]:
+        filters = capture_filters if self.task.mode == "capture" else count_filters
+        user = compile_filter(self.task.filter, self.task.interface) if self.task.filter else bpf.ACCEPT
+        return filters(matches, self.task.mac, user)
 
     def _label(self, key: Tag | int) -> str:
         if isinstance(key, int):
@@ -203,6 +206,28 @@ class NetsniffReceiver(Receiver):
         return list(counts.values())
 
 
+class BothWays(NetsniffReceiver):
+    """A capture of all that goes between this node and some others, in the order in which it goes: it counts nothing.
+
+    A VLAN tag is missing in frames that came in, as the kernel takes it out.
+    """
+
+    def __init__(self, task: ReceiveTask, spool: Path, label: str, peers: list[str]) -> None:
+        super().__init__(replace(task, legs=[], mode="capture"), spool)
+        self._name, self._peers = label, [bytes.fromhex(mac.replace(":", "")) for mac in peers]
+
+    def _filters(self, matches: dict[int, Match]) -> dict[Tag | int, bpf.Program]:
+        between = [_mac_at(at, mac) for mac in self._peers for at in (0, 6)]
+        return {None: bpf.all_of(bpf.any_of(*between), bpf.ACCEPT)}
+
+    def _label(self, key: Tag | int) -> str:
+        return self._name
+
+    def missed(self) -> int:
+        """After stop(): frames that are not in the file because its ring was full. Others may come while it stops."""
+        return sum(run.closing().failed for run in self._runs.values())
+
+
 def count_file(file: CaptureFile, matches: list[tuple[ReceiveCount, Match]]) -> int:
     """Adds each frame to the count whose match it fits; returns how many frames the file holds."""
     total = 0
@@ -223,7 +248,7 @@ def count_file(file: CaptureFile, matches: list[tuple[ReceiveCount, Match]]) -> 
 def capture_filters(matches: dict[int, Match], mac: str, user: bpf.Program) -> dict[Tag | int, bpf.Program]:
     """One filter for untagged frames, and one for each outermost tag that a leg has."""
     targets = {bytes.fromhex(mac.replace(":", "")), *(one.target_mac for one in matches.values() if one.target_mac)}
-    mine = bpf.any_of(*(_addressed_to(target) for target in sorted(targets)))
+    mine = bpf.any_of(*(_mac_at(0, target) for target in sorted(targets)))
     tags: set[Tag] = {None, *(match.outer_tag for match in matches.values())}
     return {tag: bpf.all_of(_not_own(), mine, _has_tag(tag), user, bpf.ACCEPT) for tag in tags}
 
@@ -238,9 +263,11 @@ def _not_own() -> bpf.Program:
     return bpf.negate(bpf.test(bpf.LOAD_HALF, bpf.PACKET_TYPE, bpf.JUMP_EQUAL, bpf.OUTGOING))
 
 
-def _addressed_to(mac: bytes) -> bpf.Program:
+def _mac_at(at: int, mac: bytes) -> bpf.Program:
     high, low = int.from_bytes(mac[:4], "big"), int.from_bytes(mac[4:], "big")
-    return bpf.all_of(bpf.test(bpf.LOAD_WORD, 0, bpf.JUMP_EQUAL, high), bpf.test(bpf.LOAD_HALF, 4, bpf.JUMP_EQUAL, low))
+    return bpf.all_of(
+        bpf.test(bpf.LOAD_WORD, at, bpf.JUMP_EQUAL, high), bpf.test(bpf.LOAD_HALF, at + 4, bpf.JUMP_EQUAL, low)
+    )
 
 
 def _has_tag(tag: Tag) -> bpf.Program:

@@ -139,14 +139,20 @@ class XdpReceiver(Receiver):
         base, rules = 0, {}
         for slot, leg in enumerate(self.task.legs):
             if leg.users:
-                templates = templates_as_sent(leg)
-                rules[slot] = users.rule(templates[max(templates)], leg.users, base)
+                rules[slot] = self._user_rule(leg, base)
                 base += leg.users["count"] + 1
         if base > users.MOST_USERS + len(rules):
             raise BadInput(
                 self.task.interface, "too many users in all", key="users", value=base, allowed=str(users.MOST_USERS)
             )
         return rules
+
+    @staticmethod
+    def _user_rule(leg: Leg, base: int) -> RawUserRule:
+        if leg.kind == "trace":
+            return users.address_rule(leg.users, base)
+        templates = templates_as_sent(leg)
+        return users.rule(templates[max(templates)], leg.users, base)
 
     def _load(self, alone: bool) -> None:
         """`alone`: frames come one after another, because there is one queue and XDP is native."""

@@ -25,8 +25,7 @@ class InteractiveSender(Sender):
         self._ends.prepare()
         for end in self._ends.ends:
             end.arm()
-        for end in self._ends.ends:
-            end.wait_armed()
+        self._ends.wait_ready()
 
     def start(self, at_ns: int) -> None:
         for end in self._ends.ends:
@@ -36,8 +35,10 @@ class InteractiveSender(Sender):
         return not any(end.process.running() for end in self._ends.ends)
 
     def stop(self) -> None:
-        for end in self._ends.ends:
-            end.process.stop()
+        self._ends.stop()
+
+    def captures(self) -> list[Path]:
+        return self._ends.captures()
 
     def restore(self) -> None:
         self._ends.restore()
@@ -46,4 +47,4 @@ class InteractiveSender(Sender):
         return [end.sent() for end in self._ends.ends]
 
     def other_way(self) -> list[SendCount | ReceiveCount]:
-        return [end.received() for end in self._ends.ends]
+        return [*self._ends.received()]

@@ -19,6 +19,9 @@ import yaml
 
 import lab
 
+sys.path.insert(0, str(Path(__file__).parent))
+from running import wait_for
+
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
 CONFIGS = Path("configs").resolve()
@@ -78,14 +81,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     this = Cluster(tmp_path_factory.mktemp("connections"))
     yield this
     lab.down(this.name, this.folder)
-
-
-def wait_for(process: subprocess.Popen[str], words: str) -> None:
-    assert process.stderr is not None
-    for line in process.stderr:
-        if words in line:
-            return
-    pytest.fail(f"the run ended before {words!r}: {process.stdout.read() if process.stdout else ''}")
 
 
 MIX = f"""

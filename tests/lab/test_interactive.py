@@ -12,20 +12,20 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import dpkt
 import pytest
 
 from nodes.receivers.interactive import InteractiveReceiver
 from nodes.senders.interactive import InteractiveSender
-from traffic.interactive.flows import split_by_flow
-from traffic.interactive.prepare import Prepared, prepare
-from traffic.interactive.readdress import Endpoint
+from traffic.interactive.prepare import Endpoint, Prepared, load, prepare
 from traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount, SendTask
-from traffic.traces import read_trace, write_pcap
+from traffic.traces import write_pcap
 
 sys.path.insert(0, str(Path(__file__).parent))
 from acknowledged import Seen, acknowledged_too_early
@@ -85,6 +85,8 @@ class Replayed:
     received: ReceiveCount
     answers_sent: SendCount
     seen: dict[str, list[Seen]]
+    captured: dict[str, list[Seen]]
+    """The engine's own captures."""
     device: dict[str, list[int]]
 
 
@@ -94,10 +96,9 @@ def replay(line: Line, ready: Prepared, folder: Path, loss: float, seed: int, de
         spool.mkdir()
         (spool / "leg-0.pcap").write_bytes(write_pcap(ready.packets))
     timing: dict[str, Any] = {"mode": "original", "beginner_mac": A, "answerer_mac": B}
-    legs = [
-        Leg(0, "t", "a", "b", "trace", "interactive", trace_file="leg-0.pcap", timing=timing),
-        Leg(1, "t", "b", "a", "trace", "interactive", trace_file="leg-0.pcap", timing=timing, answers=0),
-    ]
+    there = Leg(0, "t", "a", "b", "trace", "interactive", trace_file="leg-0.pcap", timing=timing)
+    there = replace(there, options={"capture_ring_mib": 16})
+    legs = [there, replace(there, id=1, source="b", target="a", answers=0)]
     sender = InteractiveSender(SendTask("tx0", legs, 60.0), spools["a"])
     receiver = InteractiveReceiver(ReceiveTask("rx0", B, legs, 60.0), spools["b"])
     ears = {"a": Ear(line.sender, "tx0"), "b": Ear(line.receiver, "rx0")}
@@ -106,7 +107,7 @@ def replay(line: Line, ready: Prepared, folder: Path, loss: float, seed: int, de
             with inside(line.receiver):
                 receiver.prepare()
                 receiver.start(time.monotonic_ns())
-            until(receiver.ready, 20.0)
+                until(receiver.ready, 20.0)
             with inside(line.sender):
                 sender.prepare()
                 sender.start(time.monotonic_ns() + 5_000_000)
@@ -121,7 +122,15 @@ def replay(line: Line, ready: Prepared, folder: Path, loss: float, seed: int, de
     (answers_received,), (answers_sent,) = sender.other_way(), receiver.other_way()
     assert isinstance(answers_received, ReceiveCount) and isinstance(answers_sent, SendCount)
     seen = {name: ear.seen() for name, ear in ears.items()}
-    return Replayed(*sender.counts(), answers_received, *receiver.counts(), answers_sent, seen, told)
+    captured = {"a": captured_by(sender, A), "b": captured_by(receiver, B)}
+    return Replayed(*sender.counts(), answers_received, *receiver.counts(), answers_sent, seen, captured, told)
+
+
+def captured_by(engine: InteractiveSender | InteractiveReceiver, own: str) -> list[Seen]:
+    (file,) = engine.captures()
+    with file.open("rb") as opened:
+        frames = [frame for _, frame in dpkt.pcap.Reader(opened)]
+    return [("out" if frame[6:12].hex(":") == own else "in", frame) for frame in frames]
 
 
 def until(condition: Any, seconds: float) -> None:
@@ -134,8 +143,8 @@ def until(condition: Any, seconds: float) -> None:
 def prepared(path: Path) -> Prepared:
     if not path.exists():
         pytest.skip(f"{path} is not here")
-    (share,) = split_by_flow(read_trace(path).packets, 1)
-    return prepare(share, 1500, BEGINNER, ANSWERER)
+    trace = load(path, 1500)
+    return prepare(trace, trace.flow, BEGINNER, ANSWERER)
 
 
 @pytest.mark.parametrize(("path", "loss"), [(GIT, 0.01), (GIT, 0.1), (RECORDED, 0.01)], ids=["git", "git-10", "lab"])
@@ -145,9 +154,11 @@ def test_through_50_ms_and_loss_nothing_is_acknowledged_before_it_came(
     ready = prepared(path)
     done = replay(line, ready, tmp_path, loss, SEED)
     for end in ("a", "b"):
-        wrong, checked = acknowledged_too_early(done.seen[end], [packet.data for packet in ready.packets])
-        assert wrong == []
-        assert checked >= 30
+        for seen in (done.seen[end], done.captured[end]):
+            wrong, checked = acknowledged_too_early(seen, [packet.data for packet in ready.packets])
+            assert wrong == []
+            assert checked >= 30
+        assert Counter(done.captured[end]) == Counter(done.seen[end])
     assert min(done.device["lost"]) >= 1
     ends = [done.sent.flows or [], done.answers_sent.flows or []]
     assert {flow["state"] for end in ends for flow in end if flow["label"].startswith("tcp")} == {"complete"}

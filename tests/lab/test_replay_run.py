@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +18,7 @@ from typing import Any
 import pytest
 
 import lab
+from traffic.capture_file import Packet, read_capture, write_pcap
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
@@ -108,3 +114,90 @@ def by_number(rows: list[dict[str, Any]]) -> None:
     assert all([row[f"{name}_packets"] for name in names] == [0, 0, 0, 0] for row in rows)
     assert all(row["unstamped_sent_packets"] == row["unstamped_received_packets"] for row in rows)
     assert sum(row["unstamped_sent_packets"] for row in rows) < sum(row["sent_packets"] for row in rows)
+
+
+def test_each_user_of_a_trace_has_its_own_counts(cluster: Cluster, tmp_path: Path) -> None:
+    """Against the captures: uplink the source inside the tunnel, downlink the target."""
+    keys = "users: {first: 10.60.0.1}, servers: {first: 10.70.0.1}, direction: both, gtpu: {teid: 1}, oversize: cut"
+    several = tmp_path / "several.pcap"
+    several.write_bytes(write_pcap(of_several_users(CONFIGS / "traces" / "lab.pcapng")))
+    document = cluster.trace(f"file: {several}, {keys}, engine: xdp, scale: 3, repeat: 2, speed: 8")
+    assert document["doubts"] == [] and {row["lost_packets"] for row in document["rows"]} == {0}
+    with (Path(document["results"]) / "users.csv").open() as file:
+        told = {(row["to"], row["user"]): row for row in csv.DictReader(file)}
+    seen: dict[tuple[str, str], list[int]] = {}
+    for host, inner, place in (("rx1", 14 + 20 + 8 + 8, 12), ("tx1", 14, 16)):
+        for packet in read_capture(Path(document["results"]) / f"captures/{host}-capture-eth1.pcap"):
+            at = inner + place
+            user = seen.setdefault((host, socket.inet_ntoa(packet.data[at : at + 4])), [0, 0])
+            user[0], user[1] = user[0] + 1, user[1] + len(packet.data) + 4
+    heard = {key: row for key, row in told.items() if row["received_packets"] != "0"}
+    assert set(heard) == set(seen) and len(seen) > 12 and len({tuple(counts) for counts in seen.values()}) > 4
+    for key, counts in seen.items():
+        for what in ("sent", "received"):
+            assert [int(told[key][f"{what}_{unit}"]) for unit in ("packets", "bytes")] == counts, (key, what)
+        assert told[key]["lost_packets"] == "0"
+
+
+def of_several_users(recorded: Path) -> list[Packet]:
+    """The shipped trace's IPv4 packets, with another address of the client for some of its ports."""
+    made = []
+    for packet in (one for one in read_capture(recorded) if one.data[12:14] == b"\x08\x00"):
+        frame = bytearray(packet.data)
+        at, port_at = (26, 34) if frame[26:30] == bytes((10, 92, 0, 11)) else (30, 36)
+        frame[at + 3] += frame[port_at + 1] % 4
+        made.append(Packet(packet.time_ns, bytes(frame)))
+    return made
+
+
+@contextlib.contextmanager
+def captured_at_the_switch(cluster: Cluster, file: Path) -> Iterator[None]:
+    """At its port to the device: what a mirror of the transmitter's port would show."""
+    switch = lab.status(cluster.name, cluster.folder)["pids"]["switch"]
+    command = ["nsenter", f"--net=/proc/{switch}/ns/net", "netsniff-ng", "--in", "to-dut-a", "--out", str(file)]
+    command += ["--silent", "--magic", "0xa1b23c4d", "-A", "-Q", "--ring-size", "8MiB"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        assert process.stdout is not None
+        assert any("Running!" in line for line in process.stdout)
+        yield
+        time.sleep(0.3)  # the kernel hands a part-filled block over after 0.1 s
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+
+
+def verified(results: str, capture: Path) -> tuple[int, list[dict[str, Any]]]:
+    command = [PKTSWARM, "verify", results, capture, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    return done.returncode, json.loads(done.stdout)["verified"]
+
+
+def test_a_capture_at_the_switch_is_compared_like_the_receivers(cluster: Cluster, tmp_path: Path) -> None:
+    port = tmp_path / "port.pcap"
+    with captured_at_the_switch(cluster, port):
+        document = cluster.trace(f"file: {CONFIGS}/traces/lab.pcapng, engine: xdp, speed: 4")
+    all_as_intended(document, 895)
+    status, (there,) = verified(document["results"], port)
+    figures = {"intended": 895, "as_intended": 895, "captured": 895, "altered": 0, "lost": 0, "reordered": 0}
+    assert status == 0 and figures.items() <= there.items() and there["from"] == "tx1"
+    packets = [Packet(one.time_ns, one.data) for one in read_capture(port)]
+    ends = [bytes.fromhex(mac.replace(":", "")) for mac in macs_of(document, "rx1", "tx1")]
+    mine = [at for at, packet in enumerate(packets) if packet.data[:12] == b"".join(ends)]
+    assert len(mine) == 895
+    flipped, gone = mine[100], mine[200]
+    packets[flipped] = Packet(packets[flipped].time_ns, packets[flipped].data[:-1] + b"\xaa")
+    del packets[gone]
+    (tmp_path / "changed.pcap").write_bytes(write_pcap(packets))
+    status, (there,) = verified(document["results"], tmp_path / "changed.pcap")
+    figures |= {"as_intended": 893, "captured": 894, "altered": 1, "lost": 2}
+    assert status == 1 and figures.items() <= there.items()
+    command = [PKTSWARM, "verify", document["results"], CONFIGS / "traces" / "lab.pcapng"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "has no packet of a trace of" in done.stderr
+
+
+def macs_of(document: dict[str, Any], *names: str) -> list[str]:
+    known = {host["name"]: host["mac"] for host in document["inventory"]}
+    return [known[name] for name in names]

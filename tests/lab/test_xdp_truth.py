@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from device import NO_STREAM, Done, Passed, SlowDevice, XdpDevice
 from wire import EMULATED, Line
 from xdp_ends import Node, finish, send, send_raw
-from xdp_frames import CHECKED, a_leg, stamped
+from xdp_frames import CHECKED, a_leg, reordered, stamped
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
@@ -209,27 +209,31 @@ def test_two_million_frames_as_fast_as_it_goes(line: Line, tmp_path: Path) -> No
 # --- what takes a slower device -------------------------------------------------------------------------------------
 
 
-def reordered(passed: list[Passed], stream: int) -> int:
-    """RFC 4737, 3.3: a packet whose number is below the next expected one; copies are not looked at."""
-    expected, count, seen = 0, 0, set()
-    for one in passed:
-        if one.stream != stream or one.number in seen:
-            continue
-        seen.add(one.number)
-        count += one.number < expected
-        expected = max(expected, one.number + 1)
-    return count
+def numbers_of(passed: list[Passed], stream: int) -> list[int]:
+    return [one.number for one in passed if one.stream == stream]
+
+
+def crossed(
+    line: Line, spool: Path, legs: list[Leg], device: SlowDevice
+) -> tuple[list[Passed], dict[str, Any], dict[str, int]]:
+    """The device's log, the receiver's tallies and its strangers, once all is sent."""
+    with Node(line, None, legs) as node, device:
+        sent_all(send(line, spool, legs), legs)
+        passed = device.stop()
+        tallies, strangers, _ = node.stop()
+    carried(line)
+    return passed, tallies, strangers
 
 
 def check(tally: dict[str, Any], passed: list[Passed], stream: int) -> None:
     """The receiver's figures against the device's log."""
-    numbers = Counter(one.number for one in passed if one.stream == stream)
+    numbers = Counter(numbers_of(passed, stream))
     wanted = {
         **NONE,
         "packets": numbers.total(),
         "distinct": len(numbers),
         "duplicated": numbers.total() - len(numbers),
-        "reordered": reordered(passed, stream),
+        "reordered": reordered(numbers_of(passed, stream)),
     }
     assert part(tally, *wanted) == wanted
 
@@ -252,11 +256,7 @@ def test_copies_swaps_and_held_frames(line: Line, tmp_path: Path) -> None:
     for number in draw.sample(range(1, count - 100, 2), 53):
         device.hold(1, number, draw.randrange(1, 40))
         device.copy(1, number)
-    with Node(line, None, legs) as node, device:
-        sent_all(send(line, tmp_path, legs), legs)
-        passed = device.stop()
-        tallies, strangers, _ = node.stop()
-    carried(line)
+    passed, tallies, strangers = crossed(line, tmp_path, legs, device)
     assert strangers == NO_STRANGERS
     for leg in legs:
         check(tallies[str(leg.id)], passed, leg.id)
@@ -267,7 +267,7 @@ def test_copies_swaps_and_held_frames(line: Line, tmp_path: Path) -> None:
         "duplicated": 29 + 14,
         "reordered": 41 - swaps_that_do_nothing(places[36:77], places[77:]),
     }
-    assert (two["distinct"], two["duplicated"], two["reordered"]) == (count, 53, reordered(passed, 1))
+    assert (two["distinct"], two["duplicated"], two["reordered"]) == (count, 53, reordered(numbers_of(passed, 1)))
     assert two["reordered"] == 53 and part(three, *NONE, "distinct") == {**NONE, "distinct": count}
 
 
@@ -286,11 +286,7 @@ def test_cut_and_untagged_frames(line: Line, tmp_path: Path) -> None:
         device.untag(1, number)
     for number in range(2, 1900, 100):
         device.write(0, number, 22, b"\x05")
-    with Node(line, None, legs) as node, device:
-        sent_all(send(line, tmp_path, legs), legs)
-        device.stop()
-        tallies, strangers, _ = node.stop()
-    carried(line)
+    _, tallies, strangers = crossed(line, tmp_path, legs, device)
     assert strangers == NO_STRANGERS
     assert tallies["0"]["altered_by"] == {"length": 17, "payload": 17, "ttl": 19} and tallies["0"]["altered"] == 36
     untagged = len(range(1, 2000, 87))
@@ -310,11 +306,7 @@ def test_a_known_delay_is_in_every_latency(line: Line, tmp_path: Path) -> None:
     device = SlowDevice(line, [UDP4], DELAY_NS)
     for number in range(1500):
         device.delay(1, number, DELAY_NS)
-    with Node(line, None, legs) as node, device:
-        sent_all(send(line, tmp_path, legs), legs)
-        passed = device.stop()
-        tallies, _, _ = node.stop()
-    carried(line)
+    passed, tallies, _ = crossed(line, tmp_path, legs, device)
     for leg, delay_ns in zip(legs, (DELAY_NS, 2 * DELAY_NS), strict=True):
         check(tallies[str(leg.id)], passed, leg.id)
         own = [one for one in passed if one.stream == leg.id]
@@ -334,11 +326,7 @@ def test_jitter_is_that_of_the_delays(line: Line, tmp_path: Path) -> None:
     device = SlowDevice(line, [UDP4], 1_000_000)
     for number in range(1, 200, 2):
         device.delay(0, number, step_ns)
-    with Node(line, None, legs) as node, device:
-        sent_all(send(line, tmp_path, legs), legs)
-        passed = device.stop()
-        tallies, _, _ = node.stop()
-    carried(line)
+    passed, tallies, _ = crossed(line, tmp_path, legs, device)
     for leg in legs:
         check(tallies[str(leg.id)], passed, leg.id)
         transit = [one.before_ns - one.stamp_ns for one in passed if one.stream == leg.id]

@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import subprocess
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -61,6 +62,15 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
     ],
     "gtpu extensions": [ETHERNET, IPV4, GTPU, gtpu("00000085" + "0100098501000940" + "01086800", inner(112))],
 }
+
+
+def reordered(numbers: Iterable[int]) -> int:
+    """RFC 4737, 3.3, of sequence numbers as they came: those below the next expected one; copies are not looked at."""
+    expected, count = 0, 0
+    for number in dict.fromkeys(numbers):
+        count += number < expected
+        expected = max(expected, number + 1)
+    return count
 
 
 def compile_program(target: Path) -> Path:

@@ -20,7 +20,19 @@ def call(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "command",
-    ["run", "check", "schema", "recount", "dependence", "preview", "lab up", "lab down", "lab exec", "lab vm"],
+    [
+        "run",
+        "check",
+        "schema",
+        "recount",
+        "verify",
+        "dependence",
+        "preview",
+        "lab up",
+        "lab down",
+        "lab exec",
+        "lab vm",
+    ],
 )
 def test_every_command_has_help(command: str) -> None:
     done = call(*command.split(), "--help")
@@ -47,6 +59,7 @@ def test_check_as_json_has_every_leg() -> None:
         (["check", "nowhere.yaml", *EXAMPLE], "nowhere.yaml: there is no such file"),
         (["check", "configs/demo.yaml", "--hosts", "hosts/lab-gone.yml"], "pktswarm lab up --name gone"),
         (["recount", "nowhere"], "nowhere: no results of a run here"),
+        (["verify", "nowhere", TRACE], "nowhere: no results of a run here"),
         (["lab", "up", "--transmit", "0"], "transmit"),
         (["dependence", "nowhere.pcap"], "nowhere.pcap: there is no such file"),
         (["dependence", "README.md"], "README.md = '23207"),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -179,6 +181,26 @@ def test_the_start_instant_is_told_in_each_nodes_own_clock() -> None:
     # The node read 5100 when the master's clock stood between 1000 and 1200.
     assert conductor.offsets_ns == {1: 4000, 2: 4000, 3: 4000}
     assert {clock["bound_ns"] for clock in line.of("clock")} == {100}
+
+
+def test_while_a_slow_nodes_clock_is_read_the_others_have_the_masters_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Nodes):
+        def send(self, rank: int, message: Message) -> bool:
+            log.append((message["op"], rank))
+            return super().send(rank, message)
+
+        def read_clock(self, rank: int, timeout_s: float) -> tuple[int, int, int, int] | None:
+            log.append(("read", rank))
+            time.sleep(1.5 * module.WORD_INTERVAL_S)
+            return super().read_clock(rank, timeout_s)
+
+    log: list[tuple[str, int]] = []
+    monkeypatch.setattr(module, "CLOCK_READINGS", 3)
+    conduct(Slow(ROLES))
+    reads = [at for at, (what, _) in enumerate(log) if what == "read"]
+    assert len(reads) >= 3 * len(ROLES)
+    for first, second in pairwise(reads):
+        assert {rank for what, rank in log[first:second] if what == "word"} == set(ROLES)
 
 
 def test_a_rank_that_never_says_hello_stops_the_run_before_anything_is_planned() -> None:

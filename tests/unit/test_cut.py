@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from master import inventory, ledger, plan, scenario
+from master import inventory, judge, plan, scenario
 from master.results import Row, stream_values
 from traffic import engines, schedule_pace
 from traffic.errors import BadInput
@@ -111,8 +111,8 @@ def test_the_background_is_told_from_the_targets_and_summed_apart(tmp_path: Path
     legs = planned(tmp_path, text).legs
     rows = [Row(leg, intended=leg.intended_packets, sent=10 + leg.id, received=9) for leg in legs]
     assert [stream_values(row)["group"] for row in rows] == ["target", "target", "background"]
-    target, background = ledger.group_totals(rows)
+    target, background = judge.group_totals(rows)
     assert (target["group"], target["intended_packets"], target["sent_packets"]) == ("target", 7, 21)
     assert (background["group"], background["sent_packets"], background["lost_packets"]) == ("background", 12, 3)
-    assert ledger.group_totals(rows[:2]) == []
-    assert [total["stream"] for total in ledger.totals(rows)] == ["a", "b", "c", "total"]
+    assert judge.group_totals(rows[:2]) == []
+    assert [total["stream"] for total in judge.totals(rows)] == ["a", "b", "c", "total"]

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import heapq
 import random
+import socket
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import dpkt
 import pytest
 
-from traffic.capture_file import Packet
-from traffic.checksum import checksum
-from traffic.interactive.flows import split_by_flow
+from traffic.capture_file import Packet, write_pcap
+from traffic.errors import BadInput
 from traffic.interactive.machine import LINGER_NS, MOST_TRIES, FlowReport, Machine
-from traffic.interactive.prepare import Prepared, prepare, script_of
-from traffic.interactive.readdress import Endpoint
-from traffic.interactive.script import COPIES, NOT_RECORDED, read_script
-from traffic.interactive.segments import cut
+from traffic.interactive.prepare import Endpoint, Prepared, load, prepare
+from traffic.interactive.script import COPIES, NOT_RECORDED, read_script, script_of
 from traffic.interactive.sequence import Coverage
-from traffic.traces import read_trace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 from acknowledged import Seen, acknowledged_too_early
@@ -101,8 +99,8 @@ def play(prepared: Prepared, channel: Channel, most_events: int = 200_000) -> Pl
 def prepared(path: Path, mtu_bytes: int = 1500) -> Prepared:
     if not path.exists():
         pytest.skip(f"{path} is not here")
-    (share,) = split_by_flow(read_trace(path).packets, 1)
-    return prepare(share, mtu_bytes, A, B)
+    trace = load(path, mtu_bytes)
+    return prepare(trace, trace.flow, A, B)
 
 
 CHANNELS = {
@@ -181,7 +179,9 @@ def exchange(start: int = 0, ms: float = 0.0, port: int = 40000) -> list[Packet]
 
 
 def ready(packets: list[Packet], mtu_bytes: int = 1500) -> Prepared:
-    return prepare(packets, mtu_bytes, A, B)
+    with tempfile.NamedTemporaryFile(suffix=".pcap") as file:
+        Path(file.name).write_bytes(write_pcap(packets))
+        return prepared(Path(file.name), mtu_bytes)
 
 
 def test_a_flow_is_as_long_as_recorded_on_a_wire_and_longer_by_each_turn_through_a_slow_device() -> None:
@@ -253,20 +253,42 @@ def test_a_lost_last_acknowledgement_is_said_again() -> None:
     assert (played.here[0].resent, played.there[0].resent) == (1, 1)
 
 
-def test_merged_segments_are_cut_with_right_numbers_and_checksums() -> None:
-    body = bytes(range(256)) * 12
-    whole = segment(8, False, FA | 8, 501, 11, body, 0xFFFF)
-    parts, merged = cut([segment(7, False, AK, 501 - 1000, 11, bytes(1000)), whole], 1500)
-    assert merged == 1
-    tcp = [dpkt.ethernet.Ethernet(part.data).data.data for part in parts[1:]]
-    assert b"".join(one.data for one in tcp) == body
-    assert [one.seq for one in tcp] == [501, 1501, 2501, 3501]
-    assert [one.flags for one in tcp] == [AK, AK, AK, FA | 8]
-    assert [dpkt.ethernet.Ethernet(part.data).data.id for part in parts[1:]] == [0xFFFF, 0, 1, 2]
-    for part in parts[1:]:
-        ip = part.data[14:34]
-        pseudo = ip[12:20] + bytes([0, 6]) + (len(part.data) - 34).to_bytes(2, "big")
-        assert checksum(ip) == checksum(pseudo + part.data[34:]) == 0
+def test_what_a_recording_host_merged_is_played_in_segments() -> None:
+    steps = exchange()
+    merged = segment(8, False, AK | 8, 501, 11, bytes(range(256)) * 12, 4)
+    made = ready([*steps[:4], merged, segment(48, True, AK, 11, 501 + 3072, ident=5)], mtu_bytes=1040)
+    assert (made.cut, len(made.packets), made.forward) == (1, 9, 4)
+    answers = [dpkt.ethernet.Ethernet(p.data).data.data for p in made.packets if p.data[6:12] == B.mac_bytes]
+    assert b"".join(one.data for one in answers) == bytes(range(256)) * 12
+    assert [one.seq for one in answers[1:]] == [501, 1501, 2501, 3501]
+    played = play(made, Channel(delay_ns=MS))
+    assert [report.state for report in (*played.here, *played.there)] == ["complete", "complete"]
+
+
+def test_each_side_of_a_flow_is_told_by_its_first_packet_and_has_its_nodes_addresses() -> None:
+    """Two hosts that each begin a flow with the other: the beginner plays both beginnings."""
+    back = [segment(100, False, S, 0, 0, port=50000), segment(101, True, SA, 0, 1, port=50000)]
+    made = ready([*exchange(), *back])
+    senders = [frame.data[6:12] for frame in made.packets]
+    assert senders[-2:] == [A.mac_bytes, B.mac_bytes] and made.forward == 5
+    for packet in made.packets:
+        ends = (A, B) if packet.data[6:12] == A.mac_bytes else (B, A)
+        frame = dpkt.ethernet.Ethernet(packet.data)
+        assert frame.dst == ends[1].mac_bytes
+        addresses = [socket.inet_ntoa(address) for address in (frame.data.src, frame.data.dst)]
+        assert addresses == [end.ipv4 for end in ends]
+
+
+def test_a_packet_that_fits_no_frame_and_cannot_be_cut_is_refused(tmp_path: Path) -> None:
+    udp = dpkt.udp.UDP(sport=1, dport=2, data=bytes(1400), ulen=1408)
+    ip = dpkt.ip.IP(src=CLIENT[0], dst=SERVER[0], p=17, data=udp, len=1428)
+    file = tmp_path / "long.pcap"
+    long = Packet(0, bytes(dpkt.ethernet.Ethernet(data=ip, type=0x800)))
+    file.write_bytes(write_pcap([long, *exchange()]))
+    assert len(prepared(file).packets) == 7
+    told = "long.pcap: 1 packets are longer than the MTU of tx1, 1400 bytes, and cannot be cut"
+    with pytest.raises(BadInput, match=told):
+        load(file, 1400, "tx1")
 
 
 def test_coverage_knows_the_first_missing_byte() -> None:

@@ -59,7 +59,7 @@ def test_each_share_has_a_leg_of_each_side_and_the_ranks_of_the_first_do_both(tm
     pairs = [(leg.source, leg.target, leg.answers) for leg in planned.legs]
     assert pairs == [("tx1", "rx1", None), ("rx1", "tx1", 0), ("tx2", "rx2", None), ("rx2", "tx2", 2)]
     assert [leg.id for leg in planned.legs] == [0, 1, 2, 3]
-    assert sum(leg.intended_packets or 0 for leg in planned.legs) == 897
+    assert sum(leg.intended_packets or 0 for leg in planned.legs) == 895
     ranks = [(rank.host.name, rank.role) for rank in resolve.ranks(hosts, planned.legs)]
     assert ranks == [("tx1", "transmit"), ("tx2", "transmit"), ("rx1", "receive"), ("rx2", "receive")]
     assert planned.limit_s > 10 * planned.expected_s
@@ -83,9 +83,23 @@ def test_beside_other_traffic_the_other_engine_receives_the_rest(tmp_path: Path)
     assert made.receives["rx1"].engine == "netsniff-ng+interactive"
 
 
+def test_two_traces_between_two_nodes_are_told_apart_by_their_content(tmp_path: Path) -> None:
+    numbers = [packet.data for packet in read_packets(RECORDED)]
+    tcp = [frame for frame in numbers if frame[12:14] == b"\x08\x00" and frame[23] == 6]
+    other = [frame[:18] + bytes(a ^ 0xFF for a in frame[18:20]) + frame[20:] for frame in tcp]  # IPv4 identification
+    file = tmp_path / "other.pcap"
+    file.write_bytes(write_pcap([Packet(n * 1000, frame) for n, frame in enumerate(other)]))
+    pair = f"{TRACE}, from: tx1, to: rx1}}, {{name: u, file: FILE, from: tx1, to: rx1, interactive: true}}]"
+    made = resolved(tmp_path, pair.replace("FILE", str(file)))
+    assert [(leg.stream, leg.answers) for leg in made.legs] == [("t", None), ("t", 0), ("u", None), ("u", 2)]
+    assert made.legs[2].intended_packets + made.legs[3].intended_packets == len(tcp)  # type: ignore[operator]
+    with pytest.raises(BadInput, match="'t' and 'u' have a packet in common between tx1 and rx1"):
+        resolved(tmp_path, pair.replace("FILE", str(RECORDED)))
+
+
 def test_frames_that_the_recording_host_merged_are_cut_and_told(tmp_path: Path) -> None:
     made = resolved(tmp_path, TRACE + ", from: tx1, to: rx1}]", mtu=1000)
-    assert sum(leg.intended_packets or 0 for leg in made.legs) > 897
+    assert sum(leg.intended_packets or 0 for leg in made.legs) > 895
     assert any("merged" in note for note in made.notes)
 
 

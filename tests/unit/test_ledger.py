@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from master.inventory import Host
-from master.ledger import Ledger, first_frame_skew_ns, judge, totals
+from master.judge import judge, totals
+from master.ledger import Ledger, first_frame_skew_ns
 from master.resolve import Rank, Resolved
 from master.results import Row, stream_values
 from master.scenario import Expect

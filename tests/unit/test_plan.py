@@ -423,6 +423,19 @@ def test_both_directions_are_two_legs_between_the_same_hosts(tmp_path: Path) -> 
         plan_of(tmp_path, f"direction: both, {USERS}")
 
 
+def test_a_traces_users_are_counted_where_one_address_tells_them(tmp_path: Path) -> None:
+    trace_file(tmp_path, [100, 200, 300])
+    found = plan_of(tmp_path, f"scale: 3, repeat: 2, direction: up, {USERS}")
+    first = int.from_bytes(bytes([10, 60, 0, 1]), "big")
+    by_source = {"field": "ipv4.src", "by": "src_ip", "first": first, "step": 1, "count": 3}
+    assert [leg.users for leg in found.legs] == [by_source, {}, {}]
+    assert found.shares[0].by_user(2) == ([6, 6, 6], [2 * (600 + 3 * 4)] * 3)
+    assert plan_of(tmp_path, f"scale: 3, {USERS}").legs[0].users == {}  # users send and receive in one leg
+    assert plan_of(tmp_path, "direction: up").legs[0].users == {}
+    many = plan_of(tmp_path, f"scale: {{instances: 256, users: 258}}, direction: up, {USERS}")
+    assert many.legs[0].users == {} and many.shares[0].by_user(1) is None
+
+
 def test_pools_of_two_traces_must_not_overlap(tmp_path: Path) -> None:
     trace_file(tmp_path, [100] * 4)
     more = "\n".join(["", "  - {name: u, file: trace.pcap, users: {first: 10.70.0.1}}"])

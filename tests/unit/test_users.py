@@ -30,6 +30,24 @@ def template(*headers: dict[str, Any], size_bytes: int = 128) -> Template:
     return build_frame({"headers": list(headers)}, size_bytes)
 
 
+def test_an_address_has_the_same_rule_in_a_trace_as_in_a_stream() -> None:
+    for field, by in (("src", "src_ip"), ("dst", "dst_ip")):
+        ends = {"src": "10.0.0.1", "dst": "10.0.0.2", field: {"increment": ["10.60.0.1", "10.60.1.0"]}}
+        made = template(ETHERNET, {"ipv4": ends}, UDP)
+        of_stream = common.of_template("x", "users", made, f"ipv4.{field}")
+        of_trace = common.of_addresses(by, of_stream["first"], of_stream["count"])
+        assert of_trace == of_stream
+        assert bytes(common.address_rule(of_trace, 7)) == bytes(common.rule(made, of_stream, 7))
+
+
+def test_what_is_due_to_a_traces_users_was_sent_where_all_was() -> None:
+    made = Users(LEG)
+    made.take_due([1, 2, 3], [100, 300, 200], 5)
+    assert made.sent is None
+    made.take_due([1, 2, 3], [100, 300, 200], 6)
+    assert [(row["sent_packets"], row["sent_bytes"]) for row in made.rows()] == [(1, 100), (2, 300), (3, 200)]
+
+
 def test_a_counter_of_the_headers_tells_users_apart() -> None:
     made = template(ETHERNET, IPV4, UDP)
     first = int.from_bytes(bytes([10, 60, 0, 1]), "big")

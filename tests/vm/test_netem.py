@@ -22,7 +22,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 from wire import Line, ip, shown
 from xdp_ends import Node, finish, send, send_raw
-from xdp_frames import CHECKED, a_leg, stamped
+from xdp_frames import CHECKED, a_leg, reordered, stamped
 
 COUNT, RATE_PPS = 8000, 3000.0
 UDP4 = 42
@@ -161,15 +161,6 @@ def two_legs() -> list[Any]:
 def numbers(heard: list[bytes], stream: int) -> list[int]:
     own = [one for one in heard if int.from_bytes(one[UDP4 + 2 : UDP4 + 4], "big") == stream]
     return [int.from_bytes(one[UDP4 + 4 : UDP4 + 10], "big") for one in own]
-
-
-def reordered(order: list[int]) -> int:
-    """RFC 4737, 3.3, of first arrivals."""
-    expected, count = 0, 0
-    for number in dict.fromkeys(order):
-        count += number < expected
-        expected = max(expected, number + 1)
-    return count
 
 
 def likely(count: int, of: int, part: float, slack: int = 0) -> bool:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
-import os
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,27 +13,12 @@ from typing import Any
 from nodes.senders.pktgen import PktgenSender
 from traffic.task import Leg, SendCount, SendTask
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
+from wire import inside, ip
+
+__all__ = ["RX_MAC", "TX_MAC", "Wire", "headers", "inside", "ip", "leg", "namespaces"]
+
 TX_MAC, RX_MAC = "02:00:00:00:01:01", "02:00:00:00:01:02"
-CLONE_NEWNET = 0x40000000
-
-
-@contextlib.contextmanager
-def inside(namespace: str) -> Iterator[None]:
-    """This thread, and what it starts, in a network namespace."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    there = os.open(f"/run/netns/{namespace}", os.O_RDONLY)
-    try:
-        assert libc.setns(there, CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
-        yield
-    finally:
-        assert libc.setns(home, CLONE_NEWNET) == 0
-        os.close(home)
-        os.close(there)
-
-
-def ip(*arguments: str) -> str:
-    return subprocess.run(["ip", *arguments], capture_output=True, text=True, check=True).stdout
 
 
 @dataclass

@@ -1,24 +1,43 @@
-"""A recorded trace made ready for two nodes: what can be played, cut to their MTU, each side with its own addresses."""
+"""A share of a trace made ready for the two nodes that play it: as traffic.replay has it, but each side its own sender.
+
+Flows, addresses, ports, cutting and checksums are those of every replay; here each flow's side is told apart.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
-from traffic.capture_file import Packet
-from traffic.errors import BadInput, PktswarmError
-from traffic.interactive.readdress import Endpoint, rewrite
-from traffic.interactive.script import Script, read_script
-from traffic.interactive.segments import cut
+import numpy as np
+from numpy.typing import NDArray
 
-ETHERNET_HEADER_BYTES = 14
-VLAN_TAG_BYTES = 4
-VLAN_TYPES = (b"\x81\x00", b"\x88\xa8")
+from traffic.capture_file import Packet
+from traffic.errors import BadInput
+from traffic.interactive.script import script_of
+from traffic.replay import prepare as replay
+from traffic.replay.prepare import Nodes, Settings
+from traffic.replay.prepare import Prepared as Trace
+
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A node's addresses. IPv6 ones are made from the IPv4 address: fd00::a.b.c.d."""
+
+    mac: str
+    ipv4: str
+
+    @property
+    def mac_bytes(self) -> bytes:
+        return bytes.fromhex(self.mac.replace(":", ""))
 
 
 @dataclass
 class Prepared:
-    """`packets` are in the order of the trace; a frame's source MAC tells its side. `left_out`: why → packets."""
+    """`packets` are in the order of time, from the trace's start; a frame's source MAC tells its side."""
 
     packets: list[Packet]
     forward: int
@@ -26,45 +45,47 @@ class Prepared:
     cut: int
     """Frames that had been merged from several segments."""
     mended: int
-    moved_flows: int
     left_out: dict[str, int]
+    """Why → packets."""
 
 
-def prepare(packets: list[Packet], mtu_bytes: int, beginner: Endpoint, answerer: Endpoint) -> Prepared:
-    """The beginner plays whoever sent a flow's first packet."""
-    fitting, merged = cut(packets, mtu_bytes)
-    script = read_script(fitting)
-    items = script.items
-    there = rewrite([Packet(item.time_ns, item.frame) for item in items], beginner, answerer)
-    back = rewrite([Packet(item.time_ns, item.frame) for item in items], answerer, beginner)
-    frames = [there.packets[at] if item.forward else back.packets[at] for at, item in enumerate(items)]
-    if len(script_of(frames, beginner.mac).items) != len(frames):
-        raise PktswarmError("readdressed, the trace has other flows than before: it cannot be played interactively")
-    forward = sum(item.forward for item in items)
-    return Prepared(frames, forward, merged, there.mended, there.moved_flows, script.left_out)
+def load(path: Path, mtu_bytes: int | None = None, interface: str = "") -> Trace:
+    """The trace, cut to an MTU where that is known.
+
+    Raises BadInput for packets that are longer than the MTU (`interface` says whose) and cannot be cut.
+    """
+    if mtu_bytes is None:
+        return replay.prepare(path, Settings(path))
+    trace = replay.prepare(path, Settings(path, oversize="cut", mtu_bytes=mtu_bytes))
+    if trace.pieces.too_long:
+        long = f"{trace.pieces.too_long} packets are longer than the MTU of {interface}, {mtu_bytes} bytes"
+        raise BadInput(path, f"{long}, and cannot be cut: the interface needs a larger MTU")
+    return trace
 
 
-def script_of(packets: list[Packet], beginner_mac: str) -> Script:
-    """The script that both nodes read from the packets of `prepare`."""
-    mac = bytes.fromhex(beginner_mac.replace(":", ""))
-    return read_script(packets, lambda frame: frame[6:12] == mac)
+def prepare(trace: Trace, flows: Integers, beginner: Endpoint, answerer: Endpoint) -> Prepared:
+    """A share: some of the trace's flows, by its numbers. The beginner plays whoever sent a flow's first packet."""
+    mine, begins = np.isin(trace.flow, flows), beginning(trace)
+    packets: dict[int, Packet] = {}
+    mended = 0
+    for side, sender, target in ((begins, beginner, answerer), (~begins, answerer, beginner)):
+        rows = np.flatnonzero(mine & side)
+        frames = replay.frames_of(trace, rows, _nodes(sender, target))
+        mended += frames.mended
+        for at, (row, time_ns) in enumerate(zip(rows.tolist(), frames.time_ns.tolist(), strict=True)):
+            packets[row] = Packet(time_ns, frames.frame(at))
+    script = script_of([packets[row] for row in sorted(packets)], beginner.mac)
+    ready = [Packet(item.time_ns, item.frame) for item in script.items]
+    cut = int(np.count_nonzero(mine & trace.pieces.last & (trace.pieces.index > 0)))
+    return Prepared(ready, sum(item.forward for item in script.items), cut, mended, script.left_out)
 
 
-def check_mtu(path: Path, packets: list[Packet], mtu_bytes: int, interface: str) -> None:
-    """Raises BadInput for the first frame that `interface` cannot send; one VLAN tag does not count."""
-    too_long = [(number, packet) for number, packet in enumerate(packets, 1) if _too_long(packet, mtu_bytes)]
-    if too_long:
-        number, packet = too_long[0]
-        more = f" (and {len(too_long) - 1} more)" if len(too_long) > 1 else ""
-        raise BadInput(
-            path,
-            f"packet {number}{more} is longer than the MTU of {interface}: the interface needs a larger MTU",
-            value=f"{len(packet.data)} bytes",
-            allowed=f"{mtu_bytes + ETHERNET_HEADER_BYTES} bytes, an MTU of {mtu_bytes} and the Ethernet header",
-        )
+def beginning(trace: Trace) -> Flags:
+    """Which packets are of the side that sent their flow's first one."""
+    _, first, flow = np.unique(trace.flow, return_index=True, return_inverse=True)
+    return np.asarray(trace.channel == trace.channel[first[flow]])
 
 
-def _too_long(packet: Packet, mtu_bytes: int) -> bool:
-    """Linux's own rule: one VLAN tag is on top of the MTU, a second one is not (packet_snd in af_packet.c)."""
-    tag_bytes = VLAN_TAG_BYTES if packet.data[12:14] in VLAN_TYPES else 0
-    return len(packet.data) > mtu_bytes + ETHERNET_HEADER_BYTES + tag_bytes
+def _nodes(sender: Endpoint, target: Endpoint) -> Nodes:
+    addresses = (ipaddress.IPv4Address(end.ipv4).packed for end in (sender, target))
+    return Nodes(sender.mac_bytes, target.mac_bytes, *addresses)

@@ -97,6 +97,12 @@ def read_script(packets: list[Packet], forward: Forward | None = None) -> Script
     return Script(flows, dict(left_out))
 
 
+def script_of(packets: list[Packet], beginner_mac: str) -> Script:
+    """The script that both nodes read from the packets that traffic.interactive.prepare made ready."""
+    mac = bytes.fromhex(beginner_mac.replace(":", ""))
+    return read_script(packets, lambda frame: frame[6:12] == mac)
+
+
 def packet_key(frame: bytes) -> Key:
     """The same for a frame and what arrives of it; copies in a recording have it in common."""
     header = dissect(frame)

@@ -1,0 +1,100 @@
+"""What a run's rows come to: totals by stream and group, and verdicts on what was expected of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from master.results import Row, group
+from master.scenario import Expect
+from traffic.connections import ConnectionRow
+
+
+def totals(rows: list[Row]) -> list[dict[str, Any]]:
+    """Per stream and over all: sums of what was measured; a sum with an unmeasured part is None."""
+    names = list(dict.fromkeys(row.leg.stream for row in rows))
+    streams = [(name, [row for row in rows if row.leg.stream == name]) for name in names]
+    return [_total(name, part) for name, part in [*streams, ("total", rows)]]
+
+
+def group_totals(rows: list[Row]) -> list[dict[str, Any]]:
+    """Of targets and of the background, where there are both."""
+    names = sorted({group(row.leg) for row in rows}, reverse=True)
+    parts = [(name, [row for row in rows if group(row.leg) == name]) for name in names]
+    return [_total(name, part, "group") for name, part in parts] if len(parts) > 1 else []
+
+
+def _total(name: str, rows: list[Row], called: str = "stream") -> dict[str, Any]:
+    def add(values: list[int | None]) -> int | None:
+        return None if any(value is None for value in values) else sum(value or 0 for value in values)
+
+    intended, sent = add([row.intended for row in rows]), add([row.sent for row in rows])
+    received = add([row.received for row in rows])
+    return {
+        called: name,
+        "intended_packets": intended,
+        "sent_packets": sent,
+        "received_packets": received,
+        "lost_packets": add([row.lost for row in rows]),
+        "k": received / intended if received is not None and intended else None,
+        "k_sender": sent / intended if sent is not None and intended else None,
+    }
+
+
+def judge(expect: Expect, rows: list[Row]) -> list[dict[str, Any]]:
+    """One verdict an expectation and stream: {"text", "holds"}. What was not measured does not hold."""
+    verdicts = []
+    for total in totals(rows)[:-1]:
+        name, sent = total["stream"], total["sent_packets"]
+        if expect.loss is not None:
+            verdicts.append(_loss_verdict(expect.loss, total))
+        wanted = total["intended_packets"] if expect.sent == "intended" else None
+        wanted = expect.sent.get(name) if isinstance(expect.sent, dict) else wanted
+        if wanted is not None:
+            verdicts.append(_verdict(f"{name}: sent {sent}, expected {wanted}", sent == wanted))
+        if expect.received and name in expect.received:
+            received, wanted = total["received_packets"], expect.received[name]
+            verdicts.append(_verdict(f"{name}: received {received}, expected {wanted}", received == wanted))
+    return verdicts
+
+
+def judge_connections(expect: Expect, rows: list[ConnectionRow]) -> list[dict[str, Any]]:
+    """As for streams, of each direction: blocks sent and received; lost are datagrams, or a TCP's blocks."""
+    verdicts = []
+    for row in rows:
+        name, label = row.leg.stream, f"{row.leg.stream} from {row.source} to {row.target}"
+        sent = None if row.sent is None else row.sent.sent_blocks
+        received = None if row.received is None else row.received.blocks
+        if expect.loss is not None:
+            verdicts.append(_loss_verdict(expect.loss, _lost_total(row, label)))
+        if expect.sent == "intended" and row.sent is not None and row.sent.intended_blocks is not None:
+            wanted: int | None = row.sent.intended_blocks
+        else:
+            wanted = expect.sent.get(name) if isinstance(expect.sent, dict) else None
+        if wanted is not None:
+            verdicts.append(_verdict(f"{label}: sent {sent} blocks, expected {wanted}", sent == wanted))
+        if expect.received and name in expect.received:
+            wanted = expect.received[name]
+            verdicts.append(_verdict(f"{label}: received {received} blocks, expected {wanted}", received == wanted))
+    return verdicts
+
+
+def _lost_total(row: ConnectionRow, label: str) -> dict[str, Any]:
+    if row.sent is None or row.received is None:
+        return {"stream": label, "sent_packets": None, "lost_packets": None}
+    sent = row.sent.datagrams if row.udp else row.sent.sent_blocks
+    lost = row.lost_datagrams if row.udp else row.sent.sent_blocks - row.received.blocks
+    return {"stream": label, "sent_packets": sent, "lost_packets": lost}
+
+
+def _loss_verdict(loss: int | str, total: dict[str, Any]) -> dict[str, Any]:
+    lost, sent = total["lost_packets"], total["sent_packets"]
+    text = f"{total['stream']}: lost {lost}, expected at most {loss}"
+    if lost is None or not sent:
+        return _verdict(text, False)
+    allowed = sent * float(loss.rstrip("% ")) / 100 if isinstance(loss, str) else loss
+    # More received than sent is no loss, and nothing to be content with either.
+    return _verdict(text, 0 <= lost <= allowed)
+
+
+def _verdict(text: str, holds: bool) -> dict[str, Any]:
+    return {"text": text, "holds": holds}

@@ -1,0 +1,63 @@
+"""What one rank has told during a run, and the sums of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from master.clocks import Reading, offset_at
+from master.resolve import Rank
+from traffic.connections import EndCount
+
+
+@dataclass
+class NodeState:
+    """One rank as the master knows it."""
+
+    rank: Rank
+    report: dict[str, Any] = field(default_factory=dict)
+    problem: str = ""
+    lost: bool = False
+    counts: list[dict[str, Any]] | None = None
+    """Of frames."""
+    connections: dict[int, EndCount] = field(default_factory=dict)
+    """By leg."""
+    interface: dict[str, int] | None = None
+    clock: dict[str, Any] = field(default_factory=dict)
+    """When it was read ("before", "start", "after") → rank 0's event."""
+    released_ns: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.rank.host.name} ({self.rank.role})"
+
+    def offset_at(self, at_ns: int) -> Reading | None:
+        """Its clock less the master's, at a time of the master's."""
+        return offset_at(self.readings().values(), at_ns)
+
+    def readings(self) -> dict[str, Reading]:
+        """By when they were taken."""
+        taken = self.clock.items()
+        return {when: Reading(one["at_ns"], one["offset_ns"], one["bound_ns"]) for when, one in taken}
+
+
+def told(counts: list[dict[str, Any]] | None, key: str, every_engine: bool = False) -> int | None:
+    """The sum of a figure over a node's legs; None where nothing has it."""
+    given = [count[key] for count in counts or [] if key in count]
+    if not every_engine:
+        given = [count[key] for count in first_engine([count for count in counts or [] if key in count])]
+    return sum(given) if given else None
+
+
+def told_sent(counts: list[dict[str, Any]]) -> int | None:
+    """All that the engines put on the wire: also what they sent again."""
+    sent = told(counts, "sent_packets")
+    return None if sent is None else sent + sum(count.get("resent_packets") or 0 for count in counts)
+
+
+def first_engine(counts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One count a leg: where two engines receive, the first one's are the run's."""
+    legs: dict[int, dict[str, Any]] = {}
+    for count in counts:
+        legs.setdefault(count["leg"], count)
+    return list(legs.values())
