@@ -229,7 +229,7 @@ def test_what_was_captured_whole_is_compared(
     wanted, packets = case(tmp_path / "sent")
     match = Match.rest(NODES.user_mac.hex(), NODES.server_mac.hex()).to_json()
     mine = [replace(leg, match=match) for leg in legs(tmp_path / "sent")]
-    (tmp_path / "captures" / "b-1.pcap").write_bytes(write_pcap(packets[1:]))
+    (tmp_path / "captures" / "b-capture-1.pcap").write_bytes(write_pcap(packets[1:]))
     results = verify.compare(tmp_path, mine, {"b": ReceiveTask("eth1", "", mine, 9.0, **more)}, asked, [])
     told = [one.verified and (one.verified.as_intended, one.verified.lost) for one in results]
     assert told == found
@@ -240,7 +240,7 @@ def test_what_was_captured_whole_is_compared(
 
 def test_what_is_too_much_to_compare_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "captures").mkdir()
-    (tmp_path / "captures" / "b-1.pcap").write_bytes(bytes(2_000_000))
+    (tmp_path / "captures" / "b-capture-1.pcap").write_bytes(bytes(2_000_000))
     monkeypatch.setattr(verify, "MOST_CAPTURED_BYTES", 1_000_000)
     notes: list[str] = []
     task = ReceiveTask("eth1", "", [Leg(0, "t", "a", "b", "trace")], 9.0)
@@ -255,7 +255,7 @@ def test_a_capture_that_is_not_whole_is_told_and_left_alone(tmp_path: Path) -> N
     assert verify.trouble([one], [row]) == ["t, a → b: the run counted 4 packets, the capture has 3: no loss by flow"]
     assert verify.trouble([one], [a_row(received=3)]) == []
     (tmp_path / "captures").mkdir()
-    (tmp_path / "captures" / "b-1.pcap").write_bytes(b"no capture")
+    (tmp_path / "captures" / "b-capture-1.pcap").write_bytes(b"no capture")
     notes: list[str] = []
     task = ReceiveTask(
         "eth1", "", [Leg(0, "t", "a", "b", "trace", match=Match.rest("02" * 6, "04" * 6).to_json())], 9.0
