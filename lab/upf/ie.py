@@ -49,6 +49,7 @@ class Cause:
     NOT_SUPPORTED = 76
     SYSTEM_FAILURE = 77
     ADDRESSES_OCCUPIED = 79
+    UNKNOWN_PREDEFINED_RULE = 80
 
 
 class Ie:

@@ -218,6 +218,7 @@ class Upf:
             "sessions": len(self.n4.sessions),
             "totals": self.path.totals(),
             "waiting": {"users": len(self.users), "overflowed": self.users.overflowed, "faults": len(self.frames)},
+            "could_not_be_sent": self.users.failed + self.frames.failed,
             "end_markers_sent": self.users.end_markers,
             "since_faults": {"uplink": up, "downlink": down, "session_requests": self.session_requests},
             "interfaces": {name: asdict(Interface(name).counters()) for name in PORTS},

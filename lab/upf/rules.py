@@ -19,6 +19,8 @@ ACCESS, CORE = 0, 1
 """Source Interface, section 8.2.2."""
 DROP, FORWARD, BUFFER, NOTIFY = 1, 2, 4, 8
 """Apply Action, section 8.2.26."""
+PREDEFINED = {b"simplest"}
+"""Names of predefined rules: this one is for every packet and limits none."""
 CHOOSE = object()
 """In place of an address or a TEID: the UPF is to choose one."""
 _FLOW = re.compile(
@@ -53,7 +55,8 @@ class Pdr:
     choose_id: int | None = None
     ue4: Any = None
     ue6: Any = None
-    flow: Filter = ANY
+    flows: tuple[Filter, ...] = (ANY,)
+    """One of them is to match."""
     qers: tuple[int, ...] = ()
     urrs: tuple[int, ...] = ()
     removes_header: bool = False
@@ -114,8 +117,8 @@ def read_pdr(data: bytes) -> dict[str, Any]:
             urrs.append(number(value))
         elif kind == Ie.OUTER_HEADER_REMOVAL:
             fields["removes_header"] = True
-        elif kind == Ie.ACTIVATE_PREDEFINED_RULES:
-            raise Refused(Cause.NOT_SUPPORTED, kind)
+        elif kind == Ie.ACTIVATE_PREDEFINED_RULES and value not in PREDEFINED:
+            raise Refused(Cause.UNKNOWN_PREDEFINED_RULE, kind)
     if qers:
         fields["qers"] = tuple(qers)
     if urrs:
@@ -132,9 +135,7 @@ def _read_pdi(data: bytes, fields: dict[str, Any]) -> None:
         elif kind == Ie.UE_IP_ADDRESS:
             _read_ue(value, fields)
         elif kind == Ie.SDF_FILTER:
-            if "flow" in fields:
-                raise Refused(Cause.NOT_SUPPORTED, kind)
-            fields["flow"] = read_filter(value)
+            fields["flows"] = (*fields.get("flows", ()), read_filter(value))
         elif kind == Ie.APPLICATION_ID:
             raise Refused(Cause.NOT_SUPPORTED, kind)
 

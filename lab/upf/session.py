@@ -12,7 +12,7 @@ from lab.upf.ie import Cause, Ie, Refused, Rule, elements
 from lab.upf.rules import ACCESS, CHOOSE, FORWARD, Far, Pdr, Qer, Urr
 
 MOST_RULES = 4
-"""PDRs of one TEID or UE address, as in kernel/upf.h."""
+"""PDRs of one TEID or UE address, each as often as it has SDF filters; as in kernel/upf.h."""
 _RULE = struct.Struct("=4s4sHHBBBBBBH4s8sIII4s4s")
 """struct rule of kernel/upf.h."""
 _COUNT = struct.Struct("=I")
@@ -127,22 +127,22 @@ class Content:
             for key in keys(pdr):
                 found.setdefault(key, []).append(pdr)
         for pdrs in found.values():
-            if len(pdrs) > MOST_RULES:
+            if sum(len(pdr.flows) for pdr in pdrs) > MOST_RULES:
                 raise Refused(Cause.NO_RESOURCES, failed=(Rule.PDR, pdrs[-1].id))
             pdrs.sort(key=lambda each: each.precedence)
         return found
 
     def entries(self, by_key: dict[Key, list[Pdr]], policers: dict[tuple[int, int], int]) -> dict[Key, bytes]:
         """What the data path is to hold: struct rules of kernel/upf.h by its key."""
-        return {
-            key: (_COUNT.pack(len(pdrs)) + b"".join([self._pack(pdr, policers) for pdr in pdrs])).ljust(
-                RULES_BYTES, b"\0"
-            )
-            for key, pdrs in by_key.items()
-        }
+        found = {}
+        for key, pdrs in by_key.items():
+            packed = b"".join([self._pack(pdr, policers) for pdr in pdrs])
+            found[key] = (_COUNT.pack(len(packed) // _RULE.size) + packed).ljust(RULES_BYTES, b"\0")
+        return found
 
     def _pack(self, pdr: Pdr, policers: dict[tuple[int, int], int]) -> bytes:
-        far, flow, down = self.fars[pdr.far], pdr.flow, pdr.interface != ACCESS
+        """The PDR as struct rule, once for each of its SDF filters."""
+        far, down = self.fars[pdr.far], pdr.interface != ACCESS
         closed, qfi, limits = False, self.qfi(pdr), [0, 0]
         for each in pdr.qers:
             qer = self.qers[each]
@@ -152,11 +152,12 @@ class Content:
         ue4, ue6 = pdr.ue4 or bytes(4), pdr.ue6 or bytes(8)
         checks = 0 if down else (pdr.ue4 is not None) | (pdr.ue6 is not None) << 1
         with_qfi = down and qfi is not None
-        return _RULE.pack(
-            *(flow.remote, flow.mask, *flow.ports, flow.protocol),
+        rest = (
             *(far.action, closed, with_qfi, qfi if with_qfi else 0, checks, 0),
             *(ue4, ue6, pdr.counts, *limits, far.gnb or bytes(4), far.teid or bytes(4)),
         )
+        flows = pdr.flows
+        return b"".join([_RULE.pack(one.remote, one.mask, *one.ports, one.protocol, *rest) for one in flows])
 
     def qfi(self, pdr: Pdr) -> int | None:
         """Of its first QER that has one."""

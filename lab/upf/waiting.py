@@ -40,7 +40,7 @@ class UserPackets:
     def __init__(self, gtpu: socket.socket, sent: Sent) -> None:
         self._gtpu, self._sent = gtpu, sent
         self._kept: dict[int, deque[bytes]] = {}
-        self.overflowed = 0
+        self.overflowed = self.failed = 0
         self.end_markers = 0
 
     def __len__(self) -> int:
@@ -57,8 +57,7 @@ class UserPackets:
         """An end marker on the path before, and what waited on the new one."""
         if one.end_marker and one.before.gnb:
             marker = struct.pack(">BBH4s", 0x30, _END_MARKER, 0, one.before.teid)
-            self._gtpu.sendto(marker, (_text(one.before.gnb), GTPU_PORT))
-            self.end_markers += 1
+            self.end_markers += self._out(marker, one.before.gnb)
         if one.after.action & FORWARD:
             for packet in self._kept.pop(one.pdr.counts, ()):
                 self.send(one, packet)
@@ -66,15 +65,20 @@ class UserPackets:
             self.forget(one.pdr.counts)
 
     def send(self, one: Moved, packet: bytes) -> None:
-        self._gtpu.sendto(g_pdu(one.after.teid, packet, one.qfi), (_text(one.after.gnb), GTPU_PORT))
-        self._sent.add_sent(one.pdr.counts, 1, len(packet))
+        if self._out(g_pdu(one.after.teid, packet, one.qfi), one.after.gnb):
+            self._sent.add_sent(one.pdr.counts, 1, len(packet))
+
+    def _out(self, data: bytes, gnb: bytes) -> bool:
+        """Whether the kernel took it: an SMF may have told an address that none can be sent to."""
+        try:
+            self._gtpu.sendto(data, (socket.inet_ntoa(gnb), GTPU_PORT))
+        except OSError:
+            self.failed += 1
+            return False
+        return True
 
     def forget(self, counts: int) -> None:
         self._kept.pop(counts, None)
-
-
-def _text(ipv4: bytes) -> str:
-    return socket.inet_ntoa(ipv4)
 
 
 class FaultyFrames:
@@ -85,6 +89,7 @@ class FaultyFrames:
         self._delayed: list[tuple[int, int, Event]] = []
         self._held: list[Event] = []
         self._order = itertools.count()
+        self.failed = 0
 
     def __len__(self) -> int:
         return len(self._delayed) + len(self._held)
@@ -115,4 +120,7 @@ class FaultyFrames:
         self._delayed, self._held = [], []
 
     def _send(self, event: Event) -> None:
-        self._sockets[event.port].send(event.frame)
+        try:
+            self._sockets[event.port].send(event.frame)
+        except OSError:
+            self.failed += 1

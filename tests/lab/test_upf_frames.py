@@ -339,8 +339,9 @@ def test_the_rate_is_kept_to(path: Path) -> None:
 def test_a_filter_chooses_the_rule_by_precedence(path: Path) -> None:
     counts = path.path.take_counts()
     flow = Filter(socket.inet_aton(SERVER4), b"\xff" * 4, (5000, 5001), 17)
-    path.install(replace(path.up_pdr, id=3, precedence=50, flow=flow, counts=counts))
-    for port, which in ((4999, 1), (5000, counts), (5001, counts), (5002, 1)):
+    other = Filter(socket.inet_aton("10.60.0.0"), b"\xff\xff\0\0", (7000, 7000), 17)
+    path.install(replace(path.up_pdr, id=3, precedence=50, flows=(flow, other), counts=counts))
+    for port, which in ((4999, 1), (5000, counts), (5001, counts), (5002, 1), (7000, counts)):
         before = path.path.read_counts(which).packets
         assert path.up(n3_frame(g_pdu(user4(port=port), 0x1001)))[0] == REDIRECT
         assert path.path.read_counts(which).packets == before + 1

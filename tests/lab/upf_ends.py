@@ -26,6 +26,7 @@ from scapy.packet import Packet, Raw
 
 import lab
 from lab.namespaces import network_of
+from lab.upf_host import LOG
 
 UE4, UE6, SERVER4, SERVER6 = "10.45.0.2", "2001:db8:45:7::", "10.60.0.1", "2001:db8:60::1"
 TEID_UP, TEID_DOWN = 0x1001, 0x2001
@@ -106,7 +107,8 @@ class Ends:
         try:
             data = self.messages.get(timeout=timeout_s)
         except queue.Empty:
-            raise AssertionError("the UPF says nothing") from None
+            log = Path(f"/proc/{self.state.keeper.pids['dut']}/root{LOG}").read_text()
+            raise AssertionError(f"the UPF says nothing {log}") from None
         return pfcp.PFCP(data), data
 
     def ask(self, body: Packet, seid: int | None = None) -> Packet:
