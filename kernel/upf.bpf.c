@@ -471,8 +471,12 @@ int upf_n3(struct xdp_md *ctx)
 	found = find_gtpu(ctx, &p);
 	if (found == FOUND_OTHER || (p.outer_dst && p.outer_dst != settings.n3_ipv4))
 		return XDP_PASS;
+	if (found == FOUND_FRAGMENT) { /* the kernel puts it together, and lab/upf brings the whole back here */
+		note(FRAGMENT);
+		return XDP_PASS;
+	}
 	if (found != FOUND)
-		return drop(found == FOUND_FRAGMENT ? FRAGMENT : MALFORMED);
+		return drop(MALFORMED);
 	if (take_gtpu(ctx, &p) != FOUND)
 		return drop(MALFORMED);
 	if (p.gtpu_type != GTPU_G_PDU)

@@ -116,6 +116,10 @@ class DataPath:
         """For so many PDRs there are counters and policers left; the tables are as large."""
         return min(len(self._free_counts), len(self._free_policers))
 
+    def run_uplink(self, frame: bytes) -> None:
+        """As if `frame` had come in on N3: it leaves where its rules lead."""
+        libbpf.run_live(self.object.program_fd("upf_n3"), frame, repeat=1, batch=1)
+
     def take_counts(self) -> int:
         """The index of counters that are zero."""
         index = self._free_counts.popleft()

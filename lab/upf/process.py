@@ -6,6 +6,7 @@ import heapq
 import json
 import select
 import socket
+import struct
 import sys
 import time
 from contextlib import suppress
@@ -37,6 +38,8 @@ _NTF_USE, _NUD_NONE = 1, 0
 RESOLVE_AGAIN_S = 1.0
 MOST_TOLD = 1000
 """Sessions in one answer."""
+MOST_WHOLE_BYTES = 3300
+"""Of a GTP-U message that came in fragments: a live frame is a page, some of which is the kernel's."""
 
 
 def settings_of(n3: str, n6: str) -> Settings:
@@ -58,11 +61,13 @@ class Upf:
     def __init__(self, n4_ipv4: str, orders: Path) -> None:
         self.settings = settings_of(*PORTS)
         self.path = DataPath(self.settings)
-        self.users = UserPackets(_gtpu_socket(self.settings.n3_ipv4), self.path)
+        self._gtpu = _gtpu_socket(self.settings.n3_ipv4)
+        self.users = UserPackets(self._gtpu, self.path)
         self.frames = FaultyFrames((_frame_socket(PORTS[0]), _frame_socket(PORTS[1])))
         self.n4 = N4(self.settings.n3_ipv4, socket.inet_aton(n4_ipv4), self.path, self.users)
         self.faults = faults.N4Faults()
         self.session_requests = 0
+        self.too_long = 0
         self._silent_until = 0.0
         self._late: list[tuple[float, int, bytes, Peer]] = []
         self._next_heartbeat = time.monotonic() + HEARTBEAT_S
@@ -74,12 +79,14 @@ class Upf:
         self.path.attach()
 
     def run(self) -> None:
-        sources = [self._n4.fileno(), self._orders.fileno(), self.path.event_fd]
+        sources = [self._n4.fileno(), self._orders.fileno(), self.path.event_fd, self._gtpu.fileno()]
         while True:
             ready, _, _ = select.select(sources, [], [], self._patience_s())
             if sources[2] in ready:
                 for event in self.path.events():
                     self._hear(event)
+            if sources[3] in ready:
+                self._take_whole()
             if sources[0] in ready:
                 self._serve_n4()
             if sources[1] in ready:
@@ -167,6 +174,17 @@ class Upf:
             if report:
                 self._send(*report)
 
+    def _take_whole(self) -> None:
+        """What came in outer fragments, put together by the kernel, goes back to the data path in one frame."""
+        data, (peer, _) = self._gtpu.recvfrom(65535)
+        if len(data) > MOST_WHOLE_BYTES:
+            self.too_long += 1
+            return
+        outer = struct.pack(">BBHHHBBH", 0x45, 0, 28 + len(data), 0, 0, 64, socket.IPPROTO_UDP, 0)
+        outer += socket.inet_aton(peer) + self.settings.n3_ipv4
+        udp = struct.pack(">HHHH", GTPU_PORT, GTPU_PORT, 8 + len(data), 0)
+        self.path.run_uplink(self.settings.n3_mac + bytes(6) + b"\x08\0" + outer + udp + data)
+
     def _resolve(self, event: Event) -> None:
         """Have the kernel ask for the next hop's MAC."""
         if event.port == 0:
@@ -218,7 +236,7 @@ class Upf:
             "sessions": len(self.n4.sessions),
             "totals": self.path.totals(),
             "waiting": {"users": len(self.users), "overflowed": self.users.overflowed, "faults": len(self.frames)},
-            "could_not_be_sent": self.users.failed + self.frames.failed,
+            "could_not_be_sent": self.users.failed + self.frames.failed + self.too_long,
             "end_markers_sent": self.users.end_markers,
             "since_faults": {"uplink": up, "downlink": down, "session_requests": self.session_requests},
             "interfaces": {name: asdict(Interface(name).counters()) for name in PORTS},
@@ -284,7 +302,7 @@ def _n4_socket(ipv4: str) -> socket.socket:
 
 
 def _gtpu_socket(n3_ipv4: bytes) -> socket.socket:
-    """For packets that had waited, and end markers. Nothing arrives here: the data path is before it."""
+    """For packets that had waited, and end markers. What arrives here came in outer fragments."""
     channel = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     channel.bind((socket.inet_ntoa(n3_ipv4), GTPU_PORT))
     return channel

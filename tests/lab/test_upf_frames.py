@@ -229,8 +229,8 @@ def test_other_traffic_is_the_kernel_s(path: Path) -> None:
     assert path.counted() == {}
 
 
-def test_an_outer_fragment_is_dropped_and_counted(path: Path) -> None:
-    assert path.up(n3_frame(g_pdu(user4(), 0x1001), flags="MF"))[0] == DROP
+def test_an_outer_fragment_is_the_kernel_s_to_put_together(path: Path) -> None:
+    assert path.up(n3_frame(g_pdu(user4(), 0x1001), flags="MF"))[0] == PASS
     assert path.counted() == {"fragment": 1}
 
 

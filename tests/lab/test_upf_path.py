@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from scapy.contrib import pfcp
 from scapy.contrib.gtp import GTP_U_Header
-from scapy.layers.inet import IP
+from scapy.layers.inet import IP, fragment
 from scapy.packet import Packet
 from upf_ends import (
     SMF_SEID,
@@ -233,6 +234,33 @@ def test_g_pdus_of_the_wrong_size_do_not_stop_it(ends: Ends) -> None:
         ends.n3.send(frame)
     ends.up(user4())
     assert ends.at_server(1) == [user4()]
+
+
+def test_outer_fragments_are_put_together(ends: Ends) -> None:
+    establish(ends)
+    packets = [user4(1480, number) for number in range(20)]
+    frames = [ends.n3_frame(packet, container=9) for packet in packets]
+    pieces = [fragment(IP(frame[14:]), 1200) for frame in frames]
+    assert {len(each) for each in pieces} == {2}
+    for frame, (first, second) in zip(frames, pieces, strict=True):
+        for piece in (second, first):
+            ends.n3.send(frame[:14] + bytes(piece))
+    assert ends.at_server(20) == packets
+    assert ends.counts("uplink")["packets"] == 20
+
+
+def test_frames_of_nine_thousand_bytes_are_carried(tmp_path: Path) -> None:
+    with Ends(tmp_path, mtu=9000) as ends:
+        ends.associate()
+        establish(ends, qers=[qer(qfi=9)])
+        for size in (1500, 3500, 5000, 8956):
+            ends.up(user4(size), container=9)
+            ends.down(user4(size, down=True))
+            assert ends.at_server(1) == [user4(size)]
+            assert [user_packet(each) for each in ends.at_gnb(1)] == [user4(size, down=True)]
+        ends.down(user4(8957, down=True))
+        assert ends.at_gnb() == []
+        assert ends.counts("downlink")["dropped"]["too_big"] == 1
 
 
 def test_the_kernel_answers_a_ping_to_n3(ends: Ends) -> None:
