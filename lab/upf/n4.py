@@ -20,7 +20,7 @@ from lab.upf.usage import usage_reports
 
 MOST_SESSIONS = 65_536
 KEPT_ANSWERS = 20_000
-"""Of requests that came: one that comes again, because its answer was lost, is answered with the same."""
+"""To requests of sessions: one that comes again, because its answer was lost, is answered with the same."""
 FIRST_TEID = 0x80000000
 """Of those that this UPF chooses."""
 FEATURES = bytes([0x10, 0x01, 0x04 | 0x10])
@@ -83,7 +83,7 @@ class N4:
         self.owners: dict[Key, int] = {}
         self.by_counts: dict[int, tuple[Session, int]] = {}
         """From a PDR's counters to its session and the PDR's number."""
-        self._answers: OrderedDict[tuple[Peer, int, int], bytes] = OrderedDict()
+        self._answers: OrderedDict[tuple[Peer, bytes], bytes] = OrderedDict()
 
     def restart(self) -> None:
         """As after a power cut: nothing is known, and the recovery time stamp is a new one."""
@@ -106,7 +106,9 @@ class N4:
             return None
         if kind not in _REQUESTS:
             return None
-        key = (peer, sequence, kind)
+        if seid is None:
+            return message(kind + 1, sequence, self._answer_node(kind, data[at:], peer))
+        key = (peer, data)
         answer = self._answers.get(key)
         if answer is None:
             answer = self._answers[key] = self._answer(kind, seid, sequence, data[at:], peer)
@@ -114,9 +116,7 @@ class N4:
                 self._answers.popitem(last=False)
         return answer
 
-    def _answer(self, kind: int, seid: int | None, sequence: int, body: bytes, peer: Peer) -> bytes:
-        if seid is None:
-            return message(kind + 1, sequence, self._answer_node(kind, body, peer))
+    def _answer(self, kind: int, seid: int, sequence: int, body: bytes, peer: Peer) -> bytes:
         session = self.sessions.get(seid)
         to = session.peer_seid if session else 0
         try:

@@ -104,6 +104,21 @@ def test_a_request_that_comes_again_is_done_once(ends: Ends) -> None:
     assert ends.tell({"status": {}})["sessions"] == 1
 
 
+def test_a_second_smf_may_number_its_requests_as_the_first_did(ends: Ends) -> None:
+    """Byte for byte the same: after its association is set up they are new requests."""
+    recovery = pfcp.IE_RecoveryTimeStamp(timestamp=7)
+    setup = pfcp.PFCPAssociationSetupRequest(IE_list=[ends.node_id(), recovery])
+    body = pfcp.PFCPSessionEstablishmentRequest(IE_list=[ends.node_id(), ends.f_seid(), *ends.session()])
+    seids = []
+    for _ in range(2):
+        ends.send(setup, sequence=1)
+        assert cause(ends.next_message()[0]) == Cause.ACCEPTED
+        ends.send(body, 0, sequence=2)
+        seids.append(own_seid(ends.next_message()[0]))
+        assert ends.tell({"status": {}})["sessions"] == 1
+    assert seids[0] != seids[1]
+
+
 def test_teids_and_addresses_are_chosen_where_asked_for(ends: Ends) -> None:
     teid = pfcp.IE_FTEID(CH=1, CHID=1, V4=1, choose_id=5)
     ue = pfcp.IE_UE_IP_Address(spare=CHOOSE_BOTH, SD=1)
