@@ -281,20 +281,22 @@ class N4:
         for key in session.installed.keys() - installed.keys():
             self.tables.remove(*key)
             self.owners.pop(key, None)
+        for which, pdr in content.pdrs.items():
+            self.by_counts[pdr.counts] = (session, which)
+        if not session.installed:
+            return
         for which, pdr in session.content.pdrs.items():
             if which not in content.pdrs:
                 self.waiting.forget(pdr.counts)
                 session.gone.append((pdr, self.tables.read_volume(pdr.counts)))
                 self.by_counts.pop(pdr.counts, None)
                 self.tables.give_counts(pdr.counts)
-        for which, pdr in content.pdrs.items():
-            self.by_counts[pdr.counts] = (session, which)
-        for each in (session.policers.keys() - content.policed().keys()) if session.policers else ():
+        for each in session.policers.keys() - content.policed().keys():
             self.tables.give_policer(session.policers.pop(each))
 
     def _choose(self, content: Content) -> bytes:
         """TEIDs and UE addresses that are the UPF's to choose. Created PDR, section 7.5.3.2."""
-        created, users = b"", dict[str, bytes]()
+        created = b""
         teids: dict[int | None, bytes] = {}
         for which, pdr in content.pdrs.items():
             told = b""
@@ -305,19 +307,18 @@ class N4:
                 teids[pdr.choose_id] = pdr.teid
                 told += ie.ie(Ie.F_TEID, b"\1" + pdr.teid + self.n3_ipv4)
             if pdr.ue4 is CHOOSE or pdr.ue6 is CHOOSE:
-                told += self._choose_user(pdr, content, users)
+                told += self._choose_user(pdr, content)
             if told:
                 created += ie.ie(Ie.CREATED_PDR, ie.ie(Ie.PDR_ID, which.to_bytes(2, "big")) + told)
         return created
 
-    def _choose_user(self, pdr: Pdr, content: Content, users: dict[str, bytes]) -> bytes:
+    def _choose_user(self, pdr: Pdr, content: Content) -> bytes:
         """A session's PDRs share one address of each kind."""
         for name, pool in zip(("ue4", "ue6"), self.pools, strict=True):
             if getattr(pdr, name) is not CHOOSE:
                 continue
             known = [getattr(each, name) for each in content.pdrs.values() if isinstance(getattr(each, name), bytes)]
-            users[name] = known[0] if known else pool.take(self.owners)
-            setattr(pdr, name, users[name])
+            setattr(pdr, name, known[0] if known else pool.take(self.owners))
         ue4, ue6 = pdr.ue4 or b"", (pdr.ue6 or b"").ljust(16 if pdr.ue6 else 0, b"\0")
         return ie.ie(Ie.UE_IP_ADDRESS, bytes([bool(ue6) | bool(ue4) << 1]) + ue4 + ue6)
 

@@ -13,6 +13,8 @@ from lab.upf.rules import ACCESS, CHOOSE, FORWARD, Far, Pdr, Qer, Urr
 
 MOST_RULES = 4
 """PDRs of one TEID or UE address, each as often as it has SDF filters; as in kernel/upf.h."""
+MOST_POLICERS = 2
+"""QERs with an MBR of one PDR, as there."""
 _RULE = struct.Struct("=4s4sHHBBBBBBH4s8sIII4s4s")
 """struct rule of kernel/upf.h."""
 _COUNT = struct.Struct("=I")
@@ -62,7 +64,7 @@ class Content:
     fars: dict[int, Far] = field(default_factory=dict)
     qers: dict[int, Qer] = field(default_factory=dict)
     urrs: dict[int, Urr] = field(default_factory=dict)
-    end_markers: set[int] = field(default_factory=set)
+    end_markers: tuple[int, ...] = ()
     """FARs whose update asks for one."""
 
     def copy(self) -> Content:
@@ -96,7 +98,7 @@ class Content:
         if fields["id"] not in self.of(rule):
             raise Refused(Cause.RULE_FAILURE, failed=(rule, fields["id"]))
         if fields.pop("flags", 0) & _SEND_END_MARKER:
-            self.end_markers.add(fields["id"])
+            self.end_markers = (*self.end_markers, fields["id"])
         self.of(rule)[fields["id"]] = replace(self.of(rule)[fields["id"]], **fields)
 
     def _remove(self, rule: Rule, data: bytes) -> None:
@@ -108,17 +110,19 @@ class Content:
         """Whether every PDR is whole and leads somewhere. Raises Refused."""
         for pdr in self.pdrs.values():
             far = self.fars.get(pdr.far)
-            if far is None or not set(pdr.qers) <= self.qers.keys() or not set(pdr.urrs) <= self.urrs.keys():
+            limits = 0
+            for each in pdr.qers:
+                if each not in self.qers:
+                    raise Refused(Cause.RULE_FAILURE, failed=(Rule.PDR, pdr.id))
+                limits += self.qers[each].mbr is not None
+            if far is None or not all(each in self.urrs for each in pdr.urrs):
                 raise Refused(Cause.RULE_FAILURE, failed=(Rule.PDR, pdr.id))
             if pdr.interface == ACCESS:
                 _check_uplink(pdr, n3_ipv4)
             else:
                 _check_downlink(pdr, far)
-            if len(self._limits(pdr)) > 2:
+            if limits > MOST_POLICERS:
                 raise Refused(Cause.NOT_SUPPORTED, Ie.QER_ID, (Rule.PDR, pdr.id))
-
-    def _limits(self, pdr: Pdr) -> list[Qer]:
-        return [self.qers[each] for each in pdr.qers if self.qers[each].mbr is not None]
 
     def by_key(self) -> dict[Key, list[Pdr]]:
         """The PDRs of each TEID and UE address, in the order of their precedence. Raises Refused for too many."""
@@ -161,7 +165,10 @@ class Content:
 
     def qfi(self, pdr: Pdr) -> int | None:
         """Of its first QER that has one."""
-        return next((self.qers[each].qfi for each in pdr.qers if self.qers[each].qfi is not None), None)
+        for each in pdr.qers:
+            if self.qers[each].qfi is not None:
+                return self.qers[each].qfi
+        return None
 
     def policed(self) -> dict[tuple[int, int], int]:
         """(QER, direction) to kbit/s, of those that some PDR uses."""
