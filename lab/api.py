@@ -9,15 +9,17 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from lab import namespaces, record_file, ssh
 from lab.birth import Birth, kill_and_wait, started_ticks
-from lab.plan import Plan, check_name, plan
+from lab.plan import Dut, Plan, check_name, plan
 from lab.record_file import Keeper
+from lab.upf.orders import ask
+from lab.upf_host import ORDERS
 from traffic.errors import BadInput
 
 HOSTS = Path("hosts")
@@ -45,14 +47,20 @@ def up(
     bottleneck_bps: int = 0,
     queue_bytes: int = 0,
     both_roles: bool = False,
+    dut: Dut = "switch",
+    command: Sequence[str] = (),
+    routes: Sequence[str] = (),
 ) -> LabState:
     """Bring up lab `name` and write its inventory. Whatever interrupts it leaves nothing behind.
 
+    `dut`: what is under test; "exec" runs `command`. `routes`: "PREFIX=NODE", what a UPF sends by way of which node.
     Raises BadInput for arguments that cannot be, without root, with tools missing, or if it is up already;
     PktswarmError if it did not come up.
     """
-    shape = plan(name, transmit, receive, mtu, bottleneck_bps, queue_bytes)
+    shape = plan(name, transmit, receive, mtu, bottleneck_bps, queue_bytes, dut, command, routes)
     the_plan = replace(shape, both_roles=both_roles)
+    if command and not shutil.which(command[0]):
+        raise BadInput(f"lab {name}", "is not a command on this machine", key="command", value=command[0])
     _need_root()
     ssh.check_tools()
     hosts_dir.mkdir(parents=True, exist_ok=True)
@@ -133,6 +141,17 @@ def run_in(lab: str | Path, node: str, command: list[str], hosts_dir: Path = HOS
     if child == 0:
         _be_command(pid, command)
     return _wait_for(child)
+
+
+def tell_upf(lab: str | Path, order: dict[str, Any], hosts_dir: Path = HOSTS) -> dict[str, Any]:
+    """What the lab's own UPF answers to `order` (docs/lab.md). Raises BadInput for a wrong one, or without a UPF."""
+    path = lab if isinstance(lab, Path) else record_file.path_of(lab, hosts_dir)
+    _need_root()
+    orders = Path(f"/proc/{_node_pid(path, 'dut')}/root{ORDERS}")
+    try:
+        return ask(orders, order)
+    except OSError:
+        raise BadInput(path, "its device under test is not the lab's UPF, or it has ended (see --dut upf)") from None
 
 
 def _need_root() -> None:

@@ -68,10 +68,7 @@ class Birth:
 
     def _start(self) -> None:
         command = [sys.executable, "-P", "-m", "lab.keeper", self.plan.name]
-        command += [str(number) for number in (self.plan.transmit, self.plan.receive, self.plan.mtu)]
-        bottleneck = self.plan.bottleneck
-        command += [str(bottleneck.rate_bps), str(bottleneck.queue_bytes)] if bottleneck else ["0", "0"]
-        command += [str(self._keeper_stay), str(self._keeper_reports)]
+        command += [str(self._keeper_stay), str(self._keeper_reports), json.dumps(self.plan.arguments())]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

@@ -1,8 +1,8 @@
 """The keeper: the first process of a lab's PID namespace. While it lives the lab lives.
 
-`python -m lab.keeper NAME TRANSMIT RECEIVE MTU BOTTLENECK QUEUE STAY REPORT` is started by lab.api.up. BOTTLENECK is
-in bit/s and QUEUE in bytes, both 0 for none. STAY is the end of a pipe: the lab stays once a byte has come, and ends if
-the pipe is closed before. On REPORT one JSON line tells what came up.
+`python -m lab.keeper NAME STAY REPORT PLAN` is started by lab.api.up. STAY is the end of a pipe: the lab stays once a
+byte has come, and ends if the pipe is closed before. On REPORT one JSON line tells what came up. PLAN is JSON: the
+arguments of lab.plan.plan.
 No namespace is given a name anywhere: with the keeper the kernel ends its processes, and with them everything.
 """
 
@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lab import links, namespaces, node, ssh
+from lab import links, namespaces, node, ssh, upf_host
 from lab.plan import Plan, plan
 from traffic.errors import PktswarmError
 
@@ -27,18 +27,18 @@ BUILD_TIMEOUT_S = 180.0
 
 
 def main(arguments: list[str]) -> None:
-    name = arguments[0]
-    transmit, receive, mtu, bottleneck_bps, queue_bytes, stay, report = map(int, arguments[1:])
-    the_plan = plan(name, transmit, receive, mtu, bottleneck_bps, queue_bytes)
+    name, stay, report = arguments[0], int(arguments[1]), int(arguments[2])
+    the_plan = plan(name, **json.loads(arguments[3]))
+    folder = Path.cwd()
     outer_proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     namespaces.unshare(namespaces.PID)
     if os.fork():
         # Only children are in the new PID namespace. Nothing waits for this process but `up`.
         os._exit(0)
-    keep(the_plan, outer_proc, stay, report)
+    keep(the_plan, outer_proc, stay, report, folder)
 
 
-def keep(the_plan: Plan, outer_proc: int, stay: int, report: int) -> NoReturn:
+def keep(the_plan: Plan, outer_proc: int, stay: int, report: int, folder: Path) -> NoReturn:
     """Be the lab's init: have it built, wait for the word to stay, then reap orphans for ever."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     namespaces.set_process_name(f"lab-{the_plan.name}")
@@ -50,7 +50,7 @@ def keep(the_plan: Plan, outer_proc: int, stay: int, report: int) -> NoReturn:
     builder = os.fork()
     if builder == 0:
         os.close(stay)
-        _build_and_report(Builder(the_plan, outer_proc), report)
+        _build_and_report(Builder(the_plan, outer_proc, folder), report)
     # A handle kept open would keep the caller's /proc from being unmounted.
     os.close(outer_proc)
     os.close(report)
@@ -102,9 +102,9 @@ def _say(pipe: int, message: dict[str, Any]) -> None:
 class Builder:
     """Brings up the nodes of `the_plan`, each by a process of its own, all at once."""
 
-    def __init__(self, the_plan: Plan, outer_proc: int) -> None:
+    def __init__(self, the_plan: Plan, outer_proc: int, folder: Path) -> None:
         self.plan = the_plan
-        self.wiring = node.Wiring(the_plan, outer_proc)
+        self.wiring = node.Wiring(the_plan, outer_proc, folder)
         self.facts: dict[str, dict[str, Any]] = {}
         """What each node reported, by its name."""
         self._reading, self._writing = os.pipe()
@@ -116,7 +116,7 @@ class Builder:
         links.add_bridge(node.CONTROL_BRIDGE, node.CONTROL_MTU)
         self._bring_up({node.SWITCH: node.set_up_switch}, close_in_nodes)
         self.wiring = replace(self.wiring, switch_pid=self.facts[node.SWITCH]["pid"])
-        setups: dict[str, node.Setup] = {node.DUT: node.set_up_dut}
+        setups: dict[str, node.Setup] = {node.DUT: upf_host.set_up_upf if self.plan.upf else node.set_up_dut}
         setups |= {each.name: node.set_up_node(each) for each in self.plan.nodes}
         self._bring_up(setups, close_in_nodes)
         self._hand_out_keys()

@@ -44,12 +44,12 @@ def prepare_namespace(quiet: bool) -> None:
     with IPRoute() as netlink:
         netlink.link("set", index=_index(netlink, "lo"), state="up")
     # Some defaults come from the host: one with containers forwards, and filters what its bridges carry.
-    _write("ipv4/ip_forward", "0")
+    write_setting("ipv4/ip_forward", "0")
     for name in ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-arptables"):
-        _write(f"bridge/{name}", "0", optional=True)
+        write_setting(f"bridge/{name}", "0", optional=True)
     if quiet:
-        _write("ipv6/conf/all/disable_ipv6", "1", optional=True)
-        _write("ipv6/conf/default/disable_ipv6", "1", optional=True)
+        write_setting("ipv6/conf/all/disable_ipv6", "1", optional=True)
+        write_setting("ipv6/conf/default/disable_ipv6", "1", optional=True)
 
 
 def add_bridge(name: str, mtu: int) -> None:
@@ -105,7 +105,7 @@ def bring_up(interface: str, ipv4: str = "", prefix_length: int = 24) -> None:
 def _harden(interface: str, quiet: bool) -> None:
     switch_offloads_off(interface)
     if quiet:
-        _write(f"ipv6/conf/{interface}/disable_ipv6", "1", optional=True)
+        write_setting(f"ipv6/conf/{interface}/disable_ipv6", "1", optional=True)
 
 
 def switch_offloads_off(interface: str) -> None:
@@ -150,7 +150,7 @@ def _index(netlink: IPRoute, interface: str) -> int:
     return int(found[0])
 
 
-def _write(setting: str, value: str, optional: bool = False) -> None:
+def write_setting(setting: str, value: str, optional: bool = False) -> None:
     """A setting of this network namespace; `optional` ones belong to kernel parts that may be missing."""
     path = Path("/proc/sys/net") / setting
     if optional and not path.exists():

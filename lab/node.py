@@ -17,6 +17,7 @@ from lab.plan import CONTROL_INTERFACE, TRAFFIC_INTERFACE, Node, Plan
 CONTROL_BRIDGE = "control"
 CONTROL_MTU = 1500
 SWITCH, DUT = "switch", "dut"
+N4 = "n4"
 INIT_PID = 1
 """The lab's first process, in whose network namespace the control bridge stands."""
 
@@ -28,6 +29,8 @@ class Wiring:
     plan: Plan
     outer_proc: int
     """A handle of the /proc of the one who called `up`."""
+    folder: Path
+    """Where `up` was called: a user's UPF starts there."""
     switch_pid: int = 0
 
 
@@ -46,14 +49,19 @@ def hold(name: str, wiring: Wiring, setup: Setup, report: Callable[[dict[str, An
     os.close(wiring.outer_proc)
     report({"node": name, "pid": os.getpid(), "outer_pid": outer_pid, **facts})
     while True:
-        signal.pause()
+        try:
+            os.wait()  # sshd, or a UPF that ended
+        except ChildProcessError:
+            signal.pause()
 
 
 def set_up_switch(wiring: Wiring) -> dict[str, Any]:
-    """Two switches, side a and side b. What joins them is the device under test."""
+    """Two switches, one for each side. What joins them is the device under test. A UPF's N4 is a third."""
     links.prepare_namespace(quiet=True)
-    for side in ("a", "b"):
+    for side in wiring.plan.sides:
         links.add_bridge(side, wiring.plan.mtu)
+    if wiring.plan.upf:
+        links.add_bridge(N4, CONTROL_MTU)
     return {}
 
 
@@ -86,6 +94,9 @@ def set_up_node(node: Node) -> Setup:
             # Without its address, which is for the frames: a kernel that had it would answer test traffic (ICMP,
             # TCP resets, ARP), and those answers would be counted with it.
             links.bring_up(TRAFFIC_INTERFACE)
+        if node.group == "master" and wiring.plan.upf:
+            links.add_cable(N4, links.Socket(wiring.switch_pid, N4, f"{N4}-{node.name}"), CONTROL_MTU)
+            links.bring_up(N4, wiring.plan.upf.smf_ipv4, 24)
         facts = {"host_key": ssh.start_sshd(node)}
         if node.group == "master":
             facts["client_key"] = ssh.make_key("id_ed25519")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from traffic.errors import BadInput
 
 Group = Literal["master", "transmit", "receive"]
+Side = Literal["", "a", "b", "n3", "n6"]
+Dut = Literal["switch", "upf", "exec"]
+DUTS: tuple[Dut, ...] = ("switch", "upf", "exec")
+"""What is under test: one more switch, the lab's own UPF, or a user's program as one."""
 
 NAME = re.compile(r"[a-z0-9-]{1,20}")
 MOST_NODES = 120
@@ -23,6 +29,10 @@ ETHERNET_BYTES = 18
 """Header and one VLAN tag."""
 CONTROL_INTERFACE = "ctl0"
 TRAFFIC_INTERFACE = "eth1"
+N3_SUBNET, N6_SUBNET = "10.92", "10.93"
+"""First bytes of the traffic network's addresses; a UPF has two networks, a switch only the first."""
+N4_SMF, N4_UPF = "192.0.2.1", "192.0.2.2"
+"""RFC 5737: for documentation, so that no machine's own network is meant."""
 FIRST_HOST: dict[Group, int] = {"master": 0, "transmit": 10, "receive": 130}
 """Added to a node's number it makes the last byte of its addresses: tx1 is .11, rx1 is .131."""
 
@@ -34,7 +44,7 @@ class Node:
     name: str
     group: Group
     address: str
-    side: Literal["", "a", "b"] = ""
+    side: Side = ""
     mac: str = ""
     ipv4: str = ""
 
@@ -49,13 +59,53 @@ class Bottleneck:
 
 
 @dataclass(frozen=True)
+class Route:
+    """What a UPF sends by way of a node: packets to users' servers (N6), or to gNBs that the node plays (N3)."""
+
+    prefix: str
+    node: str
+
+
+@dataclass(frozen=True)
+class Upf:
+    """The host of a UPF: interfaces n3, n6 and n4. The master's own end of N4 is `smf_ipv4`. Prefixes are /24."""
+
+    n3_ipv4: str
+    n3_mac: str
+    n6_ipv4: str
+    n6_mac: str
+    n4_ipv4: str
+    smf_ipv4: str
+    routes: tuple[Route, ...] = ()
+    command: tuple[str, ...] = ()
+    """The user's own UPF; empty: the lab's."""
+
+
+@dataclass(frozen=True)
 class Plan:
     name: str
     nodes: tuple[Node, ...]
     mtu: int = 1500
     bottleneck: Bottleneck | None = None
+    upf: Upf | None = None
+    """None: the device under test is a switch."""
     both_roles: bool = False
     """Whether the inventory lists every node in both groups: one that sends can then receive too."""
+
+    def arguments(self) -> dict[str, Any]:
+        """What plan() makes this one from; for another process."""
+        found: dict[str, Any] = {"transmit": self.transmit, "receive": self.receive, "mtu": self.mtu}
+        if self.bottleneck:
+            found |= {"bottleneck_bps": self.bottleneck.rate_bps, "queue_bytes": self.bottleneck.queue_bytes}
+        if self.upf:
+            found |= {"dut": "exec" if self.upf.command else "upf", "command": self.upf.command}
+            found |= {"routes": [f"{each.prefix}={each.node}" for each in self.upf.routes]}
+        return found
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """Of the transmit and of the receive nodes."""
+        return ("n3", "n6") if self.upf else ("a", "b")
 
     @property
     def transmit(self) -> int:
@@ -73,10 +123,13 @@ def plan(
     mtu: int = 1500,
     bottleneck_bps: int = 0,
     queue_bytes: int = 0,
+    dut: Dut = "switch",
+    command: Sequence[str] = (),
+    routes: Sequence[str] = (),
 ) -> Plan:
     """The nodes of lab `name`. Raises BadInput for a name, a count or an MTU that cannot be.
 
-    `bottleneck_bps` 0: none; `queue_bytes` 0: QUEUE_S of it.
+    `bottleneck_bps` 0: none; `queue_bytes` 0: QUEUE_S of it. `command`: what `exec` runs; `routes`: "PREFIX=NODE" each.
     """
     check_name(name)
     _check_range(name, "transmit", transmit, 1, MOST_NODES)
@@ -84,9 +137,56 @@ def plan(
     _check_range(name, "mtu", mtu, *MTU_RANGE)
     slot = _slot(name)
     nodes = [Node("m0", "master", f"10.91.{slot}.1")]
-    nodes += [_traffic_node("transmit", slot, number) for number in range(1, transmit + 1)]
-    nodes += [_traffic_node("receive", slot, number) for number in range(1, receive + 1)]
-    return Plan(name, tuple(nodes), mtu, _bottleneck(name, mtu, bottleneck_bps, queue_bytes))
+    is_upf = dut != "switch"
+    nodes += [_traffic_node("transmit", slot, number, is_upf) for number in range(1, transmit + 1)]
+    nodes += [_traffic_node("receive", slot, number, is_upf) for number in range(1, receive + 1)]
+    bottleneck = _bottleneck(name, mtu, bottleneck_bps, queue_bytes)
+    return Plan(name, tuple(nodes), mtu, bottleneck, _upf(name, dut, slot, nodes, bottleneck, command, routes))
+
+
+def _upf(
+    name: str,
+    dut: Dut,
+    slot: int,
+    nodes: list[Node],
+    bottleneck: Bottleneck | None,
+    command: Sequence[str],
+    routes: Sequence[str],
+) -> Upf | None:
+    where = f"lab {name}"
+    if dut not in DUTS:
+        raise BadInput(where, "is not known", key="dut", value=dut, allowed=", ".join(DUTS))
+    if bool(command) != (dut == "exec"):
+        raise BadInput(where, "needs a command after --, and nothing else has one", key="dut", value="exec")
+    if dut == "switch":
+        if routes:
+            raise BadInput(where, "a switch has no routes", key="route", value=routes[0], allowed="--dut upf or exec")
+        return None
+    if bottleneck:
+        raise BadInput(where, "is for a switch", key="bottleneck", value=bottleneck.rate_bps, allowed="--dut switch")
+    return Upf(
+        n3_ipv4=f"{N3_SUBNET}.{slot}.1",
+        n3_mac=f"02:92:{slot:02x}:00:00:01",
+        n6_ipv4=f"{N6_SUBNET}.{slot}.1",
+        n6_mac=f"02:93:{slot:02x}:00:00:01",
+        n4_ipv4=N4_UPF,
+        smf_ipv4=N4_SMF,
+        routes=tuple(_route(where, text, nodes) for text in routes),
+        command=tuple(command),
+    )
+
+
+def _route(where: str, text: str, nodes: list[Node]) -> Route:
+    prefix, _, node = text.partition("=")
+    allowed = "PREFIX=NODE, e.g. 10.60.0.0/16=rx2"
+    try:
+        found = ipaddress.ip_network(prefix)
+    except ValueError:
+        raise BadInput(where, "is no prefix", key="route", value=text, allowed=allowed) from None
+    names = [each.name for each in nodes if each.side]
+    if node not in names:
+        raise BadInput(where, "there is no such node", key="route", value=text, allowed=", ".join(names))
+    return Route(str(found), node)
 
 
 def _bottleneck(name: str, mtu: int, rate_bps: int, queue_bytes: int) -> Bottleneck | None:
@@ -124,14 +224,15 @@ def _slot(name: str) -> int:
     return 0 if name == "default" else 1 + zlib.crc32(name.encode()) % 255
 
 
-def _traffic_node(group: Group, slot: int, number: int) -> Node:
+def _traffic_node(group: Group, slot: int, number: int, at_upf: bool) -> Node:
     last = FIRST_HOST[group] + number
     sends = group == "transmit"
+    sides: tuple[Side, Side] = ("n3", "n6") if at_upf else ("a", "b")
     return Node(
         name=f"{'tx' if sends else 'rx'}{number}",
         group=group,
         address=f"10.91.{slot}.{last}",
-        side="a" if sends else "b",
+        side=sides[not sends],
         mac=f"02:92:{slot:02x}:00:00:{last:02x}",
-        ipv4=f"10.92.{slot}.{last}",
+        ipv4=f"{N6_SUBNET if at_upf and not sends else N3_SUBNET}.{slot}.{last}",
     )

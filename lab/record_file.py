@@ -67,6 +67,8 @@ def _inventory(plan: Plan, keeper: Keeper) -> dict[str, Any]:
         "pktswarm_ssh_config": str(CONFIG),
         "pktswarm_lab": asdict(keeper),
     }
+    if plan.upf:
+        variables["pktswarm_upf"] = asdict(plan.upf)
     if plan.bottleneck:
         variables["pktswarm_bottleneck"] = asdict(plan.bottleneck)
     return {"all": {"vars": variables, "children": children}}

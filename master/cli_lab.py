@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from traffic.errors import BadInput
+
 app = typer.Typer(help="A whole cluster on this machine, in network namespaces.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Option("--name", help="Which lab: two can stand side by side.")]
@@ -23,6 +25,11 @@ def up(
     bottleneck: Annotated[str, typer.Option(help="What the device lets through each way, e.g. 100mbit.")] = "",
     bottleneck_queue: Annotated[int, typer.Option(help="Bytes it queues; 20 ms of its rate if left out.")] = 0,
     both_roles: Annotated[bool, typer.Option("--both-roles", help="Every node can send and receive.")] = False,
+    dut: Annotated[
+        str, typer.Option(help="What is under test: switch, upf (the lab's own), or exec (COMMAND).")
+    ] = "switch",
+    route: Annotated[list[str] | None, typer.Option(help="A UPF's way, PREFIX=NODE; may come again.")] = None,
+    command: Annotated[list[str] | None, typer.Argument(help="with --dut exec: a UPF, after --")] = None,
 ) -> None:
     """Bring up a master, nodes, a switch and a device under test; and write the inventory."""
     import lab
@@ -30,10 +37,21 @@ def up(
 
     rate = rate_bps(bottleneck) if bottleneck else 0
     state = lab.up(
-        name, transmit, receive, mtu=mtu, bottleneck_bps=rate, queue_bytes=bottleneck_queue, both_roles=both_roles
+        name,
+        transmit,
+        receive,
+        mtu=mtu,
+        bottleneck_bps=rate,
+        queue_bytes=bottleneck_queue,
+        both_roles=both_roles,
+        dut=dut,  # type: ignore[arg-type] # checked there
+        command=command or (),
+        routes=route or (),
     )
     nodes = " ".join(node.name for node in state.plan.nodes)
     print(f"lab {name} is up: {nodes}; inventory {state.inventory}")
+    if host := state.plan.upf:
+        print(f"UPF: N3 {host.n3_ipv4}, N4 {host.n4_ipv4}, N6 {host.n6_ipv4}; SMF {host.smf_ipv4}")
 
 
 @app.command()
@@ -71,6 +89,21 @@ def exec_(
     import lab
 
     raise typer.Exit(lab.run_in(name, node, command))
+
+
+@app.command(epilog='Example: pktswarm lab upf \'{"faults": {"uplink": {"drop": [0, 7]}}}\'')
+def upf(
+    order: Annotated[str, typer.Argument(help="JSON: status, sessions, faults or restart")] = '{"status": {}}',
+    name: Name = "default",
+) -> None:
+    """Ask the lab's UPF what it did, or tell it what is to go wrong (docs/lab.md)."""
+    import lab
+
+    try:
+        wanted = json.loads(order)
+    except ValueError as error:
+        raise BadInput("lab upf", f"is no JSON ({error})", key="order", value=order) from None
+    print(json.dumps(lab.tell_upf(name, wanted), indent=1))
 
 
 @app.command(epilog="Example: pktswarm lab record --out /tmp/mine.pcapng")

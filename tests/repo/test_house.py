@@ -13,6 +13,8 @@ FORBIDDEN = {
     "master": {"nodes"},
     "lab": {"nodes"},
 }
+ALLOWED = {Path("lab/upf"): {"nodes"}}
+"""The lab's UPF is a program on a host of its own: it loads XDP and reads interfaces by what a node has for that."""
 
 
 def modules(package: str) -> list[Path]:
@@ -33,7 +35,7 @@ def imported(path: Path) -> set[str]:
 def test_nobody_imports_what_is_not_theirs(package: str) -> None:
     assert modules(package), f"{package} has no modules: is the test run from the project's root?"
     for path in modules(package):
-        assert not imported(path) & FORBIDDEN[package], path
+        assert not imported(path) & FORBIDDEN[package] - ALLOWED.get(path.parent, set()), path
 
 
 @pytest.mark.parametrize("package", ["master", "nodes"])

@@ -1,3 +1,4 @@
+import json
 import os
 import shutil
 from pathlib import Path
@@ -62,9 +63,16 @@ def test_a_name_that_cannot_be_is_refused(name: str) -> None:
         ({"bottleneck_bps": 1000}, "bottleneck = 1000.*64000 to"),
         ({"bottleneck_bps": 10**6, "queue_bytes": 100}, "bottleneck-queue = 100.*1518 to"),
         ({"queue_bytes": 5000}, "there is no bottleneck"),
+        ({"dut": "router"}, "dut = 'router'.*switch, upf, exec"),
+        ({"dut": "exec"}, "dut = 'exec'.*needs a command after --"),
+        ({"dut": "upf", "command": ["x"]}, "needs a command after --, and nothing else has one"),
+        ({"dut": "upf", "bottleneck_bps": 10**6}, "bottleneck = 1000000.*--dut switch"),
+        ({"routes": ["10.60.0.0/16=rx1"]}, "route = '10.60.0.0/16=rx1'.*--dut upf or exec"),
+        ({"dut": "upf", "routes": ["10.60.0.1/16=rx1"]}, "route = '10.60.0.1/16=rx1'.*e.g. 10.60.0.0/16=rx2"),
+        ({"dut": "upf", "routes": ["10.60.0.0/16=rx9"]}, "route = .*rx9.*no such node.*tx1, tx2, tx3, rx1"),
     ],
 )
-def test_a_number_out_of_range_is_refused(arguments: dict[str, int], message: str) -> None:
+def test_what_cannot_be_is_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         plan(**arguments)  # type: ignore[arg-type]
 
@@ -89,6 +97,34 @@ def test_a_bottleneck_queues_a_fiftieth_of_a_second_and_stands_in_the_inventory(
     record_file.write(path, the_plan, keeper(4, 5))
     assert inventory.load(path).variables["pktswarm_bottleneck"] == {"rate_bps": 80_000_000, "queue_bytes": 200_000}
     assert plan().bottleneck is None
+
+
+def test_a_upf_stands_between_two_networks_of_its_own(tmp_path: Path) -> None:
+    the_plan = plan(transmit=2, receive=2, dut="upf", routes=["10.60.0.0/16=rx2"])
+    upf = the_plan.upf
+    assert upf is not None
+    assert [(node.side, node.ipv4) for node in the_plan.nodes[1:]] == [
+        ("n3", "10.92.0.11"),
+        ("n3", "10.92.0.12"),
+        ("n6", "10.93.0.131"),
+        ("n6", "10.93.0.132"),
+    ]
+    assert (upf.n3_ipv4, upf.n6_ipv4) == ("10.92.0.1", "10.93.0.1")
+    assert len({upf.n3_mac, upf.n6_mac, *(node.mac for node in the_plan.nodes)}) == 2 + 5
+    assert plan(the_plan.name, **the_plan.arguments()) == the_plan
+    path = record_file.path_of("default", tmp_path)
+    record_file.write(path, the_plan, keeper(4, 5))
+    read = inventory.load(path)
+    assert read.variables["pktswarm_upf"]["n4_ipv4"] == upf.n4_ipv4
+    assert [host.side for host in read.with_role("receive")] == ["n6", "n6"]
+
+
+def test_a_plan_is_made_again_from_its_arguments() -> None:
+    for the_plan in (
+        plan("x", 1, 2, 9000, 10**6, 20_000),
+        plan("x", 1, 1, dut="exec", command=["sleep", "9"]),
+    ):
+        assert plan(the_plan.name, **json.loads(json.dumps(the_plan.arguments()))) == the_plan
 
 
 def test_the_inventory_is_one_that_the_planner_reads(tmp_path: Path) -> None:

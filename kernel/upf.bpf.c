@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The data path of the lab's UPF: GTP-U on N3, plain IP on N6, carried from the one to the other in XDP by the rules
+ * that its control plane (lab/upf) was told over N4. Where a packet goes next is the kernel's routing and neighbour
+ * table's to say. A packet's TTL stays as it is.
+ */
+#include "upf_gtpu.h"
+
+#define AF_INET 2
+#define AF_INET6 10
+#define POLICER_TRIES 8
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MOST_COUNTS);
+	__type(key, __u32); /* TEID */
+	__type(value, struct rules);
+} uplink SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MOST_COUNTS);
+	__type(key, __u32); /* UE address */
+	__type(value, struct rules);
+} downlink4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MOST_COUNTS);
+	__type(key, __u64); /* UE /64 prefix */
+	__type(value, struct rules);
+} downlink6 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, MOST_COUNTS);
+	__type(key, __u32);
+	__type(value, struct counts);
+} counts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, MOST_COUNTS);
+	__type(key, __u32);
+	__type(value, struct policer);
+} policers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, TOTALS);
+	__type(key, __u32);
+	__type(value, __u64);
+} totals SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct fault_key);
+	__type(value, struct fault);
+} faults SEC(".maps");
+
+/* Packets of each direction since faults were listed; the third is whether any are. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 3);
+	__type(key, __u32);
+	__type(value, __u64);
+} fault_numbers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 24);
+} events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, __u32);
+} ports SEC(".maps");
+
+const volatile struct settings settings SEC(".rodata.settings") = {};
+/* Read by nobody: with it the compiler describes the layout in the object's BTF, where the tests find it. */
+const struct event_head event_layout SEC(".rodata.event") = {};
+
+static __always_inline void note(enum total what)
+{
+	__u32 key = what;
+	__u64 *total = bpf_map_lookup_elem(&totals, &key);
+
+	if (total)
+		__sync_fetch_and_add(total, 1);
+}
+
+static __always_inline int drop(enum total why)
+{
+	note(why);
+	return XDP_DROP;
+}
+
+static __always_inline int drop_of(__u32 index, enum reason why)
+{
+	struct counts *mine = bpf_map_lookup_elem(&counts, &index);
+
+	if (mine)
+		__sync_fetch_and_add(&mine->dropped[why], 1);
+	return XDP_DROP;
+}
+
+static __always_inline int to_me(struct xdp_md *ctx, const volatile __u8 *mac)
+{
+	struct ethhdr *ethernet = place(ctx, 0);
+
+	if (!FITS(ctx, ethernet))
+		return 0;
+	for (int i = 0; i < ETH_ALEN; i++)
+		if (ethernet->h_dest[i] != mac[i])
+			return 0;
+	return 1;
+}
+
+/* `bytes` of the frame from `at` on, handed to the control plane. Returns 0 when it got them. */
+__noinline int tell(struct xdp_md *ctx, const struct event_head *head, __u32 at, __u32 bytes)
+{
+	__u32 last = bytes - 1;
+	struct event *event;
+
+	if (!head || last >= EVENT_BYTES)
+		return -1;
+	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (!event)
+		return -1;
+	event->head = *head;
+	event->head.frame_bytes = bytes;
+	event->head.time_ns = bpf_ktime_get_ns();
+	if (bpf_xdp_load_bytes(ctx, at, event->frame, (last & (EVENT_BYTES - 1)) + 1)) {
+		bpf_ringbuf_discard(event, 0);
+		return -1;
+	}
+	bpf_ringbuf_submit(event, 0);
+	return 0;
+}
+
+/* Whether the packet is in time. A function of its own, which the verifier follows once. */
+__noinline int conforms(__u32 index, __u32 bytes)
+{
+	struct policer *policer;
+	__u64 cost, due, now, from;
+
+	if (!index)
+		return 1;
+	policer = bpf_map_lookup_elem(&policers, &index);
+	if (!policer || !policer->byte_cost)
+		return 0;
+	cost = bytes * policer->byte_cost >> 12;
+	for (int i = 0; i < POLICER_TRIES; i++) {
+		due = *(volatile __u64 *)&policer->due;
+		now = bpf_ktime_get_ns() << 8;
+		from = due > now ? due : now;
+		if (from - now > policer->burst)
+			return 0;
+		if (__sync_val_compare_and_swap(&policer->due, due, from + cost) == due)
+			return 1;
+	}
+	return 0;
+}
+
+static __always_inline int matches(const struct rule *rule, const struct packet *p)
+{
+	if (rule->check_ue && p->version == 4 && !(rule->check_ue & 1 && rule->ue4 == p->ue4))
+		return 0;
+	if (rule->check_ue && p->version == 6 &&
+	    !(rule->check_ue & 2 && rule->ue6[0] == p->ue6[0] && rule->ue6[1] == p->ue6[1]))
+		return 0;
+	if (rule->protocol && rule->protocol != p->protocol)
+		return 0;
+	if (rule->remote_mask && (p->version != 4 || (p->remote & rule->remote_mask) != rule->remote))
+		return 0;
+	if (rule->port_first || rule->port_last != 0xffff)
+		return p->has_port && rule->port_first <= p->port && p->port <= rule->port_last;
+	return 1;
+}
+
+static __always_inline struct rule *choose(struct rules *rules, const struct packet *p)
+{
+	for (int i = 0; i < MOST_RULES && i < rules->count; i++)
+		if (matches(&rules->rule[i], p))
+			return &rules->rule[i];
+	return 0;
+}
+
+/* What is asked to go wrong with the next packet of this direction; its number too. */
+static __always_inline struct fault *next_fault(__u32 direction, __u64 *number)
+{
+	struct fault_key key = { .direction = direction };
+	__u32 any = 2;
+	__u64 *count = bpf_map_lookup_elem(&fault_numbers, &any);
+
+	if (!count || !*count)
+		return 0;
+	count = bpf_map_lookup_elem(&fault_numbers, &direction);
+	if (!count)
+		return 0;
+	*number = key.number = __sync_fetch_and_add(count, 1);
+	return bpf_map_lookup_elem(&faults, &key);
+}
+
+/* Not sent on by this rule: dropped, or handed over to be kept and to be reported. */
+static __always_inline int hold_back(struct xdp_md *ctx, const struct rule *rule, const struct packet *p)
+{
+	struct event_head head = { .kind = EVENT_BUFFERED };
+
+	if (!(rule->action & (BUFFER | NOTIFY)))
+		return drop_of(rule->counts, BY_RULE);
+	head.counts = rule->counts;
+	head.value = rule->action;
+	return drop_of(rule->counts, tell(ctx, &head, p->at, p->bytes) ? NO_ROOM : BUFFERED);
+}
+
+/* Where a packet is sent to by the kernel's tables; 0 when its way out is `index` and the neighbour is known. */
+static __always_inline int find_way(struct xdp_md *ctx, struct bpf_fib_lookup *way, __u32 index)
+{
+	if (bpf_fib_lookup(ctx, way, sizeof(*way), 0) != BPF_FIB_LKUP_RET_SUCCESS)
+		return -1;
+	return way->ifindex == index ? 0 : -1;
+}
+
+static __always_inline int no_way(struct xdp_md *ctx, const struct rule *rule, const struct packet *p, enum port port)
+{
+	struct event_head head = { .kind = EVENT_NO_NEIGHBOUR, .port = port, .value = rule->gnb };
+
+	tell(ctx, &head, p->at, p->bytes);
+	return drop_of(rule->counts, NO_NEIGHBOUR);
+}
+
+static __always_inline void write_ethernet(struct ethhdr *ethernet, const struct bpf_fib_lookup *way, __be16 type)
+{
+	__builtin_memcpy(ethernet->h_dest, way->dmac, ETH_ALEN);
+	__builtin_memcpy(ethernet->h_source, way->smac, ETH_ALEN);
+	ethernet->h_proto = type;
+}
+
+/* The finished frame goes out, or is handed over to go out later. */
+static __always_inline int send(struct xdp_md *ctx, const struct rule *rule, const struct packet *p, enum port port,
+				const struct fault *fault, __u64 number)
+{
+	struct counts *mine = bpf_map_lookup_elem(&counts, &rule->counts);
+	struct event_head head = { .port = port, .counts = rule->counts, .number = number };
+
+	if (fault && fault->action >= FAULT_DELAY) {
+		head.kind = fault->action == FAULT_DELAY ? EVENT_DELAYED : EVENT_HELD;
+		head.value = fault->value;
+		if (tell(ctx, &head, 0, bpf_xdp_get_buff_len(ctx)))
+			return drop_of(rule->counts, NO_ROOM);
+	}
+	if (mine) {
+		__sync_fetch_and_add(&mine->packets, 1);
+		__sync_fetch_and_add(&mine->bytes, p->bytes);
+	}
+	note(port == N6 ? FORWARDED_UPLINK : FORWARDED_DOWNLINK);
+	if (head.kind)
+		return XDP_DROP;
+	if (fault && fault->release) {
+		head.kind = EVENT_RELEASE;
+		tell(ctx, &head, 0, 1);
+	}
+	return bpf_redirect_map(&ports, port, XDP_DROP);
+}
+
+/* Its gate, its action, the MTU, its rate, in this order; 0: it may go. */
+static __always_inline int judge(struct xdp_md *ctx, const struct rule *rule, const struct packet *p, __u32 overhead)
+{
+	if (rule->gate_closed)
+		return drop_of(rule->counts, BY_GATE);
+	if (!(rule->action & FORWARD))
+		return hold_back(ctx, rule, p);
+	if (p->bytes + overhead > settings.mtu)
+		return drop_of(rule->counts, TOO_BIG);
+	for (int i = 0; i < MOST_POLICERS; i++)
+		if (!conforms(rule->policers[i], p->bytes))
+			return drop_of(rule->counts, BY_RATE);
+	return 0;
+}
+
+/* Cuts off what follows the user's packet: Ethernet's padding. */
+static __always_inline int trim(struct xdp_md *ctx, const struct packet *p)
+{
+	int surplus = bpf_xdp_get_buff_len(ctx) - (p->at + p->bytes);
+
+	return surplus ? bpf_xdp_adjust_tail(ctx, -surplus) : 0;
+}
+
+static __always_inline int carry_up(struct xdp_md *ctx, const struct rule *rule, const struct packet *p)
+{
+	struct bpf_fib_lookup way = { .ifindex = settings.n3_index };
+	struct ethhdr *ethernet;
+	struct fault *fault;
+	__u64 number = 0;
+	int held = judge(ctx, rule, p, 0);
+
+	if (held)
+		return held;
+	fault = next_fault(UPLINK, &number);
+	if (fault && fault->action == FAULT_DROP)
+		return drop_of(rule->counts, BY_FAULT);
+	way.family = p->version == 4 ? AF_INET : AF_INET6;
+	__builtin_memcpy(way.ipv6_src, p->from, 16);
+	__builtin_memcpy(way.ipv6_dst, p->to, 16);
+	if (find_way(ctx, &way, settings.n6_index))
+		return no_way(ctx, rule, p, N6);
+	if (trim(ctx, p) || bpf_xdp_adjust_head(ctx, p->at - ETH_HLEN))
+		return drop(MALFORMED);
+	ethernet = place(ctx, 0);
+	if (!FITS(ctx, ethernet))
+		return drop(MALFORMED);
+	write_ethernet(ethernet, &way, p->version == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6));
+	return send(ctx, rule, p, N6, fault, number);
+}
+
+/* GTP-U's header, with a PDU session container (TS 38.415, 5.5.2.1) where the rule has a QFI. */
+static __always_inline void write_gtpu(struct gtpu *gtpu, __u32 teid, __u32 follow, const struct rule *rule)
+{
+	__u8 *option = (void *)(gtpu + 1);
+
+	gtpu->flags = rule->has_qfi ? 0x34 : 0x30;
+	gtpu->type = GTPU_G_PDU;
+	gtpu->length = bpf_htons(follow);
+	gtpu->teid = teid;
+	if (!rule->has_qfi)
+		return;
+	option[0] = option[1] = option[2] = 0;
+	option[3] = PDU_SESSION_CONTAINER;
+	option[4] = 1; /* of four bytes */
+	option[5] = 0; /* downlink PDU session information */
+	option[6] = rule->qfi;
+	option[7] = 0;
+}
+
+static __always_inline int carry_down(struct xdp_md *ctx, const struct rule *rule, const struct packet *p)
+{
+	struct bpf_fib_lookup way = { .ifindex = settings.n6_index, .family = AF_INET };
+	__u32 options = rule->has_qfi ? 8 : 0;
+	__u32 overhead = sizeof(struct iphdr) + sizeof(struct udphdr) + sizeof(struct gtpu) + options;
+	__u32 teid = rule->teid;
+	struct ethhdr *ethernet;
+	struct fault *fault;
+	__u64 number = 0;
+	int held = judge(ctx, rule, p, overhead);
+
+	if (held)
+		return held;
+	fault = next_fault(DOWNLINK, &number);
+	if (fault && fault->action == FAULT_DROP)
+		return drop_of(rule->counts, BY_FAULT);
+	if (fault && fault->action == FAULT_TEID)
+		teid ^= fault->value;
+	way.ipv4_src = settings.n3_ipv4;
+	way.ipv4_dst = rule->gnb;
+	if (find_way(ctx, &way, settings.n3_index))
+		return no_way(ctx, rule, p, N3);
+	if (trim(ctx, p) || bpf_xdp_adjust_head(ctx, -(int)overhead))
+		return drop(MALFORMED);
+	ethernet = place(ctx, 0);
+	if ((void *)ethernet + ETH_HLEN + 44 > (void *)(long)ctx->data_end)
+		return drop(MALFORMED);
+	write_ethernet(ethernet, &way, bpf_htons(ETH_P_IP));
+	write_outer((void *)(ethernet + 1), settings.n3_ipv4, rule->gnb, bpf_htons(GTPU_PORT),
+		    overhead - sizeof(struct iphdr) + p->bytes);
+	write_gtpu((void *)(ethernet + 1) + sizeof(struct iphdr) + sizeof(struct udphdr), teid, options + p->bytes, rule);
+	return send(ctx, rule, p, N3, fault, number);
+}
+
+/*
+ * A message of the UPF's own to the one that sent this frame, with `bytes` of information elements, which the caller
+ * writes: returns where, or 0.
+ */
+static __always_inline __u8 *answer(struct xdp_md *ctx, const struct packet *p, __u8 type, __be16 port, __u32 bytes)
+{
+	__u32 udp_bytes = sizeof(struct udphdr) + sizeof(struct gtpu) + sizeof(struct gtpu_options) + bytes;
+	int surplus = bpf_xdp_get_buff_len(ctx) - (ETH_HLEN + sizeof(struct iphdr) + udp_bytes);
+	struct gtpu_options *options;
+	struct ethhdr *ethernet;
+	struct gtpu *gtpu;
+	__u8 mac[ETH_ALEN];
+
+	if (surplus && bpf_xdp_adjust_tail(ctx, -surplus))
+		return 0;
+	ethernet = place(ctx, 0);
+	gtpu = place(ctx, ETH_HLEN + sizeof(struct iphdr) + sizeof(struct udphdr));
+	options = (void *)(gtpu + 1);
+	if ((void *)(options + 1) + bytes > (void *)(long)ctx->data_end)
+		return 0;
+	__builtin_memcpy(mac, ethernet->h_dest, ETH_ALEN);
+	__builtin_memcpy(ethernet->h_dest, ethernet->h_source, ETH_ALEN);
+	__builtin_memcpy(ethernet->h_source, mac, ETH_ALEN);
+	write_outer((void *)(ethernet + 1), p->outer_dst, p->outer_src, port, udp_bytes);
+	gtpu->flags = 0x32;
+	gtpu->type = type;
+	gtpu->length = bpf_htons(sizeof(*options) + bytes);
+	gtpu->teid = 0;
+	options->sequence = type == GTPU_ECHO_RESPONSE ? p->sequence : 0;
+	options->npdu = 0;
+	options->next_type = 0;
+	return (void *)(options + 1);
+}
+
+/* TS 29.281, 7.2.2: Recovery, always 0. */
+static __always_inline int answer_echo(struct xdp_md *ctx, const struct packet *p)
+{
+	__u8 *element = answer(ctx, p, GTPU_ECHO_RESPONSE, p->source_port, 2);
+
+	note(ECHO_REQUEST);
+	if (!element)
+		return XDP_DROP;
+	element[0] = 14;
+	element[1] = 0;
+	return bpf_redirect_map(&ports, N3, XDP_DROP);
+}
+
+/* TS 29.281, 7.3.1: Tunnel Endpoint Identifier Data I, GTP-U Peer Address. */
+static __always_inline int answer_error(struct xdp_md *ctx, const struct packet *p)
+{
+	__u8 *element = answer(ctx, p, GTPU_ERROR, bpf_htons(GTPU_PORT), 12);
+
+	note(UNKNOWN_TEID);
+	if (!element)
+		return XDP_DROP;
+	element[0] = 16;
+	__builtin_memcpy(element + 1, &p->teid, 4);
+	element[5] = 133;
+	element[6] = 0;
+	element[7] = 4;
+	__builtin_memcpy(element + 8, &p->outer_dst, 4);
+	note(ERROR_INDICATION_SENT);
+	return bpf_redirect_map(&ports, N3, XDP_DROP);
+}
+
+static __always_inline int take_message(struct xdp_md *ctx, const struct packet *p)
+{
+	switch (p->gtpu_type) {
+	case GTPU_ECHO_REQUEST:
+		return answer_echo(ctx, p);
+	case GTPU_ECHO_RESPONSE:
+		return drop(ECHO_RESPONSE);
+	case GTPU_ERROR:
+		return drop(ERROR_INDICATION_SEEN);
+	case GTPU_END_MARKER:
+		return drop(END_MARKER_SEEN);
+	}
+	return drop(OTHER_GTPU);
+}
+
+SEC("xdp.frags")
+int upf_n3(struct xdp_md *ctx)
+{
+	struct ethhdr *ethernet = place(ctx, 0);
+	struct packet p = { .direction = UPLINK };
+	struct rules *rules;
+	struct rule *rule;
+	int found;
+
+	if (!to_me(ctx, settings.n3_mac) || !FITS(ctx, ethernet) || ethernet->h_proto != bpf_htons(ETH_P_IP))
+		return XDP_PASS;
+	found = find_gtpu(ctx, &p);
+	if (found == FOUND_OTHER || (p.outer_dst && p.outer_dst != settings.n3_ipv4))
+		return XDP_PASS;
+	if (found == FOUND_FRAGMENT) { /* the kernel puts it together, and lab/upf brings the whole back here */
+		note(FRAGMENT);
+		return XDP_PASS;
+	}
+	if (found != FOUND)
+		return drop(MALFORMED);
+	if (take_gtpu(ctx, &p) != FOUND)
+		return drop(MALFORMED);
+	if (p.gtpu_type != GTPU_G_PDU)
+		return take_message(ctx, &p);
+	rules = bpf_map_lookup_elem(&uplink, &p.teid);
+	if (!rules)
+		return answer_error(ctx, &p);
+	if (take_user(ctx, &p) != FOUND)
+		return drop(MALFORMED);
+	rule = choose(rules, &p);
+	return rule ? carry_up(ctx, rule, &p) : drop(NO_RULE);
+}
+
+/* Not for a user: the UPF's own host, or what every host answers (neighbour discovery). */
+static __always_inline int is_own(const struct packet *p)
+{
+	if (p->version == 4)
+		return p->to[0] == settings.n6_ipv4;
+	return (p->to[0] & bpf_htonl(0xff000000)) == bpf_htonl(0xff000000) ||
+	       (p->to[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000);
+}
+
+SEC("xdp.frags")
+int upf_n6(struct xdp_md *ctx)
+{
+	struct packet p = { .direction = DOWNLINK, .at = ETH_HLEN };
+	struct ethhdr *ethernet = place(ctx, 0);
+	struct rules *rules;
+	struct rule *rule;
+
+	if (!to_me(ctx, settings.n6_mac) || !FITS(ctx, ethernet))
+		return XDP_PASS;
+	if (ethernet->h_proto != bpf_htons(ETH_P_IP) && ethernet->h_proto != bpf_htons(ETH_P_IPV6))
+		return XDP_PASS;
+	p.left = bpf_xdp_get_buff_len(ctx) - ETH_HLEN;
+	if (take_user(ctx, &p) != FOUND)
+		return drop(MALFORMED);
+	if (is_own(&p))
+		return XDP_PASS;
+	rules = p.version == 4 ? bpf_map_lookup_elem(&downlink4, &p.ue4) : bpf_map_lookup_elem(&downlink6, p.ue6);
+	if (!rules)
+		return drop(UNKNOWN_UE);
+	rule = choose(rules, &p);
+	return rule ? carry_down(ctx, rule, &p) : drop(NO_RULE);
+}
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the lab's UPF shares between its data path (upf.bpf.c) and its control plane (lab/upf/datapath.py);
+ * tests/unit/test_upf_layout.py compares the two through the compiled object's BTF.
+ */
+#pragma once
+
+#include <linux/types.h>
+
+#define MOST_RULES 4 /* PDRs of one TEID, or of one UE address */
+#define MOST_POLICERS 2 /* a QER of its flow, and one of its session */
+#define MOST_COUNTS 262144 /* PDRs, and with them policers and keys */
+#define EVENT_BYTES 2048
+
+enum direction { UPLINK, DOWNLINK };
+enum port { N3, N6 };
+
+/* Apply Action, TS 29.244 8.2.26 */
+enum apply_action { DROP = 1, FORWARD = 2, BUFFER = 4, NOTIFY = 8 };
+
+/* Why a session's packet was not sent on. */
+enum reason { BY_GATE, BY_RATE, BY_RULE, TOO_BIG, NO_NEIGHBOUR, BY_FAULT, BUFFERED, NO_ROOM, REASONS };
+
+enum total {
+	FORWARDED_UPLINK, FORWARDED_DOWNLINK,
+	UNKNOWN_TEID, UNKNOWN_UE, NO_RULE, MALFORMED, FRAGMENT,
+	ECHO_REQUEST, ECHO_RESPONSE, ERROR_INDICATION_SENT, ERROR_INDICATION_SEEN, END_MARKER_SEEN, OTHER_GTPU,
+	TOTALS,
+};
+
+/* A PDR with its FAR and its QERs. Addresses, TEIDs: big-endian; ports and all the rest: this machine's order. */
+struct rule {
+	__u32 remote; /* SDF filter: the far side's IPv4 address, */
+	__u32 remote_mask; /* 0: any, IPv6 too; */
+	__u16 port_first; /* its port, 0 to 65535: any; */
+	__u16 port_last;
+	__u8 protocol; /* 0: any */
+	__u8 action;
+	__u8 gate_closed;
+	__u8 has_qfi; /* downlink with the PDU session container */
+	__u8 qfi;
+	__u8 check_ue; /* uplink: the user's own address must be one of these two */
+	__u16 zero;
+	__u32 ue4;
+	__u32 ue6[2]; /* its /64 prefix */
+	__u32 counts; /* index */
+	__u32 policers[MOST_POLICERS]; /* indices, 0: none */
+	__u32 gnb; /* outer header creation */
+	__u32 teid;
+};
+
+/* In the order of their precedence. One entry of the hash: the kernel replaces it as a whole. */
+struct rules {
+	__u32 count;
+	struct rule rule[MOST_RULES];
+};
+
+struct counts {
+	__u64 packets; /* sent on */
+	__u64 bytes; /* of the users' IP packets */
+	__u64 dropped[REASONS];
+};
+
+/*
+ * A token bucket as the virtual scheduling algorithm (ITU-T I.371, annex A) has it: one number, changed by one
+ * compare-and-exchange. `due` is when the next packet is due at the rate, in 1/256 ns.
+ */
+struct policer {
+	__u64 due;
+	__u64 byte_cost; /* 2^-20 ns a byte; 0: nothing passes */
+	__u64 burst; /* how far ahead of its due time a packet may be, in 1/256 ns */
+};
+
+enum fault_action { FAULT_NONE, FAULT_DROP, FAULT_TEID, FAULT_DELAY, FAULT_HOLD };
+
+struct fault_key {
+	__u64 number; /* of its direction's packets that are to be sent on, from 0 */
+	__u32 direction;
+	__u32 zero;
+};
+
+struct fault {
+	__u32 action;
+	__u32 release; /* behind this packet those that are held go on */
+	__u64 value; /* the delay in ns; what the TEID is xored with (big-endian); how many packets it is held for */
+};
+
+enum event_kind { EVENT_BUFFERED, EVENT_DELAYED, EVENT_HELD, EVENT_RELEASE, EVENT_NO_NEIGHBOUR };
+
+struct event_head {
+	__u32 kind;
+	__u32 port; /* where the frame goes out */
+	__u32 counts;
+	__u32 frame_bytes;
+	__u64 number;
+	__u64 value;
+	__u64 time_ns; /* CLOCK_MONOTONIC */
+};
+
+struct event {
+	struct event_head head;
+	__u8 frame[EVENT_BYTES]; /* EVENT_BUFFERED: the user's packet; EVENT_NO_NEIGHBOUR: one that would go there */
+};
+
+struct settings {
+	__u32 n3_index;
+	__u32 n6_index;
+	__u32 n3_ipv4; /* big-endian */
+	__u32 n6_ipv4;
+	__u32 mtu;
+	__u8 n3_mac[6];
+	__u8 n6_mac[6];
+};

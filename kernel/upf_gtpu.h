@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* From the bytes of a frame to the user's packet in it, and GTP-U's own messages (3GPP TS 29.281). */
+#pragma once
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "upf.h"
+
+#define GTPU_PORT 2152
+#define MOST_EXTENSIONS 6
+#define MOST_OFFSET 1023
+#define PDU_SESSION_CONTAINER 0x85
+
+enum gtpu_type { GTPU_ECHO_REQUEST = 1, GTPU_ECHO_RESPONSE = 2, GTPU_ERROR = 26, GTPU_END_MARKER = 254, GTPU_G_PDU = 255 };
+
+struct gtpu {
+	__u8 flags; /* version (3 bits), PT, a spare, E, S, PN */
+	__u8 type;
+	__be16 length; /* of what follows these eight bytes */
+	__be32 teid;
+};
+
+struct gtpu_options { /* there as a whole when any of E, S, PN is set */
+	__be16 sequence;
+	__u8 npdu;
+	__u8 next_type;
+};
+
+/* What is known of a frame. `at`: where what is looked at begins; `left`: bytes from there by the headers before it. */
+struct packet {
+	__u32 at;
+	__u32 left;
+	__u32 direction;
+	/* GTP-U */
+	__u32 outer_src;
+	__u32 outer_dst;
+	__u32 teid;
+	__u32 gtpu_type;
+	__u32 sequence;
+	__u32 source_port; /* all of these but the type big-endian, as in the frame */
+	/* the user's IP packet */
+	__u32 version;
+	__u32 bytes;
+	__u32 ue4;
+	__u32 ue6[2];
+	__u32 remote;
+	__u32 has_port;
+	__u32 port;
+	__u32 protocol;
+	__u32 to[4]; /* destination */
+	__u32 from[4];
+};
+
+enum found { FOUND, FOUND_MALFORMED, FOUND_FRAGMENT, FOUND_OTHER };
+
+static __always_inline void *place(struct xdp_md *ctx, __u32 at)
+{
+	return (void *)(long)ctx->data + at;
+}
+
+#define FITS(ctx, header) ((void *)((header) + 1) <= (void *)(long)(ctx)->data_end)
+
+/* Behind an outer IPv4 and UDP header to port 2152. */
+__noinline int find_gtpu(struct xdp_md *ctx, struct packet *p)
+{
+	struct iphdr *ip = place(ctx, ETH_HLEN);
+	struct udphdr *udp;
+	__u32 total, header;
+
+	if (!p || !FITS(ctx, ip))
+		return FOUND_MALFORMED;
+	if (ip->protocol != IPPROTO_UDP)
+		return FOUND_OTHER;
+	if (ip->frag_off & bpf_htons(0x3fff))
+		return FOUND_FRAGMENT;
+	header = ip->ihl * 4;
+	total = bpf_ntohs(ip->tot_len);
+	if (header < sizeof(*ip) || total < header + sizeof(*udp) || ETH_HLEN + total > bpf_xdp_get_buff_len(ctx))
+		return FOUND_MALFORMED;
+	p->outer_src = ip->saddr;
+	p->outer_dst = ip->daddr;
+	udp = (void *)ip + header;
+	if (!FITS(ctx, udp))
+		return FOUND_MALFORMED;
+	if (udp->dest != bpf_htons(GTPU_PORT))
+		return FOUND_OTHER;
+	p->source_port = udp->source;
+	p->left = bpf_ntohs(udp->len) - sizeof(*udp);
+	p->at = ETH_HLEN + header + sizeof(*udp);
+	return bpf_ntohs(udp->len) < sizeof(*udp) || p->left > total - header - sizeof(*udp) ? FOUND_MALFORMED : FOUND;
+}
+
+/* Past extension headers: each begins with its length in 4 bytes and ends with the type of the next. */
+static __always_inline int skip_extensions(struct xdp_md *ctx, struct packet *p, __u32 next)
+{
+	for (int i = 0; i < MOST_EXTENSIONS && next; i++) {
+		__u8 *size = place(ctx, p->at & MOST_OFFSET), *last;
+		__u32 bytes, behind;
+
+		if (!FITS(ctx, size) || !*size)
+			return FOUND_MALFORMED;
+		bytes = *size * 4;
+		behind = bytes - 1;
+		asm volatile("" : "+r"(behind)); /* or the compiler goes four further and one back: the verifier cannot */
+		last = size + (behind & MOST_OFFSET);
+		if (!FITS(ctx, last) || bytes > p->left || p->at + bytes > MOST_OFFSET)
+			return FOUND_MALFORMED;
+		next = *last;
+		p->at += bytes;
+		p->left -= bytes;
+	}
+	return next ? FOUND_MALFORMED : FOUND;
+}
+
+/* Past a GTP-U header with what it may carry. */
+__noinline int take_gtpu(struct xdp_md *ctx, struct packet *p)
+{
+	struct gtpu_options *options;
+	struct gtpu *gtpu;
+
+	if (!p || p->at > MOST_OFFSET)
+		return FOUND_MALFORMED;
+	gtpu = place(ctx, p->at);
+	if (!FITS(ctx, gtpu) || p->left < sizeof(*gtpu) || gtpu->flags >> 4 != 3)
+		return FOUND_MALFORMED;
+	if (bpf_ntohs(gtpu->length) > p->left - sizeof(*gtpu))
+		return FOUND_MALFORMED;
+	p->left = bpf_ntohs(gtpu->length);
+	p->teid = gtpu->teid;
+	p->gtpu_type = gtpu->type;
+	p->at += sizeof(*gtpu);
+	if (!(gtpu->flags & 7))
+		return FOUND;
+	options = (void *)(gtpu + 1);
+	if (!FITS(ctx, options) || p->left < sizeof(*options))
+		return FOUND_MALFORMED;
+	p->sequence = options->sequence;
+	p->at += sizeof(*options);
+	p->left -= sizeof(*options);
+	return gtpu->flags & 4 ? skip_extensions(ctx, p, options->next_type) : FOUND;
+}
+
+static __always_inline int take_user4(struct xdp_md *ctx, struct packet *p)
+{
+	struct iphdr *ip = place(ctx, p->at);
+	__be16 *ports;
+	__u32 header;
+
+	if (!FITS(ctx, ip))
+		return FOUND_MALFORMED;
+	header = ip->ihl * 4;
+	p->bytes = bpf_ntohs(ip->tot_len);
+	if (header < sizeof(*ip) || p->bytes < header || p->bytes > p->left)
+		return FOUND_MALFORMED;
+	p->version = 4;
+	p->protocol = ip->protocol;
+	p->from[0] = ip->saddr;
+	p->to[0] = ip->daddr;
+	p->ue4 = p->direction == UPLINK ? ip->saddr : ip->daddr;
+	p->remote = p->direction == UPLINK ? ip->daddr : ip->saddr;
+	ports = (void *)ip + header;
+	if (!(ip->frag_off & bpf_htons(0x1fff)) && p->bytes >= header + 4 && (void *)(ports + 2) <= (void *)(long)ctx->data_end) {
+		p->has_port = ip->protocol == IPPROTO_UDP || ip->protocol == IPPROTO_TCP;
+		p->port = bpf_ntohs(p->direction == UPLINK ? ports[1] : ports[0]);
+	}
+	return FOUND;
+}
+
+static __always_inline int take_user6(struct xdp_md *ctx, struct packet *p)
+{
+	struct ipv6hdr *ip = place(ctx, p->at);
+	__be16 *ports = (void *)(ip + 1);
+
+	if (!FITS(ctx, ip))
+		return FOUND_MALFORMED;
+	p->bytes = sizeof(*ip) + bpf_ntohs(ip->payload_len);
+	if (p->bytes > p->left)
+		return FOUND_MALFORMED;
+	p->version = 6;
+	p->protocol = ip->nexthdr;
+	__builtin_memcpy(p->from, &ip->saddr, 16);
+	__builtin_memcpy(p->to, &ip->daddr, 16);
+	p->ue6[0] = p->direction == UPLINK ? p->from[0] : p->to[0];
+	p->ue6[1] = p->direction == UPLINK ? p->from[1] : p->to[1];
+	if (p->bytes >= sizeof(*ip) + 4 && (void *)(ports + 2) <= (void *)(long)ctx->data_end) {
+		p->has_port = p->protocol == IPPROTO_UDP || p->protocol == IPPROTO_TCP;
+		p->port = bpf_ntohs(p->direction == UPLINK ? ports[1] : ports[0]);
+	}
+	return FOUND;
+}
+
+/* The user's IP packet at p->at. */
+__noinline int take_user(struct xdp_md *ctx, struct packet *p)
+{
+	__u8 *first;
+
+	if (!p || p->at > MOST_OFFSET)
+		return FOUND_MALFORMED;
+	first = place(ctx, p->at);
+	if (!FITS(ctx, first))
+		return FOUND_MALFORMED;
+	if (*first >> 4 == 4)
+		return take_user4(ctx, p);
+	return *first >> 4 == 6 ? take_user6(ctx, p) : FOUND_MALFORMED;
+}
+
+static __always_inline __u16 fold(__u32 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~(sum + (sum >> 16));
+}
+
+/* An IPv4 header of 20 bytes and a UDP header without a checksum, which TS 29.281 leaves to the sender. */
+static __always_inline void write_outer(struct iphdr *ip, __u32 from, __u32 to, __be16 port, __u32 udp_bytes)
+{
+	struct udphdr *udp = (void *)(ip + 1);
+	__u32 sum = 0;
+
+	ip->version = 4;
+	ip->ihl = 5;
+	ip->tos = 0;
+	ip->tot_len = bpf_htons(sizeof(*ip) + udp_bytes);
+	ip->id = 0;
+	ip->frag_off = bpf_htons(0x4000); /* don't fragment */
+	ip->ttl = 64;
+	ip->protocol = IPPROTO_UDP;
+	ip->check = 0;
+	ip->saddr = from;
+	ip->daddr = to;
+	for (int i = 0; i < 10; i++)
+		sum += ((__u16 *)ip)[i];
+	ip->check = fold(sum);
+	udp->source = bpf_htons(GTPU_PORT);
+	udp->dest = port;
+	udp->len = bpf_htons(udp_bytes);
+	udp->check = 0;
+}

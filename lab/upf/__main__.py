@@ -1,0 +1,21 @@
+"""`python -m lab.upf N4-IPV4 SOCKET`: the lab's UPF on this host's interfaces n3 and n6. Prints "ready"."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from pathlib import Path
+
+from lab.upf.process import Upf
+
+
+def main() -> None:
+    # Sessions are many small objects without cycles: looking for some takes longer than anything else here.
+    gc.disable()
+    upf = Upf(sys.argv[1], Path(sys.argv[2]))
+    print("ready", flush=True)
+    upf.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""The data path, kernel/upf.bpf.c, as the control plane sees it: tables, counters, policers, faults, events."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodes import libbpf
+from traffic.errors import EngineError
+
+OBJECT = libbpf.OBJECTS / "upf.o"
+TABLES = ("uplink", "downlink4", "downlink6")
+REASONS = ("gate", "rate", "rule", "too_big", "no_neighbour", "fault", "buffered", "no_room")
+"""Why a packet was not sent on: enum reason of kernel/upf.h."""
+TOTALS = (
+    *("forwarded_uplink", "forwarded_downlink", "unknown_teid", "unknown_ue", "no_rule", "malformed", "fragment"),
+    *("echo_request", "echo_response", "error_indication_sent", "error_indication_seen", "end_marker_seen"),
+    "other_gtpu",
+)
+"""enum total of kernel/upf.h."""
+MOST_COUNTS = 262_144
+EVENT_BUFFERED, EVENT_DELAYED, EVENT_HELD, EVENT_RELEASE, EVENT_NO_NEIGHBOUR = range(5)
+BURST_NS = 5_000_000
+"""How far ahead of its rate a user may be: 5 ms of it, and one packet."""
+_SETTINGS = struct.Struct("=II4s4sI6s6s")
+_COUNTS = struct.Struct(f"={2 + len(REASONS)}Q")
+_POLICER = struct.Struct("=QQQ")
+_EVENT = struct.Struct("=IIIIQQQ")
+_FAULT_KEY, _FAULT = struct.Struct("=QII"), struct.Struct("=IIQ")
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """struct settings of kernel/upf.h. Addresses as they stand in a frame; `mtu` of N3 and N6, in bytes."""
+
+    n3_index: int
+    n6_index: int
+    n3_ipv4: bytes
+    n6_ipv4: bytes
+    mtu: int
+    n3_mac: bytes
+    n6_mac: bytes
+
+    def pack(self) -> bytes:
+        return _SETTINGS.pack(
+            *(self.n3_index, self.n6_index, self.n3_ipv4, self.n6_ipv4, self.mtu, self.n3_mac, self.n6_mac)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What the data path hands over; fields as in struct event_head. `frame`: what it says, by `kind`."""
+
+    kind: int
+    port: int
+    counts: int
+    number: int
+    value: int
+    time_ns: int
+    frame: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Of one PDR. Bytes of the users' IP packets, without GTP-U."""
+
+    packets: int
+    bytes: int
+    dropped: dict[str, int]
+
+
+class DataPath:
+    """Loaded when it is made, attached by attach(); gone with this process."""
+
+    def __init__(self, settings: Settings, path: Path = OBJECT) -> None:
+        self.settings = settings
+        self.object = libbpf.BpfObject(path)
+        self.object.set_constants(".rodata.settings", settings.pack())
+        self.object.load()
+        self._tables = {name: self.object.map(name) for name in TABLES}
+        self._counts = self.object.map("counts").memory()
+        self._policers = self.object.map("policers").memory()
+        self._totals = self.object.map("totals").memory()
+        self._numbers = self.object.map("fault_numbers").memory()
+        self._faults = self.object.map("faults")
+        # 0 means none. What is given back is used again as late as can be: a packet on its way may still count.
+        self._free_counts = deque(range(1, MOST_COUNTS))
+        self._free_policers = deque(range(1, MOST_COUNTS))
+        self._events: deque[Event] = deque()
+        self._ring = _Ring(self.object.map("events").fd, self._hear)
+        self.event_fd = self._ring.fd
+        ports = self.object.map("ports")
+        for number, index in enumerate((settings.n3_index, settings.n6_index)):
+            ports.update(struct.pack("=I", number), struct.pack("=I", index))
+
+    def attach(self) -> None:
+        self.object.attach_xdp("upf_n3", self.settings.n3_index, "native")
+        self.object.attach_xdp("upf_n6", self.settings.n6_index, "native")
+
+    def close(self) -> None:
+        self._ring.close()
+        self.object.close()
+
+    def install(self, table: str, key: bytes, packed: bytes) -> None:
+        self._tables[table].update(key, packed)
+
+    def remove(self, table: str, key: bytes) -> None:
+        self._tables[table].delete(key)
+
+    def room(self) -> int:
+        """For so many PDRs there are counters and policers left; the tables are as large."""
+        return min(len(self._free_counts), len(self._free_policers))
+
+    def run_uplink(self, frame: bytes) -> None:
+        """As if `frame` had come in on N3: it leaves where its rules lead."""
+        libbpf.run_live(self.object.program_fd("upf_n3"), frame, repeat=1, batch=1)
+
+    def take_counts(self) -> int:
+        """The index of counters that are zero."""
+        index = self._free_counts.popleft()
+        _COUNTS.pack_into(self._counts, index * _COUNTS.size, *[0] * (2 + len(REASONS)))
+        return index
+
+    def give_counts(self, index: int) -> None:
+        self._free_counts.append(index)
+
+    def read_counts(self, index: int) -> Counts:
+        packets, size, *dropped = _COUNTS.unpack_from(self._counts, index * _COUNTS.size)
+        return Counts(packets, size, dict(zip(REASONS, dropped, strict=True)))
+
+    def read_volume(self, index: int) -> tuple[int, int]:
+        """Packets and bytes sent on."""
+        packets, size, *_ = _COUNTS.unpack_from(self._counts, index * _COUNTS.size)
+        return packets, size
+
+    def add_sent(self, index: int, packets: int, size: int) -> None:
+        """What the control plane itself sent on for this PDR: packets that had waited. Nobody else counts then."""
+        before = _COUNTS.unpack_from(self._counts, index * _COUNTS.size)
+        struct.pack_into("=QQ", self._counts, index * _COUNTS.size, before[0] + packets, before[1] + size)
+
+    def take_policer(self, kbps: int) -> int:
+        index = self._free_policers.popleft()
+        self.set_policer(index, kbps)
+        return index
+
+    def set_policer(self, index: int, kbps: int) -> None:
+        """A byte takes 8 bits' time, in 2^-20 ns; times are in 1/256 ns."""
+        byte_cost = round(8 * 1e6 / kbps * (1 << 20)) if kbps else 0
+        struct.pack_into("=QQ", self._policers, index * _POLICER.size + 8, byte_cost, BURST_NS << 8)
+
+    def give_policer(self, index: int) -> None:
+        self._free_policers.append(index)
+
+    def totals(self) -> dict[str, int]:
+        return dict(zip(TOTALS, struct.unpack_from(f"={len(TOTALS)}Q", self._totals), strict=True))
+
+    def list_faults(self, faults: dict[tuple[int, int], tuple[int, int, int]]) -> None:
+        """(direction, number) to (action, release, value); the numbers of both directions begin again at 0."""
+        struct.pack_into("=3Q", self._numbers, 0, 0, 0, 0)
+        for key in list(self._faults.keys()):
+            self._faults.delete(key)
+        for (direction, number), fault in faults.items():
+            self._faults.update(_FAULT_KEY.pack(number, direction, 0), _FAULT.pack(*fault))
+        struct.pack_into("=3Q", self._numbers, 0, 0, 0, int(bool(faults)))
+
+    def fault_numbers(self) -> tuple[int, int]:
+        """How many packets up and down there were since faults were listed."""
+        up, down, _ = struct.unpack_from("=3Q", self._numbers)
+        return up, down
+
+    def events(self) -> list[Event]:
+        """What was handed over since the last call."""
+        self._ring.consume()
+        found = list(self._events)
+        self._events.clear()
+        return found
+
+    def _hear(self, data: bytes) -> None:
+        kind, port, counts, size, number, value, time_ns = _EVENT.unpack_from(data)
+        frame = data[_EVENT.size : _EVENT.size + size]
+        self._events.append(Event(kind, port, counts, number, value, time_ns, frame))
+
+
+class _Ring:
+    """libbpf's reader of a ring buffer."""
+
+    def __init__(self, map_fd: int, hear: Callable[[bytes], None]) -> None:
+        self._calls = ctypes.CDLL(libbpf.LIBRARY, use_errno=True)
+        self._calls.ring_buffer__new.restype = ctypes.c_void_p
+        self._hear = hear
+        self._keep = _CALLBACK(self._called)  # ctypes does not keep it alive
+        self._handle = self._calls.ring_buffer__new(map_fd, self._keep, None, None)
+        if not self._handle:
+            raise EngineError(libbpf.NAME, "no reader of the ring buffer")
+        self.fd = int(self._calls.ring_buffer__epoll_fd(ctypes.c_void_p(self._handle)))
+
+    def _called(self, _: int, data: int, size: int) -> int:
+        self._hear(ctypes.string_at(data, size))
+        return 0
+
+    def consume(self) -> None:
+        self._calls.ring_buffer__consume(ctypes.c_void_p(self._handle))
+
+    def close(self) -> None:
+        if self._handle:
+            self._calls.ring_buffer__free(ctypes.c_void_p(self._handle))
+            self._handle = None

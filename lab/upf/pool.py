@@ -1,0 +1,27 @@
+"""Addresses for users whose SMF leaves the choice to the UPF."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lab.upf.ie import Cause, Ie, Refused
+from lab.upf.session import Key
+
+
+@dataclass
+class Pool:
+    """One after another; a key of `table` each. Raises Refused when all are taken."""
+
+    table: str
+    first: int
+    count: int
+    size_bytes: int
+    next: int = 0
+
+    def take(self, owners: dict[Key, int]) -> bytes:
+        for _ in range(self.count):
+            address = (self.first + self.next).to_bytes(self.size_bytes, "big")
+            self.next = (self.next + 1) % self.count
+            if (self.table, address) not in owners:
+                return address
+        raise Refused(Cause.ADDRESSES_OCCUPIED, Ie.UE_IP_ADDRESS)

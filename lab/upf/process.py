@@ -1,0 +1,314 @@
+"""The UPF as a process: N4's socket, the data path, what waits, and the socket where orders come in; one thread."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import select
+import socket
+import struct
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pyroute2 import IPRoute, NetlinkError
+
+from lab.upf import faults, ie
+from lab.upf.datapath import EVENT_BUFFERED, EVENT_NO_NEIGHBOUR, Counts, DataPath, Event, Settings
+from lab.upf.n4 import N4, Peer
+from lab.upf.rules import ACCESS, BUFFER, FORWARD, NOTIFY
+from lab.upf.session import Moved, Session
+from lab.upf.waiting import GTPU_PORT, PORTS, FaultyFrames, UserPackets
+from nodes.interface import Interface
+from traffic.errors import BadInput
+
+HEARTBEAT_S, MOST_MISSED = 5.0, 3
+"""Ours to the SMF; after so many without an answer its association is dropped, as eUPF does after 15 s."""
+AT_ONCE = 256
+"""Messages of N4 that are answered before the other sockets are looked at."""
+BUFFER_BYTES = 1 << 24
+ORDER_TIMEOUT_S = 1.0
+"""One that speaks no faster is left: N4 waits meanwhile."""
+_SO_RCVBUFFORCE, _SO_SNDBUFFORCE = 33, 32
+_NTF_USE, _NUD_NONE = 1, 0
+RESOLVE_AGAIN_S = 1.0
+MOST_TOLD = 1000
+"""Sessions in one answer."""
+MOST_WHOLE_BYTES = 3300
+"""Of a GTP-U message that came in fragments: a live frame is a page, some of which is the kernel's."""
+
+
+def settings_of(n3: str, n6: str) -> Settings:
+    one, two = Interface(n3), Interface(n6)
+    return Settings(
+        one.index,
+        two.index,
+        socket.inet_aton(one.ipv4),
+        socket.inet_aton(two.ipv4),
+        min(one.mtu, two.mtu),
+        bytes.fromhex(one.mac.replace(":", "")),
+        bytes.fromhex(two.mac.replace(":", "")),
+    )
+
+
+class Upf:
+    """Made, it is ready; run() serves until the process ends."""
+
+    def __init__(self, n4_ipv4: str, orders: Path) -> None:
+        self.settings = settings_of(*PORTS)
+        self.path = DataPath(self.settings)
+        self._gtpu = _gtpu_socket(self.settings.n3_ipv4)
+        self.users = UserPackets(self._gtpu, self.path)
+        self.frames = FaultyFrames((_frame_socket(PORTS[0]), _frame_socket(PORTS[1])))
+        self.n4 = N4(self.settings.n3_ipv4, socket.inet_aton(n4_ipv4), self.path, self.users)
+        self.faults = faults.N4Faults()
+        self.session_requests = 0
+        self.too_long = 0
+        self._silent_until = 0.0
+        self._late: list[tuple[float, int, bytes, Peer]] = []
+        self._next_heartbeat = time.monotonic() + HEARTBEAT_S
+        self._asked: dict[bytes, float] = {}
+        self._n4 = _n4_socket(n4_ipv4)
+        self._orders = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._orders.bind(str(orders))
+        self._orders.listen()
+        self.path.attach()
+
+    def run(self) -> None:
+        sources = [self._n4.fileno(), self._orders.fileno(), self.path.event_fd, self._gtpu.fileno()]
+        while True:
+            ready, _, _ = select.select(sources, [], [], self._patience_s())
+            if sources[2] in ready:
+                for event in self.path.events():
+                    self._hear(event)
+            if sources[3] in ready:
+                self._take_whole()
+            if sources[0] in ready:
+                self._serve_n4()
+            if sources[1] in ready:
+                self._serve_order()
+            self._do_due()
+
+    def _patience_s(self) -> float:
+        now = time.monotonic()
+        due = [self._next_heartbeat]
+        if self._late:
+            due.append(self._late[0][0])
+        frame_ns = self.frames.next_ns()
+        if frame_ns is not None:
+            due.append(frame_ns / 1e9)
+        return max(0.0, min(due) - now)
+
+    def _do_due(self) -> None:
+        self.frames.send_due(time.monotonic_ns())
+        now = time.monotonic()
+        while self._late and self._late[0][0] <= now:
+            _, _, data, peer = heapq.heappop(self._late)
+            self._send(data, peer)
+        if now >= self._next_heartbeat:
+            self._next_heartbeat = now + HEARTBEAT_S
+            if now >= self._silent_until:
+                for data, peer in self.n4.heartbeats(MOST_MISSED):
+                    self._send(data, peer)
+
+    # ---- N4
+
+    def _serve_n4(self) -> None:
+        for _ in range(AT_ONCE):
+            try:
+                data, peer = self._n4.recvfrom(65535)
+            except BlockingIOError:
+                return
+            except OSError:
+                continue  # an ICMP error of something sent before
+            if time.monotonic() >= self._silent_until:
+                self._serve_message(data, peer)
+
+    def _serve_message(self, data: bytes, peer: Peer) -> None:
+        wrong = self.faults
+        of_session = len(data) > 1 and data[1] in (50, 52, 54)
+        self.session_requests += of_session
+        if of_session and _is_nth(self.session_requests, wrong.lose_request_every):
+            return
+        answer = self.n4.handle(data, peer)
+        if answer is None or (of_session and _is_nth(self.session_requests, wrong.lose_answer_every)):
+            return
+        if wrong.delay_ms:
+            due = time.monotonic() + wrong.delay_ms / 1e3
+            heapq.heappush(self._late, (due, len(self._late), answer, peer))
+        else:
+            self._send(answer, peer)
+
+    def _send(self, data: bytes, peer: Peer) -> None:
+        with suppress(OSError):  # nobody there: its silence is what heartbeats find out
+            self._n4.sendto(data, peer)
+
+    # ---- the data path
+
+    def _hear(self, event: Event) -> None:
+        if event.kind == EVENT_BUFFERED:
+            self._user_packet(event)
+        elif event.kind == EVENT_NO_NEIGHBOUR:
+            self._resolve(event)
+        else:
+            self.frames.hear(event)
+
+    def _user_packet(self, event: Event) -> None:
+        session, which = self.n4.by_counts.get(event.counts, (None, 0))
+        if session is None:
+            return
+        pdr = session.content.pdrs[which]
+        far = session.content.fars[pdr.far]
+        if far.action & FORWARD and pdr.interface != ACCESS:
+            # It was handed over just before the session was changed.
+            self.users.send(Moved(pdr, far, far, session.content.qfi(pdr), False), event.frame)
+            return
+        if far.action & BUFFER:
+            self.users.keep(event.counts, event.frame)
+        if far.action & NOTIFY:
+            report = self.n4.downlink_data(event.counts)
+            if report:
+                self._send(*report)
+
+    def _take_whole(self) -> None:
+        """What came in outer fragments, put together by the kernel, goes back to the data path in one frame."""
+        data, (peer, _) = self._gtpu.recvfrom(65535)
+        if len(data) > MOST_WHOLE_BYTES:
+            self.too_long += 1
+            return
+        outer = struct.pack(">BBHHHBBH", 0x45, 0, 28 + len(data), 0, 0, 64, socket.IPPROTO_UDP, 0)
+        outer += socket.inet_aton(peer) + self.settings.n3_ipv4
+        udp = struct.pack(">HHHH", GTPU_PORT, GTPU_PORT, 8 + len(data), 0)
+        self.path.run_uplink(self.settings.n3_mac + bytes(6) + b"\x08\0" + outer + udp + data)
+
+    def _resolve(self, event: Event) -> None:
+        """Have the kernel ask for the next hop's MAC."""
+        if event.port == 0:
+            address, family = event.value.to_bytes(8, sys.byteorder)[:4], socket.AF_INET
+            if sys.byteorder == "big":
+                address = event.value.to_bytes(8, "big")[4:]
+        elif event.frame[0] >> 4 == 4:
+            address, family = event.frame[16:20], socket.AF_INET
+        else:
+            address, family = event.frame[24:40], socket.AF_INET6
+        now = time.monotonic()
+        if self._asked.get(address, 0.0) + RESOLVE_AGAIN_S > now:
+            return
+        self._asked = {each: at for each, at in self._asked.items() if at + RESOLVE_AGAIN_S > now}
+        self._asked[address] = now
+        with suppress(NetlinkError), IPRoute() as netlink:
+            (route,) = netlink.route("get", dst=socket.inet_ntop(family, address), family=family)
+            hop = route.get_attr("RTA_GATEWAY") or route.get_attr("RTA_DST")
+            index = route.get_attr("RTA_OIF")
+            netlink.neigh("set", dst=hop, ifindex=index, family=family, state=_NUD_NONE, flags=_NTF_USE)
+
+    # ---- orders
+
+    def _serve_order(self) -> None:
+        channel, _ = self._orders.accept()
+        with channel, suppress(OSError):
+            channel.settimeout(ORDER_TIMEOUT_S)
+            data = b""
+            while not data.endswith(b"\n") and (more := channel.recv(1 << 16)):
+                data += more
+            channel.sendall(json.dumps(self._obey(data)).encode() + b"\n")
+
+    def _obey(self, data: bytes) -> dict[str, Any]:
+        try:
+            order = json.loads(data)
+            if not isinstance(order, dict) or len(order) != 1:
+                raise BadInput(faults.WHERE, "is no order", key="order", value=order, allowed=", ".join(_ORDERS))
+            ((name, value),) = order.items()
+            if name not in _ORDERS:
+                raise BadInput(faults.WHERE, "is not known", key="order", value=name, allowed=", ".join(_ORDERS))
+            return _ORDERS[name](self, value)
+        except (BadInput, ValueError) as error:
+            return {"error": str(error)}
+
+    def _status(self, _: Any) -> dict[str, Any]:
+        up, down = self.path.fault_numbers()
+        return {
+            "associations": len(self.n4.associations),
+            "sessions": len(self.n4.sessions),
+            "totals": self.path.totals(),
+            "waiting": {"users": len(self.users), "overflowed": self.users.overflowed, "faults": len(self.frames)},
+            "could_not_be_sent": self.users.failed + self.frames.failed + self.too_long,
+            "end_markers_sent": self.users.end_markers,
+            "since_faults": {"uplink": up, "downlink": down, "session_requests": self.session_requests},
+            "interfaces": {name: asdict(Interface(name).counters()) for name in PORTS},
+        }
+
+    def _sessions(self, order: Any) -> dict[str, Any]:
+        """In the order of their SEIDs; of many only the first ones beyond `after`: telling takes time from N4."""
+        after = order.get("after", 0) if isinstance(order, dict) else None
+        if not isinstance(after, int):
+            raise BadInput(faults.WHERE, "is no SEID", key="sessions.after", value=after, allowed="a number")
+        found = islice((one for seid, one in self.n4.sessions.items() if seid > after), MOST_TOLD)
+        return {"sessions": [self._told(each) for each in found]}
+
+    def _told(self, session: Session) -> dict[str, Any]:
+        pdrs = []
+        for pdr in session.content.pdrs.values():
+            counts: Counts = self.path.read_counts(pdr.counts)
+            pdrs.append(
+                {
+                    "pdr": pdr.id,
+                    "direction": "uplink" if pdr.interface == ACCESS else "downlink",
+                    "teid": int.from_bytes(pdr.teid, "big") if pdr.teid else None,
+                    "ue_ipv4": socket.inet_ntoa(pdr.ue4) if pdr.ue4 else None,
+                    "ue_ipv6": socket.inet_ntop(socket.AF_INET6, pdr.ue6.ljust(16, b"\0")) if pdr.ue6 else None,
+                    **asdict(counts),
+                }
+            )
+        return {"seid": session.seid, "smf_seid": session.peer_seid, "pdrs": pdrs}
+
+    def _faults(self, order: Any) -> dict[str, Any]:
+        wanted = faults.read(order)
+        self.frames.send_all()
+        self.path.list_faults(wanted.listed)
+        self.faults = wanted.n4
+        self.session_requests = self.n4.establishments = 0
+        self.n4.refuse_every, self.n4.refuse_cause = wanted.n4.refuse_every, wanted.n4.cause
+        return {"faults": len(wanted.listed), "n4": asdict(wanted.n4)}
+
+    def _restart(self, order: Any) -> dict[str, Any]:
+        silent_s = order.get("silent_s", 0) if isinstance(order, dict) else None
+        if not isinstance(silent_s, int | float) or not 0 <= silent_s <= 3600:
+            raise BadInput(faults.WHERE, "out of range", key="restart.silent_s", value=silent_s, allowed="0 to 3600")
+        self.n4.restart()
+        self._late.clear()
+        self._silent_until = time.monotonic() + silent_s
+        return {"restarted": True}
+
+
+_ORDERS = {"status": Upf._status, "sessions": Upf._sessions, "faults": Upf._faults, "restart": Upf._restart}
+
+
+def _is_nth(count: int, every: int) -> bool:
+    return bool(every) and count % every == 0
+
+
+def _n4_socket(ipv4: str) -> socket.socket:
+    channel = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    for option in (_SO_RCVBUFFORCE, _SO_SNDBUFFORCE):
+        channel.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+    channel.bind((ipv4, ie.PORT))
+    channel.setblocking(False)
+    return channel
+
+
+def _gtpu_socket(n3_ipv4: bytes) -> socket.socket:
+    """For packets that had waited, and end markers. What arrives here came in outer fragments."""
+    channel = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    channel.bind((socket.inet_ntoa(n3_ipv4), GTPU_PORT))
+    return channel
+
+
+def _frame_socket(interface: str) -> socket.socket:
+    channel = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    channel.bind((interface, 0))
+    return channel

@@ -1,0 +1,241 @@
+"""PDRs, FARs, QERs and URRs as an SMF creates and updates them (3GPP TS 29.244, sections 7.5.2 and 7.5.4).
+
+Each `read_…` gives the fields that are there: all of a Create's, the changed ones of an Update's. What this UPF cannot
+do is refused, never passed over.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import time
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from lab.upf.ie import Cause, Ie, Refused, elements
+
+ACCESS, CORE = 0, 1
+"""Source Interface, section 8.2.2."""
+DROP, FORWARD, BUFFER, NOTIFY = 1, 2, 4, 8
+"""Apply Action, section 8.2.26."""
+PREDEFINED = {b"simplest"}
+"""Names of predefined rules: this one is for every packet and limits none."""
+CHOOSE = object()
+"""In place of an address or a TEID: the UPF is to choose one."""
+_FLOW = re.compile(
+    r"permit\s+out\s+(?P<protocol>ip|\d+)\s+from\s+(?P<remote>any|assigned|[\d.]+(?:/\d+)?)(?:\s+(?P<ports>[\d,-]+))?"
+    r"\s+to\s+(?:any|assigned|[\d.]+(?:/\d+)?|[0-9a-fA-F:]+(?:/\d+)?)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """An SDF filter: the far side's address and port, and the protocol. Addresses big-endian."""
+
+    remote: bytes = bytes(4)
+    mask: bytes = bytes(4)
+    ports: tuple[int, int] = (0, 65535)
+    protocol: int = 0
+
+
+ANY = Filter()
+
+
+@dataclass(slots=True)
+class Pdr:
+    """`ue4` and `ue6` (a /64 prefix): None where there is none."""
+
+    id: int
+    precedence: int
+    interface: int
+    far: int
+    teid: Any = None
+    teid_ipv4: bytes = b""
+    choose_id: int | None = None
+    ue4: Any = None
+    ue6: Any = None
+    flows: tuple[Filter, ...] = (ANY,)
+    """One of them is to match."""
+    qers: tuple[int, ...] = ()
+    urrs: tuple[int, ...] = ()
+    removes_header: bool = False
+    counts: int = 0
+    """The index of its counters."""
+
+
+@dataclass(slots=True)
+class Far:
+    id: int
+    action: int
+    gnb: bytes = b""
+    teid: bytes = b""
+
+
+@dataclass(slots=True)
+class Qer:
+    """Rates in kbit/s by direction, uplink first; None: not limited."""
+
+    id: int
+    closed: tuple[bool, bool] = (False, False)
+    mbr: tuple[int, int] | None = None
+    qfi: int | None = None
+
+
+@dataclass(slots=True)
+class Urr:
+    id: int
+    method: int
+    information: int = 0
+    reports: int = 0
+    """So many were made: the next one's UR-SEQN."""
+    started_s: float = field(default_factory=time.time)
+    base: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """What was reported before: bytes up and down, packets up and down."""
+
+
+def number(value: bytes) -> int:
+    return int.from_bytes(value, "big")
+
+
+def read_pdr(data: bytes) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    qers: list[int] = []
+    urrs: list[int] = []
+    for kind, value in elements(data):
+        if kind == Ie.PDI:
+            _read_pdi(value, fields)
+        elif kind == Ie.PDR_ID:
+            fields["id"] = number(value)
+        elif kind == Ie.PRECEDENCE:
+            fields["precedence"] = number(value)
+        elif kind == Ie.FAR_ID:
+            fields["far"] = number(value)
+        elif kind == Ie.QER_ID:
+            qers.append(number(value))
+        elif kind == Ie.URR_ID:
+            urrs.append(number(value))
+        elif kind == Ie.OUTER_HEADER_REMOVAL:
+            fields["removes_header"] = True
+        elif kind == Ie.ACTIVATE_PREDEFINED_RULES and value not in PREDEFINED:
+            raise Refused(Cause.UNKNOWN_PREDEFINED_RULE, kind)
+    if qers:
+        fields["qers"] = tuple(qers)
+    if urrs:
+        fields["urrs"] = tuple(urrs)
+    return fields
+
+
+def _read_pdi(data: bytes, fields: dict[str, Any]) -> None:
+    for kind, value in elements(data):
+        if kind == Ie.SOURCE_INTERFACE:
+            fields["interface"] = value[0] & 15
+        elif kind == Ie.F_TEID:
+            _read_teid(value, fields)
+        elif kind == Ie.UE_IP_ADDRESS:
+            _read_ue(value, fields)
+        elif kind == Ie.SDF_FILTER:
+            fields["flows"] = (*fields.get("flows", ()), read_filter(value))
+        elif kind == Ie.APPLICATION_ID:
+            raise Refused(Cause.NOT_SUPPORTED, kind)
+
+
+def _read_teid(value: bytes, fields: dict[str, Any]) -> None:
+    """Section 8.2.3: V4, V6, CH, CHID."""
+    flags = value[0]
+    if flags & 4:
+        fields["teid"] = CHOOSE
+        fields["choose_id"] = value[1] if flags & 8 else None
+    elif flags & 1 and len(value) >= 9:
+        fields["teid"], fields["teid_ipv4"] = value[1:5], value[5:9]
+    else:
+        raise Refused(Cause.MANDATORY_INCORRECT, Ie.F_TEID)
+
+
+def _read_ue(value: bytes, fields: dict[str, Any]) -> None:
+    """Section 8.2.62: V6, V4, S/D, IPv6D, CHV4, CHV6."""
+    flags, at = value[0], 1
+    if flags & 2:
+        fields["ue4"], at = value[at : at + 4], at + 4
+    if flags & 1:
+        fields["ue6"], at = value[at : at + 8], at + 16
+    if len(value) < at:
+        raise Refused(Cause.INVALID_LENGTH, Ie.UE_IP_ADDRESS)
+    if flags & 16:
+        fields["ue4"] = CHOOSE
+    if flags & 32:
+        fields["ue6"] = CHOOSE
+
+
+@lru_cache(1024)
+def read_filter(value: bytes) -> Filter:
+    """Section 8.2.5, of it the flow description (TS 29.212, 5.4.2), whose `from` is the far side in both directions."""
+    refused = Refused(Cause.NOT_SUPPORTED, Ie.SDF_FILTER)
+    if len(value) < 4 or not value[0] & 1 or value[0] & 0x0E:
+        raise refused
+    found = _FLOW.fullmatch(value[4 : 4 + number(value[2:4])].decode(errors="replace").strip())
+    if not found:
+        raise refused
+    ports = found["ports"] or "0-65535"
+    first, _, last = ports.partition("-")
+    try:
+        remote = "0.0.0.0/0" if found["remote"] in ("any", "assigned") else found["remote"]
+        network = ipaddress.IPv4Network(remote, strict=False)
+        ends = int(first), int(last or first)
+    except ValueError:
+        raise refused from None
+    protocol = 0 if found["protocol"] == "ip" else int(found["protocol"])
+    if not 0 <= ends[0] <= ends[1] <= 65535 or protocol > 255:
+        raise refused
+    return Filter(network.network_address.packed, network.netmask.packed, ends, protocol)
+
+
+def read_far(data: bytes) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for kind, value in elements(data):
+        if kind == Ie.FAR_ID:
+            fields["id"] = number(value)
+        elif kind == Ie.APPLY_ACTION:
+            fields["action"] = value[0]
+        elif kind in (Ie.FORWARDING_PARAMETERS, Ie.UPDATE_FORWARDING_PARAMETERS):
+            _read_forwarding(value, fields)
+    return fields
+
+
+def _read_forwarding(data: bytes, fields: dict[str, Any]) -> None:
+    for kind, value in elements(data):
+        if kind == Ie.OUTER_HEADER_CREATION:
+            # Section 8.2.56: the first bit is GTP-U/UDP/IPv4.
+            if value[0] != 1 or len(value) < 10:
+                raise Refused(Cause.NOT_SUPPORTED, kind)
+            fields["teid"], fields["gnb"] = value[2:6], value[6:10]
+        elif kind == Ie.PFCPSMREQ_FLAGS:
+            fields["flags"] = value[0]
+
+
+def read_qer(data: bytes) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for kind, value in elements(data):
+        if kind == Ie.QER_ID:
+            fields["id"] = number(value)
+        elif kind == Ie.GATE_STATUS:
+            fields["closed"] = bool(value[0] >> 2 & 3), bool(value[0] & 3)
+        elif kind == Ie.MBR:
+            if len(value) < 10:
+                raise Refused(Cause.INVALID_LENGTH, kind)
+            fields["mbr"] = number(value[:5]), number(value[5:10])
+        elif kind == Ie.QFI:
+            fields["qfi"] = value[0] & 63
+    return fields
+
+
+def read_urr(data: bytes) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for kind, value in elements(data):
+        if kind == Ie.URR_ID:
+            fields["id"] = number(value)
+        elif kind == Ie.MEASUREMENT_METHOD:
+            fields["method"] = value[0]
+        elif kind == Ie.MEASUREMENT_INFORMATION:
+            fields["information"] = value[0]
+    return fields

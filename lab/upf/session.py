@@ -1,0 +1,266 @@
+"""One PFCP session: its rules, and what of them the data path is told."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Protocol
+
+from lab.upf import rules
+from lab.upf.ie import Cause, Ie, Refused, Rule, elements
+from lab.upf.rules import ACCESS, CHOOSE, FORWARD, Far, Pdr, Qer, Urr
+
+MOST_RULES = 4
+"""PDRs of one TEID or UE address, each as often as it has SDF filters; as in kernel/upf.h."""
+MOST_POLICERS = 2
+"""QERs with an MBR of one PDR, as there."""
+_RULE = struct.Struct("=4s4sHHBBBBBBH4s8sIII4s4s")
+"""struct rule of kernel/upf.h."""
+_COUNT = struct.Struct("=I")
+RULES_BYTES = _COUNT.size + MOST_RULES * _RULE.size
+_SEND_END_MARKER = 2
+"""PFCPSMReq-Flags, section 8.2.34."""
+_CREATE = {Ie.CREATE_PDR: Rule.PDR, Ie.CREATE_FAR: Rule.FAR, Ie.CREATE_QER: Rule.QER, Ie.CREATE_URR: Rule.URR}
+_UPDATE = {Ie.UPDATE_PDR: Rule.PDR, Ie.UPDATE_FAR: Rule.FAR, Ie.UPDATE_QER: Rule.QER, Ie.UPDATE_URR: Rule.URR}
+_REMOVE = {Ie.REMOVE_PDR: Rule.PDR, Ie.REMOVE_FAR: Rule.FAR, Ie.REMOVE_QER: Rule.QER, Ie.REMOVE_URR: Rule.URR}
+_READ: dict[Rule, Any] = {
+    Rule.PDR: (rules.read_pdr, Pdr, (("id", Ie.PDR_ID), ("precedence", Ie.PRECEDENCE), ("interface", Ie.PDI))),
+    Rule.FAR: (rules.read_far, Far, (("id", Ie.FAR_ID), ("action", Ie.APPLY_ACTION))),
+    Rule.QER: (rules.read_qer, Qer, (("id", Ie.QER_ID),)),
+    Rule.URR: (rules.read_urr, Urr, (("id", Ie.URR_ID), ("method", Ie.MEASUREMENT_METHOD))),
+}
+"""How a rule is read, what it becomes, and which elements it must have."""
+
+Key = tuple[str, bytes]
+"""A table of the data path (uplink, downlink4, downlink6) and a key in it."""
+
+
+class Tables(Protocol):
+    """The data path, as sessions use it."""
+
+    def room(self) -> int: ...
+    def take_counts(self) -> int: ...
+    def take_policer(self, kbps: int) -> int: ...
+    def set_policer(self, index: int, kbps: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A downlink path of a session that was led elsewhere."""
+
+    pdr: Pdr
+    before: Far
+    after: Far
+    qfi: int | None
+    end_marker: bool
+
+
+@dataclass(slots=True)
+class Content:
+    """The rules of a session by type and number. A change makes a new one, so that one that fails changes nothing."""
+
+    pdrs: dict[int, Pdr] = field(default_factory=dict)
+    fars: dict[int, Far] = field(default_factory=dict)
+    qers: dict[int, Qer] = field(default_factory=dict)
+    urrs: dict[int, Urr] = field(default_factory=dict)
+    end_markers: tuple[int, ...] = ()
+    """FARs whose update asks for one."""
+
+    def copy(self) -> Content:
+        return Content(dict(self.pdrs), dict(self.fars), dict(self.qers), dict(self.urrs))
+
+    def of(self, rule: Rule) -> dict[int, Any]:
+        return (self.pdrs, self.fars, self.qers, self.urrs)[rule]
+
+    def apply(self, request: list[tuple[int, bytes]]) -> None:
+        """The rules that a request creates, updates and removes. Raises Refused."""
+        for kind, value in request:
+            if kind in _CREATE:
+                self._create(_CREATE[kind], value)
+            elif kind in _UPDATE:
+                self._update(_UPDATE[kind], value)
+            elif kind in _REMOVE:
+                self._remove(_REMOVE[kind], value)
+
+    def _create(self, rule: Rule, data: bytes) -> None:
+        one = _make_once(rule, data) if rule is Rule.FAR or rule is Rule.QER else _make(rule, data)
+        mine = self.of(rule)
+        if one.id in mine:
+            raise Refused(Cause.RULE_FAILURE, failed=(rule, one.id))
+        mine[one.id] = one
+
+    def _update(self, rule: Rule, data: bytes) -> None:
+        read, _, mandatory = _READ[rule]
+        fields = read(data)
+        if "id" not in fields:
+            raise Refused(Cause.MANDATORY_MISSING, mandatory[0][1])
+        if fields["id"] not in self.of(rule):
+            raise Refused(Cause.RULE_FAILURE, failed=(rule, fields["id"]))
+        if fields.pop("flags", 0) & _SEND_END_MARKER:
+            self.end_markers = (*self.end_markers, fields["id"])
+        self.of(rule)[fields["id"]] = replace(self.of(rule)[fields["id"]], **fields)
+
+    def _remove(self, rule: Rule, data: bytes) -> None:
+        for _, value in elements(data):
+            if self.of(rule).pop(rules.number(value), None) is None:
+                raise Refused(Cause.RULE_FAILURE, failed=(rule, rules.number(value)))
+
+    def check(self, n3_ipv4: bytes) -> None:
+        """Whether every PDR is whole and leads somewhere. Raises Refused."""
+        for pdr in self.pdrs.values():
+            far = self.fars.get(pdr.far)
+            limits = 0
+            for each in pdr.qers:
+                if each not in self.qers:
+                    raise Refused(Cause.RULE_FAILURE, failed=(Rule.PDR, pdr.id))
+                limits += self.qers[each].mbr is not None
+            if far is None or not all(each in self.urrs for each in pdr.urrs):
+                raise Refused(Cause.RULE_FAILURE, failed=(Rule.PDR, pdr.id))
+            if pdr.interface == ACCESS:
+                _check_uplink(pdr, n3_ipv4)
+            else:
+                _check_downlink(pdr, far)
+            if limits > MOST_POLICERS:
+                raise Refused(Cause.NOT_SUPPORTED, Ie.QER_ID, (Rule.PDR, pdr.id))
+
+    def by_key(self) -> dict[Key, list[Pdr]]:
+        """The PDRs of each TEID and UE address, in the order of their precedence. Raises Refused for too many."""
+        found: dict[Key, list[Pdr]] = {}
+        for pdr in self.pdrs.values():
+            for key in keys(pdr):
+                found.setdefault(key, []).append(pdr)
+        for pdrs in found.values():
+            if sum(len(pdr.flows) for pdr in pdrs) > MOST_RULES:
+                raise Refused(Cause.NO_RESOURCES, failed=(Rule.PDR, pdrs[-1].id))
+            pdrs.sort(key=lambda each: each.precedence)
+        return found
+
+    def entries(self, by_key: dict[Key, list[Pdr]], policers: dict[tuple[int, int], int]) -> dict[Key, bytes]:
+        """What the data path is to hold: struct rules of kernel/upf.h by its key."""
+        found = {}
+        for key, pdrs in by_key.items():
+            packed = b"".join([self._pack(pdr, policers) for pdr in pdrs])
+            found[key] = (_COUNT.pack(len(packed) // _RULE.size) + packed).ljust(RULES_BYTES, b"\0")
+        return found
+
+    def _pack(self, pdr: Pdr, policers: dict[tuple[int, int], int]) -> bytes:
+        """The PDR as struct rule, once for each of its SDF filters."""
+        far, down = self.fars[pdr.far], pdr.interface != ACCESS
+        closed, qfi, limits = False, self.qfi(pdr), [0, 0]
+        for each in pdr.qers:
+            qer = self.qers[each]
+            closed |= qer.closed[down]
+            if qer.mbr is not None:
+                limits[bool(limits[0])] = policers[each, down]
+        ue4, ue6 = pdr.ue4 or bytes(4), pdr.ue6 or bytes(8)
+        checks = 0 if down else (pdr.ue4 is not None) | (pdr.ue6 is not None) << 1
+        with_qfi = down and qfi is not None
+        rest = (
+            *(far.action, closed, with_qfi, qfi if with_qfi else 0, checks, 0),
+            *(ue4, ue6, pdr.counts, *limits, far.gnb or bytes(4), far.teid or bytes(4)),
+        )
+        flows = pdr.flows
+        return b"".join([_RULE.pack(one.remote, one.mask, *one.ports, one.protocol, *rest) for one in flows])
+
+    def qfi(self, pdr: Pdr) -> int | None:
+        """Of its first QER that has one."""
+        for each in pdr.qers:
+            if self.qers[each].qfi is not None:
+                return self.qers[each].qfi
+        return None
+
+    def policed(self) -> dict[tuple[int, int], int]:
+        """(QER, direction) to kbit/s, of those that some PDR uses."""
+        found = {}
+        for pdr in self.pdrs.values():
+            down = int(pdr.interface != ACCESS)
+            for each in pdr.qers:
+                limits = self.qers[each].mbr
+                if limits is not None:
+                    found[each, down] = limits[down]
+        return found
+
+
+def _make(rule: Rule, data: bytes) -> Any:
+    """The rule that a Create is. Raises Refused for one that is not whole."""
+    read, make, mandatory = _READ[rule]
+    fields = read(data)
+    for name, kind in mandatory:
+        if name not in fields:
+            raise Refused(Cause.MANDATORY_MISSING, kind)
+    if rule is Rule.PDR and "far" not in fields:
+        raise Refused(Cause.CONDITIONAL_MISSING, Ie.FAR_ID)
+    fields.pop("flags", None)
+    return make(**fields)
+
+
+_make_once = lru_cache(1024)(_make)
+"""For FARs and QERs, which never change once they are made, and are often the same in the next session."""
+
+
+def _check_uplink(pdr: Pdr, n3_ipv4: bytes) -> None:
+    if pdr.teid is None:
+        raise Refused(Cause.CONDITIONAL_MISSING, Ie.F_TEID)
+    if pdr.teid is not CHOOSE and pdr.teid_ipv4 != n3_ipv4:
+        raise Refused(Cause.MANDATORY_INCORRECT, Ie.F_TEID)
+    if not pdr.removes_header:
+        raise Refused(Cause.CONDITIONAL_MISSING, Ie.OUTER_HEADER_REMOVAL)
+
+
+def _check_downlink(pdr: Pdr, far: Far) -> None:
+    if pdr.ue4 is None and pdr.ue6 is None:
+        raise Refused(Cause.CONDITIONAL_MISSING, Ie.UE_IP_ADDRESS)
+    if far.action & FORWARD and not far.gnb:
+        raise Refused(Cause.CONDITIONAL_MISSING, Ie.OUTER_HEADER_CREATION)
+
+
+def keys(pdr: Pdr) -> list[Key]:
+    if pdr.interface == ACCESS:
+        return [("uplink", pdr.teid)]
+    pairs = (("downlink4", pdr.ue4), ("downlink6", pdr.ue6))
+    return [(table, address) for table, address in pairs if address is not None]
+
+
+def moved(before: Content, after: Content) -> list[Moved]:
+    """The downlink paths that `after` leads elsewhere, or lets go on."""
+    found = []
+    for pdr in after.pdrs.values():
+        old = before.pdrs.get(pdr.id)
+        if old is None or pdr.interface == ACCESS:
+            continue
+        was, now = before.fars[old.far], after.fars[pdr.far]
+        if was != now:
+            found.append(Moved(pdr, was, now, after.qfi(pdr), now.id in after.end_markers))
+    return found
+
+
+class Session:
+    """What the UPF holds of a session. `peer`: the SMF's address for reports; `node`: whose association it is."""
+
+    __slots__ = ("content", "gone", "installed", "node", "notified", "peer", "peer_seid", "policers", "seid")
+
+    def __init__(self, seid: int, peer_seid: int, peer: str, node: bytes) -> None:
+        self.seid, self.peer_seid, self.peer, self.node = seid, peer_seid, peer, node
+        self.content = Content()
+        self.policers: dict[tuple[int, int], int] = {}
+        self.installed: dict[Key, bytes] = {}
+        self.gone: list[tuple[Pdr, tuple[int, int]]] = []
+        """PDRs that were removed, with what they had counted."""
+        self.notified: set[int] = set()
+        """PDRs of which the SMF knows that packets wait."""
+
+    def prepare(self, content: Content, by_key: dict[Key, list[Pdr]], tables: Tables) -> dict[Key, bytes]:
+        """Counters and policers for `content`; and what the data path is then to hold. Raises Refused."""
+        policed = content.policed()
+        fresh = [pdr for pdr in content.pdrs.values() if not pdr.counts]
+        if tables.room() < max(len(fresh), len(policed)):
+            raise Refused(Cause.NO_RESOURCES)
+        for pdr in fresh:
+            pdr.counts = tables.take_counts()
+        for each, kbps in policed.items():
+            if each in self.policers:
+                tables.set_policer(self.policers[each], kbps)
+            else:
+                self.policers[each] = tables.take_policer(kbps)
+        return content.entries(by_key, self.policers)

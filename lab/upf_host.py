@@ -1,0 +1,133 @@
+"""The device under test as the host of a UPF: N3, N4 and N6, what such a host needs set, and the program itself.
+
+What real UPFs were seen to need is told in docs/upf.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import resource
+import select
+import subprocess
+import sys
+from pathlib import Path
+from socket import AF_INET, AF_INET6
+from typing import Any
+
+from pyroute2 import IPRoute
+
+from lab import links, namespaces, release, ssh
+from lab.node import CONTROL_MTU, N4, Wiring
+from lab.plan import Node, Plan, Upf
+from traffic.errors import PktswarmError
+
+N3, N6 = "n3", "n6"
+LOG, ORDERS = ssh.FOLDER / "upf.log", ssh.FOLDER / "upf.sock"
+"""On the UPF's host: what its program said, and where the lab's own takes orders (docs/lab.md)."""
+READY_TIMEOUT_S = 60.0
+GRACE_S = 0.5
+"""A command that fails within this time fails the lab."""
+_PERMANENT = 0x80
+"""NUD_PERMANENT of linux/neighbour.h."""
+
+
+def set_up_upf(wiring: Wiring) -> dict[str, Any]:
+    """N3 and N6 to the two sides' switches, N4 to the master; forwarding, neighbours and routes; then the program."""
+    plan, upf = wiring.plan, wiring.plan.upf
+    assert upf is not None
+    links.prepare_namespace(quiet=False)
+    for setting in ("rp_filter", "forwarding"):
+        for name in ("all", "default"):
+            links.write_setting(f"ipv4/conf/{name}/{setting}", "0" if setting == "rp_filter" else "1")
+    links.write_setting("ipv6/conf/all/forwarding", "1", optional=True)
+    for interface, mac, ipv4 in ((N3, upf.n3_mac, upf.n3_ipv4), (N6, upf.n6_mac, upf.n6_ipv4)):
+        _add_side(wiring, interface, mac, ipv4)
+    links.add_cable(N4, links.Socket(wiring.switch_pid, N4, f"{N4}-upf"), CONTROL_MTU)
+    links.bring_up(N4, upf.n4_ipv4)
+    _add_ways(plan, upf)
+    _start(upf, wiring.folder)
+    return {}
+
+
+def _add_side(wiring: Wiring, interface: str, mac: str, ipv4: str) -> None:
+    """The switch's port has an XDP program: with one it takes what XDP redirects to it, and at once what XDP_TX sends.
+
+    The kernel's own IPv6 address, which would send neighbour discovery, is left out: the node's next hop is known.
+    """
+    port = f"{interface}-upf"
+    links.add_cable(interface, links.Socket(wiring.switch_pid, interface, port), wiring.plan.mtu, mac, quiet=False)
+    links.write_setting(f"ipv6/conf/{interface}/addr_gen_mode", "1", optional=True)
+    links.bring_up(interface, ipv4)
+    with namespaces.network_of(wiring.switch_pid):
+        release.release_frames(port)
+
+
+def _add_ways(plan: Plan, upf: Upf) -> None:
+    """Every node is a neighbour for ever, in IPv4 and by a link-local address; the rest goes by way of one of them."""
+    nodes = {node.name: node for node in plan.nodes if node.side}
+    first = next(node for node in nodes.values() if node.side == N6)
+    ways = [("0.0.0.0/0", first), ("::/0", first), *((route.prefix, nodes[route.node]) for route in upf.routes)]
+    with IPRoute() as netlink:
+        index = {side: netlink.link_lookup(ifname=side)[0] for side in (N3, N6)}
+        for node in nodes.values():
+            for family, hop in ((AF_INET, node.ipv4), (AF_INET6, link_local(node))):
+                netlink.neigh(
+                    "replace", family=family, dst=hop, lladdr=node.mac, ifindex=index[node.side], state=_PERMANENT
+                )
+        for prefix, node in ways:
+            is_ipv4 = ipaddress.ip_network(prefix).version == 4
+            hop = node.ipv4 if is_ipv4 else link_local(node)
+            family = AF_INET if is_ipv4 else AF_INET6
+            netlink.route("add", family=family, dst=prefix, gateway=hop, oif=index[node.side])
+
+
+def link_local(node: Node) -> str:
+    return f"fe80::{node.ipv4.rpartition('.')[2]}"
+
+
+def _start(upf: Upf, folder: Path) -> None:
+    """Start the program; it ends with the lab. Raises PktswarmError with its words if it fails at once."""
+    if not upf.command:
+        _start_own(upf)
+        return
+    namespaces.mount("bpf", "/sys/fs/bpf", "bpf", namespaces.MS_NOSUID | namespaces.MS_NODEV | namespaces.MS_NOEXEC)
+    with contextlib.suppress(ValueError, OSError):  # a machine may forbid it; the UPF then tells its own story
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    with LOG.open("wb") as log:
+        process = subprocess.Popen(
+            upf.command,
+            cwd=folder,
+            env={**os.environ, **environment(upf)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        status = process.wait(GRACE_S)
+        if status:
+            raise PktswarmError(f"the UPF's command ended with exit status {status}: {_last_words()}")
+
+
+def _start_own(upf: Upf) -> None:
+    command = [sys.executable, "-P", "-m", "lab.upf", upf.n4_ipv4, str(ORDERS)]
+    with LOG.open("wb") as log:
+        process = subprocess.Popen(command, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
+    assert process.stdout is not None
+    ready, _, _ = select.select([process.stdout], [], [], READY_TIMEOUT_S)
+    if not ready or process.stdout.readline() != b"ready\n":
+        raise PktswarmError(f"the UPF did not start: {_last_words()}")
+
+
+def environment(upf: Upf) -> dict[str, str]:
+    """What the program of a user finds in its environment."""
+    return {
+        **{"N3_INTERFACE": N3, "N4_INTERFACE": N4, "N6_INTERFACE": N6},
+        **{"N3_IPV4": upf.n3_ipv4, "N4_IPV4": upf.n4_ipv4, "N6_IPV4": upf.n6_ipv4, "SMF_IPV4": upf.smf_ipv4},
+    }
+
+
+def _last_words() -> str:
+    return LOG.read_text(errors="replace").strip()[-2000:] or "without a word"

@@ -1,0 +1,61 @@
+"""The structs of kernel/upf.h, as compiled, and as lab/upf packs them."""
+
+import struct
+
+import pytest
+
+from lab.upf import datapath, session
+from nodes import libbpf
+
+pytestmark = pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing())
+SIZES = {"B": 1, "H": 2, "I": 4, "Q": 8}
+
+
+def offsets(form: struct.Struct) -> list[int]:
+    """Where each field of a packed format begins, and the end."""
+    found, at = [], 0
+    number = ""
+    for letter in form.format[1:]:
+        if letter.isdigit():
+            number += letter
+            continue
+        for size in [int(number)] if letter == "s" else [SIZES[letter]] * int(number or 1):
+            found.append(at)
+            at += size
+        number = ""
+    return [*found, at]
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "arrays"),
+    [
+        ("rule", session._RULE, {"policers": 2}),
+        ("policer", datapath._POLICER, {}),
+        ("counts", datapath._COUNTS, {"dropped": len(datapath.REASONS)}),
+        ("fault_key", datapath._FAULT_KEY, {}),
+        ("fault", datapath._FAULT, {}),
+        ("event_head", datapath._EVENT, {}),
+        ("settings", datapath._SETTINGS, {}),
+    ],
+)
+def test_python_and_the_kernel_lay_a_struct_out_alike(name: str, form: struct.Struct, arrays: dict[str, int]) -> None:
+    told = []
+    layout = libbpf.struct_layout(datapath.OBJECT, name)
+    for field, (at, size) in layout.items():
+        count = arrays.get(field, 1)
+        told += [at + each * size // count for each in range(count)]
+    end = max(at + size for at, size in layout.values())
+    assert offsets(form) == [*told, end]
+
+
+def test_a_table_s_entry_has_as_many_rules_as_python_packs() -> None:
+    layout = libbpf.struct_layout(datapath.OBJECT, "rules")
+    assert layout["count"] == (0, session._COUNT.size)
+    assert layout["rule"] == (4, session.MOST_RULES * session._RULE.size)
+
+
+def test_there_are_as_many_counters_as_python_hands_out() -> None:
+    with libbpf.BpfObject(datapath.OBJECT) as program:
+        assert program.map("totals").entries == len(datapath.TOTALS)
+        for name in ("counts", "policers", *datapath.TABLES):
+            assert program.map(name).entries == datapath.MOST_COUNTS
