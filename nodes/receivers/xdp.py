@@ -135,9 +135,13 @@ class XdpReceiver(Receiver):
         return None if realtime_ns is None or self.task.tai else offset_ns + realtime_ns
 
     def _number_users(self) -> dict[int, RawUserRule]:
-        """The users of all legs one after another, each leg's followed by a place for what is no user's."""
+        """The users of all legs one after another, each leg's followed by a place for what is no user's.
+
+        A stamped trace has them twice: what another slot counts is under another lock.
+        """
         base, rules = 0, {}
-        for slot, leg in enumerate(self.task.legs):
+        own = list(enumerate(self.task.legs))
+        for slot, leg in [*own, *((place, self.task.legs[slot]) for slot, place in self._apart.items())]:
             if leg.users:
                 rules[slot] = self._user_rule(leg, base)
                 base += leg.users["count"] + 1
@@ -164,7 +168,7 @@ class XdpReceiver(Receiver):
         self._object.set_entries("tallies", max(1, len(self.task.legs) + len(self._apart)))
         self._object.set_entries("rows", max(1, len(self._rows)))
         places = sum(rule.count + 1 for rule in self._user_rules.values())
-        self._object.set_entries("user_rules", max(1, len(self.task.legs)))
+        self._object.set_entries("user_rules", max(1, len(self.task.legs) + len(self._apart)))
         self._object.set_entries("users", max(1, places))
         settings = Settings(
             rows=len(self._rows),
@@ -313,6 +317,15 @@ class XdpReceiver(Receiver):
         slot = next(slot for slot, leg in enumerate(self.task.legs) if leg.id == leg_id)
         if (rule := self._user_rules.get(slot)) is None:
             return None
+        columns = self._users_of(rule)
+        if slot in self._apart:
+            # Frames without a stamp: who came twice among them nobody can tell.
+            apart = self._users_of(self._user_rules[self._apart[slot]])
+            for name, more in (("packets", "packets"), ("bytes", "bytes"), ("distinct", "packets")):
+                columns[name] = [one + other for one, other in zip(columns[name], apart[more], strict=True)]
+        return columns
+
+    def _users_of(self, rule: RawUserRule) -> dict[str, list[int]]:
         size = ctypes.sizeof(RawUser)
         with self._map("users").memory() as memory:
             part = memory[rule.base * size : (rule.base + rule.count + 1) * size]
