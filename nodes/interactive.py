@@ -74,8 +74,9 @@ class Ends:
     def ready(self) -> bool:
         """Whether all processes hear, and the capture runs. It begins last: of several packet sockets the kernel gives
         a frame to the youngest first, so it is in the capture before it can be answered."""
-        if not all(end.armed for end in self.ends) or self._capture is None:
-            return all(end.armed for end in self.ends)
+        armed = all(end.armed for end in self.ends)
+        if not armed or self._capture is None:
+            return armed
         if not self._capturing:
             self._capturing = True
             self._capture.start(0)

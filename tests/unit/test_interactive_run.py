@@ -6,6 +6,7 @@ import io
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, PropertyMock
 
 import pytest
 from rich.console import Console
@@ -15,6 +16,7 @@ from master.inventory import Host
 from master.ledger import Ledger
 from master.resolve import Rank, Resolved
 from master.scenario import Expect
+from nodes.interactive import Ends
 from traffic.errors import BadInput
 from traffic.interactive.machine import FlowReport, State
 from traffic.task import Leg, ReceiveCount, SendCount
@@ -194,3 +196,14 @@ def test_a_flow_that_was_given_up_is_told() -> None:
     outcome = run("given up").outcome(Expect(), {})  # type: ignore[call-arg]
     assert outcome.flows[0]["state"] == "given up"
     assert "t: 1 of 1 flows given up" in outcome.document["notes"]
+
+
+def test_no_end_is_ready_before_its_capture_has_begun() -> None:
+    """Though the last process arms itself while the ends are looked at."""
+    ends = Ends([], "lo", Path("/no/spool"), 1.0, begins=True)
+    looks = iter([False, True, True])
+    arming, capture = Mock(), Mock(ready=lambda: capture.start.called)
+    type(arming).armed = PropertyMock(side_effect=lambda: next(looks))
+    ends.ends, ends._capture = [arming], capture
+    assert not ends.ready() and not capture.start.called
+    assert ends.ready() and capture.start.called
