@@ -23,7 +23,9 @@ from master.upf.sessions import Sessions
 from traffic.errors import BadInput
 from traffic.frames import check_frame
 from traffic.headers import GTPU_PORT, HEADERS
-from traffic.schedule import sizes_bytes
+from traffic.schedule import sizes_bytes, stamped
+from traffic.stamp import PLAIN_BYTES
+from traffic.stamp import least_size_bytes as stamp_size_bytes
 from traffic.task import FCS_BYTES, Leg
 from traffic.users import MOST_USERS
 from traffic.values import MOST_VALUES
@@ -162,12 +164,11 @@ def largest_received_bytes(leg: Leg) -> int:
 def _check_sizes(tunnels: Tunnels, leg: Leg) -> None:
     least = min(size for size, _ in sizes_bytes(leg))
     check_frame(leg.frame, tunnels.where, tunnels.key, least)
-    needed = FCS_BYTES + 18 + sum(_size([header]) for header in leg.frame["headers"])
-    if least < needed:
-        problem = "its frames are known by their stamps, which need 18 bytes of the users' payload"
-        raise BadInput(
-            tunnels.where, problem, key=f"{tunnels.key}.size_bytes", value=least, allowed=f"{needed} or more, as sent"
-        )
+    if not stamped(leg):
+        needed = stamp_size_bytes(leg.frame["headers"])
+        problem = f"its frames are known by their stamps, which need {PLAIN_BYTES} bytes of free payload"
+        allowed = f"{needed} or more, as sent, and no payload in hex"
+        raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.size_bytes", value=least, allowed=allowed)
 
 
 @dataclass(frozen=True)

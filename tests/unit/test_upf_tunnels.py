@@ -13,8 +13,12 @@ import numpy as np
 import pytest
 
 from master import inventory, plan, scenario
+from master.judge import judge_tunnels
+from master.results import Row
+from master.scenario import Expect
 from master.upf.sessions import Sessions
 from master.upf.tunnels import in_tunnels
+from master.users import Users
 from traffic import users
 from traffic.engines import templates_as_received, templates_as_sent
 from traffic.errors import BadInput
@@ -125,6 +129,17 @@ def test_what_the_scenario_says_goes_before_the_inventory(tmp_path: Path) -> Non
     assert ends(found.legs[0], 0)[1][6:12].hex(":") == "02:00:00:00:00:99"
 
 
+def test_a_packet_in_another_users_tunnel_is_not_as_expected(tmp_path: Path) -> None:
+    leg = planned(tmp_path, hosts_file(tmp_path, UPF), {**DOWN, "count_packets": 40}).legs[0]
+    counted = Users(leg, True, [7, 7, 6], {"packets": [7, 6, 7, 0], "distinct": [7, 6, 7]})
+    row = Row(leg, "xdp", 20, 20, 20, users=counted)
+    (verdict,) = judge_tunnels(Expect(loss=0), [row])  # type: ignore[call-arg]
+    assert verdict == {"text": "down: 1 came as another user's, expected 0", "holds": False}
+    counted.received = {"packets": [7, 7, 6, 0], "distinct": [7, 7, 6]}
+    assert judge_tunnels(Expect(loss=0), [row])[0]["holds"]  # type: ignore[call-arg]
+    assert not judge_tunnels(Expect(), [row])  # type: ignore[call-arg]
+
+
 @pytest.mark.parametrize(
     ("stream", "words"),
     [
@@ -139,6 +154,7 @@ def test_what_the_scenario_says_goes_before_the_inventory(tmp_path: Path) -> Non
         ({"to": "tx1"}, r"streams\.0\.to = 'tx1': no such host of side n6 in .*allowed: receive, rx1"),
         ({"size_bytes": 80}, r"streams\.0\.size_bytes = 80: the frame does not fit"),
         ({"size_bytes": 100}, r"streams\.0\.size_bytes = 100: its frames .* stamps.*allowed: 108 or more, as sent"),
+        ({"payload": {"hex": "00"}}, r"streams\.0\.size_bytes = 200: its frames .* stamps.*no payload in hex"),
     ],
 )
 def test_a_wrong_stream_is_told(tmp_path: Path, stream: dict[str, Any], words: str) -> None:
