@@ -58,7 +58,7 @@ def gnb_nodes(where: Path, key: str, upf: Upf, group_name: str, role: Any, inven
         problem = "users of a gNB that comes twice cannot be counted one by one"
         raise BadInput(where, problem, key=f"upf.groups.{group.name}.gnb", value=upf.gnbs_of(group))
     hosts = {host.ipv4: host for host in inventory.hosts if host.side == "n3"}
-    found = {}
+    found: dict[str, str] = {}
     for gnb in gnbs[: group.sessions]:
         address = upf.gnbs[gnb]
         if address not in hosts:
@@ -71,7 +71,9 @@ def gnb_nodes(where: Path, key: str, upf: Upf, group_name: str, role: Any, inven
                 allowed=known,
             )
         _check_role(where, key, hosts[address], role)
-        found[hosts[address].name] = gnb
+        if (other := found.setdefault(hosts[address].name, gnb)) != gnb:
+            problem = f"gNB {other} has the same address, and users are counted by gNB"
+            raise BadInput(where, problem, key=f"upf.gnbs.{gnb}", value=address)
     return found
 
 

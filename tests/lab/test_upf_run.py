@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,20 @@ def test_ctrl_c_deletes_the_sessions(cluster: Cluster) -> None:
     assert (status, told["reason"]) == (3, "stopped by the user")
     assert told["upf"]["groups"][0]["states"] == {"deleted": 100}
     assert cluster.tell(status={})["sessions"] == 0
+
+
+def test_what_ends_a_run_that_sets_up_sessions_deletes_them(cluster: Cluster) -> None:
+    cluster.tell(faults={"n4": {"delay_ms": 100}})
+    with cluster.start(1, users={**USERS, "sessions": 5000}) as process:
+        for _ in range(200):
+            if cluster.tell(status={})["sessions"]:
+                break
+            time.sleep(0.05)
+        process.terminate()
+        output, words = process.communicate(timeout=60)
+    cluster.tell(faults={})
+    assert (process.returncode, output) == (3, "") and "pktswarm: interrupted" in words
+    assert cluster.tell(status={})["associations"] == cluster.tell(status={})["sessions"] == 0
 
 
 def test_a_session_that_is_refused_is_told_and_nothing_is_sent(cluster: Cluster) -> None:
