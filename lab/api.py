@@ -58,7 +58,8 @@ def up(
     PktswarmError if it did not come up.
     """
     shape = plan(name, transmit, receive, mtu, bottleneck_bps, queue_bytes, dut, command, routes)
-    the_plan = replace(shape, both_roles=both_roles)
+    # Users' packets go both ways through a UPF.
+    the_plan = replace(shape, both_roles=both_roles or shape.upf is not None)
     if command and not shutil.which(command[0]):
         raise BadInput(f"lab {name}", "is not a command on this machine", key="command", value=command[0])
     _need_root()

@@ -22,10 +22,11 @@ def sessions(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
     """Set up the sessions of a UPF over N4, hold them, take them down; no user traffic is sent."""
+    from master import inventory
     from master.cli import _enter_lab
     from master.upf.groups import load
 
-    upf = load(config)
+    upf = load(config, None if hosts is None else inventory.load(hosts))
     if hosts is not None:
         _enter_lab(hosts)
     # After that: an association's socket is in the namespace where it was made.

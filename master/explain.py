@@ -12,6 +12,7 @@ from master import inventory as inventories
 from master import plan as plans
 from master import scenario as scenarios
 from master.fill import PLACEHOLDERS, fill
+from master.upf.groups import Upf
 from traffic.engines import order, unable
 from traffic.task import Leg
 
@@ -33,6 +34,7 @@ def explain(scenario_path: Path, inventory_path: Path) -> str:
     lines = [f"{scenario.name}: {scenario.description}" if scenario.description else scenario.name]
     instances = Counter(leg.id if leg.counted_with is None else leg.counted_with for leg in plan.legs)
     lines += [_line(leg, instances[leg.id]) for leg in plan.legs if leg.counted_with is None]
+    lines += [_sessions(plan.upf)] if plan.upf is not None else []
     lines.append(f"receivers: {scenario.receive.mode}" + _filter_words(scenario.receive.filter))
     lines.append(f"sending takes about {plan.expected_s:.1f} s")
     lines += [f"note: {note}" for note in plan.notes]
@@ -43,6 +45,13 @@ def _load(scenario_path: Path, inventory_path: Path) -> tuple[scenarios.Scenario
     inventory = inventories.load(inventory_path)
     scenario = scenarios.load(scenario_path)
     return scenario, plans.plan(scenario, scenario_path, inventory)
+
+
+def _sessions(upf: Upf) -> str:
+    churn, coming = upf.churn, upf.churn.group if upf.churn else ""
+    count = sum(group.sessions for group in upf.groups if group.name != coming)
+    more = f", {churn.sessions_per_s:g} others a second of {coming}" if churn else ""
+    return f"sessions: {count:,} at the UPF {upf.n4}, gNBs {', '.join(upf.gnbs)}{more}"
 
 
 def _filter_words(expression: str) -> str:

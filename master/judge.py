@@ -57,6 +57,17 @@ def judge(expect: Expect, rows: list[Row]) -> list[dict[str, Any]]:
     return verdicts
 
 
+def judge_tunnels(expect: Expect, rows: list[Row]) -> list[dict[str, Any]]:
+    """Of streams of sessions, where loss is judged: a packet in another user's tunnel is not lost to the stream."""
+    astray: dict[str, int] = {}
+    for row in rows:
+        if row.leg.arrives and row.users is not None and (lost := row.users.lost()) is not None:
+            more = sum(-packets for packets in lost if packets < 0) + row.users.nobodys
+            astray[row.leg.stream] = astray.get(row.leg.stream, 0) + more
+    told = astray if expect.loss is not None else {}
+    return [_verdict(f"{name}: {more} came as another user's, expected 0", more == 0) for name, more in told.items()]
+
+
 def judge_connections(expect: Expect, rows: list[ConnectionRow]) -> list[dict[str, Any]]:
     """As for streams, of each direction: blocks sent and received; lost are datagrams, or a TCP's blocks."""
     verdicts = []

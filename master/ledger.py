@@ -10,7 +10,7 @@ from typing import Any
 from master import interactive, verify
 from master.clocks import Clocks
 from master.doubts import doubts
-from master.judge import group_totals, judge, judge_connections, totals
+from master.judge import group_totals, judge, judge_connections, judge_tunnels, totals
 from master.node_state import NodeState, told
 from master.resolve import Rank, Resolved
 from master.results import FORMAT_VERSION, Outcome, Row, stream_values, utc, with_fcs
@@ -39,6 +39,8 @@ class Ledger:
         self.bad_input = ""
         self.barriers: dict[str, dict[int, int]] = {}
         self.notes: list[str] = []
+        self.more_doubts: list[str] = []
+        """Of what is not the nodes'."""
 
     @property
     def phase(self) -> str:
@@ -238,7 +240,8 @@ class Ledger:
 
     def doubts(self) -> list[str]:
         """Why the counts cannot be trusted in full; empty when they can."""
-        return doubts(list(self.nodes.values()), self.resolved, self.rows(), self.connection_rows())
+        found = doubts(list(self.nodes.values()), self.resolved, self.rows(), self.connection_rows())
+        return found + self.more_doubts
 
     def _match_latencies(self, rows: list[Row], compared: Sequence[Compared]) -> None:
         by_leg = {row.leg.id: row for row in rows}
@@ -255,7 +258,7 @@ class Ledger:
         rows, connections = self.rows(), self.connection_rows()
         self._match_latencies(rows, compared)
         more = verify.verdicts(compared)
-        verdicts = [*judge(expect, rows), *judge_connections(expect, connections), *more]
+        verdicts = [*judge(expect, rows), *judge_tunnels(expect, rows), *judge_connections(expect, connections), *more]
         status, reason = self._status(verdicts)
         flows = flow_rows(rows)
         document = {

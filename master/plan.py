@@ -15,6 +15,10 @@ from master.inventory import Inventory
 from master.pace import Pace
 from master.scenario import Connection, Scenario, Stream, Trace
 from master.source_legs import connection_items, source_legs
+from master.upf import tunnels as tunnelling
+from master.upf.groups import Upf, filled_in
+from master.upf.sessions import Sessions
+from master.upf.tunnels import Tunnels
 from traffic import users
 from traffic.engines import check_numbers
 from traffic.errors import BadInput
@@ -91,6 +95,10 @@ class Plan:
     """Leg id → what a source sends there."""
     plays: dict[int, interactive.Play] = field(default_factory=dict)
     """Leg id → what of an interactive trace its two nodes play; of the leg that begins the flows."""
+    upf: Upf | None = None
+    """The scenario's, with what the inventory knows of it."""
+    tunnels: dict[int, Tunnels] = field(default_factory=dict)
+    """Leg id → the users of a stream of sessions."""
 
     @property
     def expected_s(self) -> float:
@@ -112,9 +120,16 @@ def plan(scenario: Scenario, scenario_path: Path, inventory: Inventory) -> Plan:
     notes: list[str] = []
     traces: list[Prepared] = []
     plays: dict[int, interactive.Play] = {}
+    upf = None if scenario.upf is None else filled_in(scenario_path, scenario.upf, inventory)
+    tunnels: dict[int, Tunnels] = {}
     for index, stream in enumerate(scenario.streams):
-        pairs = _pairs_of(stream.source, stream.target, f"streams.{index}", scenario_path, inventory)
         pace = Pace.of(stream, scenario_path, f"streams.{index}", scenario.seed)
+        if stream.sessions is not None and upf is not None:
+            tunnelled, users = _session_legs(stream, index, scenario_path, upf, inventory, len(legs), pace)
+            legs += tunnelled
+            tunnels |= users
+            continue
+        pairs = _pairs_of(stream.source, stream.target, f"streams.{index}", scenario_path, inventory)
         legs += _stream_legs(stream, index, pairs, len(legs), pace)
     sequences: dict[int, Records] = {}
     for index, source in enumerate(scenario.sources):
@@ -153,7 +168,7 @@ def plan(scenario: Scenario, scenario_path: Path, inventory: Inventory) -> Plan:
     if not legs:
         raise BadInput(scenario_path, "nothing is sent until then", key="stop_after_s", value=scenario.stop_after_s)
     check_numbers(legs)  # those that name xdp; for `auto` it is known once the nodes have answered
-    return Plan(tuple(legs), shares, tuple(notes), sequences, plays)
+    return Plan(tuple(legs), shares, tuple(notes), sequences, plays, upf, tunnels)
 
 
 def _cut(legs: list[Leg], stop_s: float, sequences: dict[int, Records], shares: dict[int, Share]) -> list[Leg]:
@@ -235,6 +250,23 @@ def _stream_legs(stream: Stream, index: int, pairs: list[tuple[str, str]], first
     paced = [pace.give(leg, nodes) for leg in made]
     kept = [leg for leg in paced if leg.intended_packets is None or leg.intended_packets > 0]
     return [replace(leg, id=first_id + number) for number, leg in enumerate(kept)]
+
+
+def _session_legs(
+    stream: Stream, index: int, path: Path, upf: Upf, inventory: Inventory, first_id: int, pace: Pace
+) -> tuple[list[Leg], dict[int, Tunnels]]:
+    """A leg for each gNB that has users of the group; frames are provisional until the sessions stand."""
+    pairs, gnbs = tunnelling.pairs(path, index, stream, upf, inventory)
+    legs = _stream_legs(stream, index, pairs, first_id, pace)
+    way, name = stream.direction or "up", stream.sessions or ""
+    tunnels = {
+        leg.id: Tunnels(
+            path, f"streams.{index}", name, gnbs[leg.source if way == "up" else leg.target], way, FIRST_UDP_PORT + index
+        )
+        for leg in legs
+    }
+    sessions = Sessions(upf)
+    return [tunnelling.in_tunnels(leg, tunnels[leg.id], upf, sessions) for leg in legs], tunnels
 
 
 def default_headers(index: int) -> list[dict[str, Any]]:

@@ -92,6 +92,10 @@ class Source:
     def __init__(self, scenario: Path, hosts: Path | None) -> None:
         self.path = scenario
         self.scenario = scenarios.load(scenario)
+        if self.scenario.upf is not None:
+            raise BadInput(
+                scenario, "what is sent through a UPF follows from its sessions; there is no preview", key="upf"
+            )
         inventory = made_up_inventory(self.scenario) if hosts is None else inventories.load(hosts)
         self.plan = plans.plan(self.scenario, scenario, inventory)
         self.resolved, self.notes = _resolved(self.scenario, self.plan, inventory)

@@ -13,6 +13,8 @@ from master.fill import fill
 from master.inventory import Host, Inventory
 from master.plan import Plan, Share
 from master.scenario import Scenario
+from master.upf.sessions import Sessions
+from master.upf.tunnels import in_tunnels, largest_received_bytes
 from traffic import ebpf, engines, expect, pcap, sequence, users
 from traffic.blocks import IP_UDP_BYTES
 from traffic.capture_file import Packet, write_pcap
@@ -86,8 +88,10 @@ def resolve(
     hosts: dict[str, Host],
     reports: dict[str, dict[str, Any]],
     clocks: Clocks | None = None,
+    sessions: Sessions | None = None,
 ) -> Resolved:
-    """Everything the nodes need. BadInput names the host that cannot do its part.
+    """Everything the nodes need. BadInput names the host that cannot do its part. `sessions`: as they stand, where the
+    scenario has some.
 
     `reports`: host → what it told; `offsets_ns`: host → its clock less the master's; `realtime_ns`: host → its
     CLOCK_REALTIME less its CLOCK_MONOTONIC.
@@ -95,7 +99,9 @@ def resolve(
     known = {name: _addresses(host, reports[name]) for name, host in hosts.items()}
     resolved = Resolved([])
     for leg in plan.legs:
-        if leg.kind == "stream":
+        if leg.id in plan.tunnels:
+            resolved.legs.append(_tunnelled(leg, plan, known, reports, sessions, resolved))
+        elif leg.kind == "stream":
             headers = fill(leg.frame["headers"], known[leg.source], known[leg.target])
             chosen = _choose(replace(leg, frame={**leg.frame, "headers": headers}), reports[leg.source], resolved)
             matched = _matched(chosen, reports)
@@ -151,14 +157,29 @@ def _choose(leg: Leg, report: dict[str, Any], resolved: Resolved) -> Leg:
 
 def _matched(leg: Leg, reports: dict[str, dict[str, Any]]) -> Leg:
     """The leg with what tells its frames at the receiver."""
-    templates = engines.templates_as_sent(leg)
-    _check_mtu(leg, max(templates) - FCS_BYTES, leg.frame["headers"], reports)
+    _check_mtu(leg, reports)
+    templates = engines.templates_as_received(leg)
     first = next(iter(templates.values()))
     match = expect.expected_match(Match.from_template(first), first, leg.expect)
     leg = replace(leg, match=(match if len(templates) == 1 else replace(match, length=None)).to_json())
-    if not leg.users:
+    if not leg.users or leg.arrives:
         return leg
     return replace(leg, users=users.of_template(leg.stream, "users", templates[max(templates)], leg.users["field"]))
+
+
+def _tunnelled(
+    leg: Leg,
+    plan: Plan,
+    known: dict[str, Host],
+    reports: dict[str, dict[str, Any]],
+    sessions: Sessions | None,
+    resolved: Resolved,
+) -> Leg:
+    """With the users' tunnels as they stand."""
+    if plan.upf is None or sessions is None:
+        raise ValueError(f"{leg.stream} is resolved without its sessions")
+    made = in_tunnels(leg, plan.tunnels[leg.id], plan.upf, sessions, known)
+    return _matched(_choose(made, reports[leg.source], resolved), reports)
 
 
 def _sequence(leg: Leg, plan: Plan, resolved: Resolved) -> Leg:
@@ -175,9 +196,11 @@ def _sequence(leg: Leg, plan: Plan, resolved: Resolved) -> Leg:
     return replace(leg, trace_file=name, timing=timing, duration_s=None)
 
 
-def _check_mtu(leg: Leg, length: int, headers: list[dict[str, Any]], reports: dict[str, dict[str, Any]]) -> None:
-    tags = sum(1 for header in headers if "vlan" in header or "svlan" in header)
-    for name in (leg.source, leg.target):
+def _check_mtu(leg: Leg, reports: dict[str, dict[str, Any]]) -> None:
+    tags = sum(1 for header in leg.frame["headers"] if "vlan" in header or "svlan" in header)
+    sent = max(engines.templates_as_sent(leg)) - FCS_BYTES
+    # A device that makes them longer has an MTU of its own, taken for that of the node on the same side.
+    for name, length in ((leg.source, sent), (leg.target, largest_received_bytes(leg) if leg.arrives else sent)):
         interface = reports[name]["interface"]
         # Linux lets one tag go beyond the MTU, and no more.
         room = interface["mtu"] + ETHERNET_HEADER_BYTES + min(tags, 1) * VLAN_TAG_BYTES
@@ -187,7 +210,7 @@ def _check_mtu(leg: Leg, length: int, headers: list[dict[str, Any]], reports: di
                 f"a frame of {leg.stream!r} is longer than its MTU of {interface['mtu']} bytes lets through",
                 key=interface["name"],
                 value=length + FCS_BYTES,
-                allowed=f"size_bytes up to {room + FCS_BYTES}",
+                allowed=f"size_bytes up to {room + FCS_BYTES - (length - sent)}",
             )
 
 
@@ -355,6 +378,8 @@ def _refuse_indistinguishable(legs: list[Leg]) -> None:
             # Connections are told apart by their ports, and nobody counts their frames; two interactive traces by
             # their content, which was compared when they were made ready.
             apart = leg.kind == other.kind == "connections" or leg.engine == other.engine == interactive.ENGINE
+            # Those of sessions by their stamps, always: gNBs' users may be anybody's neighbours.
+            apart = apart or bool(leg.arrives and other.arrives)
             if leg.target != other.target or apart:
                 continue
             if Match.from_json(leg.match).overlaps(Match.from_json(other.match)):

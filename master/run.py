@@ -20,6 +20,9 @@ from master.launch import Launch
 from master.ledger import Event, Ledger
 from master.resolve import Rank, Resolved, ranks, resolve
 from master.results import Folder, Outcome, utc
+from master.upf.control_plane import ControlPlane
+from master.upf.groups import Upf
+from master.upf.result import write_users
 from master.verify import Compared, compare
 from traffic.errors import BadInput, PktswarmError
 from traffic.messages import Lines
@@ -27,6 +30,7 @@ from traffic.messages import Lines
 LAUNCH_TIMEOUT_S = 20.0
 LEAVE_TIMEOUT_S = 5.0
 STOP_TIMEOUT_S = 30.0
+AFTER_SENDING = ("drain", "gather", "restore", "over")
 PR_SET_CHILD_SUBREAPER = 36
 Watcher = Callable[[Ledger, Event], None]
 
@@ -54,23 +58,67 @@ class Run:
         self._told_to_stop = 0
         self._began = self._interrupted_at = 0.0
         self._bad_input: BadInput | None = None
+        self.control_plane: ControlPlane | None = None
+        self._without_upf = ""
 
     def execute(self, watch: Watcher) -> Finished:
         """`watch` is told every event, for the terminal. Raises BadInput when nothing was sent because of it."""
         self.watch = watch
         adopt_orphans()
-        self._began = time.monotonic()
-        launch = Launch(self.inventory, self.ranks, self.patience)
-        try:
+        with contextlib.ExitStack() as until_the_end:
+            if self.plan.upf is not None:
+                self._set_up(self.plan.upf, until_the_end)
+            self._began = time.monotonic()
+            launch = Launch(self.inventory, self.ranks, self.patience)
             with self._interruptible():
-                launch.start()
-                control = Lines(launch.accept(LAUNCH_TIMEOUT_S))
-                self._follow(control, launch)
-                # Ranks that leave by themselves restore their nodes first; those that do not are ended.
-                launch.wait(LEAVE_TIMEOUT_S * self.patience if self._interrupts < 2 else 0.0)
-        finally:
-            launch.stop()
+                try:
+                    launch.start()
+                    control = Lines(launch.accept(LAUNCH_TIMEOUT_S))
+                    self._follow(control, launch)
+                    # Ranks that leave by themselves restore their nodes first; those that do not are ended.
+                    launch.wait(LEAVE_TIMEOUT_S * self.patience if self._interrupts < 2 else 0.0)
+                finally:
+                    launch.stop()
+                    self._end_sessions()
         return self._result(launch)
+
+    # --- sessions -----------------------------------------------------------------------------------------------
+
+    def _set_up(self, upf: Upf, until_the_end: contextlib.ExitStack) -> None:
+        """Before a host is touched: what the UPF refuses or chooses is known when the nodes are told their tasks."""
+        self._tell_phase("sessions")
+        with _unwinding():
+            self.control_plane = until_the_end.enter_context(ControlPlane(self.scenario_path, upf))
+        self._tell_phase("launch")
+
+    def _tell_phase(self, name: str) -> None:
+        """Of ours, not of rank 0's."""
+        event = {"event": "phase", "name": name, "at_ns": time.monotonic_ns()}
+        self._keep(event)
+        self.watch(self.ledger, event)
+
+    def _pace_loads(self, event: Event) -> None:
+        if self.control_plane is None:
+            return
+        if event["event"] == "start":
+            self.control_plane.start_loads(event["at_ns"])
+        elif self.ledger.phase in AFTER_SENDING or event["event"] == "stopped":
+            self.control_plane.stop_loads()
+
+    def _end_without_upf(self, control: Lines) -> None:
+        """Nothing that is sent arrives any more."""
+        if self.control_plane is None or self._without_upf or not (words := self.control_plane.trouble):
+            return
+        self._without_upf = words
+        self._interrupted_at = time.monotonic()
+        with contextlib.suppress(OSError):
+            control.send({"op": "stop", "problem": words})
+
+    def _end_sessions(self) -> None:
+        if self.control_plane is not None:
+            self._tell_phase("sessions' end")
+            self.control_plane.end()
+            self.ledger.more_doubts += self.control_plane.doubts()
 
     # --- following the run --------------------------------------------------------------------------------------
 
@@ -78,6 +126,7 @@ class Run:
         """Until rank 0 is over or gone, or does not end in time after it was told to."""
         while not control.closed and not self.ledger.over and not self._overdue():
             self._pass_on_interrupts(control)
+            self._end_without_upf(control)
             if self._interrupts > 1:
                 return
             control.receive(0.1)
@@ -100,6 +149,7 @@ class Run:
         self.ledger.take(event)
         self._keep(event)
         self.watch(self.ledger, event)
+        self._pace_loads(event)
         if event["event"] == "sample":
             self._sample(event)
         elif event["event"] == "phase" and event["name"] == "plan":
@@ -123,6 +173,8 @@ class Run:
         self.folder = Folder(self.results, self.scenario.name)
         for event in self._early:
             self.folder.log(event)
+        if self.control_plane is not None:
+            write_users(self.folder.path / "sessions.csv", self.control_plane.sessions)
         resolved = self.ledger.resolved
         for rank in self.ranks:
             name = rank.host.name
@@ -139,7 +191,8 @@ class Run:
     def _resolve(self) -> Resolved:
         reports = {node.rank.host.name: node.report for node in self.ledger.nodes.values()}
         hosts = {rank.host.name: rank.host for rank in self.ranks}
-        resolved = resolve(self.scenario, self.plan, hosts, reports, self.ledger.clocks())
+        sessions = None if self.control_plane is None else self.control_plane.sessions
+        resolved = resolve(self.scenario, self.plan, hosts, reports, self.ledger.clocks(), sessions)
         resolved.notes += self.plan.notes
         return resolved
 
@@ -188,11 +241,26 @@ class Run:
             raise BadInput(self.scenario_path, self.ledger.bad_input)
         if self.folder is None:
             raise self._why_nothing(launch)
+        self.ledger.notes += self._aftermath()
         outcome = self.ledger.outcome(self.scenario.expect, self._extra(), self._compared(self.folder))
         self.folder.log({"event": "mpiexec", "output": launch.words()})
         self.folder.write(outcome)
         self.folder.close()
         return Finished(self.folder.path, outcome)
+
+    def _aftermath(self) -> list[str]:
+        """Of a UPF that was lost: when its last word came, and what of the users' packets did after it."""
+        start_ns, plane = self.ledger.start_ns, self.control_plane
+        if plane is None or not self._without_upf or plane.last_word_ns is None or start_ns is None:
+            return []
+        told = [f"the UPF's last word on N4 came {(plane.last_word_ns - start_ns) / 1e9:.2f} s after the start"]
+        for row in self.ledger.rows():
+            if row.leg.id in self.plan.tunnels and row.lost is not None:
+                last = (
+                    "no packet arrived" if row.last_ns is None else f"the last packet came at {row.last_ns / 1e9:.2f} s"
+                )
+                told.append(f"{row.leg.stream} from {row.leg.source}: {last}, {row.lost:,} of {row.sent:,} are lost")
+        return told
 
     def _compared(self, folder: Folder) -> list[Compared]:
         """Of traces; of none where a run did not end as it should."""
@@ -222,8 +290,24 @@ class Run:
             "scenario": json.loads(self.scenario.model_dump_json(by_alias=True)),
             "inventory": [asdict(host) for host in (self.inventory.master, *self.inventory.hosts)],
             "legs": [asdict(leg) for leg in self.ledger.resolved.legs],
+            **({} if self.control_plane is None else {"upf": self.control_plane.document}),
             "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
+
+
+@contextlib.contextmanager
+def _unwinding() -> Iterator[None]:
+    """While nothing is sent: what asks this process to end does it as Ctrl-C does, and everything is undone."""
+
+    def end(*_: object) -> None:
+        raise PktswarmError("interrupted")
+
+    before = {sig: signal.signal(sig, end) for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for sig, handler in before.items():
+            signal.signal(sig, handler)
 
 
 def adopt_orphans() -> None:

@@ -22,6 +22,8 @@ from master.fill import PLACEHOLDERS, fill
 from master.inventory import load_yaml
 from master.model import Location, Name, Yaml, bad_input, keys_of
 from master.model import Strict as _Strict
+from master.upf.groups import Upf
+from master.upf.groups import known_keys as upf_keys
 from traffic import expect, users
 from traffic.blocks import UDP_HEADER
 from traffic.errors import BadInput
@@ -85,6 +87,26 @@ class Stream(Traffic):
         description="fields that the device is to change, {ttl: 63}, or may, {src_mac: null}; see docs/xdp-receiver.md",
     )
     users: str = Field("", description="the counter that tells users apart, header.field: each is counted by itself")
+    sessions: Name | None = Field(
+        None, description="a group of upf.groups: frames of its users, in their tunnels; see docs/upf.md"
+    )
+    direction: Literal["up", "down"] | None = Field(None, description="of sessions: from the users, or to them")
+
+    @model_validator(mode="after")
+    def _of_sessions(self) -> Stream:
+        if self.sessions is None:
+            if self.direction is not None:
+                raise ValueError("direction goes with sessions; from and to say who sends to whom")
+            return self
+        if self.direction is None:
+            raise ValueError("sessions need a direction: up or down")
+        gnbs = ("source", "from") if self.direction == "up" else ("target", "to")
+        own = {"headers": "headers", "users": "users", "per": "per", gnbs[0]: gnbs[1]}
+        if given := [word for name, word in own.items() if name in self.model_fields_set]:
+            raise ValueError(f"{given[0]} follows from the sessions; leave it out")
+        if self.engine not in ("auto", "xdp") or self.options.get("stamp") is False:
+            raise ValueError("frames of sessions are known by their stamps, which only engine xdp writes")
+        return self
 
     @model_validator(mode="after")
     def _one_rate_and_an_end(self) -> Stream:
@@ -420,6 +442,7 @@ class Scenario(_Strict):
     sources: list[Source] = Field(default_factory=list)
     traces: list[Trace] = Field(default_factory=list)
     connections: list[Connection] = Field(default_factory=list)
+    upf: Upf | None = Field(None, description="a 5G user plane under test: its sessions; see docs/upf.md")
     seed: Seed = Field(1, description="of all that is drawn at random: the same one gives the same packets")
     stop_after_s: float | None = Field(None, gt=0, le=7 * 86400, description="nothing is sent later, of anything")
     clock: Literal["measured", "ptp"] = Field(
@@ -453,6 +476,28 @@ class Scenario(_Strict):
         if unknown:
             raise ValueError(f"expect names {unknown[0]!r}, which is no stream; streams are {', '.join(names)}")
         return self
+
+    @model_validator(mode="after")
+    def _sessions_of_streams(self) -> Scenario:
+        if self.upf is not None and self.upf.handover is not None:
+            raise ValueError("upf.handover is not possible in a run yet: pktswarm sessions does it without traffic")
+        for index, stream in enumerate(self.streams):
+            if stream.sessions is not None:
+                self._check_sessions(f"streams.{index}.sessions = {stream.sessions!r}", stream.sessions)
+        return self
+
+    def _check_sessions(self, key: str, name: str) -> None:
+        if self.upf is None:
+            raise ValueError(f"{key}: there is no section upf")
+        group = next((one for one in self.upf.groups if one.name == name), None)
+        if group is None:
+            raise ValueError(f"{key}: no such group; groups are {', '.join(one.name for one in self.upf.groups)}")
+        if self.upf.churn is not None and self.upf.churn.group == name:
+            raise ValueError(f"{key}: its sessions come and go (upf.churn), and streams need some that stay")
+        if not group.families()[0]:
+            raise ValueError(f"{key}: its users have no IPv4 address, and streams of sessions carry nothing else yet")
+        if self.receive.mode != "count":
+            raise ValueError(f"{key}: frames that a UPF changes are counted and not captured: receive: {{mode: count}}")
 
 
 def load(path: Path) -> Scenario:
@@ -497,6 +542,8 @@ def _known_keys(loc: Location) -> str:
         "receive": Receive,
         "expect": Expect,
     }
+    if loc[0] == "upf":
+        return upf_keys(loc)
     return keys_of(models.get(str(loc[0]), Scenario) if len(loc) > 1 else Scenario)
 
 

@@ -15,10 +15,13 @@ from rich.table import Table
 from master import interactive, users, verify
 from master.ledger import Event, Ledger
 from master.results import Outcome, Row, lost_by, stream_values
+from master.upf.result import lines as upf_lines
 from traffic.connections import ConnectionRow
 from traffic.connections import values as connection_values
 
 PHASE_WORDS = {
+    "sessions": "setting up the sessions",
+    "launch": "starting the ranks over SSH",
     "hello": "waiting for the nodes",
     "plan": "planning with what the nodes told",
     "clocks": "reading the nodes' clocks",
@@ -29,6 +32,7 @@ PHASE_WORDS = {
     "gather": "gathering the counts",
     "restore": "restoring the nodes",
     "over": "over",
+    "sessions' end": "deleting the sessions",
 }
 COLOURS = {0: "green", 1: "red", 3: "yellow"}
 WIDTH_WITHOUT_TERMINAL = 120
@@ -231,6 +235,8 @@ def print_outcome(console: Console, outcome: Outcome, folder: object) -> None:
     for stream in dict.fromkeys(row.leg.stream for row in outcome.rows if row.users is not None):
         legs = [row.users for row in outcome.rows if row.users is not None and row.leg.stream == stream]
         console.print(escape(users.line(legs)))
+    for line in upf_lines(outcome.document["upf"]) if outcome.document.get("upf") else ():
+        console.print(f"N4  {escape(line)}", highlight=False)
     if outcome.flows:
         console.print(interactive.table(outcome.flows))
     for row in outcome.rows:

@@ -66,15 +66,25 @@ def templates_as_sent(leg: Leg) -> dict[int, Template]:
     if leg.engine == "pktgen":
         return {size: build_frame(pktgen.as_sent(leg), size) for size in pktgen.sizes_bytes(leg)}
     if leg.engine == "xdp":
-        return {size: _stamped(leg, build_frame(leg.frame, size)) for size, _ in schedule.sizes_bytes(leg)}
+        return {size: _stamped(leg, leg.frame, size) for size, _ in schedule.sizes_bytes(leg)}
     return {size: build_frame(leg.frame, size) for size, _ in schedule.sizes_bytes(leg)}
 
 
-def _stamped(leg: Leg, template: Template) -> Template:
+def templates_as_received(leg: Leg) -> dict[int, Template]:
+    """As templates_as_sent, behind a device that adds or takes away headers (Leg.arrives)."""
+    if not leg.arrives:
+        return templates_as_sent(leg)
+    frame = {**leg.frame, "headers": leg.arrives["headers"]}
+    sizes = [size + leg.arrives["added_bytes"] for size, _ in schedule.sizes_bytes(leg)]
+    return {size: _stamped(leg, frame, size) for size in sizes}
+
+
+def _stamped(leg: Leg, frame: dict[str, Any], size_bytes: int) -> Template:
     """The stamp differs from frame to frame, and with it the checksum over the payload."""
+    template = build_frame(frame, size_bytes)
     if not schedule.stamped(leg):
         return template
-    start = stamp.payload_offset(leg.frame["headers"])
+    start = stamp.payload_offset(frame["headers"])
     varying = bytearray(template.varying_mask)
     stop = start + schedule.stamp_bytes(leg)
     varying[start:stop] = b"\xff" * (stop - start)

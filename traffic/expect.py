@@ -98,8 +98,9 @@ def numbered(leg: Leg) -> int:
     if sender_stamps(leg):
         if leg.kind == "trace":
             return NUMBERED_BY_US
-        smallest = min(size for size, _ in schedule.sizes_bytes(leg))
-        found = stamp_is_found(build_frame(leg.frame, smallest), leg.frame["headers"])
+        smallest = min(size for size, _ in schedule.sizes_bytes(leg)) + leg.arrives.get("added_bytes", 0)
+        headers = leg.arrives.get("headers", leg.frame["headers"])
+        found = stamp_is_found(build_frame({**leg.frame, "headers": headers}, smallest), headers)
         return NUMBERED_BY_US if found else NUMBERED_NOT
     return NUMBERED_BY_PKTGEN if leg.engine == "pktgen" and pktgen.numbers(leg) else NUMBERED_NOT
 

@@ -75,10 +75,13 @@ class Leg:
     """How a receiver tells this leg's frames from all others: see traffic.match.Match."""
     expect: dict[str, Any] = field(default_factory=dict)
     """Header fields that the device under test is to change ({"ttl": 63}), or may (None): see traffic.expect."""
+    arrives: dict[str, Any] = field(default_factory=dict)
+    """Of a stream, where a device adds or takes away whole headers: {"headers": those that the receiver sees,
+    "added_bytes": how much longer a frame is there (less than 0: shorter)}. Empty: those of `frame`."""
     users: dict[str, Any] = field(default_factory=dict)
     """What tells a stream's users apart, if they are counted one by one: {"field": the name of a varying field of the
     template, "by": its name in traffic.counters.Fields ("teid", "src_ip", "dst_ip", …), "first", "step", "count"}.
-    User n has the value first + n * step."""
+    User n has the value first + n * step. "received": those of them that are others at the receiver (`arrives`)."""
     options: dict[str, Any] = field(default_factory=dict)
     """The engine's own settings ("clone_skb", "burst", "threads", …)."""
     background: bool = False

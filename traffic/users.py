@@ -77,7 +77,8 @@ def _field(template: Template, users: dict[str, Any]) -> VaryingField:
 
 
 def rule(template: Template, users: dict[str, Any], base: int) -> RawUserRule:
-    """What the counting program is told; `base`: the first user's place among all legs'."""
+    """What the counting program is told; `base`: the first user's place among all legs'. `template`: as received."""
+    users = {**users, **users.get("received", {})}
     one = _field(template, users)
     end = _end(users["by"], one, layout(template.data).spans[users["by"]][0])
     mask = (1 << _part_bits(end, one.width_bits)) - 1

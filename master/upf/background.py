@@ -31,10 +31,14 @@ class Background:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
-        self._thread.join()
+        self.stop()
         if self.problem is not None and value is None:
             raise self.problem
+
+    def stop(self) -> None:
+        """From then on `smf` is the caller's again."""
+        self._over.set()
+        self._thread.join()
 
     def _run(self) -> None:
         try:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
-from master.inventory import load_yaml
+from master.inventory import Inventory, load_yaml
 from master.model import Location, Name, Strict, Yaml, bad_input, keys_of
 from master.upf.pools import LAST_TEID, Pool, check_apart, parse_pool
 from traffic.errors import BadInput
@@ -51,6 +51,7 @@ def _an_sdf_filter(given: str) -> str:
 
 
 Address = Annotated[str, AfterValidator(_an_address)]
+Mac = Annotated[str, Field(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$")]
 Rate = Annotated[float, Field(gt=0), AfterValidator(_whole_kbps)]
 Instance = Annotated[str, Field(pattern=rf"^{LABEL}(\.{LABEL})*$", max_length=99)]
 Gate = Literal["open", "closed"]
@@ -166,14 +167,18 @@ class Handover(Strict):
 
 
 class Upf(Strict):
-    n4: Address = Field(description="the UPF's address for PFCP")
+    n4: Address = Field("", description="the UPF's address for PFCP; left out: the lab's, or the inventory's")
     n4_port: int = Field(8805, ge=1, le=65535)
     bind: Address | None = Field(None, description="the SMF's own; left out: the one the kernel sends from")
     node_id: Annotated[str, AfterValidator(_a_node_id)] | None = Field(
         None, description="the SMF's, an address or a name; left out: bind"
     )
     n3: Address | None = Field(None, description="the UPF's address for GTP-U; needed where it does not choose TEIDs")
-    gnbs: dict[Name, Address] = Field(min_length=1, description="name: address of its GTP-U")
+    n3_mac: Mac = Field("", description="where gNBs send to: the UPF's, or of a router before it")
+    n6_mac: Mac = Field("", description="where the data network sends to")
+    gnbs: dict[Name, Address] = Field(
+        default_factory=dict, min_length=1, description="name: address of its GTP-U; left out: the nodes on side n3"
+    )
     groups: list[Group] = Field(min_length=1)
     churn: Churn | None = None
     handover: Handover | None = None
@@ -193,7 +198,7 @@ class Upf(Strict):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"two groups are called {twice[0]!r}")
-        for group in self.groups:
+        for group in self.groups if self.complete else ():
             self._check_gnbs(group)
             if group.first_teid != "choose" and self.n3 is None:
                 raise ValueError(f"group {group.name}: first_teid = {group.first_teid} needs n3, the UPF's own address")
@@ -205,6 +210,11 @@ class Upf(Strict):
                 raise ValueError(f"{kind}: no group {load.group!r}; groups are {', '.join(names)}")
         self._check_loads()
         return self
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to be taken from the inventory (filled_in)."""
+        return bool(self.n4 and self.gnbs)
 
     def _check_gnbs(self, group: Group) -> None:
         unknown = sorted(set(self.gnbs_of(group)) - set(self.gnbs))
@@ -239,7 +249,7 @@ class Upf(Strict):
             raise ValueError(
                 f"churn and handover are both of group {self.churn.group}: who comes and goes does not move"
             )
-        if self.handover is not None and len(set(self._targets())) < 2:
+        if self.handover is not None and self.complete and len(set(self._targets())) < 2:
             raise ValueError(f"handover of group {self.handover.group}: two gNBs of one kind are needed")
         if self.churn is not None:
             group = self.group(self.churn.group)
@@ -273,22 +283,40 @@ class Upf(Strict):
         return found
 
 
-def load(path: Path) -> Upf:
+def load(path: Path, inventory: Inventory | None = None) -> Upf:
     """The `upf:` section of a file; what stands beside it is not looked at. BadInput names the first wrong key."""
     data = load_yaml(path, Yaml)
     if not isinstance(data, dict) or not isinstance(data.get("upf"), dict):
         raise BadInput(path, "has no section upf", allowed="upf: {n4, gnbs, groups}")
-    return parse(path, data["upf"])
+    return filled_in(path, parse(path, data["upf"]), inventory)
 
 
 def parse(path: Path, section: dict[str, Any]) -> Upf:
     try:
         return Upf.model_validate(section)
     except ValidationError as error:
-        raise bad_input(path, error, _known_keys, "upf") from None
+        raise bad_input(path, error, known_keys, "upf") from None
 
 
-def _known_keys(loc: Location) -> str:
+def filled_in(path: Path, upf: Upf, inventory: Inventory | None) -> Upf:
+    """With the addresses that it leaves out, as the inventory has them. BadInput where that has none either."""
+    told = {} if inventory is None else inventory.variables.get("pktswarm_upf") or {}
+    names = {"n4": "n4_ipv4", "n3": "n3_ipv4", "n3_mac": "n3_mac", "n6_mac": "n6_mac"}
+    known: dict[str, Any] = {key: told[name] for key, name in names.items() if told.get(name)}
+    hosts = [] if inventory is None else inventory.hosts
+    if gnbs := {host.name: host.ipv4 for host in hosts if host.side == "n3" and host.ipv4}:
+        known["gnbs"] = gnbs
+    made = parse(path, {**known, **upf.model_dump(exclude_unset=True)})
+    if not made.n4:
+        raise BadInput(path, "is missing", key="upf.n4", allowed="here, or pktswarm_upf: {n4_ipv4: …} in the inventory")
+    if not made.gnbs:
+        raise BadInput(
+            path, "are missing", key="upf.gnbs", allowed="here, or hosts of side n3 with ipv4 in the inventory"
+        )
+    return made
+
+
+def known_keys(loc: Location) -> str:
     nested: dict[str, type[BaseModel]] = {
         "qos": Qos,
         "usage": Usage,

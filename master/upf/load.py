@@ -40,6 +40,10 @@ class Rate:
         due_ns = self.start_ns + round(self.taken * self.period_ns)
         return due_ns if self.stop_ns is None or due_ns < self.stop_ns else None
 
+    def stop(self, at_ns: int) -> None:
+        """No more are due from then on; the first stop holds."""
+        self.stop_ns = at_ns if self.stop_ns is None else self.stop_ns
+
     def due(self, most: int, now_ns: int) -> int:
         """How many are due by now and not taken yet, at most `most`; they are taken."""
         count = max(0, min(most, self.intended(now_ns) - self.taken))
@@ -90,7 +94,8 @@ class Churn:
 
     def stop(self) -> None:
         """No more come, and those that are there go."""
-        now_ns = self.rate.stop_ns = time.monotonic_ns()
+        now_ns = time.monotonic_ns()
+        self.rate.stop(now_ns)
         self._delete.extend((now_ns, row) for _, row in self._modify)
         self._modify.clear()
         self._delete = deque((now_ns, row) for _, row in self._delete)
@@ -160,7 +165,7 @@ class Handover:
         return np.array(chosen, dtype=np.int64)
 
     def stop(self) -> None:
-        self.rate.stop_ns = time.monotonic_ns()
+        self.rate.stop(time.monotonic_ns())
 
     @property
     def done(self) -> bool:
@@ -186,6 +191,11 @@ class Loads:
         for one in self._running():
             one.rate.start_ns = at_ns
         self.smf.exchange.sources += self._running()
+
+    def close(self, at_ns: int) -> None:
+        """No more begin from then on; what had begun goes on. May be called from another thread."""
+        for one in self._running():
+            one.rate.stop(at_ns)
 
     def stop(self) -> None:
         """No more begin; returns when what had begun has ended."""

@@ -85,6 +85,34 @@ def print_tables(console: Console, told: dict[str, Any]) -> None:
         console.print(f"{event['kind']}: {event['words']}", style=style, markup=False, highlight=False)
 
 
+def lines(told: dict[str, Any]) -> list[str]:
+    """Of document(), for the end of a run: what was asked of the UPF, how fast it answered, what became of it all."""
+    made = []
+    for name, one in told["operations"].items():
+        words = f"{name}: {one['accepted']:,} of {one['requested']:,} accepted"
+        words += f", {one['repeated']:,} repeated" if one["repeated"] else ""
+        times = [one["response"][f"{point}_ns"] for point in ("p50", "p99", "max")]
+        if one["response"]["count"]:
+            words += ", answered in " + " / ".join(f"{ns / 1e6:.2f}" for ns in times) + " ms (p50 / p99 / max)"
+        made.append(words)
+    intended = told.get("churn_intended", 0)
+    came = told["operations"].get("churn: establishment", {"requested": 0})["requested"]
+    if intended != came:
+        made.append(f"churn: {intended:,} were due, {came:,} came")
+    states = ", ".join(f"{count:,} {name}" for name, count in _states(told).items())
+    beats = told["heartbeats"]
+    answered = f"{beats['accepted']} of {beats['requested']} heartbeats answered"
+    return [*made, f"sessions at the end: {states}; {answered}, {told['heartbeats_answered']} of the UPF's"]
+
+
+def _states(told: dict[str, Any]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for group in told["groups"]:
+        for name, count in group["states"].items():
+            found[name] = found.get(name, 0) + count
+    return found
+
+
 def _span(group: dict[str, Any], of: Callable[[dict[str, Any]], str]) -> str:
     first, last = of(group["first"]), of(group["last"])
     return first if first == last else f"{first}\n{last}"

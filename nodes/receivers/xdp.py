@@ -34,7 +34,7 @@ from traffic.counters import (
     RawUserRule,
     Settings,
 )
-from traffic.engines import templates_as_sent
+from traffic.engines import templates_as_received
 from traffic.errors import BadInput, EngineError
 from traffic.task import Leg, ReceiveCount, ReceiveTask
 
@@ -119,7 +119,7 @@ class XdpReceiver(Receiver):
     def _expected_fields(leg: Leg) -> Expectation:
         if leg.kind == "trace":
             return expect.expectation_of_trace(leg)
-        templates = templates_as_sent(leg)
+        templates = templates_as_received(leg)
         # Of several sizes any is right: what is cut short shows in the headers' own lengths.
         told = {"length": None, **leg.expect} if len(templates) > 1 else leg.expect
         return expect.expectation(leg.stream, templates[max(templates)], told)
@@ -155,7 +155,7 @@ class XdpReceiver(Receiver):
     def _user_rule(leg: Leg, base: int) -> RawUserRule:
         if leg.kind == "trace":
             return users.address_rule(leg.users, base)
-        templates = templates_as_sent(leg)
+        templates = templates_as_received(leg)
         return users.rule(templates[max(templates)], leg.users, base)
 
     def _load(self, alone: bool) -> None:

@@ -41,10 +41,13 @@ def test_every_command_has_help(command: str) -> None:
 
 def test_check_explains_every_scenario_that_ships_on_the_references_cluster() -> None:
     for scenario in sorted(Path("configs").glob("*.yaml")):
-        both = "direction: both" in scenario.read_text()
-        done = call("check", scenario, *(["--hosts", "hosts/both-roles.yml"] if both else EXAMPLE))
+        text, hosts, path = scenario.read_text(), EXAMPLE, "odroid-t1 → odroid-r1"
+        if "direction: both" in text:
+            hosts, path = ["--hosts", "hosts/both-roles.yml"], "left → right"
+        if "sessions: users" in text:
+            hosts, path = ["--hosts", "hosts/upf.yml"], "gnb-1 → core-1"
+        done = call("check", scenario, *hosts)
         assert done.returncode == 0, done.stderr
-        path = "left → right" if both else "odroid-t1 → odroid-r1"
         assert path in done.stdout and "sending takes about" in done.stdout
 
 

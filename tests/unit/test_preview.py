@@ -28,7 +28,8 @@ from traffic.traces import read_packets
 from traffic.xorshift import FrameStates, Jump, KernelDraw, drawn
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
-CONFIGS = sorted(Path("configs").glob("*.yaml"))
+UPF = Path("configs/upf.yaml")
+CONFIGS = [path for path in sorted(Path("configs").glob("*.yaml")) if path != UPF]
 DEMO, XDP = Path("configs/demo.yaml"), Path("configs/xdp.yaml")
 TRACE = Path("configs/traces/lab.pcapng")
 EXAMPLE = Path("hosts/example.yml")
@@ -230,6 +231,11 @@ def test_totals_are_what_the_plan_intends(path: Path, hosts: Path | None) -> Non
         assert stream.over_time.packets.sum() == stream.sizes.packets.sum() == stream.packets
         assert stream.over_time.bits.sum() == 8 * stream.bytes
         assert not stream.users or sum(packets for packets, _ in stream.users.values()) == stream.packets
+
+
+def test_what_goes_through_a_upf_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"configs/upf\.yaml: upf: what is sent through a UPF follows from its sessions"):
+        previews.Source(UPF, None)
 
 
 def test_the_users_of_a_tunnel(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_a_number_may_have_an_exponent_without_a_sign(tmp_path: Path) -> None:
 def test_the_schema_is_one_and_knows_every_key() -> None:
     schema = json.loads(scenario.schema())
     keys = {"name", "description", "samples_per_s", "streams", "sources", "traces", "connections"}
-    keys |= {"seed", "stop_after_s", "clock", "receive", "expect"}
+    keys |= {"seed", "stop_after_s", "clock", "receive", "expect", "upf"}
     assert schema["properties"].keys() == keys
     assert "from" in schema["$defs"]["Stream"]["properties"]
 

@@ -1,0 +1,255 @@
+"""Streams of a session group: who sends them to whom, and their frames on both sides of the UPF.
+
+Up: a gNB's node sends its users' packets in their tunnels, a node of the data network receives them without. Down: a
+node of the data network sends to the users' addresses, each gNB's node receives what is for its users in their tunnels.
+Each user of a gNB has one position in the frame's fields: his tunnel and his address move together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from master.fill import PLACEHOLDERS
+from master.inventory import Host, Inventory
+from master.upf.groups import Upf
+from master.upf.sessions import Sessions
+from traffic.errors import BadInput
+from traffic.frames import check_frame
+from traffic.headers import GTPU_PORT, HEADERS
+from traffic.schedule import sizes_bytes, stamped
+from traffic.stamp import PLAIN_BYTES
+from traffic.stamp import least_size_bytes as stamp_size_bytes
+from traffic.task import FCS_BYTES, Leg
+from traffic.users import MOST_USERS
+from traffic.values import MOST_VALUES
+
+Headers = list[dict[str, dict[str, Any]]]
+UPLINK = 1
+"""The PDU type of a PDU session container on its way to the UPF (TS 38.415)."""
+CONTAINER_BYTES = 8
+"""What a PDU session container, and the optional fields before it, take of a tunnelled frame."""
+
+
+@dataclass(frozen=True)
+class Tunnels:
+    """The users of one gNB in a group, in one direction. `key`: the stream's place in the file; `port`: of both inner
+    ends, which tells streams apart."""
+
+    where: Path
+    key: str
+    group: str
+    gnb: str
+    direction: Literal["up", "down"]
+    port: int
+
+
+def gnb_nodes(where: Path, key: str, upf: Upf, group_name: str, role: Any, inventory: Inventory) -> dict[str, str]:
+    """Host → the gNB that it plays, of those that the group's users are at."""
+    group = upf.group(group_name)
+    gnbs = list(dict.fromkeys(upf.gnbs_of(group)))
+    if len(gnbs) < len(upf.gnbs_of(group)):
+        problem = "users of a gNB that comes twice cannot be counted one by one"
+        raise BadInput(where, problem, key=f"upf.groups.{group.name}.gnb", value=upf.gnbs_of(group))
+    hosts = {host.ipv4: host for host in inventory.hosts if host.side == "n3"}
+    found: dict[str, str] = {}
+    for gnb in gnbs[: group.sessions]:
+        address = upf.gnbs[gnb]
+        if address not in hosts:
+            known = ", ".join(f"{host.name} {host.ipv4}" for host in hosts.values()) or "there is none"
+            raise BadInput(
+                where,
+                f"{key} needs a node there, and no host of side n3 in {inventory.path} has that ipv4",
+                key=f"upf.gnbs.{gnb}",
+                value=address,
+                allowed=known,
+            )
+        _check_role(where, key, hosts[address], role)
+        if (other := found.setdefault(hosts[address].name, gnb)) != gnb:
+            problem = f"gNB {other} has the same address, and users are counted by gNB"
+            raise BadInput(where, problem, key=f"upf.gnbs.{gnb}", value=address)
+    return found
+
+
+def core_nodes(where: Path, key: str, given: str, role: Any, inventory: Inventory) -> list[str]:
+    """Hosts of the data network: `given`, or all on side n6 where that is the role's group."""
+    hosts = [host for host in inventory.hosts if host.side == "n6" and (given in (role, host.name))]
+    if not hosts:
+        names = ", ".join([role, *(host.name for host in inventory.hosts if host.side == "n6")])
+        raise BadInput(where, f"no such host of side n6 in {inventory.path}", key=key, value=given, allowed=names)
+    able = [host for host in hosts if role in host.roles]
+    if not able:
+        _check_role(where, key, hosts[0], role)
+    return [host.name for host in able]
+
+
+def _check_role(where: Path, key: str, host: Host, role: str) -> None:
+    if role not in host.roles:
+        raise BadInput(where, f"{host.name} has no role {role!r}, which that direction needs", key=key)
+
+
+def pairs(
+    where: Path, index: int, stream: Any, upf: Upf, inventory: Inventory
+) -> tuple[list[tuple[str, str]], dict[str, str]]:
+    """(sender, receiver) for each gNB, the data network's hosts in turn; and host → gNB. BadInput where a side has no
+    host for it, or an address is not known."""
+    key, up = f"streams.{index}", stream.direction == "up"
+    for name in ("n3_mac", "n6_mac"):
+        if not getattr(upf, name):
+            allowed = f"here, or pktswarm_upf: {{{name}: …}} in the inventory"
+            raise BadInput(where, f"is missing, and {key} needs it", key=f"upf.{name}", allowed=allowed)
+    gnbs = gnb_nodes(where, key, upf, stream.sessions, "transmit" if up else "receive", inventory)
+    other = (f"{key}.to", stream.target, "receive") if up else (f"{key}.from", stream.source, "transmit")
+    core = core_nodes(where, *other, inventory)
+    turns = [(gnb, core[number % len(core)]) for number, gnb in enumerate(gnbs)]
+    return turns if up else [(node, gnb) for gnb, node in turns], gnbs
+
+
+def in_tunnels(
+    leg: Leg, tunnels: Tunnels, upf: Upf, sessions: Sessions, hosts: Mapping[str, Host] | None = None
+) -> Leg:
+    """The leg with its frames, sent and received, and its users. Without `hosts` (those that have answered), and
+    before the sessions stand, made-up values stand in for what is not known yet."""
+    source, target = PLACEHOLDERS if hosts is None else (hosts[leg.source], hosts[leg.target])
+    gnb_host, core_host = (source, target) if tunnels.direction == "up" else (target, source)
+    if not core_host.ipv4:
+        raise BadInput(core_host.name, "no address known for the users' server; give ipv4 in the inventory", key="ipv4")
+    rows = _rows(sessions, tunnels)
+    ue = _run(tunnels, "UE addresses", _chosen(sessions.ue_v4[rows]))
+    teids = _chosen((sessions.uplink_teid if tunnels.direction == "up" else sessions.downlink_teid)[rows])
+    gnb_address, upf_address = upf.gnbs[tunnels.gnb], _upf_address(tunnels, sessions, rows, hosts is not None)
+    if tunnels.direction == "up":
+        qos = upf.group(tunnels.group).qos
+        qfi = None if qos is None else qos.qfi
+        tunnel = _tunnel(gnb_address, upf_address, _values(tunnels, teids), qfi)
+        inside = _inside(tunnels, _span(ue, "gtpu.teid"), core_host.ipv4)
+        sent = [_ethernet(gnb_host.mac, upf.n3_mac), *tunnel, *inside]
+        received = [_ethernet(upf.n6_mac, core_host.mac), *_inside(tunnels, _span(ue), core_host.ipv4)]
+        users = {"field": f"{len(tunnel) + 1}.ipv4.src", "by": "src_ip", "received": {"field": "ipv4.src"}}
+        added = -_size(tunnel)
+    else:
+        run = _run(tunnels, "downlink TEIDs", teids)
+        numbers = {"increment": [run.first, run.last], "step": run.step}
+        tunnel = _tunnel(upf_address, gnb_address, numbers, None)
+        sent = [_ethernet(core_host.mac, upf.n6_mac), *_inside(tunnels, core_host.ipv4, _span(ue))]
+        inside = _inside(tunnels, core_host.ipv4, _span(ue, "gtpu.teid"))
+        received = [_ethernet(upf.n3_mac, gnb_host.mac), *tunnel, *inside]
+        # The tunnel is what a gNB knows a user by: one in another's is the other's packet too many.
+        by_teid = {"field": "gtpu.teid", "by": "teid", "first": run.first, "step": run.step}
+        users = {"field": "ipv4.dst", "by": "dst_ip", "received": by_teid}
+        added = _size(tunnel)
+    made = replace(
+        leg,
+        frame={**leg.frame, "headers": sent},
+        arrives={"headers": received, "added_bytes": added},
+        users={**users, "first": ue.first, "step": ue.step, "count": ue.count},
+        # A UPF is a router, and may say so.
+        expect={"ttl": None, **leg.expect},
+        engine="xdp",
+    )
+    _check_sizes(tunnels, made)
+    return made
+
+
+def largest_received_bytes(leg: Leg) -> int:
+    """Without FCS. Whether the UPF puts a PDU session container into a tunnel is its own affair."""
+    added = int(leg.arrives.get("added_bytes", 0))
+    return max(size for size, _ in sizes_bytes(leg)) - FCS_BYTES + added + (CONTAINER_BYTES if added > 0 else 0)
+
+
+def _check_sizes(tunnels: Tunnels, leg: Leg) -> None:
+    least = min(size for size, _ in sizes_bytes(leg))
+    check_frame(leg.frame, tunnels.where, tunnels.key, least)
+    if not stamped(leg):
+        needed = stamp_size_bytes(leg.frame["headers"])
+        problem = f"its frames are known by their stamps, which need {PLAIN_BYTES} bytes of free payload"
+        allowed = f"{needed} or more, as sent, and no payload in hex"
+        raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.size_bytes", value=least, allowed=allowed)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Values one step apart, each a user's."""
+
+    first: int
+    step: int
+    count: int
+
+    @property
+    def last(self) -> int:
+        return self.first + (self.count - 1) * self.step
+
+
+def _rows(sessions: Sessions, tunnels: Tunnels) -> NDArray[np.int64]:
+    rows = sessions.rows_of(tunnels.group)
+    return np.compress(sessions.gnb[rows] == sessions.gnbs.index(tunnels.gnb), rows)
+
+
+def _chosen(values: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """The values; before they are known, 1, 2, 3, …"""
+    known = values.astype(np.int64)
+    return known if known.any() else np.arange(1, len(known) + 1)
+
+
+def _run(tunnels: Tunnels, what: str, values: NDArray[np.int64]) -> _Run:
+    steps = np.unique(np.diff(values))
+    if len(values) > MOST_USERS or len(steps) > 1 or (steps < 1).any():
+        problem = f"its {what} at {tunnels.gnb} are not one step apart, and cannot be counted one by one"
+        raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group)
+    return _Run(int(values[0]), int(steps[0]) if len(steps) else 1, len(values))
+
+
+def _values(tunnels: Tunnels, values: NDArray[np.int64]) -> dict[str, Any]:
+    """Of a field: one step apart where they are, a list where the UPF chose otherwise."""
+    steps = np.unique(np.diff(values))
+    if len(steps) <= 1 and (steps >= 1).all():
+        return {"increment": [int(values[0]), int(values[-1])], "step": int(steps[0]) if len(steps) else 1}
+    if len(values) > MOST_VALUES:
+        problem = "the UPF chose TEIDs that do not follow one another, of more users than a list holds"
+        allowed = f"up to {MOST_VALUES} users a gNB, or first_teid"
+        raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group, allowed=allowed)
+    return {"list": values.tolist()}
+
+
+def _span(run: _Run, link: str = "") -> dict[str, Any]:
+    ends = [str(IPv4Address(run.first)), str(IPv4Address(run.last))]
+    return {"increment": ends, "step": run.step} | ({"with": link} if link else {})
+
+
+def _upf_address(tunnels: Tunnels, sessions: Sessions, rows: NDArray[np.int64], known: bool) -> str:
+    addresses = np.unique(sessions.upf_v4[rows])
+    if known and (len(addresses) > 1 or not addresses[0]):
+        told = ", ".join(str(IPv4Address(int(one))) for one in addresses) if addresses.any() else "none"
+        problem = f"the UPF has to have one IPv4 address for the tunnels of a gNB's users, and told {told}"
+        raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group)
+    return str(IPv4Address(int(addresses[0])))
+
+
+def _ethernet(source_mac: str, target_mac: str) -> dict[str, dict[str, Any]]:
+    return {"ethernet": {"src": source_mac, "dst": target_mac}}
+
+
+def _tunnel(source: str, target: str, teid: dict[str, Any], qfi: int | None) -> Headers:
+    """A tunnel's UDP checksum is 0, as RFC 6935 has it for IPv4's too: what it carries has its own."""
+    made: Headers = [
+        {"ipv4": {"src": source, "dst": target}},
+        {"udp": {"src": GTPU_PORT, "dst": GTPU_PORT, "checksum": 0}},
+        {"gtpu": {"teid": teid}},
+    ]
+    if qfi is not None:
+        made += [{"gtpu_options": {}}, {"pdu_session": {"pdu_type": UPLINK, "qfi": qfi}}]
+    return made
+
+
+def _inside(tunnels: Tunnels, source: Any, target: Any) -> Headers:
+    return [{"ipv4": {"src": source, "dst": target}}, {"udp": {"src": tunnels.port, "dst": tunnels.port}}]
+
+
+def _size(headers: Headers) -> int:
+    return sum(HEADERS[next(iter(header))].size_bytes for header in headers)

@@ -1,0 +1,162 @@
+"""A run through the lab's own UPF: users both ways, counted by the nodes and by the UPF, churn beside them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import wait_for
+
+import lab
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
+USERS = {"name": "users", "sessions": 100, "ue_addresses": "10.45.0.1/16", "qos": {"qfi": 9}, "usage": {}}
+COMING = {"name": "coming", "sessions": 60, "ue_addresses": "10.46.0.1/16"}
+CHURN = {"group": "coming", "sessions_per_s": 50, "lifetime_s": 0.2}
+
+
+class Cluster:
+    def __init__(self, folder: Path) -> None:
+        self.name, self.folder = f"upr{os.getpid()}", folder
+        self.hosts = lab.up(self.name, 2, 1, folder, dut="upf").inventory
+
+    def tell(self, **order: Any) -> Any:
+        return lab.tell_upf(self.name, order, self.folder)
+
+    def start(self, seconds: float, users: dict[str, Any] = USERS, **section: Any) -> subprocess.Popen[str]:
+        stream = {"sessions": "users", "size_bytes": 200, "rate_pps": 1000, "duration_s": seconds}
+        streams = [{"name": way, "direction": way, **stream} for way in ("up", "down")]
+        upf = {"groups": [users, COMING], "churn": CHURN, **section}
+        expected = {"loss": 0, "sent": "intended"}
+        scenario = {"name": "t", "upf": upf, "streams": streams, "receive": {"mode": "count"}, "expect": expected}
+        config = self.folder / "run.yaml"
+        config.write_text(json.dumps(scenario))
+        command = [sys.executable, "-m", "master.cli", "run", str(config), "--json", "--hosts", str(self.hosts)]
+        command += ["--results", str(self.folder / "results")]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def run(self, seconds: float, **changes: Any) -> tuple[int, dict[str, Any]]:
+        return ended(self.start(seconds, **changes))
+
+    def forwarded(self) -> list[int]:
+        totals = self.tell(status={})["totals"]
+        return [totals["forwarded_uplink"], totals["forwarded_downlink"]]
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any]]:
+    with process:
+        output, words = process.communicate(timeout=120)
+    assert output, words
+    return process.returncode, json.loads(output)
+
+
+def table(told: dict[str, Any], name: str) -> list[dict[str, str]]:
+    with (Path(told["results"]) / name).open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("hosts"))
+    try:
+        yield made
+    finally:
+        lab.down(made.name, made.folder)
+
+
+def test_every_user_both_ways_with_churn_beside(cluster: Cluster) -> None:
+    before = cluster.forwarded()
+    status, told = cluster.run(2)
+    assert (status, told["reason"]) == (0, "as expected")
+    # The lab's UPF has counts of its own.
+    assert [now - then for now, then in zip(cluster.forwarded(), before, strict=True)] == [2000, 2000]
+    users = table(told, "users.csv")
+    counts = {(one["stream"], one["user"]): (one["sent_packets"], one["received_packets"]) for one in users}
+    assert set(counts) == {(way, f"10.45.0.{number}") for way in ("up", "down") for number in range(1, 101)}
+    assert set(counts.values()) == {("20", "20")}
+    done = told["upf"]["operations"]
+    assert done["establishment"]["accepted"] == 100
+    assert done["churn: establishment"]["accepted"] == done["churn: deletion"]["accepted"] >= 90
+    assert told["upf"]["groups"][0]["states"] == {"deleted": 100}
+    # What each user's packets amount to by the UPF's own report: IP packets of 138 bytes up, 182 down.
+    assert told["upf"]["groups"][0]["uplink_bytes"] == 2000 * (200 - 4 - 14 - 44)
+    assert told["upf"]["groups"][0]["downlink_bytes"] == 2000 * (200 - 4 - 14)
+    sessions = table(told, "sessions.csv")
+    assert {one["state"] for one in sessions if one["group"] == "users"} == {"established"}
+    assert cluster.tell(status={})["sessions"] == 0
+
+
+def test_who_lost_what_is_told_user_by_user(cluster: Cluster) -> None:
+    cluster.tell(faults={"uplink": {"drop": [7]}, "downlink": {"drop": [10], "wrong_teid": [4]}})
+    status, told = cluster.run(1, users={**USERS, "gnb": "tx1"})
+    cluster.tell(faults={})
+    assert status == 1
+    lost = {(one["stream"], one["user"]) for one in table(told, "users.csv") if one["lost_packets"] not in ("0", "")}
+    # One gNB: packet n is the n-th user's, and the one that was dropped is not counted as sent on.
+    assert lost == {("up", "10.45.0.8"), ("down", "10.45.0.11"), ("down", "10.45.0.5")}
+    failed = {verdict["text"] for verdict in told["verdicts"] if not verdict["holds"]}
+    assert "down: 1 came as another user's, expected 0" in failed
+    assert "up: 0 came as another user's, expected 0" not in failed
+
+
+def test_addresses_and_tunnels_that_the_upf_chooses(cluster: Cluster) -> None:
+    status, told = cluster.run(1, users={"name": "users", "sessions": 20, "ue_addresses": "choose"})
+    assert (status, told["reason"]) == (0, "as expected")
+    assert {one["received_packets"] for one in table(told, "users.csv")} == {"50"}
+
+
+def test_a_upf_that_falls_silent_ends_the_run(cluster: Cluster) -> None:
+    process = cluster.start(30, t1_s=0.3)
+    wait_for(process, "sending")
+    cluster.tell(restart={"silent_s": 3})
+    status, told = ended(process)
+    assert status == 3
+    assert told["reason"].startswith("the UPF is gone: nothing was heard of it")
+    notes = [note for note in told["notes"] if "UPF" in note or " are lost" in note]
+    assert notes[0].startswith("the UPF's last word on N4 came ") and len(notes) == 1 + 4
+    assert told["upf"]["groups"][0]["states"] == {"lost": 100}
+
+
+def test_ctrl_c_deletes_the_sessions(cluster: Cluster) -> None:
+    process = cluster.start(30, t1_s=2)
+    wait_for(process, "sending")
+    process.send_signal(signal.SIGINT)
+    status, told = ended(process)
+    assert (status, told["reason"]) == (3, "stopped by the user")
+    assert told["upf"]["groups"][0]["states"] == {"deleted": 100}
+    assert cluster.tell(status={})["sessions"] == 0
+
+
+def test_what_ends_a_run_that_sets_up_sessions_deletes_them(cluster: Cluster) -> None:
+    cluster.tell(faults={"n4": {"delay_ms": 100}})
+    with cluster.start(1, users={**USERS, "sessions": 5000}) as process:
+        for _ in range(200):
+            if cluster.tell(status={})["sessions"]:
+                break
+            time.sleep(0.05)
+        process.terminate()
+        output, words = process.communicate(timeout=60)
+    cluster.tell(faults={})
+    assert (process.returncode, output) == (3, "") and "pktswarm: interrupted" in words
+    assert cluster.tell(status={})["associations"] == cluster.tell(status={})["sessions"] == 0
+
+
+def test_a_session_that_is_refused_is_told_and_nothing_is_sent(cluster: Cluster) -> None:
+    folders = set((cluster.folder / "results").glob("*"))
+    cluster.tell(faults={"n4": {"refuse_every": 50, "cause": 75}})
+    with cluster.start(1) as process:
+        output, words = process.communicate(timeout=60)
+    cluster.tell(faults={})
+    assert (process.returncode, output) == (3, "")
+    assert "2 of 100 sessions do not stand: establishment: 2 x group users: no resources available (75)" in words
+    assert set((cluster.folder / "results").glob("*")) == folders
+    assert cluster.tell(status={})["sessions"] == 0

@@ -1,0 +1,230 @@
+"""Streams of sessions: their frames on both sides of a UPF, their users, and one message for each way to be wrong."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from master import inventory, plan, scenario
+from master.judge import judge_tunnels
+from master.results import Row
+from master.scenario import Expect
+from master.upf.sessions import Sessions
+from master.upf.tunnels import in_tunnels
+from master.users import Users
+from traffic import users
+from traffic.engines import templates_as_received, templates_as_sent
+from traffic.errors import BadInput
+from traffic.task import Leg
+
+UPF = {
+    "n4_ipv4": "192.0.2.2",
+    "n3_ipv4": "10.92.0.1",
+    "n3_mac": "02:92:00:00:00:01",
+    "n6_ipv4": "10.93.0.1",
+    "n6_mac": "02:93:00:00:00:01",
+}
+GROUP = {"name": "users", "sessions": 5, "ue_addresses": "10.45.0.1/16", "qos": {"qfi": 9}}
+UP = {"name": "up", "sessions": "users", "direction": "up", "rate_pps": 1000, "count_packets": 100, "size_bytes": 200}
+DOWN = {**UP, "name": "down", "direction": "down"}
+IP_UDP_GTPU, CONTAINER = 36, 8
+
+
+def node(side: str, number: int, **changes: Any) -> dict[str, Any]:
+    net = {"n3": 92, "n6": 93}[side]
+    own = {"mac": f"02:{net}:00:00:00:0{number}", "ipv4": f"10.{net}.0.{10 + number}"}
+    return {"traffic_interface": "eth1", "side": side, **own, **changes}
+
+
+def hosts_file(folder: Path, upf: dict[str, Any] | None, roles: str = "both", **nodes: dict[str, Any]) -> Path:
+    nodes = nodes or {"tx1": node("n3", 2), "tx2": node("n3", 3), "rx1": node("n6", 4)}
+    ends = {"transmit": nodes, "receive": nodes}
+    if roles == "one":
+        ends = {
+            "transmit": {name: one for name, one in nodes.items() if one["side"] == "n3"},
+            "receive": {name: one for name, one in nodes.items() if one["side"] == "n6"},
+        }
+    groups = {"master": {"hosts": {"m0": {}}}} | {name: {"hosts": each} for name, each in ends.items()}
+    path = folder / "hosts.yml"
+    path.write_text(json.dumps({"all": {"vars": {"pktswarm_upf": upf} if upf else {}, "children": groups}}))
+    return path
+
+
+def planned(folder: Path, hosts: Path, *streams: dict[str, Any], **section: Any) -> plan.Plan:
+    path = folder / "s.yaml"
+    upf = {"groups": [GROUP], **section}
+    whole = {"name": "s", "upf": upf, "streams": streams, "receive": {"mode": "count"}}
+    path.write_text(json.dumps(whole))
+    return plan.plan(scenario.load(path), path, inventory.load(hosts))
+
+
+def in_place(found: plan.Plan, hosts: Path, teids: list[int] | None = None) -> list[Leg]:
+    """As it is once the UPF has told its part."""
+    assert found.upf is not None
+    sessions = Sessions(found.upf)
+    sessions.upf_v4[:] = int(IPv4Address("10.92.0.1"))
+    sessions.uplink_teid[:] = np.array(teids or range(7000, 7000 + sessions.count))
+    known = {host.name: host for host in inventory.load(hosts).hosts}
+    return [in_tunnels(leg, found.tunnels[leg.id], found.upf, sessions, known) for leg in found.legs]
+
+
+def ends(leg: Leg, index: int) -> tuple[bytes, bytes]:
+    """A frame of it as sent and as received, stamps left out."""
+    sent, received = (next(iter(make(leg).values())) for make in (templates_as_sent, templates_as_received))
+    return tuple(one.frame(index, random.Random(1)) for one in (sent, received))  # type: ignore[return-value]
+
+
+def test_up_what_arrives_is_what_was_in_the_tunnel(tmp_path: Path) -> None:
+    hosts = hosts_file(tmp_path, UPF)
+    legs = in_place(planned(tmp_path, hosts, UP), hosts, [7000, 9, 8, 3, 7001])
+    assert [(leg.source, leg.target, leg.users["count"]) for leg in legs] == [("tx1", "rx1", 3), ("tx2", "rx1", 2)]
+    for number, leg in enumerate(legs):
+        for index in range(7):
+            sent, received = ends(leg, index)
+            tunnel = 14 + IP_UDP_GTPU + CONTAINER
+            assert sent[tunnel:] == received[14:]
+            assert len(sent) == len(received) + IP_UDP_GTPU + CONTAINER == 196
+            row = number + 2 * (index % leg.users["count"])
+            assert int.from_bytes(sent[46:50], "big") == [7000, 9, 8, 3, 7001][row]
+            assert received[26:30] == (IPv4Address("10.45.0.1") + row).packed
+            assert sent[26:34] == IPv4Address(f"10.92.0.1{2 + number}").packed + IPv4Address("10.92.0.1").packed
+            assert (sent[:6].hex(":"), received[6:12].hex(":")) == (UPF["n3_mac"], UPF["n6_mac"])
+            assert sent[tunnel - 4 : tunnel] == bytes([1, 0x10, 9, 0])
+
+
+def test_down_what_arrives_is_what_was_sent_in_a_tunnel(tmp_path: Path) -> None:
+    hosts = hosts_file(tmp_path, UPF)
+    legs = in_place(planned(tmp_path, hosts, DOWN), hosts)
+    assert [(leg.source, leg.target) for leg in legs] == [("rx1", "tx1"), ("rx1", "tx2")]
+    for number, leg in enumerate(legs):
+        for index in range(7):
+            sent, received = ends(leg, index)
+            assert sent[14:] == received[14 + IP_UDP_GTPU :]
+            row = number + 2 * (index % leg.users["count"])
+            assert int.from_bytes(received[46:50], "big") == row + 1
+            assert sent[30:34] == (IPv4Address("10.45.0.1") + row).packed
+            assert (sent[:6].hex(":"), received[6:12].hex(":")) == (UPF["n6_mac"], UPF["n3_mac"])
+
+
+def test_users_are_known_by_their_tunnels_and_told_by_their_addresses(tmp_path: Path) -> None:
+    hosts = hosts_file(tmp_path, UPF)
+    leg = in_place(planned(tmp_path, hosts, DOWN), hosts)[1]
+    assert users.values(leg.users) == ["10.45.0.2", "10.45.0.4"]
+    rule = users.rule(next(iter(templates_as_received(leg).values())), leg.users, 0)
+    assert (rule.first, rule.step, rule.count) == (2, 2, 2)
+
+
+def test_what_the_scenario_says_goes_before_the_inventory(tmp_path: Path) -> None:
+    hosts = hosts_file(tmp_path, UPF)
+    found = planned(tmp_path, hosts, UP, n4="192.0.2.9", n6_mac="02:00:00:00:00:99", gnbs={"east": "10.92.0.13"})
+    assert found.upf is not None and (found.upf.n4, found.upf.n3) == ("192.0.2.9", "10.92.0.1")
+    assert [leg.source for leg in found.legs] == ["tx2"]
+    assert ends(found.legs[0], 0)[1][6:12].hex(":") == "02:00:00:00:00:99"
+
+
+def test_a_packet_in_another_users_tunnel_is_not_as_expected(tmp_path: Path) -> None:
+    leg = planned(tmp_path, hosts_file(tmp_path, UPF), {**DOWN, "count_packets": 40}).legs[0]
+    counted = Users(leg, True, [7, 7, 6], {"packets": [7, 6, 7, 0], "distinct": [7, 6, 7]})
+    row = Row(leg, "xdp", 20, 20, 20, users=counted)
+    (verdict,) = judge_tunnels(Expect(loss=0), [row])  # type: ignore[call-arg]
+    assert verdict == {"text": "down: 1 came as another user's, expected 0", "holds": False}
+    counted.received = {"packets": [7, 7, 6, 0], "distinct": [7, 7, 6]}
+    assert judge_tunnels(Expect(loss=0), [row])[0]["holds"]  # type: ignore[call-arg]
+    assert not judge_tunnels(Expect(), [row])  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("stream", "words"),
+    [
+        ({"sessions": "nobody"}, r"streams\.0\.sessions = 'nobody': no such group; groups are users"),
+        ({"direction": None}, r"streams\.0: sessions need a direction: up or down"),
+        ({"direction": "sideways"}, r"streams\.0\.direction = 'sideways': input should be 'up' or 'down'"),
+        ({"sessions": None}, r"streams\.0: direction goes with sessions"),
+        ({"from": "tx1"}, r"streams\.0: from follows from the sessions; leave it out"),
+        ({"direction": "down", "to": "tx1"}, r"streams\.0: to follows from the sessions"),
+        ({"headers": [{"ethernet": {}}]}, r"streams\.0: headers follows from the sessions"),
+        ({"engine": "trafgen"}, r"streams\.0: frames of sessions are known by their stamps, which only engine xdp"),
+        ({"to": "tx1"}, r"streams\.0\.to = 'tx1': no such host of side n6 in .*allowed: receive, rx1"),
+        ({"size_bytes": 80}, r"streams\.0\.size_bytes = 80: the frame does not fit"),
+        ({"size_bytes": 100}, r"streams\.0\.size_bytes = 100: its frames .* stamps.*allowed: 108 or more, as sent"),
+        ({"payload": {"hex": "00"}}, r"streams\.0\.size_bytes = 200: its frames .* stamps.*no payload in hex"),
+    ],
+)
+def test_a_wrong_stream_is_told(tmp_path: Path, stream: dict[str, Any], words: str) -> None:
+    given = {name: value for name, value in {**UP, **stream}.items() if value is not None}
+    with pytest.raises(BadInput, match=words):
+        planned(tmp_path, hosts_file(tmp_path, UPF), given)
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"groups": [{**GROUP, "ue_addresses": "2001:db8::1/48"}]}, r"its users have no IPv4 address"),
+        ({"churn": {"group": "users", "sessions_per_s": 1}}, r"its sessions come and go \(upf\.churn\)"),
+        ({"handover": {"group": "users", "users_per_s": 1}}, r"upf\.handover is not possible in a run yet"),
+        ({"gnbs": {"far": "10.99.0.1"}}, r"upf\.gnbs\.far = '10\.99\.0\.1': streams\.0 needs a node there.*tx1 10\.92"),
+        (
+            {"groups": [{**GROUP, "gnb": ["tx1", "tx1"]}]},
+            r"upf\.groups\.users\.gnb = .*: users of a gNB that comes twice",
+        ),
+        ({"groups": [{**GROUP, "gnb": "tx9"}]}, r"group users: no gNB 'tx9'; gnbs are tx1, tx2"),
+        ({"groups": [{**GROUP, "sesions": 1}]}, r"upf\.groups\.0\.sesions: unknown key \(allowed: name, sessions"),
+        (
+            {"gnbs": {"a": "10.92.0.12", "b": "10.92.0.12"}},
+            r"upf\.gnbs\.b = '10\.92\.0\.12': gNB a has the same address",
+        ),
+        ({"n3_mac": "far"}, r"upf\.n3_mac = 'far'"),
+    ],
+)
+def test_a_section_that_cannot_be_is_told(tmp_path: Path, section: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        planned(tmp_path, hosts_file(tmp_path, UPF), UP, **section)
+
+
+def test_captures_of_what_a_upf_changes_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(json.dumps({"name": "s", "upf": {"groups": [GROUP]}, "streams": [UP]}))
+    with pytest.raises(BadInput, match=r"counted and not captured: receive: \{mode: count\}"):
+        scenario.load(path)
+    path.write_text(json.dumps({"name": "s", "streams": [UP], "receive": {"mode": "count"}}))
+    with pytest.raises(BadInput, match=r"streams\.0\.sessions = 'users': there is no section upf"):
+        scenario.load(path)
+
+
+def test_what_neither_scenario_nor_inventory_has_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"upf\.n4: is missing \(allowed: here, or pktswarm_upf"):
+        planned(tmp_path, hosts_file(tmp_path, None), UP)
+    with pytest.raises(BadInput, match=r"upf\.n3_mac: is missing, and streams\.0 needs it"):
+        planned(tmp_path, hosts_file(tmp_path, {"n4_ipv4": "192.0.2.2"}), UP)
+    far = {"a": {**node("n6", 2)}, "b": node("n6", 3)}
+    with pytest.raises(BadInput, match=r"upf\.gnbs: are missing \(allowed: here, or hosts of side n3"):
+        planned(tmp_path, hosts_file(tmp_path, UPF, **far), UP)
+    near = {"tx1": node("n3", 2), "tx2": node("n3", 3)}
+    with pytest.raises(BadInput, match=r"streams\.0\.to = 'receive': no such host of side n6"):
+        planned(tmp_path, hosts_file(tmp_path, UPF, **near), UP)
+    with pytest.raises(BadInput, match=r"streams\.0: tx1 has no role 'receive', which that direction needs"):
+        planned(tmp_path, hosts_file(tmp_path, UPF, roles="one"), DOWN)
+
+
+def test_users_that_cannot_be_counted_one_by_one_are_told(tmp_path: Path) -> None:
+    hosts = hosts_file(tmp_path, UPF)
+    found = planned(tmp_path, hosts, UP)
+    assert found.upf is not None
+    sessions = Sessions(found.upf)
+    sessions.ue_v4[4] += 9
+    with pytest.raises(BadInput, match=r"streams\.0\.sessions = 'users': its UE addresses at tx1 are not one step"):
+        in_tunnels(found.legs[0], found.tunnels[0], found.upf, sessions)
+    sessions = Sessions(found.upf)
+    known = {host.name: host for host in inventory.load(hosts).hosts}
+    with pytest.raises(BadInput, match=r"one IPv4 address for the tunnels of a gNB's users, and told none"):
+        in_tunnels(found.legs[0], found.tunnels[0], found.upf, sessions, known)
+    known["rx1"] = replace(known["rx1"], ipv4="")
+    with pytest.raises(BadInput, match=r"rx1: ipv4: no address known for the users' server"):
+        in_tunnels(found.legs[0], found.tunnels[0], found.upf, sessions, known)
