@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from master import inventory as inventories
 from master import plan as plans
@@ -20,12 +20,14 @@ from master.launch import Launch
 from master.ledger import Event, Ledger
 from master.resolve import Rank, Resolved, ranks, resolve
 from master.results import Folder, Outcome, utc
-from master.upf.control_plane import ControlPlane
 from master.upf.groups import Upf
 from master.upf.result import write_users
 from master.verify import Compared, compare
 from traffic.errors import BadInput, PktswarmError
 from traffic.messages import Lines
+
+if TYPE_CHECKING:
+    from master.upf.control_plane import ControlPlane
 
 LAUNCH_TIMEOUT_S = 20.0
 LEAVE_TIMEOUT_S = 5.0
@@ -86,6 +88,8 @@ class Run:
 
     def _set_up(self, upf: Upf, until_the_end: contextlib.ExitStack) -> None:
         """Before a host is touched: what the UPF refuses or chooses is known when the nodes are told their tasks."""
+        from master.upf.control_plane import ControlPlane  # PFCP's encoder takes a third of a second to load
+
         self._tell_phase("sessions")
         with _unwinding():
             self.control_plane = until_the_end.enter_context(ControlPlane(self.scenario_path, upf))

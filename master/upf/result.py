@@ -6,7 +6,7 @@ import csv
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from master.upf.load import Loads
 from master.upf.operations import Operation
 from master.upf.sessions import DOWNLINK, STATES, TOTAL, UPLINK, Sessions
-from master.upf.smf import Smf
+
+if TYPE_CHECKING:
+    from master.upf.load import Loads
+    from master.upf.smf import Smf
 
 TROUBLE = ("restarted", "gone", "trouble")
 
