@@ -99,6 +99,8 @@ class Plan:
     """The scenario's, with what the inventory knows of it."""
     tunnels: dict[int, Tunnels] = field(default_factory=dict)
     """Leg id → the users of a stream of sessions."""
+    patience: float = 1.0
+    """Multiplies what is allowed beyond the sending itself."""
 
     @property
     def expected_s(self) -> float:
@@ -110,7 +112,7 @@ class Plan:
         """When every engine must have ended, from its start."""
         if any(leg.engine == interactive.ENGINE for leg in self.legs):
             return interactive.limit_s(self.expected_s)
-        return self.expected_s * 1.2 + MARGIN_S
+        return self.expected_s * 1.2 + MARGIN_S * max(1.0, self.patience)
 
 
 def plan(scenario: Scenario, scenario_path: Path, inventory: Inventory) -> Plan:

@@ -8,7 +8,7 @@ import json
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,7 @@ class Run:
         self.watch: Watcher = lambda ledger, event: None
         self.inventory = inventories.load(inventory_path)
         self.scenario = scenarios.load(scenario_path)
-        self.plan = plans.plan(self.scenario, scenario_path, self.inventory)
+        self.plan = replace(plans.plan(self.scenario, scenario_path, self.inventory), patience=patience)
         self.ranks: list[Rank] = ranks(self.inventory, self.plan.legs)
         self.ledger = Ledger(self.ranks)
         self.folder: Folder | None = None

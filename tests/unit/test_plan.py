@@ -1,5 +1,6 @@
 """Who sends what to whom: pairs, shares that add up exactly, engines chosen with their reasons, tasks."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -488,3 +489,10 @@ def test_verifying_needs_a_capture(tmp_path: Path) -> None:
     trace_file(tmp_path, [100])
     with pytest.raises(BadInput, match=r"t is to be verified, which needs receive.mode capture"):
         plan_of(tmp_path, "verify: true", more="\nreceive: {mode: count}")
+
+
+def test_patience_lengthens_what_a_run_may_take_beyond_its_sending(tmp_path: Path) -> None:
+    _, made, _ = make_plan(tmp_path, "streams: [{name: s, rate_pps: 100, count_packets: 1000}]")
+    assert made.limit_s == pytest.approx(made.expected_s * 1.2 + plan.MARGIN_S)
+    assert replace(made, patience=20.0).limit_s == pytest.approx(made.expected_s * 1.2 + 20 * plan.MARGIN_S)
+    assert replace(made, patience=0.1).limit_s == made.limit_s

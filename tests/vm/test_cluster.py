@@ -92,7 +92,9 @@ def test_pktgens_times_give_latency_where_it_does_not_wait(hosts: Path, tmp_path
     with (Path(document["results"]) / "users.csv").open() as file:
         users = list(csv.DictReader(file))
     assert sorted(row["user"] for row in users) == sorted(2 * [str(port) for port in range(5000, 5050)])
-    assert {row["received_packets"] for row in users} == {"10"}
+    # A frame that the full ring of the wire refuses is not sent again: the next one has the next port.
+    counts = [int(row["received_packets"]) for row in users]
+    assert sum(counts) == 1000 and all(8 <= count <= 12 for count in counts)
     assert all(int(row["latency_min_ns"]) <= int(row["latency_max_ns"]) for row in users)
 
 
