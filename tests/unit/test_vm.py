@@ -102,6 +102,7 @@ def test_the_machine_ends_with_its_owner(tmp_path: Path, number: signal.Signals)
         # Of a job in the background, as these tests may be, it is ignored.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "vm.ensure = lambda: None\n"
+        "vm._disk = lambda _: []\n"
         "vm._vng = lambda scratch, *_: ['sh', str(scratch / 'run')]\n"
         f"vm.run(['sh', '-c', 'echo $$ > $0; exec sleep 32', {str(pid_file)!r}])\n"
     )
