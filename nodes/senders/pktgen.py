@@ -179,8 +179,8 @@ def plan(task: SendTask, threads: list[str]) -> list[Share]:
 
 
 def _timed(leg: Leg) -> bool:
-    """Is the clock what ends this leg? With a rate and a duration alone, its count does."""
-    return leg.duration_s is not None and (leg.rate_pps is None or leg.count_packets is not None)
+    """Is the clock what ends this leg? With a rate its count does: what is due in the duration."""
+    return leg.duration_s is not None and leg.rate_pps is None
 
 
 def _refuse_others(threads: dict[str, pktgen_proc.Thread]) -> None:

@@ -103,12 +103,15 @@ class Keeper:
         """End the devices whose time is over, and notice when all have ended."""
         starts = {device: started_us(device) for device in self.devices}
         now = time.monotonic_ns()
+        sending = {device for thread in self.threads for device in running(thread)}
         for device, duration_ns in list(self.durations_ns.items()):
             if starts[device] and now >= starts[device] * 1000 + duration_ns:
-                # pktgen has no command that stops one device; a count that is already reached does.
-                write(device, "count 1")
+                # pktgen has no command that stops one device; a count that is already reached does. Its answer would
+                # stand in the place of the result of one that has ended.
+                if device in sending:
+                    write(device, "count 1")
                 del self.durations_ns[device]
-        if all(starts.values()) and not any(running(thread) for thread in self.threads):
+        if all(starts.values()) and not sending:
             self.reap()
             self.ended = True
             say("ended", time.monotonic_ns())
