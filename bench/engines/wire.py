@@ -193,6 +193,12 @@ class Wire:
         links.bring_up(NEAR)
         channel.tell("plugged")
 
+    def receive_on(self, core: int) -> None:
+        """From now on the far end, which has its program, takes frames on a processor of its own, as another board
+        would. Else the sending one does that work too."""
+        with Worker("the receiving processor", self.far, lambda channel: _thread_on(core, channel)) as worker:
+            worker.hear()
+
     def received(self) -> int:
         """Frames that the far end has taken so far, by its interface's own counter."""
         for line in Path(f"/proc/{self.far}/net/dev").read_text().splitlines():
@@ -213,6 +219,27 @@ def _up(channel: Channel) -> None:
     links.switch_offloads_off(FAR)
     links.bring_up(FAR)
     channel.tell("up")
+
+
+def _thread_on(core: int, channel: Channel) -> None:
+    """Threaded NAPI: the kernel makes a thread for the queue, which can be told its processor. It ends with the
+    program, and the next program has another."""
+    Path(f"/sys/class/net/{FAR}/threaded").write_text("1")
+    threads = _queue_threads()
+    if not threads:
+        raise BenchError(f"the kernel has made no thread for the queue of {FAR}")
+    for pid in threads:
+        os.sched_setaffinity(pid, {core})
+    channel.tell("apart")
+
+
+def _queue_threads() -> set[int]:
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            if path.read_text().startswith(f"napi/{FAR}-"):
+                found.add(int(path.parent.name))
+    return found
 
 
 # --- far ends ------------------------------------------------------------------------------------------------------
