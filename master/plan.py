@@ -116,61 +116,90 @@ class Plan:
 
 
 def plan(scenario: Scenario, scenario_path: Path, inventory: Inventory) -> Plan:
-    """The legs of every stream, source and trace. BadInput for a group or host that is not there."""
-    legs: list[Leg] = []
-    shares: dict[int, Share] = {}
-    notes: list[str] = []
-    traces: list[Prepared] = []
-    plays: dict[int, interactive.Play] = {}
-    upf = None if scenario.upf is None else filled_in(scenario_path, scenario.upf, inventory)
-    tunnels: dict[int, Tunnels] = {}
-    for index, stream in enumerate(scenario.streams):
-        pace = Pace.of(stream, scenario_path, f"streams.{index}", scenario.seed)
-        if stream.sessions is not None and upf is not None:
-            tunnelled, users = _session_legs(stream, index, scenario_path, upf, inventory, len(legs), pace)
-            legs += tunnelled
-            tunnels |= users
-            continue
-        pairs = _pairs_of(stream.source, stream.target, f"streams.{index}", scenario_path, inventory)
-        legs += _stream_legs(stream, index, pairs, len(legs), pace)
-    sequences: dict[int, Records] = {}
-    for index, source in enumerate(scenario.sources):
-        pairs = _pairs_of(source.source, source.target, f"sources.{index}", scenario_path, inventory)
-        port = FIRST_UDP_PORT + len(scenario.streams) + index
-        drawn, records, told = source_legs(source, scenario_path, index, port, pairs, len(legs), scenario.seed)
-        legs += drawn
-        sequences |= records
-        notes += told
-    for index, trace in enumerate(scenario.traces):
-        pairs = _pairs_of(trace.source, trace.target, f"traces.{index}", scenario_path, inventory)
-        if trace.interactive:
-            played, parts, told = interactive.legs_of(trace, pairs, len(legs))
-            legs += played
-            plays |= parts
-            notes += told
-            continue
-        prepared = prepare(trace.file, trace.settings(scenario_path, f"traces.{index}"))
-        traces.append(prepared)
-        notes += prepared.notes
-        traced, split, told = _trace_legs(trace, prepared, pairs, len(legs))
-        if trace.direction == "both":
-            _check_both_roles(pairs, f"traces.{index}.direction", scenario_path, inventory)
-        legs += traced
-        shares |= split
-        notes += told
-    _check_pools_apart(traces)
-    for index, connection in enumerate(scenario.connections):
-        key = f"connections.{index}"
-        pairs = _pairs_of(connection.origin, connection.target, key, scenario_path, inventory)
-        legs += _connection_legs(connection, scenario_path, key, pairs, len(legs), scenario.seed)
-    behind = {one.name for one in (*scenario.streams, *scenario.sources, *scenario.traces) if one.background}
-    legs = [replace(leg, background=leg.stream in behind) for leg in legs]
-    if scenario.stop_after_s is not None:
-        legs = _cut(legs, scenario.stop_after_s, sequences, shares)
-    if not legs:
-        raise BadInput(scenario_path, "nothing is sent until then", key="stop_after_s", value=scenario.stop_after_s)
-    check_numbers(legs)  # those that name xdp; for `auto` it is known once the nodes have answered
-    return Plan(tuple(legs), shares, tuple(notes), sequences, plays, upf, tunnels)
+    """The legs of every stream, source, trace and connection. BadInput for a group or host that is not there."""
+    draft = _Draft(scenario, scenario_path, inventory)
+    draft.streams()
+    draft.sources()
+    draft.traces()
+    draft.connections()
+    return draft.finished()
+
+
+class _Draft:
+    """A plan in the making: each section of the scenario adds its legs, whose numbers follow one another."""
+
+    def __init__(self, scenario: Scenario, path: Path, inventory: Inventory) -> None:
+        self.scenario, self.path, self.inventory = scenario, path, inventory
+        self.upf = None if scenario.upf is None else filled_in(path, scenario.upf, inventory)
+        self.legs: list[Leg] = []
+        self.notes: list[str] = []
+        self.shares: dict[int, Share] = {}
+        self.sequences: dict[int, Records] = {}
+        self.plays: dict[int, interactive.Play] = {}
+        self.tunnels: dict[int, Tunnels] = {}
+
+    def _pairs(self, origin: str, target: str, key: str) -> list[tuple[str, str]]:
+        return _pairs_of(origin, target, key, self.path, self.inventory)
+
+    def streams(self) -> None:
+        for index, stream in enumerate(self.scenario.streams):
+            pace = Pace.of(stream, self.path, f"streams.{index}", self.scenario.seed)
+            if stream.sessions is not None and self.upf is not None:
+                first_id = len(self.legs)
+                legs, users = _session_legs(stream, index, self.path, self.upf, self.inventory, first_id, pace)
+                self.legs += legs
+                self.tunnels |= users
+            else:
+                pairs = self._pairs(stream.source, stream.target, f"streams.{index}")
+                self.legs += _stream_legs(stream, index, pairs, len(self.legs), pace)
+
+    def sources(self) -> None:
+        first_port = FIRST_UDP_PORT + len(self.scenario.streams)
+        for index, source in enumerate(self.scenario.sources):
+            pairs = self._pairs(source.source, source.target, f"sources.{index}")
+            port, first_id = first_port + index, len(self.legs)
+            legs, records, told = source_legs(source, self.path, index, port, pairs, first_id, self.scenario.seed)
+            self.legs += legs
+            self.sequences |= records
+            self.notes += told
+
+    def traces(self) -> None:
+        read: list[Prepared] = []
+        for index, trace in enumerate(self.scenario.traces):
+            pairs = self._pairs(trace.source, trace.target, f"traces.{index}")
+            if trace.interactive:
+                legs, plays, told = interactive.legs_of(trace, pairs, len(self.legs))
+                self.plays |= plays
+            else:
+                prepared = prepare(trace.file, trace.settings(self.path, f"traces.{index}"))
+                read.append(prepared)
+                self.notes += prepared.notes
+                legs, shares, told = _trace_legs(trace, prepared, pairs, len(self.legs))
+                if trace.direction == "both":
+                    _check_both_roles(pairs, f"traces.{index}.direction", self.path, self.inventory)
+                self.shares |= shares
+            self.legs += legs
+            self.notes += told
+        _check_pools_apart(read)
+
+    def connections(self) -> None:
+        for index, connection in enumerate(self.scenario.connections):
+            key = f"connections.{index}"
+            pairs = self._pairs(connection.origin, connection.target, key)
+            self.legs += _connection_legs(connection, self.path, key, pairs, len(self.legs), self.scenario.seed)
+
+    def finished(self) -> Plan:
+        """With what is known only once all legs are there."""
+        named = (*self.scenario.streams, *self.scenario.sources, *self.scenario.traces)
+        behind, stop_s = {one.name for one in named if one.background}, self.scenario.stop_after_s
+        legs = [replace(leg, background=leg.stream in behind) for leg in self.legs]
+        if stop_s is not None:
+            legs = _cut(legs, stop_s, self.sequences, self.shares)
+        if not legs:
+            raise BadInput(self.path, "nothing is sent until then", key="stop_after_s", value=stop_s)
+        check_numbers(legs)  # those that name xdp; for `auto` it is known once the nodes have answered
+        notes = tuple(self.notes)
+        return Plan(tuple(legs), self.shares, notes, self.sequences, self.plays, self.upf, self.tunnels)
 
 
 def _cut(legs: list[Leg], stop_s: float, sequences: dict[int, Records], shares: dict[int, Share]) -> list[Leg]:

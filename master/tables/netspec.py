@@ -24,7 +24,6 @@ from traffic.errors import BadInput
 
 CONFIGS = {25: Path("configs/netspec-25.yaml"), 60: Path("configs/netspec-60.yaml")}
 """By the background's mean rate in Mbit/s."""
-SHORT_S = 4.0
 FULL_S = 150 * 3600 / 772
 """The reference ran 772 experiments in 150 hours."""
 FORMAT_VERSION = 1

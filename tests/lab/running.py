@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
@@ -14,3 +17,18 @@ def wait_for(process: subprocess.Popen[str], words: str) -> None:
         if words in line:
             return
     pytest.fail(f"the run ended before {words!r}: {process.stdout.read() if process.stdout else ''}")
+
+
+def sent_packets(pid: int, interface: str = "eth1") -> int:
+    """By an interface in the network namespace of a process."""
+    shown = Path(f"/proc/{pid}/net/dev").read_text()
+    return int(shown.split(f"{interface}:")[1].split()[9])
+
+
+def wait_until_sent(pids: Iterable[int], packets: int = 20, interface: str = "eth1") -> None:
+    """Until each has sent so many more: a run says that it is sending some time before the first frame goes."""
+    wanted = {pid: sent_packets(pid, interface) + packets for pid in pids}
+    deadline = time.monotonic() + 20
+    while any(sent_packets(pid, interface) < count for pid, count in wanted.items()):
+        assert time.monotonic() < deadline, "nothing is sent"
+        time.sleep(0.02)

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import yaml
 import lab
 
 sys.path.insert(0, str(Path(__file__).parent))
-from running import wait_for
+from running import wait_for, wait_until_sent
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
@@ -176,7 +175,7 @@ LONG = "connections: [{name: t, direction: both, connections: 3, block_bytes: 91
 def test_ctrl_c_counts_and_leaves_no_address(cluster: Cluster) -> None:
     process = cluster.start(LONG)
     wait_for(process, "sending")
-    time.sleep(0.7)
+    wait_until_sent((cluster.state.keeper.pids[node] for node in NODES), 60)
     assert len(cluster.addresses()) == len(NODES)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=40)
@@ -229,7 +228,7 @@ def guards_of(cluster: Cluster, node: str) -> list[int]:
 def test_a_killed_guard_ends_the_run_and_its_address_has_an_end(cluster: Cluster) -> None:
     process = cluster.start(LONG)
     wait_for(process, "sending")
-    time.sleep(0.5)
+    wait_until_sent((cluster.state.keeper.pids[node] for node in NODES), 60)
     (guard,), spool = guards_of(cluster, "rx1"), spool_of(cluster, "rx1")
     os.kill(guard, signal.SIGKILL)
     out, _ = process.communicate(timeout=60)

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,14 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the guard
 def spools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A place of the test's own: others' guards are in the usual one."""
     monkeypatch.setattr(guard, "SPOOLS", tmp_path)
+
+
+def within(seconds: float, condition: Callable[[], bool]) -> bool:
+    """Whether it came true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
 
 
 class Spawned:
@@ -45,11 +54,8 @@ class Spawned:
                 return message
         raise TimeoutError
 
-    def gone(self, seconds: float = 5.0) -> bool:
-        deadline = time.monotonic() + seconds
-        while self.spool.exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        return not self.spool.exists()
+    def gone(self) -> bool:
+        return within(5.0, lambda: not self.spool.exists())
 
 
 def test_it_restores_and_goes_when_asked() -> None:
@@ -149,27 +155,31 @@ def test_a_frozen_guards_engines_end_by_their_own_limit(tmp_path: Path) -> None:
 
     engine = EngineProcess("sleep", ["sleep", "60"], tmp_path / "out", limit_s=0.5)
     engine.start()
-    deadline = time.monotonic() + 5
-    while engine.running() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    assert within(5.0, lambda: not engine.running())
     assert engine.status == 137
 
 
 def test_an_engine_and_its_workers_die_with_their_guard(tmp_path: Path) -> None:
+    names = [f"sleep {seconds}.{os.getpid()}" for seconds in (61, 62)]  # others may run this test too
+
+    def running() -> int:
+        shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
+        return sum(name in shown for name in names)
+
     ours, theirs = socket.socketpair()
     child = os.fork()
     if child == 0:
         from nodes.process import EngineProcess
 
-        EngineProcess("sh", ["sh", "-c", "sleep 61 & sleep 62"], tmp_path / "out", 30.0).start()
-        time.sleep(0.3)
+        EngineProcess("sh", ["sh", "-c", " & ".join(names)], tmp_path / "out", 30.0).start()
         theirs.send(b"!")
         time.sleep(60)
         os._exit(0)
-    assert ours.recv(1)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    time.sleep(0.5)
-    shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert "sleep 61" not in shown and "sleep 62" not in shown
+    try:
+        assert ours.recv(1)
+        assert within(20.0, lambda: running() == 2)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert within(5.0, lambda: running() == 0)
     ours.close()

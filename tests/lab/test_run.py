@@ -22,13 +22,14 @@ from nodes import live_frames
 from traffic.capture_file import Packet, read_capture, write_pcap
 
 sys.path.insert(0, str(Path(__file__).parent))
-from running import wait_for
+from running import sent_packets, wait_for, wait_until_sent
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
 CONFIGS = Path("configs").resolve()
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 LONG = "streams: [{name: long, size_bytes: 128, rate_pps: 400, duration_s: 20}]"
+TRANSMITTERS = ("tx1", "tx2")
 STOP_S = 6.0
 """Within this long after its master is gone a node is as it was: 2 s without a word, and the steps of stopping."""
 
@@ -60,6 +61,19 @@ class Cluster:
         return subprocess.Popen(
             [*map(str, command), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
+
+    def sent_packets(self, *nodes: str) -> list[int]:
+        return [sent_packets(self.state.keeper.pids[node]) for node in nodes or TRANSMITTERS]
+
+    def start_and_send(self, scenario: Path, *options: str) -> subprocess.Popen[str]:
+        """A run, once frames leave both transmitters."""
+        process = self.start(scenario, *options)
+        wait_for(process, "sending")
+        self.wait_until_sent()
+        return process
+
+    def wait_until_sent(self) -> None:
+        wait_until_sent(self.state.keeper.pids[node] for node in TRANSMITTERS)
 
     def run(self, scenario: Path, status: int, hosts: Path | None = None) -> dict[str, Any]:
         process = self.start(scenario, "--json", hosts=hosts)
@@ -208,11 +222,9 @@ def test_an_interactive_trace_is_played_from_both_ends(cluster: Cluster) -> None
 
 
 def test_ctrl_c_during_an_interactive_replay_keeps_both_ends_counts(cluster: Cluster) -> None:
-    process = cluster.start(
+    process = cluster.start_and_send(
         cluster.scenario(f"traces: [{{name: t, file: {CONFIGS}/traces/lab.pcapng, interactive: true}}]"), "--json"
     )
-    wait_for(process, "sending")
-    time.sleep(1.5)
     process.send_signal(signal.SIGINT)
     document = json.loads(process.communicate(timeout=40)[0])
     assert process.returncode == 3 and document["reason"] == "stopped by the user"
@@ -324,7 +336,7 @@ def test_ctrl_c_in_any_phase_leaves_nothing(cluster: Cluster, phase: str) -> Non
     process = cluster.start(cluster.scenario(text))
     wait_for(process, phase)
     if phase == "sending":
-        time.sleep(0.5)
+        cluster.wait_until_sent()
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=40)
     # Too late to stop anything: then it is an ordinary end.
@@ -375,23 +387,16 @@ def rank_of(cluster: Cluster, node: str) -> int:
     return rank
 
 
-def sent_packets(cluster: Cluster, node: str) -> int:
-    shown = Path(f"/proc/{cluster.state.keeper.pids[node]}/net/dev").read_text()
-    return int(shown.split("eth1:")[1].split()[9])
-
-
 def assert_silence_within(cluster: Cluster, seconds: float) -> None:
     """The counters of both transmitters stop moving in time."""
     time.sleep(seconds)
-    before = [sent_packets(cluster, node) for node in ("tx1", "tx2")]
+    before = cluster.sent_packets()
     time.sleep(0.5)
-    assert [sent_packets(cluster, node) for node in ("tx1", "tx2")] == before
+    assert cluster.sent_packets() == before
 
 
 def test_killing_mpiexec_ends_the_sending_and_leaves_a_report(cluster: Cluster) -> None:
-    process = cluster.start(cluster.scenario(LONG))
-    wait_for(process, "sending")
-    time.sleep(0.5)
+    process = cluster.start_and_send(cluster.scenario(LONG))
     net = Path(f"/proc/{cluster.state.keeper.pids['m0']}/ns/net").stat().st_ino
     (mpiexec,) = pids_of("mpiexec -launcher", net)
     os.kill(mpiexec, signal.SIGKILL)
@@ -427,15 +432,14 @@ def test_a_killed_rank_costs_its_own_counts_and_nothing_else(cluster: Cluster) -
 
 
 def test_a_frozen_rank_stops_sending_by_itself(cluster: Cluster) -> None:
-    process = cluster.start(cluster.scenario(LONG))
-    wait_for(process, "sending")
+    process = cluster.start_and_send(cluster.scenario(LONG))
     rank = rank_of(cluster, "tx1")
     os.kill(rank, signal.SIGSTOP)
     try:
         time.sleep(3.0)
-        before = sent_packets(cluster, "tx1")
+        before = cluster.sent_packets("tx1")
         time.sleep(0.5)
-        assert sent_packets(cluster, "tx1") == before
+        assert cluster.sent_packets("tx1") == before
     finally:
         os.kill(rank, signal.SIGKILL)
         process.send_signal(signal.SIGINT)
@@ -447,13 +451,13 @@ def test_a_frozen_rank_stops_sending_by_itself(cluster: Cluster) -> None:
 
 def refused(cluster: Cluster, change: Any, *words: str, text: str = LONG) -> None:
     """Exit status 2, one message with `words`, no results folder, nothing sent."""
-    before, sent = cluster.results(), sent_packets(cluster, "tx1")
+    before, [sent] = cluster.results(), cluster.sent_packets("tx1")
     error = cluster.run(cluster.scenario(text), 2, cluster.inventory(change))["error"]
     for word in words:
         assert word in error
     assert cluster.results() == before
     # The interface announces itself, which shows whether live frames leave it.
-    assert sent_packets(cluster, "tx1") - sent in (0, live_frames.TRIES)
+    assert cluster.sent_packets("tx1")[0] - sent in (0, live_frames.TRIES)
 
 
 def test_a_host_that_does_not_answer_is_named(cluster: Cluster) -> None:
@@ -669,9 +673,7 @@ def test_tags_cross_the_switch_in_their_frames(cluster: Cluster) -> None:
 
 
 def test_killing_the_command_line_ends_xdp_too(cluster: Cluster) -> None:
-    process = cluster.start(cluster.scenario(LONG.replace("name: long", "name: long, engine: xdp")))
-    wait_for(process, "sending")
-    time.sleep(0.5)
+    process = cluster.start_and_send(cluster.scenario(LONG.replace("name: long", "name: long, engine: xdp")))
     process.kill()
     assert_silence_within(cluster, 3.0)
     process.communicate(timeout=20)

@@ -20,8 +20,12 @@ from nodes.senders.socket import SocketSender
 from traffic.connections import EndCount
 from traffic.task import Leg, ReceiveTask, SendTask
 
+sys.path.insert(0, str(Path(__file__).parent))
+from running import wait_until_sent
+
 ROOT = Path(__file__).parents[2]
 MS = 1_000_000
+START_IN_NS = 50 * MS
 A, B = "02:00:00:00:0c:01", "02:00:00:00:0c:02"
 
 pytestmark = [
@@ -51,7 +55,7 @@ try:
     print("ready", flush=True)
     for line in sys.stdin:
         if line == "start\\n":
-            engine.start(time.monotonic_ns() + 50_000_000)
+            engine.start(time.monotonic_ns() + int(sys.argv[4]))
         elif line == "wait\\n":
             print("done" if wait(30, engine.done) else "never", flush=True)
         elif line == "stop\\n":
@@ -69,6 +73,8 @@ class Wire:
     """Two unnamed namespaces, `v0` in each; they end with the two processes that hold them."""
 
     def __init__(self) -> None:
+        self.begun_ns = 0
+        """The start of a whole run is no earlier."""
         self.pids = [self._namespace(), self._namespace()]
         self.on(0, "ip", "link", "add", "v0", "address", A, "type", "veth", "peer", "name", "v0", "address", B, "netns",
                 str(self.pids[1]))  # fmt: skip
@@ -97,6 +103,11 @@ class Wire:
         return [one for link in json.loads(self.on(side, "ip", "-json", "-4", "addr", "show", "v0")) if link
                 for one in link["addr_info"]]  # fmt: skip
 
+    def until_sending(self, source: End) -> None:
+        """From its start on: until several blocks have gone."""
+        source.tell("start")
+        wait_until_sent(self.pids[:1], 50, "v0")
+
     def end(self) -> None:
         for holder in self.holders:
             holder.kill()
@@ -119,7 +130,7 @@ class End:
         spool = folder / role
         spool.mkdir(exist_ok=True)
         task: Any = SendTask("v0", legs, limit_s) if role == "transmit" else ReceiveTask("v0", B, legs, limit_s)
-        words = [sys.executable, "-c", END, role, json.dumps(asdict(task)), str(spool)]
+        words = [sys.executable, "-c", END, role, json.dumps(asdict(task)), str(spool), str(START_IN_NS)]
         command = wire.with_sys(0 if role == "transmit" else 1, *words)
         self.process = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True, cwd=ROOT)
         self.first = self.hear()
@@ -184,6 +195,7 @@ def run(wire: Wire, legs: list[Leg], folder: Path) -> list[tuple[EndCount, EndCo
         assert target.first == "ready"
         with End(wire, "transmit", legs, folder) as source:
             assert source.first == "ready"
+            wire.begun_ns = time.monotonic_ns() + START_IN_NS
             source.tell("start")
             assert source.ask("wait") == "done"
             time.sleep(0.2)
@@ -209,9 +221,9 @@ def test_tcp_both_ways_over_many_connections_is_counted_alike_at_both_ends(wire:
         assert receiver.received.jitter_sd_ns is not None
         assert sender.sent.data_segments is not None and sender.sent.data_segments >= 100 * 9140 // 1448
         assert sender.sent.rtt_min_ns is not None and sender.sent.rtt_min_ns > 0
-        # 20 blocks, the first of which starts the clock: 19 periods.
-        assert receiver.received.first_ns is not None and receiver.received.last_ns is not None
-        assert receiver.received.last_ns - receiver.received.first_ns >= 18 * 14 * MS
+        # 20 blocks, the first of which goes at the start: 19 periods. All are of one clock.
+        assert receiver.received.last_ns is not None
+        assert receiver.received.last_ns >= wire.begun_ns + 19 * 14 * MS
 
 
 def test_items_of_a_source_arrive_whatever_their_sizes(wire: Wire, tmp_path: Path) -> None:
@@ -282,9 +294,9 @@ def test_a_paced_block_is_spread_over_its_time(wire: Wire, tmp_path: Path, proto
     ((source, target),) = run(wire, [leg], tmp_path)
     assert source.sent is not None and target.received is not None
     assert target.received.bytes == 400_000
-    assert target.received.first_ns is not None and target.received.last_ns is not None
+    assert target.received.last_ns is not None
     # What may go ahead of the rate: TCP's first ten segments, a late UDP sender's 5 ms.
-    assert target.received.last_ns - target.received.first_ns >= 0.35e9
+    assert target.received.last_ns >= wire.begun_ns + 350 * MS
 
 
 # --- what goes wrong ----------------------------------------------------------------------------------------------
@@ -300,8 +312,7 @@ def test_a_refused_connection_is_told_before_anything_is_sent(wire: Wire, tmp_pa
 def test_a_receiver_that_dies_is_told_with_the_counts(wire: Wire, tmp_path: Path) -> None:
     legs = [a_leg(blocks=2000)]
     with End(wire, "receive", legs, tmp_path) as target, End(wire, "transmit", legs, tmp_path) as source:
-        source.tell("start")
-        time.sleep(0.5)
+        wire.until_sending(source)
         target.process.kill()
         target.process.wait()
         assert source.ask("wait") == "done"
@@ -330,8 +341,7 @@ def test_an_address_that_the_node_has_is_refused(wire: Wire, tmp_path: Path) -> 
 def test_interrupted_it_counts_what_both_ends_have(wire: Wire, tmp_path: Path) -> None:
     legs = [a_leg(blocks=2000, direction="both")]
     with End(wire, "receive", legs, tmp_path) as target, End(wire, "transmit", legs, tmp_path) as source:
-        source.tell("start")
-        time.sleep(0.5)
+        wire.until_sending(source)
         (mine,), (theirs,) = source.counts(), target.counts()
     assert mine.interrupted and mine.sent is not None and theirs.received is not None
     assert 0 < mine.sent.sent_bytes == theirs.received.bytes

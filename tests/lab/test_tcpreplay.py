@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import struct
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nodes.senders import tcpreplay_gate
 from nodes.senders.tcpreplay import TcpreplaySender
 from traffic.errors import BadInput, EngineError
 from traffic.recount import recount_trace
@@ -132,6 +134,12 @@ def test_frames_longer_than_the_mtu_are_told_before_anything_is_sent(ears: Liste
     assert ears.arrived() == []
 
 
+def behind_ns(count: SendCount) -> int:
+    """By how much the gate was late, at most: so long a busy machine kept it from the processor."""
+    (told,) = re.findall(rf"^{tcpreplay_gate.BEHIND}(\d+) ns$", count.output, re.MULTILINE)
+    return int(told)
+
+
 def test_shares_keep_the_recorded_times_across_senders(ears: Listened, tmp_path: Path) -> None:
     trace = readdressed(REAL_TRACES / "youtube_quic.pcap")
     parts = [part["all"] for part in share_rows(prepare(trace.path, Settings()), 3)]
@@ -145,17 +153,19 @@ def test_shares_keep_the_recorded_times_across_senders(ears: Listened, tmp_path:
     arrived = ears.arrived()
     assert sum(count.sent_packets for count in counts) == len(arrived) == len(trace.packets)
     due_ns = {p.data: p.time_ns // 2 for share in shares for p in share}
-    late_ns = sorted(abs(p.time_ns - start_ns - due_ns[p.data]) for p in arrived)
-    assert late_ns[len(late_ns) // 2] < 20_000_000, "the median packet is not where it was recorded"
+    late_ns = sorted(p.time_ns - start_ns - due_ns[p.data] for p in arrived)
+    assert late_ns[0] > -100_000, "none goes before its time"
+    busy_ns = max(behind_ns(count) for count in counts)
+    assert late_ns[len(late_ns) // 2] < 20_000_000 + busy_ns, "the median packet is not where it was recorded"
 
 
 def test_passes_repeat_at_the_period_of_the_whole_trace(ears: Listened, tmp_path: Path) -> None:
     packets = [Packet(at_ms * 1_000_000, bytes(12) + b"\x88\xb5" + bytes([at_ms]) * 50) for at_ms in (0, 50, 100)]
     timing = {"mode": "original", "lead_ns": 0, "period_ns": 400_000_000}
-    (count,), _ = replay(ears, [a_leg(packets, tmp_path, repeat=3, timing=timing)], tmp_path)
+    (count,), start_ns = replay(ears, [a_leg(packets, tmp_path, repeat=3, timing=timing)], tmp_path)
     times = [packet.time_ns for packet in ears.arrived()]
     assert count.sent_packets == len(times) == 9
-    assert (times[6] - times[0]) / 1e9 == pytest.approx(0.8, abs=0.05)
+    assert -100_000 < times[6] - start_ns - 800_000_000 < 50_000_000 + behind_ns(count)
 
 
 def test_a_count_that_is_no_whole_number_of_passes(ears: Listened, tmp_path: Path) -> None:
@@ -169,10 +179,13 @@ def test_a_count_that_is_no_whole_number_of_passes(ears: Listened, tmp_path: Pat
 def test_a_fixed_rate_and_a_duration(ears: Listened, tmp_path: Path, mode: str, value: float, pps: float) -> None:
     packets = [Packet(0, bytes(12) + b"\x88\xb5" + bytes([n]) * 82) for n in range(10)]  # 100 bytes with FCS
     leg = a_leg(packets, tmp_path, timing={"mode": mode, "value": value}, count_packets=None, duration_s=1.0)
-    (count,), _ = replay(ears, [leg], tmp_path)
-    assert count.sent_packets == len(ears.arrived()) == pytest.approx(pps, rel=0.05)
+    (count,), start_ns = replay(ears, [leg], tmp_path)
+    arrived = ears.arrived()
+    # A signal ends it, which a busy machine may bring late; what it sends until then it sends at its rate.
+    lasted_s = max(1.0, (arrived[-1].time_ns - start_ns) / 1e9)
+    assert count.sent_packets == len(arrived) == pytest.approx(pps * lasted_s, rel=0.05)
     assert count.started_ns is not None
-    assert count.seconds == pytest.approx(1.0, abs=0.05)
+    assert count.seconds == pytest.approx(lasted_s, abs=0.05)
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.001, 0.3])

@@ -8,7 +8,6 @@ import os
 import random
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,11 +24,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from device import NO_STREAM, Done, XdpDevice
 from recordings import NODES, ipv4, tcp, udp
 from wire import Line
-from xdp_ends import Node, send
+from xdp_ends import Node, loaded, made_by, send
 
 from nodes.libbpf import run_once
 from nodes.receivers.xdp import XdpReceiver
-from nodes.senders.xdp import Program, XdpSender
+from nodes.senders.xdp import XdpSender
 from traffic import schedule
 from traffic.capture_file import read_capture
 from traffic.match import Match
@@ -116,19 +115,11 @@ def made_by_the_program(legs: list[Leg], folder: Path, number: int) -> list[byte
         lambda leg: files.mapped_frames(files.trace_path(leg, folder)),
         lambda _: None,  # type: ignore[arg-type,return-value]
     )
-    program = Program(compiled, interface_index=1, batch=64)
-    try:
-        program.start(time.monotonic_ns() - 10**10)
-        made = []
-        for _ in range(number):
-            verdict, frame = run_once(program.fd, b"\xee" * 300)
-            assert verdict == 4  # XDP_REDIRECT
-            made.append(frame)
+    with loaded(compiled) as program:
+        made = made_by(program, number)
         assert [sum(program.users(n) or []) for n in range(len(legs))] == [number // len(legs)] * len(legs)
         assert sum((program.users(n) or [])[1] for n in range(len(legs))) == legs[0].stamped_packets
         return made
-    finally:
-        program.close()
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import statistics
 import struct
 import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -257,9 +259,13 @@ def test_a_rate_and_a_duration_send_exactly_their_product(wire: Wire, tmp_path: 
     leg = a_leg("udp4", count_packets=None, rate_pps=2000.0, duration_s=0.5)
     (sent,), (received,) = run(wire, [leg], tmp_path)
     assert sent.sent_packets == received.received_packets == 1000
-    assert sent.seconds is not None and 0.4 < sent.seconds < 1.0
+    assert sent.seconds is not None and sent.seconds > 0.4
     assert received.first_ns is not None and received.last_ns is not None
-    assert 0.4e9 < received.last_ns - received.first_ns < 1.0e9
+    assert 0.4e9 < received.last_ns - received.first_ns <= sent.seconds * 1e9 + 10_000_000
+    # A busy machine may keep it waiting now and then, and that is not made up for: the pace is that of most gaps.
+    (file,) = tmp_path.glob("*.pcap")
+    gaps_ns = [b - a for a, b in pairwise(time_ns for time_ns, _, _ in CaptureFile(file).frames())]
+    assert 400_000 < statistics.median(gaps_ns) < 1_000_000
 
 
 def test_top_speed_for_a_duration_is_stopped_and_counted(wire: Wire, tmp_path: Path) -> None:

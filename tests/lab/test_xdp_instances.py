@@ -6,7 +6,6 @@ import os
 import random
 import struct
 import sys
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from nodes.libbpf import run_once
-from nodes.senders.xdp import Program, XdpSender
+from nodes.senders.xdp import XdpSender
 from traffic import schedule, schedule_trace
 from traffic.preview_frames import packets, recording
 from traffic.replay import files
@@ -31,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from recordings import checksums_right, ipv4, ipv6, made, prepared, reference_checksum, tcp, udp
 from test_xdp_sender import send_and_listen
 from wire import Wire
+from xdp_ends import XDP_DROP, loaded, made_by
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
@@ -129,18 +129,8 @@ def compiled(legs: list[Leg], folder: Path) -> Schedule:
 
 
 def run(whole: Schedule, number: int) -> list[bytes]:
-    """What the program makes, each frame in a page full of something else."""
-    program = Program(whole, interface_index=1, batch=64)
-    try:
-        program.start(time.monotonic_ns() - 10**9)
-        frames = []
-        for _ in range(number):
-            verdict, frame = run_once(program.fd, b"\xee" * 300)
-            assert verdict == 4 and not program.state.broken  # XDP_REDIRECT
-            frames.append(frame)
-        return frames
-    finally:
-        program.close()
+    with loaded(whole) as program:
+        return made_by(program, number)
 
 
 def by_reference(legs: list[Leg], folder: Path) -> list[bytes]:
@@ -207,9 +197,5 @@ def test_a_place_beyond_the_frame_is_never_written(place: str, tmp_path: Path, m
     places = schedule_trace.places
     monkeypatch.setattr(schedule_trace, "places", wrong)
     frames = trace_file(tmp_path, TUNNEL, [udp("1.1.1.1", 1, "2.2.2.2", 2, bytes(40))])
-    program = Program(compiled([a_leg(frames, Shift(1))], tmp_path), interface_index=1, batch=64)
-    try:
-        program.start(time.monotonic_ns() - 10**9)
-        assert run_once(program.fd, b"\xee" * 300)[0] == 1 and program.state.broken  # XDP_DROP
-    finally:
-        program.close()
+    with loaded(compiled([a_leg(frames, Shift(1))], tmp_path)) as program:
+        assert run_once(program.fd, b"\xee" * 300)[0] == XDP_DROP and program.state.broken

@@ -329,13 +329,17 @@ def test_jitter_is_that_of_the_delays(line: Line, tmp_path: Path) -> None:
     passed, tallies, _ = crossed(line, tmp_path, legs, device)
     for leg in legs:
         check(tallies[str(leg.id)], passed, leg.id)
-        transit = [one.before_ns - one.stamp_ns for one in passed if one.stream == leg.id]
-        steps = [b - a for a, b in pairwise(transit)]
+        own = [one for one in passed if one.stream == leg.id]
+        steps = [b - a for a, b in pairwise(one.before_ns - one.stamp_ns for one in own)]
+        # Between the log's two times the frame was handed over; so long a pause of the machine may be in each step.
+        noise = [max(pair) for pair in pairwise(one.after_ns - one.before_ns for one in own)]
         ours = tallies[str(leg.id)]["jitter"]
-        running = 0.0
-        for each in steps:
-            running += (abs(each) - running) / 16
+        running = bound = 0.0
+        for step, error in zip(steps, noise, strict=True):
+            running += (abs(step) - running) / 16
+            bound += (error - bound) / 16
         assert ours["pairs"] == 199 and ours["clipped"] == 0
-        assert ours["sd_ns"] == pytest.approx(statistics.pstdev(steps), abs=300_000)
-        assert ours["rfc3550_ns"] == pytest.approx(running, abs=300_000)
+        off_ns = max(300_000, statistics.fmean(error * error for error in noise) ** 0.5)
+        assert ours["sd_ns"] == pytest.approx(statistics.pstdev(steps), abs=off_ns)
+        assert ours["rfc3550_ns"] == pytest.approx(running, abs=max(300_000, bound))
     assert tallies["0"]["jitter"]["sd_ns"] > 0.8 * step_ns

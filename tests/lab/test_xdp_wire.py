@@ -306,9 +306,12 @@ def test_latency_agrees_with_a_captures_timestamps(wire: Wire, program: Path) ->
     assert ours["frames"] == len(theirs) == 500
     # A frame's timestamp is given when the batch it came in goes up the stack: emulated, that takes its time.
     most_ns = 1_000_000 if EMULATED else 50_000
-    for name, place in (("p50_ns", 250), ("p90_ns", 450)):
-        assert -5_000 < theirs[place] - ours[name] < most_ns, (name, ours, theirs[place])
     assert -5_000 < theirs[0] - ours["min_ns"] < most_ns
+    for name, place in (("p50_ns", 250), ("p90_ns", 450)):
+        # A percentile is the middle of a bucket, at most 0.8 % off; of a few frames the timestamp may come late.
+        off_ns = 0.008 * ours[name]
+        assert -5_000 - off_ns < theirs[place] - ours[name], (name, ours, theirs[place])
+        assert theirs[place - 5] - ours[name] < most_ns + off_ns, (name, ours, theirs[place - 5])
 
 
 LISTENER = """
@@ -318,7 +321,8 @@ channel.bind(("rx0", 3))
 channel.setsockopt(socket.SOL_SOCKET, 35, 1)  # SO_TIMESTAMPNS
 channel.setsockopt(socket.SOL_SOCKET, 33, 16 << 20)  # SO_RCVBUFFORCE: read at the end only
 print("ready", flush=True)
-to_utc = time.time_ns() - time.monotonic_ns()
+# What comes between the two readings makes the difference too small.
+to_utc = max(time.time_ns() - time.monotonic_ns() for _ in range(100))
 count, at = (int(word) for word in sys.stdin.readline().split())
 channel.settimeout(10)
 while count:
@@ -358,7 +362,7 @@ def test_frames_made_up_for_are_not_lost(wire: Wire, program: Path, tmp_path: Pa
     leg = a_leg(count_packets=300_000)
     with Node(wire, program, [leg]) as node:
         (count,) = send(wire, tmp_path, [leg])
-        time.sleep(0.3)
+        assert wire.settled(count["sent_packets"])
         tallies, strangers, _ = node.stop()
     assert count["failed_packets"] > 0
     figures = [tallies["0"][name] for name in ("distinct", "packets", "duplicated", "astray", "too_late")]

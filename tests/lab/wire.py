@@ -8,6 +8,7 @@ import json
 import os
 import struct
 import subprocess
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -102,6 +103,13 @@ class Wire:
         """Of the sender's end what it sent ("tx"), of the receiver's what it took ("rx")."""
         namespace, interface = (self.sender, "tx0") if side == "tx" else (self.receiver, "rx0")
         return int(shown(namespace, interface)["stats64"][side][what])
+
+    def settled(self, packets: int) -> bool:
+        """Whether the receiving end takes so many and no more: what is in its ring takes a while to be counted."""
+        deadline = time.monotonic() + 20
+        while self.counter("rx") < packets and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return self.counter("rx") == packets
 
 
 class Line(Wire):

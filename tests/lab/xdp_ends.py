@@ -1,10 +1,15 @@
-"""The xdp sender and receiver, each a whole life in a process of its own inside a namespace, as in a node's guard."""
+"""The xdp sender and receiver, each a whole life in a process of its own inside a namespace, as in a node's guard; and
+the sender's program by itself.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from subprocess import PIPE
@@ -12,10 +17,14 @@ from typing import Any
 
 from wire import B, Wire
 
+from nodes.libbpf import run_once
 from nodes.receivers.xdp import XdpReceiver
-from traffic.task import Leg, ReceiveTask, SendTask, to_json
+from nodes.senders.xdp import Program
+from traffic.schedule import Schedule
+from traffic.task import Clock, Leg, ReceiveTask, SendTask, to_json
 
 ROOT = Path(__file__).parents[2]
+XDP_DROP, XDP_REDIRECT = 1, 4
 
 RECEIVER = """
 import json, sys, time
@@ -86,6 +95,28 @@ for number, line in enumerate([bytes.fromhex(line) for line in sys.stdin]):
     if number % 64 == 0:  # the ring between the two ends has 256 places
         time.sleep(0.0005)
 """
+
+
+@contextlib.contextmanager
+def loaded(whole: Schedule, clock: Clock = "monotonic", start_ns: int | None = None) -> Iterator[Program]:
+    """The sender's program with a schedule, attached to nothing. Where nothing else is said it began so long ago that
+    every frame is due."""
+    program = Program(whole, interface_index=1, batch=64, clock=clock)
+    try:
+        program.start(time.monotonic_ns() - 10**10 if start_ns is None else start_ns)
+        yield program
+    finally:
+        program.close()
+
+
+def made_by(program: Program, number: int) -> list[bytes]:
+    """What it makes, one frame after the other, each into a page full of something else."""
+    frames = []
+    for _ in range(number):
+        verdict, frame = run_once(program.fd, b"\xee" * 300)
+        assert verdict == XDP_REDIRECT and not program.state.broken
+        frames.append(frame)
+    return frames
 
 
 class Node:

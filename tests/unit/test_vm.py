@@ -95,7 +95,7 @@ ONLY_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of process
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=ONLY_ROOT)])
 def test_the_machine_ends_with_its_owner(tmp_path: Path, number: signal.Signals) -> None:
-    pid_file = tmp_path / "pid"
+    pid_file, lasting = tmp_path / "pid", f"sleep 32.{os.getpid()}"  # others may run this test too
     program = (
         "import signal\n"
         "from lab import vm\n"
@@ -104,7 +104,7 @@ def test_the_machine_ends_with_its_owner(tmp_path: Path, number: signal.Signals)
         "vm.ensure = lambda: None\n"
         "vm._disk = lambda _: []\n"
         "vm._vng = lambda scratch, *_: ['sh', str(scratch / 'run')]\n"
-        f"vm.run(['sh', '-c', 'echo $$ > $0; exec sleep 32', {str(pid_file)!r}])\n"
+        f"vm.run(['sh', '-c', 'echo $$ > $0; exec {lasting}', {str(pid_file)!r}])\n"
     )
     owner = subprocess.Popen(
         [sys.executable, "-c", program],
@@ -117,7 +117,8 @@ def test_the_machine_ends_with_its_owner(tmp_path: Path, number: signal.Signals)
         time.sleep(0.02)
     owner.send_signal(number)
     assert owner.wait(timeout=10) != 0
-    while subprocess.run(["pgrep", "-xf", "sleep 32"], check=False, capture_output=True).stdout:
+    deadline = time.monotonic() + 10
+    while subprocess.run(["pgrep", "-xf", lasting], check=False, capture_output=True).stdout:
         assert time.monotonic() < deadline, "it lives on"
         time.sleep(0.02)
 
