@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nodes.interface import Interface
+from nodes.interface import MERGING_OFFLOADS, Interface, OffloadsOff
 from nodes.process import EngineProcess
 from nodes.receivers.netsniff import BothWays
 from traffic.errors import EngineError
@@ -24,8 +24,6 @@ NAME = "interactive"
 ARMED, RESULT = "pktswarm: armed", "pktswarm: result "
 """What the process prints: the second with its counts, as JSON."""
 ARM_TIMEOUT_S = 15.0
-MERGING_OFFLOADS = ("gro", "lro")
-"""They make one large frame of several on arrival, which is none of the trace's."""
 AHEAD_OF_LIMIT_S = 3.0
 """It ends by itself so long before the guard would end it, and tells what it did."""
 
@@ -52,7 +50,7 @@ class Ends:
 
     def __init__(self, legs: list[Leg], interface: str, spool: Path, limit_s: float, begins: bool) -> None:
         self._interface = Interface(interface)
-        self._offloads_before: dict[str, bool] = {}
+        self._offloads = OffloadsOff(self._interface)
         back = {leg.answers: leg for leg in legs if leg.answers is not None}
         self.ends = [End(leg, back[leg.id], interface, spool, limit_s, begins) for leg in legs if leg.answers is None]
         self._capture: BothWays | None = None
@@ -64,10 +62,7 @@ class Ends:
             self._capture = BothWays(task, spool, label, list(dict.fromkeys(end.peer_mac for end in self.ends)))
 
     def prepare(self) -> None:
-        for name, on in self._interface.offloads().items():
-            if name in MERGING_OFFLOADS and on:
-                self._offloads_before[name] = on
-                self._interface.set_offload(name, False)
+        self._offloads.switch_off(*MERGING_OFFLOADS)
         if self._capture:
             self._capture.prepare()
 
@@ -106,9 +101,7 @@ class Ends:
         return counts
 
     def restore(self) -> None:
-        while self._offloads_before:
-            name, on = self._offloads_before.popitem()
-            self._interface.set_offload(name, on)
+        self._offloads.restore()
         if self._capture:
             self._capture.restore()
         for end in self.ends:
