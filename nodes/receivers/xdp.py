@@ -42,8 +42,6 @@ LEAST_KERNEL = (5, 18)
 """bpf_xdp_load_bytes."""
 LEAST_KERNEL_TAI = (6, 1)
 READ_ATTEMPTS = 1000
-_LOCKED = 4
-"""BPF_F_LOCK: the value is copied under its own lock, so its figures belong together."""
 _Struct = TypeVar("_Struct", bound=ctypes.Structure)
 
 
@@ -77,7 +75,7 @@ class XdpReceiver(Receiver):
             return why
         if not cls.object_file.exists():
             return f"{cls.object_file.name} is not there (kernel/build.sh compiles it)"
-        return "" if _kernel() >= LEAST_KERNEL else f"it needs kernel 5.18, this is {os.uname().release}"
+        return "" if libbpf.kernel() >= LEAST_KERNEL else f"it needs kernel 5.18, this is {os.uname().release}"
 
     def prepare(self) -> None:
         if why := self.missing():
@@ -95,7 +93,7 @@ class XdpReceiver(Receiver):
     def _check(self) -> None:
         if not self._interface.exists():
             raise BadInput(self.task.interface, "there is no such interface")
-        if self.task.tai and _kernel() < LEAST_KERNEL_TAI:
+        if self.task.tai and libbpf.kernel() < LEAST_KERNEL_TAI:
             raise EngineError(self.name, "clock: ptp needs kernel 6.1 (bpf_ktime_get_tai_ns)")
         if self.task.filter and not self.task.filter_program:
             raise EngineError(self.name, f"the filter {self.task.filter!r} came without its program")
@@ -269,7 +267,7 @@ class XdpReceiver(Receiver):
     def _raw(self, slot: int) -> RawTally:
         """Figures that belong together. Where nothing is locked a frame may come in between: then once more."""
         for _ in range(READ_ATTEMPTS):
-            raw = RawTally.from_buffer_copy(_lookup_locked(self._map("tallies"), _key(slot)))
+            raw = self._read(RawTally, "tallies", slot, locked=True)
             if not tally.torn(raw, slot in self._expectations):
                 return raw
         if not tally.torn(raw, stamped=False):
@@ -280,8 +278,8 @@ class XdpReceiver(Receiver):
         found = self._read(RawHistogram, "histograms", slot)
         return struct.unpack(f"{HISTOGRAM_BUCKETS}Q", bytes(found))
 
-    def _read(self, kind: type[_Struct], name: str, slot: int) -> _Struct:
-        value = self._map(name).lookup(_key(slot))
+    def _read(self, kind: type[_Struct], name: str, slot: int, locked: bool = False) -> _Struct:
+        value = self._map(name).lookup(_key(slot), locked=locked)
         if value is None:
             raise EngineError(self.name, f"map {name} has no entry {slot}")
         return kind.from_buffer_copy(value)
@@ -373,10 +371,6 @@ def _add_apart(count: ReceiveCount, apart: tally.Tally, to_utc_ns: int) -> None:
         count.last_ns = last_ns if count.last_ns is None else max(count.last_ns, last_ns)
 
 
-def _kernel() -> tuple[int, ...]:
-    return tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
-
-
 def _receive_queues(interface: str) -> int:
     return len(list((SYS_NET / interface / "queues").glob("rx-*")))
 
@@ -388,11 +382,3 @@ def _key(number: int) -> bytes:
 def _brief(one: tally.Tally) -> dict[str, int | None]:
     names = ("packets", "bytes", "distinct", "duplicated", "reordered", "altered", "missing")
     return {name: getattr(one, name) for name in names}
-
-
-def _lookup_locked(one: libbpf.BpfMap, key: bytes) -> bytes:
-    value = ctypes.create_string_buffer(one.value_bytes)
-    calls = ctypes.CDLL(libbpf.LIBRARY, use_errno=True)
-    if calls.bpf_map_lookup_elem_flags(one.fd, key, value, ctypes.c_uint64(_LOCKED)):
-        raise EngineError(libbpf.NAME, f"reading map {one.name}: {os.strerror(ctypes.get_errno())}")
-    return value.raw
