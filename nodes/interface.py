@@ -60,6 +60,11 @@ class Interface:
         return int(self._read("mtu"))
 
     @property
+    def transmit_queues(self) -> int:
+        """Those in use; one where sysfs is that of another network namespace."""
+        return len(list(self._folder.glob("queues/tx-*"))) or 1
+
+    @property
     def mac(self) -> str:
         return self._read("address")
 

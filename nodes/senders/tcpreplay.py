@@ -20,6 +20,7 @@ from pathlib import Path
 
 from nodes.engine import Sender
 from nodes.gate import Gate
+from nodes.interface import Interface
 from nodes.process import EngineProcess, missing_tool
 from nodes.senders import tcpreplay_gate
 from traffic.capture_file import NS_PER_S, Packet, write_pcap
@@ -67,8 +68,11 @@ class TcpreplaySender(Sender):
         return missing_tool("tcpreplay", "tcpreplay")
 
     def prepare(self) -> None:
-        for leg in self.task.legs:
-            self._replays.append(Replay(leg, self.task.interface, self.spool, self.task.limit_s))
+        queues = Interface(self.task.interface).transmit_queues
+        for place, leg in enumerate(self.task.legs):
+            # A leg's number is its own in the whole run: hosts that share a machine, as a lab's do, begin apart.
+            turn = self.task.legs[0].id + place % queues
+            self._replays.append(Replay(leg, self.task.interface, self.spool, self.task.limit_s, turn))
         for replay in self._replays:
             replay.arm()
         deadline = time.monotonic() + ARM_TIMEOUT_S
@@ -95,9 +99,9 @@ class TcpreplaySender(Sender):
 
 
 class Replay:
-    """One leg: one tcpreplay."""
+    """One leg: one tcpreplay. `turn`: of its processor."""
 
-    def __init__(self, leg: Leg, interface: str, spool: Path, limit_s: float) -> None:
+    def __init__(self, leg: Leg, interface: str, spool: Path, limit_s: float, turn: int = 0) -> None:
         if leg.trace_file is None:
             raise EngineError("tcpreplay", f"stream {leg.stream} is no trace")
         self.leg = leg
@@ -111,6 +115,7 @@ class Replay:
         self._feed_file = spool / f"tcpreplay-{leg.id}.pcap"
         self._feed_file.write_bytes(write_pcap(_from_time_one(trace)))
         feed = tcpreplay_feed(leg, trace, str(self._feed_file), str(self._gate.file), self._duration_ns)
+        feed = feed._replace(turn=turn)
         # -I -S: nothing but the standard library is needed, and the start is twice as fast.
         gate = [sys.executable, "-I", "-S", tcpreplay_gate.__file__, json.dumps(feed._asdict())]
         command = [*gate, *tcpreplay_command(leg, trace, interface)]
