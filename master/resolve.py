@@ -16,7 +16,7 @@ from master.scenario import Scenario
 from master.upf.sessions import Sessions
 from master.upf.tunnels import in_tunnels, largest_received_bytes
 from traffic import ebpf, engines, expect, pcap, sequence, users
-from traffic.blocks import IP_UDP_BYTES
+from traffic.blocks import IP_UDP_BYTES, MOST_PARTS
 from traffic.capture_file import Packet, write_pcap
 from traffic.connections import FIRST_PORT
 from traffic.errors import BadInput
@@ -232,8 +232,20 @@ def _addressed(leg: Leg, known: dict[str, Host], reports: dict[str, dict[str, An
         "datagram_bytes": mtu - IP_UDP_BYTES,
         "drain_s": drain_s,
     }
+    if leg.connection["protocol"] == "udp":
+        _check_parts(leg, mtu)
     match = Match.of_addresses(source.mac, target.mac, source_ipv4.split("/")[0], target_ipv4.split("/")[0])
     return replace(leg, connection={**leg.connection, **told}, match=match.to_json())
+
+
+def _check_parts(leg: Leg, mtu: int) -> None:
+    """The datagrams of a block are numbered in 16 bits."""
+    items = leg.connection.get("items", [])
+    largest = max((size for one in items for _, size in one), default=leg.connection["block_bytes"] or 0)
+    most = MOST_PARTS * (mtu - IP_UDP_BYTES)
+    if largest > most:
+        problem = f"a block is more than {MOST_PARTS} datagrams at an MTU of {mtu} bytes"
+        raise BadInput(leg.stream, problem, key="block_bytes", value=largest, allowed=f"up to {most}")
 
 
 def _between(resolved: Resolved, known: dict[str, Host], trace: Leg) -> list[Match]:

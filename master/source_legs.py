@@ -11,6 +11,7 @@ from master.fill import PLACEHOLDERS, fill
 from master.pace import own_seed
 from master.scenario import Connection, Source
 from traffic import sequence
+from traffic.blocks import MOST_BLOCK_BYTES
 from traffic.errors import BadInput
 from traffic.frames import build_frame, check_frame, least_size_bytes, varying
 from traffic.headers import HEADERS
@@ -149,6 +150,9 @@ def connection_items(
     )
     if not len(drawn):
         raise _silent(path, key, crowd)
+    if (largest := int(drawn.size_bytes.max())) > MOST_BLOCK_BYTES:
+        allowed = f"up to {MOST_BLOCK_BYTES}: give sizes at_most"
+        raise BadInput(path, "an item is too large for a block", key=f"{key}.source", value=largest, allowed=allowed)
     items: list[list[tuple[int, int]]] = [[] for _ in range(connection.connections)]
     for time_ns, size, user in zip(drawn.time_ns.tolist(), drawn.size_bytes.tolist(), drawn.user.tolist(), strict=True):
         items[user % connection.connections].append((time_ns, size))

@@ -7,14 +7,14 @@ is what it did.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nodes.interface import Interface
+from nodes.gate import Gate
+from nodes.interface import MERGING_OFFLOADS, Interface, OffloadsOff
 from nodes.process import EngineProcess
 from nodes.receivers.netsniff import BothWays
 from traffic.errors import EngineError
@@ -24,8 +24,6 @@ NAME = "interactive"
 ARMED, RESULT = "pktswarm: armed", "pktswarm: result "
 """What the process prints: the second with its counts, as JSON."""
 ARM_TIMEOUT_S = 15.0
-MERGING_OFFLOADS = ("gro", "lro")
-"""They make one large frame of several on arrival, which is none of the trace's."""
 AHEAD_OF_LIMIT_S = 3.0
 """It ends by itself so long before the guard would end it, and tells what it did."""
 
@@ -52,7 +50,7 @@ class Ends:
 
     def __init__(self, legs: list[Leg], interface: str, spool: Path, limit_s: float, begins: bool) -> None:
         self._interface = Interface(interface)
-        self._offloads_before: dict[str, bool] = {}
+        self._offloads = OffloadsOff(self._interface)
         back = {leg.answers: leg for leg in legs if leg.answers is not None}
         self.ends = [End(leg, back[leg.id], interface, spool, limit_s, begins) for leg in legs if leg.answers is None]
         self._capture: BothWays | None = None
@@ -64,10 +62,7 @@ class Ends:
             self._capture = BothWays(task, spool, label, list(dict.fromkeys(end.peer_mac for end in self.ends)))
 
     def prepare(self) -> None:
-        for name, on in self._interface.offloads().items():
-            if name in MERGING_OFFLOADS and on:
-                self._offloads_before[name] = on
-                self._interface.set_offload(name, False)
+        self._offloads.switch_off(*MERGING_OFFLOADS)
         if self._capture:
             self._capture.prepare()
 
@@ -106,9 +101,7 @@ class Ends:
         return counts
 
     def restore(self) -> None:
-        while self._offloads_before:
-            name, on = self._offloads_before.popitem()
-            self._interface.set_offload(name, on)
+        self._offloads.restore()
         if self._capture:
             self._capture.restore()
         for end in self.ends:
@@ -122,15 +115,14 @@ class End:
         if there.trace_file is None:
             raise EngineError(NAME, f"stream {there.stream} is no trace")
         self.out, self.coming = (there, back) if begins else (back, there)
-        self._gate_file = spool / f"interactive-{there.id}.gate"
-        self._gate: int | None = None
+        self._gate = Gate(NAME, spool / f"interactive-{there.id}.gate")
         self.peer_mac = str(there.timing["answerer_mac" if begins else "beginner_mac"])
         orders = Orders(
             interface=interface,
             trace=str(spool / there.trace_file),
             beginner_mac=str(there.timing["beginner_mac"]),
             peer_mac=self.peer_mac,
-            gate=str(self._gate_file) if begins else "",
+            gate=str(self._gate.file) if begins else "",
             limit_s=max(1.0, limit_s - AHEAD_OF_LIMIT_S),
         )
         command = [sys.executable, "-P", "-m", "nodes.interactive_run", json.dumps(asdict(orders))]
@@ -139,9 +131,7 @@ class End:
 
     def arm(self) -> None:
         if self.out.answers is None:
-            os.mkfifo(self._gate_file, 0o600)
-            # Open both ways: it never blocks, and what is written waits for the reader.
-            self._gate = os.open(self._gate_file, os.O_RDWR)
+            self._gate.open()
         self.process.start()
 
     @property
@@ -149,15 +139,10 @@ class End:
         return ARMED in self.process.output()
 
     def release(self, at_ns: int) -> None:
-        if self._gate is None:
-            raise EngineError(NAME, "start before prepare")
-        os.write(self._gate, f"{at_ns}\n".encode())
+        self._gate.release(at_ns)
 
     def clean_up(self) -> None:
-        if self._gate is not None:
-            os.close(self._gate)
-            self._gate = None
-        self._gate_file.unlink(missing_ok=True)
+        self._gate.remove()
 
     def result(self) -> dict[str, Any]:
         """The process's last words. Raises EngineError where there are none."""

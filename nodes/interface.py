@@ -16,7 +16,10 @@ _SIOCGIFADDR, _SIOCETHTOOL = 0x8915, 0x8946
 _NAME_BYTES = 16
 # linux/ethtool.h: (get, set) of the offloads that have a command of their own, and the bit of those in flags.
 _COMMANDS = {"gro": (0x2B, 0x2C), "gso": (0x23, 0x24), "tso": (0x1E, 0x1F), "rx": (0x14, 0x15), "tx": (0x16, 0x17)}
-_GET_FLAGS, _SET_FLAGS, _LRO_FLAG = 0x25, 0x26, 1 << 15
+_GET_FLAGS, _SET_FLAGS = 0x25, 0x26
+_FLAGS = {"lro": 1 << 15, "rxvlan": 1 << 8}
+MERGING_OFFLOADS = ("gro", "lro")
+"""They make one large frame of several on arrival, which would be counted as one."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,11 @@ class Interface:
     def mtu(self) -> int:
         """Bytes of a frame without its 14-byte Ethernet header and FCS."""
         return int(self._read("mtu"))
+
+    @property
+    def transmit_queues(self) -> int:
+        """Those in use; one where sysfs is that of another network namespace."""
+        return len(list(self._folder.glob("queues/tx-*"))) or 1
 
     @property
     def mac(self) -> str:
@@ -101,7 +109,7 @@ class Interface:
         found = {}
         for name in (*_COMMANDS, "lro"):
             try:
-                found[name] = self._offload(name)
+                found[name] = self.offload(name)
             except OSError:
                 continue
         return found
@@ -109,20 +117,21 @@ class Interface:
     def set_offload(self, name: str, on: bool) -> None:
         """Raises EngineError if the driver refuses, or if it does not hold afterwards."""
         try:
-            if name == "lro":
+            if name in _FLAGS:
                 flags = self._ethtool(_GET_FLAGS)
-                self._ethtool(_SET_FLAGS, flags | _LRO_FLAG if on else flags & ~_LRO_FLAG)
+                self._ethtool(_SET_FLAGS, flags | _FLAGS[name] if on else flags & ~_FLAGS[name])
             else:
                 self._ethtool(_COMMANDS[name][1], int(on))
-            held = self._offload(name) == on
+            held = self.offload(name) == on
         except OSError as error:
             raise EngineError("ethtool", f"{self.name}: {name} cannot be set: {error.strerror}") from None
         if not held:
             raise EngineError("ethtool", f"{self.name}: {name} stays {'off' if on else 'on'}")
 
-    def _offload(self, name: str) -> bool:
-        if name == "lro":
-            return bool(self._ethtool(_GET_FLAGS) & _LRO_FLAG)
+    def offload(self, name: str) -> bool:
+        """Of those in offloads(), or rxvlan: the card takes the VLAN tag out. OSError where the kernel cannot tell."""
+        if name in _FLAGS:
+            return bool(self._ethtool(_GET_FLAGS) & _FLAGS[name])
         return bool(self._ethtool(_COMMANDS[name][0]))
 
     @property
@@ -147,3 +156,22 @@ class Interface:
     def _ioctl(self, request: int, argument: bytes) -> bytes:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
             return fcntl.ioctl(channel.fileno(), request, argument)
+
+
+class OffloadsOff:
+    """Offloads of an interface that are off for a run; restore() switches those on again that were on."""
+
+    def __init__(self, interface: Interface) -> None:
+        self._interface = interface
+        self._were_on: list[str] = []
+
+    def switch_off(self, *names: str) -> None:
+        """Raises EngineError where one stays on."""
+        for name in names:
+            if self._interface.offload(name):
+                self._were_on.append(name)
+                self._interface.set_offload(name, False)
+
+    def restore(self) -> None:
+        while self._were_on:
+            self._interface.set_offload(self._were_on.pop(), True)

@@ -28,6 +28,7 @@ _BPF_XDP = 37
 _BPF_PROG_TYPE_XDP = 6
 _LOG_BYTES, _LOG_KEPT = 1 << 22, 4000
 _LIVE_FRAMES = 1 << 1
+_LOCKED = 1 << 2
 _BTF_KIND_STRUCT = 4
 _PRINT = ctypes.CFUNCTYPE(c_int, c_int, c_char_p, c_void_p)
 _POINTER_RESULTS = (
@@ -92,6 +93,12 @@ def _library() -> _Library:
     return _Library()
 
 
+def kernel() -> tuple[int, int]:
+    """Its version: what BPF can do depends on it."""
+    major, minor = os.uname().release.split("-")[0].split(".")[:2]
+    return int(major), int(minor)
+
+
 def missing() -> str:
     """Why libbpf cannot be used here; empty when it can. Needs no root."""
     try:
@@ -147,10 +154,12 @@ class BpfMap:
         self.value_bytes = int(calls.bpf_map__value_size(c_void_p(handle)))
         self.entries = int(calls.bpf_map__max_entries(c_void_p(handle)))
 
-    def lookup(self, key: bytes, value_bytes: int | None = None) -> bytes | None:
-        """None: there is no such key. `value_bytes`: of a per-CPU map, a value's size on every possible CPU in all."""
+    def lookup(self, key: bytes, value_bytes: int | None = None, locked: bool = False) -> bytes | None:
+        """None: there is no such key. `value_bytes`: of a per-CPU map, a value's size on every possible CPU in all.
+        `locked`: copied under the value's own lock, so that its figures belong together."""
         value = ctypes.create_string_buffer(value_bytes or self.value_bytes)
-        if _library().calls.bpf_map_lookup_elem(self.fd, key, value) == 0:
+        flags = c_uint64(_LOCKED if locked else 0)
+        if _library().calls.bpf_map_lookup_elem_flags(self.fd, key, value, flags) == 0:
             return value.raw
         if ctypes.get_errno() == errno.ENOENT:
             return None

@@ -24,6 +24,8 @@ UDP_HEADER = struct.Struct(">HHHHQQQ")
 when the block's writing began."""
 UDP_MAGIC = 0x5344
 MOST_PARTS = 0xFFFF
+MOST_BLOCK_BYTES = 0xFFFFFFFF
+"""What the headers can say."""
 IP_UDP_BYTES = 28
 LATE_NS = 1_000_000
 """A block that begins this much after its due time counts as late: below lies what the timer of a process can do."""

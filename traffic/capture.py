@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from traffic.capture_file import NS_PER_S
-from traffic.capture_index import PCAP_NS_PER_TICK, index_capture
+from traffic.capture_index import PCAP_HEADER_BYTES, PCAP_NS_PER_TICK, index_capture
 
-FILE_HEADER_BYTES = 24
 MACS_BYTES = 12
 CHUNK_PACKETS = 1 << 16
 
@@ -35,7 +34,7 @@ class CaptureFile:
     def put_tag_back(self, tpid: int, tci: int) -> None:
         """Rewrites the file with this outermost tag in every frame, which the kernel had taken out."""
         with self.path.open("rb") as file:
-            header = file.read(FILE_HEADER_BYTES)
+            header = file.read(PCAP_HEADER_BYTES)
         order = next(order for order in "<>" if _magic(header, order) in PCAP_NS_PER_TICK)
         ns_per_tick = PCAP_NS_PER_TICK[_magic(header, order)]
         tag, record = struct.pack(">HH", tpid, tci), struct.Struct(order + "IIII")

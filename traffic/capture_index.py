@@ -22,6 +22,7 @@ from traffic import capture_format as form
 from traffic.capture_file import NS_PER_S, SNAPLEN_BYTES
 from traffic.capture_walk import walk
 from traffic.errors import BadInput
+from traffic.replay.ragged import anywhere
 
 PCAP_NS_PER_TICK = {form.PCAP_MAGIC: 1000, form.PCAP_MAGIC_NS: 1}
 ENDS_WITHIN_PACKET = "is truncated: it ends inside packet {}"
@@ -144,8 +145,7 @@ def _check_lengths(path: Path, captured: Integers, wire: Integers) -> None:
 
 def _words(data: Data, at: Integers, order: str, places: tuple[int, ...]) -> list[Integers]:
     """The 32-bit words at `places` behind each of `at`."""
-    # A word may begin at any byte: a view that steps by one byte, which NumPy reads unaligned.
-    words = np.ndarray((max(0, len(data) - 3),), f"{order}u4", data, strides=(1,))
+    words = anywhere(data, f"{order}u4")
     return [words[at + place].astype(np.int64) for place in places]
 
 

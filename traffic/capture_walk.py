@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from traffic.replay.ragged import anywhere
+
 Integers = NDArray[np.int64]
 Data = bytes | mmap.mmap
 HEADER_BYTES = 16
@@ -66,8 +68,7 @@ class _Walkers:
     def __init__(self, data: Data, order: str) -> None:
         self._end = len(data)
         self._bytes = np.frombuffer(data, np.uint8)
-        # A header may begin at any byte: a view that steps by one byte, which NumPy reads unaligned.
-        self._headers = np.ndarray((max(0, self._end - HEADER_BYTES + 1),), f"V{HEADER_BYTES}", data, strides=(1,))
+        self._headers = anywhere(data, f"V{HEADER_BYTES}")
         self._kind = f"{order}u4"
 
     def _read(self, at: Integers) -> tuple[NDArray[np.void], NDArray[np.uint32]]:

@@ -12,7 +12,6 @@ from typing import Any, Literal
 from traffic.task import Leg
 
 Direction = Literal["up", "down"]
-PREFIX_LENGTH = 16
 FIRST_PORT = 20000
 """A leg's connections go to this port plus the leg's number."""
 

@@ -11,15 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from traffic.errors import BadInput
+from traffic.law import Distribution, Floats, generator
 from traffic.laws import (
     Constant,
-    Distribution,
     Empirical,
     Exponential,
-    Floats,
     Gamma,
     Geometric,
     Lognormal,
@@ -28,9 +25,9 @@ from traffic.laws import (
     Shaped,
     Uniform,
     Weibull,
-    generator,
     times,
 )
+from traffic.schedule_pace import relative_gaps
 
 __all__ = [
     "Constant",
@@ -54,7 +51,6 @@ __all__ = [
 ]
 
 GAP_ENTRIES = 4096
-GAP_TABLE_FRACTION_BITS = 20
 LARGEST = 1e300
 KINDS: dict[str, type[Distribution]] = {
     kind.name: kind
@@ -254,17 +250,9 @@ def parse_arrivals(where: object, key: str, value: Any, *, folder: Path = Path()
     return parse(where, key, value, folder=folder, need_mean=True, at_least=0)
 
 
-def gap_table(
-    distribution: Distribution, entries: int = GAP_ENTRIES, fraction_bits: int = GAP_TABLE_FRACTION_BITS
-) -> list[int]:
-    """Relative gaps in 2**-fraction_bits, in ascending order, with a mean of exactly 1: to be drawn from at random.
+def gap_table(distribution: Distribution, entries: int = GAP_ENTRIES) -> list[int]:
+    """Leg.gap_table: relative gaps in ascending order, with a mean of exactly 1, to be drawn from at random.
 
     They are the quantiles of the distribution, rescaled: what is rarer than once in `entries` gaps is not in it.
     """
-    quantiles = distribution.quantiles(entries)
-    exact = quantiles * (entries * 2**fraction_bits / quantiles.sum())
-    whole = np.floor(exact).astype(np.int64)
-    missing = entries * 2**fraction_bits - int(whole.sum())
-    whole[np.argsort(whole - exact, kind="stable")[:missing]] += 1
-    table: list[int] = np.sort(whole).tolist()
-    return table
+    return sorted(relative_gaps(distribution.quantiles(entries)))

@@ -41,7 +41,7 @@ def gap(rate_pps: float | None, burst: int = 1) -> int:
     return max(1, round(burst * 1e9 * 2**GAP_FRACTION_BITS / rate_pps)) if rate_pps else 0
 
 
-def relative_gaps(gaps: Sequence[float]) -> list[int]:
+def relative_gaps(gaps: Sequence[float] | NDArray[np.float64]) -> list[int]:
     """Leg.gap_table of gaps that are equally likely, in any unit: their mean becomes exactly 1."""
     exact = np.asarray(gaps, dtype=float) * (len(gaps) * 2.0**GAP_TABLE_BITS / math.fsum(gaps))
     table = np.floor(exact).astype(np.int64)
@@ -55,7 +55,7 @@ def exponential_gaps(size: int = 4096) -> list[int]:
     edges = np.arange(size + 1) / size
     tail = 1 - edges
     integral = edges + tail * np.log(np.where(tail > 0, tail, 1))
-    return relative_gaps(list(np.diff(integral)))
+    return relative_gaps(np.diff(integral))
 
 
 def is_paced(leg: Leg) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 import struct
@@ -42,7 +41,6 @@ _SO_SNDBUFFORCE, _SO_RCVBUFFORCE, _SO_MAX_PACING_RATE, _SO_MEMINFO, _SO_TIMESTAM
 _MEMINFO_DROPS = 8
 _TIMESPEC = struct.Struct("=qq")
 _LONG = struct.Struct("@L")
-TAKE_AGAIN = (errno.EAGAIN, errno.EWOULDBLOCK)
 
 
 class End(ABC):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import struct
 import sys
 from dataclasses import asdict
 from pathlib import Path
 
 from nodes.connections.address import Address
+from nodes.gate import Gate
 from nodes.interface import Interface
 from nodes.process import EngineProcess, missing_tool
 from traffic.connections import EndCount
@@ -18,8 +17,6 @@ from traffic.errors import BadInput, EngineError
 from traffic.task import Leg, Role
 
 NAME = "socket"
-INSTANT = struct.Struct("=Q")
-"""The start, CLOCK_MONOTONIC in ns, as the process is told it."""
 
 
 class ConnectionProcess:
@@ -29,33 +26,30 @@ class ConnectionProcess:
         self.role, self.interface, self.legs, self.limit_s = role, interface, legs, limit_s
         self._work = spool / f"socket-{role}.json"
         self._result = spool / f"socket-{role}-result.json"
-        self._release = spool / f"socket-{role}.release"
+        self._gate = Gate(NAME, spool / f"socket-{role}.release")
         key = "source_ipv4" if role == "transmit" else "target_ipv4"
         self.address = Address(interface, legs[0].connection[key])
         command = [sys.executable, "-P", "-m", "nodes.connections.program", str(self._work)]
         self.process = EngineProcess(NAME, command, spool / f"socket-{role}.out", limit_s)
-        self._pipe = -1
 
     def prepare(self) -> None:
         if not Interface(self.interface).exists():
             raise BadInput(self.interface, "there is no such interface")
         _check_congestion(self.interface, self.legs)
         self.address.add(self.limit_s)
-        os.mkfifo(self._release, 0o600)
-        # Held open for reading too, so that the process finds a writer whenever it comes.
-        self._pipe = os.open(self._release, os.O_RDWR | os.O_NONBLOCK)
+        self._gate.open()
         work = {
             "role": self.role,
             "interface": self.interface,
             "legs": [asdict(leg) for leg in self.legs],
             "result": str(self._result),
-            "release": str(self._release),
+            "release": str(self._gate.file),
         }
         self._work.write_text(json.dumps(work))
         self.process.start()
 
     def release(self, at_ns: int) -> None:
-        os.write(self._pipe, INSTANT.pack(at_ns))
+        self._gate.release(at_ns)
 
     def ready(self) -> bool:
         """EngineError for what went wrong on the way there."""
@@ -69,9 +63,7 @@ class ConnectionProcess:
 
     def stop(self) -> None:
         self.process.stop()
-        if self._pipe >= 0:
-            os.close(self._pipe)
-            self._pipe = -1
+        self._gate.remove()
 
     def restore(self) -> None:
         self.stop()

@@ -19,7 +19,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from nodes.connections.engine import INSTANT
 from nodes.connections.loop import READ, Loop
 from nodes.connections.side import ConnectingSide, ListeningSide, Side
 from traffic.task import leg_from_json
@@ -84,10 +83,11 @@ class Program:
                 side.begin(self.start_ns)
 
     def _released(self, release: int) -> None:
-        data = os.read(release, INSTANT.size)
+        """A line of a pipe comes whole."""
+        line = os.read(release, 64)
         self.loop.forget(release)
-        if len(data) == INSTANT.size:
-            self.start_ns = INSTANT.unpack(data)[0]
+        if line:
+            self.start_ns = int(line)
             self.loop.at(self.start_ns, self._begin)
 
     def _listen_to_signals(self) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from nodes.engine import Receiver
-from nodes.interface import Interface
+from nodes.interface import MERGING_OFFLOADS, Interface, OffloadsOff
 from nodes.process import EngineProcess, missing_tool
 from nodes.receivers.filters import compile_filter
 from traffic import bpf, pcap
@@ -23,8 +23,6 @@ from traffic.errors import BadInput, EngineError
 from traffic.match import Match, tagged, uncountable
 from traffic.task import ReceiveCount, ReceiveTask
 
-MERGING_OFFLOADS = ("gro", "lro")
-"""They make one large frame of several on arrival, which would be counted as one."""
 BLOCK_RETIRE_S = 0.15
 """The kernel hands a part-filled block of the ring over after 100 ms; before that its frames are not yet readable."""
 COUNT_SNAP_BYTES = 64
@@ -93,7 +91,7 @@ class NetsniffReceiver(Receiver):
         self._interface = Interface(task.interface)
         self._runs: dict[Tag | int, _Run] = {}
         """Capture: by outermost tag. Count: by leg id."""
-        self._offloads_before: dict[str, bool] = {}
+        self._offloads = OffloadsOff(self._interface)
         self._jit_before = ""
         self._tags_are_back = False
 
@@ -126,10 +124,7 @@ class NetsniffReceiver(Receiver):
 
     def _change_node(self) -> None:
         self._jit_before = JIT_SETTING.read_text() if JIT_SETTING.exists() else ""
-        for name, on in self._interface.offloads().items():
-            if name in MERGING_OFFLOADS and on:
-                self._offloads_before[name] = on
-                self._interface.set_offload(name, False)
+        self._offloads.switch_off(*MERGING_OFFLOADS)
 
     def start(self, at_ns: int) -> None:
         for run in self._runs.values():
@@ -158,9 +153,7 @@ class NetsniffReceiver(Receiver):
                 run.file.put_tag_back(key[0], key[1])
 
     def restore(self) -> None:
-        while self._offloads_before:
-            name, on = self._offloads_before.popitem()
-            self._interface.set_offload(name, on)
+        self._offloads.restore()
         if self._jit_before and JIT_SETTING.read_text() != self._jit_before:
             JIT_SETTING.write_text(self._jit_before)
 

@@ -17,7 +17,7 @@ from typing import ClassVar, TypeVar
 
 from nodes import libbpf
 from nodes.engine import Receiver
-from nodes.interface import SYS_NET, Interface
+from nodes.interface import MERGING_OFFLOADS, SYS_NET, Interface, OffloadsOff
 from traffic import ebpf, expect, pktgen, schedule, tally, users
 from traffic.counters import (
     HISTOGRAM_BUCKETS,
@@ -38,16 +38,10 @@ from traffic.engines import templates_as_received
 from traffic.errors import BadInput, EngineError
 from traffic.task import Leg, ReceiveCount, ReceiveTask
 
-MERGING_OFFLOADS = ("gro", "lro")
-"""They make one large frame of several. GRO does so before generic XDP, and after native XDP."""
 LEAST_KERNEL = (5, 18)
 """bpf_xdp_load_bytes."""
 LEAST_KERNEL_TAI = (6, 1)
 READ_ATTEMPTS = 1000
-# linux/ethtool.h: ETHTOOL_GFLAGS, ETHTOOL_SFLAGS, ETH_FLAG_RXVLAN
-_GET_FLAGS, _SET_FLAGS, _RX_VLAN = 0x25, 0x26, 1 << 8
-_LOCKED = 4
-"""BPF_F_LOCK: the value is copied under its own lock, so its figures belong together."""
 _Struct = TypeVar("_Struct", bound=ctypes.Structure)
 
 
@@ -63,8 +57,7 @@ class XdpReceiver(Receiver):
         self._object: libbpf.BpfObject | None = None
         self._link: libbpf.BpfLink | None = None
         self._filter_fd: int | None = None
-        self._offloads_before: dict[str, bool] = {}
-        self._tags_hidden_before = False
+        self._offloads = OffloadsOff(self._interface)
         self._expectations: dict[int, Expectation] = {}
         """Of the legs counted by sequence numbers, by slot: a leg's place in the task and in the maps."""
         self._rows: list[RawRow] = []
@@ -82,7 +75,7 @@ class XdpReceiver(Receiver):
             return why
         if not cls.object_file.exists():
             return f"{cls.object_file.name} is not there (kernel/build.sh compiles it)"
-        return "" if _kernel() >= LEAST_KERNEL else f"it needs kernel 5.18, this is {os.uname().release}"
+        return "" if libbpf.kernel() >= LEAST_KERNEL else f"it needs kernel 5.18, this is {os.uname().release}"
 
     def prepare(self) -> None:
         if why := self.missing():
@@ -94,12 +87,13 @@ class XdpReceiver(Receiver):
         self._apart = expect.slots_apart(self.task.legs)
         self._user_rules = self._number_users()
         self._load(alone=_receive_queues(self.task.interface) == 1)
-        self._see_tags()
+        # A card that takes the VLAN tag out of a frame would hide it from the program.
+        self._offloads.switch_off("rxvlan")
 
     def _check(self) -> None:
         if not self._interface.exists():
             raise BadInput(self.task.interface, "there is no such interface")
-        if self.task.tai and _kernel() < LEAST_KERNEL_TAI:
+        if self.task.tai and libbpf.kernel() < LEAST_KERNEL_TAI:
             raise EngineError(self.name, "clock: ptp needs kernel 6.1 (bpf_ktime_get_tai_ns)")
         if self.task.filter and not self.task.filter_program:
             raise EngineError(self.name, f"the filter {self.task.filter!r} came without its program")
@@ -216,31 +210,12 @@ class XdpReceiver(Receiver):
             self._load(alone=False)
             self._attach("generic")
             self.attached = f"generic: {self._interface.driver or 'the driver'} has no native XDP ({error})"
-            self._stop_merging()
+            # They would be one large frame; GRO works before generic XDP, and after native XDP.
+            self._offloads.switch_off(*MERGING_OFFLOADS)
 
     def _attach(self, mode: libbpf.XdpMode) -> None:
         assert self._object is not None
         self._link = self._object.attach_xdp("count", self._interface.index, mode, self._filter_fd)
-
-    def _see_tags(self) -> None:
-        """A card that takes the VLAN tag out of a frame would hide it from the program."""
-        flags = self._interface._ethtool(_GET_FLAGS)
-        if flags & _RX_VLAN:
-            self._interface._ethtool(_SET_FLAGS, flags & ~_RX_VLAN)
-            self._tags_hidden_before = True
-        if self._interface._ethtool(_GET_FLAGS) & _RX_VLAN:
-            raise EngineError("ethtool", f"{self.task.interface}: rxvlan stays on")
-
-    def _hide_tags(self) -> None:
-        if self._tags_hidden_before:
-            self._tags_hidden_before = False
-            self._interface._ethtool(_SET_FLAGS, self._interface._ethtool(_GET_FLAGS) | _RX_VLAN)
-
-    def _stop_merging(self) -> None:
-        for name, on in self._interface.offloads().items():
-            if name in MERGING_OFFLOADS and on:
-                self._offloads_before[name] = on
-                self._interface.set_offload(name, False)
 
     def ready(self) -> bool:
         return self._link is not None
@@ -276,10 +251,7 @@ class XdpReceiver(Receiver):
         if self._object:
             self._object.close()
             self._object = None
-        while self._offloads_before:
-            name, on = self._offloads_before.popitem()
-            self._interface.set_offload(name, on)
-        self._hide_tags()
+        self._offloads.restore()
 
     def tallies(self) -> dict[int, tally.Tally]:
         """By leg id; may be asked for at any time until restore(). Of a stamped trace: its frames with a stamp."""
@@ -295,7 +267,7 @@ class XdpReceiver(Receiver):
     def _raw(self, slot: int) -> RawTally:
         """Figures that belong together. Where nothing is locked a frame may come in between: then once more."""
         for _ in range(READ_ATTEMPTS):
-            raw = RawTally.from_buffer_copy(_lookup_locked(self._map("tallies"), _key(slot)))
+            raw = self._read(RawTally, "tallies", slot, locked=True)
             if not tally.torn(raw, slot in self._expectations):
                 return raw
         if not tally.torn(raw, stamped=False):
@@ -306,8 +278,8 @@ class XdpReceiver(Receiver):
         found = self._read(RawHistogram, "histograms", slot)
         return struct.unpack(f"{HISTOGRAM_BUCKETS}Q", bytes(found))
 
-    def _read(self, kind: type[_Struct], name: str, slot: int) -> _Struct:
-        value = self._map(name).lookup(_key(slot))
+    def _read(self, kind: type[_Struct], name: str, slot: int, locked: bool = False) -> _Struct:
+        value = self._map(name).lookup(_key(slot), locked=locked)
         if value is None:
             raise EngineError(self.name, f"map {name} has no entry {slot}")
         return kind.from_buffer_copy(value)
@@ -399,10 +371,6 @@ def _add_apart(count: ReceiveCount, apart: tally.Tally, to_utc_ns: int) -> None:
         count.last_ns = last_ns if count.last_ns is None else max(count.last_ns, last_ns)
 
 
-def _kernel() -> tuple[int, ...]:
-    return tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
-
-
 def _receive_queues(interface: str) -> int:
     return len(list((SYS_NET / interface / "queues").glob("rx-*")))
 
@@ -414,11 +382,3 @@ def _key(number: int) -> bytes:
 def _brief(one: tally.Tally) -> dict[str, int | None]:
     names = ("packets", "bytes", "distinct", "duplicated", "reordered", "altered", "missing")
     return {name: getattr(one, name) for name in names}
-
-
-def _lookup_locked(one: libbpf.BpfMap, key: bytes) -> bytes:
-    value = ctypes.create_string_buffer(one.value_bytes)
-    calls = ctypes.CDLL(libbpf.LIBRARY, use_errno=True)
-    if calls.bpf_map_lookup_elem_flags(one.fd, key, value, ctypes.c_uint64(_LOCKED)):
-        raise EngineError(libbpf.NAME, f"reading map {one.name}: {os.strerror(ctypes.get_errno())}")
-    return value.raw

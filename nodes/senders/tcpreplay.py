@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import re
 import socket
 import struct
@@ -20,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodes.engine import Sender
+from nodes.gate import Gate
+from nodes.interface import Interface
 from nodes.process import EngineProcess, missing_tool
 from nodes.senders import tcpreplay_gate
 from traffic.capture_file import NS_PER_S, Packet, write_pcap
@@ -67,8 +68,11 @@ class TcpreplaySender(Sender):
         return missing_tool("tcpreplay", "tcpreplay")
 
     def prepare(self) -> None:
-        for leg in self.task.legs:
-            self._replays.append(Replay(leg, self.task.interface, self.spool, self.task.limit_s))
+        queues = Interface(self.task.interface).transmit_queues
+        for place, leg in enumerate(self.task.legs):
+            # A leg's number is its own in the whole run: hosts that share a machine, as a lab's do, begin apart.
+            turn = self.task.legs[0].id + place % queues
+            self._replays.append(Replay(leg, self.task.interface, self.spool, self.task.limit_s, turn))
         for replay in self._replays:
             replay.arm()
         deadline = time.monotonic() + ARM_TIMEOUT_S
@@ -95,9 +99,9 @@ class TcpreplaySender(Sender):
 
 
 class Replay:
-    """One leg: one tcpreplay."""
+    """One leg: one tcpreplay. `turn`: of its processor."""
 
-    def __init__(self, leg: Leg, interface: str, spool: Path, limit_s: float) -> None:
+    def __init__(self, leg: Leg, interface: str, spool: Path, limit_s: float, turn: int = 0) -> None:
         if leg.trace_file is None:
             raise EngineError("tcpreplay", f"stream {leg.stream} is no trace")
         self.leg = leg
@@ -107,11 +111,11 @@ class Replay:
         trace = Trace(path, packets(frames, order))
         self.lead_ns = int(leg.timing.get("lead_ns", 0))
         self._duration_ns = None if leg.duration_s is None else round(leg.duration_s * 1e9) - self.lead_ns
-        self._gate_file = spool / f"tcpreplay-{leg.id}.gate"
-        self._gate: int | None = None
+        self._gate = Gate("tcpreplay", spool / f"tcpreplay-{leg.id}.gate")
         self._feed_file = spool / f"tcpreplay-{leg.id}.pcap"
         self._feed_file.write_bytes(write_pcap(_from_time_one(trace)))
-        feed = tcpreplay_feed(leg, trace, str(self._feed_file), str(self._gate_file), self._duration_ns)
+        feed = tcpreplay_feed(leg, trace, str(self._feed_file), str(self._gate.file), self._duration_ns)
+        feed = feed._replace(turn=turn)
         # -I -S: nothing but the standard library is needed, and the start is twice as fast.
         gate = [sys.executable, "-I", "-S", tcpreplay_gate.__file__, json.dumps(feed._asdict())]
         command = [*gate, *tcpreplay_command(leg, trace, interface)]
@@ -119,10 +123,7 @@ class Replay:
         self.process = EngineProcess("tcpreplay", command, output_file, limit_s + ARMED_WAIT_S)
 
     def arm(self) -> None:
-        self._gate_file.unlink(missing_ok=True)
-        os.mkfifo(self._gate_file, 0o600)
-        # Open both ways: it never blocks, and what is written waits for the reader.
-        self._gate = os.open(self._gate_file, os.O_RDWR)
+        self._gate.open()
         self.process.start()
 
     def wait_armed(self, deadline: float) -> None:
@@ -134,22 +135,17 @@ class Replay:
             time.sleep(0.002)
 
     def release(self, at_ns: int) -> None:
-        if self._gate is None:
-            raise EngineError("tcpreplay", "start before prepare")
         if self._ends_before_its_first_packet:
             self.process.stop()
         else:
-            os.write(self._gate, f"{at_ns + self.lead_ns}\n".encode())
+            self._gate.release(at_ns + self.lead_ns)
 
     @property
     def _ends_before_its_first_packet(self) -> bool:
         return self._duration_ns is not None and self._duration_ns <= 0
 
     def clean_up(self) -> None:
-        if self._gate is not None:
-            os.close(self._gate)
-            self._gate = None
-        self._gate_file.unlink(missing_ok=True)
+        self._gate.remove()
         self._feed_file.unlink(missing_ok=True)
 
     def count(self) -> SendCount:

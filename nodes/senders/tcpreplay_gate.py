@@ -4,6 +4,8 @@ A program of its own: tcpreplay_gate.py JSON tcpreplay … /dev/stdin, with the 
 when tcpreplay has opened its interface (about 50 ms) and waits for the rest of its first packets, then reads one line
 from the FIFO `gate`: the CLOCK_MONOTONIC instant (ns) of the release.
 
+What becomes tcpreplay keeps to one processor (see keep_to_one_processor), the rest runs where there is time for it.
+
 At the recorded pace each packet goes into the pipe when it is due, counted from the release, so that nothing adds up:
 tcpreplay's own timing is relative to the packet before, and drifts (a second in five on a busy machine). At any other
 pace the whole trace but for its last byte is in the pipe before the release, and tcpreplay paces.
@@ -44,6 +46,8 @@ class Feed(NamedTuple):
     limit: int | None = None
     """At the recorded pace: packets in all; None: until `duration_ns`."""
     duration_ns: int | None = None
+    turn: int = 0
+    """Its place among those who take up the processors in turn."""
 
 
 Due = tuple[int, bytes]
@@ -90,6 +94,13 @@ def wait_until(instant_ns: int, spin_ns: int = 0) -> None:
     time.sleep(max(0, instant_ns - spin_ns - time.monotonic_ns()) / 1e9)
     while time.monotonic_ns() < instant_ns:
         pass
+
+
+def keep_to_one_processor(turn: int) -> None:
+    """This process, to its end: a veth queues a frame on the processor that sent it, so the frames of a process that
+    moves overtake each other. The last processors first: the first one has a board's interrupts."""
+    allowed = sorted(os.sched_getaffinity(0), reverse=True)
+    os.sched_setaffinity(0, {allowed[turn % len(allowed)]})
 
 
 def say(text: str) -> None:
@@ -142,6 +153,7 @@ def main() -> None:
     read_end, write_end = os.pipe()
     replayer = os.getpid()
     if os.fork():
+        keep_to_one_processor(feed.turn)
         os.dup2(read_end, 0)
         # Neither end may stay open here: tcpreplay would never see the end of its trace.
         os.close(read_end)

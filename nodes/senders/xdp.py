@@ -228,8 +228,8 @@ class XdpSender(Sender):
 
     @classmethod
     def missing(cls) -> str:
-        if kernel() < LEAST_KERNEL:
-            return f"Linux {kernel()[0]}.{kernel()[1]} has no XDP live frames (5.18 has)"
+        if libbpf.kernel() < LEAST_KERNEL:
+            return f"Linux {libbpf.kernel()[0]}.{libbpf.kernel()[1]} has no XDP live frames (5.18 has)"
         if not (libbpf.OBJECTS / "send.o").exists():
             return "nodes/bpf/send.o is not there (kernel/build.sh compiles it)"
         return libbpf.missing()
@@ -240,7 +240,7 @@ class XdpSender(Sender):
 
     def prepare(self) -> None:
         check_interface(Interface(self.task.interface), self.task.legs)
-        if trouble := without_clock(self.task.clock, kernel()):
+        if trouble := without_clock(self.task.clock, libbpf.kernel()):
             raise EngineError(self.name, trouble)
         shares = share(self.task.legs, cores(self.task.legs))
         # The last processors: the first one has a board's interrupts.
@@ -397,11 +397,6 @@ def _size(records: Sequence[ctypes._CDataType]) -> int:
 
 def _bytes(records: Sequence[ctypes._CDataType]) -> bytes:
     return b"".join(bytes(record) for record in records)
-
-
-def kernel() -> tuple[int, int]:
-    major, minor = os.uname().release.split("-")[0].split(".")[:2]
-    return int(major), int(minor)
 
 
 def without_clock(clock: Clock, release: tuple[int, int]) -> str:

@@ -212,3 +212,30 @@ def test_the_first_packet_leaves_at_the_start(ears: Listened, tmp_path: Path) ->
         _, start_ns = replay(ears, [a_leg([Packet(0, bytes(60))], tmp_path)], tmp_path)
         skews_ns.append(ears.arrived()[0].time_ns - start_ns)
     assert -100_000 < sorted(skews_ns)[2] < 10_000_000
+
+
+def test_all_of_one_queue_keep_to_one_processor_and_their_feeders_to_none(ears: Listened, tmp_path: Path) -> None:
+    packets = [Packet(n * 100_000_000, bytes(12) + b"\x88\xb5" + bytes([n]) * 50) for n in range(3)]
+    legs = [a_leg(packets, tmp_path, number, timing={"mode": "original"}) for number in (4, 5, 6)]
+    allowed = os.sched_getaffinity(0)
+    sender = TcpreplaySender(SendTask("tx0", legs, 30.0), tmp_path)
+    with inside(ears.wire.sender):
+        try:
+            sender.prepare()
+            pairs = [replayer_and_feeder(str(tmp_path / f"tcpreplay-{leg.id}.gate")) for leg in legs]
+            kept = [os.sched_getaffinity(replayer) for replayer, _ in pairs]
+            assert [os.sched_getaffinity(feeder) for _, feeder in pairs] == [allowed] * len(legs)
+        finally:
+            sender.stop()
+            sender.restore()
+    assert kept == [kept[0]] * len(legs) and len(kept[0]) == 1
+
+
+def replayer_and_feeder(gate: str) -> tuple[int, int]:
+    """The processes of a leg: a tcpreplay, and its child, which still has the gate's command line."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = int((process / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            if gate in (process / "cmdline").read_text() and "tcpreplay" in Path(f"/proc/{parent}/comm").read_text():
+                return parent, int(process.name)
+    raise AssertionError(f"no tcpreplay whose child was given {gate}")

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from nodes.libbpf import run_once
+from nodes.libbpf import kernel, run_once
 from nodes.receivers.xdp import XdpReceiver
-from nodes.senders.xdp import TAI_KERNEL, XdpSender, kernel
+from nodes.senders.xdp import TAI_KERNEL, XdpSender
 from nodes.xdp_features import features
 from traffic import schedule, schedule_pace, sequence, stamp
 from traffic.capture_file import Packet, write_pcap

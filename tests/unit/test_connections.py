@@ -124,6 +124,10 @@ def test_pairs_draw_apart_and_a_seed_draws_again(tmp_path: Path) -> None:
         ("source: voip, users: 4, mean_bps: 9, duration_s: 2", "connections.0.mean_bps"),
         ("source: voip, profile: {steady: 1}, duration_s: 2", "connections.0.profile"),
         ("source: ftp, duration_s: 0.001", "connections.0.duration_s = 0.001: sends nothing"),
+        (
+            "source: {mpeg: {i_bytes: 5.0e+9, link_bps: 1.0e+15}}, duration_s: 2",
+            "connections.0.source = 5000000000: an item is too large",
+        ),
         ("block_bytes: 9, blocks: 2, users: 3", "users goes with a source"),
     ],
 )
@@ -219,6 +223,13 @@ def test_legs_get_addresses_ports_and_the_mtus_room(tmp_path: Path) -> None:
     assert (first["source_ipv4"], first["target_ipv4"]) == ("198.19.0.1/16", "198.19.0.3/16")
     assert first["datagram_bytes"] == 1372
     assert {task.engine for task in found.receives.values()} == {"socket"}
+
+
+def test_a_block_of_more_datagrams_than_can_be_numbered_is_refused(tmp_path: Path) -> None:
+    large = UDP.replace("9140", str(65535 * (576 - 28)))
+    assert resolved(tmp_path, f"connections: [{large}]", mtu=576).legs
+    with pytest.raises(BadInput, match=r"u: block_bytes = 35913181: .*MTU of 576 bytes .*up to 35913180"):
+        resolved(tmp_path, f"connections: [{large.replace('35913180', '35913181')}]", mtu=576)
 
 
 def test_two_networks_do_not_meet(tmp_path: Path) -> None:

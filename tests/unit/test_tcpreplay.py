@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nodes.senders import tcpreplay_gate
 from nodes.senders.tcpreplay import TcpreplaySender, check_closing, parse_closing, tcpreplay_command, tcpreplay_feed
 from nodes.senders.tcpreplay_gate import Feed, packets, schedule
 from traffic.errors import BadInput, EngineError
@@ -145,6 +150,18 @@ def test_a_duration_ends_it() -> None:
 def test_what_is_fed_is_the_file() -> None:
     file = write_pcap(TRACE.packets)
     assert file[:24] + b"".join(record for _, record in packets(file)) == file
+
+
+@pytest.mark.parametrize("turn", [0, 1, 2])
+def test_what_becomes_tcpreplay_keeps_to_a_processor_in_its_turn(tmp_path: Path, turn: int) -> None:
+    (tmp_path / "share.pcap").write_bytes(write_pcap([Packet(10**9, bytes(96))]))
+    (tmp_path / "gate").write_text("0\n")
+    fed = Feed(str(tmp_path / "share.pcap"), str(tmp_path / "gate"), recorded_pace=False, turn=turn)
+    reader = "import os, sys; sys.stdin.buffer.read(); print(os.sched_getaffinity(0))"
+    command = [sys.executable, tcpreplay_gate.__file__, json.dumps(fed._asdict()), sys.executable, "-c", reader]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    allowed = sorted(os.sched_getaffinity(0), reverse=True)
+    assert str({allowed[turn % len(allowed)]}) in done.stdout.splitlines()
 
 
 def test_other_paces_are_tcpreplays() -> None:

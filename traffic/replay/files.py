@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from traffic.capture_file import NS_PER_S, SNAPLEN_BYTES, Packet
 from traffic.capture_format import LINKTYPE_ETHERNET, PCAP_MAGIC_NS
-from traffic.capture_index import CaptureIndex, index_capture
+from traffic.capture_index import PCAP_HEADER_BYTES, CaptureIndex, index_capture
 from traffic.dissect import VLAN_TYPES
 from traffic.errors import BadInput
 from traffic.replay import oversize, ragged, timing
@@ -23,7 +23,7 @@ from traffic.replay.build import ALIGN_BYTES, CHUNK_PACKETS, Frames
 from traffic.replay.shift import Shift
 from traffic.task import Leg
 
-FILE_HEADER_BYTES, RECORD_HEADER_BYTES = 24, 16
+RECORD_HEADER_BYTES = 16
 ROW = np.dtype(
     [
         ("ip_at", "<u2"),
@@ -42,10 +42,10 @@ ROW = np.dtype(
 def pcap_bytes(frames: Frames) -> bytearray:
     """Nanosecond times, little endian, Ethernet."""
     header = np.array([PCAP_MAGIC_NS, 2 | 4 << 16, 0, 0, SNAPLEN_BYTES, LINKTYPE_ETHERNET], "<u4").tobytes()
-    out = bytearray(FILE_HEADER_BYTES + RECORD_HEADER_BYTES * len(frames) + int(frames.stored.sum()))
-    out[:FILE_HEADER_BYTES] = header
+    out = bytearray(PCAP_HEADER_BYTES + RECORD_HEADER_BYTES * len(frames) + int(frames.stored.sum()))
+    out[:PCAP_HEADER_BYTES] = header
     target = np.frombuffer(out, np.uint8)
-    stop = FILE_HEADER_BYTES + np.cumsum(RECORD_HEADER_BYTES + frames.stored)
+    stop = PCAP_HEADER_BYTES + np.cumsum(RECORD_HEADER_BYTES + frames.stored)
     for first in range(0, len(frames), CHUNK_PACKETS):
         rows = slice(first, first + CHUNK_PACKETS)
         records = np.empty((len(frames.place[rows]), 4), "<u4")

@@ -20,6 +20,7 @@ from traffic.capture_format import LINKTYPE_ETHERNET
 from traffic.capture_index import CaptureIndex, index_capture
 from traffic.dissect import HEADER_BYTES, TCP, UDP, VLAN_TYPES
 from traffic.errors import BadInput
+from traffic.replay import ragged
 from traffic.replay.pairs import Pairs, join_fragments
 
 Integers = NDArray[np.int64]
@@ -28,7 +29,6 @@ ETHERNET_BYTES = 14
 CHUNK = 1 << 13
 """Packets: what is read of their headers, again and again, then stays in a processor's cache."""
 GTPU_PORT = 2152
-NO_CHECKSUM = 0
 SYN, ACK = 0x02, 0x10
 EXTENSIONS = (0, 43, 44, 60)
 TUNNELS = {4: "IP in IP", 41: "IPv6 in IP", 47: "GRE"}
@@ -148,7 +148,7 @@ def check_index(path: Path, index: CaptureIndex, sizes_only: bool) -> None:
 # --- headers ---------------------------------------------------------------------------------------------------------
 
 
-class _Reader:
+class Reader:
     """Big-endian numbers at any place of the file; beyond its end the last are read: lengths are checked after."""
 
     def __init__(self, data: NDArray[np.uint8]) -> None:
@@ -156,13 +156,12 @@ class _Reader:
         self._views: dict[str, NDArray[Any]] = {}
 
     def of(self, size: int, at: Integers) -> Integers:
-        return self.raw(f">u{size}", size, at).astype(np.int64)
+        return self.raw(f">u{size}", at).astype(np.int64)
 
-    def raw(self, kind: str, size: int, at: Integers) -> NDArray[Any]:
+    def raw(self, kind: str, at: Integers) -> NDArray[Any]:
         view = self._views.get(kind)
         if view is None:
-            room = max(0, len(self._data) - size + 1)
-            view = self._views[kind] = np.ndarray((room,), kind, self._data, strides=(1,))
+            view = self._views[kind] = ragged.anywhere(self._data, kind)
         return np.asarray(view[np.minimum(at, len(view) - 1)])
 
 
@@ -170,7 +169,7 @@ def _parse_chunk(
     data: NDArray[np.uint8], index: CaptureIndex, first: int, stop: int, left_out: Counter[str]
 ) -> dict[str, NDArray[Any]]:
     rows = slice(first, stop)
-    read, start, captured = _Reader(data), index.start[rows], index.captured_bytes[rows]
+    read, start, captured = Reader(data), index.start[rows], index.captured_bytes[rows]
     number = np.arange(first + 1, stop + 1)
     whole_head = captured >= ETHERNET_BYTES
     left_out.update(_counted("shorter than an Ethernet header", ~whole_head))
@@ -192,7 +191,7 @@ def _parse_chunk(
     return {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]}
 
 
-def _network(read: _Reader, start: Integers) -> tuple[Integers, Integers]:
+def _network(read: Reader, start: Integers) -> tuple[Integers, Integers]:
     """(EtherType, where the network header starts) behind any VLAN tags."""
     at = np.full(len(start), 12)
     kind = read.of(2, start + at)
@@ -216,11 +215,11 @@ def _is_one_of(values: Integers, wanted: Iterable[int]) -> Flags:
 
 
 def _ipv4(
-    read: _Reader, start: Integers, l3: Integers, captured: Integers, length: Integers, asked: Flags
+    read: Reader, start: Integers, l3: Integers, captured: Integers, length: Integers, asked: Flags
 ) -> tuple[Flags, dict[str, NDArray[Any]]]:
     at = start + l3
     # The whole header at once: memory is read a line at a time, whatever is taken of it.
-    header = read.raw("V20", 20, at)
+    header = read.raw("V20", at)
     words = header.view(">u2").reshape(-1, 10)
     first, total = words[:, 0].astype(np.int64) >> 8, words[:, 1].astype(np.int64)
     head = (first & 15) * 4
@@ -248,7 +247,7 @@ def _ipv4(
 
 def _ipv6(
     data: NDArray[np.uint8],
-    read: _Reader,
+    read: Reader,
     start: Integers,
     l3: Integers,
     captured: Integers,
@@ -270,8 +269,8 @@ def _ipv6(
         "source_routed": np.zeros(len(at), np.bool_),
         "source": none,
         "target": none,
-        "source6": read.raw("S16", 16, at + 8) if len(at) else np.zeros(0, "S16"),
-        "target6": read.raw("S16", 16, at + 24) if len(at) else np.zeros(0, "S16"),
+        "source6": read.raw("S16", at + 8) if len(at) else np.zeros(0, "S16"),
+        "target6": read.raw("S16", at + 24) if len(at) else np.zeros(0, "S16"),
     }
     for row in np.flatnonzero(np.isin(found["protocol"], EXTENSIONS)).tolist():
         begin = int(at[row] - l3[row])
@@ -282,7 +281,7 @@ def _ipv6(
     return good, found
 
 
-def _transport(read: _Reader, found: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _transport(read: Reader, found: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     protocol, l4 = found["protocol"], found["l4"]
     at = found["start"] + l4
     room = np.minimum(found["end"], found["captured"]) - l4

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,13 +40,14 @@ def _copy_blocks(target: Bytes, to: Integers, source: Bytes, at: Integers, size:
 
 def fill(target: Bytes, to: Integers, data: bytes) -> None:
     """The same bytes to many places."""
-    _pieces(target, len(data))[to] = np.void(data)
+    anywhere(target, f"V{len(data)}")[to] = np.void(data)
 
 
 def _copy_pieces(target: Bytes, to: Integers, source: Bytes, at: Integers, width: int) -> None:
-    _pieces(target, width)[to] = _pieces(source, width)[at]
+    kind = f"V{width}"
+    anywhere(target, kind)[to] = anywhere(source, kind)[at]
 
 
-def _pieces(data: Bytes, width: int) -> NDArray[np.void]:
-    """The `width` bytes from each byte on."""
-    return np.ndarray((max(0, len(data) - width + 1),), f"V{width}", data, strides=(1,))
+def anywhere(data: Bytes | bytes | mmap.mmap, kind: str) -> NDArray[Any]:
+    """What of this kind begins at each byte: a view that steps by one byte, which NumPy reads and writes unaligned."""
+    return np.ndarray((max(0, len(data) - np.dtype(kind).itemsize + 1),), kind, data, strides=(1,))

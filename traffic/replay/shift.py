@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from traffic.replay.build import NOT_COVERED, ONES, Frames, Integers, Words, _value, _words
 
-SHIFTS = ("user", "server", "port", "teid")
 IPV4_BITS, PORT_BITS = 32, 16
 
 

@@ -16,7 +16,7 @@ from traffic.expect import layout
 from traffic.replay.build import CHUNK_PACKETS, ONES, STAMP_BYTES, Frames
 from traffic.replay.flows import is_plain
 from traffic.replay.oversize import Pieces
-from traffic.replay.parse import ETHERNET_BYTES, GTPU_PORT, Columns
+from traffic.replay.parse import ETHERNET_BYTES, GTPU_PORT, Columns, Reader
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -57,10 +57,7 @@ def room(pieces: Pieces, dports: Integers, new_tag: bool, headers_only: bool) ->
 
 
 def _number(columns: Columns, size: int, at: Integers) -> Integers:
-    """A big-endian number of each frame; beyond the file's end anything."""
-    place = np.minimum(columns.start + at, len(columns.data) - size)
-    parts = [columns.data[place + step].astype(np.int64) << 8 * (size - 1 - step) for step in range(size)]
-    return np.asarray(sum(parts))
+    return Reader(columns.data).of(size, columns.start + at)
 
 
 def _whole_header(columns: Columns) -> Flags:

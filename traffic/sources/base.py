@@ -36,10 +36,10 @@ LONGEST_LEAD_S = 86_400.0
 
 @dataclass(frozen=True, eq=False)
 class Packets:
-    """What a source sends, in the order of time. Sizes are of frames with their FCS."""
+    """What a source sends, in the order of time. Sizes are of frames with their FCS, or of whole items."""
 
     time_ns: NDArray[np.int64]
-    size_bytes: NDArray[np.int32]
+    size_bytes: NDArray[np.int32] | NDArray[np.int64]
     user: NDArray[np.int32]
     flow: NDArray[np.int32]
     """A session, request, page or call: numbered over all users."""
@@ -232,7 +232,7 @@ class Source(ABC):
         within = np.flatnonzero((time_ns >= 0) & (time_ns < round(duration_s * NS)))
         within = within[np.argsort(time_ns[within], kind="stable")]
         users, flow = (user + first_user).astype(np.int32), items.flow[order].astype(np.int32)
-        return Packets(time_ns[within], size[within].astype(np.int32), users[within], flow[within])
+        return Packets(time_ns[within], size[within], users[within], flow[within])
 
     def _send(self, items: Items, duration_s: float, first_user: int, first_flow: int) -> tuple[Packets, int]:
         """The packets of a block, and how many flows there are."""
