@@ -30,6 +30,8 @@ CAPTURE_FORMATS = "pcap or pcapng"
 LATEST_NS = NS_PER_S * 2**32 - 1
 """What pcap can hold, from 1970 to 2106. Sums and differences of such times fit 64 bits."""
 TIME_PROBLEM = "its time is before 1970 or after 2106"
+LONGEST_WIRE_BYTES = 1 << 20
+"""Twice the most that the kernel hands to an interface at once (GSO_MAX_SIZE): what says more is damaged."""
 PACKET_BLOCKS = (form.ENHANCED_PACKET, form.OBSOLETE_PACKET, form.SIMPLE_PACKET)
 
 PCAP_HEADER_BYTES = 24
@@ -85,7 +87,16 @@ class _Walk:
 def index_capture(path: Path, whole: bool = True) -> CaptureIndex:
     """Raises BadInput for what is no capture, is damaged, or truncated (a pcap may be, unless it must be `whole`).
     A file without packets is an empty index."""
-    data = _read(path)
+    index = _index(path, _read(path), whole)
+    too_long = index.wire_bytes > LONGEST_WIRE_BYTES
+    if too_long.any():
+        row = int(too_long.argmax())
+        problem = f"packet {row + 1} says it had {index.wire_bytes[row]} bytes on the wire: the file is damaged"
+        raise BadInput(path, problem, allowed=f"up to {LONGEST_WIRE_BYTES}")
+    return index
+
+
+def _index(path: Path, data: Data, whole: bool) -> CaptureIndex:
     magic = data[:4]
     if int.from_bytes(magic, "big") == form.SECTION_HEADER:
         return _index_pcapng(path, data)

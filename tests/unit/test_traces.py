@@ -127,6 +127,14 @@ CUT = GOOD[:24] + struct.pack("<IIII", 1, 0, 40, 1514) + bytes(40)
         (GOOD_NG[:-1], "truncated: it ends inside packet 2"),
         (GOOD_NG[:-40], "truncated: it ends inside packet 2"),
         (GOOD[:24] + struct.pack("<IIII", 1, 0, 1 << 30, 60), "packet 1 says it has 1073741824 bytes"),
+        (
+            GOOD + struct.pack("<IIII", 3, 0, 40, (1 << 20) + 1) + bytes(40),
+            "packet 3 says it had 1048577 bytes on the wire: the file is damaged .allowed: up to 1048576",
+        ),
+        (
+            section("<") + interface("<") + block("<", 6, struct.pack("<5I", 0, 0, 0, 0, 0xFFFFFFFF)),
+            "packet 1 says it had 4294967295 bytes on the wire",
+        ),
         (GOOD_NG + struct.pack("<II", 6, 2), "a block after packet 2 says it has 2 bytes|truncated"),
         (
             pcap("<", 0xA1B2C3D4, [(1, 0, bytes(40))], link_type=113),
