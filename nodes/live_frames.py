@@ -14,8 +14,8 @@ from nodes.announce import announcement
 from nodes.interface import Interface
 
 TRIES = 3
-ARRIVAL_S = 0.2
-"""By then the interface's counter tells of what it sent; on veth of what its other end took."""
+ARRIVAL_S = 1.0
+"""By then the interface's counter tells of what it sent (on veth of what its other end took), on a busy machine too."""
 
 
 def trouble(interface: Interface) -> str:

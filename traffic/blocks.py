@@ -33,6 +33,8 @@ GRACE_NS = 100_000_000
 """How long after the duration a block may begin that was due within it."""
 REMEMBERED_BLOCKS = 4096
 """Blocks of datagrams still waited for, while later ones arrive."""
+MOST_AHEAD = 1 << 24
+"""A datagram whose number is further ahead than so many lost ones is no datagram of ours: a bit is kept for each."""
 
 
 class Blocks:
@@ -272,7 +274,7 @@ class DatagramReader:
             self.foreign += 1
             return
         magic, parts, _, _, block, sequence, sent_ns = UDP_HEADER.unpack_from(data)
-        if magic != UDP_MAGIC:
+        if magic != UDP_MAGIC or sequence > self._next + MOST_AHEAD:
             self.foreign += 1
             return
         if self._twice(sequence):

@@ -273,7 +273,8 @@ def _with_records(compiled: CompiledLeg, leg: Leg, template: Template, sequence:
 
 
 def _spread(seed: int) -> int:
-    """A generator's first state from a small number: splitmix64's step. xorshift must not begin with 0."""
+    """A generator's first state from a small number, as splitmix64 mixes it (without its last shift). xorshift must not
+    begin with 0."""
     mixed = (seed + 1) * 0x9E3779B97F4A7C15 % 2**64
     mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     return (mixed ^ mixed >> 27) or 1

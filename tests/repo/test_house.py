@@ -67,3 +67,12 @@ def test_nothing_names_a_machine_or_a_registry() -> None:
             continue
         text = path.read_text(errors="replace")
         assert not re.search(r"/work/main|pypi\.org|files\.pythonhosted|deb\.debian\.org", text), name
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["dmeo"], "dmeo? Known are: demo, test"), (["demo", "--fast"], "--fast? demo takes no more")],
+)
+def test_bootstrap_refuses_words_that_it_does_not_know(words: list[str], message: str) -> None:
+    done = subprocess.run(["./bootstrap", *words], capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and message in done.stderr and not done.stdout

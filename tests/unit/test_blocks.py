@@ -8,6 +8,7 @@ import struct
 import pytest
 
 from traffic.blocks import (
+    MOST_AHEAD,
     REMEMBERED_BLOCKS,
     TCP_HEADER,
     UDP_HEADER,
@@ -204,6 +205,15 @@ def test_a_datagram_of_somebody_else_is_not_counted(data: bytes) -> None:
     reader = DatagramReader()
     reader.feed(data, 0)
     assert (reader.foreign, reader.distinct, reader.arrivals.bytes) == (1, 0, 0)
+
+
+def test_a_number_that_cannot_be_costs_no_memory() -> None:
+    reader = DatagramReader()
+    for sequence in (0, MOST_AHEAD + 2, 2**62):
+        reader.feed(datagram(sequence, 0, 1, sequence), 0)
+    assert (reader.foreign, reader.distinct, reader.arrivals.blocks) == (2, 1, 1)
+    reader.feed(datagram(9, 0, 1, MOST_AHEAD + 1), 0)
+    assert (reader.foreign, reader.distinct) == (2, 2)
 
 
 @pytest.mark.parametrize("size", [32, 1472, 1473, 9140, 54840])
