@@ -15,6 +15,7 @@ from master.node_state import NodeState, told
 from master.resolve import Rank, Resolved
 from master.results import FORMAT_VERSION, Outcome, Row, stream_values, utc, with_fcs
 from master.scenario import Expect
+from master.upf import played
 from master.users import Users
 from master.verify import Compared
 from traffic.connections import ConnectionRow, EndCount, directions
@@ -92,7 +93,7 @@ class Ledger:
         node.counts = [count for count in event["counts"] if count["connections"] is None]
         found = (count for count in event["counts"] if count["connections"] is not None)
         node.connections = {count["leg"]: EndCount.from_json(count["connections"]) for count in found}
-        node.interface = event["interface"]
+        node.interface, node.played = event["interface"], event.get("played")
 
     def _on_restored(self, event: Event) -> None:
         for trouble in event["troubles"]:
@@ -272,7 +273,14 @@ class Ledger:
             "release_skew_ns": self.release_skew_ns(),
             "first_frame_skew_ns": first_frame_skew_ns(rows),
             "engines": self.resolved.choices,
-            "notes": [*self.resolved.notes, *self.notes, *interactive.trouble(flows), *verify.trouble(compared, rows)],
+            "notes": [
+                *self.resolved.notes,
+                *self.notes,
+                *interactive.trouble(flows),
+                *verify.trouble(compared, rows),
+                *played.notes(self.nodes.values()),
+            ],
+            "played": played.document(self.nodes.values()),
             "ranks": {
                 str(n): {"host": s.rank.host.name, "role": s.rank.role, **s.report} for n, s in self.nodes.items()
             },

@@ -23,6 +23,8 @@ class NodeState:
     connections: dict[int, EndCount] = field(default_factory=dict)
     """By leg."""
     interface: dict[str, int] | None = None
+    played: dict[str, Any] | None = None
+    """What came for the addresses that it played (traffic.playing.Played)."""
     clock: dict[str, Any] = field(default_factory=dict)
     """When it was read ("before", "start", "after") → rank 0's event."""
     released_ns: int | None = None

@@ -14,7 +14,7 @@ from master.inventory import Host, Inventory
 from master.plan import Plan, Share
 from master.scenario import Scenario
 from master.upf.sessions import Sessions
-from master.upf.tunnels import in_tunnels, largest_received_bytes
+from master.upf.tunnels import ends_of, in_tunnels, largest_received_bytes
 from traffic import ebpf, engines, expect, pcap, sequence, users
 from traffic.blocks import IP_UDP_BYTES, MOST_PARTS
 from traffic.capture_file import Packet, write_pcap
@@ -54,6 +54,8 @@ class Resolved:
     notes: list[str] = field(default_factory=list)
     played: dict[tuple[bytes, Key], str] = field(default_factory=dict)
     """The packets of interactive traces: see interactive.refuse_equal."""
+    plays: dict[str, list[str]] = field(default_factory=dict)
+    """Host → the addresses for which it answers."""
     by_user: dict[int, tuple[list[int], list[int]] | None] = field(default_factory=dict)
     """Leg of a trace → packets and bytes of each of its users in what it is to send: see plan.Share.by_user."""
 
@@ -179,6 +181,9 @@ def _tunnelled(
     if plan.upf is None or sessions is None:
         raise ValueError(f"{leg.stream} is resolved without its sessions")
     made = in_tunnels(leg, plan.tunnels[leg.id], plan.upf, sessions, known)
+    for host, address in ends_of(leg, plan.tunnels[leg.id], plan.upf, known).items():
+        if address not in (addresses := resolved.plays.setdefault(host, [])):
+            addresses.append(address)
     return _matched(_choose(made, reports[leg.source], resolved), reports)
 
 
@@ -490,7 +495,12 @@ def _tasks(
         received = [leg for leg in resolved.legs if leg.receiver == name and leg.counted_with is None]
         if sent:
             resolved.sends[name] = SendTask(
-                host.traffic_interface, sent, plan.limit_s, "ptp" if scenario.clock == "ptp" else "monotonic"
+                interface=host.traffic_interface,
+                legs=sent,
+                limit_s=plan.limit_s,
+                clock="ptp" if scenario.clock == "ptp" else "monotonic",
+                mac=host.mac,
+                plays=[] if received else resolved.plays.get(name, []),
             )
         if received:
             engine, because = _receiving(scenario, name, received, reports[name], no_filter)
@@ -508,6 +518,7 @@ def _tasks(
                 tai=scenario.clock == "ptp",
                 capture_every=scenario.receive.capture_every,
                 capture_filter=scenario.receive.capture_filter,
+                plays=resolved.plays.get(name, []),
                 **_clock_offsets(name, received, clocks),
             )
     for (engine, because), names in receiving.items():

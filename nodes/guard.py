@@ -31,6 +31,7 @@ from nodes.announce import announce
 from nodes.engine import Engine, Receiver, Sender
 from nodes.engines import receiver_class, sender_class, unfit
 from nodes.interface import Interface
+from nodes.playing import Answers
 from traffic import task as tasks
 from traffic.errors import BadInput, EngineError, PktswarmError
 from traffic.messages import WORD_TIMEOUT_S, Lines, Message, peer
@@ -58,6 +59,7 @@ class Guard:
         self.last_word_ns = time.monotonic_ns()
         self.troubles: list[str] = []
         self.announced: tuple[str, str] | None = None
+        self.answers: Answers | None = None
         self.next_announcement = 0.0
 
     def serve(self) -> None:
@@ -132,11 +134,11 @@ class Guard:
     def _prepare(self, message: Message) -> None:
         if message["role"] == "transmit":
             send = tasks.send_task_from_json(message["task"])
-            self._limit(send.limit_s)
+            self._play(send)
             self.engines = [*self._senders(send)]
         else:
             receive = tasks.receive_task_from_json(message["task"])
-            self._limit(receive.limit_s)
+            self._play(receive)
             self.engines = [*self._receivers(receive)]
         for engine in self.engines:
             engine.prepare()
@@ -158,8 +160,10 @@ class Guard:
         names = task.engine.split("+")
         return [receiver_class(name)(tasks.share_of(name, names, task), self.spool) for name in names]
 
-    def _limit(self, limit_s: float) -> None:
-        self.limit_ns = time.monotonic_ns() + int(limit_s * 1e9)
+    def _play(self, task: tasks.SendTask | tasks.ReceiveTask) -> None:
+        self.limit_ns = time.monotonic_ns() + int(task.limit_s * 1e9)
+        if task.plays:
+            self.answers = Answers(task.interface, task.mac, task.plays)
 
     def _start_engines(self, at_ns: int) -> None:
         for engine in self.engines:
@@ -168,6 +172,8 @@ class Guard:
     def _advance(self) -> None:
         """What happens by itself: the start at its instant, receivers becoming ready, senders ending."""
         self._announce()
+        if self.answers is not None:
+            self._guarded(self.answers.serve)
         if self.state == "preparing":
             self._guarded(self._look_whether_ready)
         elif self.state == "armed" and time.monotonic_ns() >= self.start_at_ns - START_AHEAD_NS:
@@ -248,7 +254,10 @@ class Guard:
             os.chown(self.spool / name, 0, self.owner_gid)
             (self.spool / name).chmod(0o640)
         self.last_word_ns = time.monotonic_ns()  # counting a large capture took its time
-        self.pipe.send({"event": "counts", "counts": counts, "captures": captures, "spool": str(self.spool)})
+        told = {"counts": counts, "captures": captures, "spool": str(self.spool)}
+        if self.answers is not None:
+            told["played"] = self.answers.to_json()
+        self.pipe.send({"event": "counts", **told})
 
     @staticmethod
     def _counts(engine: Engine) -> list[tasks.SendCount | tasks.ReceiveCount]:
@@ -261,6 +270,8 @@ class Guard:
                 engine.stop()
 
     def _restore(self) -> None:
+        if self.answers is not None:
+            self.answers.close()
         for engine in self.engines:
             with self._told():
                 engine.restore()

@@ -185,7 +185,8 @@ class Rank:
         change = {key: after[key] - self.before.get(key, 0) for key in after}
         captures = [(name, os.path.join(message["spool"], name)) for name in message["captures"]]  # noqa: PTH118
         sizes = [{"name": name, "bytes": os.path.getsize(path)} for name, path in captures]  # noqa: PTH202
-        self._tell("counts", counts=message["counts"], interface=change, captures=sizes)
+        played = message.get("played")
+        self._tell("counts", counts=message["counts"], interface=change, captures=sizes, played=played)
         for _, path in captures:
             self.link.send_file(path)
 

@@ -116,6 +116,11 @@ class SendTask:
     """The guard ends every engine after this long, whatever happens."""
     clock: Clock = "monotonic"
     """What stamps tell: the node's own clock, or TAI, which PTP steers. Due times are on the former in any case."""
+    mac: str = ""
+    """The interface's, where `plays` has something."""
+    plays: list[str] = field(default_factory=list)
+    """Addresses for which the guard answers ARP, neighbour discovery and GTP-U echo (traffic.playing), of one rank of
+    the host."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +151,8 @@ class ReceiveTask:
     """Of what counts only this goes into the capture, in pcap syntax."""
     capture_every: int = 1
     """Mode capture beside the receiver xdp: of each leg the first of so many frames is captured."""
+    plays: list[str] = field(default_factory=list)
+    """See SendTask."""
 
 
 @dataclass

@@ -157,6 +157,12 @@ def in_tunnels(
     return made
 
 
+def ends_of(leg: Leg, tunnels: Tunnels, upf: Upf, hosts: Mapping[str, Host]) -> dict[str, str]:
+    """Host → the address that it plays: the gNB's, and the server's of its users."""
+    gnb_host, core_host = (leg.source, leg.target) if tunnels.direction == "up" else (leg.target, leg.source)
+    return {gnb_host: upf.gnbs[tunnels.gnb], core_host: hosts[core_host].ipv4}
+
+
 def largest_received_bytes(leg: Leg) -> int:
     """Without FCS. Whether the UPF puts a PDU session container into a tunnel is its own affair."""
     added = int(leg.arrives.get("added_bytes", 0))

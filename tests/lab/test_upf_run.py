@@ -126,6 +126,42 @@ def test_a_upf_that_falls_silent_ends_the_run(cluster: Cluster) -> None:
     assert told["upf"]["groups"][0]["states"] == {"lost": 100}
 
 
+def test_a_gnb_answers_the_upf(cluster: Cluster) -> None:
+    """The UPF's kernel forgets where the gNB is, finds it again, and asks whether its path is alive."""
+    state = lab.status(cluster.name, cluster.folder)
+    process = cluster.start(60)
+    wait_for(process, "sending")
+    inside = ["nsenter", f"--net=/proc/{state['pids']['dut']}/ns/net"]
+    known = [*inside, "ip", "-j", "neighbour", "show", "dev", "n3"]
+    gnb, mac = next(
+        (one["dst"], one["lladdr"])
+        for one in json.loads(subprocess.run(known, check=True, capture_output=True).stdout)
+        if one["dst"].endswith(".11")
+    )
+    subprocess.run([*inside, "ip", "neighbour", "del", gnb, "dev", "n3"], check=True)
+    try:
+        subprocess.run([*inside, sys.executable, "-c", ECHO, gnb], check=True, timeout=30)
+        again = json.loads(subprocess.run(known, check=True, capture_output=True).stdout)
+        assert [one["lladdr"] for one in again if one["dst"] == gnb] == [mac]
+    finally:
+        restored = ["ip", "neighbour", "replace", gnb, "lladdr", mac, "dev", "n3", "nud", "permanent"]
+        subprocess.run([*inside, *restored], check=True)
+    process.send_signal(signal.SIGINT)
+    _, told = ended(process)
+    played = told["played"]["tx1"]["counts"]
+    assert played["arp"] >= 1 and played["echo"] == 1 and set(told["played"]) == {"tx1", "tx2", "rx1"}
+
+
+ECHO = """
+import socket, sys
+one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+one.settimeout(20)
+one.sendto(bytes.fromhex("320100040000000012340000"), (sys.argv[1], 2152))
+answer, sender = one.recvfrom(100)
+assert (answer.hex(), sender) == ("320200060000000012340000" + "0e00", (sys.argv[1], 2152)), (answer.hex(), sender)
+"""
+
+
 def test_ctrl_c_deletes_the_sessions(cluster: Cluster) -> None:
     process = cluster.start(30, t1_s=2)
     wait_for(process, "sending")

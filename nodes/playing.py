@@ -1,0 +1,121 @@
+"""The sockets through which a node answers for the addresses that it plays (traffic.playing), while a run lasts.
+
+A kernel answers for its own addresses only, and a traffic interface need not have any. What the sockets see is cut down
+in the kernel: test traffic that passes an XDP receiver on its way to a capture must not be copied here too. Closing
+them leaves nothing behind, the interface's multicast membership included.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import socket
+import struct
+import sys
+from contextlib import ExitStack, suppress
+from typing import Any
+
+from traffic.headers import GTPU_PORT
+from traffic.playing import ICMPV6, SOLICITATION, UDP, Player
+
+MOST_AT_ONCE = 256
+"""Frames answered before the guard looks after its other work again."""
+FRAME_BYTES = 2048
+ETH_P_ARP, ETH_P_IP, ETH_P_IPV6 = 0x0806, 0x0800, 0x86DD
+G_PDU = 255
+_SO_ATTACH_FILTER = 26
+_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, _PACKET_MR_ALLMULTI = 263, 1, 2
+
+# linux/bpf_common.h: load a byte or a half word, at a place or behind X; compare; return.
+_LDB, _LDH, _LDB_X, _LDH_X, _LDX_IHL = 0x30, 0x28, 0x50, 0x48, 0xB1
+_JEQ, _JSET, _RET = 0x15, 0x45, 0x06
+_Step = tuple[int, int, int, int]
+"""An instruction: code, how many to skip if true, and if not, and its constant."""
+
+_IPV4_GTPU: list[_Step] = [
+    (_LDB, 0, 0, 23),
+    (_JEQ, 0, 8, UDP),
+    (_LDH, 0, 0, 20),
+    (_JSET, 6, 0, 0x1FFF),  # a later fragment has no UDP header
+    (_LDX_IHL, 0, 0, 14),
+    (_LDH_X, 0, 0, 16),
+    (_JEQ, 0, 3, GTPU_PORT),
+    (_LDB_X, 0, 0, 23),
+    (_JEQ, 1, 0, G_PDU),
+    (_RET, 0, 0, FRAME_BYTES),
+    (_RET, 0, 0, 0),
+]
+_IPV6_GTPU_OR_NEIGHBOUR: list[_Step] = [
+    (_LDB, 0, 0, 20),
+    (_JEQ, 0, 2, ICMPV6),
+    (_LDB, 0, 0, 54),
+    (_JEQ, 5, 6, SOLICITATION),
+    (_JEQ, 0, 5, UDP),
+    (_LDH, 0, 0, 56),
+    (_JEQ, 0, 3, GTPU_PORT),
+    (_LDB, 0, 0, 63),
+    (_JEQ, 1, 0, G_PDU),
+    (_RET, 0, 0, FRAME_BYTES),
+    (_RET, 0, 0, 0),
+]
+
+
+class Answers:
+    """Answers on `interface` from now on, whenever `serve` is called. OSError: a socket cannot be had (needs root)."""
+
+    def __init__(self, interface: str, mac: str, addresses: list[str]) -> None:
+        self.player = Player(mac, addresses)
+        self._sockets: list[socket.socket] = []
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            for protocol, steps in ((ETH_P_ARP, []), (ETH_P_IP, _IPV4_GTPU), (ETH_P_IPV6, _IPV6_GTPU_OR_NEIGHBOUR)):
+                self._sockets.append(_socket(interface, protocol, steps))
+            undo.pop_all()
+
+    def serve(self) -> None:
+        """Answers what has come, without waiting."""
+        for one in self._sockets:
+            for _ in range(MOST_AT_ONCE):
+                try:
+                    frame, told = one.recvfrom(FRAME_BYTES)
+                except BlockingIOError:
+                    break
+                except OSError as error:
+                    if error.errno != errno.ENETDOWN:
+                        raise
+                    break
+                if told[2] != socket.PACKET_OUTGOING and (reply := self.player.answer(frame)):
+                    with suppress(BlockingIOError):  # as if it were lost: who asked asks again
+                        one.send(reply)
+
+    def close(self) -> None:
+        for one in self._sockets:
+            one.close()
+        self._sockets = []
+
+    def to_json(self) -> dict[str, Any]:
+        return self.player.played.to_json()
+
+
+def _socket(interface: str, protocol: int, steps: list[_Step]) -> socket.socket:
+    one = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # bound first: none of another interface's
+    try:
+        if steps:
+            _attach(one, steps)
+        one.bind((interface, protocol))
+        if protocol == ETH_P_IPV6:
+            # A neighbour solicitation goes to a multicast address of its own for each address.
+            membership = struct.pack("=iHH8s", socket.if_nametoindex(interface), _PACKET_MR_ALLMULTI, 0, b"")
+            one.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
+        one.setblocking(False)
+    except OSError:
+        one.close()
+        raise
+    return one
+
+
+def _attach(one: socket.socket, steps: list[_Step]) -> None:
+    code = b"".join(struct.pack("=HBBI", *step) for step in steps)
+    held = ctypes.create_string_buffer(code, len(code))
+    pointer = struct.pack("@HP" if sys.maxsize > 2**32 else "@HI", len(steps), ctypes.addressof(held))
+    one.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, pointer)

@@ -1,0 +1,32 @@
+"""What nodes were told of tunnels, in words."""
+
+from __future__ import annotations
+
+from master.inventory import Host
+from master.node_state import NodeState
+from master.resolve import Rank
+from master.upf import played
+
+
+def node(name: str, told: dict[str, object] | None) -> NodeState:
+    host = Host(name, name, ("receive",))
+    return NodeState(Rank(1, host, "receive"), played=told)
+
+
+def test_only_hosts_that_play_are_told_and_only_tunnels_have_a_note() -> None:
+    counts = {"arp": 2, "echo": 3, "error_indication": 20, "end_marker": 1}
+    told = {"counts": counts, "teids": {"error_indication": [5, 6], "end_marker": [7]}}
+    quiet = {"counts": {"arp": 1}, "teids": {}}
+    nodes = [node("tx1", told), node("rx1", None), node("rx2", quiet)]
+    assert played.document(nodes) == {"tx1": told, "rx2": quiet}
+    assert played.notes(nodes) == [
+        "tx1: 20 Error Indications came: the UPF knows no tunnel with TEID 5, 6, …",
+        "tx1: 1 End Markers came, of TEID 7",
+    ]
+
+
+def test_an_indication_that_names_no_tunnel() -> None:
+    told = {"counts": {"error_indication": 2}, "teids": {}}
+    assert played.notes([node("tx1", told)]) == [
+        "tx1: 2 Error Indications came: the UPF knows no tunnel with a TEID that they do not tell"
+    ]
