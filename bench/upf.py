@@ -1,6 +1,7 @@
 """How fast sessions are set up over N4: our SMF, one process on one core, to a peer on the other core, over loopback.
+And how fast the data network's echo is (bench/echo.py), which needs root.
 
-    .venv/bin/python bench/upf.py --rounds 5
+    sudo .venv/bin/python bench/upf.py --rounds 5
 
 The peer (bench/upf_peer.c, compiled here with `cc`) decodes what its answers need, keeps each session by its SEID and
 answers at once; it keeps no rules. Its counts must be ours: a session that is lost, or set up twice, is an error.
@@ -18,8 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-import report
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from bench import echo, report
 
 SESSIONS = 65536
 SMF_CORE, PEER_CORE = 0, 1
@@ -81,30 +82,44 @@ def _smf(window: int, group: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     parser = report.parser(__doc__ or "")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--row", action="append", choices=ROWS, help="only this one; may be given several times")
     given = parser.parse_args()
+    report.finish([row for name in given.row or ROWS for row in ROWS[name](given.rounds)], given.json)
+
+
+def echoes(rounds: int) -> list[report.Row]:
+    told = []
+    for number in range(rounds):
+        told.append(echo.measure())
+        print(f"echo, round {number + 1}: {told[-1]['rate_pps']:.4g} packets/s sent back", file=sys.stderr)
+    rates = [one["rate_pps"] for one in told]
+    return [
+        report.measured("60-byte UDP counted and echoed at 100 %, packets/s", rates, at_least=3e6),
+        report.measured("  of those due, not taken by the far end's ring", [one["failed"] for one in told]),
+    ]
+
+
+def sessions(rounds: int) -> list[report.Row]:
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "upf_peer"
         subprocess.run(["cc", "-O2", "-o", str(program), str(SOURCE)], check=True)
         many, one, large = [], [], []
-        for number in range(given.rounds):
+        for number in range(rounds):
             many.append(measure(program, 64, SESSIONS))
             one.append(measure(program, 1, SESSIONS // 8))
             large.append(measure(program, 1024, SESSIONS))
             print(f"round {number + 1}: {_line(many[-1])}", file=sys.stderr)
     repeated = [float(told["datagrams"].repeated) for told in many]
-    report.finish(
-        [
-            report.measured("sessions established a second, window 64", _rates(many, "establishment"), at_least=8000),
-            report.measured("  window 1024", _rates(large, "establishment")),
-            report.measured("  window 1", _rates(one, "establishment")),
-            report.measured("  processor time for each, us", [told["processor_us"] for told in many]),
-            report.measured("  p99 of the response, ms", _p99(many)),
-            report.measured("sessions deleted a second, window 64", _rates(many, "deletion")),
-            report.measured(f"{SESSIONS:,} sessions: lost, most", [float(told["lost"]) for told in many], at_most=0),
-            report.measured("  requests repeated", repeated),
-        ],
-        given.json,
-    )
+    return [
+        report.measured("sessions established a second, window 64", _rates(many, "establishment"), at_least=8000),
+        report.measured("  window 1024", _rates(large, "establishment")),
+        report.measured("  window 1", _rates(one, "establishment")),
+        report.measured("  processor time for each, us", [told["processor_us"] for told in many]),
+        report.measured("  p99 of the response, ms", _p99(many)),
+        report.measured("sessions deleted a second, window 64", _rates(many, "deletion")),
+        report.measured(f"{SESSIONS:,} sessions: lost, most", [float(told["lost"]) for told in many], at_most=0),
+        report.measured("  requests repeated", repeated),
+    ]
 
 
 def _rates(told: list[dict[str, Any]], name: str) -> list[float]:
@@ -118,6 +133,8 @@ def _p99(told: list[dict[str, Any]]) -> list[float]:
 def _line(told: dict[str, Any]) -> str:
     return f"{told['establishment']['per_s']:.0f} established, {told['deletion']['per_s']:.0f} deleted a second"
 
+
+ROWS = {"sessions": sessions, "echo": echoes}
 
 if __name__ == "__main__":
     main()

@@ -10,8 +10,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "count.h"
-#include "count_parse.h"
-#include "pktswarm.h"
+#include "count_frame.h"
 
 /* Further ahead than this, a number is not believed before a second frame agrees. */
 #define BELIEVED_AHEAD (64 * WINDOW_WORDS)
@@ -108,6 +107,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct filtered);
 } filtered SEC(".maps");
+
+/* What a counted frame goes on to where its stream is echoed. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u32));
+} echo SEC(".maps");
 
 /* What one frame says. */
 struct arrival {
@@ -385,12 +392,10 @@ static __always_inline __u32 changed(struct xdp_md *ctx, const struct frame *fra
 	return causes;
 }
 
-/* Whose frame it is: 0 where the leg has no users. What is no user's belongs to the place behind them. */
+/* Whose frame it is: 0 where the leg has no users. */
 static __always_inline struct user *user_of(__u32 slot, const struct frame *frame, enum parsed parsed)
 {
-	const __u64 *words = (const void *)&frame->fields;
 	struct user_rule *rule;
-	__u64 place;
 	__u32 key;
 
 	if (!settings.users)
@@ -398,14 +403,7 @@ static __always_inline struct user *user_of(__u32 slot, const struct frame *fram
 	rule = bpf_map_lookup_elem(&user_rules, &slot);
 	if (!rule || !rule->count)
 		return 0;
-	place = bpf_be64_to_cpu(words[rule->word & (FIELD_WORDS - 1)]) >> (rule->shift & 63);
-	place = (place & rule->mask) - rule->first;
-	key = rule->count;
-	if (rule->step > 1)
-		place = place % rule->step ? key : place / rule->step;
-	if (parsed == PARSED && place < key)
-		key = place;
-	key += rule->base;
+	key = user_place(rule, &frame->fields, parsed);
 	return bpf_map_lookup_elem(&users, &key);
 }
 
@@ -468,6 +466,8 @@ static __always_inline int count_numbered(struct xdp_md *ctx, const struct frame
 	barrier();
 	t->done++;
 	unlock(t);
+	if (settings.echo)
+		bpf_tail_call(ctx, &echo, 0);
 	return verdict(a);
 }
 
@@ -550,22 +550,6 @@ static __always_inline int pass_stranger(enum stranger kind, const struct arriva
 		s->bytes[kind] += a->bytes;
 	}
 	return XDP_PASS;
-}
-
-/* The stamp at the start of the payload, 0 if there is none. */
-static __always_inline const struct stamp *find_stamp(struct xdp_md *ctx, const struct frame *frame)
-{
-	const struct stamp *stamp = (void *)(long)ctx->data;
-	__u32 at = frame->payload;
-
-	if (at > MOST_HEADER_BYTES || frame->payload_bytes < sizeof(*stamp))
-		return 0;
-	stamp = (void *)stamp + at;
-	if ((void *)(stamp + 1) > (void *)(long)ctx->data_end)
-		return 0;
-	if (stamp->magic != bpf_htons(STAMP_PLAIN) && stamp->magic != bpf_htons(STAMP_CHECKED))
-		return 0;
-	return stamp;
 }
 
 static __always_inline int read_stamp(const struct stamp *stamp, struct arrival *a)

@@ -209,6 +209,7 @@ struct settings {
 	__u32 tai; /* the stamps' clock is TAI, not CLOCK_MONOTONIC (kernel 6.1) */
 	__u32 users; /* some leg has users */
 	__u32 pktgen; /* some leg has pktgen's numbers */
+	__u32 echo; /* counted frames go on to echo.bpf.c */
 };
 
 /* Frames that a filter in front (traffic/ebpf.py) kept from being counted. They pass on to the host. */

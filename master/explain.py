@@ -61,6 +61,8 @@ def _filter_words(expression: str) -> str:
 def _line(leg: Leg, instances: int) -> str:
     if leg.kind == "connections":
         return f"  {leg.stream}: {_connection(leg)}"
+    if leg.echo_of is not None:
+        return f"  {leg.stream}: {leg.source} → {leg.target}, {leg.echo_percent} % of what arrives there comes back"
     able = [name for name in order(leg) if not unable(name, _filled(leg))] if leg.engine == "auto" else [leg.engine]
     engine = f"the first of {', '.join(able)} that the node has" if len(able) > 1 else (able or ["no engine"])[0]
     many = f", {instances} instances of it" if instances > 1 else ""

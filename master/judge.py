@@ -100,7 +100,7 @@ def _lost_total(row: ConnectionRow, label: str) -> dict[str, Any]:
 def _loss_verdict(loss: int | str, total: dict[str, Any]) -> dict[str, Any]:
     lost, sent = total["lost_packets"], total["sent_packets"]
     text = f"{total['stream']}: lost {lost}, expected at most {loss}"
-    if lost is None or not sent:
+    if lost is None or (not sent and total.get("intended_packets") != 0):
         return _verdict(text, False)
     allowed = sent * float(loss.rstrip("% ")) / 100 if isinstance(loss, str) else loss
     # More received than sent is no loss, and nothing to be content with either.

@@ -18,6 +18,7 @@ from master.scenario import Expect
 from master.upf import played
 from master.users import Users
 from master.verify import Compared
+from traffic import echo
 from traffic.connections import ConnectionRow, EndCount, directions
 from traffic.connections import values as connection_values
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
@@ -120,6 +121,9 @@ class Ledger:
                         row.left_ns = self._monotonic_since_start(count["first_ns"], node)
                 else:
                     self._take_received(row, count, node)
+        for row in rows.values():
+            if row.leg.echo_of is not None and (came := rows[row.leg.echo_of].received) is not None:
+                row.intended = echo.due(came, row.leg.echo_percent)
         folded = fold(rows)
         for row in folded:
             if row.users is not None and (due := self.resolved.by_user.get(row.leg.id)):
@@ -170,6 +174,9 @@ class Ledger:
     def _correct_latency(self, row: Row, receiver: NodeState) -> None:
         """The receiver counted with the clocks as read before the run. What was read later says how they really stood
         in the middle of it, and how far off a latency may be."""
+        if row.leg.echo_of is not None:
+            row.clock_bound_ns = 0  # sent and received by one clock
+            return
         task = self.resolved.receives.get(receiver.rank.host.name)
         if task is not None and task.tai:
             return  # PTP's own to tell
@@ -374,7 +381,8 @@ def _skew(rows: list[Row], engine: str) -> dict[str, float]:
     firsts: dict[str, list[int]] = {}
     for row in rows:
         first_ns = row.first_ns if row.left_ns is None else row.left_ns
-        if row.engine == engine and first_ns is not None and row.leg.answers is None:
+        first = row.leg.answers is None and row.leg.echo_of is None
+        if row.engine == engine and first_ns is not None and first:
             firsts.setdefault(row.leg.source, []).append(first_ns - int(row.leg.timing.get("lead_ns", 0)))
     nodes = [min(times) for times in firsts.values()]
     if not nodes:

@@ -217,7 +217,8 @@ def _cut(legs: list[Leg], stop_s: float, sequences: dict[int, Records], shares: 
             left.append(shorter)
         else:
             left.append(cut.cut_stream(leg, stop_s))
-    return [leg for leg in left if leg.intended_packets != 0]
+    kept = {leg.id for leg in left if leg.intended_packets != 0}
+    return [leg for leg in left if (leg.id if leg.echo_of is None else leg.echo_of) in kept]
 
 
 def _pairs_of(origin: str, target: str, key: str, path: Path, inventory: Inventory) -> list[tuple[str, str]]:
@@ -286,7 +287,8 @@ def _stream_legs(stream: Stream, index: int, pairs: list[tuple[str, str]], first
 def _session_legs(
     stream: Stream, index: int, path: Path, upf: Upf, inventory: Inventory, first_id: int, pace: Pace
 ) -> tuple[list[Leg], dict[int, Tunnels]]:
-    """A leg for each gNB that has users of the group; frames are provisional until the sessions stand."""
+    """A leg for each gNB that has users of the group, and one for what comes back there; frames are provisional until
+    the sessions stand."""
     pairs, gnbs = tunnelling.pairs(path, index, stream, upf, inventory)
     legs = _stream_legs(stream, index, pairs, first_id, pace)
     way, name = stream.direction or "up", stream.sessions or ""
@@ -297,7 +299,13 @@ def _session_legs(
         for leg in legs
     }
     sessions = Sessions(upf)
-    return [tunnelling.in_tunnels(leg, tunnels[leg.id], upf, sessions) for leg in legs], tunnels
+    made = [tunnelling.in_tunnels(leg, tunnels[leg.id], upf, sessions) for leg in legs]
+    if stream.echo:
+        for leg in list(made):
+            back = tunnelling.echo_of(leg, stream, first_id + len(made))
+            tunnels[back.id] = replace(tunnels[leg.id], direction="down")
+            made.append(tunnelling.in_tunnels(back, tunnels[back.id], upf, sessions))
+    return made, tunnels
 
 
 def default_headers(index: int) -> list[dict[str, Any]]:

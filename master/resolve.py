@@ -15,7 +15,7 @@ from master.plan import Plan, Share
 from master.scenario import Scenario
 from master.upf.sessions import Sessions
 from master.upf.tunnels import ends_of, in_tunnels, largest_received_bytes
-from traffic import ebpf, engines, expect, pcap, sequence, users
+from traffic import ebpf, echo, engines, expect, pcap, sequence, users
 from traffic.blocks import IP_UDP_BYTES, MOST_PARTS
 from traffic.capture_file import Packet, write_pcap
 from traffic.connections import FIRST_PORT
@@ -184,6 +184,9 @@ def _tunnelled(
     for host, address in ends_of(leg, plan.tunnels[leg.id], plan.upf, known).items():
         if address not in (addresses := resolved.plays.setdefault(host, [])):
             addresses.append(address)
+    if leg.echo_of is not None:
+        resolved.reasons.append((leg.stream, echo.NAME, "", leg.source))
+        return _matched(made, reports)
     return _matched(_choose(made, reports[leg.source], resolved), reports)
 
 
@@ -519,6 +522,7 @@ def _tasks(
                 capture_every=scenario.receive.capture_every,
                 capture_filter=scenario.receive.capture_filter,
                 plays=resolved.plays.get(name, []),
+                echoes=[leg for leg in resolved.legs if leg.echo_of is not None and leg.source == name],
                 **_clock_offsets(name, received, clocks),
             )
     for (engine, because), names in receiving.items():

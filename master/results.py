@@ -201,7 +201,7 @@ class Row:
     @property
     def latency_by(self) -> str | None:
         if self.tally is not None and self.tally.latency is not None:
-            return "stamps"
+            return "stamps" if self.leg.echo_of is None else "round trip"
         return None if self.matched is None else "captures"
 
     @property

@@ -26,6 +26,7 @@ from master.upf.groups import Upf
 from master.upf.groups import known_keys as upf_keys
 from traffic import expect, users
 from traffic.blocks import UDP_HEADER
+from traffic.echo import MOST_PERCENT
 from traffic.errors import BadInput
 from traffic.frames import build_frame, check_frame
 from traffic.replay.prepare import Gtpu, Instances, Settings
@@ -91,15 +92,22 @@ class Stream(Traffic):
         None, description="a group of upf.groups: frames of its users, in their tunnels; see docs/upf.md"
     )
     direction: Literal["up", "down"] | None = Field(None, description="of sessions: from the users, or to them")
+    echo: Annotated[int, Field(ge=0, le=MOST_PERCENT, strict=True)] = Field(
+        0, description="direction up: percent of what the data network receives that it sends back; see docs/upf.md"
+    )
 
     @model_validator(mode="after")
     def _of_sessions(self) -> Stream:
         if self.sessions is None:
             if self.direction is not None:
                 raise ValueError("direction goes with sessions; from and to say who sends to whom")
+            if self.echo:
+                raise ValueError("echo goes with sessions and direction: up")
             return self
         if self.direction is None:
             raise ValueError("sessions need a direction: up or down")
+        if self.echo and self.direction == "down":
+            raise ValueError("echo is the data network's, which receives what goes up: direction is down")
         gnbs = ("source", "from") if self.direction == "up" else ("target", "to")
         own = {"headers": "headers", "users": "users", "per": "per", gnbs[0]: gnbs[1]}
         if given := [word for name, word in own.items() if name in self.model_fields_set]:
@@ -122,6 +130,11 @@ class Stream(Traffic):
         if self.count_packets is not None and self.duration_s is not None:
             raise ValueError("count_packets and duration_s contradict each other; give one")
         return self
+
+    @property
+    def echo_name(self) -> str:
+        """What the stream of what comes back is called."""
+        return f"{self.name}-echo"
 
     def sizes(self) -> Sizes:
         return parse_sizes(self.size_bytes)
@@ -462,6 +475,7 @@ class Scenario(_Strict):
     def _names(self) -> Scenario:
         names = [item.name for item in (*self.streams, *self.sources, *self.traces)]
         names += [item.name for item in self.connections]
+        names += [stream.echo_name for stream in self.streams if stream.echo]
         if not names:
             raise ValueError("nothing to send: streams, sources, traces or connections are needed")
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -484,6 +498,8 @@ class Scenario(_Strict):
         for index, stream in enumerate(self.streams):
             if stream.sessions is not None:
                 self._check_sessions(f"streams.{index}.sessions = {stream.sessions!r}", stream.sessions)
+            if stream.echo and self.receive.mode != "count":
+                raise ValueError(f"streams.{index}.echo: what goes back is not captured too: receive: {{mode: count}}")
         return self
 
     def _check_sessions(self, key: str, name: str) -> None:

@@ -170,6 +170,7 @@ class Settings(Structure):
         ("tai", c_uint32),
         ("users", c_uint32),
         ("pktgen", c_uint32),
+        ("echo", c_uint32),
     )
 
 

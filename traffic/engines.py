@@ -54,7 +54,7 @@ def unable(engine: str, leg: Leg) -> str:
 
 def check_numbers(legs: Iterable[Leg]) -> None:
     """BadInput for a transmitter with more legs for the engine xdp than that takes."""
-    by_source = Counter(leg.source for leg in legs if leg.engine == "xdp")
+    by_source = Counter(leg.source for leg in legs if leg.engine == "xdp" and leg.echo_of is None)
     for source, number in by_source.items():
         if number > MAX_LEGS:
             problem, allowed = "too many streams and traces for xdp on one interface", f"up to {MAX_LEGS}"

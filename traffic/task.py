@@ -94,10 +94,16 @@ class Leg:
     "datagram_bytes", "drain_s"."""
     answers: int | None = None
     """The leg whose flows this one is the other side of (engine interactive): the ranks of that leg do both."""
+    echo_of: int | None = None
+    """The leg whose frames come back as this one: its receiver sends `echo_percent` of what it counts to its sender.
+    Stream and number in the stamps are this one's, the time is that of the first sending."""
+    echo_percent: int = 0
 
     @property
     def transmitter(self) -> str:
-        """The host whose transmit rank has to do with it."""
+        """The host whose transmit rank has to do with it; empty: none has, a receiver sends it."""
+        if self.echo_of is not None:
+            return ""
         return self.source if self.answers is None else self.target
 
     @property
@@ -153,6 +159,8 @@ class ReceiveTask:
     """Mode capture beside the receiver xdp: of each leg the first of so many frames is captured."""
     plays: list[str] = field(default_factory=list)
     """See SendTask."""
+    echoes: list[Leg] = field(default_factory=list)
+    """What goes back of `legs`: each has the one that it is of in `echo_of`."""
 
 
 @dataclass
@@ -251,4 +259,5 @@ def send_task_from_json(data: dict[str, Any]) -> SendTask:
 
 
 def receive_task_from_json(data: dict[str, Any]) -> ReceiveTask:
-    return ReceiveTask(**{**data, "legs": [Leg(**leg) for leg in data["legs"]]})
+    legs = {name: [Leg(**leg) for leg in data.get(name, [])] for name in ("legs", "echoes")}
+    return ReceiveTask(**{**data, **legs})

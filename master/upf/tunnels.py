@@ -105,6 +105,8 @@ def pairs(
             allowed = f"here, or pktswarm_upf: {{{name}: …}} in the inventory"
             raise BadInput(where, f"is missing, and {key} needs it", key=f"upf.{name}", allowed=allowed)
     gnbs = gnb_nodes(where, key, upf, stream.sessions, "transmit" if up else "receive", inventory)
+    if stream.echo:
+        gnb_nodes(where, f"{key}.echo", upf, stream.sessions, "receive", inventory)
     other = (f"{key}.to", stream.target, "receive") if up else (f"{key}.from", stream.source, "transmit")
     core = core_nodes(where, *other, inventory)
     turns = [(gnb, core[number % len(core)]) for number, gnb in enumerate(gnbs)]
@@ -161,6 +163,30 @@ def ends_of(leg: Leg, tunnels: Tunnels, upf: Upf, hosts: Mapping[str, Host]) -> 
     """Host → the address that it plays: the gNB's, and the server's of its users."""
     gnb_host, core_host = (leg.source, leg.target) if tunnels.direction == "up" else (leg.target, leg.source)
     return {gnb_host: upf.gnbs[tunnels.gnb], core_host: hosts[core_host].ipv4}
+
+
+def echo_of(leg: Leg, stream: Any, number: int) -> Leg:
+    """What comes back of an uplink leg, as a leg of its own: without its tunnel, from its receiver to its sender."""
+    added = leg.arrives["added_bytes"]
+    return replace(
+        leg,
+        id=number,
+        stream=stream.echo_name,
+        source=leg.target,
+        target=leg.source,
+        size_bytes=leg.size_bytes + added,
+        sizes=[[size + added, weight] for size, weight in leg.sizes],
+        rate_pps=None,
+        rates=[],
+        gap_table=[],
+        count_packets=None,
+        intended_packets=None,
+        timing={},
+        expect=dict.fromkeys(leg.expect),  # what the UPF changes on the way up has another value on the way back
+        options={},
+        echo_of=leg.id,
+        echo_percent=stream.echo,
+    )
 
 
 def largest_received_bytes(leg: Leg) -> int:

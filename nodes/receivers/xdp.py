@@ -18,6 +18,7 @@ from typing import ClassVar, TypeVar
 from nodes import libbpf
 from nodes.engine import Receiver
 from nodes.interface import MERGING_OFFLOADS, SYS_NET, Interface, OffloadsOff
+from nodes.receivers.echo import Echo
 from traffic import ebpf, expect, pktgen, schedule, tally, users
 from traffic.counters import (
     HISTOGRAM_BUCKETS,
@@ -36,7 +37,7 @@ from traffic.counters import (
 )
 from traffic.engines import templates_as_received
 from traffic.errors import BadInput, EngineError
-from traffic.task import Leg, ReceiveCount, ReceiveTask
+from traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount
 
 LEAST_KERNEL = (5, 18)
 """bpf_xdp_load_bytes."""
@@ -55,6 +56,7 @@ class XdpReceiver(Receiver):
         super().__init__(task, spool)
         self._interface = Interface(task.interface)
         self._object: libbpf.BpfObject | None = None
+        self._echo: Echo | None = None
         self._link: libbpf.BpfLink | None = None
         self._filter_fd: int | None = None
         self._offloads = OffloadsOff(self._interface)
@@ -106,7 +108,7 @@ class XdpReceiver(Receiver):
         offset_ns = self._clock_offset_ns(leg, made.numbered)
         made.timed = offset_ns is not None and made.clocked
         made.offset_ns = offset_ns or 0
-        made.bias_ns = self.task.bounds_ns.get(leg.source, 0)
+        made.bias_ns = self.task.bounds_ns.get(leg.source, 0) if leg.echo_of is None else 0
         return made
 
     @staticmethod
@@ -120,6 +122,8 @@ class XdpReceiver(Receiver):
 
     def _clock_offset_ns(self, leg: Leg, numbered: int) -> int | None:
         """What makes this node's clock the one in the leg's stamps; None: not known."""
+        if leg.echo_of is not None:
+            return 0  # it comes back to where it was stamped
         if numbered == NUMBERED_BY_US and self.task.tai:
             return 0
         offset_ns = self.task.offsets_ns.get(leg.source)
@@ -171,6 +175,7 @@ class XdpReceiver(Receiver):
             tai=self.task.tai,
             pktgen=any(one.numbered == NUMBERED_BY_PKTGEN for one in self._expectations.values()),
             users=bool(self._user_rules),
+            echo=bool(self.task.echoes),
         )
         self._object.set_constants(".rodata.settings", bytes(settings))
         self._object.load()
@@ -183,6 +188,7 @@ class XdpReceiver(Receiver):
         for slot, rule in self._user_rules.items():
             self._map("user_rules").update(_key(slot), bytes(rule))
         self._load_filter()
+        self._load_echo(alone)
 
     def _load_filter(self) -> None:
         """The master's translation of the filter, in front of the counting program."""
@@ -192,6 +198,17 @@ class XdpReceiver(Receiver):
             maps = {ebpf.COUNTING: self._map("counting").fd, ebpf.FILTERED: self._map("filtered").fd}
             self._filter_fd = libbpf.load_xdp("filter", ebpf.native(self.task.filter_program, maps))
             self._map("counting").update(_key(0), _key(self._object.program_fd("count")))
+
+    def _load_echo(self, alone: bool) -> None:
+        self._close_echo()
+        if self.task.echoes:
+            self._echo = Echo(self._interface, self.task.echoes, alone)
+            self._map("echo").update(_key(0), _key(self._echo.program_fd))
+
+    def _close_echo(self) -> None:
+        if self._echo is not None:
+            self._echo.close()
+            self._echo = None
 
     def _close_filter(self) -> None:
         if self._filter_fd is not None:
@@ -207,6 +224,8 @@ class XdpReceiver(Receiver):
             self._attach("native")
             self.attached = "native"
         except EngineError as error:
+            if self.task.echoes:
+                raise EngineError("echo", f"{self.task.interface}: only native XDP sends back ({error})") from None
             self._load(alone=False)
             self._attach("generic")
             self.attached = f"generic: {self._interface.driver or 'the driver'} has no native XDP ({error})"
@@ -238,7 +257,8 @@ class XdpReceiver(Receiver):
         for slot, place in self._apart.items():
             brief, apart = briefs[self.task.legs[slot].id], self._tally(place)
             brief |= {name: (brief[name] or 0) + getattr(apart, name) for name in ("packets", "bytes")}
-        return briefs
+        sent = {} if self._echo is None else self._echo.sent()
+        return briefs | {leg: {"sent_packets": packets} for leg, packets in sent.items()}
 
     def stop(self) -> None:
         if self._link:
@@ -248,10 +268,17 @@ class XdpReceiver(Receiver):
     def restore(self) -> None:
         self.stop()
         self._close_filter()
+        self._close_echo()
         if self._object:
             self._object.close()
             self._object = None
         self._offloads.restore()
+
+    def other_way(self) -> list[SendCount | ReceiveCount]:
+        """What was sent back."""
+        if self._echo is None:
+            return []
+        return [*self._echo.counts({leg: one.packets for leg, one in self.tallies().items()})]
 
     def tallies(self) -> dict[int, tally.Tally]:
         """By leg id; may be asked for at any time until restore(). Of a stamped trace: its frames with a stamp."""

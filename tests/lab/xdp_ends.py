@@ -43,7 +43,7 @@ try:
             break
         print(json.dumps(engine.sample()), flush=True)
     engine.stop()
-    counts = engine.counts()
+    counts = [*engine.counts(), *engine.other_way()]
     tallies = {leg: one.to_json() for leg, one in engine.tallies().items()}
     print(json.dumps([tallies, engine.strangers(), [vars(one) for one in counts]]))
 except PktswarmError as error:
@@ -129,12 +129,14 @@ class Node:
         legs: list[Leg],
         interface: str = "rx0",
         mode: str = "count",
+        namespace: str = "",
         **more: Any,
     ) -> None:
         made = ReceiveTask(interface, B, legs, 60, mode=mode, offsets_ns={"a": 0}, **more)  # type: ignore[arg-type]
         task = json.dumps(asdict(made))
         program = program or XdpReceiver.object_file
-        command = ["ip", "netns", "exec", wire.receiver, sys.executable, "-c", RECEIVER, task, str(program)]
+        inside = ["ip", "netns", "exec", namespace or wire.receiver]
+        command = [*inside, sys.executable, "-c", RECEIVER, task, str(program)]
         self.process = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True, cwd=ROOT)
         assert self.process.stdout is not None
         self.attached = self.process.stdout.readline().strip()

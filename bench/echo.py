@@ -1,0 +1,144 @@
+"""How many frames a second the data network's echo sends back from one core, each counted, numbered and stamped anew.
+
+The sender, on one core, fills the ring of rx0. The other core serves rx0 (a kernel thread, "threaded NAPI", bound to
+it): it counts each frame by stream and user, turns it round and hands it to tx0, which that core serves as well.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from bench.engines.ours import LIMIT_S, sending, stream
+from bench.engines.wire import FAR, FAR_MAC, NEAR, NEAR_MAC, OBJECT, BenchError, Channel, Wire, Worker
+from nodes import libbpf
+from nodes.receivers.xdp import XdpReceiver
+from traffic import users
+from traffic.engines import templates_as_sent
+from traffic.task import Leg, ReceiveTask
+
+SENDER_CORE, ECHO_CORE = 0, 1
+USERS = 1000
+WARM_S, WINDOW_S, SETTLE_S = 0.5, 1.5, 0.2
+USER = {"increment": ["10.45.0.1", "10.45.3.232"]}
+SERVER = "10.60.0.1"
+PORTS = {"udp": {"src": 5001, "dst": 5001}}
+
+
+def legs(percent: int) -> tuple[Leg, Leg]:
+    """What comes, 64 bytes with FCS of 1,000 users, and what goes back."""
+    up = _leg(NEAR_MAC, FAR_MAC, {"src": USER, "dst": SERVER}, "ipv4.src")
+    back = _leg(FAR_MAC, NEAR_MAC, {"src": SERVER, "dst": USER}, "ipv4.dst")
+    return up, replace(back, id=1, stream="back", source="far", target="near", echo_of=up.id, echo_percent=percent)
+
+
+def _leg(source_mac: str, target_mac: str, addresses: dict[str, Any], field: str) -> Leg:
+    made = stream({"headers": [{"ethernet": {"src": source_mac, "dst": target_mac}}, {"ipv4": addresses}, PORTS]})
+    return replace(made, users=users.of_template("bench", "users", templates_as_sent(made)[made.size_bytes], field))
+
+
+def sink(channel: Channel) -> None:
+    """At the near end: counts what comes back, and drops it."""
+    with libbpf.BpfObject(OBJECT) as program:
+        program.load()
+        program.attach_xdp("count", socket.if_nametoindex(NEAR), "native")
+        channel.tell("ready")
+        channel.hear(LIMIT_S)
+
+
+def echoing(up: Leg, back: Leg, spool: Path) -> Callable[[Channel], None]:
+    """A worker's body, at the far end: counts and sends back until told to stop, then tells both counts."""
+
+    def body(channel: Channel) -> None:
+        receiver = XdpReceiver(ReceiveTask(FAR, FAR_MAC, [up], LIMIT_S, mode="count", echoes=[back]), spool)
+        try:
+            receiver.prepare()
+            receiver.start(time.monotonic_ns())
+            with served_by(FAR, ECHO_CORE):
+                channel.tell("ready")
+                channel.hear(LIMIT_S)
+            receiver.stop()
+            channel.tell([asdict(count) for count in (*receiver.counts(), *receiver.other_way())])
+            channel.hear()
+        finally:
+            receiver.stop()
+            receiver.restore()
+
+    return body
+
+
+@contextmanager
+def served_by(interface: str, core: int) -> Iterator[None]:
+    """The interface's frames are taken by a thread of the kernel, which is bound to that core."""
+    before = _threads(interface)
+    setting = Path(f"/sys/class/net/{interface}/threaded")
+    setting.write_text("1")
+    try:
+        threads = _threads(interface) - before
+        if not threads:
+            raise BenchError(f"no thread serves {interface}")
+        for thread in threads:
+            os.sched_setaffinity(thread, {core})
+        yield
+    finally:
+        setting.write_text("0")
+
+
+def _threads(interface: str) -> set[int]:
+    found = set()
+    for comm in Path("/proc").glob("[0-9]*/comm"):
+        try:
+            if comm.read_text().startswith(f"napi/{interface}-"):
+                found.add(int(comm.parent.name))
+        except OSError:
+            continue  # it has ended
+    return found
+
+
+def measure(percent: int = 100, window_s: float = WINDOW_S) -> dict[str, float]:
+    """Frames a second that went back, and what part of those due did not. BenchError where the counts differ."""
+    up, back = legs(percent)
+    with tempfile.TemporaryDirectory() as folder, Wire() as wire, Worker("the sink", wire.near, sink) as near:
+        near.hear()
+        before = _came_back(wire)
+        with Worker("the echo", wire.far, echoing(up, back, Path(folder))) as core:
+            core.hear()
+            with Worker("the sender", wire.near, sending(up, Path(folder), SENDER_CORE)) as sender:
+                sender.hear()
+                sender.tell("go")
+                rate = _window(wire, window_s)
+                sender.tell("stop")
+                sent = sender.hear()[0]["sent_packets"]
+                time.sleep(SETTLE_S)
+                core.tell("stop")
+                came, returned = core.hear()
+        due = returned["sent_packets"] + returned["failed_packets"]
+        if sent != came["received_packets"] or due != sent * percent // 100:
+            raise BenchError(f"{sent} sent, {came['received_packets']} counted, {returned['note']}")
+        if (here := _came_back(wire) - before) < returned["sent_packets"]:
+            raise BenchError(f"{returned['sent_packets']} sent back, {here} came")
+        return {"rate_pps": rate, "failed": returned["failed_packets"] / returned["sent_packets"]}
+
+
+def _window(wire: Wire, seconds: float) -> float:
+    time.sleep(WARM_S)
+    begun, first = time.monotonic(), _came_back(wire)
+    time.sleep(seconds)
+    ended, last = time.monotonic(), _came_back(wire)
+    return (last - first) / (ended - begun)
+
+
+def _came_back(wire: Wire) -> int:
+    """Frames that the near end has taken so far, by its interface's own counter."""
+    for line in Path(f"/proc/{wire.near}/net/dev").read_text().splitlines():
+        name, _, figures = line.partition(":")
+        if name.strip() == NEAR:
+            return int(figures.split()[1])
+    raise BenchError(f"{NEAR} is gone")

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Whose a parsed frame is: the stamp in its payload, and the user that its header fields name. */
+#pragma once
+
+#include "count_parse.h"
+#include "pktswarm.h"
+
+/* The stamp at the start of the payload, 0 if there is none. */
+static __always_inline const struct stamp *find_stamp(struct xdp_md *ctx, const struct frame *frame)
+{
+	const struct stamp *stamp = (void *)(long)ctx->data;
+	__u32 at = frame->payload;
+
+	if (at > MOST_HEADER_BYTES || frame->payload_bytes < sizeof(*stamp))
+		return 0;
+	stamp = (void *)stamp + at;
+	if ((void *)(stamp + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	if (stamp->magic != bpf_htons(STAMP_PLAIN) && stamp->magic != bpf_htons(STAMP_CHECKED))
+		return 0;
+	return stamp;
+}
+
+/* The user's place in a map of all users. What is no user's belongs to the place behind them. */
+static __always_inline __u32 user_place(const struct user_rule *rule, const struct fields *fields, enum parsed parsed)
+{
+	const __u64 *words = (const void *)fields;
+	__u64 place = bpf_be64_to_cpu(words[rule->word & (FIELD_WORDS - 1)]) >> (rule->shift & 63);
+	__u32 key = rule->count;
+
+	place = (place & rule->mask) - rule->first;
+	if (rule->step > 1)
+		place = place % rule->step ? key : place / rule->step;
+	if (parsed == PARSED && place < key)
+		key = place;
+	return rule->base + key;
+}

@@ -1,0 +1,137 @@
+"""Sends frames back in the kernel, as a data network that answers: kernel/echo.bpf.c behind the receiver xdp.
+
+The receiver counts a frame and jumps there. What went back is counted where the device takes it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from nodes import libbpf, live_frames
+from nodes.interface import Interface
+from traffic import users
+from traffic.counters import RawUserRule
+from traffic.echo import COPIES, NAME, EchoSettings, RawFlow, due
+from traffic.engines import templates_as_sent
+from traffic.errors import BadInput, EngineError
+from traffic.task import Leg, SendCount
+
+OBJECT = libbpf.OBJECTS / "echo.o"
+
+
+class Echo:
+    """What is sent back of some streams. `legs`: what goes back, each of the leg that its `echo_of` names.
+
+    `alone`: frames come one after another. `counted`: behind a counter; else test traffic that it does not know, and
+    all that is none, goes on to the host. BadInput where the interface takes no frames from a program.
+    """
+
+    def __init__(
+        self, interface: Interface, legs: list[Leg], alone: bool, counted: bool = True, path: Path = OBJECT
+    ) -> None:
+        if trouble := live_frames.trouble(interface):
+            raise BadInput(interface.name, f"nothing can be sent back: {trouble}", key="echo")
+        self._legs = legs
+        self._object = libbpf.BpfObject(path)
+        try:
+            self._load(EchoSettings(alone, counted))
+            self._fill()
+            self._plug(interface.index)
+            self._object.attach_raw_tracepoint("told_sent", "xdp_devmap_xmit")
+        except BaseException:
+            self._object.close()
+            raise
+
+    @property
+    def program_fd(self) -> int:
+        return self._object.program_fd("echo")
+
+    def close(self) -> None:
+        self._object.close()
+
+    def _load(self, settings: EchoSettings) -> None:
+        self._object.set_entries("flows", len(self._legs))
+        self._object.set_entries("users", sum(_places(leg) for leg in self._legs))
+        self._object.set_constants(".rodata.settings", bytes(settings))
+        self._object.load()
+
+    def _fill(self) -> None:
+        base = 0
+        for place, leg in enumerate(self._legs):
+            flow = RawFlow(percent=leg.echo_percent, stream=leg.id, users=_user_rule(leg, base))
+            self._object.map("flows").update(_key(place), bytes(flow))
+            self._object.map("slots").update(_key(leg.echo_of or 0), _key(place + 1))
+            base += _places(leg)
+
+    def _plug(self, interface_index: int) -> None:
+        """The interface into the maps of 1, 2, … copies, each with the program that sees every copy."""
+        end = struct.pack("=Ii", interface_index, self._object.program_fd("number"))
+        for copies in range(1, COPIES + 1):
+            for place in range(copies):
+                self._object.map(f"copies_{copies}").update(_key(place), end)
+
+    def sent(self) -> dict[int, int]:
+        """By leg, so far."""
+        return {leg.id: int(flow.sent) for leg, flow in zip(self._legs, self.flows(), strict=True)}
+
+    def flows(self) -> list[RawFlow]:
+        """In the order of the legs."""
+        with self._object.map("flows").memory() as memory:
+            places = range(0, len(self._legs) * ctypes.sizeof(RawFlow), ctypes.sizeof(RawFlow))
+            return [RawFlow.from_buffer_copy(memory, at) for at in places]
+
+    def counts(self, received: Mapping[int, int]) -> list[SendCount]:
+        """`received`: leg → what the counter in front says. EngineError where the figures contradict one another."""
+        if unexplained := int.from_bytes(self._object.map(".bss").lookup(_key(0)) or b"", sys.byteorder):
+            raise EngineError(NAME, f"{unexplained} answers of the device cannot be explained")
+        return [
+            _count(leg, flow, self._users(leg, flow), received.get(leg.echo_of or 0))
+            for leg, flow in zip(self._legs, self.flows(), strict=True)
+        ]
+
+    def _users(self, leg: Leg, flow: RawFlow) -> list[int] | None:
+        """Of each; behind the last one what is no user's."""
+        first = flow.users.base * 8
+        with self._object.map("users").memory() as memory:
+            each = memoryview(memory[first : first + _places(leg) * 8]).cast("Q").tolist()
+        if sum(each) != flow.sent:
+            raise EngineError(NAME, f"{leg.stream}: {sum(each)} frames by user, {flow.sent} in all")
+        return each[:-1] if leg.users else None
+
+
+def _count(leg: Leg, flow: RawFlow, users: list[int] | None, counted: int | None) -> SendCount:
+    told = f"{flow.received} frames received, {flow.left} left, {flow.due} due, {flow.made} made, {flow.sent} sent"
+    wrong = flow.sent + flow.dropped != flow.made or flow.made > flow.due
+    wrong = wrong or flow.due != due(flow.received, leg.echo_percent)
+    if wrong or counted not in (None, flow.received + flow.left):
+        raise EngineError(NAME, f"the counts of {leg.stream} disagree: {told}, {counted} counted in front")
+    return SendCount(
+        leg=leg.id,
+        engine=NAME,
+        sent_packets=flow.sent,
+        sent_bytes=flow.sent_bytes,
+        failed_packets=flow.due - flow.sent,
+        users=users,
+        note=told,
+    )
+
+
+def _places(leg: Leg) -> int:
+    """In the map of users; the last one is for what is no user's."""
+    return int(leg.users.get("count", 0)) + 1
+
+
+def _user_rule(leg: Leg, base: int) -> RawUserRule:
+    if not leg.users:
+        return RawUserRule(base=base)
+    templates = templates_as_sent(leg)
+    as_sent = {name: value for name, value in leg.users.items() if name != "received"}
+    return users.rule(templates[max(templates)], as_sent, base)
+
+
+def _key(number: int) -> bytes:
+    return struct.pack("=I", number)

@@ -1,0 +1,102 @@
+"""Through the lab's own UPF and back: what users send, the data network echoes, and their gNBs time by one clock."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_upf_run import Cluster, ended, table
+
+import lab
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
+GROUP = {"name": "users", "sessions": 100, "ue_addresses": "10.45.0.1/16", "qos": {"qfi": 9}}
+UP = {"name": "up", "sessions": "users", "direction": "up", "size_bytes": 200, "rate_pps": 2000, "count_packets": 4000}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("hosts"))
+    try:
+        yield made
+    finally:
+        lab.down(made.name, made.folder)
+
+
+def run(cluster: Cluster, *streams: dict[str, Any], **more: Any) -> tuple[int, dict[str, Any]]:
+    scenario = {
+        "name": "echo",
+        "upf": {"groups": [GROUP]},
+        "streams": streams,
+        "receive": {"mode": "count"},
+        "expect": {"loss": 0, "sent": "intended"},
+        **more,
+    }
+    config = cluster.folder / "echo.yaml"
+    config.write_text(json.dumps(scenario))
+    command = [sys.executable, "-m", "master.cli", "run", str(config), "--json", "--hosts", str(cluster.hosts)]
+    command += ["--results", str(cluster.folder / "results")]
+    return ended(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+
+
+def sums(rows: list[dict[str, Any]], stream: str) -> tuple[int, ...]:
+    """Intended, sent, received, lost, duplicated, altered of all its rows."""
+    names = ("intended", "sent", "received", "lost", "duplicated", "altered")
+    return tuple(sum(row[f"{name}_packets"] for row in rows if row["stream"] == stream) for name in names)
+
+
+@pytest.mark.parametrize("percent", [50, 100])
+def test_sent_up_echoed_and_received_back(cluster: Cluster, percent: int) -> None:
+    before = cluster.forwarded()
+    status, told = run(cluster, {**UP, "echo": percent})
+    assert (status, told["reason"]) == (0, "as expected")
+    due = 40 * percent
+    assert sums(told["rows"], "up") == (4000, 4000, 4000, 0, 0, 0)
+    assert sums(told["rows"], "up-echo") == (due, due, due, 0, 0, 0)
+    # The UPF's own counts.
+    assert [now - then for now, then in zip(cluster.forwarded(), before, strict=True)] == [4000, due]
+    back = [row for row in told["rows"] if row["stream"] == "up-echo"]
+    assert {(row["from"], row["to"], row["engine"]) for row in back} == {("rx1", "tx1", "echo"), ("rx1", "tx2", "echo")}
+    ups = {row["from"]: row for row in told["rows"] if row["stream"] == "up"}
+    for row in back:
+        assert (row["latency_by"], row["latency_bound_ns"]) == ("round trip", 0)
+        # One way is a part of it, as far as the nodes' clocks are known.
+        way = ups[row["to"]]
+        assert row["latency_min_ns"] > max(0, way["latency_min_ns"] - way["latency_bound_ns"])
+    users = table(told, "users.csv")
+    each = {one["user"]: one for one in users if one["stream"] == "up-echo"}
+    assert set(each) == {f"10.45.0.{number}" for number in range(1, 101)}
+    assert {(one["sent_packets"], one["received_packets"]) for one in users if one["stream"] == "up"} == {("40", "40")}
+    assert all(one["sent_packets"] == one["received_packets"] and one["latency_min_ns"] for one in each.values())
+    assert sum(int(one["sent_packets"]) for one in each.values()) == due
+    assert all(0.6 * due / 100 <= int(one["sent_packets"]) <= 1.4 * due / 100 for one in each.values())
+    assert any(line.startswith("echo sends up-echo on rx1") for line in told["engines"])
+
+
+def test_more_comes_back_than_went_up_beside_a_stream_down(cluster: Cluster) -> None:
+    """Copies are echoes, not duplicates."""
+    up = {**UP, "rate_pps": 1000, "count_packets": 2000, "echo": 250}
+    down = {**UP, "name": "down", "direction": "down", "rate_pps": 1000, "count_packets": 2000}
+    status, told = run(cluster, up, down)
+    assert (status, told["reason"]) == (0, "as expected")
+    assert sums(told["rows"], "up-echo") == (5000, 5000, 5000, 0, 0, 0)
+    assert sums(told["rows"], "down") == (2000, 2000, 2000, 0, 0, 0)
+
+
+def test_what_is_lost_on_the_way_is_told_apart_by_direction(cluster: Cluster) -> None:
+    cluster.tell(faults={"uplink": {"drop": [3, 7]}, "downlink": {"drop": [20]}})
+    status, told = run(cluster, {**UP, "echo": 100})
+    cluster.tell(faults={})
+    assert status == 1
+    assert sums(told["rows"], "up") == (4000, 4000, 3998, 2, 0, 0)
+    assert sums(told["rows"], "up-echo") == (3998, 3998, 3997, 1, 0, 0)
+    failed = [verdict["text"] for verdict in told["verdicts"] if not verdict["holds"]]
+    assert failed == ["up: lost 2, expected at most 0", "up-echo: lost 1, expected at most 0"]
