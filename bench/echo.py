@@ -1,26 +1,35 @@
 """How many frames a second the data network's echo sends back from one core, each counted, numbered and stamped anew.
 
-The sender, on one core, fills the ring of rx0. The other core serves rx0 (a kernel thread, "threaded NAPI", bound to
-it): it counts each frame by stream and user, turns it round and hands it to tx0, which that core serves as well.
+The sender, on one core, fills the ring of rx0. The other core takes frames from it (threaded NAPI): it counts each by
+stream and user, turns it round, numbers it and hands it to tx0, and does tx0's work of dropping it too.
 """
 
 from __future__ import annotations
 
-import os
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from bench.engines.ours import LIMIT_S, sending, stream
-from bench.engines.wire import FAR, FAR_MAC, NEAR, NEAR_MAC, OBJECT, BenchError, Channel, Wire, Worker
+from bench.engines.wire import (
+    FAR,
+    FAR_MAC,
+    NEAR,
+    NEAR_MAC,
+    OBJECT,
+    BenchError,
+    Channel,
+    Wire,
+    Worker,
+    queue_threads,
+)
 from nodes import libbpf
 from nodes.receivers.xdp import XdpReceiver
-from traffic import users
+from traffic import echo, users
 from traffic.engines import templates_as_sent
 from traffic.task import Leg, ReceiveTask
 
@@ -61,9 +70,8 @@ def echoing(up: Leg, back: Leg, spool: Path) -> Callable[[Channel], None]:
         try:
             receiver.prepare()
             receiver.start(time.monotonic_ns())
-            with served_by(FAR, ECHO_CORE):
-                channel.tell("ready")
-                channel.hear(LIMIT_S)
+            channel.tell("ready")
+            channel.hear(LIMIT_S)
             receiver.stop()
             channel.tell([asdict(count) for count in (*receiver.counts(), *receiver.other_way())])
             channel.hear()
@@ -74,65 +82,46 @@ def echoing(up: Leg, back: Leg, spool: Path) -> Callable[[Channel], None]:
     return body
 
 
-@contextmanager
-def served_by(interface: str, core: int) -> Iterator[None]:
-    """The interface's frames are taken by a thread of the kernel, which is bound to that core."""
-    before = _threads(interface)
-    setting = Path(f"/sys/class/net/{interface}/threaded")
-    setting.write_text("1")
-    try:
-        threads = _threads(interface) - before
-        if not threads:
-            raise BenchError(f"no thread serves {interface}")
-        for thread in threads:
-            os.sched_setaffinity(thread, {core})
-        yield
-    finally:
-        setting.write_text("0")
-
-
-def _threads(interface: str) -> set[int]:
-    found = set()
-    for comm in Path("/proc").glob("[0-9]*/comm"):
-        try:
-            if comm.read_text().startswith(f"napi/{interface}-"):
-                found.add(int(comm.parent.name))
-        except OSError:
-            continue  # it has ended
-    return found
-
-
 def measure(percent: int = 100, window_s: float = WINDOW_S) -> dict[str, float]:
-    """Frames a second that went back, and what part of those due did not. BenchError where the counts differ."""
+    """Frames a second that went back, the processor time of each, and what part of those due the near end's ring did
+    not take. BenchError where the counts differ."""
     up, back = legs(percent)
     with tempfile.TemporaryDirectory() as folder, Wire() as wire, Worker("the sink", wire.near, sink) as near:
         near.hear()
         before = _came_back(wire)
         with Worker("the echo", wire.far, echoing(up, back, Path(folder))) as core:
             core.hear()
+            wire.receive_on(ECHO_CORE)
             with Worker("the sender", wire.near, sending(up, Path(folder), SENDER_CORE)) as sender:
                 sender.hear()
                 sender.tell("go")
-                rate = _window(wire, window_s)
+                figures = _window(wire, window_s)
                 sender.tell("stop")
                 sent = sender.hear()[0]["sent_packets"]
                 time.sleep(SETTLE_S)
                 core.tell("stop")
                 came, returned = core.hear()
         due = returned["sent_packets"] + returned["failed_packets"]
-        if sent != came["received_packets"] or due != sent * percent // 100:
+        if sent != came["received_packets"] or due != echo.due(sent, percent):
             raise BenchError(f"{sent} sent, {came['received_packets']} counted, {returned['note']}")
         if (here := _came_back(wire) - before) < returned["sent_packets"]:
             raise BenchError(f"{returned['sent_packets']} sent back, {here} came")
-        return {"rate_pps": rate, "failed": returned["failed_packets"] / returned["sent_packets"]}
+        return {**figures, "failed": returned["failed_packets"] / due}
 
 
-def _window(wire: Wire, seconds: float) -> float:
+def _window(wire: Wire, seconds: float) -> dict[str, float]:
     time.sleep(WARM_S)
-    begun, first = time.monotonic(), _came_back(wire)
+    begun, first, busy_ns = time.monotonic(), _came_back(wire), _busy_ns()
     time.sleep(seconds)
     ended, last = time.monotonic(), _came_back(wire)
-    return (last - first) / (ended - begun)
+    if last == first:
+        raise BenchError(f"nothing came back for {seconds} s")
+    return {"rate_pps": (last - first) / (ended - begun), "each_ns": (_busy_ns() - busy_ns) / (last - first)}
+
+
+def _busy_ns() -> int:
+    """Processor time of the echo's core for this, so far."""
+    return sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for pid in queue_threads())
 
 
 def _came_back(wire: Wire) -> int:

@@ -95,6 +95,7 @@ def echoes(rounds: int) -> list[report.Row]:
     rates = [one["rate_pps"] for one in told]
     return [
         report.measured("60-byte UDP counted and echoed at 100 %, packets/s", rates, at_least=3e6),
+        report.measured("  processor time for each, ns", [one["each_ns"] for one in told]),
         report.measured("  of those due, not taken by the far end's ring", [one["failed"] for one in told]),
     ]
 

@@ -16,7 +16,6 @@
 #include "count_frame.h"
 #include "echo.h"
 
-#define PERCENT 100
 #define TAG_BYTES 4
 
 const volatile struct echo_settings settings SEC(".rodata.settings") = {};
@@ -115,16 +114,20 @@ static __always_inline __u32 mixed(__u32 number)
 }
 
 /*
- * Copies of frame n: exactly `percent` in each hundred frames, as evenly as can be. Each hundred begins at another place
- * of the accumulator's round, or of users who take turns always the same ones would have their frames back.
+ * Copies of frame n: exactly the percentage in each hundred frames, as evenly as can be. Each hundred begins at another
+ * place of the accumulator's round, or of users who take turns always the same ones would have their frames back.
  */
-static __always_inline __u32 copies_of(__u64 n, __u32 percent)
+static __always_inline __u32 copies_of(__u64 n, const struct echo_flow *flow)
 {
-	__u64 hundred = n / PERCENT;
-	__u32 begin = (__u64)mixed(hundred) * PERCENT >> 32;
-	__u32 rest = (__u32)(n - hundred * PERCENT + begin) * percent % PERCENT;
+	__u64 hundred;
+	__u32 begin, rest;
 
-	return (rest + percent) / PERCENT;
+	if (!flow->part)
+		return flow->whole; /* divisions are dear */
+	hundred = n / 100;
+	begin = (__u64)mixed(hundred) * 100 >> 32;
+	rest = (__u32)(n - hundred * 100 + begin) * flow->part % 100;
+	return flow->whole + (rest + flow->part >= 100);
 }
 
 /* --- turning a frame round ---------------------------------------------------------------------------------------- */
@@ -239,7 +242,7 @@ int echo(struct xdp_md *ctx)
 		take(&flow->left, 1);
 		return XDP_DROP;
 	}
-	copies = copies_of(take(&flow->received, 1), flow->percent);
+	copies = copies_of(take(&flow->received, 1), flow);
 	take(&flow->due, copies);
 	return send_back(copies);
 }

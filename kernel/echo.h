@@ -18,7 +18,8 @@ struct echo_flow {
 	__u64 sent; /* how many of these the device took */
 	__u64 sent_bytes; /* without FCS */
 	__u64 dropped; /* how many it did not take */
-	__u32 percent;
+	__u16 whole; /* how often each frame goes back */
+	__u16 part; /* how many of a hundred once more */
 	__u32 stream; /* the number of what goes back */
 	struct user_rule users; /* by the addresses of what goes back */
 };

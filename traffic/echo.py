@@ -4,7 +4,7 @@ half, as kernel/echo.h lays them out.
 
 from __future__ import annotations
 
-from ctypes import Structure, c_uint32, c_uint64
+from ctypes import Structure, c_uint16, c_uint32, c_uint64
 
 from traffic.counters import RawUserRule
 
@@ -28,7 +28,8 @@ class RawFlow(Structure):
         ("sent", c_uint64),
         ("sent_bytes", c_uint64),
         ("dropped", c_uint64),
-        ("percent", c_uint32),
+        ("whole", c_uint16),
+        ("part", c_uint16),
         ("stream", c_uint32),
         ("users", RawUserRule),
     )

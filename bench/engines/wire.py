@@ -225,7 +225,7 @@ def _thread_on(core: int, channel: Channel) -> None:
     """Threaded NAPI: the kernel makes a thread for the queue, which can be told its processor. It ends with the
     program, and the next program has another."""
     Path(f"/sys/class/net/{FAR}/threaded").write_text("1")
-    threads = _queue_threads()
+    threads = queue_threads()
     if not threads:
         raise BenchError(f"the kernel has made no thread for the queue of {FAR}")
     for pid in threads:
@@ -233,7 +233,8 @@ def _thread_on(core: int, channel: Channel) -> None:
     channel.tell("apart")
 
 
-def _queue_threads() -> set[int]:
+def queue_threads() -> set[int]:
+    """The kernel's threads that take the far end's frames, by process id."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/comm"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended

@@ -62,7 +62,8 @@ class Echo:
     def _fill(self) -> None:
         base = 0
         for place, leg in enumerate(self._legs):
-            flow = RawFlow(percent=leg.echo_percent, stream=leg.id, users=_user_rule(leg, base))
+            whole, part = divmod(leg.echo_percent, 100)
+            flow = RawFlow(whole=whole, part=part, stream=leg.id, users=_user_rule(leg, base))
             self._object.map("flows").update(_key(place), bytes(flow))
             self._object.map("slots").update(_key(leg.echo_of or 0), _key(place + 1))
             base += _places(leg)
