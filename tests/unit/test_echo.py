@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_ledger import COUNTERS
 from test_upf_tunnels import DOWN, UP, UPF, ends, hosts_file, in_place, planned
 
-from master import explain, inventory, plan
+from master import explain, inventory, plan, scenario
 from master.inventory import Host
 from master.ledger import Ledger
 from master.resolve import Rank, Resolved, ranks
@@ -102,6 +102,10 @@ def test_it_is_cut_off_with_what_it_is_of(tmp_path: Path) -> None:
 def test_what_it_does_is_told_before_a_host_is_touched(tmp_path: Path) -> None:
     back = planned(tmp_path, hosts_file(tmp_path, UPF), {**UP, "echo": 150}).legs[2]
     assert explain._line(back, 1) == "  up-echo: rx1 → tx1, 150 % of what arrives there comes back"
+
+
+def test_the_scenario_that_ships_loads() -> None:
+    assert [stream.echo for stream in scenario.load(Path("configs/upf/echo.yaml")).streams] == [100]
 
 
 def test_percent_0_is_no_echo(tmp_path: Path) -> None:
