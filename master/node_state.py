@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +42,11 @@ class NodeState:
         """By when they were taken."""
         taken = self.clock.items()
         return {when: Reading(one["at_ns"], one["offset_ns"], one["bound_ns"]) for when, one in taken}
+
+
+def reports_by_host(nodes: Iterable[NodeState]) -> dict[str, dict[str, Any]]:
+    """What each host told of itself; where it has both roles its transmitter, who alone has tried the interface."""
+    return {node.rank.host.name: node.report for node in sorted(nodes, key=lambda one: one.rank.role == "transmit")}
 
 
 def told(counts: list[dict[str, Any]] | None, key: str, every_engine: bool = False) -> int | None:

@@ -18,6 +18,7 @@ from master import samples
 from master import scenario as scenarios
 from master.launch import Launch
 from master.ledger import Event, Ledger
+from master.node_state import reports_by_host
 from master.resolve import Rank, Resolved, ranks, resolve
 from master.results import Folder, Outcome, utc
 from master.upf.groups import Upf
@@ -193,7 +194,7 @@ class Run:
         control.send({"op": "go", "run_limit_s": self.plan.limit_s, "drain_s": self.scenario.receive.drain_s})
 
     def _resolve(self) -> Resolved:
-        reports = {node.rank.host.name: node.report for node in self.ledger.nodes.values()}
+        reports = reports_by_host(self.ledger.nodes.values())
         hosts = {rank.host.name: rank.host for rank in self.ranks}
         sessions = None if self.control_plane is None else self.control_plane.sessions
         resolved = resolve(self.scenario, self.plan, hosts, reports, self.ledger.clocks(), sessions)

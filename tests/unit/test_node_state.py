@@ -1,0 +1,18 @@
+"""What the master knows of its ranks, by host."""
+
+from __future__ import annotations
+
+from master.inventory import Host
+from master.node_state import NodeState, reports_by_host
+from master.resolve import Rank
+from traffic.task import Role
+
+
+def node(number: int, role: Role, told: str) -> NodeState:
+    return NodeState(Rank(number, Host("a", "a", ("transmit", "receive")), role), report={"senders": {"xdp": told}})
+
+
+def test_of_a_host_with_both_roles_the_transmitter_tells_what_it_can_send_with() -> None:
+    nodes = [node(1, "transmit", "its driver drops live frames"), node(2, "receive", "")]
+    for order in (nodes, nodes[::-1]):
+        assert reports_by_host(order) == {"a": {"senders": {"xdp": "its driver drops live frames"}}}
