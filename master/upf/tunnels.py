@@ -150,7 +150,7 @@ def in_tunnels(
         leg,
         frame={**leg.frame, "headers": sent},
         arrives={"headers": received, "added_bytes": added},
-        users={**users, "first": ue.first, "step": ue.step, "count": ue.count},
+        users={**users, "first": ue.first, "step": ue.step, "count": ue.count, **_told_of_users(tunnels, upf, tunnel)},
         # A UPF is a router, and may say so.
         expect={"ttl": None, **leg.expect},
         engine="xdp",
@@ -187,6 +187,21 @@ def echo_of(leg: Leg, stream: Any, number: int) -> Leg:
         echo_of=leg.id,
         echo_percent=stream.echo,
     )
+
+
+def _told_of_users(tunnels: Tunnels, upf: Upf, tunnel: Headers) -> dict[str, Any]:
+    """Whose users they are, their MBR, and what is around an IP packet of theirs in a frame as sent and as received."""
+    up, qos = tunnels.direction == "up", upf.group(tunnels.group).qos
+    limits = (None, None) if qos is None else (qos.mbr_up_bps, qos.mbr_down_bps)
+    container = CONTAINER_BYTES if not up and qos is not None and qos.qfi is not None else 0
+    ethernet = HEADERS["ethernet"].size_bytes
+    around = ethernet + _size(tunnel) + container
+    return {
+        "group": tunnels.group,
+        "direction": tunnels.direction,
+        "mbr_bps": limits[not up],
+        "outer_bytes": [around, ethernet] if up else [ethernet, around],
+    }
 
 
 def largest_received_bytes(leg: Leg) -> int:

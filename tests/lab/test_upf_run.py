@@ -32,8 +32,14 @@ class Cluster:
     def tell(self, **order: Any) -> Any:
         return lab.tell_upf(self.name, order, self.folder)
 
-    def start(self, seconds: float, users: dict[str, Any] = USERS, **section: Any) -> subprocess.Popen[str]:
-        stream = {"sessions": "users", "size_bytes": 200, "rate_pps": 1000, "duration_s": seconds}
+    def start(
+        self,
+        seconds: float,
+        users: dict[str, Any] = USERS,
+        rate_pps: float = 1000,
+        **section: Any,
+    ) -> subprocess.Popen[str]:
+        stream = {"sessions": "users", "size_bytes": 200, "rate_pps": rate_pps, "duration_s": seconds}
         streams = [{"name": way, "direction": way, **stream} for way in ("up", "down")]
         upf = {"groups": [users, COMING], "churn": CHURN, **section}
         expected = {"loss": 0, "sent": "intended"}
@@ -103,9 +109,40 @@ def test_who_lost_what_is_told_user_by_user(cluster: Cluster) -> None:
     lost = {(one["stream"], one["user"]) for one in table(told, "users.csv") if one["lost_packets"] not in ("0", "")}
     # One gNB: packet n is the n-th user's, and the one that was dropped is not counted as sent on.
     assert lost == {("up", "10.45.0.8"), ("down", "10.45.0.11"), ("down", "10.45.0.5")}
+    worst = told["users"]["worst"]
+    assert [one["lost_packets"] for one in worst] == [1] * 3 + [0] * 7
+    assert {one["user"] for one in worst[:3]} == {user for _, user in lost}
+    assert [one["latency_mean_ns"] for one in worst[3:]] == sorted(one["latency_mean_ns"] for one in worst[3:])[::-1]
     failed = {verdict["text"] for verdict in told["verdicts"] if not verdict["holds"]}
     assert "down: 1 came as another user's, expected 0" in failed
     assert "up: 0 came as another user's, expected 0" not in failed
+
+
+def limited(cluster: Cluster) -> dict[str, dict[str, Any]]:
+    """The MBRs' report by direction, of 20 users with 220,800 bit/s up and 291,200 down: IP packets of 138 and 182
+    bytes, 200 a second."""
+    qos = {"qfi": 9, "mbr_up_bps": 160_000, "mbr_down_bps": 10_000_000}
+    users = {"name": "users", "sessions": 20, "ue_addresses": "10.45.0.1", "qos": qos}
+    status, told = cluster.run(2, users=users, rate_pps=4000)
+    assert status == 1  # the loss
+    return {one["direction"]: one for one in told["users"]["mbr"]}
+
+
+def test_a_rate_that_the_upf_polices_is_within_the_mbr(cluster: Cluster) -> None:
+    told = limited(cluster)
+    assert [told[way]["beyond"] for way in ("up", "down")] == [[], []]
+    # The MBR at most (what comes late and bunched is policed harder), and what is sent where that is less.
+    assert 0 < told["up"]["highest_bps"] < 1.02 * 160_000
+    assert 0.98 * 291_200 < told["down"]["highest_bps"] < 1.02 * 291_200
+
+
+def test_users_whom_the_upf_lets_exceed_their_mbr_are_told(cluster: Cluster) -> None:
+    cluster.tell(faults={"n4": {"ignore_mbr_every": 10}})
+    told = limited(cluster)
+    cluster.tell(faults={})
+    assert {one["user"] for one in told["up"]["beyond"]} == {"10.45.0.10", "10.45.0.20"}
+    assert [round(one["beyond"], 1) for one in told["up"]["beyond"]] == [0.4, 0.4]
+    assert (told["up"]["users"], told["up"]["beyond_users"], told["down"]["beyond"]) == (20, 2, [])
 
 
 def test_addresses_and_tunnels_that_the_upf_chooses(cluster: Cluster) -> None:
