@@ -512,8 +512,6 @@ class Scenario(_Strict):
             raise ValueError(f"{key}: its sessions come and go (upf.churn), and streams need some that stay")
         if not group.families()[0]:
             raise ValueError(f"{key}: its users have no IPv4 address, and streams of sessions carry nothing else yet")
-        if self.receive.mode != "count":
-            raise ValueError(f"{key}: frames that a UPF changes are counted and not captured: receive: {{mode: count}}")
 
 
 def load(path: Path) -> Scenario:

@@ -16,8 +16,9 @@ from typing import Any
 
 from traffic.counters import RawUserRule
 from traffic.errors import BadInput
-from traffic.expect import FIELD_PLACES, layout
+from traffic.expect import FIELD_PLACES
 from traffic.headers import HEADERS
+from traffic.layout import layout
 from traffic.template import Template, VaryingField
 
 MOST_USERS = 1 << 20

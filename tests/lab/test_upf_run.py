@@ -17,6 +17,7 @@ import pytest
 from running import wait_for
 
 import lab
+from master.recount import captures_of, recount
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 USERS = {"name": "users", "sessions": 100, "ue_addresses": "10.45.0.1/16", "qos": {"qfi": 9}, "usage": {}}
@@ -37,13 +38,14 @@ class Cluster:
         seconds: float,
         users: dict[str, Any] = USERS,
         rate_pps: float = 1000,
+        mode: str = "count",
         **section: Any,
     ) -> subprocess.Popen[str]:
         stream = {"sessions": "users", "size_bytes": 200, "rate_pps": rate_pps, "duration_s": seconds}
         streams = [{"name": way, "direction": way, **stream} for way in ("up", "down")]
         upf = {"groups": [users, COMING], "churn": CHURN, **section}
         expected = {"loss": 0, "sent": "intended"}
-        scenario = {"name": "t", "upf": upf, "streams": streams, "receive": {"mode": "count"}, "expect": expected}
+        scenario = {"name": "t", "upf": upf, "streams": streams, "receive": {"mode": mode}, "expect": expected}
         config = self.folder / "run.yaml"
         config.write_text(json.dumps(scenario))
         command = [sys.executable, "-m", "master.cli", "run", str(config), "--json", "--hosts", str(self.hosts)]
@@ -116,6 +118,39 @@ def test_who_lost_what_is_told_user_by_user(cluster: Cluster) -> None:
     failed = {verdict["text"] for verdict in told["verdicts"] if not verdict["holds"]}
     assert "down: 1 came as another user's, expected 0" in failed
     assert "up: 0 came as another user's, expected 0" not in failed
+
+
+def test_captures_are_counted_again_as_the_run_counted(cluster: Cluster) -> None:
+    status, told = cluster.run(1, mode="capture")
+    assert (status, told["reason"]) == (0, "as expected")
+    again = recount(Path(told["results"]))
+    assert [(one.leg.stream, one.again.received, one.again.altered, one.agrees) for one in again.legs] == [
+        (way, 500, 0, True) for way in ("up", "up", "down", "down")
+    ]
+    # N6 sees the users' packets, N3 sees them in their tunnels: what tshark reads there.
+    users, teids = {f"10.45.0.{number}" for number in range(1, 101)}, {f"{number:#010x}" for number in range(1, 101)}
+    assert seen(told, "rx1", "ip.src") == users
+    assert seen(told, "tx1", "gtp.teid") | seen(told, "tx2", "gtp.teid") == teids
+    assert seen(told, "tx1", "gtp.ext_hdr.pdu_ses_con.qos_flow_id") == {"9"}
+
+
+def test_a_recount_finds_what_was_lost_and_what_came_in_another_tunnel(cluster: Cluster) -> None:
+    cluster.tell(faults={"downlink": {"drop": [10], "wrong_teid": [4]}})
+    _, told = cluster.run(1, mode="capture", users={**USERS, "gnb": "tx1"})
+    cluster.tell(faults={})
+    up, down = recount(Path(told["results"])).legs
+    assert (up.again.received, up.agrees) == (1000, True)
+    # The run counts by stamps: what came in a tunnel of nobody is received, and not as expected.
+    assert (down.counted, down.again.received, down.again.altered, down.again.lost) == (999, 998, 1, 2)
+
+
+def seen(told: dict[str, Any], node: str, field: str) -> set[str]:
+    """The values of a field in the captured frames of a node that are a stream's."""
+    (capture,) = captures_of(Path(told["results"]), node)
+    only = "udp.dstport == 2152" if field.startswith("gtp") else "ip.src == 10.45.0.0/16"
+    command = ["tshark", "-r", str(capture), "-Y", only, "-T", "fields", "-e", field]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
 
 
 def limited(cluster: Cluster) -> dict[str, dict[str, Any]]:

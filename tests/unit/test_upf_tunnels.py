@@ -188,12 +188,9 @@ def test_a_section_that_cannot_be_is_told(tmp_path: Path, section: dict[str, Any
         planned(tmp_path, hosts_file(tmp_path, UPF), UP, **section)
 
 
-def test_captures_of_what_a_upf_changes_are_refused(tmp_path: Path) -> None:
+def test_a_stream_of_sessions_needs_a_section_upf(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
-    path.write_text(json.dumps({"name": "s", "upf": {"groups": [GROUP]}, "streams": [UP]}))
-    with pytest.raises(BadInput, match=r"counted and not captured: receive: \{mode: count\}"):
-        scenario.load(path)
-    path.write_text(json.dumps({"name": "s", "streams": [UP], "receive": {"mode": "count"}}))
+    path.write_text(json.dumps({"name": "s", "streams": [UP]}))
     with pytest.raises(BadInput, match=r"streams\.0\.sessions = 'users': there is no section upf"):
         scenario.load(path)
 
