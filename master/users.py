@@ -23,6 +23,8 @@ COLUMNS = [
     "latency_mean_ns",
     "latency_max_ns",
 ]
+Who = tuple[str, str, int]
+"""Group (or stream, where there is none), gNB, and number."""
 NOBODY = "other"
 """Stands in place of a user's value: the leg's frames in which the field has none that a user has."""
 
@@ -74,14 +76,23 @@ class Users:
         """Whose users they are: streams of a group of sessions have the same ones."""
         return str(self.leg.users.get("group", self.leg.stream))
 
-    def number(self, n: int) -> int:
-        """What user n is known by."""
-        return int(self.leg.users["first"] + n * self.leg.users["step"])
+    def who(self, n: int) -> Who:
+        """The same in all streams: of sessions his place at his gNB, for he may have two addresses."""
+        if "gnb" in self.leg.users:
+            return self.group, str(self.leg.users["gnb"]), n
+        return self.group, "", int(self.leg.users["first"] + n * self.leg.users["step"])
 
-    def place(self, number: int) -> int | None:
-        """Which user has that number."""
-        n, rest = divmod(number - self.leg.users["first"], self.leg.users["step"])
+    def place(self, who: Who) -> int | None:
+        """Which of this leg's users it is; None: of none."""
+        group, gnb, number = who
+        if (group, gnb) != (self.group, str(self.leg.users.get("gnb", ""))):
+            return None
+        first, step = (0, 1) if gnb else (self.leg.users["first"], self.leg.users["step"])
+        n, rest = divmod(number - first, step)
         return n if not rest and 0 <= n < self.count else None
+
+    def name(self, n: int) -> str:
+        return users.named(self.leg.users, n)
 
     @property
     def sending_s(self) -> float | None:
@@ -127,9 +138,8 @@ class Users:
         return {"stream": self.leg.stream, "from": self.leg.source, "to": self.leg.target}
 
     def _own(self, n: int, lost: list[int] | None) -> dict[str, Any]:
-        value = users.notation(self.leg.users["field"], self.number(n))
         return {
-            "user": value,
+            "user": self.name(n),
             "lost_packets": None if lost is None else lost[n],
             **self._sent(n),
             **self._received(n),
@@ -192,5 +202,4 @@ def _losses(legs: Sequence[Users]) -> str:
     if not losing:
         return "none with loss"
     most, one, n = max(losing, key=lambda entry: entry[0])
-    value = users.notation(one.leg.users["field"], one.number(n))
-    return f"{len(losing):,} with loss, the worst {value}: {most:,} of {(one.sent or [])[n]:,} lost"
+    return f"{len(losing):,} with loss, the worst {one.name(n)}: {most:,} of {(one.sent or [])[n]:,} lost"

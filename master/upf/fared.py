@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from master.users import Users
-from traffic import users
+from master.users import Users, Who
 from traffic.task import FCS_BYTES
 
 MOST_WORST = 10
@@ -21,8 +20,6 @@ MOST_BEYOND = 1000
 """Users in one answer; how many there are is told in any case."""
 ALLOWED_BEYOND = 0.01
 """Of what the MBR lets through: no policer is without a burst. And one packet."""
-Who = tuple[str, int]
-"""Group (or stream, where there is none) and the value that a user is known by."""
 
 
 def report(legs: Sequence[Users]) -> dict[str, Any]:
@@ -69,7 +66,7 @@ def _add(fates: dict[Who, _Fate], one: Users) -> None:
     if lost is None or sent is None:
         return
     for n, gone in enumerate(lost):
-        fate = fates.setdefault((one.group, one.number(n)), _Fate())
+        fate = fates.setdefault(one.who(n), _Fate())
         fate.lost, fate.sent = fate.lost + max(0, gone), fate.sent + sent[n]
         mean_ns = means[n]
         if mean_ns is not None:
@@ -77,7 +74,7 @@ def _add(fates: dict[Who, _Fate], one: Users) -> None:
 
 
 def _told(who: Who, fate: _Fate, legs: Sequence[Users]) -> dict[str, Any]:
-    rows = [one.row(n) for one in legs if one.group == who[0] and (n := one.place(who[1])) is not None]
+    rows = [one.row(n) for one in legs if (n := one.place(who)) is not None]
     longest = [row["latency_max_ns"] for row in rows if row.get("latency_max_ns") is not None]
     return {
         "user": rows[0]["user"],
@@ -106,13 +103,13 @@ def _worst_words(told: dict[str, Any]) -> str:
 class _Limit:
     """The users of one group in one direction."""
 
-    user_field: str
     mbr_bps: float
     packet_bytes: int = 0
     """The largest IP packet that was sent."""
     seconds: float = 0.0
-    bits: dict[int, int] = field(default_factory=dict)
-    """By user: of the IP packets that came."""
+    bits: dict[Who, int] = field(default_factory=dict)
+    """Of the IP packets that came to a user."""
+    names: dict[Who, str] = field(default_factory=dict)
     measured: bool = True
 
     @property
@@ -127,17 +124,19 @@ class _Limit:
         self.seconds = max(self.seconds, seconds)
         self.packet_bytes = max(self.packet_bytes, one.leg.size_bytes - FCS_BYTES - one.leg.users["outer_bytes"][0])
         for n in range(one.count):
-            self.bits[one.number(n)] = self.bits.get(one.number(n), 0) + 8 * one.ip_bytes(n)
+            who = one.who(n)
+            self.bits[who] = self.bits.get(who, 0) + 8 * one.ip_bytes(n)
+            if self.bits[who] > self.mbr_bps * self.seconds:
+                self.names.setdefault(who, one.name(n))
 
-    def beyond(self) -> list[int]:
+    def beyond(self) -> list[Who]:
         """The users above it, the furthest first."""
         above = [user for user, bits in self.bits.items() if bits > self.allowed_bits]
         return sorted(above, key=lambda user: -self.bits[user])
 
-    def user(self, user: int) -> dict[str, Any]:
+    def user(self, user: Who) -> dict[str, Any]:
         rate_bps = self.bits[user] / self.seconds
-        name = users.notation(self.user_field, user)
-        return {"user": name, "rate_bps": round(rate_bps), "beyond": round(rate_bps / self.mbr_bps - 1, 4)}
+        return {"user": self.names[user], "rate_bps": round(rate_bps), "beyond": round(rate_bps / self.mbr_bps - 1, 4)}
 
 
 def mbr(legs: Sequence[Users]) -> list[dict[str, Any]]:
@@ -146,7 +145,7 @@ def mbr(legs: Sequence[Users]) -> list[dict[str, Any]]:
     for one in legs:
         if (limit_bps := one.leg.users.get("mbr_bps")) is not None:
             key = one.group, one.leg.users["direction"]
-            found.setdefault(key, _Limit(one.leg.users["field"], limit_bps)).take(one)
+            found.setdefault(key, _Limit(limit_bps)).take(one)
     return [_limit_told(*key, limit) for key, limit in found.items()]
 
 

@@ -39,10 +39,13 @@ class Cluster:
         users: dict[str, Any] = USERS,
         rate_pps: float = 1000,
         mode: str = "count",
+        both: bool = False,
         **section: Any,
     ) -> subprocess.Popen[str]:
         stream = {"sessions": "users", "size_bytes": 200, "rate_pps": rate_pps, "duration_s": seconds}
         streams = [{"name": way, "direction": way, **stream} for way in ("up", "down")]
+        if both:
+            streams += [{**one, "name": f"{one['name']}6", "ip": "ipv6"} for one in streams]
         upf = {"groups": [users, COMING], "churn": CHURN, **section}
         expected = {"loss": 0, "sent": "intended"}
         scenario = {"name": "t", "upf": upf, "streams": streams, "receive": {"mode": mode}, "expect": expected}
@@ -134,6 +137,29 @@ def test_captures_are_counted_again_as_the_run_counted(cluster: Cluster) -> None
     assert seen(told, "tx1", "gtp.ext_hdr.pdu_ses_con.qos_flow_id") == {"9"}
 
 
+def test_users_with_two_addresses_have_two_streams(cluster: Cluster) -> None:
+    before = cluster.forwarded()
+    dual = {**USERS, "ue_addresses": ["10.45.0.1/16", "2001:db8:45::1/48"]}
+    status, told = cluster.run(1, mode="capture", users=dual, both=True)
+    assert (status, told["reason"]) == (0, "as expected")
+    assert [now - then for now, then in zip(cluster.forwarded(), before, strict=True)] == [2000, 2000]
+    assert all(one.agrees and not one.again.altered for one in recount(Path(told["results"])).legs)
+    counts = {(one["stream"], one["user"]): one["received_packets"] for one in table(told, "users.csv")}
+    prefixes = [f"2001:db8:45{f':{number:x}' if number else ''}::1" for number in range(100)]
+    assert {user for stream, user in counts if stream in ("up6", "down6")} == set(prefixes)
+    assert len(counts) == 400 and set(counts.values()) == {"10"}
+    assert seen(told, "rx1", "ipv6.src") == set(prefixes)
+    assert told["upf"]["groups"][0]["uplink_bytes"] == 2000 * (200 - 4 - 14 - 44)
+    assert [len(one["streams"]) for one in told["users"]["worst"]] == [4] * 10
+
+
+def test_prefixes_that_the_upf_chooses(cluster: Cluster) -> None:
+    users = {"name": "users", "sessions": 20, "ue_addresses": "choose", "pdn_type": "ipv6"}
+    status, told = cluster.run(1, users=users)
+    assert (status, told["reason"]) == (0, "as expected")
+    assert {one["received_packets"] for one in table(told, "users.csv")} == {"50"}
+
+
 def test_a_recount_finds_what_was_lost_and_what_came_in_another_tunnel(cluster: Cluster) -> None:
     cluster.tell(faults={"downlink": {"drop": [10], "wrong_teid": [4]}})
     _, told = cluster.run(1, mode="capture", users={**USERS, "gnb": "tx1"})
@@ -147,7 +173,11 @@ def test_a_recount_finds_what_was_lost_and_what_came_in_another_tunnel(cluster: 
 def seen(told: dict[str, Any], node: str, field: str) -> set[str]:
     """The values of a field in the captured frames of a node that are a stream's."""
     (capture,) = captures_of(Path(told["results"]), node)
-    only = "udp.dstport == 2152" if field.startswith("gtp") else "ip.src == 10.45.0.0/16"
+    wrong = ["tshark", "-r", str(capture), "-o", "udp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE"]
+    wrong += ["-Y", "udp.checksum.status == 0 or ip.checksum.status == 0 or _ws.malformed"]
+    assert subprocess.run(wrong, capture_output=True, text=True, check=True).stdout == ""
+    of_users = "ip.src == 10.45.0.0/16 or ipv6.src == 2001:db8:45::/48"
+    only = "udp.dstport == 2152" if field.startswith("gtp") else of_users
     command = ["tshark", "-r", str(capture), "-Y", only, "-T", "fields", "-e", field]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return set(done.stdout.split())

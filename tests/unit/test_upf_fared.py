@@ -26,10 +26,19 @@ def leg_users(
     mbr_bps: float | None = None,
     first: int = FIRST,
     seconds: float | None = 1.0,
+    gnb: str = "gnb1",
     **leg: Any,
 ) -> Users:
     """`received` has one more, for what is nobody's; `latency_ns`: each packet's, of a user."""
-    own = {**of, "first": first, "step": 1, "count": len(received) - 1, "group": "subscribers", "mbr_bps": mbr_bps}
+    own = {
+        **of,
+        "first": first,
+        "step": 1,
+        "count": len(received) - 1,
+        "group": "subscribers",
+        "gnb": gnb,
+        "mbr_bps": mbr_bps,
+    }
     made = Leg(0, of["direction"], "tx1", "rx1", "stream", **{"size_bytes": 200, "users": own, **leg})
     times = latency_ns or [0] * (len(received) - 1)
     columns = {
@@ -69,7 +78,7 @@ def test_a_packet_too_many_makes_up_for_none_that_is_lost() -> None:
 
 
 def test_loss_is_by_part_and_ten_are_told() -> None:
-    few, many = leg_users(UP, [2], [1, 0], first=1), leg_users(UP, [100] * 30, [*range(70, 100), 0], first=2)
+    few, many = leg_users(UP, [2], [1, 0]), leg_users(UP, [100] * 30, [*range(70, 100), 0], gnb="gnb2")
     found = worst([few, many])
     assert [one["lost_packets"] for one in found] == [1, *range(30, 21, -1)]
 
