@@ -30,6 +30,8 @@ ETHERNET_BYTES = 18
 CONTROL_INTERFACE = "ctl0"
 TRAFFIC_INTERFACE = "eth1"
 N3_SUBNET, N6_SUBNET = "10.92", "10.93"
+N6_PREFIX = "2001:db8:93"
+"""RFC 3849. Of the nodes on side n6, for users with IPv6 addresses."""
 """First bytes of the traffic network's addresses; a UPF has two networks, a switch only the first."""
 N4_SMF, N4_UPF = "192.0.2.1", "192.0.2.2"
 """RFC 5737: for documentation, so that no machine's own network is meant."""
@@ -47,6 +49,8 @@ class Node:
     side: Side = ""
     mac: str = ""
     ipv4: str = ""
+    ipv6: str = ""
+    """Of a node on side n6 of a UPF: what users with IPv6 addresses talk to."""
 
 
 @dataclass(frozen=True)
@@ -235,4 +239,5 @@ def _traffic_node(group: Group, slot: int, number: int, at_upf: bool) -> Node:
         side=sides[not sends],
         mac=f"02:92:{slot:02x}:00:00:{last:02x}",
         ipv4=f"{N6_SUBNET if at_upf and not sends else N3_SUBNET}.{slot}.{last}",
+        ipv6=f"{N6_PREFIX}:{slot:x}::{last:x}" if at_upf and not sends else "",
     )

@@ -82,4 +82,5 @@ def _host(node: Node) -> dict[str, Any]:
     host = {"ansible_host": node.address, "control_interface": CONTROL_INTERFACE}
     if node.side:
         host |= {"traffic_interface": TRAFFIC_INTERFACE, "side": node.side, "mac": node.mac, "ipv4": node.ipv4}
+        host |= {"ipv6": node.ipv6} if node.ipv6 else {}
     return host

@@ -69,6 +69,7 @@ def _add_ways(plan: Plan, upf: Upf) -> None:
     nodes = {node.name: node for node in plan.nodes if node.side}
     first = next(node for node in nodes.values() if node.side == N6)
     ways = [("0.0.0.0/0", first), ("::/0", first), *((route.prefix, nodes[route.node]) for route in upf.routes)]
+    ways += [(f"{node.ipv6}/128", node) for node in nodes.values() if node.ipv6]
     with IPRoute() as netlink:
         index = {side: netlink.link_lookup(ifname=side)[0] for side in (N3, N6)}
         for node in nodes.values():

@@ -10,8 +10,8 @@ from traffic.errors import BadInput
 Header = dict[str, dict[str, Any] | None]
 
 PLACEHOLDERS = (
-    Host("from", "", (), mac="02:00:00:00:00:01", ipv4="192.0.2.1"),
-    Host("to", "", (), mac="02:00:00:00:00:02", ipv4="192.0.2.2"),
+    Host("from", "", (), mac="02:00:00:00:00:01", ipv4="192.0.2.1", ipv6="2001:db8::1"),
+    Host("to", "", (), mac="02:00:00:00:00:02", ipv4="192.0.2.2", ipv6="2001:db8::2"),
 )
 """Stand for the nodes while a scenario is checked by itself (addresses of RFC 5737)."""
 

@@ -51,6 +51,8 @@ class Host:
     side: Literal["", "a", "b", "n3", "n6"] = ""
     mac: str = ""
     ipv4: str = ""
+    ipv6: str = ""
+    """What users of a UPF who have IPv6 addresses talk to: a node of side n6."""
     socket_ipv4: tuple[str, ...] = ()
     """Address with prefix length of its connections: as a transmitter, and as a receiver where it has both roles."""
     python: str = ""
@@ -188,6 +190,7 @@ def _host(path: Path, name: str, roles: tuple[Role, ...], values: dict[str, Any]
         side=side,  # type: ignore[arg-type]
         mac=text("mac", MAC, "six hexadecimal bytes, lower case: 02:00:00:00:00:01"),
         ipv4=_ipv4(path, f"{key}.ipv4", text("ipv4")),
+        ipv6=_ipv6(path, f"{key}.ipv6", text("ipv6")),
         socket_ipv4=_socket_ipv4(path, f"{key}.socket_ipv4", values.get("socket_ipv4"), roles),
         python=text("pktswarm_python", re.compile(r"/[^\s]+"), "an absolute path"),
         user=text("pktswarm_user", NAME, "an account name"),
@@ -199,6 +202,13 @@ def _ipv4(path: Path, key: str, value: str) -> str:
         return str(ipaddress.IPv4Address(value)) if value else ""
     except ValueError:
         raise BadInput(path, "not an IPv4 address", key=key, value=value, allowed="like 10.0.0.1") from None
+
+
+def _ipv6(path: Path, key: str, value: str) -> str:
+    try:
+        return str(ipaddress.IPv6Address(value)) if value else ""
+    except ValueError:
+        raise BadInput(path, "not an IPv6 address", key=key, value=value, allowed="like 2001:db8::1") from None
 
 
 def _socket_ipv4(path: Path, key: str, value: Any, roles: tuple[Role, ...]) -> tuple[str, ...]:
@@ -248,6 +258,7 @@ def _identities(hosts: tuple[Host, ...]) -> Iterator[tuple[str, list[tuple[str, 
     yield "ansible_host", [(host.name, host.address) for host in hosts]
     yield "mac", [(host.name, host.mac) for host in hosts if host.mac]
     yield "ipv4", [(host.name, host.ipv4) for host in hosts if host.ipv4]
+    yield "ipv6", [(host.name, host.ipv6) for host in hosts if host.ipv6]
     # With the others: a kernel that had the streams' address would answer them.
     own = [(host.name, one.split("/")[0]) for host in hosts for one in host.socket_ipv4]
     yield "socket_ipv4", [*own, *((host.name, host.ipv4) for host in hosts if host.ipv4)]

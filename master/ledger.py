@@ -15,7 +15,7 @@ from master.node_state import NodeState, told
 from master.resolve import Rank, Resolved
 from master.results import FORMAT_VERSION, Outcome, Row, stream_values, utc, with_fcs
 from master.scenario import Expect
-from master.upf import played
+from master.upf import fared, played
 from master.users import Users
 from master.verify import Compared
 from traffic import echo
@@ -190,6 +190,8 @@ class Ledger:
         error_ns = there.offset_ns - here.offset_ns - clocks.between(source, target)
         if row.tally.latency is not None:
             row.tally = replace(row.tally, latency=row.tally.latency.shifted(error_ns))
+        if row.users is not None:
+            row.users.shift_ns = error_ns
 
     def clocks(self) -> Clocks:
         """As read before the run: what receivers count latencies with."""
@@ -269,6 +271,7 @@ class Ledger:
         verdicts = [*judge(expect, rows), *judge_tunnels(expect, rows), *judge_connections(expect, connections), *more]
         status, reason = self._status(verdicts)
         flows = flow_rows(rows)
+        counted = [row.users for row in rows if row.users is not None]
         document = {
             "format_version": FORMAT_VERSION,
             "status": status,
@@ -299,6 +302,7 @@ class Ledger:
             "connections": [{"leg": row.leg.id, **connection_values(row)} for row in connections],
             "verified": verify.document(compared),
             "latency_by_captures": verify.latencies(rows),
+            **({"users": fared.report(counted)} if counted else {}),
             **extra,
         }
         counts = verify.flow_rows(compared, rows)
@@ -359,6 +363,7 @@ def _take_sent(row: Row, count: dict[str, Any]) -> None:
     row.resent, row.flows = count["resent_packets"], count["flows"]
     if row.users is not None:
         row.users.take_sent(count["users"])
+        row.users.seconds = row.seconds
 
 
 def flow_rows(rows: list[Row]) -> list[dict[str, Any]]:

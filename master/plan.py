@@ -292,11 +292,11 @@ def _session_legs(
     pairs, gnbs = tunnelling.pairs(path, index, stream, upf, inventory)
     legs = _stream_legs(stream, index, pairs, first_id, pace)
     way, name = stream.direction or "up", stream.sessions or ""
+    ip = stream.ip or ("ipv4" if upf.group(name).families()[0] else "ipv6")
+    ends = {leg.id: leg.source if way == "up" else leg.target for leg in legs}
+    port = FIRST_UDP_PORT + index
     tunnels = {
-        leg.id: Tunnels(
-            path, f"streams.{index}", name, gnbs[leg.source if way == "up" else leg.target], way, FIRST_UDP_PORT + index
-        )
-        for leg in legs
+        number: Tunnels(path, f"streams.{index}", name, gnbs[end], way, port, ip) for number, end in ends.items()
     }
     sessions = Sessions(upf)
     made = [tunnelling.in_tunnels(leg, tunnels[leg.id], upf, sessions) for leg in legs]

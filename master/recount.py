@@ -19,9 +19,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from master import interactive
-from traffic import expect, sequence
+from traffic import expect, sequence, tunnels
 from traffic.capture_file import Packet, read_capture
-from traffic.engines import templates_as_sent
+from traffic.engines import templates_as_received
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_NOT_AS_EXPECTED, BadInput
 from traffic.match import Match
 from traffic.recount import Recount, recount_stream, recount_trace
@@ -179,8 +179,9 @@ def _again(folder: Path, legs: list[Leg], captured: list[bytes], sent: int) -> R
         return recount_trace(itertools.islice(_sent(folder, legs), sent), captured, stream_of(legs))
     if leg.sequence_file is not None:
         leg = replace(leg, sizes=[[size, 1] for size in _sizes_sent(folder / "sent", leg)])
-    shapes = [expect.behind_device(template, leg.expect) for template in templates_as_sent(leg).values()]
-    return recount_stream(shapes, sent, captured)
+    shape = tunnels.shape if leg.arrives else expect.behind_device
+    shapes = [shape(template, leg.expect) for template in templates_as_received(leg).values()]
+    return recount_stream(shapes, sent, map(tunnels.without_options, captured) if leg.arrives else captured)
 
 
 def _sent(folder: Path, legs: list[Leg]) -> Iterator[bytes]:

@@ -163,7 +163,8 @@ def _matched(leg: Leg, reports: dict[str, dict[str, Any]]) -> Leg:
     templates = engines.templates_as_received(leg)
     first = next(iter(templates.values()))
     match = expect.expected_match(Match.from_template(first), first, leg.expect)
-    leg = replace(leg, match=(match if len(templates) == 1 else replace(match, length=None)).to_json())
+    match = replace(match, length=match.length if len(templates) == 1 else None, stream=leg.id if leg.arrives else None)
+    leg = replace(leg, match=match.to_json())
     if not leg.users or leg.arrives:
         return leg
     return replace(leg, users=users.of_template(leg.stream, "users", templates[max(templates)], leg.users["field"]))

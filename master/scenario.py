@@ -95,6 +95,9 @@ class Stream(Traffic):
     echo: Annotated[int, Field(ge=0, le=MOST_PERCENT, strict=True)] = Field(
         0, description="direction up: percent of what the data network receives that it sends back; see docs/upf.md"
     )
+    ip: Literal["ipv4", "ipv6"] | None = Field(
+        None, description="of sessions: by which of their addresses; left out: IPv4, if users have one"
+    )
 
     @model_validator(mode="after")
     def _of_sessions(self) -> Stream:
@@ -103,6 +106,8 @@ class Stream(Traffic):
                 raise ValueError("direction goes with sessions; from and to say who sends to whom")
             if self.echo:
                 raise ValueError("echo goes with sessions and direction: up")
+            if self.ip is not None:
+                raise ValueError("ip goes with sessions; headers say what frames are made of")
             return self
         if self.direction is None:
             raise ValueError("sessions need a direction: up or down")
@@ -497,12 +502,13 @@ class Scenario(_Strict):
             raise ValueError("upf.handover is not possible in a run yet: pktswarm sessions does it without traffic")
         for index, stream in enumerate(self.streams):
             if stream.sessions is not None:
-                self._check_sessions(f"streams.{index}.sessions = {stream.sessions!r}", stream.sessions)
+                self._check_sessions(f"streams.{index}.sessions = {stream.sessions!r}", stream)
             if stream.echo and self.receive.mode != "count":
                 raise ValueError(f"streams.{index}.echo: what goes back is not captured too: receive: {{mode: count}}")
         return self
 
-    def _check_sessions(self, key: str, name: str) -> None:
+    def _check_sessions(self, key: str, stream: Stream) -> None:
+        name = stream.sessions
         if self.upf is None:
             raise ValueError(f"{key}: there is no section upf")
         group = next((one for one in self.upf.groups if one.name == name), None)
@@ -510,10 +516,11 @@ class Scenario(_Strict):
             raise ValueError(f"{key}: no such group; groups are {', '.join(one.name for one in self.upf.groups)}")
         if self.upf.churn is not None and self.upf.churn.group == name:
             raise ValueError(f"{key}: its sessions come and go (upf.churn), and streams need some that stay")
-        if not group.families()[0]:
-            raise ValueError(f"{key}: its users have no IPv4 address, and streams of sessions carry nothing else yet")
-        if self.receive.mode != "count":
-            raise ValueError(f"{key}: frames that a UPF changes are counted and not captured: receive: {{mode: count}}")
+        has = dict(zip(("ipv4", "ipv6"), group.families(), strict=True))
+        if stream.ip is not None and not has[stream.ip]:
+            raise ValueError(f"{key}: its users have no such address as ip: {stream.ip} asks for")
+        if stream.echo and (stream.ip == "ipv6" or not has["ipv4"]):
+            raise ValueError(f"{key}: echo is of IPv4 packets")
 
 
 def load(path: Path) -> Scenario:

@@ -15,6 +15,7 @@ from rich.table import Table
 from master import interactive, users, verify
 from master.ledger import Event, Ledger
 from master.results import Outcome, Row, lost_by, stream_values
+from master.upf import fared
 from master.upf.result import lines as upf_lines
 from traffic.connections import ConnectionRow
 from traffic.connections import values as connection_values
@@ -235,6 +236,8 @@ def print_outcome(console: Console, outcome: Outcome, folder: object) -> None:
     for stream in dict.fromkeys(row.leg.stream for row in outcome.rows if row.users is not None):
         legs = [row.users for row in outcome.rows if row.users is not None and row.leg.stream == stream]
         console.print(escape(users.line(legs)))
+    for line in fared.lines(outcome.document["users"]) if outcome.document.get("users") else ():
+        console.print(escape(line), highlight=False)
     for line in upf_lines(outcome.document["upf"]) if outcome.document.get("upf") else ():
         console.print(f"N4  {escape(line)}", highlight=False)
     if outcome.flows:

@@ -236,6 +236,6 @@ def _cut(one: VaryingField, name: str, value: dict[str, Any], first: int, count:
     beside = {"with": value["with"]} if "with" in value else {}
     if one.listed:
         return {"list": value["list"][first : first + count], **beside}
-    ends = [notation(name, one.at(position)) for position in (first, first + count - 1)]
-    step = {"step": one.step} if count > 1 else {}
+    ends = [notation(name, one.whole(position)) for position in (first, first + count - 1)]
+    step = {"step": one.step << one.below_bits} if count > 1 else {}
     return {one.mode: [int(end) if end.isdigit() else end for end in ends], **step, **beside}

@@ -23,6 +23,8 @@ COLUMNS = [
     "latency_mean_ns",
     "latency_max_ns",
 ]
+Who = tuple[str, str, int]
+"""Group (or stream, where there is none), gNB, and number."""
 NOBODY = "other"
 """Stands in place of a user's value: the leg's frames in which the field has none that a user has."""
 
@@ -38,6 +40,10 @@ class Users:
     sent_bytes: list[int] | None = None
     """With FCS, where frames are not of one size."""
     broken: bool = False
+    seconds: float | None = None
+    """From the leg's first frame to its last, as its sender has it."""
+    shift_ns: int = 0
+    """What the clocks, read again after the run, say that every latency is longer."""
 
     @property
     def count(self) -> int:
@@ -66,17 +72,78 @@ class Users:
         return [sent - here for sent, here in zip(self.sent, came, strict=False)]
 
     @property
+    def group(self) -> str:
+        """Whose users they are: streams of a group of sessions have the same ones."""
+        return str(self.leg.users.get("group", self.leg.stream))
+
+    def who(self, n: int) -> Who:
+        """The same in all streams: of sessions his place at his gNB, for he may have two addresses."""
+        if "gnb" in self.leg.users:
+            return self.group, str(self.leg.users["gnb"]), n
+        return self.group, "", int(self.leg.users["first"] + n * self.leg.users["step"])
+
+    def place(self, who: Who) -> int | None:
+        """Which of this leg's users it is; None: of none."""
+        group, gnb, number = who
+        if (group, gnb) != (self.group, str(self.leg.users.get("gnb", ""))):
+            return None
+        first, step = (0, 1) if gnb else (self.leg.users["first"], self.leg.users["step"])
+        n, rest = divmod(number - first, step)
+        return n if not rest and 0 <= n < self.count else None
+
+    def name(self, n: int) -> str:
+        return users.named(self.leg.users, n)
+
+    @property
+    def sending_s(self) -> float | None:
+        """So long the leg was sent: each frame with the gap behind it."""
+        packets = sum(self.sent or [])
+        return None if self.seconds is None or packets < 2 else self.seconds * packets / (packets - 1)
+
+    def latency_means_ns(self) -> list[float | None]:
+        if self.received is None:
+            return [None] * self.count
+        pairs = zip(self.received["latency_sum_ns"], self.received["latencies"], strict=True)
+        return [total / frames + self.shift_ns if frames else None for total, frames in pairs]
+
+    def ip_bytes(self, n: int) -> int:
+        """Of a stream of sessions: what user n received in IP packets of his own. Frames of one size tell it by
+        themselves; where sizes differ, a tunnel of a group with a QFI is taken to have its PDU session container."""
+        if self.received is None:
+            raise ValueError("what was not received has no size")
+        packets = self.received["packets"][n]
+        as_sent, as_received = self.leg.users["outer_bytes"]
+        if not self.leg.sizes:
+            return int(packets * (self.leg.size_bytes - FCS_BYTES - as_sent))
+        return int(self.received["bytes"][n] - packets * as_received)
+
+    @property
     def nobodys(self) -> int:
         return 0 if self.received is None else self.received["packets"][self.count]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One for each user, and one for what is no user's if there is any; bytes count the FCS."""
-        lost, ends = self.lost(), {"stream": self.leg.stream, "from": self.leg.source, "to": self.leg.target}
-        for n, value in enumerate(users.values(self.leg.users)):
-            own = {"user": value, "lost_packets": None if lost is None else lost[n]}
-            yield {**ends, **own, **self._sent(n), **self._received(n)}
+        lost = self.lost()
+        for n in range(self.count):
+            yield {**self._ends, **self._own(n, lost)}
         if self.nobodys:
-            yield {**ends, "user": NOBODY, **self._received(self.count)}
+            yield {**self._ends, "user": NOBODY, **self._received(self.count)}
+
+    def row(self, n: int) -> dict[str, Any]:
+        """Of one user."""
+        return {**self._ends, **self._own(n, self.lost())}
+
+    @property
+    def _ends(self) -> dict[str, str]:
+        return {"stream": self.leg.stream, "from": self.leg.source, "to": self.leg.target}
+
+    def _own(self, n: int, lost: list[int] | None) -> dict[str, Any]:
+        return {
+            "user": self.name(n),
+            "lost_packets": None if lost is None else lost[n],
+            **self._sent(n),
+            **self._received(n),
+        }
 
     def _sent(self, n: int) -> dict[str, int | None]:
         if self.sent is None:
@@ -96,8 +163,9 @@ class Users:
             "received_bytes": one["bytes"] + FCS_BYTES * one["packets"],
         }
         if one["latencies"]:
-            told["latency_min_ns"], told["latency_max_ns"] = one["latency_min_ns"], one["latency_max_ns"]
-            told["latency_mean_ns"] = round(one["latency_sum_ns"] / one["latencies"])
+            told["latency_min_ns"] = one["latency_min_ns"] + self.shift_ns
+            told["latency_max_ns"] = one["latency_max_ns"] + self.shift_ns
+            told["latency_mean_ns"] = round(one["latency_sum_ns"] / one["latencies"] + self.shift_ns)
         return told
 
     def doubts(self, sent: int | None, received: int | None) -> list[str]:
@@ -134,5 +202,4 @@ def _losses(legs: Sequence[Users]) -> str:
     if not losing:
         return "none with loss"
     most, one, n = max(losing, key=lambda entry: entry[0])
-    value = users.notation(one.leg.users["field"], one.leg.users["first"] + n * one.leg.users["step"])
-    return f"{len(losing):,} with loss, the worst {value}: {most:,} of {(one.sent or [])[n]:,} lost"
+    return f"{len(losing):,} with loss, the worst {one.name(n)}: {most:,} of {(one.sent or [])[n]:,} lost"

@@ -7,7 +7,7 @@ The headers, their fields and their defaults are in traffic.headers; docs/header
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from traffic.errors import BadInput
@@ -27,6 +27,8 @@ from traffic.values import (
 )
 
 LEAST_SIZE_BYTES = 64
+HALF_BITS = 64
+"""Of an IPv6 address."""
 LARGEST_SIZE_BYTES = 65535
 DOWNLINK = 0
 """The PDU type of a PDU session container on its way to the user."""
@@ -269,8 +271,10 @@ class _Builder:
     def _vary(self, names: list[str], bit: int, field: Field, value: dict[str, Any]) -> int:
         """Adds the field, and returns its value in the first frame."""
         link = self.links.get(value.get("with", ""))
-        start, stop = bit // 8, (bit + field.width + 7) // 8
         first, last = ends_of(field, value)
+        if upper_half_alone(field, value):
+            return self._vary_upper_half(names, bit, field, value)
+        start, stop = bit // 8, (bit + field.width + 7) // 8
         weights = places(value["weights"]) if "weights" in value else ()
         varying = VaryingField(
             names[0],
@@ -291,6 +295,18 @@ class _Builder:
         self.fields.append(varying)
         put_bits(self.varying, bit, field.width, field.largest)
         return varying.at(0)
+
+    def _vary_upper_half(self, names: list[str], bit: int, field: Field, value: dict[str, Any]) -> int:
+        """As a field of its own: a user's /64 prefix in front of an interface identifier that all have."""
+        ends = [number >> HALF_BITS for number in ends_of(field, value)]
+        half = {mode_of(value): ends, "step": max(1, value.get("step", 1) >> HALF_BITS)}
+        half |= {"with": value["with"]} if "with" in value else {}
+        if field.identity:
+            put_bits(self.identity, bit + HALF_BITS, HALF_BITS, (1 << HALF_BITS) - 1)
+        self._vary(names, bit, Field(0, HALF_BITS, identity=field.identity), half)
+        below = ends_of(field, value)[0] % (1 << HALF_BITS)
+        self.fields[-1] = replace(self.fields[-1], below=below, below_bits=HALF_BITS)
+        return self.fields[-1].whole(0)
 
     def _fill_raw(self, header: _Placed) -> None:
         self.data[header.start : header.stop] = bytes.fromhex(header.given["hex"])
@@ -325,6 +341,14 @@ class _Builder:
             ranges = ((source, source + 2 * spec.width // 8), *ranges)
             constant = PSEUDO_HEADER[header.name] + self.end - header.start
         self.checksums.append(Checksum(offset, ranges, constant, header.name == "udp", wrong_by))
+
+
+def upper_half_alone(field: Field, value: dict[str, Any]) -> bool:
+    """Whether of an IPv6 address only the upper 64 bits count up or down."""
+    if field.width <= HALF_BITS or mode_of(value) not in ("increment", "decrement"):
+        return False
+    first, last = ends_of(field, value)
+    return first == last or value.get("step", 1) % (1 << HALF_BITS) == 0
 
 
 def _place(headers: list[dict[str, Any]]) -> list[_Placed]:

@@ -13,10 +13,11 @@ from ipaddress import ip_address
 from typing import Any, Literal
 
 from traffic import bpf
+from traffic.layout import TAG_TYPES, layout
+from traffic.stamp import read_stamp
 from traffic.template import Template, VaryingField, get_bits, put_bits
 
 MACS = b"\xff" * 12
-TAG_TYPES = (0x8100, 0x88A8)
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,9 @@ class Match:
     kind: Literal["stream", "rest"] = "stream"
     others: tuple[Match, ...] = ()
     """For a rest: the matches whose frames are not its own."""
+    stream: int | None = None
+    """The number in its frames' stamps, where a capture knows them by that alone: behind a device that adds or takes
+    away headers, whose own affair it is what stands before the stamp."""
     _bits: tuple[int, int] = field(init=False, repr=False, compare=False, default=(0, 0))
 
     def __post_init__(self) -> None:
@@ -79,6 +83,8 @@ class Match:
         return cls(mask, head + ip_address(source_ipv4).packed)
 
     def matches(self, frame: bytes) -> bool:
+        if self.stream is not None:
+            return stream_of(frame) == self.stream
         mask, value = self._bits
         if self.length is not None and len(frame) != self.length:
             return False
@@ -151,6 +157,7 @@ class Match:
             "length": self.length,
             "ranges": [[one.bit, one.width, one.low, one.high] for one in self.ranges],
             "others": [other.to_json() for other in self.others],
+            "stream": self.stream,
         }
 
     @classmethod
@@ -162,7 +169,17 @@ class Match:
             tuple(Range(*one) for one in data["ranges"]),
             data["kind"],
             tuple(cls.from_json(one) for one in data["others"]),
+            data.get("stream"),
         )
+
+
+def stream_of(frame: bytes) -> int | None:
+    """The number in a frame's stamp; None where it has none."""
+    try:
+        found = read_stamp(frame[layout(frame).payload :])
+    except (IndexError, ValueError):
+        return None
+    return None if found is None else found.stream
 
 
 def uncountable(match: Match, mode: str) -> str:

@@ -60,7 +60,7 @@ def of_sequence(leg: Leg, records: Records) -> Recording:
     """Users are called by the value of the field that tells them apart; without one there are none."""
     field = next((one for one in build_frame(leg.frame, leg.size_bytes).fields if one.name == leg.user_field), None)
     number = int(records["user"].max()) + 1 if field is None else field.values
-    names = [] if field is None else [notation(field.name, field.at(position)) for position in range(number)]
+    names = [] if field is None else [notation(field.name, field.whole(position)) for position in range(number)]
     columns = (records["due_ns"], records["frame_bytes"], records["user"])
     due_ns, frame_bytes, user = (column.astype(np.int64) for column in columns)
     return Recording(Rows(due_ns, frame_bytes + FCS_BYTES, user), names)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from traffic import expect, schedule_pace, schedule_sequence, schedule_trace, stamp
 from traffic.errors import BadInput
 from traffic.frames import build_frame
+from traffic.layout import layout
 from traffic.replay.shift import Shift
 from traffic.schedule_pace import gap, seed_of
 from traffic.schedule_records import (
@@ -186,7 +187,7 @@ def _is_checkable(leg: Leg) -> bool:
     template = build_frame(leg.frame, size)
     if not expect.stamp_is_found(template, headers):
         return False
-    return expect.layout(template.data).payload_bytes == len(template.data) - stamp.payload_offset(headers)
+    return layout(template.data).payload_bytes == len(template.data) - stamp.payload_offset(headers)
 
 
 def sequence_limit(leg: Leg) -> int:

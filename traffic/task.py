@@ -81,7 +81,10 @@ class Leg:
     users: dict[str, Any] = field(default_factory=dict)
     """What tells a stream's users apart, if they are counted one by one: {"field": the name of a varying field of the
     template, "by": its name in traffic.counters.Fields ("teid", "src_ip", "dst_ip", …), "first", "step", "count"}.
-    User n has the value first + n * step. "received": those of them that are others at the receiver (`arrives`)."""
+    User n has the value first + n * step; "shift" and "low": of an IPv6 address these are the upper bits, and the lower
+    ones are the same for all. "received": those of them that are others at the receiver (`arrives`).
+    Of sessions also "group", "gnb", "direction", "mbr_bps" (None: no limit), and "outer_bytes": what is around a user's
+    IP packet in a frame without FCS, as sent and as received."""
     options: dict[str, Any] = field(default_factory=dict)
     """The engine's own settings ("clone_skb", "burst", "threads", …)."""
     background: bool = False

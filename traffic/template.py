@@ -55,6 +55,9 @@ class VaryingField:
     """Where the values have weights: which of them each position means, each as often as its weight says."""
     link: int | None = None
     """The number of an earlier field of the frame whose position it takes: the two move together."""
+    below: int = 0
+    below_bits: int = 0
+    """Where it is the upper part of a field (an IPv6 address's prefix): the lower part, which all frames have."""
 
     @property
     def bit(self) -> int:
@@ -78,6 +81,10 @@ class VaryingField:
         if self.listed:
             return self.listed[place]
         return self.first - place * self.step if self.mode == "decrement" else self.first + place * self.step
+
+    def whole(self, position: int) -> int:
+        """With the lower part, where there is one."""
+        return self.at(position) << self.below_bits | self.below
 
     def value(self, index: int, draw: random.Random) -> int:
         return self.at(self.position(index, draw))

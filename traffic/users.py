@@ -16,8 +16,9 @@ from typing import Any
 
 from traffic.counters import RawUserRule
 from traffic.errors import BadInput
-from traffic.expect import FIELD_PLACES, layout
+from traffic.expect import FIELD_PLACES
 from traffic.headers import HEADERS
+from traffic.layout import layout
 from traffic.template import Template, VaryingField
 
 MOST_USERS = 1 << 20
@@ -37,7 +38,8 @@ def of_template(where: object, key: str, template: Template, name: str) -> dict[
     field = _field(template, {"field": name, "by": usable[name]})
     if field.values > MOST_USERS:
         raise BadInput(where, "too many users", key=key, value=field.values, allowed=f"up to {MOST_USERS}")
-    return {"field": name, "by": usable[name], "first": field.first, "step": field.step, "count": field.values}
+    told = {"field": name, "by": usable[name], "first": field.first, "step": field.step, "count": field.values}
+    return told | ({"shift": field.below_bits, "low": field.below} if field.below_bits else {})
 
 
 def _countable(one: VaryingField) -> bool:
@@ -110,9 +112,15 @@ def notation(field: str, value: int) -> str:
     return value.to_bytes(6, "big").hex(":") if kind == "mac" else str(value)
 
 
+def named(users: dict[str, Any], n: int) -> str:
+    """User n as a person knows him: by the whole field, of which only the upper part may count (Leg.users, "shift")."""
+    number = users["first"] + n * users["step"]
+    return notation(users["field"], number << users.get("shift", 0) | users.get("low", 0))
+
+
 def values(users: dict[str, Any]) -> list[str]:
     """Of each user, in order."""
-    return [notation(users["field"], users["first"] + n * users["step"]) for n in range(users["count"])]
+    return [named(users, n) for n in range(users["count"])]
 
 
 def pack(numbers: Sequence[int]) -> str:

@@ -3,7 +3,8 @@
 ```
 {"uplink":   {"drop": [0, 7], "delay_ms": {"3": 20}, "hold": {"9": 2}},
  "downlink": {"drop": [], "wrong_teid": [4], …},
- "n4": {"refuse_every": 10, "cause": 75, "lose_request_every": 3, "lose_answer_every": 5, "delay_ms": 100}}
+ "n4": {"refuse_every": 10, "cause": 75, "lose_request_every": 3, "lose_answer_every": 5, "delay_ms": 100,
+        "ignore_mbr_every": 20}}
 ```
 Packets are numbered from 0 in each direction, from when the order came; only those that would have been sent on.
 A packet that is held for n goes out behind the n-th one after it. "every": the k-th, the 2k-th, …; 0: none.
@@ -32,13 +33,15 @@ Listed = dict[tuple[int, int], tuple[int, int, int]]
 
 @dataclass(frozen=True)
 class N4Faults:
-    """`…_every`: every so many; 0: none. `cause` of refused sessions, TS 29.244 8.2.1."""
+    """`…_every`: every so many; 0: none. `cause` of refused sessions, TS 29.244 8.2.1. A session whose MBR is ignored
+    is accepted as any other."""
 
     refuse_every: int = 0
     cause: int = 64
     lose_request_every: int = 0
     lose_answer_every: int = 0
     delay_ms: int = 0
+    ignore_mbr_every: int = 0
 
 
 @dataclass(frozen=True)

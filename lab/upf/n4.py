@@ -8,7 +8,7 @@ import struct
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from lab.upf import ie
@@ -69,6 +69,7 @@ class N4:
         """10.45.0.0/16 and 2001:db8:45::/48."""
         self.refuse_every = 0
         self.refuse_cause = int(Cause.REJECTED)
+        self.ignore_mbr_every = 0
         self.establishments = 0
         """Session establishment requests since the faults were set."""
         self._seids = itertools.count(1)
@@ -225,6 +226,8 @@ class N4:
         session = Session(seid, *_f_seid(found[Ie.F_SEID], peer), found[Ie.NODE_ID])
         content = Content()
         content.apply(request)
+        if self.ignore_mbr_every and self.establishments % self.ignore_mbr_every == 0:
+            content.qers = {which: replace(qer, mbr=None) for which, qer in content.qers.items()}
         created = self._change(session, content)
         self.sessions[seid] = session
         association.sessions.add(seid)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +33,8 @@ from traffic.values import MOST_VALUES
 Headers = list[dict[str, dict[str, Any]]]
 UPLINK = 1
 """The PDU type of a PDU session container on its way to the UPF (TS 38.415)."""
+PREFIX_BITS = 64
+"""Of an IPv6 user, who has them to himself (TS 23.501, 5.8.2.2.1), and as many behind them."""
 CONTAINER_BYTES = 8
 """What a PDU session container, and the optional fields before it, take of a tunnelled frame."""
 
@@ -48,6 +50,8 @@ class Tunnels:
     gnb: str
     direction: Literal["up", "down"]
     port: int
+    ip: str = "ipv4"
+    """Which of their addresses the users have: "ipv4" or "ipv6"."""
 
 
 def gnb_nodes(where: Path, key: str, upf: Upf, group_name: str, role: Any, inventory: Inventory) -> dict[str, str]:
@@ -120,37 +124,41 @@ def in_tunnels(
     before the sessions stand, made-up values stand in for what is not known yet."""
     source, target = PLACEHOLDERS if hosts is None else (hosts[leg.source], hosts[leg.target])
     gnb_host, core_host = (source, target) if tunnels.direction == "up" else (target, source)
-    if not core_host.ipv4:
-        raise BadInput(core_host.name, "no address known for the users' server; give ipv4 in the inventory", key="ipv4")
+    server = getattr(core_host, tunnels.ip)
+    if not server:
+        problem = f"no address known for the users' server; give {tunnels.ip} in the inventory"
+        raise BadInput(core_host.name, problem, key=tunnels.ip)
     rows = _rows(sessions, tunnels)
-    ue = _run(tunnels, "UE addresses", _chosen(sessions.ue_v4[rows]))
+    ue = _users_run(tunnels, sessions, rows)
     teids = _chosen((sessions.uplink_teid if tunnels.direction == "up" else sessions.downlink_teid)[rows])
     gnb_address, upf_address = upf.gnbs[tunnels.gnb], _upf_address(tunnels, sessions, rows, hosts is not None)
     if tunnels.direction == "up":
         qos = upf.group(tunnels.group).qos
         qfi = None if qos is None else qos.qfi
         tunnel = _tunnel(gnb_address, upf_address, _values(tunnels, teids), qfi)
-        inside = _inside(tunnels, _span(ue, "gtpu.teid"), core_host.ipv4)
+        inside = _inside(tunnels, _span(ue, "gtpu.teid"), server)
         sent = [_ethernet(gnb_host.mac, upf.n3_mac), *tunnel, *inside]
-        received = [_ethernet(upf.n6_mac, core_host.mac), *_inside(tunnels, _span(ue), core_host.ipv4)]
-        users = {"field": f"{len(tunnel) + 1}.ipv4.src", "by": "src_ip", "received": {"field": "ipv4.src"}}
+        received = [_ethernet(upf.n6_mac, core_host.mac), *_inside(tunnels, _span(ue), server)]
+        # The tunnel's header of the same kind makes two of them, which are told apart by their numbers.
+        twice = f"{len(tunnel) + 1}." if tunnels.ip == "ipv4" else ""
+        users = {"field": f"{twice}{tunnels.ip}.src", "by": "src_ip", "received": {"field": f"{tunnels.ip}.src"}}
         added = -_size(tunnel)
     else:
         run = _run(tunnels, "downlink TEIDs", teids)
         numbers = {"increment": [run.first, run.last], "step": run.step}
         tunnel = _tunnel(upf_address, gnb_address, numbers, None)
-        sent = [_ethernet(core_host.mac, upf.n6_mac), *_inside(tunnels, core_host.ipv4, _span(ue))]
-        inside = _inside(tunnels, core_host.ipv4, _span(ue, "gtpu.teid"))
+        sent = [_ethernet(core_host.mac, upf.n6_mac), *_inside(tunnels, server, _span(ue))]
+        inside = _inside(tunnels, server, _span(ue, "gtpu.teid"))
         received = [_ethernet(upf.n3_mac, gnb_host.mac), *tunnel, *inside]
         # The tunnel is what a gNB knows a user by: one in another's is the other's packet too many.
         by_teid = {"field": "gtpu.teid", "by": "teid", "first": run.first, "step": run.step}
-        users = {"field": "ipv4.dst", "by": "dst_ip", "received": by_teid}
+        users = {"field": f"{tunnels.ip}.dst", "by": "dst_ip", "received": by_teid}
         added = _size(tunnel)
     made = replace(
         leg,
         frame={**leg.frame, "headers": sent},
         arrives={"headers": received, "added_bytes": added},
-        users={**users, "first": ue.first, "step": ue.step, "count": ue.count},
+        users={**users, **ue.told, **_told_of_users(tunnels, upf, tunnel)},
         # A UPF is a router, and may say so.
         expect={"ttl": None, **leg.expect},
         engine="xdp",
@@ -162,7 +170,7 @@ def in_tunnels(
 def ends_of(leg: Leg, tunnels: Tunnels, upf: Upf, hosts: Mapping[str, Host]) -> dict[str, str]:
     """Host → the address that it plays: the gNB's, and the server's of its users."""
     gnb_host, core_host = (leg.source, leg.target) if tunnels.direction == "up" else (leg.target, leg.source)
-    return {gnb_host: upf.gnbs[tunnels.gnb], core_host: hosts[core_host].ipv4}
+    return {gnb_host: upf.gnbs[tunnels.gnb], core_host: getattr(hosts[core_host], tunnels.ip)}
 
 
 def echo_of(leg: Leg, stream: Any, number: int) -> Leg:
@@ -189,6 +197,22 @@ def echo_of(leg: Leg, stream: Any, number: int) -> Leg:
     )
 
 
+def _told_of_users(tunnels: Tunnels, upf: Upf, tunnel: Headers) -> dict[str, Any]:
+    """Whose users they are, their MBR, and what is around an IP packet of theirs in a frame as sent and as received."""
+    up, qos = tunnels.direction == "up", upf.group(tunnels.group).qos
+    limits = (None, None) if qos is None else (qos.mbr_up_bps, qos.mbr_down_bps)
+    container = CONTAINER_BYTES if not up and qos is not None and qos.qfi is not None else 0
+    ethernet = HEADERS["ethernet"].size_bytes
+    around = ethernet + _size(tunnel) + container
+    return {
+        "group": tunnels.group,
+        "gnb": tunnels.gnb,
+        "direction": tunnels.direction,
+        "mbr_bps": limits[not up],
+        "outer_bytes": [around, ethernet] if up else [ethernet, around],
+    }
+
+
 def largest_received_bytes(leg: Leg) -> int:
     """Without FCS. Whether the UPF puts a PDU session container into a tunnel is its own affair."""
     added = int(leg.arrives.get("added_bytes", 0))
@@ -212,10 +236,21 @@ class _Run:
     first: int
     step: int
     count: int
+    low: int | None = None
+    """Of IPv6 addresses, whose /64 prefixes the values are: the interface identifier that all have."""
 
     @property
     def last(self) -> int:
         return self.first + (self.count - 1) * self.step
+
+    @property
+    def told(self) -> dict[str, int]:
+        """For Leg.users."""
+        lower = {} if self.low is None else {"shift": PREFIX_BITS, "low": self.low}
+        return {"first": self.first, "step": self.step, "count": self.count, **lower}
+
+    def address(self, value: int) -> str:
+        return str(IPv4Address(value) if self.low is None else IPv6Address(value << PREFIX_BITS | self.low))
 
 
 def _rows(sessions: Sessions, tunnels: Tunnels) -> NDArray[np.int64]:
@@ -223,7 +258,20 @@ def _rows(sessions: Sessions, tunnels: Tunnels) -> NDArray[np.int64]:
     return np.compress(sessions.gnb[rows] == sessions.gnbs.index(tunnels.gnb), rows)
 
 
-def _chosen(values: NDArray[np.uint32]) -> NDArray[np.int64]:
+def _users_run(tunnels: Tunnels, sessions: Sessions, rows: NDArray[np.int64]) -> _Run:
+    if tunnels.ip == "ipv4":
+        return _run(tunnels, "UE addresses", _chosen(sessions.ue_v4[rows]))
+    halves = sessions.ue_v6[rows].view(">u8").astype(np.uint64)
+    lows = np.unique(halves[:, 1])
+    if len(lows) > 1:
+        problem = f"the interface identifiers of its users at {tunnels.gnb} are not the same"
+        raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group)
+    run = _run(tunnels, "UE prefixes", _chosen(halves[:, 0]))
+    # A UPF chooses a prefix; :: would be the address of its routers (RFC 4291, 2.6.1).
+    return replace(run, first=run.first % 2**PREFIX_BITS, low=int(lows[0]) or 1)
+
+
+def _chosen(values: NDArray[Any]) -> NDArray[np.int64]:
     """The values; before they are known, 1, 2, 3, …"""
     known = values.astype(np.int64)
     return known if known.any() else np.arange(1, len(known) + 1)
@@ -250,8 +298,9 @@ def _values(tunnels: Tunnels, values: NDArray[np.int64]) -> dict[str, Any]:
 
 
 def _span(run: _Run, link: str = "") -> dict[str, Any]:
-    ends = [str(IPv4Address(run.first)), str(IPv4Address(run.last))]
-    return {"increment": ends, "step": run.step} | ({"with": link} if link else {})
+    ends = [run.address(run.first), run.address(run.last)]
+    step = run.step << PREFIX_BITS if run.low is not None and run.count > 1 else run.step
+    return {"increment": ends, "step": step} | ({"with": link} if link else {})
 
 
 def _upf_address(tunnels: Tunnels, sessions: Sessions, rows: NDArray[np.int64], known: bool) -> str:
@@ -280,7 +329,7 @@ def _tunnel(source: str, target: str, teid: dict[str, Any], qfi: int | None) -> 
 
 
 def _inside(tunnels: Tunnels, source: Any, target: Any) -> Headers:
-    return [{"ipv4": {"src": source, "dst": target}}, {"udp": {"src": tunnels.port, "dst": tunnels.port}}]
+    return [{tunnels.ip: {"src": source, "dst": target}}, {"udp": {"src": tunnels.port, "dst": tunnels.port}}]
 
 
 def _size(headers: Headers) -> int:

@@ -17,6 +17,7 @@ import pytest
 from running import wait_for
 
 import lab
+from master.recount import captures_of, recount
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 USERS = {"name": "users", "sessions": 100, "ue_addresses": "10.45.0.1/16", "qos": {"qfi": 9}, "usage": {}}
@@ -32,12 +33,22 @@ class Cluster:
     def tell(self, **order: Any) -> Any:
         return lab.tell_upf(self.name, order, self.folder)
 
-    def start(self, seconds: float, users: dict[str, Any] = USERS, **section: Any) -> subprocess.Popen[str]:
-        stream = {"sessions": "users", "size_bytes": 200, "rate_pps": 1000, "duration_s": seconds}
+    def start(
+        self,
+        seconds: float,
+        users: dict[str, Any] = USERS,
+        rate_pps: float = 1000,
+        mode: str = "count",
+        both: bool = False,
+        **section: Any,
+    ) -> subprocess.Popen[str]:
+        stream = {"sessions": "users", "size_bytes": 200, "rate_pps": rate_pps, "duration_s": seconds}
         streams = [{"name": way, "direction": way, **stream} for way in ("up", "down")]
+        if both:
+            streams += [{**one, "name": f"{one['name']}6", "ip": "ipv6"} for one in streams]
         upf = {"groups": [users, COMING], "churn": CHURN, **section}
         expected = {"loss": 0, "sent": "intended"}
-        scenario = {"name": "t", "upf": upf, "streams": streams, "receive": {"mode": "count"}, "expect": expected}
+        scenario = {"name": "t", "upf": upf, "streams": streams, "receive": {"mode": mode}, "expect": expected}
         config = self.folder / "run.yaml"
         config.write_text(json.dumps(scenario))
         command = [sys.executable, "-m", "master.cli", "run", str(config), "--json", "--hosts", str(self.hosts)]
@@ -103,9 +114,100 @@ def test_who_lost_what_is_told_user_by_user(cluster: Cluster) -> None:
     lost = {(one["stream"], one["user"]) for one in table(told, "users.csv") if one["lost_packets"] not in ("0", "")}
     # One gNB: packet n is the n-th user's, and the one that was dropped is not counted as sent on.
     assert lost == {("up", "10.45.0.8"), ("down", "10.45.0.11"), ("down", "10.45.0.5")}
+    worst = told["users"]["worst"]
+    assert [one["lost_packets"] for one in worst] == [1] * 3 + [0] * 7
+    assert {one["user"] for one in worst[:3]} == {user for _, user in lost}
+    assert [one["latency_mean_ns"] for one in worst[3:]] == sorted(one["latency_mean_ns"] for one in worst[3:])[::-1]
     failed = {verdict["text"] for verdict in told["verdicts"] if not verdict["holds"]}
     assert "down: 1 came as another user's, expected 0" in failed
     assert "up: 0 came as another user's, expected 0" not in failed
+
+
+def test_captures_are_counted_again_as_the_run_counted(cluster: Cluster) -> None:
+    status, told = cluster.run(1, mode="capture")
+    assert (status, told["reason"]) == (0, "as expected")
+    again = recount(Path(told["results"]))
+    assert [(one.leg.stream, one.again.received, one.again.altered, one.agrees) for one in again.legs] == [
+        (way, 500, 0, True) for way in ("up", "up", "down", "down")
+    ]
+    # N6 sees the users' packets, N3 sees them in their tunnels: what tshark reads there.
+    users, teids = {f"10.45.0.{number}" for number in range(1, 101)}, {f"{number:#010x}" for number in range(1, 101)}
+    assert seen(told, "rx1", "ip.src") == users
+    assert seen(told, "tx1", "gtp.teid") | seen(told, "tx2", "gtp.teid") == teids
+    assert seen(told, "tx1", "gtp.ext_hdr.pdu_ses_con.qos_flow_id") == {"9"}
+
+
+def test_users_with_two_addresses_have_two_streams(cluster: Cluster) -> None:
+    before = cluster.forwarded()
+    dual = {**USERS, "ue_addresses": ["10.45.0.1/16", "2001:db8:45::1/48"]}
+    status, told = cluster.run(1, mode="capture", users=dual, both=True)
+    assert (status, told["reason"]) == (0, "as expected")
+    assert [now - then for now, then in zip(cluster.forwarded(), before, strict=True)] == [2000, 2000]
+    assert all(one.agrees and not one.again.altered for one in recount(Path(told["results"])).legs)
+    counts = {(one["stream"], one["user"]): one["received_packets"] for one in table(told, "users.csv")}
+    prefixes = [f"2001:db8:45{f':{number:x}' if number else ''}::1" for number in range(100)]
+    assert {user for stream, user in counts if stream in ("up6", "down6")} == set(prefixes)
+    assert len(counts) == 400 and set(counts.values()) == {"10"}
+    assert seen(told, "rx1", "ipv6.src") == set(prefixes)
+    assert told["upf"]["groups"][0]["uplink_bytes"] == 2000 * (200 - 4 - 14 - 44)
+    assert [len(one["streams"]) for one in told["users"]["worst"]] == [4] * 10
+
+
+def test_prefixes_that_the_upf_chooses(cluster: Cluster) -> None:
+    users = {"name": "users", "sessions": 20, "ue_addresses": "choose", "pdn_type": "ipv6"}
+    status, told = cluster.run(1, users=users)
+    assert (status, told["reason"]) == (0, "as expected")
+    assert {one["received_packets"] for one in table(told, "users.csv")} == {"50"}
+
+
+def test_a_recount_finds_what_was_lost_and_what_came_in_another_tunnel(cluster: Cluster) -> None:
+    cluster.tell(faults={"downlink": {"drop": [10], "wrong_teid": [4]}})
+    _, told = cluster.run(1, mode="capture", users={**USERS, "gnb": "tx1"})
+    cluster.tell(faults={})
+    up, down = recount(Path(told["results"])).legs
+    assert (up.again.received, up.agrees) == (1000, True)
+    # The run counts by stamps: what came in a tunnel of nobody is received, and not as expected.
+    assert (down.counted, down.again.received, down.again.altered, down.again.lost) == (999, 998, 1, 2)
+
+
+def seen(told: dict[str, Any], node: str, field: str) -> set[str]:
+    """The values of a field in the captured frames of a node that are a stream's."""
+    (capture,) = captures_of(Path(told["results"]), node)
+    wrong = ["tshark", "-r", str(capture), "-o", "udp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE"]
+    wrong += ["-Y", "udp.checksum.status == 0 or ip.checksum.status == 0 or _ws.malformed"]
+    assert subprocess.run(wrong, capture_output=True, text=True, check=True).stdout == ""
+    of_users = "ip.src == 10.45.0.0/16 or ipv6.src == 2001:db8:45::/48"
+    only = "udp.dstport == 2152" if field.startswith("gtp") else of_users
+    command = ["tshark", "-r", str(capture), "-Y", only, "-T", "fields", "-e", field]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def limited(cluster: Cluster) -> dict[str, dict[str, Any]]:
+    """The MBRs' report by direction, of 20 users with 220,800 bit/s up and 291,200 down: IP packets of 138 and 182
+    bytes, 200 a second."""
+    qos = {"qfi": 9, "mbr_up_bps": 160_000, "mbr_down_bps": 10_000_000}
+    users = {"name": "users", "sessions": 20, "ue_addresses": "10.45.0.1", "qos": qos}
+    status, told = cluster.run(2, users=users, rate_pps=4000)
+    assert status == 1  # the loss
+    return {one["direction"]: one for one in told["users"]["mbr"]}
+
+
+def test_a_rate_that_the_upf_polices_is_within_the_mbr(cluster: Cluster) -> None:
+    told = limited(cluster)
+    assert [told[way]["beyond"] for way in ("up", "down")] == [[], []]
+    # The MBR at most (what comes late and bunched is policed harder), and what is sent where that is less.
+    assert 0 < told["up"]["highest_bps"] < 1.02 * 160_000
+    assert 0.98 * 291_200 < told["down"]["highest_bps"] < 1.02 * 291_200
+
+
+def test_users_whom_the_upf_lets_exceed_their_mbr_are_told(cluster: Cluster) -> None:
+    cluster.tell(faults={"n4": {"ignore_mbr_every": 10}})
+    told = limited(cluster)
+    cluster.tell(faults={})
+    assert {one["user"] for one in told["up"]["beyond"]} == {"10.45.0.10", "10.45.0.20"}
+    assert [round(one["beyond"], 1) for one in told["up"]["beyond"]] == [0.4, 0.4]
+    assert (told["up"]["users"], told["up"]["beyond_users"], told["down"]["beyond"]) == (20, 2, [])
 
 
 def test_addresses_and_tunnels_that_the_upf_chooses(cluster: Cluster) -> None:

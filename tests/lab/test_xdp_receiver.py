@@ -29,8 +29,8 @@ from traffic import users
 from traffic.counters import CAUSE_SLOTS, CAUSES, SHARED, STRANGERS, WINDOW_WORDS, RawTally, RawUserRule
 from traffic.engines import templates_as_sent
 from traffic.errors import BadInput, EngineError
-from traffic.expect import layout
 from traffic.frames import build_frame
+from traffic.layout import layout
 from traffic.match import Match
 from traffic.tally import Tally, bucket, percentile
 from traffic.task import Leg, ReceiveTask

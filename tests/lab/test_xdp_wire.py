@@ -19,7 +19,7 @@ import pytest
 from nodes import libbpf
 from nodes.senders.xdp import XdpSender
 from traffic import ebpf, pcap, users
-from traffic.expect import layout
+from traffic.layout import layout
 from traffic.task import ReceiveTask
 
 sys.path.insert(0, str(Path(__file__).parent))

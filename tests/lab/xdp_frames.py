@@ -12,8 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from traffic.expect import layout
 from traffic.frames import build_frame
+from traffic.layout import layout
 from traffic.match import Match
 from traffic.task import Leg
 

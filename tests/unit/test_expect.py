@@ -21,8 +21,9 @@ from traffic.counters import (
     RawRow,
 )
 from traffic.errors import BadInput
-from traffic.expect import behind_device, check, expectation, expected_match, layout, numbered, rows, stamp_is_found
+from traffic.expect import behind_device, check, expectation, expected_match, numbered, rows, stamp_is_found
 from traffic.frames import build_frame
+from traffic.layout import layout
 from traffic.match import Match, Range
 from traffic.task import Leg, ReceiveTask
 

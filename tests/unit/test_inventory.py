@@ -78,6 +78,7 @@ def test_every_inventory_that_ships_loads(path: Path) -> None:
             ["rx1.traffic_interface", "control"],
         ),
         ('mac: "02:00:00:00:00:11"', "mac: zz", ["tx1.mac", "'zz'", "02:00:00:00:00:01"]),
+        ("ipv4: 10.1.0.11", "ipv6: 10.1.0.11", ["tx1.ipv6", "10.1.0.11", "like 2001:db8::1"]),
         ("ipv4: 10.1.0.11", "ipv4: 10.1.0.256", ["tx1.ipv4", "10.1.0.256", "like 10.0.0.1"]),
         ("m0: {", "m1: {}, m0: {", ["exactly one master", "m1, m0"]),
         ("    transmit:", "    transmitters:", ["all.children.transmit.hosts", "at least one host"]),

@@ -17,6 +17,7 @@ from master import scenario
 from nodes.senders.xdp import share
 from traffic import engines, expect, stamp
 from traffic.errors import BadInput
+from traffic.layout import layout
 from traffic.replay import stamps
 from traffic.replay.build import STAMP_BYTES, Frames
 from traffic.replay.prepare import Gtpu, Instances, Settings, prepare
@@ -98,7 +99,7 @@ def words(data: bytes) -> int:
 
 def check_stamp(frame: bytes, before: bytes, at: int) -> None:
     """It is where a receiver looks, tells the rest of the payload, and no sum over it has changed."""
-    found = expect.layout(frame)
+    found = layout(frame)
     assert found.payload == at and found.payload_bytes >= STAMP_BYTES
     one = stamp.read_stamp(frame[at:])
     assert one is not None and one[:3] == (STREAM, 0, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from master.judge import judge_tunnels
 from master.results import Row
 from master.scenario import Expect
 from master.upf.sessions import Sessions
-from master.upf.tunnels import in_tunnels
+from master.upf.tunnels import ends_of, in_tunnels
 from master.users import Users
-from traffic import users
+from traffic import schedule, users
 from traffic.engines import templates_as_received, templates_as_sent
 from traffic.errors import BadInput
 from traffic.task import Leg
@@ -44,7 +44,7 @@ def node(side: str, number: int, **changes: Any) -> dict[str, Any]:
 
 
 def hosts_file(folder: Path, upf: dict[str, Any] | None, roles: str = "both", **nodes: dict[str, Any]) -> Path:
-    nodes = nodes or {"tx1": node("n3", 2), "tx2": node("n3", 3), "rx1": node("n6", 4)}
+    nodes = nodes or {"tx1": node("n3", 2), "tx2": node("n3", 3), "rx1": node("n6", 4, ipv6="2001:db8:93::e")}
     ends = {"transmit": nodes, "receive": nodes}
     if roles == "one":
         ends = {
@@ -113,6 +113,42 @@ def test_down_what_arrives_is_what_was_sent_in_a_tunnel(tmp_path: Path) -> None:
             assert (sent[:6].hex(":"), received[6:12].hex(":")) == (UPF["n6_mac"], UPF["n3_mac"])
 
 
+def test_ipv6_users_are_told_apart_by_their_prefixes(tmp_path: Path) -> None:
+    hosts = hosts_file(tmp_path, UPF)
+    section = {"groups": [{**GROUP, "ue_addresses": ["10.45.0.1/16", "2001:db8:45::7/48"]}]}
+    streams = [{**one, "ip": "ipv6"} for one in (UP, DOWN)]
+    found = planned(tmp_path, hosts, *streams, **section)
+    legs = in_place(found, hosts)
+    server = IPv6Address("2001:db8:93::e").packed
+    assert found.upf is not None
+    for leg, row in ((legs[0], 0), (legs[1], 1), (legs[2], 0), (legs[3], 1)):
+        played = ends_of(leg, found.tunnels[leg.id], found.upf, {"rx1": inventory.load(hosts).host("rx1")})
+        assert played == {f"tx{row + 1}": f"10.92.0.1{row + 2}", "rx1": "2001:db8:93::e"}
+        up = leg.stream == "up"
+        wanted = [IPv6Address(f"2001:db8:45:{row + 2 * n:x}::7") for n in range(leg.users["count"])]
+        assert [IPv6Address(one) for one in users.values(leg.users)] == wanted
+        assert schedule.unable(leg) == ""
+        tunnel = IP_UDP_GTPU + (CONTAINER if up else 0)
+        for index in range(7):
+            sent, received = ends(leg, index)
+            plain, wrapped = (received, sent) if up else (sent, received)
+            assert plain[14:] == wrapped[14 + tunnel :] and plain[12:14] == b"\x86\xdd"
+            user = wanted[index % len(wanted)].packed
+            assert (plain[22:38], plain[38:54]) == ((user, server) if up else (server, user))
+        rule = users.rule(next(iter(templates_as_received(leg).values())), leg.users, 0)
+        first = int(wanted[0]) >> 64 if up else row + 1
+        assert (rule.first, rule.step, rule.mask) == (first, 2, 2**64 - 1 if up else 2**32 - 1)
+
+
+def test_one_ipv6_user_at_a_gnb(tmp_path: Path) -> None:
+    hosts = hosts_file(tmp_path, UPF)
+    section = {"groups": [{**GROUP, "sessions": 2, "ue_addresses": "2001:db8:45::7/48"}]}
+    for leg in in_place(planned(tmp_path, hosts, UP, DOWN, **section), hosts):
+        own = {"tx1": "2001:db8:45::7", "tx2": "2001:db8:45:1::7"}[leg.users["gnb"]]
+        assert users.values(leg.users) == [own]
+        assert schedule.compile_leg(leg, 1).users == [0]
+
+
 def test_users_are_known_by_their_tunnels_and_told_by_their_addresses(tmp_path: Path) -> None:
     hosts = hosts_file(tmp_path, UPF)
     leg = in_place(planned(tmp_path, hosts, DOWN), hosts)[1]
@@ -145,6 +181,8 @@ def test_a_packet_in_another_users_tunnel_is_not_as_expected(tmp_path: Path) -> 
     [
         ({"sessions": "nobody"}, r"streams\.0\.sessions = 'nobody': no such group; groups are users"),
         ({"direction": None}, r"streams\.0: sessions need a direction: up or down"),
+        ({"ip": "ipv6"}, r"streams\.0\.sessions = 'users': its users have no such address as ip: ipv6 asks for"),
+        ({"ip": "ipv5"}, r"streams\.0\.ip = 'ipv5': input should be 'ipv4' or 'ipv6'"),
         ({"direction": "sideways"}, r"streams\.0\.direction = 'sideways': input should be 'up' or 'down'"),
         ({"sessions": None}, r"streams\.0: direction goes with sessions"),
         ({"from": "tx1"}, r"streams\.0: from follows from the sessions; leave it out"),
@@ -166,7 +204,6 @@ def test_a_wrong_stream_is_told(tmp_path: Path, stream: dict[str, Any], words: s
 @pytest.mark.parametrize(
     ("section", "words"),
     [
-        ({"groups": [{**GROUP, "ue_addresses": "2001:db8::1/48"}]}, r"its users have no IPv4 address"),
         ({"churn": {"group": "users", "sessions_per_s": 1}}, r"its sessions come and go \(upf\.churn\)"),
         ({"handover": {"group": "users", "users_per_s": 1}}, r"upf\.handover is not possible in a run yet"),
         ({"gnbs": {"far": "10.99.0.1"}}, r"upf\.gnbs\.far = '10\.99\.0\.1': streams\.0 needs a node there.*tx1 10\.92"),
@@ -188,12 +225,9 @@ def test_a_section_that_cannot_be_is_told(tmp_path: Path, section: dict[str, Any
         planned(tmp_path, hosts_file(tmp_path, UPF), UP, **section)
 
 
-def test_captures_of_what_a_upf_changes_are_refused(tmp_path: Path) -> None:
+def test_a_stream_of_sessions_needs_a_section_upf(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
-    path.write_text(json.dumps({"name": "s", "upf": {"groups": [GROUP]}, "streams": [UP]}))
-    with pytest.raises(BadInput, match=r"counted and not captured: receive: \{mode: count\}"):
-        scenario.load(path)
-    path.write_text(json.dumps({"name": "s", "streams": [UP], "receive": {"mode": "count"}}))
+    path.write_text(json.dumps({"name": "s", "streams": [UP]}))
     with pytest.raises(BadInput, match=r"streams\.0\.sessions = 'users': there is no section upf"):
         scenario.load(path)
 
@@ -226,5 +260,8 @@ def test_users_that_cannot_be_counted_one_by_one_are_told(tmp_path: Path) -> Non
     with pytest.raises(BadInput, match=r"one IPv4 address for the tunnels of a gNB's users, and told none"):
         in_tunnels(found.legs[0], found.tunnels[0], found.upf, sessions, known)
     known["rx1"] = replace(known["rx1"], ipv4="")
+    sessions.ue_v6[4, 15] = 9
+    with pytest.raises(BadInput, match=r"the interface identifiers of its users at tx1 are not the same"):
+        in_tunnels(found.legs[0], replace(found.tunnels[0], ip="ipv6"), found.upf, sessions)
     with pytest.raises(BadInput, match=r"rx1: ipv4: no address known for the users' server"):
         in_tunnels(found.legs[0], found.tunnels[0], found.upf, sessions, known)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import random
 from dataclasses import replace
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from master.results import Folder, Outcome, Row
 from master.users import Users, line
 from traffic import users as common
 from traffic.errors import BadInput
+from traffic.expect import FIELD_PLACES
 from traffic.frames import build_frame
 from traffic.task import Leg
 from traffic.template import Template
@@ -38,6 +41,19 @@ def test_an_address_has_the_same_rule_in_a_trace_as_in_a_stream() -> None:
         of_trace = common.of_addresses(by, of_stream["first"], of_stream["count"])
         assert of_trace == of_stream
         assert bytes(common.address_rule(of_trace, 7)) == bytes(common.rule(made, of_stream, 7))
+
+
+def test_users_are_told_apart_by_their_ipv6_prefixes() -> None:
+    ends = {"src": {"increment": ["2001:db8:0:a::7", "2001:db8:0:e::7"], "step": 2 << 64}, "dst": "fd00::2"}
+    made = template(ETHERNET, {"ipv6": ends}, UDP)
+    found = common.of_template("x", "users", made, "ipv6.src")
+    assert common.values(found) == ["2001:db8:0:a::7", "2001:db8:0:c::7", "2001:db8:0:e::7"]
+    assert [made.frame(n, random.Random(1))[22:38] for n in range(4)] == [
+        IPv6Address(f"2001:db8:0:{one}::7").packed for one in "acea"
+    ]
+    rule = common.rule(made, found, 0)
+    assert (rule.first, rule.step, rule.mask, rule.shift) == (0x20010DB80000000A, 2, 2**64 - 1, 0)
+    assert rule.word == FIELD_PLACES["src_ip"][0] // 8
 
 
 def test_what_is_due_to_a_traces_users_was_sent_where_all_was() -> None:

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from typing import NamedTuple
 
 from traffic.dissect import TCP, UDP, dissect
-from traffic.expect import GTPU_PORT, layout
+from traffic.layout import GTPU_PORT, layout
 
 
 class Flow(NamedTuple):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from traffic import stamp
 from traffic.dissect import ICMP, ICMP6, TCP, UDP
-from traffic.expect import layout
+from traffic.layout import layout
 from traffic.replay.build import CHUNK_PACKETS, ONES, STAMP_BYTES, Frames
 from traffic.replay.flows import is_plain
 from traffic.replay.oversize import Pieces

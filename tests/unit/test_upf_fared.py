@@ -1,0 +1,131 @@
+"""Who fared worst, and whose rate is above the MBR: from what was sent to and received from each user."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from master.upf.fared import lines, mbr, report, worst
+from master.users import Users
+from traffic.task import Leg
+
+FIRST = 0x0A2D0001
+"""10.45.0.1."""
+UP, DOWN = (
+    {"field": "5.ipv4.src", "direction": "up", "outer_bytes": [58, 14]},
+    {"field": "ipv4.dst", "direction": "down", "outer_bytes": [14, 58]},
+)
+
+
+def leg_users(
+    of: dict[str, Any],
+    sent: list[int] | None,
+    received: list[int],
+    latency_ns: list[int] | None = None,
+    mbr_bps: float | None = None,
+    first: int = FIRST,
+    seconds: float | None = 1.0,
+    gnb: str = "gnb1",
+    **leg: Any,
+) -> Users:
+    """`received` has one more, for what is nobody's; `latency_ns`: each packet's, of a user."""
+    own = {
+        **of,
+        "first": first,
+        "step": 1,
+        "count": len(received) - 1,
+        "group": "subscribers",
+        "gnb": gnb,
+        "mbr_bps": mbr_bps,
+    }
+    made = Leg(0, of["direction"], "tx1", "rx1", "stream", **{"size_bytes": 200, "users": own, **leg})
+    times = latency_ns or [0] * (len(received) - 1)
+    columns = {
+        "packets": received,
+        "distinct": received,
+        "bytes": [100 * packets for packets in received],
+        "latencies": [packets if time else 0 for packets, time in zip(received, [*times, 0], strict=True)],
+        "latency_sum_ns": [packets * time for packets, time in zip(received, [*times, 0], strict=True)],
+        "latency_min_ns": [*times, 0],
+        "latency_max_ns": [2 * time for time in [*times, 0]],
+    }
+    return Users(made, True, sent, columns, seconds=seconds)
+
+
+def test_loss_goes_before_latency_and_both_directions_are_one_users() -> None:
+    up = leg_users(UP, [10, 10, 10, 10], [10, 7, 10, 10, 0], [5, 5, 900, 5])
+    down = leg_users(DOWN, [10, 10, 10, 10], [8, 10, 10, 10, 0], [7, 7, 7, 8])
+    found = worst([up, down])
+    told = [(one["user"], one["lost_packets"], one["sent_packets"], one["latency_mean_ns"]) for one in found]
+    assert told == [
+        ("10.45.0.2", 3, 20, 7),
+        ("10.45.0.1", 2, 20, 7),
+        ("10.45.0.3", 0, 20, 900),
+        ("10.45.0.4", 0, 20, 8),
+    ]
+    assert [(row["stream"], row["lost_packets"]) for row in found[0]["streams"]] == [("up", 3), ("down", 0)]
+    assert (found[2]["latency_max_ns"], found[2]["group"]) == (1800, "subscribers")
+    assert lines({"worst": found[:1], "mbr": []}) == [
+        "fared worst: 10.45.0.2 of subscribers: 3 of 20 lost (up 3 of 10, down 0 of 10), "
+        "latency 0.000 ms on average, 0.000 most"
+    ]
+
+
+def test_a_packet_too_many_makes_up_for_none_that_is_lost() -> None:
+    found = worst([leg_users(UP, [10], [9, 0]), leg_users(DOWN, [10], [11, 0])])
+    assert [one["lost_packets"] for one in found] == [1]
+
+
+def test_loss_is_by_part_and_ten_are_told() -> None:
+    few, many = leg_users(UP, [2], [1, 0]), leg_users(UP, [100] * 30, [*range(70, 100), 0], gnb="gnb2")
+    found = worst([few, many])
+    assert [one["lost_packets"] for one in found] == [1, *range(30, 21, -1)]
+
+
+def test_nobody_fared_badly_where_nothing_was_lost_or_timed() -> None:
+    assert worst([leg_users(UP, [10], [10, 0]), leg_users(DOWN, None, [3, 0])]) == []
+
+
+def test_latencies_are_as_the_clocks_after_the_run_say() -> None:
+    one = leg_users(UP, [10], [10, 0], [500])
+    one.shift_ns = 40
+    row = next(one.rows())
+    assert [row[f"latency_{name}_ns"] for name in ("min", "mean", "max")] == [540, 540, 1040]
+    assert worst([one])[0]["latency_mean_ns"] == 540
+
+
+def test_who_gets_more_than_the_mbr_and_by_how_much() -> None:
+    """138 bytes of IP in a frame of 200: 1,104 bits."""
+    sent = [101] * 4
+    up = leg_users(UP, sent, [49, 50, 51, 101, 0], mbr_bps=54_000, seconds=1.0)
+    (told,) = mbr([up])
+    packets, seconds = sum(sent), 1.0 * 404 / 403
+    assert packets == 404 and told["seconds"] == round(seconds, 6)
+    # 1 % and a packet: 54,000 bits * 1.01 + 1,104 are 50.4 packets.
+    assert (told["users"], told["beyond_users"]) == (4, 2)
+    rate = 101 * 1104 / seconds
+    assert told["beyond"][0] == {"user": "10.45.0.4", "rate_bps": round(rate), "beyond": round(rate / 54_000 - 1, 4)}
+    assert told["beyond"][1]["user"] == "10.45.0.3" and told["highest_bps"] == round(rate)
+    words = f"MBR of subscribers, up, 0.054 Mbit/s: 2 of 4 users above, most 10.45.0.4 by {100 * (rate / 54e3 - 1):.1f}"
+    assert lines({"worst": [], "mbr": [told]})[0].startswith(words)
+
+
+def test_streams_of_one_direction_count_together_and_directions_apart() -> None:
+    both = [leg_users(UP, [60], [60, 0], mbr_bps=100_000), leg_users(UP, [60], [60, 0], mbr_bps=100_000)]
+    down = leg_users(DOWN, [60], [60, 0], mbr_bps=100_000)
+    assert [one["beyond_users"] for one in mbr([*both, down])] == [1, 0]
+    assert mbr([leg_users(UP, [60], [60, 0])]) == []
+
+
+def test_of_several_sizes_the_bytes_less_what_is_around_them_count() -> None:
+    one = leg_users(DOWN, [60], [60, 0], mbr_bps=1000, sizes=[[100, 1], [200, 1]])
+    assert one.ip_bytes(0) == 60 * (100 - 58)
+
+
+@pytest.mark.parametrize("changes", [{"seconds": None}, {"sent": None}])
+def test_what_was_not_measured_is_told(changes: dict[str, Any]) -> None:
+    one = leg_users(UP, **{"sent": [10], "received": [10, 0], "mbr_bps": 1000, **changes})
+    told = report([one])
+    assert told["mbr"] == [{"group": "subscribers", "direction": "up", "mbr_bps": 1000, "users": None}]
+    assert lines(told)[-1].endswith("what its users received was not measured")
