@@ -1,5 +1,6 @@
 """How fast sessions are set up over N4: our SMF, one process on one core, to a peer on the other core, over loopback.
-And how fast the data network's echo is (bench/echo.py), which needs root.
+And how fast a gNB sends, how fast the data network's echo is (bench/echo.py), and how long a run takes to its first
+user packet, which all need root.
 
     sudo .venv/bin/python bench/upf.py --rounds 5
 
@@ -20,11 +21,27 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+import lab
 from bench import echo, report
+from bench.engines import ours, rates
+from bench.engines.wire import Wire
+from bench.start import one_start
 
 SESSIONS = 65536
 SMF_CORE, PEER_CORE = 0, 1
 PEER, SMF = "127.88.5.2", "127.88.5.1"
+TUNNELLED_BYTES = 14 + 20 + 8 + 8 + 20 + 8 + 64 + 4
+"""With FCS: Ethernet, the tunnel, the user's IPv4 and UDP, and 64 bytes of payload."""
+WINDOW_S = 1.5
+MANY_SESSIONS = 10_000
+FIRST_PACKET = {
+    "name": "first-packet",
+    "upf": {"groups": [{"name": "users", "sessions": MANY_SESSIONS, "ue_addresses": "10.0.0.1/8"}]},
+    "streams": [
+        {"name": "up", "sessions": "users", "direction": "up", "size_bytes": 128, "rate_pps": 1000, "duration_s": 1}
+    ],
+    "receive": {"mode": "count"},
+}
 SOURCE = Path(__file__).parent / "upf_peer.c"
 GROUP = {
     "name": "all",
@@ -100,6 +117,37 @@ def echoes(rounds: int) -> list[report.Row]:
     ]
 
 
+def gtpu(rounds: int) -> list[report.Row]:
+    """From one core, stamped, to a receiver on the other that counts each user and measures each frame."""
+    leg = ours.stream({"headers": ours.TUNNEL_HEADERS}, TUNNELLED_BYTES)
+    with tempfile.TemporaryDirectory() as folder, Wire() as apart, Wire() as together:
+        told: dict[bool, list[float]] = {True: [], False: []}
+        for number in range(rounds):
+            told[True].append(rates.of_ours([apart], leg, Path(folder), WINDOW_S, receiving_core=PEER_CORE))
+            told[False].append(rates.of_ours([together], leg, Path(folder), WINDOW_S))
+            print(f"GTP-U, round {number + 1}: {told[True][-1]:.4g}, {told[False][-1]:.4g}", file=sys.stderr)
+    work = f"GTP-U, {ours.USERS:,} users, payload of 64 bytes, packets/s"
+    return [
+        report.measured(work, told[True], at_least=4e6),
+        report.measured("  sender and receiver on one processor", told[False]),
+    ]
+
+
+def first_packet(rounds: int) -> list[report.Row]:
+    """A whole run on a lab with its own UPF."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        scenario = folder / "first.yaml"
+        scenario.write_text(json.dumps(FIRST_PACKET))
+        state = lab.up(f"f{os.getpid()}", 1, 1, folder, dut="upf")
+        try:
+            seen = [one_start(scenario, state.inventory, folder / "results") for _ in range(rounds)]
+        finally:
+            lab.down(state.name, folder)
+    work = f"from the command to the first user packet, {MANY_SESSIONS:,} sessions, s"
+    return [report.measured(work, [one["first_s"] for one in seen], at_most=10.0)]
+
+
 def sessions(rounds: int) -> list[report.Row]:
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "upf_peer"
@@ -135,7 +183,7 @@ def _line(told: dict[str, Any]) -> str:
     return f"{told['establishment']['per_s']:.0f} established, {told['deletion']['per_s']:.0f} deleted a second"
 
 
-ROWS = {"sessions": sessions, "echo": echoes}
+ROWS = {"sessions": sessions, "gtpu": gtpu, "echo": echoes, "first": first_packet}
 
 if __name__ == "__main__":
     main()

@@ -1,11 +1,12 @@
-"""`pktswarm table …`: a reference's table or figures, made again."""
+"""`pktswarm table WHAT`: a reference's table or figures, made again."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,39 +14,42 @@ from rich.table import Table
 
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, BadInput, PktswarmError
 
-app = typer.Typer(help="A reference's table or figures, made again.", no_args_is_help=True)
-
-Hosts = Annotated[Path, typer.Option("--hosts", help="The inventory.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-
-
-@app.callback()
-def _group() -> None:
-    """A reference's table or figures, made again."""
-
-
-@app.command(epilog="Example: pktswarm table netspec --hosts hosts/lab-default.yml")
-def netspec(
-    hosts: Hosts = Path("hosts/lab-default.yml"),
-    out: Annotated[Path, typer.Option(help="Where the points are kept; a table goes on with what is there.")] = Path(
-        "results/netspec"
-    ),
-    seconds: Annotated[float, typer.Option(help="Of each point.", min=0.5)] = 4.0,
-    full: Annotated[bool, typer.Option("--full", help="As long as the reference: 700 s a point, 14 hours.")] = False,
-    background: Annotated[str, typer.Option(help="Background mixes, Mbit/s.")] = "25,60",
-    patience: Annotated[float, typer.Option(help="Multiplies every deadline, for slow hosts.", min=0.1)] = 1.0,
-    as_json: Json = False,
-) -> None:
-    """NetSpec's target flows against background traffic, six sets side by side (Lee 1998, figures 5 to 9)."""
-    from master.cli import _enter_lab
-    from master.inventory import load
+if TYPE_CHECKING:
     from master.results import Outcome
-    from master.run import Run
-    from master.show import Watch
-    from master.tables import netspec as table
+
+EXAMPLES = "Examples: pktswarm table netspec · pktswarm table configs/tables/ericload-5.1.yaml --seconds 60"
+Execute = Callable[[Path], "tuple[Outcome, Path]"]
+
+
+def table(
+    what: Annotated[str, typer.Argument(help="netspec, or a family of runs (configs/tables).", show_default=False)],
+    hosts: Annotated[Path, typer.Option("--hosts", help="The inventory.")] = Path("hosts/lab-default.yml"),
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where the points are kept; a table goes on with what is there. Left out: results/NAME"),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Of each point. Left out: what the table says.", min=0.5)
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="As long as the reference (netspec: 700 s, 14 hours).")] = False,
+    background: Annotated[str, typer.Option(help="netspec: background mixes, Mbit/s.")] = "25,60",
+    patience: Annotated[float, typer.Option(help="Multiplies every deadline, for slow hosts.", min=0.1)] = 1.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+) -> None:
+    """A reference's table or figures, made again: every point is a run."""
+    from master.cli import _enter_lab
 
     _enter_lab(hosts)
-    console = Console(stderr=True)
+    if what == "netspec":
+        folder = out or Path("results/netspec")
+        _netspec(hosts, folder, seconds, full, background, _executing(hosts, folder, patience), as_json)
+    else:
+        _family(Path(what), hosts, out, seconds, full, patience, as_json)
+
+
+def _executing(hosts: Path, out: Path, patience: float) -> Execute:
+    from master.run import Run
+    from master.show import Watch
 
     def execute(scenario: Path) -> tuple[Outcome, Path]:
         current = Run(scenario, hosts, out / "runs", patience)
@@ -55,27 +59,50 @@ def netspec(
             raise PktswarmError(f"interrupted; the points so far are in {out}, the same command goes on with them")
         return finished.outcome, finished.folder
 
-    wanted = table.FULL_S if full else seconds
-    work = table.Netspec(load(hosts), out, wanted, _backgrounds(background, tuple(table.CONFIGS)), execute)
+    return execute
+
+
+def _family(
+    path: Path, hosts: Path, out: Path | None, seconds: float | None, full: bool, patience: float, as_json: bool
+) -> None:
+    from master.tables import family as families
+
+    family = families.load(path)
+    folder = out or Path("results") / family.table
+    wanted = family.reference_seconds if full else seconds
+    work = families.Runs(path, family, folder, wanted, _executing(hosts, folder, patience))
+    told: list[dict[str, Any]] = []
+    for one in work.run():
+        told.append(one)
+        _progress(len(told), len(work.points), ", ".join(one["labels"]), one["problem"])
+    problems = [f"{', '.join(one['labels'])}: {one['problem']}" for one in told if one["problem"]]
+    document = {**work.document(), "points": told, "problems": problems}
+    captions = [family.title, *([f"in brackets: {family.reference.source}"] if family.reference else [])]
+    _finish(document, folder / f"{family.table}.json", families.tables(family, told), captions, problems, as_json)
+
+
+def _netspec(
+    hosts: Path, out: Path, seconds: float | None, full: bool, background: str, execute: Execute, as_json: bool
+) -> None:
+    """NetSpec's target flows against background traffic, six sets side by side (Lee 1998, figures 5 to 9)."""
+    from master.inventory import load
+    from master.tables import netspec
+
+    wanted = netspec.FULL_S if full else seconds or netspec.SECONDS
+    work = netspec.Netspec(load(hosts), out, wanted, _backgrounds(background, tuple(netspec.CONFIGS)), execute)
     measured, total = [], len(work.points())
     for one in work.run():
         measured.append(one)
-        words = f"{len(measured)} of {total}: {one.set}, background {one.background_mbps}, {one.target}"
-        console.print(f"{words}{f': {one.problem}' if one.problem else ''}", markup=False, highlight=False)
+        _progress(len(measured), total, f"{one.set}, background {one.background_mbps}, {one.target}", one.problem)
     problems = [f"{one.set}, {one.background_mbps}, {one.target}: {one.problem}" for one in measured if one.problem]
     document = {
         "seconds": wanted,
         "bottleneck": work.inventory.variables.get("pktswarm_bottleneck"),
         "points": [asdict(one) for one in measured],
-        "figures": table.figures(measured),
+        "figures": netspec.figures(measured),
         "problems": problems,
     }
-    (out / "netspec.json").write_text(json.dumps(document, indent=2) + "\n")
-    if as_json:
-        print(json.dumps(document))
-    else:
-        _print(table.tables(measured), table.captions(), problems, out)
-    raise typer.Exit(EXIT_INCOMPLETE if problems else EXIT_AS_EXPECTED)
+    _finish(document, out / "netspec.json", netspec.tables(measured), netspec.captions(), problems, as_json)
 
 
 def _backgrounds(text: str, known: tuple[int, ...]) -> tuple[int, ...]:
@@ -86,6 +113,22 @@ def _backgrounds(text: str, known: tuple[int, ...]) -> tuple[int, ...]:
     if not found or set(found) - set(known):
         raise BadInput("table netspec", "no such mix", key="background", value=text, allowed=", ".join(map(str, known)))
     return tuple(dict.fromkeys(found))
+
+
+def _progress(number: int, total: int, what: str, problem: str) -> None:
+    words = f"{number} of {total}: {what}{f': {problem}' if problem else ''}"
+    Console(stderr=True).print(words, markup=False, highlight=False)
+
+
+def _finish(
+    document: dict[str, Any], file: Path, tables: list[Table], captions: list[str], problems: list[str], as_json: bool
+) -> None:
+    file.write_text(json.dumps(document, indent=2) + "\n")
+    if as_json:
+        print(json.dumps(document))
+    else:
+        _print(tables, captions, problems, file.parent)
+    raise typer.Exit(EXIT_INCOMPLETE if problems else EXIT_AS_EXPECTED)
 
 
 def _print(tables: list[Table], captions: list[str], problems: list[str], out: Path) -> None:

@@ -39,8 +39,9 @@ def window(wires: Sequence[Wire], before: Sequence[int], seconds: float) -> list
     return [(last[1] - first[1]) / (last[0] - first[0]) for first, last in zip(begun, ended, strict=True)]
 
 
-def of_ours(wires: Sequence[Wire], leg: Leg, spool: Path, seconds: float) -> float:
-    """Stamped, received and measured, each frame; one core for each wire. Raises BenchError where one is missing."""
+def of_ours(wires: Sequence[Wire], leg: Leg, spool: Path, seconds: float, receiving_core: int | None = None) -> float:
+    """Stamped, received and measured, each frame; one core for each wire, and for all receivers `receiving_core` if it
+    is given. Raises BenchError where one is missing."""
     before = [wire.received() for wire in wires]
     with ExitStack() as stack:
         runs = []
@@ -48,6 +49,9 @@ def of_ours(wires: Sequence[Wire], leg: Leg, spool: Path, seconds: float) -> flo
             folder = spool / f"core{core}"
             folder.mkdir(exist_ok=True)
             runs.append(stack.enter_context(ours.run(wire, leg, folder, core)))
+        if receiving_core is not None:
+            for wire in wires:
+                wire.receive_on(receiving_core)
         for run in runs:
             run.begin()
         rate = sum(window(wires, before, seconds))

@@ -7,26 +7,26 @@ rate each is paced in the sets that pace it, stands in configs/netspec-25.yaml a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from rich import box
 from rich.table import Table
 
 from master import scenario as scenarios
 from master.inventory import Inventory
 from master.results import Outcome
+from master.tables.kept import Kept
 from traffic.errors import BadInput
 
 CONFIGS = {25: Path("configs/netspec-25.yaml"), 60: Path("configs/netspec-60.yaml")}
 """By the background's mean rate in Mbit/s."""
+SECONDS = 4.0
+"""Of a point, where nothing else is asked for."""
 FULL_S = 150 * 3600 / 772
 """The reference ran 772 experiments in 150 hours."""
-FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,8 @@ class Netspec:
         backgrounds: tuple[int, ...],
         execute: Callable[[Path], tuple[Outcome, Path]],
     ) -> None:
-        self.inventory, self.folder, self.seconds, self.execute = inventory, folder, seconds, execute
+        self.inventory, self.seconds, self.execute = inventory, seconds, execute
+        self.kept = Kept(folder)
         self.scenarios = {rate: scenarios.load(CONFIGS[rate]) for rate in backgrounds}
 
     def points(self) -> list[Point]:
@@ -123,31 +124,16 @@ class Netspec:
 
     def run(self) -> Iterator[Measured]:
         """Every point, as it is known or measured. Bad input of one is that of all."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         for point in self.points():
-            yield self._kept(point) or self._measure(point)
+            scenario = self.scenario(point)
+            known = self.kept.measured(point.key, scenario)
+            yield self._measure(point, scenario) if known is None else Measured(**known)
 
-    def _kept(self, point: Point) -> Measured | None:
-        """Measured before, of the same scenario."""
-        try:
-            document = json.loads((self.folder / f"{point.key}.json").read_text())
-        except (OSError, ValueError):
-            return None
-        if document.get("format_version") != FORMAT_VERSION or document.get("scenario") != self.scenario(point):
-            return None
-        return Measured(**document["measured"])
-
-    def _measure(self, point: Point) -> Measured:
-        scenario = self.scenario(point)
-        path = self.folder / f"{point.key}.yaml"
-        path.write_text(yaml.safe_dump(scenario, sort_keys=False))
-        outcome, results = self.execute(path)
+    def _measure(self, point: Point, scenario: dict[str, Any]) -> Measured:
+        outcome, results = self.execute(self.kept.write_scenario(point.key, scenario))
         measured = self._measured(point, outcome)
         if not measured.problem:
-            document = {"format_version": FORMAT_VERSION, "scenario": scenario, "results": str(results)}
-            draft = self.folder / f"{point.key}.part"
-            draft.write_text(json.dumps({**document, "measured": asdict(measured)}, indent=2) + "\n")
-            draft.replace(self.folder / f"{point.key}.json")
+            self.kept.keep(point.key, scenario, results, asdict(measured))
         return measured
 
     def scenario(self, point: Point) -> dict[str, Any]:

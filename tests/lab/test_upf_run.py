@@ -266,6 +266,42 @@ assert (answer.hex(), sender) == ("320200060000000012340000" + "0e00", (sys.argv
 """
 
 
+def test_a_family_of_runs_is_a_table(cluster: Cluster) -> None:
+    stream = {"name": "up", "sessions": "users", "direction": "up", "size_bytes": 200, "rate_pps": "$rate"}
+    family = {
+        "table": "small",
+        "title": "two rates",
+        "axes": [
+            {"name": "way", "values": ["up"]},
+            {"name": "rate", "values": [500, 1000]},
+            {"name": "users", "values": [10]},
+        ],
+        "measures": ["loss_ratio", "sent_mpps", "latency_p50_ms"],
+        "scenario": {
+            "upf": {"groups": [{"name": "users", "sessions": "$users", "ue_addresses": "10.45.0.1/16"}]},
+            "streams": [{**stream, "duration_s": "$seconds"}],
+            "receive": {"mode": "count"},
+        },
+        "reference": {"source": "somebody", "figures": {"up": {"500": [[0.25, 1, 1]]}}},
+    }
+    (cluster.folder / "family.yaml").write_text(json.dumps(family))
+    out = cluster.folder / "table"
+    command = [sys.executable, "-m", "master.cli", "table", str(cluster.folder / "family.yaml"), "--seconds", "1"]
+    command += ["--hosts", str(cluster.hosts), "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0.0000 (0.25)" in done.stdout and "in brackets: somebody" in done.stdout
+    assert "2 of 2: up, 1000, 10" in done.stderr
+    told = json.loads((out / "small.json").read_text())
+    for point, rate_pps in zip(told["points"], (500, 1000), strict=True):
+        assert point["measured"]["loss_ratio"] == 0 and point["measured"]["latency_p50_ms"] is not None
+        assert abs(point["measured"]["sent_mpps"] * 1e6 - rate_pps) < 0.1 * rate_pps
+    kept = {path.name: path.stat().st_mtime_ns for path in out.glob("up-*.json")}
+    assert set(kept) == {"up-500-10.json", "up-1000-10.json"}
+    assert subprocess.run([*command, "--json"], capture_output=True, check=False, timeout=60).returncode == 0
+    assert {path.name: path.stat().st_mtime_ns for path in out.glob("up-*.json")} == kept, "nothing is run again"
+
+
 def test_ctrl_c_deletes_the_sessions(cluster: Cluster) -> None:
     process = cluster.start(30, t1_s=2)
     wait_for(process, "sending")

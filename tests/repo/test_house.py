@@ -76,3 +76,10 @@ def test_nothing_names_a_machine_or_a_registry() -> None:
 def test_bootstrap_refuses_words_that_it_does_not_know(words: list[str], message: str) -> None:
     done = subprocess.run(["./bootstrap", *words], capture_output=True, text=True, check=False)
     assert done.returncode != 0 and message in done.stderr and not done.stdout
+
+
+def test_every_scenario_that_ships_is_told_of() -> None:
+    page = Path("configs/README.md").read_text()
+    shipped = [str(path.relative_to("configs")) for path in Path("configs").rglob("*.yaml")]
+    assert len(shipped) > 10
+    assert set(re.findall(r"\]\(([^)]+\.yaml)\)", page)) == set(shipped)

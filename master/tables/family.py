@@ -1,0 +1,285 @@
+"""A family of runs in one file: a scenario with variables, the values that these take, and what is measured of each.
+
+The table has a part for each value of the first variable, and the second one's values down and the third one's across;
+where a reference has measured the same, its figures stand beside. `pktswarm table configs/tables/….yaml`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, model_validator
+from rich import box
+from rich.table import Table
+
+from master.inventory import load_yaml
+from master.model import Location, Strict, Yaml, bad_input, keys_of
+from master.results import Outcome
+from master.tables.kept import Kept
+from traffic.errors import EXIT_INCOMPLETE, BadInput
+
+VARIABLE = re.compile(r"\$(\w+)")
+PRODUCT = re.compile(r"\$\w+(\*\$\w+)*")
+SECONDS = "seconds"
+"""The variable that every family has: how long a point sends."""
+MOST_NAME = 40
+"""Characters of a scenario's name."""
+Value = str | int | float
+
+
+@dataclass(frozen=True)
+class Measure:
+    title: str
+    digits: int
+    of: Callable[[list[dict[str, Any]]], float | None]
+    """The rows of the targets (results.stream_values) → the figure; None where it was not measured."""
+
+
+def _sum(rows: list[dict[str, Any]], name: str) -> float | None:
+    values = [row.get(name) for row in rows]
+    return None if None in values else float(sum(values))  # type: ignore[arg-type]
+
+
+def _loss_ratio(rows: list[dict[str, Any]]) -> float | None:
+    sent, lost = _sum(rows, "sent_packets"), _sum(rows, "lost_packets")
+    return None if lost is None or not sent else lost / sent
+
+
+def _bits(name: str, unit: float) -> Callable[[list[dict[str, Any]]], float | None]:
+    def of(rows: list[dict[str, Any]]) -> float | None:
+        total = _sum(rows, name)
+        return None if total is None else total / unit
+
+    return of
+
+
+def _median_ms(rows: list[dict[str, Any]]) -> float | None:
+    """The middle one of the streams' medians, each as often as it has packets."""
+    known = sorted(
+        (row["latency_p50_ns"], row["received_packets"]) for row in rows if row.get("latency_p50_ns") is not None
+    )
+    half = sum(packets for _, packets in known) / 2
+    for (median_ns, _), so_far in zip(known, itertools.accumulate(packets for _, packets in known), strict=True):
+        if so_far >= half:
+            return float(median_ns / 1e6)
+    return None
+
+
+MEASURES = {
+    "loss_ratio": Measure("Ratio", 4, _loss_ratio),
+    "received_gbps": Measure("Gbps", 3, _bits("received_bps", 1e9)),
+    "sent_mpps": Measure("Mpps sent", 3, _bits("sent_pps", 1e6)),
+    "sent_gbps": Measure("Gbps sent", 3, _bits("sent_bps", 1e9)),
+    "latency_p50_ms": Measure("Delay, ms", 3, _median_ms),
+}
+
+
+class Axis(Strict):
+    """`values`: what the variable takes; a mapping there sets others beside it."""
+
+    name: str = Field(pattern=r"^[a-z]\w*$")
+    title: str = ""
+    values: list[Value | dict[str, Value]] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _own_name(self) -> Axis:
+        for value in self.values:
+            if isinstance(value, dict) and self.name not in value:
+                raise ValueError(f"a value of {self.name} that sets others has to set {self.name} too")
+        return self
+
+    def settings(self) -> list[dict[str, Value]]:
+        return [value if isinstance(value, dict) else {self.name: value} for value in self.values]
+
+
+class Reference(Strict):
+    source: str
+    figures: dict[str, dict[str, list[list[float]]]] = Field(default_factory=dict)
+    """Part → row → for each column the measures, in their order."""
+
+
+class Family(Strict):
+    table: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
+    title: str
+    seconds: float = Field(4.0, gt=0)
+    """Of a point; `reference_seconds` is what the reference took."""
+    reference_seconds: float | None = None
+    axes: list[Axis] = Field(min_length=3, max_length=3)
+    measures: list[str] = Field(min_length=1)
+    scenario: dict[str, Any]
+    reference: Reference | None = None
+
+    @model_validator(mode="after")
+    def _known_measures(self) -> Family:
+        for name in self.measures:
+            if name not in MEASURES:
+                raise ValueError(f"measures: {name} is none of {', '.join(MEASURES)}")
+        return self
+
+
+def load(path: Path) -> Family:
+    """BadInput names the file and the key. A variable that no axis sets is refused here too."""
+    data = load_yaml(path, Yaml)
+    if not isinstance(data, dict):
+        raise BadInput(path, "must be a mapping", allowed=keys_of(Family))
+    try:
+        family = Family.model_validate(data)
+    except ValidationError as error:
+        raise bad_input(path, error, _known_keys) from None
+    for point in points(family):
+        _fill(path, family.scenario, point.variables)
+    return family
+
+
+def _known_keys(location: Location) -> str:
+    sections: dict[str, type[Strict]] = {"axes": Axis, "reference": Reference}
+    return keys_of(sections.get(str(location[0]), Family) if len(location) > 1 else Family)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run: a label for each axis, and all variables."""
+
+    labels: tuple[str, ...]
+    variables: dict[str, Value]
+
+    @property
+    def key(self) -> str:
+        return re.sub(r"[^\w.-]", "_", "-".join(self.labels))
+
+
+def points(family: Family, seconds: float | None = None) -> list[Point]:
+    """In the order in which they are run: part by part, row by row."""
+    made = []
+    for combination in itertools.product(*(axis.settings() for axis in family.axes)):
+        labels = tuple(str(values[axis.name]) for axis, values in zip(family.axes, combination, strict=True))
+        variables: dict[str, Value] = {SECONDS: family.seconds if seconds is None else seconds}
+        for values in combination:
+            variables |= values
+        made.append(Point(labels, variables))
+    return made
+
+
+def _fill(path: Path, part: Any, variables: dict[str, Value]) -> Any:
+    """The scenario with the variables' values: "$name", or a product "$one*$other". An item of a list with `only:
+    {variable: [values]}` is there at these values alone."""
+    if isinstance(part, dict):
+        return {key: _fill(path, value, variables) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_fill(path, _bare(item), variables) for item in part if _wanted(path, item, variables)]
+    if not isinstance(part, str) or "$" not in part:
+        return part
+    if not PRODUCT.fullmatch(part):
+        raise BadInput(path, "is neither a variable nor a product of some", key="scenario", value=part, allowed="$a*$b")
+    values = [_value(path, name, variables) for name in VARIABLE.findall(part)]
+    if len(values) == 1:
+        return values[0]
+    if any(isinstance(value, str) for value in values):
+        raise BadInput(path, "multiplies what is no number", key="scenario", value=part)
+    return math.prod(float(value) if isinstance(value, float) else int(value) for value in values)
+
+
+def _value(path: Path, name: str, variables: dict[str, Value]) -> Value:
+    if name not in variables:
+        raise BadInput(
+            path, "no axis sets this variable", key="scenario", value=f"${name}", allowed=", ".join(variables)
+        )
+    return variables[name]
+
+
+def _bare(item: Any) -> Any:
+    return {key: value for key, value in item.items() if key != "only"} if isinstance(item, dict) else item
+
+
+def _wanted(path: Path, item: Any, variables: dict[str, Value]) -> bool:
+    only = item.get("only", {}) if isinstance(item, dict) else {}
+    return all(_value(path, name, variables) in values for name, values in only.items())
+
+
+class Runs:
+    """`execute` runs one scenario file and gives its outcome and result folder."""
+
+    def __init__(
+        self,
+        path: Path,
+        family: Family,
+        folder: Path,
+        seconds: float | None,
+        execute: Callable[[Path], tuple[Outcome, Path]],
+    ) -> None:
+        self.path, self.family, self.kept, self.execute = path, family, Kept(folder), execute
+        self.seconds = family.seconds if seconds is None else seconds
+        self.points = points(family, self.seconds)
+
+    def scenario(self, point: Point) -> dict[str, Any]:
+        made = _fill(self.path, self.family.scenario, point.variables)
+        for trace in made.get("traces", []):
+            trace["file"] = str((self.path.parent / trace["file"]).resolve())
+        return {"name": f"{self.family.table}-{point.key}"[:MOST_NAME], **made}
+
+    def document(self) -> dict[str, Any]:
+        """For the table's JSON file, beside its points."""
+        source = None if self.family.reference is None else self.family.reference.source
+        axes = [axis.name for axis in self.family.axes]
+        return {"table": self.family.table, "seconds": self.seconds, "axes": axes, "reference": source}
+
+    def run(self) -> Iterator[dict[str, Any]]:
+        """Each point as {"labels", "measured", "reference", "problem"}, known from before or measured now."""
+        for point in self.points:
+            scenario = self.scenario(point)
+            known = self.kept.measured(point.key, scenario)
+            yield self._measure(point, scenario) if known is None else self._told(point, known, "")
+
+    def _measure(self, point: Point, scenario: dict[str, Any]) -> dict[str, Any]:
+        outcome, results = self.execute(self.kept.write_scenario(point.key, scenario))
+        rows = [row for row in outcome.document["rows"] if row["group"] != "background"]
+        measured = {name: MEASURES[name].of(rows) for name in self.family.measures}
+        problem = outcome.reason if outcome.status == EXIT_INCOMPLETE else ""
+        if not problem:
+            self.kept.keep(point.key, scenario, results, measured)
+        return self._told(point, measured, problem)
+
+    def _told(self, point: Point, measured: dict[str, Any], problem: str) -> dict[str, Any]:
+        beside = dict(zip(self.family.measures, self._reference(point) or [], strict=False))
+        return {"labels": point.labels, "measured": measured, "reference": beside, "problem": problem}
+
+    def _reference(self, point: Point) -> list[float] | None:
+        if self.family.reference is None:
+            return None
+        part, row, column = point.labels
+        columns = self.family.reference.figures.get(part, {}).get(row, [])
+        place = [str(values[self.family.axes[2].name]) for values in self.family.axes[2].settings()].index(column)
+        return columns[place] if place < len(columns) else None
+
+
+def tables(family: Family, told: list[dict[str, Any]]) -> list[Table]:
+    """A part each: rows down, columns across, each with its measures; the reference's figures in brackets."""
+    by_labels = {tuple(one["labels"]): one for one in told}
+    parts, rows, columns = ([str(values[axis.name]) for values in axis.settings()] for axis in family.axes)
+    made = []
+    for part in parts:
+        table = Table(title=f"{family.axes[0].title or family.axes[0].name}: {part}", title_justify="left")
+        table.box, table.pad_edge = box.SIMPLE_HEAD, False
+        table.add_column(family.axes[1].title or family.axes[1].name, justify="right")
+        for column, measure in itertools.product(columns, family.measures):
+            head = f"{family.axes[2].title or family.axes[2].name} {column}"
+            table.add_column(f"{head}\n{MEASURES[measure].title}", justify="right")
+        for row in rows:
+            cells = [_cell(by_labels.get((part, row, column)), name) for column in columns for name in family.measures]
+            table.add_row(row, *cells)
+        made.append(table)
+    return made
+
+
+def _cell(told: dict[str, Any] | None, measure: str) -> str:
+    if told is None:
+        return ""
+    value, beside = told["measured"].get(measure), told["reference"].get(measure)
+    ours = "–" if value is None else f"{value:,.{MEASURES[measure].digits}f}"
+    return ours if beside is None else f"{ours} [dim]({beside:g})[/]"
