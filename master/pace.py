@@ -40,9 +40,9 @@ class Pace:
     def seed_of(self, number: int) -> int:
         return own_seed(self.seed, self.name, number)
 
-    def give(self, leg: Leg, nodes: int) -> Leg:
-        """The leg with its part of the rates, one of `nodes`, and as many intended packets as they make."""
-        leg = replace(leg, gap_table=self.gaps, **self._part(nodes))
+    def give(self, leg: Leg, weight: int, whole: int) -> Leg:
+        """The leg with its part of the rates, `weight` of `whole`, and as many intended packets as they make."""
+        leg = replace(leg, gap_table=self.gaps, **self._part(weight, whole))
         if trouble := schedule_pace.unable(leg):
             raise BadInput(self.path, trouble, key=f"{self.key}.rate")
         if schedule_pace.is_paced(leg):
@@ -57,12 +57,12 @@ class Pace:
         count = round(leg.rate_pps * leg.duration_s)
         return replace(leg, count_packets=count, intended_packets=count)
 
-    def _part(self, nodes: int) -> dict[str, Any]:
+    def _part(self, weight: int, whole: int) -> dict[str, Any]:
         if self.rates is None:
             return {}
         if len(self.rates.rate) == 1:
-            return {"rate_pps": float(self.rates.rate[0]) / nodes}
-        return {"rates": self.rates.times(1 / nodes).pairs()}
+            return {"rate_pps": float(self.rates.rate[0]) * weight / whole}
+        return {"rates": self.rates.times(weight / whole).pairs()}
 
 
 def _rates(stream: Stream, path: Path, key: str, seed: int) -> Rates | None:

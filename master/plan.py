@@ -245,17 +245,28 @@ def _members(group: str, role: Any, key: str, path: Path, inventory: Inventory) 
     )
 
 
-def _split(total: int, parts: int) -> list[int]:
-    """`total` in `parts` whole numbers that differ by at most one."""
-    return [total // parts + (1 if index < total % parts else 0) for index in range(parts)]
+def _split(total: int, weights: list[int]) -> list[int]:
+    """`total` in whole numbers by these weights, each less than one off; what is left goes to the first ones."""
+    parts = [total * weight // sum(weights) for weight in weights]
+    left = total - sum(parts)
+    return [part + (1 if index < left else 0) for index, part in enumerate(parts)]
 
 
-def _stream_legs(stream: Stream, index: int, pairs: list[tuple[str, str]], first_id: int, pace: Pace) -> list[Leg]:
-    nodes = 1 if stream.per == "node" else len(pairs)
+def _stream_legs(
+    stream: Stream,
+    index: int,
+    pairs: list[tuple[str, str]],
+    first_id: int,
+    pace: Pace,
+    weights: list[int] | None = None,
+) -> list[Leg]:
+    """`weights`: of the pairs, in the stream's rate and count; left out, all are alike."""
+    weights = weights or [1] * len(pairs)
+    whole = 0 if stream.per == "node" else sum(weights)
     sizes = stream.sizes()
-    counts: list[int | None] = [None] * len(pairs)
-    if stream.count_packets is not None:
-        counts = list([stream.count_packets] * len(pairs) if nodes == 1 else _split(stream.count_packets, nodes))
+    counts: list[int | None] = [stream.count_packets] * len(pairs)
+    if whole and stream.count_packets is not None:
+        counts = [*_split(stream.count_packets, weights)]
     frame = {"headers": stream.headers or default_headers(index), "payload": stream.payload}
     made = [
         Leg(
@@ -277,9 +288,12 @@ def _stream_legs(stream: Stream, index: int, pairs: list[tuple[str, str]], first
             options=stream.options | ({"burst": stream.burst} if stream.burst > 1 else {}),
         )
         for number, ((source, target), count) in enumerate(zip(pairs, counts, strict=True))
-        if count is None or count > 0
     ]
-    paced = [pace.give(leg, nodes) for leg in made]
+    paced = [
+        pace.give(leg, weight, whole or weight)
+        for leg, weight in zip(made, weights, strict=True)
+        if leg.count_packets is None or leg.count_packets > 0
+    ]
     kept = [leg for leg in paced if leg.intended_packets is None or leg.intended_packets > 0]
     return [replace(leg, id=first_id + number) for number, leg in enumerate(kept)]
 
@@ -290,15 +304,15 @@ def _session_legs(
     """A leg for each gNB that has users of the group, and one for what comes back there; frames are provisional until
     the sessions stand."""
     pairs, gnbs = tunnelling.pairs(path, index, stream, upf, inventory)
-    legs = _stream_legs(stream, index, pairs, first_id, pace)
-    way, name = stream.direction or "up", stream.sessions or ""
+    way, name, sessions = stream.direction or "up", stream.sessions or "", Sessions(upf)
+    users = [tunnelling.users_at(sessions, name, gnbs[pair[way == "down"]]) for pair in pairs]
+    legs = _stream_legs(stream, index, pairs, first_id, pace, users)
     ip = stream.ip or ("ipv4" if upf.group(name).families()[0] else "ipv6")
     ends = {leg.id: leg.source if way == "up" else leg.target for leg in legs}
     port = FIRST_UDP_PORT + index
     tunnels = {
         number: Tunnels(path, f"streams.{index}", name, gnbs[end], way, port, ip) for number, end in ends.items()
     }
-    sessions = Sessions(upf)
     made = [tunnelling.in_tunnels(leg, tunnels[leg.id], upf, sessions) for leg in legs]
     if stream.echo:
         for leg in list(made):

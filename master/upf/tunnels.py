@@ -167,6 +167,10 @@ def in_tunnels(
     return made
 
 
+def users_at(sessions: Sessions, group: str, gnb: str) -> int:
+    return int(np.count_nonzero(sessions.gnb[sessions.rows_of(group)] == sessions.gnbs.index(gnb)))
+
+
 def ends_of(leg: Leg, tunnels: Tunnels, upf: Upf, hosts: Mapping[str, Host]) -> dict[str, str]:
     """Host → the address that it plays: the gNB's, and the server's of its users."""
     gnb_host, core_host = (leg.source, leg.target) if tunnels.direction == "up" else (leg.target, leg.source)
