@@ -88,7 +88,7 @@ def measure(percent: int = 100, window_s: float = WINDOW_S) -> dict[str, float]:
     up, back = legs(percent)
     with tempfile.TemporaryDirectory() as folder, Wire() as wire, Worker("the sink", wire.near, sink) as near:
         near.hear()
-        before = _came_back(wire)
+        before = wire.came_back()
         with Worker("the echo", wire.far, echoing(up, back, Path(folder))) as core:
             core.hear()
             wire.receive_on(ECHO_CORE)
@@ -104,16 +104,16 @@ def measure(percent: int = 100, window_s: float = WINDOW_S) -> dict[str, float]:
         due = returned["sent_packets"] + returned["failed_packets"]
         if sent != came["received_packets"] or due != echo.due(sent, percent):
             raise BenchError(f"{sent} sent, {came['received_packets']} counted, {returned['note']}")
-        if (here := _came_back(wire) - before) < returned["sent_packets"]:
+        if (here := wire.came_back() - before) < returned["sent_packets"]:
             raise BenchError(f"{returned['sent_packets']} sent back, {here} came")
         return {**figures, "failed": returned["failed_packets"] / due}
 
 
 def _window(wire: Wire, seconds: float) -> dict[str, float]:
     time.sleep(WARM_S)
-    begun, first, busy_ns = time.monotonic(), _came_back(wire), _busy_ns()
+    begun, first, busy_ns = time.monotonic(), wire.came_back(), _busy_ns()
     time.sleep(seconds)
-    ended, last = time.monotonic(), _came_back(wire)
+    ended, last = time.monotonic(), wire.came_back()
     if last == first:
         raise BenchError(f"nothing came back for {seconds} s")
     return {"rate_pps": (last - first) / (ended - begun), "each_ns": (_busy_ns() - busy_ns) / (last - first)}
@@ -122,12 +122,3 @@ def _window(wire: Wire, seconds: float) -> dict[str, float]:
 def _busy_ns() -> int:
     """Processor time of the echo's core for this, so far."""
     return sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for pid in queue_threads())
-
-
-def _came_back(wire: Wire) -> int:
-    """Frames that the near end has taken so far, by its interface's own counter."""
-    for line in Path(f"/proc/{wire.near}/net/dev").read_text().splitlines():
-        name, _, figures = line.partition(":")
-        if name.strip() == NEAR:
-            return int(figures.split()[1])
-    raise BenchError(f"{NEAR} is gone")

@@ -69,6 +69,8 @@ def _family(
 
     family = families.load(path)
     folder = out or Path("results") / family.table
+    if full and family.reference_seconds is None:
+        raise BadInput(path, "--full: it does not say how long the reference's points are", key="reference_seconds")
     wanted = family.reference_seconds if full else seconds
     work = families.Runs(path, family, folder, wanted, _executing(hosts, folder, patience))
     told: list[dict[str, Any]] = []

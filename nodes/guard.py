@@ -134,10 +134,12 @@ class Guard:
     def _prepare(self, message: Message) -> None:
         if message["role"] == "transmit":
             send = tasks.send_task_from_json(message["task"])
+            self._limit(send.limit_s)
             self._play(send)
             self.engines = [*self._senders(send)]
         else:
             receive = tasks.receive_task_from_json(message["task"])
+            self._limit(receive.limit_s)
             self._play(receive)
             self.engines = [*self._receivers(receive)]
         for engine in self.engines:
@@ -160,8 +162,11 @@ class Guard:
         names = task.engine.split("+")
         return [receiver_class(name)(tasks.share_of(name, names, task), self.spool) for name in names]
 
+    def _limit(self, limit_s: float) -> None:
+        self.limit_ns = time.monotonic_ns() + int(limit_s * 1e9)
+
     def _play(self, task: tasks.SendTask | tasks.ReceiveTask) -> None:
-        self.limit_ns = time.monotonic_ns() + int(task.limit_s * 1e9)
+        """Until the node is restored, beside whatever the engines do."""
         if task.plays:
             self.answers = Answers(task.interface, task.mac, task.plays)
 
@@ -172,7 +177,7 @@ class Guard:
     def _advance(self) -> None:
         """What happens by itself: the start at its instant, receivers becoming ready, senders ending."""
         self._announce()
-        if self.answers is not None:
+        if self.answers is not None and self.state not in ("failed", "over"):
             self._guarded(self.answers.serve)
         if self.state == "preparing":
             self._guarded(self._look_whether_ready)

@@ -12,12 +12,15 @@ import errno
 import socket
 import struct
 import sys
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from traffic.headers import GTPU_PORT
 from traffic.playing import ICMPV6, SOLICITATION, UDP, Player
 
+AS_IF_LOST = (errno.EAGAIN, errno.ENOBUFS, errno.ENETDOWN)
+"""A queue is full, or the link is down: who asked asks again."""
 MOST_AT_ONCE = 256
 """Frames answered before the guard looks after its other work again."""
 FRAME_BYTES = 2048
@@ -75,18 +78,12 @@ class Answers:
     def serve(self) -> None:
         """Answers what has come, without waiting."""
         for one in self._sockets:
-            for _ in range(MOST_AT_ONCE):
-                try:
-                    frame, told = one.recvfrom(FRAME_BYTES)
-                except BlockingIOError:
-                    break
-                except OSError as error:
-                    if error.errno != errno.ENETDOWN:
-                        raise
-                    break
-                if told[2] != socket.PACKET_OUTGOING and (reply := self.player.answer(frame)):
-                    with suppress(BlockingIOError):  # as if it were lost: who asked asks again
-                        one.send(reply)
+            with _as_if_lost():
+                for _ in range(MOST_AT_ONCE):
+                    frame = one.recv(FRAME_BYTES)
+                    if reply := self.player.answer(frame):
+                        with _as_if_lost():
+                            one.send(reply)
 
     def close(self) -> None:
         for one in self._sockets:
@@ -95,6 +92,15 @@ class Answers:
 
     def to_json(self) -> dict[str, Any]:
         return self.player.played.to_json()
+
+
+@contextmanager
+def _as_if_lost() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in AS_IF_LOST:
+            raise
 
 
 def _socket(interface: str, protocol: int, steps: list[_Step]) -> socket.socket:

@@ -201,11 +201,11 @@ class Wire:
 
     def received(self) -> int:
         """Frames that the far end has taken so far, by its interface's own counter."""
-        for line in Path(f"/proc/{self.far}/net/dev").read_text().splitlines():
-            name, _, figures = line.partition(":")
-            if name.strip() == FAR:
-                return int(figures.split()[1])
-        raise BenchError(f"{FAR} is gone")
+        return _taken(self.far, FAR)
+
+    def came_back(self) -> int:
+        """Those that the near end has taken."""
+        return _taken(self.near, NEAR)
 
     def run(self, name: str, command: list[str], spool: Path, limit_s: float) -> EngineProcess:
         """A program at the near end; the caller stops it."""
@@ -213,6 +213,14 @@ class Wire:
         process = EngineProcess(name, [*inside, *command], spool / f"{name}.out", limit_s)
         process.start()
         return process
+
+
+def _taken(pid: int, interface: str) -> int:
+    for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines():
+        name, _, figures = line.partition(":")
+        if name.strip() == interface:
+            return int(figures.split()[1])
+    raise BenchError(f"{interface} is gone")
 
 
 def _up(channel: Channel) -> None:

@@ -122,6 +122,19 @@ class Family(Strict):
                 raise ValueError(f"measures: {name} is none of {', '.join(MEASURES)}")
         return self
 
+    @model_validator(mode="after")
+    def _reference_in_place(self) -> Family:
+        """A part, a row or a column too many would silently stand beside nothing."""
+        parts, rows, columns = ([str(values[axis.name]) for values in axis.settings()] for axis in self.axes)
+        for part, given in (self.reference.figures if self.reference else {}).items():
+            for row, figures in given.items():
+                if part not in parts or row not in rows:
+                    raise ValueError(f"reference: {part}, {row} is no part and row of the table")
+                if len(figures) != len(columns) or any(len(one) != len(self.measures) for one in figures):
+                    wanted = f"{len(columns)} lists of {len(self.measures)} figures"
+                    raise ValueError(f"reference: {part}, {row} has to have {wanted}")
+        return self
+
 
 def load(path: Path) -> Family:
     """BadInput names the file and the key. A variable that no axis sets is refused here too."""
@@ -246,16 +259,18 @@ class Runs:
         return self._told(point, measured, problem)
 
     def _told(self, point: Point, measured: dict[str, Any], problem: str) -> dict[str, Any]:
-        beside = dict(zip(self.family.measures, self._reference(point) or [], strict=False))
+        reference = self._reference(point)
+        beside = {} if reference is None else dict(zip(self.family.measures, reference, strict=True))
         return {"labels": point.labels, "measured": measured, "reference": beside, "problem": problem}
 
     def _reference(self, point: Point) -> list[float] | None:
         if self.family.reference is None:
             return None
         part, row, column = point.labels
-        columns = self.family.reference.figures.get(part, {}).get(row, [])
-        place = [str(values[self.family.axes[2].name]) for values in self.family.axes[2].settings()].index(column)
-        return columns[place] if place < len(columns) else None
+        axis = self.family.axes[2]
+        columns = [str(values[axis.name]) for values in axis.settings()]
+        figures = self.family.reference.figures.get(part, {}).get(row)
+        return None if figures is None else figures[columns.index(column)]
 
 
 def tables(family: Family, told: list[dict[str, Any]]) -> list[Table]:

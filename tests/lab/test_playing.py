@@ -101,3 +101,17 @@ def test_nothing_is_left_of_it(wire: Wire) -> None:
     assert multicast() == "0"
     with inside(wire.sender), pytest.raises(OSError, match="No such device"):
         Answers("tx9", A, [*PLAYED])
+
+
+def test_a_link_that_goes_down_and_comes_back_ends_nothing(wire: Wire) -> None:
+    with inside(wire.sender):
+        answers = Answers("tx0", A, [*PLAYED])
+    with inside(wire.receiver):
+        upf = asked(PLAYED[0])
+    with upf:
+        ip("-n", wire.sender, "link", "set", "tx0", "down")
+        answers.serve()
+        ip("-n", wire.sender, "link", "set", "tx0", "up")
+        upf.send(ECHO)
+        response(answers, upf)
+    answers.close()

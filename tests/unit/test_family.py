@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from master import inventory, plan
+from master import cli_table, inventory, plan
 from master import scenario as scenarios
 from master.results import Outcome
 from master.tables import family as families
@@ -128,6 +128,8 @@ def test_the_table_has_the_references_figures_in_brackets(tmp_path: Path) -> Non
         ({"axes": SMALL["axes"][:2]}, "axes"),
         ({"axes": [{"name": "way", "values": [{"share": 1}]}, *SMALL["axes"][1:]]}, "has to set way too"),
         ({"measures": ["loss"]}, "loss is none of loss_ratio, received_gbps"),
+        ({"reference": {"source": "s", "figures": {"no": {"1000": [[1, 2, 3]]}}}}, "no, 1000 is no part and row"),
+        ({"reference": {"source": "s", "figures": {"half": {"1000": [[1, 2]]}}}}, "1 lists of 3 figures"),
         ({"colour": "red"}, "unknown key .*table, title, seconds"),
         (
             {"scenario": {"streams": [{"rate_pps": "$speed"}]}},
@@ -168,3 +170,10 @@ def test_every_point_of_a_family_that_ships_can_be_planned(path: Path, tmp_path:
         shape = [[len(row) for row in part.values()] for part in family.reference.figures.values()]
         rows, columns = (len(axis.values) for axis in family.axes[1:])
         assert shape == [[columns] * rows] * len(family.axes[0].values)
+
+
+def test_as_long_as_a_reference_that_does_not_say_how_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("master.cli._enter_lab", lambda hosts: None)
+    path = written(tmp_path, reference_seconds=None)
+    with pytest.raises(BadInput, match="--full: it does not say how long"):
+        cli_table.table(str(path), hosts=HOSTS, full=True)
