@@ -1,13 +1,37 @@
-"""A run of the command line that a test watches."""
+"""A cluster that the tests of a file share, and a run of the command line that a test watches."""
 
 from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
+
+import lab
+
+
+class Named(Protocol):
+    """A cluster as lab.down knows it."""
+
+    name: str
+    folder: Path
+
+
+def cluster_of(make: Callable[[Path], Named]) -> Any:
+    """The fixture of a file with one cluster: it comes up for the first test, and goes behind the last."""
+
+    @pytest.fixture(scope="module")
+    def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Named]:
+        made = make(tmp_path_factory.mktemp("cluster"))
+        try:
+            yield made
+        finally:
+            lab.down(made.name, made.folder)
+
+    return cluster
 
 
 def wait_for(process: subprocess.Popen[str], words: str) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from running import cluster_of
 
 import lab
 from traffic.capture_file import Packet, read_capture, write_pcap
@@ -51,13 +52,7 @@ class Cluster:
         return self.run(path)
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    made = Cluster(tmp_path_factory.mktemp("replay"))
-    try:
-        yield made
-    finally:
-        lab.down(made.name, made.folder)
+cluster = cluster_of(Cluster)
 
 
 def all_as_intended(document: dict[str, Any], packets: int) -> None:

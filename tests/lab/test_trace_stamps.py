@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from running import cluster_of
 
 import lab
 
@@ -256,13 +257,7 @@ class Cluster:
         return dict(json.loads((folder / "run.json").read_text()), results=str(folder)), done.stdout
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    made = Cluster(tmp_path_factory.mktemp("stamps"))
-    try:
-        yield made
-    finally:
-        lab.down(made.name, made.folder)
+cluster = cluster_of(Cluster)
 
 
 EXPECT = "receive: {MORE}\nexpect: {loss: 0, sent: intended}\n"

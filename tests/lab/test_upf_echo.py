@@ -6,29 +6,21 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from running import cluster_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_upf_run import Cluster, ended, table
-
-import lab
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 GROUP = {"name": "users", "sessions": 100, "ue_addresses": "10.45.0.1/16", "qos": {"qfi": 9}}
 UP = {"name": "up", "sessions": "users", "direction": "up", "size_bytes": 200, "rate_pps": 2000, "count_packets": 4000}
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    made = Cluster(tmp_path_factory.mktemp("hosts"))
-    try:
-        yield made
-    finally:
-        lab.down(made.name, made.folder)
+cluster = cluster_of(Cluster)
 
 
 def run(cluster: Cluster, *streams: dict[str, Any], **more: Any) -> tuple[int, dict[str, Any]]:

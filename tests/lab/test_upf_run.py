@@ -9,12 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from running import wait_for
+from running import cluster_of, wait_for
 
 import lab
 from master.recount import captures_of, recount
@@ -75,13 +74,7 @@ def table(told: dict[str, Any], name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    made = Cluster(tmp_path_factory.mktemp("hosts"))
-    try:
-        yield made
-    finally:
-        lab.down(made.name, made.folder)
+cluster = cluster_of(Cluster)
 
 
 def test_every_user_both_ways_with_churn_beside(cluster: Cluster) -> None:

@@ -7,11 +7,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from running import cluster_of
 
 import lab
 
@@ -48,13 +48,7 @@ class Cluster:
         return int(self.tell(status={})["sessions"])
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    made = Cluster(tmp_path_factory.mktemp("hosts"))
-    try:
-        yield made
-    finally:
-        lab.down(made.name, made.folder)
+cluster = cluster_of(Cluster)
 
 
 BASE = {"name": "base", "sessions": 100, "ue_addresses": ["10.45.0.1/16", "2001:db8::1/48"], "qos": {"qfi": 5}}
