@@ -10,7 +10,7 @@
 #include "pktswarm.h"
 #include "send.h"
 
-#define SPINS 64 /* looks at the clock in one run: a microsecond or two, then a signal must be able to end it */
+#define SPINS 256 /* looks at the clock in one run: up to 8 us, then an interrupt or a signal has its turn */
 #define FRAMES_A_READING 4 /* of the clock, which is dear; a divisor of every batch but 1 */
 
 struct {
@@ -141,7 +141,7 @@ static __always_inline __u64 wait(__u64 due_ns)
 		return state.last_ns;
 	now = bpf_ktime_get_ns();
 	note_absence(due_ns, now);
-	if (may_spin && now + state.soon_ns >= due_ns)
+	if (may_spin && (now + state.soon_ns >= due_ns || due_ns == state.surely_ns))
 		for (int i = 0; now < due_ns && i < SPINS; i++)
 			now = bpf_ktime_get_ns();
 	state.last_ns = now;

@@ -198,6 +198,7 @@ struct state {
 	__u64 runs; /* of the program, waiting included */
 	__u64 calls; /* of the kernel's, counted by user space */
 	__u64 soon_ns; /* nearer than that a frame is waited for */
+	__u64 surely_ns; /* when the frame is due that is waited for however far away it is; 0: none */
 	__u64 last_ns; /* when it last looked at the clock */
 	__u64 longest_absence_ns; /* with a frame due: the processor was taken away, or a call to the kernel took its time */
 	__u64 device_sent; /* as the device said */

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 from master.clocks import Reading, offset_at
-from traffic.messages import WORD_INTERVAL_S, Lines, Message
+from traffic.messages import STILL_AFTER_NS, STILL_BEFORE_NS, WORD_INTERVAL_S, Lines, Message
 
 SILENCE_S = 5.0
 """A rank not heard for so long is lost."""
@@ -108,7 +108,6 @@ class Conductor:
         self._read_clocks("start")
         self._barrier("transmit", "start", DEADLINES_S["prepare"])
         self._start()
-        self._phase("send")
         self._barrier("transmit", "done", self.run_limit_s)
         self._phase("drain")
         self._sleep(self.drain_s)
@@ -123,12 +122,14 @@ class Conductor:
 
     def _start(self) -> None:
         at_ns = time.monotonic_ns() + START_LEAD_NS
-        for rank in self._group("receive"):
-            self._send(rank, {"op": "sample"})
-        for rank in self._group("transmit"):
-            self._send(rank, {"op": "start", "at_ns": at_ns + self.offsets_ns.get(rank, 0)})
-            self.started.add(rank)
+        for role, op in (("receive", "sample"), ("transmit", "start")):
+            for rank in self._group(role):
+                self._send(rank, {"op": op, "at_ns": at_ns + self.offsets_ns.get(rank, 0)})
+        self.started.update(self._group("transmit"))
         self._tell("start", at_ns=at_ns, utc_ns=time.time_ns() + at_ns - time.monotonic_ns())
+        self._phase("send")
+        self._sleep((at_ns - STILL_BEFORE_NS - time.monotonic_ns()) / 1e9)
+        time.sleep(max(0, at_ns + STILL_AFTER_NS - time.monotonic_ns()) / 1e9)
 
     def _halt(self) -> None:
         """In the middle of a run: the sending ends first, so that what is on its way is still counted."""

@@ -39,7 +39,7 @@ from traffic.messages import WORD_TIMEOUT_S, Lines, Message, peer
 POLL_S = 0.02
 SUDO_TIMEOUT_S = 10.0
 SPOOLS = Path("/var/tmp")  # noqa: S108 - each guard's folder in it has a name of its own
-START_AHEAD_NS = 5_000_000
+START_AHEAD_NS = 15_000_000
 """Engines are called this long before the start instant; they wait for it themselves."""
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from nodes.interface import Interface
 from nodes.mpi import Link, MasterGone
-from traffic.messages import WORD_TIMEOUT_S, Lines, Message
+from traffic.messages import STILL_AFTER_NS, STILL_BEFORE_NS, WORD_TIMEOUT_S, Lines, Message
 
 IDLE_S, BUSY_S = 0.001, 0.01
 """Between two looks for news: while frames are sent or counted, the processor is theirs."""
@@ -38,6 +38,7 @@ class Rank:
         self.leaving = self.restored = False
         self.whole = True
         self.waiting_for = ""
+        self.start_ns = 0
 
     def run(self) -> int:
         """Until the master lets go; the exit status is 3 when the master was lost."""
@@ -59,12 +60,18 @@ class Rank:
             if self._master_lost():
                 self._abandon()
             if not busy:
-                time.sleep(BUSY_S if self.sample_every_s else IDLE_S)
+                time.sleep(self._pause_s())
         self.link.flush(5.0)
         if not self.whole:
             os._exit(0)  # MPI's finalize would wait for the dead
         self.link.finalize()
         return 0
+
+    def _pause_s(self) -> float:
+        left_ns = self.start_ns - time.monotonic_ns()
+        if -STILL_AFTER_NS < left_ns < STILL_BEFORE_NS:
+            return (left_ns + STILL_AFTER_NS) / 1e9
+        return BUSY_S if self.sample_every_s else IDLE_S
 
     def _hello(self) -> None:
         self.link.introduce({"event": "hello", "host": self.host, "role": self.role, "report": self.report})
@@ -127,10 +134,11 @@ class Rank:
     def _on_start(self, message: Message) -> None:
         self._to_guard({"op": "start", "at_ns": message["at_ns"]})
         self.waiting_for = "done"
-        self.sample_every_s = self.sample_interval_s
+        self._on_sample(message)
 
     def _on_sample(self, message: Message) -> None:
         """Receivers begin their samples when the transmitters start."""
+        self.start_ns = int(message["at_ns"])
         self.sample_every_s = self.sample_interval_s
 
     def _on_halt(self, message: Message) -> None:

@@ -159,6 +159,7 @@ class StateRecord(ctypes.Structure):
         ("runs", c_uint64),
         ("calls", c_uint64),
         ("soon_ns", c_uint64),
+        ("surely_ns", c_uint64),
         ("last_ns", c_uint64),
         ("longest_absence_ns", c_uint64),
         ("device_sent", c_uint64),

@@ -18,13 +18,17 @@ import time
 from nodes.libbpf import attach_program, program_by_id, run_live, shared_memory
 from traffic.schedule_records import NEVER, StateRecord
 
-FEW_REPEATS = 128
-"""After a sleep. Of runs that find nothing due soon so many are over in 10 us; those that do wait 250 us in all."""
+FEW_REPEATS = 32
+"""After a sleep. Of runs that find nothing due soon so many are over in 3 us; those that do wait 250 us in all."""
 MOST_REPEATS = 1 << 20
 """A tenth of a second or more: then this process looks whether it may sleep."""
 AWAKE_AHEAD_NS, MOST_AHEAD_NS = 100_000, 300_000
 """A timer wakes this process late, by 15 us as a rule and by hundreds where the machine is busy: it has to be awake
 that much earlier. How much follows what was seen, so that some 0.4 % of its sleeps end too late."""
+FIRST_AHEAD_NS = 10_000_000
+"""The first frame is waited for awake so long: what slept for longer comes back with cold caches, 100 us from its timer
+to the kernel. And of more senders than processors, as in a lab, all have had their turn by then: the one that is not
+on a processor at the instant is in the midst of its call, and sends as soon as it is back."""
 LATER_NS, SOONER_NS = 200, 50_000
 WORTH_SLEEPING_NS = 100_000
 ALWAYS_NS = 1 << 62
@@ -60,12 +64,16 @@ def _serve(program: int, state: StateRecord, frame: bytes, batch: int, most: int
     ahead_ns = AWAKE_AHEAD_NS
     while True:
         due_ns = next_due_ns(state)
+        wait_ns = due_ns - time.monotonic_ns()
         state.soon_ns = ALWAYS_NS if awake and due_ns > state.start_ns else ahead_ns + WORTH_SLEEPING_NS
         if due_ns == NEVER:  # not started, or all is sent: the program then says so
             time.sleep(IDLE_S)
             repeats = few
-        elif (wait_ns := due_ns - time.monotonic_ns()) > state.soon_ns:
-            time.sleep((wait_ns - ahead_ns) / 1e9)
+        elif not state.pushed and wait_ns <= FIRST_AHEAD_NS:
+            state.surely_ns = due_ns
+            repeats = few
+        elif wait_ns > state.soon_ns:
+            time.sleep((wait_ns - (ahead_ns if state.pushed else FIRST_AHEAD_NS)) / 1e9)
             repeats = few
             ahead_ns = next_ahead_ns(ahead_ns, time.monotonic_ns() > due_ns)
         run_live(program, frame, repeats, batch)
