@@ -378,18 +378,18 @@ def flow_rows(rows: list[Row]) -> list[dict[str, Any]]:
 
 def first_frame_skew_ns(rows: list[Row]) -> dict[str, dict[str, float]]:
     """Per engine: how far apart its nodes' first frames left (or arrived, where the engine does not tell), and when
-    after the start instant."""
+    after the start instant: of a trace, whose first packet may be due later, after that was due."""
     return {engine: _skew(rows, engine) for engine in sorted({row.engine for row in rows}) if _skew(rows, engine)}
 
 
 def _skew(rows: list[Row], engine: str) -> dict[str, float]:
-    firsts: dict[str, list[int]] = {}
+    firsts: dict[str, list[tuple[int, int]]] = {}
     for row in rows:
         first_ns = row.first_ns if row.left_ns is None else row.left_ns
         first = row.leg.answers is None and row.leg.echo_of is None
         if row.engine == engine and first_ns is not None and first:
-            firsts.setdefault(row.leg.source, []).append(first_ns - int(row.leg.timing.get("lead_ns", 0)))
-    nodes = [min(times) for times in firsts.values()]
+            firsts.setdefault(row.leg.source, []).append((first_ns, int(row.leg.timing.get("lead_ns", 0))))
+    nodes = [first_ns - lead_ns for first_ns, lead_ns in map(min, firsts.values())]
     if not nodes:
         return {}
     return {"nodes": len(nodes), "skew": max(nodes) - min(nodes), "median_after_start": statistics.median(nodes)}
