@@ -34,12 +34,12 @@ from nodes.interface import Interface
 from nodes.playing import Answers
 from traffic import task as tasks
 from traffic.errors import BadInput, EngineError, PktswarmError
-from traffic.messages import WORD_TIMEOUT_S, Lines, Message, peer
+from traffic.messages import STILL_AFTER_NS, WORD_TIMEOUT_S, Lines, Message, peer
 
 POLL_S = 0.02
 SUDO_TIMEOUT_S = 10.0
 SPOOLS = Path("/var/tmp")  # noqa: S108 - each guard's folder in it has a name of its own
-START_AHEAD_NS = 15_000_000
+START_AHEAD_NS = 25_000_000
 """Engines are called this long before the start instant; they wait for it themselves."""
 
 
@@ -86,9 +86,11 @@ class Guard:
             sys.exit(0)
 
     def _take_commands(self) -> None:
-        wait_s = POLL_S
+        wait_s, to_start_ns = POLL_S, self.start_at_ns - time.monotonic_ns()
         if self.state == "armed":
-            wait_s = max(0.0, min(POLL_S, (self.start_at_ns - START_AHEAD_NS - time.monotonic_ns()) / 1e9))
+            wait_s = max(0.0, min(POLL_S, (to_start_ns - START_AHEAD_NS) / 1e9))
+        elif self.state == "running" and to_start_ns > 0:
+            wait_s = (to_start_ns + STILL_AFTER_NS) / 1e9
         # To the last one: words that came while a command kept us busy count as heard.
         while self.pipe.receive(wait_s):
             wait_s = 0.0

@@ -24,7 +24,7 @@ BULK_BYTES = 1 << 20
 
 
 YIELD_NS = 5_000_000
-STILL_BEFORE_NS, STILL_AFTER_NS = 20_000_000, 1_000_000
+STILL_BEFORE_NS, STILL_AFTER_NS = 30_000_000, 1_000_000
 """Around the start instant no rank looks for news: the processor is that of the engines, which may have to share it."""
 
 

@@ -11,6 +11,7 @@ that only this process has, where no frame ever passes (docs/decisions/0004).
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import sys
 import time
@@ -25,7 +26,7 @@ MOST_REPEATS = 1 << 20
 AWAKE_AHEAD_NS, MOST_AHEAD_NS = 100_000, 300_000
 """A timer wakes this process late, by 15 us as a rule and by hundreds where the machine is busy: it has to be awake
 that much earlier. How much follows what was seen, so that some 0.4 % of its sleeps end too late."""
-FIRST_AHEAD_NS = 10_000_000
+FIRST_AHEAD_NS = 20_000_000
 """The first frame is waited for awake so long: what slept for longer comes back with cold caches, 100 us from its timer
 to the kernel. And of more senders than processors, as in a lab, all have had their turn by then: the one that is not
 on a processor at the instant is in the midst of its call, and sends as soon as it is back."""
@@ -63,20 +64,24 @@ def _serve(program: int, state: StateRecord, frame: bytes, batch: int, most: int
     repeats = few = min(max(FEW_REPEATS, batch), most)
     ahead_ns = AWAKE_AHEAD_NS
     while True:
+        first = not state.pushed
         due_ns = next_due_ns(state)
         wait_ns = due_ns - time.monotonic_ns()
         state.soon_ns = ALWAYS_NS if awake and due_ns > state.start_ns else ahead_ns + WORTH_SLEEPING_NS
         if due_ns == NEVER:  # not started, or all is sent: the program then says so
             time.sleep(IDLE_S)
             repeats = few
-        elif not state.pushed and wait_ns <= FIRST_AHEAD_NS:
+        elif first and wait_ns <= FIRST_AHEAD_NS:
             state.surely_ns = due_ns
+            state.soon_ns = 0  # the next one not: another sender may be waiting for this processor
             repeats = few
         elif wait_ns > state.soon_ns:
-            time.sleep((wait_ns - (ahead_ns if state.pushed else FIRST_AHEAD_NS)) / 1e9)
+            time.sleep((wait_ns - (FIRST_AHEAD_NS if first else ahead_ns)) / 1e9)
             repeats = few
             ahead_ns = next_ahead_ns(ahead_ns, time.monotonic_ns() > due_ns)
         run_live(program, frame, repeats, batch)
+        if first and state.pushed:
+            os.sched_yield()  # sooner than a sleep, for which everything has to be looked at again
         state.calls += 1
         repeats = min(repeats * 4, most)
 
