@@ -35,6 +35,7 @@ N3_PREFIX, N6_PREFIX = "2001:db8:92", "2001:db8:93"
 """RFC 3849. Around a UPF: for gNBs with IPv6 addresses, and for the servers of users with such."""
 N4_SMF, N4_UPF = "192.0.2.1", "192.0.2.2"
 """RFC 5737: for documentation, so that no machine's own network is meant."""
+N4_SMF_IPV6, N4_UPF_IPV6 = "2001:db8:94::1", "2001:db8:94::2"
 FIRST_HOST: dict[Group, int] = {"master": 0, "transmit": 10, "receive": 130}
 """Added to a node's number it makes the last byte of its addresses: tx1 is .11, rx1 is .131."""
 
@@ -72,7 +73,7 @@ class Route:
 
 @dataclass(frozen=True)
 class Upf:
-    """The host of a UPF: interfaces n3, n6 and n4. The master's own end of N4 is `smf_ipv4`. Prefixes: /24 and /64."""
+    """The host of a UPF: interfaces n3, n6 and n4. The master's own end of N4 is the SMF's. Prefixes: /24 and /64."""
 
     n3_ipv4: str
     n3_ipv6: str
@@ -80,7 +81,9 @@ class Upf:
     n6_ipv4: str
     n6_mac: str
     n4_ipv4: str
+    n4_ipv6: str
     smf_ipv4: str
+    smf_ipv6: str
     routes: tuple[Route, ...] = ()
     command: tuple[str, ...] = ()
     """The user's own UPF; empty: the lab's."""
@@ -176,7 +179,9 @@ def _upf(
         n6_ipv4=f"{N6_SUBNET}.{slot}.1",
         n6_mac=f"02:93:{slot:02x}:00:00:01",
         n4_ipv4=N4_UPF,
+        n4_ipv6=N4_UPF_IPV6,
         smf_ipv4=N4_SMF,
+        smf_ipv6=N4_SMF_IPV6,
         routes=tuple(_route(where, text, nodes) for text in routes),
         command=tuple(command),
     )

@@ -32,8 +32,6 @@ GRACE_S = 0.5
 OWN_LINK_LOCAL = "fe80::1"
 _PERMANENT = 0x80
 """NUD_PERMANENT of linux/neighbour.h."""
-_NODAD = 2
-"""IFA_F_NODAD of linux/if_addr.h."""
 
 
 def set_up_upf(wiring: Wiring) -> dict[str, Any]:
@@ -47,9 +45,11 @@ def set_up_upf(wiring: Wiring) -> dict[str, Any]:
     links.write_setting("ipv6/conf/all/forwarding", "1", optional=True)
     for interface, mac, ipv4 in ((N3, upf.n3_mac, upf.n3_ipv4), (N6, upf.n6_mac, upf.n6_ipv4)):
         _add_side(wiring, interface, mac, ipv4)
-    _add_ipv6(N3, upf.n3_ipv6)
-    links.add_cable(N4, links.Socket(wiring.switch_pid, N4, f"{N4}-upf"), CONTROL_MTU)
+    # From the link-local one the kernel asks for neighbours.
+    links.add_ipv6(N3, upf.n3_ipv6, OWN_LINK_LOCAL)
+    links.add_cable(N4, links.Socket(wiring.switch_pid, N4, f"{N4}-upf"), CONTROL_MTU, quiet=False)
     links.bring_up(N4, upf.n4_ipv4)
+    links.add_ipv6(N4, upf.n4_ipv6)
     _add_ways(plan, upf)
     _start(upf, wiring.folder)
     return {}
@@ -66,14 +66,6 @@ def _add_side(wiring: Wiring, interface: str, mac: str, ipv4: str) -> None:
     links.bring_up(interface, ipv4)
     with namespaces.network_of(wiring.switch_pid):
         release.release_frames(port)
-
-
-def _add_ipv6(interface: str, address: str) -> None:
-    """And a link-local one, from which the kernel asks for neighbours. Nobody else has them: they are used at once."""
-    with IPRoute() as netlink:
-        (index,) = netlink.link_lookup(ifname=interface)
-        for one in (address, OWN_LINK_LOCAL):
-            netlink.addr("add", index=index, address=one, prefixlen=64, family=AF_INET6, flags=_NODAD)
 
 
 def _add_ways(plan: Plan, upf: Upf) -> None:
@@ -125,7 +117,7 @@ def _start(upf: Upf, folder: Path) -> None:
 
 
 def _start_own(upf: Upf) -> None:
-    command = [sys.executable, "-P", "-m", "lab.upf", upf.n4_ipv4, str(ORDERS)]
+    command = [sys.executable, "-P", "-m", "lab.upf", upf.n4_ipv4, upf.n4_ipv6, str(ORDERS)]
     with LOG.open("wb") as log:
         process = subprocess.Popen(command, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
     assert process.stdout is not None
@@ -139,7 +131,7 @@ def environment(upf: Upf) -> dict[str, str]:
     return {
         **{"N3_INTERFACE": N3, "N4_INTERFACE": N4, "N6_INTERFACE": N6},
         **{"N3_IPV4": upf.n3_ipv4, "N4_IPV4": upf.n4_ipv4, "N6_IPV4": upf.n6_ipv4, "SMF_IPV4": upf.smf_ipv4},
-        "N3_IPV6": upf.n3_ipv6,
+        **{"N3_IPV6": upf.n3_ipv6, "N4_IPV6": upf.n4_ipv6, "SMF_IPV6": upf.smf_ipv6},
     }
 
 

@@ -7,6 +7,7 @@ import json
 import select
 import socket
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import islice
@@ -68,14 +69,16 @@ def _global_ipv6(interface: str) -> bytes:
 class Upf:
     """Made, it is ready; run() serves until the process ends."""
 
-    def __init__(self, n4_ipv4: str, orders: Path) -> None:
+    def __init__(self, n4: Sequence[str], orders: Path) -> None:
+        """`n4`: its IPv4 address and its IPv6 address there."""
         self.settings = settings_of(*PORTS)
         self.path = DataPath(self.settings)
         n3 = {OUTER_IPV4: self.settings.n3_ipv4, OUTER_IPV6: self.settings.n3_ipv6}
         self._gtpu = {len(address): _gtpu_socket(address) for address in n3.values() if address}
         self.users = UserPackets(self._gtpu, self.path)
         self.frames = FaultyFrames((_frame_socket(PORTS[0]), _frame_socket(PORTS[1])))
-        self.n4 = N4(n3, socket.inet_aton(n4_ipv4), self.path, self.users)
+        own = socket.inet_pton(socket.AF_INET, n4[0]), socket.inet_pton(socket.AF_INET6, n4[1])
+        self.n4 = N4(n3, own, self.path, self.users)
         self.faults = faults.N4Faults()
         self.session_requests = 0
         self.too_long = 0
@@ -83,25 +86,26 @@ class Upf:
         self._late: list[tuple[float, int, bytes, Peer]] = []
         self._next_heartbeat = time.monotonic() + HEARTBEAT_S
         self._asked: dict[bytes, float] = {}
-        self._n4 = _n4_socket(n4_ipv4)
+        self._n4 = {family_of(address): _n4_socket(address) for address in n4}
         self._orders = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._orders.bind(str(orders))
         self._orders.listen()
         self.path.attach()
 
     def run(self) -> None:
-        sources = [self._n4.fileno(), self._orders.fileno(), self.path.event_fd]
+        sources = [self._orders.fileno(), self.path.event_fd]
+        n4 = {channel.fileno(): channel for channel in self._n4.values()}
         gtpu = {channel.fileno(): channel for channel in self._gtpu.values()}
         while True:
-            ready, _, _ = select.select([*sources, *gtpu], [], [], self._patience_s())
-            if sources[2] in ready:
+            ready, _, _ = select.select([*sources, *n4, *gtpu], [], [], self._patience_s())
+            if sources[1] in ready:
                 for event in self.path.events():
                     self._hear(event)
             for one in gtpu.keys() & ready:
                 self._take_whole(gtpu[one])
+            for one in n4.keys() & ready:
+                self._serve_n4(n4[one])
             if sources[0] in ready:
-                self._serve_n4()
-            if sources[1] in ready:
                 self._serve_order()
             self._do_due()
 
@@ -129,16 +133,16 @@ class Upf:
 
     # ---- N4
 
-    def _serve_n4(self) -> None:
+    def _serve_n4(self, channel: socket.socket) -> None:
         for _ in range(AT_ONCE):
             try:
-                data, peer = self._n4.recvfrom(65535)
+                data, (address, port, *_) = channel.recvfrom(65535)
             except BlockingIOError:
                 return
             except OSError:
                 continue  # an ICMP error of something sent before
             if time.monotonic() >= self._silent_until:
-                self._serve_message(data, peer)
+                self._serve_message(data, (address, port))
 
     def _serve_message(self, data: bytes, peer: Peer) -> None:
         wrong = self.faults
@@ -157,7 +161,7 @@ class Upf:
 
     def _send(self, data: bytes, peer: Peer) -> None:
         with suppress(OSError):  # nobody there: its silence is what heartbeats find out
-            self._n4.sendto(data, peer)
+            self._n4[family_of(peer[0])].sendto(data, peer)
 
     # ---- the data path
 
@@ -308,11 +312,15 @@ def _is_nth(count: int, every: int) -> bool:
     return bool(every) and count % every == 0
 
 
-def _n4_socket(ipv4: str) -> socket.socket:
-    channel = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+def family_of(address: str) -> int:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def _n4_socket(address: str) -> socket.socket:
+    channel = socket.socket(family_of(address), socket.SOCK_DGRAM)
     for option in (_SO_RCVBUFFORCE, _SO_SNDBUFFORCE):
         channel.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
-    channel.bind((ipv4, ie.PORT))
+    channel.bind((address, ie.PORT))
     channel.setblocking(False)
     return channel
 

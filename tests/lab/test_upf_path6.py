@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,10 +12,11 @@ from scapy.contrib import pfcp
 from scapy.contrib.gtp import GTP_U_Header
 from scapy.layers.inet6 import IPv6, IPv6ExtHdrFragment, fragment6, in6_chksum
 from scapy.packet import Packet
-from test_upf_path import BUFFER, FORWARD, establish, lab_ends, user_packet, within
-from upf_ends import TEID_DOWN, TEID_UP, Ends, cause, qer, update_far, user4, user6
+from test_upf_path import BUFFER, FORWARD, NOTIFY, establish, lab_ends, user_packet, within
+from upf_ends import SMF_SEID, TEID_DOWN, TEID_UP, Ends, cause, qer, update_far, user4, user6
 
 import lab
+from lab.namespaces import network_of
 from lab.upf.ie import Cause
 
 __all__ = ["lab_ends"]
@@ -146,3 +148,23 @@ def test_a_gnb_that_is_no_neighbour_yet_is_asked_for(ends: Ends) -> None:
     finally:
         disable = ["sysctl", "-qw", "net.ipv6.conf.eth1.disable_ipv6=1"]
         assert lab.run_in(ends.name, "tx1", disable, ends.folder) == 0
+
+
+def test_an_smf_with_an_ipv6_address_is_told_of_waiting_packets_there(ends: Ends) -> None:
+    """F-SEIDs with IPv6 addresses; a request that comes from IPv4 may name one too."""
+    with network_of(ends.state.keeper.pids["m0"]):
+        n4 = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    with n4:
+        n4.bind((ends.upf.smf_ipv6, 8805))
+        n4.settimeout(5)
+        f_seid = pfcp.IE_FSEID(v6=1, seid=SMF_SEID, ipv6=ends.upf.smf_ipv6)
+        body = [ends.node_id(), f_seid, *ends.session(**at_ipv6(ends, action=BUFFER | NOTIFY))]
+        request = pfcp.PFCP(version=1, S=1, seid=0, seq=7) / pfcp.PFCPSessionEstablishmentRequest(IE_list=body)
+        n4.sendto(bytes(request), (ends.upf.n4_ipv6, 8805))
+        answer = pfcp.PFCP(n4.recv(65535))
+        assert (cause(answer), answer.seq) == (Cause.ACCEPTED, 7)
+        assert (answer[pfcp.IE_FSEID].v4, answer[pfcp.IE_FSEID].ipv6) == (0, ends.upf.n4_ipv6)
+        ends.down(user4(down=True))
+        data, peer = n4.recvfrom(65535)
+        assert (pfcp.PFCP(data).message_type, pfcp.PFCP(data).seid) == (56, SMF_SEID)
+        assert peer[:2] == (ends.upf.n4_ipv6, 8805)
