@@ -174,6 +174,8 @@ __noinline int conforms(__u32 index, __u32 bytes)
 
 static __always_inline int matches(const struct rule *rule, const struct packet *p)
 {
+	if (p->outer && !(rule->outer & p->outer))
+		return 0;
 	if (rule->check_ue && p->version == 4 && !(rule->check_ue & 1 && rule->ue4 == p->ue4))
 		return 0;
 	if (rule->check_ue && p->version == 6 &&
@@ -234,7 +236,7 @@ static __always_inline int find_way(struct xdp_md *ctx, struct bpf_fib_lookup *w
 
 static __always_inline int no_way(struct xdp_md *ctx, const struct rule *rule, const struct packet *p, enum port port)
 {
-	struct event_head head = { .kind = EVENT_NO_NEIGHBOUR, .port = port, .value = rule->gnb };
+	struct event_head head = { .kind = EVENT_NO_NEIGHBOUR, .port = port, .counts = rule->counts };
 
 	tell(ctx, &head, p->at, p->bytes);
 	return drop_of(rule->counts, NO_NEIGHBOUR);
@@ -343,16 +345,64 @@ static __always_inline void write_gtpu(struct gtpu *gtpu, __u32 teid, __u32 foll
 	option[7] = 0;
 }
 
+/* Whether the way to the rule's gNB is known. */
+static __always_inline int find_gnb(struct xdp_md *ctx, const struct rule *rule, struct bpf_fib_lookup *way)
+{
+	if (rule->outer == OUTER_IPV6) {
+		way->family = AF_INET6;
+		for (int i = 0; i < 4; i++) {
+			way->ipv6_src[i] = settings.n3_ipv6[i];
+			way->ipv6_dst[i] = rule->gnb[i];
+		}
+	} else {
+		way->family = AF_INET;
+		way->ipv4_src = settings.n3_ipv4;
+		way->ipv4_dst = rule->gnb[0];
+	}
+	return find_way(ctx, way, settings.n3_index);
+}
+
+/* The headers of the tunnel, in the room before the user's packet. */
+static __always_inline int write_tunnel4(struct xdp_md *ctx, const struct rule *rule, const struct bpf_fib_lookup *way,
+					 __u32 teid, __u32 follow)
+{
+	struct ethhdr *ethernet = place(ctx, 0);
+	struct iphdr *ip = (void *)(ethernet + 1);
+	struct gtpu *gtpu = (void *)(ip + 1) + sizeof(struct udphdr);
+
+	if ((void *)(gtpu + 2) > (void *)(long)ctx->data_end)
+		return -1;
+	write_ethernet(ethernet, way, bpf_htons(ETH_P_IP));
+	write_outer4(ip, settings.n3_ipv4, rule->gnb[0], bpf_htons(GTPU_PORT), GTPU_OVERHEAD + follow);
+	write_gtpu(gtpu, teid, follow, rule);
+	return 0;
+}
+
+static __always_inline int write_tunnel6(struct xdp_md *ctx, const struct rule *rule, const struct bpf_fib_lookup *way,
+					 __u32 teid, __u32 follow)
+{
+	struct ethhdr *ethernet = place(ctx, 0);
+	struct ipv6hdr *ip = (void *)(ethernet + 1);
+	struct gtpu *gtpu = (void *)(ip + 1) + sizeof(struct udphdr);
+
+	if ((void *)(gtpu + 2) > (void *)(long)ctx->data_end)
+		return -1;
+	write_ethernet(ethernet, way, bpf_htons(ETH_P_IPV6));
+	write_outer6(ip, settings.n3_ipv6, rule->gnb, bpf_htons(GTPU_PORT), GTPU_OVERHEAD + follow);
+	write_gtpu(gtpu, teid, follow, rule);
+	return mend_udp6(ctx, GTPU_OVERHEAD + follow);
+}
+
 static __always_inline int carry_down(struct xdp_md *ctx, const struct rule *rule, const struct packet *p)
 {
-	struct bpf_fib_lookup way = { .ifindex = settings.n6_index, .family = AF_INET };
+	struct bpf_fib_lookup way = { .ifindex = settings.n6_index };
 	__u32 options = rule->has_qfi ? 8 : 0;
-	__u32 overhead = sizeof(struct iphdr) + sizeof(struct udphdr) + sizeof(struct gtpu) + options;
+	__u32 ip_bytes = rule->outer == OUTER_IPV6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	__u32 overhead = ip_bytes + GTPU_OVERHEAD + options;
 	__u32 teid = rule->teid;
-	struct ethhdr *ethernet;
 	struct fault *fault;
 	__u64 number = 0;
-	int held = judge(ctx, rule, p, overhead);
+	int held = judge(ctx, rule, p, overhead), written;
 
 	if (held)
 		return held;
@@ -361,46 +411,40 @@ static __always_inline int carry_down(struct xdp_md *ctx, const struct rule *rul
 		return drop_of(rule->counts, BY_FAULT);
 	if (fault && fault->action == FAULT_TEID)
 		teid ^= fault->value;
-	way.ipv4_src = settings.n3_ipv4;
-	way.ipv4_dst = rule->gnb;
-	if (find_way(ctx, &way, settings.n3_index))
+	if (find_gnb(ctx, rule, &way))
 		return no_way(ctx, rule, p, N3);
 	if (trim(ctx, p) || bpf_xdp_adjust_head(ctx, -(int)overhead))
 		return drop(MALFORMED);
-	ethernet = place(ctx, 0);
-	if ((void *)ethernet + ETH_HLEN + 44 > (void *)(long)ctx->data_end)
-		return drop(MALFORMED);
-	write_ethernet(ethernet, &way, bpf_htons(ETH_P_IP));
-	write_outer((void *)(ethernet + 1), settings.n3_ipv4, rule->gnb, bpf_htons(GTPU_PORT),
-		    overhead - sizeof(struct iphdr) + p->bytes);
-	write_gtpu((void *)(ethernet + 1) + sizeof(struct iphdr) + sizeof(struct udphdr), teid, options + p->bytes, rule);
-	return send(ctx, rule, p, N3, fault, number);
+	written = rule->outer == OUTER_IPV6 ? write_tunnel6(ctx, rule, &way, teid, options + p->bytes)
+					    : write_tunnel4(ctx, rule, &way, teid, options + p->bytes);
+	return written ? drop(MALFORMED) : send(ctx, rule, p, N3, fault, number);
 }
 
-/*
- * A message of the UPF's own to the one that sent this frame, with `bytes` of information elements, which the caller
- * writes: returns where, or 0.
- */
-static __always_inline __u8 *answer(struct xdp_md *ctx, const struct packet *p, __u8 type, __be16 port, __u32 bytes)
+/* A message of the UPF's own, with these information elements, to the one that sent this frame. */
+static __always_inline int answer(struct xdp_md *ctx, const struct packet *p, const __u32 ip_bytes, __u8 type,
+				  __be16 port, const void *elements, const __u32 bytes)
 {
-	__u32 udp_bytes = sizeof(struct udphdr) + sizeof(struct gtpu) + sizeof(struct gtpu_options) + bytes;
-	int surplus = bpf_xdp_get_buff_len(ctx) - (ETH_HLEN + sizeof(struct iphdr) + udp_bytes);
+	__u32 udp_bytes = GTPU_OVERHEAD + sizeof(struct gtpu_options) + bytes;
+	int surplus = bpf_xdp_get_buff_len(ctx) - (ETH_HLEN + ip_bytes + udp_bytes);
 	struct gtpu_options *options;
 	struct ethhdr *ethernet;
 	struct gtpu *gtpu;
 	__u8 mac[ETH_ALEN];
 
 	if (surplus && bpf_xdp_adjust_tail(ctx, -surplus))
-		return 0;
+		return XDP_DROP;
 	ethernet = place(ctx, 0);
-	gtpu = place(ctx, ETH_HLEN + sizeof(struct iphdr) + sizeof(struct udphdr));
+	gtpu = place(ctx, ETH_HLEN + ip_bytes + sizeof(struct udphdr));
 	options = (void *)(gtpu + 1);
 	if ((void *)(options + 1) + bytes > (void *)(long)ctx->data_end)
-		return 0;
+		return XDP_DROP;
 	__builtin_memcpy(mac, ethernet->h_dest, ETH_ALEN);
 	__builtin_memcpy(ethernet->h_dest, ethernet->h_source, ETH_ALEN);
 	__builtin_memcpy(ethernet->h_source, mac, ETH_ALEN);
-	write_outer((void *)(ethernet + 1), p->outer_dst, p->outer_src, port, udp_bytes);
+	if (ip_bytes == sizeof(struct iphdr))
+		write_outer4((void *)(ethernet + 1), p->outer_dst[0], p->outer_src[0], port, udp_bytes);
+	else
+		write_outer6((void *)(ethernet + 1), p->outer_dst, p->outer_src, port, udp_bytes);
 	gtpu->flags = 0x32;
 	gtpu->type = type;
 	gtpu->length = bpf_htons(sizeof(*options) + bytes);
@@ -408,38 +452,37 @@ static __always_inline __u8 *answer(struct xdp_md *ctx, const struct packet *p, 
 	options->sequence = type == GTPU_ECHO_RESPONSE ? p->sequence : 0;
 	options->npdu = 0;
 	options->next_type = 0;
-	return (void *)(options + 1);
+	__builtin_memcpy(options + 1, elements, bytes);
+	if (ip_bytes == sizeof(struct ipv6hdr) && mend_udp6(ctx, udp_bytes))
+		return XDP_DROP;
+	return bpf_redirect_map(&ports, N3, XDP_DROP);
 }
 
 /* TS 29.281, 7.2.2: Recovery, always 0. */
 static __always_inline int answer_echo(struct xdp_md *ctx, const struct packet *p)
 {
-	__u8 *element = answer(ctx, p, GTPU_ECHO_RESPONSE, p->source_port, 2);
+	__u8 recovery[2] = { 14, 0 };
 
 	note(ECHO_REQUEST);
-	if (!element)
-		return XDP_DROP;
-	element[0] = 14;
-	element[1] = 0;
-	return bpf_redirect_map(&ports, N3, XDP_DROP);
+	if (p->outer == OUTER_IPV6)
+		return answer(ctx, p, sizeof(struct ipv6hdr), GTPU_ECHO_RESPONSE, p->source_port, recovery, 2);
+	return answer(ctx, p, sizeof(struct iphdr), GTPU_ECHO_RESPONSE, p->source_port, recovery, 2);
 }
 
 /* TS 29.281, 7.3.1: Tunnel Endpoint Identifier Data I, GTP-U Peer Address. */
 static __always_inline int answer_error(struct xdp_md *ctx, const struct packet *p)
 {
-	__u8 *element = answer(ctx, p, GTPU_ERROR, bpf_htons(GTPU_PORT), 12);
+	__u8 elements[24] = { 16, [5] = 133 };
+	__u32 is6 = p->outer == OUTER_IPV6;
 
 	note(UNKNOWN_TEID);
-	if (!element)
-		return XDP_DROP;
-	element[0] = 16;
-	__builtin_memcpy(element + 1, &p->teid, 4);
-	element[5] = 133;
-	element[6] = 0;
-	element[7] = 4;
-	__builtin_memcpy(element + 8, &p->outer_dst, 4);
+	__builtin_memcpy(elements + 1, &p->teid, 4);
+	elements[7] = is6 ? 16 : 4;
+	__builtin_memcpy(elements + 8, p->outer_dst, 16);
 	note(ERROR_INDICATION_SENT);
-	return bpf_redirect_map(&ports, N3, XDP_DROP);
+	if (is6)
+		return answer(ctx, p, sizeof(struct ipv6hdr), GTPU_ERROR, bpf_htons(GTPU_PORT), elements, 24);
+	return answer(ctx, p, sizeof(struct iphdr), GTPU_ERROR, bpf_htons(GTPU_PORT), elements, 12);
 }
 
 static __always_inline int take_message(struct xdp_md *ctx, const struct packet *p)
@@ -457,6 +500,18 @@ static __always_inline int take_message(struct xdp_md *ctx, const struct packet 
 	return drop(OTHER_GTPU);
 }
 
+/* Whether its outer header is to somebody else. */
+static __always_inline int to_another(const struct packet *p)
+{
+	__u32 differs = 0;
+
+	if (p->outer == OUTER_IPV4)
+		return p->outer_dst[0] != settings.n3_ipv4;
+	for (int i = 0; i < 4; i++)
+		differs |= p->outer_dst[i] ^ settings.n3_ipv6[i];
+	return p->outer && differs;
+}
+
 SEC("xdp.frags")
 int upf_n3(struct xdp_md *ctx)
 {
@@ -466,10 +521,12 @@ int upf_n3(struct xdp_md *ctx)
 	struct rule *rule;
 	int found;
 
-	if (!to_me(ctx, settings.n3_mac) || !FITS(ctx, ethernet) || ethernet->h_proto != bpf_htons(ETH_P_IP))
+	if (!to_me(ctx, settings.n3_mac) || !FITS(ctx, ethernet))
+		return XDP_PASS;
+	if (ethernet->h_proto != bpf_htons(ETH_P_IP) && ethernet->h_proto != bpf_htons(ETH_P_IPV6))
 		return XDP_PASS;
 	found = find_gtpu(ctx, &p);
-	if (found == FOUND_OTHER || (p.outer_dst && p.outer_dst != settings.n3_ipv4))
+	if (found == FOUND_OTHER || to_another(&p))
 		return XDP_PASS;
 	if (found == FOUND_FRAGMENT) { /* the kernel puts it together, and lab/upf brings the whole back here */
 		note(FRAGMENT);

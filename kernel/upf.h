@@ -15,6 +15,9 @@
 enum direction { UPLINK, DOWNLINK };
 enum port { N3, N6 };
 
+/* Of a tunnel: bits as an F-TEID has them (TS 29.244, 8.2.3). */
+enum outer { OUTER_IPV4 = 1, OUTER_IPV6 = 2 };
+
 /* Apply Action, TS 29.244 8.2.26 */
 enum apply_action { DROP = 1, FORWARD = 2, BUFFER = 4, NOTIFY = 8 };
 
@@ -40,12 +43,13 @@ struct rule {
 	__u8 has_qfi; /* downlink with the PDU session container */
 	__u8 qfi;
 	__u8 check_ue; /* uplink: the user's own address must be one of these two */
-	__u16 zero;
+	__u8 outer; /* uplink: what its tunnel may be (one or both); downlink: what it is to be */
+	__u8 zero;
 	__u32 ue4;
 	__u32 ue6[2]; /* its /64 prefix */
 	__u32 counts; /* index */
 	__u32 policers[MOST_POLICERS]; /* indices, 0: none */
-	__u32 gnb; /* outer header creation */
+	__u32 gnb[4]; /* outer header creation; IPv4: the first */
 	__u32 teid;
 };
 
@@ -107,6 +111,7 @@ struct settings {
 	__u32 n6_index;
 	__u32 n3_ipv4; /* big-endian */
 	__u32 n6_ipv4;
+	__u32 n3_ipv6[4]; /* all zero: none */
 	__u32 mtu;
 	__u8 n3_mac[6];
 	__u8 n6_mac[6];

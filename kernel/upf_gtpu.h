@@ -17,6 +17,8 @@
 #define MOST_EXTENSIONS 6
 #define MOST_OFFSET 1023
 #define PDU_SESSION_CONTAINER 0x85
+#define CHUNK_BYTES 128 /* what a checksum is taken over at once; a power of two */
+#define MOST_CHUNKS 72 /* for 9000 bytes */
 
 enum gtpu_type { GTPU_ECHO_REQUEST = 1, GTPU_ECHO_RESPONSE = 2, GTPU_ERROR = 26, GTPU_END_MARKER = 254, GTPU_G_PDU = 255 };
 
@@ -33,14 +35,17 @@ struct gtpu_options { /* there as a whole when any of E, S, PN is set */
 	__u8 next_type;
 };
 
+#define GTPU_OVERHEAD (sizeof(struct udphdr) + sizeof(struct gtpu))
+
 /* What is known of a frame. `at`: where what is looked at begins; `left`: bytes from there by the headers before it. */
 struct packet {
 	__u32 at;
 	__u32 left;
 	__u32 direction;
 	/* GTP-U */
-	__u32 outer_src;
-	__u32 outer_dst;
+	__u32 outer; /* its IP version; 0: the header is not all there */
+	__u32 outer_src[4]; /* IPv4: the first */
+	__u32 outer_dst[4];
 	__u32 teid;
 	__u32 gtpu_type;
 	__u32 sequence;
@@ -67,34 +72,107 @@ static __always_inline void *place(struct xdp_md *ctx, __u32 at)
 
 #define FITS(ctx, header) ((void *)((header) + 1) <= (void *)(long)(ctx)->data_end)
 
-/* Behind an outer IPv4 and UDP header to port 2152. */
-__noinline int find_gtpu(struct xdp_md *ctx, struct packet *p)
+/* Past an outer IPv4 header; p->left is what it says follows. */
+static __always_inline int take_outer4(struct xdp_md *ctx, struct packet *p)
 {
 	struct iphdr *ip = place(ctx, ETH_HLEN);
-	struct udphdr *udp;
 	__u32 total, header;
 
-	if (!p || !FITS(ctx, ip))
+	if (!FITS(ctx, ip))
 		return FOUND_MALFORMED;
+	p->outer = OUTER_IPV4;
+	p->outer_src[0] = ip->saddr;
+	p->outer_dst[0] = ip->daddr;
 	if (ip->protocol != IPPROTO_UDP)
 		return FOUND_OTHER;
 	if (ip->frag_off & bpf_htons(0x3fff))
 		return FOUND_FRAGMENT;
 	header = ip->ihl * 4;
 	total = bpf_ntohs(ip->tot_len);
-	if (header < sizeof(*ip) || total < header + sizeof(*udp) || ETH_HLEN + total > bpf_xdp_get_buff_len(ctx))
+	if (header < sizeof(*ip) || total < header || ETH_HLEN + total > bpf_xdp_get_buff_len(ctx))
 		return FOUND_MALFORMED;
-	p->outer_src = ip->saddr;
-	p->outer_dst = ip->daddr;
-	udp = (void *)ip + header;
+	p->at = ETH_HLEN + header;
+	p->left = total - header;
+	return FOUND;
+}
+
+/* Past an outer IPv6 header. One with extension headers is the kernel's, which brings back what was in it (lab/upf). */
+static __always_inline int take_outer6(struct xdp_md *ctx, struct packet *p)
+{
+	struct ipv6hdr *ip = place(ctx, ETH_HLEN);
+
+	if (!FITS(ctx, ip))
+		return FOUND_MALFORMED;
+	p->outer = OUTER_IPV6;
+	__builtin_memcpy(p->outer_src, &ip->saddr, 16);
+	__builtin_memcpy(p->outer_dst, &ip->daddr, 16);
+	if (ip->nexthdr == IPPROTO_FRAGMENT)
+		return FOUND_FRAGMENT;
+	if (ip->nexthdr != IPPROTO_UDP)
+		return FOUND_OTHER;
+	p->at = ETH_HLEN + sizeof(*ip);
+	p->left = bpf_ntohs(ip->payload_len);
+	return p->at + p->left > bpf_xdp_get_buff_len(ctx) ? FOUND_MALFORMED : FOUND;
+}
+
+/*
+ * The sum (RFC 1071) of the UDP datagram of so many bytes behind an outer IPv6 header, its pseudo header included (RFC
+ * 8200, 8.1): 0xffff where its checksum is right. Negative: the frame ends before.
+ */
+__noinline int sum_udp6(struct xdp_md *ctx, __u32 bytes)
+{
+	__u32 at = ETH_HLEN + __builtin_offsetof(struct ipv6hdr, saddr);
+	__u32 left = 2 * sizeof(struct in6_addr) + bytes;
+	__u32 sum = bpf_htonl(bytes + IPPROTO_UDP);
+	__u32 chunk[CHUNK_BYTES / 4];
+
+	for (int i = 0; i < MOST_CHUNKS && left >= CHUNK_BYTES; i++) {
+		if (bpf_xdp_load_bytes(ctx, at, chunk, CHUNK_BYTES))
+			return -1;
+		sum = bpf_csum_diff(0, 0, chunk, CHUNK_BYTES, sum);
+		at += CHUNK_BYTES;
+		left -= CHUNK_BYTES;
+	}
+	if (left >= CHUNK_BYTES)
+		return -1;
+	if (left) {
+		__builtin_memset(chunk, 0, CHUNK_BYTES);
+		left = (left - 1) & (CHUNK_BYTES - 1);
+		if (bpf_xdp_load_bytes(ctx, at, chunk, left + 1))
+			return -1;
+		sum = bpf_csum_diff(0, 0, chunk, CHUNK_BYTES, sum);
+	}
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (sum & 0xffff) + (sum >> 16);
+}
+
+/* Behind an outer IP header and a UDP header to port 2152. Over IPv6 its checksum must be there, and right. */
+__noinline int find_gtpu(struct xdp_md *ctx, struct packet *p)
+{
+	struct ethhdr *ethernet = place(ctx, 0);
+	struct udphdr *udp;
+	__u32 bytes;
+	int found;
+
+	if (!p || !FITS(ctx, ethernet))
+		return FOUND_MALFORMED;
+	found = ethernet->h_proto == bpf_htons(ETH_P_IP) ? take_outer4(ctx, p) : take_outer6(ctx, p);
+	if (found != FOUND)
+		return found;
+	udp = place(ctx, p->at & MOST_OFFSET);
 	if (!FITS(ctx, udp))
 		return FOUND_MALFORMED;
 	if (udp->dest != bpf_htons(GTPU_PORT))
 		return FOUND_OTHER;
+	bytes = bpf_ntohs(udp->len);
+	if (bytes < sizeof(*udp) || bytes > p->left)
+		return FOUND_MALFORMED;
 	p->source_port = udp->source;
-	p->left = bpf_ntohs(udp->len) - sizeof(*udp);
-	p->at = ETH_HLEN + header + sizeof(*udp);
-	return bpf_ntohs(udp->len) < sizeof(*udp) || p->left > total - header - sizeof(*udp) ? FOUND_MALFORMED : FOUND;
+	p->at += sizeof(*udp);
+	p->left = bytes - sizeof(*udp);
+	if (p->outer == OUTER_IPV6 && (!udp->check || sum_udp6(ctx, bytes) != 0xffff))
+		return FOUND_MALFORMED;
+	return FOUND;
 }
 
 /* Past extension headers: each begins with its length in 4 bytes and ends with the type of the next. */
@@ -217,10 +295,17 @@ static __always_inline __u16 fold(__u32 sum)
 	return ~(sum + (sum >> 16));
 }
 
-/* An IPv4 header of 20 bytes and a UDP header without a checksum, which TS 29.281 leaves to the sender. */
-static __always_inline void write_outer(struct iphdr *ip, __u32 from, __u32 to, __be16 port, __u32 udp_bytes)
+static __always_inline void write_udp(struct udphdr *udp, __be16 port, __u32 bytes)
 {
-	struct udphdr *udp = (void *)(ip + 1);
+	udp->source = bpf_htons(GTPU_PORT);
+	udp->dest = port;
+	udp->len = bpf_htons(bytes);
+	udp->check = 0;
+}
+
+/* An IPv4 header of 20 bytes and a UDP header without a checksum, which TS 29.281 leaves to the sender. */
+static __always_inline void write_outer4(struct iphdr *ip, __u32 from, __u32 to, __be16 port, __u32 udp_bytes)
+{
 	__u32 sum = 0;
 
 	ip->version = 4;
@@ -237,8 +322,32 @@ static __always_inline void write_outer(struct iphdr *ip, __u32 from, __u32 to, 
 	for (int i = 0; i < 10; i++)
 		sum += ((__u16 *)ip)[i];
 	ip->check = fold(sum);
-	udp->source = bpf_htons(GTPU_PORT);
-	udp->dest = port;
-	udp->len = bpf_htons(udp_bytes);
-	udp->check = 0;
+	write_udp((void *)(ip + 1), port, udp_bytes);
+}
+
+/* An IPv6 header and a UDP header, whose checksum is to be mended when all that it covers stands. */
+static __always_inline void write_outer6(struct ipv6hdr *ip, const volatile __u32 *from, const __u32 *to, __be16 port,
+					 __u32 udp_bytes)
+{
+	*(__be32 *)ip = bpf_htonl(6 << 28);
+	ip->payload_len = bpf_htons(udp_bytes);
+	ip->nexthdr = IPPROTO_UDP;
+	ip->hop_limit = 64;
+	for (int i = 0; i < 4; i++) {
+		ip->saddr.in6_u.u6_addr32[i] = from[i];
+		ip->daddr.in6_u.u6_addr32[i] = to[i];
+	}
+	write_udp((void *)(ip + 1), port, udp_bytes);
+}
+
+/* Not left out, as RFC 6935 lets tunnels do: a receiver drops it then unless it was told not to (RFC 8200, 8.1). */
+static __always_inline int mend_udp6(struct xdp_md *ctx, __u32 udp_bytes)
+{
+	int sum = sum_udp6(ctx, udp_bytes);
+	struct udphdr *udp = place(ctx, ETH_HLEN + sizeof(struct ipv6hdr));
+
+	if (sum < 0 || !FITS(ctx, udp))
+		return -1;
+	udp->check = sum == 0xffff ? 0xffff : ~sum;
+	return 0;
 }

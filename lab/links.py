@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from socket import AF_INET6
 
 from pyroute2 import IPRoute
 from pyroute2.ethtool.ioctl import IoctlEthtool
@@ -24,6 +25,8 @@ On a cable there is no card: a frame would arrive unfinished or without its tag,
 
 
 GRO = "rx-gro"
+_NODAD = 2
+"""IFA_F_NODAD of linux/if_addr.h."""
 BURST_S = 0.001
 """What a token bucket lets through at once, as time at its rate."""
 
@@ -100,6 +103,15 @@ def bring_up(interface: str, ipv4: str = "", prefix_length: int = 24) -> None:
         if ipv4:
             netlink.addr("add", index=index, address=ipv4, prefixlen=prefix_length)
         netlink.link("set", index=index, state="up")
+
+
+def add_ipv6(interface: str, *addresses: str) -> None:
+    """On the link's /64. Nobody else has them: they are used at once, without duplicate address detection."""
+    with IPRoute() as netlink:
+        for one in addresses:
+            netlink.addr(
+                "add", index=_index(netlink, interface), address=one, prefixlen=64, family=AF_INET6, flags=_NODAD
+            )
 
 
 def _harden(interface: str, quiet: bool) -> None:

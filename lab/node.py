@@ -95,8 +95,9 @@ def set_up_node(node: Node) -> Setup:
             # TCP resets, ARP), and those answers would be counted with it.
             links.bring_up(TRAFFIC_INTERFACE)
         if node.group == "master" and wiring.plan.upf:
-            links.add_cable(N4, links.Socket(wiring.switch_pid, N4, f"{N4}-{node.name}"), CONTROL_MTU)
+            links.add_cable(N4, links.Socket(wiring.switch_pid, N4, f"{N4}-{node.name}"), CONTROL_MTU, quiet=False)
             links.bring_up(N4, wiring.plan.upf.smf_ipv4, 24)
+            links.add_ipv6(N4, wiring.plan.upf.smf_ipv6)
         facts = {"host_key": ssh.start_sshd(node)}
         if node.group == "master":
             facts["client_key"] = ssh.make_key("id_ed25519")

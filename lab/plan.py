@@ -30,11 +30,12 @@ ETHERNET_BYTES = 18
 CONTROL_INTERFACE = "ctl0"
 TRAFFIC_INTERFACE = "eth1"
 N3_SUBNET, N6_SUBNET = "10.92", "10.93"
-N6_PREFIX = "2001:db8:93"
-"""RFC 3849. Of the nodes on side n6, for users with IPv6 addresses."""
 """First bytes of the traffic network's addresses; a UPF has two networks, a switch only the first."""
+N3_PREFIX, N6_PREFIX = "2001:db8:92", "2001:db8:93"
+"""RFC 3849. Around a UPF: for gNBs with IPv6 addresses, and for the servers of users with such."""
 N4_SMF, N4_UPF = "192.0.2.1", "192.0.2.2"
 """RFC 5737: for documentation, so that no machine's own network is meant."""
+N4_SMF_IPV6, N4_UPF_IPV6 = "2001:db8:94::1", "2001:db8:94::2"
 FIRST_HOST: dict[Group, int] = {"master": 0, "transmit": 10, "receive": 130}
 """Added to a node's number it makes the last byte of its addresses: tx1 is .11, rx1 is .131."""
 
@@ -50,7 +51,7 @@ class Node:
     mac: str = ""
     ipv4: str = ""
     ipv6: str = ""
-    """Of a node on side n6 of a UPF: what users with IPv6 addresses talk to."""
+    """Of a node beside a UPF: a gNB's, or what users with IPv6 addresses talk to."""
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,17 @@ class Route:
 
 @dataclass(frozen=True)
 class Upf:
-    """The host of a UPF: interfaces n3, n6 and n4. The master's own end of N4 is `smf_ipv4`. Prefixes are /24."""
+    """The host of a UPF: interfaces n3, n6 and n4. The master's own end of N4 is the SMF's. Prefixes: /24 and /64."""
 
     n3_ipv4: str
+    n3_ipv6: str
     n3_mac: str
     n6_ipv4: str
     n6_mac: str
     n4_ipv4: str
+    n4_ipv6: str
     smf_ipv4: str
+    smf_ipv6: str
     routes: tuple[Route, ...] = ()
     command: tuple[str, ...] = ()
     """The user's own UPF; empty: the lab's."""
@@ -170,11 +174,14 @@ def _upf(
         raise BadInput(where, "is for a switch", key="bottleneck", value=bottleneck.rate_bps, allowed="--dut switch")
     return Upf(
         n3_ipv4=f"{N3_SUBNET}.{slot}.1",
+        n3_ipv6=_ipv6(N3_PREFIX, slot, 1),
         n3_mac=f"02:92:{slot:02x}:00:00:01",
         n6_ipv4=f"{N6_SUBNET}.{slot}.1",
         n6_mac=f"02:93:{slot:02x}:00:00:01",
         n4_ipv4=N4_UPF,
+        n4_ipv6=N4_UPF_IPV6,
         smf_ipv4=N4_SMF,
+        smf_ipv6=N4_SMF_IPV6,
         routes=tuple(_route(where, text, nodes) for text in routes),
         command=tuple(command),
     )
@@ -239,5 +246,9 @@ def _traffic_node(group: Group, slot: int, number: int, at_upf: bool) -> Node:
         side=sides[not sends],
         mac=f"02:92:{slot:02x}:00:00:{last:02x}",
         ipv4=f"{N6_SUBNET if at_upf and not sends else N3_SUBNET}.{slot}.{last}",
-        ipv6=f"{N6_PREFIX}:{slot:x}::{last:x}" if at_upf and not sends else "",
+        ipv6=_ipv6(N3_PREFIX if sends else N6_PREFIX, slot, last) if at_upf else "",
     )
+
+
+def _ipv6(prefix: str, slot: int, last: int) -> str:
+    return str(ipaddress.IPv6Address(f"{prefix}:{slot:x}::{last:x}"))

@@ -29,6 +29,7 @@ LOG, ORDERS = ssh.FOLDER / "upf.log", ssh.FOLDER / "upf.sock"
 READY_TIMEOUT_S = 60.0
 GRACE_S = 0.5
 """A command that fails within this time fails the lab."""
+OWN_LINK_LOCAL = "fe80::1"
 _PERMANENT = 0x80
 """NUD_PERMANENT of linux/neighbour.h."""
 
@@ -44,8 +45,11 @@ def set_up_upf(wiring: Wiring) -> dict[str, Any]:
     links.write_setting("ipv6/conf/all/forwarding", "1", optional=True)
     for interface, mac, ipv4 in ((N3, upf.n3_mac, upf.n3_ipv4), (N6, upf.n6_mac, upf.n6_ipv4)):
         _add_side(wiring, interface, mac, ipv4)
-    links.add_cable(N4, links.Socket(wiring.switch_pid, N4, f"{N4}-upf"), CONTROL_MTU)
+    # From the link-local one the kernel asks for neighbours.
+    links.add_ipv6(N3, upf.n3_ipv6, OWN_LINK_LOCAL)
+    links.add_cable(N4, links.Socket(wiring.switch_pid, N4, f"{N4}-upf"), CONTROL_MTU, quiet=False)
     links.bring_up(N4, upf.n4_ipv4)
+    links.add_ipv6(N4, upf.n4_ipv6)
     _add_ways(plan, upf)
     _start(upf, wiring.folder)
     return {}
@@ -54,7 +58,7 @@ def set_up_upf(wiring: Wiring) -> dict[str, Any]:
 def _add_side(wiring: Wiring, interface: str, mac: str, ipv4: str) -> None:
     """The switch's port has an XDP program: with one it takes what XDP redirects to it, and at once what XDP_TX sends.
 
-    The kernel's own IPv6 address, which would send neighbour discovery, is left out: the node's next hop is known.
+    The kernel makes no IPv6 address of its own.
     """
     port = f"{interface}-upf"
     links.add_cable(interface, links.Socket(wiring.switch_pid, interface, port), wiring.plan.mtu, mac, quiet=False)
@@ -65,15 +69,15 @@ def _add_side(wiring: Wiring, interface: str, mac: str, ipv4: str) -> None:
 
 
 def _add_ways(plan: Plan, upf: Upf) -> None:
-    """Every node is a neighbour for ever, in IPv4 and by a link-local address; the rest goes by way of one of them."""
+    """Every node is a neighbour for ever, by its addresses and a link-local one; the rest goes by way of one."""
     nodes = {node.name: node for node in plan.nodes if node.side}
     first = next(node for node in nodes.values() if node.side == N6)
     ways = [("0.0.0.0/0", first), ("::/0", first), *((route.prefix, nodes[route.node]) for route in upf.routes)]
-    ways += [(f"{node.ipv6}/128", node) for node in nodes.values() if node.ipv6]
+    ways += [(f"{node.ipv6}/128", node) for node in nodes.values() if node.side == N6]
     with IPRoute() as netlink:
         index = {side: netlink.link_lookup(ifname=side)[0] for side in (N3, N6)}
         for node in nodes.values():
-            for family, hop in ((AF_INET, node.ipv4), (AF_INET6, link_local(node))):
+            for family, hop in ((AF_INET, node.ipv4), (AF_INET6, node.ipv6), (AF_INET6, link_local(node))):
                 netlink.neigh(
                     "replace", family=family, dst=hop, lladdr=node.mac, ifindex=index[node.side], state=_PERMANENT
                 )
@@ -113,7 +117,7 @@ def _start(upf: Upf, folder: Path) -> None:
 
 
 def _start_own(upf: Upf) -> None:
-    command = [sys.executable, "-P", "-m", "lab.upf", upf.n4_ipv4, str(ORDERS)]
+    command = [sys.executable, "-P", "-m", "lab.upf", upf.n4_ipv4, upf.n4_ipv6, str(ORDERS)]
     with LOG.open("wb") as log:
         process = subprocess.Popen(command, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
     assert process.stdout is not None
@@ -127,6 +131,7 @@ def environment(upf: Upf) -> dict[str, str]:
     return {
         **{"N3_INTERFACE": N3, "N4_INTERFACE": N4, "N6_INTERFACE": N6},
         **{"N3_IPV4": upf.n3_ipv4, "N4_IPV4": upf.n4_ipv4, "N6_IPV4": upf.n6_ipv4, "SMF_IPV4": upf.smf_ipv4},
+        **{"N3_IPV6": upf.n3_ipv6, "N4_IPV6": upf.n4_ipv6, "SMF_IPV6": upf.smf_ipv6},
     }
 
 

@@ -519,8 +519,6 @@ class Scenario(_Strict):
         has = dict(zip(("ipv4", "ipv6"), group.families(), strict=True))
         if stream.ip is not None and not has[stream.ip]:
             raise ValueError(f"{key}: its users have no such address as ip: {stream.ip} asks for")
-        if stream.echo and (stream.ip == "ipv6" or not has["ipv4"]):
-            raise ValueError(f"{key}: echo is of IPv4 packets")
 
 
 def load(path: Path) -> Scenario:

@@ -40,8 +40,9 @@ WIDTH_WITHOUT_TERMINAL = 120
 
 
 def console(stderr: bool = False) -> Console:
-    """Where there is no terminal nothing tells its width, and 80 columns would cut figures off."""
-    made = Console(stderr=stderr)
+    """Where there is no terminal nothing tells its width, and 80 columns would cut figures off. The :b: of an IPv6
+    address is no name of a picture."""
+    made = Console(stderr=stderr, emoji=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = WIDTH_WITHOUT_TERMINAL
     return made

@@ -1,4 +1,4 @@
-"""`python -m lab.upf N4-IPV4 SOCKET`: the lab's UPF on this host's interfaces n3 and n6. Prints "ready"."""
+"""`python -m lab.upf N4-IPV4 N4-IPV6 SOCKET`: the lab's UPF on this host's interfaces n3 and n6. Prints "ready"."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lab.upf.process import Upf
 def main() -> None:
     # Sessions are many small objects without cycles: looking for some takes longer than anything else here.
     gc.disable()
-    upf = Upf(sys.argv[1], Path(sys.argv[2]))
+    upf = Upf(sys.argv[1:3], Path(sys.argv[3]))
     print("ready", flush=True)
     upf.run()
 

@@ -26,7 +26,7 @@ MOST_COUNTS = 262_144
 EVENT_BUFFERED, EVENT_DELAYED, EVENT_HELD, EVENT_RELEASE, EVENT_NO_NEIGHBOUR = range(5)
 BURST_NS = 5_000_000
 """How far ahead of its rate a user may be: 5 ms of it, and one packet."""
-_SETTINGS = struct.Struct("=II4s4sI6s6s")
+_SETTINGS = struct.Struct("=II4s4s16sI6s6s")
 _COUNTS = struct.Struct(f"={2 + len(REASONS)}Q")
 _POLICER = struct.Struct("=QQQ")
 _EVENT = struct.Struct("=IIIIQQQ")
@@ -36,7 +36,8 @@ _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, cty
 
 @dataclass(frozen=True)
 class Settings:
-    """struct settings of kernel/upf.h. Addresses as they stand in a frame; `mtu` of N3 and N6, in bytes."""
+    """struct settings of kernel/upf.h. Addresses as they stand in a frame, empty where there is none; `mtu` of N3 and
+    N6, in bytes."""
 
     n3_index: int
     n6_index: int
@@ -45,11 +46,11 @@ class Settings:
     mtu: int
     n3_mac: bytes
     n6_mac: bytes
+    n3_ipv6: bytes = b""
 
     def pack(self) -> bytes:
-        return _SETTINGS.pack(
-            *(self.n3_index, self.n6_index, self.n3_ipv4, self.n6_ipv4, self.mtu, self.n3_mac, self.n6_mac)
-        )
+        addresses = self.n3_ipv4, self.n6_ipv4, self.n3_ipv6
+        return _SETTINGS.pack(self.n3_index, self.n6_index, *addresses, self.mtu, self.n3_mac, self.n6_mac)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from lab.upf import ie
 from lab.upf.ie import Cause, Ie, Message, Refused, elements, message, parse_header
 from lab.upf.pool import Pool
 from lab.upf.rules import ACCESS, BUFFER, CHOOSE, FORWARD, Pdr, number
-from lab.upf.session import Content, Key, Moved, Session, Tables, moved
+from lab.upf.session import Addresses, Content, Key, Moved, Session, Tables, moved, own
 from lab.upf.usage import usage_reports
 
 MOST_SESSIONS = 65_536
@@ -62,8 +62,8 @@ class Association:
 class N4:
     """Answers PFCP messages, and keeps the data path to what was agreed."""
 
-    def __init__(self, n3_ipv4: bytes, n4_ipv4: bytes, tables: Hooks, waiting: Waiting) -> None:
-        self.n3_ipv4, self.n4_ipv4 = n3_ipv4, n4_ipv4
+    def __init__(self, n3: Addresses, n4: tuple[bytes, bytes], tables: Hooks, waiting: Waiting) -> None:
+        self.n3, (self.n4_ipv4, self.n4_ipv6) = n3, n4
         self.tables, self.waiting = tables, waiting
         self.pools = Pool("downlink4", 0x0A2D0001, 65_534, 4), Pool("downlink6", 0x20010DB8_00450000, 65_536, 8)
         """10.45.0.0/16 and 2001:db8:45::/48."""
@@ -231,7 +231,8 @@ class N4:
         created = self._change(session, content)
         self.sessions[seid] = session
         association.sessions.add(seid)
-        own = ie.ie(Ie.F_SEID, b"\2" + seid.to_bytes(8, "big") + self.n4_ipv4)
+        at, address = (b"\1", self.n4_ipv6) if ":" in peer[0] else (b"\2", self.n4_ipv4)
+        own = ie.ie(Ie.F_SEID, at + seid.to_bytes(8, "big") + address)
         return session.peer_seid, ie.node_id(self.n4_ipv4) + _cause(Cause.ACCEPTED) + own + created
 
     def _modify(self, session: Session, body: bytes) -> bytes:
@@ -264,7 +265,7 @@ class N4:
 
     def _change(self, session: Session, content: Content) -> bytes:
         """Make `content` the session's, in the data path too. Returns Created PDRs; on Refused nothing has changed."""
-        content.check(self.n3_ipv4)
+        content.check(self.n3)
         created = self._choose(content)
         by_key = content.by_key()
         for key, pdrs in by_key.items():
@@ -306,9 +307,9 @@ class N4:
             if pdr.interface == ACCESS and pdr.teid is CHOOSE:
                 known = teids.get(pdr.choose_id) if pdr.choose_id is not None else None
                 pdr.teid = known or next(self._teids).to_bytes(4, "big")
-                pdr.teid_ipv4 = self.n3_ipv4
+                pdr.teid_addresses = own(pdr.outer, self.n3)
                 teids[pdr.choose_id] = pdr.teid
-                told += ie.ie(Ie.F_TEID, b"\1" + pdr.teid + self.n3_ipv4)
+                told += ie.ie(Ie.F_TEID, bytes([pdr.outer]) + pdr.teid + pdr.teid_addresses)
             if pdr.ue4 is CHOOSE or pdr.ue6 is CHOOSE:
                 told += self._choose_user(pdr, content)
             if told:
@@ -357,11 +358,16 @@ def _first(body: bytes) -> dict[int, bytes]:
 
 
 def _f_seid(value: bytes, peer: Peer) -> tuple[int, str]:
-    """SEID and where reports go, section 8.2.37: V4 is the second bit."""
+    """SEID and where reports go, section 8.2.37: V6 is the first bit, V4 the second, and its address stands first."""
     if len(value) < 9:
         raise Refused(Cause.INVALID_LENGTH, Ie.F_SEID)
-    address = socket.inet_ntoa(value[9:13]) if value[0] & 2 and len(value) >= 13 else peer[0]
-    return number(value[1:9]), address
+    seid, v4, v6 = number(value[1:9]), value[0] & 2, value[0] & 1
+    if v6 and (not v4 or ":" in peer[0]):
+        at = 13 if v4 else 9
+        if len(value) < at + 16:
+            raise Refused(Cause.INVALID_LENGTH, Ie.F_SEID)
+        return seid, socket.inet_ntop(socket.AF_INET6, value[at : at + 16])
+    return seid, socket.inet_ntoa(value[9:13]) if v4 and len(value) >= 13 else peer[0]
 
 
 def _peer_seid(body: bytes) -> int:

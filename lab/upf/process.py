@@ -6,9 +6,8 @@ import heapq
 import json
 import select
 import socket
-import struct
-import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import islice
@@ -20,7 +19,8 @@ from pyroute2 import IPRoute, NetlinkError
 from lab.upf import faults, ie
 from lab.upf.datapath import EVENT_BUFFERED, EVENT_NO_NEIGHBOUR, Counts, DataPath, Event, Settings
 from lab.upf.n4 import N4, Peer
-from lab.upf.rules import ACCESS, BUFFER, FORWARD, NOTIFY
+from lab.upf.outer import in_ipv4, in_ipv6
+from lab.upf.rules import ACCESS, BUFFER, FORWARD, NOTIFY, OUTER_IPV4, OUTER_IPV6
 from lab.upf.session import Moved, Session
 from lab.upf.waiting import GTPU_PORT, PORTS, FaultyFrames, UserPackets
 from nodes.interface import Interface
@@ -52,19 +52,33 @@ def settings_of(n3: str, n6: str) -> Settings:
         min(one.mtu, two.mtu),
         bytes.fromhex(one.mac.replace(":", "")),
         bytes.fromhex(two.mac.replace(":", "")),
+        _global_ipv6(n3),
     )
+
+
+def _global_ipv6(interface: str) -> bytes:
+    """The first address that is not for the link alone; empty if there is none."""
+    shown = Path("/proc/net/if_inet6")
+    for line in shown.read_text().splitlines() if shown.exists() else ():
+        address, _, _, scope, _, name = line.split()
+        if name == interface and scope == "00":
+            return bytes.fromhex(address)
+    return b""
 
 
 class Upf:
     """Made, it is ready; run() serves until the process ends."""
 
-    def __init__(self, n4_ipv4: str, orders: Path) -> None:
+    def __init__(self, n4: Sequence[str], orders: Path) -> None:
+        """`n4`: its IPv4 address and its IPv6 address there."""
         self.settings = settings_of(*PORTS)
         self.path = DataPath(self.settings)
-        self._gtpu = _gtpu_socket(self.settings.n3_ipv4)
+        n3 = {OUTER_IPV4: self.settings.n3_ipv4, OUTER_IPV6: self.settings.n3_ipv6}
+        self._gtpu = {len(address): _gtpu_socket(address) for address in n3.values() if address}
         self.users = UserPackets(self._gtpu, self.path)
         self.frames = FaultyFrames((_frame_socket(PORTS[0]), _frame_socket(PORTS[1])))
-        self.n4 = N4(self.settings.n3_ipv4, socket.inet_aton(n4_ipv4), self.path, self.users)
+        own = socket.inet_pton(socket.AF_INET, n4[0]), socket.inet_pton(socket.AF_INET6, n4[1])
+        self.n4 = N4(n3, own, self.path, self.users)
         self.faults = faults.N4Faults()
         self.session_requests = 0
         self.too_long = 0
@@ -72,24 +86,26 @@ class Upf:
         self._late: list[tuple[float, int, bytes, Peer]] = []
         self._next_heartbeat = time.monotonic() + HEARTBEAT_S
         self._asked: dict[bytes, float] = {}
-        self._n4 = _n4_socket(n4_ipv4)
+        self._n4 = {family_of(address): _n4_socket(address) for address in n4}
         self._orders = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._orders.bind(str(orders))
         self._orders.listen()
         self.path.attach()
 
     def run(self) -> None:
-        sources = [self._n4.fileno(), self._orders.fileno(), self.path.event_fd, self._gtpu.fileno()]
+        sources = [self._orders.fileno(), self.path.event_fd]
+        n4 = {channel.fileno(): channel for channel in self._n4.values()}
+        gtpu = {channel.fileno(): channel for channel in self._gtpu.values()}
         while True:
-            ready, _, _ = select.select(sources, [], [], self._patience_s())
-            if sources[2] in ready:
+            ready, _, _ = select.select([*sources, *n4, *gtpu], [], [], self._patience_s())
+            if sources[1] in ready:
                 for event in self.path.events():
                     self._hear(event)
-            if sources[3] in ready:
-                self._take_whole()
+            for one in gtpu.keys() & ready:
+                self._take_whole(gtpu[one])
+            for one in n4.keys() & ready:
+                self._serve_n4(n4[one])
             if sources[0] in ready:
-                self._serve_n4()
-            if sources[1] in ready:
                 self._serve_order()
             self._do_due()
 
@@ -117,16 +133,16 @@ class Upf:
 
     # ---- N4
 
-    def _serve_n4(self) -> None:
+    def _serve_n4(self, channel: socket.socket) -> None:
         for _ in range(AT_ONCE):
             try:
-                data, peer = self._n4.recvfrom(65535)
+                data, (address, port, *_) = channel.recvfrom(65535)
             except BlockingIOError:
                 return
             except OSError:
                 continue  # an ICMP error of something sent before
             if time.monotonic() >= self._silent_until:
-                self._serve_message(data, peer)
+                self._serve_message(data, (address, port))
 
     def _serve_message(self, data: bytes, peer: Peer) -> None:
         wrong = self.faults
@@ -145,7 +161,7 @@ class Upf:
 
     def _send(self, data: bytes, peer: Peer) -> None:
         with suppress(OSError):  # nobody there: its silence is what heartbeats find out
-            self._n4.sendto(data, peer)
+            self._n4[family_of(peer[0])].sendto(data, peer)
 
     # ---- the data path
 
@@ -174,27 +190,25 @@ class Upf:
             if report:
                 self._send(*report)
 
-    def _take_whole(self) -> None:
+    def _take_whole(self, gtpu: socket.socket) -> None:
         """What came in outer fragments, put together by the kernel, goes back to the data path in one frame."""
-        data, (peer, _) = self._gtpu.recvfrom(65535)
+        data, (peer, *_) = gtpu.recvfrom(65535)
         if len(data) > MOST_WHOLE_BYTES:
             self.too_long += 1
             return
-        outer = struct.pack(">BBHHHBBH", 0x45, 0, 28 + len(data), 0, 0, 64, socket.IPPROTO_UDP, 0)
-        outer += socket.inet_aton(peer) + self.settings.n3_ipv4
-        udp = struct.pack(">HHHH", GTPU_PORT, GTPU_PORT, 8 + len(data), 0)
-        self.path.run_uplink(self.settings.n3_mac + bytes(6) + b"\x08\0" + outer + udp + data)
+        source = socket.inet_pton(gtpu.family, peer)
+        if len(source) == len(self.settings.n3_ipv4):
+            outer = in_ipv4(source, self.settings.n3_ipv4, data)
+        else:
+            outer = in_ipv6(source, self.settings.n3_ipv6, data)
+        self.path.run_uplink(self.settings.n3_mac + bytes(6) + outer)
 
     def _resolve(self, event: Event) -> None:
         """Have the kernel ask for the next hop's MAC."""
-        if event.port == 0:
-            address, family = event.value.to_bytes(8, sys.byteorder)[:4], socket.AF_INET
-            if sys.byteorder == "big":
-                address = event.value.to_bytes(8, "big")[4:]
-        elif event.frame[0] >> 4 == 4:
-            address, family = event.frame[16:20], socket.AF_INET
-        else:
-            address, family = event.frame[24:40], socket.AF_INET6
+        address = self._gnb(event.counts) if event.port == 0 else _destination(event.frame)
+        if not address:
+            return
+        family = socket.AF_INET if len(address) == 4 else socket.AF_INET6
         now = time.monotonic()
         if self._asked.get(address, 0.0) + RESOLVE_AGAIN_S > now:
             return
@@ -205,6 +219,11 @@ class Upf:
             hop = route.get_attr("RTA_GATEWAY") or route.get_attr("RTA_DST")
             index = route.get_attr("RTA_OIF")
             netlink.neigh("set", dst=hop, ifindex=index, family=family, state=_NUD_NONE, flags=_NTF_USE)
+
+    def _gnb(self, counts: int) -> bytes:
+        """Where that PDR's packets go; empty if the session has ended."""
+        session, which = self.n4.by_counts.get(counts, (None, 0))
+        return b"" if session is None else session.content.fars[session.content.pdrs[which].far].gnb
 
     # ---- orders
 
@@ -293,20 +312,28 @@ def _is_nth(count: int, every: int) -> bool:
     return bool(every) and count % every == 0
 
 
-def _n4_socket(ipv4: str) -> socket.socket:
-    channel = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+def family_of(address: str) -> int:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def _n4_socket(address: str) -> socket.socket:
+    channel = socket.socket(family_of(address), socket.SOCK_DGRAM)
     for option in (_SO_RCVBUFFORCE, _SO_SNDBUFFORCE):
         channel.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
-    channel.bind((ipv4, ie.PORT))
+    channel.bind((address, ie.PORT))
     channel.setblocking(False)
     return channel
 
 
-def _gtpu_socket(n3_ipv4: bytes) -> socket.socket:
+def _gtpu_socket(n3: bytes) -> socket.socket:
     """For packets that had waited, and end markers. What arrives here came in outer fragments."""
-    channel = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    channel.bind((socket.inet_ntoa(n3_ipv4), GTPU_PORT))
+    channel = socket.socket(socket.AF_INET if len(n3) == 4 else socket.AF_INET6, socket.SOCK_DGRAM)
+    channel.bind((socket.inet_ntop(channel.family, n3), GTPU_PORT))
     return channel
+
+
+def _destination(packet: bytes) -> bytes:
+    return packet[16:20] if packet[0] >> 4 == 4 else packet[24:40]
 
 
 def _frame_socket(interface: str) -> socket.socket:

@@ -21,6 +21,11 @@ DROP, FORWARD, BUFFER, NOTIFY = 1, 2, 4, 8
 """Apply Action, section 8.2.26."""
 PREDEFINED = {b"simplest"}
 """Names of predefined rules: this one is for every packet and limits none."""
+OUTER_IPV4, OUTER_IPV6 = 1, 2
+"""Of tunnels: V4 and V6 of an F-TEID, section 8.2.3."""
+REMOVES = {0: OUTER_IPV4, 1: OUTER_IPV6, 6: OUTER_IPV4 | OUTER_IPV6}
+"""Outer Header Removal, section 8.2.64: GTP-U/UDP/IPv4, GTP-U/UDP/IPv6, GTP-U/UDP/IP."""
+ADDRESS_BYTES = {OUTER_IPV4: 4, OUTER_IPV6: 16}
 CHOOSE = object()
 """In place of an address or a TEID: the UPF is to choose one."""
 _FLOW = re.compile(
@@ -51,7 +56,10 @@ class Pdr:
     interface: int
     far: int
     teid: Any = None
-    teid_ipv4: bytes = b""
+    outer: int = OUTER_IPV4
+    """By which of the UPF's addresses gNBs send: OUTER_IPV4, OUTER_IPV6, or both."""
+    teid_addresses: bytes = b""
+    """The UPF's own that the F-TEID names, IPv4 before IPv6."""
     choose_id: int | None = None
     ue4: Any = None
     ue6: Any = None
@@ -59,7 +67,8 @@ class Pdr:
     """One of them is to match."""
     qers: tuple[int, ...] = ()
     urrs: tuple[int, ...] = ()
-    removes_header: bool = False
+    removes: int = 0
+    """Which outer headers, as in `outer`."""
     counts: int = 0
     """The index of its counters."""
 
@@ -69,6 +78,7 @@ class Far:
     id: int
     action: int
     gnb: bytes = b""
+    """4 or 16 bytes."""
     teid: bytes = b""
 
 
@@ -116,7 +126,9 @@ def read_pdr(data: bytes) -> dict[str, Any]:
         elif kind == Ie.URR_ID:
             urrs.append(number(value))
         elif kind == Ie.OUTER_HEADER_REMOVAL:
-            fields["removes_header"] = True
+            if value[0] not in REMOVES:
+                raise Refused(Cause.NOT_SUPPORTED, kind)
+            fields["removes"] = REMOVES[value[0]]
         elif kind == Ie.ACTIVATE_PREDEFINED_RULES and value not in PREDEFINED:
             raise Refused(Cause.UNKNOWN_PREDEFINED_RULE, kind)
     if qers:
@@ -143,13 +155,16 @@ def _read_pdi(data: bytes, fields: dict[str, Any]) -> None:
 def _read_teid(value: bytes, fields: dict[str, Any]) -> None:
     """Section 8.2.3: V4, V6, CH, CHID."""
     flags = value[0]
+    outer = flags & (OUTER_IPV4 | OUTER_IPV6)
+    end = 5 + sum(size for one, size in ADDRESS_BYTES.items() if outer & one)
+    if not outer or not (flags & 4 or len(value) >= end):
+        raise Refused(Cause.MANDATORY_INCORRECT, Ie.F_TEID)
+    fields["outer"] = outer
     if flags & 4:
         fields["teid"] = CHOOSE
         fields["choose_id"] = value[1] if flags & 8 else None
-    elif flags & 1 and len(value) >= 9:
-        fields["teid"], fields["teid_ipv4"] = value[1:5], value[5:9]
     else:
-        raise Refused(Cause.MANDATORY_INCORRECT, Ie.F_TEID)
+        fields["teid"], fields["teid_addresses"] = value[1:5], value[5:end]
 
 
 def _read_ue(value: bytes, fields: dict[str, Any]) -> None:
@@ -205,10 +220,11 @@ def read_far(data: bytes) -> dict[str, Any]:
 def _read_forwarding(data: bytes, fields: dict[str, Any]) -> None:
     for kind, value in elements(data):
         if kind == Ie.OUTER_HEADER_CREATION:
-            # Section 8.2.56: the first bit is GTP-U/UDP/IPv4.
-            if value[0] != 1 or len(value) < 10:
+            # Section 8.2.56: the first bit is GTP-U/UDP/IPv4, the second GTP-U/UDP/IPv6.
+            size = ADDRESS_BYTES.get(value[0], 0)
+            if not size or len(value) < 6 + size:
                 raise Refused(Cause.NOT_SUPPORTED, kind)
-            fields["teid"], fields["gnb"] = value[2:6], value[6:10]
+            fields["teid"], fields["gnb"] = value[2:6], value[6 : 6 + size]
         elif kind == Ie.PFCPSMREQ_FLAGS:
             fields["flags"] = value[0]
 

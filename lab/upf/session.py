@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 from lab.upf import rules
 from lab.upf.ie import Cause, Ie, Refused, Rule, elements
-from lab.upf.rules import ACCESS, CHOOSE, FORWARD, Far, Pdr, Qer, Urr
+from lab.upf.rules import ACCESS, ADDRESS_BYTES, CHOOSE, FORWARD, OUTER_IPV4, OUTER_IPV6, Far, Pdr, Qer, Urr
 
 MOST_RULES = 4
 """PDRs of one TEID or UE address, each as often as it has SDF filters; as in kernel/upf.h."""
 MOST_POLICERS = 2
 """QERs with an MBR of one PDR, as there."""
-_RULE = struct.Struct("=4s4sHHBBBBBBH4s8sIII4s4s")
+_RULE = struct.Struct("=4s4sHHBBBBBBBB4s8sIII16s4s")
 """struct rule of kernel/upf.h."""
 _COUNT = struct.Struct("=I")
 RULES_BYTES = _COUNT.size + MOST_RULES * _RULE.size
@@ -34,6 +34,8 @@ _READ: dict[Rule, Any] = {
 
 Key = tuple[str, bytes]
 """A table of the data path (uplink, downlink4, downlink6) and a key in it."""
+Addresses = dict[int, bytes]
+"""N3's, by OUTER_IPV4 and OUTER_IPV6; empty where it has none."""
 
 
 class Tables(Protocol):
@@ -106,8 +108,8 @@ class Content:
             if self.of(rule).pop(rules.number(value), None) is None:
                 raise Refused(Cause.RULE_FAILURE, failed=(rule, rules.number(value)))
 
-    def check(self, n3_ipv4: bytes) -> None:
-        """Whether every PDR is whole and leads somewhere. Raises Refused."""
+    def check(self, n3: Addresses) -> None:
+        """Whether every PDR is whole and leads somewhere that N3 can. Raises Refused."""
         for pdr in self.pdrs.values():
             far = self.fars.get(pdr.far)
             limits = 0
@@ -118,9 +120,9 @@ class Content:
             if far is None or not all(each in self.urrs for each in pdr.urrs):
                 raise Refused(Cause.RULE_FAILURE, failed=(Rule.PDR, pdr.id))
             if pdr.interface == ACCESS:
-                _check_uplink(pdr, n3_ipv4)
+                _check_uplink(pdr, n3)
             else:
-                _check_downlink(pdr, far)
+                _check_downlink(pdr, far, n3)
             if limits > MOST_POLICERS:
                 raise Refused(Cause.NOT_SUPPORTED, Ie.QER_ID, (Rule.PDR, pdr.id))
 
@@ -156,9 +158,10 @@ class Content:
         ue4, ue6 = pdr.ue4 or bytes(4), pdr.ue6 or bytes(8)
         checks = 0 if down else (pdr.ue4 is not None) | (pdr.ue6 is not None) << 1
         with_qfi = down and qfi is not None
+        outer = _outer_of(far.gnb) if down else pdr.outer & pdr.removes
         rest = (
-            *(far.action, closed, with_qfi, qfi if with_qfi else 0, checks, 0),
-            *(ue4, ue6, pdr.counts, *limits, far.gnb or bytes(4), far.teid or bytes(4)),
+            *(far.action, closed, with_qfi, qfi if with_qfi else 0, checks, outer, 0),
+            *(ue4, ue6, pdr.counts, *limits, far.gnb, far.teid or bytes(4)),
         )
         flows = pdr.flows
         return b"".join([_RULE.pack(one.remote, one.mask, *one.ports, one.protocol, *rest) for one in flows])
@@ -199,20 +202,37 @@ _make_once = lru_cache(1024)(_make)
 """For FARs and QERs, which never change once they are made, and are often the same in the next session."""
 
 
-def _check_uplink(pdr: Pdr, n3_ipv4: bytes) -> None:
+def _outer_of(gnb: bytes) -> int:
+    return OUTER_IPV6 if len(gnb) == ADDRESS_BYTES[OUTER_IPV6] else OUTER_IPV4
+
+
+def own(outer: int, n3: Addresses) -> bytes:
+    """N3's addresses of these kinds, as an F-TEID has them; empty where it lacks one."""
+    wanted = [n3[one] for one in (OUTER_IPV4, OUTER_IPV6) if outer & one]
+    return b"".join(wanted) if all(wanted) else b""
+
+
+def _check_uplink(pdr: Pdr, n3: Addresses) -> None:
     if pdr.teid is None:
         raise Refused(Cause.CONDITIONAL_MISSING, Ie.F_TEID)
-    if pdr.teid is not CHOOSE and pdr.teid_ipv4 != n3_ipv4:
+    mine = own(pdr.outer, n3)
+    if not mine:
+        raise Refused(Cause.INVALID_F_TEID_ALLOCATION, Ie.F_TEID)
+    if pdr.teid is not CHOOSE and pdr.teid_addresses != mine:
         raise Refused(Cause.MANDATORY_INCORRECT, Ie.F_TEID)
-    if not pdr.removes_header:
+    if not pdr.removes:
         raise Refused(Cause.CONDITIONAL_MISSING, Ie.OUTER_HEADER_REMOVAL)
+    if not pdr.outer & pdr.removes:
+        raise Refused(Cause.RULE_FAILURE, Ie.OUTER_HEADER_REMOVAL, (Rule.PDR, pdr.id))
 
 
-def _check_downlink(pdr: Pdr, far: Far) -> None:
+def _check_downlink(pdr: Pdr, far: Far, n3: Addresses) -> None:
     if pdr.ue4 is None and pdr.ue6 is None:
         raise Refused(Cause.CONDITIONAL_MISSING, Ie.UE_IP_ADDRESS)
     if far.action & FORWARD and not far.gnb:
         raise Refused(Cause.CONDITIONAL_MISSING, Ie.OUTER_HEADER_CREATION)
+    if far.gnb and not n3[_outer_of(far.gnb)]:
+        raise Refused(Cause.NOT_SUPPORTED, Ie.OUTER_HEADER_CREATION)
 
 
 def keys(pdr: Pdr) -> list[Key]:

@@ -10,6 +10,7 @@ import itertools
 import socket
 import struct
 from collections import deque
+from collections.abc import Mapping
 from typing import Protocol
 
 from lab.upf.datapath import EVENT_DELAYED, EVENT_HELD, EVENT_RELEASE, Event
@@ -35,9 +36,9 @@ def g_pdu(teid: bytes, packet: bytes, qfi: int | None) -> bytes:
 
 
 class UserPackets:
-    """Packets of users that are idle. `gtpu`: a socket on N3's address and GTP-U's port."""
+    """Packets of idle users. `gtpu`: sockets on N3's addresses and GTP-U's port, by the bytes of an address."""
 
-    def __init__(self, gtpu: socket.socket, sent: Sent) -> None:
+    def __init__(self, gtpu: Mapping[int, socket.socket], sent: Sent) -> None:
         self._gtpu, self._sent = gtpu, sent
         self._kept: dict[int, deque[bytes]] = {}
         self.overflowed = self.failed = 0
@@ -71,7 +72,8 @@ class UserPackets:
     def _out(self, data: bytes, gnb: bytes) -> bool:
         """Whether the kernel took it: an SMF may have told an address that none can be sent to."""
         try:
-            self._gtpu.sendto(data, (socket.inet_ntoa(gnb), GTPU_PORT))
+            channel = self._gtpu[len(gnb)]
+            channel.sendto(data, (socket.inet_ntop(channel.family, gnb), GTPU_PORT))
         except OSError:
             self.failed += 1
             return False

@@ -174,6 +174,9 @@ class Upf(Strict):
         None, description="the SMF's, an address or a name; left out: bind"
     )
     n3: Address | None = Field(None, description="the UPF's address for GTP-U; needed where it does not choose TEIDs")
+    n3_ip: Literal["ipv4", "ipv6"] = Field(
+        "ipv4", description="which of the inventory's addresses gNBs have, and the UPF on N3: goes with gnbs left out"
+    )
     n3_mac: Mac = Field("", description="where gNBs send to: the UPF's, or of a router before it")
     n6_mac: Mac = Field("", description="where the data network sends to")
     gnbs: dict[Name, Address] = Field(
@@ -301,18 +304,22 @@ def parse(path: Path, section: dict[str, Any]) -> Upf:
 def filled_in(path: Path, upf: Upf, inventory: Inventory | None) -> Upf:
     """With the addresses that it leaves out, as the inventory has them. BadInput where that has none either."""
     told = {} if inventory is None else inventory.variables.get("pktswarm_upf") or {}
-    names = {"n4": "n4_ipv4", "n3": "n3_ipv4", "n3_mac": "n3_mac", "n6_mac": "n6_mac"}
+    if upf.gnbs and "n3_ip" in upf.model_fields_set:
+        problem = "is for gNBs that the inventory has, and gnbs says them"
+        raise BadInput(path, problem, key="upf.n3_ip", value=upf.n3_ip, allowed="n3_ip or gnbs")
+    hosts = [host for host in inventory.hosts if host.side == "n3"] if inventory is not None else []
+    gnbs = upf.gnbs or {host.name: address for host in hosts if (address := getattr(host, upf.n3_ip))}
+    version = ip_address(next(iter(gnbs.values()), "0.0.0.0")).version  # noqa: S104 - no address: IPv4's
+    names = {"n4": "n4_ipv4", "n3": f"n3_ipv{version}", "n3_mac": "n3_mac", "n6_mac": "n6_mac"}
     known: dict[str, Any] = {key: told[name] for key, name in names.items() if told.get(name)}
-    hosts = [] if inventory is None else inventory.hosts
-    if gnbs := {host.name: host.ipv4 for host in hosts if host.side == "n3" and host.ipv4}:
+    if gnbs:
         known["gnbs"] = gnbs
     made = parse(path, {**known, **upf.model_dump(exclude_unset=True)})
     if not made.n4:
         raise BadInput(path, "is missing", key="upf.n4", allowed="here, or pktswarm_upf: {n4_ipv4: …} in the inventory")
     if not made.gnbs:
-        raise BadInput(
-            path, "are missing", key="upf.gnbs", allowed="here, or hosts of side n3 with ipv4 in the inventory"
-        )
+        allowed = f"here, or hosts of side n3 with {upf.n3_ip} in the inventory"
+        raise BadInput(path, "are missing", key="upf.gnbs", allowed=allowed)
     return made
 
 

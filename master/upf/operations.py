@@ -152,7 +152,8 @@ class Establish(Operation):
         sessions = self.sessions
         group = sessions.upf.groups[int(sessions.group[row])]
         if group.first_teid == "choose":
-            if answer.teid is None or (answer.upf_v4 is None and answer.upf_v6 is None):
+            at_v4 = sessions.gnb_addresses[sessions.gnb[row]].version == 4
+            if answer.teid is None or (answer.upf_v4 if at_v4 else answer.upf_v6) is None:
                 return "accepted without the F-TEID that the UPF was to choose"
             sessions.uplink_teid[row] = answer.teid
             sessions.upf_v4[row] = answer.upf_v4 or 0

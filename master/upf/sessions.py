@@ -124,7 +124,8 @@ class Sessions:
         return np.flatnonzero((self.remote_seid != 0) & (self.state != DELETED) & (self.state != LOST))
 
     def user(self, row: int) -> dict[str, Any]:
-        """One row in words, for JSON."""
+        """One row in words, for JSON. `upf`: its address of the gNB's kind."""
+        gnb = self.gnb_addresses[int(self.gnb[row])]
         return {
             "group": self.upf.groups[int(self.group[row])].name,
             "state": STATES[int(self.state[row])],
@@ -133,7 +134,7 @@ class Sessions:
             "local_seid": int(self.generation[row]) << 32 | row + 1,
             "remote_seid": int(self.remote_seid[row]),
             "uplink_teid": int(self.uplink_teid[row]),
-            "upf": _v4(self.upf_v4[row]) or _v6(self.upf_v6[row]),
+            "upf": _v4(self.upf_v4[row]) if gnb.version == 4 else _v6(self.upf_v6[row]),
             "downlink_teid": int(self.downlink_teid[row]),
             "gnb": self.gnbs[int(self.gnb[row])],
         }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any, Literal
 
@@ -61,22 +61,24 @@ def gnb_nodes(where: Path, key: str, upf: Upf, group_name: str, role: Any, inven
     if len(gnbs) < len(upf.gnbs_of(group)):
         problem = "users of a gNB that comes twice cannot be counted one by one"
         raise BadInput(where, problem, key=f"upf.groups.{group.name}.gnb", value=upf.gnbs_of(group))
-    hosts = {host.ipv4: host for host in inventory.hosts if host.side == "n3"}
+    n3 = [host for host in inventory.hosts if host.side == "n3"]
+    hosts = {address: host for host in n3 for address in (host.ipv4, host.ipv6) if address}
     found: dict[str, str] = {}
     for gnb in gnbs[: group.sessions]:
         address = upf.gnbs[gnb]
         if address not in hosts:
-            known = ", ".join(f"{host.name} {host.ipv4}" for host in hosts.values()) or "there is none"
+            ip = _ip(address)
+            known = ", ".join(f"{host.name} {getattr(host, ip)}" for host in n3 if getattr(host, ip)) or "there is none"
             raise BadInput(
                 where,
-                f"{key} needs a node there, and no host of side n3 in {inventory.path} has that ipv4",
+                f"{key} needs a node there, and no host of side n3 in {inventory.path} has that {ip}",
                 key=f"upf.gnbs.{gnb}",
                 value=address,
                 allowed=known,
             )
         _check_role(where, key, hosts[address], role)
         if (other := found.setdefault(hosts[address].name, gnb)) != gnb:
-            problem = f"gNB {other} has the same address, and users are counted by gNB"
+            problem = f"gNB {other} is at the same host, and users of a group are counted by host"
             raise BadInput(where, problem, key=f"upf.gnbs.{gnb}", value=address)
     return found
 
@@ -131,7 +133,8 @@ def in_tunnels(
     rows = _rows(sessions, tunnels)
     ue = _users_run(tunnels, sessions, rows)
     teids = _chosen((sessions.uplink_teid if tunnels.direction == "up" else sessions.downlink_teid)[rows])
-    gnb_address, upf_address = upf.gnbs[tunnels.gnb], _upf_address(tunnels, sessions, rows, hosts is not None)
+    gnb_address = upf.gnbs[tunnels.gnb]
+    upf_address = _upf_address(tunnels, _ip(gnb_address), sessions, rows, hosts is not None)
     if tunnels.direction == "up":
         qos = upf.group(tunnels.group).qos
         qfi = None if qos is None else qos.qfi
@@ -140,7 +143,7 @@ def in_tunnels(
         sent = [_ethernet(gnb_host.mac, upf.n3_mac), *tunnel, *inside]
         received = [_ethernet(upf.n6_mac, core_host.mac), *_inside(tunnels, _span(ue), server)]
         # The tunnel's header of the same kind makes two of them, which are told apart by their numbers.
-        twice = f"{len(tunnel) + 1}." if tunnels.ip == "ipv4" else ""
+        twice = f"{len(tunnel) + 1}." if tunnels.ip == _ip(gnb_address) else ""
         users = {"field": f"{twice}{tunnels.ip}.src", "by": "src_ip", "received": {"field": f"{tunnels.ip}.src"}}
         added = -_size(tunnel)
     else:
@@ -307,13 +310,23 @@ def _span(run: _Run, link: str = "") -> dict[str, Any]:
     return {"increment": ends, "step": step} | ({"with": link} if link else {})
 
 
-def _upf_address(tunnels: Tunnels, sessions: Sessions, rows: NDArray[np.int64], known: bool) -> str:
-    addresses = np.unique(sessions.upf_v4[rows])
-    if known and (len(addresses) > 1 or not addresses[0]):
-        told = ", ".join(str(IPv4Address(int(one))) for one in addresses) if addresses.any() else "none"
-        problem = f"the UPF has to have one IPv4 address for the tunnels of a gNB's users, and told {told}"
+def _ip(address: str) -> str:
+    """The kind of an address, as headers and the inventory call it."""
+    return f"ipv{ip_address(address).version}"
+
+
+def _upf_address(tunnels: Tunnels, ip: str, sessions: Sessions, rows: NDArray[np.int64], known: bool) -> str:
+    """Of the gNB's kind."""
+    if ip == "ipv4":
+        addresses = [str(IPv4Address(int(one))) for one in np.unique(sessions.upf_v4[rows])]
+    else:
+        addresses = [str(IPv6Address(one.tobytes())) for one in np.unique(sessions.upf_v6[rows], axis=0)]
+    if known and (len(addresses) > 1 or not int(ip_address(addresses[0]))):
+        told = ", ".join(addresses) if len(addresses) > 1 else "none"
+        kind = ip.replace("ip", "IP")
+        problem = f"the UPF has to have one {kind} address for the tunnels of a gNB's users, and told {told}"
         raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group)
-    return str(IPv4Address(int(addresses[0])))
+    return addresses[0]
 
 
 def _ethernet(source_mac: str, target_mac: str) -> dict[str, dict[str, Any]]:
@@ -321,10 +334,12 @@ def _ethernet(source_mac: str, target_mac: str) -> dict[str, dict[str, Any]]:
 
 
 def _tunnel(source: str, target: str, teid: dict[str, Any], qfi: int | None) -> Headers:
-    """A tunnel's UDP checksum is 0, as RFC 6935 has it for IPv4's too: what it carries has its own."""
+    """Over IPv4 a tunnel's UDP checksum is 0: what it carries has its own. Over IPv6 it is there, and right: who is not
+    told that it may be 0 (RFC 6935) drops such packets (RFC 8200, 8.1), Linux too."""
+    ip = _ip(source)
     made: Headers = [
-        {"ipv4": {"src": source, "dst": target}},
-        {"udp": {"src": GTPU_PORT, "dst": GTPU_PORT, "checksum": 0}},
+        {ip: {"src": source, "dst": target}},
+        {"udp": {"src": GTPU_PORT, "dst": GTPU_PORT} | ({"checksum": 0} if ip == "ipv4" else {})},
         {"gtpu": {"teid": teid}},
     ]
     if qfi is not None:

@@ -83,6 +83,24 @@ def test_more_comes_back_than_went_up_beside_a_stream_down(cluster: Cluster) -> 
     assert sums(told["rows"], "down") == (2000, 2000, 2000, 0, 0, 0)
 
 
+def test_users_with_ipv6_have_their_packets_back(cluster: Cluster) -> None:
+    """Beside those with IPv4: who has both addresses has a stream of each."""
+    group = {**GROUP, "sessions": 20, "ue_addresses": ["10.45.0.1/16", "2001:db8:45::7/48"]}
+    before = cluster.forwarded()
+    streams = [{**UP, "name": name, "ip": name, "echo": percent} for name, percent in (("ipv6", 150), ("ipv4", 100))]
+    status, told = run(cluster, *streams, upf={"groups": [group]})
+    assert (status, told["reason"]) == (0, "as expected")
+    assert sums(told["rows"], "ipv6-echo") == (6000, 6000, 6000, 0, 0, 0)
+    assert sums(told["rows"], "ipv4-echo") == (4000, 4000, 4000, 0, 0, 0)
+    assert [now - then for now, then in zip(cluster.forwarded(), before, strict=True)] == [8000, 10000]
+    back = [row for row in told["rows"] if row["stream"] == "ipv6-echo"]
+    assert {(row["engine"], row["latency_by"], row["latency_bound_ns"]) for row in back} == {("echo", "round trip", 0)}
+    each = {one["user"]: one for one in table(told, "users.csv") if one["stream"] == "ipv6-echo"}
+    assert set(each) == {f"2001:db8:45{f':{number:x}' if number else ''}::7" for number in range(20)}
+    assert all(one["sent_packets"] == one["received_packets"] and one["latency_min_ns"] for one in each.values())
+    assert sum(int(one["sent_packets"]) for one in each.values()) == 6000
+
+
 def test_what_is_lost_on_the_way_is_told_apart_by_direction(cluster: Cluster) -> None:
     cluster.tell(faults={"uplink": {"drop": [3, 7]}, "downlink": {"drop": [20]}})
     status, told = run(cluster, {**UP, "echo": 100})

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make n
 
 LOOK = """
 set -eu
-echo "$N3_INTERFACE $N4_INTERFACE $N6_INTERFACE $N3_IPV4 $N4_IPV4 $N6_IPV4 $SMF_IPV4"
+echo "$N3_INTERFACE $N4_INTERFACE $N6_INTERFACE $N3_IPV4 $N4_IPV4 $N6_IPV4 $SMF_IPV4 $N3_IPV6 $N4_IPV6 $SMF_IPV6"
 pwd
 cat /proc/sys/net/ipv4/conf/n3/forwarding /proc/sys/net/ipv4/conf/n6/forwarding
 cat /proc/sys/net/ipv4/conf/all/rp_filter /proc/sys/net/ipv4/conf/n3/rp_filter /proc/sys/net/ipv6/conf/n6/forwarding
@@ -62,7 +62,8 @@ def test_a_program_finds_its_host_prepared_and_ends_with_the_lab(
         assert upf is not None
         gnb, server, second = state.plan.nodes[1:]
         lines = read_log(tmp_path, "done").splitlines()
-        assert lines[0] == f"n3 n4 n6 {upf.n3_ipv4} {upf.n4_ipv4} {upf.n6_ipv4} {upf.smf_ipv4}"
+        ipv4 = f"{upf.n3_ipv4} {upf.n4_ipv4} {upf.n6_ipv4} {upf.smf_ipv4}"
+        assert lines[0] == f"n3 n4 n6 {ipv4} {upf.n3_ipv6} {upf.n4_ipv6} {upf.smf_ipv6}"
         assert lines[1] == str(tmp_path)
         assert lines[2:7] == ["1", "1", "0", "0", "1"]
         assert lines[7:9] == ["bpf_fs", "1"]

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to load X
 PASS, DROP, REDIRECT = 2, 1, 4
 N3_MAC, N6_MAC, GNB_MAC, DN_MAC = (f"02:00:00:00:00:{last}" for last in ("03", "06", "a3", "a6"))
 N3, N6, GNB, DN = "198.51.100.1", "203.0.113.1", "198.51.100.9", "203.0.113.9"
+N3_6, GNB_6 = "2001:db8:92::1", "2001:db8:92::9"
 MTU = 1500
 UP, DOWN = struct.pack(">I", 0x1001), struct.pack(">I", 0x2001)
 UE6_KEY = socket.inet_pton(socket.AF_INET6, UE6)[:8]
@@ -37,7 +38,8 @@ class Path:
 
     def __init__(self, settings: Settings) -> None:
         self.path = DataPath(settings)
-        self.up_pdr = Pdr(1, 100, ACCESS, 1, teid=UP, counts=self.path.take_counts())
+        both = rules.OUTER_IPV4 | rules.OUTER_IPV6
+        self.up_pdr = Pdr(1, 100, ACCESS, 1, teid=UP, outer=both, removes=both, counts=self.path.take_counts())
         self.down_pdr = Pdr(2, 100, CORE, 2, ue4=socket.inet_aton(UE4), ue6=UE6_KEY, counts=self.path.take_counts())
         self.down_far = Far(2, FORWARD, socket.inet_aton(GNB), DOWN)
         self.install()
@@ -88,6 +90,8 @@ def namespace() -> Iterator[str]:
                 ip("-n", name, "link", "set", end, "up")
             ip("-n", name, "address", "add", f"{address}/24", "dev", interface)
             ip("-n", name, "neighbour", "add", hop, "lladdr", hop_mac, "dev", interface)
+        ip("-n", name, "address", "add", f"{N3_6}/64", "dev", "n3", "nodad")
+        ip("-n", name, "neighbour", "add", GNB_6, "lladdr", GNB_MAC, "dev", "n3")
         ip("-n", name, "neighbour", "add", "fe80::9", "lladdr", DN_MAC, "dev", "n6")
         ip("-n", name, "route", "add", "default", "via", DN)
         ip("-n", name, "route", "add", "default", "via", "fe80::9", "dev", "n6")
@@ -103,7 +107,7 @@ def path(namespace: str) -> Iterator[Path]:
         index = {name: socket.if_nametoindex(name) for name in ("n3", "n6")}
         macs = [bytes.fromhex(mac.replace(":", "")) for mac in (N3_MAC, N6_MAC)]
         addresses = [socket.inet_aton(address) for address in (N3, N6)]
-        one = Path(Settings(index["n3"], index["n6"], *addresses, MTU, *macs))
+        one = Path(Settings(index["n3"], index["n6"], *addresses, MTU, *macs, socket.inet_pton(socket.AF_INET6, N3_6)))
         try:
             yield one
         finally:
@@ -318,8 +322,7 @@ def test_a_gnb_that_is_no_neighbour_is_asked_for(path: Path) -> None:
     path.install(gnb=socket.inet_aton("198.51.100.77"))
     assert path.down(user4(down=True))[0] == DROP
     (event,) = path.path.events()
-    assert (event.kind, event.port) == (EVENT_NO_NEIGHBOUR, 0)
-    assert struct.pack("=Q", event.value)[:4] == socket.inet_aton("198.51.100.77")
+    assert (event.kind, event.port, event.counts) == (EVENT_NO_NEIGHBOUR, 0, 2)
     assert path.dropped(2) == {"no_neighbour": 1}
 
 

@@ -163,15 +163,15 @@ def test_a_recount_finds_what_was_lost_and_what_came_in_another_tunnel(cluster: 
     assert (down.counted, down.again.received, down.again.altered, down.again.lost) == (999, 998, 1, 2)
 
 
-def seen(told: dict[str, Any], node: str, field: str) -> set[str]:
-    """The values of a field in the captured frames of a node that are a stream's."""
+def seen(told: dict[str, Any], node: str, field: str, shown: str = "") -> set[str]:
+    """The values of a field in the captured frames of a node that are a stream's; `shown`: of another one's."""
     (capture,) = captures_of(Path(told["results"]), node)
     wrong = ["tshark", "-r", str(capture), "-o", "udp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE"]
     wrong += ["-Y", "udp.checksum.status == 0 or ip.checksum.status == 0 or _ws.malformed"]
     assert subprocess.run(wrong, capture_output=True, text=True, check=True).stdout == ""
     of_users = "ip.src == 10.45.0.0/16 or ipv6.src == 2001:db8:45::/48"
     only = "udp.dstport == 2152" if field.startswith("gtp") else of_users
-    command = ["tshark", "-r", str(capture), "-Y", only, "-T", "fields", "-e", field]
+    command = ["tshark", "-r", str(capture), "-Y", only, "-T", "fields", "-e", shown or field]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 

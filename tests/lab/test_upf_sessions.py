@@ -110,3 +110,20 @@ def test_a_restart_is_seen_by_the_recovery_time_stamp(cluster: Cluster) -> None:
     assert [event["kind"] for event in told["events"]] == ["associated", "restarted"]
     assert told["groups"][0]["states"] == {"lost": 100}
     assert cluster.standing() == 0
+
+
+def test_all_of_it_over_ipv6(cluster: Cluster) -> None:
+    """N4 too: requests, heartbeats both ways, churn and handover."""
+    n4 = {"n4": "2001:db8:94::2", "node_id": None, "heartbeat_s": 0.5}
+    gnbs = {"one": "2001:db8:92::11", "two": "2001:db8:92::12"}
+    churn = {"group": "coming", "sessions_per_s": 50, "lifetime_s": 0.5}
+    handover = {"group": "base", "users_per_s": 40}
+    status, told = cluster.sessions(6, BASE, CHOSEN, COMING, churn=churn, handover=handover, gnbs=gnbs, **n4)
+    assert status == 0
+    assert told["upf"]["node_id"] == "192.0.2.2"
+    done = told["operations"]
+    assert all(one["failed"] == 0 for one in done.values())
+    assert done["establishment"]["accepted"] == done["deletion"]["accepted"] == 150
+    assert told["heartbeats"]["requested"] == told["heartbeats"]["accepted"] > 5
+    assert told["heartbeats_answered"] >= 1
+    assert cluster.standing() == 0

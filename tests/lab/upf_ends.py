@@ -138,24 +138,27 @@ class Ends:
         return self.ask(pfcp.PFCPSessionDeletionRequest(IE_list=[]), seid)
 
     def session(self, **how: Any) -> list[Packet]:
-        """Two PDRs with a FAR each. `qers`, `urrs`: theirs, numbered 1, 2, …; the rest as in up_pdr, down_far."""
+        """Two PDRs with a FAR each. `qers`, `urrs`: theirs, numbered 1, 2, …; `gnb`: its address, where that is not the
+        node's IPv4; the rest as in up_pdr, down_far."""
         qers, urrs = how.get("qers", []), how.get("urrs", [])
         of = [pfcp.IE_QER_Id(id=n + 1) for n in range(len(qers))] + [pfcp.IE_URR_Id(id=n + 1) for n in range(len(urrs))]
         return [
-            self.up_pdr(of, how.get("teid"), how.get("flow")),
+            self.up_pdr(of, how.get("teid"), how.get("flow"), how.get("removal", 0)),
             self.down_pdr(of, how.get("ue"), how.get("flow")),
             up_far(),
-            down_far(self.gnb.ipv4, how.get("action"), how.get("down_teid", TEID_DOWN)),
+            down_far(how.get("gnb", self.gnb.ipv4), how.get("action"), how.get("down_teid", TEID_DOWN)),
             *qers,
             *urrs,
         ]
 
-    def up_pdr(self, of: list[Packet], teid: Packet | None = None, flow: Packet | None = None) -> Packet:
+    def up_pdr(
+        self, of: list[Packet], teid: Packet | None = None, flow: Packet | None = None, removal: int = 0
+    ) -> Packet:
         teid = teid or pfcp.IE_FTEID(V4=1, TEID=TEID_UP, ipv4=self.upf.n3_ipv4)
         pdi = [pfcp.IE_SourceInterface(interface="Access"), teid, *([flow] if flow else [])]
-        removal = pfcp.IE_OuterHeaderRemoval(header=0)
-        head = [pfcp.IE_PDR_Id(id=1), pfcp.IE_Precedence(precedence=100), pfcp.IE_PDI(IE_list=pdi), removal]
-        return pfcp.IE_CreatePDR(IE_list=[*head, pfcp.IE_FAR_Id(id=1), *of])
+        head = [pfcp.IE_PDR_Id(id=1), pfcp.IE_Precedence(precedence=100), pfcp.IE_PDI(IE_list=pdi)]
+        head += [pfcp.IE_OuterHeaderRemoval(header=removal), pfcp.IE_FAR_Id(id=1)]
+        return pfcp.IE_CreatePDR(IE_list=[*head, *of])
 
     def down_pdr(self, of: list[Packet], ue: Packet | None = None, flow: Packet | None = None) -> Packet:
         ue = ue or pfcp.IE_UE_IP_Address(V4=1, V6=1, SD=1, ipv4=UE4, ipv6=UE6)
@@ -173,6 +176,11 @@ class Ends:
         gtp = g_pdu(packet, teid, **more)
         outer = IP(src=self.gnb.ipv4, dst=self.upf.n3_ipv4) / UDP(sport=2152, dport=2152) / Raw(gtp)
         return ethernet(self.upf.n3_mac, self.gnb.mac, 0x0800) + bytes(outer)
+
+    def n3_frame6(self, packet: bytes, teid: int = TEID_UP, **more: Any) -> bytes:
+        outer = IPv6(src=self.gnb.ipv6, dst=self.upf.n3_ipv6) / UDP(sport=2152, dport=2152)
+        whole = bytes(outer / Raw(g_pdu(packet, teid, **more)))
+        return ethernet(self.upf.n3_mac, self.gnb.mac, 0x86DD) + whole
 
     def down(self, packet: bytes) -> None:
         """From the server."""
@@ -194,7 +202,7 @@ class Ends:
         frames = _receive(self.n3, count)
         for frame in frames:
             assert frame[:12] == mac(self.gnb.mac) + mac(self.upf.n3_mac)
-        return [IP(frame[14:]) for frame in frames]
+        return [(IP if frame[14] >> 4 == 4 else IPv6)(frame[14:]) for frame in frames]
 
 
 _COUNT = itertools.count()
@@ -220,6 +228,8 @@ def update_far(action: int, gnb: str = "", teid: int = TEID_DOWN, end_marker: bo
 
 
 def outer_header(gnb: str, teid: int) -> Packet:
+    if ":" in gnb:
+        return pfcp.IE_OuterHeaderCreation(GTPUUDPIPV6=1, TEID=teid, ipv6=gnb)
     return pfcp.IE_OuterHeaderCreation(GTPUUDPIPV4=1, TEID=teid, ipv4=gnb)
 
 

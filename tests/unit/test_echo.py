@@ -24,6 +24,7 @@ from nodes import libbpf
 from nodes.receivers.echo import OBJECT
 from traffic import echo, expect, users
 from traffic.echo import MOST_PERCENT
+from traffic.engines import templates_as_sent
 from traffic.errors import BadInput
 from traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount, receive_task_from_json, to_json
 
@@ -79,6 +80,23 @@ def test_what_comes_back_is_a_leg_of_its_own(tmp_path: Path) -> None:
         assert arrived[tunnel:] == going_back[14:]
     assert users.values(back.users) == users.values(up.users)
     assert expect.numbered(back) == expect.NUMBERED_BY_US
+
+
+def test_ipv6_users_have_theirs_back(tmp_path: Path) -> None:
+    """Told apart as they come back by their tunnels, and as they are sent back by their prefixes."""
+    hosts = hosts_file(tmp_path, UPF)
+    section = {"groups": [{"name": "users", "sessions": 5, "ue_addresses": "2001:db8:45::7/48"}]}
+    up, _, back, _ = in_place(planned(tmp_path, hosts, {**UP, "echo": 50}, **section), hosts)
+    assert back.users["direction"] == "down" and users.values(back.users) == users.values(up.users)
+    for index in range(5):
+        at_core, (going_back, arrived) = ends(up, index)[1], ends(back, index)
+        assert going_back[:14] == at_core[6:12] + at_core[:6] + b"\x86\xdd"
+        assert going_back[22:54] == at_core[38:54] + at_core[22:38]
+        assert going_back[54:58] == at_core[56:58] + at_core[54:56]
+        assert arrived[14 + 36 :] == going_back[14:]
+    as_sent = {name: value for name, value in back.users.items() if name != "received"}
+    rule = users.rule(next(iter(templates_as_sent(back).values())), as_sent, 0)
+    assert (rule.first, rule.step, rule.mask) == (0x2001_0DB8_0045_0000, 2, 2**64 - 1)
 
 
 def test_only_receivers_have_to_do_with_it(tmp_path: Path) -> None:

@@ -109,13 +109,15 @@ def test_a_upf_stands_between_two_networks_of_its_own(tmp_path: Path) -> None:
         ("n6", "10.93.0.131"),
         ("n6", "10.93.0.132"),
     ]
-    assert (upf.n3_ipv4, upf.n6_ipv4) == ("10.92.0.1", "10.93.0.1")
+    assert (upf.n3_ipv4, upf.n6_ipv4, upf.n3_ipv6) == ("10.92.0.1", "10.93.0.1", "2001:db8:92::1")
+    assert [node.ipv6 for node in the_plan.nodes[2:4]] == ["2001:db8:92::c", "2001:db8:93::83"]
     assert len({upf.n3_mac, upf.n6_mac, *(node.mac for node in the_plan.nodes)}) == 2 + 5
     assert plan(the_plan.name, **the_plan.arguments()) == the_plan
     path = record_file.path_of("default", tmp_path)
     record_file.write(path, the_plan, keeper(4, 5))
     read = inventory.load(path)
     assert read.variables["pktswarm_upf"]["n4_ipv4"] == upf.n4_ipv4
+    assert read.host("tx2").ipv6 == "2001:db8:92::c"
     assert [host.side for host in read.with_role("receive")] == ["n6", "n6"]
 
 

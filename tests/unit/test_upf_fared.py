@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from master.show import console
 from master.upf.fared import lines, mbr, report, worst
 from master.users import Users
 from traffic.task import Leg
@@ -129,3 +130,8 @@ def test_what_was_not_measured_is_told(changes: dict[str, Any]) -> None:
     told = report([one])
     assert told["mbr"] == [{"group": "subscribers", "direction": "up", "mbr_bps": 1000, "users": None}]
     assert lines(told)[-1].endswith("what its users received was not measured")
+
+
+def test_an_ipv6_address_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    console().print("fared worst: 2001:db8:45:b::1")
+    assert capsys.readouterr().out == "fared worst: 2001:db8:45:b::1\n"

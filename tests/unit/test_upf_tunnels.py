@@ -215,7 +215,7 @@ def test_a_wrong_stream_is_told(tmp_path: Path, stream: dict[str, Any], words: s
         ({"groups": [{**GROUP, "sesions": 1}]}, r"upf\.groups\.0\.sesions: unknown key \(allowed: name, sessions"),
         (
             {"gnbs": {"a": "10.92.0.12", "b": "10.92.0.12"}},
-            r"upf\.gnbs\.b = '10\.92\.0\.12': gNB a has the same address",
+            r"upf\.gnbs\.b = '10\.92\.0\.12': gNB a is at the same host",
         ),
         ({"n3_mac": "far"}, r"upf\.n3_mac = 'far'"),
     ],
