@@ -64,6 +64,15 @@ struct {
 	__type(value, struct histogram);
 } histograms SEC(".maps");
 
+/* A bit for each sequence number of the legs that several nodes count, in 64s: put together they tell what came at all. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} marks SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -209,18 +218,33 @@ static __always_inline int believed(struct tally *t, struct window *w, __u64 seq
 	return 1;
 }
 
-/* Lost, duplicated, reordered (RFC 4737, type-P-reordered) all follow from this. */
-static __always_inline enum told take_number(struct tally *t, struct window *w, __u64 sequence, __u64 limit)
+/* As mark(), of a leg that several nodes count: nothing is too late. */
+static __always_inline enum told mark_for_good(__u64 *marked, __u64 sequence)
+{
+	__u64 bit = 1ULL << (sequence & 63);
+
+	if (*marked & bit)
+		return DUPLICATE;
+	*marked |= bit;
+	return FRESH;
+}
+
+/*
+ * Lost, duplicated, reordered (RFC 4737, type-P-reordered) all follow from this. `marked`: the word of marks of a leg
+ * that has them. Its numbers may jump as far as they will, for what is missing in between came to other nodes.
+ */
+static __always_inline enum told take_number(struct tally *t, struct window *w, __u64 *marked, __u64 sequence,
+					     __u64 limit)
 {
 	enum told told;
 
 	if ((limit && sequence >= limit) ||
-	    (sequence >= t->next + BELIEVED_AHEAD && !believed(t, w, sequence))) {
+	    (!marked && sequence >= t->next + BELIEVED_AHEAD && !believed(t, w, sequence))) {
 		t->astray++;
 		return ASTRAY;
 	}
 	t->candidate = 0;
-	told = mark(w, sequence);
+	told = marked ? mark_for_good(marked, sequence) : mark(w, sequence);
 	if (told == TOO_LATE)
 		t->too_late++;
 	if (told == DUPLICATE)
@@ -432,6 +456,14 @@ static __always_inline __u64 unwrapped(const struct tally *t, const struct arriv
 	return a->damaged || sequence >> 63 ? ~0ULL >> 1 : sequence;
 }
 
+/* Where the number is marked; 0 where the leg has no marks. Its limit keeps its numbers within them. */
+static __always_inline __u64 *marked_of(const struct expectation *e, __u64 sequence)
+{
+	__u32 word = e->first_mark + (__u32)(sequence >> 6);
+
+	return e->marks && sequence >> 6 < e->marks ? bpf_map_lookup_elem(&marks, &word) : 0;
+}
+
 static __always_inline int count_numbered(struct xdp_md *ctx, const struct frame *frame, enum parsed parsed,
 					  struct arrival *a)
 {
@@ -441,10 +473,12 @@ static __always_inline int count_numbered(struct xdp_md *ctx, const struct frame
 	struct histogram *h = bpf_map_lookup_elem(&histograms, &a->slot);
 	struct user *u = user_of(a->slot, frame, parsed);
 	enum told told;
+	__u64 *marked;
 	int timed;
 
 	if (!e || !t || !w || !h)
 		return XDP_ABORTED;
+	marked = marked_of(e, a->sequence);
 	a->transit_ns = a->now_ns - a->sent_ns;
 	a->causes = changed(ctx, frame, a, e);
 	lock(t);
@@ -452,7 +486,7 @@ static __always_inline int count_numbered(struct xdp_md *ctx, const struct frame
 	take_causes(t, a->causes);
 	if (e->numbered == NUMBERED_BY_PKTGEN)
 		a->sequence = unwrapped(t, a);
-	told = take_number(t, w, a->sequence, e->limit);
+	told = take_number(t, w, marked, a->sequence, e->limit);
 	/* RFC 7679: a frame that came twice has the delay of the first, one whose payload is damaged has none. */
 	timed = told == FRESH && e->clocked && !(a->causes & 1 << CAUSE_PAYLOAD);
 	if (timed)

@@ -63,6 +63,8 @@ struct expectation {
 	__u32 timed; /* the clocks are comparable: count latencies */
 	__u32 numbered; /* enum numbered: 0 for legs that are counted by their bytes alone */
 	__u32 clocked; /* the stamps' times are when the frames left */
+	__u32 marks; /* other nodes count it too: so many words of `marks` say which numbers came here; 0: no others do */
+	__u32 first_mark;
 };
 
 /* Whose sequence numbers a leg's frames have. */

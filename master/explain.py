@@ -51,6 +51,8 @@ def _sessions(upf: Upf) -> str:
     churn, coming = upf.churn, upf.churn.group if upf.churn else ""
     count = sum(group.sessions for group in upf.groups if group.name != coming)
     more = f", {churn.sessions_per_s:g} others a second of {coming}" if churn else ""
+    if (handover := upf.handover) is not None:
+        more += f", {handover.users_per_s:g} users of {handover.group} a second move to another gNB"
     return f"sessions: {count:,} at the UPF {upf.n4}, gNBs {', '.join(upf.gnbs)}{more}"
 
 
@@ -66,7 +68,7 @@ def _line(leg: Leg, instances: int) -> str:
     able = [name for name in order(leg) if not unable(name, _filled(leg))] if leg.engine == "auto" else [leg.engine]
     engine = f"the first of {', '.join(able)} that the node has" if len(able) > 1 else (able or ["no engine"])[0]
     many = f", {instances} instances of it" if instances > 1 else ""
-    return f"  {leg.stream}: {leg.source} → {leg.target}, {_amount(leg)}{many}, {_pace(leg)}, by {engine}"
+    return f"  {leg.stream}: {leg.source} → {leg.to}, {_amount(leg)}{many}, {_pace(leg)}, by {engine}"
 
 
 def _connection(leg: Leg) -> str:

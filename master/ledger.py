@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from master import interactive, verify
+from master import interactive, split, verify
 from master.clocks import Clocks
 from master.doubts import doubts
 from master.judge import group_totals, judge, judge_connections, judge_tunnels, totals
@@ -15,7 +15,7 @@ from master.node_state import NodeState, told
 from master.resolve import Rank, Resolved
 from master.results import FORMAT_VERSION, Outcome, Row, stream_values, utc, with_fcs
 from master.scenario import Expect
-from master.upf import fared, played
+from master.upf import fared, moved, played
 from master.users import Users
 from master.verify import Compared
 from traffic import echo
@@ -23,6 +23,7 @@ from traffic.connections import ConnectionRow, EndCount, directions
 from traffic.connections import values as connection_values
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
 from traffic.tally import Tally
+from traffic.task import Leg
 
 Event = dict[str, Any]
 
@@ -43,6 +44,8 @@ class Ledger:
         self.notes: list[str] = []
         self.more_doubts: list[str] = []
         """Of what is not the nodes'."""
+        self.moves: moved.Moves | None = None
+        """Of users that were to move to other gNBs, once the sessions have ended."""
 
     @property
     def phase(self) -> str:
@@ -112,6 +115,7 @@ class Ledger:
         rows = {
             leg.id: Row(leg, leg.engine, leg.intended_packets, users=Users(leg) if leg.users else None) for leg in legs
         }
+        parts: dict[int, dict[str, Row]] = {leg.id: {} for leg in legs if leg.also_at}
         for node in self.nodes.values():
             for count in node.counts or []:
                 row = rows[count["leg"]]
@@ -119,8 +123,12 @@ class Ledger:
                     _take_sent(row, count)
                     if count["first_ns"] is not None:
                         row.left_ns = self._monotonic_since_start(count["first_ns"], node)
+                elif row.leg.also_at:
+                    parts[row.leg.id][node.rank.host.name] = self._part(row.leg, count, node)
                 else:
                     self._take_received(row, count, node)
+        for leg_id, one in parts.items():
+            split.put_together(rows[leg_id], one)
         for row in rows.values():
             if row.leg.echo_of is not None and (came := rows[row.leg.echo_of].received) is not None:
                 row.intended = echo.due(came, row.leg.echo_percent)
@@ -128,7 +136,15 @@ class Ledger:
         for row in folded:
             if row.users is not None and (due := self.resolved.by_user.get(row.leg.id)):
                 row.users.take_due(*due, row.sent)
+            if row.users is not None and self.moves is not None:
+                row.users.moves = self.moves.of(row.users)
         return folded
+
+    def _part(self, leg: Leg, count: dict[str, Any], node: NodeState) -> Row:
+        """What one of the leg's receivers counted."""
+        row = Row(leg, count["engine"], marks=count["marks"], delays=count["delays"], users=Users(leg))
+        self._take_received(row, count, node)
+        return row
 
     def _take_received(self, row: Row, count: dict[str, Any], node: NodeState) -> None:
         if row.received is not None:
@@ -272,6 +288,7 @@ class Ledger:
         status, reason = self._status(verdicts)
         flows = flow_rows(rows)
         counted = [row.users for row in rows if row.users is not None]
+        moves = None if self.moves is None else self._handover(self.moves, counted)
         document = {
             "format_version": FORMAT_VERSION,
             "status": status,
@@ -288,7 +305,8 @@ class Ledger:
                 *self.notes,
                 *interactive.trouble(flows),
                 *verify.trouble(compared, rows),
-                *played.notes(self.nodes.values()),
+                *split.notes(rows),
+                *played.notes(self.nodes.values(), ["end_marker"] if moves else []),
             ],
             "played": played.document(self.nodes.values()),
             "ranks": {
@@ -297,16 +315,21 @@ class Ledger:
             "clocks": {str(n): s.clock for n, s in self.nodes.items()},
             "totals": totals(rows),
             "groups": group_totals(rows),
-            "rows": [{"leg": row.leg.id, **stream_values(row)} for row in rows],
+            "rows": [{"leg": row.leg.id, **stream_values(row), **split.document(row)} for row in rows],
             "flows": flows,
             "connections": [{"leg": row.leg.id, **connection_values(row)} for row in connections],
             "verified": verify.document(compared),
             "latency_by_captures": verify.latencies(rows),
             **({"users": fared.report(counted)} if counted else {}),
+            **({"handover": moves} if moves else {}),
             **extra,
         }
         counts = verify.flow_rows(compared, rows)
         return Outcome(status, reason, rows, self.node_rows(), connections, document, flows, counts)
+
+    def _handover(self, moves: moved.Moves, users: list[Users]) -> dict[str, Any]:
+        gathered_ns = dict(self.phases).get("gather")
+        return moved.report(moves, users, self.resolved.plays, self.nodes.values(), gathered_ns)
 
     def _status(self, verdicts: list[dict[str, Any]]) -> tuple[int, str]:
         if self.stopped:

@@ -149,6 +149,7 @@ class _Draft:
                 legs, users = _session_legs(stream, index, self.path, self.upf, self.inventory, first_id, pace)
                 self.legs += legs
                 self.tunnels |= users
+                self.notes += tunnelling.notes(stream, self.upf)
             else:
                 pairs = self._pairs(stream.source, stream.target, f"streams.{index}")
                 self.legs += _stream_legs(stream, index, pairs, len(self.legs), pace)
@@ -310,9 +311,11 @@ def _session_legs(
     ip = stream.ip or ("ipv4" if upf.group(name).families()[0] else "ipv6")
     ends = {leg.id: leg.source if way == "up" else leg.target for leg in legs}
     port = FIRST_UDP_PORT + index
+    among = tunnelling.moved_among(path, f"streams.{index}", upf, stream, inventory)
     tunnels = {
-        number: Tunnels(path, f"streams.{index}", name, gnbs[end], way, port, ip) for number, end in ends.items()
+        number: Tunnels(path, f"streams.{index}", name, gnbs[end], way, port, ip, among) for number, end in ends.items()
     }
+    legs = [replace(leg, also_at=[host for host in among if host != leg.target]) for leg in legs]
     made = [tunnelling.in_tunnels(leg, tunnels[leg.id], upf, sessions) for leg in legs]
     if stream.echo:
         for leg in list(made):

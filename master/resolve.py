@@ -14,7 +14,7 @@ from master.inventory import Host, Inventory
 from master.plan import Plan, Share
 from master.scenario import Scenario
 from master.upf.sessions import Sessions
-from master.upf.tunnels import ends_of, in_tunnels, largest_received_bytes
+from master.upf.tunnels import ends_of, in_tunnels, largest_received_bytes, moved_in_tunnels
 from traffic import ebpf, echo, engines, expect, pcap, sequence, users
 from traffic.blocks import IP_UDP_BYTES, MOST_PARTS
 from traffic.capture_file import Packet, write_pcap
@@ -56,6 +56,8 @@ class Resolved:
     """The packets of interactive traces: see interactive.refuse_equal."""
     plays: dict[str, list[str]] = field(default_factory=dict)
     """Host → the addresses for which it answers."""
+    moved: dict[str, list[Leg]] = field(default_factory=dict)
+    """Host → legs of other hosts' that may come there too, as it sees them (Leg.also_at)."""
     by_user: dict[int, tuple[list[int], list[int]] | None] = field(default_factory=dict)
     """Leg of a trace → packets and bytes of each of its users in what it is to send: see plan.Share.by_user."""
 
@@ -78,7 +80,7 @@ def ranks(inventory: Inventory, legs: tuple[Leg, ...]) -> list[Rank]:
     """One rank for each (host, role) that has work, transmitters first; rank 0 is the master's and not among them."""
     busy: dict[Role, set[str]] = {
         "transmit": {leg.transmitter for leg in legs},
-        "receive": {leg.receiver for leg in legs},
+        "receive": {name for leg in legs for name in leg.receivers},
     }
     pairs = [(host, role) for role, names in busy.items() for host in inventory.hosts if host.name in names]
     return [Rank(number, host, role) for number, (host, role) in enumerate(pairs, start=1)]
@@ -181,14 +183,22 @@ def _tunnelled(
     """With the users' tunnels as they stand."""
     if plan.upf is None or sessions is None:
         raise ValueError(f"{leg.stream} is resolved without its sessions")
-    made = in_tunnels(leg, plan.tunnels[leg.id], plan.upf, sessions, known)
-    for host, address in ends_of(leg, plan.tunnels[leg.id], plan.upf, known).items():
-        if address not in (addresses := resolved.plays.setdefault(host, [])):
-            addresses.append(address)
+    tunnels = plan.tunnels[leg.id]
+    made = in_tunnels(leg, tunnels, plan.upf, sessions, known)
+    _play(resolved, ends_of(leg, tunnels, plan.upf, known))
+    for other in moved_in_tunnels(leg, tunnels, plan.upf, sessions, known):
+        resolved.moved.setdefault(other.target, []).append(_matched(other, reports))
+        _play(resolved, {other.target: plan.upf.gnbs[tunnels.among[other.target]]})
     if leg.echo_of is not None:
         resolved.reasons.append((leg.stream, echo.NAME, "", leg.source))
         return _matched(made, reports)
     return _matched(_choose(made, reports[leg.source], resolved), reports)
+
+
+def _play(resolved: Resolved, addresses: dict[str, str]) -> None:
+    for host, address in addresses.items():
+        if address not in (own := resolved.plays.setdefault(host, [])):
+            own.append(address)
 
 
 def _sequence(leg: Leg, plan: Plan, resolved: Resolved) -> Leg:
@@ -497,6 +507,7 @@ def _tasks(
     for name, host in known.items():
         sent = [leg for leg in resolved.legs if leg.transmitter == name]
         received = [leg for leg in resolved.legs if leg.receiver == name and leg.counted_with is None]
+        received += resolved.moved.get(name, [])
         if sent:
             resolved.sends[name] = SendTask(
                 interface=host.traffic_interface,

@@ -189,6 +189,13 @@ class Row:
     matched_bound_ns: int | None = None
     users: Users | None = None
     """Of a stream whose users are counted one by one."""
+    marks: str | None = None
+    """As ReceiveCount's: the numbers that came, where other nodes count the leg too."""
+    delays: list[list[int]] | None = None
+    parts: dict[str, Row] = field(default_factory=dict)
+    """Host → what it counted of a leg whose users move."""
+    at_several: int = 0
+    """Arrivals of numbers that had come to another of these hosts as well: duplicates."""
 
     @property
     def lost(self) -> int | None:
@@ -251,7 +258,7 @@ def stream_values(row: Row) -> dict[str, Any]:
     return {
         "stream": row.leg.stream,
         "from": row.leg.source,
-        "to": row.leg.target,
+        "to": row.leg.to,
         "intended_packets": row.intended,
         "sent_packets": row.sent,
         "received_packets": row.received,

@@ -124,6 +124,7 @@ class Run:
             self._tell_phase("sessions' end")
             self.control_plane.end()
             self.ledger.more_doubts += self.control_plane.doubts()
+            self.ledger.moves = self.control_plane.moves
 
     # --- following the run --------------------------------------------------------------------------------------
 

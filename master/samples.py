@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from traffic.task import Leg
@@ -28,6 +29,8 @@ def rows(event: dict[str, Any], node: str, role: str, time_ns: int, legs: dict[i
     found = [[*begin, *(event["interface"][name] for name in INTERFACE), *[None] * (4 + len(RECEIVED))]]
     for number, figures in event.get("legs", {}).items():
         leg = legs[int(number)]
+        if leg.also_at and role == "receive":  # what is missing here may have come elsewhere
+            leg, figures = replace(leg, target=node), {**figures, "missing": None}
         received = [figures.get(name) for name in RECEIVED.values()]
         nothing = [None] * len(INTERFACE)
         found.append([*begin, *nothing, leg.stream, leg.source, leg.target, figures.get("sent_packets"), *received])

@@ -498,8 +498,6 @@ class Scenario(_Strict):
 
     @model_validator(mode="after")
     def _sessions_of_streams(self) -> Scenario:
-        if self.upf is not None and self.upf.handover is not None:
-            raise ValueError("upf.handover is not possible in a run yet: pktswarm sessions does it without traffic")
         for index, stream in enumerate(self.streams):
             if stream.sessions is not None:
                 self._check_sessions(f"streams.{index}.sessions = {stream.sessions!r}", stream)
@@ -519,6 +517,18 @@ class Scenario(_Strict):
         has = dict(zip(("ipv4", "ipv6"), group.families(), strict=True))
         if stream.ip is not None and not has[stream.ip]:
             raise ValueError(f"{key}: its users have no such address as ip: {stream.ip} asks for")
+        if self.upf.handover is not None and self.upf.handover.group == name:
+            self._check_users_that_move(key, stream)
+
+    def _check_users_that_move(self, key: str, stream: Stream) -> None:
+        if stream.echo:
+            raise ValueError(f"{key}: its users move (upf.handover): what echo sends back would come to another clock")
+        if stream.direction == "up":
+            return
+        if self.receive.mode != "count":
+            raise ValueError(f"{key}: its users move (upf.handover) and are not captured: receive: {{mode: count}}")
+        if stream.rate is None and stream.pps() is None:
+            raise ValueError(f"{key}: its users move (upf.handover), and are counted at several gNBs: a rate is needed")
 
 
 def load(path: Path) -> Scenario:

@@ -15,10 +15,11 @@ from rich.table import Table
 from master import interactive, users, verify
 from master.ledger import Event, Ledger
 from master.results import Outcome, Row, lost_by, stream_values
-from master.upf import fared
+from master.upf import fared, moved
 from master.upf.result import lines as upf_lines
 from traffic.connections import ConnectionRow
 from traffic.connections import values as connection_values
+from traffic.task import Leg
 
 PHASE_WORDS = {
     "sessions": "setting up the sessions",
@@ -37,6 +38,8 @@ PHASE_WORDS = {
 }
 COLOURS = {0: "green", 1: "red", 3: "yellow"}
 WIDTH_WITHOUT_TERMINAL = 120
+MOST_NAMED = 3
+"""Hosts that a leg may come to."""
 
 
 def console(stderr: bool = False) -> Console:
@@ -123,9 +126,14 @@ def stamp_table(outcome: Outcome) -> Table:
         counts = [_count(values.get(f"{name}_packets")) for name in ("duplicated", "reordered", "altered")]
         names = [*(f"latency_{point}_ns" for point in ("min", "p50", "p99", "max", "bound")), "jitter_sd_ns"]
         times = ["–" if values.get(name) is None else f"{values[name] / 1e3:,.1f}" for name in names]
-        path, by = escape(f"{row.leg.source} → {row.leg.target}"), row.latency_by or ""
+        path, by = escape(f"{row.leg.source} → {_to(row.leg)}"), row.latency_by or ""
         table.add_row(escape(row.leg.stream), path, *counts, *times, by)
     return table
+
+
+def _to(leg: Leg) -> str:
+    first, *others = leg.receivers
+    return leg.to if len(others) < MOST_NAMED else f"{first} and {len(others)} more"
 
 
 def _has_times(row: Row) -> bool:
@@ -196,7 +204,7 @@ def _cells(row: Row) -> list[str]:
     values = stream_values(row)
     return [
         escape(row.leg.stream),
-        escape(f"{row.leg.source} → {row.leg.target}"),
+        escape(f"{row.leg.source} → {_to(row.leg)}"),
         _count(row.intended),
         _count(row.sent),
         _count(row.received),
@@ -238,6 +246,8 @@ def print_outcome(console: Console, outcome: Outcome, folder: object) -> None:
         legs = [row.users for row in outcome.rows if row.users is not None and row.leg.stream == stream]
         console.print(escape(users.line(legs)))
     for line in fared.lines(outcome.document["users"]) if outcome.document.get("users") else ():
+        console.print(escape(line), highlight=False)
+    for line in moved.lines(outcome.document["handover"]) if outcome.document.get("handover") else ():
         console.print(escape(line), highlight=False)
     for line in upf_lines(outcome.document["upf"]) if outcome.document.get("upf") else ():
         console.print(f"N4  {escape(line)}", highlight=False)

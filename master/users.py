@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,8 @@ COLUMNS = [
     "latency_min_ns",
     "latency_mean_ns",
     "latency_max_ns",
+    "handovers",
+    "failed_handovers",
 ]
 Who = tuple[str, str, int]
 """Group (or stream, where there is none), gNB, and number."""
@@ -42,6 +44,8 @@ class Users:
     broken: bool = False
     seconds: float | None = None
     """From the leg's first frame to its last, as its sender has it."""
+    moves: tuple[list[int], list[int]] | None = None
+    """Of each, where they move: accepted handovers, and failed ones."""
     shift_ns: int = 0
     """What the clocks, read again after the run, say that every latency is longer."""
 
@@ -60,7 +64,7 @@ class Users:
         if sent == sum(packets):
             self.sent, self.sent_bytes = packets, size_bytes
 
-    def take_received(self, columns: dict[str, str] | None, stamped: bool) -> None:
+    def take_received(self, columns: Mapping[str, str | list[int]] | None, stamped: bool) -> None:
         self.stamped = stamped
         self.received = None if columns is None else {name: users.unpack(text) for name, text in columns.items()}
 
@@ -135,15 +139,19 @@ class Users:
 
     @property
     def _ends(self) -> dict[str, str]:
-        return {"stream": self.leg.stream, "from": self.leg.source, "to": self.leg.target}
+        return {"stream": self.leg.stream, "from": self.leg.source, "to": self.leg.to}
 
     def _own(self, n: int, lost: list[int] | None) -> dict[str, Any]:
         return {
             "user": self.name(n),
             "lost_packets": None if lost is None else lost[n],
+            **self._moved(n),
             **self._sent(n),
             **self._received(n),
         }
+
+    def _moved(self, n: int) -> dict[str, int]:
+        return {} if self.moves is None else {"handovers": self.moves[0][n], "failed_handovers": self.moves[1][n]}
 
     def _sent(self, n: int) -> dict[str, int | None]:
         if self.sent is None:

@@ -263,7 +263,7 @@ class Guard:
         self.last_word_ns = time.monotonic_ns()  # counting a large capture took its time
         told = {"counts": counts, "captures": captures, "spool": str(self.spool)}
         if self.answers is not None:
-            told["played"] = self.answers.to_json()
+            told["played"] = self.answers.told()
         self.pipe.send({"event": "counts", **told})
 
     @staticmethod

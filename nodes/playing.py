@@ -23,11 +23,15 @@ AS_IF_LOST = (errno.EAGAIN, errno.ENOBUFS, errno.ENETDOWN)
 """A queue is full, or the link is down: who asked asks again."""
 MOST_AT_ONCE = 256
 """Frames answered before the guard looks after its other work again."""
+MOST_WAITING = 1 << 16
+"""More than a socket has room for."""
 FRAME_BYTES = 2048
 ETH_P_ARP, ETH_P_IP, ETH_P_IPV6 = 0x0806, 0x0800, 0x86DD
 G_PDU = 255
 _SO_ATTACH_FILTER = 26
-_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, _PACKET_MR_ALLMULTI = 263, 1, 2
+_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, _PACKET_STATISTICS, _PACKET_MR_ALLMULTI = 263, 1, 6, 2
+_STATISTICS = struct.Struct("=II")
+"""linux/if_packet.h, struct tpacket_stats: packets, and how many of them were dropped; reading sets both to 0."""
 
 # linux/bpf_common.h: load a byte or a half word, at a place or behind X; compare; return.
 _LDB, _LDH, _LDB_X, _LDH_X, _LDX_IHL = 0x30, 0x28, 0x50, 0x48, 0xB1
@@ -75,23 +79,28 @@ class Answers:
                 self._sockets.append(_socket(interface, protocol, steps))
             undo.pop_all()
 
-    def serve(self) -> None:
+    def serve(self, most: int = MOST_AT_ONCE) -> None:
         """Answers what has come, without waiting."""
         for one in self._sockets:
             with _as_if_lost():
-                for _ in range(MOST_AT_ONCE):
+                for _ in range(most):
                     frame = one.recv(FRAME_BYTES)
                     if reply := self.player.answer(frame):
                         with _as_if_lost():
                             one.send(reply)
 
+    def told(self) -> dict[str, Any]:
+        """traffic.playing.Played, of all that has come."""
+        self.serve(MOST_WAITING)
+        for one in self._sockets:
+            _, dropped = _STATISTICS.unpack(one.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, _STATISTICS.size))
+            self.player.played.missed += dropped
+        return self.player.played.to_json()
+
     def close(self) -> None:
         for one in self._sockets:
             one.close()
         self._sockets = []
-
-    def to_json(self) -> dict[str, Any]:
-        return self.player.played.to_json()
 
 
 @contextmanager

@@ -72,6 +72,8 @@ class Expectation(Structure):
         ("timed", c_uint32),
         ("numbered", c_uint32),
         ("clocked", c_uint32),
+        ("marks", c_uint32),
+        ("first_mark", c_uint32),
     )
 
 

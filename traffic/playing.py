@@ -36,23 +36,33 @@ TEID_DATA = 16
 """The element of an Error Indication that names the tunnel that is not known: 4 bytes follow."""
 MOST_TOLD = 16
 """TEIDs of Error Indications and End Markers that are told; all are counted."""
+MOST_ENDED = 1 << 17
+"""TEIDs whose End Markers are counted one by one."""
 
 
 @dataclass
 class Played:
     """What came for a node's addresses. `counts`: by kind ("arp", "neighbour", "echo": answered; "error_indication",
-    "end_marker": only told); `teids`: of the last two the first few."""
+    "end_marker": only told); `teids`: of the last two the first few; `ended`: End Markers by TEID; `missed`: frames
+    that nobody looked at, because they came too fast."""
 
     counts: Counter[str] = field(default_factory=Counter)
     teids: dict[str, list[int]] = field(default_factory=dict)
+    ended: Counter[int] = field(default_factory=Counter)
+    missed: int = 0
 
     def note(self, kind: str, teid: int | None = None) -> None:
         self.counts[kind] += 1
         if teid is not None and len(known := self.teids.setdefault(kind, [])) < MOST_TOLD and teid not in known:
             known.append(teid)
 
+    def note_end(self, teid: int) -> None:
+        self.note("end_marker", teid)
+        if teid in self.ended or len(self.ended) < MOST_ENDED:
+            self.ended[teid] += 1
+
     def to_json(self) -> dict[str, Any]:
-        return {"counts": dict(self.counts), "teids": self.teids}
+        return {"counts": dict(self.counts), "teids": self.teids, "ended": dict(self.ended), "missed": self.missed}
 
 
 class Player:
@@ -149,7 +159,7 @@ class Player:
             case 26:
                 self.played.note("error_indication", _unknown_teid(message))
             case 254:
-                self.played.note("end_marker", int.from_bytes(message[4:8], "big"))
+                self.played.note_end(int.from_bytes(message[4:8], "big"))
         return None
 
 

@@ -176,6 +176,12 @@ def jitter(raw: RawTally) -> Jitter | None:
     return Jitter(pairs, math.sqrt(scaled_variance) / pairs, raw.jitter_rfc3550_16 / 16, raw.jitter_clipped)
 
 
+def delays(raw: RawTally, buckets: Sequence[int], bias_ns: int = 0) -> list[list[int]]:
+    """[latency in ns, frames]: what latency() makes its percentiles of."""
+    low, high = raw.latency_min_ns, raw.latency_max_ns
+    return [[min(max(middle(n) - bias_ns, low), high), frames] for n, frames in enumerate(buckets) if frames]
+
+
 def bucket(value_ns: int) -> int:
     """Where the program counts a latency: exact below 128 ns, then 64 buckets for each power of two."""
     shift = max(0, max(value_ns, 0).bit_length() - 1 - HISTOGRAM_BITS)

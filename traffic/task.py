@@ -101,6 +101,8 @@ class Leg:
     """The leg whose frames come back as this one: its receiver sends `echo_percent` of what it counts to its sender.
     Stream and number in the stamps are this one's, the time is that of the first sending."""
     echo_percent: int = 0
+    also_at: list[str] = field(default_factory=list)
+    """Hosts beside the target to which its frames may come, for its users move there. Each counts what comes to it."""
 
     @property
     def transmitter(self) -> str:
@@ -113,6 +115,15 @@ class Leg:
     def receiver(self) -> str:
         """The host whose receive rank has to do with it."""
         return self.target if self.answers is None else self.source
+
+    @property
+    def receivers(self) -> list[str]:
+        return [self.receiver, *self.also_at]
+
+    @property
+    def to(self) -> str:
+        """For tables: where its frames come to."""
+        return "+".join([self.target, *self.also_at])
 
 
 @dataclass(frozen=True)
@@ -226,6 +237,10 @@ class ReceiveCount:
     """traffic.users.COLUMNS, packed, in the order of Leg.users; behind the last user what is no user's."""
     connections: dict[str, Any] | None = None
     """As SendCount's."""
+    marks: str | None = None
+    """Of a leg that other nodes count too: the numbers that came here (traffic.marks, packed)."""
+    delays: list[list[int]] | None = None
+    """Of such a leg: [latency in ns, frames], as its histogram has them."""
 
 
 def legs_of(engine: str, legs: list[Leg]) -> list[Leg]:

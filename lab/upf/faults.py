@@ -4,7 +4,7 @@
 {"uplink":   {"drop": [0, 7], "delay_ms": {"3": 20}, "hold": {"9": 2}},
  "downlink": {"drop": [], "wrong_teid": [4], …},
  "n4": {"refuse_every": 10, "cause": 75, "lose_request_every": 3, "lose_answer_every": 5, "delay_ms": 100,
-        "ignore_mbr_every": 20}}
+        "ignore_mbr_every": 20, "no_end_marker_every": 4}}
 ```
 Packets are numbered from 0 in each direction, from when the order came; only those that would have been sent on.
 A packet that is held for n goes out behind the n-th one after it. "every": the k-th, the 2k-th, …; 0: none.
@@ -42,6 +42,7 @@ class N4Faults:
     lose_answer_every: int = 0
     delay_ms: int = 0
     ignore_mbr_every: int = 0
+    no_end_marker_every: int = 0
 
 
 @dataclass(frozen=True)

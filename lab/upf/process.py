@@ -293,6 +293,7 @@ class Upf:
         self.session_requests = self.n4.establishments = 0
         self.n4.refuse_every, self.n4.refuse_cause = wanted.n4.refuse_every, wanted.n4.cause
         self.n4.ignore_mbr_every = wanted.n4.ignore_mbr_every
+        self.users.no_end_marker_every, self.users.end_markers_asked = wanted.n4.no_end_marker_every, 0
         return {"faults": len(wanted.listed), "n4": asdict(wanted.n4)}
 
     def _restart(self, order: Any) -> dict[str, Any]:

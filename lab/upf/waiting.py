@@ -42,7 +42,9 @@ class UserPackets:
         self._gtpu, self._sent = gtpu, sent
         self._kept: dict[int, deque[bytes]] = {}
         self.overflowed = self.failed = 0
-        self.end_markers = 0
+        self.end_markers = self.end_markers_asked = 0
+        self.no_end_marker_every = 0
+        """A fault: so many that are asked for, and the last one is not sent."""
 
     def __len__(self) -> int:
         return sum(map(len, self._kept.values()))
@@ -57,13 +59,17 @@ class UserPackets:
     def led_elsewhere(self, one: Moved) -> None:
         """An end marker on the path before, and what waited on the new one."""
         if one.end_marker and one.before.gnb:
-            marker = struct.pack(">BBH4s", 0x30, _END_MARKER, 0, one.before.teid)
-            self.end_markers += self._out(marker, one.before.gnb)
+            self._mark_end(one.before.teid, one.before.gnb)
         if one.after.action & FORWARD:
             for packet in self._kept.pop(one.pdr.counts, ()):
                 self.send(one, packet)
         elif not one.after.action & BUFFER:
             self.forget(one.pdr.counts)
+
+    def _mark_end(self, teid: bytes, gnb: bytes) -> None:
+        self.end_markers_asked += 1
+        if not self.no_end_marker_every or self.end_markers_asked % self.no_end_marker_every:
+            self.end_markers += self._out(struct.pack(">BBH4s", 0x30, _END_MARKER, 0, teid), gnb)
 
     def send(self, one: Moved, packet: bytes) -> None:
         if self._out(g_pdu(one.after.teid, packet, one.qfi), one.after.gnb):

@@ -11,6 +11,7 @@ from master.upf import result
 from master.upf.background import Background
 from master.upf.groups import Upf
 from master.upf.load import Loads
+from master.upf.moved import Moves
 from master.upf.sessions import ESTABLISHED, Sessions
 from master.upf.smf import Smf
 from traffic.errors import PktswarmError
@@ -28,6 +29,8 @@ class ControlPlane:
         self.loads: Loads | None = None
         self.document: dict[str, Any] = {}
         """What became of all of it; there after end()."""
+        self.moves: Moves | None = None
+        """Of the users that were to move; there after end()."""
         self.standing_s = 0.0
         self.last_word_ns: int | None = None
         """When anything last came from a UPF that was lost (CLOCK_MONOTONIC)."""
@@ -99,6 +102,8 @@ class ControlPlane:
         self._take_down()
         if self.loads is not None:
             self.document = {**result.document(self.smf, self.loads), "set_up_s": self.standing_s}
+            if self.loads.handover is not None:
+                self.moves = Moves.of_load(self.loads.handover, time.monotonic_ns())
 
     def _take_down(self) -> None:
         try:

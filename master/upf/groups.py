@@ -252,7 +252,7 @@ class Upf(Strict):
             raise ValueError(
                 f"churn and handover are both of group {self.churn.group}: who comes and goes does not move"
             )
-        if self.handover is not None and self.complete and len(set(self._targets())) < 2:
+        if self.complete and self.handover is not None and len({self.gnbs[one] for one in self.moved_among()}) < 2:
             raise ValueError(f"handover of group {self.handover.group}: two gNBs of one kind are needed")
         if self.churn is not None:
             group = self.group(self.churn.group)
@@ -263,11 +263,12 @@ class Upf(Strict):
                     f"{self.churn.lifetime_s:g} s are {needed} at once, but the group has {group.sessions}"
                 )
 
-    def _targets(self) -> list[str]:
-        assert self.handover is not None
-        group = self.group(self.handover.group)
-        version = ip_address(self.gnbs[self.gnbs_of(group)[0]]).version
-        return [address for address in self.gnbs.values() if ip_address(address).version == version]
+    def moved_among(self) -> list[str]:
+        """The gNBs that users of the handover's group move among, in turn: all of one kind."""
+        if self.handover is None:
+            return []
+        version = ip_address(self.gnbs[self.gnbs_of(self.group(self.handover.group))[0]]).version
+        return [name for name, address in self.gnbs.items() if ip_address(address).version == version]
 
     def group(self, name: str) -> Group:
         return next(group for group in self.groups if group.name == name)

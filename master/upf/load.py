@@ -134,7 +134,11 @@ class Handover:
     windowed = True
 
     def __init__(self, smf: Smf, settings: HandoverSettings) -> None:
-        self.sessions = smf.sessions
+        self.sessions, self.settings = smf.sessions, settings
+        self.home = smf.sessions.gnb.copy()
+        """Of every session, where it began."""
+        self.accepted, self.failed = np.zeros((2, smf.sessions.count), dtype=np.int64)
+        """Moves of every session."""
         self.rate = Rate(settings.users_per_s)
         self.rows = deque(smf.sessions.rows_of(settings.group).tolist())
         self.moving = smf.operation(Modify, lambda one: one.modification("forward", settings.end_marker))
@@ -146,6 +150,7 @@ class Handover:
         kind = addresses[int(smf.sessions.gnb[self.rows[0]])].version
         same = [number for number, address in enumerate(addresses) if address.version == kind]
         self._next = dict(zip(same, [*same[1:], same[0]], strict=True))
+        self._before = {gnb: before for before, gnb in self._next.items()}
 
     def next_ns(self) -> int | None:
         return self.rate.next_ns if self.rows else None
@@ -171,8 +176,13 @@ class Handover:
     def done(self) -> bool:
         return not self.moving.statistics.outstanding
 
+    def left(self, gnb: int) -> int:
+        """The gNB that a move to `gnb` leaves."""
+        return self._before[gnb]
+
     def _moved(self, row: int, fine: bool, now_ns: int) -> None:
         self.rows.append(row)
+        (self.accepted if fine else self.failed)[row] += 1
         if fine:
             for values, value in zip(self.moves, (now_ns, row, int(self.sessions.gnb[row])), strict=True):
                 values.append(value)

@@ -8,7 +8,7 @@ Each user of a gNB has one position in the frame's fields: his tunnel and his ad
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any, Literal
@@ -52,6 +52,10 @@ class Tunnels:
     port: int
     ip: str = "ipv4"
     """Which of their addresses the users have: "ipv4" or "ipv6"."""
+    among: dict[str, str] = field(default_factory=dict)
+    """Down, of users that move: host → gNB, of all that they move among."""
+    moved_to: str = ""
+    """The one of these where they are looked at, if that is not `gnb`, where they begin."""
 
 
 def gnb_nodes(where: Path, key: str, upf: Upf, group_name: str, role: Any, inventory: Inventory) -> dict[str, str]:
@@ -61,10 +65,22 @@ def gnb_nodes(where: Path, key: str, upf: Upf, group_name: str, role: Any, inven
     if len(gnbs) < len(upf.gnbs_of(group)):
         problem = "users of a gNB that comes twice cannot be counted one by one"
         raise BadInput(where, problem, key=f"upf.groups.{group.name}.gnb", value=upf.gnbs_of(group))
+    return _hosts_of(where, key, upf, gnbs[: group.sessions], role, inventory)
+
+
+def moved_among(where: Path, key: str, upf: Upf, stream: Any, inventory: Inventory) -> dict[str, str]:
+    """Host → the gNB that it plays, of all that the stream's users may move to; down only, for up they go on from
+    where they are. Empty where they stay."""
+    if upf.handover is None or upf.handover.group != stream.sessions or stream.direction == "up":
+        return {}
+    return _hosts_of(where, key, upf, upf.moved_among(), "receive", inventory)
+
+
+def _hosts_of(where: Path, key: str, upf: Upf, gnbs: list[str], role: Any, inventory: Inventory) -> dict[str, str]:
     n3 = [host for host in inventory.hosts if host.side == "n3"]
     hosts = {address: host for host in n3 for address in (host.ipv4, host.ipv6) if address}
     found: dict[str, str] = {}
-    for gnb in gnbs[: group.sessions]:
+    for gnb in gnbs:
         address = upf.gnbs[gnb]
         if address not in hosts:
             ip = _ip(address)
@@ -133,7 +149,7 @@ def in_tunnels(
     rows = _rows(sessions, tunnels)
     ue = _users_run(tunnels, sessions, rows)
     teids = _chosen((sessions.uplink_teid if tunnels.direction == "up" else sessions.downlink_teid)[rows])
-    gnb_address = upf.gnbs[tunnels.gnb]
+    gnb_address = upf.gnbs[tunnels.moved_to or tunnels.gnb]
     upf_address = _upf_address(tunnels, _ip(gnb_address), sessions, rows, hosts is not None)
     if tunnels.direction == "up":
         qos = upf.group(tunnels.group).qos
@@ -168,6 +184,27 @@ def in_tunnels(
     )
     _check_sizes(tunnels, made)
     return made
+
+
+def notes(stream: Any, upf: Upf) -> list[str]:
+    """What a stream of users that move is not."""
+    if upf.handover is None or upf.handover.group != stream.sessions or stream.direction == "down":
+        return []
+    told = "users that move go on sending from the gNB where they began, into the same tunnel"
+    return [f"{stream.name}: {told}; what comes down moves with them"]
+
+
+def moved_in_tunnels(leg: Leg, tunnels: Tunnels, upf: Upf, sessions: Sessions, hosts: Mapping[str, Host]) -> list[Leg]:
+    """The leg as it comes to each other gNB that its users may move to. They keep their TEIDs, which no other user has
+    at any gNB."""
+    return [
+        in_tunnels(_received_at(leg, host), replace(tunnels, moved_to=tunnels.among[host]), upf, sessions, hosts)
+        for host in leg.also_at
+    ]
+
+
+def _received_at(leg: Leg, host: str) -> Leg:
+    return replace(leg, target=host, also_at=[other for other in leg.receivers if other != host])
 
 
 def users_at(sessions: Sessions, group: str, gnb: str) -> int:

@@ -19,7 +19,7 @@ from nodes import libbpf
 from nodes.engine import Receiver
 from nodes.interface import MERGING_OFFLOADS, SYS_NET, Interface, OffloadsOff
 from nodes.receivers.echo import Echo
-from traffic import ebpf, expect, pktgen, schedule, tally, users
+from traffic import ebpf, expect, marks, pktgen, schedule, tally, users
 from traffic.counters import (
     HISTOGRAM_BUCKETS,
     NUMBERED_BY_PKTGEN,
@@ -68,6 +68,8 @@ class XdpReceiver(Receiver):
         """Of stamped traces, by slot: the slot of their frames without a stamp."""
         self._user_rules: dict[int, RawUserRule] = {}
         """Of the legs whose users are counted, by slot."""
+        self._marks: dict[int, tuple[int, int]] = {}
+        """Of the legs that other nodes count too, by leg: traffic.marks.places."""
         self.attached = ""
         """"native", or "generic" with the reason."""
 
@@ -84,6 +86,7 @@ class XdpReceiver(Receiver):
             raise EngineError(self.name, why)
         self._check()
         numbered = [slot for slot, leg in enumerate(self.task.legs) if expect.numbered(leg)]
+        self._marks = marks.places(self.task.interface, self.task.legs)
         self._expectations = {slot: self._expectation(self.task.legs[slot]) for slot in numbered}
         self._rows = expect.rows(self.task.interface, expect.known_by_bytes(self.task.legs))
         self._apart = expect.slots_apart(self.task.legs)
@@ -103,6 +106,9 @@ class XdpReceiver(Receiver):
     def _expectation(self, leg: Leg) -> Expectation:
         made = self._expected_fields(leg)
         made.limit = schedule.sequence_limit(leg)
+        made.first_mark, made.marks = self._marks.get(leg.id, (0, 0))
+        if made.marks and not made.limit:
+            made.limit = made.marks * marks.WORD_BITS
         made.numbered = expect.numbered(leg)
         made.clocked = made.numbered == NUMBERED_BY_US or pktgen.times(leg)
         offset_ns = self._clock_offset_ns(leg, made.numbered)
@@ -168,6 +174,7 @@ class XdpReceiver(Receiver):
         places = sum(rule.count + 1 for rule in self._user_rules.values())
         self._object.set_entries("user_rules", max(1, len(self.task.legs) + len(self._apart)))
         self._object.set_entries("users", max(1, places))
+        self._object.set_entries("marks", max(1, sum(count for _, count in self._marks.values())))
         settings = Settings(
             rows=len(self._rows),
             pass_on=self.task.capture_every if self.task.mode == "capture" else 0,
@@ -336,6 +343,20 @@ class XdpReceiver(Receiver):
         columns = self.users(leg_id)
         return None if columns is None else {name: users.pack(column) for name, column in columns.items()}
 
+    def _packed_marks(self, leg: Leg, one: tally.Tally) -> str | None:
+        if leg.id not in self._marks:
+            return None
+        first, count = (8 * words for words in self._marks[leg.id])
+        with self._map("marks").memory() as memory:
+            packed = marks.pack(memory[first : first + count])
+        if (marked := marks.unpack(packed).bit_count()) != one.distinct:
+            raise EngineError(self.name, f"{leg.stream}: {marked} numbers are marked, {one.distinct} came")
+        return packed
+
+    def _delays(self, slot: int) -> list[list[int]] | None:
+        made = self._expectations[slot]
+        return tally.delays(self._raw(slot), self._buckets(slot), made.bias_ns) if made.timed else None
+
     def strangers(self) -> dict[str, int]:
         """Frames that no leg has, by kind; they went on to the host. "filtered": the filter left them out."""
         each = self._per_cpu(RawStrangers, "strangers")
@@ -367,8 +388,10 @@ class XdpReceiver(Receiver):
                 output=json.dumps({"strangers": strangers}),
                 tally=one.to_json(),
                 users=self._packed_users(leg.id),
+                marks=self._packed_marks(leg, one),
+                delays=self._delays(slot) if leg.also_at else None,
             )
-            for leg, one in zip(self.task.legs, self.tallies().values(), strict=True)
+            for slot, (leg, one) in enumerate(zip(self.task.legs, self.tallies().values(), strict=True))
         ]
         for slot, place in self._apart.items():
             _add_apart(counts[slot], self._tally(place), to_utc_ns)

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make n
 PLAYED = ("192.0.2.11", "2001:db8::11")
 PACKET_STATISTICS = 6
 ECHO = bytes.fromhex("320100040000000012340000")
+END_MARKER = bytes.fromhex("30fe000000000005")
 G_PDU = bytes.fromhex("30ff00040000000500000000")
 
 
@@ -51,7 +52,7 @@ def response(answers: Answers, one: socket.socket) -> bytes:
             return one.recv(100)
         except BlockingIOError:
             time.sleep(0.005)
-    raise AssertionError(f"no response; {answers.to_json()}")
+    raise AssertionError(f"no response; {answers.player.played.to_json()}")
 
 
 def neighbours(wire: Wire) -> dict[str, str]:
@@ -70,7 +71,7 @@ def test_a_kernel_finds_its_neighbour_and_its_path(wire: Wire, address: str) -> 
         assert response(answers, upf) == bytes.fromhex("3202000600000000123400000e00")
         assert neighbours(wire)[address] == A
         # A kernel may ask for the same neighbour twice.
-        counts = dict(answers.to_json()["counts"])
+        counts = dict(answers.player.played.to_json()["counts"])
         assert counts["echo"] == 1 and counts["neighbour" if ":" in address else "arp"] >= 1
         # Users' packets are not handed to the sockets at all.
         seen(answers)
@@ -78,7 +79,7 @@ def test_a_kernel_finds_its_neighbour_and_its_path(wire: Wire, address: str) -> 
             upf.send(G_PDU)
         upf.send(ECHO)
         response(answers, upf)
-        now = answers.to_json()["counts"]
+        now = answers.player.played.to_json()["counts"]
         assert seen(answers) == sum(now.values()) - sum(counts.values()) and now["echo"] == 2
     answers.close()
 
@@ -101,6 +102,24 @@ def test_nothing_is_left_of_it(wire: Wire) -> None:
     assert multicast() == "0"
     with inside(wire.sender), pytest.raises(OSError, match="No such device"):
         Answers("tx9", A, [*PLAYED])
+
+
+def test_what_comes_too_fast_is_told(wire: Wire) -> None:
+    with inside(wire.sender):
+        answers = Answers("tx0", A, [*PLAYED])
+    with inside(wire.receiver):
+        upf = asked(PLAYED[0])
+    with upf:
+        upf.send(ECHO)
+        response(answers, upf)
+        for _ in range(5000):
+            upf.send(END_MARKER)
+        deadline = time.monotonic() + 20
+        while sum(tx_rx := [answers.told()["missed"], answers.player.played.ended[5]]) < 5000:
+            assert time.monotonic() < deadline, tx_rx
+        missed, ended = tx_rx
+    answers.close()
+    assert missed > 0 and ended > 0 and missed + ended == 5000
 
 
 def test_a_link_that_goes_down_and_comes_back_ends_nothing(wire: Wire) -> None:

@@ -25,7 +25,7 @@ import pytest
 
 from nodes import libbpf
 from nodes.receivers.xdp import XdpReceiver
-from traffic import users
+from traffic import marks, users
 from traffic.counters import CAUSE_SLOTS, CAUSES, SHARED, STRANGERS, WINDOW_WORDS, RawTally, RawUserRule
 from traffic.engines import templates_as_sent
 from traffic.errors import BadInput, EngineError
@@ -325,6 +325,41 @@ def test_without_a_rate_higher_numbers_stand_for_frames_that_a_full_ring_dropped
     one = bench(leg)
     one.feed(stamped(leg, n) for n in (0, 9, 10, 11))
     assert (one.tally().distinct, one.tally().astray) == (4, 0)
+
+
+def test_two_nodes_together_know_which_numbers_came(bench: Callable[..., Bench]) -> None:
+    """Of two legs whose users move: however far numbers jump and however late they are, here or there or at both."""
+    draw = random.Random(1)
+    shape = {"count_packets": 1_000_000, "intended_packets": 1_000_000, "rate_pps": 1000.0}
+    there = [[a_leg(number=number, **shape, also_at=[other]) for number in (3, 4)] for other in "cd"]
+    union: dict[int, int] = {3: 0, 4: 0}
+    came: dict[int, Counter[int]] = {3: Counter(), 4: Counter()}
+    for legs in there:
+        one = bench(*legs)
+        for leg in legs:
+            arrivals = [draw.randrange(1_000_000) // 1000 * 1000 for _ in range(1500)]
+            oracle = Oracle()
+            for n in arrivals:
+                oracle.take(n)
+            one.feed(stamped(leg, n) for n in arrivals)
+            found = one.tally(leg.id)
+            assert (found.packets, found.distinct, found.too_late, found.astray) == (1500, len(oracle.seen), 0, 0)
+            assert (found.duplicated, found.reordered) == (oracle.duplicated, oracle.reordered)
+            came[leg.id].update(oracle.seen)
+        for count in one.receiver.counts():
+            assert count.marks is not None
+            union[count.leg] |= marks.unpack(count.marks)
+    assert union == {number: sum(1 << n for n in seen) for number, seen in came.items()}
+    assert any(times == 2 for times in came[3].values())
+
+
+def test_a_number_beyond_the_marks_is_astray(bench: Callable[..., Bench]) -> None:
+    leg = a_leg(rates=[[0, 10.0]], intended_packets=100, duration_s=10.0, also_at=["c"])
+    one = bench(leg)
+    one.feed(stamped(leg, n) for n in (0, 99, 191, 192, 2**40))
+    assert (one.tally().distinct, one.tally().astray) == (3, 2)
+    (count,) = one.receiver.counts()
+    assert count.marks is not None and marks.unpack(count.marks) == 1 | 1 << 99 | 1 << 191
 
 
 # --- alteration ------------------------------------------------------------------------------------------------------

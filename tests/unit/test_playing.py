@@ -23,7 +23,7 @@ from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet as Layer
 
 from traffic.capture_file import Packet, write_pcap
-from traffic.playing import MOST_TOLD, Player
+from traffic.playing import MOST_ENDED, MOST_TOLD, Player
 
 OWN, UPF = "02:00:00:00:00:01", "02:00:00:00:00:02"
 GNB, GNB6, OTHER = "10.92.0.11", "fd00:92::11", "10.92.0.12"
@@ -66,7 +66,7 @@ def test_who_has_an_address_is_told(tmp_path: Path) -> None:
     assert (layers["eth"]["eth.dst"], layers["eth"]["eth.src"]) == (UPF, OWN)
     fields = ("arp.opcode", "arp.src.hw_mac", "arp.src.proto_ipv4", "arp.dst.hw_mac", "arp.dst.proto_ipv4")
     assert [layers["arp"][field] for field in fields] == ["2", OWN, GNB, UPF, "10.92.0.1"]
-    assert one.played.to_json() == {"counts": {"arp": 1}, "teids": {}}
+    assert one.played.to_json() == {"counts": {"arp": 1}, "teids": {}, "ended": {}, "missed": 0}
 
 
 @pytest.mark.parametrize(("source", "to", "solicited"), [("fe80::2", "fe80::2", True), ("::", "ff02::1", False)])
@@ -123,6 +123,16 @@ def test_what_the_upf_tells_of_tunnels_is_counted_and_not_answered() -> None:
     told = one.played.to_json()
     assert told["counts"] == {"error_indication": MOST_TOLD + 2, "end_marker": 3}
     assert told["teids"] == {"error_indication": list(range(1, MOST_TOLD + 1)), "end_marker": [7, 9]}
+    assert told["ended"] == {7: 2, 9: 1}
+
+
+def test_there_is_an_end_to_the_tunnels_whose_ends_are_counted_one_by_one() -> None:
+    one = player()
+    for teid in range(MOST_ENDED + 2):
+        one.played.note_end(teid)
+    one.played.note_end(5)
+    assert (len(one.played.ended), one.played.ended[5]) == (MOST_ENDED, 2)
+    assert one.played.counts["end_marker"] == MOST_ENDED + 3
 
 
 def test_an_error_indication_behind_an_extension_header() -> None:

@@ -121,6 +121,7 @@ def test_faults_are_listed_by_direction_and_number() -> None:
         ({"uplink": {"drop": [2], "hold": {"1": 1}}}, "uplink.hold = 1.*fault of its own"),
         ({"n4": {"cause": 1}}, "n4.cause = 1.*64 to 255"),
         ({"n4": {"every": 1}}, "n4.every.*refuse_every, cause"),
+        ({"n4": {"no_end_marker_every": -1}}, "n4.no_end_marker_every = -1.*0 to"),
         ({"n4": 7}, "n4 = 7"),
     ],
 )

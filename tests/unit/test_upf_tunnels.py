@@ -205,7 +205,6 @@ def test_a_wrong_stream_is_told(tmp_path: Path, stream: dict[str, Any], words: s
     ("section", "words"),
     [
         ({"churn": {"group": "users", "sessions_per_s": 1}}, r"its sessions come and go \(upf\.churn\)"),
-        ({"handover": {"group": "users", "users_per_s": 1}}, r"upf\.handover is not possible in a run yet"),
         ({"gnbs": {"far": "10.99.0.1"}}, r"upf\.gnbs\.far = '10\.99\.0\.1': streams\.0 needs a node there.*tx1 10\.92"),
         (
             {"groups": [{**GROUP, "gnb": ["tx1", "tx1"]}]},

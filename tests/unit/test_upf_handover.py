@@ -1,0 +1,329 @@
+"""Users that move to other gNBs: where their frames are counted, what nodes' counts come to together, what is told."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+import sys
+from dataclasses import replace
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from master import inventory, samples, split
+from master.inventory import Host
+from master.judge import judge_tunnels
+from master.node_state import NodeState
+from master.plan import Plan
+from master.resolve import Rank, ranks
+from master.results import Row
+from master.scenario import Expect
+from master.upf import moved
+from master.upf.moved import Move, Moves
+from master.upf.sessions import Sessions
+from master.upf.tunnels import moved_in_tunnels
+from master.users import Users
+from traffic import marks, users
+from traffic.engines import templates_as_received
+from traffic.errors import BadInput
+from traffic.tally import Latency, Tally
+from traffic.task import Leg
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_upf_tunnels import DOWN, GROUP, UP, UPF, hosts_file, node, planned
+
+HANDOVER = {"group": "users", "users_per_s": 10}
+THREE = {
+    "tx1": node("n3", 2),
+    "tx2": node("n3", 3),
+    "tx3": node("n3", 5),
+    "rx1": node("n6", 4, ipv6="2001:db8:93::e"),
+}
+
+
+def moving(folder: Path, *streams: dict[str, Any], **section: Any) -> tuple[Plan, Path]:
+    hosts = hosts_file(folder, UPF, **THREE)
+    return planned(folder, hosts, *streams, **{"handover": HANDOVER, **section}), hosts
+
+
+# --- the plan --------------------------------------------------------------------------------------------------------
+
+
+def test_down_a_leg_is_counted_at_every_gnb_and_up_where_it_was(tmp_path: Path) -> None:
+    found, hosts = moving(tmp_path, UP, DOWN)
+    assert [leg.receivers for leg in found.legs if leg.stream == "up"] == [["rx1"]] * 3
+    assert [leg.receivers for leg in found.legs if leg.stream == "down"] == [
+        ["tx1", "tx2", "tx3"],
+        ["tx2", "tx1", "tx3"],
+        ["tx3", "tx1", "tx2"],
+    ]
+    assert found.legs[-1].to == "tx3+tx1+tx2"
+    (note,) = found.notes
+    assert note.startswith("up: users that move go on sending from the gNB where they began")
+    receiving = {rank.host.name for rank in ranks(inventory.load(hosts), found.legs) if rank.role == "receive"}
+    assert receiving == {"tx1", "tx2", "tx3", "rx1"}
+
+
+def test_users_of_one_gnb_may_move_to_those_where_nobody_began(tmp_path: Path) -> None:
+    found, hosts = moving(tmp_path, DOWN, groups=[{**GROUP, "gnb": "tx2"}, {**GROUP, "name": "others", **OTHERS}])
+    assert [leg.receivers for leg in found.legs] == [["tx2", "tx1", "tx3"]]
+    assert {rank.host.name for rank in ranks(inventory.load(hosts), found.legs)} == {"tx1", "tx2", "tx3", "rx1"}
+    others, _ = moving(tmp_path, {**DOWN, "sessions": "others"}, groups=[GROUP, {**GROUP, "name": "others", **OTHERS}])
+    assert [leg.also_at for leg in others.legs] == [[]] * 3
+
+
+OTHERS = {"ue_addresses": "10.46.0.1/16"}
+
+
+def test_at_another_gnb_a_user_has_the_same_tunnel_to_another_address(tmp_path: Path) -> None:
+    found, hosts = moving(tmp_path, DOWN)
+    assert found.upf is not None
+    sessions = Sessions(found.upf)
+    sessions.upf_v4[:] = int(IPv4Address("10.92.0.1"))
+    known = {host.name: host for host in inventory.load(hosts).hosts}
+    legs = [(leg, found.tunnels[leg.id]) for leg in found.legs]
+    for (home, tunnels), rows in zip(legs, ([0, 3], [1, 4], [2]), strict=True):
+        there = moved_in_tunnels(home, tunnels, found.upf, sessions, known)
+        assert [leg.target for leg in there] == home.also_at
+        for leg in there:
+            assert (leg.id, sorted(leg.receivers)) == (home.id, ["tx1", "tx2", "tx3"])
+            (template,) = templates_as_received(leg).values()
+            for number, row in enumerate(rows):
+                frame = template.frame(number, random.Random(1))
+                assert frame[:6].hex(":") == known[leg.target].mac
+                assert frame[30:34] == IPv4Address(known[leg.target].ipv4).packed
+                assert int.from_bytes(frame[46:50], "big") == row + 1
+            assert users.values(leg.users) == [f"10.45.0.{row + 1}" for row in rows]
+            assert leg.users["gnb"] == home.target
+
+
+@pytest.mark.parametrize(
+    ("stream", "section", "words"),
+    [
+        ({"echo": 100}, {}, r"streams\.0\.sessions = 'users': its users move \(upf\.handover\): what echo sends back"),
+        ({"direction": "down", "rate_pps": None}, {}, r"its users move .* counted at several gNBs: a rate is needed"),
+        (
+            {"direction": "down"},
+            {"gnbs": {"a": "10.92.0.12", "far": "10.99.0.1"}, "groups": [{**GROUP, "gnb": "a"}]},
+            r"upf\.gnbs\.far = '10\.99\.0\.1': streams\.0 needs a node there.*tx1 10\.92",
+        ),
+        (
+            {"direction": "down"},
+            {"gnbs": {"a": "10.92.0.12"}},
+            r"handover of group users: two gNBs of one kind are needed",
+        ),
+        ({}, {"handover": {**HANDOVER, "users_per_s": 0}}, r"upf\.handover\.users_per_s = 0"),
+        ({}, {"handover": {**HANDOVER, "group": "nobody"}}, r"handover: no group 'nobody'; groups are users"),
+    ],
+)
+def test_what_cannot_be_is_told(tmp_path: Path, stream: dict[str, Any], section: dict[str, Any], words: str) -> None:
+    given = {name: value for name, value in {**UP, **stream}.items() if value is not None}
+    with pytest.raises(BadInput, match=words):
+        moving(tmp_path, given, **section)
+
+
+def test_what_moves_is_not_captured(tmp_path: Path) -> None:
+    hosts = hosts_file(tmp_path, UPF)
+    for way, refused in ((UP, False), (DOWN, True)):
+        path = tmp_path / "s.yaml"
+        planned(tmp_path, hosts, way, handover=HANDOVER)
+        whole = json.loads(path.read_text())
+        path.write_text(json.dumps({**whole, "receive": {"mode": "capture"}}))
+        if refused:
+            with pytest.raises(BadInput, match=r"its users move .* and are not captured: receive: \{mode: count\}"):
+                scenario_of(path)
+        else:
+            assert scenario_of(path).upf is not None
+
+
+def scenario_of(path: Path) -> Any:
+    from master import scenario
+
+    return scenario.load(path)
+
+
+# --- what several nodes counted --------------------------------------------------------------------------------------
+
+LEG = Leg(
+    7,
+    "down",
+    "rx1",
+    "tx1",
+    "stream",
+    "xdp",
+    intended_packets=200,
+    arrives={"headers": []},
+    users={"group": "users", "gnb": "a", "direction": "down", "field": "ipv4.dst", "first": 1, "step": 1, "count": 2},
+    also_at=["tx2"],
+)
+
+
+def counted(came: set[int], delay_ns: int, shift_ns: int = 0, **more: int) -> Row:
+    """What a node counted of a leg whose two users take turns: each number came once."""
+    each = [[n for n in came if n % 2 == user] for user in (0, 1)]
+    part = Row(LEG, "xdp", received=len(came) + more.get("duplicated", 0), received_bytes=100 * len(came))
+    part.marks = marks.pack(struct.pack("=4Q", *(sum(1 << n - at for n in came if at <= n < at + 64) for at in AT)))
+    part.delays = [[delay_ns, len(came)]]
+    points = dict.fromkeys(("p50_ns", "p90_ns", "p99_ns", "p999_ns"), delay_ns + shift_ns)
+    latency = Latency(len(came), delay_ns + shift_ns, delay_ns + shift_ns, **points, max_ns=delay_ns + shift_ns)
+    figures = {"duplicated": 0, "reordered": 0, "too_late": 0, "astray": 0, "altered": 0, **more}
+    part.tally = Tally(part.received or 0, 0, distinct=len(came), latency=latency if came else None, **figures)
+    part.users = Users(LEG, True)
+    part.users.shift_ns = shift_ns
+    count = [len(one) for one in each] + [0]
+    times = [[delay_ns if one else 0 for one in count]] * 2
+    sums = [delay_ns * one for one in count]
+    columns = dict(zip(users.COLUMNS, (count, count, count, count, sums, *times), strict=True))
+    columns["packets"] = [count[0] + more.get("duplicated", 0), count[1], 0]
+    part.users.received = columns
+    part.clock_bound_ns, part.first_ns, part.last_ns = delay_ns // 10, min(came, default=None), max(came, default=None)
+    return part
+
+
+AT = (0, 64, 128, 192)
+
+
+def together(**parts: Row) -> Row:
+    row = Row(LEG, "xdp", 200, 200, users=Users(LEG))
+    assert row.users is not None
+    row.users.sent = [100, 100]
+    split.put_together(row, parts)
+    return row
+
+
+def test_lost_is_what_came_to_no_node() -> None:
+    row = together(
+        tx1=counted(set(range(80)) - {3}, 1000, shift_ns=50), tx2=counted(set(range(80, 200)) - {101, 190}, 3000)
+    )
+    assert (row.received, row.lost, row.received_bytes, row.at_several) == (197, 3, 19700, 0)
+    assert row.tally is not None and row.tally.jitter is None and row.users is not None
+    assert (row.tally.distinct, row.tally.duplicated, row.first_ns, row.last_ns) == (197, 0, 0, 199)
+    assert row.users.lost() == [1, 2]
+    latency = row.tally.latency
+    assert latency is not None and (latency.min_ns, latency.max_ns, latency.p50_ns) == (1050, 3000, 3000)
+    assert latency.mean_ns == (79 * 1050 + 118 * 3000) / 197 and latency.frames == 197
+    assert row.users.row(0)["latency_min_ns"] == 1050 and row.users.row(0)["latency_max_ns"] == 3000
+    assert row.users.latency_means_ns()[0] == (40 * 1050 + 59 * 3000) / 99
+    assert row.clock_bound_ns == 300
+    assert [one["received_packets"] for one in split.document(row)["each"]] == [79, 118]
+
+
+def test_what_came_to_two_nodes_hides_no_loss() -> None:
+    row = together(tx1=counted(set(range(100)), 1000), tx2=counted(set(range(90, 200)) - {150}, 1000, duplicated=1))
+    assert (row.received, row.lost, row.at_several) == (210, 1, 10)
+    assert row.tally is not None and row.tally.duplicated == 11
+    (note,) = split.notes([row])
+    assert note.startswith("down from rx1: 10 packets came to more than one gNB; they count as duplicates")
+    # Of users it is not known; nor are these packets taken for another user's.
+    assert row.users is not None and sum(row.users.lost() or []) == 1 - 10
+    assert judge_tunnels(Expect(loss=0), [row])[0]["holds"]  # type: ignore[call-arg]
+    row.users.received = {**(row.users.received or {}), "distinct": [120, 90, 0]}
+    assert judge_tunnels(Expect(loss=0), [row])[0]["text"] == "down: 10 came as another user's, expected 0"  # type: ignore[call-arg]
+
+
+def test_a_node_where_nothing_came_and_one_that_said_nothing() -> None:
+    row = together(tx1=counted(set(range(200)), 1000), tx2=counted(set(), 0))
+    assert (row.received, row.lost) == (200, 0)
+    assert row.tally is not None and row.tally.latency is not None and row.tally.latency.max_ns == 1000
+    missing = together(tx1=counted(set(range(200)), 1000))
+    assert (missing.received, missing.tally, missing.lost) == (None, None, None)
+    assert missing.users is not None and missing.users.received is None
+
+
+def test_a_sample_tells_where_it_was_taken_and_not_what_is_missing_there() -> None:
+    interface = {"tx_packets": 5, "tx_bytes": 300, "rx_packets": 1, "rx_bytes": 60, "rx_dropped": 0}
+    event = {"interface": interface, "legs": {"7": {"packets": 3, "missing": 9}}}
+    row = dict(zip(samples.COLUMNS, samples.rows(event, "tx2", "receive", 12, {7: LEG})[1], strict=True))
+    assert (row["from"], row["to"], row["received_packets"], row["missing_packets"]) == ("rx1", "tx2", 3, None)
+
+
+# --- what is told ----------------------------------------------------------------------------------------------------
+
+
+def host_state(name: str, ended: dict[str, int] | None) -> NodeState:
+    host = Host(name, name, ("receive",))
+    counts = {"end_marker": sum((ended or {}).values())}
+    told = None if ended is None else {"counts": counts, "teids": {}, "ended": ended, "missed": 0}
+    return NodeState(Rank(1, host, "receive"), played=told)
+
+
+PLAYS = {"tx1": ["10.92.0.12"], "tx2": ["10.92.0.13"], "rx1": ["10.93.0.14"]}
+MOVES = Moves(
+    group="users",
+    end_marker=True,
+    intended=7,
+    requested=6,
+    failures={"group users: no answer (sent once)": 1},
+    accepted=[
+        Move(10, "10.92.0.12", 1),
+        Move(20, "10.92.0.13", 2),
+        Move(30, "10.92.0.13", 1),
+        Move(40, "10.99.0.1", 3),
+        Move(50, "10.92.0.12", 1),
+    ],
+    by_user={"a": ([3, 0, 0], [0, 1, 0]), "b": ([1, 1], [0, 0])},
+)
+
+
+def fared(direction: str, gnb: str, sent: list[int], lost: list[int]) -> Users:
+    told = {"group": "users", "gnb": gnb, "direction": direction, "count": len(sent)}
+    one = Users(replace(LEG, users=told), True, sent)
+    one.received = {"distinct": [all_ - gone for all_, gone in zip(sent, lost, strict=True)]}
+    one.moves = MOVES.of(one)
+    return one
+
+
+def test_end_markers_are_looked_for_in_the_tunnel_that_was_left_at_the_gnb_that_was_left() -> None:
+    nodes = [host_state("tx1", {"1": 1, "2": 1}), host_state("tx2", {"2": 1, "1": 1}), host_state("rx1", {})]
+    told = moved.report(MOVES, [], PLAYS, nodes, gathered_ns=45)
+    # TEID 2 ended at the wrong gNB; 10.99.0.1 is nobody's, and the last move was answered too late.
+    assert told["end_markers"] == {"asked": 3, "came": 3, "others": 1, "not_looked_for": 2}
+    later = moved.report(MOVES, [], PLAYS, [*nodes[:1], host_state("tx2", None)], gathered_ns=None)
+    assert later["end_markers"] == {"asked": 2, "came": 1, "others": 1, "not_looked_for": 3}
+    assert moved.report(replace(MOVES, end_marker=False), [], PLAYS, nodes, 45)["end_markers"] is None
+
+
+def test_users_that_moved_are_told_apart_from_those_that_did_not() -> None:
+    each = [
+        fared("down", "a", [10, 10, 10], [2, 1, 0]),
+        fared("down", "b", [10, 10], [-1, 3]),
+        fared("up", "a", [10, 10, 10], [0, 0, 4]),
+    ]
+    other = Users(replace(LEG, users={"group": "others", "gnb": "a", "count": 1}), True, [5])
+    other.moves = MOVES.of(other)
+    told = moved.report(MOVES, [*each, other], PLAYS, [], 45)
+    assert told["users"] == {"moved": 3, "failed": 1, "stayed": 1}
+    assert told["lost"] == {
+        "down": {
+            "moved": {"users": 3, "lost_packets": 5, "sent_packets": 30},
+            "failed": {"users": 1, "lost_packets": 1, "sent_packets": 10},
+            "stayed": {"users": 1, "lost_packets": 0, "sent_packets": 10},
+        },
+        "up": {
+            "moved": {"users": 1, "lost_packets": 0, "sent_packets": 10},
+            "failed": {"users": 1, "lost_packets": 0, "sent_packets": 10},
+            "stayed": {"users": 1, "lost_packets": 4, "sent_packets": 10},
+        },
+    }
+    first, down, up = moved.lines(told)
+    assert first == (
+        "handover of users: 5 of 6 moves done (7 were due), 3 of 5 users moved; "
+        "0 of 0 end markers came to the gNBs that they left, 5 were not looked for"
+    )
+    assert down == (
+        "handover, down: users that moved (3) lost 5 of 30 packets; those whose moves failed (1) lost 1 of 10 packets; "
+        "those that stayed (1) lost 0 of 10 packets"
+    )
+    assert up.endswith("those that stayed (1) lost 4 of 10 packets")
+    assert (each[0].moves, other.moves) == (([3, 0, 0], [0, 1, 0]), None)
+
+
+def test_what_was_not_measured_is_not_told_as_nothing() -> None:
+    one = fared("down", "b", [10, 10], [0, 0])
+    one.received = None
+    told = moved.report(MOVES, [one], PLAYS, [], 45)
+    assert told["lost"] == {"down": dict.fromkeys(("moved", "failed", "stayed"))}
+    assert "what users that moved lost was not measured" in moved.lines(told)[1]
