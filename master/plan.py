@@ -22,6 +22,7 @@ from master.upf.tunnels import Tunnels
 from traffic import users
 from traffic.engines import check_numbers
 from traffic.errors import BadInput
+from traffic.fragments import IDS
 from traffic.replay import timing
 from traffic.replay.prepare import Prepared, Settings, prepare, share_rows
 from traffic.replay.shift import Shift
@@ -147,7 +148,8 @@ class _Draft:
             if stream.sessions is not None and self.upf is not None:
                 first_id = len(self.legs)
                 legs, users = _session_legs(stream, index, self.path, self.upf, self.inventory, first_id, pace)
-                self.legs += legs
+                oversize = _oversize(self.scenario, stream)
+                self.legs += [replace(leg, oversize=oversize) for leg in legs]
                 self.tunnels |= users
             else:
                 pairs = self._pairs(stream.source, stream.target, f"streams.{index}")
@@ -296,6 +298,16 @@ def _stream_legs(
     ]
     kept = [leg for leg in paced if leg.intended_packets is None or leg.intended_packets > 0]
     return [replace(leg, id=first_id + number) for number, leg in enumerate(kept)]
+
+
+def _oversize(scenario: Scenario, stream: Stream) -> dict[str, Any]:
+    """Leg.oversize. Streams share the identifications of fragments, or one's could be put together with another's."""
+    if stream.oversize == "refuse":
+        return {}
+    names = [one.name for one in scenario.streams if one.oversize != "refuse"]
+    share = IDS // len(names)
+    first = names.index(stream.name) * share
+    return {"by": stream.oversize, "mtu_bytes": stream.mtu_bytes, "ids": [first, first + share - 1]}
 
 
 def _session_legs(

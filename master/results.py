@@ -59,6 +59,8 @@ STREAM_COLUMNS = [
     "latency_by",
     "unstamped_sent_packets",
     "unstamped_received_packets",
+    "sent_frames",
+    "received_frames",
 ]
 NODE_COLUMNS = [
     "node",
@@ -189,6 +191,9 @@ class Row:
     matched_bound_ns: int | None = None
     users: Users | None = None
     """Of a stream whose users are counted one by one."""
+    sent_frames: int | None = None
+    """Where packets go in fragments."""
+    received_frames: int | None = None
 
     @property
     def lost(self) -> int | None:
@@ -275,6 +280,8 @@ def stream_values(row: Row) -> dict[str, Any]:
         "resent_packets": row.resent,
         "unstamped_sent_packets": row.unstamped_sent,
         "unstamped_received_packets": row.unstamped,
+        "sent_frames": row.sent_frames,
+        "received_frames": row.received_frames,
     }
 
 

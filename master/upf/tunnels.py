@@ -21,6 +21,7 @@ from master.inventory import Host, Inventory
 from master.upf.groups import Upf
 from master.upf.sessions import Sessions
 from traffic.errors import BadInput
+from traffic.fragments import with_ids
 from traffic.frames import check_frame
 from traffic.headers import GTPU_PORT, HEADERS
 from traffic.schedule import sizes_bytes, stamped
@@ -37,6 +38,10 @@ PREFIX_BITS = 64
 """Of an IPv6 user, who has them to himself (TS 23.501, 5.8.2.2.1), and as many behind them."""
 CONTAINER_BYTES = 8
 """What a PDU session container, and the optional fields before it, take of a tunnelled frame."""
+
+
+TUNNEL_BYTES = sum(HEADERS[name].size_bytes for name in ("ipv4", "udp", "gtpu"))
+"""Without one."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +161,7 @@ def in_tunnels(
         added = _size(tunnel)
     made = replace(
         leg,
-        frame={**leg.frame, "headers": sent},
+        frame={**leg.frame, "headers": with_ids(sent, leg.oversize)},
         arrives={"headers": received, "added_bytes": added},
         users={**users, **ue.told, **_told_of_users(tunnels, upf, tunnel)},
         # A UPF is a router, and may say so.
@@ -215,6 +220,26 @@ def _told_of_users(tunnels: Tunnels, upf: Upf, tunnel: Headers) -> dict[str, Any
         "mbr_bps": limits[not up],
         "outer_bytes": [around, ethernet] if up else [ethernet, around],
     }
+
+
+def to_cut(leg: Leg, tunnels: Tunnels, interfaces: Mapping[str, Mapping[str, Any]]) -> Leg:
+    """With what its sender is to cut, now that the MTUs are known (`interfaces`: by host). Down, fragments of a tunnel
+    are the UPF's to make; those of a user's packets are as long as the tunnel leaves room for."""
+    if not leg.oversize:
+        return leg
+    by, given = leg.oversize["by"], leg.oversize["mtu_bytes"]
+    gnb_host = leg.source if tunnels.direction == "up" else leg.target
+    n3, n6 = interfaces[gnb_host], interfaces[leg.target if tunnels.direction == "up" else leg.source]
+    if given is not None and given > n3["mtu"]:
+        problem, allowed = f"more than the MTU of {gnb_host}'s {n3['name']}", f"up to {n3['mtu']}"
+        raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.mtu_bytes", value=given, allowed=allowed)
+    mtu_bytes = given or n3["mtu"]
+    if tunnels.direction == "up":
+        return replace(leg, oversize={**leg.oversize, "cut": by, "mtu_bytes": mtu_bytes})
+    if by == "outer":
+        return leg
+    mtu_bytes = min(mtu_bytes - TUNNEL_BYTES - CONTAINER_BYTES, n6["mtu"])
+    return replace(leg, oversize={**leg.oversize, "cut": by, "mtu_bytes": mtu_bytes})
 
 
 def largest_received_bytes(leg: Leg) -> int:
