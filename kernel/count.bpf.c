@@ -11,6 +11,7 @@
 
 #include "count.h"
 #include "count_frame.h"
+#include "count_fragments.h"
 
 /* Further ahead than this, a number is not believed before a second frame agrees. */
 #define BELIEVED_AHEAD (64 * WINDOW_WORDS)
@@ -124,6 +125,14 @@ struct {
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(__u32));
 } echo SEC(".maps");
+
+/* What goes on where a frame is a fragment: the program below. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u32));
+} fragmented SEC(".maps");
 
 /* What one frame says. */
 struct arrival {
@@ -402,6 +411,13 @@ __noinline __u32 changed_payload(struct xdp_md *ctx, __u32 at, __u32 bytes)
 	return same_sum(stamp->checksum, sum_of(stamp + 1, end, bytes - sizeof(*stamp))) ? 0 : 1 << CAUSE_PAYLOAD;
 }
 
+__noinline __u64 sum_from(struct xdp_md *ctx, __u32 at, __u32 bytes)
+{
+	if (at > MOST_HEADER_BYTES)
+		return 0;
+	return sum_of((void *)(long)ctx->data + at, (void *)(long)ctx->data_end, bytes);
+}
+
 /* What is not as it was sent, as a set of causes. */
 static __always_inline __u32 changed(struct xdp_md *ctx, const struct frame *frame, const struct arrival *a,
 				     const struct expectation *e)
@@ -416,19 +432,24 @@ static __always_inline __u32 changed(struct xdp_md *ctx, const struct frame *fra
 	return causes;
 }
 
-/* Whose frame it is: 0 where the leg has no users. */
-static __always_inline struct user *user_of(__u32 slot, const struct frame *frame, enum parsed parsed)
+/* Whose frame it is, as a place in `users`: NOBODY where the leg has none. */
+#define NOBODY 0xffffffff
+
+static __always_inline __u32 user_key(__u32 slot, const struct frame *frame, enum parsed parsed)
 {
 	struct user_rule *rule;
-	__u32 key;
 
 	if (!settings.users)
-		return 0;
+		return NOBODY;
 	rule = bpf_map_lookup_elem(&user_rules, &slot);
-	if (!rule || !rule->count)
-		return 0;
-	key = user_place(rule, &frame->fields, parsed);
-	return bpf_map_lookup_elem(&users, &key);
+	return rule && rule->count ? user_place(rule, &frame->fields, parsed) : NOBODY;
+}
+
+static __always_inline struct user *user_of(__u32 slot, const struct frame *frame, enum parsed parsed)
+{
+	__u32 key = user_key(slot, frame, parsed);
+
+	return key == NOBODY ? 0 : bpf_map_lookup_elem(&users, &key);
 }
 
 static __always_inline void take_user(struct user *u, const struct arrival *a)
@@ -464,23 +485,20 @@ static __always_inline __u64 *marked_of(const struct expectation *e, __u64 seque
 	return e->marks && sequence >> 6 < e->marks ? bpf_map_lookup_elem(&marks, &word) : 0;
 }
 
-static __always_inline int count_numbered(struct xdp_md *ctx, const struct frame *frame, enum parsed parsed,
-					  struct arrival *a)
+/* Takes a packet with a number, of which `causes` tells what has changed. Fails where a map has no such leg. */
+static __always_inline int take_numbered(struct arrival *a, const struct expectation *e, struct user *u)
 {
-	struct expectation *e = bpf_map_lookup_elem(&expectations, &a->slot);
 	struct tally *t = bpf_map_lookup_elem(&tallies, &a->slot);
 	struct window *w = bpf_map_lookup_elem(&windows, &a->slot);
 	struct histogram *h = bpf_map_lookup_elem(&histograms, &a->slot);
-	struct user *u = user_of(a->slot, frame, parsed);
 	enum told told;
 	__u64 *marked;
 	int timed;
 
-	if (!e || !t || !w || !h)
-		return XDP_ABORTED;
+	if (!t || !w || !h)
+		return -1;
 	marked = marked_of(e, a->sequence);
 	a->transit_ns = a->now_ns - a->sent_ns;
-	a->causes = changed(ctx, frame, a, e);
 	lock(t);
 	take_frame(t, a);
 	take_causes(t, a->causes);
@@ -500,6 +518,19 @@ static __always_inline int count_numbered(struct xdp_md *ctx, const struct frame
 	barrier();
 	t->done++;
 	unlock(t);
+	return 0;
+}
+
+static __always_inline int count_numbered(struct xdp_md *ctx, const struct frame *frame, enum parsed parsed,
+					  struct arrival *a)
+{
+	struct expectation *e = bpf_map_lookup_elem(&expectations, &a->slot);
+
+	if (!e)
+		return XDP_ABORTED;
+	a->causes = changed(ctx, frame, a, e);
+	if (take_numbered(a, e, user_of(a->slot, frame, parsed)))
+		return XDP_ABORTED;
 	if (settings.echo)
 		bpf_tail_call(ctx, &echo, 0);
 	return verdict(a);
@@ -648,13 +679,148 @@ int count(struct xdp_md *ctx)
 		numbered = read_stamp(stamp, &a);
 	if (!numbered) {
 		a.slot = settings.rows ? leg_by_bytes(ctx) : NO_LEG;
-		if (a.slot == NO_LEG)
+		if (a.slot == NO_LEG) {
+			if (parsed == PARSED_FRAGMENT && settings.together_ms)
+				bpf_tail_call(ctx, &fragmented, 0);
 			return pass_stranger(stranger(parsed, stamp), &a);
+		}
 		if (!by_pktgen(a.slot))
 			return count_by_bytes(&frame, parsed, &a);
 		a.damaged = parsed != PARSED || !read_pktgen(ctx, &frame, &a);
 	}
 	return count_numbered(ctx, &frame, parsed, &a);
+}
+
+/* --- packets in fragments ------------------------------------------------------------------------------------------ */
+
+/* Whether the first fragment that is there already is another packet's: its id has come round. */
+static __always_inline int is_another(const struct assembly *whole, const struct arrival *a, int ours)
+{
+	if (!whole->slot)
+		return 0;
+	if (!ours || whole->slot == FOREIGN)
+		return !ours != (whole->slot == FOREIGN);
+	return whole->slot != a->slot + 1 || whole->sequence != a->sequence || whole->sent_ns != a->sent_ns;
+}
+
+/* What only the first fragment tells: whose the packet is, and whether its headers are as they were sent. */
+static __always_inline void take_first(struct assembly *whole, const struct frame *frame, enum parsed parsed,
+				       const struct piece *piece, const struct arrival *a, __be32 said)
+{
+	struct expectation *e = bpf_map_lookup_elem(&expectations, &a->slot);
+
+	if (!e)
+		return;
+	whole->said = said;
+	whole->checked = a->checked;
+	whole->stamp_end = frame->payload + sizeof(struct stamp_checked) - piece->place;
+	whole->sequence = a->sequence;
+	whole->sent_ns = a->sent_ns;
+	whole->causes = changed_fields(&frame->fields, e);
+	if (e->payload_bytes && frame->payload_bytes != e->payload_bytes)
+		whole->causes |= 1 << CAUSE_LENGTH;
+	whole->user = user_key(a->slot, frame, parsed);
+	whole->payload_end = frame->payload + frame->payload_bytes;
+	whole->head_bytes = piece->place;
+	whole->slot = a->slot + 1;
+}
+
+/* The packet is whole: counted as it would be in one frame, at the time of its last fragment. */
+static __always_inline int count_whole(struct assembly *whole, const struct piece_key *key, struct arrival *a)
+{
+	struct put_together *together;
+	struct expectation *e;
+	struct user *u = 0;
+
+	a->slot = whole->slot - 1;
+	a->sequence = whole->sequence;
+	a->sent_ns = whole->sent_ns;
+	a->causes = whole->causes;
+	a->bytes = whole->head_bytes + whole->total_bytes;
+	if (whole->payload_end > a->bytes)
+		a->causes |= 1 << CAUSE_LENGTH;
+	if (whole->checked && !same_sum(whole->said, sum_of_whole(whole)))
+		a->causes |= 1 << CAUSE_PAYLOAD;
+	together = bpf_map_lookup_elem(&put_together, &a->slot);
+	e = bpf_map_lookup_elem(&expectations, &a->slot);
+	if (whole->user != NOBODY)
+		u = bpf_map_lookup_elem(&users, &whole->user);
+	if (!together || !e || take_numbered(a, e, u))
+		return XDP_ABORTED;
+	__sync_fetch_and_add(&together->packets, 1);
+	__sync_fetch_and_add(&together->frames, whole->frames);
+	tell(FRAGMENTS_WHOLE);
+	bpf_map_delete_elem(&assemblies, key);
+	return XDP_DROP;
+}
+
+/* The checksum in a stamp that has one. One that is cut off there is damaged. */
+static __always_inline int read_checksum(struct xdp_md *ctx, const struct stamp *stamp, struct arrival *a, __be32 *said)
+{
+	const struct stamp_checked *checked = (const void *)stamp;
+
+	if (!a->checked)
+		return 1;
+	if ((void *)(checked + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	*said = checked->checksum;
+	return 1;
+}
+
+/* What a fragment adds to the sum of its packet's payload: of the first one what is behind the stamp. */
+static __always_inline __u64 sum_of_piece(struct xdp_md *ctx, const struct frame *frame, const struct piece *piece)
+{
+	__u32 at = piece->offset ? piece->place : frame->payload + sizeof(struct stamp_checked);
+	__u32 end = piece->place + piece->bytes;
+
+	return at < end ? sum_from(ctx, at, end - at) : 0;
+}
+
+/* Goes on where count() found a fragment. Until the first one of a packet is there the host gets its fragments too. */
+SEC("xdp")
+int count_fragment(struct xdp_md *ctx)
+{
+	struct arrival a = { .now_ns = clock_ns(), .bytes = ctx->data_end - ctx->data };
+	__u64 together_ns = settings.together_ms * 1000000ULL;
+	const struct stamp *stamp = 0;
+	struct assembly *whole;
+	struct piece piece = {};
+	struct frame frame = {};
+	enum parsed parsed = parse(ctx, &frame);
+	__be32 said = 0;
+	int ours = 0;
+
+	if (parsed != PARSED_FRAGMENT)
+		return XDP_ABORTED;
+	parsed = parse_piece(ctx, &frame, &piece);
+	for (int i = 0; i < MOST_IP_LAYERS && parsed == PARSED_IP; i++)
+		parsed = parse_ip(ctx, &frame);
+	if (parsed == PARSED_MALFORMED || parsed == PARSED_IP)
+		return pass_stranger(STRANGER_MALFORMED, &a);
+	if (!piece.offset && parsed == PARSED)
+		stamp = find_stamp(ctx, &frame);
+	if (stamp)
+		ours = read_stamp(stamp, &a) && read_checksum(ctx, stamp, &a, &said);
+	whole = find(&piece.key, a.now_ns, together_ns);
+	if (whole && !piece.offset && is_another(whole, &a, ours)) {
+		bpf_map_delete_elem(&assemblies, &piece.key);
+		whole = begin(&piece.key, a.now_ns);
+	}
+	if (!whole)
+		return XDP_ABORTED;
+	if (!piece.offset && !whole->slot) {
+		if (ours)
+			take_first(whole, &frame, parsed, &piece, &a, said);
+		else {
+			whole->slot = FOREIGN;
+			tell(FRAGMENTS_FOREIGN);
+		}
+	}
+	if (add(whole, &piece, whole->slot == FOREIGN ? 0 : sum_of_piece(ctx, &frame, &piece)))
+		return count_whole(whole, &piece.key, &a);
+	if (whole->slot == FOREIGN)
+		return pass_stranger(STRANGER_FRAGMENT, &a);
+	return whole->slot ? XDP_DROP : XDP_PASS;
 }
 
 char LICENSE[] SEC("license") = "GPL";

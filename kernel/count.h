@@ -212,6 +212,27 @@ struct settings {
 	__u32 users; /* some leg has users */
 	__u32 pktgen; /* some leg has pktgen's numbers */
 	__u32 echo; /* counted frames go on to echo.bpf.c */
+	__u32 together_ms; /* fragments of a packet come within that; 0: they are not put together */
+};
+
+/* What became of packets that came in fragments. Never whole are those begun, less foreign and whole ones. */
+enum fragments_event {
+	FRAGMENTS_BEGUN,
+	FRAGMENTS_FOREIGN, /* of no leg, by their first fragment */
+	FRAGMENTS_WHOLE,
+	FRAGMENTS_AGAIN, /* a fragment that had come already */
+	FRAGMENTS_TOO_LONG, /* a fragment further behind than is remembered */
+	FRAGMENTS_EVENTS,
+};
+
+struct fragments_told {
+	__u64 events[FRAGMENTS_EVENTS];
+};
+
+/* Of one leg: the packets that came in fragments, and in how many. */
+struct put_together {
+	__u64 packets;
+	__u64 frames;
 };
 
 /* Frames that a filter in front (traffic/ebpf.py) kept from being counted. They pass on to the host. */

@@ -39,6 +39,14 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* MAX_PARTS of each slot, where any is sent in fragments */
+	__type(key, __u32);
+	__type(value, struct part);
+} parts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1); /* the lists of all rules, one behind another */
 	__type(key, __u32);
 	__type(value, __u64);
@@ -464,40 +472,12 @@ static __always_inline int copy(struct xdp_md *ctx, __u32 offset, const __u8 *fr
 	return bpf_xdp_store_bytes(ctx, offset, (void *)from, bytes);
 }
 
-/* Returns the frame's bytes, 0 if that fails. */
-static __always_inline __u32 write_stream(struct xdp_md *ctx, struct leg *leg, __u64 now)
-{
-	__u32 key = leg->slot + (leg->sizes > 1 ? choose(leg, &leg->size) : 0);
-	struct slot *slot = bpf_map_lookup_elem(&slots, &key);
-	__u32 bytes;
-
-	if (!slot)
-		return 0;
-	bytes = slot->frame_bytes;
-	if (leg->sequence_of_records) {
-		struct record *record = next_record(leg);
-
-		if (!record)
-			return 0;
-		leg->user = record->place;
-		leg->frame_bytes = bytes = record->frame_bytes;
-	}
-	make(leg, slot, now);
-	if (set_size(ctx, bytes))
-		return 0;
-	if (bytes == SMALL_BYTES)
-		return copy_small((void *)(long)ctx->data, (void *)(long)ctx->data_end, slot->bytes) ? 0 : bytes;
-	return copy(ctx, 0, slot->bytes, bytes) ? 0 : bytes;
-}
-
 static const __u8 zeros[SLOT_BYTES];
 
 /*
- * An instance's changes, in the page. Words are added up as they stand in memory: RFC 1071, section 2, has the sum the
- * same in either byte order. traffic/replay/shift.py does the same, and what it makes is what has to come out.
+ * Changes in the page. Words are added up as they stand in memory: RFC 1071, section 2, has the sum the same in either
+ * byte order.
  */
-#define NOT_COVERED 4
-
 struct shift {
 	void *page;
 	void *end;
@@ -526,6 +506,17 @@ static __always_inline void add32(struct shift *shift, __u32 at, __u32 amount)
 	shift->growth += (__u64)*place + ~before;
 }
 
+static __always_inline void set16(struct shift *shift, __u32 at, __be16 value)
+{
+	__u16 *place = place_of(shift, at, sizeof(*place)), before;
+
+	if (!place)
+		return;
+	before = *place;
+	*place = value;
+	shift->growth += value + (__u16)~before;
+}
+
 static __always_inline void add16(struct shift *shift, __u32 at, __u16 amount)
 {
 	__u16 *place = place_of(shift, at, sizeof(*place)), before;
@@ -546,6 +537,104 @@ static __always_inline void amend(struct shift *shift, __u32 at, int zero_is_one
 	value = ~sum16(shift->growth + (__u16)~*place);
 	*place = !value && zero_is_ones ? 0xffff : value;
 }
+
+/* --- fragments ---------------------------------------------------------------------------------------------------- */
+
+#define CHUNK 512 /* copied at once: from any place in a slot where a frame may begin, it stays within the slot */
+
+/* What a fragment has of its packet behind the headers. */
+static __always_inline int copy_part(struct xdp_md *ctx, const struct part *part, const struct slot *slot)
+{
+	__u32 done = 0;
+
+	for (int i = 0; i < SLOT_BYTES / CHUNK && done < part->bytes; i++) {
+		__u32 from = part->start + done;
+		__u64 bytes = part->bytes - done < CHUNK ? part->bytes - done : CHUNK;
+
+		if (from > SLOT_BYTES - CHUNK)
+			return -1;
+		bytes = ((bytes - 1) & (CHUNK - 1)) + 1;
+		if (bpf_xdp_store_bytes(ctx, part->head_bytes + done, (void *)slot->bytes + from, bytes))
+			return -1;
+		done += bytes;
+	}
+	return 0;
+}
+
+/* Lengths, offset and checksums. Fails where they are not within the frame. */
+static __always_inline int edit_part(struct xdp_md *ctx, const struct part *part)
+{
+	struct shift shift = { .page = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
+
+	for (int i = 0; i < MAX_EDITS && i < part->edits; i++) {
+		const struct edit *edit = &part->edit[i];
+
+		if (edit->kind == EDIT_SUM)
+			amend(&shift, edit->at, 0);
+		else
+			set16(&shift, edit->at, edit->value);
+		if (edit->kind != EDIT_SUMMED)
+			shift.growth = 0;
+	}
+	return shift.outside;
+}
+
+/* Sends the next fragment of the packet in the slot. Returns the frame's bytes, 0 if that fails. */
+static __always_inline __u32 write_part(struct xdp_md *ctx, struct leg *leg, const struct slot *slot)
+{
+	__u32 key = leg->part_slot * MAX_PARTS + leg->part;
+	struct part *part = bpf_map_lookup_elem(&parts, &key);
+	__u32 bytes, padded;
+
+	if (!part || !part->bytes || !part->head_bytes)
+		return 0;
+	bytes = part->head_bytes + part->bytes;
+	padded = bytes < SMALL_BYTES ? SMALL_BYTES : bytes;
+	if (set_size(ctx, padded) || copy(ctx, 0, slot->bytes, part->head_bytes) || copy_part(ctx, part, slot))
+		return 0;
+	if (padded > bytes && copy(ctx, bytes, zeros, padded - bytes))
+		return 0;
+	if (edit_part(ctx, part))
+		return 0;
+	leg->part = leg->part + 1 < slot->parts ? leg->part + 1 : 0;
+	return padded;
+}
+
+/* Returns the frame's bytes, 0 if that fails. */
+static __always_inline __u32 write_stream(struct xdp_md *ctx, struct leg *leg, __u64 now)
+{
+	__u32 key = leg->part ? leg->part_slot : leg->slot + (leg->sizes > 1 ? choose(leg, &leg->size) : 0);
+	struct slot *slot = bpf_map_lookup_elem(&slots, &key);
+	__u32 bytes;
+
+	if (!slot)
+		return 0;
+	if (leg->part)
+		return write_part(ctx, leg, slot);
+	bytes = slot->frame_bytes;
+	if (leg->sequence_of_records) {
+		struct record *record = next_record(leg);
+
+		if (!record)
+			return 0;
+		leg->user = record->place;
+		leg->frame_bytes = bytes = record->frame_bytes;
+	}
+	make(leg, slot, now);
+	leg->part_slot = key;
+	if (slot->parts > 1)
+		return write_part(ctx, leg, slot);
+	if (set_size(ctx, bytes))
+		return 0;
+	if (bytes == SMALL_BYTES)
+		return copy_small((void *)(long)ctx->data, (void *)(long)ctx->data_end, slot->bytes) ? 0 : bytes;
+	return copy(ctx, 0, slot->bytes, bytes) ? 0 : bytes;
+}
+
+/*
+ * An instance's changes. traffic/replay/shift.py does the same, and what it makes is what has to come out.
+ */
+#define NOT_COVERED 4
 
 /* Read by nobody: it puts the struct's layout into the object, where a test looks. */
 const struct places places_layout SEC(".rodata.places") = {};
@@ -639,6 +728,28 @@ static __always_inline void count_user(__u32 user, __s64 frames)
 		*count += frames;
 }
 
+/* A frame of a leg in parts. Its packet counts as sent once all of its frames are on their way, until one fails. */
+static __always_inline void note_part(struct leg *leg, struct pending *pending, int is_late)
+{
+	__u32 key = leg->part_slot;
+	struct slot *slot = bpf_map_lookup_elem(&slots, &key);
+	__u64 number = leg->sequence;
+
+	pending->packet = number & 63;
+	pending->whole_bytes = slot ? slot->frame_bytes : 0;
+	if (leg->part)
+		return;
+	if (!(leg->failed >> (number & 63) & 1)) {
+		leg->packets++;
+		leg->packet_bytes += pending->whole_bytes;
+		leg->late += is_late;
+		if (leg->user_rule)
+			count_user(pending->user, 1);
+	}
+	leg->sequence++;
+	leg->failed &= ~(1ULL << (leg->sequence & 63));
+}
+
 static __always_inline void note(struct leg *leg, __u32 index, __u32 bytes, int is_late, __u64 now)
 {
 	struct pending *pending = &state.pending[state.pushed & (PENDING - 1)];
@@ -647,15 +758,19 @@ static __always_inline void note(struct leg *leg, __u32 index, __u32 bytes, int 
 		state.cpu = bpf_get_smp_processor_id();
 	pending->leg = index;
 	pending->bytes = is_late ? bytes | PENDING_LATE : bytes;
-	leg->late += is_late;
-	if (leg->user_rule) {
+	if (leg->user_rule)
 		pending->user = leg->users + leg->rule[(leg->user_rule - 1) & (MAX_RULES - 1)].position;
-		count_user(pending->user, 1);
-	}
 	if (!leg->generated++)
 		leg->first_ns = now;
 	leg->generated_bytes += bytes;
 	leg->last_ns = now;
+	if (leg->in_parts) {
+		note_part(leg, pending, is_late);
+		return;
+	}
+	leg->late += is_late;
+	if (leg->user_rule)
+		count_user(pending->user, 1);
 	if (!leg->records || leg->sequence_of_records)
 		leg->sequence++;
 }
@@ -665,7 +780,10 @@ static __always_inline int send_one(struct xdp_md *ctx, struct leg *leg, __u32 i
 	int is_late = leg->timed && late(leg, due_ns, now);
 	__u32 bytes;
 
-	if (is_late && leg->skip)
+	/* A packet is late, or skipped, as a whole. */
+	if (leg->part)
+		is_late = leg->packet_late;
+	else if (is_late && leg->skip)
 		return skip(leg, index, due_ns, now);
 	if (leg->records && !leg->sequence_of_records)
 		bytes = write_trace(ctx, leg, now);
@@ -675,8 +793,10 @@ static __always_inline int send_one(struct xdp_md *ctx, struct leg *leg, __u32 i
 		state.broken = 1;
 		return XDP_DROP;
 	}
+	leg->packet_late = is_late;
 	note(leg, index, bytes, is_late, now);
-	set_due(index, next_due(leg, due_ns, now));
+	if (!leg->part) /* else its next fragment is due, now */
+		set_due(index, next_due(leg, due_ns, now));
 	return bpf_redirect_map(&egress, 0, XDP_DROP);
 }
 
@@ -700,7 +820,7 @@ int send(struct xdp_md *ctx)
 	leg = bpf_map_lookup_elem(&legs, &index);
 	if (!leg)
 		return XDP_DROP;
-	if (due_ns >= leg->stop_ns || now >= leg->give_up_ns) {
+	if (!leg->part && (due_ns >= leg->stop_ns || now >= leg->give_up_ns)) {
 		set_due(index, NEVER);
 		return XDP_DROP;
 	}
@@ -726,7 +846,26 @@ static __always_inline int ours(void)
 	return state.pushed != state.popped && state.cpu == bpf_get_smp_processor_id();
 }
 
-static __always_inline struct leg *fail(__u32 number, __u32 *index)
+/* Of a leg in parts: whether no other fragment of the packet has failed before. */
+static __always_inline int fail_part(struct leg *leg, const struct pending *pending)
+{
+	__u64 bit = 1ULL << (pending->packet & 63);
+
+	if (leg->failed & bit)
+		return 0;
+	leg->failed |= bit;
+	if (pending->packet == (leg->sequence & 63)) /* it is still on its way, and has not been counted */
+		return 1;
+	leg->packets--;
+	leg->packet_bytes -= pending->whole_bytes;
+	leg->late -= !!(pending->bytes & PENDING_LATE);
+	if (leg->user_rule)
+		count_user(pending->user, -1);
+	return 1;
+}
+
+/* `packet`: whether a packet is lost with the frame that was not before. */
+static __always_inline struct leg *fail(__u32 number, __u32 *index, int *packet)
 {
 	struct pending *pending = &state.pending[number & (PENDING - 1)];
 	struct leg *leg;
@@ -736,6 +875,11 @@ static __always_inline struct leg *fail(__u32 number, __u32 *index)
 	if (!leg)
 		return leg;
 	leg->failed_bytes += pending->bytes & ~PENDING_LATE;
+	*packet = 1;
+	if (leg->in_parts) {
+		*packet = fail_part(leg, pending);
+		return leg;
+	}
 	leg->late -= !!(pending->bytes & PENDING_LATE);
 	if (leg->user_rule)
 		count_user(pending->user, -1);
@@ -749,12 +893,13 @@ static __always_inline struct leg *fail(__u32 number, __u32 *index)
 static long drop_one(__u32 round, __s32 *error)
 {
 	__u32 index;
-	struct leg *leg = fail(state.popped++, &index);
+	int packet;
+	struct leg *leg = fail(state.popped++, &index, &packet);
 
 	if (!leg)
 		return 1;
 	leg->dropped++;
-	if (!*error && !leg->timed && leg->remaining != NEVER && leg->remaining++ == 0)
+	if (packet && !*error && !leg->timed && leg->remaining != NEVER && leg->remaining++ == 0)
 		set_due(index, leg->last_ns);
 	return 0;
 }
@@ -787,10 +932,11 @@ int told_refused(struct bpf_raw_tracepoint_args *ctx)
 {
 	struct leg *leg;
 	__u32 index;
+	int packet;
 
 	if (!ours())
 		return 0;
-	leg = fail(--state.pushed, &index);
+	leg = fail(--state.pushed, &index, &packet);
 	if (leg)
 		leg->refused++;
 	state.error = (__s32)ctx->args[3];

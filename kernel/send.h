@@ -18,6 +18,8 @@
 #define NEVER (~0ULL)
 #define GAP_FRACTION_BITS 24
 #define GAP_TABLE_BITS 20 /* random gaps are the leg's gap times an entry of a table in 2^-20 */
+#define MAX_PARTS 8
+#define MAX_EDITS 8 /* with them a struct part is a multiple of 8 bytes, as a map has it */
 #define PENDING 256 /* a power of two, more than the 16 + 1 frames that the kernel queues for a device */
 
 /*
@@ -63,8 +65,30 @@ struct slot {
 	__u16 frame_bytes; /* without FCS */
 	__u16 noise_stop;
 	__u16 noise_windows; /* 0: no noise */
-	__u16 unused;
+	__u16 parts; /* more than 1: it is longer than the MTU, and goes out in so many fragments */
 	__u8 bytes[SLOT_BYTES];
+};
+
+/* What is changed in a fragment's headers, in this order (traffic/fragments.py). */
+enum edit_kind {
+	EDIT_PLAIN,
+	EDIT_SUMMED, /* a checksum covers it: */
+	EDIT_SUM, /* this one, which is amended by what the edits before it changed */
+};
+
+struct edit {
+	__u16 at;
+	__be16 value;
+	__u16 kind;
+};
+
+/* A fragment of a slot's frame: its first bytes, and `bytes` from `start` on. Those of slot n begin at n * MAX_PARTS. */
+struct part {
+	__u16 head_bytes;
+	__u16 start;
+	__u16 bytes;
+	__u16 edits;
+	struct edit edit[MAX_EDITS];
 };
 
 /*
@@ -164,7 +188,11 @@ struct leg {
 	__u32 add_address[2]; /* of an instance: to the users' and to the servers' */
 	__u32 add_teid;
 	__u16 add_port;
-	__u16 unused3;
+	__u16 in_parts; /* some of its packets go out in fragments: `packets` counts those that went out whole */
+	__u32 part; /* the next fragment of the packet that is on its way; 0: none is */
+	__u32 part_slot; /* whose */
+	__u32 packet_late; /* and whether it is late */
+	__u64 failed; /* of the last 64 packets, by number: some fragment was refused or dropped */
 	struct sum sum[MAX_CHECKSUMS];
 	struct noise noise;
 	struct rule size;
@@ -181,6 +209,8 @@ struct leg {
 	__u64 latest_ns; /* the most that a frame was late */
 	__u64 first_ns; /* when the first and the last frame were generated */
 	__u64 last_ns;
+	__u64 packets; /* of a leg in parts, where the others count frames */
+	__u64 packet_bytes; /* theirs, each as in one frame, without FCS */
 };
 
 #define PENDING_LATE 0x8000
@@ -190,6 +220,8 @@ struct pending {
 	__u16 leg;
 	__u16 bytes; /* and PENDING_LATE, if it is late */
 	__u32 user; /* its place in the map of users, where the leg counts them */
+	__u16 whole_bytes; /* of a leg in parts: those of its packet, */
+	__u16 packet; /* and the packet's number modulo 64, more than can be pending */
 };
 
 /* The sender as a whole. */

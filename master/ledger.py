@@ -11,7 +11,7 @@ from master import interactive, split, verify
 from master.clocks import Clocks
 from master.doubts import doubts
 from master.judge import group_totals, judge, judge_connections, judge_tunnels, totals
-from master.node_state import NodeState, told
+from master.node_state import NodeState, told, unfinished
 from master.resolve import Rank, Resolved
 from master.results import FORMAT_VERSION, Outcome, Row, stream_values, utc, with_fcs
 from master.scenario import Expect
@@ -157,7 +157,7 @@ class Ledger:
         row.received_bytes = with_fcs(count["received_bytes"], row.received)
         if row.users is not None:
             row.users.take_received(count["users"], row.tally is not None and row.tally.distinct is not None)
-        row.missed = count["dropped_packets"]
+        row.missed, row.received_frames = count["dropped_packets"], count["received_frames"]
         row.first_ns = self._since_start(count["first_ns"], node)
         row.last_ns = self._since_start(count["last_ns"], node)
 
@@ -307,6 +307,7 @@ class Ledger:
                 *verify.trouble(compared, rows),
                 *split.notes(rows),
                 *played.notes(self.nodes.values(), ["end_marker"] if moves else []),
+                *unfinished(self.nodes.values()),
             ],
             "played": played.document(self.nodes.values()),
             "ranks": {
@@ -382,6 +383,7 @@ def _take_sent(row: Row, count: dict[str, Any]) -> None:
     row.sent_bytes = with_fcs(count["sent_bytes"], row.sent)
     row.seconds = count["seconds"]
     row.late = count["late_packets"]
+    row.sent_frames = count["sent_frames"]
     row.stamped, row.latest_ns = count["stamped_packets"], count["latest_ns"]
     row.resent, row.flows = count["resent_packets"], count["flows"]
     if row.users is not None:

@@ -60,7 +60,22 @@ def told(counts: list[dict[str, Any]] | None, key: str, every_engine: bool = Fal
 def told_sent(counts: list[dict[str, Any]]) -> int | None:
     """All that the engines put on the wire: also what they sent again."""
     sent = told(counts, "sent_packets")
-    return None if sent is None else sent + sum(count.get("resent_packets") or 0 for count in counts)
+    more = (count.get("resent_packets") or _fragments(count) for count in counts)
+    return None if sent is None else sent + sum(more)
+
+
+def _fragments(count: dict[str, Any]) -> int:
+    """By how many more frames than packets went out, where these went in fragments."""
+    return max(0, int(count.get("sent_frames") or 0) - int(count.get("sent_packets", 0)))
+
+
+def unfinished(nodes: Iterable[NodeState]) -> list[str]:
+    """Of receivers that put fragments together: packets of which not all came, a note each."""
+    found = [
+        (node.rank.host.name, sum(count.get("unfinished_packets") or 0 for count in node.counts or []))
+        for node in nodes
+    ]
+    return [f"{name}: {number:,} packets of which not all fragments came" for name, number in found if number]
 
 
 def first_engine(counts: list[dict[str, Any]]) -> list[dict[str, Any]]:

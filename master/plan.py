@@ -22,6 +22,7 @@ from master.upf.tunnels import Tunnels
 from traffic import users
 from traffic.engines import check_numbers
 from traffic.errors import BadInput
+from traffic.fragments import IDS
 from traffic.replay import timing
 from traffic.replay.prepare import Prepared, Settings, prepare, share_rows
 from traffic.replay.shift import Shift
@@ -147,7 +148,8 @@ class _Draft:
             if stream.sessions is not None and self.upf is not None:
                 first_id = len(self.legs)
                 legs, users = _session_legs(stream, index, self.path, self.upf, self.inventory, first_id, pace)
-                self.legs += legs
+                oversize = _oversize(self.scenario, stream)
+                self.legs += [replace(leg, oversize=oversize) for leg in legs]
                 self.tunnels |= users
                 self.notes += tunnelling.notes(stream, self.upf)
             else:
@@ -299,12 +301,23 @@ def _stream_legs(
     return [replace(leg, id=first_id + number) for number, leg in enumerate(kept)]
 
 
+def _oversize(scenario: Scenario, stream: Stream) -> dict[str, Any]:
+    """Leg.oversize. Streams share the identifications of fragments, or one's could be put together with another's."""
+    if stream.oversize == "refuse":
+        return {}
+    names = [one.name for one in scenario.streams if one.oversize != "refuse"]
+    share = IDS // len(names)
+    first = names.index(stream.name) * share
+    return {"by": stream.oversize, "mtu_bytes": stream.mtu_bytes, "ids": [first, first + share - 1]}
+
+
 def _session_legs(
     stream: Stream, index: int, path: Path, upf: Upf, inventory: Inventory, first_id: int, pace: Pace
 ) -> tuple[list[Leg], dict[int, Tunnels]]:
     """A leg for each gNB that has users of the group, and one for what comes back there; frames are provisional until
     the sessions stand."""
     pairs, gnbs = tunnelling.pairs(path, index, stream, upf, inventory)
+    tunnelling.check_cut(path, f"streams.{index}", stream, upf, gnbs.values())
     way, name, sessions = stream.direction or "up", stream.sessions or "", Sessions(upf)
     users = [tunnelling.users_at(sessions, name, gnbs[pair[way == "down"]]) for pair in pairs]
     legs = _stream_legs(stream, index, pairs, first_id, pace, users)

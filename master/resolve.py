@@ -14,12 +14,13 @@ from master.inventory import Host, Inventory
 from master.plan import Plan, Share
 from master.scenario import Scenario
 from master.upf.sessions import Sessions
-from master.upf.tunnels import ends_of, in_tunnels, largest_received_bytes, moved_in_tunnels
+from master.upf.tunnels import ends_of, in_tunnels, largest_received_bytes, moved_in_tunnels, to_cut
 from traffic import ebpf, echo, engines, expect, pcap, sequence, users
 from traffic.blocks import IP_UDP_BYTES, MOST_PARTS
 from traffic.capture_file import Packet, write_pcap
 from traffic.connections import FIRST_PORT
 from traffic.errors import BadInput
+from traffic.fragments import longest_frame_bytes
 from traffic.interactive.prepare import Endpoint
 from traffic.interactive.script import Key
 from traffic.match import Match, uncountable
@@ -184,6 +185,7 @@ def _tunnelled(
     if plan.upf is None or sessions is None:
         raise ValueError(f"{leg.stream} is resolved without its sessions")
     tunnels = plan.tunnels[leg.id]
+    leg = to_cut(leg, tunnels, {name: report["interface"] for name, report in reports.items()})
     made = in_tunnels(leg, tunnels, plan.upf, sessions, known)
     _play(resolved, ends_of(leg, tunnels, plan.upf, known))
     for other in moved_in_tunnels(leg, tunnels, plan.upf, sessions, known):
@@ -217,9 +219,10 @@ def _sequence(leg: Leg, plan: Plan, resolved: Resolved) -> Leg:
 
 def _check_mtu(leg: Leg, reports: dict[str, dict[str, Any]]) -> None:
     tags = sum(1 for header in leg.frame["headers"] if "vlan" in header or "svlan" in header)
-    sent = max(engines.templates_as_sent(leg)) - FCS_BYTES
+    sent = max(longest_frame_bytes(leg, size) for size in engines.templates_as_sent(leg)) - FCS_BYTES
     # A device that makes them longer has an MTU of its own, taken for that of the node on the same side.
-    for name, length in ((leg.source, sent), (leg.target, largest_received_bytes(leg) if leg.arrives else sent)):
+    arrives = [] if leg.oversize else [(leg.target, largest_received_bytes(leg) if leg.arrives else sent)]
+    for name, length in [(leg.source, sent), *arrives]:
         interface = reports[name]["interface"]
         # Linux lets one tag go beyond the MTU, and no more.
         room = interface["mtu"] + ETHERNET_HEADER_BYTES + min(tags, 1) * VLAN_TAG_BYTES
@@ -229,8 +232,12 @@ def _check_mtu(leg: Leg, reports: dict[str, dict[str, Any]]) -> None:
                 f"a frame of {leg.stream!r} is longer than its MTU of {interface['mtu']} bytes lets through",
                 key=interface["name"],
                 value=length + FCS_BYTES,
-                allowed=f"size_bytes up to {room + FCS_BYTES - (length - sent)}",
+                allowed=f"size_bytes up to {room + FCS_BYTES - (length - sent)}" + _in_fragments(leg),
             )
+
+
+def _in_fragments(leg: Leg) -> str:
+    return ", or oversize: inner or outer" if leg.arrives and leg.echo_of is None and not leg.oversize else ""
 
 
 # --- connections ------------------------------------------------------------------------------------------------

@@ -59,6 +59,8 @@ STREAM_COLUMNS = [
     "latency_by",
     "unstamped_sent_packets",
     "unstamped_received_packets",
+    "sent_frames",
+    "received_frames",
 ]
 NODE_COLUMNS = [
     "node",
@@ -196,6 +198,9 @@ class Row:
     """Host → what it counted of a leg whose users move."""
     at_several: int = 0
     """Arrivals of numbers that had come to another of these hosts as well: duplicates."""
+    sent_frames: int | None = None
+    """Where packets go in fragments."""
+    received_frames: int | None = None
 
     @property
     def lost(self) -> int | None:
@@ -282,6 +287,8 @@ def stream_values(row: Row) -> dict[str, Any]:
         "resent_packets": row.resent,
         "unstamped_sent_packets": row.unstamped_sent,
         "unstamped_received_packets": row.unstamped,
+        "sent_frames": row.sent_frames,
+        "received_frames": row.received_frames,
     }
 
 

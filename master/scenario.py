@@ -98,6 +98,14 @@ class Stream(Traffic):
     ip: Literal["ipv4", "ipv6"] | None = Field(
         None, description="of sessions: by which of their addresses; left out: IPv4, if users have one"
     )
+    oversize: Literal["refuse", "inner", "outer"] = Field(
+        "refuse",
+        description="of sessions: packets longer than the MTU; inner: the user's in fragments, each in the tunnel; "
+        "outer: the tunnel's; see docs/upf.md",
+    )
+    mtu_bytes: int | None = Field(
+        None, ge=576, le=9000, description="what oversize goes by: N3's; left out: that of the nodes' interfaces"
+    )
 
     @model_validator(mode="after")
     def _of_sessions(self) -> Stream:
@@ -108,6 +116,8 @@ class Stream(Traffic):
                 raise ValueError("echo goes with sessions and direction: up")
             if self.ip is not None:
                 raise ValueError("ip goes with sessions; headers say what frames are made of")
+            if self.oversize != "refuse" or self.mtu_bytes is not None:
+                raise ValueError(f"{'mtu_bytes' if self.oversize == 'refuse' else 'oversize'} goes with sessions")
             return self
         if self.direction is None:
             raise ValueError("sessions need a direction: up or down")
@@ -119,6 +129,10 @@ class Stream(Traffic):
             raise ValueError(f"{given[0]} follows from the sessions; leave it out")
         if self.engine not in ("auto", "xdp") or self.options.get("stamp") is False:
             raise ValueError("frames of sessions are known by their stamps, which only engine xdp writes")
+        if self.oversize == "refuse" and self.mtu_bytes is not None:
+            raise ValueError("mtu_bytes goes with oversize: inner or outer")
+        if self.oversize != "refuse" and self.echo:
+            raise ValueError("echo does not send back what came in fragments: oversize is refuse then")
         return self
 
     @model_validator(mode="after")
@@ -501,9 +515,19 @@ class Scenario(_Strict):
         for index, stream in enumerate(self.streams):
             if stream.sessions is not None:
                 self._check_sessions(f"streams.{index}.sessions = {stream.sessions!r}", stream)
+            if stream.oversize != "refuse":
+                self._check_fragments(f"streams.{index}.oversize = {stream.oversize!r}")
             if stream.echo and self.receive.mode != "count":
                 raise ValueError(f"streams.{index}.echo: what goes back is not captured too: receive: {{mode: count}}")
         return self
+
+    def _check_fragments(self, key: str) -> None:
+        if self.receive.mode != "count":
+            raise ValueError(f"{key}: what comes in fragments is not captured: receive: {{mode: count}}")
+        if self.receive.filter:
+            raise ValueError(f"{key}: receive.filter sees ports in the first fragment of a packet only; leave it out")
+        if any(stream.echo for stream in self.streams):
+            raise ValueError(f"{key}: a node that sends back (echo) puts no fragments together")
 
     def _check_sessions(self, key: str, stream: Stream) -> None:
         name = stream.sessions
@@ -517,6 +541,10 @@ class Scenario(_Strict):
         has = dict(zip(("ipv4", "ipv6"), group.families(), strict=True))
         if stream.ip is not None and not has[stream.ip]:
             raise ValueError(f"{key}: its users have no such address as ip: {stream.ip} asks for")
+        if stream.oversize == "inner" and (stream.ip == "ipv6" or not has["ipv4"]):
+            raise ValueError(
+                f"{key}: oversize: inner is of IPv4 packets; IPv6 ones go in fragments of the tunnel (outer)"
+            )
         if self.upf.handover is not None and self.upf.handover.group == name:
             self._check_users_that_move(key, stream)
 

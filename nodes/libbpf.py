@@ -11,7 +11,7 @@ import errno
 import mmap
 import os
 from collections.abc import Iterator
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -250,6 +250,11 @@ class BpfObject:
         if not place or len(value) != size.value:
             raise EngineError(NAME, f"{name} of {self.path.name} has {size.value} bytes, not {len(value)}")
         ctypes.memmove(place, value, len(value))
+
+    def leave_out(self, program: str) -> None:
+        """A program that is not needed is not loaded. Before load()."""
+        if _library().calls.bpf_program__set_autoload(c_void_p(self._find_program(program)), c_bool(False)):
+            raise _library().error(f"leaving out program {program}")
 
     def load(self) -> None:
         if _library().calls.bpf_object__load(c_void_p(self._handle)):

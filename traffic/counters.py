@@ -27,6 +27,8 @@ CAUSES = (
 CAUSE_SLOTS = 16
 STRANGERS = ("other", "unknown_stream", "fragment", "malformed")
 """enum stranger, in its order."""
+FRAGMENTS = ("begun", "foreign", "whole", "again", "too_long")
+"""enum fragments_event, in its order: packets, and of the last two fragments."""
 WINDOW_WORDS = 2048
 HISTOGRAM_BITS, HISTOGRAM_TOP_BIT = 6, 40
 HISTOGRAM_BUCKETS = (HISTOGRAM_TOP_BIT - HISTOGRAM_BITS + 1) << HISTOGRAM_BITS
@@ -173,7 +175,18 @@ class Settings(Structure):
         ("users", c_uint32),
         ("pktgen", c_uint32),
         ("echo", c_uint32),
+        ("together_ms", c_uint32),
     )
+
+
+class RawFragments(Structure):
+    _fields_ = (("events", c_uint64 * len(FRAGMENTS)),)
+
+
+class RawPutTogether(Structure):
+    """Of one leg: the packets that came in fragments, and in how many."""
+
+    _fields_ = (("packets", c_uint64), ("frames", c_uint64))
 
 
 class RawFiltered(Structure):
@@ -192,5 +205,7 @@ SHARED: dict[str, type[Structure]] = {
     "user_rule": RawUserRule,
     "user": RawUser,
     "filtered": RawFiltered,
+    "fragments_told": RawFragments,
+    "put_together": RawPutTogether,
 }
 """By the name each has in kernel/count.h."""

@@ -6,6 +6,7 @@ What a slot, a rule, a window and a weight are is written in kernel/send.h.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from traffic import expect, schedule_pace, schedule_sequence, schedule_trace, stamp
 from traffic.errors import BadInput
+from traffic.fragments import Part, parts_of
 from traffic.frames import build_frame
 from traffic.layout import layout
 from traffic.replay.shift import Shift
@@ -24,13 +26,16 @@ from traffic.schedule_records import (
     LINKED,
     MAX_CHECKSUMS,
     MAX_LEGS,
+    MAX_PARTS,
     MAX_RULES,
     NEVER,
     RANDOM,
     USER,
     WINDOW_BYTES,
+    EditRecord,
     LegRecord,
     NoiseRecord,
+    PartRecord,
     RuleRecord,
     SlotRecord,
     StepRecord,
@@ -62,6 +67,8 @@ class CompiledLeg:
     record: LegRecord
     slots: list[SlotRecord] = field(default_factory=list)
     """One for each size: the first frame, stamped but for its time, its checksums right."""
+    parts: list[list[PartRecord]] = field(default_factory=list)
+    """Of each slot: the fragments that it is sent in; none where it is sent whole."""
     table: list[int] = field(default_factory=list)
     passes: Passes | None = None
     """Of a trace."""
@@ -245,6 +252,7 @@ def compile_stream(leg: Leg, templates: list[Template], seed: int) -> CompiledLe
     start = max(first.random_payload[0], record.stamp + stamp_bytes(leg) if record.stamp else 0)
     record.noise = _noise(max(templates, key=lambda template: len(template.data)), start)
     compiled.slots = [_slot(leg, template, record, start) for template in templates]
+    _cut(compiled, leg, templates)
     compiled.largest_bytes = max(len(template.data) for template in templates)
     if leg.users:
         _count_users(compiled, leg, [varying.name for varying in first.fields])
@@ -336,6 +344,22 @@ def _slot(leg: Leg, template: Template, record: LegRecord, noise_start: int) -> 
     return slot
 
 
+def _cut(compiled: CompiledLeg, leg: Leg, templates: list[Template]) -> None:
+    """What is longer than the MTU, in fragments."""
+    compiled.parts = [list(map(_part, parts_of(leg, len(one.data) + FCS_BYTES))) for one in templates]
+    compiled.record.in_parts = any(compiled.parts)
+    for slot, parts in zip(compiled.slots, compiled.parts, strict=True):
+        slot.parts = len(parts)
+
+
+def _part(part: Part) -> PartRecord:
+    record = PartRecord(part.head_bytes, part.start, part.stop - part.start, len(part.edits))
+    for index, one in enumerate(part.edits):
+        value = int.from_bytes(one.value.to_bytes(2, "big"), sys.byteorder)
+        record.edit[index] = EditRecord(one.at, value, one.kind)
+    return record
+
+
 def _sizes(compiled: CompiledLeg, leg: Leg, templates: int) -> None:
     """The rule that chooses the size, and its list of slots: drawn by weight, or in turn."""
     sizes = sizes_bytes(leg)
@@ -404,6 +428,8 @@ class Schedule:
 
     legs: list[CompiledLeg]
     slots: list[SlotRecord] = field(default_factory=list)
+    parts: list[PartRecord] = field(default_factory=list)
+    """MAX_PARTS of each slot, where any is sent in fragments."""
     table: list[int] = field(default_factory=list)
     records: list[NDArray[np.void]] = field(default_factory=list)
     """Of traces and sequences, laid out as TraceRecord: each list once, though several instances go by it."""
@@ -455,6 +481,9 @@ def assemble(legs: list[CompiledLeg]) -> Schedule:
         whole.table += leg.table
         whole.steps += leg.steps
         whole.gaps += leg.gaps
+    if any(leg.record.in_parts for leg in legs):
+        each = [parts for leg in legs for parts in leg.parts]
+        whole.parts = [part for one in each for part in [*one, *[PartRecord()] * (MAX_PARTS - len(one))]]
     _place_records(whole)
     return whole
 

@@ -16,6 +16,8 @@ NEVER = 2**64 - 1
 GAP_FRACTION_BITS = 24
 GAP_TABLE_BITS = 20
 COUNT, RANDOM, LINKED, USER, SIZE = range(5)
+MAX_PARTS, MAX_EDITS = 8, 8
+EDIT_PLAIN, EDIT_SUMMED, EDIT_SUM = range(3)
 LARGEST_BYTES = 3368
 """A frame without FCS: what live frames have room for in a page of 4096 bytes. 3408 in newer kernels than 6.1."""
 
@@ -33,8 +35,24 @@ class SlotRecord(ctypes.Structure):
         ("frame_bytes", c_uint16),
         ("noise_stop", c_uint16),
         ("noise_windows", c_uint16),
-        ("unused", c_uint16),
+        ("parts", c_uint16),
         ("bytes", c_uint8 * SLOT_BYTES),
+    )
+
+
+class EditRecord(ctypes.Structure):
+    """`value` as it stands in a frame."""
+
+    _fields_ = (("at", c_uint16), ("value", c_uint16), ("kind", c_uint16))
+
+
+class PartRecord(ctypes.Structure):
+    _fields_ = (
+        ("head_bytes", c_uint16),
+        ("start", c_uint16),
+        ("bytes", c_uint16),
+        ("edits", c_uint16),
+        ("edit", EditRecord * MAX_EDITS),
     )
 
 
@@ -122,7 +140,11 @@ class LegRecord(ctypes.Structure):
         ("add_address", c_uint32 * 2),
         ("add_teid", c_uint32),
         ("add_port", c_uint16),
-        ("unused3", c_uint16),
+        ("in_parts", c_uint16),
+        ("part", c_uint32),
+        ("part_slot", c_uint32),
+        ("packet_late", c_uint32),
+        ("failed", c_uint64),
         ("sum", SumRecord * MAX_CHECKSUMS),
         ("noise", NoiseRecord),
         ("size", RuleRecord),
@@ -137,11 +159,18 @@ class LegRecord(ctypes.Structure):
         ("latest_ns", c_uint64),
         ("first_ns", c_uint64),
         ("last_ns", c_uint64),
+        ("packets", c_uint64),
+        ("packet_bytes", c_uint64),
     )
 
     @property
     def sent(self) -> int:
+        """Frames."""
         return int(self.generated - self.refused - self.dropped)
+
+    @property
+    def sent_packets(self) -> int:
+        return int(self.packets) if self.in_parts else self.sent
 
     @property
     def sent_bytes(self) -> int:
@@ -150,7 +179,13 @@ class LegRecord(ctypes.Structure):
 
 
 class PendingRecord(ctypes.Structure):
-    _fields_ = (("leg", c_uint16), ("bytes", c_uint16), ("user", c_uint32))
+    _fields_ = (
+        ("leg", c_uint16),
+        ("bytes", c_uint16),
+        ("user", c_uint32),
+        ("whole_bytes", c_uint16),
+        ("packet", c_uint16),
+    )
 
 
 class StateRecord(ctypes.Structure):

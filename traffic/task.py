@@ -78,6 +78,10 @@ class Leg:
     arrives: dict[str, Any] = field(default_factory=dict)
     """Of a stream, where a device adds or takes away whole headers: {"headers": those that the receiver sees,
     "added_bytes": how much longer a frame is there (less than 0: shorter)}. Empty: those of `frame`."""
+    oversize: dict[str, Any] = field(default_factory=dict)
+    """Of sessions: what becomes of packets that are longer than the MTU; empty: there are none. {"by": "inner"} or
+    {"by": "outer"}, as the scenario says, "mtu_bytes", "ids": [first, last], those of its packets' fragments; and
+    "cut", which of its IPv4 headers is cut, "outer" or "inner", where its sender does that. See traffic.fragments."""
     users: dict[str, Any] = field(default_factory=dict)
     """What tells a stream's users apart, if they are counted one by one: {"field": the name of a varying field of the
     template, "by": its name in traffic.counters.Fields ("teid", "src_ip", "dst_ip", …), "first", "step", "count"}.
@@ -193,6 +197,9 @@ class SendCount:
     """Not sent, because their due time was over (late: skip)."""
     stamped_packets: int | None = None
     """Of a stamped trace: how many of sent_packets had a stamp."""
+    sent_frames: int | None = None
+    """Of a leg whose packets go out in fragments: the device took so many; None: as many as packets. `sent_packets` are
+    those of which it took every fragment, and `sent_bytes` theirs, each as in one frame."""
     latest_ns: int | None = None
     """How late a frame left at most; None where that is not known."""
     users: list[int] | None = None
@@ -233,6 +240,10 @@ class ReceiveCount:
     """traffic.tally.Tally as JSON, of an engine that reads stamps."""
     unstamped_packets: int | None = None
     """Of a stamped trace: how many of received_packets had none; `tally` is of the others."""
+    received_frames: int | None = None
+    """Where packets came in fragments: in how many frames the received ones; None: as many as packets."""
+    unfinished_packets: int | None = None
+    """Of a receiver that puts fragments together, on its first leg: packets of which not all came."""
     users: dict[str, str] | None = None
     """traffic.users.COLUMNS, packed, in the order of Leg.users; behind the last user what is no user's."""
     connections: dict[str, Any] | None = None

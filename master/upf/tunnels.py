@@ -7,7 +7,7 @@ Each user of a gNB has one position in the frame's fields: his tunnel and his ad
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
@@ -21,6 +21,7 @@ from master.inventory import Host, Inventory
 from master.upf.groups import Upf
 from master.upf.sessions import Sessions
 from traffic.errors import BadInput
+from traffic.fragments import with_ids
 from traffic.frames import check_frame
 from traffic.headers import GTPU_PORT, HEADERS
 from traffic.schedule import sizes_bytes, stamped
@@ -37,6 +38,10 @@ PREFIX_BITS = 64
 """Of an IPv6 user, who has them to himself (TS 23.501, 5.8.2.2.1), and as many behind them."""
 CONTAINER_BYTES = 8
 """What a PDU session container, and the optional fields before it, take of a tunnelled frame."""
+
+
+TUNNEL_BYTES = sum(HEADERS[name].size_bytes for name in ("ipv4", "udp", "gtpu"))
+"""Without one."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +180,7 @@ def in_tunnels(
         added = _size(tunnel)
     made = replace(
         leg,
-        frame={**leg.frame, "headers": sent},
+        frame={**leg.frame, "headers": with_ids(sent, leg.oversize)},
         arrives={"headers": received, "added_bytes": added},
         users={**users, **ue.told, **_told_of_users(tunnels, upf, tunnel)},
         # A UPF is a router, and may say so.
@@ -255,6 +260,34 @@ def _told_of_users(tunnels: Tunnels, upf: Upf, tunnel: Headers) -> dict[str, Any
         "mbr_bps": limits[not up],
         "outer_bytes": [around, ethernet] if up else [ethernet, around],
     }
+
+
+def check_cut(where: Path, key: str, stream: Any, upf: Upf, gnbs: Iterable[str]) -> None:
+    """Only IPv4 packets are cut here; down, `outer` leaves it to the UPF."""
+    cuts = stream.oversize == "inner" or (stream.oversize == "outer" and stream.direction == "up")
+    if cuts and (over_ipv6 := next((gnb for gnb in gnbs if _ip(upf.gnbs[gnb]) == "ipv6"), None)):
+        problem = f"fragments go in tunnels over IPv4, and {over_ipv6} has {upf.gnbs[over_ipv6]}"
+        raise BadInput(where, problem, key=f"{key}.oversize", value=stream.oversize, allowed="refuse; down also outer")
+
+
+def to_cut(leg: Leg, tunnels: Tunnels, interfaces: Mapping[str, Mapping[str, Any]]) -> Leg:
+    """With what its sender is to cut, now that the MTUs are known (`interfaces`: by host). Down, fragments of a tunnel
+    are the UPF's to make; those of a user's packets are as long as the tunnel leaves room for."""
+    if not leg.oversize:
+        return leg
+    by, given = leg.oversize["by"], leg.oversize["mtu_bytes"]
+    gnb_host = leg.source if tunnels.direction == "up" else leg.target
+    n3, n6 = interfaces[gnb_host], interfaces[leg.target if tunnels.direction == "up" else leg.source]
+    if given is not None and given > n3["mtu"]:
+        problem, allowed = f"more than the MTU of {gnb_host}'s {n3['name']}", f"up to {n3['mtu']}"
+        raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.mtu_bytes", value=given, allowed=allowed)
+    mtu_bytes = given or n3["mtu"]
+    if tunnels.direction == "up":
+        return replace(leg, oversize={**leg.oversize, "cut": by, "mtu_bytes": mtu_bytes})
+    if by == "outer":
+        return leg
+    mtu_bytes = min(mtu_bytes - TUNNEL_BYTES - CONTAINER_BYTES, n6["mtu"])
+    return replace(leg, oversize={**leg.oversize, "cut": by, "mtu_bytes": mtu_bytes})
 
 
 def largest_received_bytes(leg: Leg) -> int:

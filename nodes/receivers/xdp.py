@@ -19,15 +19,18 @@ from nodes import libbpf
 from nodes.engine import Receiver
 from nodes.interface import MERGING_OFFLOADS, SYS_NET, Interface, OffloadsOff
 from nodes.receivers.echo import Echo
-from traffic import ebpf, expect, marks, pktgen, schedule, tally, users
+from traffic import ebpf, expect, fragments, marks, pktgen, schedule, tally, users
 from traffic.counters import (
+    FRAGMENTS,
     HISTOGRAM_BUCKETS,
     NUMBERED_BY_PKTGEN,
     NUMBERED_BY_US,
     STRANGERS,
     Expectation,
     RawFiltered,
+    RawFragments,
     RawHistogram,
+    RawPutTogether,
     RawRow,
     RawStrangers,
     RawTally,
@@ -175,6 +178,9 @@ class XdpReceiver(Receiver):
         self._object.set_entries("user_rules", max(1, len(self.task.legs) + len(self._apart)))
         self._object.set_entries("users", max(1, places))
         self._object.set_entries("marks", max(1, sum(count for _, count in self._marks.values())))
+        together_ms = fragments.together_ms(self.task)
+        self._object.set_entries("assemblies", fragments.MOST_UNFINISHED if together_ms else 1)
+        self._object.set_entries("put_together", max(1, len(self.task.legs)))
         settings = Settings(
             rows=len(self._rows),
             pass_on=self.task.capture_every if self.task.mode == "capture" else 0,
@@ -183,9 +189,14 @@ class XdpReceiver(Receiver):
             pktgen=any(one.numbered == NUMBERED_BY_PKTGEN for one in self._expectations.values()),
             users=bool(self._user_rules),
             echo=bool(self.task.echoes),
+            together_ms=together_ms,
         )
         self._object.set_constants(".rodata.settings", bytes(settings))
+        if not together_ms:
+            self._object.leave_out("count_fragment")
         self._object.load()
+        if together_ms:
+            self._map("fragmented").update(_key(0), _key(self._object.program_fd("count_fragment")))
         for slot, expectation in self._expectations.items():
             if expectation.numbered == NUMBERED_BY_US:
                 self._map("slots").update(_key(self.task.legs[slot].id), _key(slot + 1))
@@ -393,9 +404,27 @@ class XdpReceiver(Receiver):
             )
             for slot, (leg, one) in enumerate(zip(self.task.legs, self.tallies().values(), strict=True))
         ]
+        self._tell_fragments(counts)
         for slot, place in self._apart.items():
             _add_apart(counts[slot], self._tally(place), to_utc_ns)
         return counts
+
+    def fragments(self) -> dict[str, int]:
+        """traffic.counters.FRAGMENTS, of the receiver as a whole."""
+        each = self._per_cpu(RawFragments, "fragments_told")
+        return {name: sum(one.events[index] for one in each) for index, name in enumerate(FRAGMENTS)}
+
+    def _tell_fragments(self, counts: list[ReceiveCount]) -> None:
+        """In how many frames packets came, and of how many packets not all came."""
+        told = self.fragments()
+        if not told["begun"]:
+            return
+        counts[0].unfinished_packets = told["begun"] - told["foreign"] - told["whole"]
+        for slot, count in enumerate(counts):
+            found = self._read(RawPutTogether, "put_together", slot)
+            if found.packets:
+                count.received_frames = count.received_packets - found.packets + found.frames
+                count.note += f"; {found.packets} packets came in {found.frames} fragments"
 
     def _note(self, leg: Leg, one: tally.Tally) -> str:
         notes = [self.attached]

@@ -28,6 +28,7 @@ from nodes.process import EngineProcess
 from nodes.senders import xdp_run
 from traffic import schedule, schedule_pace
 from traffic.errors import BadInput, EngineError
+from traffic.fragments import longest_frame_bytes, most_frames
 from traffic.replay.build import Frames
 from traffic.replay.files import check_mtu, mapped_frames, trace_path
 from traffic.schedule import Schedule
@@ -36,6 +37,7 @@ from traffic.schedule_records import (
     MAX_LEGS,
     NEVER,
     LegRecord,
+    PartRecord,
     SlotRecord,
     StateRecord,
     StepRecord,
@@ -118,7 +120,7 @@ class XdpCore:
 
     def sent(self) -> dict[int, int]:
         """By leg, so far."""
-        return {} if self._program is None else {leg.id: record.sent for leg, record in self._records()}
+        return {} if self._program is None else {leg.id: record.sent_packets for leg, record in self._records()}
 
     def _records(self) -> list[tuple[Leg, LegRecord]]:
         program = self._loaded()
@@ -155,8 +157,8 @@ class XdpCore:
         users = self._loaded().users(number)
         if users is None:
             return None
-        if sum(users) != record.sent:
-            told = f"{sum(users)} frames by user, {record.sent} by leg"
+        if sum(users) != record.sent_packets:
+            told = f"{sum(users)} packets by user, {record.sent_packets} by leg"
             raise EngineError(self.name, f"the counts of {leg.stream} disagree: {told}", self._output())
         return users + [0] * (leg.users.get("count", 0) - len(users))
 
@@ -178,14 +180,16 @@ class XdpCore:
 
     def _count(self, leg: Leg, record: LegRecord, number: int) -> SendCount:
         users = self._users(leg, record, number)
+        in_parts = bool(record.in_parts)
         # Those of a trace are its frames without a stamp, and those with one.
         trace = leg.kind == "trace"
         return SendCount(
             leg=leg.id,
             engine=self.name,
-            sent_packets=record.sent,
-            sent_bytes=record.sent_bytes,
-            failed_packets=record.refused + record.dropped,
+            sent_packets=record.sent_packets,
+            sent_bytes=record.packet_bytes if in_parts else record.sent_bytes,
+            sent_frames=record.sent if in_parts else None,
+            failed_packets=record.sequence - record.packets if in_parts else record.refused + record.dropped,
             late_packets=record.late if record.timed else None,
             skipped_packets=record.skipped if record.timed else None,
             stamped_packets=users[1] if trace and users else None,
@@ -202,6 +206,8 @@ class XdpCore:
 
     def _note(self, leg: Leg, record: LegRecord) -> str:
         parts = ["stamped" if record.stamp else "not stamped"]
+        if record.in_parts:
+            parts.append(f"{record.packets} packets in {record.sent} frames")
         if self._cpu is not None:
             parts.append(f"on processor {self._loaded().state.cpu}")
         if record.timed:
@@ -305,6 +311,7 @@ class Program:
         entries = {
             "legs": len(compiled.legs),
             "slots": len(compiled.slots),
+            "parts": len(compiled.parts),
             "table": len(compiled.table),
             "records": sum(map(len, compiled.records)),
             "store": compiled.store_bytes // CHUNK_BYTES,
@@ -331,6 +338,7 @@ class Program:
         compiled = self._compiled
         legs = self._share("legs", LegRecord)
         self._share("slots", SlotRecord)[: _size(compiled.slots)] = _bytes(compiled.slots)
+        self._share("parts", PartRecord)[: _size(compiled.parts)] = _bytes(compiled.parts)
         records = self._share("records", TraceRecord)
         place = 0
         for one in compiled.records:
@@ -438,7 +446,7 @@ def _rate_pps(leg: Leg) -> float:
     if leg.rates:
         return max(rate for _, rate in leg.rates)
     if leg.kind == "stream" and leg.sequence_file is None:
-        return math.inf if leg.rate_pps is None else leg.rate_pps
+        return math.inf if leg.rate_pps is None else leg.rate_pps * most_frames(leg)
     if leg.intended_packets and leg.duration_s and leg.timing.get("mode") != "top":
         return leg.intended_packets / leg.duration_s
     return math.inf if leg.timing.get("mode") == "top" else 0.0
@@ -454,7 +462,10 @@ def check_interface(interface: Interface, legs: list[Leg]) -> None:
         raise EngineError(XdpSender.name, trouble)
     largest = interface.mtu + HEADER_BYTES + FCS_BYTES
     for leg in legs:
-        size_bytes = max((size for size, _ in schedule.sizes_bytes(leg)), default=0) if leg.kind == "stream" else 0
+        sizes = (
+            [longest_frame_bytes(leg, size) for size, _ in schedule.sizes_bytes(leg)] if leg.kind == "stream" else []
+        )
+        size_bytes = max(sizes, default=0)
         if size_bytes > largest:
             problem, allowed = "longer than the interface takes", f"up to {largest}: its MTU is {interface.mtu}"
             key = f"{leg.stream}.size_bytes"

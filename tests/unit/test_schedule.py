@@ -50,6 +50,8 @@ def a_leg(*headers: dict[str, Any], **more: Any) -> Leg:
         ("slot", schedule_records.SlotRecord),
         ("record", schedule_records.TraceRecord),
         ("places", schedule_records.PlacesRecord),
+        ("edit", schedule_records.EditRecord),
+        ("part", schedule_records.PartRecord),
         ("pending", schedule_records.PendingRecord),
         ("state", schedule_records.StateRecord),
     ],

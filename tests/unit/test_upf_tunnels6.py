@@ -196,6 +196,14 @@ def test_what_does_not_go_together_is_told(tmp_path: Path, section: dict[str, An
         planned(tmp_path, hosts6(tmp_path), UP, **section)
 
 
+@pytest.mark.parametrize(("stream", "by"), [(UP, "outer"), (UP, "inner"), (DOWN, "inner")])
+def test_tunnels_over_ipv6_are_not_cut_here(tmp_path: Path, stream: dict[str, Any], by: str) -> None:
+    words = rf"streams\.0\.oversize = '{by}': fragments go in tunnels over IPv4, and tx1 has 2001:db8:92::b .*refuse"
+    with pytest.raises(BadInput, match=words):
+        planned(tmp_path, hosts6(tmp_path), {**stream, "oversize": by}, n3_ip="ipv6")
+    assert planned(tmp_path, hosts6(tmp_path), {**DOWN, "oversize": "outer"}, n3_ip="ipv6").legs
+
+
 def test_addresses_that_are_not_there_are_told(tmp_path: Path) -> None:
     without = hosts_file(tmp_path, UPF6)
     with pytest.raises(BadInput, match=r"upf\.gnbs: are missing \(allowed: here, or hosts of side n3 with ipv6"):

@@ -1,0 +1,441 @@
+"""Packets in fragments: made by the XDP sender's program, put together by the counting program. What scapy, tshark and
+the Linux kernel make of the fragments is the judge.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scapy.layers.inet import IP, UDP, defragment, fragment
+from scapy.layers.inet6 import IPv6, IPv6ExtHdrFragment, fragment6
+
+from nodes import libbpf
+from nodes.receivers.xdp import XdpReceiver
+from traffic import fragments, schedule, stamp, users
+from traffic.capture_file import Packet, write_pcap
+from traffic.fragments import with_ids
+from traffic.frames import build_frame
+from traffic.task import Leg, ReceiveTask
+
+sys.path.insert(0, str(Path(__file__).parent))
+from wire import SO_RCVBUFFORCE, A, B, Wire, inside, ip
+from xdp_ends import Node, loaded, made_by, send
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root to load XDP programs"),
+    pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing()),
+]
+PASS, DROP = 2, 1
+ETHERNET = {"ethernet": {"src": A, "dst": B}}
+OUTER = {"ipv4": {"src": "10.92.0.12", "dst": "10.92.0.1"}}
+TUNNEL = [ETHERNET, OUTER, {"udp": {"src": 2152, "dst": 2152, "checksum": 0}}]
+CONTAINER = [{"gtpu_options": {}}, {"pdu_session": {"pdu_type": 1, "qfi": 9}}]
+USER = {"src": {"increment": ["10.45.0.1", "10.45.0.5"], "with": "gtpu.teid"}, "dst": "10.60.0.1", "ttl": 61}
+ALONE = {**USER, "src": {"increment": ["10.45.0.1", "10.45.0.5"]}}
+TEID = {"gtpu": {"teid": {"increment": [7001, 7005]}}}
+UDP_HEADER = {"udp": {"src": 5001, "dst": 5001}}
+SHAPES = {
+    "tunnel": [*TUNNEL, TEID, {"ipv4": USER}, UDP_HEADER],
+    "container": [*TUNNEL, TEID, *CONTAINER, {"ipv4": USER}, UDP_HEADER],
+    "alone": [ETHERNET, {"ipv4": ALONE}, UDP_HEADER],
+}
+TUNNEL_BYTES = {"tunnel": 36, "container": 44, "alone": 0}
+FIRST_ID = 100
+
+
+def a_leg(shape: str = "container", cut: str = "outer", size_bytes: int = 1600, **more: Any) -> Leg:
+    """It arrives as it left, and its users are known by their addresses."""
+    oversize = {"by": cut, "cut": cut, "mtu_bytes": 1500, "ids": [FIRST_ID, 65535]}
+    frame = {"headers": with_ids(SHAPES[shape], oversize), "payload": more.pop("payload", {"fill": 0xA5})}
+    number = [next(iter(one)) for one in SHAPES[shape]]
+    last = len(number) - 1 - number[::-1].index("ipv4")
+    field = f"{last}.ipv4.src" if number.count("ipv4") > 1 else "ipv4.src"
+    of = {"field": field, "by": "src_ip", "first": 0x0A2D0001, "step": 1, "count": 5}
+    arrives = {"headers": frame["headers"], "added_bytes": 0}
+    leg = Leg(3, shape, "a", "b", "stream", "xdp", frame, size_bytes, rate_pps=1000, **more)
+    return replace(leg, users=of, arrives=arrives, oversize=oversize)
+
+
+def made(leg: Leg, packets: int) -> list[list[bytes]]:
+    """The frames of so many packets, as the sender's program makes them."""
+    number = fragments.most_frames(leg)
+    with loaded(schedule.assemble([schedule.compile_leg(leg, 1)])) as program:
+        frames = made_by(program, number * packets)
+        assert program.legs[0].generated == number * packets
+        if number > 1:
+            assert program.legs[0].packets == packets
+            assert program.legs[0].packet_bytes == packets * (leg.size_bytes - 4)
+    return [frames[at : at + number] for at in range(0, len(frames), number)]
+
+
+def cut_packet(frame: bytes, leg: Leg) -> bytes:
+    """From the IP header that is cut on, without what pads the frame."""
+    at = fragments.head_of(leg.frame["headers"], leg.oversize["cut"])[1]
+    return frame[at : at + int.from_bytes(frame[at + 2 : at + 4], "big")]
+
+
+def put_together(frames: list[bytes], leg: Leg) -> bytes:
+    """By scapy."""
+    (whole,) = defragment([IP(cut_packet(frame, leg)) for frame in frames])
+    return bytes(whole)
+
+
+def without_time(packet: bytes, leg: Leg) -> bytes:
+    """And without the user's checksum, which covers it, and what the fragments' own header has instead."""
+    _, at = fragments.head_of(leg.frame["headers"], leg.oversize["cut"])
+    data, place = bytearray(packet), stamp.payload_offset(leg.frame["headers"]) - at
+    data[place + stamp.TIME_OFFSET : place + stamp.TIME_OFFSET + 8] = bytes(8)
+    data[place - 2 : place] = bytes(2)
+    return bytes(data)
+
+
+def sums_are_right(frame: bytes) -> bool:
+    """Of every IPv4 header up to the one that is cut."""
+    found = IP(frame[14:])
+    made_anew = found.copy()
+    del made_anew.chksum
+    return bool(IP(bytes(made_anew)).chksum == found.chksum)
+
+
+@pytest.mark.parametrize("size", [1519, 1600, 2991, 3372])
+@pytest.mark.parametrize("cut", ["outer", "inner"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_scapy_puts_together_is_the_whole_packet(shape: str, cut: str, size: int) -> None:
+    leg = a_leg(shape, cut, size)
+    whole = [packet for (packet,) in made(replace(leg, oversize={}), 12)]
+    for index, (packet, frames) in enumerate(zip(whole, made(leg, 12), strict=True)):
+        assert len(frames) > 1 and all(60 <= len(frame) <= 1514 for frame in frames)
+        assert {IP(cut_packet(frame, leg)).id for frame in frames} == {FIRST_ID + index}
+        assert all(map(sums_are_right, frames))
+        together = put_together(frames, leg)
+        assert without_time(together, leg) == without_time(cut_packet(packet, leg), leg)
+        user = IP(together[TUNNEL_BYTES[shape] if cut == "outer" else 0 :])
+        assert user[UDP].len == len(user) - 20
+        right = user.copy()
+        del right[UDP].chksum
+        assert IP(bytes(right))[UDP].chksum == user[UDP].chksum
+
+
+@pytest.mark.parametrize("cut", ["outer", "inner"])
+def test_random_payload_and_python_agree_with_the_kernel(cut: str) -> None:
+    leg = a_leg("container", cut, 3000, payload={"random": True})
+    for frames in made(leg, 5):
+        data = bytearray(build_frame(leg.frame, 3000).data)
+        at = fragments.head_of(leg.frame["headers"], cut)[1]
+        together = put_together(frames, leg)
+        data[at:] = together
+        # The outer header of an inner cut, and the ids, are those of the first frame.
+        head = bytearray(frames[0][:at])
+        assert fragments.frames_of(bytes(data[:at]) + together, fragments.parts_of(leg, 3000))[0][at:] == frames[0][at:]
+        for ours, theirs in zip(fragments.frames_of(bytes(data), fragments.parts_of(leg, 3000)), frames, strict=True):
+            assert ours[at:] == theirs[at:]
+        assert head[12:14] == b"\x08\x00"
+
+
+# --- the receiver ----------------------------------------------------------------------------------------------------
+
+
+class Bench:
+    """The counting program loaded for a leg, and attached nowhere."""
+
+    def __init__(self, leg: Leg, spool: Path) -> None:
+        self.leg = leg
+        self.receiver = XdpReceiver(ReceiveTask("lo", B, [leg], 60, mode="count", offsets_ns={"a": 0}), spool)
+        self.receiver.prepare()
+        assert self.receiver._object is not None
+        self.fd = self.receiver._object.program_fd("count")
+
+    def feed(self, frames: list[bytes]) -> list[int]:
+        return [libbpf.run_once(self.fd, frame)[0] for frame in frames]
+
+    @property
+    def tally(self) -> Any:
+        return self.receiver.tallies()[self.leg.id]
+
+    @property
+    def count(self) -> Any:
+        return self.receiver.counts()[0]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Callable[[Leg], Bench]]:
+    benches: list[Bench] = []
+
+    def make(leg: Leg) -> Bench:
+        benches.append(Bench(leg, tmp_path))
+        return benches[-1]
+
+    yield make
+    for one in benches:
+        one.receiver.restore()
+
+
+def mixed(packets: list[list[bytes]], order: str) -> list[bytes]:
+    frames = [frame for packet in packets for frame in packet]
+    if order == "backwards":
+        return frames[::-1]
+    if order == "mixed":
+        random.Random(1).shuffle(frames)
+    return frames
+
+
+@pytest.mark.parametrize("order", ["in order", "backwards", "mixed"])
+@pytest.mark.parametrize("size", [1519, 3372])
+@pytest.mark.parametrize("cut", ["outer", "inner"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_packet_counts_once_when_all_of_it_has_come(
+    bench: Callable[[Leg], Bench], shape: str, cut: str, size: int, order: str
+) -> None:
+    leg = a_leg(shape, cut, size, payload={"random": True})
+    one, packets = bench(leg), made(leg, 100)
+    one.feed(mixed(packets, order))
+    tally, count = one.tally, one.count
+    assert (tally.packets, tally.distinct, tally.duplicated, tally.altered) == (100, 100, 0, 0)
+    assert tally.bytes == 100 * (size - 4)
+    assert count.received_frames == sum(map(len, packets))
+    assert count.unfinished_packets == 0
+    assert (one.receiver.users(3) or {})["distinct"] == [20] * 5 + [0]
+    assert tally.latency.frames == 100
+    assert (tally.reordered == 0) is (order == "in order")
+
+
+def test_what_did_not_all_come_is_lost(bench: Callable[[Leg], Bench]) -> None:
+    leg = a_leg("container", "outer", 3372)
+    one, packets = bench(leg), made(leg, 30)
+    for number, frames in enumerate(packets):
+        # Each packet lacks another of its three fragments; another one comes twice instead.
+        rest = frames[: number % 3] + frames[number % 3 + 1 :]
+        verdicts = one.feed([*rest, rest[0]])
+        assert verdicts == [PASS] * 3 if number % 3 == 0 else [DROP] * 3
+    assert (one.tally.packets, one.count.unfinished_packets) == (0, 30)
+    assert one.receiver.fragments()["again"] == 30
+    assert sum(one.receiver.strangers().values()) == 0
+
+
+def test_a_packet_that_comes_twice_is_duplicated(bench: Callable[[Leg], Bench]) -> None:
+    leg = a_leg("tunnel", "inner")
+    one = bench(leg)
+    for frames in made(leg, 10):
+        one.feed(frames * 2)
+    assert (one.tally.packets, one.tally.distinct, one.tally.duplicated) == (20, 10, 10)
+
+
+def test_an_id_that_comes_round_does_not_join_two_packets(bench: Callable[[Leg], Bench]) -> None:
+    leg = a_leg("tunnel", "outer")
+    same = {**leg.oversize, "ids": [7, 7]}
+    headers = [*SHAPES["tunnel"][:1], {"ipv4": {**OUTER["ipv4"], "id": 7}}, *SHAPES["tunnel"][2:]]
+    leg = replace(leg, frame={"headers": headers}, oversize=same)
+    one, packets = bench(leg), made(leg, 10)
+    one.feed([frames[0] for frames in packets])
+    assert (one.tally.packets, one.count.unfinished_packets) == (0, 10)
+    one.feed([packets[9][1]])
+    assert (one.tally.packets, one.tally.highest, one.count.unfinished_packets) == (1, 9, 9)
+
+
+def test_fragments_that_are_far_apart_are_not_one_packets(bench: Callable[[Leg], Bench]) -> None:
+    """At 400,000 packets/s ids come round in 0.16 s: a rest is not waited for half as long."""
+    leg = replace(a_leg("tunnel", "outer"), rate_pps=400_000)
+    one, ((first, second),) = bench(leg), made(leg, 1)
+    one.feed([second])
+    time.sleep(0.1)
+    one.feed([first])
+    assert (one.tally.packets, one.count.unfinished_packets) == (0, 2)
+    one.feed([second])
+    assert (one.tally.packets, one.count.unfinished_packets) == (1, 1)
+
+
+def test_fragments_of_a_upfs_own_making(bench: Callable[[Leg], Bench]) -> None:
+    """By scapy: in pieces of other sizes, the tunnel's or the user's, whatever the gNB's node would have made."""
+    leg = a_leg("tunnel", "outer", 3000)
+    one = bench(leg)
+    for number, (frame,) in enumerate(made(replace(leg, oversize={}), 30)):
+        size = (100, 568, 1480)[number % 3]
+        if number % 2:
+            pieces = [frame[:14] + bytes(piece) for piece in fragment(IP(frame[14:]), size)]
+        else:
+            pieces = [frame[:50] + bytes(piece) for piece in fragment(IP(frame[50:]), size)]
+        one.feed(pieces)
+    assert (one.tally.packets, one.tally.distinct, one.tally.altered) == (30, 30, 0)
+
+
+def test_fragments_of_ipv6(bench: Callable[[Leg], Bench]) -> None:
+    """From the source of the packet, or of the tunnel: scapy's."""
+    inside = {
+        "ipv6": {"src": {"increment": ["2001:db8:45::1", "2001:db8:45:4::1"], "step": 2**64}, "dst": "2001:db8::9"}
+    }
+    leg = replace(a_leg(), frame={"headers": [ETHERNET, inside, UDP_HEADER]}, users={}, oversize={}, size_bytes=3000)
+    leg = replace(leg, arrives={"headers": leg.frame["headers"], "added_bytes": 0})
+    one = bench(leg)
+    for number, (frame,) in enumerate(made(leg, 10)):
+        packet = IPv6(frame[14:])
+        packet = IPv6(src=packet.src, dst=packet.dst) / IPv6ExtHdrFragment(id=number) / packet.payload
+        one.feed([frame[:14] + bytes(piece) for piece in fragment6(packet, 1280)])
+    assert (one.tally.packets, one.tally.distinct) == (10, 10)
+
+
+def test_what_is_changed_in_the_first_fragments_headers_is_altered(bench: Callable[[Leg], Bench]) -> None:
+    leg = a_leg("container", "inner")
+    one = bench(leg)
+    for frames in made(leg, 10):
+        first = bytearray(frames[0])
+        first[58 + 8] = 60  # the user's TTL
+        one.feed([bytes(first), frames[1]])
+    assert (one.tally.altered, one.tally.altered_by) == (10, {"ttl": 10})
+
+
+@pytest.mark.parametrize("cut", ["outer", "inner"])
+@pytest.mark.parametrize("order", ["in order", "backwards"])
+def test_a_byte_that_is_changed_in_any_fragment_is_seen(bench: Callable[[Leg], Bench], cut: str, order: str) -> None:
+    leg = a_leg("container", cut, 3372, payload={"random": True})
+    one, packets = bench(leg), made(leg, 60)
+    for number, frames in enumerate(packets):
+        which = number % 3
+        data = bytearray(frames[which])
+        data[120 + number if which == 0 else len(data) - 1 - number] ^= 1 << number % 8
+        one.feed(mixed([[*frames[:which], bytes(data), *frames[which + 1 :]]], order))
+    assert (one.tally.packets, one.tally.altered, one.tally.altered_by) == (60, 60, {"payload": 60})
+    assert one.tally.latency is None
+
+
+def test_a_packet_that_ends_too_early_is_altered(bench: Callable[[Leg], Bench]) -> None:
+    """Its UDP header tells another length than its fragments have."""
+    leg = a_leg("alone", "inner")
+    one, (packet,) = bench(leg), made(replace(leg, oversize={}), 1)
+    short = IP(packet[0][14:])
+    short = IP(bytes(short)[:1400])
+    short.len = 1400
+    one.feed([packet[0][:14] + bytes(piece) for piece in fragment(IP(bytes(short)), 800)])
+    assert (one.tally.packets, one.tally.altered_by) == (1, {"length": 1, "payload": 1})
+
+
+def test_fragments_of_others_go_on_to_the_host(bench: Callable[[Leg], Bench]) -> None:
+    leg = a_leg("alone", "inner")
+    one = bench(leg)
+    pieces = fragment(IP(src="10.1.1.1", dst="10.1.1.2") / UDP(sport=1, dport=2) / bytes(3000), 1000)
+    assert one.feed([bytes(14 - 2) + b"\x08\x00" + bytes(piece) for piece in pieces]) == [PASS] * len(pieces)
+    assert one.receiver.strangers()["fragment"] == len(pieces)
+    assert (one.tally.packets, one.count.unfinished_packets) == (0, 0)
+
+
+def test_fragments_with_lengths_that_cannot_be(bench: Callable[[Leg], Bench]) -> None:
+    leg = a_leg("alone", "inner")
+    one, ((first, second),) = bench(leg), made(leg, 1)
+    cut_short = first[:800]
+    odd = bytearray(first)
+    odd[16:18] = (1499).to_bytes(2, "big")  # all but the last have a multiple of 8
+    empty = bytearray(second)
+    empty[16:18] = (20).to_bytes(2, "big")
+    assert one.feed([cut_short, bytes(odd), bytes(empty)]) == [PASS] * 3
+    assert one.receiver.strangers()["malformed"] == 3
+    one.feed([first, second])
+    assert one.tally.packets == 1
+
+
+def test_tshark_puts_them_together(tmp_path: Path) -> None:
+    for shape, cut in (("container", "outer"), ("container", "inner"), ("alone", "inner")):
+        leg = a_leg(shape, cut, 3372)
+        frames = [frame for packet in made(leg, 20) for frame in packet]
+        path = tmp_path / "fragments.pcap"
+        path.write_bytes(write_pcap([Packet(number * 1000, frame) for number, frame in enumerate(frames)]))
+        read = ["tshark", "-r", str(path), "-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"]
+        read += ["-T", "fields", "-e", "udp.dstport", "-e", "udp.length", "-e", "udp.checksum.status"]
+        lines = subprocess.run([*read, "-Y", "udp.dstport == 5001"], check=True, capture_output=True, text=True).stdout
+        told = [line.split("\t") for line in lines.splitlines()]
+        user = 3372 - 4 - 14 - 20 - TUNNEL_BYTES[shape]
+        assert len(told) == 20
+        assert {one[0].split(",")[-1] for one in told} == {"5001"}
+        assert {one[1].split(",")[-1] for one in told} == {str(user)}
+        assert {one[2].split(",")[-1] for one in told} == {"1"}  # good
+        wrong = [*read, "-Y", "ip.checksum.status == 0 || _ws.malformed || ip.fragment.error"]
+        assert not subprocess.run(wrong, check=True, capture_output=True, text=True).stdout
+
+
+# --- over a wire -----------------------------------------------------------------------------------------------------
+
+
+def test_the_linux_kernel_puts_a_tunnels_fragments_together(wire: Wire, tmp_path: Path) -> None:
+    """A socket on port 2152 gets each packet once, whole."""
+    ip("-n", wire.receiver, "address", "add", "10.92.0.1/24", "dev", "rx0")
+    with inside(wire.receiver), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
+        channel.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
+        channel.bind(("10.92.0.1", 2152))
+        channel.settimeout(5)
+        wire.take_live_frames(True)
+        leg = a_leg("container", "outer", 3000, count_packets=500)
+        (count,) = send(wire, tmp_path, [leg])
+        messages = [channel.recv(65535) for _ in range(500)]
+    assert (count["sent_packets"], count["sent_frames"], count["sent_bytes"]) == (500, 1500, 500 * 2996)
+    assert count["users"] == [100] * 5
+    found = [IP(message[16:]) for message in messages]
+    assert [user.src for user in found] == [f"10.45.0.{1 + number % 5}" for number in range(500)]
+    assert all(len(message) == 3000 - 4 - 42 for message in messages)
+    stamps = [stamp.read_stamp(bytes(user[UDP].payload)) for user in found]
+    assert [one.sequence for one in stamps if one is not None] == list(range(500))
+    # The stamp's checksum over the rest of the payload: none of it was swapped or lost.
+    rest = [bytes(user[UDP].payload)[stamp.CHECKED_BYTES :] for user in found]
+    assert all(
+        one is not None and one.checksum == stamp.payload_sum(data) for one, data in zip(stamps, rest, strict=True)
+    )
+
+
+def test_packets_are_sent_when_all_their_fragments_are(wire: Wire, tmp_path: Path) -> None:
+    """The receiving end works in a thread of its own, which cannot keep up: its ring drops fragments of any packet."""
+    wire.take_live_frames(True)
+    ip("netns", "exec", wire.receiver, "sh", "-c", "echo 1 > /sys/class/net/rx0/threaded")
+    timed = a_leg("container", "inner", 3372, count_packets=20_000, options={"burst": 512})
+    timed = replace(timed, rate_pps=3e6)
+    untimed = replace(a_leg("tunnel", "outer", 1600, count_packets=5_000), id=4, rate_pps=None)
+    untimed = replace(untimed, frame={"headers": moved(untimed)})
+    with Node(wire, None, [timed, untimed]) as node:
+        counts = send(wire, tmp_path, [timed, untimed])
+        told = {"3": counts[0]["sent_packets"], "4": counts[1]["sent_packets"]}
+        wire.settled(sum(count["sent_frames"] for count in counts))
+        tallies, _, received = node.stop()
+    assert counts[0]["failed_packets"] > 0
+    assert told["4"] == 5_000  # what was dropped of it was made up for
+    assert {number: one["distinct"] for number, one in tallies.items()} == told
+    for count in counts:
+        assert sum(count["users"]) == count["sent_packets"]
+        assert count["sent_bytes"] == count["sent_packets"] * (1596 if count["leg"] == 4 else 3368)
+    here = {one["leg"]: users.unpack(one["users"]["distinct"])[:5] for one in received}
+    assert here == {count["leg"]: count["users"] for count in counts}
+
+
+def moved(leg: Leg) -> list[dict[str, Any]]:
+    """Its headers with other addresses outside, so that its fragments are not another leg's."""
+    headers = list(leg.frame["headers"])
+    headers[1] = {"ipv4": {**headers[1]["ipv4"], "src": "10.92.0.13"}}
+    return headers
+
+
+def test_packets_of_which_the_kernel_refuses_a_fragment_are_not_sent(wire: Wire, tmp_path: Path) -> None:
+    wire.take_live_frames(True)
+    leg = a_leg("tunnel", "outer", 1600, count_packets=300)
+    shrink = ["ip", "link", "set", "tx0", "mtu", "600"]
+    (count,) = send(wire, tmp_path, [leg], before_start=shrink)
+    # Of each the second fragment, of 116 bytes, goes out.
+    assert (count["sent_packets"], count["failed_packets"], count["sent_frames"]) == (0, 300, 300)
+    assert (count["sent_bytes"], count["users"]) == (0, [0] * 5)
+    assert wire.counter("rx", "bytes") == 300 * 116
+
+
+def test_late_packets_are_skipped_whole(wire: Wire, tmp_path: Path) -> None:
+    leg = replace(a_leg("tunnel", "inner", 3372, count_packets=20_000, options={"late": "skip"}), rate_pps=4e6)
+    with Node(wire, None, [leg]) as node:
+        (count,) = send(wire, tmp_path, [leg])
+        wire.settled(count["sent_frames"])
+        tallies, _, (received,) = node.stop()
+    assert count["skipped_packets"] > 0
+    assert count["sent_packets"] + count["failed_packets"] + count["skipped_packets"] == 20_000
+    assert tallies["3"]["distinct"] == count["sent_packets"]
+    assert received["received_frames"] == 3 * count["sent_packets"]
