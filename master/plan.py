@@ -311,7 +311,8 @@ def _session_legs(
     ends = {leg.id: leg.source if way == "up" else leg.target for leg in legs}
     port = FIRST_UDP_PORT + index
     tunnels = {
-        number: Tunnels(path, f"streams.{index}", name, gnbs[end], way, port, ip) for number, end in ends.items()
+        number: Tunnels(path, f"streams.{index}", name, gnbs[end], way, port, ip, stream.shape)
+        for number, end in ends.items()
     }
     made = [tunnelling.in_tunnels(leg, tunnels[leg.id], upf, sessions) for leg in legs]
     if stream.echo:

@@ -24,11 +24,13 @@ from master.model import Location, Name, Yaml, bad_input, keys_of
 from master.model import Strict as _Strict
 from master.upf.groups import Upf
 from master.upf.groups import known_keys as upf_keys
+from master.upf.shape import Shape, SourcePort
 from traffic import expect, users
 from traffic.blocks import UDP_HEADER
 from traffic.echo import MOST_PERCENT
 from traffic.errors import BadInput
 from traffic.frames import build_frame, check_frame
+from traffic.headers import GTPU_PORT
 from traffic.replay.prepare import Gtpu, Instances, Settings
 from traffic.replay.table import IPV6_PREFIX, Pool, Rule, pool
 from traffic.replay.timing import Pace
@@ -44,6 +46,8 @@ Size = Annotated[Any, AfterValidator(_a_size), WithJsonSchema(FORMS)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Group = Annotated[str, Field(description="a group (transmit, receive) or the name of one host")]
 MOST_INSTANCES = 256
+OF_SESSIONS = ("outer_source_port",)
+"""Keys of a stream that say how the users of sessions take their turns."""
 LEAST_UDP_BLOCK_BYTES = UDP_HEADER.size
 ETHERNET_OVERHEAD_BYTES = 20
 """Preamble, start delimiter and the gap between frames: what a frame takes on the wire (L1) beyond its size."""
@@ -98,6 +102,9 @@ class Stream(Traffic):
     ip: Literal["ipv4", "ipv6"] | None = Field(
         None, description="of sessions: by which of their addresses; left out: IPv4, if users have one"
     )
+    outer_source_port: SourcePort = Field(
+        GTPU_PORT, description="of sessions, direction up: the tunnels' UDP source port; see docs/upf.md"
+    )
 
     @model_validator(mode="after")
     def _of_sessions(self) -> Stream:
@@ -108,11 +115,15 @@ class Stream(Traffic):
                 raise ValueError("echo goes with sessions and direction: up")
             if self.ip is not None:
                 raise ValueError("ip goes with sessions; headers say what frames are made of")
+            if given := [name for name in OF_SESSIONS if name in self.model_fields_set]:
+                raise ValueError(f"{given[0]} goes with sessions")
             return self
         if self.direction is None:
             raise ValueError("sessions need a direction: up or down")
         if self.echo and self.direction == "down":
             raise ValueError("echo is the data network's, which receives what goes up: direction is down")
+        if "outer_source_port" in self.model_fields_set and self.direction == "down":
+            raise ValueError("outer_source_port is the gNBs', and direction is down: what comes down has the UPF's")
         gnbs = ("source", "from") if self.direction == "up" else ("target", "to")
         own = {"headers": "headers", "users": "users", "per": "per", gnbs[0]: gnbs[1]}
         if given := [word for name, word in own.items() if name in self.model_fields_set]:
@@ -140,6 +151,11 @@ class Stream(Traffic):
     def echo_name(self) -> str:
         """What the stream of what comes back is called."""
         return f"{self.name}-echo"
+
+    @property
+    def shape(self) -> Shape:
+        """Of a stream of sessions."""
+        return Shape(self.outer_source_port)
 
     def sizes(self) -> Sizes:
         return parse_sizes(self.size_bytes)

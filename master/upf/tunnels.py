@@ -8,7 +8,7 @@ Each user of a gNB has one position in the frame's fields: his tunnel and his ad
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from master.fill import PLACEHOLDERS
 from master.inventory import Host, Inventory
 from master.upf.groups import Upf
 from master.upf.sessions import Sessions
+from master.upf.shape import Shape
 from traffic.errors import BadInput
 from traffic.frames import check_frame
 from traffic.headers import GTPU_PORT, HEADERS
@@ -31,6 +32,8 @@ from traffic.users import MOST_USERS
 from traffic.values import MOST_VALUES
 
 Headers = list[dict[str, dict[str, Any]]]
+USER = "gtpu.teid"
+"""The field of a frame in its tunnel that the user's others go with."""
 UPLINK = 1
 """The PDU type of a PDU session container on its way to the UPF (TS 38.415)."""
 PREFIX_BITS = 64
@@ -52,6 +55,7 @@ class Tunnels:
     port: int
     ip: str = "ipv4"
     """Which of their addresses the users have: "ipv4" or "ipv6"."""
+    shape: Shape = field(default_factory=Shape)
 
 
 def gnb_nodes(where: Path, key: str, upf: Upf, group_name: str, role: Any, inventory: Inventory) -> dict[str, str]:
@@ -138,8 +142,9 @@ def in_tunnels(
     if tunnels.direction == "up":
         qos = upf.group(tunnels.group).qos
         qfi = None if qos is None else qos.qfi
-        tunnel = _tunnel(gnb_address, upf_address, _values(tunnels, teids), qfi)
-        inside = _inside(tunnels, _span(ue, "gtpu.teid"), server)
+        source_port = tunnels.shape.source_port(len(rows), USER)
+        tunnel = _tunnel(gnb_address, upf_address, _values(tunnels, teids), qfi, source_port)
+        inside = _inside(tunnels, _span(ue, USER), server)
         sent = [_ethernet(gnb_host.mac, upf.n3_mac), *tunnel, *inside]
         received = [_ethernet(upf.n6_mac, core_host.mac), *_inside(tunnels, _span(ue), server)]
         # The tunnel's header of the same kind makes two of them, which are told apart by their numbers.
@@ -151,7 +156,7 @@ def in_tunnels(
         numbers = {"increment": [run.first, run.last], "step": run.step}
         tunnel = _tunnel(upf_address, gnb_address, numbers, None)
         sent = [_ethernet(core_host.mac, upf.n6_mac), *_inside(tunnels, server, _span(ue))]
-        inside = _inside(tunnels, server, _span(ue, "gtpu.teid"))
+        inside = _inside(tunnels, server, _span(ue, USER))
         received = [_ethernet(upf.n3_mac, gnb_host.mac), *tunnel, *inside]
         # The tunnel is what a gNB knows a user by: one in another's is the other's packet too many.
         by_teid = {"field": "gtpu.teid", "by": "teid", "first": run.first, "step": run.step}
@@ -333,13 +338,13 @@ def _ethernet(source_mac: str, target_mac: str) -> dict[str, dict[str, Any]]:
     return {"ethernet": {"src": source_mac, "dst": target_mac}}
 
 
-def _tunnel(source: str, target: str, teid: dict[str, Any], qfi: int | None) -> Headers:
+def _tunnel(source: str, target: str, teid: dict[str, Any], qfi: int | None, source_port: Any = GTPU_PORT) -> Headers:
     """Over IPv4 a tunnel's UDP checksum is 0: what it carries has its own. Over IPv6 it is there, and right: who is not
     told that it may be 0 (RFC 6935) drops such packets (RFC 8200, 8.1), Linux too."""
     ip = _ip(source)
     made: Headers = [
         {ip: {"src": source, "dst": target}},
-        {"udp": {"src": GTPU_PORT, "dst": GTPU_PORT} | ({"checksum": 0} if ip == "ipv4" else {})},
+        {"udp": {"src": source_port, "dst": GTPU_PORT} | ({"checksum": 0} if ip == "ipv4" else {})},
         {"gtpu": {"teid": teid}},
     ]
     if qfi is not None:

@@ -1,0 +1,56 @@
+"""The shape of a stream of sessions: by which ports its users go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, WithJsonSchema
+
+from traffic.headers import GTPU_PORT
+
+PER_USER = "per-user"
+FIRST_PORT, LAST_PORT = 49152, 65535
+"""The dynamic ports (RFC 6335, 6), of which a sender of GTP-U takes its own (TS 29.281, 4.4.2)."""
+
+
+def _a_source_port(given: Any) -> Any:
+    if given == PER_USER or _is_port(given):
+        return given
+    if isinstance(given, list) and len(given) == 2 and all(map(_is_port, given)) and given[0] <= given[1]:
+        return given
+    raise ValueError(f"a port is 1 to {LAST_PORT}, {PER_USER}, or [first, last] for users in turn, not {given!r}")
+
+
+def _is_port(given: Any) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= LAST_PORT
+
+
+_PORT = {"type": "integer", "minimum": 1, "maximum": LAST_PORT}
+SourcePort = Annotated[
+    Any,
+    AfterValidator(_a_source_port),
+    WithJsonSchema(
+        {"anyOf": [_PORT, {"const": PER_USER}, {"type": "array", "minItems": 2, "maxItems": 2, "items": _PORT}]}
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a stream; each of its gNBs does the same by itself."""
+
+    outer_source_port: Any = GTPU_PORT
+
+    def source_port(self, users: int, link: str) -> Any:
+        """Of the gNB's end of the tunnels: what udp.src is. `link`: the field that tells users apart."""
+        given = [FIRST_PORT, LAST_PORT] if self.outer_source_port == PER_USER else self.outer_source_port
+        if isinstance(given, int):
+            return given
+        return _shared(given[0], given[1] - given[0] + 1, users, link)
+
+
+def _shared(first: int, count: int, users: int, link: str) -> Any:
+    """`count` numbers that users have in turn: user n the n-th, modulo their number."""
+    taken = min(count, users)
+    return {"with": link, "wrap": True, "increment": [first, first + taken - 1]} if taken > 1 else first

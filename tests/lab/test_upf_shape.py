@@ -1,0 +1,107 @@
+"""The shape of a stream of sessions through the lab's own UPF: what is on the wire, and each user's counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import cluster_of
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_upf_run import Cluster, ended, table
+
+import lab
+from lab.namespaces import network_of
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
+GROUP = {"name": "users", "sessions": 100, "ue_addresses": "10.45.0.1/16", "qos": {"qfi": 9}}
+UP = {"name": "up", "sessions": "users", "direction": "up", "size_bytes": 200, "rate_pps": 1000, "count_packets": 1000}
+DOWN = {**UP, "name": "down", "direction": "down"}
+TUNNELLED = 14 + 36 + 8
+"""Where the user's packet begins in a frame up, with its PDU session container."""
+_SOL_PACKET, _SO_RCVBUFFORCE = 263, 33
+
+
+cluster = cluster_of(Cluster)
+
+
+@contextmanager
+def seen(cluster: Cluster, port: str) -> Iterator[Callable[[], list[bytes]]]:
+    """What a port of the lab's switch sees, both ways; to be asked once all has passed."""
+    with network_of(lab.status(cluster.name, cluster.folder)["pids"]["switch"]):
+        channel = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+        channel.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 1 << 26)
+        channel.bind((port, 3))
+    frames: list[bytes] = []
+    over = threading.Event()
+
+    def listen() -> None:
+        while select.select([channel], [], [], 0.2)[0] or not over.is_set():
+            if select.select([channel], [], [], 0)[0]:
+                frames.append(channel.recv(4096))
+
+    thread = threading.Thread(target=listen)
+
+    def ask() -> list[bytes]:
+        over.set()
+        thread.join()
+        return frames
+
+    with channel:
+        thread.start()
+        try:
+            yield ask
+        finally:
+            ask()
+
+
+def run(cluster: Cluster, *streams: dict[str, Any], **more: Any) -> tuple[int, dict[str, Any]]:
+    scenario = {
+        "name": "shape",
+        "upf": {"groups": [GROUP]},
+        "streams": streams,
+        "receive": {"mode": "count"},
+        "expect": {"loss": 0, "sent": "intended"},
+        **more,
+    }
+    config = cluster.folder / "shape.yaml"
+    config.write_text(json.dumps(scenario))
+    command = [sys.executable, "-m", "master.cli", "run", str(config), "--json", "--hosts", str(cluster.hosts)]
+    command += ["--results", str(cluster.folder / "results")]
+    return ended(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+
+
+def of_users(frames: list[bytes]) -> list[bytes]:
+    """G-PDUs up: to UDP port 2152, with a container."""
+    return [one for one in frames if one[36:38] == b"\x08\x68" and one[42:44] == b"\x34\xff" and one[26:30] != N3]
+
+
+N3 = socket.inet_aton("10.92.0.1")
+
+
+def number(data: bytes, at: int, size: int = 2) -> int:
+    return int.from_bytes(data[at : at + size], "big")
+
+
+def test_every_user_has_an_outer_source_port_of_his_own(cluster: Cluster) -> None:
+    with seen(cluster, "n3-upf") as frames:
+        status, told = run(cluster, {**UP, "outer_source_port": "per-user"})
+        up = of_users(frames())
+    assert (status, told["reason"]) == (0, "as expected")
+    assert len(up) == 1000
+    # User n of a gNB is every other one of the group: rows 0, 2, … are tx1's.
+    ports = {(one[26:30], one[TUNNELLED + 12 : TUNNELLED + 16]): number(one, 34) for one in up}
+    assert {(gnb[-1], user[-1]): port for (gnb, user), port in ports.items()} == {
+        (11 + row % 2, row + 1): 49152 + row // 2 for row in range(100)
+    }
+    assert {one["received_packets"] for one in table(told, "users.csv")} == {"10"}

@@ -1,0 +1,90 @@
+"""The shape of a stream of sessions: ports, turns, flows and servers of its users, on both sides of a UPF."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_upf_tunnels import DOWN, GROUP, UP, UPF, ends, hosts_file, in_place, planned
+
+from traffic import schedule
+from traffic.errors import BadInput
+from traffic.task import Leg
+
+FIVE = {**GROUP, "gnb": "tx1"}
+
+
+def legs_of(folder: Path, *streams: dict[str, Any], **group: Any) -> list[Leg]:
+    """Once the sessions stand, which have TEIDs 7000, 7001, … uplink; users are 10.45.0.1 and so on."""
+    hosts = hosts_file(folder, UPF)
+    return in_place(planned(folder, hosts, *streams, groups=[{**FIVE, **group}]), hosts)
+
+
+def port(frame: bytes, at: int = 34) -> int:
+    return int.from_bytes(frame[at : at + 2], "big")
+
+
+def sent(leg: Leg, frames: int) -> list[bytes]:
+    assert not schedule.unable(leg)
+    return [ends(leg, index)[0] for index in range(frames)]
+
+
+@pytest.mark.parametrize(
+    ("given", "ports"),
+    [
+        (2152, [2152] * 7),
+        (40000, [40000] * 7),
+        ("per-user", [49152, 49153, 49154, 49155, 49156, 49152, 49153]),
+        ([50000, 50002], [50000, 50001, 50002, 50000, 50001, 50000, 50001]),
+        ([50000, 50000], [50000] * 7),
+        ([50000, 65535], [50000, 50001, 50002, 50003, 50004, 50000, 50001]),
+    ],
+)
+def test_the_outer_source_port(tmp_path: Path, given: Any, ports: list[int]) -> None:
+    """User n has the n-th, modulo their number."""
+    (leg,) = legs_of(tmp_path, {**UP, "outer_source_port": given})
+    assert [port(frame) for frame in sent(leg, 7)] == ports
+    assert [port(frame, 36) for frame in sent(leg, 2)] == [2152, 2152]
+
+
+def test_more_users_than_ports_share_them(tmp_path: Path) -> None:
+    users = {"sessions": 20000, "ue_addresses": "10.45.0.1/16"}
+    (leg,) = legs_of(tmp_path, {**UP, "outer_source_port": "per-user"}, **users)
+    made = [ends(leg, index)[0] for index in (0, 16383, 16384, 19999, 20000)]
+    assert [(port(frame), int.from_bytes(frame[46:50], "big") - 7000) for frame in made] == [
+        (49152, 0),
+        (65535, 16383),
+        (49152, 16384),
+        (49152 + 19999 - 16384, 19999),
+        (49152, 0),
+    ]
+
+
+def test_each_gnb_counts_its_own_users(tmp_path: Path) -> None:
+    for leg in legs_of(tmp_path, {**UP, "outer_source_port": "per-user"}, gnb=["tx1", "tx2"]):
+        assert {port(frame) for frame in sent(leg, 9)} == set(range(49152, 49152 + leg.users["count"]))
+
+
+WORDS = r"streams\.0\.outer_source_port.*: a port is 1 to 65535, per-user, or \[first, last\] for users in turn, not "
+
+
+@pytest.mark.parametrize(
+    ("stream", "words"),
+    [
+        ({"outer_source_port": 0}, WORDS + "0"),
+        ({"outer_source_port": True}, WORDS + "True"),
+        ({"outer_source_port": "per-core"}, WORDS + "'per-core'"),
+        ({"outer_source_port": [9, 8]}, WORDS + r"\[9, 8\]"),
+        ({"outer_source_port": [1, 2, 3]}, WORDS),
+        ({**DOWN, "outer_source_port": 2152}, r"streams\.0: outer_source_port is the gNBs', and direction is down"),
+        ({"sessions": None, "direction": None, "outer_source_port": 9}, r"outer_source_port goes with sessions"),
+    ],
+)
+def test_a_wrong_shape_is_told(tmp_path: Path, stream: dict[str, Any], words: str) -> None:
+    given = {name: value for name, value in {**UP, **stream}.items() if value is not None}
+    with pytest.raises(BadInput, match=words):
+        planned(tmp_path, hosts_file(tmp_path, UPF), given)
