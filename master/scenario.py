@@ -24,7 +24,7 @@ from master.model import Location, Name, Yaml, bad_input, keys_of
 from master.model import Strict as _Strict
 from master.upf.groups import Upf
 from master.upf.groups import known_keys as upf_keys
-from master.upf.shape import Shape, SourcePort
+from master.upf.shape import MOST_IN_A_ROW, Shape, SourcePort
 from traffic import expect, users
 from traffic.blocks import UDP_HEADER
 from traffic.echo import MOST_PERCENT
@@ -46,7 +46,7 @@ Size = Annotated[Any, AfterValidator(_a_size), WithJsonSchema(FORMS)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Group = Annotated[str, Field(description="a group (transmit, receive) or the name of one host")]
 MOST_INSTANCES = 256
-OF_SESSIONS = ("outer_source_port",)
+OF_SESSIONS = ("outer_source_port", "interleave")
 """Keys of a stream that say how the users of sessions take their turns."""
 LEAST_UDP_BLOCK_BYTES = UDP_HEADER.size
 ETHERNET_OVERHEAD_BYTES = 20
@@ -105,6 +105,13 @@ class Stream(Traffic):
     outer_source_port: SourcePort = Field(
         GTPU_PORT, description="of sessions, direction up: the tunnels' UDP source port; see docs/upf.md"
     )
+    interleave: int = Field(
+        1,
+        ge=1,
+        le=MOST_IN_A_ROW,
+        strict=True,
+        description="of sessions: frames of a user in a row, then the next one's",
+    )
 
     @model_validator(mode="after")
     def _of_sessions(self) -> Stream:
@@ -155,7 +162,7 @@ class Stream(Traffic):
     @property
     def shape(self) -> Shape:
         """Of a stream of sessions."""
-        return Shape(self.outer_source_port)
+        return Shape(self.outer_source_port, self.interleave)
 
     def sizes(self) -> Sizes:
         return parse_sizes(self.size_bytes)

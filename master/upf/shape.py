@@ -1,4 +1,4 @@
-"""The shape of a stream of sessions: by which ports its users go."""
+"""The shape of a stream of sessions: how its users take their turns, and by which ports they go."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic import AfterValidator, WithJsonSchema
 
 from traffic.headers import GTPU_PORT
 
+MOST_IN_A_ROW = 4096
 PER_USER = "per-user"
 FIRST_PORT, LAST_PORT = 49152, 65535
 """The dynamic ports (RFC 6335, 6), of which a sender of GTP-U takes its own (TS 29.281, 4.4.2)."""
@@ -41,6 +42,13 @@ class Shape:
     """Of a stream; each of its gNBs does the same by itself."""
 
     outer_source_port: Any = GTPU_PORT
+    interleave: int = 1
+    """Frames of a user in a row."""
+
+    @property
+    def turns(self) -> dict[str, int]:
+        """How the field moves that tells users apart, beside its values."""
+        return {"every": self.interleave} if self.interleave > 1 else {}
 
     def source_port(self, users: int, link: str) -> Any:
         """Of the gNB's end of the tunnels: what udp.src is. `link`: the field that tells users apart."""

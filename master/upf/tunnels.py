@@ -143,21 +143,20 @@ def in_tunnels(
         qos = upf.group(tunnels.group).qos
         qfi = None if qos is None else qos.qfi
         source_port = tunnels.shape.source_port(len(rows), USER)
-        tunnel = _tunnel(gnb_address, upf_address, _values(tunnels, teids), qfi, source_port)
-        inside = _inside(tunnels, _span(ue, USER), server)
-        sent = [_ethernet(gnb_host.mac, upf.n3_mac), *tunnel, *inside]
-        received = [_ethernet(upf.n6_mac, core_host.mac), *_inside(tunnels, _span(ue), server)]
+        numbers = _values(tunnels, teids) | tunnels.shape.turns
+        tunnel = _tunnel(gnb_address, upf_address, numbers, qfi, source_port)
+        sent = [_ethernet(gnb_host.mac, upf.n3_mac), *tunnel, *_inside(tunnels, ue, server, USER)]
+        received = [_ethernet(upf.n6_mac, core_host.mac), *_inside(tunnels, ue, server)]
         # The tunnel's header of the same kind makes two of them, which are told apart by their numbers.
         twice = f"{len(tunnel) + 1}." if tunnels.ip == _ip(gnb_address) else ""
         users = {"field": f"{twice}{tunnels.ip}.src", "by": "src_ip", "received": {"field": f"{tunnels.ip}.src"}}
         added = -_size(tunnel)
     else:
         run = _run(tunnels, "downlink TEIDs", teids)
-        numbers = {"increment": [run.first, run.last], "step": run.step}
+        numbers = {"increment": [run.first, run.last], "step": run.step, **tunnels.shape.turns}
         tunnel = _tunnel(upf_address, gnb_address, numbers, None)
-        sent = [_ethernet(core_host.mac, upf.n6_mac), *_inside(tunnels, server, _span(ue))]
-        inside = _inside(tunnels, server, _span(ue, USER))
-        received = [_ethernet(upf.n3_mac, gnb_host.mac), *tunnel, *inside]
+        sent = [_ethernet(core_host.mac, upf.n6_mac), *_inside(tunnels, ue, server)]
+        received = [_ethernet(upf.n3_mac, gnb_host.mac), *tunnel, *_inside(tunnels, ue, server, USER)]
         # The tunnel is what a gNB knows a user by: one in another's is the other's packet too many.
         by_teid = {"field": "gtpu.teid", "by": "teid", "first": run.first, "step": run.step}
         users = {"field": f"{tunnels.ip}.dst", "by": "dst_ip", "received": by_teid}
@@ -352,7 +351,10 @@ def _tunnel(source: str, target: str, teid: dict[str, Any], qfi: int | None, sou
     return made
 
 
-def _inside(tunnels: Tunnels, source: Any, target: Any) -> Headers:
+def _inside(tunnels: Tunnels, ue: _Run, server: Any, link: str = "") -> Headers:
+    """The users' packets. `link`: the field by which they are told apart, if that is another than their address."""
+    user = _span(ue, link) if link else _span(ue) | tunnels.shape.turns
+    source, target = (user, server) if tunnels.direction == "up" else (server, user)
     return [{tunnels.ip: {"src": source, "dst": target}}, {"udp": {"src": tunnels.port, "dst": tunnels.port}}]
 
 

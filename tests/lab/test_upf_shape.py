@@ -105,3 +105,34 @@ def test_every_user_has_an_outer_source_port_of_his_own(cluster: Cluster) -> Non
         (11 + row % 2, row + 1): 49152 + row // 2 for row in range(100)
     }
     assert {one["received_packets"] for one in table(told, "users.csv")} == {"10"}
+
+
+@pytest.mark.parametrize(("sessions", "count"), [(7, 1000), (100, 1001)])
+def test_users_take_turns_of_several_packets(cluster: Cluster, sessions: int, count: int) -> None:
+    """Two gNBs share the stream, and neither's share is whole rounds of its users."""
+    streams = [{**one, "count_packets": count, "interleave": 3} for one in (UP, DOWN)]
+    with seen(cluster, "n3-upf") as frames:
+        status, told = run(cluster, *streams, upf={"groups": [{**GROUP, "sessions": sessions}]})
+        up = of_users(frames())
+    assert (status, told["reason"]) == (0, "as expected")
+    users = table(told, "users.csv")
+    assert all(one["sent_packets"] == one["received_packets"] for one in users)
+    sent = {(one["stream"], one["user"]): int(one["sent_packets"]) for one in users}
+    expected: dict[tuple[str, str], int] = {}
+    for gnb in (0, 1):
+        own = [f"10.45.0.{row + 1}" for row in range(gnb, sessions, 2)]
+        share = sum(
+            int(row["sent_packets"]) for row in told["rows"] if row["stream"] == "up" and row["from"] == f"tx{gnb + 1}"
+        )
+        order = [own[index // 3 % len(own)] for index in range(share)]
+        seen_here = [socket.inet_ntoa(one[TUNNELLED + 12 : TUNNELLED + 16]) for one in up if one[29] == 11 + gnb]
+        assert seen_here == order
+        expected |= {(way, user): order.count(user) for way in ("up", "down") for user in own}
+    assert sent == expected and sum(sent.values()) == 2 * count
+
+
+def test_turns_and_the_echo(cluster: Cluster) -> None:
+    status, told = run(cluster, {**UP, "interleave": 10, "echo": 100, "burst": 10})
+    assert (status, told["reason"]) == (0, "as expected")
+    users = table(told, "users.csv")
+    assert {(one["stream"], one["received_packets"]) for one in users} == {("up", "10"), ("up-echo", "10")}

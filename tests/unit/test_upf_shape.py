@@ -24,8 +24,8 @@ def legs_of(folder: Path, *streams: dict[str, Any], **group: Any) -> list[Leg]:
     return in_place(planned(folder, hosts, *streams, groups=[{**FIVE, **group}]), hosts)
 
 
-def port(frame: bytes, at: int = 34) -> int:
-    return int.from_bytes(frame[at : at + 2], "big")
+def number(frame: bytes, at: int, size: int = 2) -> int:
+    return int.from_bytes(frame[at : at + size], "big")
 
 
 def sent(leg: Leg, frames: int) -> list[bytes]:
@@ -47,15 +47,15 @@ def sent(leg: Leg, frames: int) -> list[bytes]:
 def test_the_outer_source_port(tmp_path: Path, given: Any, ports: list[int]) -> None:
     """User n has the n-th, modulo their number."""
     (leg,) = legs_of(tmp_path, {**UP, "outer_source_port": given})
-    assert [port(frame) for frame in sent(leg, 7)] == ports
-    assert [port(frame, 36) for frame in sent(leg, 2)] == [2152, 2152]
+    assert [number(frame, 34) for frame in sent(leg, 7)] == ports
+    assert [number(frame, 36) for frame in sent(leg, 2)] == [2152, 2152]
 
 
 def test_more_users_than_ports_share_them(tmp_path: Path) -> None:
     users = {"sessions": 20000, "ue_addresses": "10.45.0.1/16"}
     (leg,) = legs_of(tmp_path, {**UP, "outer_source_port": "per-user"}, **users)
     made = [ends(leg, index)[0] for index in (0, 16383, 16384, 19999, 20000)]
-    assert [(port(frame), int.from_bytes(frame[46:50], "big") - 7000) for frame in made] == [
+    assert [(number(frame, 34), number(frame, 46, 4) - 7000) for frame in made] == [
         (49152, 0),
         (65535, 16383),
         (49152, 16384),
@@ -66,7 +66,34 @@ def test_more_users_than_ports_share_them(tmp_path: Path) -> None:
 
 def test_each_gnb_counts_its_own_users(tmp_path: Path) -> None:
     for leg in legs_of(tmp_path, {**UP, "outer_source_port": "per-user"}, gnb=["tx1", "tx2"]):
-        assert {port(frame) for frame in sent(leg, 9)} == set(range(49152, 49152 + leg.users["count"]))
+        assert {number(frame, 34) for frame in sent(leg, 9)} == set(range(49152, 49152 + leg.users["count"]))
+
+
+@pytest.mark.parametrize("ip", ["ipv4", "ipv6"])
+@pytest.mark.parametrize("stream", [UP, DOWN], ids=["up", "down"])
+def test_so_many_frames_of_a_user_in_a_row(tmp_path: Path, stream: dict[str, Any], ip: str) -> None:
+    addresses = {"ue_addresses": ["10.45.0.1/16", "2001:db8:45::7/48"]}
+    given = {**stream, "ip": ip, "interleave": 3, "outer_source_port": "per-user"}
+    if stream is DOWN:
+        del given["outer_source_port"]
+    (leg,) = legs_of(tmp_path, given, **addresses)
+    assert schedule.unable(leg) == ""
+    turns = [user for _ in range(2) for user in range(5) for _ in range(3)][:20]
+    at = (26 if stream is UP else 30) if ip == "ipv4" else (22 if stream is UP else 38)
+    for index, user in enumerate(turns):
+        plain, wrapped = ends(leg, index)[:: -1 if stream is UP else 1]
+        assert number(wrapped, 46, 4) == (7000 if stream is UP else 1) + user
+        assert (
+            number(plain, at, 4 if ip == "ipv4" else 8) == (0x0A2D0001 if ip == "ipv4" else 0x20010DB800450000) + user
+        )
+        assert number(wrapped, 34) == (49152 + user if stream is UP else 2152)
+        assert plain[14:] == wrapped[-len(plain[14:]) :]
+
+
+def test_a_user_s_counter_is_his_place_however_long_his_turns(tmp_path: Path) -> None:
+    (leg,) = legs_of(tmp_path, {**UP, "interleave": 4096})
+    compiled = schedule.compile_leg(leg, 1)
+    assert compiled.users == [0, 1, 2, 3, 4]
 
 
 WORDS = r"streams\.0\.outer_source_port.*: a port is 1 to 65535, per-user, or \[first, last\] for users in turn, not "
@@ -82,6 +109,10 @@ WORDS = r"streams\.0\.outer_source_port.*: a port is 1 to 65535, per-user, or \[
         ({"outer_source_port": [1, 2, 3]}, WORDS),
         ({**DOWN, "outer_source_port": 2152}, r"streams\.0: outer_source_port is the gNBs', and direction is down"),
         ({"sessions": None, "direction": None, "outer_source_port": 9}, r"outer_source_port goes with sessions"),
+        ({"sessions": None, "direction": None, "interleave": 9}, r"streams\.0: interleave goes with sessions"),
+        ({"interleave": 0}, r"streams\.0\.interleave = 0: input should be greater than or equal to 1"),
+        ({"interleave": 4097}, r"streams\.0\.interleave = 4097: input should be less than or equal to 4096"),
+        ({"interleave": 1.5}, r"streams\.0\.interleave = 1\.5: input should be a valid integer"),
     ],
 )
 def test_a_wrong_shape_is_told(tmp_path: Path, stream: dict[str, Any], words: str) -> None:
