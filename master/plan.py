@@ -310,9 +310,9 @@ def _session_legs(
     ip = stream.ip or ("ipv4" if upf.group(name).families()[0] else "ipv6")
     ends = {leg.id: leg.source if way == "up" else leg.target for leg in legs}
     port = FIRST_UDP_PORT + index
+    shape = replace(stream.shape, flows=upf.group(name).flows_per_user)
     tunnels = {
-        number: Tunnels(path, f"streams.{index}", name, gnbs[end], way, port, ip, stream.shape)
-        for number, end in ends.items()
+        number: Tunnels(path, f"streams.{index}", name, gnbs[end], way, port, ip, shape) for number, end in ends.items()
     }
     made = [tunnelling.in_tunnels(leg, tunnels[leg.id], upf, sessions) for leg in legs]
     if stream.echo:

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_va
 from master.inventory import Inventory, load_yaml
 from master.model import Location, Name, Strict, Yaml, bad_input, keys_of
 from master.upf.pools import LAST_TEID, Pool, check_apart, parse_pool
+from master.upf.shape import MOST_FLOWS
 from traffic.errors import BadInput
 
 MOST_SESSIONS = 2**20
@@ -114,6 +115,9 @@ class Group(Strict):
     qos: Qos | None = None
     usage: Usage | None = None
     buffer: Buffer | None = None
+    flows_per_user: int = Field(
+        1, ge=1, le=MOST_FLOWS, strict=True, description="UDP ports of a user in streams, one after another"
+    )
     modify: Literal["forward", "buffer", "notify"] | None = Field(
         None, description="of all sessions once they stand: the downlink's action (notify: buffer and tell)"
     )

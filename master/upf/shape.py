@@ -12,7 +12,8 @@ from traffic.headers import GTPU_PORT
 MOST_IN_A_ROW = 4096
 PER_USER = "per-user"
 FIRST_PORT, LAST_PORT = 49152, 65535
-"""The dynamic ports (RFC 6335, 6), of which a sender of GTP-U takes its own (TS 29.281, 4.4.2)."""
+"""The dynamic ports (RFC 6335, 6), of which users, and a sender of GTP-U (TS 29.281, 4.4.2), take their own."""
+MOST_FLOWS = LAST_PORT - FIRST_PORT + 1
 
 
 def _a_source_port(given: Any) -> Any:
@@ -43,12 +44,20 @@ class Shape:
 
     outer_source_port: Any = GTPU_PORT
     interleave: int = 1
-    """Frames of a user in a row."""
+    """Frames of a user in a row: his turn."""
+    flows: int = 1
+    """Of each user: a UDP port each, the next with each of his turns."""
 
     @property
     def turns(self) -> dict[str, int]:
         """How the field moves that tells users apart, beside its values."""
         return {"every": self.interleave} if self.interleave > 1 else {}
+
+    def user_port(self, users: int, server_port: int) -> Any:
+        """Of a user's own packets: what udp.src is on the way up. A round of all users' turns is by one port."""
+        if self.flows == 1:
+            return server_port
+        return {"increment": [FIRST_PORT, FIRST_PORT + self.flows - 1], "every": users * self.interleave}
 
     def source_port(self, users: int, link: str) -> Any:
         """Of the gNB's end of the tunnels: what udp.src is. `link`: the field that tells users apart."""

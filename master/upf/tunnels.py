@@ -44,8 +44,8 @@ CONTAINER_BYTES = 8
 
 @dataclass(frozen=True)
 class Tunnels:
-    """The users of one gNB in a group, in one direction. `key`: the stream's place in the file; `port`: of both inner
-    ends, which tells streams apart."""
+    """The users of one gNB in a group, in one direction. `key`: the stream's place in the file; `port`: of the
+    server, and of a user who has one flow; it tells streams apart."""
 
     where: Path
     key: str
@@ -354,8 +354,9 @@ def _tunnel(source: str, target: str, teid: dict[str, Any], qfi: int | None, sou
 def _inside(tunnels: Tunnels, ue: _Run, server: Any, link: str = "") -> Headers:
     """The users' packets. `link`: the field by which they are told apart, if that is another than their address."""
     user = _span(ue, link) if link else _span(ue) | tunnels.shape.turns
-    source, target = (user, server) if tunnels.direction == "up" else (server, user)
-    return [{tunnels.ip: {"src": source, "dst": target}}, {"udp": {"src": tunnels.port, "dst": tunnels.port}}]
+    ends = (user, tunnels.shape.user_port(ue.count, tunnels.port)), (server, tunnels.port)
+    source, target = ends if tunnels.direction == "up" else ends[::-1]
+    return [{tunnels.ip: {"src": source[0], "dst": target[0]}}, {"udp": {"src": source[1], "dst": target[1]}}]
 
 
 def _size(headers: Headers) -> int:

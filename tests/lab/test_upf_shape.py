@@ -22,6 +22,7 @@ from test_upf_run import Cluster, ended, table
 
 import lab
 from lab.namespaces import network_of
+from master.recount import recount
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 GROUP = {"name": "users", "sessions": 100, "ue_addresses": "10.45.0.1/16", "qos": {"qfi": 9}}
@@ -131,8 +132,30 @@ def test_users_take_turns_of_several_packets(cluster: Cluster, sessions: int, co
     assert sent == expected and sum(sent.values()) == 2 * count
 
 
+@pytest.mark.parametrize("mode", ["count", "capture"])
+def test_each_user_has_several_flows(cluster: Cluster, mode: str) -> None:
+    upf = {"groups": [{**GROUP, "flows_per_user": 4}]}
+    with seen(cluster, "n6-upf") as frames:
+        status, told = run(cluster, UP, DOWN, upf=upf, receive={"mode": mode})
+        plain = [one for one in frames() if one[12:14] == b"\x08\0" and one[23] == 17 and len(one) in (152, 196)]
+    assert (status, told["reason"]) == (0, "as expected")
+    for user, server, size in ((26, 30, 152), (30, 26, 196)):
+        ports: dict[bytes, list[int]] = {}
+        for one in plain:
+            if len(one) == size:
+                ports.setdefault(one[user : user + 4], []).append(number(one, 34 if user < server else 36))
+                assert number(one, 36 if user < server else 34) == (5001 if user < server else 5002)
+        assert list(map(len, ports.values())) == [10] * 100
+        assert all(own == [49152 + turn % 4 for turn in range(10)] for own in ports.values())
+    assert {one["received_packets"] for one in table(told, "users.csv")} == {"10"}
+    if mode == "capture":
+        legs = recount(Path(told["results"])).legs
+        assert [(one.again.received, one.again.altered, one.agrees) for one in legs] == [(500, 0, True)] * 4
+
+
 def test_turns_and_the_echo(cluster: Cluster) -> None:
-    status, told = run(cluster, {**UP, "interleave": 10, "echo": 100, "burst": 10})
+    upf = {"groups": [{**GROUP, "flows_per_user": 3}]}
+    status, told = run(cluster, {**UP, "interleave": 10, "echo": 100, "burst": 10}, upf=upf)
     assert (status, told["reason"]) == (0, "as expected")
     users = table(told, "users.csv")
     assert {(one["stream"], one["received_packets"]) for one in users} == {("up", "10"), ("up-echo", "10")}

@@ -96,6 +96,24 @@ def test_a_user_s_counter_is_his_place_however_long_his_turns(tmp_path: Path) ->
     assert compiled.users == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("interleave", [1, 3])
+@pytest.mark.parametrize("stream", [UP, DOWN], ids=["up", "down"])
+def test_each_turn_of_a_user_is_by_the_next_of_his_ports(
+    tmp_path: Path, stream: dict[str, Any], interleave: int
+) -> None:
+    (leg,) = legs_of(tmp_path, {**stream, "interleave": interleave}, flows_per_user=4)
+    assert schedule.unable(leg) == ""
+    users: dict[int, list[int]] = {}
+    at = 34 if stream is UP else 36
+    for index in range(5 * 9 * interleave):
+        plain, wrapped = ends(leg, index)[:: -1 if stream is UP else 1]
+        assert plain[14:] == wrapped[-len(plain[14:]) :]
+        assert number(plain, 70 - at) == 5001
+        users.setdefault(number(plain, 26 if stream is UP else 30, 4), []).append(number(plain, at))
+    turns = [49152 + turn % 4 for turn in range(9) for _ in range(interleave)]
+    assert users == {0x0A2D0001 + user: turns for user in range(5)}
+
+
 WORDS = r"streams\.0\.outer_source_port.*: a port is 1 to 65535, per-user, or \[first, last\] for users in turn, not "
 
 
@@ -110,12 +128,18 @@ WORDS = r"streams\.0\.outer_source_port.*: a port is 1 to 65535, per-user, or \[
         ({**DOWN, "outer_source_port": 2152}, r"streams\.0: outer_source_port is the gNBs', and direction is down"),
         ({"sessions": None, "direction": None, "outer_source_port": 9}, r"outer_source_port goes with sessions"),
         ({"sessions": None, "direction": None, "interleave": 9}, r"streams\.0: interleave goes with sessions"),
+        ({"groups": [{**FIVE, "flows_per_user": 0}]}, r"upf\.groups\.0\.flows_per_user = 0: input should be greater"),
+        (
+            {"groups": [{**FIVE, "flows_per_user": 16385}]},
+            r"flows_per_user = 16385: input should be less",
+        ),
         ({"interleave": 0}, r"streams\.0\.interleave = 0: input should be greater than or equal to 1"),
         ({"interleave": 4097}, r"streams\.0\.interleave = 4097: input should be less than or equal to 4096"),
         ({"interleave": 1.5}, r"streams\.0\.interleave = 1\.5: input should be a valid integer"),
     ],
 )
 def test_a_wrong_shape_is_told(tmp_path: Path, stream: dict[str, Any], words: str) -> None:
+    section = {name: stream.pop(name) for name in ("groups",) if name in stream}
     given = {name: value for name, value in {**UP, **stream}.items() if value is not None}
     with pytest.raises(BadInput, match=words):
-        planned(tmp_path, hosts_file(tmp_path, UPF), given)
+        planned(tmp_path, hosts_file(tmp_path, UPF), given, **section)
