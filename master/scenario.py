@@ -122,14 +122,14 @@ class Stream(Traffic):
                 raise ValueError("echo goes with sessions and direction: up")
             if self.ip is not None:
                 raise ValueError("ip goes with sessions; headers say what frames are made of")
-            if given := [name for name in OF_SESSIONS if name in self.model_fields_set]:
+            if given := [name for name in OF_SESSIONS if getattr(self, name) != type(self).model_fields[name].default]:
                 raise ValueError(f"{given[0]} goes with sessions")
             return self
         if self.direction is None:
             raise ValueError("sessions need a direction: up or down")
         if self.echo and self.direction == "down":
             raise ValueError("echo is the data network's, which receives what goes up: direction is down")
-        if "outer_source_port" in self.model_fields_set and self.direction == "down":
+        if self.outer_source_port != GTPU_PORT and self.direction == "down":
             raise ValueError("outer_source_port is the gNBs', and direction is down: what comes down has the UPF's")
         gnbs = ("source", "from") if self.direction == "up" else ("target", "to")
         own = {"headers": "headers", "users": "users", "per": "per", gnbs[0]: gnbs[1]}

@@ -125,7 +125,7 @@ WORDS = r"streams\.0\.outer_source_port.*: a port is 1 to 65535, per-user, or \[
         ({"outer_source_port": "per-core"}, WORDS + "'per-core'"),
         ({"outer_source_port": [9, 8]}, WORDS + r"\[9, 8\]"),
         ({"outer_source_port": [1, 2, 3]}, WORDS),
-        ({**DOWN, "outer_source_port": 2152}, r"streams\.0: outer_source_port is the gNBs', and direction is down"),
+        ({**DOWN, "outer_source_port": 2153}, r"streams\.0: outer_source_port is the gNBs', and direction is down"),
         ({"sessions": None, "direction": None, "outer_source_port": 9}, r"outer_source_port goes with sessions"),
         ({"sessions": None, "direction": None, "interleave": 9}, r"streams\.0: interleave goes with sessions"),
         ({"groups": [{**FIVE, "flows_per_user": 0}]}, r"upf\.groups\.0\.flows_per_user = 0: input should be greater"),
