@@ -182,9 +182,8 @@ def _tunnelled(
     if plan.upf is None or sessions is None:
         raise ValueError(f"{leg.stream} is resolved without its sessions")
     made = in_tunnels(leg, plan.tunnels[leg.id], plan.upf, sessions, known)
-    for host, address in ends_of(leg, plan.tunnels[leg.id], plan.upf, known).items():
-        if address not in (addresses := resolved.plays.setdefault(host, [])):
-            addresses.append(address)
+    for host, addresses in ends_of(leg, plan.tunnels[leg.id], plan.upf, known).items():
+        resolved.plays[host] = list(dict.fromkeys([*resolved.plays.get(host, []), *addresses]))
     if leg.echo_of is not None:
         resolved.reasons.append((leg.stream, echo.NAME, "", leg.source))
         return _matched(made, reports)
@@ -505,6 +504,7 @@ def _tasks(
                 clock="ptp" if scenario.clock == "ptp" else "monotonic",
                 mac=host.mac,
                 plays=[] if received else resolved.plays.get(name, []),
+                greets=_upf_at(host, plan),
             )
         if received:
             engine, because = _receiving(scenario, name, received, reports[name], no_filter)
@@ -523,12 +523,19 @@ def _tasks(
                 capture_every=scenario.receive.capture_every,
                 capture_filter=scenario.receive.capture_filter,
                 plays=resolved.plays.get(name, []),
+                greets=_upf_at(host, plan),
                 echoes=[leg for leg in resolved.legs if leg.echo_of is not None and leg.source == name],
                 **_clock_offsets(name, received, clocks),
             )
     for (engine, because), names in receiving.items():
         line = f"{engine} receives on {', '.join(names)}"
         resolved.notes.append(f"{line}, because: {because}" if because else line)
+
+
+def _upf_at(host: Host, plan: Plan) -> str:
+    """The UPF's address on the side where a host is; empty where it is not known."""
+    addresses = {} if plan.upf is None else {"n3": plan.upf.n3, "n6": plan.upf.n6}
+    return addresses.get(host.side) or ""
 
 
 def _clock_offsets(name: str, legs: list[Leg], clocks: Clocks) -> dict[str, dict[str, int]]:

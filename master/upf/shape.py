@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, WithJsonSchema
 
+from master.upf.servers import Address
 from traffic.headers import GTPU_PORT
 
 MOST_IN_A_ROW = 4096
@@ -47,6 +48,8 @@ class Shape:
     """Frames of a user in a row: his turn."""
     flows: int = 1
     """Of each user: a UDP port each, the next with each of his turns."""
+    servers: tuple[Address, int] | None = None
+    """The first of those that users talk to, and how many; None: the node of the data network."""
 
     @property
     def turns(self) -> dict[str, int]:
@@ -59,6 +62,10 @@ class Shape:
             return server_port
         return {"increment": [FIRST_PORT, FIRST_PORT + self.flows - 1], "every": users * self.interleave}
 
+    def server(self, node: str, users: int, link: str) -> Any:
+        """Whom they talk to. `node`: the address of the data network's node; `link` as below."""
+        return node if self.servers is None else _shared(*self.servers, users, link)
+
     def source_port(self, users: int, link: str) -> Any:
         """Of the gNB's end of the tunnels: what udp.src is. `link`: the field that tells users apart."""
         given = [FIRST_PORT, LAST_PORT] if self.outer_source_port == PER_USER else self.outer_source_port
@@ -67,7 +74,8 @@ class Shape:
         return _shared(given[0], given[1] - given[0] + 1, users, link)
 
 
-def _shared(first: int, count: int, users: int, link: str) -> Any:
-    """`count` numbers that users have in turn: user n the n-th, modulo their number."""
-    taken = min(count, users)
-    return {"with": link, "wrap": True, "increment": [first, first + taken - 1]} if taken > 1 else first
+def _shared(first: int | Address, count: int, users: int, link: str) -> Any:
+    """`count` values that users have in turn: user n the n-th, modulo their number."""
+    last = first + min(count, users) - 1
+    ends = [one if isinstance(one, int) else str(one) for one in (first, last)]
+    return {"with": link, "wrap": True, "increment": ends} if first != last else ends[0]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from master.fill import PLACEHOLDERS
 from master.inventory import Host, Inventory
 from master.upf.groups import Upf
+from master.upf.servers import played
 from master.upf.sessions import Sessions
 from master.upf.shape import Shape
 from traffic.errors import BadInput
@@ -178,10 +179,11 @@ def users_at(sessions: Sessions, group: str, gnb: str) -> int:
     return int(np.count_nonzero(sessions.gnb[sessions.rows_of(group)] == sessions.gnbs.index(gnb)))
 
 
-def ends_of(leg: Leg, tunnels: Tunnels, upf: Upf, hosts: Mapping[str, Host]) -> dict[str, str]:
-    """Host → the address that it plays: the gNB's, and the server's of its users."""
+def ends_of(leg: Leg, tunnels: Tunnels, upf: Upf, hosts: Mapping[str, Host]) -> dict[str, list[str]]:
+    """Host → the addresses that it plays: the gNB's; its own in the data network, and the servers' of its users."""
     gnb_host, core_host = (leg.source, leg.target) if tunnels.direction == "up" else (leg.target, leg.source)
-    return {gnb_host: upf.gnbs[tunnels.gnb], core_host: getattr(hosts[core_host], tunnels.ip)}
+    core = [getattr(hosts[core_host], tunnels.ip), *played(tunnels.shape.servers)]
+    return {gnb_host: [upf.gnbs[tunnels.gnb]], core_host: core}
 
 
 def echo_of(leg: Leg, stream: Any, number: int) -> Leg:
@@ -351,11 +353,13 @@ def _tunnel(source: str, target: str, teid: dict[str, Any], qfi: int | None, sou
     return made
 
 
-def _inside(tunnels: Tunnels, ue: _Run, server: Any, link: str = "") -> Headers:
+def _inside(tunnels: Tunnels, ue: _Run, node: str, link: str = "") -> Headers:
     """The users' packets. `link`: the field by which they are told apart, if that is another than their address."""
-    user = _span(ue, link) if link else _span(ue) | tunnels.shape.turns
-    ends = (user, tunnels.shape.user_port(ue.count, tunnels.port)), (server, tunnels.port)
-    source, target = ends if tunnels.direction == "up" else ends[::-1]
+    shape, up = tunnels.shape, tunnels.direction == "up"
+    user = _span(ue, link) if link else _span(ue) | shape.turns
+    server = shape.server(node, ue.count, link or f"{tunnels.ip}.{'src' if up else 'dst'}")
+    ends = (user, shape.user_port(ue.count, tunnels.port)), (server, tunnels.port)
+    source, target = ends if up else ends[::-1]
     return [{tunnels.ip: {"src": source[0], "dst": target[0]}}, {"udp": {"src": source[1], "dst": target[1]}}]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import cluster_of
+from running import cluster_of, wait_for
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_upf_run import Cluster, ended, table
@@ -33,7 +33,17 @@ TUNNELLED = 14 + 36 + 8
 _SOL_PACKET, _SO_RCVBUFFORCE = 263, 33
 
 
-cluster = cluster_of(Cluster)
+class Servers(Cluster):
+    """With two nodes in the data network."""
+
+    def __init__(self, folder: Path) -> None:
+        self.name, self.folder = f"shc{os.getpid()}", folder
+        state = lab.up(self.name, 2, 2, folder, dut="upf")
+        self.hosts, self.upf = state.inventory, state.plan.upf
+        self.nodes = {node.name: node for node in state.plan.nodes}
+
+
+cluster = cluster_of(Servers)
 
 
 @contextmanager
@@ -151,6 +161,58 @@ def test_each_user_has_several_flows(cluster: Cluster, mode: str) -> None:
     if mode == "capture":
         legs = recount(Path(told["results"])).legs
         assert [(one.again.received, one.again.altered, one.agrees) for one in legs] == [(500, 0, True)] * 4
+
+
+@pytest.mark.parametrize("mode", ["count", "capture"])
+def test_users_talk_to_a_pool_of_servers(cluster: Servers, mode: str) -> None:
+    """On N6 itself: the UPF knows them from the first packet on, since they asked for it. rx1, rx2 play half each."""
+    first = f"{cluster.nodes['rx1'].ipv4.rpartition('.')[0]}.200"
+    upf = {"groups": [GROUP], "servers": {"first": first, "count": 10}}
+    with seen(cluster, "n6-upf") as frames:
+        status, told = run(cluster, UP, DOWN, upf=upf, receive={"mode": mode})
+        plain = [one for one in frames() if one[12:14] == b"\x08\0" and one[23] == 17 and len(one) in (152, 196)]
+    assert (status, told["reason"]) == (0, "as expected")
+    up = {(socket.inet_ntoa(one[26:30]), one[33], one[:6]) for one in plain if len(one) == 152}
+    down = {(socket.inet_ntoa(one[30:34]), one[29], one[6:12]) for one in plain if len(one) == 196}
+    macs = [bytes.fromhex(cluster.nodes[name].mac.replace(":", "")) for name in ("rx1", "rx2")]
+    # Row r of the group is at gNB r modulo 2, its user r // 2, who talks to one of five.
+    expected = {(f"10.45.0.{row + 1}", 200 + row % 2 * 5 + row // 2 % 5, macs[row % 2]) for row in range(100)}
+    assert up == down == expected
+    assert {one["received_packets"] for one in table(told, "users.csv")} == {"10"}
+    if mode == "capture":
+        legs = recount(Path(told["results"])).legs
+        assert [(one.again.received, one.again.altered, one.agrees) for one in legs] == [(500, 0, True)] * 4
+
+
+def test_a_server_of_the_pool_is_found_and_echoes(cluster: Servers) -> None:
+    """The UPF's kernel has forgotten one of them, asks, and is answered."""
+    first = f"{cluster.nodes['rx1'].ipv4.rpartition('.')[0]}.200"
+    upf = {"groups": [{**GROUP, "flows_per_user": 2}], "servers": {"first": first, "count": 10}}
+    status, told = run(cluster, {**UP, "echo": 100}, upf=upf)
+    assert (status, told["reason"]) == (0, "as expected")
+    users = table(told, "users.csv")
+    assert {(one["stream"], one["received_packets"]) for one in users} == {("up", "10"), ("up-echo", "10")}
+    pid = lab.status(cluster.name, cluster.folder)["pids"]["dut"]
+    neighbours = ["nsenter", f"--net=/proc/{pid}/ns/net", "ip", "neighbour"]
+    forget = [*neighbours, "flush", "to", f"{first}/28", "dev", "n6"]
+    command = [sys.executable, "-m", "master.cli", "run", str(cluster.folder / "shape.yaml"), "--json"]
+    command += ["--hosts", str(cluster.hosts), "--results", str(cluster.folder / "results")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for(process, "sending")
+    subprocess.run(forget, check=True)
+    _, told = ended(process)
+    assert sum(told["played"][name]["counts"].get("arp", 0) for name in ("rx1", "rx2")) >= 1
+
+
+def test_ipv6_users_talk_to_ipv6_servers(cluster: Servers) -> None:
+    """Beyond rx1, by the lab's default route."""
+    group = {**GROUP, "ue_addresses": ["10.45.0.1/16", "2001:db8:45::1/48"]}
+    upf = {"groups": [group], "servers": {"first": ["10.60.0.1", "2001:db8:60::1"], "count": 8}}
+    streams = [{**UP, "name": "up4", "to": "rx1"}, {**UP, "name": "up6", "ip": "ipv6", "to": "rx1"}]
+    streams += [{**DOWN, "name": "down6", "ip": "ipv6", "from": "rx1"}]
+    status, told = run(cluster, *streams, upf=upf)
+    assert (status, told["reason"]) == (0, "as expected")
+    assert {one["received_packets"] for one in table(told, "users.csv")} == {"10"}
 
 
 def test_turns_and_the_echo(cluster: Cluster) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from test_upf_tunnels import DOWN, GROUP, UP, UPF, ends, hosts_file, in_place, planned
+from test_upf_tunnels import DOWN, GROUP, UP, UPF, ends, hosts_file, in_place, node, planned
 
+from master import inventory
+from master.upf.tunnels import ends_of
 from traffic import schedule
 from traffic.errors import BadInput
 from traffic.task import Leg
@@ -112,6 +115,89 @@ def test_each_turn_of_a_user_is_by_the_next_of_his_ports(
         users.setdefault(number(plain, 26 if stream is UP else 30, 4), []).append(number(plain, at))
     turns = [49152 + turn % 4 for turn in range(9) for _ in range(interleave)]
     assert users == {0x0A2D0001 + user: turns for user in range(5)}
+
+
+POOL = {"first": ["10.93.0.200", "2001:db8:93::200"], "count": 5}
+TWO = {
+    "tx1": node("n3", 2),
+    "tx2": node("n3", 3),
+    "rx1": node("n6", 4, ipv6="2001:db8:93::e"),
+    "rx2": node("n6", 5, ipv6="2001:db8:93::f"),
+}
+
+
+@pytest.mark.parametrize("ip", ["ipv4", "ipv6"])
+@pytest.mark.parametrize("stream", [UP, DOWN], ids=["up", "down"])
+def test_users_talk_to_the_servers_of_their_node(tmp_path: Path, stream: dict[str, Any], ip: str) -> None:
+    """User n of a gNB to the n-th, modulo their number; of five rx1 plays three, rx2 two."""
+    hosts = hosts_file(tmp_path, UPF, **TWO)
+    group = {**GROUP, "sessions": 10, "ue_addresses": ["10.45.0.1/16", "2001:db8:45::7/48"], "flows_per_user": 2}
+    found = planned(tmp_path, hosts, {**stream, "ip": ip, "interleave": 2}, groups=[group], servers=POOL)
+    known = {host.name: host for host in inventory.load(hosts).hosts}
+    at, size = {"ipv4": (30 if stream is UP else 26, 4), "ipv6": (38 if stream is UP else 22, 16)}[ip]
+    first = [ip_address(one) for one in POOL["first"]][ip == "ipv6"]
+    for leg, (begin, count) in zip(in_place(found, hosts), [(0, 3), (3, 2)], strict=True):
+        assert schedule.unable(leg) == "" and leg.users["count"] == 5
+        for index in range(25):
+            plain, wrapped = ends(leg, index)[:: -1 if stream is UP else 1]
+            assert plain[14:] == wrapped[-len(plain[14:]) :]
+            user = index // 2 % 5
+            assert plain[at : at + size] == (first + begin + user % count).packed
+        assert found.upf is not None
+        core = f"rx{leg.users['gnb'][-1]}"
+        own = getattr(known[core], ip)
+        played = ends_of(leg, found.tunnels[leg.id], found.upf, known)[core]
+        assert played == [own, *(str(first + begin + number) for number in range(count))]
+
+
+def test_one_user_talks_to_one_server_and_a_pool_of_one_kind_leaves_the_other_alone(tmp_path: Path) -> None:
+    hosts = hosts_file(tmp_path, UPF)
+    section = {"groups": [{**FIVE, "sessions": 1, "ue_addresses": ["10.45.0.1/16", "2001:db8:45::7/48"]}]}
+    streams = [UP, {**UP, "name": "up6", "ip": "ipv6"}]
+    found = planned(tmp_path, hosts, *streams, servers={"first": "10.60.0.1", "count": 4}, **section)
+    four, six = in_place(found, hosts)
+    assert ends(four, 1)[1][30:34] == ip_address("10.60.0.1").packed
+    assert ends(six, 1)[1][38:54] == ip_address("2001:db8:93::e").packed
+
+
+def test_the_data_network_s_parts_are_told_by_the_inventory_alone(tmp_path: Path) -> None:
+    """Whoever a stream is to: rx2 has the same servers in every stream."""
+    hosts = hosts_file(tmp_path, UPF, **TWO)
+    found = planned(tmp_path, hosts, {**UP, "to": "rx2"}, UP | {"name": "all"}, servers=POOL)
+    parts = {(leg.stream, leg.target): found.tunnels[leg.id].shape.servers for leg in found.legs}
+    assert parts["up", "rx2"] == parts["all", "rx2"] == (ip_address("10.93.0.203"), 2)
+
+
+@pytest.mark.parametrize(
+    ("servers", "words"),
+    [
+        ({"first": "10.93.0.300"}, r"upf\.servers: .*10\.93\.0\.300"),
+        ({"first": []}, r"servers: first is an IPv4 address, an IPv6 address or one of each, not \[\]"),
+        ({"first": ["10.60.0.1", "10.61.0.1"]}, r"one of each, not \['10\.60\.0\.1', '10\.61\.0\.1'\]"),
+        (
+            {"first": "255.255.255.254"},
+            r"servers: 5 addresses from 255\.255\.255\.254 on do not end within 0\.0\.0\.0/0",
+        ),
+        ({"first": "2001:db8::ffff:ffff:ffff:fffe"}, r"servers: 5 addresses from .* on do not end within a /64"),
+        ({"count": 0}, r"upf\.servers\.count = 0: input should be greater than or equal to 1"),
+        ({"count": 4097}, r"upf\.servers\.count = 4097: input should be less than or equal to 4096"),
+        ({"count": 1}, r"upf\.servers\.count = 1: each host of side n6 in .* plays some of them \(allowed: 2 or more"),
+        ({"number": 5}, r"upf\.servers\.number: unknown key \(allowed: first, count\)"),
+        (
+            {"first": "10.93.0.10"},
+            r"upf\.servers\.first = '10\.93\.0\.10': rx1 has 10\.93\.0\.14, which is one of its 5",
+        ),
+        ({"first": "10.92.0.1"}, r"the UPF on N3 has 10\.92\.0\.1, which is one of its 5"),
+        ({"first": "2001:db8:93::c"}, r"rx1 has 2001:db8:93::e, which is one of its 5"),
+        ({"first": "10.44.255.255"}, r"servers: an address of theirs is also one of a user of group users"),
+        ({"first": "2001:db8:45::9:0"}, r"servers: an address of theirs is also one of a user of group users"),
+    ],
+)
+def test_wrong_servers_are_told(tmp_path: Path, servers: dict[str, Any], words: str) -> None:
+    section = {"groups": [{**GROUP, "ue_addresses": ["10.45.0.1/16", "2001:db8:45::7/48"]}]}
+    given = {"first": "10.93.0.200", "count": 5, **servers}
+    with pytest.raises(BadInput, match=words):
+        planned(tmp_path, hosts_file(tmp_path, UPF, **TWO), UP, servers=given, **section)
 
 
 WORDS = r"streams\.0\.outer_source_port.*: a port is 1 to 65535, per-user, or \[first, last\] for users in turn, not "

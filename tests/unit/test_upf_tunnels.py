@@ -123,7 +123,7 @@ def test_ipv6_users_are_told_apart_by_their_prefixes(tmp_path: Path) -> None:
     assert found.upf is not None
     for leg, row in ((legs[0], 0), (legs[1], 1), (legs[2], 0), (legs[3], 1)):
         played = ends_of(leg, found.tunnels[leg.id], found.upf, {"rx1": inventory.load(hosts).host("rx1")})
-        assert played == {f"tx{row + 1}": f"10.92.0.1{row + 2}", "rx1": "2001:db8:93::e"}
+        assert played == {f"tx{row + 1}": [f"10.92.0.1{row + 2}"], "rx1": ["2001:db8:93::e"]}
         up = leg.stream == "up"
         wanted = [IPv6Address(f"2001:db8:45:{row + 2 * n:x}::7") for n in range(leg.users["count"])]
         assert [IPv6Address(one) for one in users.values(leg.users)] == wanted
