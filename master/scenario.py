@@ -473,6 +473,7 @@ class Expect(_Strict):
     )
     sent: Literal["intended"] | dict[Name, int] | None = None
     received: dict[Name, int] | None = None
+    mbr: bool = Field(False, strict=True, description="no user of sessions gets more than his MBR; see docs/upf.md")
 
 
 class Scenario(_Strict):
@@ -528,6 +529,14 @@ class Scenario(_Strict):
                 self._check_sessions(f"streams.{index}.sessions = {stream.sessions!r}", stream)
             if stream.echo and self.receive.mode != "count":
                 raise ValueError(f"streams.{index}.echo: what goes back is not captured too: receive: {{mode: count}}")
+        return self
+
+    @model_validator(mode="after")
+    def _an_mbr_to_expect(self) -> Scenario:
+        of_streams = {stream.sessions for stream in self.streams}
+        groups = [] if self.upf is None else [group for group in self.upf.groups if group.name in of_streams]
+        if self.expect.mbr and not any(group.qos and group.qos.mbr_up_bps for group in groups):
+            raise ValueError("expect.mbr: no stream's users have an MBR (qos: {mbr_up_bps, …} of their group)")
         return self
 
     def _check_sessions(self, key: str, stream: Stream) -> None:
