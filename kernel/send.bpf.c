@@ -351,19 +351,32 @@ static __always_inline __u64 put(struct change *change, __u32 window, __u64 mask
 	return growth;
 }
 
+/* Where a counter stands in the next frame. */
+static __always_inline void count_on(struct rule *rule)
+{
+	__u64 next = rule->position + 1;
+
+	if (rule->stays) {
+		rule->stays--;
+		return;
+	}
+	rule->stays = rule->stay;
+	rule->position = next < rule->count ? next : 0;
+}
+
 /* The next value of a rule. */
 static __always_inline __u64 choose(struct leg *leg, struct rule *rule)
 {
 	__u64 value;
 
 	if (rule->mode == RULE_COUNT) {
-		value = rule->position + 1;
-		rule->position = value < rule->count ? value : 0;
+		count_on(rule);
 	} else if (rule->mode == RULE_RANDOM) {
 		value = draw(leg);
 		rule->position = rule->count ? value % rule->count : value;
 	} else if (rule->mode == RULE_LINKED) {
-		rule->position = leg->rule[rule->link & (MAX_RULES - 1)].position;
+		value = leg->rule[rule->link & (MAX_RULES - 1)].position;
+		rule->position = value < rule->count ? value : value % rule->count; /* divisions are dear */
 	} else {
 		rule->position = rule->mode == RULE_USER ? leg->user : leg->frame_bytes;
 	}

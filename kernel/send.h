@@ -26,9 +26,9 @@
  * How a rule chooses its position among `count`; its value is first + position * step, or table[first + position].
  */
 enum rule_mode {
-	RULE_COUNT, /* one further with each frame, round and round */
+	RULE_COUNT, /* one further with each frame, or with each stay + 1 of them, round and round */
 	RULE_RANDOM, /* any, all alike */
-	RULE_LINKED, /* where the rule number `link`, an earlier one, stands: both change together */
+	RULE_LINKED, /* where the rule number `link`, an earlier one, stands, modulo its own `count`: both change together */
 	RULE_USER, /* of a sequence: the record's user */
 	RULE_SIZE, /* of a sequence: the frame's bytes; a length field, `first` is less by what it does not count */
 };
@@ -43,6 +43,8 @@ struct rule {
 	__u64 step; /* modulo 2^64: a decrement is a large one */
 	__u64 count;
 	__u64 position;
+	__u32 stay; /* of a counter: so many further frames have the same position, */
+	__u32 stays; /* so many of them are still to come */
 	__u64 mask; /* the field's bits in the window */
 	__u16 window; /* offset of its first byte in the frame */
 	__u8 shift; /* of the field's last bit from the window's last bit */

@@ -69,6 +69,16 @@ def judge_tunnels(expect: Expect, rows: list[Row]) -> list[dict[str, Any]]:
     return [_verdict(f"{name}: {more} came as another user's, expected 0", more == 0) for name, more in told.items()]
 
 
+def judge_mbr(expect: Expect, told: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`told`: of fared.mbr()."""
+    verdicts = []
+    for one in told if expect.mbr else ():
+        above = "not measured" if one["users"] is None else f"{one['beyond_users']:,} of {one['users']:,} users above"
+        text = f"MBR of {one['group']}, {one['direction']}: {above}, expected none"
+        verdicts.append(_verdict(text, one["users"] is not None and not one["beyond_users"]))
+    return verdicts
+
+
 def judge_connections(expect: Expect, rows: list[ConnectionRow]) -> list[dict[str, Any]]:
     """As for streams, of each direction: blocks sent and received; lost are datagrams, or a TCP's blocks."""
     verdicts = []

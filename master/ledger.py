@@ -10,7 +10,7 @@ from typing import Any
 from master import interactive, split, verify
 from master.clocks import Clocks
 from master.doubts import doubts
-from master.judge import group_totals, judge, judge_connections, judge_tunnels, totals
+from master.judge import group_totals, judge, judge_connections, judge_mbr, judge_tunnels, totals
 from master.node_state import NodeState, told, unfinished
 from master.resolve import Rank, Resolved
 from master.results import FORMAT_VERSION, Outcome, Row, stream_values, utc, with_fcs
@@ -283,11 +283,12 @@ class Ledger:
         """`compared`: of traces, captures beside what was intended."""
         rows, connections = self.rows(), self.connection_rows()
         self._match_latencies(rows, compared)
-        more = verify.verdicts(compared)
-        verdicts = [*judge(expect, rows), *judge_tunnels(expect, rows), *judge_connections(expect, connections), *more]
+        counted = [row.users for row in rows if row.users is not None]
+        users = fared.report(counted)
+        verdicts = [*judge(expect, rows), *judge_tunnels(expect, rows), *judge_mbr(expect, users["mbr"])]
+        verdicts += [*judge_connections(expect, connections), *verify.verdicts(compared)]
         status, reason = self._status(verdicts)
         flows = flow_rows(rows)
-        counted = [row.users for row in rows if row.users is not None]
         moves = None if self.moves is None else self._handover(self.moves, counted)
         document = {
             "format_version": FORMAT_VERSION,
@@ -321,7 +322,7 @@ class Ledger:
             "connections": [{"leg": row.leg.id, **connection_values(row)} for row in connections],
             "verified": verify.document(compared),
             "latency_by_captures": verify.latencies(rows),
-            **({"users": fared.report(counted)} if counted else {}),
+            **({"users": users} if counted else {}),
             **({"handover": moves} if moves else {}),
             **extra,
         }

@@ -18,6 +18,7 @@ from master.source_legs import connection_items, source_legs
 from master.upf import tunnels as tunnelling
 from master.upf.groups import Upf, filled_in
 from master.upf.sessions import Sessions
+from master.upf.shape import Shape
 from master.upf.tunnels import Tunnels
 from traffic import users
 from traffic.engines import check_numbers
@@ -325,8 +326,17 @@ def _session_legs(
     ends = {leg.id: leg.source if way == "up" else leg.target for leg in legs}
     port = FIRST_UDP_PORT + index
     among = tunnelling.moved_among(path, f"streams.{index}", upf, stream, inventory)
+    shape = replace(stream.shape, flows=upf.group(name).flows_per_user)
+    if upf.servers is not None:
+        upf.servers.check(path, inventory)
+
+    def shaped(leg: Leg) -> Shape:
+        core = leg.target if way == "up" else leg.source
+        return shape if upf.servers is None else replace(shape, servers=upf.servers.of(core, ip, inventory))
+
     tunnels = {
-        number: Tunnels(path, f"streams.{index}", name, gnbs[end], way, port, ip, among) for number, end in ends.items()
+        leg.id: Tunnels(path, f"streams.{index}", name, gnbs[ends[leg.id]], way, port, ip, shaped(leg), among)
+        for leg in legs
     }
     legs = [replace(leg, also_at=[host for host in among if host != leg.target]) for leg in legs]
     made = [tunnelling.in_tunnels(leg, tunnels[leg.id], upf, sessions) for leg in legs]

@@ -190,17 +190,16 @@ def _tunnelled(
     _play(resolved, ends_of(leg, tunnels, plan.upf, known))
     for other in moved_in_tunnels(leg, tunnels, plan.upf, sessions, known):
         resolved.moved.setdefault(other.target, []).append(_matched(other, reports))
-        _play(resolved, {other.target: plan.upf.gnbs[tunnels.among[other.target]]})
+        _play(resolved, {other.target: [plan.upf.gnbs[tunnels.among[other.target]]]})
     if leg.echo_of is not None:
         resolved.reasons.append((leg.stream, echo.NAME, "", leg.source))
         return _matched(made, reports)
     return _matched(_choose(made, reports[leg.source], resolved), reports)
 
 
-def _play(resolved: Resolved, addresses: dict[str, str]) -> None:
-    for host, address in addresses.items():
-        if address not in (own := resolved.plays.setdefault(host, [])):
-            own.append(address)
+def _play(resolved: Resolved, ends: dict[str, list[str]]) -> None:
+    for host, addresses in ends.items():
+        resolved.plays[host] = list(dict.fromkeys([*resolved.plays.get(host, []), *addresses]))
 
 
 def _sequence(leg: Leg, plan: Plan, resolved: Resolved) -> Leg:
@@ -523,6 +522,7 @@ def _tasks(
                 clock="ptp" if scenario.clock == "ptp" else "monotonic",
                 mac=host.mac,
                 plays=[] if received else resolved.plays.get(name, []),
+                greets=_upf_at(host, plan),
             )
         if received:
             engine, because = _receiving(scenario, name, received, reports[name], no_filter)
@@ -541,12 +541,19 @@ def _tasks(
                 capture_every=scenario.receive.capture_every,
                 capture_filter=scenario.receive.capture_filter,
                 plays=resolved.plays.get(name, []),
+                greets=_upf_at(host, plan),
                 echoes=[leg for leg in resolved.legs if leg.echo_of is not None and leg.source == name],
                 **_clock_offsets(name, received, clocks),
             )
     for (engine, because), names in receiving.items():
         line = f"{engine} receives on {', '.join(names)}"
         resolved.notes.append(f"{line}, because: {because}" if because else line)
+
+
+def _upf_at(host: Host, plan: Plan) -> str:
+    """The UPF's address on the side where a host is; empty where it is not known."""
+    addresses = {} if plan.upf is None else {"n3": plan.upf.n3, "n6": plan.upf.n6}
+    return addresses.get(host.side) or ""
 
 
 def _clock_offsets(name: str, legs: list[Leg], clocks: Clocks) -> dict[str, dict[str, int]]:

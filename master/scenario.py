@@ -24,11 +24,13 @@ from master.model import Location, Name, Yaml, bad_input, keys_of
 from master.model import Strict as _Strict
 from master.upf.groups import Upf
 from master.upf.groups import known_keys as upf_keys
+from master.upf.shape import MOST_IN_A_ROW, Shape, SourcePort
 from traffic import expect, users
 from traffic.blocks import UDP_HEADER
 from traffic.echo import MOST_PERCENT
 from traffic.errors import BadInput
 from traffic.frames import build_frame, check_frame
+from traffic.headers import GTPU_PORT
 from traffic.replay.prepare import Gtpu, Instances, Settings
 from traffic.replay.table import IPV6_PREFIX, Pool, Rule, pool
 from traffic.replay.timing import Pace
@@ -44,6 +46,8 @@ Size = Annotated[Any, AfterValidator(_a_size), WithJsonSchema(FORMS)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Group = Annotated[str, Field(description="a group (transmit, receive) or the name of one host")]
 MOST_INSTANCES = 256
+OF_SESSIONS = ("oversize", "mtu_bytes", "outer_source_port", "interleave")
+"""Keys of a stream that only go with sessions, and have a value by themselves."""
 LEAST_UDP_BLOCK_BYTES = UDP_HEADER.size
 ETHERNET_OVERHEAD_BYTES = 20
 """Preamble, start delimiter and the gap between frames: what a frame takes on the wire (L1) beyond its size."""
@@ -106,6 +110,16 @@ class Stream(Traffic):
     mtu_bytes: int | None = Field(
         None, ge=576, le=9000, description="what oversize goes by: N3's; left out: that of the nodes' interfaces"
     )
+    outer_source_port: SourcePort = Field(
+        GTPU_PORT, description="of sessions, direction up: the tunnels' UDP source port; see docs/upf.md"
+    )
+    interleave: int = Field(
+        1,
+        ge=1,
+        le=MOST_IN_A_ROW,
+        strict=True,
+        description="of sessions: frames of a user in a row, then the next one's",
+    )
 
     @model_validator(mode="after")
     def _of_sessions(self) -> Stream:
@@ -116,13 +130,15 @@ class Stream(Traffic):
                 raise ValueError("echo goes with sessions and direction: up")
             if self.ip is not None:
                 raise ValueError("ip goes with sessions; headers say what frames are made of")
-            if self.oversize != "refuse" or self.mtu_bytes is not None:
-                raise ValueError(f"{'mtu_bytes' if self.oversize == 'refuse' else 'oversize'} goes with sessions")
+            if given := [name for name in OF_SESSIONS if getattr(self, name) != type(self).model_fields[name].default]:
+                raise ValueError(f"{given[0]} goes with sessions")
             return self
         if self.direction is None:
             raise ValueError("sessions need a direction: up or down")
         if self.echo and self.direction == "down":
             raise ValueError("echo is the data network's, which receives what goes up: direction is down")
+        if self.outer_source_port != GTPU_PORT and self.direction == "down":
+            raise ValueError("outer_source_port is the gNBs', and direction is down: what comes down has the UPF's")
         gnbs = ("source", "from") if self.direction == "up" else ("target", "to")
         own = {"headers": "headers", "users": "users", "per": "per", gnbs[0]: gnbs[1]}
         if given := [word for name, word in own.items() if name in self.model_fields_set]:
@@ -154,6 +170,11 @@ class Stream(Traffic):
     def echo_name(self) -> str:
         """What the stream of what comes back is called."""
         return f"{self.name}-echo"
+
+    @property
+    def shape(self) -> Shape:
+        """Of a stream of sessions."""
+        return Shape(self.outer_source_port, self.interleave)
 
     def sizes(self) -> Sizes:
         return parse_sizes(self.size_bytes)
@@ -464,6 +485,7 @@ class Expect(_Strict):
     )
     sent: Literal["intended"] | dict[Name, int] | None = None
     received: dict[Name, int] | None = None
+    mbr: bool = Field(False, strict=True, description="no user of sessions gets more than his MBR; see docs/upf.md")
 
 
 class Scenario(_Strict):
@@ -528,6 +550,14 @@ class Scenario(_Strict):
             raise ValueError(f"{key}: receive.filter sees ports in the first fragment of a packet only; leave it out")
         if any(stream.echo for stream in self.streams):
             raise ValueError(f"{key}: a node that sends back (echo) puts no fragments together")
+
+    @model_validator(mode="after")
+    def _an_mbr_to_expect(self) -> Scenario:
+        of_streams = {stream.sessions for stream in self.streams}
+        groups = [] if self.upf is None else [group for group in self.upf.groups if group.name in of_streams]
+        if self.expect.mbr and not any(group.qos and group.qos.mbr_up_bps for group in groups):
+            raise ValueError("expect.mbr: no stream's users have an MBR (qos: {mbr_up_bps, …} of their group)")
+        return self
 
     def _check_sessions(self, key: str, stream: Stream) -> None:
         name = stream.sessions

@@ -198,6 +198,12 @@ def default_headers(users: int, port: int, path: Path, key: str) -> list[Any]:
 def _template(headers: list[Any], path: Path, key: str) -> Template:
     frame: dict[str, Any] = {"headers": fill(headers, *PLACEHOLDERS), "payload": {}}
     check_frame(frame, path, key)
+    for index, header, name, value in varying(frame["headers"]):
+        if odd := {"every", "wrap"} & set(value):
+            place = f"{key}.headers.{index}.{header}.{name}.{min(odd)}"
+            raise BadInput(
+                path, "a source tells whose each frame is", key=place, value=value[min(odd)], allowed="leave it out"
+            )
     return build_frame(frame, least_size_bytes(frame["headers"]))
 
 

@@ -170,7 +170,7 @@ class Guard:
     def _play(self, task: tasks.SendTask | tasks.ReceiveTask) -> None:
         """Until the node is restored, beside whatever the engines do."""
         if task.plays:
-            self.answers = Answers(task.interface, task.mac, task.plays)
+            self.answers = Answers(task.interface, task.mac, task.plays, task.greets)
 
     def _start_engines(self, at_ns: int) -> None:
         for engine in self.engines:

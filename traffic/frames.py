@@ -35,6 +35,8 @@ DOWNLINK = 0
 PSEUDO_HEADER = {"udp": 17, "tcp": 6, "icmpv6": 58}
 """Headers whose checksum covers the addresses below them, and the protocol number that goes in with these."""
 
+_Varying = tuple[int, str, str, dict[str, Any]]
+
 
 # --- check ---------------------------------------------------------------------------------------------------------
 
@@ -126,7 +128,7 @@ def _hex(text: Any, where: object, place: str) -> bytes:
 
 
 def _check_links(headers: list[dict[str, Any]], where: object, key: str) -> None:
-    """What `with` names, in the order in which fields stand in the table of headers."""
+    """What `with` names."""
     known: dict[str, int] = {}
     for index, name, one, value in varying(headers):
         field = HEADERS[name].fields[one]
@@ -136,8 +138,22 @@ def _check_links(headers: list[dict[str, Any]], where: object, key: str) -> None
         known |= dict.fromkeys(_names(headers, index, f"{name}.{one}"), number)
 
 
-def varying(headers: list[dict[str, Any]]) -> Iterator[tuple[int, str, str, dict[str, Any]]]:
-    """(number of the header, its name, field, value) of each varying field of checked headers."""
+def varying(headers: list[dict[str, Any]]) -> Iterator[_Varying]:
+    """(number of the header, its name, field, value) of each varying field of checked headers: in their order, but for
+    those that move with a later one, which come behind all others."""
+    known: list[str] = []
+    later: list[_Varying] = []
+    for one in _in_frame(headers):
+        index, name, field, value = one
+        if "with" in value and value["with"] not in known:
+            later.append(one)
+            continue
+        known += _names(headers, index, f"{name}.{field}")
+        yield one
+    yield from later
+
+
+def _in_frame(headers: list[dict[str, Any]]) -> Iterator[_Varying]:
     for index, entry in enumerate(headers):
         name, given = next(iter(entry.items()))
         for one in HEADERS[name].fields if name in HEADERS else ():
@@ -226,6 +242,8 @@ class _Builder:
     def build(self) -> Template:
         for index, header in enumerate(self.placed):
             self._fill_raw(header) if header.name == "raw" else self._fill(header, index)
+        for index, header_name, name, value in varying(self.headers):
+            self._fill_varying(index, header_name, name, value)
         span = self._fill_payload()
         for index, header in enumerate(self.placed):
             self._add_checksum(index, header)
@@ -245,11 +263,16 @@ class _Builder:
             bit = header.start * 8 + field.bit
             value = self._auto(index, name, field) if given is None or off_by(given) else given
             if isinstance(value, dict):
-                names = _names(self.headers, index, f"{header.name}.{name}")
-                value = self._vary(names, bit, field, value)
-            elif field.identity:
+                continue
+            if field.identity:
                 put_bits(self.identity, bit, field.width, field.largest)
             put_bits(self.data, bit, field.width, value if isinstance(value, int) else field.parse(value))
+
+    def _fill_varying(self, index: int, header: str, name: str, value: dict[str, Any]) -> None:
+        field = HEADERS[header].fields[name]
+        bit = self.placed[index].start * 8 + field.bit
+        first = self._vary(_names(self.headers, index, f"{header}.{name}"), bit, field, value)
+        put_bits(self.data, bit, field.width, first)
 
     def _shadowed(self, header: _Placed, name: str) -> bool:
         """Left out because another name for the same bits was given (tos, dscp)."""
@@ -276,6 +299,7 @@ class _Builder:
             return self._vary_upper_half(names, bit, field, value)
         start, stop = bit // 8, (bit + field.width + 7) // 8
         weights = places(value["weights"]) if "weights" in value else ()
+        own = number_of_values(field, value)
         varying = VaryingField(
             names[0],
             start,
@@ -288,8 +312,9 @@ class _Builder:
             field.width,
             field.identity,
             listed(field, value),
-            weights if link is None else self.fields[link].places,
+            weights if link is None else tuple(one % own for one in self.fields[link].places),
             link,
+            value.get("every", 1),
         )
         self.links |= dict.fromkeys(names, len(self.fields))
         self.fields.append(varying)
@@ -300,7 +325,7 @@ class _Builder:
         """As a field of its own: a user's /64 prefix in front of an interface identifier that all have."""
         ends = [number >> HALF_BITS for number in ends_of(field, value)]
         half = {mode_of(value): ends, "step": max(1, value.get("step", 1) >> HALF_BITS)}
-        half |= {"with": value["with"]} if "with" in value else {}
+        half |= {one: value[one] for one in ("with", "wrap", "every") if one in value}
         if field.identity:
             put_bits(self.identity, bit + HALF_BITS, HALF_BITS, (1 << HALF_BITS) - 1)
         self._vary(names, bit, Field(0, HALF_BITS, identity=field.identity), half)

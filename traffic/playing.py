@@ -7,7 +7,7 @@ Ethernet frames without FCS and without VLAN tags.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 from typing import Any
@@ -18,6 +18,7 @@ ETHERNET_BYTES, IPV4_BYTES, IPV6_BYTES, UDP_BYTES, GTPU_BYTES = 14, 20, 40, 8, 8
 OPTIONAL_BYTES = 4
 """Of a GTP-U header where any of the flags E, S and PN is set."""
 ARP, IPV4, IPV6 = b"\x08\x06", b"\x08\x00", b"\x86\xdd"
+BROADCAST = b"\xff" * 6
 ARP_REQUEST = bytes.fromhex("0001080006040001")
 ARP_REPLY = bytes.fromhex("0001080006040002")
 UDP, ICMPV6 = 17, 58
@@ -70,8 +71,17 @@ class Player:
 
     def __init__(self, mac: str, addresses: Iterable[str]) -> None:
         self.mac = bytes.fromhex(mac.replace(":", ""))
-        self.addresses = {ip_address(address).packed for address in addresses}
+        self.addresses = dict.fromkeys(ip_address(address).packed for address in addresses)
         self.played = Played()
+
+    def greetings(self, target: str) -> Iterator[bytes]:
+        """A question of each IPv4 address for `target` (IPv4, else none). Who answers it keeps the address of who asked
+        (RFC 826), and then has no need to ask himself."""
+        asked = ip_address(target).packed if target else b""
+        for own in self.addresses if len(asked) == 4 else ():
+            if len(own) == 4:
+                body = ARP_REQUEST + self.mac + own + bytes(6) + asked
+                yield (BROADCAST + self.mac + ARP + body).ljust(60, b"\0")
 
     def answer(self, frame: bytes) -> bytes | None:
         """The frame that answers this one; None where there is nothing to say. Counts it in `played`."""

@@ -18,7 +18,6 @@ from traffic.blocks import Blocks
 from traffic.engines import templates_as_sent
 from traffic.errors import BadInput
 from traffic.task import Leg
-from traffic.template import VaryingField
 from traffic.values import places
 from traffic.xorshift import FrameStates, Words, drawn
 
@@ -121,17 +120,17 @@ class Marks:
         self._place_bytes = np.array(self._sizes, dtype=np.int64)[list(self._places)]
         self._in_turn = leg.sizes_in_turn
         self._fields = templates_as_sent(leg)[max(self._sizes)].fields
-        self._user_field = self._find(leg.users["field"]) if leg.users else None
+        self._user_fields = self._find(leg.users["field"]) if leg.users else []
         self._index = 0
         self._example = np.random.default_rng(schedule_pace.seed_of(leg))
 
-    def _find(self, name: str) -> tuple[VaryingField, int]:
-        """(the users' field, the number of the field whose position it takes)."""
+    def _find(self, name: str) -> list[int]:
+        """The number of the users' field, and of those whose position it takes, the one that chooses it first."""
         number = next(number for number, field in enumerate(self._fields) if field.name == name)
-        field, link = self._fields[number], self._fields[number].link
-        while link is not None:
-            number, link = link, self._fields[link].link
-        return field, number
+        chain = [number]
+        while (link := self._fields[chain[0]].link) is not None:
+            chain.insert(0, link)
+        return chain
 
     def take(self, count: int) -> tuple[Integers, Integers]:
         index = np.arange(self._index, self._index + count, dtype=np.int64)
@@ -145,16 +144,20 @@ class Marks:
 
     def _users(self, index: Integers, draws: Words | None = None) -> Integers:
         """`draws`: of the field that chooses the user, where it is drawn."""
-        if self._user_field is None:
+        if not self._user_fields:
             return np.full(len(index), NOBODY)
-        field, root = self._user_field
-        if not self._fields[root].drawn:
-            position = index % self._fields[root].values
+        fields = [self._fields[number] for number in self._user_fields]
+        root = fields[0]
+        if not root.drawn:
+            position = index // root.every % root.values
         elif draws is not None:
-            position = (draws % np.uint64(self._fields[root].values)).astype(np.int64)
+            position = (draws % np.uint64(root.values)).astype(np.int64)
         else:
-            position = self._example.integers(0, self._fields[root].values, len(index))
-        return np.array(field.places, dtype=np.int64)[position] if field.places else position
+            position = self._example.integers(0, root.values, len(index))
+        for field in fields[1:]:
+            position %= field.values
+        places = fields[-1].places
+        return np.array(places, dtype=np.int64)[position] if places else position
 
 
 class KernelMarks(Marks):
@@ -171,9 +174,9 @@ class KernelMarks(Marks):
         self._needed = self._size_drawn or self._user_draw is not None
 
     def _draw_of_users(self) -> int | None:
-        if self._user_field is None or not self._fields[self._user_field[1]].drawn:
+        if not self._user_fields or not self._fields[self._user_fields[0]].drawn:
             return None
-        before = self._fields[: self._user_field[1]]
+        before = self._fields[: self._user_fields[0]]
         return self._size_drawn + sum(field.drawn and field.link is None for field in before)
 
     def _take(self, index: Integers) -> tuple[Integers, Integers]:

@@ -201,7 +201,7 @@ class KernelMaker(Maker):
         positions: list[int] = []
         for field in template.fields:
             if field.link is not None:
-                positions.append(positions[field.link])
+                positions.append(field.following(positions[field.link]))
             elif field.name == self.leg.user_field:
                 positions.append(user)
             else:

@@ -314,6 +314,7 @@ def _rule(varying: VaryingField, checksums: tuple[Checksum, ...], table: list[in
         count=count,
         # A counter goes one further before each frame.
         position=count - 1 if mode == COUNT else 0,
+        stay=varying.every - 1 if mode == COUNT else 0,
         mask=((1 << min(varying.width_bits, 64)) - 1) << shift,
         window=window,
         shift=shift,

@@ -83,6 +83,8 @@ class RuleRecord(ctypes.Structure):
         ("step", c_uint64),
         ("count", c_uint64),
         ("position", c_uint64),
+        ("stay", c_uint32),
+        ("stays", c_uint32),
         ("mask", c_uint64),
         ("window", c_uint16),
         ("shift", c_uint8),

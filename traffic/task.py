@@ -145,6 +145,9 @@ class SendTask:
     plays: list[str] = field(default_factory=list)
     """Addresses for which the guard answers ARP, neighbour discovery and GTP-U echo (traffic.playing), of one rank of
     the host."""
+    greets: str = ""
+    """Whom each of their IPv4 addresses asks for first, so that he knows them: the UPF, which may drop what is for a
+    neighbour that it has to look for. Empty: nobody."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +179,7 @@ class ReceiveTask:
     capture_every: int = 1
     """Mode capture beside the receiver xdp: of each leg the first of so many frames is captured."""
     plays: list[str] = field(default_factory=list)
+    greets: str = ""
     """See SendTask."""
     echoes: list[Leg] = field(default_factory=list)
     """What goes back of `legs`: each has the one that it is of in `echo_of`."""

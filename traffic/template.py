@@ -54,7 +54,10 @@ class VaryingField:
     places: tuple[int, ...] = ()
     """Where the values have weights: which of them each position means, each as often as its weight says."""
     link: int | None = None
-    """The number of an earlier field of the frame whose position it takes: the two move together."""
+    """The number of an earlier one of the template's fields whose position it takes, modulo its own number of values:
+    the two move together."""
+    every: int = 1
+    """Of a counter: it stays at each position for so many frames."""
     below: int = 0
     below_bits: int = 0
     """Where it is the upper part of a field (an IPv6 address's prefix): the lower part, which all frames have."""
@@ -74,7 +77,11 @@ class VaryingField:
 
     def position(self, index: int, draw: random.Random) -> int:
         """Its position in the frame number `index`, if it is not linked."""
-        return draw.randrange(self.values) if self.drawn else index % self.values
+        return draw.randrange(self.values) if self.drawn else index // self.every % self.values
+
+    def following(self, position: int) -> int:
+        """Its position where the field that it is linked with stands at this one."""
+        return position % self.values
 
     def at(self, position: int) -> int:
         place = self.places[position] if self.places else position
@@ -152,7 +159,9 @@ class Template:
     @property
     def period(self) -> int:
         """Frames after which every counter is at its first value again (random parts left aside)."""
-        return math.lcm(*(field.values for field in self.fields if not field.drawn and field.link is None))
+        return math.lcm(
+            *(field.every * field.values for field in self.fields if not field.drawn and field.link is None)
+        )
 
     @cached_property
     def _mending_order(self) -> list[Checksum]:
@@ -167,7 +176,8 @@ class Template:
         """Of each field in the frame number `index`."""
         positions: list[int] = []
         for field in self.fields:
-            positions.append(positions[field.link] if field.link is not None else field.position(index, draw))
+            own = field.position(index, draw) if field.link is None else field.following(positions[field.link])
+            positions.append(own)
         return [field.at(position) for field, position in zip(self.fields, positions, strict=True)]
 
     def at(self, name: str, position: int) -> bytes:
@@ -175,7 +185,7 @@ class Template:
         data, positions = bytearray(self.data), list[int]()
         for field in self.fields:
             own = position if field.name == name else 0
-            positions.append(positions[field.link] if field.link is not None else own)
+            positions.append(own if field.link is None else field.following(positions[field.link]))
             put_bits(data, field.bit, field.width_bits, field.at(positions[-1]))
         self.mend(data)
         return bytes(data)

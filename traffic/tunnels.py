@@ -16,8 +16,12 @@ from traffic.template import Template, put_bits
 ETHERNET_BYTES, GTPU_BYTES, UDP_BYTES = (HEADERS[name].size_bytes for name in ("ethernet", "gtpu", "udp"))
 OPTION_FLAGS = 0x07
 """E, S and PN."""
-USERS_FIELDS = {"teid": "teid", "src": "src_ip", "dst": "dst_ip"}
-"""By what name `expect` has the fields that tell users apart."""
+VARYING = {
+    "gtpu.teid": "teid",
+    **{f"{ip}.{end}": f"{end}_ip" for ip in ("ipv4", "ipv6") for end in ("src", "dst")},
+    **{f"udp.{end}": f"{end}_port" for end in ("src", "dst")},
+}
+"""By what name `expect` has the fields that differ from frame to frame."""
 SOURCE_BYTE = {4: 12, 6: 8}
 """Where an IP header has its source address."""
 
@@ -40,12 +44,12 @@ def without_options(frame: bytes) -> bytes:
 
 
 def shape(template: Template, expected: dict[str, Any]) -> tuple[bytes, bytes]:
-    """What such frames have in common, as behind_device(); the tunnel's own fields may differ, and of a user's TEID and
-    address no more than what differs from user to user."""
+    """What such frames have in common, as behind_device(); the tunnel's own fields may differ, and of a user's TEID,
+    address and port no more than what differs from frame to frame."""
     data, varying = behind_device(template, expected)
     free = bytearray(varying)
     for one in template.fields:
-        if USERS_FIELDS.get(one.name.split(".")[-1], "") not in expected:
+        if VARYING.get(".".join(one.name.split(".")[-2:]), "") not in expected:
             put_bits(free, one.bit, one.width_bits, (1 << (one.first ^ one.last).bit_length()) - 1)
     gtpu = _gtpu(layout(data))
     return data, bytes(free if gtpu is None else _loosened(free, template, gtpu))

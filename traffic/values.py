@@ -15,19 +15,20 @@ from traffic.template import Mode
 
 FORMS = ("increment", "decrement", "random", "list", "pick")
 BESIDE = {
-    "increment": {"step", "with"},
-    "decrement": {"step", "with"},
+    "increment": {"step", "every", "with", "wrap"},
+    "decrement": {"step", "every", "with", "wrap"},
     "random": {"step"},
-    "list": {"with"},
+    "list": {"every", "with", "wrap"},
     "pick": {"weights"},
 }
 """What may stand beside each form. (A step of a random field is refused by its own message.)"""
 ALLOWED = (
     "{increment: [first, last], step: 1}, {decrement: [first, last]}, {random: [first, last]}, {list: [one, two]} or "
-    "{pick: [one, two], weights: [5, 1]}; all but the drawn ones may go with: another field"
+    "{pick: [one, two], weights: [5, 1]}; all but the drawn ones may go with: another field, or take every: n frames"
 )
 MOST_VALUES = 65536
 """A list has so many values at most, and weights add up to so much, their common divisor taken out."""
+MOST_EVERY = 2**32
 WRONG_ON_PURPOSE = ("checksum", "length")
 
 
@@ -72,10 +73,20 @@ def _check_varying(field: Field, value: dict[str, Any], where: object, place: st
     forms = [form for form in FORMS if form in value]
     if len(forms) != 1 or set(value) - {forms[0]} - BESIDE[forms[0]]:
         raise BadInput(where, "not a varying field", key=place, value=value, allowed=ALLOWED)
+    _check_turns(value, where, place)
     if forms[0] in ("list", "pick"):
         _check_list(field, forms[0], value, where, place)
     else:
         _check_range(field, forms[0], value, where, place)
+
+
+def _check_turns(value: dict[str, Any], where: object, place: str) -> None:
+    every = value.get("every", 1)
+    if not _is_whole(every) or not 1 <= every <= MOST_EVERY or ("every" in value and "with" in value):
+        allowed = f"a whole number of frames, up to {MOST_EVERY}, and not beside with"
+        raise BadInput(where, "no such stay", key=f"{place}.every", value=every, allowed=allowed)
+    if "wrap" in value and ("with" not in value or value["wrap"] is not True):
+        raise BadInput(where, "not understood", key=f"{place}.wrap", value=value["wrap"], allowed="true, beside with")
 
 
 def _check_range(field: Field, form: str, value: dict[str, Any], where: object, place: str) -> None:
@@ -117,14 +128,15 @@ def _check_weights(weights: Any, number: int, where: object, place: str) -> None
 
 
 def check_link(field: Field, value: dict[str, Any], known: dict[str, int], where: object, place: str) -> None:
-    """`known`: how many values each earlier varying field has, by each name that it can be called by."""
+    """`known`: how many values each varying field that it may go with has, by each name that it can be called by."""
     other = value["with"]
     if not isinstance(other, str) or other not in known:
         allowed = ", ".join(known) or "there is none"
-        raise BadInput(where, "no varying field before this one", key=f"{place}.with", value=other, allowed=allowed)
+        raise BadInput(where, "no such varying field", key=f"{place}.with", value=other, allowed=allowed)
     own = number_of_values(field, value)
-    if own != known[other]:
-        raise BadInput(where, f"{other} has {known[other]} values", key=place, value=f"{own} values", allowed="as many")
+    if own > known[other] or (own < known[other] and "wrap" not in value):
+        allowed = "as many, or with wrap: true fewer"
+        raise BadInput(where, f"{other} has {known[other]} values", key=place, value=f"{own} values", allowed=allowed)
 
 
 # --- read ----------------------------------------------------------------------------------------------------------

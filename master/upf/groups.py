@@ -12,6 +12,8 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_va
 from master.inventory import Inventory, load_yaml
 from master.model import Location, Name, Strict, Yaml, bad_input, keys_of
 from master.upf.pools import LAST_TEID, Pool, check_apart, parse_pool
+from master.upf.servers import Servers
+from master.upf.shape import MOST_FLOWS
 from traffic.errors import BadInput
 
 MOST_SESSIONS = 2**20
@@ -114,6 +116,9 @@ class Group(Strict):
     qos: Qos | None = None
     usage: Usage | None = None
     buffer: Buffer | None = None
+    flows_per_user: int = Field(
+        1, ge=1, le=MOST_FLOWS, strict=True, description="UDP ports of a user in streams, one after another"
+    )
     modify: Literal["forward", "buffer", "notify"] | None = Field(
         None, description="of all sessions once they stand: the downlink's action (notify: buffer and tell)"
     )
@@ -177,10 +182,14 @@ class Upf(Strict):
     n3_ip: Literal["ipv4", "ipv6"] = Field(
         "ipv4", description="which of the inventory's addresses gNBs have, and the UPF on N3: goes with gnbs left out"
     )
+    n6: Address | None = Field(None, description="its own on N6, which the servers ask for as they come up")
     n3_mac: Mac = Field("", description="where gNBs send to: the UPF's, or of a router before it")
     n6_mac: Mac = Field("", description="where the data network sends to")
     gnbs: dict[Name, Address] = Field(
         default_factory=dict, min_length=1, description="name: address of its GTP-U; left out: the nodes on side n3"
+    )
+    servers: Servers | None = Field(
+        None, description="who users talk to, dealt out among the nodes on side n6; left out: the nodes themselves"
     )
     groups: list[Group] = Field(min_length=1)
     churn: Churn | None = None
@@ -206,6 +215,9 @@ class Upf(Strict):
             if group.first_teid != "choose" and self.n3 is None:
                 raise ValueError(f"group {group.name}: first_teid = {group.first_teid} needs n3, the UPF's own address")
         check_apart("ue_addresses", [(group.name, p, group.sessions) for group in self.groups for p in group.pools()])
+        for group in self.groups:
+            if self.servers is not None and any(self.servers.meets(pool, group.sessions) for pool in group.pools()):
+                raise ValueError(f"servers: an address of theirs is also one of a user of group {group.name}")
         self._check_teids()
         for load in (self.churn, self.handover):
             if load is not None and load.group not in names:
@@ -311,7 +323,7 @@ def filled_in(path: Path, upf: Upf, inventory: Inventory | None) -> Upf:
     hosts = [host for host in inventory.hosts if host.side == "n3"] if inventory is not None else []
     gnbs = upf.gnbs or {host.name: address for host in hosts if (address := getattr(host, upf.n3_ip))}
     version = ip_address(next(iter(gnbs.values()), "0.0.0.0")).version  # noqa: S104 - no address: IPv4's
-    names = {"n4": "n4_ipv4", "n3": f"n3_ipv{version}", "n3_mac": "n3_mac", "n6_mac": "n6_mac"}
+    names = {"n4": "n4_ipv4", "n3": f"n3_ipv{version}", "n6": "n6_ipv4", "n3_mac": "n3_mac", "n6_mac": "n6_mac"}
     known: dict[str, Any] = {key: told[name] for key, name in names.items() if told.get(name)}
     if gnbs:
         known["gnbs"] = gnbs
@@ -330,6 +342,7 @@ def known_keys(loc: Location) -> str:
         "usage": Usage,
         "buffer": Buffer,
         "groups": Group,
+        "servers": Servers,
         "churn": Churn,
         "handover": Handover,
     }

@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from master.fill import PLACEHOLDERS
 from master.inventory import Host, Inventory
 from master.upf.groups import Upf
+from master.upf.servers import played
 from master.upf.sessions import Sessions
+from master.upf.shape import Shape
 from traffic.errors import BadInput
 from traffic.fragments import with_ids
 from traffic.frames import check_frame
@@ -32,6 +34,8 @@ from traffic.users import MOST_USERS
 from traffic.values import MOST_VALUES
 
 Headers = list[dict[str, dict[str, Any]]]
+USER = "gtpu.teid"
+"""The field of a frame in its tunnel that the user's others go with."""
 UPLINK = 1
 """The PDU type of a PDU session container on its way to the UPF (TS 38.415)."""
 PREFIX_BITS = 64
@@ -46,8 +50,8 @@ TUNNEL_BYTES = sum(HEADERS[name].size_bytes for name in ("ipv4", "udp", "gtpu"))
 
 @dataclass(frozen=True)
 class Tunnels:
-    """The users of one gNB in a group, in one direction. `key`: the stream's place in the file; `port`: of both inner
-    ends, which tells streams apart."""
+    """The users of one gNB in a group, in one direction. `key`: the stream's place in the file; `port`: of the
+    server, and of a user who has one flow; it tells streams apart."""
 
     where: Path
     key: str
@@ -57,6 +61,7 @@ class Tunnels:
     port: int
     ip: str = "ipv4"
     """Which of their addresses the users have: "ipv4" or "ipv6"."""
+    shape: Shape = field(default_factory=Shape)
     among: dict[str, str] = field(default_factory=dict)
     """Down, of users that move: host → gNB, of all that they move among."""
     moved_to: str = ""
@@ -159,21 +164,21 @@ def in_tunnels(
     if tunnels.direction == "up":
         qos = upf.group(tunnels.group).qos
         qfi = None if qos is None else qos.qfi
-        tunnel = _tunnel(gnb_address, upf_address, _values(tunnels, teids), qfi)
-        inside = _inside(tunnels, _span(ue, "gtpu.teid"), server)
-        sent = [_ethernet(gnb_host.mac, upf.n3_mac), *tunnel, *inside]
-        received = [_ethernet(upf.n6_mac, core_host.mac), *_inside(tunnels, _span(ue), server)]
+        source_port = tunnels.shape.source_port(len(rows), USER)
+        numbers = _values(tunnels, teids) | tunnels.shape.turns
+        tunnel = _tunnel(gnb_address, upf_address, numbers, qfi, source_port)
+        sent = [_ethernet(gnb_host.mac, upf.n3_mac), *tunnel, *_inside(tunnels, ue, server, USER)]
+        received = [_ethernet(upf.n6_mac, core_host.mac), *_inside(tunnels, ue, server)]
         # The tunnel's header of the same kind makes two of them, which are told apart by their numbers.
         twice = f"{len(tunnel) + 1}." if tunnels.ip == _ip(gnb_address) else ""
         users = {"field": f"{twice}{tunnels.ip}.src", "by": "src_ip", "received": {"field": f"{tunnels.ip}.src"}}
         added = -_size(tunnel)
     else:
         run = _run(tunnels, "downlink TEIDs", teids)
-        numbers = {"increment": [run.first, run.last], "step": run.step}
+        numbers = {"increment": [run.first, run.last], "step": run.step, **tunnels.shape.turns}
         tunnel = _tunnel(upf_address, gnb_address, numbers, None)
-        sent = [_ethernet(core_host.mac, upf.n6_mac), *_inside(tunnels, server, _span(ue))]
-        inside = _inside(tunnels, server, _span(ue, "gtpu.teid"))
-        received = [_ethernet(upf.n3_mac, gnb_host.mac), *tunnel, *inside]
+        sent = [_ethernet(core_host.mac, upf.n6_mac), *_inside(tunnels, ue, server)]
+        received = [_ethernet(upf.n3_mac, gnb_host.mac), *tunnel, *_inside(tunnels, ue, server, USER)]
         # The tunnel is what a gNB knows a user by: one in another's is the other's packet too many.
         by_teid = {"field": "gtpu.teid", "by": "teid", "first": run.first, "step": run.step}
         users = {"field": f"{tunnels.ip}.dst", "by": "dst_ip", "received": by_teid}
@@ -216,10 +221,11 @@ def users_at(sessions: Sessions, group: str, gnb: str) -> int:
     return int(np.count_nonzero(sessions.gnb[sessions.rows_of(group)] == sessions.gnbs.index(gnb)))
 
 
-def ends_of(leg: Leg, tunnels: Tunnels, upf: Upf, hosts: Mapping[str, Host]) -> dict[str, str]:
-    """Host → the address that it plays: the gNB's, and the server's of its users."""
+def ends_of(leg: Leg, tunnels: Tunnels, upf: Upf, hosts: Mapping[str, Host]) -> dict[str, list[str]]:
+    """Host → the addresses that it plays: the gNB's; its own in the data network, and the servers' of its users."""
     gnb_host, core_host = (leg.source, leg.target) if tunnels.direction == "up" else (leg.target, leg.source)
-    return {gnb_host: upf.gnbs[tunnels.gnb], core_host: getattr(hosts[core_host], tunnels.ip)}
+    core = [getattr(hosts[core_host], tunnels.ip), *played(tunnels.shape.servers)]
+    return {gnb_host: [upf.gnbs[tunnels.gnb]], core_host: core}
 
 
 def echo_of(leg: Leg, stream: Any, number: int) -> Leg:
@@ -403,13 +409,13 @@ def _ethernet(source_mac: str, target_mac: str) -> dict[str, dict[str, Any]]:
     return {"ethernet": {"src": source_mac, "dst": target_mac}}
 
 
-def _tunnel(source: str, target: str, teid: dict[str, Any], qfi: int | None) -> Headers:
+def _tunnel(source: str, target: str, teid: dict[str, Any], qfi: int | None, source_port: Any = GTPU_PORT) -> Headers:
     """Over IPv4 a tunnel's UDP checksum is 0: what it carries has its own. Over IPv6 it is there, and right: who is not
     told that it may be 0 (RFC 6935) drops such packets (RFC 8200, 8.1), Linux too."""
     ip = _ip(source)
     made: Headers = [
         {ip: {"src": source, "dst": target}},
-        {"udp": {"src": GTPU_PORT, "dst": GTPU_PORT} | ({"checksum": 0} if ip == "ipv4" else {})},
+        {"udp": {"src": source_port, "dst": GTPU_PORT} | ({"checksum": 0} if ip == "ipv4" else {})},
         {"gtpu": {"teid": teid}},
     ]
     if qfi is not None:
@@ -417,8 +423,14 @@ def _tunnel(source: str, target: str, teid: dict[str, Any], qfi: int | None) -> 
     return made
 
 
-def _inside(tunnels: Tunnels, source: Any, target: Any) -> Headers:
-    return [{tunnels.ip: {"src": source, "dst": target}}, {"udp": {"src": tunnels.port, "dst": tunnels.port}}]
+def _inside(tunnels: Tunnels, ue: _Run, node: str, link: str = "") -> Headers:
+    """The users' packets. `link`: the field by which they are told apart, if that is another than their address."""
+    shape, up = tunnels.shape, tunnels.direction == "up"
+    user = _span(ue, link) if link else _span(ue) | shape.turns
+    server = shape.server(node, ue.count, link or f"{tunnels.ip}.{'src' if up else 'dst'}")
+    ends = (user, shape.user_port(ue.count, tunnels.port)), (server, tunnels.port)
+    source, target = ends if up else ends[::-1]
+    return [{tunnels.ip: {"src": source[0], "dst": target[0]}}, {"udp": {"src": source[1], "dst": target[1]}}]
 
 
 def _size(headers: Headers) -> int:

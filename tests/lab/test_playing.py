@@ -60,6 +60,19 @@ def neighbours(wire: Wire) -> dict[str, str]:
     return {one["dst"]: one.get("lladdr", "") for one in told}
 
 
+def test_a_kernel_knows_its_neighbours_before_it_looks_for_them(wire: Wire) -> None:
+    with inside(wire.receiver):
+        own = json.loads(ip("-j", "-4", "address", "show", "dev", "rx0"))[0]["addr_info"][0]["local"]
+    with inside(wire.sender):
+        answers = Answers("tx0", A, ["192.0.2.11", "192.0.2.12"], own)
+    deadline = time.monotonic() + 20
+    while not {"192.0.2.11", "192.0.2.12"} <= set(neighbours(wire)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    found = neighbours(wire)
+    assert (found["192.0.2.11"], found["192.0.2.12"]) == (A, A)
+    answers.close()
+
+
 @pytest.mark.parametrize("address", PLAYED)
 def test_a_kernel_finds_its_neighbour_and_its_path(wire: Wire, address: str) -> None:
     with inside(wire.sender):

@@ -39,6 +39,7 @@ class Cluster:
         rate_pps: float = 1000,
         mode: str = "count",
         both: bool = False,
+        expect: dict[str, Any] | None = None,
         **section: Any,
     ) -> subprocess.Popen[str]:
         stream = {"sessions": "users", "size_bytes": 200, "rate_pps": rate_pps, "duration_s": seconds}
@@ -46,7 +47,7 @@ class Cluster:
         if both:
             streams += [{**one, "name": f"{one['name']}6", "ip": "ipv6"} for one in streams]
         upf = {"groups": [users, COMING], "churn": CHURN, **section}
-        expected = {"loss": 0, "sent": "intended"}
+        expected = expect or {"loss": 0, "sent": "intended"}
         scenario = {"name": "t", "upf": upf, "streams": streams, "receive": {"mode": mode}, "expect": expected}
         config = self.folder / "run.yaml"
         config.write_text(json.dumps(scenario))
@@ -176,18 +177,18 @@ def seen(told: dict[str, Any], node: str, field: str, shown: str = "") -> set[st
     return set(done.stdout.split())
 
 
-def limited(cluster: Cluster) -> dict[str, dict[str, Any]]:
+def limited(cluster: Cluster, reason: str) -> dict[str, dict[str, Any]]:
     """The MBRs' report by direction, of 20 users with 220,800 bit/s up and 291,200 down: IP packets of 138 and 182
-    bytes, 200 a second."""
+    bytes, 200 a second. `reason`: how the run ends."""
     qos = {"qfi": 9, "mbr_up_bps": 160_000, "mbr_down_bps": 10_000_000}
     users = {"name": "users", "sessions": 20, "ue_addresses": "10.45.0.1", "qos": qos}
-    status, told = cluster.run(2, users=users, rate_pps=4000)
-    assert status == 1  # the loss
+    status, told = cluster.run(2, users=users, rate_pps=4000, expect={"mbr": True})
+    assert (status, told["reason"]) == (int(reason != "as expected"), reason)
     return {one["direction"]: one for one in told["users"]["mbr"]}
 
 
 def test_a_rate_that_the_upf_polices_is_within_the_mbr(cluster: Cluster) -> None:
-    told = limited(cluster)
+    told = limited(cluster, "as expected")
     assert [told[way]["beyond"] for way in ("up", "down")] == [[], []]
     # The MBR at most (what comes late and bunched is policed harder), and what is sent where that is less.
     assert 0 < told["up"]["highest_bps"] < 1.02 * 160_000
@@ -196,7 +197,7 @@ def test_a_rate_that_the_upf_polices_is_within_the_mbr(cluster: Cluster) -> None
 
 def test_users_whom_the_upf_lets_exceed_their_mbr_are_told(cluster: Cluster) -> None:
     cluster.tell(faults={"n4": {"ignore_mbr_every": 10}})
-    told = limited(cluster)
+    told = limited(cluster, "MBR of users, up: 2 of 20 users above, expected none")
     cluster.tell(faults={})
     assert {one["user"] for one in told["up"]["beyond"]} == {"10.45.0.10", "10.45.0.20"}
     assert [round(one["beyond"], 1) for one in told["up"]["beyond"]] == [0.4, 0.4]

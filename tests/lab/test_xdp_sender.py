@@ -288,6 +288,18 @@ NEW_SHAPES: dict[str, list[dict[str, Any]]] = {
         {"ipv4": {"src": {"with": "gtpu.teid", "decrement": ["10.60.0.9", "10.60.0.7"]}, "dst": "10.9.0.1"}},
         {"udp": {"src": {"with": "4.ipv4.src", "list": [70, 60, 50]}, "dst": 2}},
     ],
+    "users in turns, of several servers and ports": [
+        *OUTER[:-1],
+        {"udp": {"src": {"with": "gtpu.teid", "wrap": True, "increment": [49152, 49155]}, "dst": 2152, "checksum": 0}},
+        {"gtpu": {"teid": {"increment": [11, 16], "every": 3}}},
+        {
+            "ipv4": {
+                "src": {"with": "gtpu.teid", "increment": ["10.60.0.1", "10.60.0.6"]},
+                "dst": {"with": "2.udp.src", "wrap": True, "list": ["10.9.0.7", "10.9.0.1", "10.9.0.4"]},
+            }
+        },
+        {"udp": {"src": {"increment": [70, 73], "every": 18}, "dst": 2}},
+    ],
     "wrong sums": [
         ETHERNET,
         {"ipv4": {**VARYING4["ipv4"], "checksum": {"off_by": 1}}},

@@ -191,6 +191,10 @@ BLOCK = {"random": ["fd00::1", "fd00::8"]}
         ({"frame": stack(udp={"src": {"decrement": [9, 1]}, "dst": 2})}, "cannot vary udp.src by decrement"),
         ({"frame": stack(udp={"src": {"increment": [1, 9], "step": 2}, "dst": 2})}, "by increment, step"),
         ({"frame": stack(udp={"src": {"list": [1, 9]}, "dst": 2})}, "cannot vary udp.src by list"),
+        (
+            {"frame": stack(udp={"src": {"increment": [1, 9], "every": 2}, "dst": 2})},
+            "cannot vary udp.src by increment, every",
+        ),
         ({"frame": stack(udp={"src": {"pick": [1, 9], "weights": [1, 2]}, "dst": 2})}, "udp.src by pick, weights"),
         ({"frame": stack(udp={"src": {"with": "ipv4.dst", "increment": [1, 9]}, "dst": 2})}, "by with, increment"),
         ({"frame": stack(udp={"src": 1, "dst": 2, "checksum": {"off_by": 1}})}, "cannot send a wrong udp.checksum"),

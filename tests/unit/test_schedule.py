@@ -406,3 +406,11 @@ def test_a_linked_rule_follows_an_earlier_one() -> None:
     own, linked = schedule.compile_leg(leg, 1).record.rule[:2]
     assert (own.mode, linked.mode, linked.link) == (schedule_records.RANDOM, schedule_records.LINKED, 0)
     assert (linked.first, linked.step, linked.count) == (40, 2**64 - 10, 4)
+
+
+def test_a_counter_that_stays_begins_with_the_whole_of_its_stay() -> None:
+    leg = a_leg(
+        IPV4, {"udp": {"src": {"increment": [1, 4], "every": 2**32}, "dst": {"with": "udp.src", "list": [1, 2, 3, 4]}}}
+    )
+    own, linked = schedule.compile_leg(leg, 1).record.rule[:2]
+    assert (own.position, own.stay, own.stays, linked.stay) == (3, 2**32 - 1, 0, 0)

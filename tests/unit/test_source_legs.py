@@ -213,6 +213,15 @@ def test_check_tells_users_and_rates(tmp_path: Path) -> None:
         (lines(source="voip", users="2", duration_s="1", profile="{steady: 1}"), "sources.0.profile"),
         (lines(source="voip", users="9", duration_s="1", user_field="udp.dst"), "sources.0.user_field = 'udp.dst'"),
         (
+            lines(
+                source="voip",
+                users="2",
+                duration_s="1",
+                headers="[{ethernet: {}}, {ipv4: {id: {increment: [1, 2], every: 3}}}]",
+            ),
+            "sources.0.headers.1.ipv4.id.every = 3: a source tells whose each frame is (allowed: leave it out)",
+        ),
+        (
             lines(source="voip", users="9", duration_s="1", headers="[{ethernet: {}}, {ipv4: {}}]"),
             "sources.0.user_field: no counter with a value for each of 9 users",
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -84,6 +85,17 @@ def test_nothing_else_may(at: int, container: bool) -> None:
     made = bytearray(with_container(frame()) if container else frame())
     made[at + (8 if at >= USER and container else 0)] ^= 0x55
     assert altered([bytes(made)]) == 1
+
+
+def test_a_user_s_port_may_differ_as_far_as_it_varies() -> None:
+    headers = [ETHERNET, *TUNNEL, INSIDE[0], {"udp": {"src": 2000, "dst": {"increment": [49152, 49155]}}}]
+    leg = replace(LEG, frame={"headers": [ETHERNET, *headers[4:]]}, arrives={**LEG.arrives, "headers": headers})
+    (template,) = templates_as_received(leg).values()
+    whole = shape(template, {"ttl": None})
+    for port, like in ((49152, True), (49155, True), (49156, False), (2000, False)):
+        made = bytearray(frame())
+        struct.pack_into(">H", made, USER + 22, port)
+        assert recount_stream([whole], 1, [bytes(made)]).altered == (not like)
 
 
 @pytest.mark.parametrize("at", [38, GTPU + 2])

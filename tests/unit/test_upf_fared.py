@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from master.judge import judge_mbr
+from master.scenario import Expect
 from master.show import console
 from master.upf.fared import lines, mbr, report, worst
 from master.users import Users
@@ -135,3 +137,17 @@ def test_what_was_not_measured_is_told(changes: dict[str, Any]) -> None:
 def test_an_ipv6_address_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     console().print("fared worst: 2001:db8:45:b::1")
     assert capsys.readouterr().out == "fared worst: 2001:db8:45:b::1\n"
+
+
+def test_an_mbr_that_is_expected_is_judged() -> None:
+    kept = leg_users(UP, [10] * 3, [10] * 3 + [0], mbr_bps=20_000)
+    broken = leg_users(DOWN, [10] * 3, [10, 40, 10, 0], mbr_bps=20_000)
+    unknown = leg_users(DOWN, None, [10] * 3 + [0], mbr_bps=20_000, seconds=None)
+    expected = Expect(mbr=True)  # type: ignore[call-arg]
+    assert judge_mbr(expected, mbr([kept, broken])) == [
+        {"text": "MBR of subscribers, up: 0 of 3 users above, expected none", "holds": True},
+        {"text": "MBR of subscribers, down: 1 of 3 users above, expected none", "holds": False},
+    ]
+    (verdict,) = judge_mbr(expected, mbr([unknown]))
+    assert verdict == {"text": "MBR of subscribers, down: not measured, expected none", "holds": False}
+    assert judge_mbr(Expect(), mbr([broken])) == []  # type: ignore[call-arg]

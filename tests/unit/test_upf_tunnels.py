@@ -123,7 +123,7 @@ def test_ipv6_users_are_told_apart_by_their_prefixes(tmp_path: Path) -> None:
     assert found.upf is not None
     for leg, row in ((legs[0], 0), (legs[1], 1), (legs[2], 0), (legs[3], 1)):
         played = ends_of(leg, found.tunnels[leg.id], found.upf, {"rx1": inventory.load(hosts).host("rx1")})
-        assert played == {f"tx{row + 1}": f"10.92.0.1{row + 2}", "rx1": "2001:db8:93::e"}
+        assert played == {f"tx{row + 1}": [f"10.92.0.1{row + 2}"], "rx1": ["2001:db8:93::e"]}
         up = leg.stream == "up"
         wanted = [IPv6Address(f"2001:db8:45:{row + 2 * n:x}::7") for n in range(leg.users["count"])]
         assert [IPv6Address(one) for one in users.values(leg.users)] == wanted
@@ -222,6 +222,27 @@ def test_a_wrong_stream_is_told(tmp_path: Path, stream: dict[str, Any], words: s
 def test_a_section_that_cannot_be_is_told(tmp_path: Path, section: dict[str, Any], words: str) -> None:
     with pytest.raises(BadInput, match=words):
         planned(tmp_path, hosts_file(tmp_path, UPF), UP, **section)
+
+
+@pytest.mark.parametrize("qos", [{"qfi": 9}, {"qfi": 9, "mbr_up_bps": 1000, "mbr_down_bps": 1000}])
+def test_an_mbr_can_be_expected_of_streams_whose_users_have_one(tmp_path: Path, qos: dict[str, Any]) -> None:
+    path = tmp_path / "s.yaml"
+    other = {
+        **GROUP,
+        "name": "other",
+        "ue_addresses": "10.46.0.1/16",
+        "qos": {"mbr_up_bps": 1000, "mbr_down_bps": 1000},
+    }
+    whole = {"name": "s", "upf": {"groups": [{**GROUP, "qos": qos}, other]}, "streams": [UP], "expect": {"mbr": True}}
+    path.write_text(json.dumps(whole))
+    if "mbr_up_bps" in qos:
+        assert scenario.load(path).expect.mbr
+        path.write_text(json.dumps({**whole, "expect": {"mbr": 2}}))
+        with pytest.raises(BadInput, match=r"expect\.mbr = 2: input should be a valid boolean"):
+            scenario.load(path)
+        return
+    with pytest.raises(BadInput, match=r"expect\.mbr: no stream's users have an MBR \(qos: {mbr_up_bps"):
+        scenario.load(path)
 
 
 def test_a_stream_of_sessions_needs_a_section_upf(tmp_path: Path) -> None:

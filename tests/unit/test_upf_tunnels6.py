@@ -155,7 +155,7 @@ def test_what_a_node_plays_and_what_the_inventory_gives(tmp_path: Path) -> None:
     found = planned(tmp_path, hosts, UP, n3_ip="ipv6")
     assert found.upf is not None and (found.upf.n3, found.upf.gnbs) == (N3_6, GNBS)
     known = {"rx1": inventory.load(hosts).host("rx1")}
-    assert ends_of(found.legs[1], found.tunnels[1], found.upf, known) == {"tx2": GNBS["tx2"], "rx1": "10.93.0.14"}
+    assert ends_of(found.legs[1], found.tunnels[1], found.upf, known) == {"tx2": [GNBS["tx2"]], "rx1": ["10.93.0.14"]}
     named = planned(tmp_path, hosts, UP, gnbs={"east": "2001:db8:92:0::c"})
     assert named.upf is not None and named.upf.n3 == N3_6
     assert [leg.source for leg in named.legs] == ["tx2"]

@@ -78,6 +78,37 @@ def test_linked_fields_move_together(other: dict[str, Any], own: dict[str, Any],
     assert template.period == (1 if drawn else len(pairs))
 
 
+def test_a_counter_stays_for_so_many_frames() -> None:
+    template = built(ipv4(ttl={"increment": [1, 3], "every": 2}), udp(src={"list": [9, 8], "every": 6}))
+    assert read(template, 13) == [[ttl, port] for port in (9, 8) for ttl in (1, 1, 2, 2, 3, 3)] + [[1, 9]]
+    assert template.period == 12
+
+
+@pytest.mark.parametrize(
+    ("leader", "positions"),
+    [
+        ({"increment": [11, 15]}, [0, 1, 2, 3, 4, 0, 1]),
+        ({"list": [15, 14, 13, 12, 11], "every": 2}, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 0]),
+    ],
+)
+def test_a_field_goes_with_a_later_one_and_wraps(leader: dict[str, Any], positions: list[int]) -> None:
+    """What goes with what goes with it takes that one's position, not the leader's."""
+    own = {"with": "udp.src", "wrap": True, "increment": [1, 4]}
+    third = {"with": "ipv4.ttl", "wrap": True, "list": [70, 60, 50]}
+    template = built(ipv4(ttl=own), udp(src=leader, dst=third))
+    assert [field.name for field in template.fields] == ["udp.src", "ipv4.ttl", "udp.dst"]
+    values = [template.fields[0].at(one) for one in positions]
+    assert read(template, len(positions)) == [
+        [value, one % 4 + 1, [70, 60, 50][one % 4 % 3]] for value, one in zip(values, positions, strict=True)
+    ]
+
+
+def test_what_wraps_follows_weights_too() -> None:
+    leader = {"pick": [5, 6, 7], "weights": [1, 1, 8]}
+    template = built(ipv4(ttl=leader), udp(src={"with": "ipv4.ttl", "wrap": True, "list": [50, 60]}))
+    assert {tuple(one) for one in read(template, 300)} == {(5, 50), (6, 60), (7, 50)}
+
+
 def test_a_header_that_occurs_twice_is_called_by_its_number() -> None:
     inner = ipv4(src={"with": "1.ipv4.src", "list": ["10.9.0.7", "10.9.0.8"]})
     template = built(ipv4(src={"increment": ["10.0.0.1", "10.0.0.2"]}), inner, udp())
@@ -99,15 +130,25 @@ def test_a_header_that_occurs_twice_is_called_by_its_number() -> None:
         ([ipv4(ttl={"list": [1, 2], "random": [1, 2]})], "1.ipv4.ttl", "not a varying field"),
         ([ipv4(ttl={"random": [1, 2], "with": "ipv4.id"})], "1.ipv4.ttl", "not a varying field"),
         ([ipv4(ttl={"list": [1], "with": "ipv4.nose"})], "1.ipv4.ttl.with",
-         "'ipv4.nose': no varying field before this one (allowed: there is none)"),
+         "'ipv4.nose': no such varying field (allowed: there is none)"),
         ([ipv4(id={"list": [1]}, ttl={"list": [1], "with": "ipv4.src"})], "1.ipv4.ttl.with",
-         "no varying field before this one (allowed: ipv4.id, 1.ipv4.id)"),
-        ([ipv4(ttl={"list": [1], "with": "udp.src"}), udp(src={"list": [1]})], "1.ipv4.ttl.with",
-         "'udp.src': no varying field before this one"),
+         "no such varying field (allowed: ipv4.id, 1.ipv4.id)"),
+        ([ipv4(ttl={"list": [1], "with": "udp.src"}), udp(src={"list": [1], "with": "ipv4.ttl"})], "1.ipv4.ttl.with",
+         "'udp.src': no such varying field"),
+        ([ipv4(ttl={"list": [1], "with": ["udp.src"]})], "1.ipv4.ttl.with", "['udp.src']: no such varying field"),
+        ([ipv4(ttl={"list": [1, 2, 3], "with": "ipv4.id", "wrap": True}, id={"list": [1, 2]})], "1.ipv4.ttl",
+         "'3 values': ipv4.id has 2 values (allowed: as many, or with wrap: true fewer)"),
+        ([ipv4(ttl={"list": [1], "wrap": True})], "1.ipv4.ttl.wrap", "not understood (allowed: true, beside with)"),
+        ([ipv4(id={"list": [1]}, ttl={"list": [1], "with": "ipv4.id", "wrap": 2})], "1.ipv4.ttl.wrap",
+         "2: not understood"),
+        ([ipv4(ttl={"list": [1, 2], "every": 0})], "1.ipv4.ttl.every", "0: no such stay (allowed: a whole number of"),
+        ([ipv4(id={"list": [1]}, ttl={"list": [1], "with": "ipv4.id", "every": 2})], "1.ipv4.ttl.every",
+         "2: no such stay"),
+        ([ipv4(ttl={"random": [1, 2], "every": 2})], "1.ipv4.ttl", "not a varying field"),
         ([ipv4(src={"list": ["10.0.0.1"]}), ipv4(src={"with": "ipv4.src", "list": ["10.0.0.1"]})], "2.ipv4.src.with",
-         "no varying field before this one (allowed: 1.ipv4.src)"),
+         "no such varying field (allowed: 1.ipv4.src)"),
         ([ipv4(id={"list": [1, 2]}, ttl={"list": [1], "with": "ipv4.id"})], "1.ipv4.ttl",
-         "'1 values': ipv4.id has 2 values (allowed: as many)"),
+         "'1 values': ipv4.id has 2 values (allowed: as many, or with wrap: true fewer)"),
         ([ipv4(ttl={"off_by": 1})], "1.ipv4.ttl", "it cannot be off (allowed: computed checksums and lengths)"),
         ([ipv4(checksum={"off_by": 0})], "1.ipv4.checksum", "not a way to be wrong (allowed: {off_by: N}, from -65534"),
         ([ipv4(checksum={"off_by": 65535})], "1.ipv4.checksum", "not a way to be wrong"),
