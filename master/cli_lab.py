@@ -110,12 +110,23 @@ def upf(
 def record(
     name: Name = "default",
     out: Annotated[Path, typer.Option(help="The trace to write.")] = Path("configs/traces/lab.pcapng"),
+    large: Annotated[
+        bool, typer.Option("--large", help="In a lab of its own: a download of 60 MB and a video over UDP.")
+    ] = False,
+    tcp: Annotated[Path, typer.Option(help="--large: the download's trace.")] = Path("configs/traces/large-tcp.pcapng"),
+    udp: Annotated[Path, typer.Option(help="--large: the video's trace.")] = Path("configs/traces/large-udp.pcapng"),
 ) -> None:
     """Record a trace in the lab between real programs: HTTPS, DNS, an RTP-like stream, a TCP transfer."""
-    from lab.record import record as record_in
+    if large:
+        from lab.record_large import record_large
 
-    trace = record_in(name, out)
-    print(f"{out}: {len(trace.packets):,} packets, {trace.size_bytes:,} bytes, {trace.duration_ns / 1e9:.1f} s")
+        traces = dict(zip((tcp, udp), record_large(tcp, udp), strict=True))
+    else:
+        from lab.record import record as record_in
+
+        traces = {out: record_in(name, out)}
+    for path, trace in traces.items():
+        print(f"{path}: {len(trace.packets):,} packets, {trace.size_bytes:,} bytes, {trace.duration_ns / 1e9:.1f} s")
 
 
 @app.command(epilog="Example: pktswarm lab vm -- uname -r")
