@@ -52,7 +52,8 @@ def _executing(hosts: Path, out: Path, patience: float) -> Execute:
     from master.show import Watch
 
     def execute(scenario: Path) -> tuple[Outcome, Path]:
-        current = Run(scenario, hosts, out / "runs", patience)
+        # Hundreds of points replay the same large traces.
+        current = Run(scenario, hosts, out / "runs", patience, keep_sent=False)
         with Watch(Console(stderr=True, quiet=True), current.plan.expected_s) as watch:
             finished = current.execute(watch)
         if finished.outcome.document["reason"] == "stopped by the user":

@@ -134,7 +134,9 @@ class _Draft:
 
     def __init__(self, scenario: Scenario, path: Path, inventory: Inventory) -> None:
         self.scenario, self.path, self.inventory = scenario, path, inventory
-        self.upf = None if scenario.upf is None else filled_in(path, scenario.upf, inventory)
+        upf = None if scenario.upf is None else filled_in(path, scenario.upf, inventory)
+        groups = {trace.sessions for trace in scenario.traces if trace.sessions is not None}
+        self.upf = None if upf is None else traced.at_one_gnb(upf, groups)
         self.legs: list[Leg] = []
         self.notes: list[str] = []
         self.shares: dict[int, Share] = {}

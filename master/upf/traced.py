@@ -1,7 +1,8 @@
 """A trace of a session group: who sends it to whom, and what its frames are on both sides of the UPF.
 
 User n of the trace (and of its instances, which follow one another) is the group's n-th session. All are at one gNB:
-its node sends what goes up, in tunnels, and receives what goes down. A trace's frames are known by their stamps; those
+frames without a stamp are known by a range of addresses, and users of several gNBs take turns. Its node sends what goes
+up, in tunnels, and receives what goes down. A trace's frames are known by their stamps; those
 without room for one by their user's address (N6) or TEID (N3).
 """
 
@@ -28,6 +29,15 @@ IPV4 = b"\x08\x00\x45"
 """The type behind the MACs, and a header of 20 bytes."""
 SOURCE_AT, TEID_AT = 26, 46
 """Bytes before a user's address without tunnel, and before the TEID of an untagged frame."""
+
+
+def at_one_gnb(upf: Upf, names: set[str]) -> Upf:
+    """With the groups of traces at the first gNB, where they do not say at which."""
+    groups = [
+        group.model_copy(update={"gnb": next(iter(upf.gnbs))}) if group.name in names and group.gnb is None else group
+        for group in upf.groups
+    ]
+    return upf.model_copy(update={"groups": groups})
 
 
 def carried(where: Path, index: int, trace: Any, upf: Upf, inventory: Inventory) -> tuple[tuple[str, str], Tunnels]:

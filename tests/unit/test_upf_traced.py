@@ -36,7 +36,8 @@ def node(side: str, number: int) -> dict[str, Any]:
 def hosts_file(folder: Path, upf: dict[str, Any] = UPF, one_way: bool = False) -> Path:
     gnbs, core = {"tx1": node("n3", 2), "tx2": node("n3", 3)}, {"rx1": node("n6", 4)}
     ends = {"transmit": gnbs if one_way else gnbs | core, "receive": core if one_way else gnbs | core}
-    groups = {"master": {"hosts": {"m0": {}}}} | {name: {"hosts": each} for name, each in ends.items()}
+    groups: dict[str, Any] = {name: {"hosts": each} for name, each in ends.items()}
+    groups["master"] = {"hosts": {"m0": {}}}
     path = folder / "hosts.yml"
     path.write_text(json.dumps({"all": {"vars": {"pktswarm_upf": upf}, "children": groups}}))
     return path
@@ -79,6 +80,12 @@ def test_each_instance_has_users_of_its_own_and_each_direction_its_nodes(tmp_pat
     assert [leg.shift for leg in found.legs[:3]] == [{}, {"user": 1, "teid": 1}, {"user": 2, "teid": 2}]
     first = int(IPv4Address("10.45.0.1"))
     assert found.legs[0].users == {"field": "ipv4.src", "by": "src_ip", "first": first, "step": 1, "count": 3}
+
+
+def test_a_group_that_does_not_say_where_is_at_the_first_gnb(tmp_path: Path) -> None:
+    found = planned(tmp_path, hosts_file(tmp_path), {**GROUP, "gnb": None})
+    assert {leg.transmitter for leg in found.legs} == {"tx1", "rx1"}
+    assert set(sessions_of(found).gnb) == {0}
 
 
 def test_up_in_the_tunnel_that_the_upf_chose(tmp_path: Path) -> None:
@@ -158,7 +165,7 @@ def test_ipv6_of_a_trace_goes_in_no_session(tmp_path: Path) -> None:
         ({"mode": "capture"}, r"is not captured: receive: \{mode: count\}"),
         ({"scale": 6}, r"traces.0.sessions = 'web': the trace and its instances have 6 users, the group 5 sessions"),
         ({"to": "tx2"}, "traces.0.to = 'tx2': no such host of side n6"),
-        ({"group": {**GROUP, "gnb": None}}, "at one gNB; the group's are at tx1, tx2 .*gnb: tx1"),
+        ({"group": {**GROUP, "gnb": ["tx1", "tx2"]}}, r"at one gNB; the group's are at tx1, tx2 .*gnb: tx1"),
         ({"group": {**GROUP, "ue_addresses": "choose"}}, "addresses that are known beforehand, and the UPF chooses"),
         ({"group": {**GROUP, "ue_addresses": "2001:db8::1/48"}}, "its users have no IPv4 address"),
     ],
