@@ -32,7 +32,7 @@ class Cluster:
     def tell(self, **order: Any) -> Any:
         return lab.tell_upf(self.name, order, self.folder)
 
-    def run(self, *traces: dict[str, Any], streams: tuple[dict[str, Any], ...] = ()) -> tuple[int, dict[str, Any]]:
+    def write(self, *traces: dict[str, Any], streams: tuple[dict[str, Any], ...] = ()) -> Path:
         common = {"file": str(LAB), "direction": "both", "timing": {"multiplier": 3}}
         scenario = {
             "name": "t",
@@ -44,9 +44,15 @@ class Cluster:
         }
         config = self.folder / "run.yaml"
         config.write_text(json.dumps(scenario))
-        command = [sys.executable, "-m", "master.cli", "run", str(config), "--json", "--hosts", str(self.hosts)]
-        command += ["--results", str(self.folder / "results")]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        return config
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "master.cli", *words, "--hosts", str(self.hosts)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+
+    def run(self, *traces: dict[str, Any], streams: tuple[dict[str, Any], ...] = ()) -> tuple[int, dict[str, Any]]:
+        config = self.write(*traces, streams=streams)
+        done = self.command("run", str(config), "--json", "--results", str(self.folder / "results"))
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout)
 
@@ -95,13 +101,53 @@ def test_a_frame_that_grows_beyond_the_mtu_is_refused(cluster: Cluster) -> None:
     """An MTU of 1600 has room for 1500 and the tunnel; the trace's largest frames are of 1514 bytes."""
     lab.run_in(cluster.name, "tx1", ["ip", "link", "set", "eth1", "mtu", "1530"], cluster.folder)
     try:
-        config = cluster.folder / "run.yaml"
-        scenario = json.loads(config.read_text()) | {"streams": []}
-        config.write_text(json.dumps(scenario))
-        command = [sys.executable, "-m", "master.cli", "run", str(config), "--hosts", str(cluster.hosts)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = cluster.command("run", str(cluster.write({"name": "one", "sessions": "web"})))
     finally:
         lab.run_in(cluster.name, "tx1", ["ip", "link", "set", "eth1", "mtu", "1600"], cluster.folder)
     assert done.returncode == 2
     assert "longer than the MTU of tx1 eth1" in done.stderr
     assert cluster.tell(status={})["sessions"] == 0
+
+
+def test_a_small_family_of_traces_and_a_steady_load(cluster: Cluster) -> None:
+    steady = {"name": "up", "sessions": "users", "direction": "up", "size_bytes": 200}
+    family = {
+        "table": "small",
+        "title": "a small one",
+        "axes": [
+            {"name": "rate", "values": [500]},
+            {"name": "scale", "values": [1, 2]},
+            {"name": "way", "values": ["both", "up"]},
+        ],
+        "skip": [{"scale": [2], "way": ["up"]}],
+        "measures": ["loss_ratio", "peak_sent_packets", "peak_received_packets", "latency_p50_ms"],
+        "scenario": {
+            "samples_per_s": 20,
+            "stop_after_s": "$seconds",
+            "upf": {"groups": [{**WEB, "sessions": "$scale"}, USERS]},
+            "traces": [
+                {
+                    **{"name": "one", "file": str(LAB), "sessions": "web", "direction": "$way", "scale": "$scale"},
+                    "options": {"stamp": True},
+                }
+            ],
+            "streams": [{**steady, "rate_pps": "$rate", "duration_s": "$seconds"}],
+            "receive": {"mode": "count"},
+        },
+        "reference": {"source": "somebody", "figures": {"500": {"1": [[0, None, 7, 1], [0, 1, 1, 1]]}}},
+    }
+    path, out = cluster.folder / "family.yaml", cluster.folder / "points"
+    path.write_text(json.dumps(family))
+    words = ("table", str(path), "--out", str(out), "--seconds", "1")
+    done = cluster.command(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    points = json.loads(done.stdout)["points"]
+    assert [one["labels"] for one in points] == [["500", "1", "both"], ["500", "1", "up"], ["500", "2", "both"]]
+    for one in points:
+        assert one["measured"]["loss_ratio"] == 0 and one["measured"]["latency_p50_ms"] > 0
+        assert one["measured"]["peak_sent_packets"] > 0 and one["measured"]["peak_received_packets"] > 0
+    runs = sorted((out / "runs").iterdir())
+    assert len(runs) == 3 and not any(list((run / "sent").glob("*")) for run in runs)
+    again = cluster.command(*words)
+    assert again.returncode == 0 and "in brackets: somebody" in again.stdout
+    assert sorted((out / "runs").iterdir()) == runs, "nothing was measured again"
