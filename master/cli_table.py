@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from master.results import Outcome
 
 EXAMPLES = "Examples: pktswarm table netspec · pktswarm table configs/tables/ericload-5.1.yaml --seconds 60"
+PIPED_WIDTH = 160
+"""Of tables that go to no terminal."""
 Execute = Callable[[Path], "tuple[Outcome, Path]"]
 
 
@@ -81,6 +83,8 @@ def _family(
     problems = [f"{', '.join(one['labels'])}: {one['problem']}" for one in told if one["problem"]]
     document = {**work.document(), "points": told, "problems": problems}
     captions = [family.title, *([f"in brackets: {family.reference.source}"] if family.reference else [])]
+    if less := families.not_sent(told):
+        captions.append(less)
     _finish(document, folder / f"{family.table}.json", families.tables(family, told), captions, problems, as_json)
 
 
@@ -136,6 +140,8 @@ def _finish(
 
 def _print(tables: list[Table], captions: list[str], problems: list[str], out: Path) -> None:
     console = Console()
+    if not console.is_terminal:
+        console.width = PIPED_WIDTH
     for one in tables:
         console.print(one)
     for line in captions:

@@ -22,7 +22,7 @@ from master.inventory import load_yaml
 from master.model import Location, Strict, Yaml, bad_input, keys_of
 from master.results import Outcome
 from master.tables.kept import Kept
-from master.tables.measures import MEASURES, Measured
+from master.tables.measures import ALWAYS, MEASURES, Measured
 from traffic.errors import EXIT_INCOMPLETE, BadInput
 
 VARIABLE = re.compile(r"\$(\w+)")
@@ -31,6 +31,11 @@ SECONDS = "seconds"
 """The variable that every family has: how long a point sends."""
 MOST_NAME = 40
 """Characters of a scenario's name."""
+MOST_TOLD = 10
+LEAST_SENT = 0.99
+"""Of what was intended; less of it is told."""
+TOLD_BOUND = 0.1
+"""A delay's bound is told where it is more than this part of the delay."""
 Value = str | int | float
 
 
@@ -217,14 +222,14 @@ class Runs:
         """Each point as {"labels", "measured", "reference", "problem"}, known from before or measured now."""
         for point, scenario in [(point, self.scenario(point)) for point in self.points]:
             known = self.kept.measured(point.key, scenario)
-            if known is not None and not set(self.family.measures) <= set(known):
-                known = None  # it was measured before the family asked for this
+            if known is not None and not {*self.family.measures, *ALWAYS} <= set(known):
+                known = None  # it was measured before this was asked for
             yield self._measure(point, scenario) if known is None else self._told(point, known, "")
 
     def _measure(self, point: Point, scenario: dict[str, Any]) -> dict[str, Any]:
         outcome, results = self.execute(self.kept.write_scenario(point.key, scenario))
         targets = Measured([row for row in outcome.document["rows"] if row["group"] != "background"], results)
-        measured = {name: MEASURES[name].of(targets) for name in self.family.measures}
+        measured = {name: MEASURES[name].of(targets) for name in (*self.family.measures, *ALWAYS)}
         problem = outcome.reason if outcome.status == EXIT_INCOMPLETE else ""
         if not problem:
             self.kept.keep(point.key, scenario, results, measured)
@@ -251,6 +256,7 @@ def tables(family: Family, told: list[dict[str, Any]]) -> list[Table]:
     by_labels = {tuple(one["labels"]): one for one in told}
     parts, rows, columns = ([str(values[axis.name]) for values in axis.settings()] for axis in family.axes)
     made = []
+    wanted = {point.labels[:2] for point in points(family)}
     for part in parts:
         title = f"{family.axes[0].title or family.axes[0].name}: {part}" if len(parts) > 1 else None
         table = Table(title=title, title_justify="left")
@@ -259,7 +265,7 @@ def tables(family: Family, told: list[dict[str, Any]]) -> list[Table]:
         for column, measure in itertools.product(columns, family.measures):
             head = f"{family.axes[2].title or family.axes[2].name} {column}\n" if len(columns) > 1 else ""
             table.add_column(f"{head}{MEASURES[measure].title}", justify="right")
-        for row in rows:
+        for row in (row for row in rows if (part, row) in wanted):
             cells = [_cell(by_labels.get((part, row, column)), name) for column in columns for name in family.measures]
             table.add_row(row, *cells)
         made.append(table)
@@ -270,5 +276,20 @@ def _cell(told: dict[str, Any] | None, measure: str) -> str:
     if told is None:
         return ""
     value, beside = told["measured"].get(measure), told["reference"].get(measure)
-    ours = "–" if value is None else f"{value:,.{MEASURES[measure].digits}f}"
+    digits = MEASURES[measure].digits
+    ours = "–" if value is None else f"{value:,.{digits}f}"
+    bound = told["measured"].get("latency_bound_ms") if measure.startswith("latency") else None
+    if value is not None and bound is not None and bound > TOLD_BOUND * abs(value):
+        ours += f" ±{bound:.{digits}f}"
     return ours if beside is None else f"{ours} [dim]({beside:g})[/]"
+
+
+def not_sent(told: list[dict[str, Any]]) -> str:
+    """Where the tester sent less than was intended, for a line under the tables; empty: nowhere."""
+    ratios = [(one["measured"].get("sent_ratio"), ", ".join(one["labels"])) for one in told]
+    found = sorted((ratio, labels) for ratio, labels in ratios if ratio is not None and ratio < LEAST_SENT)
+    if not found:
+        return ""
+    worst = "; ".join(f"{labels}: {ratio:.0%}" for ratio, labels in found[:MOST_TOLD])
+    more = f"; and {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
+    return f"the tester sent less than was intended at {len(found)} of {len(told)} points: {worst}{more}"

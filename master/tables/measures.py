@@ -64,6 +64,18 @@ def _median_ms(measured: Measured) -> float | None:
     return None
 
 
+def _bound_ms(measured: Measured) -> float | None:
+    """How far off the streams' latencies may be: the worst one's clocks."""
+    known = [row["latency_bound_ns"] for row in measured.rows if row.get("latency_bound_ns") is not None]
+    return max(known) / 1e6 if known else None
+
+
+def _sent_ratio(measured: Measured) -> float | None:
+    """Sent of what was intended; None where as much was to be sent as goes."""
+    sent, intended = _sum(measured, "sent_packets"), _sum(measured, "intended_packets")
+    return None if sent is None or not intended else sent / intended
+
+
 def _peak(column: str) -> Callable[[Measured], float | None]:
     def of(measured: Measured) -> float | None:
         streams = {str(row["stream"]) for row in measured.rows}
@@ -95,6 +107,11 @@ MEASURES = {
     "sent_mpps": Measure("Mpps sent", 3, _bits("sent_pps", 1e6)),
     "sent_gbps": Measure("Gbps sent", 3, _bits("sent_bps", 1e9)),
     "latency_p50_ms": Measure("Delay, ms", 3, _median_ms),
+    "latency_bound_ms": Measure("±, ms", 3, _bound_ms),
+    "sent_ratio": Measure("Sent of intended", 4, _sent_ratio),
     "peak_sent_packets": Measure("Peak out", 0, _peak("sent_packets")),
     "peak_received_packets": Measure("Peak in", 0, _peak("received_packets")),
 }
+ALWAYS = ("sent_ratio", "latency_bound_ms")
+"""Measured of every point: without them a tester that could not keep up looks loss-free, and a delay better known than
+it is."""
