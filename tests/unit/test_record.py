@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab import record, record_large, rtp, video
+from master import cli_lab
 from traffic.errors import BadInput, PktswarmError
 from traffic.traces import Packet, read_trace, write_pcap
 
@@ -70,3 +71,8 @@ def test_a_packet_of_the_video() -> None:
 def test_a_video_that_nobody_serves() -> None:
     with pytest.raises(ConnectionRefusedError):
         video.watch("127.0.0.1", "127.0.0.1", 9, 0.1)
+
+
+def test_the_large_traces_names_without_asking_for_them() -> None:
+    with pytest.raises(BadInput, match=r"goes with --large; --out names the small trace"):
+        cli_lab.record(udp=Path("mine.pcapng"))
