@@ -576,7 +576,7 @@ class Scenario(_Strict):
             raise ValueError(
                 f"{key}: oversize: inner is of IPv4 packets; IPv6 ones go in fragments of the tunnel (outer)"
             )
-        if self.upf.handover is not None and self.upf.handover.group == name:
+        if self.upf is not None and self.upf.handover is not None and self.upf.handover.group == group.name:
             self._check_users_that_move(key, stream)
 
     def _check_users_that_move(self, key: str, stream: Stream) -> None:

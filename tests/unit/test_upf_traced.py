@@ -176,6 +176,29 @@ def test_what_cannot_be_is_told(tmp_path: Path, changes: dict[str, Any], message
     assert str(caught.value).startswith(str(tmp_path / "s.yaml"))
 
 
+def test_users_that_move_are_no_traces(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    upf = {"groups": [GROUP], "handover": {"group": "web", "users_per_s": 1}}
+    path.write_text(json.dumps({"name": "s", "upf": upf, "traces": [TRACE], "receive": {"mode": "count"}}))
+    with pytest.raises(BadInput, match=r"its users move .upf\.handover., and a trace's stay at one gNB"):
+        scenario.load(path)
+
+
+def test_a_gnb_with_an_ipv6_address(tmp_path: Path) -> None:
+    path = hosts_file(tmp_path)
+    section = json.loads(path.read_text())
+    for role in ("transmit", "receive"):
+        host = section["all"]["children"][role]["hosts"].get("tx1")
+        if host:
+            host["ipv6"] = "2001:db8:92::2"
+    path.write_text(json.dumps(section))
+    scene = tmp_path / "s.yaml"
+    upf = {"groups": [{**GROUP, "gnb": "six"}], "gnbs": {"six": "2001:db8:92::2"}}
+    scene.write_text(json.dumps({"name": "s", "upf": upf, "traces": [TRACE], "receive": {"mode": "count"}}))
+    with pytest.raises(BadInput, match=r"a trace's tunnels are of IPv4, and the gNB's address is not"):
+        plan.plan(scenario.load(scene), scene, inventory.load(path))
+
+
 def test_nodes_without_a_role_or_a_upf_without_a_mac(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="tx1 has no role 'receive', which that direction needs"):
         planned(tmp_path, hosts_file(tmp_path, one_way=True), direction="down")
