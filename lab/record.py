@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,19 +97,24 @@ def record_at(site: Site, out: Path) -> Trace:
         work = Path(folder)
         make_certificate(work)
         with servers(site, work):
-            capture_file = work / "capture.pcap"
-            with capture(site, capture_file):
-                converse(site, work)
-            trace = read_trace(capture_file)
-            check(capture_file)
+            return trace_of(site, work, out, lambda: converse(site, work))
+
+
+def trace_of(site: Site, work: Path, out: Path, conversation: Callable[[], None]) -> Trace:
+    """What a conversation puts on the client's interface, checked, and written to `out`. `work`: for the capture."""
+    capture_file = work / "capture.pcap"
+    with capture(site, capture_file):
+        conversation()
+    trace = read_trace(capture_file)
+    check(capture_file)
     out.parent.mkdir(parents=True, exist_ok=True)
     # Two processors take frames in side by side, so a capture is not quite in order of time.
     out.write_bytes(write_pcapng(sorted(trace.packets, key=lambda packet: packet.time_ns), COMMENT))
     return read_trace(out)
 
 
-def need_tools() -> None:
-    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+def need_tools(tools: Iterable[str] = TOOLS) -> None:
+    missing = [tool for tool in tools if shutil.which(tool) is None]
     if missing:
         packages = " ".join(sorted({TOOLS[tool] for tool in missing}))
         raise PktswarmError(f"recording needs {', '.join(missing)}: apt install --no-install-recommends {packages}")
@@ -128,22 +133,33 @@ def servers(site: Site, work: Path) -> Iterator[None]:
     dns = ["dnsmasq", "--no-daemon", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--bind-interfaces"]
     dns += [f"--listen-address={address}", f"--pid-file={work / 'dnsmasq.pid'}", "--user=root", "--local-ttl=60"]
     dns += [f"--address=/{host}.{DOMAIN}/{address}" for host in HOSTS] + [f"--local=/{DOMAIN}/"]
-    web = [sys.executable, https_server.__file__, address, "443", str(work / "certificate.pem"), str(work / "key.pem")]
     with contextlib.ExitStack() as stack:
         for command, ready in (
-            (dns, "started"),
-            (web, "ready"),
-            (["iperf3", "-s", "--forceflush", "-B", address], "listening"),
+            ([*site.server, *dns], "started"),
+            (web_server(site, work), "ready"),
+            ([*site.server, "iperf3", "-s", "--forceflush", "-B", address], "listening"),
         ):
-            stack.enter_context(background(site.server + command, work, ready))
+            stack.enter_context(background(command, work, ready))
         yield
+
+
+def web_server(site: Site, work: Path) -> list[str]:
+    files = [str(work / "certificate.pem"), str(work / "key.pem")]
+    return [*site.server, sys.executable, https_server.__file__, site.server_ipv4, "443", *files]
+
+
+def fetch(site: Site, work: Path, size_bytes: int, most_s: float = 10) -> list[str]:
+    """A download of so many bytes from the web server."""
+    command = [*site.client, "curl", "-sS", "--fail", "--max-time", f"{most_s:g}"]
+    command += ["--cacert", str(work / "certificate.pem"), "--resolve", f"www.{DOMAIN}:443:{site.server_ipv4}"]
+    return [*command, "-o", "/dev/null", f"https://www.{DOMAIN}/{size_bytes}"]
 
 
 @contextlib.contextmanager
 def capture(site: Site, file: Path) -> Iterator[None]:
     """tcpdump on the client's interface; raises where the kernel dropped a frame."""
     command = ["tcpdump", "-n", "-i", site.client_interface, "--time-stamp-precision=nano", "--immediate-mode"]
-    command += ["-Z", "root", "-w", str(file), f"host {site.server_ipv4} or arp"]
+    command += ["-B", "65536", "-Z", "root", "-w", str(file), f"host {site.server_ipv4} or arp"]
     with background(site.client + command, file.parent, "listening on") as log:
         yield
         time.sleep(0.3)
@@ -186,9 +202,7 @@ def converse(site: Site, work: Path) -> None:
         query = ["dig", f"@{address}", "+tries=1", "+short", f"{host}.{DOMAIN}", "A", f"{host}.{DOMAIN}", "AAAA"]
         steps.append((0.2 + 0.7 * number, [*site.client, *query]))
     for at_s, size_bytes in ((0.4, 20_000), (1.3, 60_000), (2.6, 40_000), (3.7, 5_000)):
-        fetch = ["curl", "-sS", "--fail", "--max-time", "10", "--cacert", str(work / "certificate.pem")]
-        fetch += ["--resolve", f"www.{DOMAIN}:443:{address}", "-o", "/dev/null", f"https://www.{DOMAIN}/{size_bytes}"]
-        steps.append((at_s, site.client + fetch))
+        steps.append((at_s, fetch(site, work, size_bytes)))
     _run_at(steps)
 
 
@@ -212,11 +226,11 @@ def _run_at(steps: list[tuple[float, list[str]]]) -> None:
         raise failures[0]
 
 
-def run(command: list[str]) -> None:
+def run(command: list[str], most_s: float = TIMEOUT_S) -> None:
     try:
-        subprocess.run(command, check=True, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        subprocess.run(command, check=True, timeout=most_s, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     except subprocess.TimeoutExpired:
-        raise PktswarmError(f"{' '.join(command)}: not done after {TIMEOUT_S:.0f} s") from None
+        raise PktswarmError(f"{' '.join(command)}: not done after {most_s:.0f} s") from None
     except subprocess.CalledProcessError as error:
         raise PktswarmError(f"{' '.join(command)}: exit {error.returncode}\n{error.stdout}{error.stderr}") from None
 

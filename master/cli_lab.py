@@ -110,12 +110,29 @@ def upf(
 def record(
     name: Name = "default",
     out: Annotated[Path, typer.Option(help="The trace to write.")] = Path("configs/traces/lab.pcapng"),
+    large: Annotated[
+        bool, typer.Option("--large", help="In a lab of its own: a download of 60 MB and a video over UDP.")
+    ] = False,
+    tcp: Annotated[
+        Path | None, typer.Option(help="--large: the download's trace. Left out: configs/traces/large-tcp.pcapng")
+    ] = None,
+    udp: Annotated[
+        Path | None, typer.Option(help="--large: the video's trace. Left out: configs/traces/large-udp.pcapng")
+    ] = None,
 ) -> None:
     """Record a trace in the lab between real programs: HTTPS, DNS, an RTP-like stream, a TCP transfer."""
+    from lab import record_large
     from lab.record import record as record_in
 
-    trace = record_in(name, out)
-    print(f"{out}: {len(trace.packets):,} packets, {trace.size_bytes:,} bytes, {trace.duration_ns / 1e9:.1f} s")
+    if not large and (given := tcp or udp):
+        raise BadInput("lab record", "goes with --large; --out names the small trace", key="tcp, udp", value=str(given))
+    if large:
+        files = (tcp or record_large.TCP_OUT, udp or record_large.UDP_OUT)
+        traces = dict(zip(files, record_large.record_large(*files), strict=True))
+    else:
+        traces = {out: record_in(name, out)}
+    for path, trace in traces.items():
+        print(f"{path}: {len(trace.packets):,} packets, {trace.size_bytes:,} bytes, {trace.duration_ns / 1e9:.1f} s")
 
 
 @app.command(epilog="Example: pktswarm lab vm -- uname -r")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from master.results import Outcome
 
 EXAMPLES = "Examples: pktswarm table netspec · pktswarm table configs/tables/ericload-5.1.yaml --seconds 60"
+PIPED_WIDTH = 160
+"""Of tables that go to no terminal."""
 Execute = Callable[[Path], "tuple[Outcome, Path]"]
 
 
@@ -52,7 +54,8 @@ def _executing(hosts: Path, out: Path, patience: float) -> Execute:
     from master.show import Watch
 
     def execute(scenario: Path) -> tuple[Outcome, Path]:
-        current = Run(scenario, hosts, out / "runs", patience)
+        # Hundreds of points replay the same large traces.
+        current = Run(scenario, hosts, out / "runs", patience, keep_sent=False)
         with Watch(Console(stderr=True, quiet=True), current.plan.expected_s) as watch:
             finished = current.execute(watch)
         if finished.outcome.document["reason"] == "stopped by the user":
@@ -80,6 +83,8 @@ def _family(
     problems = [f"{', '.join(one['labels'])}: {one['problem']}" for one in told if one["problem"]]
     document = {**work.document(), "points": told, "problems": problems}
     captions = [family.title, *([f"in brackets: {family.reference.source}"] if family.reference else [])]
+    if less := families.not_sent(told):
+        captions.append(less)
     _finish(document, folder / f"{family.table}.json", families.tables(family, told), captions, problems, as_json)
 
 
@@ -135,6 +140,8 @@ def _finish(
 
 def _print(tables: list[Table], captions: list[str], problems: list[str], out: Path) -> None:
     console = Console()
+    if not console.is_terminal:
+        console.width = PIPED_WIDTH
     for one in tables:
         console.print(one)
     for line in captions:

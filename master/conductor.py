@@ -22,6 +22,8 @@ SILENCE_S = 5.0
 CLOCK_READINGS, CLOCK_ROUNDS = 12, 8
 CLOSE_READING_NS = 40_000
 """A bound that is good enough; a busy host gets more rounds of readings before a worse one is taken."""
+READING_S = 0.5
+"""How long the answer to one reading is awaited; a node may be at work on what it was sent."""
 START_LEAD_NS = 60_000_000
 ENTER_LEAD_NS = 5_000_000
 POLL_S, SENDING_POLL_S = 0.0005, 0.005
@@ -233,7 +235,7 @@ class Conductor:
 
     def _reading(self, rank: int) -> tuple[int, int, int, int] | None:
         self._words()  # a slow host takes seconds for all its readings, and the others wait no longer for a word
-        return self.world.read_clock(rank, 0.5)
+        return self.world.read_clock(rank, READING_S * self.patience)
 
     # --- waiting ------------------------------------------------------------------------------------------------
 

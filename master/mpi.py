@@ -15,7 +15,7 @@ mpi4py.rc.initialize = False
 mpi4py.rc.finalize = False
 from mpi4py import MPI  # noqa: E402
 
-TAG_MESSAGE, TAG_BULK = 1, 2
+TAG_MESSAGE, TAG_BULK, TAG_CLOCK = 1, 2, 3
 ROLE_COLOUR = {"transmit": 1, "receive": 2}
 
 
@@ -29,6 +29,7 @@ class World:
         # The same two splits in the same order as on the nodes.
         self.groups = {role: self.world.Split(colour, 0) for role, colour in ROLE_COLOUR.items()}
         self._outgoing: list[tuple[MPI.Request, bytes]] = []
+        self._readings = 0
 
     def all_are_there(self) -> bool:
         """Every rank has been heard: whoever refuses a connection from now on is dead.
@@ -68,16 +69,21 @@ class World:
         return time.monotonic_ns()
 
     def read_clock(self, rank: int, timeout_s: float) -> tuple[int, int, int, int] | None:
-        """(sent_ns, node's monotonic_ns, node's realtime_ns, received_ns) of one exchange; None if none came."""
+        """(sent_ns, node's monotonic_ns, node's realtime_ns, received_ns) of one exchange; None if none came.
+
+        Numbered: the answer to a reading that was given up would pass for a fast one to the next, with an old time.
+        """
+        self._readings += 1
         sent = time.monotonic_ns()
-        self._post(rank, TAG_BULK, b"?")
+        self._post(rank, TAG_CLOCK, b"%d" % self._readings)
         deadline = sent + int(timeout_s * 1e9)
         while time.monotonic_ns() < deadline:
-            taken = self._take(rank, TAG_BULK)
+            taken = self._take(rank, TAG_CLOCK)
             if taken is not None:
                 received = time.monotonic_ns()
-                monotonic_ns, realtime_ns = (int(part) for part in taken[1].split())
-                return sent, monotonic_ns, realtime_ns, received
+                number, monotonic_ns, realtime_ns = (int(part) for part in taken[1].split())
+                if number == self._readings:
+                    return sent, monotonic_ns, realtime_ns, received
         return None
 
     def flush(self, timeout_s: float) -> bool:

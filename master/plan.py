@@ -15,6 +15,7 @@ from master.inventory import Inventory
 from master.pace import Pace
 from master.scenario import Connection, Scenario, Stream, Trace
 from master.source_legs import connection_items, source_legs
+from master.upf import traced
 from master.upf import tunnels as tunnelling
 from master.upf.groups import Upf, filled_in
 from master.upf.sessions import Sessions
@@ -101,6 +102,8 @@ class Plan:
     """The scenario's, with what the inventory knows of it."""
     tunnels: dict[int, Tunnels] = field(default_factory=dict)
     """Leg id → the users of a stream of sessions."""
+    carried: dict[int, Tunnels] = field(default_factory=dict)
+    """Leg id → those of a trace of sessions."""
     patience: float = 1.0
     """Multiplies what is allowed beyond the sending itself."""
 
@@ -132,13 +135,16 @@ class _Draft:
 
     def __init__(self, scenario: Scenario, path: Path, inventory: Inventory) -> None:
         self.scenario, self.path, self.inventory = scenario, path, inventory
-        self.upf = None if scenario.upf is None else filled_in(path, scenario.upf, inventory)
+        upf = None if scenario.upf is None else filled_in(path, scenario.upf, inventory)
+        groups = {trace.sessions for trace in scenario.traces if trace.sessions is not None}
+        self.upf = None if upf is None else traced.at_one_gnb(upf, groups)
         self.legs: list[Leg] = []
         self.notes: list[str] = []
         self.shares: dict[int, Share] = {}
         self.sequences: dict[int, Records] = {}
         self.plays: dict[int, interactive.Play] = {}
         self.tunnels: dict[int, Tunnels] = {}
+        self.carried: dict[int, Tunnels] = {}
 
     def _pairs(self, origin: str, target: str, key: str) -> list[tuple[str, str]]:
         return _pairs_of(origin, target, key, self.path, self.inventory)
@@ -170,6 +176,9 @@ class _Draft:
     def traces(self) -> None:
         read: list[Prepared] = []
         for index, trace in enumerate(self.scenario.traces):
+            if trace.sessions is not None and self.upf is not None:
+                read.append(self._trace_of_sessions(index, trace, self.upf))
+                continue
             pairs = self._pairs(trace.source, trace.target, f"traces.{index}")
             if trace.interactive:
                 legs, plays, told = interactive.legs_of(trace, pairs, len(self.legs))
@@ -185,6 +194,18 @@ class _Draft:
             self.legs += legs
             self.notes += told
         _check_pools_apart(read)
+
+    def _trace_of_sessions(self, index: int, trace: Trace, upf: Upf) -> Prepared:
+        pair, tunnels = traced.carried(self.path, index, trace, upf, self.inventory)
+        plain = trace.settings(self.path, tunnels.key)
+        prepared = prepare(trace.file, traced.settings(plain, tunnels, upf, Sessions(upf)))
+        traced.check_room(prepared, tunnels, upf)
+        legs, shares, told = _trace_legs(trace, prepared, [pair], len(self.legs))
+        self.carried |= dict.fromkeys((leg.id for leg in legs), tunnels)
+        self.legs += [replace(leg, engine="xdp") for leg in legs]
+        self.shares |= shares
+        self.notes += [*prepared.notes, *told]
+        return prepared
 
     def connections(self) -> None:
         for index, connection in enumerate(self.scenario.connections):
@@ -203,7 +224,7 @@ class _Draft:
             raise BadInput(self.path, "nothing is sent until then", key="stop_after_s", value=stop_s)
         check_numbers(legs)  # those that name xdp; for `auto` it is known once the nodes have answered
         notes = tuple(self.notes)
-        return Plan(tuple(legs), self.shares, notes, self.sequences, self.plays, self.upf, self.tunnels)
+        return Plan(tuple(legs), self.shares, notes, self.sequences, self.plays, self.upf, self.tunnels, self.carried)
 
 
 def _cut(legs: list[Leg], stop_s: float, sequences: dict[int, Records], shares: dict[int, Share]) -> list[Leg]:
@@ -367,7 +388,8 @@ def _trace_legs(
             if not len(rows):
                 continue
             # In one direction alone both go from `from` to `to`; only with both does the downlink go the other way.
-            downlink = direction == "down" and prepared.settings.direction == "both"
+            both = prepared.settings.direction == "both" or prepared.settings.behind_upf
+            downlink = direction == "down" and both
             share = Share(prepared, rows, downlink)
             ends = (target, source) if downlink else (source, target)
             made = _instances(trace, share, ends, first_id + len(legs))

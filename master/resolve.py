@@ -13,6 +13,7 @@ from master.fill import fill
 from master.inventory import Host, Inventory
 from master.plan import Plan, Share
 from master.scenario import Scenario
+from master.upf import traced
 from master.upf.sessions import Sessions
 from master.upf.tunnels import ends_of, in_tunnels, largest_received_bytes, moved_in_tunnels, to_cut
 from traffic import ebpf, echo, engines, expect, pcap, sequence, users
@@ -125,11 +126,14 @@ def resolve(
             if leg.counted_with is None:
                 _check_trace_mtu(leg, share, reports)
                 _refuse_tagged_trace(share, scenario.receive.mode)
-            resolved.legs.append(_with_file(chosen, share, known, resolved))
+            through = None
+            if leg.id in plan.carried:
+                share, through = _carried(leg, share, plan, known, sessions, resolved)
+            resolved.legs.append(_with_file(chosen, share, known, resolved, through))
     engines.check_numbers(resolved.legs)
-    _trace_matches(resolved, plan, known)
+    _trace_matches(resolved, plan, known, sessions)
     _refuse_uncountable(resolved.legs, scenario.receive.mode)
-    _refuse_indistinguishable(resolved.legs)
+    _refuse_indistinguishable(resolved.legs, set(plan.carried))
     _tasks(scenario, plan, resolved, known, reports, clocks or Clocks())
     return resolved
 
@@ -292,9 +296,32 @@ def _between(resolved: Resolved, known: dict[str, Host], trace: Leg) -> list[Mat
 
 
 def _check_trace_mtu(leg: Leg, share: Share, reports: dict[str, dict[str, Any]]) -> None:
-    for name in (leg.source, leg.target):
+    # A UPF puts what goes down into a tunnel; its MTU is taken for that of the node on the same side.
+    added = traced.added_bytes(share.prepared, share.downlink)
+    for name, more in ((leg.source, 0), (leg.target, added)):
         interface = reports[name]["interface"]
-        check_lengths(share.prepared, share.rows, interface["mtu"], f"{name} {interface['name']}")
+        where = f"{name} {interface['name']}" + (f" less {more} bytes of its tunnel" if more > 0 else "")
+        check_lengths(share.prepared, share.rows, interface["mtu"] - more, where)
+
+
+def _carried(
+    leg: Leg,
+    share: Share,
+    plan: Plan,
+    known: dict[str, Host],
+    sessions: Sessions | None,
+    resolved: Resolved,
+) -> tuple[Share, Nodes]:
+    """What goes through a UPF, by the tunnels as they stand; and between whom."""
+    if plan.upf is None or sessions is None:
+        raise ValueError(f"{leg.stream} is resolved without its sessions")
+    tunnels, (gnb, core) = plan.carried[leg.id], _ends(leg, share)
+    _refuse_without_ipv4(known[core])
+    for host, address in traced.plays(tunnels, plan.upf, (gnb, core), known).items():
+        if address not in (addresses := resolved.plays.setdefault(host, [])):
+            addresses.append(address)
+    standing = replace(share, prepared=traced.as_they_stand(share.prepared, tunnels, sessions))
+    return standing, traced.nodes(tunnels, plan.upf, known[gnb], known[core], share.downlink)
 
 
 def _refuse_tagged_trace(share: Share, mode: str) -> None:
@@ -311,14 +338,15 @@ def _refuse_tagged_trace(share: Share, mode: str) -> None:
         )
 
 
-def _with_file(leg: Leg, share: Share, known: dict[str, Host], resolved: Resolved) -> Leg:
-    """The leg with the name of its file: frames between its two nodes. An instance has that of its first one."""
+def _with_file(leg: Leg, share: Share, known: dict[str, Host], resolved: Resolved, through: Nodes | None = None) -> Leg:
+    """The leg with the name of its file: frames between its two nodes, or those that a UPF is between. An instance has
+    that of its first one."""
     first = leg.id if leg.counted_with is None else leg.counted_with
     name = f"leg-{first}.pcap"
     pools = _pools(leg, share, known)
     if first == leg.id:
         resolved.by_user[leg.id] = share.by_user(leg.repeat)
-        frames = frames_of(share.prepared, share.rows, _nodes(leg, share, known), share.downlink)
+        frames = frames_of(share.prepared, share.rows, through or _nodes(leg, share, known), share.downlink)
         stamps.put(frames, first)
         resolved.files.setdefault(leg.source, []).extend(
             [(name, files.pcap_bytes(frames)), (files.rows_name(name), files.row_bytes(frames))]
@@ -384,10 +412,16 @@ def _pools(leg: Leg, share: Share, known: dict[str, Host]) -> dict[str, Any]:
     return {**own, **leg.pools}
 
 
-def _trace_matches(resolved: Resolved, plan: Plan, known: dict[str, Host]) -> None:
-    """A trace's frames are all between its two MACs that no stream claims; a tag that all have is looked at too."""
+def _trace_matches(resolved: Resolved, plan: Plan, known: dict[str, Host], sessions: Sessions | None) -> None:
+    """A trace's frames are all between its two MACs that no stream claims; a tag that all have is looked at too. One of
+    sessions is known by its users."""
     for index, leg in enumerate(resolved.legs):
-        if leg.kind == "trace":
+        if leg.id in plan.carried and plan.upf is not None and sessions is not None:
+            carried = plan.shares[leg.id]
+            gnb, core = (known[name] for name in _ends(leg, carried))
+            match = traced.match(plan.carried[leg.id], plan.upf, sessions, gnb, core, carried.downlink)
+            resolved.legs[index] = replace(leg, match=match.to_json())
+        elif leg.kind == "trace":
             same_pair = [
                 o for o in resolved.legs if o.kind == "stream" and (o.source, o.target) == (leg.source, leg.target)
             ]
@@ -407,8 +441,8 @@ def _refuse_uncountable(legs: list[Leg], mode: str) -> None:
             raise BadInput(leg.target, f"{leg.stream!r} cannot be counted there: {why}", key="receive.mode", value=mode)
 
 
-def _refuse_indistinguishable(legs: list[Leg]) -> None:
-    """Two legs that one frame could belong to would be counted wrong without a word."""
+def _refuse_indistinguishable(legs: list[Leg], carried: set[int]) -> None:
+    """Two legs that one frame could belong to would be counted wrong without a word. `carried`: traces of sessions."""
     legs = [leg for leg in legs if leg.counted_with is None]
     for index, leg in enumerate(legs):
         for other in legs[:index]:
@@ -416,7 +450,8 @@ def _refuse_indistinguishable(legs: list[Leg]) -> None:
             # their content, which was compared when they were made ready.
             apart = leg.kind == other.kind == "connections" or leg.engine == other.engine == interactive.ENGINE
             # Those of sessions by their stamps, always: gNBs' users may be anybody's neighbours.
-            apart = apart or bool(leg.arrives and other.arrives)
+            apart = apart or bool(leg.arrives and (other.arrives or other.id in carried))
+            apart = apart or bool(other.arrives and leg.id in carried)
             if leg.target != other.target or apart:
                 continue
             if Match.from_json(leg.match).overlaps(Match.from_json(other.match)):

@@ -47,11 +47,16 @@ class Finished:
 class Run:
     """Checked and planned when it is made; `execute` touches the hosts."""
 
-    def __init__(self, scenario_path: Path, inventory_path: Path, results: Path, patience: float = 1.0) -> None:
+    def __init__(
+        self, scenario_path: Path, inventory_path: Path, results: Path, patience: float = 1.0, keep_sent: bool = True
+    ) -> None:
+        """`keep_sent`: the very frames that are sent of traces, in the results; with captures they are always kept,
+        which are compared with them."""
         self.scenario_path, self.results, self.patience = scenario_path, results, patience
         self.watch: Watcher = lambda ledger, event: None
         self.inventory = inventories.load(inventory_path)
         self.scenario = scenarios.load(scenario_path)
+        self.keep_sent = keep_sent or self.scenario.receive.mode == "capture"
         self.plan = replace(plans.plan(self.scenario, scenario_path, self.inventory), patience=patience)
         self.ranks: list[Rank] = ranks(self.inventory, self.plan.legs)
         self.ledger = Ledger(self.ranks)
@@ -190,7 +195,7 @@ class Run:
                 listed = [{"name": n, "bytes": len(d)} for n, d in files]
                 body = {"task": asdict(task), "files": listed, "sample_every_s": 1 / self.scenario.samples_per_s}
                 control.send({"op": "task", "rank": rank.number, "body": body}, b"".join(d for _, d in files))
-            for file_name, data in files:
+            for file_name, data in files if self.keep_sent else ():
                 self.folder.sent(file_name, data)
         control.send({"op": "go", "run_limit_s": self.plan.limit_s, "drain_s": self.scenario.receive.drain_s})
 

@@ -22,6 +22,7 @@ from master.fill import PLACEHOLDERS, fill
 from master.inventory import load_yaml
 from master.model import Location, Name, Yaml, bad_input, keys_of
 from master.model import Strict as _Strict
+from master.upf.groups import Group as UpfGroup
 from master.upf.groups import Upf
 from master.upf.groups import known_keys as upf_keys
 from master.upf.shape import MOST_IN_A_ROW, Shape, SourcePort
@@ -301,6 +302,9 @@ class Trace(Traffic):
     mtu_bytes: int = Field(1500, ge=576, le=9000, description="what oversize goes by")
     split: Literal["flow", "user"] | None = None
     verify: bool = Field(False, description="compare the receiver's capture with what was intended, packet by packet")
+    sessions: Name | None = Field(
+        None, description="a group of upf.groups: the trace's users are its first ones, through the UPF; docs/upf.md"
+    )
     interactive: bool = Field(
         False, description="both ends play it: nothing is sent before what it acknowledges has come"
     )
@@ -310,6 +314,19 @@ class Trace(Traffic):
         others = sorted(self.model_fields_set - {"name", "source", "target", "file", "interactive"})
         if self.interactive and others:
             raise ValueError(f"an interactive trace is played as it is, without {' or '.join(others)}")
+        return self
+
+    @model_validator(mode="after")
+    def _of_sessions(self) -> Trace:
+        if self.sessions is None:
+            return self
+        if self.direction is None:
+            raise ValueError("sessions need a direction: up, down or both")
+        own = {"users": "users", "gtpu": "gtpu", "vlan": "vlan", "source": "from", "split": "split"}
+        if given := [word for name, word in own.items() if name in self.model_fields_set]:
+            raise ValueError(f"{given[0]} follows from the sessions; leave it out")
+        if self.engine not in ("auto", "xdp"):
+            raise ValueError(f"only engine xdp sends traces of sessions, not {self.engine}")
         return self
 
     @model_validator(mode="after")
@@ -541,6 +558,16 @@ class Scenario(_Strict):
                 self._check_fragments(f"streams.{index}.oversize = {stream.oversize!r}")
             if stream.echo and self.receive.mode != "count":
                 raise ValueError(f"streams.{index}.echo: what goes back is not captured too: receive: {{mode: count}}")
+        for index, trace in enumerate(self.traces):
+            if trace.sessions is not None:
+                key = f"traces.{index}.sessions = {trace.sessions!r}"
+                moving = None if self.upf is None else self.upf.handover
+                if moving is not None and moving.group == trace.sessions:
+                    raise ValueError(f"{key}: its users move (upf.handover), and a trace's stay at one gNB")
+                if not self._group_of(key, trace.sessions).families()[0]:
+                    raise ValueError(f"{key}: its users have no IPv4 address")
+                if self.receive.mode != "count":
+                    raise ValueError(f"{key}: what the UPF makes of a trace is not captured: receive: {{mode: count}}")
         return self
 
     def _check_fragments(self, key: str) -> None:
@@ -559,8 +586,8 @@ class Scenario(_Strict):
             raise ValueError("expect.mbr: no stream's users have an MBR (qos: {mbr_up_bps, …} of their group)")
         return self
 
-    def _check_sessions(self, key: str, stream: Stream) -> None:
-        name = stream.sessions
+    def _group_of(self, key: str, name: str) -> UpfGroup:
+        """A group whose sessions stay."""
         if self.upf is None:
             raise ValueError(f"{key}: there is no section upf")
         group = next((one for one in self.upf.groups if one.name == name), None)
@@ -568,6 +595,10 @@ class Scenario(_Strict):
             raise ValueError(f"{key}: no such group; groups are {', '.join(one.name for one in self.upf.groups)}")
         if self.upf.churn is not None and self.upf.churn.group == name:
             raise ValueError(f"{key}: its sessions come and go (upf.churn), and streams need some that stay")
+        return group
+
+    def _check_sessions(self, key: str, stream: Stream) -> None:
+        group = self._group_of(key, stream.sessions or "")
         has = dict(zip(("ipv4", "ipv6"), group.families(), strict=True))
         if stream.ip is not None and not has[stream.ip]:
             raise ValueError(f"{key}: its users have no such address as ip: {stream.ip} asks for")
@@ -575,7 +606,7 @@ class Scenario(_Strict):
             raise ValueError(
                 f"{key}: oversize: inner is of IPv4 packets; IPv6 ones go in fragments of the tunnel (outer)"
             )
-        if self.upf.handover is not None and self.upf.handover.group == name:
+        if self.upf is not None and self.upf.handover is not None and self.upf.handover.group == group.name:
             self._check_users_that_move(key, stream)
 
     def _check_users_that_move(self, key: str, stream: Stream) -> None:

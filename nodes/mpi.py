@@ -17,7 +17,7 @@ mpi4py.rc.finalize = False
 from mpi4py import MPI  # noqa: E402
 
 MASTER = 0
-TAG_MESSAGE, TAG_BULK = 1, 2
+TAG_MESSAGE, TAG_BULK, TAG_CLOCK = 1, 2, 3
 BULK_PIECES_UNDER_WAY = 8
 INTRODUCTION_TIMEOUT_S = 20.0
 PR_SET_TIMERSLACK = 29
@@ -111,13 +111,13 @@ class Link:
         return time.monotonic_ns()
 
     def answer_pings(self, count: int) -> None:
-        """Answer `count` clock readings of the master as fast as can be (a burst of some ms)."""
+        """Answer `count` clock readings of the master as fast as can be (a burst of some ms), each by its number."""
         deadline = time.monotonic() + 2.0
         while count and time.monotonic() < deadline:
-            data = self._take(TAG_BULK)
-            if data is not None:
-                reading = b"%d %d" % (time.monotonic_ns(), time.time_ns())
-                self.world.Send([reading, MPI.BYTE], MASTER, TAG_BULK)
+            number = self._take(TAG_CLOCK)
+            if number is not None:
+                reading = b"%s %d %d" % (number, time.monotonic_ns(), time.time_ns())
+                self.world.Send([reading, MPI.BYTE], MASTER, TAG_CLOCK)
                 count -= 1
 
     def _drop_sent(self) -> None:

@@ -238,11 +238,11 @@ def expectation_of_trace(leg: Leg) -> Expectation:
     """What all frames of a stamped trace have in common: the MACs, and a tag that is the same for all."""
     match = Match.from_json(leg.match)
     mask, value = bytearray(ctypes.sizeof(Fields)), bytearray(ctypes.sizeof(Fields))
-    for name, at in (("dst_mac", 0), ("src_mac", 6), ("vlan_outer", 14)):
+    tag = {"vlan_outer": 14} if match.outer_tag else {}
+    for name, at in ({"dst_mac": 0, "src_mac": 6} | tag).items():
         offset, size = FIELD_PLACES[name]
-        if len(match.mask) >= at + size:
-            mask[offset : offset + size] = b"\xff" * size
-            value[offset : offset + size] = match.value[at : at + size]
+        mask[offset : offset + size] = b"\xff" * size
+        value[offset : offset + size] = match.value[at : at + size]
     made = Expectation()
     _put(made, Expectation.mask.offset, bytes(mask))
     _put(made, Expectation.value.offset, bytes(value))

@@ -18,6 +18,8 @@ from traffic.stamp import read_stamp
 from traffic.template import Template, VaryingField, get_bits, put_bits
 
 MACS = b"\xff" * 12
+MOST_RANGE_BITS = 24
+"""That a filter can compare."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,27 @@ class Match:
         head = bytes.fromhex((target_mac + source_mac).replace(":", "")) + b"\x08\x06" + bytes(14)
         mask = MACS + b"\xff\xff" + bytes(14) + b"\xff" * 4
         return cls(mask, head + ip_address(source_ipv4).packed)
+
+    @classmethod
+    def of_numbers(
+        cls, source_mac: str, target_mac: str, fixed: dict[int, bytes], at: int, first: int, last: int
+    ) -> Match:
+        """Between two MACs, with these bytes at these places, and a 32-bit number from first to last at byte `at`."""
+        mask, value = bytearray(MACS.ljust(at + 4, b"\0")), bytearray(at + 4)
+        parts = {0: bytes.fromhex((target_mac + source_mac).replace(":", "")), **fixed}
+        for place, part in parts.items():
+            mask[place : place + len(part)] = b"\xff" * len(part)
+            value[place : place + len(part)] = part
+        # Always as many bits, so that two matches of two ranges are seen to be apart.
+        upper = 32 - MOST_RANGE_BITS
+        small = (1 << MOST_RANGE_BITS) - 1
+        ranges: tuple[Range, ...] = ()
+        if first >> MOST_RANGE_BITS == last >> MOST_RANGE_BITS:  # else more than a filter can compare
+            put_bits(mask, 8 * at, upper, (1 << upper) - 1)
+            put_bits(value, 8 * at, upper, first >> MOST_RANGE_BITS)
+            ranges = (Range(8 * at + upper, MOST_RANGE_BITS, first & small, last & small),)
+        short = bytes(mask).rstrip(b"\0")
+        return cls(short, bytes(value[: len(short)]), ranges=ranges)
 
     def matches(self, frame: bytes) -> bool:
         if self.stream is not None:
@@ -204,7 +227,7 @@ def _mask_common_bits(mask: bytearray, varying: VaryingField) -> None:
 def _range(varying: VaryingField) -> Range:
     """Of the bits that differ; width 0 when there are none or more than a filter can compare."""
     width = _varying_bits(varying)
-    if width > 24:
+    if width > MOST_RANGE_BITS:
         return Range(0, 0, 0, 0)
     low, high = sorted((varying.first, varying.last))
     small = (1 << width) - 1

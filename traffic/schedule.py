@@ -56,8 +56,10 @@ GRACE_NS = 1_000_000_000
 MOST_CORES = 64
 MOST_USERS = 2**20
 """Of a stream whose frames are counted user by user."""
-STREAM_OPTIONS = ("burst", "late", "stamp", "cores", "wait")
-TRACE_OPTIONS = ("late", "stamp", "cores", "wait")
+STREAM_OPTIONS = ("burst", "late", "stamp", "cores", "wait", "batch")
+TRACE_OPTIONS = ("late", "stamp", "cores", "wait", "batch")
+BATCH_SIZES = (1, 4, 8, 16, 32, 64, 128, 256)
+"""Frames that the kernel makes before it hands them on: FRAMES_A_READING in kernel/send.bpf.c divides all but 1."""
 
 
 @dataclass
@@ -116,6 +118,8 @@ def unable(leg: Leg) -> str:
         return f"late is catch_up or skip, not {leg.options['late']!r}"
     if leg.options.get("cores", 1) not in range(1, MOST_CORES + 1):
         return f"cores is a whole number from 1 to {MOST_CORES}, not {leg.options['cores']!r}"
+    if leg.options.get("batch", 1) not in BATCH_SIZES:
+        return f"batch is one of {', '.join(map(str, BATCH_SIZES))}, not {leg.options['batch']!r}"
     if trouble := schedule_pace.unable(leg):
         return trouble
     if leg.kind == "trace":

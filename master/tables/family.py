@@ -22,6 +22,7 @@ from master.inventory import load_yaml
 from master.model import Location, Strict, Yaml, bad_input, keys_of
 from master.results import Outcome
 from master.tables.kept import Kept
+from master.tables.measures import ALWAYS, MEASURES, Measured
 from traffic.errors import EXIT_INCOMPLETE, BadInput
 
 VARIABLE = re.compile(r"\$(\w+)")
@@ -30,54 +31,12 @@ SECONDS = "seconds"
 """The variable that every family has: how long a point sends."""
 MOST_NAME = 40
 """Characters of a scenario's name."""
+MOST_TOLD = 10
+LEAST_SENT = 0.99
+"""Of what was intended; less of it is told."""
+TOLD_BOUND = 0.1
+"""A delay's bound is told where it is more than this part of the delay."""
 Value = str | int | float
-
-
-@dataclass(frozen=True)
-class Measure:
-    title: str
-    digits: int
-    of: Callable[[list[dict[str, Any]]], float | None]
-    """The rows of the targets (results.stream_values) → the figure; None where it was not measured."""
-
-
-def _sum(rows: list[dict[str, Any]], name: str) -> float | None:
-    values = [row.get(name) for row in rows]
-    return None if None in values else float(sum(values))  # type: ignore[arg-type]
-
-
-def _loss_ratio(rows: list[dict[str, Any]]) -> float | None:
-    sent, lost = _sum(rows, "sent_packets"), _sum(rows, "lost_packets")
-    return None if lost is None or not sent else lost / sent
-
-
-def _bits(name: str, unit: float) -> Callable[[list[dict[str, Any]]], float | None]:
-    def of(rows: list[dict[str, Any]]) -> float | None:
-        total = _sum(rows, name)
-        return None if total is None else total / unit
-
-    return of
-
-
-def _median_ms(rows: list[dict[str, Any]]) -> float | None:
-    """The middle one of the streams' medians, each as often as it has packets."""
-    known = sorted(
-        (row["latency_p50_ns"], row["received_packets"]) for row in rows if row.get("latency_p50_ns") is not None
-    )
-    half = sum(packets for _, packets in known) / 2
-    for (median_ns, _), so_far in zip(known, itertools.accumulate(packets for _, packets in known), strict=True):
-        if so_far >= half:
-            return float(median_ns / 1e6)
-    return None
-
-
-MEASURES = {
-    "loss_ratio": Measure("Ratio", 4, _loss_ratio),
-    "received_gbps": Measure("Gbps", 3, _bits("received_bps", 1e9)),
-    "sent_mpps": Measure("Mpps sent", 3, _bits("sent_pps", 1e6)),
-    "sent_gbps": Measure("Gbps sent", 3, _bits("sent_bps", 1e9)),
-    "latency_p50_ms": Measure("Delay, ms", 3, _median_ms),
-}
 
 
 class Axis(Strict):
@@ -100,8 +59,8 @@ class Axis(Strict):
 
 class Reference(Strict):
     source: str
-    figures: dict[str, dict[str, list[list[float]]]] = Field(default_factory=dict)
-    """Part → row → for each column the measures, in their order."""
+    figures: dict[str, dict[str, list[list[float | None]]]] = Field(default_factory=dict)
+    """Part → row → for each column the measures, in their order; null: it does not tell."""
 
 
 class Family(Strict):
@@ -111,6 +70,8 @@ class Family(Strict):
     """Of a point; `reference_seconds` is what the reference took."""
     reference_seconds: float | None = None
     axes: list[Axis] = Field(min_length=3, max_length=3)
+    skip: list[dict[str, list[Value]]] = Field(default_factory=list)
+    """Points that are left out: those where each of these variables has one of its values."""
     measures: list[str] = Field(min_length=1)
     scenario: dict[str, Any]
     reference: Reference | None = None
@@ -120,6 +81,16 @@ class Family(Strict):
         for name in self.measures:
             if name not in MEASURES:
                 raise ValueError(f"measures: {name} is none of {', '.join(MEASURES)}")
+        return self
+
+    @model_validator(mode="after")
+    def _known_skips(self) -> Family:
+        known = {name for axis in self.axes for values in axis.settings() for name in values}
+        for name in (name for one in self.skip for name in one):
+            if name not in known:
+                raise ValueError(f"skip: no axis sets {name}; they set {', '.join(sorted(known))}")
+        if not points(self):
+            raise ValueError("skip: no point is left")
         return self
 
     @model_validator(mode="after")
@@ -175,7 +146,8 @@ def points(family: Family, seconds: float | None = None) -> list[Point]:
         variables: dict[str, Value] = {SECONDS: family.seconds if seconds is None else seconds}
         for values in combination:
             variables |= values
-        made.append(Point(labels, variables))
+        if not any(all(variables.get(name) in values for name, values in one.items()) for one in family.skip):
+            made.append(Point(labels, variables))
     return made
 
 
@@ -233,7 +205,11 @@ class Runs:
     def scenario(self, point: Point) -> dict[str, Any]:
         made = _fill(self.path, self.family.scenario, point.variables)
         for trace in made.get("traces", []):
-            trace["file"] = str((self.path.parent / trace["file"]).resolve())
+            file = (self.path.parent / trace["file"]).resolve()
+            if not file.exists():
+                allowed = "a recording; pktswarm lab record --large makes configs/traces/large-*"
+                raise BadInput(self.path, "there is no such trace", key="traces.file", value=str(file), allowed=allowed)
+            trace["file"] = str(file)
         return {"name": f"{self.family.table}-{point.key}"[:MOST_NAME], **made}
 
     def document(self) -> dict[str, Any]:
@@ -244,15 +220,16 @@ class Runs:
 
     def run(self) -> Iterator[dict[str, Any]]:
         """Each point as {"labels", "measured", "reference", "problem"}, known from before or measured now."""
-        for point in self.points:
-            scenario = self.scenario(point)
+        for point, scenario in [(point, self.scenario(point)) for point in self.points]:
             known = self.kept.measured(point.key, scenario)
+            if known is not None and not {*self.family.measures, *ALWAYS} <= set(known):
+                known = None  # it was measured before this was asked for
             yield self._measure(point, scenario) if known is None else self._told(point, known, "")
 
     def _measure(self, point: Point, scenario: dict[str, Any]) -> dict[str, Any]:
         outcome, results = self.execute(self.kept.write_scenario(point.key, scenario))
-        rows = [row for row in outcome.document["rows"] if row["group"] != "background"]
-        measured = {name: MEASURES[name].of(rows) for name in self.family.measures}
+        targets = Measured([row for row in outcome.document["rows"] if row["group"] != "background"], results)
+        measured = {name: MEASURES[name].of(targets) for name in (*self.family.measures, *ALWAYS)}
         problem = outcome.reason if outcome.status == EXIT_INCOMPLETE else ""
         if not problem:
             self.kept.keep(point.key, scenario, results, measured)
@@ -263,7 +240,7 @@ class Runs:
         beside = {} if reference is None else dict(zip(self.family.measures, reference, strict=True))
         return {"labels": point.labels, "measured": measured, "reference": beside, "problem": problem}
 
-    def _reference(self, point: Point) -> list[float] | None:
+    def _reference(self, point: Point) -> list[float | None] | None:
         if self.family.reference is None:
             return None
         part, row, column = point.labels
@@ -274,18 +251,21 @@ class Runs:
 
 
 def tables(family: Family, told: list[dict[str, Any]]) -> list[Table]:
-    """A part each: rows down, columns across, each with its measures; the reference's figures in brackets."""
+    """A part each: rows down, columns across, each with its measures; the reference's figures in brackets. What takes
+    one value alone is not shown."""
     by_labels = {tuple(one["labels"]): one for one in told}
     parts, rows, columns = ([str(values[axis.name]) for values in axis.settings()] for axis in family.axes)
     made = []
+    wanted = {point.labels[:2] for point in points(family)}
     for part in parts:
-        table = Table(title=f"{family.axes[0].title or family.axes[0].name}: {part}", title_justify="left")
+        title = f"{family.axes[0].title or family.axes[0].name}: {part}" if len(parts) > 1 else None
+        table = Table(title=title, title_justify="left")
         table.box, table.pad_edge = box.SIMPLE_HEAD, False
         table.add_column(family.axes[1].title or family.axes[1].name, justify="right")
         for column, measure in itertools.product(columns, family.measures):
-            head = f"{family.axes[2].title or family.axes[2].name} {column}"
-            table.add_column(f"{head}\n{MEASURES[measure].title}", justify="right")
-        for row in rows:
+            head = f"{family.axes[2].title or family.axes[2].name} {column}\n" if len(columns) > 1 else ""
+            table.add_column(f"{head}{MEASURES[measure].title}", justify="right")
+        for row in (row for row in rows if (part, row) in wanted):
             cells = [_cell(by_labels.get((part, row, column)), name) for column in columns for name in family.measures]
             table.add_row(row, *cells)
         made.append(table)
@@ -296,5 +276,20 @@ def _cell(told: dict[str, Any] | None, measure: str) -> str:
     if told is None:
         return ""
     value, beside = told["measured"].get(measure), told["reference"].get(measure)
-    ours = "–" if value is None else f"{value:,.{MEASURES[measure].digits}f}"
+    digits = MEASURES[measure].digits
+    ours = "–" if value is None else f"{value:,.{digits}f}"
+    bound = told["measured"].get("latency_bound_ms") if measure.startswith("latency") else None
+    if value is not None and bound is not None and bound > TOLD_BOUND * abs(value):
+        ours += f" ±{bound:.{digits}f}"
     return ours if beside is None else f"{ours} [dim]({beside:g})[/]"
+
+
+def not_sent(told: list[dict[str, Any]]) -> str:
+    """Where the tester sent less than was intended, for a line under the tables; empty: nowhere."""
+    ratios = [(one["measured"].get("sent_ratio"), ", ".join(one["labels"])) for one in told]
+    found = sorted((ratio, labels) for ratio, labels in ratios if ratio is not None and ratio < LEAST_SENT)
+    if not found:
+        return ""
+    worst = "; ".join(f"{labels}: {ratio:.0%}" for ratio, labels in found[:MOST_TOLD])
+    more = f"; and {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
+    return f"the tester sent less than was intended at {len(found)} of {len(told)} points: {worst}{more}"

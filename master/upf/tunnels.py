@@ -126,16 +126,20 @@ def _check_role(where: Path, key: str, host: Host, role: str) -> None:
         raise BadInput(where, f"{host.name} has no role {role!r}, which that direction needs", key=key)
 
 
+def check_macs(where: Path, key: str, upf: Upf) -> None:
+    for name in ("n3_mac", "n6_mac"):
+        if not getattr(upf, name):
+            allowed = f"here, or pktswarm_upf: {{{name}: …}} in the inventory"
+            raise BadInput(where, f"is missing, and {key} needs it", key=f"upf.{name}", allowed=allowed)
+
+
 def pairs(
     where: Path, index: int, stream: Any, upf: Upf, inventory: Inventory
 ) -> tuple[list[tuple[str, str]], dict[str, str]]:
     """(sender, receiver) for each gNB, the data network's hosts in turn; and host → gNB. BadInput where a side has no
     host for it, or an address is not known."""
     key, up = f"streams.{index}", stream.direction == "up"
-    for name in ("n3_mac", "n6_mac"):
-        if not getattr(upf, name):
-            allowed = f"here, or pktswarm_upf: {{{name}: …}} in the inventory"
-            raise BadInput(where, f"is missing, and {key} needs it", key=f"upf.{name}", allowed=allowed)
+    check_macs(where, key, upf)
     gnbs = gnb_nodes(where, key, upf, stream.sessions, "transmit" if up else "receive", inventory)
     if stream.echo:
         gnb_nodes(where, f"{key}.echo", upf, stream.sessions, "receive", inventory)
@@ -156,11 +160,11 @@ def in_tunnels(
     if not server:
         problem = f"no address known for the users' server; give {tunnels.ip} in the inventory"
         raise BadInput(core_host.name, problem, key=tunnels.ip)
-    rows = _rows(sessions, tunnels)
+    rows = rows_at(sessions, tunnels)
     ue = _users_run(tunnels, sessions, rows)
     teids = _chosen((sessions.uplink_teid if tunnels.direction == "up" else sessions.downlink_teid)[rows])
     gnb_address = upf.gnbs[tunnels.moved_to or tunnels.gnb]
-    upf_address = _upf_address(tunnels, _ip(gnb_address), sessions, rows, hosts is not None)
+    upf_address = one_upf_address(tunnels, _ip(gnb_address), sessions, rows, hosts is not None)
     if tunnels.direction == "up":
         qos = upf.group(tunnels.group).qos
         qfi = None if qos is None else qos.qfi
@@ -336,7 +340,8 @@ class _Run:
         return str(IPv4Address(value) if self.low is None else IPv6Address(value << PREFIX_BITS | self.low))
 
 
-def _rows(sessions: Sessions, tunnels: Tunnels) -> NDArray[np.int64]:
+def rows_at(sessions: Sessions, tunnels: Tunnels) -> NDArray[np.int64]:
+    """Of the users at one gNB."""
     rows = sessions.rows_of(tunnels.group)
     return np.compress(sessions.gnb[rows] == sessions.gnbs.index(tunnels.gnb), rows)
 
@@ -391,7 +396,7 @@ def _ip(address: str) -> str:
     return f"ipv{ip_address(address).version}"
 
 
-def _upf_address(tunnels: Tunnels, ip: str, sessions: Sessions, rows: NDArray[np.int64], known: bool) -> str:
+def one_upf_address(tunnels: Tunnels, ip: str, sessions: Sessions, rows: NDArray[np.int64], known: bool) -> str:
     """Of the gNB's kind."""
     if ip == "ipv4":
         addresses = [str(IPv4Address(int(one))) for one in np.unique(sessions.upf_v4[rows])]

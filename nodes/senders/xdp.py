@@ -436,7 +436,9 @@ def _rates_pps(legs: list[Leg]) -> float:
 
 
 def batch_size(legs: list[Leg]) -> int:
-    """As few at a time as the legs' rates together allow."""
+    """As few at a time as the legs' rates together allow, or the least that one of them asks for."""
+    if asked := [int(leg.options["batch"]) for leg in legs if "batch" in leg.options]:
+        return min(asked)
     rate_pps = _rates_pps(legs)
     return next((batch for most_pps, batch in BATCHES if rate_pps <= most_pps), LARGEST_BATCH)
 

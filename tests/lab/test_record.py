@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import lab
+from lab import video
 from lab.record import TOOLS, record
+from lab.record_large import record_large
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make namespaces"),
@@ -32,3 +34,14 @@ def test_a_trace_between_real_programs(tmp_path: Path) -> None:
     assert {443, 53, 5201, 16384} <= ports
     assert 300_000 < trace.size_bytes < 700_000
     assert trace.notes == []
+
+
+def test_a_download_and_a_video_in_a_lab_of_its_own(tmp_path: Path) -> None:
+    tcp, udp = record_large(tmp_path / "tcp.pcapng", tmp_path / "udp.pcapng", tmp_path, 1_000_000, 1.0)
+    assert not list(tmp_path.glob("lab-*.yml")), "the lab is gone"
+    sizes = [len(packet.data) for packet in tcp.packets]
+    assert sizes.count(1514) > len(sizes) / 2
+    assert 1_000_000 < tcp.size_bytes < 1_200_000
+    packets = sum(packets for _, packets in video.chunks(1.0))
+    assert [len(packet.data) for packet in udp.packets].count(1250) == packets
+    assert tcp.notes == udp.notes == []

@@ -12,6 +12,7 @@ from master import cli_table, inventory, plan
 from master import scenario as scenarios
 from master.results import Outcome
 from master.tables import family as families
+from master.tables import measures
 from traffic.errors import BadInput
 
 SHIPPED = sorted(Path("configs/tables").glob("*.yaml"))
@@ -36,19 +37,25 @@ SMALL: dict[str, Any] = {
 ROWS = [
     {
         "group": "target",
+        "stream": "s",
+        "intended_packets": 125,
         "sent_packets": 100,
         "lost_packets": 10,
         "received_packets": 90,
         "received_bps": 2e9,
         "latency_p50_ns": 5e6,
+        "latency_bound_ns": 1e5,
     },
     {
         "group": "target",
+        "stream": "s",
+        "intended_packets": 125,
         "sent_packets": 100,
         "lost_packets": 0,
         "received_packets": 100,
         "received_bps": 1e9,
         "latency_p50_ns": 3e6,
+        "latency_bound_ns": 2e5,
     },
     {"group": "background", "sent_packets": 9, "lost_packets": 9, "received_packets": 0, "received_bps": 0.0},
 ]
@@ -62,6 +69,14 @@ class Done:
     def __call__(self, path: Path) -> tuple[Outcome, Path]:
         self.asked.append(yaml.safe_load(path.read_text()))
         return Outcome(self.status, "a reason", [], [], [], {"rows": ROWS}, [], []), path.parent / "result"
+
+
+def samples(path: Path, *rows: tuple[int, str, str, str, str]) -> Path:
+    """Of (time_ns, node, stream, sent, received)."""
+    names = "time_ns,node,stream,sent_packets,received_packets"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join([names, *(",".join(map(str, row)) for row in rows)]) + "\n")
+    return path
 
 
 def written(tmp_path: Path, **changes: Any) -> Path:
@@ -94,7 +109,8 @@ def test_every_point_is_a_scenario_of_its_values(tmp_path: Path) -> None:
 def test_what_is_measured_is_of_the_targets(tmp_path: Path) -> None:
     first, second, *_ = runs(tmp_path, Done()).run()
     # Of 190 packets the 95th has 3 ms: 100 of them have.
-    assert first["measured"] == {"loss_ratio": 0.05, "received_gbps": 3.0, "latency_p50_ms": 3.0}
+    always = {"sent_ratio": 0.8, "latency_bound_ms": 0.2}
+    assert first["measured"] == {"loss_ratio": 0.05, "received_gbps": 3.0, "latency_p50_ms": 3.0, **always}
     assert first["reference"] == {"loss_ratio": 0.1, "received_gbps": 2.0, "latency_p50_ms": 3.0}
     assert second["reference"] == {}
 
@@ -114,16 +130,93 @@ def test_the_table_has_the_references_figures_in_brackets(tmp_path: Path) -> Non
     work = runs(tmp_path, Done())
     half, whole = families.tables(work.family, list(work.run()))
     assert half.title == "way: half" and half.row_count == 2
-    assert [str(column.header) for column in half.columns] == [
-        *["packets/s", "size 64\nRatio", "size 64\nGbps", "size 64\nDelay, ms"]
-    ]
+    assert [str(column.header) for column in half.columns] == [*["packets/s", "Ratio", "Gbps", "Delay, ms"]]
     assert list(half.columns[1].cells) == ["0.0500 [dim](0.1)[/]", "0.0500"]
     assert list(whole.columns[3].cells) == ["3.000", "3.000"]
+
+
+def test_what_takes_one_value_is_not_shown(tmp_path: Path) -> None:
+    one = {"name": "way", "values": [{"way": "half", "share": 0.5}]}
+    two = {"name": "size", "values": [64, 128]}
+    path = written(tmp_path, axes=[one, SMALL["axes"][1], two], reference=None, measures=["loss_ratio"])
+    work = families.Runs(path, families.load(path), tmp_path / "points", 2, Done())
+    (table,) = families.tables(work.family, list(work.run()))
+    assert table.title is None
+    assert [str(column.header) for column in table.columns] == ["packets/s", "size 64\nRatio", "size 128\nRatio"]
+
+
+def test_points_that_are_skipped_are_not_run(tmp_path: Path) -> None:
+    path, done = written(tmp_path, skip=[{"way": ["half"], "rate": [2000, 3000]}]), Done()
+    work = families.Runs(path, families.load(path), tmp_path / "points", 2, done)
+    told = list(work.run())
+    assert [one["labels"][:2] for one in told] == [("half", "1000"), ("whole", "1000"), ("whole", "2000")]
+    half, whole = families.tables(work.family, told)
+    assert (half.row_count, whole.row_count) == (1, 2), "a row without points is not shown"
+
+
+def test_a_figure_that_the_reference_does_not_tell(tmp_path: Path) -> None:
+    path = written(tmp_path, reference={"source": "s", "figures": {"half": {"1000": [[0.1, None, 3]]}}})
+    work = families.Runs(path, families.load(path), tmp_path / "points", 2, Done())
+    half, _ = families.tables(work.family, list(work.run()))
+    figures = [next(iter(column.cells)) for column in half.columns[1:]]
+    assert figures == ["0.0500 [dim](0.1)[/]", "3.000", "3.000 [dim](3)[/]"]
+
+
+def test_a_tester_that_could_not_keep_up_is_told(tmp_path: Path) -> None:
+    told = list(runs(tmp_path, Done()).run())
+    line = "the tester sent less than was intended at 4 of 4 points: half, 1000, 64: 80%; half, 2000, 64: 80%"
+    assert families.not_sent(told).startswith(line)
+    for one in told:
+        one["measured"]["sent_ratio"] = 0.995
+    told[0]["measured"]["sent_ratio"] = None
+    assert families.not_sent(told) == ""
+
+
+def test_a_delay_is_told_no_better_than_it_is_known(tmp_path: Path) -> None:
+    work = runs(tmp_path, Done())
+    told = list(work.run())
+    told[0]["measured"]["latency_bound_ms"] = 0.31
+    half, _ = families.tables(work.family, told)
+    assert list(half.columns[3].cells) == ["3.000 ±0.310 [dim](3)[/]", "3.000"]
+
+
+def test_what_was_kept_without_a_measure_is_measured_again(tmp_path: Path) -> None:
+    done = Done()
+    list(runs(tmp_path, done).run())
+    samples(tmp_path / "points" / "result" / "samples.csv")
+    path = written(tmp_path, measures=[*SMALL["measures"], "peak_sent_packets"], reference=None)
+    work = families.Runs(path, families.load(path), tmp_path / "points", 2, done)
+    assert [one["measured"]["peak_sent_packets"] for one in work.run()] == [None] * 4 and len(done.asked) == 8
+
+
+def test_a_trace_that_is_not_there_is_told_before_anything_runs(tmp_path: Path) -> None:
+    traced = {"traces": [{"only": {"way": ["whole"]}, "name": "t", "file": "no.pcap"}]}
+    path, done = written(tmp_path, scenario=traced), Done()
+    work = families.Runs(path, families.load(path), tmp_path / "points", 2, done)
+    with pytest.raises(BadInput, match=r"traces\.file = .*no\.pcap': there is no such trace .*lab record --large"):
+        list(work.run())
+    assert not done.asked
+
+
+def test_the_peak_is_that_of_all_nodes_together(tmp_path: Path) -> None:
+    ms = 1_000_000
+    path = samples(
+        tmp_path / "r" / "samples.csv",
+        *[(0, "a", "s", "0", ""), (0, "b", "s", "0", ""), (0, "b", "other", "0", "")],
+        # a: 100 in the second tenth, in two legs; b between its samples 30 a tenth; "other" is no target.
+        *[(100 * ms, "a", "s", "0", ""), (100 * ms, "b", "other", "999", "")],
+        *[(200 * ms, "a", "s", "60", ""), (200 * ms, "a", "s", "40", ""), (300 * ms, "b", "s", "90", "")],
+        *[(300 * ms, "a", "s", "100", ""), (300 * ms, "a", "", "", "")],
+    )
+    assert measures.peak_packets(path, "sent_packets", {"s"}) == 130
+    assert measures.peak_packets(path, "received_packets", {"s"}) is None
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"skip": [{"colour": ["red"]}]}, "skip: no axis sets colour; they set rate, share, size, way"),
+        ({"skip": [{"size": [64]}]}, "skip: no point is left"),
         ({"table": "A table"}, "table"),
         ({"axes": SMALL["axes"][:2]}, "axes"),
         ({"axes": [{"name": "way", "values": [{"share": 1}]}, *SMALL["axes"][1:]]}, "has to set way too"),
@@ -156,17 +249,20 @@ def test_a_family_that_is_not_there(tmp_path: Path) -> None:
 
 
 HOSTS = Path("hosts/upf.yml")
+SHORT_TRACE = Path("configs/traces/lab.pcapng").resolve()
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_every_point_of_a_family_that_ships_can_be_planned(path: Path, tmp_path: Path) -> None:
+def test_the_points_of_a_family_that_ships_can_be_planned(path: Path, tmp_path: Path) -> None:
     family = families.load(path)
+    for one in family.scenario.get("traces", []):
+        one["file"] = str(SHORT_TRACE)  # the large ones are not in the repository
     work = families.Runs(path, family, tmp_path, None, Done())
     hosts = inventory.load(HOSTS)
-    for point in work.points:
+    for point in work.points[:: 1 if len(work.points) < 100 else 7]:
         file = work.kept.write_scenario(point.key, work.scenario(point))
         assert plan.plan(scenarios.load(file), file, hosts).expected_s > 0
-    if family.reference:
+    if family.reference and not family.skip:
         shape = [[len(row) for row in part.values()] for part in family.reference.figures.values()]
         rows, columns = (len(axis.values) for axis in family.axes[1:])
         assert shape == [[columns] * rows] * len(family.axes[0].values)

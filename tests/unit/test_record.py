@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import record, rtp
+from lab import record, record_large, rtp, video
+from master import cli_lab
 from traffic.errors import BadInput, PktswarmError
 from traffic.traces import Packet, read_trace, write_pcap
 
@@ -46,3 +47,32 @@ def test_an_rtp_packet() -> None:
     packet = rtp.rtp_packet(2, 440)
     assert len(packet) == 12 + 160
     assert packet[:12].hex() == "800003ea00000140000001b8"
+
+
+def test_the_large_traces_need_less() -> None:
+    assert set(record_large.TOOLS) < set(record.TOOLS)
+
+
+def test_a_video_is_the_same_bursty_one_each_time() -> None:
+    found = video.chunks(26.0)
+    assert found == video.chunks(26.0)
+    times, packets = zip(*found, strict=True)
+    assert times[0] == 0 and list(times) == sorted(times) and times[-1] < 26
+    assert sum(packets) == pytest.approx(26 * video.PACKETS_PER_S, rel=0.01)
+    assert max(packets) > 4 * min(packets)
+
+
+def test_a_packet_of_the_video() -> None:
+    packet = video.message(video.DATA, 3, 5, video.DATA_BYTES)
+    assert len(packet) == 1250 - 14 - 20 - 8
+    assert video.HEAD.unpack_from(packet) == (video.DATA, 3, 5)
+
+
+def test_a_video_that_nobody_serves() -> None:
+    with pytest.raises(ConnectionRefusedError):
+        video.watch("127.0.0.1", "127.0.0.1", 9, 0.1)
+
+
+def test_the_large_traces_names_without_asking_for_them() -> None:
+    with pytest.raises(BadInput, match=r"goes with --large; --out names the small trace"):
+        cli_lab.record(udp=Path("mine.pcapng"))

@@ -168,6 +168,7 @@ def test_frames_that_carry_no_stamp(leg: Leg) -> None:
         (a_leg(sizes=[[64, 10**12], [128, 1]]), "its weights of sizes add up to at most 65536, not 1000000000001"),
         (a_leg(size_bytes=3373), "its frames have at most 3372 bytes"),
         (a_leg(options={"burst": 0}), "burst is a whole number from 1 to 65536, not 0"),
+        (a_leg(options={"batch": 2}), "batch is one of 1, 4, 8, 16, 32, 64, 128, 256, not 2"),
         (a_leg(options={"cores": 0}), "cores is a whole number from 1 to 64, not 0"),
         (a_leg(options={"cores": "2"}), "cores is a whole number from 1 to 64, not '2'"),
         (a_leg(options={"late": "drop"}), "late is catch_up or skip, not 'drop'"),

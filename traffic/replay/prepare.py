@@ -77,6 +77,8 @@ class Settings:
     mtu_bytes: int = 1500
     split: Literal["flow", "user"] = "flow"
     stamped: bool = False
+    behind_upf: bool = False
+    """Users' packets go through a UPF, in IPv4: what goes down comes from the servers' node in any case."""
 
     @property
     def plain(self) -> bool:
@@ -140,6 +142,8 @@ def prepare(path: Path, settings: Settings) -> Prepared:
         parsed = choose.within(parsed, *settings.window, where, f"{key}.window")
     if settings.filter:
         parsed = choose.filtered(parsed, settings.filter, where, f"{key}.filter")
+    if settings.behind_upf:
+        parsed = choose.kept(parsed, parsed.columns.version == 4, "of IPv6, and the sessions are of IPv4")
     table = make_table(parsed, settings.rule)
     table = _without_shared_ends(table, settings)
     parsed = choose.replayable(parsed, table)

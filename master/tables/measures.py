@@ -1,0 +1,117 @@
+"""What a family measures of a run: figures of its targets, from the rows of the results and from the samples."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+PEAK_NS = 100_000_000
+"""What a peak is the most of: the reference's samples (Hrustic 2022, table 5.2)."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The targets' rows of a run (results.stream_values), and its results folder."""
+
+    rows: list[dict[str, Any]]
+    results: Path
+
+
+@dataclass(frozen=True)
+class Measure:
+    title: str
+    digits: int
+    of: Callable[[Measured], float | None]
+    """None where it was not measured."""
+
+
+def _sum(measured: Measured, name: str) -> float | None:
+    values = [row.get(name) for row in measured.rows]
+    return None if None in values else float(sum(values))  # type: ignore[arg-type]
+
+
+def _loss_ratio(measured: Measured) -> float | None:
+    sent, lost = _sum(measured, "sent_packets"), _sum(measured, "lost_packets")
+    return None if lost is None or not sent else lost / sent
+
+
+def _bits(name: str, unit: float) -> Callable[[Measured], float | None]:
+    def of(measured: Measured) -> float | None:
+        total = _sum(measured, name)
+        return None if total is None else total / unit
+
+    return of
+
+
+def _median_ms(measured: Measured) -> float | None:
+    """The middle one of the streams' medians, each as often as it has packets."""
+    known = sorted(
+        (row["latency_p50_ns"], row["received_packets"])
+        for row in measured.rows
+        if row.get("latency_p50_ns") is not None
+    )
+    half = sum(packets for _, packets in known) / 2
+    for (median_ns, _), so_far in zip(known, itertools.accumulate(packets for _, packets in known), strict=True):
+        if so_far >= half:
+            return float(median_ns / 1e6)
+    return None
+
+
+def _bound_ms(measured: Measured) -> float | None:
+    """How far off the streams' latencies may be: the worst one's clocks."""
+    known = [row["latency_bound_ns"] for row in measured.rows if row.get("latency_bound_ns") is not None]
+    return max(known) / 1e6 if known else None
+
+
+def _sent_ratio(measured: Measured) -> float | None:
+    """Sent of what was intended; None where as much was to be sent as goes."""
+    sent, intended = _sum(measured, "sent_packets"), _sum(measured, "intended_packets")
+    return None if sent is None or not intended else sent / intended
+
+
+def _peak(column: str) -> Callable[[Measured], float | None]:
+    def of(measured: Measured) -> float | None:
+        streams = {str(row["stream"]) for row in measured.rows}
+        return peak_packets(measured.results / "samples.csv", column, streams)
+
+    return of
+
+
+def peak_packets(samples: Path, column: str, streams: set[str]) -> float | None:
+    """The most packets of these streams, over all nodes, in PEAK_NS. Nodes tell at times of their own, so each one's
+    count is read between its samples: closer than PEAK_NS together, and the peak is that of the samples. None where
+    no node counted."""
+    counts: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    with samples.open(newline="") as file:
+        for row in csv.DictReader(file):
+            if row["stream"] in streams and row[column]:
+                counts[row["node"]][int(row["time_ns"])] += int(row[column])
+    if not counts:
+        return None
+    last_ns = max(max(one) for one in counts.values())
+    times = np.arange(0, last_ns + PEAK_NS, PEAK_NS)
+    total = sum(np.interp(times, sorted(one), [one[at] for at in sorted(one)]) for one in counts.values())
+    return float(round(np.diff(total).max(initial=0.0)))
+
+
+MEASURES = {
+    "loss_ratio": Measure("Ratio", 4, _loss_ratio),
+    "received_gbps": Measure("Gbps", 3, _bits("received_bps", 1e9)),
+    "sent_mpps": Measure("Mpps sent", 3, _bits("sent_pps", 1e6)),
+    "sent_gbps": Measure("Gbps sent", 3, _bits("sent_bps", 1e9)),
+    "latency_p50_ms": Measure("Delay, ms", 3, _median_ms),
+    "latency_bound_ms": Measure("±, ms", 3, _bound_ms),
+    "sent_ratio": Measure("Sent of intended", 4, _sent_ratio),
+    "peak_sent_packets": Measure("Peak out", 0, _peak("sent_packets")),
+    "peak_received_packets": Measure("Peak in", 0, _peak("received_packets")),
+}
+ALWAYS = ("sent_ratio", "latency_bound_ms")
+"""Measured of every point: without them a tester that could not keep up looks loss-free, and a delay better known than
+it is."""
