@@ -677,12 +677,15 @@ static __always_inline int change_instance(struct xdp_md *ctx, struct leg *leg, 
 /* Stamps a trace's frame, which follows its places: there it has number and time 0. Numbers go by the frames sent. */
 static __always_inline int stamp_trace(struct xdp_md *ctx, struct leg *leg, const struct places *places, __u64 now)
 {
-	__u32 key = leg->numbered_with, at = places->stamp;
+	__u32 key = leg->numbered_with, at;
 	struct leg *numbered = bpf_map_lookup_elem(&legs, &key);
 	struct stamp_balanced made;
 	__u32 growth, before, after;
 	__u64 sequence;
 
+	/* Read behind the call: Linux 6.1 does not see that what is checked below is what was kept across it. */
+	asm volatile("" ::: "memory");
+	at = places->stamp;
 	leg->rule[0].position = !!at;
 	if (!at)
 		return 0;
