@@ -555,7 +555,7 @@ class Scenario(_Strict):
             if stream.sessions is not None:
                 self._check_sessions(f"streams.{index}.sessions = {stream.sessions!r}", stream)
             if stream.oversize != "refuse":
-                self._check_fragments(f"streams.{index}.oversize = {stream.oversize!r}")
+                self._check_fragments(f"streams.{index}.oversize = {stream.oversize!r}", stream.sessions or "")
             if stream.echo and self.receive.mode != "count":
                 raise ValueError(f"streams.{index}.echo: what goes back is not captured too: receive: {{mode: count}}")
         for index, trace in enumerate(self.traces):
@@ -570,13 +570,16 @@ class Scenario(_Strict):
                     raise ValueError(f"{key}: what the UPF makes of a trace is not captured: receive: {{mode: count}}")
         return self
 
-    def _check_fragments(self, key: str) -> None:
+    def _check_fragments(self, key: str, group: str) -> None:
         if self.receive.mode != "count":
             raise ValueError(f"{key}: what comes in fragments is not captured: receive: {{mode: count}}")
         if self.receive.filter:
             raise ValueError(f"{key}: receive.filter sees ports in the first fragment of a packet only; leave it out")
         if any(stream.echo for stream in self.streams):
             raise ValueError(f"{key}: a node that sends back (echo) puts no fragments together")
+        if played := [trace.name for trace in self.traces if trace.sessions == group]:
+            problem = "a fragment has no stamp, and would be taken for a packet without one of the trace"
+            raise ValueError(f"{key}: {problem} {played[0]}, whose users are the same: give it a group of its own")
 
     @model_validator(mode="after")
     def _an_mbr_to_expect(self) -> Scenario:

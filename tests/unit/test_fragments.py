@@ -135,6 +135,11 @@ def written(folder: Path, *streams: dict[str, Any], **more: Any) -> Path:
         ([{**UP, "oversize": "outer"}], {"receive": {"mode": "capture"}}, "what comes in fragments is not captured"),
         ([{**UP, "oversize": "outer"}], {"receive": {"mode": "count", "filter": "udp"}}, "receive.filter sees ports"),
         (
+            [{**UP, "oversize": "outer"}],
+            {"traces": [{"name": "web", "file": "t.pcap", "sessions": "users", "direction": "up"}]},
+            "would be taken for a packet without one of the trace web, whose users are the same",
+        ),
+        (
             [{**UP, "oversize": "inner", "ip": "ipv6"}],
             {"upf": {"groups": [{**GROUP, "ue_addresses": ["10.45.0.1/16", "2001:db8:45::1/48"]}]}},
             "oversize: inner is of IPv4 packets",
