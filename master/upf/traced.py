@@ -20,15 +20,15 @@ from master.upf.groups import Upf
 from master.upf.sessions import Sessions
 from master.upf.tunnels import CONTAINER_BYTES, Tunnels, check_macs, core_nodes, gnb_nodes, one_upf_address, rows_at
 from traffic.errors import BadInput
-from traffic.headers import GTPU_PORT
+from traffic.headers import G_PDU, GTPU_PORT
 from traffic.match import Match
 from traffic.replay.prepare import Gtpu, Nodes, Prepared, Settings
 from traffic.replay.table import Pool
 
 IPV4 = b"\x08\x00\x45"
 """The type behind the MACs, and a header of 20 bytes."""
-SOURCE_AT, TEID_AT = 26, 46
-"""Bytes before a user's address without tunnel, and before the TEID of an untagged frame."""
+SOURCE_AT, TYPE_AT, TEID_AT = 26, 43, 46
+"""Bytes before a user's address without tunnel, and before the message type and TEID of an untagged frame."""
 
 
 def at_one_gnb(upf: Upf, names: set[str]) -> Upf:
@@ -118,7 +118,8 @@ def match(tunnels: Tunnels, upf: Upf, sessions: Sessions, gnb: Host, core: Host,
     """Of its frames as they are received."""
     rows = rows_at(sessions, tunnels)
     if downlink:
-        fixed = {12: IPV4, 23: b"\x11", 36: GTPU_PORT.to_bytes(2, "big")}
+        # An End Marker has a user's TEID too.
+        fixed = {12: IPV4, 23: b"\x11", 36: GTPU_PORT.to_bytes(2, "big"), TYPE_AT: bytes([G_PDU])}
         first, last = (int(sessions.downlink_teid[rows[place]]) for place in (0, -1))
         return Match.of_numbers(upf.n3_mac, gnb.mac, fixed, TEID_AT, first, last)
     first, last = (int(sessions.ue_v4[rows[place]]) for place in (0, -1))

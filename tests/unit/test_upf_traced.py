@@ -127,6 +127,8 @@ def test_what_arrives_is_known_by_its_users(tmp_path: Path) -> None:
         macs = bytes.fromhex((ends[0].mac + UPF["n3_mac"]).replace(":", ""))
         at_gnb = macs + b"\x08\x00" + outer + teid.to_bytes(4, "big") + back[14:]
         assert down.matches(at_gnb) == mine, teid
+        end_marker = at_gnb[:43] + b"\xfe" + at_gnb[44:50]
+        assert not down.matches(end_marker) and not down.matches(end_marker + at_gnb[50:])
 
 
 def test_two_ranges_of_numbers_are_seen_to_be_apart() -> None:
