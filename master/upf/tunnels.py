@@ -286,8 +286,9 @@ def to_cut(leg: Leg, tunnels: Tunnels, interfaces: Mapping[str, Mapping[str, Any
     if not leg.oversize:
         return leg
     by, given = leg.oversize["by"], leg.oversize["mtu_bytes"]
-    gnb_host = leg.source if tunnels.direction == "up" else leg.target
-    n3, n6 = interfaces[gnb_host], interfaces[leg.target if tunnels.direction == "up" else leg.source]
+    gnbs, core = ([leg.source], leg.target) if tunnels.direction == "up" else (leg.receivers, leg.source)
+    gnb_host = min(gnbs, key=lambda host: int(interfaces[host]["mtu"]))  # users may move to any of them
+    n3, n6 = interfaces[gnb_host], interfaces[core]
     if given is not None and given > n3["mtu"]:
         problem, allowed = f"more than the MTU of {gnb_host}'s {n3['name']}", f"up to {n3['mtu']}"
         raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.mtu_bytes", value=given, allowed=allowed)

@@ -207,6 +207,16 @@ def test_what_the_sender_cuts(
     assert (oversize["cut"], oversize["mtu_bytes"]) == cut if cut else "cut" not in oversize
 
 
+def test_where_users_move_the_smallest_mtu_holds(tmp_path: Path) -> None:
+    found = planned(tmp_path, {**DOWN, "oversize": "inner"})
+    leg = replace(found.legs[0], also_at=["tx2", "tx3"])
+    others = {"tx2": {"name": "eth1", "mtu": 1300}, "tx3": {"name": "eth1", "mtu": 9000}}
+    assert to_cut(leg, found.tunnels[0], {**interfaces(), **others}).oversize["mtu_bytes"] == 1256
+    with pytest.raises(BadInput, match="mtu_bytes = 1400: more than the MTU of tx2's eth1"):
+        oversize = {**leg.oversize, "mtu_bytes": 1400}
+        to_cut(replace(leg, oversize=oversize), found.tunnels[0], {**interfaces(), **others})
+
+
 def test_an_mtu_that_the_interface_has_not(tmp_path: Path) -> None:
     found = planned(tmp_path, {**UP, "oversize": "outer", "mtu_bytes": 1600})
     with pytest.raises(BadInput) as caught:
