@@ -130,8 +130,8 @@ class Ledger:
         for leg_id, one in parts.items():
             split.put_together(rows[leg_id], one)
         for row in rows.values():
-            if row.leg.echo_of is not None and (came := rows[row.leg.echo_of].received) is not None:
-                row.intended = echo.due(came, row.leg.echo_percent)
+            if row.leg.echo_of is not None:
+                _take_what_is_echoed(row, rows[row.leg.echo_of])
         folded = fold(rows)
         for row in folded:
             if row.users is not None and (due := self.resolved.by_user.get(row.leg.id)):
@@ -390,6 +390,13 @@ def _take_sent(row: Row, count: dict[str, Any]) -> None:
     if row.users is not None:
         row.users.take_sent(count["users"])
         row.users.seconds = row.seconds
+
+
+def _take_what_is_echoed(row: Row, there: Row) -> None:
+    if there.received is not None:
+        row.intended = echo.due(there.received, row.leg.echo_percent)
+    if row.users is not None:
+        row.users.echoes = there.users
 
 
 def flow_rows(rows: list[Row]) -> list[dict[str, Any]]:

@@ -44,6 +44,8 @@ class Users:
     broken: bool = False
     seconds: float | None = None
     """From the leg's first frame to its last, as its sender has it."""
+    echoes: Users | None = None
+    """What comes back here: it has no times of sending of its own."""
     moves: tuple[list[int], list[int]] | None = None
     """Of each, where they move: accepted handovers, and failed ones."""
     shift_ns: int = 0
@@ -101,6 +103,8 @@ class Users:
     @property
     def sending_s(self) -> float | None:
         """So long the leg was sent: each frame with the gap behind it."""
+        if self.echoes is not None:
+            return self.echoes.sending_s
         packets = sum(self.sent or [])
         return None if self.seconds is None or packets < 2 else self.seconds * packets / (packets - 1)
 
