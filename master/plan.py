@@ -202,7 +202,9 @@ class _Draft:
         traced.check_room(prepared, tunnels, upf)
         legs, shares, told = _trace_legs(trace, prepared, [pair], len(self.legs))
         self.carried |= dict.fromkeys((leg.id for leg in legs), tunnels)
-        self.legs += [replace(leg, engine="xdp") for leg in legs]
+        for leg in legs:
+            whose = traced.with_group(leg, shares[leg.id].downlink, tunnels, upf, prepared.settings)
+            self.legs.append(replace(whose, engine="xdp"))
         self.shares |= shares
         self.notes += [*prepared.notes, *told]
         return prepared

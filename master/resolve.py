@@ -317,9 +317,7 @@ def _carried(
         raise ValueError(f"{leg.stream} is resolved without its sessions")
     tunnels, (gnb, core) = plan.carried[leg.id], _ends(leg, share)
     _refuse_without_ipv4(known[core])
-    for host, address in traced.plays(tunnels, plan.upf, (gnb, core), known).items():
-        if address not in (addresses := resolved.plays.setdefault(host, [])):
-            addresses.append(address)
+    _play(resolved, traced.plays(tunnels, plan.upf, (gnb, core), known))
     standing = replace(share, prepared=traced.as_they_stand(share.prepared, tunnels, sessions))
     return standing, traced.nodes(tunnels, plan.upf, known[gnb], known[core], share.downlink)
 

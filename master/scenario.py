@@ -583,10 +583,10 @@ class Scenario(_Strict):
 
     @model_validator(mode="after")
     def _an_mbr_to_expect(self) -> Scenario:
-        of_streams = {stream.sessions for stream in self.streams}
-        groups = [] if self.upf is None else [group for group in self.upf.groups if group.name in of_streams]
+        names = {stream.sessions for stream in self.streams} | {trace.sessions for trace in self.traces}
+        groups = [] if self.upf is None else [group for group in self.upf.groups if group.name in names]
         if self.expect.mbr and not any(group.qos and group.qos.mbr_up_bps for group in groups):
-            raise ValueError("expect.mbr: no stream's users have an MBR (qos: {mbr_up_bps, …} of their group)")
+            raise ValueError("expect.mbr: no stream's or trace's users have an MBR (qos: {mbr_up_bps, …} of their group)")
         return self
 
     def _group_of(self, key: str, name: str) -> UpfGroup:

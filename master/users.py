@@ -115,13 +115,13 @@ class Users:
         return [total / frames + self.shift_ns if frames else None for total, frames in pairs]
 
     def ip_bytes(self, n: int) -> int:
-        """Of a stream of sessions: what user n received in IP packets of his own. Frames of one size tell it by
+        """Of sessions: what user n received in IP packets of his own. Frames of a stream of one size tell it by
         themselves; where sizes differ, a tunnel of a group with a QFI is taken to have its PDU session container."""
         if self.received is None:
             raise ValueError("what was not received has no size")
         packets = self.received["packets"][n]
         as_sent, as_received = self.leg.users["outer_bytes"]
-        if not self.leg.sizes:
+        if self.leg.kind == "stream" and not self.leg.sizes:
             return int(packets * (self.leg.size_bytes - FCS_BYTES - as_sent))
         return int(self.received["bytes"][n] - packets * as_received)
 

@@ -191,7 +191,7 @@ def in_tunnels(
         leg,
         frame={**leg.frame, "headers": with_ids(sent, leg.oversize)},
         arrives={"headers": received, "added_bytes": added},
-        users={**users, **ue.told, **_told_of_users(tunnels, upf, tunnel)},
+        users={**users, **ue.told, **told_of_users(tunnels, upf, _size(tunnel))},
         # A UPF is a router, and may say so.
         expect={"ttl": None, **leg.expect},
         engine="xdp",
@@ -256,13 +256,14 @@ def echo_of(leg: Leg, stream: Any, number: int) -> Leg:
     )
 
 
-def _told_of_users(tunnels: Tunnels, upf: Upf, tunnel: Headers) -> dict[str, Any]:
-    """Whose users they are, their MBR, and what is around an IP packet of theirs in a frame as sent and as received."""
+def told_of_users(tunnels: Tunnels, upf: Upf, tunnel_bytes: int) -> dict[str, Any]:
+    """For Leg.users: whose they are, their MBR, and what is around an IP packet of theirs in a frame as sent and as
+    received."""
     up, qos = tunnels.direction == "up", upf.group(tunnels.group).qos
     limits = (None, None) if qos is None else (qos.mbr_up_bps, qos.mbr_down_bps)
     container = CONTAINER_BYTES if not up and qos is not None and qos.qfi is not None else 0
     ethernet = HEADERS["ethernet"].size_bytes
-    around = ethernet + _size(tunnel) + container
+    around = ethernet + tunnel_bytes + container
     return {
         "group": tunnels.group,
         "gnb": tunnels.gnb,
