@@ -4,6 +4,7 @@ wrong."""
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from master import inventory, plan, resolve, scenario
+from master import inventory, plan, resolve, scenario, verify
 from master.upf import traced
 from master.upf.sessions import Sessions
 from traffic.dissect import TCP
 from traffic.errors import BadInput
 from traffic.match import Match
 from traffic.replay.prepare import frames_of
+from traffic.task import Leg
 from traffic.traces import Packet, read_trace, write_pcap
 
 LAB = Path("configs/traces/lab.pcapng").resolve()
@@ -214,6 +216,21 @@ def test_users_that_move_are_no_traces(tmp_path: Path) -> None:
     path.write_text(json.dumps({"name": "s", "upf": upf, "traces": [TRACE], "receive": {"mode": "count"}}))
     with pytest.raises(BadInput, match=r"its users move .upf\.handover., and a trace's stay at one gNB"):
         scenario.load(path)
+
+
+def test_a_capture_from_elsewhere_is_not_held_to_what_a_upf_changes(tmp_path: Path) -> None:
+    frame = read_trace(LAB).packets[0].data
+    match = Match.rest(frame[6:12].hex(":"), frame[:6].hex(":"))
+    leg = Leg(0, "t", "tx1", "rx1", "trace", "xdp", match=match.to_json(), trace_file="leg-0.pcap")
+    capture = tmp_path / "mirror.pcap"
+    capture.write_bytes(write_pcap([Packet(1, frame)]))
+    words = {None: "leg-0.pcap: there is no such file", "web": "no packet of a trace of .* that arrives as it was sent"}
+    for sessions, message in words.items():
+        traces = [{"name": "t", "sessions": sessions}]
+        run = {"format_version": 1, "scenario": {"traces": traces}, "legs": [asdict(leg)]}
+        (tmp_path / "run.json").write_text(json.dumps(run))
+        with pytest.raises(BadInput, match=message):
+            verify.elsewhere(tmp_path, capture)
 
 
 def test_a_gnb_with_an_ipv6_address(tmp_path: Path) -> None:
