@@ -351,7 +351,7 @@ def _session_legs(
     among = tunnelling.moved_among(path, f"streams.{index}", upf, stream, inventory)
     shape = replace(stream.shape, flows=upf.group(name).flows_per_user)
     if upf.servers is not None:
-        upf.servers.check(path, inventory)
+        upf.servers.check(path, inventory, upf.addresses())
 
     def shaped(leg: Leg) -> Shape:
         core = leg.target if way == "up" else leg.source
