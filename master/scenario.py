@@ -560,15 +560,19 @@ class Scenario(_Strict):
                 raise ValueError(f"streams.{index}.echo: what goes back is not captured too: receive: {{mode: count}}")
         for index, trace in enumerate(self.traces):
             if trace.sessions is not None:
-                key = f"traces.{index}.sessions = {trace.sessions!r}"
-                moving = None if self.upf is None else self.upf.handover
-                if moving is not None and moving.group == trace.sessions:
-                    raise ValueError(f"{key}: its users move (upf.handover), and a trace's stay at one gNB")
-                if not self._group_of(key, trace.sessions).families()[0]:
-                    raise ValueError(f"{key}: its users have no IPv4 address")
-                if self.receive.mode != "count":
-                    raise ValueError(f"{key}: what the UPF makes of a trace is not captured: receive: {{mode: count}}")
+                self._check_trace(f"traces.{index}.sessions = {trace.sessions!r}", trace.sessions, self.traces[:index])
         return self
+
+    def _check_trace(self, key: str, name: str, others: list[Trace]) -> None:
+        moving = None if self.upf is None else self.upf.handover
+        if moving is not None and moving.group == name:
+            raise ValueError(f"{key}: its users move (upf.handover), and a trace's stay at one gNB")
+        if same := [other.name for other in others if other.sessions == name]:
+            raise ValueError(f"{key}: the trace {same[0]} has these users; each needs a group of its own")
+        if not self._group_of(key, name).families()[0]:
+            raise ValueError(f"{key}: its users have no IPv4 address")
+        if self.receive.mode != "count":
+            raise ValueError(f"{key}: what the UPF makes of a trace is not captured: receive: {{mode: count}}")
 
     def _check_fragments(self, key: str, group: str) -> None:
         if self.receive.mode != "count":
@@ -586,7 +590,7 @@ class Scenario(_Strict):
         names = {stream.sessions for stream in self.streams} | {trace.sessions for trace in self.traces}
         groups = [] if self.upf is None else [group for group in self.upf.groups if group.name in names]
         if self.expect.mbr and not any(group.qos and group.qos.mbr_up_bps for group in groups):
-            raise ValueError("expect.mbr: no stream's or trace's users have an MBR (qos: {mbr_up_bps, …} of their group)")
+            raise ValueError("expect.mbr: no user of a stream or trace has an MBR (qos: {mbr_up_bps, …} of the group)")
         return self
 
     def _group_of(self, key: str, name: str) -> UpfGroup:

@@ -233,6 +233,15 @@ def test_a_capture_from_elsewhere_is_not_held_to_what_a_upf_changes(tmp_path: Pa
             verify.elsewhere(tmp_path, capture)
 
 
+def test_two_traces_have_not_the_same_users(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    traces = [TRACE, {**TRACE, "name": "other", "direction": "up"}]
+    whole = {"name": "s", "upf": {"groups": [GROUP]}, "traces": traces, "receive": {"mode": "count"}}
+    path.write_text(json.dumps(whole))
+    with pytest.raises(BadInput, match=r"traces\.1\.sessions = 'web': the trace t has these users; each needs a group"):
+        scenario.load(path)
+
+
 def test_a_gnb_with_an_ipv6_address(tmp_path: Path) -> None:
     path = hosts_file(tmp_path)
     section = json.loads(path.read_text())
