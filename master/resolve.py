@@ -127,7 +127,7 @@ def resolve(
                 _check_trace_mtu(leg, share, reports)
                 _refuse_tagged_trace(share, scenario.receive.mode)
             through = None
-            if leg.id in plan.carried:
+            if leg.id in plan.carried and leg.counted_with is None:
                 share, through = _carried(leg, share, plan, known, sessions, resolved)
             resolved.legs.append(_with_file(chosen, share, known, resolved, through))
     engines.check_numbers(resolved.legs)
