@@ -60,9 +60,11 @@ def _captures_due(row: Row, every: int) -> int | None:
 
 
 def _frames_of_its_own(node: NodeState, resolved: Resolved) -> list[str]:
-    """A trace is told by its two MACs: what the sender's kernel adds between them would be counted with it."""
+    """A trace is told by its two MACs: what the sender's kernel adds between them would be counted with it. One of
+    sessions is told by its users, and its node answers for other addresses meanwhile."""
     host = node.rank.host
-    traces = any(leg.kind == "trace" and leg.transmitter == host.name for leg in resolved.legs)
+    sent = [leg for leg in resolved.legs if leg.kind == "trace" and leg.transmitter == host.name]
+    traces = any(leg.match.get("kind", "rest") == "rest" for leg in sent)
     # Its kernel is meant to send there, and what it sends is told from the trace by its addresses.
     if any(leg.kind == "connections" and host.name in (leg.source, leg.target) for leg in resolved.legs):
         return []

@@ -130,8 +130,8 @@ class Ledger:
         for leg_id, one in parts.items():
             split.put_together(rows[leg_id], one)
         for row in rows.values():
-            if row.leg.echo_of is not None and (came := rows[row.leg.echo_of].received) is not None:
-                row.intended = echo.due(came, row.leg.echo_percent)
+            if row.leg.echo_of is not None:
+                _take_what_is_echoed(row, rows[row.leg.echo_of])
         folded = fold(rows)
         for row in folded:
             if row.users is not None and (due := self.resolved.by_user.get(row.leg.id)):
@@ -264,9 +264,10 @@ class Ledger:
             "problem": node.problem,
         }
 
-    def doubts(self) -> list[str]:
-        """Why the counts cannot be trusted in full; empty when they can."""
-        found = doubts(list(self.nodes.values()), self.resolved, self.rows(), self.connection_rows())
+    def doubts(self, rows: list[Row] | None = None) -> list[str]:
+        """Why the counts cannot be trusted in full; empty when they can. `rows`: where they are made already."""
+        rows = self.rows() if rows is None else rows
+        found = doubts(list(self.nodes.values()), self.resolved, rows, self.connection_rows())
         return found + self.more_doubts
 
     def _match_latencies(self, rows: list[Row], compared: Sequence[Compared]) -> None:
@@ -287,7 +288,8 @@ class Ledger:
         users = fared.report(counted)
         verdicts = [*judge(expect, rows), *judge_tunnels(expect, rows), *judge_mbr(expect, users["mbr"])]
         verdicts += [*judge_connections(expect, connections), *verify.verdicts(compared)]
-        status, reason = self._status(verdicts)
+        why = self.doubts(rows)
+        status, reason = self._status(verdicts, why)
         flows = flow_rows(rows)
         moves = None if self.moves is None else self._handover(self.moves, counted)
         document = {
@@ -295,7 +297,7 @@ class Ledger:
             "status": status,
             "reason": reason,
             "verdicts": verdicts,
-            "doubts": self.doubts(),
+            "doubts": why,
             "start_utc": None if self.start_utc_ns is None else utc(self.start_utc_ns),
             "phases": self._phase_table(),
             "release_skew_ns": self.release_skew_ns(),
@@ -333,12 +335,12 @@ class Ledger:
         gathered_ns = dict(self.phases).get("gather")
         return moved.report(moves, users, self.resolved.plays, self.nodes.values(), gathered_ns)
 
-    def _status(self, verdicts: list[dict[str, Any]]) -> tuple[int, str]:
+    def _status(self, verdicts: list[dict[str, Any]], doubts: list[str]) -> tuple[int, str]:
         if self.stopped:
             return EXIT_INCOMPLETE, self.stopped
         if not self.over:
             return EXIT_INCOMPLETE, f"rank 0 was lost in phase {self.phase!r}"
-        if doubts := self.doubts():
+        if doubts:
             return EXIT_INCOMPLETE, doubts[0]
         failed = [verdict for verdict in verdicts if not verdict["holds"]]
         if failed:
@@ -390,6 +392,13 @@ def _take_sent(row: Row, count: dict[str, Any]) -> None:
     if row.users is not None:
         row.users.take_sent(count["users"])
         row.users.seconds = row.seconds
+
+
+def _take_what_is_echoed(row: Row, there: Row) -> None:
+    if there.received is not None:
+        row.intended = echo.due(there.received, row.leg.echo_percent)
+    if row.users is not None:
+        row.users.echoes = there.users
 
 
 def flow_rows(rows: list[Row]) -> list[dict[str, Any]]:

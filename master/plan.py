@@ -202,7 +202,9 @@ class _Draft:
         traced.check_room(prepared, tunnels, upf)
         legs, shares, told = _trace_legs(trace, prepared, [pair], len(self.legs))
         self.carried |= dict.fromkeys((leg.id for leg in legs), tunnels)
-        self.legs += [replace(leg, engine="xdp") for leg in legs]
+        for leg in legs:
+            whose = traced.with_group(leg, shares[leg.id].downlink, tunnels, upf, prepared.settings)
+            self.legs.append(replace(whose, engine="xdp"))
         self.shares |= shares
         self.notes += [*prepared.notes, *told]
         return prepared
@@ -349,7 +351,7 @@ def _session_legs(
     among = tunnelling.moved_among(path, f"streams.{index}", upf, stream, inventory)
     shape = replace(stream.shape, flows=upf.group(name).flows_per_user)
     if upf.servers is not None:
-        upf.servers.check(path, inventory)
+        upf.servers.check(path, inventory, upf.addresses())
 
     def shaped(leg: Leg) -> Shape:
         core = leg.target if way == "up" else leg.source

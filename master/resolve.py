@@ -127,7 +127,7 @@ def resolve(
                 _check_trace_mtu(leg, share, reports)
                 _refuse_tagged_trace(share, scenario.receive.mode)
             through = None
-            if leg.id in plan.carried:
+            if leg.id in plan.carried and leg.counted_with is None:
                 share, through = _carried(leg, share, plan, known, sessions, resolved)
             resolved.legs.append(_with_file(chosen, share, known, resolved, through))
     engines.check_numbers(resolved.legs)
@@ -317,9 +317,7 @@ def _carried(
         raise ValueError(f"{leg.stream} is resolved without its sessions")
     tunnels, (gnb, core) = plan.carried[leg.id], _ends(leg, share)
     _refuse_without_ipv4(known[core])
-    for host, address in traced.plays(tunnels, plan.upf, (gnb, core), known).items():
-        if address not in (addresses := resolved.plays.setdefault(host, [])):
-            addresses.append(address)
+    _play(resolved, traced.plays(tunnels, plan.upf, (gnb, core), known))
     standing = replace(share, prepared=traced.as_they_stand(share.prepared, tunnels, sessions))
     return standing, traced.nodes(tunnels, plan.upf, known[gnb], known[core], share.downlink)
 

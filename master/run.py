@@ -266,7 +266,7 @@ class Run:
             return []
         told = [f"the UPF's last word on N4 came {(plane.last_word_ns - start_ns) / 1e9:.2f} s after the start"]
         for row in self.ledger.rows():
-            if row.leg.id in self.plan.tunnels and row.lost is not None:
+            if row.leg.id in self.plan.tunnels | self.plan.carried and row.lost is not None:
                 last = (
                     "no packet arrived" if row.last_ns is None else f"the last packet came at {row.last_ns / 1e9:.2f} s"
                 )

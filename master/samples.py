@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from traffic.task import Leg
@@ -29,9 +28,10 @@ def rows(event: dict[str, Any], node: str, role: str, time_ns: int, legs: dict[i
     found = [[*begin, *(event["interface"][name] for name in INTERFACE), *[None] * (4 + len(RECEIVED))]]
     for number, figures in event.get("legs", {}).items():
         leg = legs[int(number)]
+        to = leg.to
         if leg.also_at and role == "receive":  # what is missing here may have come elsewhere
-            leg, figures = replace(leg, target=node), {**figures, "missing": None}
+            to, figures = node, {**figures, "missing": None}
         received = [figures.get(name) for name in RECEIVED.values()]
         nothing = [None] * len(INTERFACE)
-        found.append([*begin, *nothing, leg.stream, leg.source, leg.target, figures.get("sent_packets"), *received])
+        found.append([*begin, *nothing, leg.stream, leg.source, to, figures.get("sent_packets"), *received])
     return found

@@ -555,35 +555,42 @@ class Scenario(_Strict):
             if stream.sessions is not None:
                 self._check_sessions(f"streams.{index}.sessions = {stream.sessions!r}", stream)
             if stream.oversize != "refuse":
-                self._check_fragments(f"streams.{index}.oversize = {stream.oversize!r}")
+                self._check_fragments(f"streams.{index}.oversize = {stream.oversize!r}", stream.sessions or "")
             if stream.echo and self.receive.mode != "count":
                 raise ValueError(f"streams.{index}.echo: what goes back is not captured too: receive: {{mode: count}}")
         for index, trace in enumerate(self.traces):
             if trace.sessions is not None:
-                key = f"traces.{index}.sessions = {trace.sessions!r}"
-                moving = None if self.upf is None else self.upf.handover
-                if moving is not None and moving.group == trace.sessions:
-                    raise ValueError(f"{key}: its users move (upf.handover), and a trace's stay at one gNB")
-                if not self._group_of(key, trace.sessions).families()[0]:
-                    raise ValueError(f"{key}: its users have no IPv4 address")
-                if self.receive.mode != "count":
-                    raise ValueError(f"{key}: what the UPF makes of a trace is not captured: receive: {{mode: count}}")
+                self._check_trace(f"traces.{index}.sessions = {trace.sessions!r}", trace.sessions, self.traces[:index])
         return self
 
-    def _check_fragments(self, key: str) -> None:
+    def _check_trace(self, key: str, name: str, others: list[Trace]) -> None:
+        moving = None if self.upf is None else self.upf.handover
+        if moving is not None and moving.group == name:
+            raise ValueError(f"{key}: its users move (upf.handover), and a trace's stay at one gNB")
+        if same := [other.name for other in others if other.sessions == name]:
+            raise ValueError(f"{key}: the trace {same[0]} has these users; each needs a group of its own")
+        if not self._group_of(key, name).families()[0]:
+            raise ValueError(f"{key}: its users have no IPv4 address")
+        if self.receive.mode != "count":
+            raise ValueError(f"{key}: what the UPF makes of a trace is not captured: receive: {{mode: count}}")
+
+    def _check_fragments(self, key: str, group: str) -> None:
         if self.receive.mode != "count":
             raise ValueError(f"{key}: what comes in fragments is not captured: receive: {{mode: count}}")
         if self.receive.filter:
             raise ValueError(f"{key}: receive.filter sees ports in the first fragment of a packet only; leave it out")
         if any(stream.echo for stream in self.streams):
             raise ValueError(f"{key}: a node that sends back (echo) puts no fragments together")
+        if played := [trace.name for trace in self.traces if trace.sessions == group]:
+            problem = "a fragment has no stamp, and would be taken for a packet without one of the trace"
+            raise ValueError(f"{key}: {problem} {played[0]}, whose users are the same: give it a group of its own")
 
     @model_validator(mode="after")
     def _an_mbr_to_expect(self) -> Scenario:
-        of_streams = {stream.sessions for stream in self.streams}
-        groups = [] if self.upf is None else [group for group in self.upf.groups if group.name in of_streams]
+        names = {stream.sessions for stream in self.streams} | {trace.sessions for trace in self.traces}
+        groups = [] if self.upf is None else [group for group in self.upf.groups if group.name in names]
         if self.expect.mbr and not any(group.qos and group.qos.mbr_up_bps for group in groups):
-            raise ValueError("expect.mbr: no stream's users have an MBR (qos: {mbr_up_bps, …} of their group)")
+            raise ValueError("expect.mbr: no user of a stream or trace has an MBR (qos: {mbr_up_bps, …} of the group)")
         return self
 
     def _group_of(self, key: str, name: str) -> UpfGroup:

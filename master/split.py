@@ -22,7 +22,8 @@ from traffic.tally import PERCENTILES, Latency, Tally
 from traffic.users import COLUMNS
 
 PART_COLUMNS = [
-    *("received_packets", "duplicated_packets", "reordered_packets", "altered_packets", "received_bytes"),
+    *("received_packets", "received_frames", "duplicated_packets", "reordered_packets", "altered_packets"),
+    "received_bytes",
     *("latency_min_ns", "latency_mean_ns", "latency_p50_ns", "latency_p90_ns", "latency_p99_ns", "latency_p999_ns"),
     *("latency_max_ns", "latency_bound_ns", "first_ns", "last_ns"),
 ]
@@ -36,6 +37,7 @@ def put_together(row: Row, parts: dict[str, Row]) -> None:
     each = list(row.parts.values())
     row.received = _sum(one.received for one in each)
     row.received_bytes = _sum(one.received_bytes for one in each)
+    row.received_frames = _frames(each)
     row.missed = sum(one.missed for one in each)
     row.first_ns = min((one.first_ns for one in each if one.first_ns is not None), default=None)
     row.last_ns = max((one.last_ns for one in each if one.last_ns is not None), default=None)
@@ -140,6 +142,13 @@ def _users(each: Sequence[Row]) -> dict[str, list[int]] | None:
 def _sum(values: Iterable[int | None]) -> int | None:
     known = list(values)
     return None if None in known else sum(one or 0 for one in known)
+
+
+def _frames(each: Sequence[Row]) -> int | None:
+    """None where no packet came in fragments; a node where none did had as many frames as packets."""
+    if all(one.received_frames is None for one in each):
+        return None
+    return _sum(one.received if one.received_frames is None else one.received_frames for one in each)
 
 
 def _most(values: Iterable[int | None]) -> int | None:

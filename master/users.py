@@ -44,6 +44,8 @@ class Users:
     broken: bool = False
     seconds: float | None = None
     """From the leg's first frame to its last, as its sender has it."""
+    echoes: Users | None = None
+    """What comes back here: it has no times of sending of its own."""
     moves: tuple[list[int], list[int]] | None = None
     """Of each, where they move: accepted handovers, and failed ones."""
     shift_ns: int = 0
@@ -101,6 +103,8 @@ class Users:
     @property
     def sending_s(self) -> float | None:
         """So long the leg was sent: each frame with the gap behind it."""
+        if self.echoes is not None:
+            return self.echoes.sending_s
         packets = sum(self.sent or [])
         return None if self.seconds is None or packets < 2 else self.seconds * packets / (packets - 1)
 
@@ -111,13 +115,13 @@ class Users:
         return [total / frames + self.shift_ns if frames else None for total, frames in pairs]
 
     def ip_bytes(self, n: int) -> int:
-        """Of a stream of sessions: what user n received in IP packets of his own. Frames of one size tell it by
+        """Of sessions: what user n received in IP packets of his own. Frames of a stream of one size tell it by
         themselves; where sizes differ, a tunnel of a group with a QFI is taken to have its PDU session container."""
         if self.received is None:
             raise ValueError("what was not received has no size")
         packets = self.received["packets"][n]
         as_sent, as_received = self.leg.users["outer_bytes"]
-        if not self.leg.sizes:
+        if self.leg.kind == "stream" and not self.leg.sizes:
             return int(packets * (self.leg.size_bytes - FCS_BYTES - as_sent))
         return int(self.received["bytes"][n] - packets * as_received)
 

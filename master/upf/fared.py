@@ -37,7 +37,7 @@ def lines(told: dict[str, Any]) -> list[str]:
 
 @dataclass
 class _Fate:
-    """In all streams of a user."""
+    """In all streams and traces of a user."""
 
     lost: int = 0
     sent: int = 0
@@ -62,9 +62,9 @@ def worst(legs: Sequence[Users]) -> list[dict[str, Any]]:
 
 
 def _add(fates: dict[Who, _Fate], one: Users) -> None:
-    lost, sent, means = one.lost(), one.sent, one.latency_means_ns()
-    if lost is None or sent is None:
+    if not _measured(one):
         return
+    lost, sent, means = one.lost() or [], one.sent or [], one.latency_means_ns()
     for n, gone in enumerate(lost):
         fate = fates.setdefault(one.who(n), _Fate())
         fate.lost, fate.sent = fate.lost + max(0, gone), fate.sent + sent[n]
@@ -73,8 +73,12 @@ def _add(fates: dict[Who, _Fate], one: Users) -> None:
             fate.mean_ns = mean_ns if fate.mean_ns is None else max(fate.mean_ns, mean_ns)
 
 
+def _measured(one: Users) -> bool:
+    return one.sent is not None and one.received is not None
+
+
 def _told(who: Who, fate: _Fate, legs: Sequence[Users]) -> dict[str, Any]:
-    rows = [one.row(n) for one in legs if (n := one.place(who)) is not None]
+    rows = [one.row(n) for one in legs if _measured(one) and (n := one.place(who)) is not None]
     longest = [row["latency_max_ns"] for row in rows if row.get("latency_max_ns") is not None]
     return {
         "user": rows[0]["user"],

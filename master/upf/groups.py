@@ -282,6 +282,12 @@ class Upf(Strict):
         version = ip_address(self.gnbs[self.gnbs_of(self.group(self.handover.group))[0]]).version
         return [name for name, address in self.gnbs.items() if ip_address(address).version == version]
 
+    def addresses(self) -> dict[str, str]:
+        """Who has which in the user plane, as far as they are known: gNBs and the UPF."""
+        own = {"the UPF on N3": self.n3, "the UPF on N6": self.n6}
+        gnbs = {f"gNB {name}": address for name, address in self.gnbs.items()}
+        return {name: address for name, address in (own | gnbs).items() if address}
+
     def group(self, name: str) -> Group:
         return next(group for group in self.groups if group.name == name)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from traffic.errors import BadInput
 
 Address = IPv4Address | IPv6Address
 MOST_SERVERS = 4096
+KINDS = ("ipv4", "ipv6")
 
 
 class Servers(Strict):
@@ -46,16 +47,17 @@ class Servers(Strict):
                 return True
         return False
 
-    def check(self, where: Path, inventory: Inventory) -> None:
-        """BadInput where another has one of the addresses, or not every host of the data network can have one."""
+    def check(self, where: Path, inventory: Inventory, others: Mapping[str, str]) -> None:
+        """BadInput where another has one of the addresses, or not every host of the data network can have one.
+        `others`: who has which, beside what the inventory says."""
         core = _core(inventory)
         if self.count < len(core):
             problem = f"each host of side n6 in {inventory.path} plays some of them"
             raise BadInput(where, problem, key="upf.servers.count", value=self.count, allowed=f"{len(core)} or more")
         told = inventory.variables.get("pktswarm_upf") or {}
-        taken = [(told.get(f"{side}_ipv4"), f"the UPF on {side.upper()}") for side in ("n3", "n6")]
-        taken += [(address, host.name) for host in inventory.hosts for address in (host.ipv4, host.ipv6)]
-        for address, name in taken:
+        taken = [(f"the UPF on {side.upper()}", told.get(f"{side}_{ip}")) for side in ("n3", "n6") for ip in KINDS]
+        taken += [(host.name, getattr(host, ip)) for host in inventory.hosts for ip in KINDS]
+        for name, address in [*taken, *others.items()]:
             if address and self._has(ip_address(address)):
                 problem = f"{name} has {address}, which is one of its {self.count}"
                 raise BadInput(where, problem, key="upf.servers.first", value=str(self.first))

@@ -18,17 +18,18 @@ import numpy as np
 from master.inventory import Host, Inventory
 from master.upf.groups import Upf
 from master.upf.sessions import Sessions
-from master.upf.tunnels import CONTAINER_BYTES, Tunnels, check_macs, core_nodes, gnb_nodes, one_upf_address, rows_at
+from master.upf.tunnels import Tunnels, check_macs, core_nodes, gnb_nodes, one_upf_address, rows_at, told_of_users
 from traffic.errors import BadInput
-from traffic.headers import GTPU_PORT
+from traffic.headers import G_PDU, GTPU_PORT
 from traffic.match import Match
 from traffic.replay.prepare import Gtpu, Nodes, Prepared, Settings
 from traffic.replay.table import Pool
+from traffic.task import Leg
 
 IPV4 = b"\x08\x00\x45"
 """The type behind the MACs, and a header of 20 bytes."""
-SOURCE_AT, TEID_AT = 26, 46
-"""Bytes before a user's address without tunnel, and before the TEID of an untagged frame."""
+SOURCE_AT, TYPE_AT, TEID_AT = 26, 43, 46
+"""Bytes before a user's address without tunnel, and before the message type and TEID of an untagged frame."""
 
 
 def at_one_gnb(upf: Upf, names: set[str]) -> Upf:
@@ -84,6 +85,20 @@ def settings(plain: Settings, tunnels: Tunnels, upf: Upf, sessions: Sessions) ->
     )
 
 
+def with_group(leg: Leg, downlink: bool, tunnels: Tunnels, upf: Upf, settings: Settings) -> Leg:
+    """With users who are told to be the group's, as those of its streams: what both bring counts against their MBR.
+    BadInput where they have one and are too many to be counted one by one."""
+    if leg.counted_with is not None or settings.gtpu is None:
+        return leg
+    gtpu = replace(settings.gtpu, qfi=None) if downlink else settings.gtpu
+    way = replace(tunnels, direction="down" if downlink else "up")
+    told = told_of_users(way, upf, gtpu.tunnel().overhead_bytes)
+    if not leg.users and told["mbr_bps"] is not None:
+        problem = "its users have an MBR, and are more than are counted one by one"
+        raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group)
+    return replace(leg, users=leg.users and {**leg.users, **told})
+
+
 def check_room(prepared: Prepared, tunnels: Tunnels, upf: Upf) -> None:
     """As many sessions as all instances have users."""
     need = next(need for name, _, need in prepared.pools if name == "users")
@@ -118,7 +133,8 @@ def match(tunnels: Tunnels, upf: Upf, sessions: Sessions, gnb: Host, core: Host,
     """Of its frames as they are received."""
     rows = rows_at(sessions, tunnels)
     if downlink:
-        fixed = {12: IPV4, 23: b"\x11", 36: GTPU_PORT.to_bytes(2, "big")}
+        # An End Marker has a user's TEID too.
+        fixed = {12: IPV4, 23: b"\x11", 36: GTPU_PORT.to_bytes(2, "big"), TYPE_AT: bytes([G_PDU])}
         first, last = (int(sessions.downlink_teid[rows[place]]) for place in (0, -1))
         return Match.of_numbers(upf.n3_mac, gnb.mac, fixed, TEID_AT, first, last)
     first, last = (int(sessions.ue_v4[rows[place]]) for place in (0, -1))
@@ -126,17 +142,15 @@ def match(tunnels: Tunnels, upf: Upf, sessions: Sessions, gnb: Host, core: Host,
 
 
 def added_bytes(prepared: Prepared, downlink: bool) -> int:
-    """How much longer a frame may be where it is received: a tunnel longer, for what goes down, and whether the UPF
-    puts a PDU session container into it is its own affair; or shorter by it. 0: no UPF is between."""
+    """How much longer a frame may be where it is received: a tunnel longer, for what goes down, or shorter by it. 0: no
+    UPF is between."""
     gtpu = prepared.settings.gtpu
     if gtpu is None or not prepared.settings.behind_upf:
         return 0
-    if not downlink:
-        return -gtpu.tunnel().overhead_bytes
-    return replace(gtpu, qfi=None).tunnel().overhead_bytes + CONTAINER_BYTES
+    return gtpu.downlink_bytes if downlink else -gtpu.tunnel().overhead_bytes
 
 
-def plays(tunnels: Tunnels, upf: Upf, ends: tuple[str, str], hosts: Mapping[str, Host]) -> dict[str, str]:
-    """Host → the address that it answers for: the gNB's, and the servers' node's."""
+def plays(tunnels: Tunnels, upf: Upf, ends: tuple[str, str], hosts: Mapping[str, Host]) -> dict[str, list[str]]:
+    """Host → the addresses that it answers for: the gNB's, and the servers' node's."""
     node, core = ends
-    return {node: upf.gnbs[tunnels.gnb], core: hosts[core].ipv4}
+    return {node: [upf.gnbs[tunnels.gnb]], core: [hosts[core].ipv4]}

@@ -191,7 +191,7 @@ def in_tunnels(
         leg,
         frame={**leg.frame, "headers": with_ids(sent, leg.oversize)},
         arrives={"headers": received, "added_bytes": added},
-        users={**users, **ue.told, **_told_of_users(tunnels, upf, tunnel)},
+        users={**users, **ue.told, **told_of_users(tunnels, upf, _size(tunnel))},
         # A UPF is a router, and may say so.
         expect={"ttl": None, **leg.expect},
         engine="xdp",
@@ -256,13 +256,14 @@ def echo_of(leg: Leg, stream: Any, number: int) -> Leg:
     )
 
 
-def _told_of_users(tunnels: Tunnels, upf: Upf, tunnel: Headers) -> dict[str, Any]:
-    """Whose users they are, their MBR, and what is around an IP packet of theirs in a frame as sent and as received."""
+def told_of_users(tunnels: Tunnels, upf: Upf, tunnel_bytes: int) -> dict[str, Any]:
+    """For Leg.users: whose they are, their MBR, and what is around an IP packet of theirs in a frame as sent and as
+    received."""
     up, qos = tunnels.direction == "up", upf.group(tunnels.group).qos
     limits = (None, None) if qos is None else (qos.mbr_up_bps, qos.mbr_down_bps)
     container = CONTAINER_BYTES if not up and qos is not None and qos.qfi is not None else 0
     ethernet = HEADERS["ethernet"].size_bytes
-    around = ethernet + _size(tunnel) + container
+    around = ethernet + tunnel_bytes + container
     return {
         "group": tunnels.group,
         "gnb": tunnels.gnb,
@@ -286,8 +287,9 @@ def to_cut(leg: Leg, tunnels: Tunnels, interfaces: Mapping[str, Mapping[str, Any
     if not leg.oversize:
         return leg
     by, given = leg.oversize["by"], leg.oversize["mtu_bytes"]
-    gnb_host = leg.source if tunnels.direction == "up" else leg.target
-    n3, n6 = interfaces[gnb_host], interfaces[leg.target if tunnels.direction == "up" else leg.source]
+    gnbs, core = ([leg.source], leg.target) if tunnels.direction == "up" else (leg.receivers, leg.source)
+    gnb_host = min(gnbs, key=lambda host: int(interfaces[host]["mtu"]))  # users may move to any of them
+    n3, n6 = interfaces[gnb_host], interfaces[core]
     if given is not None and given > n3["mtu"]:
         problem, allowed = f"more than the MTU of {gnb_host}'s {n3['name']}", f"up to {n3['mtu']}"
         raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.mtu_bytes", value=given, allowed=allowed)

@@ -170,7 +170,7 @@ LATENCY = dict.fromkeys(("min_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max
 def a_run(received: int, sent_back: int, came_back: int) -> Ledger:
     """1,000 packets up and 33 % back, as the nodes tell it; the clocks are 5 s apart."""
     made = Ledger([Rank(1, N3, "transmit"), Rank(2, N3, "receive"), Rank(3, N6, "receive")])
-    made.resolved = Resolved(LEGS)
+    made.resolved = Resolved(list(LEGS))
     made.take({"event": "start", "at_ns": 1_000, "utc_ns": 5_000_000_000})
     for rank in (1, 2, 3):
         clock = {"at_ns": 900, "offset_ns": 5_000_000_000 * (rank == 3), "bound_ns": 9}
@@ -220,6 +220,16 @@ def test_an_echo_that_is_not_in_proportion_is_told() -> None:
     made = a_run(received=1000, sent_back=329, came_back=329)
     outcome = made.outcome(Expect(sent="intended"), {})  # type: ignore[call-arg]
     assert (outcome.status, outcome.reason) == (1, "up-echo: sent 329, expected 330")
+
+
+def test_what_comes_back_takes_as_long_as_what_goes() -> None:
+    """Against an MBR stands what a user received over the time that was sent in."""
+    made = a_run(received=1000, sent_back=330, came_back=330)
+    user = {"field": "ipv4.src", "by": "src_ip", "first": 1, "step": 1, "count": 1}
+    made.resolved = Resolved([replace(leg, users=user) for leg in LEGS])
+    assert made.nodes[1].counts is not None
+    made.nodes[1].counts[0] |= {"seconds": 1.998, "users": users.pack([1000])}
+    assert [row.users.sending_s for row in made.rows() if row.users is not None] == pytest.approx([2.0, 2.0])
 
 
 def test_too_few_frames_for_one_to_go_back_are_no_loss() -> None:

@@ -135,6 +135,11 @@ def written(folder: Path, *streams: dict[str, Any], **more: Any) -> Path:
         ([{**UP, "oversize": "outer"}], {"receive": {"mode": "capture"}}, "what comes in fragments is not captured"),
         ([{**UP, "oversize": "outer"}], {"receive": {"mode": "count", "filter": "udp"}}, "receive.filter sees ports"),
         (
+            [{**UP, "oversize": "outer"}],
+            {"traces": [{"name": "web", "file": "t.pcap", "sessions": "users", "direction": "up"}]},
+            "would be taken for a packet without one of the trace web, whose users are the same",
+        ),
+        (
             [{**UP, "oversize": "inner", "ip": "ipv6"}],
             {"upf": {"groups": [{**GROUP, "ue_addresses": ["10.45.0.1/16", "2001:db8:45::1/48"]}]}},
             "oversize: inner is of IPv4 packets",
@@ -200,6 +205,16 @@ def test_what_the_sender_cuts(
     found = planned(tmp_path, stream)
     oversize = to_cut(found.legs[0], found.tunnels[0], interfaces(**mtus)).oversize
     assert (oversize["cut"], oversize["mtu_bytes"]) == cut if cut else "cut" not in oversize
+
+
+def test_where_users_move_the_smallest_mtu_holds(tmp_path: Path) -> None:
+    found = planned(tmp_path, {**DOWN, "oversize": "inner"})
+    leg = replace(found.legs[0], also_at=["tx2", "tx3"])
+    others = {"tx2": {"name": "eth1", "mtu": 1300}, "tx3": {"name": "eth1", "mtu": 9000}}
+    assert to_cut(leg, found.tunnels[0], {**interfaces(), **others}).oversize["mtu_bytes"] == 1256
+    with pytest.raises(BadInput, match="mtu_bytes = 1400: more than the MTU of tx2's eth1"):
+        oversize = {**leg.oversize, "mtu_bytes": 1400}
+        to_cut(replace(leg, oversize=oversize), found.tunnels[0], {**interfaces(), **others})
 
 
 def test_an_mtu_that_the_interface_has_not(tmp_path: Path) -> None:

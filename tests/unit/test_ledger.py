@@ -133,6 +133,8 @@ def test_frames_that_the_senders_kernel_added_to_a_trace_are_a_doubt() -> None:
     trace = replace(LEG, kind="trace")
     assert "1 packets more left eth1" in status(ledger(tx_packets=101, leg=trace))[1]
     assert status(ledger(tx_packets=101))[0] == 0, "a stream is known by its headers"
+    sessions = replace(trace, match={"kind": "stream"})
+    assert status(ledger(tx_packets=101, leg=sessions))[0] == 0, "its node answers for a gNB besides"
 
 
 def test_a_lost_node_is_named_and_the_others_counts_stand() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -151,3 +152,22 @@ def test_an_mbr_that_is_expected_is_judged() -> None:
     (verdict,) = judge_mbr(expected, mbr([unknown]))
     assert verdict == {"text": "MBR of subscribers, down: not measured, expected none", "holds": False}
     assert judge_mbr(Expect(), mbr([broken])) == []  # type: ignore[call-arg]
+
+
+def test_what_a_trace_brings_counts_as_what_a_stream_does() -> None:
+    """In 100 frames of 100 bytes are 86 of IP each."""
+    stream, trace = (leg_users(UP, [number + 1], [number, 0], mbr_bps=100_000) for number in (49, 100))
+    trace.leg = replace(trace.leg, stream="web", kind="trace")
+    assert [mbr([one])[0]["beyond_users"] for one in (stream, trace)] == [0, 0]
+    (told,) = mbr([stream, trace])
+    assert told["highest_bps"] == round((49 * 1104 + 100 * 688) / (50 / 49)) and told["beyond_users"] == 1
+    (one,) = worst([stream, trace])
+    assert (one["lost_packets"], one["sent_packets"], len(one["streams"])) == (2, 151, 2)
+
+
+def test_a_stream_that_was_not_measured_is_left_out_of_what_a_user_lost() -> None:
+    up, down = leg_users(UP, [10], [9, 0]), leg_users(DOWN, None, [3, 0], mbr_bps=1000)
+    told = report([up, down])
+    assert [one["stream"] for one in told["worst"][0]["streams"]] == ["up"]
+    worst_words, mbr_words = lines(told)
+    assert "1 of 10 lost (up 1 of 10)" in worst_words and mbr_words.endswith("was not measured")

@@ -224,6 +224,15 @@ def test_what_came_to_two_nodes_hides_no_loss() -> None:
     assert judge_tunnels(Expect(loss=0), [row])[0]["text"] == "down: 10 came as another user's, expected 0"  # type: ignore[call-arg]
 
 
+def test_packets_in_fragments_are_told_by_the_frames_of_all_nodes() -> None:
+    whole, cut = counted(set(range(80)), 1000), counted(set(range(80, 200)), 1000)
+    assert together(tx1=whole, tx2=cut).received_frames is None
+    cut.received_frames = 300
+    row = together(tx1=whole, tx2=cut)
+    assert (row.received, row.received_frames) == (200, 380)
+    assert [one["received_frames"] for one in split.document(row)["each"]] == [None, 300]
+
+
 def test_a_node_where_nothing_came_and_one_that_said_nothing() -> None:
     row = together(tx1=counted(set(range(200)), 1000), tx2=counted(set(), 0))
     assert (row.received, row.lost) == (200, 0)
@@ -238,6 +247,9 @@ def test_a_sample_tells_where_it_was_taken_and_not_what_is_missing_there() -> No
     event = {"interface": interface, "legs": {"7": {"packets": 3, "missing": 9}}}
     row = dict(zip(samples.COLUMNS, samples.rows(event, "tx2", "receive", 12, {7: LEG})[1], strict=True))
     assert (row["from"], row["to"], row["received_packets"], row["missing_packets"]) == ("rx1", "tx2", 3, None)
+    event = {"interface": interface, "legs": {"7": {"sent_packets": 3}}}
+    row = dict(zip(samples.COLUMNS, samples.rows(event, "rx1", "transmit", 12, {7: LEG})[1], strict=True))
+    assert (row["from"], row["to"], row["sent_packets"]) == ("rx1", "tx1+tx2", 3)
 
 
 # --- what is told ----------------------------------------------------------------------------------------------------

@@ -200,6 +200,12 @@ def test_wrong_servers_are_told(tmp_path: Path, servers: dict[str, Any], words: 
         planned(tmp_path, hosts_file(tmp_path, UPF, **TWO), UP, servers=given, **section)
 
 
+def test_servers_that_have_an_address_of_the_section_are_told(tmp_path: Path) -> None:
+    given = {"first": "10.93.0.200", "count": 5}
+    with pytest.raises(BadInput, match=r"the UPF on N6 has 10\.93\.0\.201, which is one of its 5"):
+        planned(tmp_path, hosts_file(tmp_path, UPF, **TWO), UP, servers=given, n6="10.93.0.201")
+
+
 WORDS = r"streams\.0\.outer_source_port.*: a port is 1 to 65535, per-user, or \[first, last\] for users in turn, not "
 
 

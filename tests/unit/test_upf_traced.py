@@ -4,6 +4,7 @@ wrong."""
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from master import inventory, plan, scenario
+from master import inventory, plan, resolve, scenario, verify
 from master.upf import traced
 from master.upf.sessions import Sessions
 from traffic.dissect import TCP
 from traffic.errors import BadInput
 from traffic.match import Match
 from traffic.replay.prepare import frames_of
+from traffic.task import Leg
 from traffic.traces import Packet, read_trace, write_pcap
 
 LAB = Path("configs/traces/lab.pcapng").resolve()
@@ -43,11 +45,13 @@ def hosts_file(folder: Path, upf: dict[str, Any] = UPF, one_way: bool = False) -
     return path
 
 
-def planned(folder: Path, hosts: Path, group: dict[str, Any] = GROUP, mode: str = "count", **changes: Any) -> plan.Plan:
+def planned(
+    folder: Path, hosts: Path, group: dict[str, Any] = GROUP, mode: str = "count", expect: Any = None, **changes: Any
+) -> plan.Plan:
     path = folder / "s.yaml"
     given = {name: value for name, value in {**TRACE, **changes}.items() if value is not None}
     whole = {"name": "s", "upf": {"groups": [group]}, "traces": [given], "receive": {"mode": mode}}
-    path.write_text(json.dumps(whole))
+    path.write_text(json.dumps({**whole, "expect": expect or {}}))
     return plan.plan(scenario.load(path), path, inventory.load(hosts))
 
 
@@ -79,7 +83,11 @@ def test_each_instance_has_users_of_its_own_and_each_direction_its_nodes(tmp_pat
     ]
     assert [leg.shift for leg in found.legs[:3]] == [{}, {"user": 1, "teid": 1}, {"user": 2, "teid": 2}]
     first = int(IPv4Address("10.45.0.1"))
-    assert found.legs[0].users == {"field": "ipv4.src", "by": "src_ip", "first": first, "step": 1, "count": 3}
+    three = {"first": first, "step": 1, "count": 3, "group": "web", "gnb": "tx1", "mbr_bps": None}
+    ways = {"up": ("src", [58, 14]), "down": ("dst", [14, 58])}
+    for number, (way, (end, outer)) in zip((0, 3), ways.items(), strict=True):
+        seen = {"field": f"ipv4.{end}", "by": f"{end}_ip", "direction": way, "outer_bytes": outer}
+        assert found.legs[number].users == {**three, **seen}
 
 
 def test_a_group_that_does_not_say_where_is_at_the_first_gnb(tmp_path: Path) -> None:
@@ -127,6 +135,8 @@ def test_what_arrives_is_known_by_its_users(tmp_path: Path) -> None:
         macs = bytes.fromhex((ends[0].mac + UPF["n3_mac"]).replace(":", ""))
         at_gnb = macs + b"\x08\x00" + outer + teid.to_bytes(4, "big") + back[14:]
         assert down.matches(at_gnb) == mine, teid
+        end_marker = at_gnb[:43] + b"\xfe" + at_gnb[44:50]
+        assert not down.matches(end_marker) and not down.matches(end_marker + at_gnb[50:])
 
 
 def test_two_ranges_of_numbers_are_seen_to_be_apart() -> None:
@@ -140,6 +150,30 @@ def test_two_ranges_of_numbers_are_seen_to_be_apart() -> None:
     assert not one.overlaps(between(2**24 + 1, 2**24 + 3))
     assert one.overlaps(between(2**24 - 1, 2**24 + 1)), "too wide for a filter: all that has the rest"
     assert between(5, 5) == Match.from_json(between(5, 5).to_json())
+
+
+def test_what_goes_down_leaves_room_for_its_tunnel(tmp_path: Path) -> None:
+    hosts = hosts_file(tmp_path)
+    reports = {name: {"interface": {"name": "eth1", "mtu": 1500}} for name in ("tx1", "rx1")}
+    whole = planned(tmp_path, hosts, direction="down", scale=1)
+    assert max(map(len, sent(whole, hosts, 0))) == 1514
+    with pytest.raises(BadInput, match="longer than the MTU of tx1 eth1 less 44 bytes of its tunnel"):
+        resolve._check_trace_mtu(whole.legs[0], whole.shares[0], reports)
+    for way in ("skip", "cut"):
+        fits = planned(tmp_path, hosts, direction="down", scale=1, oversize=way)
+        resolve._check_trace_mtu(fits.legs[0], fits.shares[0], reports)
+        assert max(map(len, sent(fits, hosts, 0))) <= 1470
+
+
+def test_an_mbr_is_of_what_a_trace_brings_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = {**GROUP, "qos": {"mbr_up_bps": 1000, "mbr_down_bps": 2000}}
+    hosts = hosts_file(tmp_path)
+    found = planned(tmp_path, hosts, limits, expect={"mbr": True})
+    assert [leg.users.get("mbr_bps") for leg in found.legs] == [1000, None, None, 2000, None, None]
+    monkeypatch.setattr(plan, "MOST_USERS", 2)
+    assert planned(tmp_path, hosts).legs[0].users == {}
+    with pytest.raises(BadInput, match=r"traces\.0\.sessions = 'web': its users have an MBR, and are more than are"):
+        planned(tmp_path, hosts, limits)
 
 
 def test_ipv6_of_a_trace_goes_in_no_session(tmp_path: Path) -> None:
@@ -181,6 +215,30 @@ def test_users_that_move_are_no_traces(tmp_path: Path) -> None:
     upf = {"groups": [GROUP], "handover": {"group": "web", "users_per_s": 1}}
     path.write_text(json.dumps({"name": "s", "upf": upf, "traces": [TRACE], "receive": {"mode": "count"}}))
     with pytest.raises(BadInput, match=r"its users move .upf\.handover., and a trace's stay at one gNB"):
+        scenario.load(path)
+
+
+def test_a_capture_from_elsewhere_is_not_held_to_what_a_upf_changes(tmp_path: Path) -> None:
+    frame = read_trace(LAB).packets[0].data
+    match = Match.rest(frame[6:12].hex(":"), frame[:6].hex(":"))
+    leg = Leg(0, "t", "tx1", "rx1", "trace", "xdp", match=match.to_json(), trace_file="leg-0.pcap")
+    capture = tmp_path / "mirror.pcap"
+    capture.write_bytes(write_pcap([Packet(1, frame)]))
+    words = {None: "leg-0.pcap: there is no such file", "web": "no packet of a trace of .* that arrives as it was sent"}
+    for sessions, message in words.items():
+        traces = [{"name": "t", "sessions": sessions}]
+        run = {"format_version": 1, "scenario": {"traces": traces}, "legs": [asdict(leg)]}
+        (tmp_path / "run.json").write_text(json.dumps(run))
+        with pytest.raises(BadInput, match=message):
+            verify.elsewhere(tmp_path, capture)
+
+
+def test_two_traces_have_not_the_same_users(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    traces = [TRACE, {**TRACE, "name": "other", "direction": "up"}]
+    whole = {"name": "s", "upf": {"groups": [GROUP]}, "traces": traces, "receive": {"mode": "count"}}
+    path.write_text(json.dumps(whole))
+    with pytest.raises(BadInput, match=r"traces\.1\.sessions = 'web': the trace t has these users; each needs a group"):
         scenario.load(path)
 
 

@@ -241,7 +241,7 @@ def test_an_mbr_can_be_expected_of_streams_whose_users_have_one(tmp_path: Path, 
         with pytest.raises(BadInput, match=r"expect\.mbr = 2: input should be a valid boolean"):
             scenario.load(path)
         return
-    with pytest.raises(BadInput, match=r"expect\.mbr: no stream's users have an MBR \(qos: {mbr_up_bps"):
+    with pytest.raises(BadInput, match=r"expect\.mbr: no user of a stream or trace has an MBR \(qos: {mbr_up_bps"):
         scenario.load(path)
 
 

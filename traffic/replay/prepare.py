@@ -54,6 +54,12 @@ class Gtpu:
     def tunnel(self, source: bytes = bytes(4), target: bytes = bytes(4)) -> Tunnel:
         return Tunnel(source, target, self.sequence, self.qfi)
 
+    @property
+    def downlink_bytes(self) -> int:
+        """The most by which a UPF's tunnel makes a frame longer that goes down: whether it puts a PDU session container
+        into it is its own affair."""
+        return replace(self, sequence=False, qfi=0).tunnel().overhead_bytes
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -229,7 +235,10 @@ def _fit(parsed: Parsed, table: Table, settings: Settings) -> tuple[Pieces, Pars
     columns = parsed.columns
     if settings.oversize == "refuse":
         return oversize.whole(columns), parsed
-    room = oversize.longest(columns, settings.mtu_bytes, _tunnel_bytes(columns.pair, table, settings))
+    overhead = _tunnel_bytes(columns.pair, table, settings)
+    if settings.behind_upf and settings.gtpu is not None:
+        overhead = np.where(table.direction[columns.pair] == DOWN, settings.gtpu.downlink_bytes, overhead)
+    room = oversize.longest(columns, settings.mtu_bytes, overhead)
     pieces = (oversize.cut if settings.oversize == "cut" else oversize.skip_long)(columns, room)
     left_out = parsed.left_out.copy()
     if pieces.too_long:
