@@ -154,11 +154,13 @@ def most_frames(leg: Leg) -> int:
 def together_ms(task: ReceiveTask) -> int:
     """How long after a packet's first fragment its others may come; 0: this receiver puts none together.
 
-    Half the time in which the identifications of the fastest leg come round: a fragment that comes later could be
-    another packet's.
+    Half the time in which the identifications of the fastest leg come round, of which its sender may have but a share:
+    a fragment that comes later could be another packet's.
     """
     legs = [leg for leg in task.legs if leg.arrives]
     if task.mode != "count" or task.echoes or not legs:
         return 0
+    shares = [last - first + 1 for first, last in (leg.oversize["ids"] for leg in legs if "cut" in leg.oversize)]
+    ids: int = min([IDS // len(legs), *shares])
     fastest = max(max((rate for _, rate in leg.rates), default=leg.rate_pps or FASTEST_PPS) for leg in legs)
-    return max(1, min(LONGEST_TOGETHER_MS, round(1000 * IDS / len(legs) / fastest / 2)))
+    return max(1, min(LONGEST_TOGETHER_MS, round(1000 * ids / fastest / 2)))

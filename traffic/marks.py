@@ -21,8 +21,13 @@ MOST_WORDS = 1 << 22
 
 
 def words(leg: Leg) -> int:
-    """That hold a bit for each of its numbers, and one word more; 0 for a leg that one node counts."""
-    return -(-(leg.intended_packets or 0) // WORD_BITS) + 1 if leg.also_at else 0
+    """That hold a bit for each of its numbers, and one word more; 0 for a leg that one node counts. ValueError where
+    nobody knows how many there are: what is beyond the marks would count as damaged."""
+    if not leg.also_at:
+        return 0
+    if leg.intended_packets is None:
+        raise ValueError(f"{leg.stream} is counted at several nodes, and nobody knows how many packets it has")
+    return -(-leg.intended_packets // WORD_BITS) + 1
 
 
 def places(where: str, legs: Sequence[Leg]) -> dict[int, tuple[int, int]]:

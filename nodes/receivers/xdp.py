@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import struct
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -359,10 +360,10 @@ class XdpReceiver(Receiver):
             return None
         first, count = (8 * words for words in self._marks[leg.id])
         with self._map("marks").memory() as memory:
-            packed = marks.pack(memory[first : first + count])
-        if (marked := marks.unpack(packed).bit_count()) != one.distinct:
+            data = memory[first : first + count]
+        if (marked := int.from_bytes(data, sys.byteorder).bit_count()) != one.distinct:
             raise EngineError(self.name, f"{leg.stream}: {marked} numbers are marked, {one.distinct} came")
-        return packed
+        return marks.pack(data)
 
     def _delays(self, slot: int) -> list[list[int]] | None:
         made = self._expectations[slot]
@@ -404,9 +405,9 @@ class XdpReceiver(Receiver):
             )
             for slot, (leg, one) in enumerate(zip(self.task.legs, self.tallies().values(), strict=True))
         ]
-        self._tell_fragments(counts)
         for slot, place in self._apart.items():
             _add_apart(counts[slot], self._tally(place), to_utc_ns)
+        self._tell_fragments(counts)  # frames of all that was received
         return counts
 
     def fragments(self) -> dict[str, int]:

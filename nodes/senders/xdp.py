@@ -446,7 +446,7 @@ def batch_size(legs: list[Leg]) -> int:
 def _rate_pps(leg: Leg) -> float:
     """What a leg needs on average; infinite where nothing limits it."""
     if leg.rates:
-        return max(rate for _, rate in leg.rates)
+        return max(rate for _, rate in leg.rates) * most_frames(leg)
     if leg.kind == "stream" and leg.sequence_file is None:
         return math.inf if leg.rate_pps is None else leg.rate_pps * most_frames(leg)
     if leg.intended_packets and leg.duration_s and leg.timing.get("mode") != "top":

@@ -112,6 +112,23 @@ def test_how_long_the_rest_of_a_packet_is_waited_for(rate_pps: float | None, leg
     assert together_ms(replace(task, echoes=[one])) == 0
 
 
+@pytest.mark.parametrize(
+    ("share", "legs", "expected"),
+    [(65536, 1, 3277), (65536, 4, 819), (16384, 1, 819), (16384, 2, 819), (16384, 8, 410), (10, 1, 1)],
+)
+def test_a_leg_with_a_share_of_the_identifications_has_them_come_round_sooner(
+    share: int, legs: int, expected: int
+) -> None:
+    oversize = {"by": "outer", "cut": "outer", "mtu_bytes": 1500, "ids": [100, 100 + share - 1]}
+    one = Leg(0, "s", "a", "b", "stream", rate_pps=10_000, arrives={"headers": HEADERS}, oversize=oversize)
+    task = ReceiveTask("eth1", "", [one] * legs, 60, mode="count")
+    assert together_ms(task) == expected
+    # Of those that the UPF cuts the identifications are its own.
+    del oversize["cut"]
+    uncut = replace(task, legs=[replace(one, oversize=oversize)] * legs)
+    assert together_ms(uncut) == round(65536 / legs / 20)
+
+
 # --- a scenario ------------------------------------------------------------------------------------------------------
 
 

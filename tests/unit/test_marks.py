@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -20,6 +21,12 @@ def moved(packets: int, number: int = 3) -> Leg:
 def test_only_a_leg_that_several_nodes_count_has_marks_and_each_its_own() -> None:
     assert marks.words(LEG) == 0
     assert marks.places("rx1", [moved(640, 1), LEG, moved(65, 9)]) == {1: (0, 11), 9: (11, 3)}
+
+
+def test_a_leg_of_which_nobody_knows_how_long_it_is_has_none() -> None:
+    with pytest.raises(ValueError, match="nobody knows how many packets it has"):
+        marks.words(replace(moved(1), intended_packets=None))
+    assert marks.words(replace(LEG, intended_packets=None)) == 0
 
 
 def test_they_travel_as_the_kernel_wrote_them() -> None:

@@ -242,6 +242,16 @@ def test_a_node_where_nothing_came_and_one_that_said_nothing() -> None:
     assert missing.users is not None and missing.users.received is None
 
 
+def test_frames_of_packets_in_fragments_are_those_of_all_nodes() -> None:
+    """A node where none came in fragments does not tell: there a packet was a frame."""
+    here, there = counted(set(range(80)), 1000), counted(set(range(80, 200)), 1000)
+    assert together(tx1=here, tx2=there).received_frames is None
+    here.received_frames = 240
+    row = together(tx1=here, tx2=there)
+    assert row.received_frames == 240 + 120
+    assert [one["received_frames"] for one in split.document(row)["each"]] == [240, None]
+
+
 def test_a_sample_tells_where_it_was_taken_and_not_what_is_missing_there() -> None:
     interface = {"tx_packets": 5, "tx_bytes": 300, "rx_packets": 1, "rx_bytes": 60, "rx_dropped": 0}
     event = {"interface": interface, "legs": {"7": {"packets": 3, "missing": 9}}}
