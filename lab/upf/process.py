@@ -318,18 +318,22 @@ def family_of(address: str) -> int:
 
 
 def _n4_socket(address: str) -> socket.socket:
-    channel = socket.socket(family_of(address), socket.SOCK_DGRAM)
-    for option in (_SO_RCVBUFFORCE, _SO_SNDBUFFORCE):
-        channel.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
-    channel.bind((address, ie.PORT))
+    channel = _udp_socket(address, ie.PORT)
     channel.setblocking(False)
     return channel
 
 
 def _gtpu_socket(n3: bytes) -> socket.socket:
     """For packets that had waited, and end markers. What arrives here came in outer fragments."""
-    channel = socket.socket(socket.AF_INET if len(n3) == 4 else socket.AF_INET6, socket.SOCK_DGRAM)
-    channel.bind((socket.inet_ntop(channel.family, n3), GTPU_PORT))
+    return _udp_socket(socket.inet_ntop(socket.AF_INET if len(n3) == 4 else socket.AF_INET6, n3), GTPU_PORT)
+
+
+def _udp_socket(address: str, port: int) -> socket.socket:
+    """With room for what comes while this process does something else: what a socket drops, nobody counts."""
+    channel = socket.socket(family_of(address), socket.SOCK_DGRAM)
+    for option in (_SO_RCVBUFFORCE, _SO_SNDBUFFORCE):
+        channel.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+    channel.bind((address, port))
     return channel
 
 

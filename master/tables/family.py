@@ -204,13 +204,19 @@ class Runs:
 
     def scenario(self, point: Point) -> dict[str, Any]:
         made = _fill(self.path, self.family.scenario, point.variables)
-        for trace in made.get("traces", []):
-            file = (self.path.parent / trace["file"]).resolve()
-            if not file.exists():
-                allowed = "a recording; pktswarm lab record --large makes configs/traces/large-*"
-                raise BadInput(self.path, "there is no such trace", key="traces.file", value=str(file), allowed=allowed)
-            trace["file"] = str(file)
+        traces = made.get("traces")
+        for trace in traces if isinstance(traces, list) else []:
+            if isinstance(trace, dict) and "file" in trace:  # else it is refused as in any scenario
+                trace["file"] = self._trace_file(str(trace["file"]))
         return {"name": f"{self.family.table}-{point.key}"[:MOST_NAME], **made}
+
+    def _trace_file(self, name: str) -> str:
+        """As it is found from the family's folder."""
+        file = (self.path.parent / name).resolve()
+        if not file.exists():
+            allowed = "a recording; pktswarm lab record --large makes configs/traces/large-*"
+            raise BadInput(self.path, "there is no such trace", key="traces.file", value=str(file), allowed=allowed)
+        return str(file)
 
     def document(self) -> dict[str, Any]:
         """For the table's JSON file, beside its points."""

@@ -85,16 +85,19 @@ def _peak(column: str) -> Callable[[Measured], float | None]:
 
 
 def peak_packets(samples: Path, column: str, streams: set[str]) -> float | None:
-    """The most packets of these streams, over all nodes, in PEAK_NS. Nodes tell at times of their own, so each one's
-    count is read between its samples: closer than PEAK_NS together, and the peak is that of the samples. None where
-    no node counted."""
-    counts: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    """The most packets of these streams, over all nodes, in PEAK_NS. Nodes tell at times of their own, and a sample may
+    lack a leg, so each leg's count on a node is read between its samples: closer than PEAK_NS together, and the peak is
+    that of the samples. None where no node counted."""
+    counts: dict[tuple[str, ...], dict[int, int]] = defaultdict(lambda: defaultdict(int))
     with samples.open(newline="") as file:
         for row in csv.DictReader(file):
             if row["stream"] in streams and row[column]:
-                counts[row["node"]][int(row["time_ns"])] += int(row[column])
+                leg = row["node"], row["stream"], row["from"], row["to"]
+                counts[leg][int(row["time_ns"])] += int(row[column])
     if not counts:
         return None
+    for one in counts.values():
+        one.setdefault(0, 0)  # counts are since the start
     last_ns = max(max(one) for one in counts.values())
     times = np.arange(0, last_ns + PEAK_NS, PEAK_NS)
     total = sum(np.interp(times, sorted(one), [one[at] for at in sorted(one)]) for one in counts.values())

@@ -1,15 +1,32 @@
-"""The wire that most of these tests run over."""
+"""The wire that most of these tests run over, and labs with their own UPF that several files share."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+from running import cluster_of
+from upf_cluster import UpfCluster
 from wire import Line, Wire
+
+if TYPE_CHECKING:
+    from upf_ends import Ends
+
+cluster = cluster_of(UpfCluster, "session")
+
+
+@pytest.fixture(scope="session")
+def lab_ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
+    """One lab for the files about its UPF; each test associates anew, and so begins without sessions."""
+    from upf_ends import Ends  # with scapy, which takes a second
+
+    with Ends(tmp_path_factory.mktemp("hosts")) as ends:
+        yield ends
 
 
 @pytest.fixture

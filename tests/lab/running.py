@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import pytest
 
@@ -20,10 +20,11 @@ class Named(Protocol):
     folder: Path
 
 
-def cluster_of(make: Callable[[Path], Named]) -> Any:
-    """The fixture of a file with one cluster: it comes up for the first test, and goes behind the last."""
+def cluster_of(make: Callable[[Path], Named], scope: Literal["module", "session"] = "module") -> Any:
+    """The fixture of a file with one cluster: it comes up for the first test, and goes behind the last; of
+    `session`, for the files that have no other."""
 
-    @pytest.fixture(scope="module")
+    @pytest.fixture(scope=scope)
     def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Named]:
         made = make(tmp_path_factory.mktemp("cluster"))
         try:

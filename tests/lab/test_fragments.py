@@ -242,11 +242,11 @@ def test_an_id_that_comes_round_does_not_join_two_packets(bench: Callable[[Leg],
 
 
 def test_fragments_that_are_far_apart_are_not_one_packets(bench: Callable[[Leg], Bench]) -> None:
-    """At 400,000 packets/s ids come round in 0.16 s: a rest is not waited for half as long."""
-    leg = replace(a_leg("tunnel", "outer"), rate_pps=400_000)
+    """At 100,000 packets/s ids come round in 0.66 s: a rest is waited for half as long."""
+    leg = replace(a_leg("tunnel", "outer"), rate_pps=100_000)
     one, ((first, second),) = bench(leg), made(leg, 1)
     one.feed([second])
-    time.sleep(0.1)
+    time.sleep(0.35)
     one.feed([first])
     assert (one.tally.packets, one.count.unfinished_packets) == (0, 2)
     one.feed([second])
@@ -395,10 +395,10 @@ def test_packets_are_sent_when_all_their_fragments_are(wire: Wire, tmp_path: Pat
     timed = replace(timed, rate_pps=3e6)
     untimed = replace(a_leg("tunnel", "outer", 1600, count_packets=5_000), id=4, rate_pps=None)
     untimed = replace(untimed, frame={"headers": moved(untimed)})
-    with Node(wire, None, [timed, untimed]) as node:
+    with Node(wire, None, [patient(timed), patient(untimed)]) as node:
         counts = send(wire, tmp_path, [timed, untimed])
         told = {"3": counts[0]["sent_packets"], "4": counts[1]["sent_packets"]}
-        wire.settled(sum(count["sent_frames"] for count in counts))
+        assert wire.settled(sum(count["sent_frames"] for count in counts))
         tallies, _, received = node.stop()
     assert counts[0]["failed_packets"] > 0
     assert told["4"] == 5_000  # what was dropped of it was made up for
@@ -408,6 +408,12 @@ def test_packets_are_sent_when_all_their_fragments_are(wire: Wire, tmp_path: Pat
         assert count["sent_bytes"] == count["sent_packets"] * (1596 if count["leg"] == 4 else 3368)
     here = {one["leg"]: users.unpack(one["users"]["distinct"])[:5] for one in received}
     assert here == {count["leg"]: count["users"] for count in counts}
+
+
+def patient(leg: Leg) -> Leg:
+    """For a receiver that waits for the rest of a packet however long the sender has to do without the processor: no id
+    comes round in these tests."""
+    return replace(leg, rate_pps=1000.0, count_packets=1_000_000)
 
 
 def moved(leg: Leg) -> list[dict[str, Any]]:
@@ -425,16 +431,18 @@ def test_packets_of_which_the_kernel_refuses_a_fragment_are_not_sent(wire: Wire,
     # Of each the second fragment, of 116 bytes, goes out.
     assert (count["sent_packets"], count["failed_packets"], count["sent_frames"]) == (0, 300, 300)
     assert (count["sent_bytes"], count["users"]) == (0, [0] * 5)
-    assert wire.counter("rx", "bytes") == 300 * 116
+    assert wire.settled(300) and wire.counter("rx", "bytes") == 300 * 116
 
 
 def test_late_packets_are_skipped_whole(wire: Wire, tmp_path: Path) -> None:
     leg = replace(a_leg("tunnel", "inner", 3372, count_packets=20_000, options={"late": "skip"}), rate_pps=4e6)
-    with Node(wire, None, [leg]) as node:
+    with Node(wire, None, [patient(leg)]) as node:
         (count,) = send(wire, tmp_path, [leg])
-        wire.settled(count["sent_frames"])
+        assert wire.settled(count["sent_frames"])
         tallies, _, (received,) = node.stop()
     assert count["skipped_packets"] > 0
     assert count["sent_packets"] + count["failed_packets"] + count["skipped_packets"] == 20_000
     assert tallies["3"]["distinct"] == count["sent_packets"]
-    assert received["received_frames"] == 3 * count["sent_packets"]
+    # Of one that failed, two of its three fragments may have gone.
+    assert received["received_frames"] == count["sent_frames"]
+    assert 0 <= count["sent_frames"] - 3 * count["sent_packets"] <= 2 * count["failed_packets"]

@@ -125,14 +125,17 @@ def test_what_comes_too_fast_is_told(wire: Wire) -> None:
     with upf:
         upf.send(ECHO)
         response(answers, upf)
-        for _ in range(5000):
+        for one in answers._sockets:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+        # Fewer than net.core.netdev_max_backlog, 1000: no other queue drops one, however late its turn comes.
+        for _ in range(900):
             upf.send(END_MARKER)
         deadline = time.monotonic() + 20
-        while sum(tx_rx := [answers.told()["missed"], answers.player.played.ended[5]]) < 5000:
-            assert time.monotonic() < deadline, tx_rx
-        missed, ended = tx_rx
+        while sum(found := [answers.told()["missed"], answers.player.played.ended[5]]) < 900:
+            assert time.monotonic() < deadline, found
+        missed, ended = found
     answers.close()
-    assert missed > 0 and ended > 0 and missed + ended == 5000
+    assert missed > 0 and ended > 0 and missed + ended == 900
 
 
 def test_a_link_that_goes_down_and_comes_back_ends_nothing(wire: Wire) -> None:

@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-from running import cluster_of
-
-sys.path.insert(0, str(Path(__file__).parent))
-from test_upf_run import Cluster, ended, table
+from upf_cluster import UpfCluster, ended, table
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 GROUP = {"name": "users", "sessions": 100, "ue_addresses": "10.45.0.1/16", "qos": {"qfi": 9}}
 UP = {"name": "up", "sessions": "users", "direction": "up", "size_bytes": 200, "rate_pps": 2000, "count_packets": 4000}
 
 
-cluster = cluster_of(Cluster)
-
-
-def run(cluster: Cluster, *streams: dict[str, Any], **more: Any) -> tuple[int, dict[str, Any]]:
-    scenario = {
-        "name": "echo",
-        "upf": {"groups": [GROUP]},
-        "streams": streams,
-        "receive": {"mode": "count"},
-        "expect": {"loss": 0, "sent": "intended"},
-        **more,
-    }
-    config = cluster.folder / "echo.yaml"
-    config.write_text(json.dumps(scenario))
-    command = [sys.executable, "-m", "master.cli", "run", str(config), "--json", "--hosts", str(cluster.hosts)]
-    command += ["--results", str(cluster.folder / "results")]
-    return ended(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+def run(cluster: UpfCluster, *streams: dict[str, Any], **more: Any) -> tuple[int, dict[str, Any]]:
+    return ended(cluster.launch({"upf": {"groups": [GROUP]}, "streams": streams, **more}))
 
 
 def sums(rows: list[dict[str, Any]], stream: str) -> tuple[int, ...]:
@@ -46,7 +24,7 @@ def sums(rows: list[dict[str, Any]], stream: str) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("percent", [50, 100])
-def test_sent_up_echoed_and_received_back(cluster: Cluster, percent: int) -> None:
+def test_sent_up_echoed_and_received_back(cluster: UpfCluster, percent: int) -> None:
     before = cluster.forwarded()
     status, told = run(cluster, {**UP, "echo": percent})
     assert (status, told["reason"]) == (0, "as expected")
@@ -73,7 +51,7 @@ def test_sent_up_echoed_and_received_back(cluster: Cluster, percent: int) -> Non
     assert any(line.startswith("echo sends up-echo on rx1") for line in told["engines"])
 
 
-def test_more_comes_back_than_went_up_beside_a_stream_down(cluster: Cluster) -> None:
+def test_more_comes_back_than_went_up_beside_a_stream_down(cluster: UpfCluster) -> None:
     """Copies are echoes, not duplicates."""
     up = {**UP, "rate_pps": 1000, "count_packets": 2000, "echo": 250}
     down = {**UP, "name": "down", "direction": "down", "rate_pps": 1000, "count_packets": 2000}
@@ -83,7 +61,7 @@ def test_more_comes_back_than_went_up_beside_a_stream_down(cluster: Cluster) -> 
     assert sums(told["rows"], "down") == (2000, 2000, 2000, 0, 0, 0)
 
 
-def test_users_with_ipv6_have_their_packets_back(cluster: Cluster) -> None:
+def test_users_with_ipv6_have_their_packets_back(cluster: UpfCluster) -> None:
     """Beside those with IPv4: who has both addresses has a stream of each."""
     group = {**GROUP, "sessions": 20, "ue_addresses": ["10.45.0.1/16", "2001:db8:45::7/48"]}
     before = cluster.forwarded()
@@ -101,7 +79,7 @@ def test_users_with_ipv6_have_their_packets_back(cluster: Cluster) -> None:
     assert sum(int(one["sent_packets"]) for one in each.values()) == 6000
 
 
-def test_what_is_lost_on_the_way_is_told_apart_by_direction(cluster: Cluster) -> None:
+def test_what_is_lost_on_the_way_is_told_apart_by_direction(cluster: UpfCluster) -> None:
     cluster.tell(faults={"uplink": {"drop": [3, 7]}, "downlink": {"drop": [20]}})
     status, told = run(cluster, {**UP, "echo": 100})
     cluster.tell(faults={})

@@ -38,12 +38,6 @@ CHOOSE_BOTH = 0b110
 """CHV4 and CHV6 among the five bits that scapy calls spare."""
 
 
-@pytest.fixture(scope="module")
-def lab_ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
-    with Ends(tmp_path_factory.mktemp("hosts")) as ends:
-        yield ends
-
-
 @pytest.fixture
 def ends(lab_ends: Ends) -> Iterator[Ends]:
     """Newly associated: without any session."""

@@ -4,62 +4,31 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-from running import cluster_of
-
-import lab
+from upf_cluster import UpfCluster, rows_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 USERS = {"name": "users", "sessions": 20, "ue_addresses": "10.45.0.1/16", "qos": {"qfi": 9}, "usage": {}}
 
 
-class Cluster:
-    def __init__(self, folder: Path) -> None:
-        self.name, self.folder = f"fr{os.getpid()}", folder
-        self.hosts = lab.up(self.name, 2, 1, folder, dut="upf").inventory
-
-    def run(self, *streams: dict[str, Any], **more: Any) -> tuple[int, dict[str, Any], str]:
-        """Status, what was told, and what was said."""
-        common = {"sessions": "users", "rate_pps": 200, "duration_s": 1}
-        scenario = {
-            "name": "t",
-            "upf": {"groups": [USERS]},
-            "streams": [{**common, "name": f"s{number}", **one} for number, one in enumerate(streams)],
-            "receive": {"mode": "count"},
-            "expect": {"loss": 0, "sent": "intended"},
-            **more,
-        }
-        config = self.folder / "run.yaml"
-        config.write_text(json.dumps(scenario))
-        command = [sys.executable, "-m", "master.cli", "run", str(config), "--json", "--hosts", str(self.hosts)]
-        done = subprocess.run(
-            [*command, "--results", str(self.folder / "results")], capture_output=True, text=True, timeout=120
-        )
-        return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
-
-    def totals(self) -> dict[str, int]:
-        return dict(lab.tell_upf(self.name, {"status": {}}, self.folder)["totals"])
-
-
-cluster = cluster_of(Cluster)
-
-
-def rows_of(told: dict[str, Any], stream: str) -> list[dict[str, Any]]:
-    return [row for row in told["rows"] if row["stream"] == stream]
+def run(cluster: UpfCluster, *streams: dict[str, Any], **more: Any) -> tuple[int, dict[str, Any], str]:
+    """Status, what was told, and what was said."""
+    common = {"sessions": "users", "rate_pps": 200, "duration_s": 1}
+    made = [{**common, "name": f"s{number}", **one} for number, one in enumerate(streams)]
+    with cluster.launch({"upf": {"groups": [USERS]}, "streams": made, **more}) as process:
+        output, said = process.communicate(timeout=120)
+    return process.returncode, json.loads(output) if output else {}, said
 
 
 def total(told: dict[str, Any], stream: str, name: str) -> int:
     return sum(row[name] for row in rows_of(told, stream))
 
 
-def test_fragments_of_the_tunnel_are_whole_packets_behind_the_upf(cluster: Cluster) -> None:
+def test_fragments_of_the_tunnel_are_whole_packets_behind_the_upf(cluster: UpfCluster) -> None:
     before = cluster.totals()
-    status, told, said = cluster.run({"direction": "up", "size_bytes": 1540, "oversize": "outer"})
+    status, told, said = run(cluster, {"direction": "up", "size_bytes": 1540, "oversize": "outer"})
     assert (status, told["reason"]) == (0, "as expected"), said
     now = cluster.totals()
     # The UPF's host put two fragments together for each packet.
@@ -72,11 +41,11 @@ def test_fragments_of_the_tunnel_are_whole_packets_behind_the_upf(cluster: Clust
     assert told["upf"]["groups"][0]["uplink_bytes"] == 200 * (1540 - 4 - 14 - 44)
 
 
-def test_fragments_of_users_packets_go_through_both_ways(cluster: Cluster) -> None:
+def test_fragments_of_users_packets_go_through_both_ways(cluster: UpfCluster) -> None:
     before = cluster.totals()
     up = {"direction": "up", "size_bytes": 3000, "oversize": "inner"}
     down = {"direction": "down", "size_bytes": {"1000": 1, "1518": 1, "3372": 2}, "oversize": "inner"}
-    status, told, said = cluster.run(up, down)
+    status, told, said = run(cluster, up, down)
     assert (status, told["reason"]) == (0, "as expected"), said
     now = cluster.totals()
     for stream in ("s0", "s1"):
@@ -92,26 +61,26 @@ def test_fragments_of_users_packets_go_through_both_ways(cluster: Cluster) -> No
     assert all(one["lost_packets"] == 0 for one in told["users"]["worst"])
 
 
-def test_a_packet_that_lacks_a_fragment_is_lost(cluster: Cluster) -> None:
+def test_a_packet_that_lacks_a_fragment_is_lost(cluster: UpfCluster) -> None:
     # Of one gNB: frames 2 n and 2 n + 1 at the UPF are packet n's.
-    lab.tell_upf(cluster.name, {"faults": {"uplink": {"drop": [1, 5, 6, 30]}}}, cluster.folder)
+    cluster.tell(faults={"uplink": {"drop": [1, 5, 6, 30]}})
     one = {"upf": {"groups": [{**USERS, "gnb": "tx1"}]}}
-    status, told, said = cluster.run({"direction": "up", "size_bytes": 2000, "oversize": "inner"}, **one)
-    lab.tell_upf(cluster.name, {"faults": {}}, cluster.folder)
+    status, told, said = run(cluster, {"direction": "up", "size_bytes": 2000, "oversize": "inner"}, **one)
+    cluster.tell(faults={})
     assert status == 1, said
     assert total(told, "s0", "lost_packets") == 4
     assert "rx1: 4 packets of which not all fragments came" in told["notes"]
 
 
-def test_a_longer_packet_is_refused_where_nothing_is_said(cluster: Cluster) -> None:
-    status, told, said = cluster.run({"direction": "up", "size_bytes": 1540})
+def test_a_longer_packet_is_refused_where_nothing_is_said(cluster: UpfCluster) -> None:
+    status, told, said = run(cluster, {"direction": "up", "size_bytes": 1540})
     assert (status, told) == (2, {})
     assert "a frame of 's0' is longer than its MTU of 1500 bytes lets through" in said
     assert "size_bytes up to 1518, or oversize: inner or outer" in said
 
 
-def test_an_mtu_that_the_interface_has_not(cluster: Cluster) -> None:
+def test_an_mtu_that_the_interface_has_not(cluster: UpfCluster) -> None:
     stream = {"direction": "up", "size_bytes": 1540, "oversize": "outer", "mtu_bytes": 2000}
-    status, told, said = cluster.run(stream)
+    status, told, said = run(cluster, stream)
     assert (status, told) == (2, {})
     assert "streams.0.mtu_bytes" in said and "more than the MTU of tx1's eth1" in said and "up to 1500" in said

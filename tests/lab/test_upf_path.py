@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from upf_ends import (
 )
 
 import lab
+from lab.upf_host import ORDERS
 from traffic.errors import BadInput
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
@@ -34,18 +36,11 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make n
 FORWARD, BUFFER, NOTIFY = 2, 4, 8
 
 
-@pytest.fixture(scope="module")
-def lab_ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
-    with Ends(tmp_path_factory.mktemp("hosts")) as ends:
-        yield ends
-
-
 @pytest.fixture
 def ends(lab_ends: Ends) -> Iterator[Ends]:
     """With an association and no session, and nothing on the way from the test before."""
     lab_ends.associate()
-    lab_ends.at_server()
-    lab_ends.at_gnb()
+    lab_ends.drain()
     yield lab_ends
 
 
@@ -258,6 +253,22 @@ def test_outer_fragments_are_put_together(ends: Ends) -> None:
             ends.n3.send(frame[:14] + bytes(piece))
     assert ends.at_server(20) == packets
     assert ends.counts("uplink")["packets"] == 20
+
+
+def test_fragments_wait_while_the_upf_is_at_something_else(ends: Ends) -> None:
+    """At an order that says nothing, for which it waits a second."""
+    establish(ends)
+    packets = [user4(1480, number) for number in range(200)]
+    frames: list[bytes] = []
+    for number, frame in enumerate(map(ends.n3_frame, packets)):
+        whole = IP(frame[14:])
+        whole.id = number + 1
+        frames += [frame[:14] + bytes(piece) for piece in fragment(whole, 1200)]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as order:
+        order.connect(f"/proc/{ends.state.keeper.pids['dut']}/root{ORDERS}")
+        for frame in frames:
+            ends.n3.send(frame)
+    assert ends.at_server(200) == packets
 
 
 def test_frames_of_nine_thousand_bytes_are_carried(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import signal
@@ -13,72 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import cluster_of, wait_for
+from running import wait_for
+from upf_cluster import USERS, UpfCluster, ended, table
 
-import lab
 from master.recount import captures_of, recount
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
-USERS = {"name": "users", "sessions": 100, "ue_addresses": "10.45.0.1/16", "qos": {"qfi": 9}, "usage": {}}
-COMING = {"name": "coming", "sessions": 60, "ue_addresses": "10.46.0.1/16"}
-CHURN = {"group": "coming", "sessions_per_s": 50, "lifetime_s": 0.2}
 
 
-class Cluster:
-    def __init__(self, folder: Path) -> None:
-        self.name, self.folder = f"upr{os.getpid()}", folder
-        self.hosts = lab.up(self.name, 2, 1, folder, dut="upf").inventory
-
-    def tell(self, **order: Any) -> Any:
-        return lab.tell_upf(self.name, order, self.folder)
-
-    def start(
-        self,
-        seconds: float,
-        users: dict[str, Any] = USERS,
-        rate_pps: float = 1000,
-        mode: str = "count",
-        both: bool = False,
-        expect: dict[str, Any] | None = None,
-        **section: Any,
-    ) -> subprocess.Popen[str]:
-        stream = {"sessions": "users", "size_bytes": 200, "rate_pps": rate_pps, "duration_s": seconds}
-        streams = [{"name": way, "direction": way, **stream} for way in ("up", "down")]
-        if both:
-            streams += [{**one, "name": f"{one['name']}6", "ip": "ipv6"} for one in streams]
-        upf = {"groups": [users, COMING], "churn": CHURN, **section}
-        expected = expect or {"loss": 0, "sent": "intended"}
-        scenario = {"name": "t", "upf": upf, "streams": streams, "receive": {"mode": mode}, "expect": expected}
-        config = self.folder / "run.yaml"
-        config.write_text(json.dumps(scenario))
-        command = [sys.executable, "-m", "master.cli", "run", str(config), "--json", "--hosts", str(self.hosts)]
-        command += ["--results", str(self.folder / "results")]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def run(self, seconds: float, **changes: Any) -> tuple[int, dict[str, Any]]:
-        return ended(self.start(seconds, **changes))
-
-    def forwarded(self) -> list[int]:
-        totals = self.tell(status={})["totals"]
-        return [totals["forwarded_uplink"], totals["forwarded_downlink"]]
-
-
-def ended(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any]]:
-    with process:
-        output, words = process.communicate(timeout=120)
-    assert output, words
-    return process.returncode, json.loads(output)
-
-
-def table(told: dict[str, Any], name: str) -> list[dict[str, str]]:
-    with (Path(told["results"]) / name).open() as file:
-        return list(csv.DictReader(file))
-
-
-cluster = cluster_of(Cluster)
-
-
-def test_every_user_both_ways_with_churn_beside(cluster: Cluster) -> None:
+def test_every_user_both_ways_with_churn_beside(cluster: UpfCluster) -> None:
     before = cluster.forwarded()
     status, told = cluster.run(2)
     assert (status, told["reason"]) == (0, "as expected")
@@ -100,7 +42,7 @@ def test_every_user_both_ways_with_churn_beside(cluster: Cluster) -> None:
     assert cluster.tell(status={})["sessions"] == 0
 
 
-def test_who_lost_what_is_told_user_by_user(cluster: Cluster) -> None:
+def test_who_lost_what_is_told_user_by_user(cluster: UpfCluster) -> None:
     cluster.tell(faults={"uplink": {"drop": [7]}, "downlink": {"drop": [10], "wrong_teid": [4]}})
     status, told = cluster.run(1, users={**USERS, "gnb": "tx1"})
     cluster.tell(faults={})
@@ -117,7 +59,7 @@ def test_who_lost_what_is_told_user_by_user(cluster: Cluster) -> None:
     assert "up: 0 came as another user's, expected 0" not in failed
 
 
-def test_captures_are_counted_again_as_the_run_counted(cluster: Cluster) -> None:
+def test_captures_are_counted_again_as_the_run_counted(cluster: UpfCluster) -> None:
     status, told = cluster.run(1, mode="capture")
     assert (status, told["reason"]) == (0, "as expected")
     again = recount(Path(told["results"]))
@@ -131,7 +73,7 @@ def test_captures_are_counted_again_as_the_run_counted(cluster: Cluster) -> None
     assert seen(told, "tx1", "gtp.ext_hdr.pdu_ses_con.qos_flow_id") == {"9"}
 
 
-def test_users_with_two_addresses_have_two_streams(cluster: Cluster) -> None:
+def test_users_with_two_addresses_have_two_streams(cluster: UpfCluster) -> None:
     before = cluster.forwarded()
     dual = {**USERS, "ue_addresses": ["10.45.0.1/16", "2001:db8:45::1/48"]}
     status, told = cluster.run(1, mode="capture", users=dual, both=True)
@@ -147,14 +89,14 @@ def test_users_with_two_addresses_have_two_streams(cluster: Cluster) -> None:
     assert [len(one["streams"]) for one in told["users"]["worst"]] == [4] * 10
 
 
-def test_prefixes_that_the_upf_chooses(cluster: Cluster) -> None:
+def test_prefixes_that_the_upf_chooses(cluster: UpfCluster) -> None:
     users = {"name": "users", "sessions": 20, "ue_addresses": "choose", "pdn_type": "ipv6"}
     status, told = cluster.run(1, users=users)
     assert (status, told["reason"]) == (0, "as expected")
     assert {one["received_packets"] for one in table(told, "users.csv")} == {"50"}
 
 
-def test_a_recount_finds_what_was_lost_and_what_came_in_another_tunnel(cluster: Cluster) -> None:
+def test_a_recount_finds_what_was_lost_and_what_came_in_another_tunnel(cluster: UpfCluster) -> None:
     cluster.tell(faults={"downlink": {"drop": [10], "wrong_teid": [4]}})
     _, told = cluster.run(1, mode="capture", users={**USERS, "gnb": "tx1"})
     cluster.tell(faults={})
@@ -177,7 +119,7 @@ def seen(told: dict[str, Any], node: str, field: str, shown: str = "") -> set[st
     return set(done.stdout.split())
 
 
-def limited(cluster: Cluster, reason: str) -> dict[str, dict[str, Any]]:
+def limited(cluster: UpfCluster, reason: str) -> dict[str, dict[str, Any]]:
     """The MBRs' report by direction, of 20 users with 220,800 bit/s up and 291,200 down: IP packets of 138 and 182
     bytes, 200 a second. `reason`: how the run ends."""
     qos = {"qfi": 9, "mbr_up_bps": 160_000, "mbr_down_bps": 10_000_000}
@@ -187,7 +129,7 @@ def limited(cluster: Cluster, reason: str) -> dict[str, dict[str, Any]]:
     return {one["direction"]: one for one in told["users"]["mbr"]}
 
 
-def test_a_rate_that_the_upf_polices_is_within_the_mbr(cluster: Cluster) -> None:
+def test_a_rate_that_the_upf_polices_is_within_the_mbr(cluster: UpfCluster) -> None:
     told = limited(cluster, "as expected")
     assert [told[way]["beyond"] for way in ("up", "down")] == [[], []]
     # The MBR at most (what comes late and bunched is policed harder), and what is sent where that is less.
@@ -195,7 +137,7 @@ def test_a_rate_that_the_upf_polices_is_within_the_mbr(cluster: Cluster) -> None
     assert 0.98 * 291_200 < told["down"]["highest_bps"] < 1.02 * 291_200
 
 
-def test_users_whom_the_upf_lets_exceed_their_mbr_are_told(cluster: Cluster) -> None:
+def test_users_whom_the_upf_lets_exceed_their_mbr_are_told(cluster: UpfCluster) -> None:
     cluster.tell(faults={"n4": {"ignore_mbr_every": 10}})
     told = limited(cluster, "MBR of users, up: 2 of 20 users above, expected none")
     cluster.tell(faults={})
@@ -204,13 +146,13 @@ def test_users_whom_the_upf_lets_exceed_their_mbr_are_told(cluster: Cluster) -> 
     assert (told["up"]["users"], told["up"]["beyond_users"], told["down"]["beyond"]) == (20, 2, [])
 
 
-def test_addresses_and_tunnels_that_the_upf_chooses(cluster: Cluster) -> None:
+def test_addresses_and_tunnels_that_the_upf_chooses(cluster: UpfCluster) -> None:
     status, told = cluster.run(1, users={"name": "users", "sessions": 20, "ue_addresses": "choose"})
     assert (status, told["reason"]) == (0, "as expected")
     assert {one["received_packets"] for one in table(told, "users.csv")} == {"50"}
 
 
-def test_a_upf_that_falls_silent_ends_the_run(cluster: Cluster) -> None:
+def test_a_upf_that_falls_silent_ends_the_run(cluster: UpfCluster) -> None:
     process = cluster.start(30, t1_s=0.3)
     wait_for(process, "sending")
     cluster.tell(restart={"silent_s": 3})
@@ -224,12 +166,11 @@ def test_a_upf_that_falls_silent_ends_the_run(cluster: Cluster) -> None:
     assert told["upf"]["groups"][0]["states"] == {"lost": 100}
 
 
-def test_a_gnb_answers_the_upf(cluster: Cluster) -> None:
+def test_a_gnb_answers_the_upf(cluster: UpfCluster) -> None:
     """The UPF's kernel forgets where the gNB is, finds it again, and asks whether its path is alive."""
-    state = lab.status(cluster.name, cluster.folder)
     process = cluster.start(60)
     wait_for(process, "sending")
-    inside = ["nsenter", f"--net=/proc/{state['pids']['dut']}/ns/net"]
+    inside = ["nsenter", f"--net=/proc/{cluster.pids['dut']}/ns/net"]
     known = [*inside, "ip", "-j", "neighbour", "show", "dev", "n3"]
     gnb, mac = next(
         (one["dst"], one["lladdr"])
@@ -260,7 +201,7 @@ assert (answer.hex(), sender) == ("320200060000000012340000" + "0e00", (sys.argv
 """
 
 
-def test_a_family_of_runs_is_a_table(cluster: Cluster) -> None:
+def test_a_family_of_runs_is_a_table(cluster: UpfCluster) -> None:
     stream = {"name": "up", "sessions": "users", "direction": "up", "size_bytes": 200, "rate_pps": "$rate"}
     family = {
         "table": "small",
@@ -296,7 +237,7 @@ def test_a_family_of_runs_is_a_table(cluster: Cluster) -> None:
     assert {path.name: path.stat().st_mtime_ns for path in out.glob("up-*.json")} == kept, "nothing is run again"
 
 
-def test_ctrl_c_deletes_the_sessions(cluster: Cluster) -> None:
+def test_ctrl_c_deletes_the_sessions(cluster: UpfCluster) -> None:
     process = cluster.start(30, t1_s=2)
     wait_for(process, "sending")
     process.send_signal(signal.SIGINT)
@@ -306,7 +247,7 @@ def test_ctrl_c_deletes_the_sessions(cluster: Cluster) -> None:
     assert cluster.tell(status={})["sessions"] == 0
 
 
-def test_what_ends_a_run_that_sets_up_sessions_deletes_them(cluster: Cluster) -> None:
+def test_what_ends_a_run_that_sets_up_sessions_deletes_them(cluster: UpfCluster) -> None:
     cluster.tell(faults={"n4": {"delay_ms": 100}})
     with cluster.start(1, users={**USERS, "sessions": 5000}) as process:
         for _ in range(200):
@@ -320,7 +261,7 @@ def test_what_ends_a_run_that_sets_up_sessions_deletes_them(cluster: Cluster) ->
     assert cluster.tell(status={})["associations"] == cluster.tell(status={})["sessions"] == 0
 
 
-def test_a_session_that_is_refused_is_told_and_nothing_is_sent(cluster: Cluster) -> None:
+def test_a_session_that_is_refused_is_told_and_nothing_is_sent(cluster: UpfCluster) -> None:
     folders = set((cluster.folder / "results").glob("*"))
     cluster.tell(faults={"n4": {"refuse_every": 50, "cause": 75}})
     with cluster.start(1) as process:

@@ -13,22 +13,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from running import cluster_of, wait_for
+from running import wait_for
+from test_upf_run import seen
+from upf_cluster import USERS, UpfCluster, table
 
-import lab
-from lab.plan import plan
 from master.recount import recount
-
-sys.path.insert(0, str(Path(__file__).parent))
-from test_upf_run import USERS, Cluster, seen, table
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 DUAL = {**USERS, "ue_addresses": ["10.45.0.1/16", "2001:db8:45::1/48"]}
 
-cluster = cluster_of(Cluster)
 
-
-def test_every_user_both_ways_over_ipv6(cluster: Cluster) -> None:
+def test_every_user_both_ways_over_ipv6(cluster: UpfCluster) -> None:
     """Users with both addresses: IPv4 and IPv6 in tunnels over IPv6, with churn beside."""
     before = cluster.tell(status={})["totals"]
     status, told = cluster.run(2, users=DUAL, both=True, n3_ip="ipv6")
@@ -44,16 +39,10 @@ def test_every_user_both_ways_over_ipv6(cluster: Cluster) -> None:
     assert told["upf"]["groups"][0]["uplink_bytes"] == 4000 * (200 - 4 - 14 - 64)
     assert told["upf"]["groups"][0]["downlink_bytes"] == 4000 * (200 - 4 - 14)
     sessions = table(told, "sessions.csv")
-    assert {one["upf"] for one in sessions if one["group"] == "users"} == {n3(cluster)}
+    assert {one["upf"] for one in sessions if one["group"] == "users"} == {cluster.upf.n3_ipv6}
 
 
-def n3(cluster: Cluster) -> str:
-    upf = plan(cluster.name, 2, 1, dut="upf").upf
-    assert upf is not None
-    return upf.n3_ipv6
-
-
-def test_captures_are_counted_again_as_the_run_counted(cluster: Cluster) -> None:
+def test_captures_are_counted_again_as_the_run_counted(cluster: UpfCluster) -> None:
     status, told = cluster.run(1, mode="capture", users=DUAL, both=True, n3_ip="ipv6")
     assert (status, told["reason"]) == (0, "as expected")
     again = recount(Path(told["results"]))
@@ -64,10 +53,10 @@ def test_captures_are_counted_again_as_the_run_counted(cluster: Cluster) -> None
     teids = {f"{number:#010x}" for number in range(1, 101)}
     assert seen(told, "tx1", "gtp.teid") | seen(told, "tx2", "gtp.teid") == teids
     outer = {addresses.split(",")[0] for addresses in seen(told, "tx1", "gtp.teid", "ipv6.src")}
-    assert outer == {n3(cluster)}
+    assert outer == {cluster.upf.n3_ipv6}
 
 
-def test_a_packet_in_another_users_tunnel_is_told(cluster: Cluster) -> None:
+def test_a_packet_in_another_users_tunnel_is_told(cluster: UpfCluster) -> None:
     cluster.tell(faults={"uplink": {"drop": [7]}, "downlink": {"wrong_teid": [4]}})
     status, told = cluster.run(1, users={**USERS, "gnb": "tx1"}, n3_ip="ipv6")
     cluster.tell(faults={})
@@ -77,12 +66,11 @@ def test_a_packet_in_another_users_tunnel_is_told(cluster: Cluster) -> None:
     assert "down: 1 came as another user's, expected 0" in {one["text"] for one in told["verdicts"]}
 
 
-def test_a_gnb_answers_the_upf(cluster: Cluster) -> None:
+def test_a_gnb_answers_the_upf(cluster: UpfCluster) -> None:
     """The UPF's kernel forgets where the gNB is, discovers it again, and asks whether its path is alive."""
-    state = lab.status(cluster.name, cluster.folder)
     process = cluster.start(60, n3_ip="ipv6")
     wait_for(process, "sending")
-    inside = ["nsenter", f"--net=/proc/{state['pids']['dut']}/ns/net"]
+    inside = ["nsenter", f"--net=/proc/{cluster.pids['dut']}/ns/net"]
     known = [*inside, "ip", "-6", "-j", "neighbour", "show", "dev", "n3"]
     gnb, mac = next(
         (one["dst"], one["lladdr"])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
+import signal
 import socket
 import subprocess
-import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +16,9 @@ from typing import Any
 
 import pytest
 from running import cluster_of, wait_for
+from upf_cluster import UpfCluster, ended, table
+from wire import SO_RCVBUFFORCE
 
-sys.path.insert(0, str(Path(__file__).parent))
-from test_upf_run import Cluster, ended, table
-
-import lab
 from lab.namespaces import network_of
 from master.recount import recount
 
@@ -30,36 +28,24 @@ UP = {"name": "up", "sessions": "users", "direction": "up", "size_bytes": 200, "
 DOWN = {**UP, "name": "down", "direction": "down"}
 TUNNELLED = 14 + 36 + 8
 """Where the user's packet begins in a frame up, with its PDU session container."""
-_SOL_PACKET, _SO_RCVBUFFORCE = 263, 33
 
-
-class Servers(Cluster):
-    """With two nodes in the data network."""
-
-    def __init__(self, folder: Path) -> None:
-        self.name, self.folder = f"shc{os.getpid()}", folder
-        state = lab.up(self.name, 2, 2, folder, dut="upf")
-        self.hosts, self.upf = state.inventory, state.plan.upf
-        self.nodes = {node.name: node for node in state.plan.nodes}
-
-
-cluster = cluster_of(Servers)
+cluster = cluster_of(lambda folder: UpfCluster(folder, 2, 2))
+"""With two nodes in the data network."""
 
 
 @contextmanager
-def seen(cluster: Cluster, port: str) -> Iterator[Callable[[], list[bytes]]]:
+def seen(cluster: UpfCluster, port: str) -> Iterator[Callable[[], list[bytes]]]:
     """What a port of the lab's switch sees, both ways; to be asked once all has passed."""
-    with network_of(lab.status(cluster.name, cluster.folder)["pids"]["switch"]):
+    with network_of(cluster.pids["switch"]):
         channel = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-        channel.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 1 << 26)
+        channel.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 26)
         channel.bind((port, 3))
     frames: list[bytes] = []
     over = threading.Event()
 
     def listen() -> None:
-        while select.select([channel], [], [], 0.2)[0] or not over.is_set():
-            if select.select([channel], [], [], 0)[0]:
-                frames.append(channel.recv(4096))
+        while (ready := select.select([channel], [], [], 0.2)[0]) or not over.is_set():
+            frames.extend(one.recv(4096) for one in ready)
 
     thread = threading.Thread(target=listen)
 
@@ -76,38 +62,28 @@ def seen(cluster: Cluster, port: str) -> Iterator[Callable[[], list[bytes]]]:
             ask()
 
 
-def run(cluster: Cluster, *streams: dict[str, Any], **more: Any) -> tuple[int, dict[str, Any]]:
-    scenario = {
-        "name": "shape",
-        "upf": {"groups": [GROUP]},
-        "streams": streams,
-        "receive": {"mode": "count"},
-        "expect": {"loss": 0, "sent": "intended"},
-        **more,
-    }
-    config = cluster.folder / "shape.yaml"
-    config.write_text(json.dumps(scenario))
-    command = [sys.executable, "-m", "master.cli", "run", str(config), "--json", "--hosts", str(cluster.hosts)]
-    command += ["--results", str(cluster.folder / "results")]
-    return ended(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+def run(cluster: UpfCluster, *streams: dict[str, Any], **more: Any) -> tuple[int, dict[str, Any]]:
+    return ended(start(cluster, *streams, **more))
 
 
-def of_users(frames: list[bytes]) -> list[bytes]:
-    """G-PDUs up: to UDP port 2152, with a container."""
-    return [one for one in frames if one[36:38] == b"\x08\x68" and one[42:44] == b"\x34\xff" and one[26:30] != N3]
+def start(cluster: UpfCluster, *streams: dict[str, Any], **more: Any) -> subprocess.Popen[str]:
+    return cluster.launch({"upf": {"groups": [GROUP]}, "streams": streams, **more})
 
 
-N3 = socket.inet_aton("10.92.0.1")
+def of_users(frames: list[bytes], n3_ipv4: str) -> list[bytes]:
+    """G-PDUs up: to UDP port 2152 of the UPF, with a container."""
+    to = socket.inet_aton(n3_ipv4)
+    return [one for one in frames if one[30:34] == to and one[36:38] == b"\x08\x68" and one[42:44] == b"\x34\xff"]
 
 
 def number(data: bytes, at: int, size: int = 2) -> int:
     return int.from_bytes(data[at : at + size], "big")
 
 
-def test_every_user_has_an_outer_source_port_of_his_own(cluster: Cluster) -> None:
+def test_every_user_has_an_outer_source_port_of_his_own(cluster: UpfCluster) -> None:
     with seen(cluster, "n3-upf") as frames:
         status, told = run(cluster, {**UP, "outer_source_port": "per-user"})
-        up = of_users(frames())
+        up = of_users(frames(), cluster.upf.n3_ipv4)
     assert (status, told["reason"]) == (0, "as expected")
     assert len(up) == 1000
     # User n of a gNB is every other one of the group: rows 0, 2, … are tx1's.
@@ -119,12 +95,12 @@ def test_every_user_has_an_outer_source_port_of_his_own(cluster: Cluster) -> Non
 
 
 @pytest.mark.parametrize(("sessions", "count"), [(7, 1000), (100, 1001)])
-def test_users_take_turns_of_several_packets(cluster: Cluster, sessions: int, count: int) -> None:
+def test_users_take_turns_of_several_packets(cluster: UpfCluster, sessions: int, count: int) -> None:
     """Two gNBs share the stream, and neither's share is whole rounds of its users."""
     streams = [{**one, "count_packets": count, "interleave": 3} for one in (UP, DOWN)]
     with seen(cluster, "n3-upf") as frames:
         status, told = run(cluster, *streams, upf={"groups": [{**GROUP, "sessions": sessions}]})
-        up = of_users(frames())
+        up = of_users(frames(), cluster.upf.n3_ipv4)
     assert (status, told["reason"]) == (0, "as expected")
     users = table(told, "users.csv")
     assert all(one["sent_packets"] == one["received_packets"] for one in users)
@@ -143,7 +119,7 @@ def test_users_take_turns_of_several_packets(cluster: Cluster, sessions: int, co
 
 
 @pytest.mark.parametrize("mode", ["count", "capture"])
-def test_each_user_has_several_flows(cluster: Cluster, mode: str) -> None:
+def test_each_user_has_several_flows(cluster: UpfCluster, mode: str) -> None:
     upf = {"groups": [{**GROUP, "flows_per_user": 4}]}
     with seen(cluster, "n6-upf") as frames:
         status, told = run(cluster, UP, DOWN, upf=upf, receive={"mode": mode})
@@ -164,7 +140,7 @@ def test_each_user_has_several_flows(cluster: Cluster, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["count", "capture"])
-def test_users_talk_to_a_pool_of_servers(cluster: Servers, mode: str) -> None:
+def test_users_talk_to_a_pool_of_servers(cluster: UpfCluster, mode: str) -> None:
     """On N6 itself: the UPF knows them from the first packet on, since they asked for it. rx1, rx2 play half each."""
     first = f"{cluster.nodes['rx1'].ipv4.rpartition('.')[0]}.200"
     upf = {"groups": [GROUP], "servers": {"first": first, "count": 10}}
@@ -184,7 +160,7 @@ def test_users_talk_to_a_pool_of_servers(cluster: Servers, mode: str) -> None:
         assert [(one.again.received, one.again.altered, one.agrees) for one in legs] == [(500, 0, True)] * 4
 
 
-def test_a_server_of_the_pool_is_found_and_echoes(cluster: Servers) -> None:
+def test_a_server_of_the_pool_is_found_and_echoes(cluster: UpfCluster) -> None:
     """The UPF's kernel has forgotten one of them, asks, and is answered."""
     first = f"{cluster.nodes['rx1'].ipv4.rpartition('.')[0]}.200"
     upf = {"groups": [{**GROUP, "flows_per_user": 2}], "servers": {"first": first, "count": 10}}
@@ -192,19 +168,32 @@ def test_a_server_of_the_pool_is_found_and_echoes(cluster: Servers) -> None:
     assert (status, told["reason"]) == (0, "as expected")
     users = table(told, "users.csv")
     assert {(one["stream"], one["received_packets"]) for one in users} == {("up", "10"), ("up-echo", "10")}
-    pid = lab.status(cluster.name, cluster.folder)["pids"]["dut"]
-    neighbours = ["nsenter", f"--net=/proc/{pid}/ns/net", "ip", "neighbour"]
-    forget = [*neighbours, "flush", "to", f"{first}/28", "dev", "n6"]
-    command = [sys.executable, "-m", "master.cli", "run", str(cluster.folder / "shape.yaml"), "--json"]
-    command += ["--hosts", str(cluster.hosts), "--results", str(cluster.folder / "results")]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_for(process, "sending")
-    subprocess.run(forget, check=True)
-    _, told = ended(process)
+    steady = {key: value for key, value in UP.items() if key != "count_packets"}
+    process = start(cluster, {**steady, "duration_s": 60}, upf=upf)
+    try:
+        wait_for(process, "sending")
+        wait_until_known(cluster, first)
+        subprocess.run([*neighbour(cluster, "del"), first], check=True)
+        wait_until_known(cluster, first)
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, told = ended(process)
     assert sum(told["played"][name]["counts"].get("arp", 0) for name in ("rx1", "rx2")) >= 1
 
 
-def test_ipv6_users_talk_to_ipv6_servers(cluster: Servers) -> None:
+def neighbour(cluster: UpfCluster, what: str) -> list[str]:
+    """Of the UPF's kernel on N6; the address is to follow."""
+    return ["nsenter", f"--net=/proc/{cluster.pids['dut']}/ns/net", "ip", "neighbour", what, "dev", "n6"]
+
+
+def wait_until_known(cluster: UpfCluster, address: str) -> None:
+    deadline = time.monotonic() + 20
+    while b"lladdr" not in subprocess.check_output([*neighbour(cluster, "show"), address]):
+        assert time.monotonic() < deadline, f"{address} is not found"
+        time.sleep(0.05)
+
+
+def test_ipv6_users_talk_to_ipv6_servers(cluster: UpfCluster) -> None:
     """Beyond rx1, by the lab's default route."""
     group = {**GROUP, "ue_addresses": ["10.45.0.1/16", "2001:db8:45::1/48"]}
     upf = {"groups": [group], "servers": {"first": ["10.60.0.1", "2001:db8:60::1"], "count": 8}}
@@ -215,7 +204,7 @@ def test_ipv6_users_talk_to_ipv6_servers(cluster: Servers) -> None:
     assert {one["received_packets"] for one in table(told, "users.csv")} == {"10"}
 
 
-def test_turns_and_the_echo(cluster: Cluster) -> None:
+def test_turns_and_the_echo(cluster: UpfCluster) -> None:
     upf = {"groups": [{**GROUP, "flows_per_user": 3}]}
     status, told = run(cluster, {**UP, "interleave": 10, "echo": 100, "burst": 10}, upf=upf)
     assert (status, told["reason"]) == (0, "as expected")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import subprocess
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from running import cluster_of
+from upf_cluster import UpfCluster, table
 
 import lab
 
@@ -24,13 +24,9 @@ CALLS = {"name": "calls", "sessions": 2, "ue_addresses": "10.46.0.1/16", "qos": 
 USERS = {"name": "users", "sessions": 10, "ue_addresses": "10.47.0.1/16"}
 
 
-class Cluster:
+class Cluster(UpfCluster):
     def __init__(self, folder: Path) -> None:
-        self.name, self.folder = f"upt{os.getpid()}", folder
-        self.hosts = lab.up(self.name, 1, 1, folder, mtu=1600, dut="upf").inventory
-
-    def tell(self, **order: Any) -> Any:
-        return lab.tell_upf(self.name, order, self.folder)
+        super().__init__(folder, 1, 1, mtu=1600)
 
     def write(self, *traces: dict[str, Any], streams: tuple[dict[str, Any], ...] = ()) -> Path:
         common = {"file": str(LAB), "direction": "both", "timing": {"multiplier": 3}}
@@ -60,16 +56,12 @@ class Cluster:
 cluster = cluster_of(Cluster)
 
 
-def table(told: dict[str, Any], name: str) -> list[dict[str, str]]:
-    with (Path(told["results"]) / name).open() as file:
-        return list(csv.DictReader(file))
-
-
 def test_two_traces_and_a_steady_load_beside_one_another(cluster: Cluster) -> None:
     stamped = {"options": {"stamp": True}}
     traces = {"name": "one", "sessions": "web", "scale": 3, **stamped}, {"name": "two", "sessions": "calls", "scale": 2}
     steady = {"sessions": "users", "size_bytes": 200, "rate_pps": 500, "duration_s": 1}
     streams = tuple({"name": way, "direction": way, **steady} for way in ("up", "down"))
+    before = cluster.forwarded()
     status, told = cluster.run(*traces, streams=streams)
     assert (status, told["reason"]) == (0, "as expected")
     rows = {(one["stream"], one["from"]): int(one["received_packets"]) for one in told["rows"]}
@@ -78,8 +70,7 @@ def test_two_traces_and_a_steady_load_beside_one_another(cluster: Cluster) -> No
         **{("up", "tx1"): 500, ("down", "rx1"): 500},
     }
     # The lab's UPF has counts of its own.
-    totals = cluster.tell(status={})["totals"]
-    assert [totals["forwarded_uplink"], totals["forwarded_downlink"]] == [5 * UP + 500, 5 * DOWN + 500]
+    assert [now - then for now, then in zip(cluster.forwarded(), before, strict=True)] == [5 * UP + 500, 5 * DOWN + 500]
     users = {(one["stream"], one["from"], one["user"]): one["received_packets"] for one in table(told, "users.csv")}
     assert {users["one", "tx1", f"10.45.0.{number}"] for number in (1, 2, 3)} == {str(UP)}
     assert {users["two", "rx1", f"10.46.0.{number}"] for number in (1, 2)} == {str(DOWN)}

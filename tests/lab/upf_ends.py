@@ -190,6 +190,12 @@ class Ends:
         kind = 0x86DD if packet[0] >> 4 == 6 else 0x0800
         return (ethernet(self.upf.n6_mac, self.server.mac, kind) + packet).ljust(60, b"\0")
 
+    def drain(self) -> None:
+        """Until nothing is on the way any more, to either end."""
+        while ready := select.select([self.n3, self.n6], [], [], QUIET_S)[0]:
+            for channel in ready:
+                channel.recv(65535)
+
     def at_server(self, count: int | None = None) -> list[bytes]:
         """Packets as they came out of N6; all that come when no count is told."""
         frames = _receive(self.n6, count)

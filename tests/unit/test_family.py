@@ -72,8 +72,8 @@ class Done:
 
 
 def samples(path: Path, *rows: tuple[int, str, str, str, str]) -> Path:
-    """Of (time_ns, node, stream, sent, received)."""
-    names = "time_ns,node,stream,sent_packets,received_packets"
+    """Of (time_ns, node, stream, sent, received); from and to are left out."""
+    names = "time_ns,node,stream,sent_packets,received_packets,from,to"
     path.parent.mkdir(exist_ok=True)
     path.write_text("\n".join([names, *(",".join(map(str, row)) for row in rows)]) + "\n")
     return path
@@ -198,6 +198,13 @@ def test_a_trace_that_is_not_there_is_told_before_anything_runs(tmp_path: Path) 
     assert not done.asked
 
 
+@pytest.mark.parametrize("traces", [[{"name": "t"}], ["t"], "t", None], ids=str)
+def test_traces_without_a_file_are_left_to_the_scenarios_own_check(tmp_path: Path, traces: object) -> None:
+    path, done = written(tmp_path, scenario={"traces": traces}), Done()
+    list(families.Runs(path, families.load(path), tmp_path / "points", 2, done).run())
+    assert [one["traces"] for one in done.asked] == [traces] * 4
+
+
 def test_the_peak_is_that_of_all_nodes_together(tmp_path: Path) -> None:
     ms = 1_000_000
     path = samples(
@@ -210,6 +217,19 @@ def test_the_peak_is_that_of_all_nodes_together(tmp_path: Path) -> None:
     )
     assert measures.peak_packets(path, "sent_packets", {"s"}) == 130
     assert measures.peak_packets(path, "received_packets", {"s"}) is None
+
+
+def test_a_sample_that_lacks_a_leg_makes_no_peak(tmp_path: Path) -> None:
+    tenth = 100_000_000
+    told = [(n * tenth, "a", name, str(50 * n), "") for n in range(4) for name in "st" if (n, name) != (2, "t")]
+    path = samples(tmp_path / "r" / "samples.csv", *told)
+    assert measures.peak_packets(path, "sent_packets", {"s", "t"}) == 100
+
+
+def test_what_came_before_the_first_sample_is_in_a_peak(tmp_path: Path) -> None:
+    ms = 1_000_000
+    path = samples(tmp_path / "r" / "samples.csv", (50 * ms, "a", "s", "70", ""), (150 * ms, "a", "s", "90", ""))
+    assert measures.peak_packets(path, "sent_packets", {"s"}) == 80
 
 
 @pytest.mark.parametrize(
