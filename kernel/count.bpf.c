@@ -720,8 +720,8 @@ static __always_inline void take_first(struct assembly *whole, const struct fram
 	if (e->payload_bytes && frame->payload_bytes != e->payload_bytes)
 		whole->causes |= 1 << CAUSE_LENGTH;
 	whole->user = user_key(a->slot, frame, parsed);
-	whole->payload_end = frame->payload + frame->payload_bytes;
-	whole->head_bytes = piece->place;
+	whole->payload_end = frame->payload + frame->payload_bytes - piece->extra;
+	whole->head_bytes = piece->place - piece->extra;
 	whole->slot = a->slot + 1;
 }
 

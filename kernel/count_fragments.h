@@ -25,6 +25,7 @@ struct piece_key {
 struct piece {
 	struct piece_key key;
 	__u32 place; /* where the fragment's part of the packet begins in the frame */
+	__u32 extra; /* bytes of headers before it that the whole packet would not have: IPv6's fragment header */
 	__u32 offset; /* and where in the packet's own payload */
 	__u32 bytes;
 	__u32 more; /* it is not the last one */
@@ -46,6 +47,7 @@ struct assembly {
 	__u32 payload_end; /* by the headers, in a frame that held the whole packet */
 	__u32 head_bytes; /* what stands before the packet's payload in the first frame */
 	__u32 total_bytes; /* of the payload; 0: the last fragment is not there yet */
+	__u32 farthest; /* where the one ends that reaches farthest into it */
 	__u32 units; /* of those that have come */
 	__u32 frames;
 	__u32 stamp_end; /* where it ends in the packet's payload */
@@ -143,6 +145,7 @@ __noinline int parse_piece(struct xdp_md *ctx, struct frame *frame, struct piece
 	if (!header)
 		return PARSED_MALFORMED;
 	piece->key.protocol = frame->fields.protocol;
+	piece->extra = header == sizeof(struct fragment6) ? header : 0; /* IPv4's header has 20 bytes or more */
 	piece->place = frame->payload + header; /* not by c.at: the compiler keeps half a pointer then */
 	piece->bytes = c.left;
 	if (!c.left || c.left > length || piece->place + c.left > length || (piece->more && c.left % UNIT_BYTES))
@@ -229,6 +232,8 @@ static __always_inline int add(struct assembly *whole, const struct piece *piece
 		whole->broken = 1;
 	if (!piece->more)
 		whole->total_bytes = end;
+	if (end > whole->farthest)
+		whole->farthest = end;
 	if (piece->offset)
 		__sync_fetch_and_add(&whole->rest_sum, sum);
 	else
@@ -236,6 +241,8 @@ static __always_inline int add(struct assembly *whole, const struct piece *piece
 	__sync_fetch_and_add(&whole->frames, 1);
 	units = __sync_fetch_and_add(&whole->units, to - from) + to - from;
 	if (!whole->slot || whole->slot == FOREIGN || whole->broken || !whole->total_bytes)
+		return 0;
+	if (whole->farthest > whole->total_bytes) /* a stray would make up for one that is missing */
 		return 0;
 	return units == (whole->total_bytes + UNIT_BYTES - 1) / UNIT_BYTES;
 }

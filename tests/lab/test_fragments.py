@@ -280,6 +280,18 @@ def test_fragments_of_ipv6(bench: Callable[[Leg], Bench]) -> None:
         packet = IPv6(src=packet.src, dst=packet.dst) / IPv6ExtHdrFragment(id=number) / packet.payload
         one.feed([frame[:14] + bytes(piece) for piece in fragment6(packet, 1280)])
     assert (one.tally.packets, one.tally.distinct) == (10, 10)
+    assert one.tally.bytes == 10 * (3000 - 4)
+
+
+@pytest.mark.parametrize("order", ["first", "last"])
+def test_a_stray_beyond_the_end_makes_up_for_no_fragment(bench: Callable[[Leg], Bench], order: str) -> None:
+    leg = a_leg("container", "outer", 3372)
+    one = bench(leg)
+    for first, middle, last in made(leg, 10):
+        at = int.from_bytes(last[20:22], "big") & 0x1FFF
+        stray = middle[:20] + (0x2000 | at + 200).to_bytes(2, "big") + middle[22:]
+        one.feed([stray, first, last] if order == "first" else [first, last, stray])
+    assert (one.tally.packets, one.count.unfinished_packets) == (0, 10)
 
 
 def test_what_is_changed_in_the_first_fragments_headers_is_altered(bench: Callable[[Leg], Bench]) -> None:
