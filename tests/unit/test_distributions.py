@@ -158,7 +158,7 @@ def test_seeds_repeat_and_streams_differ() -> None:
         ({"uniform": {"least": 0, "most": 1}}, stats.beta(1, 2)),
         ({"pareto": {"shape": 2.5, "least": 1}}, None),
     ],
-    ids=str,
+    ids=["exponential", "number", "uniform", "pareto"],
 )
 def test_what_is_left_of_an_interval(value: Any, law: Any) -> None:
     left = made(value).residual(generator(5), DRAWS)
