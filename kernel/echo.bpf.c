@@ -5,9 +5,10 @@
  * that it has counted, or by itself.
  *
  * `echo` turns a frame round and redirects it to the interface that it came from, once, or by broadcast in a map that
- * has this interface several times. `number` sees each copy right before the device does, and gives it a number of its
- * own, so that no copy is taken for a duplicate. `told_sent` then hears how many of these the device took. The time in
- * the stamp stays: who sent the frame reads the round trip from it with one clock.
+ * has this interface several times. Each that goes back has a number of its own, so that no copy is taken for a
+ * duplicate: where any frame may go back more than once `number` sees each copy right before the device does, and gives
+ * it one; else `echo` does, which has the frame parsed already. `told_sent` then hears how many the device took. The
+ * time in the stamp stays: who sent the frame reads the round trip from it with one clock.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
@@ -20,7 +21,7 @@
 
 const volatile struct echo_settings settings SEC(".rodata.settings") = {};
 
-__u64 unexplained; /* answers of a device that are not of as many frames as were handed to it */
+struct echo_unexplained unexplained;
 
 /* A stream's number in the stamp to its place in `flows`, plus one. */
 struct {
@@ -56,26 +57,34 @@ struct {
 		__type(value, struct bpf_devmap_val); \
 	} name SEC(".maps")
 
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} straight SEC(".maps");
+
 COPIES(copies_1, 1);
 COPIES(copies_2, 2);
 COPIES(copies_3, 3);
 COPIES(copies_4, 4);
 COPIES(copies_5, 5);
 
-/* What `number` has seen of the frames that the device is about to be given. */
-struct bulk {
-	__u32 frames;
-	__u32 slot[FRAMES_A_BULK];
-	__u32 user[FRAMES_A_BULK];
-	__u32 bytes[FRAMES_A_BULK];
+/* Numbered frames that the device is yet to take, in order. */
+struct pending {
+	__u32 pushed; /* counts on, modulo 2^32 */
+	__u32 popped;
+	__u32 slot[PENDING_BACK];
+	__u32 user[PENDING_BACK];
+	__u32 bytes[PENDING_BACK];
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct bulk);
-} bulks SEC(".maps");
+	__type(value, struct pending);
+} pending SEC(".maps");
 
 /* Returns what it was before. */
 static __always_inline __u64 take(__u64 *count, __u64 amount)
@@ -182,10 +191,9 @@ static __always_inline __u32 transport_at(struct xdp_md *ctx, const struct frame
 	} while (0)
 
 /* Checksums stay right: each covers both of what changes places. Fails where the frame has not that shape. */
-static __always_inline int turn_round(struct xdp_md *ctx, const struct frame *frame)
+static __always_inline int turn_round(struct xdp_md *ctx, const struct frame *frame, __u32 transport)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__u32 transport = transport_at(ctx, frame);
 	struct ethhdr *ethernet = data;
 	struct udphdr *ports = data + transport; /* TCP's are at the same place */
 	void *ip = data + ip_at(frame);
@@ -229,31 +237,14 @@ static __always_inline int send_back(__u32 copies)
 	return XDP_DROP;
 }
 
-SEC("xdp")
-int echo(struct xdp_md *ctx)
-{
-	struct frame frame = {};
-	__u32 slot, copies;
-	struct echo_flow *flow = find_flow(ctx, &frame, &slot);
-
-	if (!flow)
-		return settings.counted ? XDP_DROP : XDP_PASS;
-	if (turn_round(ctx, &frame)) {
-		take(&flow->left, 1);
-		return XDP_DROP;
-	}
-	copies = copies_of(take(&flow->received, 1), flow);
-	take(&flow->due, copies);
-	return send_back(copies);
-}
-
-/* --- each copy ---------------------------------------------------------------------------------------------------- */
+/* --- numbers ------------------------------------------------------------------------------------------------------ */
 
 /* Stream and number of its own, in a frame that is turned round; the checksum follows (RFC 1624). */
-static __always_inline int write_number(struct xdp_md *ctx, const struct frame *frame, struct echo_flow *flow)
+static __always_inline int write_number(struct xdp_md *ctx, const struct frame *frame, __u32 transport,
+					struct echo_flow *flow)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__u32 transport = transport_at(ctx, frame), at = frame->payload + __builtin_offsetof(struct stamp, stream);
+	__u32 at = frame->payload + __builtin_offsetof(struct stamp, stream);
 	int is_udp = frame->fields.protocol == IPPROTO_UDP;
 	__u32 sum_at = is_udp ? __builtin_offsetof(struct udphdr, check) : __builtin_offsetof(struct tcphdr, check);
 	__u64 *place, before;
@@ -274,20 +265,62 @@ static __always_inline int write_number(struct xdp_md *ctx, const struct frame *
 	return 0;
 }
 
-static __always_inline void remember(__u32 slot, __u32 user, __u32 bytes)
+static __always_inline void remember(struct xdp_md *ctx, const struct frame *frame, struct echo_flow *flow, __u32 slot)
 {
-	__u32 key = 0;
-	struct bulk *bulk = bpf_map_lookup_elem(&bulks, &key);
-	__u32 place;
+	__u32 key = 0, place, user = user_place(&flow->users, &frame->fields, PARSED);
+	__u32 bytes = (void *)(long)ctx->data_end - (void *)(long)ctx->data;
+	struct pending *mine;
 
-	if (!bulk)
+	/* Worked out here, or the compiler keeps the two pointers across the call, which the verifier does not allow. */
+	asm volatile("" : "+r"(bytes));
+	mine = bpf_map_lookup_elem(&pending, &key);
+	if (!mine)
 		return;
-	place = bulk->frames++;
-	if (place >= FRAMES_A_BULK)
-		return;
-	bulk->slot[place] = slot;
-	bulk->user[place] = user;
-	bulk->bytes[place] = bytes;
+	place = mine->pushed++ & (PENDING_BACK - 1);
+	mine->slot[place] = slot;
+	mine->user[place] = user;
+	mine->bytes[place] = bytes;
+}
+
+/* The fields as they are once the frame is turned round. */
+static __always_inline void turn_fields(struct fields *fields)
+{
+	SWAP(__u64, fields->src_ip, fields->dst_ip);
+	SWAP(__u64, fields->src_ip + 8, fields->dst_ip + 8);
+	SWAP(__u16, &fields->src_port, &fields->dst_port);
+	for (int i = 0; i < ETH_ALEN; i += 2)
+		SWAP(__u16, fields->src_mac + i, fields->dst_mac + i);
+}
+
+static __always_inline int send_back_once(struct xdp_md *ctx, struct frame *frame, __u32 transport,
+					  struct echo_flow *flow, __u32 slot)
+{
+	turn_fields(&frame->fields);
+	if (write_number(ctx, frame, transport, flow))
+		return XDP_DROP;
+	remember(ctx, frame, flow, slot);
+	return bpf_redirect_map(&straight, 0, XDP_DROP);
+}
+
+SEC("xdp")
+int echo(struct xdp_md *ctx)
+{
+	struct frame frame = {};
+	__u32 slot, copies, transport;
+	struct echo_flow *flow = find_flow(ctx, &frame, &slot);
+
+	if (!flow)
+		return settings.counted ? XDP_DROP : XDP_PASS;
+	transport = transport_at(ctx, &frame);
+	if (turn_round(ctx, &frame, transport)) {
+		take(&flow->left, 1);
+		return XDP_DROP;
+	}
+	copies = copies_of(take(&flow->received, 1), flow);
+	take(&flow->due, copies);
+	if (settings.single)
+		return copies ? send_back_once(ctx, &frame, transport, flow, slot) : XDP_DROP;
+	return send_back(copies);
 }
 
 SEC("xdp/devmap")
@@ -297,17 +330,17 @@ int number(struct xdp_md *ctx)
 	__u32 slot;
 	struct echo_flow *flow = find_flow(ctx, &frame, &slot);
 
-	if (!flow || write_number(ctx, &frame, flow))
+	if (!flow || write_number(ctx, &frame, transport_at(ctx, &frame), flow))
 		return XDP_DROP;
-	remember(slot, user_place(&flow->users, &frame.fields, PARSED), ctx->data_end - ctx->data);
+	remember(ctx, &frame, flow, slot);
 	return XDP_PASS;
 }
 
 /* --- what became of them ------------------------------------------------------------------------------------------ */
 
-static __always_inline void count(struct bulk *bulk, __u32 place, int is_sent)
+static __always_inline void count(struct pending *mine, int is_sent)
 {
-	__u32 slot = bulk->slot[place], user = bulk->user[place];
+	__u32 place = mine->popped++ & (PENDING_BACK - 1), slot = mine->slot[place], user = mine->user[place];
 	struct echo_flow *flow = bpf_map_lookup_elem(&flows, &slot);
 	__u64 *frames = bpf_map_lookup_elem(&users, &user);
 
@@ -318,32 +351,60 @@ static __always_inline void count(struct bulk *bulk, __u32 place, int is_sent)
 		return;
 	}
 	take(&flow->sent, 1);
-	take(&flow->sent_bytes, bulk->bytes[place]);
+	take(&flow->sent_bytes, mine->bytes[place]);
 	take(frames, 1);
 }
 
+static __always_inline struct pending *waiting(void)
+{
+	__u32 key = 0;
+	struct pending *mine = bpf_map_lookup_elem(&pending, &key);
+
+	return mine && mine->pushed != mine->popped ? mine : 0;
+}
+
 /*
- * trace_xdp_devmap_xmit(from_dev, to_dev, sent, drops, err). The kernel runs `number` over a bulk, hands the bulk to the
- * device, which takes frames from the front, and then tells this: nothing comes between on this processor. So a bulk
- * without frames is another program's.
+ * trace_xdp_devmap_xmit(from_dev, to_dev, sent, drops, err). The kernel hands a bulk to the device, which takes frames
+ * from the front, and then tells this; on this processor no other program's frames come between a frame of ours and
+ * this. `number` has seen the bulk and no more. `echo` may have numbered the frame for which a full bulk has to go.
  */
 SEC("raw_tracepoint/xdp_devmap_xmit")
 int told_sent(struct bpf_raw_tracepoint_args *ctx)
 {
 	__s32 sent = ctx->args[2], drops = ctx->args[3];
-	__u32 key = 0, frames;
-	struct bulk *bulk = bpf_map_lookup_elem(&bulks, &key);
+	struct pending *mine = waiting();
+	__u32 here, told = sent + drops;
 
-	if (!bulk || !bulk->frames)
+	if (!mine)
 		return 0;
-	frames = bulk->frames;
-	bulk->frames = 0;
-	if (sent < 0 || drops < 0 || frames > FRAMES_A_BULK || sent + drops != frames) {
-		__sync_fetch_and_add(&unexplained, 1);
+	here = mine->pushed - mine->popped;
+	if (sent < 0 || drops < 0 || told > FRAMES_A_BULK || told > here || here - told > settings.single) {
+		__sync_fetch_and_add(&unexplained.answers, 1);
+		unexplained.sent = sent;
+		unexplained.dropped = drops;
+		unexplained.pending = here;
+		mine->popped = mine->pushed;
 		return 0;
 	}
-	for (int i = 0; i < FRAMES_A_BULK && i < frames; i++)
-		count(bulk, i, i < sent);
+	for (int i = 0; i < FRAMES_A_BULK && i < told; i++)
+		count(mine, i < sent);
+	return 0;
+}
+
+/* trace_xdp_redirect_err(dev, xdp, target, err, …): the frame numbered last was not queued. */
+SEC("raw_tracepoint/xdp_redirect_err")
+int told_refused(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct pending *mine = settings.single ? waiting() : 0;
+	struct echo_flow *flow;
+	__u32 slot;
+
+	if (!mine)
+		return 0;
+	slot = mine->slot[--mine->pushed & (PENDING_BACK - 1)];
+	flow = bpf_map_lookup_elem(&flows, &slot);
+	if (flow)
+		take(&flow->dropped, 1);
 	return 0;
 }
 

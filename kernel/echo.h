@@ -8,6 +8,7 @@
 #include "count.h"
 
 #define FRAMES_A_BULK 16 /* DEV_MAP_BULK_SIZE: so many redirected frames the kernel hands to a device at once, at most */
+#define PENDING_BACK 32 /* a power of two, more than a bulk and the frame that comes when it is full */
 
 /* A stream whose frames go back. What goes back is another leg, and has that one's number in its stamps. */
 struct echo_flow {
@@ -28,4 +29,14 @@ struct echo_flow {
 struct echo_settings {
 	__u32 alone; /* frames come one after another, so nothing needs to be atomic: see struct settings */
 	__u32 counted; /* only what count.bpf.c has counted comes here, and ends here */
+	__u32 single; /* no stream goes back more than once, so frames get their numbers as they come */
+};
+
+/* What a device said that cannot be; of the last time the figures. */
+struct echo_unexplained {
+	__u64 answers;
+	__u32 sent;
+	__u32 dropped;
+	__u32 pending; /* so many frames were on their way to it */
+	__u32 unused;
 };

@@ -36,10 +36,27 @@ class RawFlow(Structure):
 
 
 class EchoSettings(Structure):
-    _fields_ = (("alone", c_uint32), ("counted", c_uint32))
+    _fields_ = (("alone", c_uint32), ("counted", c_uint32), ("single", c_uint32))
 
 
-SHARED: dict[str, type[Structure]] = {"echo_flow": RawFlow, "echo_settings": EchoSettings, "user_rule": RawUserRule}
+class Unexplained(Structure):
+    """What a device said that cannot be: see struct echo_unexplained."""
+
+    _fields_ = (
+        ("answers", c_uint64),
+        ("sent", c_uint32),
+        ("dropped", c_uint32),
+        ("pending", c_uint32),
+        ("unused", c_uint32),
+    )
+
+
+SHARED: dict[str, type[Structure]] = {
+    "echo_flow": RawFlow,
+    "echo_settings": EchoSettings,
+    "echo_unexplained": Unexplained,
+    "user_rule": RawUserRule,
+}
 """By the name each has in the object's BTF."""
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,12 +14,14 @@ from nodes import libbpf, live_frames
 from nodes.interface import Interface
 from traffic import users
 from traffic.counters import RawUserRule
-from traffic.echo import COPIES, NAME, EchoSettings, RawFlow, due
+from traffic.echo import COPIES, NAME, EchoSettings, RawFlow, Unexplained, due
 from traffic.engines import templates_as_sent
 from traffic.errors import BadInput, EngineError
 from traffic.task import Leg, SendCount
 
 OBJECT = libbpf.OBJECTS / "echo.o"
+ONCE_PERCENT = 100
+"""Up to here no frame goes back more than once."""
 
 
 class Echo:
@@ -38,10 +39,12 @@ class Echo:
         self._legs = legs
         self._object = libbpf.BpfObject(path)
         try:
-            self._load(EchoSettings(alone, counted))
+            single = all(leg.echo_percent <= ONCE_PERCENT for leg in legs)
+            self._load(EchoSettings(alone, counted, single))
             self._fill()
             self._plug(interface.index)
-            self._object.attach_raw_tracepoint("told_sent", "xdp_devmap_xmit")
+            for program, event in (("told_sent", "xdp_devmap_xmit"), ("told_refused", "xdp_redirect_err")):
+                self._object.attach_raw_tracepoint(program, event)
         except BaseException:
             self._object.close()
             raise
@@ -70,6 +73,7 @@ class Echo:
 
     def _plug(self, interface_index: int) -> None:
         """The interface into the maps of 1, 2, … copies, each with the program that sees every copy."""
+        self._object.map("straight").update(_key(0), _key(interface_index))
         end = struct.pack("=Ii", interface_index, self._object.program_fd("number"))
         for copies in range(1, COPIES + 1):
             for place in range(copies):
@@ -87,12 +91,18 @@ class Echo:
 
     def counts(self, received: Mapping[int, int]) -> list[SendCount]:
         """`received`: leg → what the counter in front says. EngineError where the figures contradict one another."""
-        if unexplained := int.from_bytes(self._object.map(".bss").lookup(_key(0)) or b"", sys.byteorder):
-            raise EngineError(NAME, f"{unexplained} answers of the device cannot be explained")
+        self._check_answers()
         return [
             _count(leg, flow, self._users(leg, flow), received.get(leg.echo_of or 0))
             for leg, flow in zip(self._legs, self.flows(), strict=True)
         ]
+
+    def _check_answers(self) -> None:
+        told = Unexplained.from_buffer_copy(self._object.map(".bss").lookup(_key(0)) or b"")
+        if told.answers:
+            last = f"{told.sent} sent and {told.dropped} dropped, with {told.pending} on their way"
+            problem = f"{told.answers} answers of the device cannot be explained; the last: {last}"
+            raise EngineError(NAME, problem)
 
     def _users(self, leg: Leg, flow: RawFlow) -> list[int] | None:
         """Of each; behind the last one what is no user's."""

@@ -19,7 +19,7 @@ from scapy.layers.inet import IP, TCP, UDP, IPOption_NOP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Dot1AD, Dot1Q, Ether
 from scapy.packet import Packet, Raw
-from wire import PACKET_AUXDATA, PACKET_OUTGOING, SO_RCVBUFFORCE, SOL_PACKET, A, B, Wire, inside, with_vlan_tag
+from wire import PACKET_AUXDATA, PACKET_OUTGOING, SO_RCVBUFFORCE, SOL_PACKET, A, B, Wire, ethtool, inside, with_vlan_tag
 from xdp_frames import CHECKED, PLAIN, checksum
 
 from nodes import libbpf
@@ -105,18 +105,30 @@ class Near:
     """tx0, which takes frames from a program: sends raw, and hears what comes."""
 
     def __init__(self, wire: Wire) -> None:
+        self._wire, self._link = wire, -1
         with inside(wire.sender):
             self._program = libbpf.load_xdp("pass", PASS_ALL)
-            self._link = libbpf.attach_program(self._program, socket.if_nametoindex("tx0"), "native")
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
         self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 26)
         self._socket.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
         self._socket.bind(("tx0", 3))
+        self.take_live_frames(True)
+
+    def take_live_frames(self, yes: bool) -> None:
+        """A veth end takes them with an XDP program, or with GRO."""
+        if yes and self._link < 0:
+            with inside(self._wire.sender):
+                self._link = libbpf.attach_program(self._program, socket.if_nametoindex("tx0"), "native")
+        elif not yes and self._link >= 0:
+            os.close(self._link)
+            self._link = -1
+            ethtool(self._wire.sender, "-K", "tx0", "gro", "off")
 
     def close(self) -> None:
         self._socket.close()
         for descriptor in (self._link, self._program):
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
 
     def send(self, frames: list[bytes]) -> None:
         for frame in frames:

@@ -44,12 +44,14 @@ def near(wire: Wire) -> Iterator[Near]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_frame_is_turned_round_and_nothing_else(wire: Wire, near: Near, shape: str) -> None:
-    """Checksums are scapy's, of the turned frame."""
-    with End(wire, 100) as end:
-        assert end.run(frame(shape)) == [(REDIRECT, frame(shape, turned=True))]
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a_frame_is_turned_round_and_nothing_else(wire: Wire, near: Near, shape: str, copies: int) -> None:
+    """Checksums are scapy's, of the turned frame. Where there are copies they get their numbers later."""
+    number = {"stream": BACK, "sequence": 0} if copies == 1 else {}
+    with End(wire, 100 * copies) as end:
+        assert end.run(frame(shape)) == [(REDIRECT, frame(shape, turned=True, **number))]
         flow = end.flow()
-    assert (flow["received"], flow["due"], flow["left"]) == (1, 1, 0)
+    assert (flow["received"], flow["due"], flow["made"], flow["left"]) == (1, copies, len(number) // 2, 0)
 
 
 NOT_TURNED = ("icmp", "mpls", "ip in ip", "gtpu", "gtpu session", "gtpu6", "no transport", "ethernet")
@@ -98,7 +100,7 @@ def test_what_is_no_test_traffic_is_the_kernels(wire: Wire, near: Near, counted:
 def test_a_frame_cut_anywhere_goes_back_only_if_its_stamp_is_whole(wire: Wire, near: Near, shape: str) -> None:
     whole, turned = frame(shape), frame(shape, turned=True)
     stamp_end = whole.index(struct.pack(">HH", 0x5043, UP)) + 18
-    with End(wire, 100) as end:
+    with End(wire, 200) as end:
         for size, (verdict, out) in zip(
             range(14, len(whole)), end.run(*(whole[:size] for size in range(14, len(whole)))), strict=True
         ):
@@ -127,24 +129,45 @@ def test_an_interface_that_takes_no_frames_from_a_program_is_told(wire: Wire) ->
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_each_copy_has_a_number_of_its_own_and_right_checksums(wire: Wire, near: Near, shape: str) -> None:
-    with End(wire, 250) as end:
+@pytest.mark.parametrize("percent", [100, 250])
+def test_each_copy_has_a_number_of_its_own_and_right_checksums(
+    wire: Wire, near: Near, shape: str, percent: int
+) -> None:
+    due = 4 * percent // 100
+    with End(wire, percent) as end:
         near.send([frame(shape, sequence=number) for number in range(4)])
-        heard = near.heard(10)
+        heard = near.heard(due)
         count = end.counts()
-    assert heard == [frame(shape, turned=True, stream=BACK, sequence=number) for number in range(10)]
-    assert (count["sent_packets"], count["sent_bytes"], count["failed_packets"]) == (10, sum(map(len, heard)), 0)
+    assert heard == [frame(shape, turned=True, stream=BACK, sequence=number) for number in range(due)]
+    assert (count["sent_packets"], count["sent_bytes"], count["failed_packets"]) == (due, sum(map(len, heard)), 0)
 
 
-def test_a_checksum_that_comes_to_zero_is_written_as_ones_in_udp(wire: Wire, near: Near) -> None:
+@pytest.mark.parametrize("percent", [100, 200])
+def test_a_checksum_that_comes_to_zero_is_written_as_ones_in_udp(wire: Wire, near: Near, percent: int) -> None:
     """RFC 768. The payload's last two bytes are chosen so."""
     plain = Ether(frame("plain", turned=True, stream=BACK, sequence=0, more=b"\0" + b"\0\0"))
     more = b"\0" + struct.pack(">H", plain[UDP].chksum)
     wanted = frame("plain", turned=True, stream=BACK, sequence=0, more=more)
     assert Ether(wanted)[UDP].chksum == 0xFFFF
-    with End(wire, 100):
+    with End(wire, percent):
         near.send([frame("plain", more=more)])
-        assert near.heard(1) == [wanted]
+        assert near.heard(percent // 100)[0] == wanted
+
+
+@pytest.mark.parametrize("percent", [100, 200])
+def test_frames_that_the_interface_refuses_have_failed(wire: Wire, near: Near, percent: int) -> None:
+    """Its other end takes no more frames from a program for a while. Each frame is told as what became of it."""
+    copies = percent // 100
+    with End(wire, percent) as end:
+        heard = []
+        for takes in (True, False, True):
+            near.take_live_frames(takes)
+            near.send([frame("udp4")] * 20)
+            heard += near.heard(20 * copies * takes)
+        flow, count = end.flow(), end.counts()
+    assert (flow["received"], flow["due"]) == (60, 60 * copies)
+    assert len(heard) == count["sent_packets"] == 40 * copies and count["failed_packets"] == 20 * copies
+    assert count["sent_bytes"] == sum(map(len, heard))
 
 
 @pytest.mark.parametrize("percent", [0, 1, 33, 50, 100, 250, 500])
@@ -236,12 +259,13 @@ def test_counted_sent_back_and_received_back_agree(wire: Wire, tmp_path: Path, p
 @pytest.mark.parametrize("percent", [100, 500])
 def test_what_the_device_does_not_take_is_not_sent(wire: Wire, tmp_path: Path, percent: int) -> None:
     """As fast as it goes: every frame is sent and heard, or told as failed. 64 frames are taken at once, five times as
-    many go back, and the ring at the other end has 256 places."""
+    many go back, and the ring at the other end has 256 places. In threads: see docs/decisions/0005."""
     up, back = legs(percent, duration_s=1.0)
     with (
         Node(wire, None, [back], "tx0", namespace=wire.sender) as gnb,
         Node(wire, None, [up], echoes=[back]) as core,
     ):
+        wire.receive_in_threads()
         (sent,) = send(wire, tmp_path, [up])
         _, _, (came, returned) = core.stop()
         here, _, _ = gnb.stop()

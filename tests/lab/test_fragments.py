@@ -402,7 +402,7 @@ def test_the_linux_kernel_puts_a_tunnels_fragments_together(wire: Wire, tmp_path
 def test_packets_are_sent_when_all_their_fragments_are(wire: Wire, tmp_path: Path) -> None:
     """The receiving end works in a thread of its own, which cannot keep up: its ring drops fragments of any packet."""
     wire.take_live_frames(True)
-    ip("netns", "exec", wire.receiver, "sh", "-c", "echo 1 > /sys/class/net/rx0/threaded")
+    wire.receive_in_threads()
     timed = a_leg("container", "inner", 3372, count_packets=20_000, options={"burst": 512})
     timed = replace(timed, rate_pps=3e6)
     untimed = replace(a_leg("tunnel", "outer", 1600, count_packets=5_000), id=4, rate_pps=None)

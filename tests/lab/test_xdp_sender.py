@@ -791,7 +791,7 @@ def test_what_cannot_be_kept_up_with_is_skipped(wire: Wire, tmp_path: Path) -> N
 
 
 def test_what_is_caught_up_is_counted_as_late_and_what_did_not_leave_is_not(wire: Wire, tmp_path: Path) -> None:
-    ip("netns", "exec", wire.receiver, "sh", "-c", "echo 1 > /sys/class/net/rx0/threaded")
+    wire.receive_in_threads()
     [count] = send(wire, tmp_path, [a_leg(count_packets=200_000, rate_pps=100e6)])
     assert count["failed_packets"] > 0 and count["skipped_packets"] == 0
     # It takes 2 ms in theory, so but for the first all are late.
@@ -811,7 +811,7 @@ def test_the_rate_changes_while_it_runs(wire: Wire, tmp_path: Path) -> None:
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
 def test_two_processors_share_the_legs(wire: Wire, tmp_path: Path) -> None:
     """Each with its own frames, its own dropped ones, and the other's seen by neither."""
-    ip("netns", "exec", wire.receiver, "sh", "-c", "echo 1 > /sys/class/net/rx0/threaded")
+    wire.receive_in_threads()
     two = {"cores": 2}
     legs = [
         a_leg("udp4 varying", 0, count_packets=60_000, users=USERS, options=two),
@@ -897,7 +897,7 @@ def test_frames_are_counted_by_user(wire: Wire, tmp_path: Path) -> None:
 
 @pytest.mark.kernel
 def test_frames_by_user_less_those_that_a_full_ring_drops(wire: Wire, tmp_path: Path) -> None:
-    ip("netns", "exec", wire.receiver, "sh", "-c", "echo 1 > /sys/class/net/rx0/threaded")
+    wire.receive_in_threads()
     legs = [
         a_leg("udp4 varying", 0, count_packets=40_000, rate_pps=5e6, users=USERS, options={"burst": 512}),
         a_leg("udp4 varying", 1, count_packets=5_000, size_bytes=1000, users={**USERS, "count": 6}),
@@ -920,7 +920,7 @@ def test_frames_by_user_less_those_that_the_kernel_refuses(wire: Wire, tmp_path:
 
 def test_frames_that_a_full_ring_drops_are_made_up_for(wire: Wire, tmp_path: Path) -> None:
     """The receiving end works in a thread of its own, which cannot keep up: its ring overflows."""
-    ip("netns", "exec", wire.receiver, "sh", "-c", "echo 1 > /sys/class/net/rx0/threaded")
+    wire.receive_in_threads()
     legs = [a_leg(number=0, count_packets=150_000), a_leg(number=1, count_packets=50_000, size_bytes=1000)]
     counts = send(wire, tmp_path, legs)
     assert [count["sent_packets"] for count in counts] == [150_000, 50_000]

@@ -358,7 +358,7 @@ class Listener:
 def test_frames_made_up_for_are_not_lost(wire: Wire, program: Path, tmp_path: Path) -> None:
     """What a full ring drops has used up its number, so numbers go on beyond the leg's count."""
     wire.take_live_frames(True)
-    ip("netns", "exec", wire.receiver, "sh", "-c", "echo 1 > /sys/class/net/rx0/threaded")
+    wire.receive_in_threads()
     leg = a_leg(count_packets=300_000)
     with Node(wire, program, [leg]) as node:
         (count,) = send(wire, tmp_path, [leg])

@@ -99,6 +99,10 @@ class Wire:
         """A veth end takes them with GRO, or with an XDP program."""
         ethtool(self.receiver, "-K", "rx0", "gro", "on" if yes else "off")
 
+    def receive_in_threads(self) -> None:
+        """The kernel's own threads take what comes in, not whatever process has the processor."""
+        ip("netns", "exec", self.receiver, "sh", "-c", "echo 1 > /sys/class/net/rx0/threaded")
+
     def counter(self, side: str, what: str = "packets") -> int:
         """Of the sender's end what it sent ("tx"), of the receiver's what it took ("rx")."""
         namespace, interface = (self.sender, "tx0") if side == "tx" else (self.receiver, "rx0")
