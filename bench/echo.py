@@ -1,6 +1,7 @@
 """How many frames a second the data network's echo sends back from one core, each counted, numbered and stamped anew.
 
-The sender, on one core, fills the ring of rx0. The other core takes frames from it (threaded NAPI): it counts each by
+The sender, on one core, offers somewhat more than the echo takes: far more would have both fight for the lock of the pool
+that the pages come from, which a real card's echo has to itself. The other core takes frames from it (threaded NAPI): it counts each by
 stream and user, turns it round, numbers it and hands it to tx0, and does tx0's work of dropping it too.
 """
 
@@ -35,6 +36,7 @@ from traffic.task import Leg, ReceiveTask
 
 SENDER_CORE, ECHO_CORE = 0, 1
 USERS = 1000
+OFFERED_PPS = 3_600_000.0
 WARM_S, WINDOW_S, SETTLE_S = 0.5, 1.5, 0.2
 USER = {"increment": ["10.45.0.1", "10.45.3.232"]}
 SERVER = "10.60.0.1"
@@ -43,7 +45,7 @@ PORTS = {"udp": {"src": 5001, "dst": 5001}}
 
 def legs(percent: int) -> tuple[Leg, Leg]:
     """What comes, 64 bytes with FCS of 1,000 users, and what goes back."""
-    up = _leg(NEAR_MAC, FAR_MAC, {"src": USER, "dst": SERVER}, "ipv4.src")
+    up = replace(_leg(NEAR_MAC, FAR_MAC, {"src": USER, "dst": SERVER}, "ipv4.src"), rate_pps=OFFERED_PPS)
     back = _leg(FAR_MAC, NEAR_MAC, {"src": SERVER, "dst": USER}, "ipv4.dst")
     return up, replace(back, id=1, stream="back", source="far", target="near", echo_of=up.id, echo_percent=percent)
 
