@@ -1,8 +1,9 @@
 """How many frames a second the data network's echo sends back from one core, each counted, numbered and stamped anew.
 
-The sender, on one core, offers somewhat more than the echo takes: far more would have both fight for the lock of the pool
-that the pages come from, which a real card's echo has to itself. The other core takes frames from it (threaded NAPI): it counts each by
-stream and user, turns it round, numbers it and hands it to tx0, and does tx0's work of dropping it too.
+The sender, on one core, offers somewhat more than the echo takes: far more would have both fight for the lock of the
+pool that the pages come from, which the echo of a real card has to itself. The other core takes frames from rx0
+(threaded NAPI): it counts each by stream and user, turns it round, numbers it and hands it to tx0, and does tx0's
+work of dropping it too.
 """
 
 from __future__ import annotations

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from nodes.senders.xdp_run import AWAKE_AHEAD_NS, MOST_AHEAD_NS, next_ahead_ns
+from nodes.senders.xdp_run import (
+    AWAKE_AHEAD_NS,
+    CALL_NS,
+    MOST_AHEAD_NS,
+    SPIN_NS,
+    last_repeats,
+    next_ahead_ns,
+)
 
 
 def test_it_wakes_earlier_where_it_was_late_and_slowly_later_again() -> None:
@@ -15,3 +22,11 @@ def test_it_wakes_earlier_where_it_was_late_and_slowly_later_again() -> None:
     for _ in range(2000):
         ahead_ns = next_ahead_ns(ahead_ns, too_late=False)
     assert ahead_ns == AWAKE_AHEAD_NS
+
+
+def test_the_last_call_ends_soon_after_the_instant() -> None:
+    """It lasts as long as the wait, and a run or two more."""
+    for wait_ns in (-5, 0, CALL_NS, 50_000, 150_000):
+        runs = last_repeats(wait_ns, 32)
+        assert runs >= 1 and (runs - 1) * SPIN_NS <= max(0, wait_ns - CALL_NS) < runs * SPIN_NS
+    assert last_repeats(10**9, 32) == 32
