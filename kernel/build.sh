@@ -17,4 +17,6 @@ mkdir -p ../nodes/bpf
 for source in *.bpf.c; do
   compile "$source" "../nodes/bpf/${source%.bpf.c}.o"
 done
-compile ../tests/lab/device.bpf.c ../tests/lab/device.o # the device under test of the tests
+for source in ../tests/lab/*.bpf.c; do # the devices under test of the tests
+  compile "$source" "${source%.bpf.c}.o"
+done

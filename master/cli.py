@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from master import cli_dependence, cli_lab, cli_preview, cli_sessions, cli_table
+from master import cli_dependence, cli_lab, cli_preview, cli_search, cli_sessions, cli_table
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.add_typer(cli_lab.app, name="lab")
 app.command(epilog="Example: pktswarm dependence trace.pcap --repeat 4 --scale 4")(cli_dependence.dependence)
 app.command(epilog=cli_preview.EXAMPLES)(cli_preview.preview)
+app.command(epilog=cli_search.EXAMPLES)(cli_search.search)
 app.command(epilog=cli_table.EXAMPLES)(cli_table.table)
 app.command(epilog=cli_sessions.EXAMPLES)(cli_sessions.sessions)
 

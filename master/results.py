@@ -83,30 +83,31 @@ NODE_COLUMNS = [
 ]
 
 
+def new_folder(results: Path, name: str) -> Path:
+    """`results/<UTC time>-<name>`, made; another one of the same second has a number behind it."""
+    results.mkdir(parents=True, exist_ok=True)
+    stamped = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{name}"
+    for number in range(1, 1000):
+        path = results / (stamped if number == 1 else f"{stamped}-{number}")
+        try:
+            path.mkdir(mode=0o755)
+        except FileExistsError:
+            continue
+        return path
+    raise FileExistsError(results / stamped)
+
+
 class Folder:
     """`results/<UTC time>-<name>/`; captures are readable by their owner only."""
 
     def __init__(self, results: Path, name: str) -> None:
-        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        self.path = self._make(results, f"{stamp}-{name}")
+        self.path = new_folder(results, name)
         for part in ("captures", "sent"):
             (self.path / part).mkdir(mode=0o700)
         self._log = (self.path / "log.jsonl").open("a", buffering=1)
         self._samples = (self.path / "samples.csv").open("a", buffering=1, newline="")
         self._sample_writer = csv.writer(self._samples)
         self._sample_writer.writerow(samples.COLUMNS)
-
-    @staticmethod
-    def _make(results: Path, name: str) -> Path:
-        results.mkdir(parents=True, exist_ok=True)
-        for number in range(1, 1000):
-            path = results / (name if number == 1 else f"{name}-{number}")
-            try:
-                path.mkdir(mode=0o755)
-            except FileExistsError:
-                continue
-            return path
-        raise FileExistsError(results / name)
 
     def log(self, event: dict[str, Any]) -> None:
         """`event` has its time in "utc" already, or happens now."""
@@ -128,19 +129,19 @@ class Folder:
 
     def write(self, outcome: Outcome) -> None:
         """The tables and `run.json`, whole or not at all."""
-        _replace(self.path / "run.json", json.dumps(outcome.document, indent=2) + "\n")
-        _write_csv(self.path / "streams.csv", STREAM_COLUMNS, [stream_values(row) for row in outcome.rows])
+        replace_text(self.path / "run.json", json.dumps(outcome.document, indent=2) + "\n")
+        write_csv(self.path / "streams.csv", STREAM_COLUMNS, [stream_values(row) for row in outcome.rows])
         if outcome.connections:
-            _write_csv(self.path / "connections.csv", COLUMNS, [values(row) for row in outcome.connections])
-        _write_csv(self.path / "nodes.csv", NODE_COLUMNS, outcome.nodes)
+            write_csv(self.path / "connections.csv", COLUMNS, [values(row) for row in outcome.connections])
+        write_csv(self.path / "nodes.csv", NODE_COLUMNS, outcome.nodes)
         counted = [row.users for row in outcome.rows if row.users is not None]
         if counted:
-            _write_csv(self.path / "users.csv", users.COLUMNS, (one for leg in counted for one in leg.rows()))
+            write_csv(self.path / "users.csv", users.COLUMNS, (one for leg in counted for one in leg.rows()))
 
         if outcome.flows:
-            _write_csv(self.path / "flows.csv", interactive.COLUMNS, outcome.flows)
+            write_csv(self.path / "flows.csv", interactive.COLUMNS, outcome.flows)
         if outcome.flow_counts:
-            _write_csv(self.path / "flow_counts.csv", verify.FLOW_COLUMNS, outcome.flow_counts)
+            write_csv(self.path / "flow_counts.csv", verify.FLOW_COLUMNS, outcome.flow_counts)
 
     def discard(self) -> None:
         self.close()
@@ -342,7 +343,7 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 6)
 
 
-def _write_csv(path: Path, columns: list[str], rows: Iterable[dict[str, Any]]) -> None:
+def write_csv(path: Path, columns: list[str], rows: Iterable[dict[str, Any]]) -> None:
     temporary = path.with_name(path.name + ".part")
     with temporary.open("w", newline="") as file:
         writer = csv.DictWriter(file, columns, restval="")
@@ -351,7 +352,7 @@ def _write_csv(path: Path, columns: list[str], rows: Iterable[dict[str, Any]]) -
     temporary.replace(path)
 
 
-def _replace(path: Path, text: str) -> None:
+def replace_text(path: Path, text: str) -> None:
     temporary = path.with_name(path.name + ".part")
     temporary.write_text(text)
     temporary.replace(path)

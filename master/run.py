@@ -21,6 +21,7 @@ from master.ledger import Event, Ledger
 from master.node_state import reports_by_host
 from master.resolve import Rank, Resolved, ranks, resolve
 from master.results import Folder, Outcome, utc
+from master.scenario import Scenario
 from master.upf.groups import Upf
 from master.upf.result import write_users
 from master.verify import Compared, compare
@@ -48,14 +49,20 @@ class Run:
     """Checked and planned when it is made; `execute` touches the hosts."""
 
     def __init__(
-        self, scenario_path: Path, inventory_path: Path, results: Path, patience: float = 1.0, keep_sent: bool = True
+        self,
+        scenario_path: Path,
+        inventory_path: Path,
+        results: Path,
+        patience: float = 1.0,
+        keep_sent: bool = True,
+        scenario: Scenario | None = None,
     ) -> None:
         """`keep_sent`: the very frames that are sent of traces, in the results; with captures they are always kept,
-        which are compared with them."""
+        which are compared with them. `scenario`: what the file's was made into."""
         self.scenario_path, self.results, self.patience = scenario_path, results, patience
         self.watch: Watcher = lambda ledger, event: None
         self.inventory = inventories.load(inventory_path)
-        self.scenario = scenarios.load(scenario_path)
+        self.scenario = scenarios.load(scenario_path) if scenario is None else scenario
         self.keep_sent = keep_sent or self.scenario.receive.mode == "capture"
         self.plan = replace(plans.plan(self.scenario, scenario_path, self.inventory), patience=patience)
         self.ranks: list[Rank] = ranks(self.inventory, self.plan.legs)

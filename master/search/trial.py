@@ -1,0 +1,121 @@
+"""One trial of a search: a run at a load, and why it may say nothing about the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from master.results import Outcome, Row
+from master.scenario import ETHERNET_OVERHEAD_BYTES
+from traffic.errors import EXIT_INCOMPLETE
+
+UNSENT_RATIO = 0.001
+"""Of the intended packets; a tester that leaves more unsent did not send the load."""
+LEAST_SLACK_S = 0.01
+"""By how much a trial's sending may be longer or shorter than intended at the least: a processor was elsewhere."""
+GAPS = 10
+"""Shorter by so many gaps too: the last packet leaves one gap before the end, at random arrivals some more."""
+
+HELD_UP_RATIO = 0.5
+"""A node whose sending was off by less of its time may have been held up for once; by more it is at its limit."""
+OWN_LIMIT = "this is the tester's limit, not the device's: give a lower --max, or more transmitters"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Counts are of the searched streams together; None was not measured. `problem`: why it is none of the device's.
+
+    `l2_bps` and `l1_bps`: the intended load in bits of frames with FCS, and with preamble and gap, by the frames' mean
+    size as they were sent.
+    """
+
+    intended_pps: float
+    duration_s: float
+    intended_packets: int | None = None
+    sent_packets: int | None = None
+    received_packets: int | None = None
+    lost_packets: int | None = None
+    sending_s: float | None = None
+    l2_bps: float | None = None
+    l1_bps: float | None = None
+    took_s: float = 0.0
+    results: str = ""
+    """The folder of the run, inside that of the search."""
+    problem: str = ""
+    held_up: bool = False
+    """The problem is a node's pace, and may be gone when it is tried again."""
+
+    @property
+    def loss_ratio(self) -> float | None:
+        return None if self.lost_packets is None or not self.sent_packets else self.lost_packets / self.sent_packets
+
+
+def trial_of(
+    load_pps: float, duration_s: float, names: set[str], slack: float, outcome: Outcome, results: Path, took_s: float
+) -> Trial:
+    """`names`: the searched streams; `slack`: how far the load may be off, as a share of it (the precision asked)."""
+    rows = [row for row in outcome.rows if row.leg.stream in names]
+    sent = _sum([row.sent for row in rows])
+    l2_bps, l1_bps = _bits(load_pps, rows, sent)
+    problem, off_s = _problem(outcome, rows), max((_off_pace_s(row, duration_s) for row in rows), default=0.0)
+    out_of_pace = not problem and off_s > max(slack * duration_s, LEAST_SLACK_S)
+    held_up = out_of_pace and off_s < HELD_UP_RATIO * duration_s
+    if out_of_pace:
+        problem = _pace_words(rows, duration_s) + ("" if held_up else f"; {OWN_LIMIT}")
+    return Trial(
+        intended_pps=load_pps,
+        duration_s=duration_s,
+        intended_packets=_sum([row.intended for row in rows]),
+        sent_packets=sent,
+        received_packets=_sum([row.received for row in rows]),
+        lost_packets=_sum([row.lost for row in rows]),
+        sending_s=max((row.seconds for row in rows if row.seconds is not None), default=None),
+        l2_bps=l2_bps,
+        l1_bps=l1_bps,
+        took_s=took_s,
+        results=str(results),
+        problem=problem,
+        held_up=held_up,
+    )
+
+
+def _sum(values: list[int | None]) -> int | None:
+    return None if not values or None in values else sum(value or 0 for value in values)
+
+
+def _bits(load_pps: float, rows: list[Row], sent: int | None) -> tuple[float | None, float | None]:
+    size_bytes = _sum([row.sent_bytes for row in rows])
+    if not sent or size_bytes is None:
+        return None, None
+    frames = sum(row.sent_frames or row.sent or 0 for row in rows)
+    l1_bytes = size_bytes + frames * ETHERNET_OVERHEAD_BYTES
+    return 8 * load_pps * size_bytes / sent, 8 * load_pps * l1_bytes / sent
+
+
+def _problem(outcome: Outcome, rows: list[Row]) -> str:
+    """Empty where its counts tell of the device."""
+    # A run with a doubt ends so too.
+    if outcome.status == EXIT_INCOMPLETE:
+        return outcome.reason
+    sent, intended = _sum([row.sent for row in rows]), _sum([row.intended for row in rows])
+    received, lost = _sum([row.received for row in rows]), _sum([row.lost for row in rows])
+    if sent is None or intended is None or received is None or lost is None:
+        return "the run has no counts of what was sent, received and lost"
+    if abs(sent - intended) > UNSENT_RATIO * intended:
+        return f"{sent:,} packets were sent where {intended:,} were intended; {OWN_LIMIT}"
+    if lost < 0 or any((row.lost or 0) < 0 for row in rows):
+        return "more was received than sent, so that the loss is not known"
+    return ""
+
+
+def _off_pace_s(row: Row, duration_s: float) -> float:
+    """By how much the sending was longer or shorter than intended: all packets in another time are another load."""
+    if row.seconds is None or not row.intended:
+        return 0.0
+    gaps_s = (GAPS + int(row.leg.options.get("burst", 1))) * duration_s / row.intended
+    return max(row.seconds - duration_s, duration_s - gaps_s - row.seconds, 0.0)
+
+
+def _pace_words(rows: list[Row], duration_s: float) -> str:
+    row = max(rows, key=lambda row: _off_pace_s(row, duration_s))
+    return f"{row.leg.source} took {row.seconds:.3f} s in place of {duration_s:.3f} s to send {row.leg.stream}"

@@ -1,0 +1,115 @@
+"""Searches on a lab whose device has a known limit: the kernel's token bucket, and a policer in XDP."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lab
+
+sys.path.insert(0, str(Path(__file__).parent))
+from police import Police
+from running import cluster_of, wait_for
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
+
+PKTSWARM = Path(sys.executable).with_name("pktswarm")
+RATE_BPS, QUEUE_BYTES, BURST_BYTES = 20_000_000, 500_000, 3036
+"""With a queue of 0.2 s a sender that is held up for a moment leaves the device something to send."""
+SIZE_BYTES, FCS_BYTES = 512, 4
+SECONDS, PRECISION = 1.0, 0.005
+HOLDS_PPS = (RATE_BPS / 8 * SECONDS + QUEUE_BYTES + BURST_BYTES) / (SIZE_BYTES - FCS_BYTES) / SECONDS
+"""What the device takes for so long without loss: all that it sends meanwhile, and what it holds."""
+SCENARIO = f"""name: test
+streams: [{{name: load, size_bytes: {SIZE_BYTES}, rate_pps: 8000, duration_s: 9}}]
+receive: {{mode: count, drain_s: 0.3}}
+"""
+
+
+class Cluster:
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.name = folder, f"search{os.getpid()}"
+        state = lab.up(self.name, 1, 1, folder, bottleneck_bps=RATE_BPS, queue_bytes=QUEUE_BYTES)
+        self.hosts, self.scenario = state.inventory, folder / "scenario.yaml"
+        self.switch_pid = state.keeper.pids["switch"]
+        self.scenario.write_text(SCENARIO)
+
+    def start(self, *options: object) -> subprocess.Popen[str]:
+        command = [PKTSWARM, "search", self.scenario, "--hosts", self.hosts, "--results", self.folder / "results"]
+        words = [*map(str, command), *map(str, options), "--json"]
+        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def search(self, status: int, *options: object) -> dict[str, Any]:
+        process = self.start(*options)
+        try:
+            out, err = process.communicate(timeout=150)
+        finally:
+            process.kill()
+        assert process.returncode == status, out + err
+        return dict(json.loads(out))
+
+
+cluster = cluster_of(Cluster)
+
+
+def test_the_rate_found_is_the_devices_within_the_precision(cluster: Cluster) -> None:
+    found = cluster.search(0, "--loss", "0", "--loss", "2%", "--precision", f"{PRECISION:%}")
+    assert [goal["state"] for goal in found["goals"]] == ["reached", "reached"]
+    for goal in found["goals"]:
+        limit_pps = HOLDS_PPS / (1 - goal["loss_ratio"])
+        a_packet = 2 / SECONDS
+        assert limit_pps * (1 - PRECISION) - a_packet <= goal["rate_pps"] <= limit_pps + a_packet, goal
+        assert goal["l2_bps"] == pytest.approx(8 * SIZE_BYTES * goal["rate_pps"])
+    check_kept(Path(found["results"]), found)
+
+
+def test_a_policers_rate_is_found_through_its_noise(cluster: Cluster) -> None:
+    """What drops by chance before the policer is no more than the goal lets through."""
+    rate_pps, depth, loss, precision = 4000, 800, 0.005, 0.01
+    with Police(cluster.switch_pid, "to-dut-b", rate_pps, depth, noise=loss / 5):
+        found = cluster.search(0, "--loss", f"{loss:%}", "--precision", f"{precision:%}")
+    limit_pps, a_packet = (rate_pps + depth / SECONDS) / (1 - loss), 2 / SECONDS
+    goal = found["goals"][0]
+    assert limit_pps * (1 - precision) - a_packet <= goal["rate_pps"] <= limit_pps + a_packet, goal
+
+
+def check_kept(folder: Path, found: dict[str, Any]) -> None:
+    """Each trial is a run of its own with the same counts."""
+    with (folder / "search.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(found["trials"]) == len(list((folder / "runs").iterdir()))
+    for row in rows:
+        total = json.loads((folder / row["results"] / "run.json").read_text())["totals"][-1]
+        counted = [int(row[f"{name}_packets"]) for name in ("intended", "sent", "received", "lost")]
+        assert counted == [total[f"{name}_packets"] for name in ("intended", "sent", "received", "lost")]
+        assert counted[0] == round(float(row["intended_pps"]) * float(row["duration_s"]))
+
+
+def test_a_tester_at_its_limit_is_told_and_no_rate_given(cluster: Cluster) -> None:
+    found = cluster.search(3, "--max", 5_000_000, "--duration", 0.2)
+    assert "this is the tester's limit, not the device's" in found["problem"]
+    assert [goal["rate_pps"] for goal in found["goals"]] == [None]
+    assert len(found["trials"]) == 1 and found["trials"][0]["problem"] == found["problem"]
+
+
+def test_ctrl_c_ends_a_search_and_keeps_what_it_found(cluster: Cluster) -> None:
+    process = cluster.start()
+    try:
+        wait_for(process, "trial 2:")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 3, out + err
+    found = json.loads(out)
+    kept = json.loads((Path(found["results"]) / "search.json").read_text())
+    assert kept == {name: value for name, value in found.items() if name != "results"}
+    assert len(kept["trials"]) >= 2 and not kept["trials"][1]["problem"]
+    assert kept["problem"] in ("stopped by the user", "stopped by the user before anything was sent", "interrupted")
+    assert [goal["rate_pps"] for goal in kept["goals"]] == [None]

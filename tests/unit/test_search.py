@@ -1,0 +1,389 @@
+"""The search for the highest rate with so much loss: on devices of known capacity, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from master import cli, cli_search, inventory, plan
+from master import scenario as scenarios
+from master.results import Outcome, Row
+from master.search import engine, goals, kept, show
+from master.search.load import Load, load_of
+from master.search.trial import Trial, trial_of
+from traffic.errors import BadInput, PktswarmError
+from traffic.task import Leg
+
+EXAMPLE = Path("hosts/example.yml")
+LOSSES = (0.0, 0.005, 0.02)
+PRECISION = 0.005
+Device = Callable[[float, float], Trial]
+
+
+def device(capacity_pps: float, noise: float = 0.0, hiccups: float = 0.0, seed: int = 1) -> Device:
+    """Passes on its capacity, which differs by up to `noise` from trial to trial; in the share `hiccups` of trials it
+    drops one packet in a hundred of what it passes on."""
+    chance = random.Random(seed)
+
+    def trial(load_pps: float, duration_s: float) -> Trial:
+        sent = round(load_pps * duration_s)
+        passed = min(sent, int(capacity_pps * duration_s * (1 + chance.uniform(-noise, noise))))
+        passed -= passed // 100 if chance.random() < hiccups else 0
+        return Trial(
+            load_pps, duration_s, sent, sent, passed, sent - passed, duration_s, 512 * load_pps, 672 * load_pps
+        )
+
+    return trial
+
+
+def search(trial: Device, losses: tuple[float, ...] = (0.0,), **more: Any) -> engine.Search:
+    made = engine.Search(goals.Asked(losses=losses, precision=PRECISION, **more), 1000, 100_000, trial)
+    made.run()
+    return made
+
+
+@pytest.mark.parametrize("trials", [1, 3])
+@pytest.mark.parametrize("capacity_pps", [1510.0, 36_789.0, 99_000.0])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_capacity_of_a_device_is_found_within_the_precision(loss: float, capacity_pps: float, trials: int) -> None:
+    done = search(device(capacity_pps), (loss,), trials=trials)
+    one = done.found()[0]
+    highest = min(capacity_pps / (1 - loss), 100_000)
+    a_packet = 1.0 / (1 - loss)
+    assert done.status == 0
+    assert one.rate_pps == one.lower_pps and one.rate_pps is not None
+    assert highest * (1 - PRECISION) - a_packet <= one.rate_pps <= highest + a_packet
+    if one.upper_pps is None:
+        assert one.state == engine.HIGHEST and one.rate_pps == 100_000
+    else:
+        assert one.upper_pps >= highest - a_packet and one.rate_pps >= one.upper_pps * (1 - PRECISION)
+    assert one.conditional_throughput_pps == pytest.approx(min(one.rate_pps, capacity_pps), rel=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_moves_the_rate_by_no_more_than_itself(seed: int) -> None:
+    noise, capacity_pps = 0.004, 36_789.0
+    done = search(device(capacity_pps, noise, seed=seed), LOSSES)
+    for loss, one in zip(LOSSES, done.found(), strict=True):
+        lowest, highest = (capacity_pps / (1 - loss) * (1 + side) for side in (-noise, noise))
+        assert one.rate_pps is not None and lowest * (1 - PRECISION) - 2 <= one.rate_pps <= highest + 2
+
+
+def test_a_drop_now_and_then_does_not_decide_where_most_trials_lose_nothing() -> None:
+    rates = [search(device(36_789.0, hiccups=0.1, seed=seed), trials=9).found()[0].rate_pps for seed in range(10)]
+    near = [rate for rate in rates if rate is not None and rate >= 36_789 * (1 - 2 * PRECISION)]
+    assert len(near) >= 8
+    assert all(rate is not None and rate <= 36_790 for rate in rates)
+
+
+def test_goals_searched_together_take_fewer_trials_than_one_by_one() -> None:
+    together = search(device(36_789.0), LOSSES)
+    alone = [search(device(36_789.0), (loss,)) for loss in LOSSES]
+    assert len(together.trials) < sum(len(one.trials) for one in alone)
+    assert [one.state for one in together.found()] == [engine.REACHED] * 3
+
+
+def test_longer_trials_are_preceded_by_short_ones() -> None:
+    done = search(device(36_789.0), duration_s=60.0, trials=1)
+    durations = [trial.duration_s for trial in done.trials]
+    assert durations[0] == goals.FIRST_TRIAL_S and durations[-1] == 60.0
+    at_bounds = {trial.intended_pps for trial in done.trials if trial.duration_s == 60.0}
+    assert {done.found()[0].lower_pps, done.found()[0].upper_pps} <= at_bounds
+
+
+def test_a_device_that_loses_at_the_lowest_rate_has_none() -> None:
+    done = search(device(500.0), LOSSES)
+    assert done.status == 1 and not done.problem
+    for one in done.found():
+        assert (one.state, one.rate_pps, one.conditional_throughput_pps) == (engine.BELOW, None, None)
+        assert one.upper_pps == 1000
+
+
+def test_a_tester_at_its_limit_ends_the_search_without_a_rate() -> None:
+    calls = []
+
+    def trial(load_pps: float, duration_s: float) -> Trial:
+        calls.append(load_pps)
+        made = device(36_789.0)(load_pps, duration_s)
+        return Trial(load_pps, duration_s, problem="90 of 100 packets were sent") if len(calls) == 4 else made
+
+    done = search(trial, LOSSES, trials=1)
+    assert (done.status, done.problem, len(calls), len(done.trials)) == (3, "90 of 100 packets were sent", 4, 4)
+    assert all(one.rate_pps is None for one in done.found())
+    assert done.found()[0].upper_pps is not None, "what was known before it stays"
+
+
+@pytest.mark.parametrize("times", [1, engine.REPEATS, engine.REPEATS + 1])
+def test_a_trial_in_which_a_node_was_held_up_is_made_again(times: int) -> None:
+    calls = []
+
+    def trial(load_pps: float, duration_s: float) -> Trial:
+        calls.append(load_pps)
+        made = device(36_789.0)(load_pps, duration_s)
+        held_up = 3 <= len(calls) < 3 + times
+        return Trial(load_pps, duration_s, problem="took 1.02 s", held_up=True) if held_up else made
+
+    done, undisturbed = search(trial), search(device(36_789.0))
+    assert calls[2 : 2 + times] == [undisturbed.trials[2].intended_pps] * times
+    if times > engine.REPEATS:
+        assert (done.status, len(calls)) == (3, 2 + times)
+        assert done.problem.startswith("took 1.02 s, and so 3 times; this is the tester's limit")
+    else:
+        assert (done.status, done.problem, len(calls)) == (0, "", len(undisturbed.trials) + times)
+        assert done.found() == undisturbed.found()
+        told = [one for one in done.trials if not one.problem]
+        assert told == undisturbed.trials and len(done.known) == len(done.trials)
+
+
+@pytest.mark.parametrize("error", [PktswarmError("interrupted"), BadInput("tx1", "its link is down")])
+def test_an_interrupted_search_keeps_what_it_has(error: PktswarmError) -> None:
+    reference = search(device(36_789.0))
+
+    def until(number: int) -> Device:
+        whole, calls = device(36_789.0), []
+
+        def trial(load_pps: float, duration_s: float) -> Trial:
+            calls.append(load_pps)
+            if len(calls) == number:
+                raise error
+            return whole(load_pps, duration_s)
+
+        return trial
+
+    with pytest.raises(type(error)):
+        search(until(1))
+    done = search(until(4))
+    assert (done.status, done.problem, len(done.trials)) == (3, str(error), 3)
+    assert done.trials == reference.trials[:3]
+    assert (done.found()[0].lower_pps, done.found()[0].upper_pps) == reference.bounds_after(2)[0]
+    assert done.found()[0].state == engine.OPEN
+
+
+# --- a trial --------------------------------------------------------------------------------------------------------
+
+
+def row(stream: str = "load", **counts: Any) -> Row:
+    leg = Leg(0, stream, "tx1", "rx1", "stream", "xdp")
+    usual = {"intended": 1000, "sent": 1000, "received": 990, "sent_bytes": 512_000, "seconds": 0.999}
+    return Row(leg, "xdp", **{**usual, **counts})
+
+
+def tried(rows: list[Row], status: int = 0, reason: str = "") -> Trial:
+    return trial_of(1000.0, 1.0, {"load"}, PRECISION, Outcome(status, reason, rows), Path("runs/one"), 2.5)
+
+
+def test_a_trial_counts_the_searched_streams_alone() -> None:
+    made = tried([row(), row(received=1000), row("background", received=0)], status=1)
+    assert (made.intended_packets, made.sent_packets, made.received_packets, made.lost_packets) == (
+        2000,
+        2000,
+        1990,
+        10,
+    )
+    assert (made.loss_ratio, made.problem, made.results) == (0.005, "", "runs/one")
+    assert (made.l2_bps, made.l1_bps) == (1000 * 512 * 8, 1000 * 532 * 8)
+
+
+@pytest.mark.parametrize(("seconds", "held_up"), [(0.48, False), (0.97, True), (1.3, True), (1.51, False)])
+def test_a_node_a_little_out_of_pace_may_have_been_held_up(seconds: float, held_up: bool) -> None:
+    made = tried([row(), row(seconds=seconds)])
+    assert held_up != ("the tester's limit" in made.problem)
+    assert made.held_up == held_up and f"tx1 took {seconds:.3f} s in place of 1.000 s to send load" in made.problem
+
+
+@pytest.mark.parametrize(
+    ("rows", "status", "words"),
+    [
+        ([row()], 3, "a doubt"),
+        ([row(sent=998, received=998)], 0, "998 packets were sent where 1,000 were intended"),
+        ([row(sent=1002, received=998)], 0, "1,002 packets were sent where 1,000 were intended"),
+        ([row(received=1001)], 0, "more was received than sent"),
+        ([row(received=1001), row(received=900)], 0, "more was received than sent"),
+        ([row(received=None)], 0, "no counts"),
+        ([], 0, "no counts"),
+    ],
+    ids=["doubt", "unsent", "too many", "strangers", "strangers in one", "uncounted", "nothing"],
+)
+def test_what_a_trial_does_not_tell_of_the_device(rows: list[Row], status: int, words: str) -> None:
+    made = tried(rows, status, "a doubt")
+    assert words in made.problem and not made.held_up
+
+
+def test_the_last_packets_gap_and_one_packet_too_few_are_no_problem() -> None:
+    assert tried([row(sent=999, received=999, seconds=0.985)]).problem == ""
+
+
+# --- a scenario at a load -------------------------------------------------------------------------------------------
+
+
+def load(path: Path, streams: str, names: tuple[str, ...] = (), more: str = "") -> Load:
+    path.write_text(f"name: s\nstreams: [{streams}]\n{more}\n")
+    return load_of(path, scenarios.load(path), inventory.load(EXAMPLE), list(names))
+
+
+def rates(made: Load, load_pps: float, duration_s: float) -> dict[str, list[tuple[float | None, int | None]]]:
+    legs = plan.plan(made.at(load_pps, duration_s), made.path, inventory.load(EXAMPLE)).legs
+    found: dict[str, list[tuple[float | None, int | None]]] = {}
+    for leg in legs:
+        found.setdefault(leg.stream, []).append((leg.rate_pps, leg.intended_packets))
+    return found
+
+
+def test_streams_share_a_load_as_they_share_their_own_rates(tmp_path: Path) -> None:
+    two = "{name: a, rate_pps: 3000, count_packets: 9}, {name: b, size_bytes: 128, rate_l1_bps: 1184000, duration_s: 9}"
+    made = load(tmp_path / "s.yaml", two)
+    assert made.own_pps == pytest.approx(4000)
+    assert rates(made, 8000, 2) == {"a": [(pytest.approx(2000), 4000)] * 3, "b": [(pytest.approx(2000 / 3), 1333)] * 3}
+
+
+def test_a_rate_of_each_node_counts_as_often_as_there_are_nodes(tmp_path: Path) -> None:
+    made = load(tmp_path / "s.yaml", "{name: a, rate_pps: 1000, per: node, duration_s: 9}")
+    assert made.own_pps == 3000 and rates(made, 6000, 1) == {"a": [(2000, 2000)] * 3}
+
+
+def test_the_background_stays_as_it_is_and_ends_with_the_trial(tmp_path: Path) -> None:
+    both = "{name: a, rate_pps: 300, duration_s: 9}, {name: b, rate_pps: 600, duration_s: 9, background: true}"
+    made = load(tmp_path / "s.yaml", both)
+    assert rates(made, 900, 2) == {"a": [(300, 600)] * 3, "b": [(200, 400)] * 3}
+    assert rates(load(tmp_path / "s.yaml", both, ("b", "a")), 900, 2) == {"a": [(100, 200)] * 3, "b": [(200, 400)] * 3}
+    made.check_lasting(9)
+    with pytest.raises(BadInput, match=r"streams\.1\.duration_s = 9.*allowed: 10 s or more"):
+        made.check_lasting(10)
+
+
+def test_a_trial_captures_and_expects_nothing(tmp_path: Path) -> None:
+    more = "expect: {loss: 0}\nreceive: {mode: capture, capture_every: 2, drain_s: 1}"
+    changed = load(tmp_path / "s.yaml", "{name: a, rate_pps: 300, duration_s: 9}", more=more).at(100, 1)
+    assert (changed.expect.loss, changed.receive.mode, changed.receive.capture_every) == (None, "count", 1)
+    assert changed.receive.drain_s == 1
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+STEADY = "streams: [{name: a, rate_pps: 3000, duration_s: 9}]"
+REFUSED = {
+    "bounds": (STEADY, ["--min", "9", "--max", "8"], "--min = 9.0: the bounds are the wrong way round (allowed: less"),
+    "below its own": (STEADY, ["--min", "3000"], "--min = 3000.0: the bounds are the wrong way round"),
+    "no packet": (STEADY, ["--min", "1"], "--min = 1.0: a trial sends less than a packet of some stream (allowed: 3 "),
+    "too low": (STEADY, ["--max", "2"], "--max = 2.0: the bounds are the wrong way round (allowed: more than 3"),
+    "no rate": (STEADY, ["--max", "0"], "--max = 0.0: is no rate (allowed: packets/s, more than 0)"),
+    "infinite": (STEADY, ["--max", "inf"], "--max = inf: is no rate"),
+    "loss": (STEADY, ["--loss", "101%"], "--loss = '101%': as much may not be lost (allowed: 0, or a share"),
+    "loss of all": (STEADY, ["--loss", "0", "--loss", "100%"], "--loss = '100%': as much may not be lost"),
+    "loss without sign": (STEADY, ["--loss", "2"], "--loss = '2': is no share (allowed: 0, or a share with its sign"),
+    "negative loss": (STEADY, ["--loss=-1%"], "--loss = '-1%': is no share"),
+    "precision": (STEADY, ["--precision", "0%"], "--precision = '0%': cannot be reached (allowed: 0.01% to 50%)"),
+    "duration": (STEADY, ["--duration", "0"], "--duration = 0.0: is no trial's (allowed: up to 3600 s)"),
+    "trials": (STEADY, ["--trials", "0"], "--trials = 0: cannot decide on a load (allowed: 1 to 100)"),
+    "no such stream": (STEADY, ["--stream", "b"], "--stream = 'b': there is no such stream (allowed: a)"),
+    "as fast as it goes": ("streams: [{name: a, duration_s: 9}]", [], "streams.0.rate_pps: the stream has no rate"),
+    "changing": (
+        "streams: [{name: a, rate: {sine: {mean: 300, amplitude: 100, day_s: 1}}, duration_s: 9}]",
+        [],
+        "streams.0.rate: a rate that changes is no load to search (allowed: rate_pps",
+    ),
+    "traces": (
+        "traces: [{name: a, file: configs/traces/lab.pcapng}]",
+        [],
+        "streams: a search scales the rates of streams, and there are none (allowed: rate_pps",
+    ),
+    "background": (
+        "streams: [{name: a, rate_pps: 300, duration_s: 9, background: true}]",
+        [],
+        "--stream: all streams are background: say which ones are searched (allowed: a)",
+    ),
+    "played": (
+        f"{STEADY}\ntraces: [{{name: t, file: configs/traces/lab.pcapng, interactive: true}}]",
+        [],
+        "traces.0.interactive = True: it cannot be cut off at a trial's end (allowed: false)",
+    ),
+    "short beside": (
+        f"{STEADY[:-1]}, {{name: b, rate_pps: 30, count_packets: 10, background: true}}]",
+        [],
+        "streams.1.count_packets = 10: it is sent beside the search, and ends before a trial of 1 s does (allowed: 1 s",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_input_is_one_message_and_nothing_is_left(name: str, tmp_path: Path) -> None:
+    text, options, words = REFUSED[name]
+    path = tmp_path / "s.yaml"
+    path.write_text(f"name: s\n{text.replace('configs/', f'{Path.cwd()}/configs/')}\n")
+    words_given = ["search", path, "--hosts", EXAMPLE, "--results", tmp_path / "results", *options]
+    with pytest.raises(BadInput) as error:
+        cli.app([*map(str, words_given)], standalone_mode=False)
+    assert str(error.value).startswith(f"{path}: {words}") and "\n" not in str(error.value)
+    assert not (tmp_path / "results").exists()
+
+
+def test_the_help_warns_as_rfc_6815_asks() -> None:
+    told = " ".join((cli_search.search.__doc__ or "").split())
+    assert "only in an isolated test network, NEVER on a network in use (RFC 6815)" in told
+
+
+def test_what_comes_back_has_no_rate_of_its_own() -> None:
+    path = Path("configs/upf/echo.yaml")
+    with pytest.raises(BadInput, match=r"streams\.0\.echo = \d+: what comes back"):
+        load_of(path, scenarios.load(path), inventory.load(Path("hosts/upf.yml")), [])
+
+
+# --- what is kept and shown -----------------------------------------------------------------------------------------
+
+
+def test_table_json_and_csv_have_the_same_numbers(tmp_path: Path) -> None:
+    done = search(device(36_789.0), (0.0, 0.02))
+    folder = kept.Kept(tmp_path, "s", {"name": "s"})
+    document = folder.write(done)
+    assert json.loads((folder.path / "search.json").read_text()) == json.loads(json.dumps(document))
+    with (folder.path / "search.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(done.trials) == len(document["trials"])
+    for one, trial in zip(rows, document["trials"], strict=True):
+        same = ("intended_pps", "duration_s", "sent_packets", "received_packets", "lost_packets", "loss_ratio")
+        assert [float(one[name]) for name in same] == [trial[name] for name in same]
+    for goal, name in zip(document["goals"], ("0", "0.02"), strict=True):
+        assert float(rows[-1][f"lower_{name}_pps"]) == goal["lower_pps"] == goal["rate_pps"]
+        assert float(rows[-1][f"upper_{name}_pps"]) == goal["upper_pps"]
+        assert goal["l2_bps"] == 512 * goal["rate_pps"] and goal["l1_bps"] == 672 * goal["rate_pps"]
+    text = shown(done)
+    assert all(f"{goal['rate_pps']:,.1f}" in text and f"{goal['upper_pps']:,.1f}" in text for goal in document["goals"])
+    assert f"trials: {len(done.trials)}, in" in text
+
+
+def shown(done: engine.Search, width: int = 80) -> str:
+    console = Console(width=width, file=io.StringIO())
+    show.print_found(console, done, Path("results/one"))
+    return console.file.getvalue().replace("\N{NO-BREAK SPACE}", " ")  # type: ignore[attr-defined]
+
+
+def test_what_has_no_rate_is_told_from_what_has() -> None:
+    assert "≥ 100,000 " in shown(search(device(200_000.0))) and "a higher --max" in shown(search(device(200_000.0)))
+    assert "< 1,000.000" in shown(search(device(500.0)))
+    ended = shown(search(lambda load_pps, duration_s: Trial(load_pps, duration_s, problem="its own limit")))
+    assert "the search ended: its own limit" in ended and "what is known" in ended
+    assert not re.search(r"[≥<] \d", ended)
+
+
+def test_no_figure_is_cut_on_a_narrow_terminal() -> None:
+    done = engine.Search(goals.Asked(losses=(0.0, 0.005)), 10e3, 9e6, device(6_123_456.0))
+    done.run()
+    for one in done.found():
+        assert all(f" {figure:,.0f}" in shown(done) for figure in (one.rate_pps, one.lower_pps, one.upper_pps))
+
+
+def test_an_error_before_the_first_trial_leaves_no_folder(tmp_path: Path) -> None:
+    folder = kept.Kept(tmp_path, "s", {})
+    nothing = engine.Search(goals.Asked(), 1000, 100_000, device(1))
+    with pytest.raises(BadInput), folder.unless_nothing_was_tried(nothing):
+        raise BadInput("tx1", "no engine")
+    assert list(tmp_path.iterdir()) == []
