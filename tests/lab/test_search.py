@@ -23,7 +23,8 @@ PKTSWARM = Path(sys.executable).with_name("pktswarm")
 RATE_BPS, QUEUE_BYTES, BURST_BYTES = 20_000_000, 500_000, 3036
 """With a queue of 0.2 s a sender that is held up for a moment leaves the device something to send."""
 SIZE_BYTES, FCS_BYTES = 512, 4
-SECONDS, PRECISION = 1.0, 0.005
+SECONDS, PRECISION = 1.0, 0.01
+HELD_UP = "s in place of"
 HOLDS_PPS = (RATE_BPS / 8 * SECONDS + QUEUE_BYTES + BURST_BYTES) / (SIZE_BYTES - FCS_BYTES) / SECONDS
 """What the device takes for so long without loss: all that it sends meanwhile, and what it holds."""
 SCENARIO = f"""name: test
@@ -46,11 +47,15 @@ class Cluster:
         return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def search(self, status: int, *options: object) -> dict[str, Any]:
-        process = self.start(*options)
-        try:
-            out, err = process.communicate(timeout=150)
-        finally:
-            process.kill()
+        """Again where a busy machine held the sender up too often: the search then says so, and gives no rate."""
+        for _ in range(3):
+            process = self.start(*options)
+            try:
+                out, err = process.communicate(timeout=150)
+            finally:
+                process.kill()
+            if process.returncode == status or HELD_UP not in out:
+                break
         assert process.returncode == status, out + err
         return dict(json.loads(out))
 
@@ -71,7 +76,7 @@ def test_the_rate_found_is_the_devices_within_the_precision(cluster: Cluster) ->
 
 def test_a_policers_rate_is_found_through_its_noise(cluster: Cluster) -> None:
     """What drops by chance before the policer is no more than the goal lets through."""
-    rate_pps, depth, loss, precision = 4000, 800, 0.005, 0.01
+    rate_pps, depth, loss, precision = 4000, 800, 0.005, 0.02
     with Police(cluster.switch_pid, "to-dut-b", rate_pps, depth, noise=loss / 5):
         found = cluster.search(0, "--loss", f"{loss:%}", "--precision", f"{precision:%}")
     limit_pps, a_packet = (rate_pps + depth / SECONDS) / (1 - loss), 2 / SECONDS
