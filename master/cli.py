@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from master import cli_dependence, cli_lab, cli_preview, cli_search, cli_sessions, cli_table
+from master import cli_dependence, cli_lab, cli_preview, cli_report, cli_search, cli_sessions, cli_table
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.add_typer(cli_lab.app, name="lab")
 app.command(epilog="Example: pktswarm dependence trace.pcap --repeat 4 --scale 4")(cli_dependence.dependence)
 app.command(epilog=cli_preview.EXAMPLES)(cli_preview.preview)
+app.command(epilog=cli_report.EXAMPLES)(cli_report.report)
 app.command(epilog=cli_search.EXAMPLES)(cli_search.search)
 app.command(epilog=cli_table.EXAMPLES)(cli_table.table)
 app.command(epilog=cli_sessions.EXAMPLES)(cli_sessions.sessions)
@@ -58,11 +59,13 @@ def run(
     results: Annotated[Path, typer.Option(help="Where result folders are made.")] = Path("results"),
     patience: Annotated[float, typer.Option(help="Multiplies every deadline, for slow hosts.", min=0.1)] = 1.0,
     as_json: Json = False,
+    junit: cli_report.Junit = None,
 ) -> None:
     """Run a scenario on the hosts of an inventory."""
-    from master import show
+    from master import report, show
     from master.run import Run
 
+    report.check_target(junit, "--junit", "run")
     _enter_lab(hosts)
     current = Run(scenario, hosts, results, patience)
     with show.Watch(show.console(stderr=True), current.plan.expected_s) as watch:
@@ -71,6 +74,7 @@ def run(
         print(json.dumps({"results": str(finished.folder), **finished.outcome.document}))
     else:
         show.print_outcome(show.console(), finished.outcome, finished.folder)
+    cli_report.after_run(finished, junit)
     raise typer.Exit(finished.outcome.status)
 
 

@@ -41,7 +41,8 @@ def _total(name: str, rows: list[Row], called: str = "stream") -> dict[str, Any]
 
 
 def judge(expect: Expect, rows: list[Row]) -> list[dict[str, Any]]:
-    """One verdict an expectation and stream: {"text", "holds"}. What was not measured does not hold."""
+    """One verdict an expectation and stream: {"text", "holds", "what", "found", "expected"}. What was not measured does
+    not hold."""
     verdicts = []
     for total in totals(rows)[:-1]:
         name, sent = total["stream"], total["sent_packets"]
@@ -50,10 +51,10 @@ def judge(expect: Expect, rows: list[Row]) -> list[dict[str, Any]]:
         wanted = total["intended_packets"] if expect.sent == "intended" else None
         wanted = expect.sent.get(name) if isinstance(expect.sent, dict) else wanted
         if wanted is not None:
-            verdicts.append(_verdict(f"{name}: sent {sent}, expected {wanted}", sent == wanted))
+            verdicts.append(_verdict(f"{name}: sent", sent, wanted, sent == wanted))
         if expect.received and name in expect.received:
             received, wanted = total["received_packets"], expect.received[name]
-            verdicts.append(_verdict(f"{name}: received {received}, expected {wanted}", received == wanted))
+            verdicts.append(_verdict(f"{name}: received", received, wanted, received == wanted))
     return verdicts
 
 
@@ -66,7 +67,8 @@ def judge_tunnels(expect: Expect, rows: list[Row]) -> list[dict[str, Any]]:
             # What came to two gNBs is one too many as well, and nobody else's.
             astray[row.leg.stream] = astray.get(row.leg.stream, 0) + max(0, more - row.at_several)
     told = astray if expect.loss is not None else {}
-    return [_verdict(f"{name}: {more} came as another user's, expected 0", more == 0) for name, more in told.items()]
+    words = "came as another user's"
+    return [_verdict(f"{name}:", f"{more} {words}", 0, more == 0, f"{name}: {words}") for name, more in told.items()]
 
 
 def judge_mbr(expect: Expect, told: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -74,8 +76,8 @@ def judge_mbr(expect: Expect, told: list[dict[str, Any]]) -> list[dict[str, Any]
     verdicts = []
     for one in told if expect.mbr else ():
         above = "not measured" if one["users"] is None else f"{one['beyond_users']:,} of {one['users']:,} users above"
-        text = f"MBR of {one['group']}, {one['direction']}: {above}, expected none"
-        verdicts.append(_verdict(text, one["users"] is not None and not one["beyond_users"]))
+        holds = one["users"] is not None and not one["beyond_users"]
+        verdicts.append(_verdict(f"MBR of {one['group']}, {one['direction']}:", above, "none", holds))
     return verdicts
 
 
@@ -93,10 +95,10 @@ def judge_connections(expect: Expect, rows: list[ConnectionRow]) -> list[dict[st
         else:
             wanted = expect.sent.get(name) if isinstance(expect.sent, dict) else None
         if wanted is not None:
-            verdicts.append(_verdict(f"{label}: sent {sent} blocks, expected {wanted}", sent == wanted))
+            verdicts.append(_verdict(f"{label}: sent", _blocks(sent), wanted, sent == wanted))
         if expect.received and name in expect.received:
             wanted = expect.received[name]
-            verdicts.append(_verdict(f"{label}: received {received} blocks, expected {wanted}", received == wanted))
+            verdicts.append(_verdict(f"{label}: received", _blocks(received), wanted, received == wanted))
     return verdicts
 
 
@@ -110,13 +112,19 @@ def _lost_total(row: ConnectionRow, label: str) -> dict[str, Any]:
 
 def _loss_verdict(loss: int | str, total: dict[str, Any]) -> dict[str, Any]:
     lost, sent = total["lost_packets"], total["sent_packets"]
-    text = f"{total['stream']}: lost {lost}, expected at most {loss}"
+    what, most = f"{total['stream']}: lost", f"at most {loss}"
     if lost is None or (not sent and total.get("intended_packets") != 0):
-        return _verdict(text, False)
+        return _verdict(what, lost, most, False)
     allowed = sent * float(loss.rstrip("% ")) / 100 if isinstance(loss, str) else loss
     # More received than sent is no loss, and nothing to be content with either.
-    return _verdict(text, 0 <= lost <= allowed)
+    return _verdict(what, lost, most, 0 <= lost <= allowed)
 
 
-def _verdict(text: str, holds: bool) -> dict[str, Any]:
-    return {"text": text, "holds": holds}
+def _blocks(count: int | None) -> str:
+    return f"{count} blocks"
+
+
+def _verdict(what: str, found: object, expected: object, holds: bool, called: str = "") -> dict[str, Any]:
+    """`what` is the same from run to run; `called`: what it is called where that does not read with `found`."""
+    parts = {"what": called or what.rstrip(":"), "found": str(found), "expected": str(expected)}
+    return {"text": f"{what} {found}, expected {expected}", "holds": holds, **parts}

@@ -127,11 +127,16 @@ def run_json(folder: Path) -> dict[str, Any]:
         raise BadInput(folder, "no results of a run here", allowed="a folder with run.json") from None
     except ValueError as error:
         raise BadInput(path, f"cannot be read: {error}") from None
+    check_format(path, document)
+    return dict(document)
+
+
+def check_format(path: Path, document: Any) -> None:
+    """Raises BadInput where it is no run.json that this version can read."""
     if not isinstance(document, dict) or document.get("format_version") not in FORMAT_VERSIONS:
         version = document.get("format_version") if isinstance(document, dict) else None
         allowed = ", ".join(map(str, FORMAT_VERSIONS))
         raise BadInput(path, "a format this version cannot read", key="format_version", value=version, allowed=allowed)
-    return document
 
 
 def _refuse_without_captures(path: Path, document: dict[str, Any]) -> None:

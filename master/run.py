@@ -59,7 +59,8 @@ class Run:
     ) -> None:
         """`keep_sent`: the very frames that are sent of traces, in the results; with captures they are always kept,
         which are compared with them. `scenario`: what the file's was made into."""
-        self.scenario_path, self.results, self.patience = scenario_path, results, patience
+        self.scenario_path, self.inventory_path = scenario_path, inventory_path
+        self.results, self.patience = results, patience
         self.watch: Watcher = lambda ledger, event: None
         self.inventory = inventories.load(inventory_path)
         self.scenario = scenarios.load(scenario_path) if scenario is None else scenario
@@ -305,6 +306,7 @@ class Run:
         return {
             "name": self.scenario.name,
             "scenario_file": str(self.scenario_path),
+            "hosts_file": str(self.inventory_path),
             "scenario": json.loads(self.scenario.model_dump_json(by_alias=True)),
             "inventory": [asdict(host) for host in (self.inventory.master, *self.inventory.hosts)],
             "legs": [asdict(leg) for leg in self.ledger.resolved.legs],

@@ -111,11 +111,14 @@ def _compared(folder: Path, legs: list[Leg], captured: list[Packet], asked: bool
 
 
 def verdicts(results: Sequence[Compared]) -> list[dict[str, Any]]:
-    return [
-        {"text": f"{one.leg.stream} from {one.leg.source}: {one.verified.words()}", "holds": one.verified.holds}
-        for one in results
-        if one.verified is not None
-    ]
+    """As master.judge's."""
+    return [_verdict(one, one.verified) for one in results if one.verified is not None]
+
+
+def _verdict(one: Compared, found: Verified) -> dict[str, Any]:
+    path, words = f"{one.leg.stream} from {one.leg.source}", found.words()
+    parts = {"what": f"{path}: packet by packet", "found": words, "expected": "none altered, twice or out of order"}
+    return {"text": f"{path}: {words}", "holds": found.holds, **parts}
 
 
 def document(results: Sequence[Compared]) -> list[dict[str, Any]]:

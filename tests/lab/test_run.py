@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -172,6 +173,11 @@ def test_the_demo_loses_nothing_and_its_recount_agrees(cluster: Cluster) -> None
         told, counter = columns[node["role"]]
         assert 0 < int(node[told]) <= int(node[counter])
     assert oct((folder / "captures").stat().st_mode & 0o777) == "0o700"
+    page = (folder / "report.html").read_text()
+    (shown,) = re.findall(r'<tr id="total">.*?</tr>', page)
+    names = [f"{name}_packets" for name in ("intended", "sent", "received", "lost")]
+    summed = [sum(int(row[name]) for row in rows) for name in names]
+    assert [int(value) for value in re.findall(r'<data value="(\d+)">', shown)] == summed
     again = subprocess.run([PKTSWARM, "recount", folder, "--json"], capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stdout + again.stderr
     assert sum(leg["received_packets"] for leg in json.loads(again.stdout)["legs"]) == total["received_packets"]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 FORBIDDEN = {
-    "traffic": {"master", "nodes", "lab", "mpi4py", "subprocess", "pydantic", "rich", "typer"},
-    "nodes": {"master", "lab", "pydantic", "rich", "typer"},
+    "traffic": {"master", "nodes", "lab", "mpi4py", "subprocess", "pydantic", "rich", "typer", "jinja2"},
+    "nodes": {"master", "lab", "pydantic", "rich", "typer", "jinja2", "matplotlib"},
     "master": {"nodes"},
     "lab": {"nodes"},
 }

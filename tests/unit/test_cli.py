@@ -25,6 +25,7 @@ def call(*arguments: object) -> subprocess.CompletedProcess[str]:
         "check",
         "schema",
         "recount",
+        "report",
         "verify",
         "dependence",
         "preview",

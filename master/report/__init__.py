@@ -1,0 +1,46 @@
+"""The report of a run: one page of HTML with nothing to fetch, and JUnit XML of what was expected.
+
+Jinja2 and matplotlib are loaded when a page is made, and not before: no node pays for them, nor a run before its end.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from traffic.errors import BadInput
+
+PAGE = "report.html"
+
+
+def make(folder: Path, page: Path | None = None) -> Path:
+    """The page of the run in `folder`, and the figures of its plots as CSV in that folder. Raises BadInput."""
+    from master.report import folder as folders
+    from master.report.page import html
+    from master.results import replace_text
+
+    target = folder / PAGE if page is None else page
+    results = folders.read(folder)
+    try:
+        replace_text(target, html(results))
+    except OSError as error:
+        raise BadInput(error.filename or target, f"cannot be written: {error.strerror}") from None
+    return target
+
+
+def write_junit(document: dict[str, Any], path: Path) -> None:
+    """Raises BadInput where it cannot be written."""
+    from master.report import junit
+
+    try:
+        junit.write(document, path)
+    except OSError as error:
+        raise BadInput(path, f"cannot be written: {error.strerror}") from None
+
+
+def check_target(path: Path | None, option: str, command: str) -> None:
+    """Before anything is done. Raises BadInput."""
+    if path is not None and not path.parent.is_dir():
+        raise BadInput(command, "there is no such folder", key=option, value=str(path.parent))
+    if path is not None and path.is_dir():
+        raise BadInput(command, "this is a folder", key=option, value=str(path), allowed="a file")

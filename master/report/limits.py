@@ -1,0 +1,103 @@
+"""What limited a run: the sender that did not send all, the link that was full, what the interfaces dropped.
+
+Only what was measured is told. A limit of the tester's is never one of the device's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from master.report.over_time import Node, OverTime
+from master.report.words import bps, count, pps, ratio
+
+FULL = 0.95
+"""Of a link's speed on layer 1, in one bin."""
+
+
+def words(document: dict[str, Any], nodes: list[dict[str, str]], over_time: OverTime | None) -> list[str]:
+    """Sentences. `nodes`: of nodes.csv."""
+    streams = document.get("totals", [])[:-1]
+    return [
+        *_of_sending(streams, document.get("rows", [])),
+        *_of_links(document, over_time),
+        *_of_interfaces(nodes),
+        *_of_lateness(document.get("rows", [])),
+    ]
+
+
+def asked_and_obtained(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of each leg: the rate that was asked for, of a steady one, what left, what came (packets/s)."""
+    asked = {leg["id"]: _asked_pps(leg) for leg in document.get("legs", [])}
+    return [{**row, "asked_pps": asked.get(row.get("leg"))} for row in document.get("rows", [])]
+
+
+def link_load(node: str, nodes: list[Node], speed_bps: float) -> float | None:
+    """The greatest load of its link in one bin, as a part of its speed. None: there are no samples."""
+    peaks = [one.peak_l1_bps for one in nodes if one.node == node]
+    return max(peaks) / speed_bps if peaks and speed_bps else None
+
+
+def _asked_pps(leg: dict[str, Any]) -> float | None:
+    steady = leg.get("kind") == "stream" and not leg.get("rates") and not leg.get("sequence_file")
+    return leg.get("rate_pps") if steady else None
+
+
+def _of_sending(streams: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[str]:
+    told, whole = [], True
+    for one in streams:
+        intended, sent = one["intended_packets"], one["sent_packets"]
+        if intended is None and sent is not None:
+            rates = [row["sent_pps"] for row in rows if row["stream"] == one["stream"]]
+            rate = "" if None in rates else f", {pps(sum(rates))} in all"
+            told.append(
+                f"{one['stream']} was sent as fast as its senders could{rate}: they, or their links, set its rate."
+            )
+        elif sent is not None and sent < intended:
+            told.append(
+                f"{one['stream']}: the tester sent {count(sent)} of {count(intended)} packets (k_sender "
+                f"{ratio(one['k_sender'])}). What did not leave is no loss of the device."
+            )
+        whole = whole and sent is not None and intended is not None and sent >= intended
+    if whole and streams:
+        told.append("The tester sent everything that was intended: what is lost was lost behind its senders.")
+    return told
+
+
+def _of_links(document: dict[str, Any], over_time: OverTime | None) -> list[str]:
+    told = []
+    for rank in document.get("ranks", {}).values():
+        mbps = rank.get("interface", {}).get("speed_mbps")
+        of_node = [one for one in over_time.nodes if one.role == rank.get("role")] if over_time is not None else []
+        load = link_load(rank["host"], of_node, mbps * 1e6) if mbps else None
+        if load is not None and load >= FULL:
+            speed = bps(mbps * 1e6)
+            told.append(f"{rank['host']}: its link of {speed} was full (up to {100 * load:.0f} % on layer 1).")
+    return told
+
+
+def _of_interfaces(nodes: list[dict[str, str]]) -> list[str]:
+    """Of each role's own direction; an interface counts whatever came, so what it dropped may be others'."""
+    reasons = {
+        ("transmit", "tx_dropped_packets"): "its interface dropped {} packets that were to be sent.",
+        ("receive", "rx_dropped_packets"): "its interface dropped {} packets that had come, of whatever traffic.",
+        ("receive", "missed_packets"): "the receiving engine missed {} packets: a limit of the receiving node.",
+    }
+    found = (
+        (node, words, int(node.get(name) or 0))
+        for node in nodes
+        for (role, name), words in reasons.items()
+        if node.get("role") == role
+    )
+    return [f"{node['node']}: {words.format(count(number))}" for node, words, number in found if number]
+
+
+def _of_lateness(rows: list[dict[str, Any]]) -> list[str]:
+    late: dict[str, tuple[int, int]] = {}
+    for row in rows:
+        if row.get("late_packets") and row.get("sent_packets"):
+            before, sent = late.get(row["stream"], (0, 0))
+            late[row["stream"]] = before + row["late_packets"], sent + row["sent_packets"]
+    return [
+        f"{name}: {count(number)} of {count(sent)} packets left after they were due."
+        for name, (number, sent) in late.items()
+    ]

@@ -1,0 +1,209 @@
+"""The page of a run: everything that the template shows, gathered from its results folder."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from master.report import limits, over_time, plots, words
+from master.report.folder import SAMPLES, Results
+from master.report.over_time import MOST_STREAMS, OverTime
+from master.results import STREAM_COLUMNS
+from master.scenario import Scenario
+from traffic import VERSION
+from traffic.connections import COLUMNS
+from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
+
+MOST_ROWS = 200
+"""Of a table in the page; the CSV has all."""
+VERDICTS = {EXIT_AS_EXPECTED: "As expected", EXIT_INCOMPLETE: "Incomplete"}
+REPORT = ("kernel", "machine", "cpus", "python", "pktswarm")
+INTERFACE = ("name", "driver", "speed_mbps")
+"""What a node tells of itself; one that was lost early told nothing."""
+DESCRIBED = {
+    "streams.csv": "one row for each leg",
+    "users.csv": "one row for each user of each leg",
+    "flows.csv": "one row for each flow of interactive traces",
+    "flow_counts.csv": "one row for each flow of captured traces",
+    "connections.csv": "real connections",
+    "sessions.csv": "the UPF's sessions",
+    "nodes.csv": "one row for each rank",
+    "samples.csv": "counts over time",
+    "run.json": "everything but the samples",
+    "log.jsonl": "every event as it came",
+}
+
+
+def html(results: Results) -> str:
+    """The page; writes the CSV files of its plots into the results folder. OSError where that cannot be."""
+    environment = Environment(
+        loader=PackageLoader("master"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {
+        name: getattr(words, name) for name in ("count", "percent", "ratio", "microseconds", "pps", "bps", "seconds")
+    }
+    style, _, _ = environment.loader.get_source(environment, "report.css")  # type: ignore[union-attr]
+    return environment.get_template("report.html").render(style=Markup(style), **_context(results))  # noqa: S704
+
+
+def _context(results: Results) -> dict[str, Any]:
+    document = results.document
+    rows = [{**dict.fromkeys(STREAM_COLUMNS), **row} for row in document.get("rows", [])]
+    document = {**document, "rows": rows}
+    samples = _samples(results)
+    nodes = _table(results.path / "nodes.csv")
+    verdicts = document.get("verdicts", [])
+    timed = [row for row in rows if row["latency_max_ns"] is not None]
+    return {
+        "name": document.get("name", results.path.name),
+        "version": VERSION,
+        "folder": results.path.resolve().name,
+        "path": results.path,
+        "crashed": results.crashed,
+        "missing": results.missing,
+        "document": document,
+        "outcome": _outcome(document, results.crashed),
+        "failed": [one for one in verdicts if not one["holds"]],
+        "held": [one for one in verdicts if one["holds"]],
+        "totals": [*document.get("totals", [])[:-1], *_groups(document), *document.get("totals", [])[-1:]],
+        "rows": _worst_first(limits.asked_and_obtained(document)),
+        "timed": _worst_first(timed),
+        "all_timed": timed,
+        "stamped": [row for row in rows if row["duplicated_packets"] is not None],
+        "shown": MOST_ROWS,
+        "nodes": _nodes(document, nodes, samples),
+        "losses": _losses_by_node(rows),
+        "connections": [{**dict.fromkeys(COLUMNS), **row} for row in document.get("connections", [])],
+        "worst": document.get("users", {}).get("worst", []),
+        "samples": samples,
+        "plots": plots.over_time(samples, results.path) if samples is not None else [],
+        "latency_plot": plots.latency(timed, results.path),
+        "clocks": _clocks(document),
+        "limits": limits.words(document, nodes, samples),
+        "so_far": _so_far(samples) if results.crashed and samples is not None else [],
+        "scenario": _yaml(document.get("scenario", {})),
+        "files": [(name, told) for name, told in DESCRIBED.items() if (results.path / name).is_file()],
+    }
+
+
+def _outcome(document: dict[str, Any], crashed: bool) -> dict[str, str]:
+    status = document["status"]
+    verdict = VERDICTS.get(status, "Not as expected")
+    if status == EXIT_AS_EXPECTED and not document.get("verdicts"):
+        verdict = "Whole; nothing was expected"
+    kind = {EXIT_AS_EXPECTED: "good", EXIT_INCOMPLETE: "doubt"}.get(status, "bad")
+    return {"verdict": "Incomplete: the run crashed" if crashed else verdict, "kind": kind}
+
+
+def _groups(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{**one, "stream": f"all {one['group']}"} for one in document.get("groups", [])]
+
+
+def _worst_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """As they stand in streams.csv, unless there are too many to show."""
+    if len(rows) <= MOST_ROWS:
+        return rows
+    return sorted(rows, key=lambda row: -(row.get("lost_packets") or 0))[:MOST_ROWS]
+
+
+# --- over time -------------------------------------------------------------------------------------------------------
+
+
+def _samples(results: Results) -> OverTime | None:
+    totals = results.document.get("totals", [])[:-1]
+    ranked = sorted(totals, key=lambda one: -_loss(one)) if len(totals) > MOST_STREAMS else totals
+    wanted = None if results.crashed else [one["stream"] for one in ranked[:MOST_STREAMS]]
+    per_s = results.document.get("scenario", {}).get("samples_per_s")
+    return over_time.read(results.path / SAMPLES, wanted, 1 / per_s if per_s else None)
+
+
+def _loss(total: dict[str, Any]) -> float:
+    return (total["lost_packets"] or 0) / (total["sent_packets"] or 1)
+
+
+def _so_far(samples: OverTime) -> list[dict[str, Any]]:
+    return [
+        {"stream": stream, "from": source, "to": target, **counts}
+        for (stream, source, target), counts in samples.last.items()
+    ]
+
+
+# --- nodes and clocks ------------------------------------------------------------------------------------------------
+
+
+def _nodes(document: dict[str, Any], table: list[dict[str, str]], samples: OverTime | None) -> list[dict[str, Any]]:
+    sides = {host["name"]: host.get("side", "") for host in document.get("inventory", [])}
+    counted = {(row["node"], row["role"]): row for row in table}
+    peaks = {(one.node, one.role): one for one in samples.nodes} if samples is not None else {}
+    found = []
+    for rank in document.get("ranks", {}).values():
+        who = (rank.get("host", ""), rank.get("role", ""))
+        interface, peak = {**dict.fromkeys(INTERFACE), **rank.get("interface", {})}, peaks.get(who)
+        mbps = interface["speed_mbps"]
+        found.append(
+            {
+                "host": who[0],
+                "role": who[1],
+                "side": sides.get(who[0], ""),
+                "report": {**dict.fromkeys(REPORT), **rank},
+                "interface": interface,
+                "peak": peak,
+                "load": peak.peak_l1_bps / (mbps * 1e6) if peak is not None and mbps else None,
+                "counted": {name: int(value) if value else None for name, value in _counts(counted.get(who, {}))},
+                "state": counted.get(who, {}).get("state", ""),
+                "problem": counted.get(who, {}).get("problem", ""),
+            }
+        )
+    return found
+
+
+def _counts(row: dict[str, str]) -> Iterable[tuple[str, str]]:
+    names = ("sent", "received", "missed", "tx", "rx", "tx_dropped", "rx_dropped")
+    return ((name, row.get(f"{name}_packets", "")) for name in names)
+
+
+def _losses_by_node(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of what each node sent, and of what each was sent; None where a part was not measured."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        for role, node in (("sent", row["from"]), ("was sent", row["to"])):
+            one = found.setdefault((node, role), {"node": node, "role": role, "sent_packets": 0, "lost_packets": 0})
+            for name in ("sent_packets", "lost_packets"):
+                one[name] = None if one[name] is None or row.get(name) is None else one[name] + row[name]
+    return sorted(found.values(), key=lambda one: (one["role"], one["node"]))
+
+
+def _clocks(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of each rank: how its clock stood to the master's, and how sure that is; how far it went in the run."""
+    found = []
+    for number, readings in document.get("clocks", {}).items():
+        rank = document.get("ranks", {}).get(number, {})
+        first, last = readings.get("before"), readings.get("after")
+        drift = last["offset_ns"] - first["offset_ns"] if first and last else None
+        found.append({"host": rank.get("host", number), "role": rank.get("role", ""), "drift_ns": drift, **readings})
+    return found
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def _table(path: Path) -> list[dict[str, str]]:
+    if not path.is_file():
+        return []
+    with path.open(newline="", errors="replace") as file:
+        return list(csv.DictReader(file))
+
+
+def _yaml(scenario: dict[str, Any]) -> str:
+    """As a file that can be run: what stands at its default is left out, where this version knows the defaults."""
+    try:
+        scenario = Scenario.model_validate(scenario).model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    except ValueError:
+        pass
+    return yaml.safe_dump(scenario, sort_keys=False, allow_unicode=True, width=100) if scenario else ""

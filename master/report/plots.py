@@ -1,0 +1,199 @@
+"""The pictures of a report, SVG that stands in the page: its colours are the page's, light or dark, its words text.
+
+Every picture's figures, all of them, stand beside it in a CSV file; the picture has fewer points where there are many.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from master.figures import write_rows
+from master.report.over_time import MOST_STREAMS, Floats, OverTime, thin
+
+FOLDER = "plots"
+MOST_POINTS = 800
+"""Of one line: more than there are picture elements across it."""
+WIDTH_IN, HEIGHT_IN, LEGEND_ROW_IN = 6.2, 3.2, 0.2
+INK, FAINT = "#010203", "#040506"
+LINES = [f"#0a0b{number:02x}" for number in range(MOST_STREAMS)]
+"""Stand for the page's colours: CSS variables take their places."""
+COLOURS = {INK: "var(--ink)", FAINT: "var(--line)", **{line: f"var(--plot-{n})" for n, line in enumerate(LINES)}}
+DASHES = ("-", "--", "-.", ":")
+"""Lines are told apart by more than their colours."""
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "pktswarm",
+    "text.parse_math": False,
+    "font.size": 10,
+    "text.color": INK,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.grid": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.5,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+}
+POINTS = {"min": 0.0, "p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9, "max": 100.0}
+"""What is recorded of a distribution of latencies → the percentile."""
+
+
+@dataclass
+class Plot:
+    title: str
+    svg: str
+    data: str
+    """The file in the results folder that has its figures."""
+    words: str
+    """What there is to see, for those who do not."""
+
+
+def over_time(found: OverTime, folder: Path) -> list[Plot]:
+    """Packets and bits a second, what each stream received, what of it is missing; writes their CSV files."""
+    rates = [found.begins_s, found.in_pps, found.out_pps, found.in_bps, found.out_bps]
+    data = _write(folder, "throughput.csv", "time_s,in_pps,out_pps,in_bps,out_bps", _columns(rates))
+    pps = {"in": found.in_pps, "out": found.out_pps}
+    mbps = {"in": found.in_bps / 1e6, "out": found.out_bps / 1e6}
+    plots = [
+        _lines("packets", "Packets in and out", "packets/s", found, pps, data),
+        _lines("bits", "Bits in and out (with FCS)", "Mbit/s", found, mbps, data),
+    ]
+    if len(found.received_pps) > 1:
+        header = "time_s,stream,received_pps"
+        data = _write(folder, "received_by_stream.csv", header, _long(found.begins_s, found.received_pps))
+        plots.append(_lines("streams", "Received packets by stream", "packets/s", found, found.received_pps, data))
+    losing = {name: values for name, values in found.missing.items() if values.max() > 0}
+    if losing:
+        ends_s = found.begins_s + found.bin_s
+        data = _write(folder, "missing_by_stream.csv", "time_s,stream,missing_packets", _long(ends_s, losing))
+        title = "Missing so far (numbers up to the highest that came)"
+        plots.append(_lines("missing", title, "packets", found, losing, data))
+    return plots
+
+
+def latency(rows: list[dict[str, Any]], folder: Path) -> Plot | None:
+    """The percentiles that were recorded; drawn of the legs with the longest 99th. `rows`: those with latency."""
+    if not rows:
+        return None
+    each = [(row, name) for row in rows for name in POINTS]
+    table = [(r["stream"], r["from"], r["to"], POINTS[name], r[f"latency_{name}_ns"]) for r, name in each]
+    data = _write(folder, "latency.csv", "stream,from,to,percentile,latency_ns", table)
+    worst = sorted(rows, key=lambda row: -row["latency_p99_ns"])[:MOST_STREAMS]
+    few = "" if len(worst) == len(rows) else f" of the {len(worst)} legs with the longest 99th percentile"
+    low, high = (f(row[f"latency_{name}_ns"] for row in rows) / 1e3 for f, name in ((min, "min"), (max, "max")))
+    words = f"Least {low:,.1f} µs, most {high:,.1f} µs over {len(rows)} legs; each leg's figures are in the table."
+    return Plot(f"Latency: its distribution{few}", _percentiles(worst), data, words)
+
+
+# --- drawing ---------------------------------------------------------------------------------------------------------
+
+
+def _lines(name: str, title: str, unit: str, found: OverTime, series: dict[str, Floats], data: str) -> Plot:
+    """A step a bin."""
+    with matplotlib.rc_context(STYLE):
+        figure, axes, columns = _axes("time since the start, s", unit, list(series))
+        for number, (label, values) in enumerate(series.items()):
+            times = np.append(found.begins_s, found.begins_s[-1] + found.bin_s)
+            line = thin(times, np.append(values, values[-1]), MOST_POINTS)
+            axes.plot(*line, label=label, drawstyle="steps-post", **_style(number))
+        axes.set_ylim(bottom=0)
+        words = "; ".join(f"{label}: {_summed_up(values, unit)}" for label, values in series.items())
+        return Plot(title, _svg(figure, name, columns), data, f"{words}.")
+
+
+def _summed_up(values: Floats, unit: str) -> str:
+    """A count that only grows by its end, a rate by its median and its peak."""
+    if unit == "packets":
+        return f"{values[-1]:,.0f} packets in the end"
+    median, most = (f"{one:,.0f}" if one >= 1000 else f"{one:,.4g}" for one in (np.median(values), values.max()))
+    return f"median {median}, most {most} {unit}"
+
+
+def _percentiles(rows: list[dict[str, Any]]) -> str:
+    labels = [f"{row['stream']}, {row['from']} → {row['to']}" for row in rows]
+    with matplotlib.rc_context(STYLE):
+        figure, axes, columns = _axes("percentile of the packets (0: least, 100: most)", "latency, µs", labels)
+        for number, (label, row) in enumerate(zip(labels, rows, strict=True)):
+            values = [row[f"latency_{name}_ns"] / 1e3 for name in POINTS]
+            axes.plot(range(len(POINTS)), values, marker="o", markersize=3, label=label, **_style(number))
+        axes.set_xticks(range(len(POINTS)), [f"{part:g}" for part in POINTS.values()])
+        if min(row["latency_min_ns"] for row in rows) > 0:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=16))
+            axes.yaxis.set_major_formatter(FuncFormatter(_grouped))
+            axes.yaxis.set_minor_formatter(NullFormatter())
+        return _svg(figure, "latency", columns)
+
+
+def _axes(x: str, y: str, labels: list[str]) -> tuple[Figure, Axes, int]:
+    """With room above for a legend of these, in so many columns."""
+    longest = max(map(len, labels))
+    columns = 4 if longest <= 12 else 2 if longest <= 36 else 1
+    figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN + LEGEND_ROW_IN * -(-len(labels) // columns)), layout="constrained")
+    axes = figure.subplots()
+    axes.set(xlabel=x, ylabel=y)
+    axes.yaxis.set_major_formatter(FuncFormatter(_grouped))
+    return figure, axes, columns
+
+
+def _grouped(value: float, _: object) -> str:
+    return f"{value:,g}" if abs(value) < 1e6 else f"{value:,.0f}"
+
+
+def _style(number: int) -> dict[str, Any]:
+    return {"color": LINES[number], "linestyle": DASHES[number % len(DASHES)], "linewidth": 1.5}
+
+
+def _svg(figure: Figure, name: str, columns: int) -> str:
+    """With identifiers of its own, so that several stand in one page."""
+    figure.legend(loc="outside upper left", ncols=columns)
+    text = io.StringIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    FigureCanvasSVG(figure).print_svg(text, metadata=nothing)  # type: ignore[no-untyped-call]
+    svg = text.getvalue()
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.S)
+    svg = re.sub(r'\b(id="|href="#|url\(#)', rf"\1{name}-", svg).replace("xlink:href", "href")
+    svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
+    for colour, variable in COLOURS.items():
+        svg = svg.replace(colour, variable)
+    shown = r'<svg viewBox="\1" aria-hidden="true" focusable="false">'
+    return re.sub(r'<svg[^>]*?viewBox="([^"]*)"[^>]*>', shown, svg, count=1)
+
+
+# --- data ------------------------------------------------------------------------------------------------------------
+
+
+def _columns(columns: list[Floats]) -> Iterable[list[str]]:
+    return ([f"{value:.10g}" for value in row] for row in np.array(columns).T.tolist())
+
+
+def _long(times: Floats, series: dict[str, Floats]) -> Iterable[tuple[str, str, str]]:
+    number = "{:.10g}".format
+    begins = list(map(number, times.tolist()))
+    for name, values in series.items():
+        yield from zip(begins, itertools.repeat(name), map(number, values.tolist()), strict=False)
+
+
+def _write(folder: Path, name: str, header: str, rows: Iterable[Iterable[object]]) -> str:
+    (folder / FOLDER).mkdir(exist_ok=True)
+    write_rows(folder / FOLDER / name, header, rows)
+    return f"{FOLDER}/{name}"

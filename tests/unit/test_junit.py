@@ -1,0 +1,85 @@
+"""JUnit XML of a run: a testcase each expectation, with what was intended and what was found."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as xml
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from result_folders import Made
+
+from master.judge import judge_connections
+from master.report import junit
+from master.scenario import Expect
+from traffic.connections import ConnectionRow, ReceivedCount, SentCount
+from traffic.task import Leg
+
+
+def document(tmp_path: Path, events: Any = (), **made: Any) -> dict[str, Any]:
+    folder = Made(**made).write(tmp_path, events)
+    found: dict[str, Any] = json.loads((folder / "run.json").read_text())
+    return found
+
+
+def suite(document: dict[str, Any]) -> xml.Element:
+    root = xml.fromstring(junit.text(document).encode())  # noqa: S314
+    assert root.tag == "testsuites"
+    (found,) = root
+    assert found.attrib["tests"] == str(len(found.findall("testcase")))
+    return found
+
+
+def test_each_expectation_is_a_testcase(tmp_path: Path) -> None:
+    found = suite(document(tmp_path))
+    assert [case.attrib["name"] for case in found.findall("testcase")] == [
+        "the run is whole and its counts agree", "small: lost", "small: sent", "large: lost", "large: sent",
+    ]  # fmt: skip
+    assert (found.attrib["failures"], found.attrib["errors"]) == ("0", "0")
+    assert found.attrib["timestamp"] == "2027-01-15T08:00:00" and found.attrib["time"] == "3.000"
+
+
+def test_a_failure_has_what_was_intended_and_what_was_found(tmp_path: Path) -> None:
+    found = suite(document(tmp_path, lost={0: 7}))
+    (case,) = [case for case in found.findall("testcase") if case.find("failure") is not None]
+    failure = case.find("failure")
+    assert failure is not None and failure.text == "intended: at most 0\nfound: 7"
+    assert case.attrib["name"] == "small: lost", "the same as in a run that lost nothing"
+    assert failure.attrib["message"] == "small: lost 7, expected at most 0"
+    assert (found.attrib["failures"], found.attrib["errors"]) == ("1", "0")
+
+
+def test_a_run_that_is_not_whole_is_an_error_even_where_all_holds(tmp_path: Path) -> None:
+    lost = {"event": "lost", "rank": 2, "problem": "not heard for 5 s"}
+    found = suite(document(tmp_path, [lost]))
+    error = found.findall("testcase")[0].find("error")
+    assert error is not None and error.text == error.attrib["message"] == "tx2 (transmit): not heard for 5 s"
+    assert (found.attrib["failures"], found.attrib["errors"]) == ("0", "1")
+
+
+def test_names_that_xml_cannot_have_are_mended(tmp_path: Path) -> None:
+    told = document(tmp_path, name="<a&\x01b>")
+    assert suite(told).attrib["name"] == "<a&\N{REPLACEMENT CHARACTER}b>"
+
+
+def test_results_of_before_verdicts_had_parts_are_read(tmp_path: Path) -> None:
+    told = document(tmp_path, lost={0: 7})
+    told["verdicts"] = [{"text": one["text"], "holds": one["holds"]} for one in told["verdicts"]]
+    found = suite(told)
+    assert found.attrib["failures"] == "1"
+    assert found.findall("testcase")[1].attrib["name"] == "small: lost 7, expected at most 0"
+
+
+@pytest.mark.parametrize(("received", "found"), [(5, "5 blocks"), (None, "None blocks")])
+def test_connections_are_judged_in_blocks(received: int | None, found: str) -> None:
+    row = ConnectionRow(Leg(0, "c", "tx1", "rx1", "connections", connection={"protocol": "tcp"}), "up")
+    row.sent = SentCount(intended_blocks=6, sent_blocks=6)
+    row.received = None if received is None else ReceivedCount(blocks=received)
+    expected = Expect.model_validate({"received": {"c": 6}})
+    (verdict,) = judge_connections(expected, [row])
+    assert (verdict["what"], verdict["found"], verdict["expected"]) == ("c from tx1 to rx1: received", found, "6")
+    assert not verdict["holds"] and verdict["text"] == f"c from tx1 to rx1: received {found}, expected 6"
