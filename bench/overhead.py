@@ -51,6 +51,7 @@ class Bench:
         scenario = self.folder / "scenario.yaml"
         scenario.write_text(f"name: overhead\n{text}\nreceive: {{mode: count}}\n")
         command = [PKTSWARM, "run", scenario, "--hosts", self.state.inventory, "--results", self.folder, "--json"]
+        command += ["--no-report"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         document = json.loads(done.stdout)
         assert document["status"] == 0, document["reason"]

@@ -36,7 +36,7 @@ TRACE = Path(__file__).resolve().parent.parent / "configs" / "traces" / "lab.pca
 def one_start(scenario: Path, hosts: Path, folder: Path) -> dict[str, float]:
     """Seconds to the first packet, and the skews in nanoseconds where there are several transmitters."""
     begun = time.time()
-    command = [PKTSWARM, "run", scenario, "--hosts", hosts, "--results", folder, "--json"]
+    command = [PKTSWARM, "run", scenario, "--hosts", hosts, "--results", folder, "--json", "--no-report"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     document = json.loads(done.stdout)
     started = datetime.fromisoformat(document["start_utc"][:26] + "+00:00").timestamp()

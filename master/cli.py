@@ -60,6 +60,7 @@ def run(
     patience: Annotated[float, typer.Option(help="Multiplies every deadline, for slow hosts.", min=0.1)] = 1.0,
     as_json: Json = False,
     junit: cli_report.Junit = None,
+    page: Annotated[bool, typer.Option("--report/--no-report", help="Make report.html at the end.")] = True,
 ) -> None:
     """Run a scenario on the hosts of an inventory."""
     from master import report, show
@@ -74,7 +75,7 @@ def run(
         print(json.dumps({"results": str(finished.folder), **finished.outcome.document}))
     else:
         show.print_outcome(show.console(), finished.outcome, finished.folder)
-    cli_report.after_run(finished, junit)
+    cli_report.after_run(finished, junit, page)
     raise typer.Exit(finished.outcome.status)
 
 

@@ -37,13 +37,14 @@ def report(
     print(reports.make(result, output))
 
 
-def after_run(finished: Finished, junit: Path | None) -> None:
+def after_run(finished: Finished, junit: Path | None, page: bool) -> None:
     """What goes wrong here is told in one line: the run's results and its exit status stay."""
     from master import report as reports
 
     if junit is not None:
         _attempt("the JUnit XML", lambda: reports.write_junit(finished.outcome.document, junit))
-    _attempt("the report", lambda: print(f"report: {reports.make(finished.folder)}", file=sys.stderr))
+    if page:
+        _attempt("the report", lambda: print(f"report: {reports.make(finished.folder)}", file=sys.stderr))
 
 
 def _attempt(what: str, make: Callable[[], None]) -> None:

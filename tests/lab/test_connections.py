@@ -44,7 +44,7 @@ class Cluster:
         path.write_text(f"name: test\n{text}\n")
         command = [PKTSWARM, "run", path, "--hosts", hosts or self.hosts, "--results", self.folder / "results"]
         return subprocess.Popen(
-            [*map(str, command), "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*map(str, command), "--json", "--no-report"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
     def run(self, text: str, status: int, hosts: Path | None = None) -> dict[str, Any]:

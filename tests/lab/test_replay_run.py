@@ -39,6 +39,7 @@ class Cluster:
 
     def run(self, scenario: Path) -> dict[str, Any]:
         command = [PKTSWARM, "run", scenario, "--hosts", self.hosts, "--results", self.folder / "results", "--json"]
+        command += ["--no-report"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
         document = json.loads(done.stdout or "{}")
         words = [document.get(key) for key in ("reason", "verdicts", "doubts", "verified")]

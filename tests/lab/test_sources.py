@@ -36,6 +36,7 @@ class Cluster:
 
     def run_file(self, path: Path, status: int = 0) -> dict[str, Any]:
         command = [PKTSWARM, "run", path, "--hosts", self.hosts, "--results", self.folder / "results", "--json"]
+        command += ["--no-report"]
         done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=90, check=False)
         document = dict(json.loads(done.stdout)) if done.stdout else {}
         told = {key: document.get(key) for key in ("reason", "doubts", "totals")}

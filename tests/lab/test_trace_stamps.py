@@ -251,7 +251,7 @@ class Cluster:
 
     def run(self, text: str) -> tuple[dict[str, Any], str]:
         """What it amounts to, and the words that a user reads."""
-        done = self.pktswarm("run", text, "--results", self.folder / "results")
+        done = self.pktswarm("run", text, "--no-report", "--results", self.folder / "results")
         assert done.returncode == 0, done.stdout + done.stderr
         folder = max((self.folder / "results").iterdir(), key=lambda path: path.stat().st_mtime_ns)
         return dict(json.loads((folder / "run.json").read_text()), results=str(folder)), done.stdout

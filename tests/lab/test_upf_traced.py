@@ -48,7 +48,7 @@ class Cluster(UpfCluster):
 
     def run(self, *traces: dict[str, Any], streams: tuple[dict[str, Any], ...] = ()) -> tuple[int, dict[str, Any]]:
         config = self.write(*traces, streams=streams)
-        done = self.command("run", str(config), "--json", "--results", str(self.folder / "results"))
+        done = self.command("run", str(config), "--json", "--no-report", "--results", str(self.folder / "results"))
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout)
 

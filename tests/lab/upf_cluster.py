@@ -60,7 +60,7 @@ class UpfCluster:
         config = self.folder / "run.yaml"
         config.write_text(json.dumps({**common, **scenario}))
         command = [sys.executable, "-m", "master.cli", "run", str(config), "--json", "--hosts", str(self.hosts)]
-        command += ["--results", str(self.folder / "results")]
+        command += ["--results", str(self.folder / "results"), "--no-report"]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def totals(self) -> dict[str, int]:

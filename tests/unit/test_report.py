@@ -388,7 +388,7 @@ def test_a_report_that_fails_costs_one_line_and_nothing_else(
 ) -> None:
     folder = Made().write(tmp_path)
     (folder / "plots").write_text("in the way")
-    cli_report.after_run(finished(folder), tmp_path / "j.xml")
+    cli_report.after_run(finished(folder), tmp_path / "j.xml", page=True)
     told = capsys.readouterr()
     assert re.fullmatch(r"pktswarm: the report could not be made: .*plots.*\n", told.err) and not told.out
     assert (tmp_path / "j.xml").exists() and not (folder / "report.html").exists()

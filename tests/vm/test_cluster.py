@@ -37,6 +37,7 @@ def run(hosts: Path, tmp_path: Path, text: str, status: int = 0) -> dict[str, An
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text(f"name: vm\n{text}\n")
     command = [PKTSWARM, "run", scenario, "--hosts", hosts, "--results", tmp_path, "--patience", PATIENCE, "--json"]
+    command += ["--no-report"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == status, done.stdout + done.stderr
     return dict(json.loads(done.stdout))
