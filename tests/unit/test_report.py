@@ -393,7 +393,7 @@ def test_a_report_that_fails_costs_one_line_and_nothing_else(
     assert re.fullmatch(r"pktswarm: the report could not be made: .*plots.*\n", told.err) and not told.out
     assert (tmp_path / "j.xml").exists() and not (folder / "report.html").exists()
     (folder / "plots").unlink()
-    cli_report.after_run(finished(folder), tmp_path)
+    cli_report.after_run(finished(folder), tmp_path, page=True)
     told = capsys.readouterr()
     assert "could not be made" in told.err and f"report: {folder}/report.html" in told.err
 
