@@ -32,6 +32,7 @@ from traffic.echo import MOST_PERCENT
 from traffic.errors import BadInput
 from traffic.frames import build_frame, check_frame
 from traffic.headers import GTPU_PORT
+from traffic.rates import ETHERNET_OVERHEAD_BYTES
 from traffic.replay.prepare import Gtpu, Instances, Settings
 from traffic.replay.table import IPV6_PREFIX, Pool, Rule, pool
 from traffic.replay.timing import Pace
@@ -50,8 +51,6 @@ MOST_INSTANCES = 256
 OF_SESSIONS = ("oversize", "mtu_bytes", "outer_source_port", "interleave")
 """Keys of a stream that only go with sessions, and have a value by themselves."""
 LEAST_UDP_BLOCK_BYTES = UDP_HEADER.size
-ETHERNET_OVERHEAD_BYTES = 20
-"""Preamble, start delimiter and the gap between frames: what a frame takes on the wire (L1) beyond its size."""
 
 
 class Traffic(_Strict):

@@ -25,7 +25,7 @@ PART_COLUMNS = [
     *("received_packets", "received_frames", "duplicated_packets", "reordered_packets", "altered_packets"),
     "received_bytes",
     *("latency_min_ns", "latency_mean_ns", "latency_p50_ns", "latency_p90_ns", "latency_p99_ns", "latency_p999_ns"),
-    *("latency_max_ns", "latency_bound_ns", "first_ns", "last_ns", "received_frames"),
+    *("latency_max_ns", "latency_bound_ns", "first_ns", "last_ns"),
 ]
 
 
@@ -39,8 +39,6 @@ def put_together(row: Row, parts: dict[str, Row]) -> None:
     row.received_bytes = _sum(one.received_bytes for one in each)
     row.received_frames = _frames(each)
     row.missed = sum(one.missed for one in each)
-    if any(one.received_frames is not None for one in each):  # where it is not told a packet was a frame
-        row.received_frames = _sum(one.received_frames or one.received for one in each)
     row.first_ns = min((one.first_ns for one in each if one.first_ns is not None), default=None)
     row.last_ns = max((one.last_ns for one in each if one.last_ns is not None), default=None)
     row.clock_bound_ns = _most(one.clock_bound_ns for one in each if one.received)

@@ -22,7 +22,7 @@ NS = 1e9
 RESOLUTION_S = 0.1
 MOST_STEPS = 1_000_000
 ETHERNET_OVERHEAD_BYTES = 20
-"""Preamble, start delimiter and the gap between two frames."""
+"""Preamble, start delimiter and the gap between two frames: what a frame takes on the wire (L1) beyond its size."""
 UNITS = ("pps", "bps", "l1_bps")
 DAY_H = 24
 

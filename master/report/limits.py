@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from master.report.over_time import Node, OverTime
+from master.report.over_time import OverTime
 from master.report.words import bps, count, pps, ratio
 
 FULL = 0.95
@@ -29,12 +29,6 @@ def asked_and_obtained(document: dict[str, Any]) -> list[dict[str, Any]]:
     """Of each leg: the rate that was asked for, of a steady one, what left, what came (packets/s)."""
     asked = {leg["id"]: _asked_pps(leg) for leg in document.get("legs", [])}
     return [{**row, "asked_pps": asked.get(row.get("leg"))} for row in document.get("rows", [])]
-
-
-def link_load(node: str, nodes: list[Node], speed_bps: float) -> float | None:
-    """The greatest load of its link in one bin, as a part of its speed. None: there are no samples."""
-    peaks = [one.peak_l1_bps for one in nodes if one.node == node]
-    return max(peaks) / speed_bps if peaks and speed_bps else None
 
 
 def _asked_pps(leg: dict[str, Any]) -> float | None:
@@ -65,10 +59,10 @@ def _of_sending(streams: list[dict[str, Any]], rows: list[dict[str, Any]]) -> li
 
 def _of_links(document: dict[str, Any], over_time: OverTime | None) -> list[str]:
     told = []
+    peaks = {} if over_time is None else {(one.node, one.role): one for one in over_time.nodes}
     for rank in document.get("ranks", {}).values():
-        mbps = rank.get("interface", {}).get("speed_mbps")
-        of_node = [one for one in over_time.nodes if one.role == rank.get("role")] if over_time is not None else []
-        load = link_load(rank["host"], of_node, mbps * 1e6) if mbps else None
+        mbps, peak = rank.get("interface", {}).get("speed_mbps"), peaks.get((rank.get("host"), rank.get("role")))
+        load = None if peak is None else peak.load(mbps)
         if load is not None and load >= FULL:
             speed = bps(mbps * 1e6)
             told.append(f"{rank['host']}: its link of {speed} was full (up to {100 * load:.0f} % on layer 1).")

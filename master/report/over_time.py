@@ -19,13 +19,12 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from traffic.rates import ETHERNET_OVERHEAD_BYTES
 from traffic.task import FCS_BYTES
 
 Floats = NDArray[np.float64]
 MOST_STREAMS = 8
 """Lines in one plot: more could not be told apart."""
-LAYER_1_BYTES = 20
-"""Preamble and gap of each frame."""
 CHUNK_BYTES = 1 << 24
 INTERFACE = ("tx_packets", "tx_bytes", "rx_packets", "rx_bytes")
 TOLD = ("time_ns", *INTERFACE)
@@ -64,6 +63,10 @@ class Node:
     peak_pps: float
     peak_bps: float
     peak_l1_bps: float
+
+    def load(self, speed_mbps: float | None) -> float | None:
+        """Of its link at the peak, as a part of its speed; None where that is not known."""
+        return self.peak_l1_bps / (speed_mbps * 1e6) if speed_mbps else None
 
 
 @dataclass
@@ -188,7 +191,7 @@ def _rates(bin_s: float, edges_ns: Floats, interfaces: dict[Key, Counts], stream
         pps = np.diff(packets) / bin_s
         bps = 8 * (np.diff(of_bytes) / bin_s + FCS_BYTES * pps)  # Linux' counters are without the FCS
         ways.setdefault(role.decode(errors="replace"), []).append(np.array([pps, bps]))
-        peaks = (float(pps.max()), float(bps.max()), float((bps + 8 * LAYER_1_BYTES * pps).max()))
+        peaks = (float(pps.max()), float(bps.max()), float((bps + 8 * ETHERNET_OVERHEAD_BYTES * pps).max()))
         nodes.append(Node(name.decode(errors="replace"), role.decode(errors="replace"), *peaks))
     none = np.zeros((2, len(edges_ns) - 1))
     into, out = (np.sum([none, *ways[role]], axis=0) for role in ("transmit", "receive"))

@@ -145,7 +145,6 @@ def _nodes(document: dict[str, Any], table: list[dict[str, str]], samples: OverT
     for rank in document.get("ranks", {}).values():
         who = (rank.get("host", ""), rank.get("role", ""))
         interface, peak = {**dict.fromkeys(INTERFACE), **rank.get("interface", {})}, peaks.get(who)
-        mbps = interface["speed_mbps"]
         found.append(
             {
                 "host": who[0],
@@ -154,7 +153,7 @@ def _nodes(document: dict[str, Any], table: list[dict[str, str]], samples: OverT
                 "report": {**dict.fromkeys(REPORT), **rank},
                 "interface": interface,
                 "peak": peak,
-                "load": peak.peak_l1_bps / (mbps * 1e6) if peak is not None and mbps else None,
+                "load": None if peak is None else peak.load(interface["speed_mbps"]),
                 "counted": {name: int(value) if value else None for name, value in _counts(counted.get(who, {}))},
                 "state": counted.get(who, {}).get("state", ""),
                 "problem": counted.get(who, {}).get("problem", ""),

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from master.results import Outcome, Row
-from master.scenario import ETHERNET_OVERHEAD_BYTES
 from traffic.errors import EXIT_INCOMPLETE
+from traffic.rates import ETHERNET_OVERHEAD_BYTES
 
 UNSENT_RATIO = 0.001
 """Of the intended packets; a tester that leaves more unsent did not send the load."""

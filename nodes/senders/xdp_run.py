@@ -68,7 +68,8 @@ def _hold(program: int) -> None:
 def _serve(program: int, state: StateRecord, frame: bytes, batch: int, most: int, awake: bool) -> None:
     """`awake`: from the first frame to the last it does not sleep."""
     repeats = few = min(max(FEW_REPEATS, batch), most)
-    ahead_ns, shared = AWAKE_AHEAD_NS, False
+    ahead_ns = AWAKE_AHEAD_NS
+    shared: bool | None = None
     while True:
         first = not state.pushed
         due_ns = next_due_ns(state)
@@ -81,7 +82,9 @@ def _serve(program: int, state: StateRecord, frame: bytes, batch: int, most: int
             state.surely_ns = due_ns
             state.soon_ns = 0  # the next one not: another sender may be waiting for this processor
             repeats = last_repeats(wait_ns, few)
-            shared = shared or (wait_ns < COUNT_AHEAD_NS and is_crowded())
+            if shared is None and wait_ns < COUNT_AHEAD_NS:  # once: it costs as much as a call
+                shared = is_crowded()
+                continue
         elif wait_ns > state.soon_ns:
             time.sleep((wait_ns - (FIRST_AHEAD_NS if first else ahead_ns)) / 1e9)
             repeats = few
