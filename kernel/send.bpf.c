@@ -825,6 +825,8 @@ int send(struct xdp_md *ctx)
 	__u64 now;
 
 	state.runs++;
+	if (state.turn == TURN_OVER)
+		return XDP_DROP;
 	if (due_ns == NEVER) {
 		/* Frames of this batch that the device is yet to take may have to be made up for: see drop_one. */
 		state.finished = state.start_ns != NEVER && state.pushed == state.popped;
@@ -844,6 +846,8 @@ int send(struct xdp_md *ctx)
 		set_due(index, next_step(leg));
 		return XDP_DROP;
 	}
+	if (state.turn == TURN_OF_ONE)
+		state.turn = TURN_OVER;
 	return send_one(ctx, leg, index, due_ns, now);
 }
 

@@ -227,6 +227,10 @@ struct pending {
 };
 
 /* The sender as a whole. */
+#define TURN_LONG 0
+#define TURN_OF_ONE 1 /* the call sends one frame: the next sender waits for this processor, in the midst of its own */
+#define TURN_OVER 2 /* it has */
+
 struct state {
 	__u64 start_ns; /* NEVER: not yet */
 	__u64 runs; /* of the program, waiting included */
@@ -246,7 +250,7 @@ struct state {
 	__u32 cpu; /* where the pending frames were made */
 	__u32 broken; /* a frame could not be written: what user space filled in does not hold together */
 	struct pending pending[PENDING];
-	__u32 unused;
+	__u32 turn; /* TURN_…: whether a call to the kernel may go on behind its first frame */
 	/* A tournament: node n has the leg that is due first of those at 2n and 2n + 1; leaf `tree_leaves` + i is leg i. */
 	__u64 due_ns[MAX_LEGS];
 	__u16 winner[TREE_NODES];

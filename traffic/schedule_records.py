@@ -13,6 +13,7 @@ MAX_LEGS, MAX_RULES, MAX_CHECKSUMS = 256, 16, 4
 SLOT_BYTES, WINDOW_BYTES, PENDING = 4096, 8, 256
 CHUNK_BYTES = 1 << 20
 NEVER = 2**64 - 1
+TURN_LONG, TURN_OF_ONE, TURN_OVER = range(3)
 GAP_FRACTION_BITS = 24
 GAP_TABLE_BITS = 20
 COUNT, RANDOM, LINKED, USER, SIZE = range(5)
@@ -210,7 +211,7 @@ class StateRecord(ctypes.Structure):
         ("cpu", c_uint32),
         ("broken", c_uint32),
         ("pending", PendingRecord * PENDING),
-        ("unused", c_uint32),
+        ("turn", c_uint32),
         ("due_ns", c_uint64 * MAX_LEGS),
         ("winner", c_uint16 * (2 * MAX_LEGS)),
     )

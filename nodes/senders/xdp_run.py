@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from nodes.libbpf import attach_program, program_by_id, run_live, shared_memory
-from traffic.schedule_records import NEVER, StateRecord
+from traffic.schedule_records import NEVER, TURN_LONG, TURN_OF_ONE, TURN_OVER, StateRecord
 
 FEW_REPEATS = 32
 """After a sleep. Of runs that find nothing due soon so many are over in 3 us; those that do wait 250 us in all."""
@@ -35,7 +35,8 @@ CALL_NS, SPIN_NS = 12_000, 7_000
 """A call takes so long to its first run; one run waits at least so long for a frame that is due."""
 COUNT_AHEAD_NS = 5_000_000
 """By then all that wait for the same instant are awake."""
-GIVE_WAY_S, NOBODY_CAME_NS = 0.00006, 10_000
+GIVE_WAY_S, NOBODY_CAME_NS = 0.00006, 40_000
+"""Another sender's first frame takes longer than that, with cold caches; a thread of the kernel's does not."""
 LATER_NS, SOONER_NS = 200, 50_000
 WORTH_SLEEPING_NS = 100_000
 ALWAYS_NS = 1 << 62
@@ -84,14 +85,16 @@ def _serve(program: int, state: StateRecord, frame: bytes, batch: int, most: int
             repeats = last_repeats(wait_ns, few)
             if shared is None and wait_ns < COUNT_AHEAD_NS:  # once: it costs as much as a call
                 shared = is_crowded()
+                state.turn = TURN_OF_ONE if shared else TURN_LONG
                 continue
         elif wait_ns > state.soon_ns:
             time.sleep((wait_ns - (FIRST_AHEAD_NS if first else ahead_ns)) / 1e9)
             repeats = few
             ahead_ns = next_ahead_ns(ahead_ns, time.monotonic_ns() > due_ns)
         run_live(program, frame, repeats, batch)
-        if first and state.pushed and shared:
+        if state.turn == TURN_OVER:
             give_way()
+            state.turn = TURN_LONG
         state.calls += 1
         repeats = min(repeats * 4, most)
 

@@ -27,14 +27,14 @@ from traffic.capture_file import Packet, write_pcap
 from traffic.frames import build_frame
 from traffic.preview import KernelMarks
 from traffic.preview_frames import KernelMaker
-from traffic.schedule_records import LARGEST_BYTES, NEVER
+from traffic.schedule_records import LARGEST_BYTES, NEVER, TURN_LONG, TURN_OF_ONE, TURN_OVER
 from traffic.task import Clock, Leg, ReceiveTask
 from traffic.template import Checksum, Template, VaryingField, get_bits, put_bits
 from traffic.xorshift import KernelDraw
 
 sys.path.insert(0, str(Path(__file__).parent))
 from wire import EMULATED, A, B, Wire, ip
-from xdp_ends import XDP_REDIRECT, loaded, made_by, send, start
+from xdp_ends import XDP_DROP, XDP_REDIRECT, loaded, made_by, send, start
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
@@ -544,6 +544,18 @@ def due_in_the_kernel(leg: Leg, most: int) -> tuple[list[int], int]:
                 due.append(due_ns - start_ns)
             assert not program.state.broken
     return due, now_ns - start_ns
+
+
+def test_a_turn_of_one_ends_with_its_first_frame() -> None:
+    legs = [a_leg(number=number, rates=[[0, 1000.0]], count_packets=3) for number in range(2)]
+    whole = schedule.assemble([schedule.compile_leg(leg, schedule_pace.seed_of(leg)) for leg in legs])
+    with loaded(whole, start_ns=max(1, time.monotonic_ns() - 10**9)) as program:
+        program.state.turn = TURN_OF_ONE
+        assert [run_once(program.fd, bytes(96))[0] for _ in range(3)] == [XDP_REDIRECT, XDP_DROP, XDP_DROP]
+        assert program.state.turn == TURN_OVER
+        program.state.turn = TURN_LONG
+        verdicts = [run_once(program.fd, bytes(96))[0] for _ in range(8)]
+        assert verdicts.count(XDP_REDIRECT) == 5, "each of the two legs' three frames, once"
 
 
 WALK = [[n * 5_000_000, 80_000.0 + 40_000 * math.sin(n / 16)] for n in range(100)]
