@@ -8,7 +8,7 @@ from typing import Any
 import mpi4py
 
 from traffic.messages import BULK_BYTES, Message, decode, encode, pause
-from traffic.mpich import give_up_on_the_dead
+from traffic.mpich import TRIES_OF_THE_MASTER, give_up_on_the_dead
 
 # Loaded at once: a rank that has given up root may not be able to read files later. MPI itself begins in World().
 mpi4py.rc.initialize = False
@@ -37,7 +37,7 @@ class World:
         False where this MPICH cannot be told so: a send to a dead rank may then never return.
         """
         self.flush(5.0)
-        return give_up_on_the_dead()
+        return give_up_on_the_dead(TRIES_OF_THE_MASTER)
 
     def send(self, rank: int, message: Message) -> bool:
         """False when the rank cannot be reached."""

@@ -9,7 +9,7 @@ from typing import Any
 import mpi4py
 
 from traffic.messages import BULK_BYTES, Message, decode, encode, pause
-from traffic.mpich import give_up_on_the_dead
+from traffic.mpich import TRIES_OF_A_NODE, give_up_on_the_dead
 
 # Loaded at once: a rank that has given up root may not be able to read files later. MPI itself begins in Link().
 mpi4py.rc.initialize = False
@@ -46,7 +46,7 @@ class Link:
         """The first message: when it is out there is a connection, and a master who refuses one is dead."""
         self.send(message)
         self.flush(INTRODUCTION_TIMEOUT_S)
-        give_up_on_the_dead()
+        give_up_on_the_dead(TRIES_OF_A_NODE)
 
     def send(self, message: Message) -> None:
         """Hand over a message; it leaves while later calls poll. Raises MasterGone."""
