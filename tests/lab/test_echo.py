@@ -28,6 +28,7 @@ from traffic.match import Match
 from traffic.task import Leg
 
 pytestmark = [
+    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
     pytest.mark.skipif(bool(XdpSender.missing()), reason=XdpSender.missing() or "-"),
 ]

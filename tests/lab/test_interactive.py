@@ -41,7 +41,10 @@ SEED = 32
 """With 1 % the device loses three of the first forty frames, of both directions."""
 BEGINNER, ANSWERER = Endpoint(A, "10.77.0.1"), Endpoint(B, "10.77.0.2")
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make namespaces")
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make namespaces"),
+]
 
 
 class Ear:

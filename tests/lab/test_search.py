@@ -17,7 +17,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from police import Police
 from running import cluster_of, wait_for
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces"),
+]
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 RATE_BPS, QUEUE_BYTES, BURST_BYTES = 20_000_000, 500_000, 3036

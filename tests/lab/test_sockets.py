@@ -29,6 +29,7 @@ START_IN_NS = 50 * MS
 A, B = "02:00:00:00:0c:01", "02:00:00:00:0c:02"
 
 pytestmark = [
+    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make namespaces"),
     pytest.mark.skipif(bool(SocketSender.missing()), reason=SocketSender.missing()),
 ]

@@ -41,6 +41,7 @@ from traffic.task import Leg, ReceiveTask
 from traffic.traces import Packet, write_pcap
 
 pytestmark = [
+    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
     pytest.mark.skipif(bool(XdpSender.missing()), reason=XdpSender.missing() or "-"),
     pytest.mark.skipif(bool(XdpReceiver.missing()), reason=XdpReceiver.missing() or "-"),

@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from wire import A, B, Wire, ethtool, ip
 
 pytestmark = [
+    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
     pytest.mark.skipif(not shutil.which("trafgen", path="/usr/sbin:/usr/bin"), reason="trafgen is not installed"),
 ]

@@ -31,7 +31,10 @@ import lab
 from lab.upf_host import ORDERS
 from traffic.errors import BadInput
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces"),
+]
 
 FORWARD, BUFFER, NOTIFY = 2, 4, 8
 

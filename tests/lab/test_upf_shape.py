@@ -22,7 +22,10 @@ from wire import SO_RCVBUFFORCE
 from lab.namespaces import network_of
 from master.recount import recount
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces"),
+]
 GROUP = {"name": "users", "sessions": 100, "ue_addresses": "10.45.0.1/16", "qos": {"qfi": 9}}
 UP = {"name": "up", "sessions": "users", "direction": "up", "size_bytes": 200, "rate_pps": 1000, "count_packets": 1000}
 DOWN = {**UP, "name": "down", "direction": "down"}

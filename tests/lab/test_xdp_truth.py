@@ -28,6 +28,7 @@ from xdp_ends import Node, finish, send, send_raw
 from xdp_frames import CHECKED, a_leg, reordered, stamped
 
 pytestmark = [
+    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
     pytest.mark.skipif(bool(XdpSender.missing()), reason=XdpSender.missing() or "-"),
     pytest.mark.skipif(bool(XdpReceiver.missing()), reason=XdpReceiver.missing() or "-"),
