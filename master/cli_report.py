@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from master.run import Finished
 
-EXAMPLES = "Examples: pktswarm report results/20260101T120000Z-demo · pktswarm report DIR -o demo.html --junit demo.xml"
+EXAMPLES = (
+    "Examples: pktswarm report results/20260101T120000Z-demo · pktswarm report DIR -o demo.html --junit demo.xml --pdf"
+)
 Junit = Annotated[Path | None, typer.Option("--junit", help="Write the expectations as JUnit XML, for CI.")]
 
 
@@ -22,19 +24,27 @@ def report(
         Path | None, typer.Option("--output", "-o", help="The page.", show_default="report.html in the folder")
     ] = None,
     junit: Junit = None,
+    as_pdf: Annotated[bool, typer.Option("--pdf", help="As PDF beside it too, by a headless Chromium.")] = False,
 ) -> None:
     """Make the page of a run from its results folder; of a run that crashed with what there is.
 
     One file of HTML with nothing to fetch.
     """
     from master import report as reports
+    from master.report import pdf
     from master.report.folder import read
 
     reports.check_target(output, "--output", "report")
     reports.check_target(junit, "--junit", "report")
+    if as_pdf:
+        pdf.chromium()
     if junit is not None:
-        reports.write_junit(read(result).document, junit)
-    print(reports.make(result, output))
+        reports.write_junit([read(result).document], junit)
+    page = reports.make(result, output)
+    print(page)
+    if as_pdf:
+        pdf.print_page(page, page.with_suffix(".pdf"))
+        print(page.with_suffix(".pdf"))
 
 
 def after_run(finished: Finished, junit: Path | None, page: bool) -> None:
@@ -42,9 +52,16 @@ def after_run(finished: Finished, junit: Path | None, page: bool) -> None:
     from master import report as reports
 
     if junit is not None:
-        _attempt("the JUnit XML", lambda: reports.write_junit(finished.outcome.document, junit))
+        junit_of([finished.outcome.document], junit)
     if page:
         _attempt("the report", lambda: print(f"report: {reports.make(finished.folder)}", file=sys.stderr))
+
+
+def junit_of(documents: Sequence[dict[str, Any]], path: Path) -> None:
+    """Of one run, or of each of several; what goes wrong is told in one line."""
+    from master import report as reports
+
+    _attempt("the JUnit XML", lambda: reports.write_junit(documents, path))
 
 
 def _attempt(what: str, make: Callable[[], None]) -> None:

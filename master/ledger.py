@@ -11,7 +11,7 @@ from master import interactive, split, verify
 from master.clocks import Clocks
 from master.doubts import doubts
 from master.judge import group_totals, judge, judge_connections, judge_mbr, judge_tunnels, totals
-from master.node_state import NodeState, told, unfinished
+from master.node_state import NodeState, failed, told, unfinished
 from master.resolve import Rank, Resolved
 from master.results import FORMAT_VERSION, Outcome, Row, stream_values, utc, with_fcs
 from master.scenario import Expect
@@ -256,6 +256,9 @@ class Ledger:
             "rx_packets": interface.get("rx_packets"),
             "tx_dropped_packets": interface.get("tx_dropped"),
             "rx_dropped_packets": interface.get("rx_dropped"),
+            "tx_error_packets": interface.get("tx_errors"),
+            "rx_error_packets": interface.get("rx_errors"),
+            "failed_packets": failed(counts),
             "clock_offset_ns": clock.get("offset_ns"),
             "clock_bound_ns": clock.get("bound_ns"),
             "released_ns": None

@@ -57,6 +57,13 @@ def told(counts: list[dict[str, Any]] | None, key: str, every_engine: bool = Fal
     return sum(given) if given else None
 
 
+def failed(counts: list[dict[str, Any]] | None) -> int | None:
+    """Packets that the interface's queue did not take; None where an engine of the node does not tell."""
+    each = [count.get("failed_packets") for count in counts or [] if "sent_packets" in count]
+    known = [packets for packets in each if packets is not None]
+    return sum(known) if known and len(known) == len(each) else None
+
+
 def told_sent(counts: list[dict[str, Any]]) -> int | None:
     """All that the engines put on the wire: also what they sent again."""
     sent = told(counts, "sent_packets")

@@ -94,7 +94,7 @@ def recount(folder: Path) -> Outcome:
         raise BadInput(folder, "interactive traces are not counted again", key="traces.interactive")
     counted = {row["leg"]: row["received_packets"] for row in document["rows"]}
     sent = {row["leg"]: row["sent_packets"] for row in document["rows"]}
-    apart = {row["leg"]: row["unstamped_received_packets"] for row in document["rows"]}
+    apart = {row["leg"]: row.get("unstamped_received_packets") for row in document["rows"]}
     every = int(document["scenario"]["receive"].get("capture_every", 1))
     outcome = Outcome([])
     groups = together(legs)
@@ -132,11 +132,25 @@ def run_json(folder: Path) -> dict[str, Any]:
 
 
 def check_format(path: Path, document: Any) -> None:
-    """Raises BadInput where it is no run.json that this version can read."""
-    if not isinstance(document, dict) or document.get("format_version") not in FORMAT_VERSIONS:
-        version = document.get("format_version") if isinstance(document, dict) else None
-        allowed = ", ".join(map(str, FORMAT_VERSIONS))
-        raise BadInput(path, "a format this version cannot read", key="format_version", value=version, allowed=allowed)
+    """Raises BadInput where it is no run.json that this version can read. Columns and keys that were added since a run
+    was kept are read as not measured; what has another number has to be read by what wrote it."""
+    version = document.get("format_version") if isinstance(document, dict) else None
+    if version in FORMAT_VERSIONS:
+        return
+    problem = "no results of a run that this version can read"
+    if isinstance(version, int):
+        age = "a newer" if version > max(FORMAT_VERSIONS) else "an older"
+        problem = (
+            f"of {age} format: read it with the pktswarm that wrote it{_writer(document)}, or run its scenario again"
+        )
+    raise BadInput(path, problem, key="format_version", value=version, allowed=", ".join(map(str, FORMAT_VERSIONS)))
+
+
+def _writer(document: dict[str, Any]) -> str:
+    """Its version, as far as the document tells it."""
+    ranks = document.get("ranks")
+    told = [rank.get("pktswarm") for rank in ranks.values()] if isinstance(ranks, dict) else []
+    return f" ({told[0]})" if told and told[0] else ""
 
 
 def _refuse_without_captures(path: Path, document: dict[str, Any]) -> None:

@@ -29,9 +29,11 @@ class Counters:
     tx_packets: int
     tx_bytes: int
     tx_dropped: int
+    tx_errors: int
     rx_packets: int
     rx_bytes: int
     rx_dropped: int
+    rx_errors: int
 
 
 class Interface:

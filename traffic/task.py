@@ -194,7 +194,8 @@ class SendCount:
     sent_packets: int
     sent_bytes: int | None = None
     """Bytes of the frames without FCS."""
-    failed_packets: int = 0
+    failed_packets: int | None = None
+    """Not taken by the interface's queue, which was full, or refused by the kernel; None: the engine does not tell."""
     late_packets: int | None = None
     """Sent after their due times; None also where there are no due times."""
     skipped_packets: int | None = None

@@ -5,6 +5,7 @@ Jinja2 and matplotlib are loaded when a page is made, and not before: no node pa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,12 @@ def make(folder: Path, page: Path | None = None) -> Path:
     return target
 
 
-def write_junit(document: dict[str, Any], path: Path) -> None:
+def write_junit(documents: Sequence[dict[str, Any]], path: Path) -> None:
     """Raises BadInput where it cannot be written."""
     from master.report import junit
 
     try:
-        junit.write(document, path)
+        junit.write(documents, path)
     except OSError as error:
         raise BadInput(path, f"cannot be written: {error.strerror}") from None
 

@@ -12,6 +12,7 @@ from master.recount import check_format
 from traffic.errors import EXIT_INCOMPLETE, BadInput
 
 SAMPLES, LOG, RUN = "samples.csv", "log.jsonl", "run.json"
+REPEATED = "repeat.json"
 
 
 @dataclass
@@ -41,6 +42,9 @@ def read(path: Path) -> Results:
 
 
 def _left_behind(path: Path, why: str) -> Results:
+    if (path / REPEATED).is_file():
+        allowed = "a folder in its runs/, or `pktswarm compare` of the whole"
+        raise BadInput(path, "a run that was repeated: each has a report of its own", allowed=allowed)
     if not (path / LOG).is_file() and not (path / SAMPLES).is_file():
         raise BadInput(path, "no results of a run here", allowed=f"a folder with {RUN}, or a run's {LOG}")
     told = _Told()

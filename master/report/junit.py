@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as xml
@@ -13,13 +14,23 @@ from traffic.errors import EXIT_INCOMPLETE
 NOT_IN_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def write(document: dict[str, Any], path: Path) -> None:
-    """`document`: run.json's."""
-    replace_text(path, text(document))
+def write(documents: Sequence[dict[str, Any]], path: Path) -> None:
+    """`documents`: run.json of one run, or of each of several."""
+    replace_text(path, text(documents))
 
 
-def text(document: dict[str, Any]) -> str:
-    """An expectation that does not hold is a failure; a run that is not whole, or counts in doubt, is an error."""
+def text(documents: Sequence[dict[str, Any]]) -> str:
+    """A testsuite each run. An expectation that does not hold is a failure; a run that is not whole, or counts in
+    doubt, is an error."""
+    suites = [_suite(document) for document in documents]
+    sums = {name: str(sum(int(suite.attrib[name]) for suite in suites)) for name in ("tests", "failures", "errors")}
+    root = xml.Element("testsuites", {"name": suites[0].attrib["name"], **sums})
+    root.extend(suites)
+    xml.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + xml.tostring(root, encoding="unicode") + "\n"
+
+
+def _suite(document: dict[str, Any]) -> xml.Element:
     name = _clean(document.get("name", "pktswarm"))
     cases = [_whole(document, name), *(_case(verdict, name) for verdict in document.get("verdicts", []))]
     figures = {"name": name, "tests": str(len(cases))}
@@ -28,10 +39,7 @@ def text(document: dict[str, Any]) -> str:
     suite = xml.Element("testsuite", {**figures, **_when(document)})
     suite.append(_properties(document))
     suite.extend(cases)
-    root = xml.Element("testsuites", figures)
-    root.append(suite)
-    xml.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + xml.tostring(root, encoding="unicode") + "\n"
+    return suite
 
 
 def _when(document: dict[str, Any]) -> dict[str, str]:

@@ -72,6 +72,12 @@ def _of_links(document: dict[str, Any], over_time: OverTime | None) -> list[str]
 def _of_interfaces(nodes: list[dict[str, str]]) -> list[str]:
     """Of each role's own direction; an interface counts whatever came, so what it dropped may be others'."""
     reasons = {
+        (
+            "transmit",
+            "failed_packets",
+        ): "its interface did not take {} packets: its queue was full, or it refused them.",
+        ("transmit", "tx_error_packets"): "its interface counted {} errors in sending.",
+        ("receive", "rx_error_packets"): "its interface counted {} errors in receiving, of whatever traffic.",
         ("transmit", "tx_dropped_packets"): "its interface dropped {} packets that were to be sent.",
         ("receive", "rx_dropped_packets"): "its interface dropped {} packets that had come, of whatever traffic.",
         ("receive", "missed_packets"): "the receiving engine missed {} packets: a limit of the receiving node.",

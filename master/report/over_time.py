@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
@@ -19,6 +19,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from master.report import delays
 from traffic.rates import ETHERNET_OVERHEAD_BYTES
 from traffic.task import FCS_BYTES
 
@@ -27,8 +28,11 @@ MOST_STREAMS = 8
 """Lines in one plot: more could not be told apart."""
 CHUNK_BYTES = 1 << 24
 INTERFACE = ("tx_packets", "tx_bytes", "rx_packets", "rx_bytes")
-TOLD = ("time_ns", *INTERFACE)
-STREAM = ("sent_packets", "received_packets", "missing_packets")
+TOLD = ("time_ns", *INTERFACE, "cpu_busy_s")
+STREAM = ("sent_packets", "received_packets", "missing_packets", "latency_packets", "latency_sum_ns")
+"""Folders of before lack what stands last of each."""
+PEAK_S = 0.1
+"""What a peak is the most of: the reference's (Hrustic 2022, table 5.2)."""
 
 
 @dataclass
@@ -63,6 +67,9 @@ class Node:
     peak_pps: float
     peak_bps: float
     peak_l1_bps: float
+    cpus: float | None = None
+    """Busy processors of the node, of all that ran there, on average; None where it was not told."""
+    peak_cpus: float | None = None
 
     def load(self, speed_mbps: float | None) -> float | None:
         """Of its link at the peak, as a part of its speed; None where that is not known."""
@@ -83,12 +90,20 @@ class OverTime:
     nodes: list[Node]
     received_pps: dict[str, Floats]
     missing: dict[str, Floats]
+    latency_ns: dict[str, Floats]
+    """Mean of what came in each bin, NaN where nothing did."""
     last: dict[tuple[str, str, str], dict[str, int]]
     """(stream, from, to) → its counts in its last samples; of all streams that were read."""
 
 
-def read(path: Path, wanted: Iterable[str] | None, bin_s: float | None = None) -> OverTime | None:
-    """None: there are no samples. `wanted`: the streams to read, None for all; `bin_s` None: the samples' own distance.
+def read(
+    path: Path,
+    wanted: Iterable[str] | None,
+    bin_s: float | None = None,
+    means_ns: Mapping[delays.Leg, float] | None = None,
+) -> OverTime | None:
+    """None: there are no samples. `wanted`: the streams to read, None for all; `bin_s` None: the samples' own distance;
+    `means_ns`: the mean latency of each leg as streams.csv has it, without which there is none over time.
 
     Of a file that a crash cut off, what is whole is read."""
     if not path.is_file():
@@ -101,7 +116,7 @@ def read(path: Path, wanted: Iterable[str] | None, bin_s: float | None = None) -
     last = max(one.times_ns[-1] for one in interfaces.values())
     begin = np.floor(first / bin_ns)
     edges_ns = np.arange(begin, max(np.ceil(last / bin_ns), begin + 1) + 1) * bin_ns
-    return _rates(bin_ns / 1e9, edges_ns, interfaces, streams)
+    return _rates(bin_ns / 1e9, edges_ns, interfaces, streams, means_ns or {})
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -183,7 +198,13 @@ def _distance_s(interfaces: Iterable[Counts]) -> float:
 # --- rates -----------------------------------------------------------------------------------------------------------
 
 
-def _rates(bin_s: float, edges_ns: Floats, interfaces: dict[Key, Counts], streams: dict[Key, Counts]) -> OverTime:
+def _rates(
+    bin_s: float,
+    edges_ns: Floats,
+    interfaces: dict[Key, Counts],
+    streams: dict[Key, Counts],
+    means_ns: Mapping[delays.Leg, float],
+) -> OverTime:
     ways: dict[str, list[Floats]] = {"transmit": [], "receive": []}
     nodes = []
     for (name, role), counts in interfaces.items():
@@ -192,12 +213,24 @@ def _rates(bin_s: float, edges_ns: Floats, interfaces: dict[Key, Counts], stream
         bps = 8 * (np.diff(of_bytes) / bin_s + FCS_BYTES * pps)  # Linux' counters are without the FCS
         ways.setdefault(role.decode(errors="replace"), []).append(np.array([pps, bps]))
         peaks = (float(pps.max()), float(bps.max()), float((bps + 8 * ETHERNET_OVERHEAD_BYTES * pps).max()))
-        nodes.append(Node(name.decode(errors="replace"), role.decode(errors="replace"), *peaks))
+        nodes.append(Node(_word(name), _word(role), *peaks, *_busy(counts, edges_ns)))
     none = np.zeros((2, len(edges_ns) - 1))
     into, out = (np.sum([none, *ways[role]], axis=0) for role in ("transmit", "receive"))
     received, missing = _by_stream(bin_s, edges_ns, streams)
-    last = _last(streams)
-    return OverTime(bin_s, edges_ns[:-1] / 1e9, into[0], out[0], into[1], out[1], nodes, received, missing, last)
+    rates = (into[0], out[0], into[1], out[1])
+    by_stream = (received, missing, _latency(edges_ns, streams, means_ns), _last(streams))
+    return OverTime(bin_s, edges_ns[:-1] / 1e9, *rates, nodes, *by_stream)
+
+
+def _busy(counts: Counts, edges_ns: Floats) -> tuple[float | None, float | None]:
+    """Processors on average over the run, and in the bin with the most."""
+    column = len(TOLD) - 1
+    busy_s = counts.table[:, column] if counts.figures == len(TOLD) else np.array([np.nan])
+    times_s = counts.times_ns / 1e9
+    if np.isnan(busy_s).any() or times_s[-1] <= times_s[0]:
+        return None, None
+    each = np.diff(np.interp(edges_ns, counts.times_ns, busy_s)) / (np.diff(edges_ns) / 1e9)
+    return float((busy_s[-1] - busy_s[0]) / (times_s[-1] - times_s[0])), float(each.max())
 
 
 def _by_stream(
@@ -213,8 +246,22 @@ def _by_stream(
         name, found = stream.decode(errors="replace"), counts.at(edges_ns)
         untold |= {(name, column) for column in (1, 2) if column >= len(found) or np.isnan(found[column]).any()}
         received[name] = received.get(name, 0.0) + np.diff(found[1]) / bin_s
-        missing[name] = missing.get(name, 0.0) + found[-1][1:]
+        missing[name] = missing.get(name, 0.0) + found[min(2, len(found) - 1)][1:]
     return _told(received, untold, 1), _told(missing, untold, 2)
+
+
+def _latency(edges_ns: Floats, streams: dict[Key, Counts], means_ns: Mapping[delays.Leg, float]) -> dict[str, Floats]:
+    """Empty where the samples tell no latency."""
+    told = [
+        ((_word(stream), _word(source), _word(target)), counts.table[:, [0, 4, 5]])
+        for (stream, source, target, role), counts in streams.items()
+        if role == b"receive" and counts.figures > len(STREAM)
+    ]
+    return delays.over_time(edges_ns, told, means_ns)
+
+
+def _word(name: bytes) -> str:
+    return name.decode(errors="replace")
 
 
 def _told(series: dict[str, Floats], untold: set[tuple[str, int]], column: int) -> dict[str, Floats]:

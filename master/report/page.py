@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
-from master.report import limits, over_time, plots, words
+from master.report import limits, over_time, plots
 from master.report.folder import SAMPLES, Results
-from master.report.over_time import MOST_STREAMS, OverTime
+from master.report.over_time import MOST_STREAMS, PEAK_S, OverTime
+from master.report.plots import Plot
+from master.report.render import render
+from master.report.shapes import Shapes, shapes
 from master.results import STREAM_COLUMNS
 from master.scenario import Scenario
-from traffic import VERSION
 from traffic.connections import COLUMNS
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
@@ -42,27 +42,20 @@ DESCRIBED = {
 
 def html(results: Results) -> str:
     """The page; writes the CSV files of its plots into the results folder. OSError where that cannot be."""
-    environment = Environment(
-        loader=PackageLoader("master"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {
-        name: getattr(words, name) for name in ("count", "percent", "ratio", "microseconds", "pps", "bps", "seconds")
-    }
-    style, _, _ = environment.loader.get_source(environment, "report.css")  # type: ignore[union-attr]
-    return environment.get_template("report.html").render(style=Markup(style), **_context(results))  # noqa: S704
+    return render("report.html", _context(results))
 
 
 def _context(results: Results) -> dict[str, Any]:
     document = results.document
     rows = [{**dict.fromkeys(STREAM_COLUMNS), **row} for row in document.get("rows", [])]
     document = {**document, "rows": rows}
-    samples = _samples(results)
+    samples = _samples(results, rows)
+    shaped, peaks = _shapes(results), _peaks(results, samples)
     nodes = _table(results.path / "nodes.csv")
     verdicts = document.get("verdicts", [])
     timed = [row for row in rows if row["latency_max_ns"] is not None]
     return {
         "name": document.get("name", results.path.name),
-        "version": VERSION,
         "folder": results.path.resolve().name,
         "path": results.path,
         "crashed": results.crashed,
@@ -77,13 +70,18 @@ def _context(results: Results) -> dict[str, Any]:
         "all_timed": timed,
         "stamped": [row for row in rows if row["duplicated_packets"] is not None],
         "shown": MOST_ROWS,
-        "nodes": _nodes(document, nodes, samples),
+        "nodes": _nodes(document, nodes, samples, peaks),
         "losses": _losses_by_node(rows),
         "connections": [{**dict.fromkeys(COLUMNS), **row} for row in document.get("connections", [])],
         "worst": document.get("users", {}).get("worst", []),
         "samples": samples,
         "plots": plots.over_time(samples, results.path) if samples is not None else [],
-        "latency_plot": plots.latency(timed, results.path),
+        "latency_plots": _latency_plots(samples, timed, results.path),
+        "shapes": shaped,
+        "shape_plots": _shape_plots(shaped, results.path),
+        "peaks": peaks is not None,
+        "peak_in": None if peaks is None else round(float(peaks.in_pps.max()) * PEAK_S),
+        "peak_out": None if peaks is None else round(float(peaks.out_pps.max()) * PEAK_S),
         "clocks": _clocks(document),
         "limits": limits.words(document, nodes, samples),
         "so_far": _so_far(samples) if results.crashed and samples is not None else [],
@@ -115,12 +113,37 @@ def _worst_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 # --- over time -------------------------------------------------------------------------------------------------------
 
 
-def _samples(results: Results) -> OverTime | None:
+def _samples(results: Results, rows: list[dict[str, Any]]) -> OverTime | None:
     totals = results.document.get("totals", [])[:-1]
     ranked = sorted(totals, key=lambda one: -_loss(one)) if len(totals) > MOST_STREAMS else totals
     wanted = None if results.crashed else [one["stream"] for one in ranked[:MOST_STREAMS]]
     per_s = results.document.get("scenario", {}).get("samples_per_s")
-    return over_time.read(results.path / SAMPLES, wanted, 1 / per_s if per_s else None)
+    means_ns = {(row["stream"], row["from"], row["to"]): row["latency_mean_ns"] for row in rows}
+    known = {leg: mean for leg, mean in means_ns.items() if mean is not None}
+    return over_time.read(results.path / SAMPLES, wanted, 1 / per_s if per_s else None, known)
+
+
+def _peaks(results: Results, samples: OverTime | None) -> OverTime | None:
+    """In bins of PEAK_S; None where the samples are farther apart."""
+    if samples is None or samples.bin_s > PEAK_S:
+        return None
+    return samples if samples.bin_s == PEAK_S else over_time.read(results.path / SAMPLES, [], PEAK_S)
+
+
+def _latency_plots(samples: OverTime | None, timed: list[dict[str, Any]], folder: Path) -> list[Plot]:
+    found = [plots.latency_over_time(samples, folder) if samples is not None else None, plots.latency(timed, folder)]
+    return [one for one in found if one is not None]
+
+
+def _shapes(results: Results) -> Shapes | None:
+    """None where there is no telling."""
+    found = None if results.crashed else shapes(results.path, results.document)
+    return found if found is not None and (found.each or found.left_out) else None
+
+
+def _shape_plots(found: Shapes | None, folder: Path) -> list[Plot]:
+    each = [plots.sizes(found, folder), plots.gaps(found, folder)] if found is not None and found.each else []
+    return [one for one in each if one is not None]
 
 
 def _loss(total: dict[str, Any]) -> float:
@@ -137,10 +160,14 @@ def _so_far(samples: OverTime) -> list[dict[str, Any]]:
 # --- nodes and clocks ------------------------------------------------------------------------------------------------
 
 
-def _nodes(document: dict[str, Any], table: list[dict[str, str]], samples: OverTime | None) -> list[dict[str, Any]]:
+def _nodes(
+    document: dict[str, Any], table: list[dict[str, str]], samples: OverTime | None, in_peaks: OverTime | None
+) -> list[dict[str, Any]]:
+    """`in_peaks`: in bins of PEAK_S."""
     sides = {host["name"]: host.get("side", "") for host in document.get("inventory", [])}
     counted = {(row["node"], row["role"]): row for row in table}
     peaks = {(one.node, one.role): one for one in samples.nodes} if samples is not None else {}
+    short = {(one.node, one.role): one for one in in_peaks.nodes} if in_peaks is not None else {}
     found = []
     for rank in document.get("ranks", {}).values():
         who = (rank.get("host", ""), rank.get("role", ""))
@@ -153,6 +180,7 @@ def _nodes(document: dict[str, Any], table: list[dict[str, str]], samples: OverT
                 "report": {**dict.fromkeys(REPORT), **rank},
                 "interface": interface,
                 "peak": peak,
+                "peak_packets": round(short[who].peak_pps * PEAK_S) if who in short else None,
                 "load": None if peak is None else peak.load(interface["speed_mbps"]),
                 "counted": {name: int(value) if value else None for name, value in _counts(counted.get(who, {}))},
                 "state": counted.get(who, {}).get("state", ""),
@@ -163,7 +191,7 @@ def _nodes(document: dict[str, Any], table: list[dict[str, str]], samples: OverT
 
 
 def _counts(row: dict[str, str]) -> Iterable[tuple[str, str]]:
-    names = ("sent", "received", "missed", "tx", "rx", "tx_dropped", "rx_dropped")
+    names = ("sent", "failed", "received", "missed", "tx", "rx", "tx_dropped", "rx_dropped", "tx_error", "rx_error")
     return ((name, row.get(f"{name}_packets", "")) for name in names)
 
 

@@ -22,6 +22,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from master.figures import write_rows
 from master.report.over_time import MOST_STREAMS, Floats, OverTime, thin
+from master.report.shapes import Shapes
 
 FOLDER = "plots"
 MOST_POINTS = 800
@@ -102,6 +103,87 @@ def latency(rows: list[dict[str, Any]], folder: Path) -> Plot | None:
     low, high = (f(row[f"latency_{name}_ns"] for row in rows) / 1e3 for f, name in ((min, "min"), (max, "max")))
     words = f"Least {low:,.1f} µs, most {high:,.1f} µs over {len(rows)} legs; each leg's figures are in the table."
     return Plot(f"Latency: its distribution{few}", _percentiles(worst), data, words)
+
+
+def latency_over_time(found: OverTime, folder: Path) -> Plot | None:
+    """The mean of each bin by stream, drawn of those with the longest; None where the samples tell none."""
+    series = {name: (found.begins_s, values) for name, values in found.latency_ns.items()}
+    known = {name: (times[~np.isnan(ns)], ns[~np.isnan(ns)]) for name, (times, ns) in series.items()}
+    known = {name: one for name, one in known.items() if len(one[0])}
+    if not known:
+        return None
+    rows = [
+        (name, f"{at:.10g}", f"{ns:.1f}")
+        for name, (times, each) in known.items()
+        for at, ns in zip(times, each, strict=True)
+    ]
+    data = _write(folder, "latency_over_time.csv", "stream,time_s,latency_mean_ns", rows)
+    longest = sorted(known, key=lambda name: -float(np.median(known[name][1])))[:MOST_STREAMS]
+    with matplotlib.rc_context(STYLE):
+        figure, axes, columns = _axes("time since the start, s", "latency, µs", longest)
+        for number, name in enumerate(longest):
+            times, values = thin(*known[name], MOST_POINTS)
+            axes.plot(times + found.bin_s / 2, values / 1e3, label=name, marker=".", markersize=2, **_style(number))
+        svg = _svg(figure, "delays", columns)
+    told = (
+        f"{name}: median of the means {np.median(ns) / 1e3:,.1f}, most {ns.max() / 1e3:,.1f} µs"
+        for name, (_, ns) in known.items()
+    )
+    few = "" if len(longest) == len(known) else f" of the {len(longest)} streams with the longest"
+    return Plot(f"Latency over time: the mean of each {found.bin_s:g} s{few}", svg, data, f"{'; '.join(told)}.")
+
+
+def sizes(found: Shapes, folder: Path) -> Plot:
+    """Which part of the frames is at most so large: it shows few sizes and many alike."""
+    rows = [(one.name, size, packets) for one in found.each for size, packets in one.listed()]
+    data = _write(folder, "sizes.csv", "of,size_bytes,packets", rows)
+    drawn = found.each[:MOST_STREAMS]
+    with matplotlib.rc_context(STYLE):
+        figure, axes, columns = _axes(
+            "size with FCS, bytes", "part of the frames up to it, %", [one.name for one in drawn]
+        )
+        for number, one in enumerate(drawn):
+            each = np.array(one.listed())
+            part = np.cumsum(each[:, 1]) / one.packets
+            values = 100 * np.concatenate([[0.0], part])
+            axes.plot(
+                np.append(each[0, 0], each[:, 0]), values, label=one.name, drawstyle="steps-post", **_style(number)
+            )
+        axes.set_ylim(0, 103)
+        svg = _svg(figure, "sizes", columns)
+    told = (f"{one.name}: mean {one.mean_bytes:,.1f} bytes, {len(one.listed())} sizes" for one in drawn)
+    return Plot("Packet sizes", svg, data, f"{'; '.join(told)}.")
+
+
+def gaps(found: Shapes, folder: Path) -> Plot | None:
+    """Inter-arrival times, ten bins a decade; None where there are none above 0."""
+    edges = found.each[0].gaps.edges_ns()
+    counted = [(one, np.flatnonzero(one.gaps.histogram)) for one in found.each]
+    counted = [(one, used) for one, used in counted if len(used)]
+    rows: list[tuple[object, ...]] = [(one.name, 0, 0, one.gaps.zero) for one in found.each if one.gaps.zero]
+    rows += [
+        (one.name, f"{edges[n]:.6g}", f"{edges[n + 1]:.6g}", int(one.gaps.histogram[n]))
+        for one, used in counted
+        for n in used
+    ]
+    data = _write(folder, "gaps.csv", "of,from_ns,to_ns,packets", rows)
+    if not counted:
+        return None
+    drawn = counted[:MOST_STREAMS]
+    with matplotlib.rc_context(STYLE):
+        figure, axes, columns = _axes("inter-arrival time, µs", "packets", [one.name for one, _ in drawn])
+        for number, (one, used) in enumerate(drawn):
+            inside = slice(int(used[0]), int(used[-1]) + 1)
+            marks = edges[inside.start : inside.stop + 1] / 1e3
+            style = _style(number)
+            axes.stairs(one.gaps.histogram[inside], marks, label=one.name, **style)
+        axes.set(xscale="log", yscale="log")
+        svg = _svg(figure, "gaps", columns)
+    told = (
+        f"{one.name}: mean {(one.gaps.mean_ns or 0) / 1e3:,.1f} µs, longest {one.gaps.largest_ns / 1e3:,.1f} µs"
+        for one, _ in drawn
+    )
+    return Plot("Inter-arrival times, ten bins a decade", svg, data, f"{'; '.join(told)}.")
 
 
 # --- drawing ---------------------------------------------------------------------------------------------------------

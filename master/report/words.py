@@ -37,6 +37,11 @@ def seconds(value_ns: float | None) -> str:
     return NOT_MEASURED if value_ns is None else f"{value_ns / 1e9:,.3f}"
 
 
+def cpus(value: float | None) -> str:
+    """Busy processors."""
+    return NOT_MEASURED if value is None else f"{value:.2f}"
+
+
 def _scaled(value: float | None, unit: str) -> str:
     """Four digits or more, and the prefix that they need."""
     if value is None:

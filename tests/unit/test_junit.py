@@ -27,7 +27,7 @@ def document(tmp_path: Path, events: Any = (), **made: Any) -> dict[str, Any]:
 
 
 def suite(document: dict[str, Any]) -> xml.Element:
-    root = xml.fromstring(junit.text(document).encode())  # noqa: S314
+    root = xml.fromstring(junit.text([document]).encode())  # noqa: S314
     assert root.tag == "testsuites"
     (found,) = root
     assert found.attrib["tests"] == str(len(found.findall("testcase")))

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import json
 import re
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
+from pages import Page, check_accessible, check_nothing_to_fetch_or_run
 from result_folders import Made, leg
 
 from master import cli_report, report, scenario
@@ -28,49 +26,6 @@ from traffic.errors import BadInput
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 HOSTILE = "<script>alert(1)</script>$x_1$&amp;"
-VOID = {"meta", "link", "img", "br", "hr", "input"}
-
-
-class Page(HTMLParser):
-    """A page as a tree flattened: every element with its attributes, those around it, and its text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[dict[str, Any]] = []
-        self.elements: list[dict[str, Any]] = []
-        self.declared = ""
-        self.feed(text)
-        self.close()
-
-    def handle_decl(self, decl: str) -> None:
-        self.declared = decl
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        one = {"tag": tag, "text": "", "around": list(self.open), **{f"@{name}": value for name, value in attrs}}
-        self.elements.append(one)
-        if tag not in VOID and not self.get_starttag_text().endswith("/>"):  # type: ignore[union-attr]
-            self.open.append(one)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop()["tag"] == tag, f"</{tag}> closes something else"
-
-    def handle_data(self, data: str) -> None:
-        for one in self.open:
-            one["text"] += data
-
-    def all(self, *tags: str) -> list[dict[str, Any]]:
-        return [one for one in self.elements if one["tag"] in tags]
-
-    def inside(self, name: str) -> list[dict[str, Any]]:
-        """Elements in the one with this id."""
-        return [one for one in self.elements if any(each.get("@id") == name for each in one["around"])]
-
-    @property
-    def text(self) -> str:
-        return " ".join(self.all("body")[0]["text"].split())
 
 
 def page_of(folder: Path) -> Page:
@@ -94,7 +49,7 @@ def test_totals_are_the_same_numbers_everywhere(tmp_path: Path) -> None:
     page = page_of(folder)
     assert [document["totals"][-1][name] for name in names] == summed
     assert [int(one["@value"]) for one in page.inside("total") if one["tag"] == "data"] == summed
-    report.write_junit(document, tmp_path / "j.xml")
+    report.write_junit([document], tmp_path / "j.xml")
     told = dict(re.findall(r'<property name="(\w+)" value="(\d+)"', (tmp_path / "j.xml").read_text()))
     assert [int(told[name]) for name in names] == summed
 
@@ -237,14 +192,7 @@ def test_thinned_out_a_peak_stays() -> None:
 
 
 def test_there_is_nothing_to_fetch_and_nothing_to_run(tmp_path: Path) -> None:
-    text = report.make(Made(lost={0: 5}).write(tmp_path)).read_text()
-    page = Page(text)
-    assert not page.all("script", "link", "img", "iframe", "object", "embed", "form")
-    for one in page.elements:
-        for name in ("@src", "@href", "@xlink:href", "@action"):
-            assert str(one.get(name, "#")).startswith("#"), one
-        assert not [name for name in one if name.startswith("@on")]
-    assert not re.search(r"url\((?!#)|@import", text)
+    check_nothing_to_fetch_or_run(report.make(Made(lost={0: 5}).write(tmp_path)).read_text())
 
 
 def test_a_hostile_name_is_shown_and_not_run(tmp_path: Path) -> None:
@@ -259,28 +207,7 @@ def test_a_hostile_name_is_shown_and_not_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_the_page_is_accessible(tmp_path: Path, whole: bool) -> None:
-    page = page_of(Made(lost={0: 5}).write(tmp_path, over=whole))
-    assert page.declared.lower() == "doctype html" and page.all("html")[0]["@lang"] == "en"
-    assert page.all("title")[0]["text"] and any(one.get("@name") == "viewport" for one in page.all("meta"))
-    levels = [int(one["tag"][1]) for one in page.all("h1", "h2", "h3", "h4")]
-    assert levels[0] == 1 and levels.count(1) == 1
-    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
-    assert len(page.all("main")) == 1 and page.all("table")
-    for table in page.all("table"):
-        inner = [one for one in page.elements if table in one["around"]]
-        assert [one["text"].strip() for one in inner if one["tag"] == "caption"] != []
-        heads = [one for one in inner if one["tag"] == "th"]
-        assert heads and {one.get("@scope") for one in heads} <= {"col", "row"}
-        columns = [one for one in heads if one["@scope"] == "col"]
-        assert columns and all(one["text"] for one in columns if one is not columns[0])
-    for svg in page.all("svg"):
-        (picture,) = [one for one in svg["around"] if one.get("@role") == "img"]
-        assert len(picture["@aria-label"]) > 20 and svg["@aria-hidden"] == "true"
-    names = [one["@id"] for one in page.elements if "@id" in one]
-    assert len(names) == len(set(names))
-    pointed = [one["@href"][1:] for one in page.elements if str(one.get("@href", "")).startswith("#")]
-    pointed += [one["@aria-labelledby"] for one in page.elements if "@aria-labelledby" in one]
-    assert set(pointed) <= set(names)
+    check_accessible(page_of(Made(lost={0: 5}).write(tmp_path, over=whole)))
 
 
 def luminance(colour: str) -> float:
@@ -347,7 +274,8 @@ def test_no_run_and_a_run_of_another_format_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no results of a run here"):
         read(tmp_path)
     (tmp_path / "run.json").write_text('{"format_version": 2}')
-    with pytest.raises(BadInput, match=r"format_version = 2: a format this version cannot read \(allowed: 1\)"):
+    words = r"format_version = 2: of a newer format: read it with the pktswarm that wrote it, .* \(allowed: 1\)"
+    with pytest.raises(BadInput, match=words):
         read(tmp_path)
 
 

@@ -1,0 +1,153 @@
+"""Packet sizes and inter-arrival times: of what receivers captured, else of what was due, and which of them it is.
+
+Of a leg's schedule the first frames are looked at, of captures all: a report is made in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from master import interactive
+from master.recount import captures_of
+from traffic import preview, sequence
+from traffic.capture_index import index_capture
+from traffic.errors import PktswarmError
+from traffic.preview import Counts, Gaps
+from traffic.preview_frames import of_sequence, recording
+from traffic.task import FCS_BYTES, Leg, leg_from_json
+
+MOST_CAPTURED_BYTES = 1 << 30
+MOST_DUE_PACKETS = 1_000_000
+PEAK_NS = 100_000_000
+Integers = NDArray[np.int64]
+
+
+@dataclass
+class Shape:
+    """Of what one receiver captured, or of what one leg was to send. Sizes with FCS."""
+
+    name: str
+    sizes: Counts = field(default_factory=Counts)
+    gaps: Gaps = field(default_factory=Gaps)
+    peak_packets: int | None = None
+    """The most in 100 ms, of what was captured."""
+
+    def add(self, time_ns: Integers, size_bytes: Integers) -> None:
+        self.sizes.add(size_bytes, size_bytes)
+        self.gaps.add(time_ns)
+
+    @property
+    def packets(self) -> int:
+        return int(self.sizes.packets.sum())
+
+    @property
+    def mean_bytes(self) -> float:
+        return float(self.sizes.bytes.sum() / self.packets)
+
+    def listed(self) -> list[tuple[int, int]]:
+        """(size, packets), ascending."""
+        found = np.flatnonzero(self.sizes.packets)
+        return list(zip(found.tolist(), self.sizes.packets[found].tolist(), strict=True))
+
+
+@dataclass
+class Shapes:
+    """`of`: what they are the shapes of, in words."""
+
+    of: str
+    each: list[Shape]
+    left_out: list[str] = field(default_factory=list)
+
+
+def shapes(folder: Path, document: dict[str, Any]) -> Shapes:
+    """Of a whole run's folder."""
+    legs = [leg_from_json(leg) for leg in document.get("legs", [])]
+    hosts = dict.fromkeys(leg.target for leg in legs if leg.engine != interactive.ENGINE)
+    captured = {host: files for host in hosts if (files := captures_of(folder, host))}
+    size_bytes = sum(path.stat().st_size for files in captured.values() for path in files)
+    if captured and size_bytes <= MOST_CAPTURED_BYTES:
+        return _captured(captured, document)
+    found = _due(folder, [leg for leg in legs if leg.kind != "connections"])
+    if captured:
+        found.left_out.append(
+            f"captures of {size_bytes:,} bytes are not read for a page (up to {MOST_CAPTURED_BYTES:,})"
+        )
+    return found
+
+
+# --- what was captured -----------------------------------------------------------------------------------------------
+
+
+def _captured(captured: dict[str, list[Path]], document: dict[str, Any]) -> Shapes:
+    receive = document.get("scenario", {}).get("receive", {})
+    of = "What the receivers captured, by the time of their captures"
+    if (every := receive.get("capture_every", 1)) != 1:
+        of += f"; the first of each {every} frames of a leg"
+    if receive.get("capture_filter"):
+        of += f"; what the filter {receive['capture_filter']!r} lets through"
+    made = Shapes(of, [])
+    for host, files in captured.items():
+        try:
+            shape = _of_captures(host, files)
+        except PktswarmError as error:
+            made.left_out.append(str(error))
+            continue
+        if shape.packets:
+            made.each.append(shape)
+    return made
+
+
+def _of_captures(host: str, files: list[Path]) -> Shape:
+    indexes = [index_capture(path, whole=False) for path in files]
+    times = np.concatenate([index.time_ns for index in indexes])
+    order = np.argsort(times, kind="stable")
+    sizes = np.concatenate([index.wire_bytes for index in indexes]) + FCS_BYTES
+    shape = Shape(host)
+    shape.add(times[order], sizes[order])
+    if len(times):
+        shape.peak_packets = int(np.bincount((times - times.min()) // PEAK_NS).max())
+    return shape
+
+
+# --- what was due ----------------------------------------------------------------------------------------------------
+
+
+def _due(folder: Path, legs: list[Leg]) -> Shapes:
+    made = Shapes("What was to be sent, by the schedule: nothing was captured", [])
+    most = MOST_DUE_PACKETS // max(1, len(legs))
+    for leg in legs:
+        if why := "it sends back what came" if leg.echo_of is not None else preview.untimed(leg):
+            made.left_out.append(f"{leg.stream} from {leg.source}: {why}")
+            continue
+        try:
+            shape = _of_leg(folder, leg, most)
+        except (PktswarmError, OSError, KeyError, TypeError, ValueError) as error:  # of a version before, or not kept
+            made.left_out.append(f"{leg.stream} from {leg.source}: its schedule cannot be made again: {error}")
+            continue
+        if shape.packets:
+            made.each.append(shape)
+        if leg.intended_packets is None or shape.packets < leg.intended_packets:
+            made.left_out.append(f"{shape.name}: the first {shape.packets:,} packets")
+    return made
+
+
+def _of_leg(folder: Path, leg: Leg, most: int) -> Shape:
+    shape = Shape(f"{leg.stream}, {leg.source} → {leg.target}")
+    for block in _blocks(folder / "sent", leg):
+        part = slice(max(0, most - shape.packets))
+        shape.add(block.time_ns[part], block.size_bytes[part])
+        if shape.packets >= most:
+            break
+    return shape
+
+
+def _blocks(sent: Path, leg: Leg) -> Iterator[preview.Block]:
+    if leg.sequence_file is not None:
+        return preview.blocks(leg, of_sequence(leg, sequence.read_sequence(sent / leg.sequence_file)).rows)
+    return preview.blocks(leg, recording(leg, sent).rows if leg.kind == "trace" else None)

@@ -1,0 +1,252 @@
+"""What a report makes of finer samples, of captures, and of a schedule: latency over time, sizes, gaps, peaks."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from pages import Page, check_accessible
+from result_folders import Made, leg
+
+from master import preview, report
+from master.node_state import failed
+from master.report import over_time, shapes
+from master.report.shapes import MOST_DUE_PACKETS
+from traffic.capture_file import Packet, write_pcap
+
+COLUMNS = (
+    "time_ns,node,role,tx_packets,tx_bytes,rx_packets,rx_bytes,rx_dropped_packets,tx_dropped_packets,link_downs,"
+    "cpu_busy_s,stream,from,to,sent_packets,received_packets,received_bytes,missing_packets,duplicated_packets,"
+    "reordered_packets,altered_packets,group,sent_bytes,latency_packets,latency_sum_ns,latency_min_ns,latency_max_ns"
+).split(",")
+S = 1_000_000_000
+MS = 1_000_000
+
+
+def write_samples(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    with (folder / "samples.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+    return folder / "samples.csv"
+
+
+def interface(at_ns: int, node: str, role: str, packets: int, busy_s: float = 0.0) -> dict[str, Any]:
+    way = "tx" if role == "transmit" else "rx"
+    counts = {f"{one}_{what}": 0 for one in ("tx", "rx") for what in ("packets", "bytes", "dropped_packets")}
+    counts |= {f"{way}_packets": packets, f"{way}_bytes": 60 * packets, "link_downs": 0, "cpu_busy_s": busy_s}
+    return {"time_ns": at_ns, "node": node, "role": role, **counts}
+
+
+def of_leg(at_ns: int, stream: str, source: str, target: str, packets: int, sum_ns: int) -> dict[str, Any]:
+    who = {"time_ns": at_ns, "node": target, "role": "receive", "stream": stream, "from": source, "to": target}
+    counts = {"received_packets": packets, "received_bytes": 64 * packets, "missing_packets": 0}
+    return {**who, **counts, "latency_packets": packets, "latency_sum_ns": sum_ns}
+
+
+def a_second_of_each(latencies_ns: list[int], stream: str = "small", target: str = "rx1") -> list[dict[str, Any]]:
+    """100 packets a second, in each second with another latency."""
+    rows, packets, sum_ns = [], 0, 0
+    source = "tx1" if stream == "small" else "tx2"
+    for second, latency_ns in enumerate([0, *latencies_ns]):
+        packets, sum_ns = 100 * second, sum_ns + 100 * latency_ns
+        rows.append(interface(second * S, target, "receive", packets))
+        rows.append(of_leg(second * S, stream, source, target, packets, sum_ns))
+    return rows
+
+
+# --- latency over time -----------------------------------------------------------------------------------------------
+
+
+def test_latency_over_time_is_the_mean_of_each_bin_moved_to_the_clocks_as_streams_csv_has_them(tmp_path: Path) -> None:
+    path = write_samples(tmp_path, a_second_of_each([4_000, 7_000, 1_000]))
+    found = over_time.read(path, ["small"], 1.0, {("small", "tx1", "rx1"): 14_000.0})
+    assert found is not None
+    assert found.latency_ns["small"].tolist() == [14_000, 17_000, 11_000], (
+        "a mean of 4 µs before the clocks' second reading"
+    )
+    finer = over_time.read(path, ["small"], 0.25, {("small", "tx1", "rx1"): 14_000.0})
+    assert finer is not None and finer.latency_ns["small"] == pytest.approx(np.repeat([14_000, 17_000, 11_000], 4))
+
+
+def test_a_stream_of_which_a_leg_tells_no_latency_has_none(tmp_path: Path) -> None:
+    rows = a_second_of_each([4_000, 4_000]) + a_second_of_each([8_000, 8_000], "large", "rx2")
+    means = {("small", "tx1", "rx1"): 4_000.0}
+    found = over_time.read(write_samples(tmp_path, rows), ["small", "large"], 1.0, means)
+    assert found is not None and list(found.latency_ns) == ["small"]
+
+
+def test_a_bin_in_which_nothing_came_has_no_latency(tmp_path: Path) -> None:
+    rows = a_second_of_each([4_000])
+    rows += [of_leg(2 * S, "small", "tx1", "rx1", 100, 400_000), of_leg(3 * S, "small", "tx1", "rx1", 200, 1_000_000)]
+    rows.append(interface(3 * S, "rx1", "receive", 200))
+    found = over_time.read(write_samples(tmp_path, rows), ["small"], 1.0, {("small", "tx1", "rx1"): 5_000.0})
+    assert found is not None
+    assert found.latency_ns["small"].tolist() == [4_000, pytest.approx(float("nan"), nan_ok=True), 6_000]
+    assert found.received_pps["small"].tolist() == [100, 0, 100] and found.missing["small"].tolist() == [0, 0, 0]
+
+
+def test_the_page_shows_it_with_its_data_or_says_that_there_is_none(tmp_path: Path) -> None:
+    folder = Made().write(tmp_path)
+    assert "the samples of this folder tell none" in Page(report.make(folder).read_text()).text
+    rows = a_second_of_each([4_000, 7_000, 1_000]) + a_second_of_each([9_000] * 3, "large", "rx2")
+    write_samples(folder, rows)
+    text = report.make(folder).read_text()
+    page = Page(text)
+    check_accessible(page)
+    assert "Latency over time: the mean of each 0.1 s" in page.text and "tell none" not in page.text
+    kept = [float(row["latency_mean_ns"]) for row in rows_of(folder, "latency_over_time") if row["stream"] == "small"]
+    assert np.mean(kept) == pytest.approx(5_000), "as streams.csv has it"
+    assert (min(kept), max(kept)) == (2_000, 8_000)
+
+
+def rows_of(folder: Path, name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader((folder / "plots" / f"{name}.csv").open()))
+
+
+# --- peaks and processors --------------------------------------------------------------------------------------------
+
+
+def bursts(tmp_path: Path, step_ms: int) -> Path:
+    """1,000 packets between 0.5 and 0.6 s, nothing else; one processor and a half busy in that time."""
+    rows = []
+    for at in range(0, 1001, step_ms):
+        part = min(1.0, max(0.0, (at - 500) / 100))
+        rows.append(interface(at * MS, "tx1", "transmit", round(1000 * part), 0.15 * part))
+        rows.append(interface(at * MS, "rx1", "receive", round(900 * part)))
+    folder = Made([leg(0, "small")]).write(tmp_path)
+    write_samples(folder, rows)
+    document = json.loads((folder / "run.json").read_text())
+    document["scenario"]["samples_per_s"] = 1000 / step_ms
+    (folder / "run.json").write_text(json.dumps(document))
+    return folder
+
+
+@pytest.mark.parametrize("step_ms", [100, 50])
+def test_the_peak_of_100_ms_is_told_where_the_samples_are_close_enough(tmp_path: Path, step_ms: int) -> None:
+    page = Page(report.make(bursts(tmp_path, step_ms)).read_text())
+    cells = {row[0]: row for row in table(page, "Peaks in one bin")}
+    assert cells["all, in"][4] == "1,000" and cells["all, out"][4] == "900"
+    assert cells["tx1 (transmit)"][4:] == ["1,000", "0.15", "1.50"], "busy processors: mean, most"
+    assert cells["rx1 (receive)"][4:] == ["900", "0.00", "0.00"]
+
+
+def test_coarser_samples_tell_no_peak_of_100_ms(tmp_path: Path) -> None:
+    page = Page(report.make(bursts(tmp_path, 250)).read_text())
+    cells = {row[0]: row for row in table(page, "Peaks in one bin")}
+    assert cells["all, in"][4] == "–" and "needs ten samples a second" in page.text
+
+
+def table(page: Page, caption: str) -> list[list[str]]:
+    """The texts of its rows' cells."""
+    (found,) = [one for one in page.all("table") if caption in one["text"]]
+    rows = [row for row in page.all("tr") if found in row["around"]]
+    return [[cell["text"] for cell in page.all("th", "td") if row in cell["around"]] for row in rows]
+
+
+def test_what_the_interface_did_not_take_and_its_errors_are_told(tmp_path: Path) -> None:
+    folder = Made().write(tmp_path)
+    rows = list(csv.DictReader((folder / "nodes.csv").open()))
+    assert {row["failed_packets"] for row in rows} == {""}, "these counts do not tell"
+    rows[0] |= {"failed_packets": "77", "tx_error_packets": "5"}
+    with (folder / "nodes.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    text = Page(report.make(folder).read_text()).text
+    assert "tx1: its interface did not take 77 packets" in text and "tx1: its interface counted 5 errors" in text
+
+
+@pytest.mark.parametrize(
+    ("counts", "wanted"),
+    [
+        ([{"sent_packets": 1, "failed_packets": 3}, {"sent_packets": 1, "failed_packets": 4}], 7),
+        ([{"sent_packets": 1, "failed_packets": 0}], 0),
+        ([{"sent_packets": 1, "failed_packets": 3}, {"sent_packets": 1, "failed_packets": None}], None),
+        ([{"received_packets": 1}], None),
+        (None, None),
+    ],
+)
+def test_failed_packets_of_a_node_are_known_where_each_engine_tells(counts: Any, wanted: int | None) -> None:
+    assert failed(counts) == wanted
+
+
+# --- sizes and inter-arrival times -----------------------------------------------------------------------------------
+
+
+def capture(folder: Path, host: str, frames: list[tuple[int, int]]) -> None:
+    """`frames`: (time_ns, bytes without FCS)."""
+    packets = [Packet(1_700_000_000 * S + at_ns, bytes(size)) for at_ns, size in frames]
+    (folder / "captures" / f"{host}-capture-eth1").write_bytes(write_pcap(packets))
+
+
+def test_of_captures_sizes_gaps_and_the_peak_are_counted(tmp_path: Path) -> None:
+    folder = Made().write(tmp_path)
+    capture(folder, "rx1", [(0, 60), (2_000, 60), (5_000, 1_000), (5_000, 60), (300 * MS, 60)])
+    page = Page(report.make(folder).read_text())
+    check_accessible(page)
+    assert "What the receivers captured" in page.text and "by the schedule" not in page.text
+    row = next(row for row in table(page, "Sizes with FCS") if row[0] == "rx1")
+    assert row[1:5] == ["5", "64", "252.0", "1,004"], "packets, least, mean, largest with the FCS"
+    assert row[5:8] == ["0.0", "75,000.0", "299,995.0"] and row[9] == "4", "gaps in µs, and the most in 100 ms"
+    assert [(one["size_bytes"], one["packets"]) for one in rows_of(folder, "sizes")] == [("64", "4"), ("1004", "1")]
+    gaps = rows_of(folder, "gaps")
+    assert sum(int(one["packets"]) for one in gaps) == 4 and gaps[0]["to_ns"] == "0"
+    for one, gap in zip(gaps[1:], (2_000, 3_000, 299_995_000), strict=True):
+        assert float(one["from_ns"]) <= gap <= float(one["to_ns"]), "two digits of logarithms"
+
+
+def test_a_part_that_was_captured_is_called_so(tmp_path: Path) -> None:
+    folder = Made().write(tmp_path)
+    capture(folder, "rx1", [(0, 60), (2_000, 60)])
+    document = json.loads((folder / "run.json").read_text())
+    document["scenario"]["receive"] = {"capture_every": 10, "capture_filter": "udp"}
+    of = shapes.shapes(folder, document).of
+    assert "the first of each 10 frames" in of and "'udp'" in of
+
+
+def scheduled(tmp_path: Path, scenario: str) -> tuple[Path, dict[str, Any]]:
+    """A folder whose legs are those of a scenario."""
+    path = tmp_path / "scenario.yaml"
+    path.write_text(scenario)
+    folder = Made().write(tmp_path)
+    document = json.loads((folder / "run.json").read_text())
+    document["legs"] = [asdict(one) for one in preview.Source(path, None).resolved.legs]
+    return folder, document
+
+
+def test_without_captures_the_schedule_is_shown_and_called_so(tmp_path: Path) -> None:
+    folder, document = scheduled(
+        tmp_path,
+        "name: x\nstreams:\n  - {name: turns, size_bytes: [64, 512], rate_pps: 1000, count_packets: 100}\n"
+        "  - {name: fast, count_packets: 10, headers: [{ethernet: {}}, {ipv4: {}}, {udp: {src: 7, dst: 9}}]}\n",
+    )
+    found = shapes.shapes(folder, document)
+    assert "What was to be sent, by the schedule" in found.of
+    (turns,) = found.each
+    assert (turns.listed(), turns.gaps.mean_ns) == ([(64, 50), (512, 50)], 1_000_000)
+    assert found.left_out == ["fast from tx1: it is sent as fast as the engine can"]
+
+
+def test_of_a_long_schedule_the_first_packets_are_looked_at_and_that_is_said(tmp_path: Path) -> None:
+    many = MOST_DUE_PACKETS * 3
+    folder, document = scheduled(
+        tmp_path, f"name: x\nstreams: [{{name: long, rate_pps: 1.0e+6, count_packets: {many}}}]\n"
+    )
+    found = shapes.shapes(folder, document)
+    assert found.each[0].packets == MOST_DUE_PACKETS
+    assert found.left_out == [f"{found.each[0].name}: the first {MOST_DUE_PACKETS:,} packets"]
+
+
+def test_a_capture_that_cannot_be_read_is_said_and_the_page_made(tmp_path: Path) -> None:
+    folder = Made().write(tmp_path)
+    (folder / "captures" / "rx1-capture-eth1").write_bytes(b"no capture at all")
+    assert "is not a capture file" in Page(report.make(folder).read_text()).text
