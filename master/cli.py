@@ -10,7 +10,17 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from master import cli_dependence, cli_lab, cli_preview, cli_report, cli_search, cli_sessions, cli_table
+from master import (
+    cli_compare,
+    cli_dependence,
+    cli_lab,
+    cli_preview,
+    cli_repeat,
+    cli_report,
+    cli_search,
+    cli_sessions,
+    cli_table,
+)
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
 
 app = typer.Typer(
@@ -22,6 +32,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(cli_lab.app, name="lab")
+app.command(epilog=cli_compare.EXAMPLES)(cli_compare.compare)
 app.command(epilog="Example: pktswarm dependence trace.pcap --repeat 4 --scale 4")(cli_dependence.dependence)
 app.command(epilog=cli_preview.EXAMPLES)(cli_preview.preview)
 app.command(epilog=cli_report.EXAMPLES)(cli_report.report)
@@ -32,6 +43,7 @@ app.command(epilog=cli_sessions.EXAMPLES)(cli_sessions.sessions)
 Scenario = Annotated[Path, typer.Argument(help="A scenario, e.g. configs/demo.yaml", show_default=False)]
 Hosts = Annotated[Path, typer.Option("--hosts", help="The inventory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+RUN_EXAMPLES = "Examples: pktswarm run configs/demo.yaml · pktswarm run configs/demo.yaml --repeat 5 --no-report"
 DEFAULT_HOSTS = Path("hosts/lab-default.yml")
 
 
@@ -52,7 +64,7 @@ def _interrupt(*_: object) -> NoReturn:
     raise PktswarmError("interrupted")
 
 
-@app.command(epilog="Example: pktswarm run configs/demo.yaml --hosts hosts/lab-default.yml")
+@app.command(epilog=RUN_EXAMPLES)
 def run(
     scenario: Scenario,
     hosts: Hosts = DEFAULT_HOSTS,
@@ -61,6 +73,7 @@ def run(
     as_json: Json = False,
     junit: cli_report.Junit = None,
     page: Annotated[bool, typer.Option("--report/--no-report", help="Make report.html at the end.")] = True,
+    repeat: Annotated[int | None, typer.Option(help="So many times, to see how its figures scatter.", min=2)] = None,
 ) -> None:
     """Run a scenario on the hosts of an inventory."""
     from master import report, show
@@ -68,6 +81,8 @@ def run(
 
     report.check_target(junit, "--junit", "run")
     _enter_lab(hosts)
+    if repeat is not None:
+        cli_repeat.repeat(scenario, hosts, results, patience, repeat, as_json, junit, page)
     current = Run(scenario, hosts, results, patience)
     with show.Watch(show.console(stderr=True), current.plan.expected_s) as watch:
         finished = current.execute(watch)

@@ -26,6 +26,7 @@ def call(*arguments: object) -> subprocess.CompletedProcess[str]:
         "schema",
         "recount",
         "report",
+        "compare",
         "verify",
         "dependence",
         "preview",

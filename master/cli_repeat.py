@@ -1,0 +1,67 @@
+"""`pktswarm run --repeat N`: the same run again and again, and how its figures scatter."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import typer
+
+from master import cli_report
+from traffic.errors import EXIT_INCOMPLETE
+
+if TYPE_CHECKING:
+    from master.repeat import Repeated
+    from master.run import Finished
+
+
+def repeat(
+    scenario: Path,
+    hosts: Path,
+    results: Path,
+    patience: float,
+    asked: int,
+    as_json: bool,
+    junit: Path | None,
+    page: bool,
+) -> NoReturn:
+    """In the lab's master already, where there is a lab. The scenario is read once."""
+    from master import scenario as scenarios
+    from master import show
+    from master.repeat import Repeated
+    from master.run import Run
+
+    wanted = scenarios.load(scenario)
+    repeated = Repeated(results, wanted.name, asked)
+    console = show.console(stderr=True)
+
+    def once(folder: Path) -> Finished:
+        current = Run(scenario, hosts, folder, patience, scenario=wanted)
+        with show.Watch(console, current.plan.expected_s) as watch:
+            return current.execute(watch)
+
+    def tell(finished: Finished) -> None:
+        outcome, number = finished.outcome, len(repeated.finished)
+        words = "incomplete: " if outcome.status == EXIT_INCOMPLETE else ""
+        console.print(f"run {number} of {asked}: {words}{outcome.reason}", markup=False, highlight=False)
+        cli_report.after_run(finished, None, page)
+
+    repeated.run(once, tell)
+    _finish(repeated, as_json)
+    if junit is not None:
+        cli_report.junit_of([one.outcome.document for one in repeated.finished], junit)
+    raise typer.Exit(repeated.status)
+
+
+def _finish(repeated: Repeated, as_json: bool) -> None:
+    from master import show
+    from master.compare.show import print_repeated
+    from master.compare.sides import side
+    from master.compare.spread import spread
+
+    figures = spread(side("A", str(repeated.path)))
+    if as_json:
+        print(json.dumps({"results": str(repeated.path), **repeated.document(), "figures": figures}))
+    else:
+        print_repeated(show.console(), figures, repeated.problem, repeated.path)

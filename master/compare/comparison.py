@@ -1,0 +1,220 @@
+"""The comparison itself: each figure of a side beside the first one's, and whether they differ by more than noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from master.compare import differ, noise
+from master.compare.figures import FIGURES, Figure
+from master.compare.sides import Compared, Side
+from traffic.errors import EXIT_AS_EXPECTED, EXIT_NOT_AS_EXPECTED, BadInput
+
+FORMAT_VERSION = 1
+CONFIDENCE = 0.95
+"""That no two sides of the same thing are told apart, whatever the number of figures."""
+SAME, WITHIN, BEYOND, CLOCKS, UNKNOWN = (
+    "the same",
+    "within the noise",
+    "larger than the noise",
+    "within the clocks' bounds",
+    "the noise is not known",
+)
+ROUNDING = 1e-9
+"""Of means of the same numbers."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of one figure of one subject: `first` is side A's, `other` another side's. All but `relative` are in the figure's
+    unit; None: not measured, or not known."""
+
+    side: str
+    subject: str
+    figure: str
+    unit: str
+    first: float | None
+    first_sd: float | None
+    first_runs: int
+    other: float | None
+    other_sd: float | None
+    other_runs: int
+    difference: float | None = None
+    relative: float | None = None
+    """The difference as a share of A's figure; None where that is 0."""
+    noise: float | None = None
+    """Half the interval around the difference that chance alone would leave."""
+    verdict: str = ""
+    """Empty where one side did not measure it."""
+    for_the_worse: bool = False
+    """And larger than the noise."""
+
+    @property
+    def beyond(self) -> bool:
+        return self.verdict == BEYOND
+
+
+@dataclass
+class Comparison:
+    """`first` with each of `others`."""
+
+    first: Side
+    others: list[Side]
+    confidence: float = CONFIDENCE
+
+    @property
+    def sides(self) -> list[Side]:
+        return [self.first, *self.others]
+
+    @cached_property
+    def differences(self) -> list[Difference]:
+        return [one for other in self.others for one in _compared(self.first, other, self.confidence)]
+
+    @property
+    def noise_is_known(self) -> bool:
+        return min(len(side.runs) for side in self.sides) >= noise.LEAST_RUNS and self.all_whole
+
+    @property
+    def all_whole(self) -> bool:
+        return not any(side.doubts for side in self.sides)
+
+    def check_noise(self) -> None:
+        """Before a difference is to decide the exit status: one that could never be told decides nothing."""
+        for side in self.sides:
+            if side.doubts or len(side.runs) < noise.LEAST_RUNS:
+                problem = "needs runs that were repeated: from one the noise is not known"
+                least = f"{noise.LEAST_RUNS} or more runs that are whole on each side"
+                has = f"{side.name} with {0 if side.doubts else len(side.runs)}"
+                raise BadInput("compare", problem, key="--fail-on-worse", value=has, allowed=least)
+
+    def status(self, fail_on_worse: bool) -> int:
+        worse = fail_on_worse and any(one.for_the_worse for one in self.differences)
+        return EXIT_NOT_AS_EXPECTED if worse else EXIT_AS_EXPECTED
+
+    def document(self) -> dict[str, Any]:
+        """For --json and compare.json."""
+        return {
+            "format_version": FORMAT_VERSION,
+            "confidence": self.confidence,
+            "noise_is_known": self.noise_is_known,
+            "sides": [_side(one) for one in self.sides],
+            "scenario": self._beside(differ.scenarios),
+            "nodes": self._beside(differ.nodes),
+            "in_one_only": self.in_one_only(),
+            "differences": [asdict(one) for one in self.differences],
+        }
+
+    def in_one_only(self) -> list[dict[str, str]]:
+        """Streams that one side has, and the other has not."""
+        found = []
+        for other in self.others:
+            names = {side.letter: subjects_of(side) for side in (self.first, other)}
+            for letter, subjects in names.items():
+                (missing,) = [one for one in names if one != letter]
+                found += [
+                    {"stream": name, "side": letter, "not_in": missing}
+                    for name in subjects
+                    if name not in names[missing]
+                ]
+        return found
+
+    def _beside(self, differences: Any) -> list[dict[str, Any]]:
+        first = self.first.runs[0]
+        return [{"side": side.letter, **one} for side in self.others for one in differences(first, side.runs[0])]
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        "side": side.letter,
+        "name": side.name,
+        "runs": [_run(run) for run in side.runs],
+        "left_out": side.left_out,
+        "doubts": side.doubts,
+        "not_repetitions": differ.within(side),
+    }
+
+
+def _run(run: Compared) -> dict[str, Any]:
+    told = {name: run.document.get(name) for name in ("status", "reason", "start_utc")}
+    return {"folder": str(run.path), **told}
+
+
+def subjects_of(side: Side) -> dict[str, None]:
+    """In the order of the first run."""
+    return dict.fromkeys(subject for run in side.runs for subject in run.figures)
+
+
+# --- figure by figure ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A figure that one side or both have."""
+
+    subject: str
+    figure: Figure
+    first: noise.Side | None
+    other: noise.Side | None
+    bound_ns: float
+    """Of both sides' clocks together."""
+
+    @property
+    def scattered(self) -> bool:
+        return self.first is not None and self.other is not None and noise.scattered(self.first, self.other)
+
+
+def _compared(first: Side, other: Side, confidence: float) -> list[Difference]:
+    pairs = list(_pairs(first, other))
+    each = noise.of_each(confidence, sum(pair.scattered and not pair.figure.derived for pair in pairs))
+    sure = not first.doubts and not other.doubts
+    return [_difference(other.letter, pair, each if sure else None) for pair in pairs]
+
+
+def _pairs(first: Side, other: Side) -> Iterator[_Pair]:
+    for subject in subjects_of(first) | subjects_of(other):
+        bound_ns = _bound_ns(first, subject) + _bound_ns(other, subject)
+        for figure in FIGURES.values():
+            one, two = (figure_of(side, subject, figure.key) for side in (first, other))
+            if one is not None or two is not None:
+                yield _Pair(subject, figure, one, two, bound_ns if figure.clocked else 0.0)
+
+
+def figure_of(side: Side, subject: str, key: str) -> noise.Side | None:
+    """None where a run did not measure it: the mean of some would be another figure."""
+    values = [run.figures[subject].values.get(key) if subject in run.figures else None for run in side.runs]
+    known = [value for value in values if value is not None]
+    return noise.side(known) if known and len(known) == len(values) else None
+
+
+def _bound_ns(side: Side, subject: str) -> float:
+    return max((run.figures[subject].bound_ns for run in side.runs if subject in run.figures), default=0.0)
+
+
+def _difference(letter: str, pair: _Pair, confidence: float | None) -> Difference:
+    """`confidence` None: the counts are in doubt."""
+    first, other, figure = pair.first, pair.other, pair.figure
+    told = Difference(letter, pair.subject, figure.key, figure.unit, *_told(first), *_told(other))
+    if first is None or other is None:
+        return told
+    change = other.mean - first.mean
+    half = None if confidence is None else noise.half_width(first, other, confidence)
+    verdict = _verdict(change, half, max(figure.resolution, ROUNDING * abs(first.mean)), pair.bound_ns)
+    relative = change / first.mean if first.mean else None
+    worse = verdict == BEYOND and change * figure.worse > 0
+    return replace(told, difference=change, relative=relative, noise=half, verdict=verdict, for_the_worse=worse)
+
+
+def _told(side: noise.Side | None) -> tuple[float | None, float | None, int]:
+    return (None, None, 0) if side is None else (side.mean, side.sd, side.runs)
+
+
+def _verdict(change: float, half: float | None, resolution: float, bound_ns: float) -> str:
+    if abs(change) <= resolution:
+        return SAME
+    if half is None:
+        return UNKNOWN
+    if abs(change) <= half:
+        return WITHIN
+    return BEYOND if abs(change) > bound_ns else CLOCKS

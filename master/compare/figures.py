@@ -1,0 +1,165 @@
+"""The figures of a run that are compared: of each stream, each direction of real connections, each group, in total."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from master.compare.noise import Value
+
+Rows = list[dict[str, Any]]
+TOTAL = "all streams"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """`worse`: 1 where more of it is for the worse, -1 where less is, 0 where that cannot be said of the device."""
+
+    key: str
+    title: str
+    unit: str
+    """count, ratio (a share of 1), pps, bps or ns. The title names that in which a person reads it."""
+    of: Callable[[Rows], Value | None]
+    """None where it was not measured."""
+    worse: int = 0
+    resolution: float = 0.0
+    """What the results are rounded to: nothing smaller is a difference."""
+    clocked: bool = False
+    """Only as sure as the two clocks."""
+    derived: bool = False
+    """Says again what other figures say, in another unit: it is no claim of its own."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of one subject in one run; what was not measured is not in it."""
+
+    values: dict[str, Value]
+    bound_ns: float
+    """How far off its latencies may be by the clocks; 0 where one clock measured them."""
+
+
+def measured(document: dict[str, Any]) -> dict[str, Measured]:
+    """Of each subject: a stream's name, a direction of connections, a group, TOTAL. `document`: of run.json."""
+    found = {}
+    for subject, (rows, figures) in _subjects(document).items():
+        values = {figure.key: value for figure in figures if (value := figure.of(rows)) is not None}
+        bounds = (row.get(name) or 0 for row in rows for name in ("latency_bound_ns", "delay_bound_ns"))
+        found[subject] = Measured(values, max(bounds, default=0))
+    return found
+
+
+def _subjects(document: dict[str, Any]) -> dict[str, tuple[Rows, tuple[Figure, ...]]]:
+    rows, connections = document.get("rows", []), document.get("connections", [])
+    streams = _by(rows, lambda row: str(row["stream"]))
+    ends = _by(connections, lambda row: f"{row['connections']} ({row['direction']})")
+    groups = _by(rows, lambda row: f"all {row['group']}" if row.get("group") else "")
+    found: dict[str, tuple[Rows, tuple[Figure, ...]]] = {name: (part, STREAM) for name, part in streams.items()}
+    found |= {name: (part, CONNECTION) for name, part in ends.items()}
+    if len(groups) > 1:
+        found |= {name: (part, STREAM) for name, part in groups.items() if name}
+    return found | ({TOTAL: (rows, STREAM)} if len(streams) > 1 else {})
+
+
+def _by(rows: Rows, name: Callable[[dict[str, Any]], str]) -> dict[str, Rows]:
+    found: dict[str, Rows] = {}
+    for row in rows:
+        found.setdefault(name(row), []).append(row)
+    return found
+
+
+# --- how each is made of its rows ------------------------------------------------------------------------------------
+
+
+def _known(rows: Rows, name: str) -> list[float] | None:
+    """A figure of which a part was not measured has no sum, and no greatest."""
+    values = [row.get(name) for row in rows]
+    return None if not values or None in values else [float(value) for value in values if value is not None]
+
+
+def _folded(name: str, fold: Callable[[Iterable[float]], float]) -> Callable[[Rows], Value | None]:
+    def of(rows: Rows) -> Value | None:
+        values = _known(rows, name)
+        return None if values is None else Value(fold(values))
+
+    return of
+
+
+def _share(part: str, whole: str, events: bool = True) -> Callable[[Rows], Value | None]:
+    """Of single events: each of them scatters by itself."""
+
+    def of(rows: Rows) -> Value | None:
+        parts, wholes = _known(rows, part), _known(rows, whole)
+        if parts is None or wholes is None or not sum(wholes):
+            return None
+        return Value(sum(parts) / sum(wholes), abs(sum(parts)) / sum(wholes) ** 2 if events else 0.0)
+
+    return of
+
+
+def _count(name: str) -> Callable[[Rows], Value | None]:
+    """Of single events."""
+
+    def of(rows: Rows) -> Value | None:
+        values = _known(rows, name)
+        return None if values is None else Value(sum(values), abs(sum(values)))
+
+    return of
+
+
+def _mean(name: str, weight: str) -> Callable[[Rows], Value | None]:
+    def of(rows: Rows) -> Value | None:
+        values, weights = _known(rows, name), _known(rows, weight)
+        if values is None or weights is None or not sum(weights):
+            return None
+        return Value(sum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights))
+
+    return of
+
+
+def _latency(point: str, title: str, of: Callable[[Rows], Value | None]) -> Figure:
+    return Figure(f"latency_{point}_ns", f"latency, {title}, µs", "ns", of, worse=1, resolution=1.0, clocked=True)
+
+
+def _longest(point: str, title: str) -> Figure:
+    """Percentiles of several legs make no percentile of them all: the leg with the longest stands for them."""
+    return _latency(point, title, _folded(f"latency_{point}_ns", max))
+
+
+STREAM = (
+    Figure("intended_packets", "intended, packets", "count", _folded("intended_packets", sum), derived=True),
+    Figure("sent_packets", "sent, packets", "count", _folded("sent_packets", sum), derived=True),
+    Figure("received_packets", "received, packets", "count", _folded("received_packets", sum), derived=True),
+    Figure("lost_packets", "lost, packets", "count", _count("lost_packets"), derived=True),
+    Figure("loss_ratio", "lost, % of sent", "ratio", _share("lost_packets", "sent_packets"), worse=1),
+    Figure("sent_ratio", "sent, % of intended", "ratio", _share("sent_packets", "intended_packets", events=False)),
+    Figure("duplicated_ratio", "twice, % of received", "ratio", _share("duplicated_packets", "received_packets"), 1),
+    Figure("reordered_ratio", "reordered, % of received", "ratio", _share("reordered_packets", "received_packets"), 1),
+    Figure("altered_ratio", "altered, % of received", "ratio", _share("altered_packets", "received_packets"), 1),
+    Figure("late_ratio", "sent late, % of sent", "ratio", _share("late_packets", "sent_packets")),
+    Figure("sent_pps", "sent, packets/s", "pps", _folded("sent_pps", sum), resolution=0.1),
+    Figure("received_pps", "received, packets/s", "pps", _folded("received_pps", sum), worse=-1, resolution=0.1),
+    Figure("sent_bps", "sent, Mbit/s", "bps", _folded("sent_bps", sum), resolution=0.1, derived=True),
+    Figure("received_bps", "received, Mbit/s", "bps", _folded("received_bps", sum), -1, resolution=0.1, derived=True),
+    _latency("min", "least", _folded("latency_min_ns", min)),
+    _latency("mean", "mean", _mean("latency_mean_ns", "received_packets")),
+    _longest("p50", "median"),
+    _longest("p90", "90 %"),
+    _longest("p99", "99 %"),
+    _longest("p999", "99.9 %"),
+    _longest("max", "most"),
+    Figure("jitter_sd_ns", "jitter (sd), µs", "ns", _folded("jitter_sd_ns", max), worse=1, resolution=1.0),
+    Figure("jitter_rfc3550_ns", "jitter (RFC 3550), µs", "ns", _folded("jitter_rfc3550_ns", max), 1, resolution=1.0),
+)
+CONNECTION = (
+    Figure("sent_blocks", "sent, blocks", "count", _folded("sent_blocks", sum), derived=True),
+    Figure("received_blocks", "received, blocks", "count", _folded("received_blocks", sum), derived=True),
+    Figure("goodput_bps", "goodput, Mbit/s", "bps", _folded("goodput_bps", sum), worse=-1, resolution=1.0),
+    Figure("lost_datagrams_ratio", "lost, % of datagrams", "ratio", _share("lost_datagrams", "sent_datagrams"), 1),
+    Figure("retransmitted_segments", "retransmitted, segments", "count", _count("retransmitted_segments"), worse=1),
+    Figure("rtt_mean_ns", "mean round trip, µs", "ns", _folded("rtt_mean_ns", max), worse=1, resolution=1.0),
+    Figure("delay_mean_ns", "mean delay, µs", "ns", _folded("delay_mean_ns", max), 1, resolution=1.0, clocked=True),
+    Figure("jitter_sd_ns", "jitter (sd), µs", "ns", _folded("jitter_sd_ns", max), worse=1, resolution=1.0),
+)
+FIGURES = {figure.key: figure for figure in (*STREAM, *CONNECTION)}
