@@ -17,10 +17,10 @@ CONFIDENCE = 0.95
 """That no two sides of the same thing are told apart, whatever the number of figures."""
 SAME, WITHIN, BEYOND, CLOCKS, UNKNOWN = (
     "the same",
-    "within the noise",
-    "larger than the noise",
-    "within the clocks' bounds",
-    "the noise is not known",
+    "within noise",
+    "larger than noise",
+    "within clock bounds",
+    "noise not known",
 )
 ROUNDING = 1e-9
 """Of means of the same numbers."""

@@ -128,7 +128,7 @@ def _longest(point: str, title: str) -> Figure:
 
 
 STREAM = (
-    Figure("intended_packets", "intended, packets", "count", _folded("intended_packets", sum), derived=True),
+    Figure("intended_packets", "intended, packets", "count", _folded("intended_packets", sum)),
     Figure("sent_packets", "sent, packets", "count", _folded("sent_packets", sum), derived=True),
     Figure("received_packets", "received, packets", "count", _folded("received_packets", sum), derived=True),
     Figure("lost_packets", "lost, packets", "count", _count("lost_packets"), derived=True),

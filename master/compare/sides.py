@@ -67,7 +67,9 @@ def side(letter: str, word: str) -> Side:
         raise BadInput(
             "compare", "the same run twice on one side would hide its noise", key="SIDE", value=str(twice[0])
         )
-    return _whole_first(Side(letter, ", ".join(path.resolve().name for path in paths), found, left_out))
+    others = len(paths) - 1
+    name = paths[0].resolve().name + (f" and {others} more" if others else "")
+    return _whole_first(Side(letter, name, found, left_out))
 
 
 def _whole_first(made: Side) -> Side:

@@ -12,6 +12,7 @@ SCALES = {"count": 1.0, "ratio": 0.01, "pps": 1.0, "bps": 1e6, "ns": 1e3}
 """Unit → in which of it a person reads it, as the figures' titles say."""
 DIGITS = {"count": 1, "ratio": 2, "pps": 1, "bps": 3, "ns": 1}
 MOST_LINES = 12
+MANY = 10.0
 
 
 def number(unit: str, value: float | None, sign: bool = False) -> str:
@@ -26,8 +27,12 @@ def number(unit: str, value: float | None, sign: bool = False) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Of a difference."""
-    return NOT_MEASURED if share is None else f"{number('ratio', share, sign=True)} %"
+    """Of a difference: none where there is none, and no digits that say nothing of what is many times as much."""
+    if share is None:
+        return NOT_MEASURED
+    if not share:
+        return "0 %"
+    return f"{100 * share:+,.0f} %" if abs(share) >= MANY else f"{number('ratio', share, sign=True)} %"
 
 
 def spread(one: Difference, first: bool) -> str:
@@ -59,13 +64,17 @@ def verdict(comparison: Comparison) -> str:
         return "Not all sides have a run that is whole: nothing can be said of differences"
     if not comparison.noise_is_known:
         return "The noise is not known: not every side was repeated"
-    beyond = [one for one in comparison.differences if one.beyond]
+    beyond = beyond_first(comparison)
     worse = [one for one in beyond if one.for_the_worse]
     if worse:
-        return f"Worse: {len(worse)} of the figures, by more than the noise"
+        return f"Worse by more than the noise: {_figures(len(worse))}"
     if beyond:
-        return f"Different: {len(beyond)} of the figures, by more than the noise; none for the worse"
+        return f"Different by more than the noise: {_figures(len(beyond))}, none for the worse"
     return "No difference is larger than the noise"
+
+
+def _figures(count: int) -> str:
+    return "1 figure" if count == 1 else f"{count} figures"
 
 
 def explanation(comparison: Comparison) -> str:
@@ -91,6 +100,8 @@ def doubts(side: Side) -> list[str]:
 
 
 def beyond_first(comparison: Comparison) -> list[Difference]:
-    """What is for the worse, then what else is larger than the noise."""
+    """What is for the worse, then what else is larger than the noise; once, where several figures say the same."""
     found = [one for one in comparison.differences if one.verdict == BEYOND]
-    return sorted(found, key=lambda one: not one.for_the_worse)
+    said = {(one.side, one.subject) for one in found if not FIGURES[one.figure].derived}
+    told = [one for one in found if not FIGURES[one.figure].derived or (one.side, one.subject) not in said]
+    return sorted(told, key=lambda one: not one.for_the_worse)

@@ -16,6 +16,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -178,6 +179,8 @@ def gaps(found: Shapes, folder: Path) -> Plot | None:
             style = _style(number)
             axes.stairs(one.gaps.histogram[inside], marks, label=one.name, **style)
         axes.set(xscale="log", yscale="log")
+        _logarithmic(axes.xaxis)
+        _logarithmic(axes.yaxis)
         svg = _svg(figure, "gaps", columns)
     told = (
         f"{one.name}: mean {(one.gaps.mean_ns or 0) / 1e3:,.1f} µs, longest {one.gaps.largest_ns / 1e3:,.1f} µs"
@@ -220,9 +223,7 @@ def _percentiles(rows: list[dict[str, Any]]) -> str:
         axes.set_xticks(range(len(POINTS)), [f"{part:g}" for part in POINTS.values()])
         if min(row["latency_min_ns"] for row in rows) > 0:
             axes.set_yscale("log")
-            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=16))
-            axes.yaxis.set_major_formatter(FuncFormatter(_grouped))
-            axes.yaxis.set_minor_formatter(NullFormatter())
+            _logarithmic(axes.yaxis)
         return _svg(figure, "latency", columns)
 
 
@@ -235,6 +236,15 @@ def _axes(x: str, y: str, labels: list[str]) -> tuple[Figure, Axes, int]:
     axes.set(xlabel=x, ylabel=y)
     axes.yaxis.set_major_formatter(FuncFormatter(_grouped))
     return figure, axes, columns
+
+
+def _logarithmic(axis: Axis) -> None:
+    """Marks as numbers, so many as fit; no powers in a notation of their own."""
+    low, high = axis.get_view_interval()
+    steps = (1.0, 2.0, 5.0) if high < 1000 * max(low, 1e-9) else (1.0,)
+    axis.set_major_locator(LogLocator(subs=steps, numticks=10))
+    axis.set_major_formatter(FuncFormatter(_grouped))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _grouped(value: float, _: object) -> str:

@@ -6,7 +6,7 @@ Of a leg's schedule the first frames are looked at, of captures all: a report is
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -139,12 +139,20 @@ def _due(folder: Path, legs: list[Leg]) -> Shapes:
 
 def _of_leg(folder: Path, leg: Leg, most: int) -> Shape:
     shape = Shape(f"{leg.stream}, {leg.source} → {leg.target}")
-    for block in _blocks(folder / "sent", leg):
+    for block in _blocks(folder / "sent", _cut(leg, most)):
         part = slice(max(0, most - shape.packets))
         shape.add(block.time_ns[part], block.size_bytes[part])
         if shape.packets >= most:
             break
     return shape
+
+
+def _cut(leg: Leg, most: int) -> Leg:
+    """A stream's due times are made many at once, and only the first are looked at."""
+    known = leg.intended_packets is not None and leg.intended_packets <= most
+    if known or leg.kind != "stream" or leg.sequence_file is not None:
+        return leg
+    return replace(leg, count_packets=min(most, leg.count_packets or most))
 
 
 def _blocks(sent: Path, leg: Leg) -> Iterator[preview.Block]:
