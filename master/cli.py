@@ -6,12 +6,15 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from master import cli_dependence, cli_lab, cli_preview, cli_report, cli_search, cli_sessions, cli_table
+from master import cli_dependence, cli_lab, cli_preview, cli_report, cli_search, cli_sessions, cli_status, cli_table
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
+
+if TYPE_CHECKING:
+    from master.live.metrics import Served
 
 app = typer.Typer(
     name="pktswarm",
@@ -25,6 +28,7 @@ app.add_typer(cli_lab.app, name="lab")
 app.command(epilog="Example: pktswarm dependence trace.pcap --repeat 4 --scale 4")(cli_dependence.dependence)
 app.command(epilog=cli_preview.EXAMPLES)(cli_preview.preview)
 app.command(epilog=cli_report.EXAMPLES)(cli_report.report)
+app.command(epilog=cli_status.EXAMPLES)(cli_status.status)
 app.command(epilog=cli_search.EXAMPLES)(cli_search.search)
 app.command(epilog=cli_table.EXAMPLES)(cli_table.table)
 app.command(epilog=cli_sessions.EXAMPLES)(cli_sessions.sessions)
@@ -33,6 +37,10 @@ Scenario = Annotated[Path, typer.Argument(help="A scenario, e.g. configs/demo.ya
 Hosts = Annotated[Path, typer.Option("--hosts", help="The inventory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 DEFAULT_HOSTS = Path("hosts/lab-default.yml")
+RUN_EXAMPLES = (
+    "Examples: pktswarm run configs/demo.yaml --hosts hosts/lab-default.yml · "
+    "pktswarm run configs/demo.yaml --metrics 9464"
+)
 
 
 def main() -> None:
@@ -52,7 +60,7 @@ def _interrupt(*_: object) -> NoReturn:
     raise PktswarmError("interrupted")
 
 
-@app.command(epilog="Example: pktswarm run configs/demo.yaml --hosts hosts/lab-default.yml")
+@app.command(epilog=RUN_EXAMPLES)
 def run(
     scenario: Scenario,
     hosts: Hosts = DEFAULT_HOSTS,
@@ -61,15 +69,24 @@ def run(
     as_json: Json = False,
     junit: cli_report.Junit = None,
     page: Annotated[bool, typer.Option("--report/--no-report", help="Make report.html at the end.")] = True,
+    metrics: Annotated[
+        int | None, typer.Option("--metrics", help="Serve the figures to Prometheus on this port of loopback; 0: any.")
+    ] = None,
 ) -> None:
     """Run a scenario on the hosts of an inventory."""
     from master import report, show
+    from master.live.watch import Watch
     from master.run import Run
 
     report.check_target(junit, "--junit", "run")
+    served = _metrics(metrics)
     _enter_lab(hosts)
     current = Run(scenario, hosts, results, patience)
-    with show.Watch(show.console(stderr=True), current.plan.expected_s) as watch:
+    console = show.console(stderr=True)
+    with Watch(console, current) as watch:
+        if served is not None:
+            served.start(lambda: watch.document)
+            console.print(f"metrics: {served.url}", highlight=False)
         finished = current.execute(watch)
     if as_json:
         print(json.dumps({"results": str(finished.folder), **finished.outcome.document}))
@@ -131,6 +148,15 @@ def verify(
         print("\n".join(verdict["text"] for verdict in verifies.verdicts(results)))
     whole = all(one.verified.holds and not one.verified.lost for one in results if one.verified is not None)
     raise typer.Exit(EXIT_AS_EXPECTED if whole else EXIT_NOT_AS_EXPECTED)
+
+
+def _metrics(port: int | None) -> Served | None:
+    """Bound where this command was typed, not in the lab that it enters; no thread yet."""
+    if port is None:
+        return None
+    from master.live.metrics import Served
+
+    return Served(port)
 
 
 def _enter_lab(hosts: Path) -> None:

@@ -216,9 +216,10 @@ def test_no_packet_of_the_samples_is_counted_twice_or_left_out(tmp_path: Path) -
 def test_what_one_leg_of_a_stream_does_not_tell_has_no_sum(tmp_path: Path) -> None:
     folder = Made([leg(0, "a"), leg(1, "a", "tx2", "rx2")]).write(tmp_path)
     samples = list(csv.reader((folder / "samples.csv").open()))
+    node, stream, missing = (samples[0].index(name) for name in ("node", "stream", "missing_packets"))
     for row in samples:
-        if row[1] == "rx2" and row[8] == "a":
-            row[14] = ""  # missing_packets
+        if row[node] == "rx2" and row[stream] == "a":
+            row[missing] = ""
     with (folder / "samples.csv").open("w", newline="") as file:
         csv.writer(file).writerows(samples)
     found = over_time.read(folder / "samples.csv", None)
