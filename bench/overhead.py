@@ -7,11 +7,17 @@ Both send as fast as they can to the same receiver (netsniff-ng, counting), whic
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,7 +38,11 @@ TRACE = Path(__file__).resolve().parent.parent / "configs" / "traces" / "lab.pca
 WORK = {
     "trafgen": "streams: [{name: s, engine: trafgen, count_packets: PACKETS}]",
     "tcpreplay": f"traces: [{{name: s, file: {TRACE}, timing: top, repeat: PASSES}}]",
+    "xdp": "streams: [{name: s, engine: xdp, count_packets: PACKETS0}]",
 }
+
+BARE = ("trafgen", "tcpreplay")
+"""Those that can be called by hand."""
 
 
 class Bench:
@@ -47,15 +57,25 @@ class Bench:
 
     def through_a_run(self, engine: str) -> tuple[float, dict[str, Any]]:
         """Packets a second by the engine's own words, and the leg as it was sent."""
-        text = WORK[engine].replace("PACKETS", str(self.packets)).replace("PASSES", str(self.passes))
+        document = self._run(WORK[engine])
+        return document["rows"][0]["sent_pps"], {**document["legs"][0], "results": document["results"]}
+
+    def watched(self, samples_per_s: float) -> float:
+        """Packets a second of the engine xdp in a run that a terminal shows."""
+        document = self._run(f"samples_per_s: {samples_per_s}\n{WORK['xdp']}")
+        return float(document["rows"][0]["sent_pps"])
+
+    def _run(self, text: str) -> dict[str, Any]:
+        text = text.replace("PACKETS", str(self.packets)).replace("PASSES", str(self.passes))
         scenario = self.folder / "scenario.yaml"
         scenario.write_text(f"name: overhead\n{text}\nreceive: {{mode: count}}\n")
         command = [PKTSWARM, "run", scenario, "--hosts", self.state.inventory, "--results", self.folder, "--json"]
         command += ["--no-report"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        with terminal() as stderr:
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=300, check=False)
         document = json.loads(done.stdout)
         assert document["status"] == 0, document["reason"]
-        return document["rows"][0]["sent_pps"], {**document["legs"][0], "results": document["results"]}
+        return dict(document)
 
     def bare(self, engine: str, leg_data: dict[str, Any]) -> float:
         results = Path(leg_data.pop("results"))
@@ -119,13 +139,35 @@ class Bench:
             os._exit(status)
 
 
+@contextmanager
+def terminal() -> Iterator[int]:
+    """One that shows what a person would see, and that nobody looks at."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 50, 160, 0, 0))
+
+    def drain() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(ours, 1 << 16):
+                pass
+
+    reader = threading.Thread(target=drain)
+    reader.start()
+    try:
+        yield theirs
+    finally:
+        os.close(theirs)
+        reader.join()
+        os.close(ours)
+
+
 def main() -> None:
     parser = report.parser("The sending rate of an engine bare and through a run.")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--packets", type=int, default=1_000_000)
     parser.add_argument("--passes", type=int, default=500)
     arguments = parser.parse_args()
-    rates: dict[str, tuple[list[float], list[float]]] = {engine: ([], []) for engine in WORK}
+    rates: dict[str, tuple[list[float], list[float]]] = {engine: ([], []) for engine in BARE}
+    sampled, unsampled = [], []
     with tempfile.TemporaryDirectory() as name:
         bench = Bench(Path(name), arguments.packets, arguments.passes)
         try:
@@ -134,12 +176,16 @@ def main() -> None:
                     rate, leg = bench.through_a_run(engine)
                     ours.append(rate)
                     bare.append(bench.bare(engine, leg))
+                sampled.append(bench.watched(10))
+                unsampled.append(bench.watched(0.001))
         finally:
             lab.down(bench.state.name, bench.folder)
     rows = [
         report.compared(f"{engine} at top speed, packets/s", ours, bare, f"{engine} bare", 0.98)
         for engine, (ours, bare) in rates.items()
     ]
+    work = "xdp, 10 samples/s shown and written, packets/s"
+    rows.append(report.compared(work, sampled, unsampled, "no samples", 0.99))
     report.finish(rows, arguments.json)
 
 

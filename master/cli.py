@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -19,9 +19,13 @@ from master import (
     cli_report,
     cli_search,
     cli_sessions,
+    cli_status,
     cli_table,
 )
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
+
+if TYPE_CHECKING:
+    from master.live.metrics import Served
 
 app = typer.Typer(
     name="pktswarm",
@@ -36,6 +40,7 @@ app.command(epilog=cli_compare.EXAMPLES)(cli_compare.compare)
 app.command(epilog="Example: pktswarm dependence trace.pcap --repeat 4 --scale 4")(cli_dependence.dependence)
 app.command(epilog=cli_preview.EXAMPLES)(cli_preview.preview)
 app.command(epilog=cli_report.EXAMPLES)(cli_report.report)
+app.command(epilog=cli_status.EXAMPLES)(cli_status.status)
 app.command(epilog=cli_search.EXAMPLES)(cli_search.search)
 app.command(epilog=cli_table.EXAMPLES)(cli_table.table)
 app.command(epilog=cli_sessions.EXAMPLES)(cli_sessions.sessions)
@@ -43,8 +48,11 @@ app.command(epilog=cli_sessions.EXAMPLES)(cli_sessions.sessions)
 Scenario = Annotated[Path, typer.Argument(help="A scenario, e.g. configs/demo.yaml", show_default=False)]
 Hosts = Annotated[Path, typer.Option("--hosts", help="The inventory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-RUN_EXAMPLES = "Examples: pktswarm run configs/demo.yaml · pktswarm run configs/demo.yaml --repeat 5 --no-report"
 DEFAULT_HOSTS = Path("hosts/lab-default.yml")
+RUN_EXAMPLES = (
+    "Examples: pktswarm run configs/demo.yaml --hosts hosts/lab-default.yml · "
+    "pktswarm run configs/demo.yaml --metrics 9464 · pktswarm run configs/demo.yaml --repeat 5 --no-report"
+)
 
 
 def main() -> None:
@@ -74,18 +82,21 @@ def run(
     junit: cli_report.Junit = None,
     page: Annotated[bool, typer.Option("--report/--no-report", help="Make report.html at the end.")] = True,
     repeat: Annotated[int | None, typer.Option(help="So many times, to see how its figures scatter.", min=2)] = None,
+    metrics: Annotated[
+        int | None, typer.Option("--metrics", help="Serve the figures to Prometheus on this port of loopback; 0: any.")
+    ] = None,
 ) -> None:
     """Run a scenario on the hosts of an inventory."""
     from master import report, show
+    from master.live.watch import watched
     from master.run import Run
 
     report.check_target(junit, "--junit", "run")
+    served = _metrics(metrics)
     _enter_lab(hosts)
     if repeat is not None:
-        cli_repeat.repeat(scenario, hosts, results, patience, repeat, as_json, junit, page)
-    current = Run(scenario, hosts, results, patience)
-    with show.Watch(show.console(stderr=True), current.plan.expected_s) as watch:
-        finished = current.execute(watch)
+        cli_repeat.repeat(scenario, hosts, results, patience, repeat, as_json, junit, page, served)
+    finished = watched(Run(scenario, hosts, results, patience), served)
     if as_json:
         print(json.dumps({"results": str(finished.folder), **finished.outcome.document}))
     else:
@@ -146,6 +157,15 @@ def verify(
         print("\n".join(verdict["text"] for verdict in verifies.verdicts(results)))
     whole = all(one.verified.holds and not one.verified.lost for one in results if one.verified is not None)
     raise typer.Exit(EXIT_AS_EXPECTED if whole else EXIT_NOT_AS_EXPECTED)
+
+
+def _metrics(port: int | None) -> Served | None:
+    """Bound where this command was typed, not in the lab that it enters; no thread yet."""
+    if port is None:
+        return None
+    from master.live.metrics import Served
+
+    return Served(port)
 
 
 def _enter_lab(hosts: Path) -> None:

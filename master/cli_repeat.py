@@ -12,6 +12,7 @@ from master import cli_report
 from traffic.errors import EXIT_INCOMPLETE
 
 if TYPE_CHECKING:
+    from master.live.metrics import Served
     from master.repeat import Repeated
     from master.run import Finished
 
@@ -25,10 +26,12 @@ def repeat(
     as_json: bool,
     junit: Path | None,
     page: bool,
+    served: Served | None,
 ) -> NoReturn:
     """In the lab's master already, where there is a lab. The scenario is read once."""
     from master import scenario as scenarios
     from master import show
+    from master.live.watch import watched
     from master.repeat import Repeated
     from master.run import Run
 
@@ -37,9 +40,7 @@ def repeat(
     console = show.console(stderr=True)
 
     def once(folder: Path) -> Finished:
-        current = Run(scenario, hosts, folder, patience, scenario=wanted)
-        with show.Watch(console, current.plan.expected_s) as watch:
-            return current.execute(watch)
+        return watched(Run(scenario, hosts, folder, patience, scenario=wanted), served)
 
     def tell(finished: Finished) -> None:
         outcome, number = finished.outcome, len(repeated.finished)

@@ -50,13 +50,13 @@ def table(
 
 
 def _executing(hosts: Path, out: Path, patience: float) -> Execute:
+    from master.live.watch import Watch
     from master.run import Run
-    from master.show import Watch
 
     def execute(scenario: Path) -> tuple[Outcome, Path]:
         # Hundreds of points replay the same large traces.
         current = Run(scenario, hosts, out / "runs", patience, keep_sent=False)
-        with Watch(Console(stderr=True, quiet=True), current.plan.expected_s) as watch:
+        with Watch(Console(stderr=True, quiet=True), current) as watch:
             finished = current.execute(watch)
         if finished.outcome.document["reason"] == "stopped by the user":
             raise PktswarmError(f"interrupted; the points so far are in {out}, the same command goes on with them")

@@ -24,6 +24,8 @@ CLOSE_READING_NS = 40_000
 """A bound that is good enough; a busy host gets more rounds of readings before a worse one is taken."""
 READING_S = 0.5
 """How long the answer to one reading is awaited; a node may be at work on what it was sent."""
+CHECK_EVERY_S, CHECK_READINGS = 20.0, 4
+"""While frames are sent: so often each clock is looked at, and with so few readings, for its node has other work."""
 START_LEAD_NS = 60_000_000
 ENTER_LEAD_NS = 5_000_000
 POLL_S, SENDING_POLL_S = 0.0005, 0.005
@@ -60,7 +62,8 @@ class Conductor:
         self.started: set[int] = set()
         self.readings: dict[int, list[Reading]] = {}
         self.offsets_ns: dict[int, int] = {}
-        self.next_word = 0.0
+        self.next_word = self.next_check = 0.0
+        self.last_checked = 0
         self.run_limit_s = 60.0
         self.drain_s = 0.3
         self.go = False
@@ -128,6 +131,7 @@ class Conductor:
             for rank in self._group(role):
                 self._send(rank, {"op": op, "at_ns": at_ns + self.offsets_ns.get(rank, 0)})
         self.started.update(self._group("transmit"))
+        self.next_check = time.monotonic() + CHECK_EVERY_S
         self._tell("start", at_ns=at_ns, utc_ns=time.time_ns() + at_ns - time.monotonic_ns())
         self._phase("send")
         self._sleep((at_ns - STILL_BEFORE_NS - time.monotonic_ns()) / 1e9)
@@ -203,9 +207,8 @@ class Conductor:
             if best is None:
                 self._lose(rank, "its clock could not be read")
                 continue
-            sent, node_ns, realtime_ns, received = best
-            middle_ns = (sent + received) // 2
-            reading = Reading(middle_ns, node_ns - middle_ns, (received - sent) // 2)
+            _, node_ns, realtime_ns, _ = best
+            reading = _as_reading(best)
             self._take_reading(rank, reading)
             self._tell(
                 "clock", rank=rank, when=when, **asdict(reading), realtime_minus_monotonic_ns=realtime_ns - node_ns
@@ -219,6 +222,20 @@ class Conductor:
         assert best is not None
         self.offsets_ns[rank] = best.offset_ns
 
+    def _check_a_clock(self) -> None:
+        """One node's after another, for the live view to tell one that drifts. The counts have their own readings."""
+        if time.monotonic() < self.next_check or not self.living:
+            return
+        self.next_check = time.monotonic() + CHECK_EVERY_S / len(self.living)
+        rank = min(self.living, key=lambda one: (one <= self.last_checked, one))
+        self.last_checked = rank
+        self._send(rank, {"op": "ping", "count": CHECK_READINGS})
+        found: list[tuple[int, int, int, int]] = []
+        while rank in self.living and len(found) < CHECK_READINGS and (one := self._reading(rank)) is not None:
+            found.append(one)
+        if found:
+            self._tell("drift", rank=rank, **asdict(_as_reading(min(found, key=_round_trip_ns))))
+
     def _closest_reading(self, rank: int) -> tuple[int, int, int, int] | None:
         best = None
         for _ in range(CLOCK_ROUNDS):
@@ -228,8 +245,8 @@ class Conductor:
             self.world.flush(1.0)
             readings = [self._reading(rank) for _ in range(CLOCK_READINGS)]
             found = [reading for reading in (best, *readings) if reading]
-            best = min(found, key=lambda reading: reading[3] - reading[0], default=None)
-            if best is None or best[3] - best[0] <= 2 * CLOSE_READING_NS:
+            best = min(found, key=_round_trip_ns, default=None)
+            if best is None or _round_trip_ns(best) <= 2 * CLOSE_READING_NS:
                 break
         return best
 
@@ -256,6 +273,8 @@ class Conductor:
         poll_s = SENDING_POLL_S if name == "done" else POLL_S
         while open_ranks() and time.monotonic() < deadline:
             self._pump()
+            if name == "done":
+                self._check_a_clock()
             time.sleep(poll_s)
         for rank in open_ranks():
             self._lose(rank, f"did not tell {name!r} within {deadline_s:.0f} s")
@@ -368,3 +387,13 @@ class Conductor:
             self.control.send({"event": event, **values})
         except OSError:
             self.control.closed = True
+
+
+def _round_trip_ns(taken: tuple[int, int, int, int]) -> int:
+    return taken[3] - taken[0]
+
+
+def _as_reading(taken: tuple[int, int, int, int]) -> Reading:
+    sent_ns, node_ns, _, received_ns = taken
+    middle_ns = (sent_ns + received_ns) // 2
+    return Reading(middle_ns, node_ns - middle_ns, _round_trip_ns(taken) // 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from master.results import Row, group
+from master.results import Row
 from master.scenario import Expect
 from traffic.connections import ConnectionRow
 
@@ -18,8 +18,8 @@ def totals(rows: list[Row]) -> list[dict[str, Any]]:
 
 def group_totals(rows: list[Row]) -> list[dict[str, Any]]:
     """Of targets and of the background, where there are both."""
-    names = sorted({group(row.leg) for row in rows}, reverse=True)
-    parts = [(name, [row for row in rows if group(row.leg) == name]) for name in names]
+    names = sorted({row.leg.group for row in rows}, reverse=True)
+    parts = [(name, [row for row in rows if row.leg.group == name]) for name in names]
     return [_total(name, part, "group") for name, part in parts] if len(parts) > 1 else []
 
 

@@ -13,7 +13,7 @@ from master.doubts import doubts
 from master.judge import group_totals, judge, judge_connections, judge_mbr, judge_tunnels, totals
 from master.node_state import NodeState, failed, told, unfinished
 from master.resolve import Rank, Resolved
-from master.results import FORMAT_VERSION, Outcome, Row, stream_values, utc, with_fcs
+from master.results import FORMAT_VERSION, Outcome, Row, stream_values, utc
 from master.scenario import Expect
 from master.upf import fared, moved, played
 from master.users import Users
@@ -23,7 +23,7 @@ from traffic.connections import ConnectionRow, EndCount, directions
 from traffic.connections import values as connection_values
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
 from traffic.tally import Tally
-from traffic.task import Leg
+from traffic.task import Leg, with_fcs
 
 Event = dict[str, Any]
 
@@ -106,6 +106,11 @@ class Ledger:
 
     def _on_stopped(self, event: Event) -> None:
         self.stopped = event["problem"] or "stopped by the user"
+
+    def sampled_ns(self, event: Event) -> int:
+        """When a sample was taken, since the start instant."""
+        clock = self.nodes[event["rank"]].clock.get("start", {})
+        return int(event["at_ns"]) - int(clock.get("offset_ns", 0)) - (self.start_ns or 0)
 
     # --- what it amounts to -------------------------------------------------------------------------------------
 
@@ -190,24 +195,29 @@ class Ledger:
     def _correct_latency(self, row: Row, receiver: NodeState) -> None:
         """The receiver counted with the clocks as read before the run. What was read later says how they really stood
         in the middle of it, and how far off a latency may be."""
-        if row.leg.echo_of is not None:
-            row.clock_bound_ns = 0  # sent and received by one clock
+        found = self.latency_error_ns(row.leg, receiver, self._middle_ns())
+        if found is None or row.tally is None:
             return
-        task = self.resolved.receives.get(receiver.rank.host.name)
-        if task is not None and task.tai:
-            return  # PTP's own to tell
-        clocks = self.clocks()
-        source, target = row.leg.source, receiver.rank.host.name
-        sender = next(n for n in self.nodes.values() if n.rank.host.name == source and n.rank.role == "transmit")
-        here, there = receiver.offset_at(self._middle_ns()), sender.offset_at(self._middle_ns())
-        if here is None or there is None or row.tally is None or not {source, target} <= set(clocks.offsets_ns):
-            return
-        row.clock_bound_ns = here.bound_ns + there.bound_ns
-        error_ns = there.offset_ns - here.offset_ns - clocks.between(source, target)
+        error_ns, row.clock_bound_ns = found
         if row.tally.latency is not None:
             row.tally = replace(row.tally, latency=row.tally.latency.shifted(error_ns))
         if row.users is not None:
             row.users.shift_ns = error_ns
+
+    def latency_error_ns(self, leg: Leg, receiver: NodeState, at_ns: int) -> tuple[int, int] | None:
+        """What is to be added to latencies that were counted with the clocks as read before the run, by what is known
+        of the clocks at `at_ns`; and how far off they may be then. None: not known, or it is PTP's own to tell."""
+        if leg.echo_of is not None:
+            return 0, 0  # sent and received by one clock
+        source, target = leg.source, receiver.rank.host.name
+        task, clocks = self.resolved.receives.get(target), self.clocks()
+        if (task is not None and task.tai) or not {source, target} <= set(clocks.offsets_ns):
+            return None
+        sender = next(n for n in self.nodes.values() if n.rank.host.name == source and n.rank.role == "transmit")
+        here, there = receiver.offset_at(at_ns), sender.offset_at(at_ns)
+        if here is None or there is None:
+            return None
+        return there.offset_ns - here.offset_ns - clocks.between(source, target), here.bound_ns + there.bound_ns
 
     def clocks(self) -> Clocks:
         """As read before the run: what receivers count latencies with."""

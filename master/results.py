@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import fcntl
 import json
 import re
 import shutil
@@ -17,9 +19,10 @@ from master import interactive, samples, users, verify
 from master.users import Users
 from traffic.connections import COLUMNS, ConnectionRow, values
 from traffic.tally import Latency, Tally
-from traffic.task import FCS_BYTES, Leg
+from traffic.task import Leg
 
 FORMAT_VERSION = 1
+STATUS = "status.json"
 STREAM_COLUMNS = [
     "stream",
     "from",
@@ -108,6 +111,8 @@ class Folder:
         for part in ("captures", "sent"):
             (self.path / part).mkdir(mode=0o700)
         self._log = (self.path / "log.jsonl").open("a", buffering=1)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(self._log, fcntl.LOCK_EX)  # until this process ends, however it does: `pktswarm status` looks
         self._samples = (self.path / "samples.csv").open("a", buffering=1, newline="")
         self._sample_writer = csv.writer(self._samples)
         self._sample_writer.writerow(samples.COLUMNS)
@@ -115,6 +120,10 @@ class Folder:
     def log(self, event: dict[str, Any]) -> None:
         """`event` has its time in "utc" already, or happens now."""
         self._log.write(json.dumps({"utc": utc(time.time_ns()), **event}, separators=(",", ":")) + "\n")
+
+    def tell_status(self, document: dict[str, Any]) -> None:
+        """For `pktswarm status`, while the run goes: master.live.figures' document."""
+        replace_text(self.path / STATUS, json.dumps(document) + "\n")
 
     def sample(self, rows: Iterable[Iterable[object]]) -> None:
         self._sample_writer.writerows(rows)
@@ -151,6 +160,7 @@ class Folder:
         shutil.rmtree(self.path)
 
     def close(self) -> None:
+        (self.path / STATUS).unlink(missing_ok=True)
         self._log.close()
         self._samples.close()
 
@@ -287,17 +297,13 @@ def stream_values(row: Row) -> dict[str, Any]:
         "received_bps": rate(None if row.received_bytes is None else 8 * row.received_bytes, row.received_seconds),
         "k": _rounded(row.k),
         "k_sender": _rounded(row.k_sender),
-        "group": group(row.leg),
+        "group": row.leg.group,
         "resent_packets": row.resent,
         "unstamped_sent_packets": row.unstamped_sent,
         "unstamped_received_packets": row.unstamped,
         "sent_frames": row.sent_frames,
         "received_frames": row.received_frames,
     }
-
-
-def group(leg: Leg) -> str:
-    return "background" if leg.background else "target"
 
 
 def lost_by(row: Row) -> str | None:
@@ -328,10 +334,6 @@ def _latency_values(row: Row) -> dict[str, Any]:
     values: dict[str, Any] = {f"latency_{point}": round(getattr(latency, point)) for point in points}
     bound_ns = row.matched_bound_ns if by == "captures" else row.clock_bound_ns
     return {**values, "latency_bound_ns": bound_ns, "latency_by": by}
-
-
-def with_fcs(frame_bytes: int | None, packets: int | None) -> int | None:
-    return None if frame_bytes is None or packets is None else frame_bytes + packets * FCS_BYTES
 
 
 def rate(amount: int | None, seconds: float | None) -> float | None:

@@ -37,6 +37,8 @@ STOP_TIMEOUT_S = 30.0
 AFTER_SENDING = ("drain", "gather", "restore", "over")
 PR_SET_CHILD_SUBREAPER = 36
 Watcher = Callable[[Ledger, Event], None]
+TICK: Event = {"event": "tick"}
+"""Told to a watcher ten times a second, so that it shows how time goes by while nothing is heard."""
 
 
 @dataclass
@@ -151,6 +153,7 @@ class Run:
             control.receive(0.1)
             for event, raw in control.messages():
                 self._take(event, raw, control)
+            self.watch(self.ledger, TICK)
             if not launch.running():
                 control.closed = True
 
@@ -166,12 +169,13 @@ class Run:
             self._capture(event, raw)
             return
         self.ledger.take(event)
-        self._keep(event)
-        self.watch(self.ledger, event)
-        self._pace_loads(event)
         if event["event"] == "sample":
             self._sample(event)
-        elif event["event"] == "phase" and event["name"] == "plan":
+        else:
+            self._keep(event)
+        self.watch(self.ledger, event)
+        self._pace_loads(event)
+        if event["event"] == "phase" and event["name"] == "plan":
             self._hand_out(control)
 
     def _keep(self, event: Event) -> None:
@@ -220,12 +224,10 @@ class Run:
             self.folder.capture_piece(self.ledger.nodes[event["rank"]].rank.host.name, event["name"], raw)
 
     def _sample(self, event: Event) -> None:
-        node = self.ledger.nodes[event["rank"]]
-        offset = node.clock.get("start", {}).get("offset_ns", 0)
-        at_ns = event["at_ns"] - offset - (self.ledger.start_ns or 0)
+        """Many a second: they have a file of their own and are not in the log."""
         if self.folder is not None:
-            legs = {leg.id: leg for leg in self.ledger.resolved.legs}
-            self.folder.sample(samples.rows(event, node.rank.host.name, node.rank.role, at_ns, legs))
+            rank, legs = self.ledger.nodes[event["rank"]].rank, {leg.id: leg for leg in self.ledger.resolved.legs}
+            self.folder.sample(samples.rows(event, rank.host.name, rank.role, self.ledger.sampled_ns(event), legs))
 
     # --- interrupts ---------------------------------------------------------------------------------------------
 

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from traffic.task import Leg
+from traffic.samples import unpack
+from traffic.task import Leg, with_fcs
 
-INTERFACE = ("tx_packets", "tx_bytes", "rx_packets", "rx_bytes", "rx_dropped")
+INTERFACE = {
+    "tx_packets": "tx_packets",
+    "tx_bytes": "tx_bytes",
+    "rx_packets": "rx_packets",
+    "rx_bytes": "rx_bytes",
+    "rx_dropped_packets": "rx_dropped",
+    "tx_dropped_packets": "tx_dropped",
+    "link_downs": "link_downs",
+}
+"""Column → what a node calls it."""
 RECEIVED = {
     "received_packets": "packets",
     "received_bytes": "bytes",
@@ -15,23 +26,58 @@ RECEIVED = {
     "reordered_packets": "reordered",
     "altered_packets": "altered",
 }
-"""Column → what a receiver calls it. Missing: of the numbers up to the highest that has come, those that have not."""
+"""Missing: of the numbers up to the highest that has come, those that have not."""
+LATENCY = ("latency_packets", "latency_sum_ns", "latency_min_ns", "latency_max_ns")
 COLUMNS = [
-    *("time_ns", "node", "role", "tx_packets", "tx_bytes", "rx_packets", "rx_bytes", "rx_dropped_packets"),
-    *("stream", "from", "to", "sent_packets", *RECEIVED),
+    *("time_ns", "node", "role", *INTERFACE, "cpu_busy_s"),
+    *("stream", "from", "to", "sent_packets", *RECEIVED, "group", "sent_bytes", *LATENCY),
 ]
+"""Readers go by the names; what belongs to an interface stands before `stream`, what belongs to a leg behind."""
+_OF_LEG = len(COLUMNS) - COLUMNS.index("stream")
+_OF_INTERFACE = COLUMNS.index("stream") - COLUMNS.index("role") - 1
 
 
 def rows(event: dict[str, Any], node: str, role: str, time_ns: int, legs: dict[int, Leg]) -> list[list[Any]]:
-    """In the order of COLUMNS; what does not apply, or is not known, is empty. All counts are since the start."""
+    """In the order of COLUMNS; what does not apply, or is not known, is empty. All counts are since the start; bytes of
+    streams count the FCS, as in streams.csv."""
     begin = [time_ns, node, role]
-    found = [[*begin, *(event["interface"][name] for name in INTERFACE), *[None] * (4 + len(RECEIVED))]]
-    for number, figures in event.get("legs", {}).items():
-        leg = legs[int(number)]
+    counters = event["interface"]
+    busy_ms = counters.get("cpu_busy_ms")
+    interface = [*(counters.get(name) for name in INTERFACE.values()), None if busy_ms is None else busy_ms / 1000]
+    found = [[*begin, *interface, *[None] * _OF_LEG]]
+    begin += [None] * _OF_INTERFACE
+    for leg, sent in sent_of_rows(unpack(event, "sent"), legs):
+        bytes_sent = with_fcs(sent["sent_bytes"], sent["sent_packets"])
+        nothing = [None] * len(RECEIVED)
+        end = [leg.group, bytes_sent, *[None] * len(LATENCY)]
+        found.append([*begin, leg.stream, leg.source, leg.to, sent["sent_packets"], *nothing, *end])
+    for number, came in unpack(event, "received").items():
+        leg = legs[number]
         to = leg.to
-        if leg.also_at and role == "receive":  # what is missing here may have come elsewhere
-            to, figures = node, {**figures, "missing": None}
-        received = [figures.get(name) for name in RECEIVED.values()]
-        nothing = [None] * len(INTERFACE)
-        found.append([*begin, *nothing, leg.stream, leg.source, to, figures.get("sent_packets"), *received])
+        if leg.also_at:  # what is missing here may have come elsewhere
+            to, came = node, {**came, "missing": None}
+        came = {**came, "bytes": with_fcs(came["bytes"], came["packets"])}
+        received = [came[name] for name in RECEIVED.values()]
+        end = [leg.group, None, *(came[name] for name in LATENCY)]
+        found.append([*begin, leg.stream, leg.source, to, None, *received, *end])
     return found
+
+
+def sent_of_rows(
+    sent: dict[int, dict[str, int | None]], legs: dict[int, Leg]
+) -> Iterable[tuple[Leg, dict[str, int | None]]]:
+    """What is counted with another leg is added to that one's, as in streams.csv; no sum that lacks a part."""
+    summed: dict[int, dict[str, int | None]] = {}
+    for number, figures in sent.items():
+        leg = legs[number]
+        row = leg.id if leg.counted_with is None else leg.counted_with
+        summed[row] = _added(summed[row], figures) if row in summed else figures
+    return [(legs[number], figures) for number, figures in summed.items()]
+
+
+def _added(one: dict[str, int | None], other: dict[str, int | None]) -> dict[str, int | None]:
+    return {name: _sum(value, other[name]) for name, value in one.items()}
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other

@@ -1,19 +1,16 @@
-"""What a person sees on the terminal: progress while a run goes, the table when it is over."""
+"""What a person sees on the terminal when a run is over; what he sees while it goes is master.live's."""
 
 from __future__ import annotations
 
 import os
-import time
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from master import interactive, users, verify
-from master.ledger import Event, Ledger
 from master.results import Outcome, Row, lost_by, stream_values
 from master.upf import fared, moved
 from master.upf.result import lines as upf_lines
@@ -21,21 +18,6 @@ from traffic.connections import ConnectionRow
 from traffic.connections import values as connection_values
 from traffic.task import Leg
 
-PHASE_WORDS = {
-    "sessions": "setting up the sessions",
-    "launch": "starting the ranks over SSH",
-    "hello": "waiting for the nodes",
-    "plan": "planning with what the nodes told",
-    "clocks": "reading the nodes' clocks",
-    "prepare receivers": "arming the receivers",
-    "prepare transmitters": "preparing the transmitters",
-    "send": "sending",
-    "drain": "waiting for frames in flight",
-    "gather": "gathering the counts",
-    "restore": "restoring the nodes",
-    "over": "over",
-    "sessions' end": "deleting the sessions",
-}
 COLOURS = {0: "green", 1: "red", 3: "yellow"}
 WIDTH_WITHOUT_TERMINAL = 120
 MOST_NAMED = 3
@@ -49,49 +31,6 @@ def console(stderr: bool = False) -> Console:
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = WIDTH_WITHOUT_TERMINAL
     return made
-
-
-class Watch:
-    """Follows a run on `console` (standard error, so that the table or JSON on standard output stays clean)."""
-
-    def __init__(self, console: Console, expected_s: float) -> None:
-        self.console, self.expected_s = console, expected_s
-        self.progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self.task = self.progress.add_task("starting the ranks over SSH", total=None)
-        self._sending_since = 0.0
-
-    def __enter__(self) -> Watch:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
-
-    def __call__(self, ledger: Ledger, event: Event) -> None:
-        match event["event"]:
-            case "phase":
-                self._phase(event["name"])
-            case "sample" if self._sending_since:
-                self.progress.update(self.task, completed=time.monotonic() - self._sending_since)
-            case "lost" | "failed" | "guard_gone":
-                node = ledger.nodes[event["rank"]]
-                self.console.print(f"[yellow]{escape(node.name)}: {escape(node.problem)}[/]")
-
-    def _phase(self, name: str) -> None:
-        words = PHASE_WORDS.get(name, name)
-        sending = name == "send"
-        self._sending_since = time.monotonic() if sending else 0.0
-        self.progress.update(self.task, description=words, total=self.expected_s if sending else None, completed=0)
-        if not self.console.is_terminal:
-            self.console.print(f"{words} …" if name != "over" else words)
 
 
 def table(outcome: Outcome) -> Table:

@@ -32,6 +32,7 @@ from nodes.engine import Engine, Receiver, Sender
 from nodes.engines import receiver_class, sender_class, unfit
 from nodes.interface import Interface
 from nodes.playing import Answers
+from traffic import samples
 from traffic import task as tasks
 from traffic.errors import BadInput, EngineError, PktswarmError
 from traffic.messages import STILL_AFTER_NS, WORD_TIMEOUT_S, Lines, Message, peer
@@ -248,12 +249,13 @@ class Guard:
         at_ns = time.monotonic_ns()
         legs: dict[int, dict[str, int | None]] = {}
         for engine in reversed(self.engines):
-            with contextlib.suppress(EngineError):  # a sample may fail; the counts at the end may not
+            with contextlib.suppress(EngineError, OSError):  # a sample may fail; the counts at the end may not
                 legs |= engine.sample()
-        self.pipe.send({"event": "sample", "at_ns": at_ns, "legs": legs})
+        self.pipe.send({"event": "sample", "at_ns": at_ns, **samples.pack(legs)})
 
     def _stop(self) -> None:
         self._stop_engines()
+        self._sample()  # the last one tells what the counts do
         self.state = "stopped"
         counts = [asdict(count) for engine in self.engines for count in self._counts(engine)]
         captures = [path.name for engine in self.engines for path in engine.captures()]

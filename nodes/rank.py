@@ -14,6 +14,7 @@ from typing import Any
 
 from nodes.interface import Interface
 from nodes.mpi import Link, MasterGone
+from nodes.processors import busy_ms
 from traffic.messages import STILL_AFTER_NS, STILL_BEFORE_NS, WORD_TIMEOUT_S, Lines, Message
 
 IDLE_S, BUSY_S = 0.001, 0.01
@@ -189,8 +190,7 @@ class Rank:
         self._tell("failed", problem=message["problem"], bad_input=message["bad_input"])
 
     def _guard_counts(self, message: Message) -> None:
-        after = self._counters()
-        change = {key: after[key] - self.before.get(key, 0) for key in after}
+        change = self._change()
         captures = [(name, os.path.join(message["spool"], name)) for name in message["captures"]]  # noqa: PTH118
         sizes = [{"name": name, "bytes": os.path.getsize(path)} for name, path in captures]  # noqa: PTH202
         played = message.get("played")
@@ -205,7 +205,12 @@ class Rank:
     # --- samples ------------------------------------------------------------------------------------------------
 
     def _counters(self) -> dict[str, int]:
-        return asdict(self.interface.counters())
+        return {**asdict(self.interface.counters()), "link_downs": self.interface.link_downs, "cpu_busy_ms": busy_ms()}
+
+    def _change(self) -> dict[str, int]:
+        """Since the engines were ready."""
+        after = self._counters()
+        return {key: after[key] - self.before.get(key, 0) for key in after}
 
     def _sample(self) -> None:
         now = time.monotonic()
@@ -214,6 +219,6 @@ class Rank:
             self._to_guard({"op": "sample"})
 
     def _guard_sample(self, message: Message) -> None:
-        counters = self._counters()
-        change = {key: counters[key] - self.before.get(key, 0) for key in counters}
-        self._tell("sample", at_ns=message["at_ns"], interface=change, legs=message["legs"])
+        if self.start_ns:
+            told = {key: message[key] for key in ("at_ns", "sent", "received")}
+            self._tell("sample", **told, interface=self._change())

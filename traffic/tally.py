@@ -109,8 +109,7 @@ def unstamped(raw: RawTally) -> Tally:
 
 def stamped(raw: RawTally, buckets: Sequence[int] | None, bias_ns: int = 0) -> Tally:
     """`buckets` None: latencies were not counted, or are not asked for. EngineError if the figures contradict."""
-    if not adds_up(raw):
-        raise EngineError("xdp", f"its counts do not add up: {_figures(raw)}")
+    _check(raw)
     first_ns, last_ns = _times(raw)
     return Tally(
         raw.packets,
@@ -128,6 +127,25 @@ def stamped(raw: RawTally, buckets: Sequence[int] | None, bias_ns: int = 0) -> T
         latency=None if buckets is None else latency(raw, buckets, bias_ns),
         jitter=jitter(raw),
     )
+
+
+def so_far(raw: RawTally, numbered: bool, timed: bool) -> dict[str, int | None]:
+    """For samples, many times a second: what needs no more than reading (traffic.samples). EngineError as above."""
+    told: dict[str, int | None] = {"packets": raw.packets, "bytes": raw.bytes}
+    if not numbered:
+        return told
+    _check(raw)
+    told |= {name: getattr(raw, name) for name in ("distinct", "duplicated", "reordered", "altered")}
+    told["missing"] = raw.next - raw.distinct
+    if timed and raw.latencies:
+        told["latency_packets"] = raw.latencies
+        told |= {f"latency_{name}_ns": getattr(raw, f"latency_{name}_ns") for name in ("sum", "min", "max")}
+    return told
+
+
+def _check(raw: RawTally) -> None:
+    if not adds_up(raw):
+        raise EngineError("xdp", f"its counts do not add up: {_figures(raw)}")
 
 
 def adds_up(raw: RawTally) -> bool:

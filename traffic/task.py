@@ -109,6 +109,10 @@ class Leg:
     """Hosts beside the target to which its frames may come, for its users move there. Each counts what comes to it."""
 
     @property
+    def group(self) -> str:
+        return "background" if self.background else "target"
+
+    @property
     def transmitter(self) -> str:
         """The host whose transmit rank has to do with it; empty: none has, a receiver sends it."""
         if self.echo_of is not None:
@@ -128,6 +132,11 @@ class Leg:
     def to(self) -> str:
         """For tables: where its frames come to."""
         return "+".join([self.target, *self.also_at])
+
+
+def with_fcs(frame_bytes: int | None, packets: int | None) -> int | None:
+    """Bytes of so many frames as results have them; engines and interfaces count without."""
+    return None if frame_bytes is None or packets is None else frame_bytes + packets * FCS_BYTES
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from master.live.watch import Watch
 from master.run import Run
 from master.search.load import Load
 from master.search.trial import Trial, trial_of
-from master.show import Watch
 
 
 class Runs:
@@ -29,7 +29,7 @@ class Runs:
     def measure(self, load_pps: float, duration_s: float) -> Trial:
         began = time.monotonic()
         run = self.plan(load_pps, duration_s)
-        with Watch(self.console, run.plan.expected_s) as watch:
+        with Watch(self.console, run, tables=False) as watch:
             finished = run.execute(watch)
         took_s = round(time.monotonic() - began, 3)
         names, results = set(self.load.unit_pps), finished.folder.relative_to(self.folder.parent)

@@ -79,9 +79,10 @@ class Echo:
             for place in range(copies):
                 self._object.map(f"copies_{copies}").update(_key(place), end)
 
-    def sent(self) -> dict[int, int]:
+    def sample(self) -> dict[int, dict[str, int | None]]:
         """By leg, so far."""
-        return {leg.id: int(flow.sent) for leg, flow in zip(self._legs, self.flows(), strict=True)}
+        flows = zip(self._legs, self.flows(), strict=True)
+        return {leg.id: {"sent_packets": int(flow.sent), "sent_bytes": int(flow.sent_bytes)} for leg, flow in flows}
 
     def flows(self) -> list[RawFlow]:
         """In the order of the legs."""

@@ -60,6 +60,8 @@ class XdpReceiver(Receiver):
         super().__init__(task, spool)
         self._interface = Interface(task.interface)
         self._object: libbpf.BpfObject | None = None
+        self._maps: dict[str, libbpf.BpfMap] = {}
+        """Of the loaded object, as far as they were asked for: a sample reads one for each leg."""
         self._echo: Echo | None = None
         self._link: libbpf.BpfLink | None = None
         self._filter_fd: int | None = None
@@ -170,7 +172,7 @@ class XdpReceiver(Receiver):
         """`alone`: frames come one after another, because there is one queue and XDP is native."""
         if self._object:
             self._object.close()
-        self._object = libbpf.BpfObject(self.object_file)
+        self._object, self._maps = libbpf.BpfObject(self.object_file), {}
         for name in ("expectations", "windows", "histograms"):
             self._object.set_entries(name, max(1, len(self.task.legs)))
         self._object.set_entries("tallies", max(1, len(self.task.legs) + len(self._apart)))
@@ -236,7 +238,9 @@ class XdpReceiver(Receiver):
 
     def _map(self, name: str) -> libbpf.BpfMap:
         assert self._object is not None
-        return self._object.map(name)
+        if name not in self._maps:
+            self._maps[name] = self._object.map(name)
+        return self._maps[name]
 
     def start(self, at_ns: int) -> None:
         try:
@@ -269,15 +273,18 @@ class XdpReceiver(Receiver):
         self._map("expectations").update(_key(slot), bytes(self._expectations[slot]))
 
     def sample(self) -> dict[int, dict[str, int | None]]:
-        """Of each leg its figures without latencies; takes no notice of the traffic."""
+        """Takes no notice of the traffic."""
         if self._object is None:
             return {}
-        briefs = {leg.id: _brief(self._tally(slot, latencies=False)) for slot, leg in enumerate(self.task.legs)}
+        told = {leg.id: self._so_far(slot) for slot, leg in enumerate(self.task.legs)}
         for slot, place in self._apart.items():
-            brief, apart = briefs[self.task.legs[slot].id], self._tally(place)
-            brief |= {name: (brief[name] or 0) + getattr(apart, name) for name in ("packets", "bytes")}
-        sent = {} if self._echo is None else self._echo.sent()
-        return briefs | {leg: {"sent_packets": packets} for leg, packets in sent.items()}
+            one, apart = told[self.task.legs[slot].id], self._so_far(place)
+            one |= {name: (one[name] or 0) + (apart[name] or 0) for name in ("packets", "bytes")}
+        return told if self._echo is None else told | self._echo.sample()
+
+    def _so_far(self, slot: int) -> dict[str, int | None]:
+        made = self._expectations.get(slot)
+        return tally.so_far(self._raw(slot), made is not None, made is not None and bool(made.timed))
 
     def stop(self) -> None:
         if self._link:
@@ -303,11 +310,11 @@ class XdpReceiver(Receiver):
         """By leg id; may be asked for at any time until restore(). Of a stamped trace: its frames with a stamp."""
         return {leg.id: self._tally(slot) for slot, leg in enumerate(self.task.legs)}
 
-    def _tally(self, slot: int, latencies: bool = True) -> tally.Tally:
+    def _tally(self, slot: int) -> tally.Tally:
         raw = self._raw(slot)
         if slot not in self._expectations:
             return tally.unstamped(raw)
-        timed = latencies and self._expectations[slot].timed
+        timed = self._expectations[slot].timed
         return tally.stamped(raw, self._buckets(slot) if timed else None, self._expectations[slot].bias_ns)
 
     def _raw(self, slot: int) -> RawTally:
@@ -457,8 +464,3 @@ def _receive_queues(interface: str) -> int:
 
 def _key(number: int) -> bytes:
     return struct.pack("=I", number)
-
-
-def _brief(one: tally.Tally) -> dict[str, int | None]:
-    names = ("packets", "bytes", "distinct", "duplicated", "reordered", "altered", "missing")
-    return {name: getattr(one, name) for name in names}

@@ -118,9 +118,13 @@ class XdpCore:
         state = self._program.state
         return bool(state.finished or state.broken) or not self._process.running()
 
-    def sent(self) -> dict[int, int]:
-        """By leg, so far."""
-        return {} if self._program is None else {leg.id: record.sent_packets for leg, record in self._records()}
+    def sample(self) -> dict[int, dict[str, int | None]]:
+        if self._program is None:
+            return {}
+        return {
+            leg.id: {"sent_packets": record.sent_packets, "sent_bytes": _packet_bytes(record)}
+            for leg, record in self._records()
+        }
 
     def _records(self) -> list[tuple[Leg, LegRecord]]:
         program = self._loaded()
@@ -187,7 +191,7 @@ class XdpCore:
             leg=leg.id,
             engine=self.name,
             sent_packets=record.sent_packets,
-            sent_bytes=record.packet_bytes if in_parts else record.sent_bytes,
+            sent_bytes=_packet_bytes(record),
             sent_frames=record.sent if in_parts else None,
             failed_packets=record.sequence - record.packets if in_parts else record.refused + record.dropped,
             late_packets=record.late if record.timed else None,
@@ -220,6 +224,11 @@ class XdpCore:
         if record.refused:
             parts.append(f"{record.refused} refused: {os.strerror(-self._loaded().state.error)}")
         return "; ".join(parts)
+
+
+def _packet_bytes(record: LegRecord) -> int:
+    """Without FCS; of packets that go out in fragments as in one frame each."""
+    return int(record.packet_bytes if record.in_parts else record.sent_bytes)
 
 
 class XdpSender(Sender):
@@ -268,7 +277,7 @@ class XdpSender(Sender):
         return bool(self._cores) and all(core.done() for core in self._cores)
 
     def sample(self) -> dict[int, dict[str, int | None]]:
-        return {leg: {"sent_packets": packets} for core in self._cores for leg, packets in core.sent().items()}
+        return {leg: told for core in self._cores for leg, told in core.sample().items()}
 
     def set_rate(self, leg_id: int, rate_pps: float) -> None:
         """Another rate from the next frame on, without a gap. Only for legs that have one, not a list of them."""

@@ -8,8 +8,19 @@ from pathlib import Path
 import pytest
 
 FORBIDDEN = {
-    "traffic": {"master", "nodes", "lab", "mpi4py", "subprocess", "pydantic", "rich", "typer", "jinja2"},
-    "nodes": {"master", "lab", "pydantic", "rich", "typer", "jinja2", "matplotlib"},
+    "traffic": {
+        "master",
+        "nodes",
+        "lab",
+        "mpi4py",
+        "subprocess",
+        "pydantic",
+        "rich",
+        "typer",
+        "jinja2",
+        "prometheus_client",
+    },
+    "nodes": {"master", "lab", "pydantic", "rich", "typer", "jinja2", "matplotlib", "prometheus_client"},
     "master": {"nodes"},
     "lab": {"nodes"},
 }

@@ -15,6 +15,7 @@ from master.resolve import Rank, Resolved
 from master.results import Folder, Outcome
 from master.scenario import Expect, Scenario
 from traffic import users
+from traffic.samples import pack
 from traffic.tally import Jitter, Latency, Tally
 from traffic.task import Leg, ReceiveCount, SendCount
 
@@ -149,17 +150,26 @@ class Made:
                 folder.sample(samples.rows(event, rank.host.name, rank.role, int(at_s * 1e9), legs))
 
     def _sample(self, rank: Rank, legs: list[Leg], at_s: float) -> dict[str, Any]:
-        packets, told = 0, {}
+        packets = 0
+        told: dict[int, dict[str, int | None]] = {}
         for leg in legs:
             sent = int(self.sent(leg) * min(1.0, max(0.0, at_s / self.seconds)))
             lost = min(self.lost.get(leg.id, 0), max(0, sent - self.sent(leg) // 2))
             if rank.role == "transmit":
-                told[str(leg.id)] = {"sent_packets": sent}
+                told[leg.id] = {"sent_packets": sent, "sent_bytes": sent * FRAME_BYTES}
             else:
                 sent -= lost
-                told[str(leg.id)] = {"packets": sent, "bytes": sent * FRAME_BYTES, "missing": lost}
+                told[leg.id] = {"packets": sent, "bytes": sent * FRAME_BYTES, "missing": lost, **_stamped(sent)}
             packets += sent
-        return {"interface": _interface(rank.role, packets), "legs": told}
+        return {"interface": _interface(rank.role, packets), **pack(told)}
+
+
+def _stamped(packets: int) -> dict[str, int | None]:
+    told: dict[str, int | None] = {"duplicated": 0, "reordered": 0, "altered": 0}
+    if packets:
+        told |= {"latency_packets": packets, "latency_sum_ns": 5_000 * packets}
+        told |= {"latency_min_ns": 3_000, "latency_max_ns": 40_000}
+    return told
 
 
 def _host(name: str, role: str) -> Host:
@@ -169,6 +179,7 @@ def _host(name: str, role: str) -> Host:
 def _interface(role: str, packets: int) -> dict[str, int]:
     way = "tx" if role == "transmit" else "rx"
     nothing = dict.fromkeys(("tx_packets", "tx_bytes", "tx_dropped", "rx_packets", "rx_bytes", "rx_dropped"), 0)
+    nothing |= {"link_downs": 0, "cpu_busy_ms": 0}
     return {**nothing, f"{way}_packets": packets, f"{way}_bytes": packets * FRAME_BYTES}
 
 

@@ -275,6 +275,16 @@ def test_stop_in_any_phase_restores_every_node(phase: str) -> None:
     assert len(line.of("restored")) == len(ROLES)
 
 
+def test_clocks_are_looked_at_in_turn_while_frames_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHECK_EVERY_S", 0.03)
+    nodes = Nodes(ROLES)
+    nodes.endless = True
+    _, line = conduct(nodes)
+    told = line.of("drift")
+    assert [one["rank"] for one in told[:4]] == [1, 2, 3, 1]
+    assert {(one["at_ns"], one["offset_ns"], one["bound_ns"]) for one in told} == {(1100, 4000, 100)}
+
+
 def test_a_stop_ends_the_sending_before_the_receiving() -> None:
     nodes = Nodes(ROLES)
     nodes.endless = True

@@ -137,10 +137,9 @@ def test_every_plot_names_the_file_that_has_its_data(tmp_path: Path) -> None:
     folder = Made(lost={0: 5}).write(tmp_path)
     page = page_of(folder)
     named = [re.findall(r"Data: (\S+\.csv)\.", one["text"]) for one in page.all("figcaption")]
-    assert len(named) == 5 and all(len(one) == 1 for one in named)
-    assert {one for each in named for one in each} == {
-        f"plots/{name}.csv" for name in ("throughput", "received_by_stream", "missing_by_stream", "latency")
-    }
+    assert len(named) == 6 and all(len(one) == 1 for one in named)
+    names = ("throughput", "received_by_stream", "missing_by_stream", "latency", "latency_over_time")
+    assert {one for each in named for one in each} == {f"plots/{name}.csv" for name in names}
     for (name,) in named:
         assert len(list(csv.reader((folder / name).open()))) > 2
     last = [row for row in csv.DictReader((folder / "plots/missing_by_stream.csv").open()) if row["stream"] == "small"]
@@ -171,9 +170,10 @@ def test_no_packet_of_the_samples_is_counted_twice_or_left_out(tmp_path: Path) -
 def test_what_one_leg_of_a_stream_does_not_tell_has_no_sum(tmp_path: Path) -> None:
     folder = Made([leg(0, "a"), leg(1, "a", "tx2", "rx2")]).write(tmp_path)
     samples = list(csv.reader((folder / "samples.csv").open()))
+    node, stream, missing = (samples[0].index(name) for name in ("node", "stream", "missing_packets"))
     for row in samples:
-        if row[1] == "rx2" and row[8] == "a":
-            row[14] = ""  # missing_packets
+        if row[node] == "rx2" and row[stream] == "a":
+            row[missing] = ""
     with (folder / "samples.csv").open("w", newline="") as file:
         csv.writer(file).writerows(samples)
     found = over_time.read(folder / "samples.csv", None)

@@ -1,31 +1,70 @@
-"""Samples of a run as rows of samples.csv."""
+"""Samples of a run: as they travel, and as rows of samples.csv."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from master import samples
+from nodes.processors import busy_ms
+from traffic.samples import RECEIVED, pack, unpack
 from traffic.task import Leg
 
-LEGS = {7: Leg(7, "s", "tx1", "rx1", "stream")}
+LEGS = {7: Leg(7, "s", "tx1", "rx1", "stream"), 8: Leg(8, "s", "tx1", "rx1", "trace", counted_with=7, background=True)}
 INTERFACE = {"tx_packets": 5, "tx_bytes": 300, "rx_packets": 1, "rx_bytes": 60, "rx_dropped": 0}
 
 
-def rows(**event: Any) -> list[dict[str, Any]]:
-    made = samples.rows({"interface": INTERFACE, **event}, "tx1", "transmit", 12, LEGS)
+def rows(legs: dict[int, dict[str, int | None]] | None = None, **interface: int) -> list[dict[str, Any]]:
+    event = {"interface": {**INTERFACE, **interface}, **pack(legs or {})}
+    made = samples.rows(event, "tx1", "transmit", 12, LEGS)
     return [dict(zip(samples.COLUMNS, row, strict=True)) for row in made]
 
 
 def test_an_interface_has_a_row_without_a_stream() -> None:
-    (row,) = rows()
+    (row,) = rows(link_downs=2, cpu_busy_ms=1250)
     assert (row["time_ns"], row["node"], row["tx_packets"], row["rx_dropped_packets"]) == (12, "tx1", 5, 0)
-    assert row["stream"] is None and row["sent_packets"] is None
+    assert (row["link_downs"], row["cpu_busy_s"]) == (2, 1.25)
+    assert row["stream"] is None and row["sent_packets"] is None and row["group"] is None
 
 
 def test_a_stream_has_what_its_engine_tells_and_no_more() -> None:
-    sent = rows(legs={"7": {"sent_packets": 4}})[1]
+    sent = rows({7: {"sent_packets": 4, "sent_bytes": 240}})[1]
     assert (sent["stream"], sent["from"], sent["to"], sent["sent_packets"]) == ("s", "tx1", "rx1", 4)
-    assert sent["received_packets"] is None and sent["tx_packets"] is None
-    received = rows(legs={"7": {"packets": 3, "bytes": 180, "missing": 1, "altered": None}})[1]
-    assert (received["received_packets"], received["received_bytes"], received["missing_packets"]) == (3, 180, 1)
+    assert (sent["sent_bytes"], sent["group"]) == (256, "target")  # with FCS
+    assert sent["received_packets"] is None and sent["tx_packets"] is None and sent["link_downs"] is None
+    received = rows({7: {"packets": 3, "bytes": 180, "missing": 1, "altered": None}})[1]
+    assert (received["received_packets"], received["received_bytes"], received["missing_packets"]) == (3, 192, 1)
     assert received["altered_packets"] is None and received["sent_packets"] is None
+    assert received["latency_packets"] is None
+
+
+def test_latencies_are_told_as_a_sum_so_that_the_mean_of_any_time_can_be_made() -> None:
+    told = {"packets": 3, "bytes": 180, "latency_packets": 3, "latency_sum_ns": -30, "latency_min_ns": -20}
+    row = rows({7: {**told, "latency_max_ns": 5}})[1]
+    names = ("packets", "sum_ns", "min_ns", "max_ns")
+    assert [row[f"latency_{name}"] for name in names] == [3, -30, -20, 5]
+
+
+def test_what_is_counted_with_another_leg_is_in_its_row() -> None:
+    _, row = rows({8: {"sent_packets": 4, "sent_bytes": 240}, 7: {"sent_packets": 1, "sent_bytes": 60}})
+    assert (row["sent_packets"], row["sent_bytes"], row["group"]) == (5, 300 + 5 * 4, "target")
+    _, row = rows({7: {"sent_packets": 1, "sent_bytes": 60}, 8: {"sent_packets": 4}})
+    assert (row["sent_packets"], row["sent_bytes"]) == (5, None)
+
+
+def test_a_node_that_echoes_tells_both_ways_and_nothing_is_changed_underway() -> None:
+    legs: dict[int, dict[str, int | None]] = {
+        3: dict(zip(RECEIVED, range(len(RECEIVED)), strict=True)),
+        4: {"packets": 1, "bytes": 60, "missing": None, "duplicated": 2},
+        5: {"sent_packets": 9, "sent_bytes": None},
+    }
+    message = pack(legs)
+    assert message["sent"] == [[5, 9]] and message["received"][1] == [4, 1, 60, None, 2]
+    assert unpack(message, "received")[3] == legs[3]
+    assert unpack(message, "received")[4] == dict.fromkeys(RECEIVED) | legs[4]
+    assert unpack(message, "sent") == {5: legs[5]}
+
+
+def test_processors_are_busy_with_all_but_idling_and_waiting() -> None:
+    stat = "cpu  100 20 30 1000 500 4 5 6 77 88\ncpu0 50 10 15 500 250 2 2 3 33 44\nintr 5\n"
+    assert busy_ms(stat) == 165 * 10
+    assert 0 < busy_ms() <= busy_ms()

@@ -29,6 +29,7 @@ from master.users import Users
 from traffic import marks, users
 from traffic.engines import templates_as_received
 from traffic.errors import BadInput
+from traffic.samples import pack
 from traffic.tally import Latency, Tally
 from traffic.task import Leg
 
@@ -254,10 +255,10 @@ def test_frames_of_packets_in_fragments_are_those_of_all_nodes() -> None:
 
 def test_a_sample_tells_where_it_was_taken_and_not_what_is_missing_there() -> None:
     interface = {"tx_packets": 5, "tx_bytes": 300, "rx_packets": 1, "rx_bytes": 60, "rx_dropped": 0}
-    event = {"interface": interface, "legs": {"7": {"packets": 3, "missing": 9}}}
+    event = {"interface": interface, **pack({7: {"packets": 3, "missing": 9}})}
     row = dict(zip(samples.COLUMNS, samples.rows(event, "tx2", "receive", 12, {7: LEG})[1], strict=True))
     assert (row["from"], row["to"], row["received_packets"], row["missing_packets"]) == ("rx1", "tx2", 3, None)
-    event = {"interface": interface, "legs": {"7": {"sent_packets": 3}}}
+    event = {"interface": interface, **pack({7: {"sent_packets": 3}})}
     row = dict(zip(samples.COLUMNS, samples.rows(event, "rx1", "transmit", 12, {7: LEG})[1], strict=True))
     assert (row["from"], row["to"], row["sent_packets"]) == ("rx1", "tx1+tx2", 3)
 

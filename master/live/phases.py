@@ -1,0 +1,21 @@
+"""The phases of a run in words."""
+
+WORDS = {
+    "sessions": "setting up the sessions",
+    "launch": "starting the ranks over SSH",
+    "hello": "waiting for the nodes",
+    "plan": "planning with what the nodes told",
+    "clocks": "reading the nodes' clocks",
+    "prepare receivers": "arming the receivers",
+    "prepare transmitters": "preparing the transmitters",
+    "send": "sending",
+    "drain": "waiting for frames in flight",
+    "gather": "gathering the counts",
+    "restore": "restoring the nodes",
+    "over": "over",
+    "sessions' end": "deleting the sessions",
+}
+
+
+def words_of(phase: str) -> str:
+    return WORDS.get(phase, phase)

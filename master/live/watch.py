@@ -1,0 +1,92 @@
+"""Follows a run while it goes: on the terminal, and in its folder for `pktswarm status`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+
+from master import show
+from master.ledger import Event, Ledger
+from master.live import view
+from master.live.figures import Figures
+from master.live.phases import words_of
+
+if TYPE_CHECKING:
+    from master.live.metrics import Served
+    from master.run import Finished, Run
+
+LINE_EVERY_S = 5.0
+
+
+class Watch:
+    """Given to Run.execute. `console`: standard error, so that the table or JSON on standard output stays clean; where
+    it is no terminal it gets a line now and then. `tables`: all that is known, else only how far it is."""
+
+    def __init__(self, console: Console, run: Run, tables: bool = True) -> None:
+        self.console, self.run, self.tables = console, run, tables
+        self.figures = Figures(run.scenario.name, run.plan.expected_s)
+        self.document: dict[str, Any] = self.figures.document(run.ledger)
+        """The newest; it is replaced and never changed, so another thread may read it."""
+        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        self._next_line = 0.0
+        self._warned = 0
+
+    def __enter__(self) -> Watch:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._print_warnings()
+
+    def __call__(self, ledger: Ledger, event: Event) -> None:
+        self.figures.take(ledger, event)
+        phase = event["event"] == "phase"
+        if phase and self._live is None:
+            self._print_phase(event["name"])
+        if self.figures.due() or phase:
+            self._tell(ledger)
+
+    def _tell(self, ledger: Ledger) -> None:
+        self.document = self.figures.document(ledger)
+        if self.run.folder is not None:
+            self.run.folder.tell_status(self.document)
+        if self._live is not None:
+            self._live.update(self._screen(), refresh=True)
+            return
+        self._print_warnings()
+        if self.figures.phase == "send" and time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + LINE_EVERY_S
+            self.console.print(view.line(self.document), markup=False, highlight=False, soft_wrap=True)
+
+    def _screen(self) -> Any:
+        if not self.tables:
+            return view.progress(self.document)
+        return view.screen(self.document, *self.console.size)
+
+    def _print_phase(self, name: str) -> None:
+        self.console.print(f"{words_of(name)} …" if name != "over" else words_of(name))
+        if name == "send":
+            self._next_line = time.monotonic() + LINE_EVERY_S
+
+    def _print_warnings(self) -> None:
+        """Once each; a terminal shows them on its screen until the end, and keeps them then."""
+        told = self.document["warnings"]
+        for one in told[self._warned :]:
+            self.console.print(f"[yellow]{escape(one['text'])}[/]", soft_wrap=True)
+        self._warned = len(told)
+
+
+def watched(run: Run, served: Served | None) -> Finished:
+    """Executes the run, followed on standard error, and by whoever asks for its metrics."""
+    console = show.console(stderr=True)
+    with Watch(console, run) as watch:
+        if served is not None and served.start(lambda: watch.document):
+            console.print(f"metrics: {served.url}", highlight=False)
+        return run.execute(watch)
