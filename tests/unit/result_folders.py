@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -187,3 +187,11 @@ def of_scenario(text: str) -> dict[str, Any]:
     """As run.json has it."""
     made: dict[str, Any] = json.loads(Scenario.model_validate_json(text).model_dump_json(by_alias=True))
     return made
+
+
+def changed(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """The same folder, its run.json as `change` leaves it."""
+    document = json.loads((folder / "run.json").read_text())
+    change(document)
+    (folder / "run.json").write_text(json.dumps(document))
+    return folder
