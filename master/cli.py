@@ -17,6 +17,7 @@ from master import (
     cli_preview,
     cli_repeat,
     cli_report,
+    cli_rfc2544,
     cli_search,
     cli_sessions,
     cli_table,
@@ -37,6 +38,7 @@ app.command(epilog="Example: pktswarm dependence trace.pcap --repeat 4 --scale 4
 app.command(epilog=cli_preview.EXAMPLES)(cli_preview.preview)
 app.command(epilog=cli_report.EXAMPLES)(cli_report.report)
 app.command(epilog=cli_search.EXAMPLES)(cli_search.search)
+app.command(epilog=cli_rfc2544.EXAMPLES)(cli_rfc2544.rfc2544)
 app.command(epilog=cli_table.EXAMPLES)(cli_table.table)
 app.command(epilog=cli_sessions.EXAMPLES)(cli_sessions.sessions)
 
