@@ -1,4 +1,4 @@
-"""RFC 2544's benchmarks of one frame size on the kernel's token bucket, in short trials."""
+"""RFC 2544's benchmarks of one frame size and a service like Y.1564's on the kernel's token bucket, in short trials."""
 
 import csv
 import json
@@ -36,6 +36,12 @@ SHORTLY = (
 )
 """The command line with one trial where the quick form has several."""
 HELD_UP = "s in place of"
+CIR_BPS, EIR_BPS = 10_000_000, 8_000_000
+SERVICE = f"""name: test
+services: {{load: {{cir_bps: {CIR_BPS}, eir_bps: {EIR_BPS}, delay_ms: 80, availability: 99 %, policing: true}}}}
+streams: [{{name: load, size_bytes: {SIZE_BYTES}}}]
+"""
+"""CIR + 125 % of EIR is what the device passes on: nothing polices the service."""
 
 
 class Cluster:
@@ -113,3 +119,17 @@ def test_what_is_kept_says_the_same(cluster: Cluster) -> None:
         ]
     page = (folder / "report.html").read_text()
     assert "not conformant to RFC 2544" in page and f"{of_size(cluster)['throughput']['rate_pps']:,.0f}" in page
+
+
+def test_a_service_passes_where_it_is_what_was_agreed_and_fails_where_nothing_polices_it(cluster: Cluster) -> None:
+    path = cluster.folder / "service.yaml"
+    path.write_text(SERVICE)
+    found = cluster.command(1, "y1564", path, "--step", 1, "--performance", 2)
+    sent_bps = [CIR_BPS * part / 100 for part in (25, 50, 75, 100)] + [CIR_BPS + EIR_BPS, CIR_BPS + 1.25 * EIR_BPS]
+    assert [one["verdict"] for one in found["steps"]] == ["pass"] * 5 + ["fail"]
+    for one, bps in zip(found["steps"], sent_bps, strict=True):
+        assert one["load_bps"] == bps and one["received_bps"] == pytest.approx(bps, rel=0.01)
+    (performance,) = found["performance"]
+    assert (performance["verdict"], performance["loss_ratio"], performance["availability"]) == ("pass", 0, 1)
+    assert found["services"][0]["verdict"] == "fail"
+    assert "Not every service passed" in (Path(found["results"]) / "report.html").read_text()
