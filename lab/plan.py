@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from traffic import bits
 from traffic.errors import BadInput
 
 Group = Literal["master", "transmit", "receive"]
@@ -213,11 +214,8 @@ def _bottleneck(name: str, mtu: int, rate_bps: int, queue_bytes: int) -> Bottlen
 
 
 def rate_bps(text: str) -> int:
-    """`100mbit` in bits a second; `kbit`, `mbit` and `gbit` as the tool tc has them. Raises BadInput."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(bit|kbit|mbit|gbit)", text.strip().lower())
-    if not found:
-        raise BadInput("lab", "is not a rate", key="bottleneck", value=text, allowed="like 64kbit, 100mbit, 1gbit")
-    return round(float(found[1]) * {"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}[found[2]])
+    """`100mbit` in bits a second. Raises BadInput."""
+    return bits.rate_bps("lab", "bottleneck", text)
 
 
 def check_name(name: str) -> None:

@@ -17,10 +17,12 @@ from master import (
     cli_preview,
     cli_repeat,
     cli_report,
+    cli_rfc2544,
     cli_search,
     cli_sessions,
     cli_status,
     cli_table,
+    cli_y1564,
 )
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
 
@@ -42,6 +44,8 @@ app.command(epilog=cli_preview.EXAMPLES)(cli_preview.preview)
 app.command(epilog=cli_report.EXAMPLES)(cli_report.report)
 app.command(epilog=cli_status.EXAMPLES)(cli_status.status)
 app.command(epilog=cli_search.EXAMPLES)(cli_search.search)
+app.command(epilog=cli_rfc2544.EXAMPLES)(cli_rfc2544.rfc2544)
+app.command(epilog=cli_y1564.EXAMPLES)(cli_y1564.y1564)
 app.command(epilog=cli_table.EXAMPLES)(cli_table.table)
 app.command(epilog=cli_sessions.EXAMPLES)(cli_sessions.sessions)
 

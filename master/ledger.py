@@ -26,6 +26,7 @@ from traffic.tally import Tally
 from traffic.task import Leg, with_fcs
 
 Event = dict[str, Any]
+STOPPED = "stopped by the user"
 
 
 class Ledger:
@@ -105,7 +106,7 @@ class Ledger:
             node.problem = node.problem or f"could not restore everything: {trouble}"
 
     def _on_stopped(self, event: Event) -> None:
-        self.stopped = event["problem"] or "stopped by the user"
+        self.stopped = event["problem"] or STOPPED
 
     def sampled_ns(self, event: Event) -> int:
         """When a sample was taken, since the start instant."""

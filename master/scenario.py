@@ -629,6 +629,11 @@ class Scenario(_Strict):
 def load(path: Path) -> Scenario:
     """Read and check a scenario. BadInput names the first wrong key; trace files are made absolute."""
     data = load_yaml(path, Yaml)
+    return checked(path, data)
+
+
+def checked(path: Path, data: Any) -> Scenario:
+    """What stands in the file, or was made of it."""
     if not isinstance(data, dict):
         raise BadInput(path, "must be a mapping", allowed="name, streams, sources, traces, connections, receive")
     try:

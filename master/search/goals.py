@@ -54,11 +54,17 @@ def asked(
         raise BadInput(path, "is no trial's", key="--duration", value=duration_s, allowed=f"up to {LONGEST_S:g} s")
     if not 1 <= trials <= MOST_TRIALS:
         raise BadInput(path, "cannot decide on a load", key="--trials", value=trials, allowed=f"1 to {MOST_TRIALS}")
-    close = _share(path, "--precision", precision, PRECISION)
-    if not LEAST_PRECISION <= close <= MOST_PRECISION:
-        raise BadInput(path, "cannot be reached", key="--precision", value=precision, allowed=PRECISION)
+    close = precision_of(path, precision)
     goals = dict.fromkeys(_loss(path, text) for text in losses)
     return Asked(tuple(sorted(goals)), min_pps, max_pps, close, duration_s, trials)
+
+
+def precision_of(path: Path, text: str) -> float:
+    """As a share of 1. BadInput for what cannot be reached."""
+    close = _share(path, "--precision", text, PRECISION)
+    if not LEAST_PRECISION <= close <= MOST_PRECISION:
+        raise BadInput(path, "cannot be reached", key="--precision", value=text, allowed=PRECISION)
+    return close
 
 
 def _loss(path: Path, text: str) -> float:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from master.results import new_folder, replace_text, write_csv
 from master.search.engine import Search
@@ -31,18 +31,25 @@ TRIAL_COLUMNS = [
 ]
 
 
+class Trying(Protocol):
+    @property
+    def trials(self) -> Sequence[object]: ...
+
+
 class Kept:
-    """`about`: what search.json begins with: the scenario, the streams."""
+    """`about`: what the document begins with: the scenario, the streams."""
+
+    kind = "search"
 
     def __init__(self, results: Path, name: str, about: dict[str, Any]) -> None:
-        self.path, self.about = new_folder(results, f"{name}-search"), about
+        self.path, self.about = new_folder(results, f"{name}-{self.kind}"), about
 
     @property
     def runs(self) -> Path:
         return self.path / "runs"
 
     @contextlib.contextmanager
-    def unless_nothing_was_tried(self, search: Search) -> Iterator[None]:
+    def unless_nothing_was_tried(self, search: Trying) -> Iterator[None]:
         """An error before the first trial leaves no folder behind."""
         try:
             yield

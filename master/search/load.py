@@ -18,13 +18,15 @@ A_RATE = "rate_pps, rate_bps or rate_l1_bps, or a rate in packets/s"
 @dataclass(frozen=True)
 class Load:
     """`unit_pps`: each searched stream's rate as the scenario has it (of one node, where it is per node);
-    `own_pps`: what all their nodes send together at that; `least_pps`: what the slowest part of it from one node is."""
+    `own_pps`: what all their nodes send together at that; `least_pps`: what the slowest part of it from one node is, of
+    `parts` in all."""
 
     path: Path
     scenario: Scenario
     unit_pps: dict[str, float]
     own_pps: float
     least_pps: float
+    parts: int
 
     def document(self) -> dict[str, Any]:
         """What search.json begins with."""
@@ -77,7 +79,7 @@ def load_of(path: Path, scenario: Scenario, inventory: Inventory, names: list[st
             raise BadInput(path, "the stream sends nothing", key=f"streams.{index}", value=stream.name, allowed=A_RATE)
         unit_pps[stream.name] = sum(of_it) / (len(of_it) if stream.per == "node" else 1)
         parts += of_it
-    return Load(path, scenario, unit_pps, sum(parts), min(parts))
+    return Load(path, scenario, unit_pps, sum(parts), min(parts), len(parts))
 
 
 def _searched(path: Path, scenario: Scenario, names: list[str]) -> dict[int, Stream]:

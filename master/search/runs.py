@@ -8,9 +8,10 @@ from pathlib import Path
 from rich.console import Console
 
 from master.live.watch import Watch
+from master.results import Outcome
 from master.run import Run
 from master.search.load import Load
-from master.search.trial import Trial, trial_of
+from master.search.trial import LEAST_SLACK_S, Trial, trial_of
 
 
 class Runs:
@@ -27,10 +28,17 @@ class Runs:
         return Run(self.load.path, self.hosts, self.folder, self.patience, keep_sent=False, scenario=scenario)
 
     def measure(self, load_pps: float, duration_s: float) -> Trial:
+        return self.run(load_pps, duration_s)[0]
+
+    def run(self, load_pps: float, duration_s: float, least_slack_s: float = LEAST_SLACK_S) -> tuple[Trial, Outcome]:
+        """The trial, and all that its run tells."""
         began = time.monotonic()
         run = self.plan(load_pps, duration_s)
         with Watch(self.console, run, tables=False) as watch:
             finished = run.execute(watch)
         took_s = round(time.monotonic() - began, 3)
         names, results = set(self.load.unit_pps), finished.folder.relative_to(self.folder.parent)
-        return trial_of(load_pps, duration_s, names, self.slack, finished.outcome, results, took_s)
+        trial = trial_of(
+            load_pps, duration_s, names, self.slack, finished.outcome, results, took_s, least_slack_s=least_slack_s
+        )
+        return trial, finished.outcome

@@ -51,14 +51,22 @@ class Trial:
 
 
 def trial_of(
-    load_pps: float, duration_s: float, names: set[str], slack: float, outcome: Outcome, results: Path, took_s: float
+    load_pps: float,
+    duration_s: float,
+    names: set[str],
+    slack: float,
+    outcome: Outcome,
+    results: Path,
+    took_s: float,
+    least_slack_s: float = LEAST_SLACK_S,
 ) -> Trial:
-    """`names`: the searched streams; `slack`: how far the load may be off, as a share of it (the precision asked)."""
+    """`names`: the searched streams; `slack`: how far the load may be off, as a share of it (the precision asked), and
+    `least_slack_s` where that is less."""
     rows = [row for row in outcome.rows if row.leg.stream in names]
     sent = _sum([row.sent for row in rows])
     l2_bps, l1_bps = _bits(load_pps, rows, sent)
     problem, off_s = _problem(outcome, rows), max((_off_pace_s(row, duration_s) for row in rows), default=0.0)
-    out_of_pace = not problem and off_s > max(slack * duration_s, LEAST_SLACK_S)
+    out_of_pace = not problem and off_s > max(slack * duration_s, least_slack_s)
     held_up = out_of_pace and off_s < HELD_UP_RATIO * duration_s
     if out_of_pace:
         problem = _pace_words(rows, duration_s) + ("" if held_up else f"; {OWN_LIMIT}")

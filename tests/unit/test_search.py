@@ -200,6 +200,13 @@ def test_a_node_a_little_out_of_pace_may_have_been_held_up(seconds: float, held_
     assert made.held_up == held_up and f"tx1 took {seconds:.3f} s in place of 1.000 s to send load" in made.problem
 
 
+@pytest.mark.parametrize(("least_slack_s", "held_up"), [(0.01, False), (0.001, True)])
+def test_the_time_of_a_burst_can_be_kept_more_narrowly(least_slack_s: float, held_up: bool) -> None:
+    rows = [row(intended=1000, seconds=0.024)]
+    made = trial_of(50_000.0, 0.02, {"load"}, PRECISION, Outcome(0, "", rows), Path(), 2.5, least_slack_s)
+    assert made.held_up == held_up == bool(made.problem)
+
+
 @pytest.mark.parametrize(
     ("rows", "status", "words"),
     [

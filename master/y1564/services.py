@@ -1,0 +1,126 @@
+"""The services that a file describes: a scenario, whose streams they are, with a section `services`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, field_validator
+
+from master import scenario as scenarios
+from master.inventory import load_yaml
+from master.model import Location, Strict, Yaml, bad_input, keys_of
+from master.scenario import Scenario, Stream
+from traffic.errors import BadInput
+
+SHARE = re.compile(r"(\d+(?:\.\d+)?) ?%")
+RATES = ("rate", "rate_pps", "rate_bps", "rate_l1_bps")
+ENDS = ("count_packets", "duration_s")
+PLACE_S = 1.0
+"""What a service's stream lasts until a step says how long."""
+
+
+class Service(Strict):
+    """Rates in bits/s of the frames with FCS, as Y.1564's information rate. What is left out is not judged, but the
+    loss: none is allowed then."""
+
+    cir_bps: float = Field(gt=0, description="committed information rate")
+    eir_bps: float = Field(0.0, ge=0, description="excess information rate, on top of it")
+    loss: str = Field("0 %", description="frame loss ratio, 0.1 %")
+    delay_ms: float | None = Field(None, gt=0, description="mean frame transfer delay")
+    delay_variation_ms: float | None = Field(None, gt=0, description="99.9th percentile of the delay less the least")
+    availability: str | None = Field(None, description="of the performance test's seconds, 99.9 %")
+    policing: bool = Field(False, strict=True, description="is tested: what is above CIR + EIR has to be dropped")
+
+    @field_validator("loss", "availability", mode="before")
+    @classmethod
+    def _a_share(cls, given: Any) -> Any:
+        text = "0 %" if given in (0, "0") else given
+        found = SHARE.fullmatch(text) if isinstance(text, str) else None
+        if text is not None and (found is None or float(found[1]) > 100):
+            raise ValueError("is a share with its sign: 0.1 %, at most 100 %")
+        return text
+
+    @property
+    def loss_ratio(self) -> float:
+        return _ratio(self.loss)
+
+    @property
+    def availability_ratio(self) -> float | None:
+        return None if self.availability is None else _ratio(self.availability)
+
+
+class Services(Strict):
+    services: dict[str, Service] = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class File:
+    """`scenario`: each service's stream is at its CIR."""
+
+    path: Path
+    scenario: Scenario
+    services: dict[str, Service]
+
+    def stream(self, name: str) -> Stream:
+        return next(stream for stream in self.scenario.streams if stream.name == name)
+
+    def pps(self, name: str, bps: float) -> float:
+        return bps / (8 * self.stream(name).sizes().mean_bytes)
+
+    def alone(self, name: str) -> Scenario:
+        """That service and the background."""
+        streams = [stream for stream in self.scenario.streams if stream.background or stream.name == name]
+        return self.scenario.model_copy(update={"streams": streams})
+
+
+def load(path: Path) -> File:
+    """BadInput names the key."""
+    data = load_yaml(path, Yaml)
+    if not isinstance(data, dict) or "services" not in data:
+        raise BadInput(path, "no services are described", key="services", allowed="{NAME of a stream: {cir_bps: …}}")
+    try:
+        services = Services.model_validate({"services": data.pop("services")}).services
+    except ValidationError as error:
+        raise bad_input(path, error, _known_keys) from None
+    streams = data.get("streams")
+    for index, stream in enumerate(streams if isinstance(streams, list) else []):
+        if isinstance(stream, dict) and stream.get("name") in services:
+            _place(path, index, stream, services[stream["name"]])
+    scenario = scenarios.checked(path, data)
+    _check(path, scenario, services)
+    return File(path, scenario, services)
+
+
+def _place(path: Path, index: int, stream: dict[str, Any], service: Service) -> None:
+    """A service's rate is its CIR, and a step says how long it lasts."""
+    for key in (*RATES, *ENDS):
+        if key in stream:
+            problem = "the service has rates of its own, and its steps an end: leave it out"
+            raise BadInput(path, problem, key=f"streams.{index}.{key}", value=stream[key])
+    stream |= {"rate_bps": service.cir_bps, "duration_s": PLACE_S}
+
+
+def _check(path: Path, scenario: Scenario, services: dict[str, Service]) -> None:
+    names = [stream.name for stream in scenario.streams if not stream.background]
+    if unknown := [name for name in services if name not in names]:
+        raise BadInput(path, "no stream has this name", key="services", value=unknown[0], allowed=", ".join(names))
+    if without := [name for name in names if name not in services]:
+        problem = "a stream that is no service is sent beside them: background: true"
+        raise BadInput(path, problem, key="services", value=without[0])
+    for index, stream in enumerate(scenario.streams):
+        if stream.name in services and stream.per == "node":
+            raise BadInput(
+                path, "a service's rates are those of all its nodes", key=f"streams.{index}.per", value="node"
+            )
+
+
+def _known_keys(location: Location) -> str:
+    return keys_of(Service)
+
+
+def _ratio(text: str) -> float:
+    found = SHARE.fullmatch(text)
+    return float(found[1]) / 100 if found else 0.0

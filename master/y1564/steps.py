@@ -1,0 +1,109 @@
+"""The steps of a service, and what passes (ITU-T Y.1564, 8.1 and 8.2; colour-blind: frames are not marked)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from master.search.latency import Latencies
+from master.y1564.services import Service
+
+CIR_PERCENT = (25, 50, 75, 100)
+LEAST_EIR = 0.2
+"""Of the CIR: with less EIR the policing test goes above the CIR in place of the EIR."""
+TOO_MUCH = 1.25
+TOLERANCE = 0.02
+"""Of CIR + EIR, by which more may arrive: what the device's token bucket and queue hold in a step. Y.1564's M."""
+SEVERE_LOSS = 0.5
+"""Of a second's frames: it is severely errored (ITU-T Y.1563)."""
+IN_A_ROW = 10
+"""Seconds severely errored begin unavailable time, as many that are not end it."""
+CIR, EIR, POLICING, PERFORMANCE = "CIR", "CIR + EIR", "policing", "performance"
+
+
+@dataclass(frozen=True)
+class Step:
+    kind: str
+    name: str
+    bps: float
+    """Of the frames with FCS."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of one service in one step; None: not measured."""
+
+    ir_bps: float | None
+    """Received, over the time of the sending."""
+    loss_ratio: float | None
+    latencies: Latencies | None
+    availability: float | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """`found` and `allowed` in the unit of `what`. `holds` None: it was not measured."""
+
+    what: str
+    found: float | None
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def holds(self) -> bool | None:
+        if self.found is None:
+            return None
+        return (self.at_least is None or self.found >= self.at_least) and (
+            self.at_most is None or self.found <= self.at_most
+        )
+
+
+def steps(service: Service) -> list[Step]:
+    """Of the service configuration test, in order."""
+    found = [Step(CIR, f"{percent} % of CIR", service.cir_bps * percent / 100) for percent in CIR_PERCENT]
+    if service.eir_bps:
+        found.append(Step(EIR, EIR, service.cir_bps + service.eir_bps))
+    if service.policing:
+        found.append(Step(POLICING, POLICING, policing_bps(service)))
+    return found
+
+
+def policing_bps(service: Service) -> float:
+    """CIR + 125 % of EIR; where that is hardly more than CIR, 125 % of CIR + EIR."""
+    if service.eir_bps < LEAST_EIR * service.cir_bps:
+        return TOO_MUCH * service.cir_bps + service.eir_bps
+    return service.cir_bps + TOO_MUCH * service.eir_bps
+
+
+def judge(service: Service, kind: str, measured: Measured) -> list[Check]:
+    """Up to the CIR the service has to be what was agreed; above it, at least the CIR has to arrive, and no more than
+    CIR + EIR."""
+    if kind in (EIR, POLICING):
+        least = service.cir_bps * (1 - service.loss_ratio)
+        most = (service.cir_bps + service.eir_bps) * (1 + TOLERANCE)
+        return [Check("received, bit/s", measured.ir_bps, at_least=least, at_most=most)]
+    checks = [Check("loss ratio", measured.loss_ratio, at_most=service.loss_ratio)]
+    timed = measured.latencies
+    if service.delay_ms is not None:
+        checks.append(Check("delay, ms", None if timed is None else timed.mean_ns / 1e6, at_most=service.delay_ms))
+    if service.delay_variation_ms is not None:
+        found = None if timed is None else timed.variation_ns / 1e6
+        checks.append(Check("delay variation, ms", found, at_most=service.delay_variation_ms))
+    if kind == PERFORMANCE and service.availability_ratio is not None:
+        checks.append(Check("availability", measured.availability, at_least=service.availability_ratio))
+    return checks
+
+
+def availability(received_pps: Sequence[float], intended_pps: float) -> float | None:
+    """Of whole seconds. ITU-T Y.1563: unavailable from the first of 10 severely errored ones in a row to the first of
+    10 in a row that are not."""
+    severe = [one < (1 - SEVERE_LOSS) * intended_pps for one in received_pps]
+    if not severe:
+        return None
+    available, seconds = True, 0
+    for at in range(len(severe)):
+        row = severe[at : at + IN_A_ROW]
+        if len(row) == IN_A_ROW and all(one == available for one in row):
+            available = not available
+        seconds += available
+    return seconds / len(severe)
