@@ -26,7 +26,7 @@ from master.upf.groups import Upf
 from master.upf.result import write_users
 from master.verify import Compared, compare
 from traffic.errors import BadInput, PktswarmError
-from traffic.messages import Lines
+from traffic.messages import Lines, Message
 
 if TYPE_CHECKING:
     from master.upf.control_plane import ControlPlane
@@ -131,8 +131,7 @@ class Run:
             return
         self._without_upf = words
         self._interrupted_at = time.monotonic()
-        with contextlib.suppress(OSError):
-            control.send({"op": "stop", "problem": words})
+        _order(control, {"op": "stop", "problem": words})
 
     def _end_sessions(self) -> None:
         if self.control_plane is not None:
@@ -191,7 +190,7 @@ class Run:
             self.ledger.resolved = self._resolve()
         except BadInput as error:
             self._bad_input = error
-            control.send({"op": "stop", "problem": str(error)})
+            _order(control, {"op": "stop", "problem": str(error)})
             return
         self.folder = Folder(self.results, self.scenario.name)
         for event in self._early:
@@ -206,10 +205,10 @@ class Run:
             if task is not None:
                 listed = [{"name": n, "bytes": len(d)} for n, d in files]
                 body = {"task": asdict(task), "files": listed, "sample_every_s": 1 / self.scenario.samples_per_s}
-                control.send({"op": "task", "rank": rank.number, "body": body}, b"".join(d for _, d in files))
+                _order(control, {"op": "task", "rank": rank.number, "body": body}, b"".join(d for _, d in files))
             for file_name, data in files if self.keep_sent else ():
                 self.folder.sent(file_name, data)
-        control.send({"op": "go", "run_limit_s": self.plan.limit_s, "drain_s": self.scenario.receive.drain_s})
+        _order(control, {"op": "go", "run_limit_s": self.plan.limit_s, "drain_s": self.scenario.receive.drain_s})
 
     def _resolve(self) -> Resolved:
         reports = reports_by_host(self.ledger.nodes.values())
@@ -249,8 +248,7 @@ class Run:
         if self._interrupts > self._told_to_stop:
             self._told_to_stop = self._interrupts
             self._interrupted_at = time.monotonic()
-            with contextlib.suppress(OSError):
-                control.send({"op": "stop", "problem": ""})
+            _order(control, {"op": "stop", "problem": ""})
 
     # --- the end ------------------------------------------------------------------------------------------------
 
@@ -315,6 +313,12 @@ class Run:
             **({} if self.control_plane is None else {"upf": self.control_plane.document}),
             "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
+
+
+def _order(control: Lines, message: Message, raw: bytes = b"") -> None:
+    """To rank 0. It may be over, told by Ctrl-C or dead: then what it said last is still to be read, and tells."""
+    with contextlib.suppress(OSError):
+        control.send(message, raw)
 
 
 @contextlib.contextmanager

@@ -446,6 +446,7 @@ def test_packets_of_which_the_kernel_refuses_a_fragment_are_not_sent(wire: Wire,
     assert wire.settled(300) and wire.counter("rx", "bytes") == 300 * 116
 
 
+@pytest.mark.alone
 def test_late_packets_are_skipped_whole(wire: Wire, tmp_path: Path) -> None:
     leg = replace(a_leg("tunnel", "inner", 3372, count_packets=20_000, options={"late": "skip"}), rate_pps=4e6)
     with Node(wire, None, [patient(leg)]) as node:
