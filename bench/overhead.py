@@ -38,7 +38,7 @@ TRACE = Path(__file__).resolve().parent.parent / "configs" / "traces" / "lab.pca
 WORK = {
     "trafgen": "streams: [{name: s, engine: trafgen, count_packets: PACKETS}]",
     "tcpreplay": f"traces: [{{name: s, file: {TRACE}, timing: top, repeat: PASSES}}]",
-    "xdp": "streams: [{name: s, engine: xdp, count_packets: PACKETS0}]",
+    "xdp": "streams: [{name: s, engine: xdp, count_packets: PACKETS}]",
 }
 
 BARE = ("trafgen", "tcpreplay")
