@@ -1,4 +1,5 @@
-"""What a run costs an engine: the same engine bare and through a run, in turn, on the same interface of a lab.
+"""What a run costs an engine: the same engine bare and through a run, in turn, on the same interface of a lab; and what
+samples and the live view cost one that sends as fast as it can.
 
     sudo .venv/bin/python bench/overhead.py --rounds 7
 
