@@ -1,4 +1,5 @@
-"""What a run costs an engine: the same engine bare and through a run, in turn, on the same interface of a lab.
+"""What a run costs an engine: the same engine bare and through a run, in turn, on the same interface of a lab; and what
+samples and the live view cost one that sends as fast as it can.
 
     sudo .venv/bin/python bench/overhead.py --rounds 7
 
@@ -38,7 +39,7 @@ TRACE = Path(__file__).resolve().parent.parent / "configs" / "traces" / "lab.pca
 WORK = {
     "trafgen": "streams: [{name: s, engine: trafgen, count_packets: PACKETS}]",
     "tcpreplay": f"traces: [{{name: s, file: {TRACE}, timing: top, repeat: PASSES}}]",
-    "xdp": "streams: [{name: s, engine: xdp, count_packets: PACKETS0}]",
+    "xdp": "streams: [{name: s, engine: xdp, count_packets: PACKETS}]",
 }
 
 BARE = ("trafgen", "tcpreplay")

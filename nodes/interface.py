@@ -102,14 +102,6 @@ class Interface:
         except OSError:  # the kernel refuses the question while the interface is down
             return False
 
-    @property
-    def link_downs(self) -> int:
-        """How often it lost its carrier since it was made; 0 where the kernel does not count that (before 4.16)."""
-        try:
-            return int(self._read("carrier_down_count"))
-        except OSError:
-            return 0
-
     def counters(self) -> Counters:
         names = Counters.__dataclass_fields__
         return Counters(**{name: int(self._read(f"statistics/{name}")) for name in names})

@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from dataclasses import asdict
 from typing import Any
 
 from nodes.interface import Interface
+from nodes.meter import Meter
 from nodes.mpi import Link, MasterGone
-from nodes.processors import busy_ms
 from traffic.messages import STILL_AFTER_NS, STILL_BEFORE_NS, WORD_TIMEOUT_S, Lines, Message
 
 IDLE_S, BUSY_S = 0.001, 0.01
@@ -32,6 +31,7 @@ class Rank:
     def __init__(self, role: str, host: str, interface: Interface, report: Message, pipe: Lines) -> None:
         self.role, self.host, self.interface, self.report, self.pipe = role, host, interface, report, pipe
         self.link = Link(role)
+        self.meter = Meter(interface.name)
         self.last_word = 0.0
         self.before: dict[str, int] = {}
         self.sample_every_s = 0.0
@@ -174,7 +174,7 @@ class Rank:
         return heard
 
     def _guard_ready(self, message: Message) -> None:
-        self.before = self._counters()
+        self.before = self.meter.read()
         self._tell("arrived", name=self.waiting_for)
 
     def _guard_started(self, message: Message) -> None:
@@ -204,12 +204,9 @@ class Rank:
 
     # --- samples ------------------------------------------------------------------------------------------------
 
-    def _counters(self) -> dict[str, int]:
-        return {**asdict(self.interface.counters()), "link_downs": self.interface.link_downs, "cpu_busy_ms": busy_ms()}
-
     def _change(self) -> dict[str, int]:
         """Since the engines were ready."""
-        after = self._counters()
+        after = self.meter.read()
         return {key: after[key] - self.before.get(key, 0) for key in after}
 
     def _sample(self) -> None:

@@ -18,7 +18,7 @@ from master.report.folder import LOG, RUN
 from master.results import STATUS
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, BadInput
 
-RUNS = (f"*/{LOG}", f"*/runs/*/{LOG}")
+RUNS = (f"*/{LOG}", f"runs/*/{LOG}", f"*/runs/*/{LOG}")
 """In a folder of results: runs, and those of a search or a table."""
 State = Literal["running", "finished", "died"]
 

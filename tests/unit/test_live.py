@@ -319,7 +319,7 @@ def test_on_a_terminal_a_state_is_a_line_and_what_was_counted(tmp_path: Path) ->
 
 def test_a_search_has_its_runs_inside(tmp_path: Path) -> None:
     run = Made(name="trial").write(tmp_path / "20260101T000000Z-x-search" / "runs")
-    assert status.find(tmp_path) == run
+    assert status.find(tmp_path) == status.find(tmp_path / "20260101T000000Z-x-search") == run
 
 
 @pytest.mark.parametrize(("name", "words"), [("nowhere", "there is no such folder"), ("", "no results of a run here")])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+from dataclasses import asdict
 from typing import Any
 
 from master import samples
-from nodes.processors import busy_ms
+from nodes.interface import Interface
+from nodes.meter import STAT, Meter, busy_ms
 from traffic.samples import RECEIVED, pack, unpack
 from traffic.task import Leg
 
@@ -67,4 +70,16 @@ def test_a_node_that_echoes_tells_both_ways_and_nothing_is_changed_underway() ->
 def test_processors_are_busy_with_all_but_idling_and_waiting() -> None:
     stat = "cpu  100 20 30 1000 500 4 5 6 77 88\ncpu0 50 10 15 500 250 2 2 3 33 44\nintr 5\n"
     assert busy_ms(stat) == 165 * 10
-    assert 0 < busy_ms() <= busy_ms()
+    assert 0 < busy_ms(STAT.read_text()) <= busy_ms(STAT.read_text())
+
+
+def test_a_meter_reads_what_the_interface_says_each_time_anew() -> None:
+    meter, interface = Meter("lo"), Interface("lo")
+    told = meter.read()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for _ in range(5):
+            sender.sendto(b"x" * 100, ("127.0.0.1", 9))
+    before, again, after = asdict(interface.counters()), meter.read(), asdict(interface.counters())
+    assert set(again) == {*before, "link_downs", "cpu_busy_ms"}
+    assert all(before[name] <= again[name] <= after[name] for name in before)
+    assert again["tx_packets"] >= told["tx_packets"] + 5 and again["cpu_busy_ms"] >= told["cpu_busy_ms"]

@@ -1,0 +1,48 @@
+"""What a rank counts beside its engines, many times a second: its interface, and how busy the node's processors are.
+
+The files stay open: to open one costs several times what reading it does.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from nodes.interface import SYS_NET, Counters
+
+STAT = Path("/proc/stat")
+_IDLE, _WAITING, _COUNTED = 3, 4, 8
+"""proc(5): user nice system idle iowait irq softirq steal; what follows is in these."""
+_LINE_BYTES = 256
+"""More than any first line of STAT."""
+
+
+class Meter:
+    """Opens its files when it is first read; OSError where the interface is gone."""
+
+    def __init__(self, interface: str) -> None:
+        self._folder = SYS_NET / interface
+        self._files: dict[str, int] = {}
+        self._stat = -1
+
+    def read(self) -> dict[str, int]:
+        """The names of nodes.interface.Counters; "link_downs", how often it lost its carrier (not before Linux 4.16);
+        "cpu_busy_ms", of all processors together. All since the kernel counts."""
+        if not self._files:
+            self._open()
+        told = {name: int(os.pread(file, _LINE_BYTES, 0)) for name, file in self._files.items()}
+        return {**told, "cpu_busy_ms": busy_ms(os.pread(self._stat, _LINE_BYTES, 0).decode())}
+
+    def _open(self) -> None:
+        paths = {name: self._folder / "statistics" / name for name in Counters.__dataclass_fields__}
+        if (downs := self._folder / "carrier_down_count").exists():
+            paths["link_downs"] = downs
+        self._stat = os.open(STAT, os.O_RDONLY)
+        self._files = {name: os.open(path, os.O_RDONLY) for name, path in paths.items()}
+
+
+def busy_ms(stat: str) -> int:
+    """`stat`: what STAT begins with."""
+    ticks = [int(word) for word in stat.split(maxsplit=_COUNTED + 1)[1 : _COUNTED + 1]]
+    busy = sum(ticks) - ticks[_IDLE] - ticks[_WAITING]
+    return busy * 1000 // os.sysconf("SC_CLK_TCK")
