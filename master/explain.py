@@ -4,47 +4,59 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from master import inventory as inventories
 from master import plan as plans
 from master import scenario as scenarios
-from master.fill import PLACEHOLDERS, fill
+from master.capacity import figures, limits
+from master.capacity.figures import Capacity
+from master.fill import with_placeholders
 from master.upf.groups import Upf
 from traffic.engines import order, unable
 from traffic.task import Leg
 
 
 def explain_json(scenario_path: Path, inventory_path: Path) -> str:
-    scenario, plan = _load(scenario_path, inventory_path)
+    scenario, plan, capacity = _load(scenario_path, inventory_path)
     document: dict[str, Any] = {
         "name": scenario.name,
         "expected_s": plan.expected_s,
         "legs": [asdict(leg) for leg in plan.legs],
         "notes": list(plan.notes),
+        "warnings": list(plan.warnings),
+        **({} if capacity is None else {"capacity": limits.document(plan.limits, capacity)}),
     }
     return json.dumps(document)
 
 
 def explain(scenario_path: Path, inventory_path: Path) -> str:
     """The plan in words, a line a leg."""
-    scenario, plan = _load(scenario_path, inventory_path)
+    scenario, plan, capacity = _load(scenario_path, inventory_path)
     lines = [f"{scenario.name}: {scenario.description}" if scenario.description else scenario.name]
     instances = Counter(leg.id if leg.counted_with is None else leg.counted_with for leg in plan.legs)
     lines += [_line(leg, instances[leg.id]) for leg in plan.legs if leg.counted_with is None]
     lines += [_sessions(plan.upf)] if plan.upf is not None else []
     lines.append(f"receivers: {scenario.receive.mode}" + _filter_words(scenario.receive.filter))
     lines.append(f"sending takes about {plan.expected_s:.1f} s")
+    lines += [] if capacity is None else _capacity(plan, capacity)
     lines += [f"note: {note}" for note in plan.notes]
+    lines += [f"warning: {warning}" for warning in plan.warnings]
     return "\n".join(lines)
 
 
-def _load(scenario_path: Path, inventory_path: Path) -> tuple[scenarios.Scenario, plans.Plan]:
-    inventory = inventories.load(inventory_path)
+def _load(scenario_path: Path, inventory_path: Path) -> tuple[scenarios.Scenario, plans.Plan, Capacity | None]:
+    inventory, capacity = inventories.load(inventory_path), figures.beside(inventory_path)
     scenario = scenarios.load(scenario_path)
-    return scenario, plans.plan(scenario, scenario_path, inventory)
+    return scenario, plans.plan(scenario, scenario_path, inventory, capacity), capacity
+
+
+def _capacity(plan: plans.Plan, capacity: Capacity) -> list[str]:
+    loads = limits.loads_of(plan.limits)
+    known = "" if loads else " nothing that this scenario needs"
+    return [f"by {capacity.path}:{known}", *(f"  {load.words()}" for load in loads)]
 
 
 def _sessions(upf: Upf) -> str:
@@ -65,7 +77,11 @@ def _line(leg: Leg, instances: int) -> str:
         return f"  {leg.stream}: {_connection(leg)}"
     if leg.echo_of is not None:
         return f"  {leg.stream}: {leg.source} → {leg.target}, {leg.echo_percent} % of what arrives there comes back"
-    able = [name for name in order(leg) if not unable(name, _filled(leg))] if leg.engine == "auto" else [leg.engine]
+    able = (
+        [name for name in order(leg) if not unable(name, with_placeholders(leg))]
+        if leg.engine == "auto"
+        else [leg.engine]
+    )
     engine = f"the first of {', '.join(able)} that the node has" if len(able) > 1 else (able or ["no engine"])[0]
     many = f", {instances} instances of it" if instances > 1 else ""
     return f"  {leg.stream}: {leg.source} → {leg.to}, {_amount(leg)}{many}, {_pace(leg)}, by {engine}"
@@ -80,13 +96,6 @@ def _connection(leg: Leg) -> str:
         blocks += f" every {shape['period_ns'] / 1e6:g} ms"
     paced = f", paced at {shape['pace_bps'] / 1e6:g} Mbit/s each" if shape["pace_bps"] else ""
     return f"{leg.source} {arrow} {leg.target}, {count}, {blocks}{paced}, by socket"
-
-
-def _filled(leg: Leg) -> Leg:
-    """With addresses that stand for the nodes': which they are makes no difference to what an engine can do."""
-    if leg.kind != "stream":
-        return leg
-    return replace(leg, frame={**leg.frame, "headers": fill(leg.frame["headers"], *PLACEHOLDERS)})
 
 
 def _amount(leg: Leg) -> str:

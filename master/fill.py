@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from master.inventory import Host
 from traffic.errors import BadInput
+from traffic.task import Leg
 
 Header = dict[str, dict[str, Any] | None]
 
@@ -19,6 +21,13 @@ PLACEHOLDERS = (
 def fill(headers: list[Header], source: Host, target: Host) -> list[dict[str, dict[str, Any]]]:
     """The headers with both ends' MAC and IPv4 address where they were left out. BadInput names the host without."""
     return [_fill(header, source, target) for header in headers]
+
+
+def with_placeholders(leg: Leg) -> Leg:
+    """With addresses that stand for the nodes': which they are makes no difference to what an engine can do."""
+    if leg.kind != "stream":
+        return leg
+    return replace(leg, frame={**leg.frame, "headers": fill(leg.frame["headers"], *PLACEHOLDERS)})
 
 
 def _fill(header: Header, source: Host, target: Host) -> dict[str, dict[str, Any]]:

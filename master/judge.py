@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from master.results import Row
@@ -37,6 +38,31 @@ def _total(name: str, rows: list[Row], called: str = "stream") -> dict[str, Any]
         "lost_packets": add([row.lost for row in rows]),
         "k": received / intended if received is not None and intended else None,
         "k_sender": sent / intended if sent is not None and intended else None,
+    }
+
+
+def node_totals(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of what each node was to send, and of what was to come to each, with the k of both; from rows of streams.csv.
+    A sum with an unmeasured part is None."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(("transmit", row["from"]), []).append(row)
+        found.setdefault(("receive", row["to"]), []).append(row)
+    return [
+        {"node": node, "role": role, **_sums(those)}
+        for (role, node), those in sorted(found.items(), key=lambda one: (one[0][0] != "transmit", one[0][1]))
+    ]
+
+
+def _sums(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    names = [f"{name}_packets" for name in ("intended", "sent", "received", "lost")]
+    values = {name: [row.get(name) for row in rows] for name in names}
+    sums = {name: None if None in those else sum(value or 0 for value in those) for name, those in values.items()}
+    intended, sent, received, _ = sums.values()
+    ratios = {"k": received, "k_sender": sent}
+    return {
+        **sums,
+        **{name: None if part is None or not intended else part / intended for name, part in ratios.items()},
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from master import interactive, split, verify
 from master.clocks import Clocks
 from master.doubts import doubts
-from master.judge import group_totals, judge, judge_connections, judge_mbr, judge_tunnels, totals
+from master.judge import group_totals, judge, judge_connections, judge_mbr, judge_tunnels, node_totals, totals
 from master.node_state import NodeState, failed, told, unfinished
 from master.resolve import Rank, Resolved
 from master.results import FORMAT_VERSION, Outcome, Row, stream_values, utc
@@ -333,6 +333,7 @@ class Ledger:
             "clocks": {str(n): s.clock for n, s in self.nodes.items()},
             "totals": totals(rows),
             "groups": group_totals(rows),
+            "by_node": node_totals(map(stream_values, rows)),
             "rows": [{"leg": row.leg.id, **stream_values(row), **split.document(row)} for row in rows],
             "flows": flows,
             "connections": [{"leg": row.leg.id, **connection_values(row)} for row in connections],

@@ -11,6 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from master import cut, interactive
+from master.capacity import limits as capacities
+from master.capacity.figures import Capacity
+from master.capacity.spread import weights as spread_weights
 from master.inventory import Inventory
 from master.pace import Pace
 from master.scenario import Connection, Scenario, Stream, Trace
@@ -106,6 +109,10 @@ class Plan:
     """Leg id → those of a trace of sessions."""
     patience: float = 1.0
     """Multiplies what is allowed beyond the sending itself."""
+    limits: tuple[capacities.LegLimit, ...] = ()
+    """What its nodes were seen to do, as far as that is known."""
+    warnings: tuple[str, ...] = ()
+    """What the cluster cannot do of it."""
 
     @property
     def expected_s(self) -> float:
@@ -120,9 +127,30 @@ class Plan:
         return self.expected_s * 1.2 + MARGIN_S * max(1.0, self.patience)
 
 
-def plan(scenario: Scenario, scenario_path: Path, inventory: Inventory) -> Plan:
-    """The legs of every stream, source, trace and connection. BadInput for a group or host that is not there."""
-    draft = _Draft(scenario, scenario_path, inventory)
+def plan(scenario: Scenario, scenario_path: Path, inventory: Inventory, capacity: Capacity | None = None) -> Plan:
+    """The legs of every stream, source, trace and connection. BadInput for a group or host that is not there.
+
+    `capacity`: what the nodes were seen to do; streams are then spread so that each stays inside it.
+    """
+    made = _drafted(_Draft(scenario, scenario_path, inventory))
+    if capacity is None:
+        return made
+    if weights := spread_weights(scenario, _asked(made), capacity):
+        made = _drafted(_Draft(scenario, scenario_path, inventory, weights))
+    limits = limits_of(made, scenario, capacity)
+    told = capacities.warnings(capacities.loads_of(limits))
+    return replace(made, limits=tuple(limits), warnings=tuple(told))
+
+
+def limits_of(made: Plan, scenario: Scenario, capacity: Capacity) -> list[capacities.LegLimit]:
+    return capacities.limits_of(_asked(made), scenario.receive, capacity)
+
+
+def _asked(made: Plan) -> list[capacities.Planned]:
+    return capacities.planned(made.legs, made.shares, made.sequences)
+
+
+def _drafted(draft: _Draft) -> Plan:
     draft.streams()
     draft.sources()
     draft.traces()
@@ -133,8 +161,15 @@ def plan(scenario: Scenario, scenario_path: Path, inventory: Inventory) -> Plan:
 class _Draft:
     """A plan in the making: each section of the scenario adds its legs, whose numbers follow one another."""
 
-    def __init__(self, scenario: Scenario, path: Path, inventory: Inventory) -> None:
-        self.scenario, self.path, self.inventory = scenario, path, inventory
+    def __init__(
+        self,
+        scenario: Scenario,
+        path: Path,
+        inventory: Inventory,
+        weights: dict[int, dict[str, int]] | None = None,
+    ) -> None:
+        """`weights`: of streams that are not shared evenly: what each transmitter sends."""
+        self.scenario, self.path, self.inventory, self.weights = scenario, path, inventory, weights or {}
         upf = None if scenario.upf is None else filled_in(path, scenario.upf, inventory)
         groups = {trace.sessions for trace in scenario.traces if trace.sessions is not None}
         self.upf = None if upf is None else traced.at_one_gnb(upf, groups)
@@ -161,7 +196,9 @@ class _Draft:
                 self.notes += tunnelling.notes(stream, self.upf)
             else:
                 pairs = self._pairs(stream.source, stream.target, f"streams.{index}")
-                self.legs += _stream_legs(stream, index, pairs, len(self.legs), pace)
+                given = self.weights.get(index)
+                weights = None if given is None else [given.get(source, 0) for source, _ in pairs]
+                self.legs += _stream_legs(stream, index, pairs, len(self.legs), pace, weights)
 
     def sources(self) -> None:
         first_port = FIRST_UDP_PORT + len(self.scenario.streams)

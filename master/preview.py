@@ -15,6 +15,7 @@ from typing import Any
 from master import inventory as inventories
 from master import plan as plans
 from master import scenario as scenarios
+from master.capacity import figures
 from master.inventory import Host, Inventory
 from master.resolve import Resolved, resolve
 from master.scenario import Scenario
@@ -97,9 +98,10 @@ class Source:
                 scenario, "what is sent through a UPF follows from its sessions; there is no preview", key="upf"
             )
         inventory = made_up_inventory(self.scenario) if hosts is None else inventories.load(hosts)
-        self.plan = plans.plan(self.scenario, scenario, inventory)
+        capacity = None if hosts is None else figures.beside(hosts)
+        self.plan = plans.plan(self.scenario, scenario, inventory, capacity)
         self.resolved, self.notes = _resolved(self.scenario, self.plan, inventory)
-        self.notes[:0] = [*self.plan.notes, *self.resolved.choices]
+        self.notes[:0] = [*self.plan.notes, *self.plan.warnings, *self.resolved.choices]
 
     def select(self, host: str | None, stream: str | None) -> list[Leg]:
         """Legs of one transmitter, or of one stream. BadInput for one that is not there."""

@@ -16,6 +16,7 @@ from master import inventory as inventories
 from master import plan as plans
 from master import samples
 from master import scenario as scenarios
+from master.capacity import figures, limits
 from master.launch import Launch
 from master.ledger import Event, Ledger
 from master.node_state import reports_by_host
@@ -58,16 +59,20 @@ class Run:
         patience: float = 1.0,
         keep_sent: bool = True,
         scenario: Scenario | None = None,
+        by_capacity: bool = True,
     ) -> None:
         """`keep_sent`: the very frames that are sent of traces, in the results; with captures they are always kept,
-        which are compared with them. `scenario`: what the file's was made into."""
+        which are compared with them. `scenario`: what the file's was made into. `by_capacity`: planned by
+        what the nodes were seen to do, where that is known."""
         self.scenario_path, self.inventory_path = scenario_path, inventory_path
         self.results, self.patience = results, patience
         self.watch: Watcher = lambda ledger, event: None
         self.inventory = inventories.load(inventory_path)
         self.scenario = scenarios.load(scenario_path) if scenario is None else scenario
         self.keep_sent = keep_sent or self.scenario.receive.mode == "capture"
-        self.plan = replace(plans.plan(self.scenario, scenario_path, self.inventory), patience=patience)
+        self.capacity = figures.beside(inventory_path) if by_capacity else None
+        self._not_used: list[str] = []
+        self.plan = self._planned()
         self.ranks: list[Rank] = ranks(self.inventory, self.plan.legs)
         self.ledger = Ledger(self.ranks)
         self.folder: Folder | None = None
@@ -78,6 +83,10 @@ class Run:
         self._bad_input: BadInput | None = None
         self.control_plane: ControlPlane | None = None
         self._without_upf = ""
+
+    def _planned(self) -> plans.Plan:
+        made = plans.plan(self.scenario, self.scenario_path, self.inventory, self.capacity)
+        return replace(made, patience=self.patience)
 
     def execute(self, watch: Watcher) -> Finished:
         """`watch` is told every event, for the terminal. Raises BadInput when nothing was sent because of it."""
@@ -213,10 +222,23 @@ class Run:
     def _resolve(self) -> Resolved:
         reports = reports_by_host(self.ledger.nodes.values())
         hosts = {rank.host.name: rank.host for rank in self.ranks}
+        self._plan_by_what_holds(reports)
         sessions = None if self.control_plane is None else self.control_plane.sessions
         resolved = resolve(self.scenario, self.plan, hosts, reports, self.ledger.clocks(), sessions)
-        resolved.notes += self.plan.notes
+        resolved.notes += [*self.plan.notes, *self._not_used, *self.plan.warnings]
         return resolved
+
+    def _plan_by_what_holds(self, reports: dict[str, dict[str, Any]]) -> None:
+        """Again, where nodes are not any more what their capacity was measured of, or lack engines since."""
+        if self.capacity is None:
+            return
+        self.capacity, self._not_used = self.capacity.as_told(reports)
+        if plans.limits_of(self.plan, self.scenario, self.capacity) == list(self.plan.limits):
+            return
+        self.plan = self._planned()
+        if ranks(self.inventory, self.plan.legs) != self.ranks:
+            problem = f"{'; '.join(self._not_used)}: without it other nodes would have to send"
+            raise BadInput(self.capacity.path, problem, allowed=f"{figures.AGAIN} {self.inventory_path}")
 
     def _capture(self, event: Event, raw: bytes) -> None:
         if self.folder is not None:
@@ -310,9 +332,24 @@ class Run:
             "scenario": json.loads(self.scenario.model_dump_json(by_alias=True)),
             "inventory": [asdict(host) for host in (self.inventory.master, *self.inventory.hosts)],
             "legs": [asdict(leg) for leg in self.ledger.resolved.legs],
+            **self._capacity(),
             **({} if self.control_plane is None else {"upf": self.control_plane.document}),
             "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
+
+    def _capacity(self) -> dict[str, Any]:
+        if self.capacity is None:
+            return {}
+        resolved = self.ledger.resolved
+        senders = {leg.id: leg.engine for leg in resolved.legs}
+        receivers = {host: task.engine.split("+")[0] for host, task in resolved.receives.items()}
+        # What was measured of another engine than the one that worked says nothing.
+        held = [
+            one
+            for one in self.plan.limits
+            if one.limit.engine == (senders.get(one.leg) if one.role == "transmit" else receivers.get(one.node))
+        ]
+        return {"capacity": limits.document(held, self.capacity, self._not_used)}
 
 
 def _order(control: Lines, message: Message, raw: bytes = b"") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from rich import box
@@ -31,6 +32,12 @@ def console(stderr: bool = False) -> Console:
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = WIDTH_WITHOUT_TERMINAL
     return made
+
+
+def print_warnings(console: Console, warnings: Iterable[str]) -> None:
+    """What a plan says before its run."""
+    for line in warnings:
+        console.print(f"warning: {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 def table(outcome: Outcome) -> Table:

@@ -86,6 +86,7 @@ class Watch:
 def watched(run: Run, served: Served | None) -> Finished:
     """Executes the run, followed on standard error, and by whoever asks for its metrics."""
     console = show.console(stderr=True)
+    show.print_warnings(console, run.plan.warnings)
     with Watch(console, run) as watch:
         if served is not None and served.start(lambda: watch.document):
             console.print(f"metrics: {served.url}", highlight=False)

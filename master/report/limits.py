@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from master.report.over_time import OverTime
-from master.report.words import bps, count, pps, ratio
+from master.report.words import bps, count, percent, pps, ratio
 
 FULL = 0.95
 """Of a link's speed on layer 1, in one bin."""
@@ -19,6 +19,7 @@ def words(document: dict[str, Any], nodes: list[dict[str, str]], over_time: Over
     streams = document.get("totals", [])[:-1]
     return [
         *_of_sending(streams, document.get("rows", [])),
+        *_of_capacity(document),
         *_of_links(document, over_time),
         *_of_interfaces(nodes),
         *_of_lateness(document.get("rows", [])),
@@ -55,6 +56,48 @@ def _of_sending(streams: list[dict[str, Any]], rows: list[dict[str, Any]]) -> li
     if whole and streams:
         told.append("The tester sent everything that was intended: what is lost was lost behind its senders.")
     return told
+
+
+def _of_capacity(document: dict[str, Any]) -> list[str]:
+    """By what the nodes were seen to do (docs/calibrate.md): whether a loss may be the tester's own."""
+    capacity = document.get("capacity", {})
+    rows = {row["leg"]: row for row in document.get("rows", [])}
+    ends: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for end in capacity.get("legs", []):
+        ends.setdefault((end["node"], end["role"]), []).append(end)
+    told = [_of_node(node, role, those, rows) for (node, role), those in ends.items()]
+    return [words for words in [*told, *capacity.get("not_used", [])] if words]
+
+
+def _of_node(node: str, role: str, ends: list[dict[str, Any]], rows: dict[int, dict[str, Any]]) -> str:
+    """A transmitter by what was asked of it, a receiver by what was sent to it, at the mean rates."""
+    received = role == "receive"
+    if any(end["leg"] not in rows for end in ends):
+        return ""
+    of_them = [rows[end["leg"]] for end in ends]
+    rates = [row["sent_pps"] if received else end["pps"] for end, row in zip(ends, of_them, strict=True)]
+    if None in rates:
+        return ""
+    share = sum(rate / end["limit"]["rate_pps"] for rate, end in zip(rates, ends, strict=True))
+    possible = f"{percent(share, 1)} of what it was seen to {'receive without loss' if received else 'send'}"
+    lost = [row.get("lost_packets") for row in of_them]
+    if not received:
+        return (
+            f"{node} was asked for {pps(sum(rates))}, {possible}: it cannot have sent all in time." if share > 1 else ""
+        )
+    if share > 1:
+        return f"{node} was offered {pps(sum(rates))}, {possible}: what is lost may be its own loss, not the device's."
+    if None not in lost and any(lost) and _all_of(node, ends, rows):
+        return (
+            f"{node} was offered {pps(sum(rates))}, {possible}: at such a rate it lost nothing when it was calibrated."
+        )
+    return ""
+
+
+def _all_of(node: str, ends: list[dict[str, Any]], rows: dict[int, dict[str, Any]]) -> bool:
+    """Whether there is nothing else that came to it, of which nothing is known."""
+    known = {end["leg"] for end in ends}
+    return all(leg in known for leg, row in rows.items() if node in row["to"].split("+"))
 
 
 def _of_links(document: dict[str, Any], over_time: OverTime | None) -> list[str]:

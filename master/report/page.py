@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from master.judge import node_totals
 from master.report import limits, over_time, plots
 from master.report.folder import SAMPLES, Results
 from master.report.over_time import MOST_STREAMS, PEAK_S, OverTime
@@ -71,7 +72,7 @@ def _context(results: Results) -> dict[str, Any]:
         "stamped": [row for row in rows if row["duplicated_packets"] is not None],
         "shown": MOST_ROWS,
         "nodes": _nodes(document, nodes, samples, peaks),
-        "losses": _losses_by_node(rows),
+        "losses": node_totals(rows),
         "connections": [{**dict.fromkeys(COLUMNS), **row} for row in document.get("connections", [])],
         "worst": document.get("users", {}).get("worst", []),
         "samples": samples,
@@ -193,17 +194,6 @@ def _nodes(
 def _counts(row: dict[str, str]) -> Iterable[tuple[str, str]]:
     names = ("sent", "failed", "received", "missed", "tx", "rx", "tx_dropped", "rx_dropped", "tx_error", "rx_error")
     return ((name, row.get(f"{name}_packets", "")) for name in names)
-
-
-def _losses_by_node(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of what each node sent, and of what each was sent; None where a part was not measured."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in rows:
-        for role, node in (("sent", row["from"]), ("was sent", row["to"])):
-            one = found.setdefault((node, role), {"node": node, "role": role, "sent_packets": 0, "lost_packets": 0})
-            for name in ("sent_packets", "lost_packets"):
-                one[name] = None if one[name] is None or row.get(name) is None else one[name] + row[name]
-    return sorted(found.values(), key=lambda one: (one["role"], one["node"]))
 
 
 def _clocks(document: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,0 +1,1 @@
+"""What each node was seen to send and receive without loss, and what a plan makes of it."""
