@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from master import (
+    cli_calibrate,
     cli_compare,
     cli_dependence,
     cli_lab,
@@ -38,6 +39,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(cli_lab.app, name="lab")
+app.command(epilog=cli_calibrate.EXAMPLES)(cli_calibrate.calibrate)
 app.command(epilog=cli_compare.EXAMPLES)(cli_compare.compare)
 app.command(epilog="Example: pktswarm dependence trace.pcap --repeat 4 --scale 4")(cli_dependence.dependence)
 app.command(epilog=cli_preview.EXAMPLES)(cli_preview.preview)

@@ -8,6 +8,8 @@ from master.results import Row
 from traffic.connections import ConnectionRow
 from traffic.task import ReceiveTask
 
+MISSED = "the receiver itself missed"
+
 
 def doubts(nodes: list[NodeState], resolved: Resolved, rows: list[Row], connections: list[ConnectionRow]) -> list[str]:
     """Why the counts cannot be trusted in full; empty when they can."""
@@ -92,7 +94,7 @@ def _against_interface(node: NodeState) -> list[str]:
             doubts.append(f"{node.name}: the engines say {count} packets, the interface's {counter} only {seen}")
     missed = told(node.counts, "dropped_packets", every_engine=True)
     if missed:
-        doubts.append(f"{node.name}: the receiver itself missed {missed} packets (ring full): a lower bound")
+        doubts.append(f"{node.name}: {MISSED} {missed} packets (ring full): a lower bound")
     return doubts
 
 

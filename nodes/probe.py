@@ -10,11 +10,16 @@ from typing import Any
 from nodes import xdp_features
 from nodes.engines import RECEIVERS, SENDERS
 from nodes.interface import Interface
+from nodes.process import tool_version
 from traffic import VERSION
+
+TOOLS = ("trafgen", "tcpreplay", "netsniff-ng")
+"""Engines that are programs of their own; the others are of this version, or of the kernel."""
 
 
 def report(interface: Interface, unfit: dict[str, str]) -> dict[str, Any]:
-    """Kernel, versions, the traffic interface and every engine with the reason why it is missing ("" if it is not).
+    """Kernel, versions (also of the tools that are there), the traffic interface, and every engine with the reason why
+    it is missing ("" if it is not).
 
     `unfit`: senders that cannot work on the interface, as the guard has tried.
     """
@@ -29,6 +34,7 @@ def report(interface: Interface, unfit: dict[str, str]) -> dict[str, Any]:
         "interface": _interface(interface),
         "senders": {name: engine.missing() or unfit.get(name, "") for name, engine in SENDERS.items()},
         "receivers": {name: engine.missing() for name, engine in RECEIVERS.items()},
+        "versions": {name: version for name in TOOLS if (version := tool_version(name))},
     }
 
 

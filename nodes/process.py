@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 from traffic.errors import EngineError
 
 GRACE_S = 2.0
+TOOL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class EngineProcess:
@@ -84,6 +86,19 @@ class EngineProcess:
 
 def missing_tool(tool: str, package: str) -> str:
     """Why `tool` cannot run here; empty when it can."""
-    if shutil.which(tool, path="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"):
+    if shutil.which(tool, path=TOOL_PATH):
         return ""
     return f"{tool} is not installed (apt install {package})"
+
+
+def tool_version(tool: str) -> str:
+    """As it tells itself, "4.4.3"; empty where it is not there, or tells none."""
+    path = shutil.which(tool, path=TOOL_PATH)
+    if path is None:
+        return ""
+    try:
+        told = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=GRACE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    found = re.search(r"\d+(\.\d+)+", told.stdout or told.stderr)
+    return found[0] if found else ""

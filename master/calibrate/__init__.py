@@ -1,0 +1,1 @@
+"""What each node can send and receive without loss, measured (docs/calibrate.md)."""
