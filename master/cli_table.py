@@ -68,9 +68,11 @@ def _executing(hosts: Path, out: Path, patience: float) -> Execute:
 def _family(
     path: Path, hosts: Path, out: Path | None, seconds: float | None, full: bool, patience: float, as_json: bool
 ) -> None:
+    from master.tables import failed
     from master.tables import family as families
 
     family = families.load(path)
+    family = family.in_full() if full else family
     folder = out or Path("results") / family.table
     if full and family.reference_seconds is None:
         raise BadInput(path, "--full: it does not say how long the reference's points are", key="reference_seconds")
@@ -85,7 +87,11 @@ def _family(
     captions = [family.title, *([f"in brackets: {family.reference.source}"] if family.reference else [])]
     if less := families.not_sent(told):
         captions.append(less)
-    _finish(document, folder / f"{family.table}.json", families.tables(family, told), captions, problems, as_json)
+    tables = families.tables(family, told)
+    if family.failures:
+        document["failures"] = failed.rows(family, told)
+        tables.append(failed.table(family, told))
+    _finish(document, folder / f"{family.table}.json", tables, captions, problems, as_json)
 
 
 def _netspec(

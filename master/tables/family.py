@@ -40,21 +40,25 @@ Value = str | int | float
 
 
 class Axis(Strict):
-    """`values`: what the variable takes; a mapping there sets others beside it."""
+    """`values`: what the variable takes; a mapping there sets others beside it. `full`: what it takes with --full."""
 
     name: str = Field(pattern=r"^[a-z]\w*$")
     title: str = ""
     values: list[Value | dict[str, Value]] = Field(min_length=1)
+    full: list[Value | dict[str, Value]] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _own_name(self) -> Axis:
-        for value in self.values:
+        for value in [*self.values, *self.full]:
             if isinstance(value, dict) and self.name not in value:
                 raise ValueError(f"a value of {self.name} that sets others has to set {self.name} too")
         return self
 
     def settings(self) -> list[dict[str, Value]]:
         return [value if isinstance(value, dict) else {self.name: value} for value in self.values]
+
+    def in_full(self) -> Axis:
+        return self.model_copy(update={"values": self.full or self.values})
 
 
 class Reference(Strict):
@@ -73,6 +77,8 @@ class Family(Strict):
     skip: list[dict[str, list[Value]]] = Field(default_factory=list)
     """Points that are left out: those where each of these variables has one of its values."""
     measures: list[str] = Field(min_length=1)
+    failures: str = ""
+    """One of the measures: a last table has the share of each part's points where it is above 0."""
     scenario: dict[str, Any]
     reference: Reference | None = None
 
@@ -81,11 +87,20 @@ class Family(Strict):
         for name in self.measures:
             if name not in MEASURES:
                 raise ValueError(f"measures: {name} is none of {', '.join(MEASURES)}")
+        if self.failures and self.failures not in self.measures:
+            raise ValueError(f"failures: {self.failures} is none of the measures: {', '.join(self.measures)}")
+        if self.axes[2].full:
+            raise ValueError(f"axes: {self.axes[2].name}, the columns, cannot have others in full")
         return self
+
+    def in_full(self) -> Family:
+        """As the reference has it."""
+        return self.model_copy(update={"axes": [axis.in_full() for axis in self.axes]})
 
     @model_validator(mode="after")
     def _known_skips(self) -> Family:
-        known = {name for axis in self.axes for values in axis.settings() for name in values}
+        axes = [*self.axes, *self.in_full().axes]
+        known = {name for axis in axes for values in axis.settings() for name in values}
         for name in (name for one in self.skip for name in one):
             if name not in known:
                 raise ValueError(f"skip: no axis sets {name}; they set {', '.join(sorted(known))}")
@@ -96,7 +111,11 @@ class Family(Strict):
     @model_validator(mode="after")
     def _reference_in_place(self) -> Family:
         """A part, a row or a column too many would silently stand beside nothing."""
-        parts, rows, columns = ([str(values[axis.name]) for values in axis.settings()] for axis in self.axes)
+        parts, rows = (
+            [str(values[axis.name]) for values in [*axis.settings(), *axis.in_full().settings()]]
+            for axis in self.axes[:2]
+        )
+        columns = self.axes[2].settings()
         for part, given in (self.reference.figures if self.reference else {}).items():
             for row, figures in given.items():
                 if part not in parts or row not in rows:

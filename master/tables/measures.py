@@ -76,6 +76,12 @@ def _sent_ratio(measured: Measured) -> float | None:
     return None if sent is None or not intended else sent / intended
 
 
+def _k(measured: Measured) -> float | None:
+    """Received of what was intended."""
+    received, intended = _sum(measured, "received_packets"), _sum(measured, "intended_packets")
+    return None if received is None or not intended else received / intended
+
+
 def _peak(column: str) -> Callable[[Measured], float | None]:
     def of(measured: Measured) -> float | None:
         streams = {str(row["stream"]) for row in measured.rows}
@@ -114,6 +120,11 @@ MEASURES = {
     "sent_ratio": Measure("Sent of intended", 4, _sent_ratio),
     "peak_sent_packets": Measure("Peak out", 0, _peak("sent_packets")),
     "peak_received_packets": Measure("Peak in", 0, _peak("received_packets")),
+    "k": Measure("k", 3, _k),
+    "lost_packets": Measure("Lost", 0, lambda measured: _sum(measured, "lost_packets")),
+    "received_pps": Measure("Packets/s in", 0, _bits("received_pps", 1)),
+    "sent_pps": Measure("Packets/s out", 0, _bits("sent_pps", 1)),
+    "sent_mbps": Measure("Mbps sent", 1, _bits("sent_bps", 1e6)),
 }
 ALWAYS = ("sent_ratio", "latency_bound_ms")
 """Measured of every point: without them a tester that could not keep up looks loss-free, and a delay better known than

@@ -11,8 +11,8 @@ import yaml
 from master import cli_table, inventory, plan
 from master import scenario as scenarios
 from master.results import Outcome
+from master.tables import failed, measures
 from master.tables import family as families
-from master.tables import measures
 from traffic.errors import BadInput
 
 SHIPPED = sorted(Path("configs/tables").glob("*.yaml"))
@@ -243,6 +243,11 @@ def test_what_came_before_the_first_sample_is_in_a_peak(tmp_path: Path) -> None:
         ({"measures": ["loss"]}, "loss is none of loss_ratio, received_gbps"),
         ({"reference": {"source": "s", "figures": {"no": {"1000": [[1, 2, 3]]}}}}, "no, 1000 is no part and row"),
         ({"reference": {"source": "s", "figures": {"half": {"1000": [[1, 2]]}}}}, "1 lists of 3 figures"),
+        ({"failures": "k"}, "failures: k is none of the measures: loss_ratio"),
+        (
+            {"axes": [*SMALL["axes"][:2], {"name": "size", "values": [64], "full": [64, 512]}]},
+            "size, the columns, cannot",
+        ),
         ({"colour": "red"}, "unknown key .*table, title, seconds"),
         (
             {"scenario": {"streams": [{"rate_pps": "$speed"}]}},
@@ -282,10 +287,51 @@ def test_the_points_of_a_family_that_ships_can_be_planned(path: Path, tmp_path: 
     for point in work.points[:: 1 if len(work.points) < 100 else 7]:
         file = work.kept.write_scenario(point.key, work.scenario(point))
         assert plan.plan(scenarios.load(file), file, hosts).expected_s > 0
+    family = family.in_full()
     if family.reference and not family.skip:
         shape = [[len(row) for row in part.values()] for part in family.reference.figures.values()]
         rows, columns = (len(axis.values) for axis in family.axes[1:])
         assert shape == [[columns] * rows] * len(family.axes[0].values)
+
+
+def test_in_full_there_are_more_points_and_none_of_the_small_form_is_lost(tmp_path: Path) -> None:
+    rates = {"name": "rate", "values": [1000], "full": [1000, 2000]}
+    path = written(tmp_path, axes=[SMALL["axes"][0], rates, SMALL["axes"][2]])
+    family, done = families.load(path), Done()
+    list(families.Runs(path, family, tmp_path / "points", 2, done).run())
+    assert len(done.asked) == 2
+    told = list(families.Runs(path, family.in_full(), tmp_path / "points", 2, done).run())
+    assert len(done.asked) == 4 and [one["labels"][1] for one in told] == ["1000", "2000"] * 2
+
+
+def test_how_many_points_went_wrong_stands_beside_the_references(tmp_path: Path) -> None:
+    figures = {"half": {"1000": [[0.1, 2, 3]], "2000": [[0, 2, 3]]}}
+    path = written(tmp_path, failures="loss_ratio", reference={"source": "s", "figures": figures})
+    family = families.load(path)
+    told = list(families.Runs(path, family, tmp_path / "points", 2, Done()).run())
+    told[0]["measured"] |= {"loss_ratio": 0.0}
+    told[2]["problem"], told[3]["measured"] = "interrupted", {"loss_ratio": None}
+    half = {"part": "half", "points": 2, "failed": 1, "reference_points": 2, "reference_failed": 1}
+    whole = {"part": "whole", "points": 0, "failed": 0, "reference_points": 0, "reference_failed": 0}
+    assert failed.rows(family, told) == [half, whole]
+    assert list(failed.table(family, told).columns[3].cells) == ["50 [dim](50)[/]", "–"]
+
+
+def test_the_zero_drop_tests_are_the_references_hundred() -> None:
+    """Figure 6.7 is read off table B.1: of 30 tests at 50,000 packets/s none lost anything."""
+    family = families.load(Path("configs/tables/dirnberger-b.1.yaml")).in_full()
+    assert len(families.points(family)) == 100
+    told = [{"labels": point.labels, "measured": {}, "problem": ""} for point in families.points(family)]
+    theirs = {one["part"]: (one["reference_failed"], one["reference_points"]) for one in failed.rows(family, told)}
+    assert theirs["90000"] == (5, 10) and theirs["50000"] == (0, 30)
+    assert sum(points for _, points in theirs.values()) == 100
+
+
+def test_k_and_rates_of_a_point() -> None:
+    rows = [{"intended_packets": 100, "received_packets": 80, "sent_pps": 10.0, "sent_bps": 8e6, "lost_packets": 5}] * 2
+    names = ("k", "sent_pps", "sent_mbps", "lost_packets")
+    of = {name: measures.MEASURES[name].of(measures.Measured(rows, Path())) for name in names}
+    assert of == {"k": 0.8, "sent_pps": 20, "sent_mbps": 16, "lost_packets": 10}
 
 
 def test_as_long_as_a_reference_that_does_not_say_how_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
