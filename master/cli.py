@@ -71,6 +71,9 @@ def main() -> None:
         sys.exit(error.exit_status)
     except BrokenPipeError:
         sys.exit(EXIT_INCOMPLETE)
+    finally:
+        # Nothing is left to interrupt, and another Ctrl-C would take the place of the exit status.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _interrupt(*_: object) -> NoReturn:

@@ -22,12 +22,15 @@ SILENCE_S = 5.0
 CLOCK_READINGS, CLOCK_ROUNDS = 12, 8
 CLOSE_READING_NS = 40_000
 """A bound that is good enough; a busy host gets more rounds of readings before a worse one is taken."""
-READING_S = 0.5
-"""How long the answer to one reading is awaited; a node may be at work on what it was sent."""
+READING_S, LONGEST_READING_S = 0.5, 1.0
+"""How long the answer to one reading is awaited; a node may be at work on what it was sent. With all patience no longer
+than half of what the guards of the others wait for a word, which they get between two readings."""
 CHECK_EVERY_S, CHECK_READINGS = 20.0, 4
 """While frames are sent: so often each clock is looked at, and with so few readings, for its node has other work."""
 START_LEAD_NS = 60_000_000
 ENTER_LEAD_NS = 5_000_000
+STOPPING_S = 10.0
+"""Behind the limit of the sending: an engine that hangs is asked three times before it is killed."""
 POLL_S, SENDING_POLL_S = 0.0005, 0.005
 DEADLINES_S = {"hello": 20.0, "tasks": 60.0, "prepare": 30.0, "barrier": 10.0, "counts": 120.0, "restore": 15.0}
 
@@ -113,7 +116,7 @@ class Conductor:
         self._read_clocks("start")
         self._barrier("transmit", "start", DEADLINES_S["prepare"])
         self._start()
-        self._barrier("transmit", "done", self.run_limit_s)
+        self._barrier("transmit", "done", self.run_limit_s + STOPPING_S)
         self._phase("drain")
         self._sleep(self.drain_s)
         self._barrier("receive", "stop", DEADLINES_S["barrier"])
@@ -252,7 +255,7 @@ class Conductor:
 
     def _reading(self, rank: int) -> tuple[int, int, int, int] | None:
         self._words()  # a slow host takes seconds for all its readings, and the others wait no longer for a word
-        return self.world.read_clock(rank, READING_S * self.patience)
+        return self.world.read_clock(rank, min(READING_S * self.patience, LONGEST_READING_S))
 
     # --- waiting ------------------------------------------------------------------------------------------------
 
@@ -325,7 +328,8 @@ class Conductor:
 
     def _lose(self, rank: int, why: str) -> None:
         self.living.discard(rank)
-        self._tell("lost", rank=rank, problem=why, silent_s=round(self._silent_s(rank), 3))
+        heard_ns = round(self.heard[rank] * 1e9)
+        self._tell("lost", rank=rank, problem=why, silent_s=round(self._silent_s(rank), 3), heard_ns=heard_ns)
 
     def _silent_s(self, rank: int) -> float:
         return time.monotonic() - self.heard[rank]
@@ -358,9 +362,11 @@ class Conductor:
         """A capture, piece by piece from the node to the command line."""
         self._tell("capture", rank=rank, name=name, bytes=size)
         left, deadline = size, time.monotonic() + DEADLINES_S["counts"] * self.patience
-        while left > 0 and time.monotonic() < deadline:
+        while left > 0 and rank in self.living:
             piece = self.world.receive_piece(rank)
             if piece is None:
+                if self._silent_s(rank) > SILENCE_S * self.patience or time.monotonic() > deadline:
+                    self._lose(rank, f"its capture {name} did not come whole")
                 self._words()
                 time.sleep(POLL_S)
                 continue

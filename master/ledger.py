@@ -11,7 +11,7 @@ from master import interactive, split, verify
 from master.clocks import Clocks
 from master.doubts import doubts
 from master.judge import group_totals, judge, judge_connections, judge_mbr, judge_tunnels, node_totals, totals
-from master.node_state import NodeState, failed, told, unfinished
+from master.node_state import NodeState, failed, outages, told, unfinished
 from master.resolve import Rank, Resolved
 from master.results import FORMAT_VERSION, Outcome, Row, stream_values, utc
 from master.scenario import Expect
@@ -82,6 +82,13 @@ class Ledger:
     def _on_lost(self, event: Event) -> None:
         node = self.nodes[event["rank"]]
         node.lost, node.problem = True, event["problem"]
+        if "heard_ns" in event:
+            node.problem += f" ({node.last_heard(event['heard_ns'], self.start_ns)})"
+
+    def _on_sample(self, event: Event) -> None:
+        node = self.nodes[event["rank"]]
+        node.sampled = event["interface"]
+        node.outages.take(self.sampled_ns(event), event["interface"])
 
     def _on_failed(self, event: Event) -> None:
         node = self.nodes[event["rank"]]
@@ -99,6 +106,7 @@ class Ledger:
         found = (count for count in event["counts"] if count["connections"] is not None)
         node.connections = {count["leg"]: EndCount.from_json(count["connections"]) for count in found}
         node.interface, node.played = event["interface"], event.get("played")
+        node.problem = node.problem or "; ".join(event.get("problems", []))
 
     def _on_restored(self, event: Event) -> None:
         for trouble in event["troubles"]:
@@ -325,6 +333,7 @@ class Ledger:
                 *split.notes(rows),
                 *played.notes(self.nodes.values(), ["end_marker"] if moves else []),
                 *unfinished(self.nodes.values()),
+                *outages(self.nodes.values()),
             ],
             "played": played.document(self.nodes.values()),
             "ranks": {

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from master.clocks import Reading, offset_at
+from master.outages import Outages
 from master.resolve import Rank
 from traffic.connections import EndCount
 
@@ -24,6 +25,10 @@ class NodeState:
     connections: dict[int, EndCount] = field(default_factory=dict)
     """By leg."""
     interface: dict[str, int] | None = None
+    outages: Outages = field(default_factory=Outages)
+    """Of its traffic link."""
+    sampled: dict[str, int] | None = None
+    """The interface's counters in the last sample; of a node that is lost all that is known."""
     played: dict[str, Any] | None = None
     """What came for the addresses that it played (traffic.playing.Played)."""
     clock: dict[str, Any] = field(default_factory=dict)
@@ -33,6 +38,16 @@ class NodeState:
     @property
     def name(self) -> str:
         return f"{self.rank.host.name} ({self.rank.role})"
+
+    def last_heard(self, heard_ns: int, start_ns: int | None) -> str:
+        """When, on the master's clock, and what its interface had counted by then: for one that is lost."""
+        if start_ns is None or heard_ns < start_ns:
+            return "last heard before the start"
+        way, words = ("tx", "sent") if self.rank.role == "transmit" else ("rx", "received")
+        when = f"last heard {(heard_ns - start_ns) / 1e9:.2f} s after the start"
+        if self.sampled is None:
+            return when
+        return f"{when}; its interface had {words} {self.sampled[f'{way}_packets']:,} packets by its last sample"
 
     def offset_at(self, at_ns: int) -> Reading | None:
         """Its clock less the master's, at a time of the master's."""
@@ -83,6 +98,11 @@ def unfinished(nodes: Iterable[NodeState]) -> list[str]:
         for node in nodes
     ]
     return [f"{name}: {number:,} packets of which not all fragments came" for name, number in found if number]
+
+
+def outages(nodes: Iterable[NodeState]) -> list[str]:
+    """When their links were down, a note each."""
+    return [f"{node.name}: {one}" for node in nodes for one in node.outages.words(node.rank.host.traffic_interface)]
 
 
 def first_engine(counts: list[dict[str, Any]]) -> list[dict[str, Any]]:

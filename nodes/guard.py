@@ -40,6 +40,10 @@ from traffic.messages import STILL_AFTER_NS, WORD_TIMEOUT_S, Lines, Message, pee
 POLL_S = 0.02
 SUDO_TIMEOUT_S = 10.0
 SPOOLS = Path("/var/tmp")  # noqa: S108 - each guard's folder in it has a name of its own
+COUNTS_S = 120.0
+"""Behind the task's time limit, until the master has asked for the counts of what no longer sends."""
+FROZEN_S = 4.0
+"""A rank that is stopped for so long after its guard ended by itself is killed."""
 START_AHEAD_NS = 25_000_000
 """Engines are called this long before the start instant; they wait for it themselves."""
 
@@ -49,16 +53,18 @@ class Guard:
 
     def __init__(self, pipe: Lines, owner_gid: int) -> None:
         self.pipe, self.owner_gid = pipe, owner_gid
-        self.ending = False
+        self.ending = self.abandoned = False
         self.spool = Path(tempfile.mkdtemp(prefix="pktswarm-", dir=SPOOLS))
         os.chown(self.spool, 0, owner_gid)
         self.spool.chmod(0o750)
         self.engines: list[Engine] = []
         self.state = "idle"
         self.start_at_ns = 0
-        self.limit_ns = 0
+        self.limit_ns = self.task_limit_ns = 0
         self.last_word_ns = time.monotonic_ns()
         self.troubles: list[str] = []
+        self.problems: list[str] = []
+        """Of the run, which its counts outlive."""
         self.announced: tuple[str, str] | None = None
         self.answers: Answers | None = None
         self.next_announcement = 0.0
@@ -71,6 +77,16 @@ class Guard:
         finally:
             self._stop_engines()
             self._restore()
+            self._end_a_frozen_rank()
+
+    def _end_a_frozen_rank(self) -> None:
+        """Nobody else would: its master has given it up. Not one that runs; it leaves by itself."""
+        rank, deadline = peer(self.pipe.socket).pid, time.monotonic() + FROZEN_S
+        while self.abandoned and is_frozen(rank):
+            if time.monotonic() > deadline:
+                os.kill(rank, signal.SIGKILL)
+                return
+            time.sleep(POLL_S)
 
     def _work(self) -> None:
         try:
@@ -166,7 +182,7 @@ class Guard:
         return [receiver_class(name)(tasks.share_of(name, names, task), self.spool) for name in names]
 
     def _limit(self, limit_s: float) -> None:
-        self.limit_ns = time.monotonic_ns() + int(limit_s * 1e9)
+        self.limit_ns = self.task_limit_ns = time.monotonic_ns() + int(limit_s * 1e9)
 
     def _play(self, task: tasks.SendTask | tasks.ReceiveTask) -> None:
         """Until the node is restored, beside whatever the engines do."""
@@ -216,10 +232,13 @@ class Guard:
 
     def _look_for_the_end(self) -> None:
         if all(engine.done() for engine in self.engines):
-            # Done may mean that a duration is over: nothing may go out after the barrier that says so.
-            self._stop_engines()
-            self.state = "done"
-            self.pipe.send({"event": "done", "at_ns": time.monotonic_ns()})
+            self._end_of_sending()
+
+    def _end_of_sending(self) -> None:
+        # Done may mean that a duration is over: nothing may go out after the barrier that says so.
+        self._stop_engines()
+        self.state = "done"
+        self.pipe.send({"event": "done", "at_ns": time.monotonic_ns()})
 
     def _guarded(self, step: Callable[[], None]) -> None:
         try:
@@ -236,9 +255,21 @@ class Guard:
         if now - self.last_word_ns > WORD_TIMEOUT_S * 1e9:
             self._end_by_itself(f"no word from the master for {WORD_TIMEOUT_S:.0f} s")
         elif self.limit_ns and now > self.limit_ns:
-            self._end_by_itself("the task's time limit is over")
+            self._at_its_limit()
+
+    def _at_its_limit(self) -> None:
+        """Sending ends. What was sent until then counts, and the master has COUNTS_S to ask for it: another node may
+        be what it waits for."""
+        if self.state in ("running", "done") and self.limit_ns == self.task_limit_ns:
+            self.limit_ns += int(COUNTS_S * 1e9)
+            if self.state == "running":
+                self.problems.append("guard: the task's time limit was over before it had sent everything")
+                self._end_of_sending()
+            return
+        self._end_by_itself("the task's time limit is over")
 
     def _end_by_itself(self, why: str) -> None:
+        self.abandoned = True
         self._stop_engines()
         self._restore()
         self._fail(EngineError("guard", why))
@@ -257,16 +288,30 @@ class Guard:
         self._stop_engines()
         self._sample()  # the last one tells what the counts do
         self.state = "stopped"
-        counts = [asdict(count) for engine in self.engines for count in self._counts(engine)]
+        counts, problems = self._all_counts()
         captures = [path.name for engine in self.engines for path in engine.captures()]
         for name in captures:
             os.chown(self.spool / name, 0, self.owner_gid)
             (self.spool / name).chmod(0o640)
         self.last_word_ns = time.monotonic_ns()  # counting a large capture took its time
-        told = {"counts": counts, "captures": captures, "spool": str(self.spool)}
+        told = {"counts": counts, "problems": problems, "captures": captures, "spool": str(self.spool)}
         if self.answers is not None:
             told["played"] = self.answers.told()
         self.pipe.send({"event": "counts", **told})
+
+    def _all_counts(self) -> tuple[list[Message], list[str]]:
+        """An engine that failed costs its own counts, not the others'. But for the one that counts what arrives there
+        is no other: a capture beside it may have taken a part only. Raises what that one raises."""
+        counts: list[Message] = []
+        problems = list(self.problems)
+        for engine in self.engines:
+            try:
+                counts += [asdict(count) for count in self._counts(engine)]
+            except (PktswarmError, OSError, ValueError) as error:
+                if len(self.engines) == 1 or (isinstance(engine, Receiver) and engine is self.engines[0]):
+                    raise
+                problems.append(str(error) or repr(error))
+        return counts, problems
 
     @staticmethod
     def _counts(engine: Engine) -> list[tasks.SendCount | tasks.ReceiveCount]:
@@ -340,6 +385,14 @@ def answer(pipe: Lines, event: str, timeout_s: float) -> Message:
                 return message
             raise EngineError("guard", str(message.get("problem", message)))
     raise EngineError("guard", f"no answer within {timeout_s:.0f} s")
+
+
+def is_frozen(pid: int) -> bool:
+    """Stopped, as by SIGSTOP."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+    except OSError:
+        return False
 
 
 def _become_guard(ours: socket.socket, theirs: socket.socket, gid: int) -> None:

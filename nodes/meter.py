@@ -26,8 +26,8 @@ class Meter:
         self._stat = -1
 
     def read(self) -> dict[str, int]:
-        """The names of nodes.interface.Counters; "link_downs", how often it lost its carrier (not before Linux 4.16);
-        "cpu_busy_ms", of all processors together. All since the kernel counts."""
+        """The names of nodes.interface.Counters; "link_downs" and "link_ups", how often it lost its carrier
+        and got it (not before Linux 4.16); "cpu_busy_ms", of all processors together. All since the kernel counts."""
         if not self._files:
             self._open()
         told = {name: int(os.pread(file, _LINE_BYTES, 0)) for name, file in self._files.items()}
@@ -35,8 +35,8 @@ class Meter:
 
     def _open(self) -> None:
         paths = {name: self._folder / "statistics" / name for name in Counters.__dataclass_fields__}
-        if (downs := self._folder / "carrier_down_count").exists():
-            paths["link_downs"] = downs
+        carrier = {f"link_{way}s": self._folder / f"carrier_{way}_count" for way in ("down", "up")}
+        paths |= {name: path for name, path in carrier.items() if path.exists()}
         self._stat = os.open(STAT, os.O_RDONLY)
         self._files = {name: os.open(path, os.O_RDONLY) for name, path in paths.items()}
 

@@ -194,7 +194,8 @@ class Rank:
         captures = [(name, os.path.join(message["spool"], name)) for name in message["captures"]]  # noqa: PTH118
         sizes = [{"name": name, "bytes": os.path.getsize(path)} for name, path in captures]  # noqa: PTH202
         played = message.get("played")
-        self._tell("counts", counts=message["counts"], interface=change, captures=sizes, played=played)
+        told = {"counts": message["counts"], "problems": message["problems"], "played": played}
+        self._tell("counts", **told, interface=change, captures=sizes)
         for _, path in captures:
             self.link.send_file(path)
 

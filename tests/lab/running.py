@@ -46,8 +46,16 @@ def wait_for(process: subprocess.Popen[str], words: str) -> None:
 
 def sent_packets(pid: int, interface: str = "eth1") -> int:
     """By an interface in the network namespace of a process."""
+    return _counter(pid, interface, 9)
+
+
+def received_packets(pid: int, interface: str = "eth1") -> int:
+    return _counter(pid, interface, 1)
+
+
+def _counter(pid: int, interface: str, column: int) -> int:
     shown = Path(f"/proc/{pid}/net/dev").read_text()
-    return int(shown.split(f"{interface}:")[1].split()[9])
+    return int(shown.split(f"{interface}:")[1].split()[column])
 
 
 def wait_until_sent(pids: Iterable[int], packets: int = 20, interface: str = "eth1") -> None:

@@ -133,3 +133,12 @@ def test_dependence_on_the_terminal_says_how_each_interval_was_made() -> None:
 @pytest.mark.parametrize("arguments", [[], ["run"], ["fly"], ["check", "--speed", "9"]])
 def test_wrong_words_are_status_2(arguments: list[str]) -> None:
     assert call(*arguments).returncode == 2
+
+
+def test_a_second_ctrl_c_while_it_ends_does_not_change_its_exit_status() -> None:
+    program = (
+        "import atexit, os, signal, sys; from master import cli; "
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT)); sys.argv = ['pktswarm', 'schema']; cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -258,3 +258,28 @@ def test_users_that_do_not_add_up_are_a_doubt() -> None:
         columns = {name: users.pack([60, 40, third]) for name in users.COLUMNS}
         told(made, 2, asdict(ReceiveCount(0, "xdp", 100, 6000, users=columns)), rx_packets=100)
         assert made.doubts() == doubts
+
+
+@pytest.mark.parametrize(
+    ("heard_ns", "words"),
+    [
+        (999, "last heard before the start"),
+        (2_500_001_000, "last heard 2.50 s after the start; its interface had sent 1,280 packets by its last sample"),
+    ],
+)
+def test_a_lost_node_is_told_with_when_it_was_last_heard_and_what_it_had_sent(heard_ns: int, words: str) -> None:
+    made = ledger(sent=None)
+    made.take({"event": "sample", "rank": 1, "at_ns": 2_000, "interface": {**COUNTERS, "tx_packets": 1280}})
+    made.take({"event": "lost", "rank": 1, "problem": "cannot be reached any more", "heard_ns": heard_ns})
+    code, reason = status(made)
+    assert (code, reason) == (3, f"tx1 (transmit): cannot be reached any more ({words})")
+
+
+def test_a_failed_capture_costs_no_count_and_is_told() -> None:
+    made = ledger()
+    count = asdict(ReceiveCount(0, "xdp", 100, 6000, 12_050, 1_000_012_050))
+    problems = {"problems": ["netsniff-ng: exit 1"]}
+    counters = {**COUNTERS, "rx_packets": 100}
+    made.take({"event": "counts", "rank": 2, "counts": [count], "interface": counters, "captures": [], **problems})
+    assert [row.received for row in made.rows()] == [100]
+    assert status(made, loss=0) == (3, "rx1 (receive): netsniff-ng: exit 1")

@@ -1,0 +1,302 @@
+"""Runs in which something fails at a random moment; after each, whether the house was left in order.
+
+    sudo .venv/bin/python bench/chaos.py --runs 100 --seed 1
+
+Each run in a lab of two transmitters and two receivers meets one failure of KINDS, the kinds in turn, each at a random
+moment from the launch to the end. After it must hold: the sums of the report are what the interfaces counted; nothing
+is left on the nodes (processes, folders, XDP programs, changed offloads), and nothing sends; the exit status is 3, or
+0 where the failure came too late or does not end a run and all is counted; and a run without an end can be reported.
+Prints what did not hold, with its seed, and a table by kind. Exit status 1 if anything did not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "lab"))
+from failures import (
+    Packets,
+    control_link_cut,
+    disagreements,
+    disk_full,
+    engines,
+    inside,
+    packets,
+    shrink_disk,
+    traffic_link_down,
+    wait_until,
+)
+from run_cluster import STOP_S, Cluster, network_of, offloads_on, pids_of, rank_of
+
+import lab
+
+TEXT = """receive: {ring_mib: 4}
+streams: [{name: s, size_bytes: 512, rate_pps: 2000, count_packets: 6000}]"""
+LATEST_S = 9.0
+"""After the command: a run of that scenario takes 6 to 8 s when the machine is quiet."""
+PATIENCE_S = 90.0
+DOWN_S = 0.5
+
+Failure = Callable[[Cluster, subprocess.Popen[str], random.Random], contextlib.AbstractContextManager[None]]
+
+
+@contextlib.contextmanager
+def _nothing(cluster: Cluster, run: subprocess.Popen[str], rng: random.Random) -> Iterator[None]:
+    yield
+
+
+def _signal_rank(role: str, number: signal.Signals) -> Failure:
+    @contextlib.contextmanager
+    def fail(cluster: Cluster, run: subprocess.Popen[str], rng: random.Random) -> Iterator[None]:
+        with contextlib.suppress(ValueError, OSError):  # it is not there yet, or no more
+            os.kill(rank_of(cluster, rng.choice([f"{role}1", f"{role}2"])), number)
+        yield
+
+    return fail
+
+
+def _signal_on_master(words: str, number: signal.Signals) -> Failure:
+    @contextlib.contextmanager
+    def fail(cluster: Cluster, run: subprocess.Popen[str], rng: random.Random) -> Iterator[None]:
+        for pid in pids_of(words, network_of(cluster, "m0")):
+            with contextlib.suppress(OSError):
+                os.kill(pid, number)
+        yield
+
+    return fail
+
+
+def _interrupt(times: int) -> Failure:
+    @contextlib.contextmanager
+    def fail(cluster: Cluster, run: subprocess.Popen[str], rng: random.Random) -> Iterator[None]:
+        for _ in range(times):
+            run.send_signal(signal.SIGINT)
+            time.sleep(0.05)
+        yield
+
+    return fail
+
+
+def _signal_engine(node: str, program: str, number: signal.Signals) -> Failure:
+    @contextlib.contextmanager
+    def fail(cluster: Cluster, run: subprocess.Popen[str], rng: random.Random) -> Iterator[None]:
+        with contextlib.suppress(OSError):
+            for pid in engines(cluster, node, program):
+                os.kill(pid, number)
+        yield
+
+    return fail
+
+
+@contextlib.contextmanager
+def _kill_guard(cluster: Cluster, run: subprocess.Popen[str], rng: random.Random) -> Iterator[None]:
+    node = rng.choice(["tx1", "tx2", "rx1", "rx2"])
+    for pid in pids_of("-m nodes --role ", network_of(cluster, node)):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}").stat().st_uid == 0 and os.getsid(pid) == pid:
+                os.kill(pid, signal.SIGTERM)
+    yield
+
+
+@contextlib.contextmanager
+def _cut(cluster: Cluster, run: subprocess.Popen[str], rng: random.Random) -> Iterator[None]:
+    with control_link_cut(cluster, rng.choice(["tx1", "tx2", "rx1", "rx2"])):
+        wait_until(lambda: run.poll() is not None, PATIENCE_S)
+        yield
+
+
+@contextlib.contextmanager
+def _link(cluster: Cluster, run: subprocess.Popen[str], rng: random.Random) -> Iterator[None]:
+    with traffic_link_down(cluster, rng.choice(["tx1", "tx2"])):
+        time.sleep(DOWN_S)
+    yield
+
+
+@contextlib.contextmanager
+def _full(cluster: Cluster, run: subprocess.Popen[str], rng: random.Random) -> Iterator[None]:
+    with disk_full(cluster, "rx1"):
+        wait_until(lambda: run.poll() is not None, PATIENCE_S)
+        yield
+
+
+@contextlib.contextmanager
+def _kill_command(cluster: Cluster, run: subprocess.Popen[str], rng: random.Random) -> Iterator[None]:
+    run.kill()
+    yield
+
+
+KINDS: dict[str, Failure] = {
+    "nothing": _nothing,
+    "transmitter's rank killed": _signal_rank("tx", signal.SIGKILL),
+    "receiver's rank killed": _signal_rank("rx", signal.SIGKILL),
+    "transmitter's rank frozen": _signal_rank("tx", signal.SIGSTOP),
+    "receiver's rank frozen": _signal_rank("rx", signal.SIGSTOP),
+    "guard terminated": _kill_guard,
+    "control link cut": _cut,
+    "traffic link down and up": _link,
+    "mpiexec killed": _signal_on_master("mpiexec -launcher", signal.SIGKILL),
+    "rank 0 killed": _signal_on_master("-m master.rank0", signal.SIGKILL),
+    "command line killed": _kill_command,
+    "Ctrl-C": _interrupt(1),
+    "Ctrl-C twice": _interrupt(2),
+    "disk full": _full,
+    "capture killed": _signal_engine("rx1", "netsniff-ng", signal.SIGKILL),
+    "capture frozen": _signal_engine("rx1", "netsniff-ng", signal.SIGSTOP),
+}
+
+
+class Chaos:
+    """One lab, many runs."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.cluster, self.seed = Cluster(folder, "c"), seed
+        self.scenario = self.cluster.scenario(TEXT)
+        shrink_disk(self.cluster, "rx1", 64)
+
+    def run(self, number: int, kind: str) -> list[str]:
+        """What did not hold."""
+        rng = random.Random(f"{self.seed} {number}")  # noqa: S311 - a seed makes it repeatable
+        begun, at_s = time.monotonic(), rng.uniform(0.2, LATEST_S)
+        first = packets(self.cluster)
+        run = self.cluster.start(self.scenario, "--json")
+        told = _Told(run, self.cluster)
+        told.follow(begun + at_s)
+        with KINDS[kind](self.cluster, run, rng):
+            out, err = told.end()
+        found = (
+            [] if run.returncode in (0, 2, 3) or kind == "command line killed" else [f"exit {run.returncode}: {err}"]
+        )
+        if kind == "nothing" and run.returncode:
+            found.append(f"exit {run.returncode} of a run that nothing disturbed: {err[-500:]}")
+        found += self._left_behind()
+        document = json.loads(out) if out else None
+        if document is not None:
+            found += disagreements(document, told.before or first, packets(self.cluster), "link" in kind)
+            found += self._status(document, run.returncode)
+        found += self._report()
+        return [f"at {at_s:.2f} s ({told.phase}): {one}" for one in found]
+
+    def _left_behind(self) -> list[str]:
+        """And that nothing sends any more."""
+        wait_until(lambda: not self.cluster.left_behind() and not self._programs(), STOP_S + 6)
+        found = [f"left behind: {one}" for one in self.cluster.left_behind()]
+        found += [f"offload: {one}" for one in offloads_on(self.cluster)]
+        found += [f"an XDP program is left on {node}" for node in self._programs()]
+        before = packets(self.cluster)
+        time.sleep(0.3)
+        return found + (["somebody sends"] if packets(self.cluster) != before else [])
+
+    def _programs(self) -> list[str]:
+        shown = {
+            node: inside(self.cluster, node, "ip", "link", "show", "eth1")
+            for node in self.cluster.nodes()
+            if node != "m0"
+        }
+        return [node for node, text in shown.items() if "prog/xdp" in text]
+
+    def _status(self, document: dict[str, Any], status: int) -> list[str]:
+        missing = [row for row in document["rows"] if row["sent_packets"] is None or row["received_packets"] is None]
+        if (missing or document["doubts"]) and status != 3:
+            return [f"exit {status}, with counts missing or in doubt: {document['doubts']}"]
+        if not missing and not document["doubts"] and status == 3 and "user" not in document["reason"]:
+            return [f"exit 3 of a whole run: {document['reason']}"]
+        return []
+
+    def _report(self) -> list[str]:
+        """Of what the run left, if it got so far that there is a folder."""
+        results = self.cluster.results()
+        found = []
+        for folder in results:
+            made = subprocess.run(
+                [sys.executable, "-m", "master.cli", "report", str(folder)], capture_output=True, text=True, check=False
+            )
+            if made.returncode:
+                found.append(f"no report: {made.stderr}")
+            subprocess.run(["rm", "-r", str(folder)], check=True)
+        return found
+
+
+class _Told:
+    """What a run says of its phases while it goes."""
+
+    def __init__(self, run: subprocess.Popen[str], cluster: Cluster) -> None:
+        self.run, self.cluster = run, cluster
+        self.phase, self.words = "starting", ""
+        self.before: Packets | None = None
+        """When the receivers were armed: behind the frames with which each node tries its interface."""
+        assert run.stderr is not None
+        os.set_blocking(run.stderr.fileno(), False)
+
+    def follow(self, until: float) -> None:
+        while time.monotonic() < until and self.run.poll() is None:
+            self._read()
+            time.sleep(0.01)
+
+    def _read(self) -> None:
+        assert self.run.stderr is not None
+        with contextlib.suppress(TypeError):  # nothing to read
+            self.words += self.run.stderr.read() or ""
+        self.phase = (self.words.strip().splitlines() or [self.phase])[-1]
+        if self.before is None and "arming the receivers" in self.words:
+            self.before = packets(self.cluster)
+
+    def end(self) -> tuple[str, str]:
+        deadline = time.monotonic() + PATIENCE_S
+        while self.before is None and self.run.poll() is None and time.monotonic() < deadline:
+            self.follow(time.monotonic() + 0.1)
+        assert self.run.stderr is not None
+        os.set_blocking(self.run.stderr.fileno(), True)
+        try:
+            out, err = self.run.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.run.kill()
+            out, err = self.run.communicate()
+            return "", f"{self.words}{err}: it did not end in {PATIENCE_S:.0f} s"
+        return out, self.words + err
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Failures at random moments of runs; exit 1 if one did not hold.")
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kind", choices=list(KINDS), action="append", help="only this; may be given several times")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no new run after so long")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # not without bringing the lab down
+    kinds = arguments.kind or list(KINDS)
+    held: dict[str, list[bool]] = {}
+    over = time.monotonic() + arguments.seconds
+    with tempfile.TemporaryDirectory() as name:
+        chaos = Chaos(Path(name), arguments.seed)
+        try:
+            for number in range(arguments.runs):
+                if time.monotonic() > over:
+                    break
+                kind = kinds[number % len(kinds)]
+                found = chaos.run(number, kind)
+                held.setdefault(kind, []).append(not found)
+                for one in found:
+                    print(f"run {number}, {kind}, {one}", file=sys.stderr)
+        finally:
+            lab.down(chaos.cluster.name, chaos.cluster.folder)
+    print(f"{'failure':<28} {'runs':>5} {'held':>5}")
+    for kind, outcomes in held.items():
+        print(f"{kind:<28} {len(outcomes):>5} {sum(outcomes):>5}")
+    sys.exit(0 if all(map(all, held.values())) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""What can happen to a run, done to a cluster in the lab; and what its report must agree with afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from run_cluster import Cluster, network_of, pids_of
+from running import received_packets, sent_packets
+
+Packets = dict[str, tuple[int, int]]
+"""Of each node: sent and received by its traffic interface."""
+
+
+def inside(cluster: Cluster, node: str, *command: str) -> str:
+    """What a command prints in the network of a node, or of the lab's switch."""
+    words = ["nsenter", f"--net=/proc/{cluster.state.keeper.pids[node]}/ns/net", *command]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+@contextmanager
+def control_link_cut(cluster: Cluster, node: str) -> Iterator[None]:
+    inside(cluster, node, "ip", "link", "set", "ctl0", "down")
+    try:
+        yield
+    finally:
+        inside(cluster, node, "ip", "link", "set", "ctl0", "up")
+
+
+@contextmanager
+def traffic_link_down(cluster: Cluster, node: str) -> Iterator[None]:
+    """At the switch, so that the node sees its carrier go."""
+    inside(cluster, "switch", "ip", "link", "set", node, "down")
+    try:
+        yield
+    finally:
+        inside(cluster, "switch", "ip", "link", "set", node, "up")
+
+
+@contextmanager
+def disk_full(cluster: Cluster, node: str) -> Iterator[None]:
+    """Where its guard writes captures."""
+    path = cluster.nodes()[node] / "var/tmp/filler"
+    with path.open("wb", buffering=0) as file:
+        try:
+            while file.write(bytes(1 << 12)) == 1 << 12:
+                pass
+        except OSError:
+            pass
+    try:
+        yield
+    finally:
+        path.unlink()
+
+
+def shrink_disk(cluster: Cluster, node: str, mebibytes: int) -> None:
+    """So that it can be full: until then it has half of the machine's memory."""
+    root = f"--mount=/proc/{cluster.state.keeper.pids[node]}/ns/mnt"
+    command = ["nsenter", root, "mount", "-o", f"remount,size={mebibytes}M", "/var/tmp"]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def engines(cluster: Cluster, node: str, program: str) -> list[int]:
+    """The engine's processes on a node, without those that start and limit it."""
+    pids = pids_of(program, network_of(cluster, node))
+    return [pid for pid in pids if Path(f"/proc/{pid}/comm").read_text().strip() == program]
+
+
+def send_signal(pids: list[int], number: signal.Signals) -> None:
+    assert pids, "there is no such process"
+    for pid in pids:
+        os.kill(pid, number)
+
+
+# --- what the interfaces counted -----------------------------------------------------------------------------------
+
+
+def packets(cluster: Cluster) -> Packets:
+    """As the kernel counts them, apart from the run."""
+    pids = cluster.state.keeper.pids
+    return {node: (sent_packets(pids[node]), received_packets(pids[node])) for node in cluster.nodes() if node != "m0"}
+
+
+def disagreements(document: dict[str, Any], before: Packets, after: Packets, flooded: bool = False) -> list[str]:
+    """Where the sums of the report are not what the interfaces counted, node by node; of nodes with counts.
+
+    A receiver takes besides the frames what the other receivers announce. `flooded`: and, where a link was down, what
+    a switch sends everywhere because it forgot a port.
+    """
+    found = []
+    change = {node: (after[node][0] - before[node][0], after[node][1] - before[node][1]) for node in after}
+    for node, (tx, rx) in change.items():
+        sent = _sum(document, "from", node, "sent_packets")
+        received = _sum(document, "to", node, "received_packets")
+        announced = sum(other_tx for other, (other_tx, _) in change.items() if other[:2] == "rx" and other != node)
+        if sent is not None and sent != tx:
+            found.append(f"{node}: the report says {sent} sent, the interface {tx}")
+        if received is not None and (received > rx if flooded else received + announced != rx):
+            found.append(f"{node}: the report says {received} received, the interface {rx}, {announced} announcements")
+    for row in document["rows"]:
+        known = (row["sent_packets"], row["received_packets"], row["lost_packets"])
+        if None not in known and row["lost_packets"] != row["sent_packets"] - row["received_packets"]:
+            found.append(f"{row['stream']} from {row['from']}: sent, received and lost are {known}")
+    return found
+
+
+def _sum(document: dict[str, Any], end: str, node: str, figure: str) -> int | None:
+    figures = [row[figure] for row in document["rows"] if row[end] == node]
+    return None if not figures or None in figures else sum(figures)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether it came true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return condition()

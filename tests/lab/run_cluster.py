@@ -1,0 +1,144 @@
+"""A lab for whole runs: how it is run from outside, watched, hurt, and what is left in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+from running import sent_packets, wait_for, wait_until_sent
+
+import lab
+
+PKTSWARM = Path(sys.executable).with_name("pktswarm")
+LONG = "streams: [{name: long, size_bytes: 128, rate_pps: 400, duration_s: 20}]"
+TRANSMITTERS = ("tx1", "tx2")
+STOP_S = 6.0
+"""Within this long after its master is gone a node is as it was: 2 s without a word, and the steps of stopping."""
+
+
+class Cluster:
+    """A lab of two transmitters and two receivers, and how it is run from outside."""
+
+    def __init__(self, folder: Path, letter: str = "r") -> None:
+        self.folder = folder
+        self.name = f"{letter}{os.getpid()}"
+        self.state = lab.up(self.name, 2, 2, folder)
+        self.hosts = self.state.inventory
+        for node in self.nodes():
+            # Its guards' folders, apart from those of others on this machine.
+            assert lab.run_in(self.hosts, node, ["mount", "-t", "tmpfs", "tmpfs", "/var/tmp"]) == 0
+
+    def nodes(self) -> dict[str, Path]:
+        """Of each node its processes' view of the file system."""
+        named = {node.name for node in self.state.plan.nodes}
+        return {name: Path(f"/proc/{pid}/root") for name, pid in self.state.keeper.pids.items() if name in named}
+
+    def scenario(self, text: str) -> Path:
+        path = self.folder / "scenario.yaml"
+        path.write_text(f"name: test\n{text}\n")
+        return path
+
+    def start(self, scenario: Path, *options: str, hosts: Path | None = None) -> subprocess.Popen[str]:
+        command = [PKTSWARM, "run", scenario, "--hosts", hosts or self.hosts, "--results", self.folder / "results"]
+        return subprocess.Popen(
+            [*map(str, command), "--no-report", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def sent_packets(self, *nodes: str) -> list[int]:
+        return [sent_packets(self.state.keeper.pids[node]) for node in nodes or TRANSMITTERS]
+
+    def start_and_send(self, scenario: Path, *options: str) -> subprocess.Popen[str]:
+        """A run, once frames leave both transmitters."""
+        process = self.start(scenario, *options)
+        wait_for(process, "sending")
+        self.wait_until_sent()
+        return process
+
+    def wait_until_sent(self) -> None:
+        wait_until_sent(self.state.keeper.pids[node] for node in TRANSMITTERS)
+
+    def run(self, scenario: Path, status: int, hosts: Path | None = None, *options: str) -> dict[str, Any]:
+        process = self.start(scenario, "--json", *options, hosts=hosts)
+        out, err = process.communicate(timeout=90)
+        assert process.returncode == status, out + err
+        return dict(json.loads(out)) if out else {"error": err.strip().splitlines()[-1]}
+
+    def inventory(self, change: Any) -> Path:
+        """The lab's inventory, changed."""
+        document = yaml.safe_load(self.hosts.read_text())
+        change(document["all"])
+        path = self.folder / "changed.yml"
+        path.write_text(yaml.safe_dump(document))
+        return path
+
+    def left_behind(self) -> list[str]:
+        """Processes in the lab beyond its own, and what is in its nodes' /var/tmp."""
+        namespaces = {Path(f"/proc/{pid}/ns/net").stat().st_ino for pid in self.state.keeper.pids.values()}
+        left = [
+            f"{name}:/var/tmp/{path.name}" for name, root in self.nodes().items() for path in root.glob("var/tmp/*")
+        ]
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                left += _foreign(entry, namespaces)
+        return left
+
+    def results(self) -> list[Path]:
+        return sorted((self.folder / "results").glob("*"))
+
+
+def _foreign(entry: Path, namespaces: set[int]) -> list[str]:
+    try:
+        words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        inside = (entry / "ns/net").stat().st_ino in namespaces
+    except OSError:
+        return []
+    ours = not words or "lab.keeper" in words or words.startswith("pktswarm-lab") or "sshd: /usr/sbin/sshd -D" in words
+    return [f"{entry.name} {words}"] if inside and not ours else []
+
+
+def offloads_on(cluster: Cluster) -> list[str]:
+    """The lab has GRO off; a receiver that left it changed would show."""
+    shown = subprocess.run(
+        ["nsenter", f"--net=/proc/{cluster.state.keeper.pids['rx1']}/ns/net", "ethtool", "-k", "eth1"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return [line for line in shown.splitlines() if line.startswith("generic-receive-offload: on")]
+
+
+def pids_of(words: str, inside: int | None = None) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode() if entry.name.isdigit() else ""
+            if words in command and (inside is None or (entry / "ns/net").stat().st_ino == inside):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def network_of(cluster: Cluster, node: str) -> int:
+    return Path(f"/proc/{cluster.state.keeper.pids[node]}/ns/net").stat().st_ino
+
+
+def rank_of(cluster: Cluster, node: str) -> int:
+    """The rank of a node; its guard looks the same but runs as root."""
+    pids = pids_of("-m nodes --role ", network_of(cluster, node))
+    (rank,) = (pid for pid in pids if Path(f"/proc/{pid}").stat().st_uid != 0)
+    return rank
+
+
+def assert_silence_within(cluster: Cluster, seconds: float) -> None:
+    """The counters of both transmitters stop moving in time."""
+    time.sleep(seconds)
+    before = cluster.sent_packets()
+    time.sleep(0.5)
+    assert cluster.sent_packets() == before
