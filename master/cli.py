@@ -14,6 +14,7 @@ from master import (
     cli_calibrate,
     cli_compare,
     cli_dependence,
+    cli_doctor,
     cli_lab,
     cli_preview,
     cli_repeat,
@@ -42,6 +43,7 @@ app.add_typer(cli_lab.app, name="lab")
 app.command(epilog=cli_calibrate.EXAMPLES)(cli_calibrate.calibrate)
 app.command(epilog=cli_compare.EXAMPLES)(cli_compare.compare)
 app.command(epilog="Example: pktswarm dependence trace.pcap --repeat 4 --scale 4")(cli_dependence.dependence)
+app.command(epilog=cli_doctor.EXAMPLES)(cli_doctor.doctor)
 app.command(epilog=cli_preview.EXAMPLES)(cli_preview.preview)
 app.command(epilog=cli_report.EXAMPLES)(cli_report.report)
 app.command(epilog=cli_status.EXAMPLES)(cli_status.status)

@@ -19,7 +19,7 @@ from master import scenario as scenarios
 from master.capacity import figures, limits
 from master.launch import Launch
 from master.ledger import Event, Ledger
-from master.node_state import reports_by_host
+from master.node_state import refuse_held, reports_by_host
 from master.resolve import Rank, Resolved, ranks, resolve
 from master.results import Folder, Outcome, utc
 from master.scenario import Scenario
@@ -80,7 +80,7 @@ class Run:
         self._interrupts = 0
         self._told_to_stop = 0
         self._began = self._interrupted_at = 0.0
-        self._bad_input: BadInput | None = None
+        self._refusal: PktswarmError | None = None
         self.control_plane: ControlPlane | None = None
         self._without_upf = ""
 
@@ -197,8 +197,8 @@ class Run:
     def _hand_out(self, control: Lines) -> None:
         try:
             self.ledger.resolved = self._resolve()
-        except BadInput as error:
-            self._bad_input = error
+        except PktswarmError as error:
+            self._refusal = error
             _order(control, {"op": "stop", "problem": str(error)})
             return
         self.folder = Folder(self.results, self.scenario.name)
@@ -220,6 +220,7 @@ class Run:
         _order(control, {"op": "go", "run_limit_s": self.plan.limit_s, "drain_s": self.scenario.receive.drain_s})
 
     def _resolve(self) -> Resolved:
+        refuse_held(self.ledger.nodes.values())
         reports = reports_by_host(self.ledger.nodes.values())
         hosts = {rank.host.name: rank.host for rank in self.ranks}
         self._plan_by_what_holds(reports)
@@ -275,8 +276,8 @@ class Run:
     # --- the end ------------------------------------------------------------------------------------------------
 
     def _result(self, launch: Launch) -> Finished:
-        if self._bad_input is not None:
-            raise self._bad_input
+        if self._refusal is not None:
+            raise self._refusal
         if self.ledger.bad_input:
             self._discard()
             raise BadInput(self.scenario_path, self.ledger.bad_input)
