@@ -129,3 +129,21 @@ def test_the_second_master_is_refused_until_the_first_is_killed(cluster: Cluster
     third = cluster.start(1)
     _, words = third.communicate(timeout=60)
     assert third.returncode == 0, words
+
+
+def test_no_run_sends_where_the_default_route_goes_unless_told_to(cluster: Cluster) -> None:
+    cluster.inside("tx1", "ip", "route", "add", "default", "dev", "eth1")
+    try:
+        results = cluster.results()
+        refused = cluster.start(1)
+        _, words = refused.communicate(timeout=60)
+        assert refused.returncode == 2, words
+        assert "tx1: traffic_interface = 'eth1': carries the node's default route" in words
+        assert "--allow-control-interface" in words and cluster.results() == results
+        status, told = cluster.doctor()
+        assert status == 1 and any("the node's default route" in what for what in of(told, "tx1", "wrong"))
+        allowed = cluster.start(1, "--allow-control-interface")
+        _, words = allowed.communicate(timeout=60)
+        assert allowed.returncode == 0, words
+    finally:
+        cluster.inside("tx1", "ip", "route", "del", "default", "dev", "eth1")
