@@ -66,6 +66,8 @@ def _inventory(plan: Plan, keeper: Keeper) -> dict[str, Any]:
         "ansible_ssh_common_args": f"-F {CONFIG}",
         "pktswarm_ssh_config": str(CONFIG),
         "pktswarm_lab": asdict(keeper),
+        # Its namespaces lead nowhere else.
+        "pktswarm_under_test": ["0.0.0.0/0", "::/0"],
     }
     if plan.upf:
         variables["pktswarm_upf"] = asdict(plan.upf)

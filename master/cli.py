@@ -14,6 +14,7 @@ from master import (
     cli_calibrate,
     cli_compare,
     cli_dependence,
+    cli_doctor,
     cli_lab,
     cli_preview,
     cli_repeat,
@@ -42,6 +43,7 @@ app.add_typer(cli_lab.app, name="lab")
 app.command(epilog=cli_calibrate.EXAMPLES)(cli_calibrate.calibrate)
 app.command(epilog=cli_compare.EXAMPLES)(cli_compare.compare)
 app.command(epilog="Example: pktswarm dependence trace.pcap --repeat 4 --scale 4")(cli_dependence.dependence)
+app.command(epilog=cli_doctor.EXAMPLES)(cli_doctor.doctor)
 app.command(epilog=cli_preview.EXAMPLES)(cli_preview.preview)
 app.command(epilog=cli_report.EXAMPLES)(cli_report.report)
 app.command(epilog=cli_status.EXAMPLES)(cli_status.status)
@@ -94,18 +96,27 @@ def run(
     metrics: Annotated[
         int | None, typer.Option("--metrics", help="Serve the figures to Prometheus on this port of loopback; 0: any.")
     ] = None,
+    any_address: Annotated[
+        bool, typer.Option("--allow-any-address", help="Send to addresses that the inventory has not under test.")
+    ] = False,
+    control_interface: Annotated[
+        bool,
+        typer.Option("--allow-control-interface", help="Send where the default route or the connection to us goes."),
+    ] = False,
 ) -> None:
     """Run a scenario on the hosts of an inventory."""
     from master import report, show
     from master.live.watch import watched
     from master.run import Run
+    from master.under_test import Allow
 
+    allow = Allow(any_address, control_interface)
     report.check_target(junit, "--junit", "run")
     served = _metrics(metrics)
     _enter_lab(hosts)
     if repeat is not None:
-        cli_repeat.repeat(scenario, hosts, results, patience, repeat, as_json, junit, page, served)
-    finished = watched(Run(scenario, hosts, results, patience), served)
+        cli_repeat.repeat(scenario, hosts, results, patience, repeat, as_json, junit, page, served, allow)
+    finished = watched(Run(scenario, hosts, results, patience, allow=allow), served)
     if as_json:
         print(json.dumps({"results": str(finished.folder), **finished.outcome.document}))
     else:

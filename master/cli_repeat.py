@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from master.live.metrics import Served
     from master.repeat import Repeated
     from master.run import Finished
+    from master.under_test import Allow
 
 
 def repeat(
@@ -27,6 +28,7 @@ def repeat(
     junit: Path | None,
     page: bool,
     served: Served | None,
+    allow: Allow,
 ) -> NoReturn:
     """In the lab's master already, where there is a lab. The scenario is read once."""
     from master import scenario as scenarios
@@ -40,7 +42,7 @@ def repeat(
     console = show.console(stderr=True)
 
     def once(folder: Path) -> Finished:
-        return watched(Run(scenario, hosts, folder, patience, scenario=wanted), served)
+        return watched(Run(scenario, hosts, folder, patience, scenario=wanted, allow=allow), served)
 
     def tell(finished: Finished) -> None:
         outcome, number = finished.outcome, len(repeated.finished)

@@ -11,6 +11,7 @@ from typing import Any
 from master import inventory as inventories
 from master import plan as plans
 from master import scenario as scenarios
+from master import under_test
 from master.capacity import figures, limits
 from master.capacity.figures import Capacity
 from master.fill import with_placeholders
@@ -50,7 +51,9 @@ def explain(scenario_path: Path, inventory_path: Path) -> str:
 def _load(scenario_path: Path, inventory_path: Path) -> tuple[scenarios.Scenario, plans.Plan, Capacity | None]:
     inventory, capacity = inventories.load(inventory_path), figures.beside(inventory_path)
     scenario = scenarios.load(scenario_path)
-    return scenario, plans.plan(scenario, scenario_path, inventory, capacity), capacity
+    plan = plans.plan(scenario, scenario_path, inventory, capacity)
+    under_test.check_plan(inventory, plan)
+    return scenario, plan, capacity
 
 
 def _capacity(plan: plans.Plan, capacity: Capacity) -> list[str]:

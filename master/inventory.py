@@ -13,6 +13,9 @@ socket_ipv4         the address that real connections use there, with its prefix
                     the file if left out)
 pktswarm_python     the node's Python (this one's path if left out)
 pktswarm_user       the account ranks run as
+
+Under `all: vars`: pktswarm_under_test, a list of networks: where test traffic may go (master.under_test);
+pktswarm_ssh_config, an SSH configuration.
 """
 
 from __future__ import annotations
@@ -33,6 +36,9 @@ from traffic.task import Role
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62})")
 INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+# Both reach shells: SSH's at the other end, and words that mpiexec splits at spaces.
+PYTHON = re.compile(r"/[A-Za-z0-9._/+@-]+")
+SSH_CONFIG = re.compile(r"[A-Za-z0-9._/~][A-Za-z0-9._/+@~-]*")
 SIDES = ("a", "b", "n3", "n6")
 GROUPS = ("master", "transmit", "receive")
 SOCKET_NETWORK = ipaddress.IPv4Network("198.19.0.0/16")
@@ -59,6 +65,9 @@ class Host:
     user: str = ""
 
 
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
 @dataclass(frozen=True)
 class Inventory:
     path: Path
@@ -67,6 +76,8 @@ class Inventory:
     """Transmit and receive hosts in the order of the file; a host with both roles stands once."""
     variables: dict[str, Any] = field(default_factory=dict)
     """The variables of `all`: pktswarm_ssh_config, pktswarm_lab, …"""
+    under_test: tuple[Network, ...] = ()
+    """Where test traffic may go beside the hosts' own addresses; empty where nothing is declared."""
 
     def with_role(self, role: Role) -> list[Host]:
         return [host for host in self.hosts if role in host.roles]
@@ -124,7 +135,31 @@ def load(path: Path) -> Inventory:
     hosts = _with_socket_addresses(_hosts(path, members, variables))
     master = _host(path, master_name, (), {**variables, **master_vars}, "master")
     _refuse_same(path, hosts)
-    return Inventory(path, master, hosts, variables)
+    _check_ssh_config(path, variables.get("pktswarm_ssh_config"))
+    return Inventory(path, master, hosts, variables, _under_test(path, variables.get("pktswarm_under_test")))
+
+
+def _check_ssh_config(path: Path, value: Any) -> None:
+    if value is not None and (not isinstance(value, str) or not SSH_CONFIG.fullmatch(value)):
+        allowed = "the path of a file, of letters, digits, . _ / + @ ~ -"
+        raise BadInput(path, "cannot be used", key="all.vars.pktswarm_ssh_config", value=value, allowed=allowed)
+
+
+def _under_test(path: Path, value: Any) -> tuple[Network, ...]:
+    key, allowed = "all.vars.pktswarm_under_test", "a list of networks like 10.0.0.0/8 or 2001:db8::/32"
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not value:
+        raise BadInput(path, "not a list of networks", key=key, value=value, allowed=allowed)
+    found: list[Network] = []
+    for one in value:
+        try:
+            if not isinstance(one, str):
+                raise ValueError
+            found.append(ipaddress.ip_network(one))
+        except ValueError:
+            raise BadInput(path, "not a network", key=key, value=one, allowed=allowed) from None
+    return tuple(found)
 
 
 def _members(path: Path, children: dict[str, Any], group: str) -> dict[str, dict[str, Any]]:
@@ -192,7 +227,7 @@ def _host(path: Path, name: str, roles: tuple[Role, ...], values: dict[str, Any]
         ipv4=_ipv4(path, f"{key}.ipv4", text("ipv4")),
         ipv6=_ipv6(path, f"{key}.ipv6", text("ipv6")),
         socket_ipv4=_socket_ipv4(path, f"{key}.socket_ipv4", values.get("socket_ipv4"), roles),
-        python=text("pktswarm_python", re.compile(r"/[^\s]+"), "an absolute path"),
+        python=text("pktswarm_python", PYTHON, "an absolute path of letters, digits, . _ + @ -"),
         user=text("pktswarm_user", NAME, "an account name"),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
+import pwd
 import secrets
 import signal
 import socket
@@ -16,12 +16,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from master import ssh
 from master.inventory import Host, Inventory
 from master.resolve import Rank
 from traffic.errors import BadInput, PktswarmError
 from traffic.messages import peer
 
-SSH_TIMEOUT_S = 5
 REAP_S = 3.0
 MPI_SETTINGS = {
     # Left to itself MPICH talks through shared memory between hosts that share a kernel.
@@ -39,6 +39,7 @@ class Launch:
         # An abstract socket and an unlinked file: even SIGKILL leaves nothing of them.
         self.output = tempfile.TemporaryFile()  # noqa: SIM115 - closed in stop()
         self._last_words = ""
+        self.run = secrets.token_hex(8)
         self.control = "pktswarm-" + secrets.token_hex(16)
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(f"\0{self.control}")
@@ -64,9 +65,11 @@ class Launch:
         rank0 = ["-m", "master.rank0", "--control", self.control, "--roles", roles, "--user", master.user]
         rank0 += ["--patience", str(self.patience)]
         command += self._section(master, rank0)
+        by = f"{pwd.getpwuid(os.getuid()).pw_name}@{socket.gethostname()}"
         for rank in self.ranks:
             arguments = ["-m", "nodes", "--role", rank.role, "--host", rank.host.name]
             arguments += ["--interface", rank.host.traffic_interface, "--user", rank.host.user]
+            arguments += ["--master", master.address, "--run", self.run, "--by", by]
             command += [":", *self._section(rank.host, arguments)]
         return command
 
@@ -82,13 +85,8 @@ class Launch:
 
     def environment(self) -> dict[str, str]:
         environment = {**os.environ, **MPI_SETTINGS}
-        environment["HYDRA_LAUNCHER_EXTRA_ARGS"] = " ".join(self.ssh_options())
+        environment["HYDRA_LAUNCHER_EXTRA_ARGS"] = " ".join(ssh.options(self.inventory))
         return environment
-
-    def ssh_options(self) -> list[str]:
-        config = self.inventory.variables.get("pktswarm_ssh_config")
-        options = ["-F", str(config)] if config else []
-        return [*options, "-oBatchMode=yes", f"-oConnectTimeout={SSH_TIMEOUT_S}"]
 
     def accept(self, timeout_s: float) -> socket.socket:
         """Rank 0's connection. Raises BadInput naming the host that kept the ranks from coming up."""
@@ -126,15 +124,15 @@ class Launch:
 
     def _try_ssh(self, host: Host) -> str:
         python = host.python or sys.executable
-        command = ["ssh", *self.ssh_options(), "--", host.address, python, "-P", "-c", "'import nodes.rank'"]
-        limit_s = (SSH_TIMEOUT_S + 10) * self.patience
+        command = ssh.command(self.inventory, host, [python, "-P", "-c", "import nodes.rank"])
+        limit_s = (ssh.CONNECT_TIMEOUT_S + 10) * self.patience
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
         except subprocess.TimeoutExpired:
             return "does not answer"
         if done.returncode == 0:
             return ""
-        return _ssh_words(done.returncode, done.stderr, python)
+        return ssh.trouble(done.returncode, done.stderr, python)
 
     def stop(self) -> None:
         """End mpiexec and everything it started here; the nodes' guards notice by themselves."""
@@ -159,17 +157,6 @@ class Launch:
         deadline = time.monotonic() + seconds
         while self.running() and time.monotonic() < deadline:
             time.sleep(0.01)
-
-
-def _ssh_words(status: int, words: str, python: str) -> str:
-    last = words.strip().splitlines()[-1] if words.strip() else ""
-    if re.search("host key verification failed|no .* host key is known|identification has changed", words, re.I):
-        return "its host key is not the one in known_hosts"
-    if "Permission denied" in words:
-        return f"refuses the key ({last})"
-    if status == 255:
-        return f"does not answer over SSH ({last})"
-    return f"has no pktswarm at {python} ({last})"
 
 
 def _reap_children() -> None:

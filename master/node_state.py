@@ -10,6 +10,7 @@ from master.clocks import Reading, offset_at
 from master.outages import Outages
 from master.resolve import Rank
 from traffic.connections import EndCount
+from traffic.errors import PktswarmError
 
 
 @dataclass
@@ -62,6 +63,15 @@ class NodeState:
 def reports_by_host(nodes: Iterable[NodeState]) -> dict[str, dict[str, Any]]:
     """What each host told of itself; where it has both roles its transmitter, who alone has tried the interface."""
     return {node.rank.host.name: node.report for node in sorted(nodes, key=lambda one: one.rank.role == "transmit")}
+
+
+def refuse_held(nodes: Iterable[NodeState]) -> None:
+    """PktswarmError where a node works for another master: nothing was sent, and it would spoil both runs' counts."""
+    held = {node.rank.host.name: other for node in nodes if (other := node.report["held_by"])}
+    if held:
+        name, other = next(iter(held.items()))
+        more = f" (and {len(held) - 1} more hosts)" if len(held) > 1 else ""
+        raise PktswarmError(f"{name}{more}: in use by {other['by']} since {other['since']}; nothing was sent")
 
 
 def told(counts: list[dict[str, Any]] | None, key: str, every_engine: bool = False) -> int | None:

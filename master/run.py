@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from master import inventory as inventories
 from master import plan as plans
-from master import samples
+from master import samples, under_test
 from master import scenario as scenarios
 from master.capacity import figures, limits
 from master.launch import Launch
 from master.ledger import Event, Ledger
-from master.node_state import reports_by_host
+from master.node_state import refuse_held, reports_by_host
 from master.resolve import Rank, Resolved, ranks, resolve
 from master.results import Folder, Outcome, utc
 from master.scenario import Scenario
@@ -37,6 +37,7 @@ LEAVE_TIMEOUT_S = 5.0
 STOP_TIMEOUT_S = 30.0
 AFTER_SENDING = ("drain", "gather", "restore", "over")
 PR_SET_CHILD_SUBREAPER = 36
+NOTHING = under_test.Allow()
 Watcher = Callable[[Ledger, Event], None]
 TICK: Event = {"event": "tick"}
 """Told to a watcher ten times a second, so that it shows how time goes by while nothing is heard."""
@@ -60,19 +61,21 @@ class Run:
         keep_sent: bool = True,
         scenario: Scenario | None = None,
         by_capacity: bool = True,
+        allow: under_test.Allow = NOTHING,
     ) -> None:
         """`keep_sent`: the very frames that are sent of traces, in the results; with captures they are always kept,
         which are compared with them. `scenario`: what the file's was made into. `by_capacity`: planned by
-        what the nodes were seen to do, where that is known."""
+        what the nodes were seen to do, where that is known. `allow`: see master.under_test."""
         self.scenario_path, self.inventory_path = scenario_path, inventory_path
         self.results, self.patience = results, patience
         self.watch: Watcher = lambda ledger, event: None
-        self.inventory = inventories.load(inventory_path)
+        self.inventory, self.allow = allow.inventory(inventories.load(inventory_path)), allow
         self.scenario = scenarios.load(scenario_path) if scenario is None else scenario
         self.keep_sent = keep_sent or self.scenario.receive.mode == "capture"
         self.capacity = figures.beside(inventory_path) if by_capacity else None
         self._not_used: list[str] = []
         self.plan = self._planned()
+        under_test.check_plan(self.inventory, self.plan)
         self.ranks: list[Rank] = ranks(self.inventory, self.plan.legs)
         self.ledger = Ledger(self.ranks)
         self.folder: Folder | None = None
@@ -80,7 +83,7 @@ class Run:
         self._interrupts = 0
         self._told_to_stop = 0
         self._began = self._interrupted_at = 0.0
-        self._bad_input: BadInput | None = None
+        self._refusal: PktswarmError | None = None
         self.control_plane: ControlPlane | None = None
         self._without_upf = ""
 
@@ -197,8 +200,8 @@ class Run:
     def _hand_out(self, control: Lines) -> None:
         try:
             self.ledger.resolved = self._resolve()
-        except BadInput as error:
-            self._bad_input = error
+        except PktswarmError as error:
+            self._refusal = error
             _order(control, {"op": "stop", "problem": str(error)})
             return
         self.folder = Folder(self.results, self.scenario.name)
@@ -220,11 +223,17 @@ class Run:
         _order(control, {"op": "go", "run_limit_s": self.plan.limit_s, "drain_s": self.scenario.receive.drain_s})
 
     def _resolve(self) -> Resolved:
-        reports = reports_by_host(self.ledger.nodes.values())
+        nodes = self.ledger.nodes.values()
+        refuse_held(nodes)
+        if not self.allow.control_interface:
+            under_test.refuse_interfaces(nodes)
+        reports = reports_by_host(nodes)
         hosts = {rank.host.name: rank.host for rank in self.ranks}
         self._plan_by_what_holds(reports)
         sessions = None if self.control_plane is None else self.control_plane.sessions
         resolved = resolve(self.scenario, self.plan, hosts, reports, self.ledger.clocks(), sessions)
+        allowed = under_test.Allowed(self.inventory, under_test.told_addresses(nodes))
+        under_test.check_legs(allowed, resolved.legs)
         resolved.notes += [*self.plan.notes, *self._not_used, *self.plan.warnings]
         return resolved
 
@@ -275,8 +284,8 @@ class Run:
     # --- the end ------------------------------------------------------------------------------------------------
 
     def _result(self, launch: Launch) -> Finished:
-        if self._bad_input is not None:
-            raise self._bad_input
+        if self._refusal is not None:
+            raise self._refusal
         if self.ledger.bad_input:
             self._discard()
             raise BadInput(self.scenario_path, self.ledger.bad_input)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from nodes import guard
+from nodes import guard, hold
 from traffic import account
 
-PROBE_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S = 10.0
 
 
 def main() -> int:
@@ -17,19 +17,24 @@ def main() -> int:
     parser.add_argument("--host", required=True)
     parser.add_argument("--user", default="")
     parser.add_argument("--interface", required=True)
+    parser.add_argument("--master", required=True, help="its address on the control network")
+    parser.add_argument("--run", required=True, help="the run's own name: a node works for one at a time")
+    parser.add_argument("--by", required=True, help="whose run it is, for those who want the node meanwhile")
     arguments = parser.parse_args()
     user = account.name(arguments.user)
     # The guard comes first: nothing of the rank, above all no MPI, may exist in a fork that keeps root.
     pipe = guard.spawn(user)
-    transmits = arguments.role == "transmit"
-    if transmits:
-        pipe.send({"op": "probe", "interface": arguments.interface})
+    pipe.send({"op": "hold", "run": arguments.run, "by": arguments.by})
     from nodes import probe
     from nodes.interface import Interface
     from nodes.rank import Rank  # all loaded while this still may read the files
 
     interface = Interface(arguments.interface)
-    report = probe.report(interface, guard.answer(pipe, "probed", PROBE_TIMEOUT_S)["unfit"] if transmits else {})
+    held_by, unfit = guard.answer(pipe, "held", hold.WAIT_S + ANSWER_TIMEOUT_S)["by"], {}
+    if arguments.role == "transmit" and not held_by:  # what is tried there would disturb another's run
+        pipe.send({"op": "probe", "interface": arguments.interface})
+        unfit = guard.answer(pipe, "probed", ANSWER_TIMEOUT_S)["unfit"]
+    report = {**probe.report(interface, unfit, arguments.master), "held_by": held_by}
     account.become(user)
     return Rank(arguments.role, arguments.host, interface, report, pipe).run()
 

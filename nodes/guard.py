@@ -4,8 +4,8 @@ It lives in a session of its own and takes fixed commands over a socket from its
 to mpiexec or to the master, sending ends here: when that socket closes, when the master's word fails for
 WORD_TIMEOUT_S, or at the task's time limit, the guard stops every engine, restores the node and goes.
 
-Commands: probe, file, prepare, start, sample, word, halt, stop, restore. Events: probed, ready, started, sample, done,
-halted, failed, counts, restored.
+Commands: hold, leftovers, probe, file, prepare, start, sample, word, halt, stop, restore. Events: held, leftovers,
+probed, ready, started, sample, done, halted, failed, counts, restored.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from nodes import hold, leftovers
 from nodes.announce import INTERVAL_S as ANNOUNCE_EVERY_S
 from nodes.announce import announce
 from nodes.engine import Engine, Receiver, Sender
@@ -54,7 +55,8 @@ class Guard:
     def __init__(self, pipe: Lines, owner_gid: int) -> None:
         self.pipe, self.owner_gid = pipe, owner_gid
         self.ending = self.abandoned = False
-        self.spool = Path(tempfile.mkdtemp(prefix="pktswarm-", dir=SPOOLS))
+        self.spool = Path(tempfile.mkdtemp(prefix=leftovers.PREFIX, dir=SPOOLS))
+        leftovers.lock(self.spool)
         os.chown(self.spool, 0, owner_gid)
         self.spool.chmod(0o750)
         self.engines: list[Engine] = []
@@ -123,6 +125,11 @@ class Guard:
                 self.last_word_ns = time.monotonic_ns()
             case "file":
                 self._file(str(message["name"]), raw)
+            case "hold":
+                self.pipe.send({"event": "held", "by": hold.take(str(message["run"]), str(message["by"]))})
+            case "leftovers":
+                found = leftovers.report(SPOOLS, self.spool, str(message["interface"]))
+                self.pipe.send({"event": "leftovers", "holder": hold.holder(), **found})
             case "probe":
                 self.pipe.send({"event": "probed", "unfit": unfit(Interface(str(message["interface"])))})
             case "prepare":

@@ -338,6 +338,14 @@ def attach_program(program_fd: int, interface_index: int, mode: XdpMode) -> int:
     return fd
 
 
+def attached_program(interface_index: int) -> int:
+    """The kernel's number of the XDP program on an interface; 0 where there is none."""
+    number = c_uint32()
+    if _library().calls.bpf_xdp_query_id(interface_index, 0, byref(number)) < 0:
+        raise _library().error(f"asking for the program on interface {interface_index}")
+    return number.value
+
+
 def _id(fd: int, field: str) -> int:
     for line in Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines():
         if line.startswith(field):

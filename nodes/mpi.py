@@ -24,6 +24,11 @@ PR_SET_TIMERSLACK = 29
 NODE_COLOUR = {"transmit": 1, "receive": 2}
 
 
+def versions() -> dict[str, str]:
+    """Of mpi4py and of the library beneath it, whose first line names it."""
+    return {"mpi4py": mpi4py.__version__, "mpi": MPI.Get_library_version().splitlines()[0].strip("\0 ")}
+
+
 class MasterGone(Exception):
     """Rank 0 cannot be reached any more."""
 

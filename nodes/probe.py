@@ -7,7 +7,7 @@ import platform
 import socket
 from typing import Any
 
-from nodes import xdp_features
+from nodes import routes, xdp_features
 from nodes.engines import RECEIVERS, SENDERS
 from nodes.interface import Interface
 from nodes.process import tool_version
@@ -17,11 +17,12 @@ TOOLS = ("trafgen", "tcpreplay", "netsniff-ng")
 """Engines that are programs of their own; the others are of this version, or of the kernel."""
 
 
-def report(interface: Interface, unfit: dict[str, str]) -> dict[str, Any]:
+def report(interface: Interface, unfit: dict[str, str], master: str) -> dict[str, Any]:
     """Kernel, versions (also of the tools that are there), the traffic interface, and every engine with the reason why
     it is missing ("" if it is not).
 
-    `unfit`: senders that cannot work on the interface, as the guard has tried.
+    `unfit`: senders that cannot work on the interface, as the guard has tried. `master`: its address, as the launcher
+    knows it.
     """
     uname = os.uname()
     return {
@@ -31,14 +32,14 @@ def report(interface: Interface, unfit: dict[str, str]) -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
         "pktswarm": VERSION,
-        "interface": _interface(interface),
+        "interface": _interface(interface, master),
         "senders": {name: engine.missing() or unfit.get(name, "") for name, engine in SENDERS.items()},
         "receivers": {name: engine.missing() for name, engine in RECEIVERS.items()},
         "versions": {name: version for name in TOOLS if (version := tool_version(name))},
     }
 
 
-def _interface(interface: Interface) -> dict[str, Any]:
+def _interface(interface: Interface, master: str) -> dict[str, Any]:
     if not interface.exists():
         return {"name": interface.name, "exists": False}
     return {
@@ -51,7 +52,14 @@ def _interface(interface: Interface) -> dict[str, Any]:
         "speed_mbps": interface.speed_mbps,
         "carrier": interface.carrier,
         "native_xdp": _native(xdp_features.features(interface.index)),
+        "carries": _carries(interface.index, master),
     }
+
+
+def _carries(index: int, master: str) -> list[str]:
+    """What test traffic must not meet, and what goes over this interface all the same."""
+    found = ["the node's default route"] if index in routes.defaults() else []
+    return found + (["the connection to the master"] if master and index in routes.towards(master) else [])
 
 
 def _native(features: int | None) -> bool | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import socket
 import struct
 
+from nodes.netlink import attributes
+
 # linux/netlink.h, linux/genetlink.h
 _NETLINK_GENERIC, _NLM_F_REQUEST, _NLMSG_ERROR = 16, 1, 2
 _GENL_ID_CTRL, _CTRL_CMD_GETFAMILY, _CTRL_ATTR_FAMILY_ID, _CTRL_ATTR_FAMILY_NAME = 16, 3, 1, 2
@@ -37,13 +39,4 @@ def _ask(link: socket.socket, family: int, command: int, attribute: int, value: 
     answer = link.recv(65536)
     if struct.unpack_from("=H", answer, 4)[0] == _NLMSG_ERROR:
         raise OSError(-struct.unpack_from("=i", answer, 16)[0], "netlink refuses")
-    return _attributes(answer[20 : struct.unpack_from("=I", answer)[0]])
-
-
-def _attributes(data: bytes) -> dict[int, bytes]:
-    found, at = {}, 0
-    while at + 4 <= len(data):
-        length, kind = struct.unpack_from("=HH", data, at)
-        found[kind] = data[at + 4 : at + length]
-        at += max(4, -(-length // 4) * 4)
-    return found
+    return attributes(answer[20 : struct.unpack_from("=I", answer)[0]])

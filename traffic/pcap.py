@@ -74,6 +74,8 @@ def compile_with(handle: int, expression: str, where: object, key: str = "filter
     """BadInput with libpcap's own words when it is no filter. Closes the handle."""
     pcap, program = library(), RawProgram()
     try:
+        if "\0" in expression:  # where C's strings end: libpcap would take what is before it, and say nothing
+            raise BadInput(where, "not a filter: it has a zero byte", key=key, value=expression)
         if pcap.pcap_compile(handle, ctypes.byref(program), expression.encode(), 1, ANY_NETMASK):
             why = pcap.pcap_geterr(handle).decode(errors="replace")
             raise BadInput(where, f"not a filter: {why}", key=key, value=expression, allowed="see pcap-filter(7)")

@@ -1,0 +1,254 @@
+"""What the doctor says of what hosts told: each thing that is wrong, its mending, the exit status."""
+
+import copy
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from master import inventory, ssh
+from master.cli import app
+from master.doctor import judge, show
+from master.doctor.ask import Answer, Round
+from master.inventory import Host
+from nodes import health
+
+VERSIONS = {"pktswarm": "0.1.0", "python": "3.11.7", "word_bits": "64", "mpi4py": "4.1.2", "mpi": "MPICH Version: 5"}
+# As nodes.doctor printed it in a lab, with a board's temperatures and governors put in.
+WELL: dict[str, Any] = {
+    "versions": VERSIONS,
+    "proxy_missing": False,
+    "tools_missing": [],
+    "health": {
+        "governors": ["performance"],
+        "zones": [{"name": "cpu", "celsius": 48.3, "passive_c": 70.0, "critical_c": 90.0}],
+        "throttled": 0,
+        "clock_synchronised": True,
+        "free_bytes": 2**40,
+        "spools": "/var/tmp",
+    },
+    "guard_trouble": "",
+    "unfit": {},
+    "leftovers": {"holder": {}, "folders": [], "bytes": 0, "processes": [], "xdp_program": 0},
+    "interface": {
+        "name": "eth1",
+        "exists": True,
+        "mac": "02:00:00:00:00:0b",
+        "mtu": 1500,
+        "driver": "igc",
+        "speed_mbps": 1000,
+        "carrier": True,
+        "native_xdp": True,
+        "carries": [],
+        "transmit_queues": 4,
+        "receive_queues": 4,
+        "offloads": {"gro": True},
+    },
+    "senders": {"xdp": "", "pktgen": "", "trafgen": ""},
+    "receivers": {"xdp": "", "netsniff-ng": ""},
+}
+MASTER = Answer(Host("m0", "10.0.0.1", ()), document={key: WELL[key] for key in list(WELL)[:4]})
+
+
+def answer(changes: dict[str, Any] | None = None, name: str = "tx1", **more: Any) -> Answer:
+    """`changes`: dotted place → value."""
+    document = copy.deepcopy(WELL)
+    for place, value in (changes or {}).items():
+        *path, last = place.split(".")
+        at = document
+        for step in path:
+            at = at[step]
+        at[last] = value
+    host = Host(name, "10.0.0.11", ("transmit",), traffic_interface="eth1", mac="02:00:00:00:00:0b")
+    return Answer(host, document=document, **{"offset_ns": 1000, "bound_ns": 50_000, **more})
+
+
+def found(*answers: Answer) -> list[judge.Finding]:
+    return judge.findings([MASTER, *answers])
+
+
+def test_of_what_is_well_nothing_is_said() -> None:
+    assert found(answer()) == []
+    assert judge.status([]) == 0
+
+
+HOLDER = {"run": "1", "by": "ann@desk", "since": "2026-01-01T00:00:00Z"}
+PROCESS = {"pid": 41, "command": "trafgen --dev eth1"}
+ZONE = {"name": "cpu", "celsius": 71.0, "passive_c": 70.0, "critical_c": 90.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "what", "mend"),
+    [
+        ({"versions.word_bits": "32"}, "wrong", "word_bits is 32, the master's 64", "one word size"),
+        ({"versions.mpi": "MPICH Version: 4"}, "wrong", "mpi is MPICH Version: 4, the master's", "one MPICH"),
+        ({"versions.mpi4py": "4.0.0"}, "wrong", "mpi4py is 4.0.0", "the master's version"),
+        ({"versions.python": "3.12.1"}, "wrong", "python is 3.12.1", "pktswarm_python"),
+        ({"versions.pktswarm": "0.0.9"}, "wrong", "pktswarm is 0.0.9", "the master's version"),
+        ({"versions.mpi_missing": "no libmpi"}, "wrong", "MPI does not load: no libmpi", "install mpi4py"),
+        ({"proxy_missing": True}, "wrong", "hydra_pmi_proxy", "the master's path"),
+        ({"tools_missing": ["setpriv"]}, "wrong", "setpriv is not installed", "apt install"),
+        ({"health.governors": ["ondemand"]}, "note", "governor is ondemand", "scaling_governor"),
+        ({"health.zones": [ZONE]}, "wrong", "cpu is at 71 °C", "cool the board"),
+        ({"health.throttled": 0x50005}, "wrong", "throttled now (0x50005)", "power supply"),
+        ({"health.throttled": 0x50000}, "note", "throttled since it started", "power supply"),
+        ({"health.free_bytes": 2**20}, "wrong", "1 MiB are free", "make room"),
+        ({"health.free_bytes": 2**30}, "note", "1024 MiB are free", "make room"),
+        ({"guard_trouble": "sudo did not start it"}, "wrong", "no guard: sudo did not", "sudo rule of docs/guide.md"),
+        ({"leftovers.holder": HOLDER}, "wrong", "in use by ann@desk since 2026-01-01T00:00:00Z", "wait for the end"),
+        ({"leftovers.processes": [PROCESS]}, "wrong", "process 41 is an engine whose guard is gone", "kill 41"),
+        ({"leftovers.xdp_program": 7}, "wrong", "XDP program 7 is on eth1", "ip link set eth1 xdp off"),
+        ({"leftovers.folders": ["/var/tmp/pktswarm-x"]}, "note", "spool folders", "rm -r /var/tmp/pktswarm-x"),
+        ({"interface.exists": False}, "wrong", "there is no interface eth1", "traffic_interface"),
+        ({"interface.carrier": False}, "wrong", "eth1 is down or has no link", "ip link set eth1 up"),
+        ({"interface.mac": "02:00:00:00:00:0c"}, "wrong", "02:00:00:00:00:0c", "mac: 02:00:00:00:00:0b"),
+        ({"interface.carries": ["the node's default route"]}, "wrong", "carries the node's default route", "another"),
+        ({"interface.native_xdp": False}, "note", "igc has no native XDP", "a card"),
+        ({"interface.offloads": {"gro": False}}, "note", "GRO of eth1 is off", "ethtool -K eth1 gro on"),
+        ({"senders.pktgen": "no module"}, "note", "cannot transmit with pktgen", "no module"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_mending(changes: dict[str, Any], level: str, what: str, mend: str) -> None:
+    (one,) = found(answer(changes))
+    assert (one.host, one.level) == ("tx1", level)
+    assert what in one.what and mend in one.mend
+    assert judge.status([one]) == (1 if level == "wrong" else 0)
+
+
+def test_a_transmitter_that_can_send_nothing_is_wrong() -> None:
+    none = {f"senders.{name}": f"no {name}" for name in ("xdp", "pktgen", "trafgen")}
+    assert [one.level for one in found(answer(none))] == ["wrong", "note", "note", "note"]
+
+
+def test_a_clock_is_far_off_only_beyond_what_the_reading_is_good_for() -> None:
+    assert [one.what for one in found(answer(offset_ns=-2 * 10**9))] == ["its clock is -2.00 s from the master's"]
+    assert found(answer(offset_ns=2 * 10**9, bound_ns=3 * 10**9)) == []
+
+
+def test_the_mtu_that_most_have_not_is_told() -> None:
+    others = [answer(), answer(name="tx2"), answer({"interface.mtu": 9000}, name="tx3")]
+    assert [(one.host, one.what) for one in found(*others)] == [("tx3", "its MTU is 9000, most have 1500")]
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "trouble", "mend"),
+    [
+        (255, "Host key verification failed.", "host key is not the one", "ssh-keyscan 10.0.0.11"),
+        (255, "root@10.0.0.11: Permission denied (publickey).", "refuses the key", "ssh-copy-id 10.0.0.11"),
+        (255, "connect to host 10.0.0.11 port 22: No route to host", "does not answer", "ssh 10.0.0.11 true"),
+        (127, "sh: /opt/python: not found", "has no pktswarm at /opt/python", "pktswarm_python"),
+    ],
+)
+def test_a_host_that_is_not_reached_is_3(status: int, words: str, trouble: str, mend: str) -> None:
+    host = answer().host
+    (one,) = found(Answer(host, ssh.trouble(status, words, "/opt/python")))
+    assert one.level == "unreachable" and trouble in one.what and mend in one.mend
+    wrong = judge.Finding("rx1", "wrong", "", "")
+    assert judge.status([one, wrong]) == 3
+
+
+def test_the_document_is_json_with_each_host() -> None:
+    answers = [MASTER, answer({"interface.carrier": False})]
+    shown = json.loads(json.dumps(show.document(answers, judge.findings(answers), 1)))
+    assert shown["status"] == 1 and shown["hosts"]["tx1"]["reachable"]
+    assert [one["level"] for one in shown["hosts"]["tx1"]["findings"]] == ["wrong"]
+    assert shown["hosts"]["m0"]["findings"] == []
+
+
+# --- asking -------------------------------------------------------------------------------------------------------
+
+
+INVENTORY = """
+all:
+  vars: {pktswarm_ssh_config: CONFIG, pktswarm_python: /nowhere/python}
+  children:
+    master: {hosts: {m0: {ansible_host: 127.0.0.1}}}
+    transmit: {hosts: {tx1: {ansible_host: 127.0.0.2, traffic_interface: eth1}}}
+    receive: {hosts: {rx1: {ansible_host: 127.0.0.3, traffic_interface: eth1}}}
+"""
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An inventory whose ssh is a program of the test's: it runs what is left after the host's name."""
+    (tmp_path / "config").write_text("")
+    (tmp_path / "hosts.yml").write_text(INVENTORY.replace("CONFIG", str(tmp_path / "config")))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return tmp_path / "hosts.yml"
+
+
+def ssh_is(hosts: Path, script: str) -> None:
+    fake = hosts.with_name("ssh")
+    fake.write_text(f"#!/bin/sh\n{script}\n")
+    fake.chmod(0o755)
+
+
+def test_the_clock_is_read_before_the_document(hosts: Path) -> None:
+    """What comes in one piece with the last reading is not lost."""
+    hosts.with_name("node.py").write_text(
+        "import sys, time\n"
+        "for left in range(7, -1, -1):\n"
+        "    sys.stdin.readline()\n"
+        "    print(time.time_ns() + 5 * 10**9, flush=left > 0)\n"
+        "print('{}')\n"
+    )
+    ssh_is(hosts, f"exec {sys.executable} {hosts.with_name('node.py')}")
+    told: list[str] = []
+    answers = Round(inventory.load(hosts)).answers(lambda one: told.append(one.host.name))
+    assert [one.host.name for one in answers] == ["m0", "tx1", "rx1"] and sorted(told) == ["m0", "rx1", "tx1"]
+    one = answers[1]
+    assert one.document == {} and one.offset_ns is not None and one.bound_ns is not None
+    assert abs(one.offset_ns - 5 * 10**9) <= one.bound_ns
+
+
+@pytest.mark.parametrize(
+    ("script", "trouble"),
+    [
+        ("echo 'Permission denied (publickey).' >&2; exit 255", "refuses the key"),
+        ("echo hello", "does not say what was asked: 'hello'"),
+        ("echo 'not found' >&2; exit 127", "has no pktswarm at /nowhere/python"),
+        ("exec sleep 60", "does not answer within 1 s"),
+    ],
+)
+def test_who_does_not_answer_is_told_beside_the_others(hosts: Path, script: str, trouble: str) -> None:
+    ssh_is(hosts, script)
+    patience = 0.05 if "sleep" in script else 1.0
+    answers = Round(inventory.load(hosts), patience).answers(lambda one: None)
+    assert [trouble in one.trouble for one in answers[1:]] == [True, True]
+
+
+def test_bad_input_is_2(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["doctor", "--hosts", str(tmp_path / "none.yml")])
+    assert getattr(done.exception, "exit_status", None) == 2 and "there is no such file" in str(done.exception)
+
+
+# --- what a board tells -------------------------------------------------------------------------------------------
+
+
+def test_zones_and_governors_are_read_from_sysfs(tmp_path: Path) -> None:
+    zone = tmp_path / "thermal_zone0"
+    zone.mkdir()
+    files = {"type": "soc", "temp": "61500", "trip_point_0_type": "passive", "trip_point_0_temp": "80000"}
+    files |= {"trip_point_1_type": "critical", "trip_point_1_temp": "110000"}
+    for name, text in files.items():
+        (zone / name).write_text(text + "\n")
+    (tmp_path / "thermal_zone1").mkdir()  # a sensor that does not answer
+    assert health.zones(tmp_path) == [{"name": "soc", "celsius": 61.5, "passive_c": 80.0, "critical_c": 110.0}]
+    for cpu, governor in (("cpu0", "ondemand"), ("cpu1", "ondemand")):
+        (tmp_path / cpu / "cpufreq").mkdir(parents=True)
+        (tmp_path / cpu / "cpufreq" / "scaling_governor").write_text(f"{governor}\n")
+    assert health.governors(tmp_path) == ["ondemand"]
+
+
+def test_a_raspberry_pi_says_whether_it_is_throttled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    tool = tmp_path / "vcgencmd"
+    tool.write_text('#!/bin/sh\n[ "$1" = get_throttled ] && echo throttled=0x50005\n')
+    tool.chmod(0o755)
+    assert health.throttled() == 0x50005
+    tool.write_text("#!/bin/sh\necho VCHI initialization failed\n")
+    assert health.throttled() is None
