@@ -22,7 +22,7 @@ all:
     transmit: {hosts: {tx1: {ansible_host: 10.9.0.11, traffic_interface: eth1, ipv4: 8.8.4.1}}}
     receive: {hosts: {rx1: {ansible_host: 10.9.0.21, traffic_interface: eth1, ipv4: 8.8.4.2}}}
 """
-STREAM = "name: t\nstreams: [{name: s, count_packets: 1, rate_pps: 1, headers: [{ethernet: {}}, {%s}]}]\n"
+STREAM = "name: t\nstreams: [{name: s, size_bytes: 128, count_packets: 1, rate_pps: 1, headers: [{ethernet: {}}, {%s}]}]\n"
 
 
 def hosts(folder: Path, variables: str = "") -> Path:
