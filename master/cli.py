@@ -16,6 +16,7 @@ from master import (
     cli_dependence,
     cli_lab,
     cli_preview,
+    cli_provision,
     cli_repeat,
     cli_report,
     cli_rfc2544,
@@ -43,6 +44,7 @@ app.command(epilog=cli_calibrate.EXAMPLES)(cli_calibrate.calibrate)
 app.command(epilog=cli_compare.EXAMPLES)(cli_compare.compare)
 app.command(epilog="Example: pktswarm dependence trace.pcap --repeat 4 --scale 4")(cli_dependence.dependence)
 app.command(epilog=cli_preview.EXAMPLES)(cli_preview.preview)
+app.command(epilog=cli_provision.EXAMPLES)(cli_provision.provision)
 app.command(epilog=cli_report.EXAMPLES)(cli_report.report)
 app.command(epilog=cli_status.EXAMPLES)(cli_status.status)
 app.command(epilog=cli_search.EXAMPLES)(cli_search.search)

@@ -13,6 +13,8 @@ socket_ipv4         the address that real connections use there, with its prefix
                     the file if left out)
 pktswarm_python     the node's Python (this one's path if left out)
 pktswarm_user       the account ranks run as
+pktswarm_login      for all hosts: the account that a run logs in as over SSH (as SSH's own settings say if left out;
+                    ansible_user is for `pktswarm provision`, and may be one that becomes root)
 """
 
 from __future__ import annotations
@@ -124,6 +126,9 @@ def load(path: Path) -> Inventory:
     hosts = _with_socket_addresses(_hosts(path, members, variables))
     master = _host(path, master_name, (), {**variables, **master_vars}, "master")
     _refuse_same(path, hosts)
+    login = variables.get("pktswarm_login", "")
+    if not isinstance(login, str) or (login and not NAME.fullmatch(login)):
+        raise BadInput(path, "cannot be used", key="all.vars.pktswarm_login", value=login, allowed="an account name")
     return Inventory(path, master, hosts, variables)
 
 
