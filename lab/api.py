@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from lab import bare as bare_nodes
 from lab import namespaces, record_file, ssh
 from lab.birth import Birth, kill_and_wait, started_ticks
 from lab.plan import Dut, Plan, check_name, plan
@@ -50,20 +51,25 @@ def up(
     dut: Dut = "switch",
     command: Sequence[str] = (),
     routes: Sequence[str] = (),
+    bare: str = "",
 ) -> LabState:
     """Bring up lab `name` and write its inventory. Whatever interrupts it leaves nothing behind.
 
     `dut`: what is under test; "exec" runs `command`. `routes`: "PREFIX=NODE", what a UPF sends by way of which node.
+    `bare`: the Debian release of nodes with a root of their own; it is made when first asked for.
     Raises BadInput for arguments that cannot be, without root, with tools missing, or if it is up already;
     PktswarmError if it did not come up.
     """
-    shape = plan(name, transmit, receive, mtu, bottleneck_bps, queue_bytes, dut, command, routes)
+    shape = plan(name, transmit, receive, mtu, bottleneck_bps, queue_bytes, dut, command, routes, bare)
     # Users' packets go both ways through a UPF.
     the_plan = replace(shape, both_roles=both_roles or shape.upf is not None)
     if command and not shutil.which(command[0]):
         raise BadInput(f"lab {name}", "is not a command on this machine", key="command", value=command[0])
     _need_root()
     ssh.check_tools()
+    if bare:
+        bare_nodes.check(name, bare)
+        bare_nodes.make_root(bare)
     hosts_dir.mkdir(parents=True, exist_ok=True)
     path = record_file.path_of(name, hosts_dir)
     with _one_at_a_time(hosts_dir):

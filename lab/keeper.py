@@ -17,9 +17,10 @@ import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
+from socket import socket
 from typing import Any, NoReturn
 
-from lab import links, namespaces, node, ssh, upf_host
+from lab import links, mirror, namespaces, node, ssh, upf_host
 from lab.plan import Plan, plan
 from traffic.errors import PktswarmError
 
@@ -45,15 +46,19 @@ def keep(the_plan: Plan, outer_proc: int, stay: int, report: int, folder: Path) 
     os.chdir("/")
     keeper_pid = int(os.readlink("self", dir_fd=outer_proc))
     _say(report, {"keeper_pid": keeper_pid})
+    # Before there are namespaces: it connects from where the machine is.
+    to_mirror = mirror.start([stay, report, outer_proc]) if the_plan.bare else None
     namespaces.unshare(namespaces.NODE)
     namespaces.mount_proc()
     builder = os.fork()
     if builder == 0:
         os.close(stay)
-        _build_and_report(Builder(the_plan, outer_proc, folder), report)
+        _build_and_report(Builder(the_plan, outer_proc, folder, to_mirror), report)
     # A handle kept open would keep the caller's /proc from being unmounted.
     os.close(outer_proc)
     os.close(report)
+    if to_mirror:
+        to_mirror.close()
     _await_word(stay, builder)
     _reap()
 
@@ -102,9 +107,9 @@ def _say(pipe: int, message: dict[str, Any]) -> None:
 class Builder:
     """Brings up the nodes of `the_plan`, each by a process of its own, all at once."""
 
-    def __init__(self, the_plan: Plan, outer_proc: int, folder: Path) -> None:
+    def __init__(self, the_plan: Plan, outer_proc: int, folder: Path, to_mirror: socket | None = None) -> None:
         self.plan = the_plan
-        self.wiring = node.Wiring(the_plan, outer_proc, folder)
+        self.wiring = node.Wiring(the_plan, outer_proc, folder, mirror=to_mirror)
         self.facts: dict[str, dict[str, Any]] = {}
         """What each node reported, by its name."""
         self._reading, self._writing = os.pipe()

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import links, namespaces, release, ssh
-from lab.plan import CONTROL_INTERFACE, TRAFFIC_INTERFACE, Node, Plan
+from lab import bare, links, mirror, namespaces, release, ssh
+from lab.plan import CONTROL_INTERFACE, MASTER, TRAFFIC_INTERFACE, Node, Plan
 
 CONTROL_BRIDGE = "control"
 CONTROL_MTU = 1500
@@ -32,6 +32,8 @@ class Wiring:
     folder: Path
     """Where `up` was called: a user's UPF starts there."""
     switch_pid: int = 0
+    mirror: socket.socket | None = None
+    """Of a lab with bare nodes: who serves what the master listens for."""
 
 
 Setup = Callable[[Wiring], dict[str, Any]]
@@ -39,10 +41,15 @@ Setup = Callable[[Wiring], dict[str, Any]]
 
 def hold(name: str, wiring: Wiring, setup: Setup, report: Callable[[dict[str, Any]], None]) -> None:
     """Become host `name`, run `setup` in it, report, and wait for the end of the lab."""
+    is_bare = any(node.name == name and node.side for node in wiring.plan.nodes) and wiring.plan.bare
     namespaces.set_process_name(f"lab-{name}")
     namespaces.unshare(namespaces.NODE)
     socket.sethostname(name)
+    if is_bare:
+        bare.enter_root(wiring.plan.bare)
     _mount_own_files(wiring.plan, name)
+    if wiring.plan.bare and name == MASTER:
+        bare.show_environment()
     facts = setup(wiring)
     # Read through the caller's /proc this link is our number in the caller's PID namespace.
     outer_pid = int(os.readlink("self", dir_fd=wiring.outer_proc))
@@ -98,9 +105,11 @@ def set_up_node(node: Node) -> Setup:
             links.add_cable(N4, links.Socket(wiring.switch_pid, N4, f"{N4}-{node.name}"), CONTROL_MTU, quiet=False)
             links.bring_up(N4, wiring.plan.upf.smf_ipv4, 24)
             links.add_ipv6(N4, wiring.plan.upf.smf_ipv6)
-        facts = {"host_key": ssh.start_sshd(node)}
+        facts = {"host_key": ssh.start_sshd(node, is_bare=bool(node.side and wiring.plan.bare))}
         if node.group == "master":
             facts["client_key"] = ssh.make_key("id_ed25519")
+            if wiring.mirror:
+                mirror.listen(node.address, wiring.mirror)
         return facts
 
     return setup

@@ -28,6 +28,7 @@ QUEUE_S = 0.02
 """What the bottleneck queues if nothing else is asked for, as time at its rate."""
 ETHERNET_BYTES = 18
 """Header and one VLAN tag."""
+MASTER = "m0"
 CONTROL_INTERFACE = "ctl0"
 TRAFFIC_INTERFACE = "eth1"
 N3_SUBNET, N6_SUBNET = "10.92", "10.93"
@@ -98,12 +99,15 @@ class Plan:
     bottleneck: Bottleneck | None = None
     upf: Upf | None = None
     """None: the device under test is a switch."""
+    bare: str = ""
+    """Of bare nodes: the Debian release of their roots (lab/bare.py)."""
     both_roles: bool = False
     """Whether the inventory lists every node in both groups: one that sends can then receive too."""
 
     def arguments(self) -> dict[str, Any]:
         """What plan() makes this one from; for another process."""
         found: dict[str, Any] = {"transmit": self.transmit, "receive": self.receive, "mtu": self.mtu}
+        found |= {"bare": self.bare} if self.bare else {}
         if self.bottleneck:
             found |= {"bottleneck_bps": self.bottleneck.rate_bps, "queue_bytes": self.bottleneck.queue_bytes}
         if self.upf:
@@ -135,6 +139,7 @@ def plan(
     dut: Dut = "switch",
     command: Sequence[str] = (),
     routes: Sequence[str] = (),
+    bare: str = "",
 ) -> Plan:
     """The nodes of lab `name`. Raises BadInput for a name, a count or an MTU that cannot be.
 
@@ -145,12 +150,13 @@ def plan(
     _check_range(name, "receive", receive, 1, MOST_NODES)
     _check_range(name, "mtu", mtu, *MTU_RANGE)
     slot = _slot(name)
-    nodes = [Node("m0", "master", f"10.91.{slot}.1")]
+    nodes = [Node(MASTER, "master", f"10.91.{slot}.1")]
     is_upf = dut != "switch"
     nodes += [_traffic_node("transmit", slot, number, is_upf) for number in range(1, transmit + 1)]
     nodes += [_traffic_node("receive", slot, number, is_upf) for number in range(1, receive + 1)]
     bottleneck = _bottleneck(name, mtu, bottleneck_bps, queue_bytes)
-    return Plan(name, tuple(nodes), mtu, bottleneck, _upf(name, dut, slot, nodes, bottleneck, command, routes))
+    upf = _upf(name, dut, slot, nodes, bottleneck, command, routes)
+    return Plan(name, tuple(nodes), mtu, bottleneck, upf, bare)
 
 
 def _upf(

@@ -9,8 +9,10 @@ from typing import Any
 
 import yaml
 
+from lab.bare import ENVIRONMENT
+from lab.mirror import PORT
 from lab.plan import CONTROL_INTERFACE, TRAFFIC_INTERFACE, Node, Plan
-from lab.ssh import CONFIG
+from lab.ssh import CONFIG, FOLDER
 from traffic.errors import BadInput
 
 HEADER = "# made by `pktswarm lab up`; removed by `pktswarm lab down`\n"
@@ -69,11 +71,26 @@ def _inventory(plan: Plan, keeper: Keeper) -> dict[str, Any]:
         # Its namespaces lead nowhere else.
         "pktswarm_under_test": ["0.0.0.0/0", "::/0"],
     }
+    if plan.bare:
+        variables |= _of_bare_nodes(plan)
     if plan.upf:
         variables["pktswarm_upf"] = asdict(plan.upf)
     if plan.bottleneck:
         variables["pktswarm_bottleneck"] = asdict(plan.bottleneck)
     return {"all": {"vars": variables, "children": children}}
+
+
+def _of_bare_nodes(plan: Plan) -> dict[str, Any]:
+    """What `pktswarm provision` has to know, and as whom a run logs in on nodes that it has been to."""
+    master = next(node for node in plan.nodes if node.group == "master")
+    return {
+        "pktswarm_login": "pktswarm",
+        "pktswarm_python": str(ENVIRONMENT / "bin/python"),
+        "pktswarm_bare": plan.bare,
+        "pktswarm_proxy": f"http://{master.address}:{PORT}",
+        "pktswarm_public_key": str(FOLDER / "id_ed25519.pub"),
+        "pktswarm_shared_kernel": "it is the kernel of the machine that the lab is on",
+    }
 
 
 def _groups(plan: Plan, node: Node) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ ListenAddress {address}
 HostKey {folder}/host_key
 PidFile none
 AuthorizedKeysFile {folder}/authorized_keys
-AllowUsers root
+AllowUsers {accounts}
 PermitRootLogin prohibit-password
 AuthenticationMethods publickey
 PasswordAuthentication no
@@ -47,6 +47,14 @@ PrintLastLog no
 UseDNS no
 MaxStartups 200
 MaxSessions 200
+"""
+
+BARE_SSHD_CONFIG = """\
+# As in Debian's own settings: Ansible sends files by it.
+Subsystem sftp internal-sftp
+# The account that `pktswarm provision` makes, by the key that it brings.
+Match User pktswarm
+  AuthorizedKeysFile .ssh/authorized_keys
 """
 
 SSH_CONFIG = """\
@@ -83,12 +91,13 @@ def make_key(name: str) -> str:
     return " ".join(path.with_suffix(".pub").read_text().split()[:2])
 
 
-def start_sshd(node: Node) -> str:
+def start_sshd(node: Node, is_bare: bool) -> str:
     """Start the node's sshd and wait until it answers; returns the public half of its host key."""
     host_key = make_key("host_key")
     Path("/run/sshd").mkdir(mode=0o755)
     config, log = FOLDER / "sshd_config", FOLDER / "sshd.log"
-    config.write_text(SSHD_CONFIG.format(address=node.address, folder=FOLDER))
+    text = SSHD_CONFIG.format(address=node.address, folder=FOLDER, accounts="root pktswarm" if is_bare else "root")
+    config.write_text(text + (BARE_SSHD_CONFIG if is_bare else ""))
     sshd = str(shutil.which("sshd", path=PATH))
     process = subprocess.Popen(
         [sshd, "-D", "-f", str(config), "-E", str(log)], stdin=subprocess.DEVNULL, env={"PATH": PATH}

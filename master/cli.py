@@ -17,6 +17,7 @@ from master import (
     cli_doctor,
     cli_lab,
     cli_preview,
+    cli_provision,
     cli_repeat,
     cli_report,
     cli_rfc2544,
@@ -45,6 +46,7 @@ app.command(epilog=cli_compare.EXAMPLES)(cli_compare.compare)
 app.command(epilog="Example: pktswarm dependence trace.pcap --repeat 4 --scale 4")(cli_dependence.dependence)
 app.command(epilog=cli_doctor.EXAMPLES)(cli_doctor.doctor)
 app.command(epilog=cli_preview.EXAMPLES)(cli_preview.preview)
+app.command(epilog=cli_provision.EXAMPLES)(cli_provision.provision)
 app.command(epilog=cli_report.EXAMPLES)(cli_report.report)
 app.command(epilog=cli_status.EXAMPLES)(cli_status.status)
 app.command(epilog=cli_search.EXAMPLES)(cli_search.search)

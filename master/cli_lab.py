@@ -29,6 +29,9 @@ def up(
         str, typer.Option(help="What is under test: switch, upf (the lab's own), or exec (COMMAND).")
     ] = "switch",
     route: Annotated[list[str] | None, typer.Option(help="A UPF's way, PREFIX=NODE; may come again.")] = None,
+    bare: Annotated[
+        str, typer.Option(help="Nodes start bare, for `pktswarm provision`: bookworm, trixie or jammy.")
+    ] = "",
     command: Annotated[list[str] | None, typer.Argument(help="with --dut exec: a UPF, after --")] = None,
 ) -> None:
     """Bring up a master, nodes, a switch and a device under test; and write the inventory."""
@@ -47,6 +50,7 @@ def up(
         dut=dut,  # type: ignore[arg-type] # checked there
         command=command or (),
         routes=route or (),
+        bare=bare,
     )
     nodes = " ".join(node.name for node in state.plan.nodes)
     print(f"lab {name} is up: {nodes}; inventory {state.inventory}")

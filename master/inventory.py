@@ -13,6 +13,8 @@ socket_ipv4         the address that real connections use there, with its prefix
                     the file if left out)
 pktswarm_python     the node's Python (this one's path if left out)
 pktswarm_user       the account ranks run as
+pktswarm_login      for all hosts: the account that a run logs in as over SSH (as SSH's own settings say if left out;
+                    ansible_user is for `pktswarm provision`, and may be one that becomes root)
 
 Under `all: vars`: pktswarm_under_test, a list of networks: where test traffic may go (master.under_test);
 pktswarm_ssh_config, an SSH configuration.
@@ -135,8 +137,14 @@ def load(path: Path) -> Inventory:
     hosts = _with_socket_addresses(_hosts(path, members, variables))
     master = _host(path, master_name, (), {**variables, **master_vars}, "master")
     _refuse_same(path, hosts)
+    _check_login(path, variables.get("pktswarm_login", ""))
     _check_ssh_config(path, variables.get("pktswarm_ssh_config"))
     return Inventory(path, master, hosts, variables, _under_test(path, variables.get("pktswarm_under_test")))
+
+
+def _check_login(path: Path, value: Any) -> None:
+    if not isinstance(value, str) or (value and not NAME.fullmatch(value)):
+        raise BadInput(path, "cannot be used", key="all.vars.pktswarm_login", value=value, allowed="an account name")
 
 
 def _check_ssh_config(path: Path, value: Any) -> None:

@@ -59,8 +59,10 @@ class Launch:
 
     def command(self) -> list[str]:
         master = self.inventory.master
-        command = [str(Path(sys.executable).with_name("mpiexec")), "-launcher", "ssh", "-disable-auto-cleanup"]
-        command += ["-localhost", master.address, "-wdir", "/", "-hosts", self.slots()]
+        # mpiexec starts its proxy on every host from the folder that it is in here itself: one path for all hosts.
+        mpiexec = Path(master.python or sys.executable).with_name("mpiexec")
+        command = [str(mpiexec), "-launcher", "ssh", "-disable-auto-cleanup"]
+        command += ["-localhost", master.address, "-hosts", self.slots()]
         roles = json.dumps([rank.role for rank in self.ranks])
         rank0 = ["-m", "master.rank0", "--control", self.control, "--roles", roles, "--user", master.user]
         rank0 += ["--patience", str(self.patience)]
@@ -76,7 +78,8 @@ class Launch:
     @staticmethod
     def _section(host: Host, arguments: list[str]) -> list[str]:
         interface = ["-env", "FI_TCP_IFACE", host.control_interface] if host.control_interface else []
-        return ["-n", "1", *interface, host.python or sys.executable, "-P", *arguments]
+        # The folder is said for each: where it is not, it is mpiexec's own, which a node need not have.
+        return ["-n", "1", "-wdir", "/", *interface, host.python or sys.executable, "-P", *arguments]
 
     def slots(self) -> str:
         """One slot a rank, in their order: mpiexec fills them one after another."""

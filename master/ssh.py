@@ -13,6 +13,8 @@ CONNECT_TIMEOUT_S = 5
 def options(inventory: Inventory, connect_timeout_s: int = CONNECT_TIMEOUT_S) -> list[str]:
     config = inventory.variables.get("pktswarm_ssh_config")
     chosen = ["-F", str(config)] if config else []
+    login = inventory.variables.get("pktswarm_login")
+    chosen += [f"-oUser={login}"] if login else []
     return [*chosen, "-oBatchMode=yes", f"-oConnectTimeout={connect_timeout_s}"]
 
 

@@ -18,6 +18,9 @@ _NAME_BYTES = 16
 _COMMANDS = {"gro": (0x2B, 0x2C), "gso": (0x23, 0x24), "tso": (0x1E, 0x1F), "rx": (0x14, 0x15), "tx": (0x16, 0x17)}
 _GET_FLAGS, _SET_FLAGS = 0x25, 0x26
 _FLAGS = {"lro": 1 << 15, "rxvlan": 1 << 8}
+_GET_RINGS, _SET_RINGS = 0x10, 0x11
+_RINGS = {"rx": (5, 1), "tx": (8, 4)}
+"""Where in struct ethtool_ringparam: what is in use, and the most."""
 MERGING_OFFLOADS = ("gro", "lro")
 """They make one large frame of several on arrival, which would be counted as one."""
 
@@ -130,6 +133,17 @@ class Interface:
         if not held:
             raise EngineError("ethtool", f"{self.name}: {name} stays {'off' if on else 'on'}")
 
+    def ring(self, which: str) -> tuple[int, int]:
+        """Descriptors of the ring `rx` or `tx`: how many it has, and the most it can have. OSError if it has none."""
+        values = self._rings(_GET_RINGS)
+        return values[_RINGS[which][0]], values[_RINGS[which][1]]
+
+    def set_ring(self, which: str, descriptors: int) -> None:
+        """Raises OSError where the driver refuses. Drivers take the link down for it, for a second or so."""
+        values = self._rings(_GET_RINGS)
+        values[_RINGS[which][0]] = descriptors
+        self._rings(_SET_RINGS, values)
+
     def offload(self, name: str) -> bool:
         """Of those in offloads(), or rxvlan: the card takes the VLAN tag out. OSError where the kernel cannot tell."""
         if name in _FLAGS:
@@ -145,6 +159,13 @@ class Interface:
         buffer = array.array("I", [command, value])
         self._ioctl(_SIOCETHTOOL, struct.pack("16sP8x", self._name_field, buffer.buffer_info()[0]))
         return buffer[1]
+
+    def _rings(self, command: int, values: array.array[int] | None = None) -> array.array[int]:
+        """struct ethtool_ringparam: the command, four maxima (rx, mini, jumbo, tx), and the four in use."""
+        buffer = array.array("I", values or [0] * 9)
+        buffer[0] = command
+        self._ioctl(_SIOCETHTOOL, struct.pack("16sP8x", self._name_field, buffer.buffer_info()[0]))
+        return buffer
 
     def _ethtool_driver(self) -> str:
         """ETHTOOL_GDRVINFO: for interfaces without a device of their own, such as veth."""

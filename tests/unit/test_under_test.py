@@ -22,7 +22,10 @@ all:
     transmit: {hosts: {tx1: {ansible_host: 10.9.0.11, traffic_interface: eth1, ipv4: 8.8.4.1}}}
     receive: {hosts: {rx1: {ansible_host: 10.9.0.21, traffic_interface: eth1, ipv4: 8.8.4.2}}}
 """
-STREAM = "name: t\nstreams: [{name: s, size_bytes: 128, count_packets: 1, rate_pps: 1, headers: [{ethernet: {}}, {%s}]}]\n"
+STREAM = """name: t
+streams: [{name: s, size_bytes: 128, count_packets: 1, rate_pps: 1, headers: [{ethernet: {}}, {%s}]}]
+"""
+IN_GTPU = "{udp: {src: 1, dst: 2152}}, {gtpu: {teid: 1}}"
 
 
 def hosts(folder: Path, variables: str = "") -> Path:
@@ -65,7 +68,7 @@ def test_what_is_under_test_is_sent_to(tmp_path: Path, header: str, variables: s
         ("ipv4: {dst: {decrement: [11.0.0.5, 10.255.255.250]}}", "", ["'10.255.255.250 to 11.0.0.5'"]),
         ("ipv4: {dst: {list: [10.0.0.1, 9.9.9.9]}}", "", ["'9.9.9.9'"]),
         ("ipv4: {dst: {pick: [9.9.9.9, 10.0.0.1]}}", "", ["'9.9.9.9'"]),
-        ("ipv4: {}}, {udp: {src: 1, dst: 2152}}, {gtpu: {teid: 1}}, {ipv4: {src: 10.0.0.1, dst: 9.9.9.9}", "", ["'9.9.9.9'"]),
+        (f"ipv4: {{}}}}, {IN_GTPU}, {{ipv4: {{src: 10.0.0.1, dst: 9.9.9.9}}", "", ["'9.9.9.9'"]),
         ("ipv6: {src: fd00::1, dst: '2a00::2'}", "", ["ipv6.dst = '2a00::2'"]),
         ("arp: {sender_mac: '02:00:00:00:00:01', sender_ip: 10.0.0.1, target_ip: 1.1.1.1}", "", ["arp.target_ip"]),
     ],

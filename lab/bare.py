@@ -1,0 +1,109 @@
+"""Bare nodes: each has a Debian root of its own, as `debootstrap` makes it, with sshd and nothing else.
+
+One root is made for all labs, below CACHE; each node sees it through an overlay whose changes lie in memory, and so go
+with the node. It stays a chroot: a node of the lab is no prison, it is the machine's own root.
+"""
+
+from __future__ import annotations
+
+import encodings.idna  # noqa: F401 - names are looked up when the machine's Python files are out of sight
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+from lab import namespaces
+from traffic.errors import BadInput, PktswarmError
+
+CACHE = Path("/var/cache/pktswarm")
+SUITES = ("bookworm", "trixie", "jammy")
+PACKAGES = "openssh-server"
+DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
+ENVIRONMENT = Path("/opt/pktswarm")
+"""Where `pktswarm provision` puts the virtual environment on a node."""
+PLACE = Path("/run")
+"""Where a node's overlay is put together: its own memory, before the chroot."""
+
+
+def check(lab: str, suite: str) -> None:
+    """Raises BadInput for a suite that is not known, or if debootstrap is not installed."""
+    if suite not in SUITES:
+        raise BadInput(f"lab {lab}", "is not known", key="bare", value=suite, allowed=", ".join(SUITES))
+    if not shutil.which("debootstrap"):
+        raise BadInput(f"lab {lab}", "debootstrap not installed (apt install debootstrap)", key="bare", value=suite)
+
+
+def root_of(suite: str) -> Path:
+    return CACHE / f"bare-{suite}"
+
+
+def make_root(suite: str) -> Path:
+    """The root of `suite`, made when first asked for: a minute or two, from debootstrap's own mirror.
+
+    Raises PktswarmError with the last words of debootstrap; what it had made is removed then.
+    """
+    root = root_of(suite)
+    if root.is_dir():
+        return root
+    print(f"lab: making a root of {suite} in {root}, once; this takes a minute or two", file=sys.stderr)
+    CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
+    making = root.with_name(f"{root.name}.making-{os.getpid()}")
+    # In namespaces of its own: what it mounts and starts ends with it.
+    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "debootstrap", "--variant=minbase"]
+    command += [f"--include={PACKAGES}", suite, str(making)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        words = process.communicate()[0].decode(errors="replace")
+        if process.returncode != 0:
+            raise PktswarmError(f"debootstrap {suite} failed: {' / '.join(words.strip().splitlines()[-5:])}")
+        (making / "etc/hosts").touch()
+        making.replace(root)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        shutil.rmtree(making, ignore_errors=True)
+    return root
+
+
+def enter_root(suite: str) -> None:
+    """Make the root of `suite`, with changes of this process's own, this process's. Needs a mount namespace."""
+    namespaces.mount_tmpfs(str(PLACE))
+    upper, work, root = (PLACE / name for name in ("upper", "work", "root"))
+    for folder in (upper, work, root):
+        folder.mkdir()
+    options = f"lowerdir={root_of(suite)},upperdir={upper},workdir={work}"
+    namespaces.mount("overlay", str(root), "overlay", options=options)
+    _make_devices(root / "dev")
+    os.chroot(root)
+    os.chdir("/")
+    namespaces.mount_proc()
+
+
+def show_environment() -> None:
+    """On the lab's master, which is the machine: this Python's environment at the path that it has on the nodes."""
+    upper, work = (PLACE / name for name in ("opt-upper", "opt-work"))
+    for folder in (upper, work):
+        folder.mkdir()
+    options = f"lowerdir={ENVIRONMENT.parent},upperdir={upper},workdir={work}"
+    namespaces.mount("overlay", str(ENVIRONMENT.parent), "overlay", options=options)
+    ENVIRONMENT.mkdir(exist_ok=True)
+    namespaces.bind(Path(sys.prefix), ENVIRONMENT)
+
+
+def _make_devices(folder: Path) -> None:
+    """The few that programs expect; none of the machine's disks."""
+    namespaces.mount("tmpfs", str(folder), "tmpfs", namespaces.MS_NOSUID, "mode=0755")
+    for name, numbers in DEVICES.items():
+        os.mknod(folder / name, stat.S_IFCHR | 0o666, os.makedev(*numbers))
+        (folder / name).chmod(0o666)
+    for name in ("shm", "pts"):
+        (folder / name).mkdir()
+    namespaces.mount("devpts", str(folder / "pts"), "devpts", namespaces.MS_NOSUID, "newinstance,ptmxmode=0666")
+    (folder / "ptmx").symlink_to("pts/ptmx")
+    (folder / "fd").symlink_to("/proc/self/fd")
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        (folder / name).symlink_to(f"/proc/self/fd/{number}")

@@ -1,0 +1,130 @@
+"""What is pushed to a node: the lock file's wheels for its Python and machine, and pktswarm's own, in one archive.
+
+`python -m master.provision.bundle --python 3.13 --machine x86_64`, on the master, prints as JSON: `path`, `digest`
+(of what is in it; a node that has it already is left alone), `wheel` (pktswarm's) and `mpich` (the version pinned).
+The wheels are fetched once and kept below `~/.cache/pktswarm`; their hashes are the lock file's, there and on the node.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from traffic.errors import EngineError, PktswarmError
+
+SOURCE = Path(__file__).resolve().parents[2]
+LOCK = SOURCE / "requirements.lock"
+PARTS = ("traffic", "nodes", "master", "lab", "pyproject.toml", "README.md", "LICENSE")
+"""What the wheel is built from; a copy, because building leaves files beside its source."""
+GLIBCS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_24", "manylinux_2_17", "manylinux2014", "manylinux_2_12")
+"""Wheels that run on the oldest release that can be a node, Ubuntu 22.04 with glibc 2.35, have one of these tags."""
+SAME_TIME = "1577836800"
+"""Of the files in a wheel (2020): the same source makes the same wheel."""
+
+
+def bundle(python: str, machine: str) -> dict[str, Any]:
+    """Raises EngineError with pip's last words."""
+    folder = cache() / f"cp{python.replace('.', '')}-{machine}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        wheels = _fetch(folder, python, machine)
+        with tempfile.TemporaryDirectory() as scratch:
+            own = _build(Path(scratch))
+            files = sorted([*wheels.glob("*.whl"), LOCK, own], key=lambda path: path.name)
+            path = folder / "bundle.tar"
+            _pack(files, path)
+            return {"path": str(path), "digest": _digest(files), "wheel": own.name, "mpich": _pinned("mpich")}
+
+
+def cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pktswarm" / "wheels"
+
+
+def _fetch(folder: Path, python: str, machine: str) -> Path:
+    """The folder with the lock file's wheels; fetched when there is none for this lock file."""
+    wheels = folder / hashlib.sha256(LOCK.read_bytes()).hexdigest()[:16]
+    if wheels.is_dir():
+        return wheels
+    for old in folder.iterdir():
+        if old.is_dir():
+            shutil.rmtree(old)
+    making = wheels.with_suffix(".making")
+    abi = f"cp{python.replace('.', '')}"
+    command = ["download", "--no-deps", "--only-binary=:all:", "--require-hashes", "-r", str(LOCK), "-d", str(making)]
+    command += ["--python-version", python, "--implementation", "cp", "--abi", abi, "--abi", "abi3", "--abi", "none"]
+    for glibc in GLIBCS:
+        command += ["--platform", f"{glibc}_{machine}"]
+    _pip(command)
+    making.rename(wheels)
+    return wheels
+
+
+def _build(scratch: Path) -> Path:
+    source = scratch / "source"
+    source.mkdir()
+    for name in PARTS:
+        part = SOURCE / name
+        if part.is_dir():
+            shutil.copytree(part, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(part, source / name)
+    _pip(["wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(scratch), str(source)])
+    return next(scratch.glob("pktswarm-*.whl"))
+
+
+def _pip(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", *arguments]
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": SAME_TIME}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode != 0:
+        raise EngineError("pip", f"{arguments[0]} failed", "\n".join(done.stderr.strip().splitlines()[-5:]))
+
+
+def _pack(files: list[Path], path: Path) -> None:
+    draft = path.with_suffix(".draft")
+    with tarfile.open(draft, "w") as archive:
+        for file in files:
+            archive.add(file, f"bundle/{file.name}")
+    draft.replace(path)
+
+
+def _digest(files: list[Path]) -> str:
+    """Of names and contents; not of the archive, which has times."""
+    lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _pinned(package: str) -> str:
+    found = re.search(rf"^{package}==(\S+)", LOCK.read_text(), re.MULTILINE)
+    if not found:
+        raise PktswarmError(f"{LOCK}: {package} is not in it")
+    return found[1]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="master.provision.bundle", description="Gathers what a node is given.")
+    parser.add_argument("--python", required=True, help="of the node, like 3.13")
+    parser.add_argument("--machine", required=True, help="of the node, like x86_64")
+    arguments = parser.parse_args()
+    try:
+        print(json.dumps(bundle(arguments.python, arguments.machine)))
+    except PktswarmError as error:
+        print(error, file=sys.stderr)
+        return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+"""What a node's traffic interface is set to, once and for all runs, and how it was before.
+
+`python -m nodes.tune apply FOLDER` and `… undo FOLDER`, as root: FOLDER/tune.json says for which interface, and
+FOLDER/tune-before.json has each value before its first change. On standard output one line of JSON: what was changed,
+and what could not be set and why. Ansible and, at every start of the node, systemd call it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodes.interface import SYS_NET, Interface
+from traffic.errors import BadInput, EngineError
+
+CONFIG, BEFORE = "tune.json", "tune-before.json"
+OFFLOADS = {
+    "gro": "one large frame of several would be counted as one",
+    "lro": "as gro, in the card",
+    "gso": "a frame that the stack cuts late is counted before it is cut",
+    "tso": "as gso, in the card",
+    "rxvlan": "a tag that the card takes out is not in what XDP counts",
+}
+CPUS = Path("/sys/devices/system/cpu")
+
+
+@dataclass(frozen=True)
+class Setting:
+    name: str
+    wanted: Callable[[], str]
+    read: Callable[[], str]
+    """OSError where this node has no such thing."""
+    write: Callable[[str], None]
+
+
+def settings(interface: str, own_kernel: bool) -> Iterator[Setting]:
+    """Those of `interface`; of the whole kernel only where it is the node's own."""
+    # Router solicitations and listener reports would leave on the wire and be counted with the test traffic.
+    yield _file(Path(f"/proc/sys/net/ipv6/conf/{interface}/disable_ipv6"), "1")
+    device = Interface(interface)
+    for name in OFFLOADS:
+        yield _offload(device, name)
+    for ring in ("rx", "tx"):
+        yield _ring(device, ring)
+    if own_kernel:
+        yield from _interrupts(interface)
+        for path in sorted(CPUS.glob("cpu[0-9]*/cpufreq/scaling_governor")):
+            # A processor that has to wake up to its speed sends its first frames late.
+            yield _file(path, "performance")
+
+
+def apply(folder: Path) -> dict[str, list[str]]:
+    """Set what is not as wanted; `changed` names it, `told` says what could not be set. Raises BadInput."""
+    before = _read_before(folder)
+    changed, told = [], []
+    for one in _settings_of(folder):
+        try:
+            now, wanted = one.read(), one.wanted()
+            if now == wanted:
+                continue
+            if one.name not in before:
+                # First what --undo needs, then the change: whatever ends us in between.
+                before[one.name] = now
+                _write_before(folder, before)
+            one.write(wanted)
+            changed.append(f"{one.name}: {now} -> {wanted}")
+        except (OSError, EngineError) as error:
+            told.append(f"{one.name} is left alone: {getattr(error, 'strerror', None) or error}")
+    return {"changed": changed, "told": told}
+
+
+def undo(folder: Path) -> dict[str, list[str]]:
+    """Set everything back to what it was before its first change."""
+    before = _read_before(folder)
+    changed, told = [], []
+    # The last first, as a driver may take one setting only with another.
+    for one in reversed([one for one in _settings_of(folder) if one.name in before]):
+        try:
+            one.write(before[one.name])
+            changed.append(f"{one.name}: -> {before[one.name]}")
+        except (OSError, EngineError) as error:
+            told.append(f"{one.name} stays: {getattr(error, 'strerror', None) or error}")
+    if not told:
+        (folder / BEFORE).unlink(missing_ok=True)
+    return {"changed": changed, "told": told}
+
+
+def _settings_of(folder: Path) -> list[Setting]:
+    path = folder / CONFIG
+    try:
+        config = json.loads(path.read_text())
+        interface, own_kernel = config["interface"], not config["shared_kernel"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise BadInput(path, "cannot be read", allowed='{"interface": NAME, "shared_kernel": ""}') from None
+    if not Interface(interface).exists():
+        raise BadInput(path, "there is no such interface", key="traffic_interface", value=interface)
+    return list(settings(interface, own_kernel))
+
+
+def _read_before(folder: Path) -> dict[str, str]:
+    path = folder / BEFORE
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def _write_before(folder: Path, before: dict[str, str]) -> None:
+    """In one step: half a record would be none."""
+    draft = folder / f"{BEFORE}.draft"
+    draft.write_text(json.dumps(before, indent=1) + "\n")
+    draft.replace(folder / BEFORE)
+
+
+def _file(path: Path, wanted: str) -> Setting:
+    def write(value: str) -> None:
+        path.write_text(value)
+
+    return Setting(str(path), lambda: wanted, lambda: path.read_text().strip(), write)
+
+
+def _offload(device: Interface, name: str) -> Setting:
+    def write(value: str) -> None:
+        device.set_offload(name, value == "on")
+
+    return Setting(f"{device.name} {name}", lambda: "off", lambda: "on" if device.offload(name) else "off", write)
+
+
+def _ring(device: Interface, which: str) -> Setting:
+    """As large as the card has it: a burst waits in it while the processor is elsewhere."""
+
+    def write(value: str) -> None:
+        device.set_ring(which, int(value))
+
+    return Setting(
+        f"{device.name} ring {which}", lambda: str(device.ring(which)[1]), lambda: str(device.ring(which)[0]), write
+    )
+
+
+def _interrupts(interface: str) -> Iterator[Setting]:
+    """One processor for each queue, in turn: an interrupt that wanders takes the queue's cache along."""
+    numbers = sorted(int(path.name) for path in (SYS_NET / interface / "device/msi_irqs").glob("[0-9]*"))
+    processors = len(list(CPUS.glob("cpu[0-9]*")))
+    for place, number in enumerate(numbers):
+        yield _file(Path(f"/proc/irq/{number}/smp_affinity_list"), str(place % processors))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="nodes.tune", description="Settings of the traffic interface.")
+    parser.add_argument("what", choices=["apply", "undo"])
+    parser.add_argument("folder", type=Path, help="with tune.json")
+    arguments = parser.parse_args()
+    try:
+        done = (apply if arguments.what == "apply" else undo)(arguments.folder)
+    except BadInput as error:
+        print(error, file=sys.stderr)
+        return error.exit_status
+    print(json.dumps(done))
+    return 1 if arguments.what == "undo" and done["told"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""The settings of a node's traffic interface, on a cable in a network namespace of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TUNE = f"{sys.executable} -P -m nodes.tune"
+SHOW = "ethtool -k v0; cat /proc/sys/net/ipv6/conf/v0/disable_ipv6"
+
+
+def in_namespace(script: str, *words: str) -> str:
+    script = f"ip link add v0 type veth peer name v1 && ethtool -K v0 gro on && {script}"
+    done = subprocess.run(
+        ["unshare", "--net", "sh", "-ec", script, "sh", *words], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, for a network namespace")
+    (tmp_path / "tune.json").write_text(json.dumps({"interface": "v0", "shared_kernel": "it is the test's"}))
+    return tmp_path
+
+
+def test_what_was_set_is_not_set_again_and_is_given_back(folder: Path) -> None:
+    mark = "echo ----"
+    steps = [SHOW, f"{TUNE} apply $1", SHOW, f"{TUNE} apply $1", f"{TUNE} undo $1", SHOW]
+    parts = in_namespace(f"; {mark}; ".join(steps), str(folder)).split("----\n")
+    before, first, set_, second, undone, after = parts
+    changed = json.loads(first)["changed"]
+    assert "v0 gro: on -> off" in changed and "/proc/sys/net/ipv6/conf/v0/disable_ipv6: 0 -> 1" in changed
+    assert "generic-receive-offload: off" in set_ and set_.endswith("1\n")
+    assert json.loads(second)["changed"] == []
+    assert len(json.loads(undone)["changed"]) == len(changed)
+    assert after == before
+    assert not (folder / "tune-before.json").exists()
+
+
+def test_an_interface_that_is_not_there_is_named(folder: Path) -> None:
+    (folder / "tune.json").write_text(json.dumps({"interface": "v9", "shared_kernel": ""}))
+    words = in_namespace(f"{TUNE} apply $1 2>&1 && exit 1 || test $? = 2", str(folder))
+    assert "traffic_interface = 'v9': there is no such interface" in words
