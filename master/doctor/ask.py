@@ -78,10 +78,10 @@ class Round:
 
     def _exchange(self, host: Host, command: list[str], python: str, readings: int) -> Answer:
         with self._started(command) as process:
-            clock = self._clock(process, readings)
+            clock, words = self._clock(process, readings)
             # Not communicate(): what came with the last time would be lost to it.
             assert process.stdout is not None and process.stderr is not None
-            out, err = process.stdout.read(), process.stderr.read()
+            out, err = words + process.stdout.read(), process.stderr.read()
             process.wait()
         if process.returncode < 0:
             return Answer(host, f"does not answer within {ANSWER_TIMEOUT_S * self.patience:.0f} s")
@@ -110,17 +110,21 @@ class Round:
             self._running.discard(process)
 
     @staticmethod
-    def _clock(process: subprocess.Popen[str], readings: int) -> tuple[int | None, int | None]:
-        """(offset, bound) in nanoseconds: of several readings the least round trip wins."""
+    def _clock(process: subprocess.Popen[str], readings: int) -> tuple[tuple[int | None, int | None], str]:
+        """(offset, bound) in nanoseconds, of several readings the least round trip wins; and what came that is none."""
         assert process.stdin is not None and process.stdout is not None
         best: tuple[int, int] | None = None
-        with contextlib.suppress(OSError, ValueError):
+        words = ""
+        with contextlib.suppress(OSError):
             for _ in range(readings):
                 sent = time.time_ns()
                 process.stdin.write("?\n")
                 process.stdin.flush()
-                there = int(process.stdout.readline())
+                words = process.stdout.readline()
+                if not words.strip().isdecimal():
+                    break
+                there, words = int(words), ""
                 bound = (time.time_ns() - sent) // 2
                 if best is None or bound < best[1]:
                     best = there - (sent + bound), bound
-        return best or (None, None)
+        return best or (None, None), words

@@ -116,7 +116,7 @@ def test_a_killed_keeper_takes_everything_along(tmp_path: Path) -> None:
         made = namespaces_of(this)
         os.kill(this.state.keeper.keeper_pid, signal.SIGKILL)
         assert within(5, lambda: not made & network_namespaces())
-        assert lab.status(this.name, tmp_path)["why"].endswith("is gone")
+        assert within(5, lambda: lab.status(this.name, tmp_path)["why"].endswith("is gone"))
         again = Lab(this.name, tmp_path)  # the stale inventory is no obstacle
         again.on("tx1", "true")
     finally:

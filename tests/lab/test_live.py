@@ -186,7 +186,10 @@ def test_without_a_terminal_it_is_lines(seen: Seen) -> None:
 def test_on_a_terminal_it_is_a_screen_that_goes_again(cluster: Cluster) -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 50, 160, 0, 0))
-    process = cluster.start(3, stderr=theirs, stdout=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm"})
+    here = {
+        name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")
+    }  # would be taken for its size
+    process = cluster.start(3, stderr=theirs, stdout=subprocess.DEVNULL, env={**here, "TERM": "xterm"})
     os.close(theirs)
     drawn = b""
     try:
