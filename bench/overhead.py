@@ -58,7 +58,7 @@ class Bench:
 
     def through_a_run(self, engine: str) -> tuple[float, dict[str, Any]]:
         """Packets a second by the engine's own words, and the leg as it was sent."""
-        document = self._run(WORK[engine])
+        document = self._run(WORK[engine], "netsniff-ng")  # as beside the bare engine
         return document["rows"][0]["sent_pps"], {**document["legs"][0], "results": document["results"]}
 
     def watched(self, samples_per_s: float) -> float:
@@ -66,10 +66,10 @@ class Bench:
         document = self._run(f"samples_per_s: {samples_per_s}\n{WORK['xdp']}")
         return float(document["rows"][0]["sent_pps"])
 
-    def _run(self, text: str) -> dict[str, Any]:
+    def _run(self, text: str, receiver: str = "auto") -> dict[str, Any]:
         text = text.replace("PACKETS", str(self.packets)).replace("PASSES", str(self.passes))
         scenario = self.folder / "scenario.yaml"
-        scenario.write_text(f"name: overhead\n{text}\nreceive: {{mode: count}}\n")
+        scenario.write_text(f"name: overhead\n{text}\nreceive: {{mode: count, engine: {receiver}}}\n")
         command = [PKTSWARM, "run", scenario, "--hosts", self.state.inventory, "--results", self.folder, "--json"]
         command += ["--no-report"]
         with terminal() as stderr:

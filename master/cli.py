@@ -115,7 +115,7 @@ def run(
     allow = Allow(any_address, control_interface)
     report.check_target(junit, "--junit", "run")
     served = _metrics(metrics)
-    _enter_lab(hosts)
+    enter_lab(hosts)
     if repeat is not None:
         cli_repeat.repeat(scenario, hosts, results, patience, repeat, as_json, junit, page, served, allow)
     finished = watched(Run(scenario, hosts, results, patience, allow=allow), served)
@@ -190,7 +190,7 @@ def _metrics(port: int | None) -> Served | None:
     return Served(port)
 
 
-def _enter_lab(hosts: Path) -> None:
+def enter_lab(hosts: Path) -> None:
     """When the inventory is a lab's, go into the namespaces of its master; before any thread exists."""
     from master import inventory
 

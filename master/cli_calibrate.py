@@ -46,7 +46,7 @@ def calibrate(
     from master.calibrate.show import line, print_found
     from master.calibrate.work import Calibration
     from master.capacity import figures
-    from master.cli import _enter_lab
+    from master.cli import enter_lab
     from master.results import new_folder
 
     if quick and full:
@@ -58,7 +58,7 @@ def calibrate(
     wanted = asking.asked(cluster, sizes, named, node or [], form, again, capture)
     wiring = asking.wiring(cluster)
     known = figures.beside(hosts) or figures.Capacity(figures.path_of(hosts))
-    _enter_lab(hosts)
+    enter_lab(hosts)
     folder, console = new_folder(results, asking.COMMAND), show.console(stderr=True)
     console.print(f"wired {wiring}", markup=False, highlight=False)
     runs = Runs(hosts, folder / "runs", form.precision / 2, patience, console)

@@ -21,12 +21,12 @@ def doctor(
     Exit status: 0 all well, 1 something keeps a run from being right, 2 bad input, 3 a host is not reached.
     """
     from master import inventory, show
-    from master.cli import _enter_lab
+    from master.cli import enter_lab
     from master.doctor import judge
     from master.doctor.ask import Round
     from master.doctor.show import document, print_health
 
-    _enter_lab(hosts)
+    enter_lab(hosts)
     read = inventory.load(hosts)
     left = {read.master.name, *(host.name for host in read.hosts)}
     with show.console(stderr=True).status(f"asking {len(left)} hosts") as progress:

@@ -54,17 +54,17 @@ def after_run(finished: Finished, junit: Path | None, page: bool) -> None:
     if junit is not None:
         junit_of([finished.outcome.document], junit)
     if page:
-        _attempt("the report", lambda: print(f"report: {reports.make(finished.folder)}", file=sys.stderr))
+        attempt("the report", lambda: print(f"report: {reports.make(finished.folder)}", file=sys.stderr))
 
 
 def junit_of(documents: Sequence[dict[str, Any]], path: Path) -> None:
     """Of one run, or of each of several; what goes wrong is told in one line."""
     from master import report as reports
 
-    _attempt("the JUnit XML", lambda: reports.write_junit(documents, path))
+    attempt("the JUnit XML", lambda: reports.write_junit(documents, path))
 
 
-def _attempt(what: str, make: Callable[[], None]) -> None:
+def attempt(what: str, make: Callable[[], None]) -> None:
     try:
         make()
     except Exception as error:

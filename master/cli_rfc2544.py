@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated
 
 import typer
 
-from master.cli_report import _attempt
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from master import cli_benchmark
 
 EXAMPLES = (
     "Examples: pktswarm rfc2544 · pktswarm rfc2544 --sizes 64,512,1518 --tests throughput,latency · "
@@ -52,7 +46,7 @@ def rfc2544(
     """
     from master import inventory, show
     from master import scenario as scenarios
-    from master.cli import _enter_lab
+    from master.cli import enter_lab
     from master.rfc2544 import asked as ask
     from master.rfc2544 import page, tester
     from master.rfc2544.kept import Kept
@@ -62,7 +56,7 @@ def rfc2544(
 
     close = precision_of(scenario, precision)
     asked = ask.asked(scenario, sizes, tests, full, medium, close, longest_burst)
-    _enter_lab(hosts)
+    enter_lab(hosts)
     wanted = scenarios.load(scenario)
     loads = tester.loads(scenario, wanted, inventory.load(hosts), asked)
     limits = loads.limits()
@@ -74,36 +68,10 @@ def rfc2544(
     kept = Kept(results, wanted.name, about)
     console = show.console(stderr=True)
     trials = tester.Tester(loads, hosts, kept.runs, patience, console)
-    told = 0
-
-    def tell(benchmark: Benchmark) -> None:
-        nonlocal told
-        if len(benchmark.trials) > told:
-            told = len(benchmark.trials)
-            console.print(trial_line(benchmark), markup=False, highlight=False)
-        kept.write_all(benchmark)
-
+    tell = cli_benchmark.telling(console, trial_line, kept.write_all)
     benchmark = Benchmark(asked, limits, trials.measure, tell)
     with kept.unless_nothing_was_tried(benchmark):
         trials.check(limits)
         console.print(f"{ask.WARNING}\n{asked.conformity}", style="bold", markup=False, highlight=False)
         benchmark.run()
-    finish(kept.path, kept.write_all(benchmark), as_json, print_found, page.make)
-
-
-def finish(
-    folder: Path,
-    document: dict[str, Any],
-    as_json: bool,
-    print_found: Callable[[Console, dict[str, Any], Path], None],
-    make_page: Callable[[Path, dict[str, Any]], Path],
-) -> NoReturn:
-    """Of any benchmark that keeps a document. A page that cannot be made leaves the results and the exit status."""
-    from master import show
-
-    if as_json:
-        print(json.dumps({"results": str(folder), **document}))
-    else:
-        print_found(show.console(), document, folder)
-    _attempt("the report", lambda: print(f"report: {make_page(folder, document)}", file=sys.stderr))
-    raise typer.Exit(document["status"])
+    cli_benchmark.finish(kept.path, kept.write_all(benchmark), as_json, print_found, page.make)

@@ -44,7 +44,7 @@ def search(
     """
     from master import inventory, show
     from master import scenario as scenarios
-    from master.cli import _enter_lab
+    from master.cli import enter_lab
     from master.search import goals
     from master.search.engine import Search
     from master.search.kept import Kept
@@ -53,7 +53,7 @@ def search(
     from master.search.show import trial_line
 
     asked = goals.asked(scenario, loss or ["0"], lowest, highest, precision, duration, trials)
-    _enter_lab(hosts)
+    enter_lab(hosts)
     wanted = scenarios.load(scenario)
     load = load_of(scenario, wanted, inventory.load(hosts), stream or [])
     bounds = goals.bounds(scenario, asked, load.own_pps, load.least_pps)

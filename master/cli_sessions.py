@@ -23,12 +23,12 @@ def sessions(
 ) -> None:
     """Set up the sessions of a UPF over N4, hold them, take them down; no user traffic is sent."""
     from master import inventory
-    from master.cli import _enter_lab
+    from master.cli import enter_lab
     from master.upf.groups import load
 
     upf = load(config, None if hosts is None else inventory.load(hosts))
     if hosts is not None:
-        _enter_lab(hosts)
+        enter_lab(hosts)
     # After that: an association's socket is in the namespace where it was made.
     from master import show
     from master.upf import result

@@ -39,9 +39,9 @@ def table(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
     """A reference's table or figures, made again: every point is a run."""
-    from master.cli import _enter_lab
+    from master.cli import enter_lab
 
-    _enter_lab(hosts)
+    enter_lab(hosts)
     if what == "netspec":
         folder = out or Path("results/netspec")
         _netspec(hosts, folder, seconds, full, background, _executing(hosts, folder, patience), as_json)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from master import cli_benchmark
 from traffic.errors import BadInput
 
 EXAMPLES = (
@@ -31,8 +32,7 @@ def y1564(
     Only in an isolated test network, NEVER on a network in use (RFC 6815): services are sent above what was agreed.
     """
     from master import inventory, show
-    from master.cli import _enter_lab
-    from master.cli_rfc2544 import finish
+    from master.cli import enter_lab
     from master.rfc2544.asked import WARNING
     from master.y1564 import page, services, tester
     from master.y1564.document import CONFORMITY
@@ -44,29 +44,21 @@ def y1564(
     for key, value in (("--step", step), ("--performance", performance)):
         if not 0 < value <= LONGEST_S:
             raise BadInput(file, "is no test's", key=key, value=value, allowed=f"up to {LONGEST_S:g} s")
-    _enter_lab(hosts)
+    enter_lab(hosts)
     described = services.load(file)
     name = described.scenario.name
     longest_s = max(step, performance)
     loads = tester.loads(described, inventory.load(hosts), longest_s)
     kept = Kept(results, name, {"name": name, "scenario_file": str(file), "hosts_file": str(hosts)})
     console = show.console(stderr=True)
-    told = 0
-
-    def tell(activation: Activation) -> None:
-        nonlocal told
-        if len(activation.trials) > told:
-            told = len(activation.trials)
-            console.print(trial_line(activation), markup=False, highlight=False)
-        kept.write_all(activation)
-
     runs = tester.Tester(described, loads, hosts, kept.runs, patience, console)
+    tell = cli_benchmark.telling(console, trial_line, kept.write_all)
     activation = Activation(described.services, wanted, step, performance, runs.measure, tell)
     with kept.unless_nothing_was_tried(activation):
         runs.check(longest_s)
         console.print(f"{WARNING}\n{CONFORMITY}", style="bold", markup=False, highlight=False)
         activation.run()
-    finish(kept.path, kept.write_all(activation), as_json, print_found, page.make)
+    cli_benchmark.finish(kept.path, kept.write_all(activation), as_json, print_found, page.make)
 
 
 def _tests(where: Path, text: str) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from master.upf.result import write_users
 from master.verify import Compared, compare
 from traffic.errors import BadInput, PktswarmError
 from traffic.messages import Lines, Message
+from traffic.task import Leg
 
 if TYPE_CHECKING:
     from master.upf.control_plane import ControlPlane
@@ -74,6 +75,8 @@ class Run:
         self.keep_sent = keep_sent or self.scenario.receive.mode == "capture"
         self.capacity = figures.beside(inventory_path) if by_capacity else None
         self._not_used: list[str] = []
+        self._legs: dict[int, Leg] = {}
+        """By number; once they are resolved."""
         self.plan = self._planned()
         under_test.check_plan(self.inventory, self.plan)
         self.ranks: list[Rank] = ranks(self.inventory, self.plan.legs)
@@ -210,6 +213,7 @@ class Run:
         if self.control_plane is not None:
             write_users(self.folder.path / "sessions.csv", self.control_plane.sessions)
         resolved = self.ledger.resolved
+        self._legs = {leg.id: leg for leg in resolved.legs}
         for rank in self.ranks:
             name = rank.host.name
             task = resolved.sends.get(name) if rank.role == "transmit" else resolved.receives.get(name)
@@ -256,8 +260,8 @@ class Run:
     def _sample(self, event: Event) -> None:
         """Many a second: they have a file of their own and are not in the log."""
         if self.folder is not None:
-            rank, legs = self.ledger.nodes[event["rank"]].rank, {leg.id: leg for leg in self.ledger.resolved.legs}
-            self.folder.sample(samples.rows(event, rank.host.name, rank.role, self.ledger.sampled_ns(event), legs))
+            rank, at_ns = self.ledger.nodes[event["rank"]].rank, self.ledger.sampled_ns(event)
+            self.folder.sample(samples.rows(event, rank.host.name, rank.role, at_ns, self._legs))
 
     # --- interrupts ---------------------------------------------------------------------------------------------
 

@@ -121,11 +121,11 @@ def latency_over_time(found: OverTime, folder: Path) -> Plot | None:
     data = _write(folder, "latency_over_time.csv", "stream,time_s,latency_mean_ns", rows)
     longest = sorted(known, key=lambda name: -float(np.median(known[name][1])))[:MOST_STREAMS]
     with matplotlib.rc_context(STYLE):
-        figure, axes, columns = _axes("time since the start, s", "latency, µs", longest)
+        figure, axes, columns = new_axes("time since the start, s", "latency, µs", longest)
         for number, name in enumerate(longest):
             times, values = thin(*known[name], MOST_POINTS)
-            axes.plot(times + found.bin_s / 2, values / 1e3, label=name, marker=".", markersize=2, **_style(number))
-        svg = _svg(figure, "delays", columns)
+            axes.plot(times + found.bin_s / 2, values / 1e3, label=name, marker=".", markersize=2, **line_style(number))
+        svg = svg_of(figure, "delays", columns)
     told = (
         f"{name}: median of the means {np.median(ns) / 1e3:,.1f}, most {ns.max() / 1e3:,.1f} µs"
         for name, (_, ns) in known.items()
@@ -140,7 +140,7 @@ def sizes(found: Shapes, folder: Path) -> Plot:
     data = _write(folder, "sizes.csv", "of,size_bytes,packets", rows)
     drawn = found.each[:MOST_STREAMS]
     with matplotlib.rc_context(STYLE):
-        figure, axes, columns = _axes(
+        figure, axes, columns = new_axes(
             "size with FCS, bytes", "part of the frames up to it, %", [one.name for one in drawn]
         )
         for number, one in enumerate(drawn):
@@ -148,10 +148,10 @@ def sizes(found: Shapes, folder: Path) -> Plot:
             part = np.cumsum(each[:, 1]) / one.packets
             values = 100 * np.concatenate([[0.0], part])
             axes.plot(
-                np.append(each[0, 0], each[:, 0]), values, label=one.name, drawstyle="steps-post", **_style(number)
+                np.append(each[0, 0], each[:, 0]), values, label=one.name, drawstyle="steps-post", **line_style(number)
             )
         axes.set_ylim(0, 103)
-        svg = _svg(figure, "sizes", columns)
+        svg = svg_of(figure, "sizes", columns)
     told = (f"{one.name}: mean {one.mean_bytes:,.1f} bytes, {len(one.listed())} sizes" for one in drawn)
     return Plot("Packet sizes", svg, data, f"{'; '.join(told)}.")
 
@@ -172,16 +172,16 @@ def gaps(found: Shapes, folder: Path) -> Plot | None:
         return None
     drawn = counted[:MOST_STREAMS]
     with matplotlib.rc_context(STYLE):
-        figure, axes, columns = _axes("inter-arrival time, µs", "packets", [one.name for one, _ in drawn])
+        figure, axes, columns = new_axes("inter-arrival time, µs", "packets", [one.name for one, _ in drawn])
         for number, (one, used) in enumerate(drawn):
             inside = slice(int(used[0]), int(used[-1]) + 1)
             marks = edges[inside.start : inside.stop + 1] / 1e3
-            style = _style(number)
+            style = line_style(number)
             axes.stairs(one.gaps.histogram[inside], marks, label=one.name, **style)
         axes.set(xscale="log", yscale="log")
         _logarithmic(axes.xaxis)
         _logarithmic(axes.yaxis)
-        svg = _svg(figure, "gaps", columns)
+        svg = svg_of(figure, "gaps", columns)
     told = (
         f"{one.name}: mean {(one.gaps.mean_ns or 0) / 1e3:,.1f} µs, longest {one.gaps.largest_ns / 1e3:,.1f} µs"
         for one, _ in drawn
@@ -195,14 +195,14 @@ def gaps(found: Shapes, folder: Path) -> Plot | None:
 def _lines(name: str, title: str, unit: str, found: OverTime, series: dict[str, Floats], data: str) -> Plot:
     """A step a bin."""
     with matplotlib.rc_context(STYLE):
-        figure, axes, columns = _axes("time since the start, s", unit, list(series))
+        figure, axes, columns = new_axes("time since the start, s", unit, list(series))
         for number, (label, values) in enumerate(series.items()):
             times = np.append(found.begins_s, found.begins_s[-1] + found.bin_s)
             line = thin(times, np.append(values, values[-1]), MOST_POINTS)
-            axes.plot(*line, label=label, drawstyle="steps-post", **_style(number))
+            axes.plot(*line, label=label, drawstyle="steps-post", **line_style(number))
         axes.set_ylim(bottom=0)
         words = "; ".join(f"{label}: {_summed_up(values, unit)}" for label, values in series.items())
-        return Plot(title, _svg(figure, name, columns), data, f"{words}.")
+        return Plot(title, svg_of(figure, name, columns), data, f"{words}.")
 
 
 def _summed_up(values: Floats, unit: str) -> str:
@@ -216,18 +216,18 @@ def _summed_up(values: Floats, unit: str) -> str:
 def _percentiles(rows: list[dict[str, Any]]) -> str:
     labels = [f"{row['stream']}, {row['from']} → {row['to']}" for row in rows]
     with matplotlib.rc_context(STYLE):
-        figure, axes, columns = _axes("percentile of the packets (0: least, 100: most)", "latency, µs", labels)
+        figure, axes, columns = new_axes("percentile of the packets (0: least, 100: most)", "latency, µs", labels)
         for number, (label, row) in enumerate(zip(labels, rows, strict=True)):
             values = [row[f"latency_{name}_ns"] / 1e3 for name in POINTS]
-            axes.plot(range(len(POINTS)), values, marker="o", markersize=3, label=label, **_style(number))
+            axes.plot(range(len(POINTS)), values, marker="o", markersize=3, label=label, **line_style(number))
         axes.set_xticks(range(len(POINTS)), [f"{part:g}" for part in POINTS.values()])
         if min(row["latency_min_ns"] for row in rows) > 0:
             axes.set_yscale("log")
             _logarithmic(axes.yaxis)
-        return _svg(figure, "latency", columns)
+        return svg_of(figure, "latency", columns)
 
 
-def _axes(x: str, y: str, labels: list[str]) -> tuple[Figure, Axes, int]:
+def new_axes(x: str, y: str, labels: list[str]) -> tuple[Figure, Axes, int]:
     """With room above for a legend of these, in so many columns."""
     longest = max(map(len, labels))
     columns = 4 if longest <= 12 else 2 if longest <= 36 else 1
@@ -251,11 +251,11 @@ def _grouped(value: float, _: object) -> str:
     return f"{value:,g}" if abs(value) < 1e6 else f"{value:,.0f}"
 
 
-def _style(number: int) -> dict[str, Any]:
+def line_style(number: int) -> dict[str, Any]:
     return {"color": LINES[number], "linestyle": DASHES[number % len(DASHES)], "linewidth": 1.5}
 
 
-def _svg(figure: Figure, name: str, columns: int) -> str:
+def svg_of(figure: Figure, name: str, columns: int) -> str:
     """With identifiers of its own, so that several stand in one page."""
     figure.legend(loc="outside upper left", ncols=columns)
     text = io.StringIO()

@@ -10,7 +10,7 @@ import matplotlib
 from matplotlib.ticker import NullLocator
 
 from master.report import words
-from master.report.plots import LINES, STYLE, Plot, _axes, _style, _svg
+from master.report.plots import LINES, STYLE, Plot, line_style, new_axes, svg_of
 from master.report.render import render
 from master.results import replace_text
 from master.rfc2544.formulas import LOADS_PERCENT
@@ -90,14 +90,14 @@ def throughput(sizes: Sequence[dict[str, Any]]) -> Plot | None:
         "throughput": [(of["size_bytes"], of["throughput"]["rate_pps"]) for of in found],
     }
     with matplotlib.rc_context(STYLE):
-        figure, axes, columns = _axes("frame size with FCS, bytes", "frames/s", list(lines))
+        figure, axes, columns = new_axes("frame size with FCS, bytes", "frames/s", list(lines))
         _draw(axes, lines)
         axes.set_xscale("log", base=2)
         axes.set_xticks([of["size_bytes"] for of in sizes], [str(of["size_bytes"]) for of in sizes])
         axes.xaxis.set_minor_locator(NullLocator())
         axes.tick_params(axis="x", labelsize=8)
         axes.set_ylim(bottom=0)
-        svg = _svg(figure, "throughput", columns)
+        svg = svg_of(figure, "throughput", columns)
     told = (f"{of['size_bytes']} bytes: {_of_maximum(of)} of the maximum" for of in found)
     return Plot("Throughput by frame size", svg, "throughput.csv", f"{'; '.join(told)}.")
 
@@ -112,18 +112,18 @@ def loss(sizes: Sequence[dict[str, Any]]) -> Plot | None:
     if not lines:
         return None
     with matplotlib.rc_context(STYLE):
-        figure, axes, columns = _axes("load, % of the maximum frame rate", "lost, % of the sent frames", list(lines))
+        figure, axes, columns = new_axes("load, % of the maximum frame rate", "lost, % of the sent frames", list(lines))
         _draw(axes, lines)
         axes.set_xlim(0, 101)
         axes.set_ylim(-1, 100)
-        svg = _svg(figure, "loss", columns)
+        svg = svg_of(figure, "loss", columns)
     told = (f"{name}: {points[0][1]:.2f} % at {points[0][0]} %" for name, points in lines.items())
     return Plot("Frame loss rate by load", svg, "loss.csv", f"{'; '.join(told)}.")
 
 
 def _draw(axes: Any, lines: dict[str, list[tuple[float, float]]]) -> None:
     for number, (label, points) in enumerate(lines.items()):
-        style = {**_style(number % len(LINES)), "marker": "o", "markersize": 3}
+        style = {**line_style(number % len(LINES)), "marker": "o", "markersize": 3}
         axes.plot(*zip(*points, strict=True), label=label, **style)
 
 

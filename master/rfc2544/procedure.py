@@ -10,8 +10,8 @@ from master.rfc2544 import formulas
 from master.rfc2544.asked import BACK_TO_BACK, LATENCY, LOSS, THROUGHPUT, Asked
 from master.rfc2544.bursts import BurstSearch
 from master.search import goals
-from master.search.attempts import Attempts, NoFigure, Told
-from master.search.engine import BELOW, HIGHEST, UNFINISHED, Found, Search
+from master.search.attempts import NoFigure, Procedure, Told
+from master.search.engine import BELOW, HIGHEST, Found, Search
 from master.search.latency import Latencies
 from master.search.trial import Trial
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
@@ -90,7 +90,7 @@ class Limit:
     parts: int
 
 
-class Benchmark:
+class Benchmark(Procedure[Wanted, Told]):
     """`limits`: of each frame size; `measure` makes one trial; `tell` is told each one."""
 
     def __init__(
@@ -100,27 +100,13 @@ class Benchmark:
         measure: Callable[[Wanted], Told],
         tell: Callable[[Benchmark], None] = lambda benchmark: None,
     ) -> None:
+        super().__init__(measure, lambda: tell(self))
         self.asked, self.limits = asked, limits
-        self.attempts = Attempts(measure, lambda: tell(self))
         self.sizes = [OfSize(size, limit.maximum_pps) for size, limit in limits.items()]
-        self.problem = UNFINISHED
-        """Why all of it ended before its time."""
 
-    @property
-    def trials(self) -> list[tuple[Wanted, Trial]]:
-        return self.attempts.trials
-
-    def run(self) -> None:
-        """Whatever ends it, what was found stays. Errors are passed on where no trial was made."""
-        try:
-            for of in self.sizes:
-                self._size(of)
-        except PktswarmError as error:
-            if not self.trials:
-                raise
-            self.problem = str(error)
-        else:
-            self.problem = ""
+    def _run(self) -> None:
+        for of in self.sizes:
+            self._size(of)
 
     @property
     def status(self) -> int:

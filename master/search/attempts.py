@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from master.ledger import STOPPED
-from master.search.engine import REPEATS
+from master.search.engine import REPEATS, UNFINISHED
 from master.search.latency import Latencies
 from master.search.trial import OWN_LIMIT, Trial
 from traffic.errors import PktswarmError
@@ -68,3 +69,31 @@ class Attempts(Generic[Wanted, One]):
             if not told.trial.held_up:
                 raise NoFigure(told.trial.problem)
         raise NoFigure(f"{told.trial.problem}, and so {1 + repeats} times; {OWN_LIMIT}")
+
+
+class Procedure(ABC, Generic[Wanted, One]):
+    """Attempts in an order of its own. `tell` is called behind each one."""
+
+    def __init__(self, measure: Callable[[Wanted], One], tell: Callable[[], None]) -> None:
+        self.attempts: Attempts[Wanted, One] = Attempts(measure, tell)
+        self.problem = UNFINISHED
+        """Why all of it ended before its time."""
+
+    @property
+    def trials(self) -> list[tuple[Wanted, Trial]]:
+        return self.attempts.trials
+
+    def run(self) -> None:
+        """Whatever ends it, what was found stays. Errors are passed on where no trial was made."""
+        try:
+            self._run()
+        except PktswarmError as error:
+            if not self.trials:
+                raise
+            self.problem = str(error)
+        else:
+            self.problem = ""
+
+    @abstractmethod
+    def _run(self) -> None:
+        """All that is asked. PktswarmError where it cannot go on."""

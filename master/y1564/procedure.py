@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from master.search.attempts import Attempts, NoFigure, Told
-from master.search.engine import UNFINISHED
-from master.search.trial import Trial
+from master.search.attempts import NoFigure, Procedure, Told
 from master.y1564.services import Service
 from master.y1564.steps import PERFORMANCE, Check, Measured, Step, judge, steps
-from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
+from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
 
 CONFIGURATION = "configuration"
 TESTS = (CONFIGURATION, PERFORMANCE)
@@ -53,7 +51,7 @@ class Done:
         return all(held)
 
 
-class Activation:
+class Activation(Procedure[Wanted, ToldOfAll]):
     """`measure` makes one run; `tell` is told behind each."""
 
     def __init__(
@@ -65,29 +63,16 @@ class Activation:
         measure: Callable[[Wanted], ToldOfAll],
         tell: Callable[[Activation], None] = lambda activation: None,
     ) -> None:
+        super().__init__(measure, lambda: tell(self))
         self.services, self.tests, self.step_s, self.performance_s = services, tests, step_s, performance_s
-        self.attempts = Attempts(measure, lambda: tell(self))
         self.done: list[Done] = []
-        self.problem = UNFINISHED
 
-    @property
-    def trials(self) -> list[tuple[Wanted, Trial]]:
-        return self.attempts.trials
-
-    def run(self) -> None:
-        """Whatever ends it, what was found stays. Errors are passed on where nothing was run."""
-        try:
-            if CONFIGURATION in self.tests:
-                for name in self.services:
-                    self._configuration(name)
-            if PERFORMANCE in self.tests:
-                self._performance()
-        except PktswarmError as error:
-            if not self.trials:
-                raise
-            self.problem = str(error)
-        else:
-            self.problem = ""
+    def _run(self) -> None:
+        if CONFIGURATION in self.tests:
+            for name in self.services:
+                self._configuration(name)
+        if PERFORMANCE in self.tests:
+            self._performance()
 
     @property
     def status(self) -> int:
