@@ -19,7 +19,9 @@ from lab import namespaces
 from traffic.errors import BadInput, PktswarmError
 
 CACHE = Path("/var/cache/pktswarm")
-SUITES = ("bookworm", "trixie", "jammy")
+UBUNTU = ("jammy", "noble")
+SUITES = ("bookworm", "trixie", *UBUNTU)
+UBUNTU_KEYRING = Path("/usr/share/keyrings/ubuntu-archive-keyring.gpg")
 PACKAGES = "openssh-server"
 DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 ENVIRONMENT = Path("/opt/pktswarm")
@@ -29,11 +31,14 @@ PLACE = Path("/run")
 
 
 def check(lab: str, suite: str) -> None:
-    """Raises BadInput for a suite that is not known, or if debootstrap is not installed."""
+    """Raises BadInput for a suite that is not known, or if what its root is made with is not installed."""
     if suite not in SUITES:
         raise BadInput(f"lab {lab}", "is not known", key="bare", value=suite, allowed=", ".join(SUITES))
     if not shutil.which("debootstrap"):
         raise BadInput(f"lab {lab}", "debootstrap not installed (apt install debootstrap)", key="bare", value=suite)
+    if suite in UBUNTU and not (root_of(suite).is_dir() or UBUNTU_KEYRING.exists()):
+        problem = f"Ubuntu's keys are not here: {UBUNTU_KEYRING}, of its package ubuntu-keyring"
+        raise BadInput(f"lab {lab}", problem, key="bare", value=suite)
 
 
 def root_of(suite: str) -> Path:
@@ -52,14 +57,14 @@ def make_root(suite: str) -> Path:
     CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
     making = root.with_name(f"{root.name}.making-{os.getpid()}")
     # In namespaces of its own: what it mounts and starts ends with it.
-    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "debootstrap", "--variant=minbase"]
-    command += [f"--include={PACKAGES}", suite, str(making)]
+    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", *_debootstrap(suite, making)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
         words = process.communicate()[0].decode(errors="replace")
         if process.returncode != 0:
             raise PktswarmError(f"debootstrap {suite} failed: {' / '.join(words.strip().splitlines()[-5:])}")
         (making / "etc/hosts").touch()
+        _add_updates(suite, making / "etc/apt/sources.list")
         making.replace(root)
     finally:
         if process.poll() is None:
@@ -67,6 +72,23 @@ def make_root(suite: str) -> Path:
             process.wait()
         shutil.rmtree(making, ignore_errors=True)
     return root
+
+
+def _debootstrap(suite: str, target: Path) -> list[str]:
+    command = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}"]
+    if suite not in UBUNTU:
+        return [*command, suite, str(target)]
+    # Most of what a node needs is in its universe. The default mirror; and the script that all its releases share,
+    # because debootstrap may be older than the release.
+    return [*command, "--components=main,universe", suite, str(target), "", "gutsy"]
+
+
+def _add_updates(suite: str, sources: Path) -> None:
+    """As on an installed Ubuntu; jammy's Python 3.11 is among them. (debootstrap's own --extra-suites fails.)"""
+    if suite in UBUNTU:
+        lines = [line for line in sources.read_text().splitlines() if line.startswith("deb ")]
+        more = [line.replace(f" {suite} ", f" {suite}-{part} ") for line in lines for part in ("updates", "security")]
+        sources.write_text("\n".join([*lines, *more, ""]))
 
 
 def enter_root(suite: str) -> None:

@@ -3,6 +3,7 @@
 `python -m master.provision.bundle --python 3.13 --machine x86_64`, on the master, prints as JSON: `path`, `digest`
 (of what is in it; a node that has it already is left alone), `wheel` (pktswarm's) and `mpich` (the version pinned).
 The wheels are fetched once and kept below `~/.cache/pktswarm`; their hashes are the lock file's, there and on the node.
+pktswarm's own is built once of each state of the source, for all Pythons and machines; an archive made once of both.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +37,46 @@ SAME_TIME = "1577836800"
 
 def bundle(python: str, machine: str) -> dict[str, Any]:
     """Raises EngineError with pip's last words."""
-    folder = cache() / f"cp{python.replace('.', '')}-{machine}"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        own = _own_wheel()
+        folder = cache() / f"cp{python.replace('.', '')}-{machine}"
+        folder.mkdir(exist_ok=True)
         wheels = _fetch(folder, python, machine)
-        with tempfile.TemporaryDirectory() as scratch:
-            own = _build(Path(scratch))
-            files = sorted([*wheels.glob("*.whl"), LOCK, own], key=lambda path: path.name)
-            path = folder / "bundle.tar"
+        files = sorted([*wheels.glob("*.whl"), LOCK, own], key=lambda path: path.name)
+        digest = _digest(files)
+        path = folder / f"bundle-{digest[:16]}.tar"
+        if not path.exists():
+            for old in folder.glob("bundle*.tar"):
+                old.unlink()
             _pack(files, path)
-            return {"path": str(path), "digest": _digest(files), "wheel": own.name, "mpich": _pinned("mpich")}
+        return {"path": str(path), "digest": digest, "wheel": own.name, "mpich": _pinned("mpich")}
+
+
+def _own_wheel() -> Path:
+    """pktswarm's; built when there is none of this state of the source."""
+    folder = cache() / f"own-{_state_of_source()[:16]}"
+    if not folder.is_dir():
+        for old in cache().glob("own-*"):
+            shutil.rmtree(old)
+        with tempfile.TemporaryDirectory(dir=cache()) as scratch:
+            making = Path(scratch) / "made"
+            making.mkdir()
+            shutil.move(_build(Path(scratch)), making)
+            making.rename(folder)
+    return next(folder.glob("pktswarm-*.whl"))
+
+
+def _state_of_source() -> str:
+    """Digest of all files that the wheel is built from, and of what builds it."""
+    parts = [SOURCE / name for name in PARTS]
+    files = [path for part in parts for path in sorted(part.rglob("*") if part.is_dir() else [part])]
+    lines = [f"setuptools {version('setuptools')}\n"]
+    for path in files:
+        if path.is_file() and path.parent.name != "__pycache__":
+            lines.append(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(SOURCE)}\n")
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def cache() -> Path:

@@ -1,8 +1,11 @@
 """From bare nodes to a run, and back. It needs a package mirror and minutes: `./bootstrap test --bare`."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,8 @@ import lab
 NAME = "bare-test"
 SUITE = "bookworm"
 PKTSWARM = [str(Path(sys.executable).with_name("pktswarm"))]
+INTO_S = 2.0
+"""How far into a task it is interrupted."""
 SHOW_FILES = (
     # What a package manager and Python keep for themselves is neither a package nor a setting.
     "find / -xdev -type f -not -path '/proc/*' -not -path '/run/*' -not -path '/tmp/*' -not -path '/sys/*'"
@@ -51,9 +56,50 @@ def provision(hosts: Path, *words: str) -> dict[str, dict[str, Any]]:
     return {one["host"]: one for one in told["hosts"]}
 
 
+def interrupted(hosts: Path, *words: str, task: str, by: signal.Signals, into_s: float = INTO_S) -> None:
+    """Provisioning that ends in the middle of `task`: by Ctrl-C, or with all of Ansible killed."""
+    command = [*PKTSWARM, "provision", "--hosts", str(hosts), *words]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        told = ""
+        for line in process.stderr:
+            told += line
+            if line.startswith("TASK [") and task in line:
+                break
+        else:
+            pytest.fail(f"it ended before {task!r}:\n{told[-4000:]}")
+        time.sleep(into_s)
+        if by == signal.SIGKILL:
+            (ansible,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            os.killpg(int(ansible), by)
+        else:
+            process.send_signal(by)
+        process.stderr.read()
+        assert process.wait(60) == 3
+
+
+def state() -> dict[str, list[str]]:
+    return {show: on_node(show) for show in (SHOW_FILES, SHOW_ACCOUNTS, SHOW_PACKAGES)}
+
+
+@pytest.mark.parametrize(
+    ("task", "by"),
+    [
+        ("Install Python, which Ansible needs there", signal.SIGKILL),
+        ("Have apt install it", signal.SIGKILL),
+        ("Install what the lock file pins", signal.SIGINT),
+    ],
+)
+def test_provisioning_that_was_interrupted_is_taken_back(hosts: Path, task: str, by: signal.Signals) -> None:
+    before = state()
+    interrupted(hosts, task=task, by=by)
+    provision(hosts, "--undo")
+    assert state() == before
+
+
 def test_bare_nodes_become_nodes_take_part_in_a_run_and_are_given_back(hosts: Path, tmp_path: Path) -> None:
     on_node("ethtool -K eth1 gro on 2>/dev/null; command -v python3 && exit 1; true")
-    before = {show: on_node(show) for show in (SHOW_FILES, SHOW_ACCOUNTS, SHOW_PACKAGES)}
+    before = state()
 
     first = provision(hosts)
     assert set(first) == {"tx1", "rx1"} and all(one["changed"] > 5 for one in first.values())
@@ -69,6 +115,11 @@ def test_bare_nodes_become_nodes_take_part_in_a_run_and_are_given_back(hosts: Pa
     assert provision(hosts)["tx1"]["changed"] == 1
     assert "generic-receive-offload: off" in on_node("ethtool -k eth1")
 
+    # Each goes on where the one before ended; and one that was given up for good is no reason not to begin anew.
+    interrupted(hosts, "--undo", task="Remove the account", by=signal.SIGKILL)
+    interrupted(hosts, task="Make its home", by=signal.SIGINT)
+    interrupted(hosts, "--undo", task="Remove files and folders", by=signal.SIGINT)
+    interrupted(hosts, "--undo", task="Remove the packages that came", by=signal.SIGKILL, into_s=0.5)
     provision(hosts, "--undo")
-    assert {show: on_node(show) for show in before} == before
+    assert state() == before
     assert all(one["changed"] == 0 for one in provision(hosts, "--undo").values())

@@ -80,7 +80,7 @@ def test_a_login_cannot_become_an_option(tmp_path: Path) -> None:
 
 
 def test_a_release_that_is_not_known_is_named() -> None:
-    with pytest.raises(BadInput, match=r"bare = 'potato'.*allowed: bookworm, trixie, jammy"):
+    with pytest.raises(BadInput, match=r"bare = 'potato'.*allowed: bookworm, trixie, jammy, noble"):
         bare.check("x", "potato")
 
 
@@ -100,15 +100,27 @@ def test_the_mirror_is_for_packages_alone(line: str) -> None:
         mirror.request(line.encode() + b"\r\n\r\n")
 
 
-def test_the_same_source_makes_the_same_wheel(tmp_path: Path) -> None:
-    """Else a second run would install it again."""
-    built = []
-    for name in ("one", "two"):
-        scratch = tmp_path / name
-        scratch.mkdir()
-        built.append(bundle._build(scratch))
-    assert bundle._digest([built[0]]) == bundle._digest([built[1]])
+def test_a_wheel_is_built_once_of_each_state_of_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And built again, where the first is gone, it is the same: else a second run would install it again."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    bundle.cache().mkdir(parents=True)
+    kept = bundle._own_wheel()
+    built = kept.stat().st_ino
+    assert bundle._own_wheel().stat().st_ino == built
+    (tmp_path / "scratch").mkdir()
+    digest = bundle._digest([kept])
+    assert bundle._digest([bundle._build(tmp_path / "scratch")]) == digest
+    # Another state: the one kept is not taken for it, and goes.
+    (tmp_path / "source").mkdir()
+    for name in bundle.PARTS:
+        (tmp_path / "source" / name).symlink_to(bundle.SOURCE / name)
+    readme = tmp_path / "source/README.md"
+    readme.unlink()
+    readme.write_text((bundle.SOURCE / "README.md").read_text() + "More.\n")
+    monkeypatch.setattr(bundle, "SOURCE", tmp_path / "source")
+    other = bundle._own_wheel()
+    assert not kept.exists() and bundle._digest([other]) != digest
     listing = subprocess.run(
-        [sys.executable, "-m", "zipfile", "-l", str(built[0])], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "zipfile", "-l", str(other)], capture_output=True, text=True, check=True
     ).stdout
     assert "nodes/bpf/send.o" in listing and "nodes/tune.py" in listing
