@@ -32,7 +32,7 @@ from bench.engines.wire import (
 from nodes import libbpf
 from nodes.receivers.xdp import XdpReceiver
 from traffic import echo, users
-from traffic.engines import templates_as_sent
+from traffic.leg_frames import templates_as_sent
 from traffic.task import Leg, ReceiveTask
 
 SENDER_CORE, ECHO_CORE = 0, 1

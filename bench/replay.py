@@ -27,7 +27,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 import report
 
-from nodes.senders.xdp import Program, XdpSender
+from nodes import present
+from nodes.senders.xdp import Program
 from traffic.replay.build import Frames
 from traffic.replay.files import mapped_frames, pcap_bytes, row_bytes, rows_name, trace_path
 from traffic.replay.prepare import Gtpu, Instances, Nodes, Settings, frames_of, prepare
@@ -190,7 +191,7 @@ def tcprewrite_s(path: Path) -> float:
 
 
 def can_load() -> bool:
-    why_not = XdpSender.missing() or ("" if os.geteuid() == 0 else "it needs root")
+    why_not = present.xdp_sender() or ("" if os.geteuid() == 0 else "it needs root")
     if why_not:
         print(f"not measured on a node: {why_not}", file=sys.stderr)
     return not why_not

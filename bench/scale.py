@@ -37,7 +37,7 @@ streams: [{name: s, size_bytes: 128, rate_pps: 200, count_packets: 400}]
 FAR = 1000
 BETWEEN = (("clocks", "reading the clocks, s"), ("prepare receivers", "tasks to the receivers, s"))
 """Phase → what is printed for the time until the next one."""
-MORE = (("prepare transmitters", "tasks to the transmitters, s"), ("gather", "gather, s"), ("restore", "restore, s"))
+MORE = (("prepare transmitters", "tasks to the transmitters, s"), ("restore", "restore, s"))
 
 
 def measure(nodes: int, patience: float) -> dict[str, float]:
@@ -75,10 +75,24 @@ def _run(folder: Path, state: lab.LabState, patience: float) -> dict[str, float]
     return {
         "ranks heard, s": phases["clocks"] - begun,
         **{words: _until_next(phases, phase) for phase, words in (*BETWEEN, *MORE)},
+        **_at_the_end(folder / document["results"] / "log.jsonl"),
         "first packet, s": start + min(row["first_ns"] for row in document["rows"]) / 1e9 - begun_utc,
         "start barrier's skew, ms": document["release_skew_ns"]["start"] / 1e6,
         "command to end, s": time.monotonic() - begun,
         **memory,
+    }
+
+
+def _at_the_end(log: Path) -> dict[str, float]:
+    """From the word to stop until the last node's counts are here; and from then until the clocks are read again."""
+    at_s: dict[str, float] = {}
+    for line in log.read_text().splitlines():
+        event = json.loads(line)
+        name = event["name"] if event["event"] == "phase" else event["event"]
+        at_s[name] = datetime.fromisoformat(event["utc"][:26] + "+00:00").timestamp()
+    return {
+        "gather the counts, s": at_s["counts"] - at_s["gather"],
+        "reading the clocks again, s": at_s["clock"] - at_s["counts"],
     }
 
 
@@ -143,8 +157,9 @@ def main() -> None:
     for nodes in map(int, arguments.nodes.split(",")):
         found[nodes] = measure(nodes, arguments.patience)
         print(table(found), flush=True)
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(found, indent=2) + "\n")
+        # A larger one may not come to an end: what is known by then is kept.
+        if arguments.json is not None:
+            arguments.json.write_text(json.dumps(found, indent=2) + "\n")
 
 
 if __name__ == "__main__":

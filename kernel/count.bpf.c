@@ -103,6 +103,15 @@ struct {
 	__type(value, struct strangers);
 } strangers SEC(".maps");
 
+/* By the stream in their stamp: frames of other receivers' streams of this run. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} misdelivered SEC(".maps");
+
 /* Both are a filter's, which stands in front of the program below and jumps to it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -617,6 +626,16 @@ static __always_inline int pass_stranger(enum stranger kind, const struct arriva
 	return XDP_PASS;
 }
 
+/* A switch that floods brings what is another's. */
+static __always_inline void tell_misdelivered(const struct stamp *stamp)
+{
+	__u32 stream = bpf_ntohs(stamp->stream);
+	__u64 *packets = bpf_map_lookup_elem(&misdelivered, &stream);
+
+	if (packets)
+		__sync_fetch_and_add(packets, 1);
+}
+
 static __always_inline int read_stamp(const struct stamp *stamp, struct arrival *a)
 {
 	__u32 stream = bpf_ntohs(stamp->stream);
@@ -682,6 +701,8 @@ int count(struct xdp_md *ctx)
 		if (a.slot == NO_LEG) {
 			if (parsed == PARSED_FRAGMENT && settings.together_ms)
 				bpf_tail_call(ctx, &fragmented, 0);
+			if (stamp)
+				tell_misdelivered(stamp);
 			return pass_stranger(stranger(parsed, stamp), &a);
 		}
 		if (!by_pktgen(a.slot))

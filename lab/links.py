@@ -6,9 +6,10 @@ Each function works in the network namespace the process is in.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from socket import AF_INET6
+from socket import AF_INET, AF_INET6
 
 from pyroute2 import IPRoute
 from pyroute2.ethtool.ioctl import IoctlEthtool
@@ -27,6 +28,8 @@ On a cable there is no card: a frame would arrive unfinished or without its tag,
 GRO = "rx-gro"
 _NODAD = 2
 """IFA_F_NODAD of linux/if_addr.h."""
+_PERMANENT = 0x80
+"""NUD_PERMANENT of linux/neighbour.h."""
 BURST_S = 0.001
 """What a token bucket lets through at once, as time at its rate."""
 
@@ -112,6 +115,15 @@ def add_ipv6(interface: str, *addresses: str) -> None:
             netlink.addr(
                 "add", index=_index(netlink, interface), address=one, prefixlen=64, family=AF_INET6, flags=_NODAD
             )
+
+
+def add_neighbours(interface: str, macs: Mapping[str, str]) -> None:
+    """By their addresses, for ever."""
+    with IPRoute() as netlink:
+        index = _index(netlink, interface)
+        for address, mac in macs.items():
+            family = AF_INET6 if ":" in address else AF_INET
+            netlink.neigh("replace", family=family, dst=address, lladdr=mac, ifindex=index, state=_PERMANENT)
 
 
 def _harden(interface: str, quiet: bool) -> None:

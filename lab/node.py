@@ -93,8 +93,12 @@ def set_up_node(node: Node) -> Setup:
         mtu = wiring.plan.mtu
         links.prepare_namespace(quiet=False)
         control = links.Socket(INIT_PID, CONTROL_BRIDGE, node.name)
-        links.add_cable(CONTROL_INTERFACE, control, CONTROL_MTU, quiet=False)
+        links.add_cable(CONTROL_INTERFACE, control, CONTROL_MTU, node.control_mac, quiet=False)
         links.bring_up(CONTROL_INTERFACE, node.address, 24)
+        # Those that are asked for share one table of the kernel's, gc_thresh3: 1,024 for all namespaces. Beyond it,
+        # with a hundred nodes, connections are tried for ever.
+        others = {other.address: other.control_mac for other in wiring.plan.nodes if other != node}
+        links.add_neighbours(CONTROL_INTERFACE, others)
         if node.side:
             traffic = links.Socket(wiring.switch_pid, node.side, node.name, live_frames=True)
             links.add_cable(TRAFFIC_INTERFACE, traffic, mtu, node.mac)

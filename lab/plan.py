@@ -55,6 +55,11 @@ class Node:
     ipv6: str = ""
     """Of a node beside a UPF: a gNB's, or what users with IPv6 addresses talk to."""
 
+    @property
+    def control_mac(self) -> str:
+        _, control, slot, last = (int(part) for part in self.address.split("."))
+        return f"02:{control}:{slot:02x}:00:00:{last:02x}"
+
 
 @dataclass(frozen=True)
 class Bottleneck:

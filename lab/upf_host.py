@@ -30,8 +30,6 @@ READY_TIMEOUT_S = 60.0
 GRACE_S = 0.5
 """A command that fails within this time fails the lab."""
 OWN_LINK_LOCAL = "fe80::1"
-_PERMANENT = 0x80
-"""NUD_PERMANENT of linux/neighbour.h."""
 
 
 def set_up_upf(wiring: Wiring) -> dict[str, Any]:
@@ -74,13 +72,10 @@ def _add_ways(plan: Plan, upf: Upf) -> None:
     first = next(node for node in nodes.values() if node.side == N6)
     ways = [("0.0.0.0/0", first), ("::/0", first), *((route.prefix, nodes[route.node]) for route in upf.routes)]
     ways += [(f"{node.ipv6}/128", node) for node in nodes.values() if node.side == N6]
+    for node in nodes.values():
+        links.add_neighbours(node.side, dict.fromkeys((node.ipv4, node.ipv6, link_local(node)), node.mac))
     with IPRoute() as netlink:
         index = {side: netlink.link_lookup(ifname=side)[0] for side in (N3, N6)}
-        for node in nodes.values():
-            for family, hop in ((AF_INET, node.ipv4), (AF_INET6, node.ipv6), (AF_INET6, link_local(node))):
-                netlink.neigh(
-                    "replace", family=family, dst=hop, lladdr=node.mac, ifindex=index[node.side], state=_PERMANENT
-                )
         for prefix, node in ways:
             is_ipv4 = ipaddress.ip_network(prefix).version == 4
             hop = node.ipv4 if is_ipv4 else link_local(node)

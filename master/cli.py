@@ -27,6 +27,7 @@ from master import (
     cli_table,
     cli_y1564,
 )
+from master.cli_allow import AnyAddress, ControlInterface
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
 
 if TYPE_CHECKING:
@@ -98,13 +99,8 @@ def run(
     metrics: Annotated[
         int | None, typer.Option("--metrics", help="Serve the figures to Prometheus on this port of loopback; 0: any.")
     ] = None,
-    any_address: Annotated[
-        bool, typer.Option("--allow-any-address", help="Send to addresses that the inventory has not under test.")
-    ] = False,
-    control_interface: Annotated[
-        bool,
-        typer.Option("--allow-control-interface", help="Send where the default route or the connection to us goes."),
-    ] = False,
+    any_address: AnyAddress = False,
+    control_interface: ControlInterface = False,
 ) -> None:
     """Run a scenario on the hosts of an inventory."""
     from master import report, show

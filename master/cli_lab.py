@@ -30,7 +30,7 @@ def up(
     ] = "switch",
     route: Annotated[list[str] | None, typer.Option(help="A UPF's way, PREFIX=NODE; may come again.")] = None,
     bare: Annotated[
-        str, typer.Option(help="Nodes start bare, for `pktswarm provision`: bookworm, trixie or jammy.")
+        str, typer.Option(help="Nodes start bare, for `pktswarm provision`: bookworm, trixie, jammy, noble.")
     ] = "",
     command: Annotated[list[str] | None, typer.Argument(help="with --dut exec: a UPF, after --")] = None,
 ) -> None:

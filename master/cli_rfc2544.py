@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from master import cli_benchmark
+from master.cli_allow import AnyAddress, ControlInterface
 
 EXAMPLES = (
     "Examples: pktswarm rfc2544 · pktswarm rfc2544 --sizes 64,512,1518 --tests throughput,latency · "
@@ -38,6 +39,8 @@ def rfc2544(
     results: Annotated[Path, typer.Option(help="Where the folder is made.")] = Path("results"),
     patience: Annotated[float, typer.Option(help="Multiplies every deadline, for slow hosts.", min=0.1)] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    any_address: AnyAddress = False,
+    control_interface: ControlInterface = False,
 ) -> None:
     """Throughput, latency, frame loss rate and back-to-back frames of a device, by RFC 2544 and RFC 9004.
 
@@ -53,6 +56,7 @@ def rfc2544(
     from master.rfc2544.procedure import Benchmark
     from master.rfc2544.show import print_found, trial_line
     from master.search.goals import precision_of
+    from master.under_test import Allow
 
     close = precision_of(scenario, precision)
     asked = ask.asked(scenario, sizes, tests, full, medium, close, longest_burst)
@@ -67,7 +71,8 @@ def rfc2544(
     }
     kept = Kept(results, wanted.name, about)
     console = show.console(stderr=True)
-    trials = tester.Tester(loads, hosts, kept.runs, patience, console)
+    allow = Allow(any_address, control_interface)
+    trials = tester.Tester(loads, hosts, kept.runs, patience, console, allow)
     tell = cli_benchmark.telling(console, trial_line, kept.write_all)
     benchmark = Benchmark(asked, limits, trials.measure, tell)
     with kept.unless_nothing_was_tried(benchmark):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from master.cli_allow import AnyAddress, ControlInterface
+
 if TYPE_CHECKING:
     from master.search.engine import Search
     from master.search.kept import Kept
@@ -36,6 +38,8 @@ def search(
     results: Annotated[Path, typer.Option(help="Where the folder of the search is made.")] = Path("results"),
     patience: Annotated[float, typer.Option(help="Multiplies every deadline, for slow hosts.", min=0.1)] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    any_address: AnyAddress = False,
+    control_interface: ControlInterface = False,
 ) -> None:
     """The highest rate at which a scenario's streams lose no more than a given share, by MLRsearch.
 
@@ -51,6 +55,7 @@ def search(
     from master.search.load import load_of
     from master.search.runs import Runs
     from master.search.show import trial_line
+    from master.under_test import Allow
 
     asked = goals.asked(scenario, loss or ["0"], lowest, highest, precision, duration, trials)
     enter_lab(hosts)
@@ -60,7 +65,7 @@ def search(
     load.check_lasting(duration)
     kept = Kept(results, wanted.name, load.document())
     console = show.console(stderr=True)
-    runs = Runs(load, hosts, kept.runs, asked.precision, patience, console)
+    runs = Runs(load, hosts, kept.runs, asked.precision, patience, console, Allow(any_address, control_interface))
 
     def tell(search: Search) -> None:
         console.print(trial_line(search), markup=False, highlight=False)

@@ -12,10 +12,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from master.cli_allow import AnyAddress, ControlInterface
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, BadInput, PktswarmError
 
 if TYPE_CHECKING:
     from master.results import Outcome
+    from master.under_test import Allow
 
 EXAMPLES = "Examples: pktswarm table netspec · pktswarm table configs/tables/ericload-5.1.yaml --seconds 60"
 PIPED_WIDTH = 160
@@ -37,25 +39,29 @@ def table(
     background: Annotated[str, typer.Option(help="netspec: background mixes, Mbit/s.")] = "25,60",
     patience: Annotated[float, typer.Option(help="Multiplies every deadline, for slow hosts.", min=0.1)] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    any_address: AnyAddress = False,
+    control_interface: ControlInterface = False,
 ) -> None:
     """A reference's table or figures, made again: every point is a run."""
     from master.cli import enter_lab
+    from master.under_test import Allow
 
+    allow = Allow(any_address, control_interface)
     enter_lab(hosts)
     if what == "netspec":
         folder = out or Path("results/netspec")
-        _netspec(hosts, folder, seconds, full, background, _executing(hosts, folder, patience), as_json)
+        _netspec(hosts, folder, seconds, full, background, _executing(hosts, folder, patience, allow), as_json)
     else:
-        _family(Path(what), hosts, out, seconds, full, patience, as_json)
+        _family(Path(what), hosts, out, seconds, full, patience, allow, as_json)
 
 
-def _executing(hosts: Path, out: Path, patience: float) -> Execute:
+def _executing(hosts: Path, out: Path, patience: float, allow: Allow) -> Execute:
     from master.live.watch import Watch
     from master.run import Run
 
     def execute(scenario: Path) -> tuple[Outcome, Path]:
         # Hundreds of points replay the same large traces.
-        current = Run(scenario, hosts, out / "runs", patience, keep_sent=False)
+        current = Run(scenario, hosts, out / "runs", patience, keep_sent=False, allow=allow)
         with Watch(Console(stderr=True, quiet=True), current) as watch:
             finished = current.execute(watch)
         if finished.outcome.document["reason"] == "stopped by the user":
@@ -66,7 +72,14 @@ def _executing(hosts: Path, out: Path, patience: float) -> Execute:
 
 
 def _family(
-    path: Path, hosts: Path, out: Path | None, seconds: float | None, full: bool, patience: float, as_json: bool
+    path: Path,
+    hosts: Path,
+    out: Path | None,
+    seconds: float | None,
+    full: bool,
+    patience: float,
+    allow: Allow,
+    as_json: bool,
 ) -> None:
     from master.tables import failed
     from master.tables import family as families
@@ -77,7 +90,7 @@ def _family(
     if full and family.reference_seconds is None:
         raise BadInput(path, "--full: it does not say how long the reference's points are", key="reference_seconds")
     wanted = family.reference_seconds if full else seconds
-    work = families.Runs(path, family, folder, wanted, _executing(hosts, folder, patience))
+    work = families.Runs(path, family, folder, wanted, _executing(hosts, folder, patience, allow))
     told: list[dict[str, Any]] = []
     for one in work.run():
         told.append(one)

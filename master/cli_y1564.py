@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from master import cli_benchmark
+from master.cli_allow import AnyAddress, ControlInterface
 from traffic.errors import BadInput
 
 EXAMPLES = (
@@ -26,6 +27,8 @@ def y1564(
     results: Annotated[Path, typer.Option(help="Where the folder is made.")] = Path("results"),
     patience: Annotated[float, typer.Option(help="Multiplies every deadline, for slow hosts.", min=0.1)] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    any_address: AnyAddress = False,
+    control_interface: ControlInterface = False,
 ) -> None:
     """Service activation like ITU-T Y.1564's: each service at 25, 50, 75, 100 % of its CIR and above it, then all.
 
@@ -34,6 +37,7 @@ def y1564(
     from master import inventory, show
     from master.cli import enter_lab
     from master.rfc2544.asked import WARNING
+    from master.under_test import Allow
     from master.y1564 import page, services, tester
     from master.y1564.document import CONFORMITY
     from master.y1564.kept import Kept
@@ -51,7 +55,8 @@ def y1564(
     loads = tester.loads(described, inventory.load(hosts), longest_s)
     kept = Kept(results, name, {"name": name, "scenario_file": str(file), "hosts_file": str(hosts)})
     console = show.console(stderr=True)
-    runs = tester.Tester(described, loads, hosts, kept.runs, patience, console)
+    allow = Allow(any_address, control_interface)
+    runs = tester.Tester(described, loads, hosts, kept.runs, patience, console, allow)
     tell = cli_benchmark.telling(console, trial_line, kept.write_all)
     activation = Activation(described.services, wanted, step, performance, runs.measure, tell)
     with kept.unless_nothing_was_tried(activation):

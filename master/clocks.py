@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import product
 
 DRIFT = 100e-6
 """How fast two free clocks may part: crystals of 50 ppm, each on the wrong side."""
@@ -34,6 +35,35 @@ class Reading:
     at_ns: int
     offset_ns: int
     bound_ns: int
+
+
+def parted(readings: Iterable[Reading], checks: Iterable[Reading] = ()) -> tuple[int, int] | None:
+    """Where two readings, or a reading and a check, are further apart than two free clocks part in that time: by how
+    much the clock moved against the master's, and in how long. The worst of all pairs; None: there is none.
+
+    A clock that is steered hard, or a virtual machine that was halted; nobody knows how it went between the two."""
+    known = list(readings)
+    pairs = [sorted(pair, key=lambda one: one.at_ns) for pair in product(known, [*known, *checks])]
+    one, other = max(pairs, key=lambda pair: _beyond_ns(*pair), default=(None, None))
+    if one is None or other is None or _beyond_ns(one, other) <= 0:
+        return None
+    return other.offset_ns - one.offset_ns, other.at_ns - one.at_ns
+
+
+def _beyond_ns(one: Reading, other: Reading) -> int:
+    """How much further the second is from the first than their bounds and DRIFT explain."""
+    explained_ns = one.bound_ns + other.bound_ns + round((other.at_ns - one.at_ns) * DRIFT)
+    return abs(other.offset_ns - one.offset_ns) - explained_ns
+
+
+def off_the_line_ns(readings: Iterable[Reading], checks: Iterable[Reading]) -> int:
+    """By how much checks in between contradict what `readings` say of their times, beyond what bounds explain."""
+    known = list(readings)
+    told = [(check, offset_at(known, check.at_ns)) for check in checks]
+    return max(
+        (abs(c.offset_ns - line.offset_ns) - c.bound_ns - line.bound_ns for c, line in told if line is not None),
+        default=0,
+    )
 
 
 def offset_at(readings: Iterable[Reading], at_ns: int) -> Reading | None:

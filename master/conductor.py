@@ -20,8 +20,12 @@ from traffic.messages import STILL_AFTER_NS, STILL_BEFORE_NS, WORD_INTERVAL_S, L
 SILENCE_S = 5.0
 """A rank not heard for so long is lost."""
 CLOCK_READINGS, CLOCK_ROUNDS = 12, 8
+MOST_MISSES = 3
+"""Of the readings of a round: who does not answer so many is frozen, or has no time for it now; all others wait."""
 CLOSE_READING_NS = 40_000
 """A bound that is good enough; a busy host gets more rounds of readings before a worse one is taken."""
+MORE_ROUNDS_S = 1.0
+"""So long, with the first."""
 READING_S, LONGEST_READING_S = 0.5, 1.0
 """How long the answer to one reading is awaited; a node may be at work on what it was sent. With all patience no longer
 than half of what the guards of the others wait for a word, which they get between two readings."""
@@ -31,7 +35,12 @@ START_LEAD_NS = 60_000_000
 ENTER_LEAD_NS = 5_000_000
 STOPPING_S = 10.0
 """Behind the limit of the sending: an engine that hangs is asked three times before it is killed."""
-POLL_S, SENDING_POLL_S = 0.0005, 0.005
+FLUSH_S = 1.0
+"""How long what was sent may take to leave, before something that is timed."""
+BARRIER_AT_ONCE_S = 0.1
+"""How long a barrier is waited for awake; one that takes longer may be waiting for the dead."""
+NEWS_S, SENDING_POLL_S = 0.05, 0.005
+"""Between two looks for news: at most, and always while frames are sent."""
 DEADLINES_S = {"hello": 20.0, "tasks": 60.0, "prepare": 30.0, "barrier": 10.0, "counts": 120.0, "restore": 15.0}
 
 
@@ -41,9 +50,14 @@ class World(Protocol):
     def send_bulk(self, rank: int, data: bytes) -> bool: ...
     def receive(self) -> tuple[int, Message] | None: ...
     def receive_piece(self, rank: int) -> bytes | None: ...
-    def barrier(self, role: str, timeout_s: float) -> int: ...
+    def wait(self, control: int, longest_s: float) -> None: ...
+    def barrier(self, role: str) -> Barrier: ...
     def read_clock(self, rank: int, timeout_s: float) -> tuple[int, int, int, int] | None: ...
     def flush(self, timeout_s: float) -> bool: ...
+
+
+class Barrier(Protocol):
+    def left_ns(self, longest_s: float) -> int | None: ...
 
 
 class Stopped(Exception):
@@ -72,6 +86,8 @@ class Conductor:
         self.go = False
         self.stopping = False
         self.enforce_silence = False
+        self.entered: tuple[str, list[int]] | None = None
+        """The barrier that is being left, and whose it is."""
 
     # --- the phases ---------------------------------------------------------------------------------------------
 
@@ -167,10 +183,11 @@ class Conductor:
         for rank in sorted(self.living):
             self._send(rank, {"op": "finish", "whole": self.whole})
         self._wait("restored", sorted(self.living), DEADLINES_S["restore"])
+        # Told first: ranks that end without MPI's finalize may take mpiexec along, and it takes this one.
+        self._phase("over")
         for rank in sorted(self.living):
             self._send(rank, {"op": "leave"})
         self.world.flush(2.0)
-        self._phase("over")
 
     def _has_task(self, rank: int) -> bool:
         arrival = "ready" if self.roles[rank] == "receive" else "start"
@@ -190,33 +207,86 @@ class Conductor:
         for rank in group:
             entry = {"name": name, "at_ns": at_ns + self.offsets_ns.get(rank, 0)}
             self._send(rank, {"op": "enter" if whole else "release", **entry})
-        left_ns = time.monotonic_ns()
-        if whole:
-            self.world.flush(1.0)
-            time.sleep(max(0, at_ns - time.monotonic_ns()) / 1e9)
-            try:
-                left_ns = self.world.barrier(role, DEADLINES_S["barrier"] * self.patience)
-            except TimeoutError as error:
-                raise Stopped(str(error)) from None
+        self.entered = (name, group) if whole else None
+        if not self.living.issuperset(group):
+            self._release()
+        left_ns = self._leave(role, name, at_ns) if whole else None
         self._wait(f"left {name}", group, DEADLINES_S["barrier"])
-        self._tell("barrier", group=role, name=name, whole=whole, left_ns=left_ns)
+        self.entered = None
+        told_ns = time.monotonic_ns() if left_ns is None else left_ns
+        self._tell("barrier", group=role, name=name, whole=left_ns is not None, left_ns=told_ns)
+
+    def _leave(self, role: str, name: str, at_ns: int) -> int | None:
+        """When it was left; None: somebody died in the middle of it, and the others were released."""
+        self._flush()
+        time.sleep(max(0, at_ns - time.monotonic_ns()) / 1e9)
+        barrier = self.world.barrier(role)
+        deadline = time.monotonic() + DEADLINES_S["barrier"] * self.patience
+        while (left_ns := barrier.left_ns(BARRIER_AT_ONCE_S)) is None:
+            self._pump()
+            if self.entered is None:
+                return None
+            if time.monotonic() > deadline:
+                raise Stopped(
+                    f"the barrier {name!r} of the {role} group was not left in {DEADLINES_S['barrier']:.0f} s"
+                )
+        return left_ns
+
+    def _release(self) -> None:
+        """Those who are still in a barrier that one of them died in."""
+        if self.entered is None:
+            return
+        (name, group), self.entered = self.entered, None
+        for rank in [rank for rank in group if rank in self.living and (rank, f"left {name}") not in self.seen]:
+            self._send(rank, {"op": "release", "name": name})
+
+    def _flush(self) -> None:
+        """Wait for what was sent to leave, and let nobody wait for a word meanwhile."""
+        deadline = time.monotonic() + FLUSH_S
+        while not self.world.flush(WORD_INTERVAL_S) and time.monotonic() < deadline:
+            self._words()
 
     def _read_clocks(self, when: str) -> None:
-        """Each node's CLOCK_MONOTONIC against ours; of several readings the least round trip wins."""
+        """Each node's CLOCK_MONOTONIC against ours; of several readings the least round trip wins.
+
+        Who was too busy to answer fast is asked again when all others have answered, as long as there is time for it:
+        so a large cluster is read once, and its busy nodes as often as a small one's.
+        """
+        best: dict[int, tuple[int, int, int, int]] = {}
+        left, no_round_after = sorted(self.living), time.monotonic() + MORE_ROUNDS_S
+        for _ in range(CLOCK_ROUNDS):
+            for rank in left:
+                found = [*self._readings_of(rank, CLOCK_READINGS), *([best[rank]] if rank in best else [])]
+                if found:
+                    best[rank] = min(found, key=_round_trip_ns)
+            left = [rank for rank in left if rank in best and _round_trip_ns(best[rank]) > 2 * CLOSE_READING_NS]
+            if not left or time.monotonic() > no_round_after:
+                break
         for rank in sorted(self.living):
-            best = self._closest_reading(rank)
-            if rank not in self.living:
-                continue
-            if best is None:
+            if rank in best:
+                self._keep_reading(rank, when, best[rank])
+            else:
                 self._lose(rank, "its clock could not be read")
-                continue
-            _, node_ns, realtime_ns, _ = best
-            reading = _as_reading(best)
-            self._take_reading(rank, reading)
-            self._tell(
-                "clock", rank=rank, when=when, **asdict(reading), realtime_minus_monotonic_ns=realtime_ns - node_ns
-            )
-            self._words()
+
+    def _readings_of(self, rank: int, count: int) -> list[tuple[int, int, int, int]]:
+        """Those that were answered in time. A rank may turn out to be dead at any of them."""
+        self._send(rank, {"op": "ping", "count": count})
+        self._flush()
+        readings: list[tuple[int, int, int, int]] = []
+        misses = 0
+        while rank in self.living and len(readings) + misses < count and misses < MOST_MISSES:
+            reading = self._reading(rank)
+            if reading is None:
+                misses += 1
+            else:
+                readings.append(reading)
+        return readings
+
+    def _keep_reading(self, rank: int, when: str, taken: tuple[int, int, int, int]) -> None:
+        _, node_ns, realtime_ns, _ = taken
+        reading = _as_reading(taken)
+        self._take_reading(rank, reading)
+        self._tell("clock", rank=rank, when=when, **asdict(reading), realtime_minus_monotonic_ns=realtime_ns - node_ns)
 
     def _take_reading(self, rank: int, reading: Reading) -> None:
         """A fresh reading is not always the closer one."""
@@ -232,29 +302,13 @@ class Conductor:
         self.next_check = time.monotonic() + CHECK_EVERY_S / len(self.living)
         rank = min(self.living, key=lambda one: (one <= self.last_checked, one))
         self.last_checked = rank
-        self._send(rank, {"op": "ping", "count": CHECK_READINGS})
-        found: list[tuple[int, int, int, int]] = []
-        while rank in self.living and len(found) < CHECK_READINGS and (one := self._reading(rank)) is not None:
-            found.append(one)
-        if found:
+        if found := self._readings_of(rank, CHECK_READINGS):
             self._tell("drift", rank=rank, **asdict(_as_reading(min(found, key=_round_trip_ns))))
 
-    def _closest_reading(self, rank: int) -> tuple[int, int, int, int] | None:
-        best = None
-        for _ in range(CLOCK_ROUNDS):
-            self._send(rank, {"op": "ping", "count": CLOCK_READINGS})
-            if rank not in self.living:
-                return None
-            self.world.flush(1.0)
-            readings = [self._reading(rank) for _ in range(CLOCK_READINGS)]
-            found = [reading for reading in (best, *readings) if reading]
-            best = min(found, key=_round_trip_ns, default=None)
-            if best is None or _round_trip_ns(best) <= 2 * CLOSE_READING_NS:
-                break
-        return best
-
     def _reading(self, rank: int) -> tuple[int, int, int, int] | None:
-        self._words()  # a slow host takes seconds for all its readings, and the others wait no longer for a word
+        # A slow host takes seconds for all its readings. The others wait no longer for a word, and what they say has to
+        # be taken: of messages that nobody receives libfabric keeps some dozens, and lets all behind them wait.
+        self._pump()
         return self.world.read_clock(rank, min(READING_S * self.patience, LONGEST_READING_S))
 
     # --- waiting ------------------------------------------------------------------------------------------------
@@ -272,13 +326,14 @@ class Conductor:
             ]
 
         deadline = time.monotonic() + deadline_s * self.patience
-        # A board may be master and node at once: what is sent matters more than how soon its end is seen.
-        poll_s = SENDING_POLL_S if name == "done" else POLL_S
         while open_ranks() and time.monotonic() < deadline:
             self._pump()
             if name == "done":
                 self._check_a_clock()
-            time.sleep(poll_s)
+                # A board may be master and node at once: what is sent matters more than how soon its end is seen.
+                time.sleep(SENDING_POLL_S)
+            else:
+                self._rest()
         for rank in open_ranks():
             self._lose(rank, f"did not tell {name!r} within {deadline_s:.0f} s")
         return [rank for rank in waited if rank not in self.living and (rank, name) not in self.seen]
@@ -289,13 +344,16 @@ class Conductor:
             self._pump()
             if time.monotonic() > deadline:
                 raise Stopped(f"{what} did not come within {deadline_s:.0f} s")
-            time.sleep(POLL_S)
+            self._rest()
 
     def _sleep(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+        while (left_s := deadline - time.monotonic()) > 0:
             self._pump()
-            time.sleep(POLL_S)
+            self._rest(left_s)
+
+    def _rest(self, longest_s: float = NEWS_S) -> None:
+        self.world.wait(self.control.socket.fileno(), min(longest_s, NEWS_S))
 
     def _pump(self) -> None:
         """Everything that goes on while waiting."""
@@ -330,6 +388,8 @@ class Conductor:
         self.living.discard(rank)
         heard_ns = round(self.heard[rank] * 1e9)
         self._tell("lost", rank=rank, problem=why, silent_s=round(self._silent_s(rank), 3), heard_ns=heard_ns)
+        if self.entered and rank in self.entered[1]:
+            self._release()
 
     def _silent_s(self, rank: int) -> float:
         return time.monotonic() - self.heard[rank]
@@ -368,7 +428,7 @@ class Conductor:
                 if self._silent_s(rank) > SILENCE_S * self.patience or time.monotonic() > deadline:
                     self._lose(rank, f"its capture {name} did not come whole")
                 self._words()
-                time.sleep(POLL_S)
+                self._rest()
                 continue
             left -= len(piece)
             self.heard[rank] = time.monotonic()

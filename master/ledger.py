@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from master import interactive, split, verify
+from master import interactive, misdelivered, split, verify
+from master.clock_faults import ClockFaults, leave_out
 from master.clocks import Clocks
 from master.doubts import doubts
 from master.judge import group_totals, judge, judge_connections, judge_mbr, judge_tunnels, node_totals, totals
@@ -17,6 +18,7 @@ from master.results import FORMAT_VERSION, Outcome, Row, stream_values, utc
 from master.scenario import Expect
 from master.upf import fared, moved, played
 from master.users import Users
+from master.utc_steps import UtcSteps
 from master.verify import Compared
 from traffic import echo
 from traffic.connections import ConnectionRow, EndCount, directions
@@ -27,6 +29,8 @@ from traffic.task import Leg, with_fcs
 
 Event = dict[str, Any]
 STOPPED = "stopped by the user"
+MASTER_WITHIN_NS = 50_000_000
+"""A busy master may be interrupted between its two clocks; nothing is measured with its UTC."""
 
 
 class Ledger:
@@ -45,6 +49,7 @@ class Ledger:
         self.notes: list[str] = []
         self.more_doubts: list[str] = []
         """Of what is not the nodes'."""
+        self.master_utc = UtcSteps()
         self.moves: moved.Moves | None = None
         """Of users that were to move to other gNBs, once the sessions have ended."""
 
@@ -68,10 +73,17 @@ class Ledger:
         self.nodes[event["rank"]].report = event["report"]
 
     def _on_clock(self, event: Event) -> None:
-        self.nodes[event["rank"]].clock.setdefault(event["when"], event)
+        self.nodes[event["rank"]].take_clock(event)
+
+    def _on_drift(self, event: Event) -> None:
+        self.nodes[event["rank"]].take_check(event)
 
     def _on_start(self, event: Event) -> None:
         self.start_ns, self.start_utc_ns = event["at_ns"], event["utc_ns"]
+        self.look_at_master_utc(event["at_ns"], event["utc_ns"] - event["at_ns"])
+
+    def look_at_master_utc(self, at_ns: int, realtime_minus_monotonic_ns: int) -> None:
+        self.master_utc.take(at_ns, realtime_minus_monotonic_ns, MASTER_WITHIN_NS)
 
     def _on_left(self, event: Event) -> None:
         left_ns = event["at_ns"] - event["offset_ns"]
@@ -88,6 +100,8 @@ class Ledger:
     def _on_sample(self, event: Event) -> None:
         node = self.nodes[event["rank"]]
         node.sampled = event["interface"]
+        if "utc" in event:
+            node.utc.take(self.sampled_ns(event) + (self.start_ns or 0), **event["utc"])
         node.outages.take(self.sampled_ns(event), event["interface"])
 
     def _on_failed(self, event: Event) -> None:
@@ -144,9 +158,13 @@ class Ledger:
         for leg_id, one in parts.items():
             split.put_together(rows[leg_id], one)
         for row in rows.values():
+            if why := self.faults().of_seconds(row.leg, row.engine):
+                row.untimed.append(f"the rate sent, because {why}")
+                row.seconds = None
             if row.leg.echo_of is not None:
                 _take_what_is_echoed(row, rows[row.leg.echo_of])
         folded = fold(rows)
+        misdelivered.take(folded, self.nodes.values())
         for row in folded:
             if row.users is not None and (due := self.resolved.by_user.get(row.leg.id)):
                 row.users.take_due(*due, row.sent)
@@ -172,8 +190,11 @@ class Ledger:
         if row.users is not None:
             row.users.take_received(count["users"], row.tally is not None and row.tally.distinct is not None)
         row.missed, row.received_frames = count["dropped_packets"], count["received_frames"]
-        row.first_ns = self._since_start(count["first_ns"], node)
-        row.last_ns = self._since_start(count["last_ns"], node)
+        by_ns = count.get("utc_less_monotonic_ns")
+        if count["first_ns"] is not None and by_ns is None and (why := self.faults().utc_set(node.rank.host.name)):
+            row.untimed.append(f"when it came, because {why}")
+        row.first_ns = self._since_start(count["first_ns"], node, by_ns)
+        row.last_ns = self._since_start(count["last_ns"], node, by_ns)
 
     def connection_rows(self) -> list[ConnectionRow]:
         """One row a leg of connections and direction."""
@@ -194,20 +215,31 @@ class Ledger:
         if here is not None and there is not None:
             row.delay_shift_ns = there.offset_ns - here.offset_ns
             row.delay_bound_ns = there.bound_ns + here.bound_ns
+        if row.received is not None and self.faults().of_datagrams(row):
+            row.received = replace(row.received, delay_blocks=0, jitter_sd_ns=None, goodput_bps=None)
         if received is not None and row.received is not None:
             for name in ("first_ns", "last_ns"):
                 at_ns = getattr(row.received, name)
-                utc_ns = None if at_ns is None else at_ns + received.realtime_minus_monotonic_ns
-                setattr(row, name, self._since_start(utc_ns, receiver))
+                by_ns = received.realtime_minus_monotonic_ns
+                setattr(row, name, self._since_start(None if at_ns is None else at_ns + by_ns, receiver, by_ns))
         return row
 
     def _correct_latency(self, row: Row, receiver: NodeState) -> None:
         """The receiver counted with the clocks as read before the run. What was read later says how they really stood
         in the middle of it, and how far off a latency may be."""
+        host = receiver.rank.host.name
+        task, faults = self.resolved.receives.get(host), self.faults()
+        tai = task is not None and task.tai
         found = self.latency_error_ns(row.leg, receiver, self._middle_ns())
-        if found is None or row.tally is None:
-            return
-        error_ns, row.clock_bound_ns = found
+        if found is not None and row.tally is not None:
+            self._shift_latency(row, found[0], faults.utc_spread_ns(row.leg, host, tai), receiver)
+        leave_out(row, faults.of_latency(row.leg, host, tai), faults.of_jitter(row.leg, host, tai))
+
+    def _shift_latency(self, row: Row, error_ns: int, more_ns: int, receiver: NodeState) -> None:
+        """By one constant: frames at either end of the sending may be further off than those in its middle."""
+        told = (self.latency_error_ns(row.leg, receiver, at_ns) for at_ns in self._sending_ns())
+        row.clock_bound_ns = max(abs(one[0] - error_ns) + one[1] for one in told if one is not None) + more_ns
+        assert row.tally is not None
         if row.tally.latency is not None:
             row.tally = replace(row.tally, latency=row.tally.latency.shifted(error_ns))
         if row.users is not None:
@@ -238,17 +270,28 @@ class Ledger:
         return Clocks(each("offset_ns"), each("bound_ns"), each("realtime_minus_monotonic_ns"))
 
     def _middle_ns(self) -> int:
-        """Of the sending, on the master's clock."""
+        return self._sending_ns()[1]
+
+    def _sending_ns(self) -> tuple[int, int, int]:
+        """Its begin, middle and end, on the master's clock."""
         times = dict(self.phases)
         start_ns = self.start_ns or times.get("send", 0)
-        return (start_ns + max(start_ns, times.get("drain", times.get("gather", 0)))) // 2
+        end_ns = max(start_ns, times.get("drain", times.get("gather", 0)))
+        return start_ns, (start_ns + end_ns) // 2, end_ns
 
-    def _since_start(self, realtime_ns: int | None, node: NodeState) -> int | None:
-        """A node's UTC reading as nanoseconds since the start instant."""
+    def faults(self) -> ClockFaults:
+        return ClockFaults(self.nodes.values(), self.start_ns)
+
+    def _since_start(self, realtime_ns: int | None, node: NodeState, by_ns: int | None = None) -> int | None:
+        """A node's UTC reading as nanoseconds since the start instant. `by_ns`: what the node had added to its
+        CLOCK_MONOTONIC to make it; None: it is the kernel's, and not known where UTC was set meanwhile."""
         clock = node.clock.get("start") or node.clock.get("before")
         if realtime_ns is None or clock is None or self.start_ns is None:
             return None
-        return self._monotonic_since_start(realtime_ns - clock["realtime_minus_monotonic_ns"], node)
+        if by_ns is None and self.faults().utc_set(node.rank.host.name):
+            return None
+        by_ns = clock["realtime_minus_monotonic_ns"] if by_ns is None else by_ns
+        return self._monotonic_since_start(realtime_ns - by_ns, node)
 
     def _monotonic_since_start(self, node_ns: int, node: NodeState) -> int | None:
         offset = None if self.start_ns is None else node.offset_at(self.start_ns)
@@ -298,7 +341,9 @@ class Ledger:
         for one in compared:
             row, leg = by_leg[one.leg.id], one.leg
             sender, receiver = ends[leg.transmitter, "transmit"], ends[leg.receiver, "receive"]
-            if self.start_ns is not None and one.agrees(row):
+            if why := self.faults().of_capture(leg):
+                row.untimed.append(f"what its captures tell of times, because {why}")
+            elif self.start_ns is not None and one.agrees(row):
                 found = verify.latency(one, row, sender, receiver, self.start_ns, self._middle_ns())
                 row.matched, row.matched_bound_ns = found or (None, None)
 
@@ -334,6 +379,12 @@ class Ledger:
                 *played.notes(self.nodes.values(), ["end_marker"] if moves else []),
                 *unfinished(self.nodes.values()),
                 *outages(self.nodes.values()),
+                *misdelivered.notes(rows, self.nodes.values(), self.resolved),
+                *(
+                    f"the master: {step.words(self.start_ns or 0)}; so are times in the log"
+                    for step in self.master_utc.found
+                ),
+                *self.faults().notes(rows),
             ],
             "played": played.document(self.nodes.values()),
             "ranks": {

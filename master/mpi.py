@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections import deque
+from dataclasses import dataclass, field
 from typing import Any
 
 import mpi4py
 
-from traffic.messages import BULK_BYTES, Message, decode, encode, pause
+from traffic.barrier import Barrier
+from traffic.messages import BULK_BYTES, Message, decode, encode
 from traffic.mpich import TRIES_OF_THE_MASTER, give_up_on_the_dead
+from traffic.news import News
 
 # Loaded at once: a rank that has given up root may not be able to read files later. MPI itself begins in World().
 mpi4py.rc.initialize = False
@@ -17,6 +21,20 @@ from mpi4py import MPI  # noqa: E402
 
 TAG_MESSAGE, TAG_BULK, TAG_CLOCK = 1, 2, 3
 ROLE_COLOUR = {"transmit": 1, "receive": 2}
+
+
+TRY_AGAIN_S, REFUSED_S = 0.05, 1.5
+"""A send that was refused is made again so much later; a rank that has refused for so long is dead."""
+
+
+@dataclass
+class _Way:
+    """To one rank: what waits for it, in order, since it refused the first of it."""
+
+    waiting: deque[tuple[int, bytes]] = field(default_factory=deque)
+    refused_since: float | None = None
+    next_try: float = 0.0
+    dead: bool = False
 
 
 class World:
@@ -28,7 +46,9 @@ class World:
         self.size = self.world.Get_size()
         # The same two splits in the same order as on the nodes.
         self.groups = {role: self.world.Split(colour, 0) for role, colour in ROLE_COLOUR.items()}
+        self._news = News()
         self._outgoing: list[tuple[MPI.Request, bytes]] = []
+        self._ways = [_Way() for _ in range(self.size)]
         self._readings = 0
 
     def all_are_there(self) -> bool:
@@ -40,7 +60,7 @@ class World:
         return give_up_on_the_dead(TRIES_OF_THE_MASTER)
 
     def send(self, rank: int, message: Message) -> bool:
-        """False when the rank cannot be reached."""
+        """False when the rank cannot be reached any more."""
         return self._post(rank, TAG_MESSAGE, encode(message))
 
     def send_bulk(self, rank: int, data: bytes) -> bool:
@@ -53,20 +73,19 @@ class World:
         taken = self._take(MPI.ANY_SOURCE, TAG_MESSAGE)
         return None if taken is None else (taken[0], decode(taken[1]))
 
+    def wait(self, control: int, longest_s: float) -> None:
+        """Until a node, or what is at the other end of that descriptor, may have said something."""
+        self._drop_sent()
+        self._news.wait([control], longest_s, self._under_way())
+
     def receive_piece(self, rank: int) -> bytes | None:
         """The next piece of a file that `rank` sends, or None."""
         taken = self._take(rank, TAG_BULK)
         return None if taken is None else taken[1]
 
-    def barrier(self, role: str, timeout_s: float) -> int:
-        """The group's barrier; CLOCK_MONOTONIC in nanoseconds when it was left. Raises TimeoutError."""
-        request = self.groups[role].Ibarrier()
-        begun_ns = time.monotonic_ns()
-        while not request.Test():
-            if time.monotonic_ns() - begun_ns > timeout_s * 1e9:
-                raise TimeoutError(f"the barrier of the {role} group was not left in {timeout_s:.0f} s")
-            pause(begun_ns)
-        return time.monotonic_ns()
+    def barrier(self, role: str) -> Barrier:
+        """The group's, entered."""
+        return Barrier(self.groups[role])
 
     def read_clock(self, rank: int, timeout_s: float) -> tuple[int, int, int, int] | None:
         """(sent_ns, node's monotonic_ns, node's realtime_ns, received_ns) of one exchange; None if none came.
@@ -75,9 +94,9 @@ class World:
         """
         self._readings += 1
         sent = time.monotonic_ns()
-        self._post(rank, TAG_CLOCK, b"%d" % self._readings)
+        asked = self._post(rank, TAG_CLOCK, b"%d" % self._readings)
         deadline = sent + int(timeout_s * 1e9)
-        while time.monotonic_ns() < deadline:
+        while asked and time.monotonic_ns() < deadline and self._push(rank):
             taken = self._take(rank, TAG_CLOCK)
             if taken is not None:
                 received = time.monotonic_ns()
@@ -89,24 +108,52 @@ class World:
     def flush(self, timeout_s: float) -> bool:
         """Wait until all that was handed over has left; False when it did not in time."""
         deadline = time.monotonic() + timeout_s
-        while self._outgoing and time.monotonic() < deadline:
+        while self._under_way() and time.monotonic() < deadline:
             self._drop_sent()
             time.sleep(0.0005)
-        return not self._outgoing
+        return not self._under_way()
 
     def finalize(self) -> None:
         MPI.Finalize()
 
     def _post(self, rank: int, tag: int, data: bytes) -> bool:
         self._drop_sent()
-        try:
-            self._outgoing.append((self.world.Isend([data, MPI.BYTE], rank, tag), data))
-        except MPI.Exception:
-            return False
-        return True
+        way = self._ways[rank]
+        if not way.dead:
+            way.waiting.append((tag, data))
+        return self._push(rank)
+
+    def _push(self, rank: int) -> bool:
+        """Hand over to MPI what waits for that rank; False when it is dead."""
+        way = self._ways[rank]
+        while way.waiting and time.monotonic() >= way.next_try:
+            tag, data = way.waiting[0]
+            try:
+                self._outgoing.append((self.world.Isend([data, MPI.BYTE], rank, tag), data))
+            except MPI.Exception:
+                self._refused(way)
+            else:
+                way.waiting.popleft()
+                way.refused_since = None
+        return not way.dead
+
+    @staticmethod
+    def _refused(way: _Way) -> None:
+        now = time.monotonic()
+        way.refused_since = now if way.refused_since is None else way.refused_since
+        way.next_try = now + TRY_AGAIN_S
+        if now - way.refused_since > REFUSED_S:
+            way.dead = True
+            way.waiting.clear()
+
+    def _under_way(self) -> bool:
+        return bool(self._outgoing) or any(way.waiting for way in self._ways)
 
     def _drop_sent(self) -> None:
         self._outgoing = [(request, kept) for request, kept in self._outgoing if not _finished(request)]
+        for rank, way in enumerate(self._ways):
+            if way.waiting:
+                self._push(rank)
 
     def _take(self, rank: int, tag: int) -> tuple[int, bytes] | None:
         status: Any = MPI.Status()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from master.clocks import Reading, offset_at
+from master.clocks import Reading, off_the_line_ns, offset_at, parted
 from master.outages import Outages
 from master.resolve import Rank
+from master.utc_steps import UtcSteps
 from traffic.connections import EndCount
 from traffic.errors import PktswarmError
 
@@ -34,6 +35,13 @@ class NodeState:
     """What came for the addresses that it played (traffic.playing.Played)."""
     clock: dict[str, Any] = field(default_factory=dict)
     """When it was read ("before", "start", "after") → rank 0's event."""
+    checks: list[Reading] = field(default_factory=list)
+    """Quick looks at its clock while frames were sent, a few for each minute."""
+    off_the_line_ns: int = 0
+    """By how much they contradict the readings, which makes every bound wider."""
+    parted: tuple[int, int] | None = None
+    """By how much its clock moved against the master's in how long, where that is more than clocks do."""
+    utc: UtcSteps = field(default_factory=UtcSteps)
     released_ns: int | None = None
 
     @property
@@ -52,7 +60,24 @@ class NodeState:
 
     def offset_at(self, at_ns: int) -> Reading | None:
         """Its clock less the master's, at a time of the master's."""
-        return offset_at(self.readings().values(), at_ns)
+        found = offset_at(self.readings().values(), at_ns)
+        return found if found is None else replace(found, bound_ns=found.bound_ns + self.off_the_line_ns)
+
+    def take_clock(self, event: dict[str, Any]) -> None:
+        """Rank 0's event "clock"; both clocks were read within the round trip."""
+        self.clock.setdefault(event["when"], event)
+        self.utc.take(event["at_ns"], event["realtime_minus_monotonic_ns"], 2 * event["bound_ns"] + 1)
+        self._judge_clock()
+
+    def take_check(self, event: dict[str, Any]) -> None:
+        """Rank 0's event "drift"."""
+        self.checks.append(Reading(event["at_ns"], event["offset_ns"], event["bound_ns"]))
+        self._judge_clock()
+
+    def _judge_clock(self) -> None:
+        readings = list(self.readings().values())
+        self.off_the_line_ns = max(0, off_the_line_ns(readings, self.checks))
+        self.parted = parted(readings, self.checks)
 
     def readings(self) -> dict[str, Reading]:
         """By when they were taken."""
@@ -80,6 +105,13 @@ def told(counts: list[dict[str, Any]] | None, key: str, every_engine: bool = Fal
     if not every_engine:
         given = [count[key] for count in first_engine([count for count in counts or [] if key in count])]
     return sum(given) if given else None
+
+
+def told_received_frames(counts: list[dict[str, Any]] | None) -> int | None:
+    """What the first engine of each leg took of the interface; None where nothing was told."""
+    given = first_engine([count for count in counts or [] if "received_packets" in count])
+    frames = [count["received_packets"] if (f := count.get("received_frames")) is None else f for count in given]
+    return sum(frames) if frames else None
 
 
 def failed(counts: list[dict[str, Any]] | None) -> int | None:

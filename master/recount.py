@@ -21,11 +21,11 @@ from rich.table import Table
 from master import interactive
 from traffic import expect, sequence, tunnels
 from traffic.capture_file import Packet, read_capture
-from traffic.engines import templates_as_received
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_NOT_AS_EXPECTED, BadInput
+from traffic.leg_frames import templates_as_received
 from traffic.match import Match
 from traffic.recount import Recount, recount_stream, recount_trace
-from traffic.replay.files import leg_frames, packets
+from traffic.replay.files import frames_to_send, packets
 from traffic.replay.verify import stream_of
 from traffic.task import FCS_BYTES, Leg, leg_from_json
 
@@ -205,7 +205,7 @@ def _again(folder: Path, legs: list[Leg], captured: list[bytes], sent: int) -> R
 
 def _sent(folder: Path, legs: list[Leg]) -> Iterator[bytes]:
     """What a trace's legs were to send, in the order of sending, pass after pass."""
-    read = [packets(*leg_frames(leg, folder / "sent")) for leg in legs]
+    read = [packets(*frames_to_send(leg, folder / "sent")) for leg in legs]
     for _ in range(max(leg.repeat for leg in legs)):
         yield from (packet.data for packet in heapq.merge(*read, key=lambda packet: packet.time_ns))
 

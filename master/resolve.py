@@ -16,7 +16,7 @@ from master.scenario import Scenario
 from master.upf import traced
 from master.upf.sessions import Sessions
 from master.upf.tunnels import ends_of, in_tunnels, largest_received_bytes, moved_in_tunnels, to_cut
-from traffic import ebpf, echo, engines, expect, pcap, sequence, users
+from traffic import ebpf, echo, engines, expect, leg_frames, pcap, sequence, users
 from traffic.blocks import IP_UDP_BYTES, MOST_PARTS
 from traffic.capture_file import Packet, write_pcap
 from traffic.connections import FIRST_PORT
@@ -167,7 +167,7 @@ def _choose(leg: Leg, report: dict[str, Any], resolved: Resolved) -> Leg:
 def _matched(leg: Leg, reports: dict[str, dict[str, Any]]) -> Leg:
     """The leg with what tells its frames at the receiver."""
     _check_mtu(leg, reports)
-    templates = engines.templates_as_received(leg)
+    templates = leg_frames.templates_as_received(leg)
     first = next(iter(templates.values()))
     match = expect.expected_match(Match.from_template(first), first, leg.expect)
     match = replace(match, length=match.length if len(templates) == 1 else None, stream=leg.id if leg.arrives else None)
@@ -222,7 +222,7 @@ def _sequence(leg: Leg, plan: Plan, resolved: Resolved) -> Leg:
 
 def _check_mtu(leg: Leg, reports: dict[str, dict[str, Any]]) -> None:
     tags = sum(1 for header in leg.frame["headers"] if "vlan" in header or "svlan" in header)
-    sent = max(longest_frame_bytes(leg, size) for size in engines.templates_as_sent(leg)) - FCS_BYTES
+    sent = max(longest_frame_bytes(leg, size) for size in leg_frames.templates_as_sent(leg)) - FCS_BYTES
     # A device that makes them longer has an MTU of its own, taken for that of the node on the same side.
     arrives = [] if leg.oversize else [(leg.target, largest_received_bytes(leg) if leg.arrives else sent)]
     for name, length in [(leg.source, sent), *arrives]:
@@ -575,6 +575,7 @@ def _tasks(
                 capture_filter=scenario.receive.capture_filter,
                 plays=resolved.plays.get(name, []),
                 greets=_upf_at(host, plan),
+                streams=max(leg.id for leg in resolved.legs) + 1,
                 echoes=[leg for leg in resolved.legs if leg.echo_of is not None and leg.source == name],
                 **_clock_offsets(name, received, clocks),
             )

@@ -64,6 +64,7 @@ STREAM_COLUMNS = [
     "unstamped_received_packets",
     "sent_frames",
     "received_frames",
+    "misdelivered_packets",
 ]
 NODE_COLUMNS = [
     "node",
@@ -192,6 +193,10 @@ class Row:
     tally: Tally | None = None
     """From an engine that reads stamps."""
     clock_bound_ns: int | None = None
+    misdelivered: dict[str, int] | None = None
+    """Host → packets that came there, which they are not for; None: nobody looked."""
+    untimed: list[str] = field(default_factory=list)
+    """What is left out of it because of a clock, and why."""
     left_ns: int | None = None
     """When the first frame left, since the start instant, where the engine tells it."""
     captured: int | None = None
@@ -303,6 +308,7 @@ def stream_values(row: Row) -> dict[str, Any]:
         "unstamped_received_packets": row.unstamped,
         "sent_frames": row.sent_frames,
         "received_frames": row.received_frames,
+        "misdelivered_packets": None if row.misdelivered is None else sum(row.misdelivered.values()),
     }
 
 

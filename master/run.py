@@ -164,11 +164,13 @@ class Run:
             self._end_without_upf(control)
             if self._interrupts > 1:
                 return
-            control.receive(0.1)
+            running = launch.running()
+            heard = control.receive(0.1)
             for event, raw in control.messages():
                 self._take(event, raw, control)
             self.watch(self.ledger, TICK)
-            if not launch.running():
+            # Asked before: what rank 0 said last, and ended, is still to be read.
+            if not running and not heard:
                 control.closed = True
 
     def _overdue(self) -> bool:
@@ -296,6 +298,7 @@ class Run:
         if self.folder is None:
             raise self._why_nothing(launch)
         self.ledger.notes += self._aftermath()
+        self.ledger.look_at_master_utc(time.monotonic_ns(), time.time_ns() - time.monotonic_ns())
         outcome = self.ledger.outcome(self.scenario.expect, self._extra(), self._compared(self.folder))
         self.folder.log({"event": "mpiexec", "output": launch.words()})
         self.folder.write(outcome)
@@ -322,7 +325,9 @@ class Run:
             return []
         names = {trace.name for trace in self.scenario.traces if trace.verify}
         resolved = self.ledger.resolved
-        return compare(folder.path, resolved.legs, resolved.receives, names, self.ledger.notes)
+        faults = self.ledger.faults()
+        untimed = {host for host in resolved.receives if faults.utc_set(host)}
+        return compare(folder.path, resolved.legs, resolved.receives, names, self.ledger.notes, untimed)
 
     def _why_nothing(self, launch: Launch) -> PktswarmError:
         if self._interrupts:

@@ -41,10 +41,12 @@ def put_together(row: Row, parts: dict[str, Row]) -> None:
     row.missed = sum(one.missed for one in each)
     row.first_ns = min((one.first_ns for one in each if one.first_ns is not None), default=None)
     row.last_ns = max((one.last_ns for one in each if one.last_ns is not None), default=None)
+    row.untimed += [why for one in each for why in one.untimed]
     row.clock_bound_ns = _most(one.clock_bound_ns for one in each if one.received)
     row.tally = _tally(row, each)
     if row.users is not None:
         row.users.take_received(_users(each), stamped=row.tally is not None)
+        row.users.timed = all(one.users is None or one.users.timed for one in each)
 
 
 def document(row: Row) -> dict[str, Any]:

@@ -50,6 +50,8 @@ class Users:
     """Of each, where they move: accepted handovers, and failed ones."""
     shift_ns: int = 0
     """What the clocks, read again after the run, say that every latency is longer."""
+    timed: bool = True
+    """Not where a clock that their latencies stand on was set meanwhile."""
 
     @property
     def count(self) -> int:
@@ -109,7 +111,7 @@ class Users:
         return None if self.seconds is None or packets < 2 else self.seconds * packets / (packets - 1)
 
     def latency_means_ns(self) -> list[float | None]:
-        if self.received is None:
+        if self.received is None or not self.timed:
             return [None] * self.count
         pairs = zip(self.received["latency_sum_ns"], self.received["latencies"], strict=True)
         return [total / frames + self.shift_ns if frames else None for total, frames in pairs]
@@ -174,7 +176,7 @@ class Users:
             "received_packets": one["packets"],
             "received_bytes": one["bytes"] + FCS_BYTES * one["packets"],
         }
-        if one["latencies"]:
+        if one["latencies"] and self.timed:
             told["latency_min_ns"] = one["latency_min_ns"] + self.shift_ns
             told["latency_max_ns"] = one["latency_max_ns"] + self.shift_ns
             told["latency_mean_ns"] = round(one["latency_sum_ns"] / one["latencies"] + self.shift_ns)

@@ -3,7 +3,7 @@ for, flow by flow, and as latency."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,10 +50,16 @@ class Compared:
 
 
 def compare(
-    folder: Path, legs: list[Leg], receives: dict[str, ReceiveTask], asked: set[str], notes: list[str]
+    folder: Path,
+    legs: list[Leg],
+    receives: dict[str, ReceiveTask],
+    asked: set[str],
+    notes: list[str],
+    untimed: Collection[str] = (),
 ) -> list[Compared]:
-    """Of all traces that were captured whole. `receives`: host → its task; `asked`: the traces to verify. Captures that
-    are very large are left alone unless that is asked for, and `notes` are told."""
+    """Of all traces that were captured whole. `receives`: host → its task; `asked`: the traces to verify; `untimed`:
+    hosts whose UTC was set meanwhile. Captures that are very large are left alone unless that is asked for, and
+    `notes` are told."""
     groups = together(legs)
     found = []
     for host, task in receives.items():
@@ -75,7 +81,9 @@ def compare(
                 raise
             notes.append(f"no loss by flow and no latency by captures: {error}")
             continue
-        found += [_compared(folder, groups[leg.id], packets[leg.id], leg.stream in asked) for leg in mine]
+        found += [
+            _compared(folder, groups[leg.id], packets[leg.id], leg.stream in asked, host not in untimed) for leg in mine
+        ]
     return found
 
 
@@ -99,11 +107,11 @@ def elsewhere(folder: Path, capture: Path) -> list[Compared]:
     return found
 
 
-def _compared(folder: Path, legs: list[Leg], captured: list[Packet], asked: bool) -> Compared:
-    """`legs`: those of one row; `asked`: packet by packet too."""
+def _compared(folder: Path, legs: list[Leg], captured: list[Packet], asked: bool, timed: bool = True) -> Compared:
+    """`legs`: those of one row; `asked`: packet by packet too; `timed`: whether the times of the capture tell."""
     wanted = intended(legs, folder / "sent")
-    arrived = arrivals(wanted, captured)
-    timed = legs[0].timing.get("mode") != "top"
+    arrived = arrivals(wanted, captured, timed)
+    timed = timed and legs[0].timing.get("mode") != "top"
     result = verified(wanted, arrived, timed) if asked else None
     sent = (wanted.tuples[number] for number in wanted.content.tolist())
     delays_ns = arrived.delays_ns(wanted) if timed else None

@@ -10,22 +10,11 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
-from nodes.interface import Interface
 from traffic.task import ReceiveCount, ReceiveTask, SendCount, SendTask
 
 
 class Engine(ABC):
     name: ClassVar[str]
-
-    @classmethod
-    @abstractmethod
-    def missing(cls) -> str:
-        """Why this engine cannot run on this node, with how to mend it; empty when it can. Needs no root."""
-
-    @classmethod
-    def unfit(cls, interface: Interface) -> str:
-        """Why this engine, though it is there, cannot work on this interface; empty when it can. Needs root."""
-        return ""
 
     @abstractmethod
     def prepare(self) -> None:

@@ -1,40 +1,58 @@
-"""The engines this version has, by name. Adding one is a file and a line here."""
+"""The engines this version has, by name. Adding one is a file and a line here.
+
+An engine is loaded where it is used: NumPy and what else it needs would be half of the start of every rank.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from nodes import live_frames, present
 from nodes.engine import Receiver, Sender
 from nodes.interface import Interface
-from nodes.receivers.interactive import InteractiveReceiver
-from nodes.receivers.netsniff import NetsniffReceiver
-from nodes.receivers.socket import SocketReceiver
-from nodes.receivers.xdp import XdpReceiver
-from nodes.senders.interactive import InteractiveSender
-from nodes.senders.pktgen import PktgenSender
-from nodes.senders.socket import SocketSender
-from nodes.senders.tcpreplay import TcpreplaySender
-from nodes.senders.trafgen import TrafgenSender
-from nodes.senders.xdp import XdpSender
+from nodes.senders import pktgen_module
 from traffic.errors import EngineError
 
-SENDERS: dict[str, type[Sender]] = {
-    engine.name: engine
-    for engine in (XdpSender, PktgenSender, TrafgenSender, TcpreplaySender, InteractiveSender, SocketSender)
+
+class Known(NamedTuple):
+    """`place`: module and class. `missing`: why a node has it not. `unfit`: why it cannot work on an interface, though
+    it is there; that needs root."""
+
+    place: str
+    missing: Callable[[], str]
+    unfit: Callable[[Interface], str] | None = None
+
+    def load(self) -> Any:
+        module, _, name = self.place.partition(":")
+        return getattr(import_module(module), name)
+
+
+SENDERS = {
+    "xdp": Known("nodes.senders.xdp:XdpSender", present.xdp_sender, live_frames.trouble),
+    "pktgen": Known("nodes.senders.pktgen:PktgenSender", pktgen_module.missing),
+    "trafgen": Known("nodes.senders.trafgen:TrafgenSender", present.trafgen),
+    "tcpreplay": Known("nodes.senders.tcpreplay:TcpreplaySender", present.tcpreplay),
+    "interactive": Known("nodes.senders.interactive:InteractiveSender", present.nothing),
+    "socket": Known("nodes.senders.socket:SocketSender", present.sockets),
 }
-RECEIVERS: dict[str, type[Receiver]] = {
-    engine.name: engine for engine in (XdpReceiver, NetsniffReceiver, InteractiveReceiver, SocketReceiver)
+RECEIVERS = {
+    "xdp": Known("nodes.receivers.xdp:XdpReceiver", present.xdp_receiver),
+    "netsniff-ng": Known("nodes.receivers.netsniff:NetsniffReceiver", present.netsniff),
+    "interactive": Known("nodes.receivers.interactive:InteractiveReceiver", present.nothing),
+    "socket": Known("nodes.receivers.socket:SocketReceiver", present.sockets),
 }
 
 
 def sender_class(name: str) -> type[Sender]:
-    if name not in SENDERS:
-        raise EngineError(name, f"there is no such sender; there are {', '.join(SENDERS)}")
-    return SENDERS[name]
+    found: type[Sender] = _known(SENDERS, name, "sender").load()
+    return found
 
 
 def receiver_class(name: str) -> type[Receiver]:
-    if name not in RECEIVERS:
-        raise EngineError(name, f"there is no such receiver; there are {', '.join(RECEIVERS)}")
-    return RECEIVERS[name]
+    found: type[Receiver] = _known(RECEIVERS, name, "receiver").load()
+    return found
 
 
 def unfit(interface: Interface) -> dict[str, str]:
@@ -42,7 +60,13 @@ def unfit(interface: Interface) -> dict[str, str]:
     found = {}
     for name, engine in SENDERS.items():
         try:
-            found[name] = "" if engine.missing() else engine.unfit(interface)
+            found[name] = "" if engine.unfit is None or engine.missing() else engine.unfit(interface)
         except (EngineError, OSError) as error:
             found[name] = str(error)
     return {name: why for name, why in found.items() if why}
+
+
+def _known(engines: Mapping[str, Known], name: str, kind: str) -> Known:
+    if name not in engines:
+        raise EngineError(name, f"there is no such {kind}; there are {', '.join(engines)}")
+    return engines[name]

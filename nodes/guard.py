@@ -38,7 +38,9 @@ from traffic import task as tasks
 from traffic.errors import BadInput, EngineError, PktswarmError
 from traffic.messages import STILL_AFTER_NS, WORD_TIMEOUT_S, Lines, Message, peer
 
-POLL_S = 0.02
+POLL_S, STILL_S = 0.02, 0.1
+"""How long a command is awaited before the guard looks after its engines, and where it only keeps time."""
+BUSY_STATES = ("preparing", "arming", "armed", "running")
 SUDO_TIMEOUT_S = 10.0
 SPOOLS = Path("/var/tmp")  # noqa: S108 - each guard's folder in it has a name of its own
 COUNTS_S = 120.0
@@ -105,7 +107,8 @@ class Guard:
             sys.exit(0)
 
     def _take_commands(self) -> None:
-        wait_s, to_start_ns = POLL_S, self.start_at_ns - time.monotonic_ns()
+        busy = self.state in BUSY_STATES or self.answers is not None
+        wait_s, to_start_ns = POLL_S if busy else STILL_S, self.start_at_ns - time.monotonic_ns()
         if self.state == "armed":
             wait_s = max(0.0, min(POLL_S, (to_start_ns - START_AHEAD_NS) / 1e9))
         elif self.state == "running" and to_start_ns > 0:

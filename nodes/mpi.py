@@ -8,8 +8,10 @@ from typing import Any
 
 import mpi4py
 
-from traffic.messages import BULK_BYTES, Message, decode, encode, pause
+from traffic.barrier import Barrier
+from traffic.messages import BULK_BYTES, Message, decode, encode
 from traffic.mpich import TRIES_OF_A_NODE, give_up_on_the_dead
+from traffic.news import News
 
 # Loaded at once: a rank that has given up root may not be able to read files later. MPI itself begins in Link().
 mpi4py.rc.initialize = False
@@ -43,6 +45,7 @@ class Link:
         self.world = MPI.COMM_WORLD
         self.group: MPI.Comm = _split(self.world, role)
         self.rank = self.world.Get_rank()
+        self._news = News()
         self._outgoing: list[tuple[MPI.Request, bytes]] = []
         self._pieces = bytearray()
         """Of files, come and not yet asked for."""
@@ -69,6 +72,11 @@ class Link:
         """The next message from the master, or None."""
         data = self._take(TAG_MESSAGE)
         return None if data is None else decode(data)
+
+    def wait(self, pipe: int, longest_s: float) -> None:
+        """Until the master, or what is at the other end of that descriptor, may have said something."""
+        self._drop_sent()
+        self._news.wait([pipe], longest_s, bool(self._outgoing))
 
     def receive_bulk(self, size: int, timeout_s: float) -> bytes:
         """A file that the master announced. Raises TimeoutError. A piece may end one file and begin the next."""
@@ -102,28 +110,23 @@ class Link:
             time.sleep(0.0005)
         return not self._outgoing
 
-    def barrier(self, timeout_s: float) -> int:
-        """The group's barrier; CLOCK_MONOTONIC when it was left, in nanoseconds. Raises TimeoutError.
+    def barrier(self) -> Barrier:
+        """The group's, entered."""
+        return Barrier(self.group)
 
-        It is entered only when the master knows that all have arrived, so it is short: hence the fine polling.
+    def answer_pings(self, count: int, longest_s: float) -> int:
+        """Answer clock readings of the master as fast as can be (a burst of some ms), each by its number.
+
+        Gives back how many of `count` did not come in `longest_s`.
         """
-        request = self.group.Ibarrier()
-        begun_ns = time.monotonic_ns()
-        while not request.Test():
-            if time.monotonic_ns() - begun_ns > timeout_s * 1e9:
-                raise TimeoutError(f"the barrier was not left in {timeout_s:.0f} s")
-            pause(begun_ns)
-        return time.monotonic_ns()
-
-    def answer_pings(self, count: int) -> None:
-        """Answer `count` clock readings of the master as fast as can be (a burst of some ms), each by its number."""
-        deadline = time.monotonic() + 2.0
+        deadline = time.monotonic() + longest_s
         while count and time.monotonic() < deadline:
             number = self._take(TAG_CLOCK)
             if number is not None:
                 reading = b"%s %d %d" % (number, time.monotonic_ns(), time.time_ns())
                 self.world.Send([reading, MPI.BYTE], MASTER, TAG_CLOCK)
                 count -= 1
+        return count
 
     def _drop_sent(self) -> None:
         try:

@@ -12,14 +12,18 @@ import time
 from typing import Any
 
 from nodes.interface import Interface
-from nodes.meter import Meter
+from nodes.meter import Meter, read_utc
 from nodes.mpi import Link, MasterGone
+from traffic.barrier import Barrier
 from traffic.messages import STILL_AFTER_NS, STILL_BEFORE_NS, WORD_TIMEOUT_S, Lines, Message
 
-IDLE_S, BUSY_S = 0.001, 0.01
-"""Between two looks for news: while frames are sent or counted, the processor is theirs."""
+NEWS_S = 0.1
+"""At most, between two looks for news."""
+PINGS_S, PINGS_AT_ONCE_S = 2.0, 0.1
+"""How long the master's readings of the clock are waited for awake; and before a look at what else it said."""
 LEAVE_STATUS = 3
-BARRIER_TIMEOUT_S = 10.0
+BARRIER_AT_ONCE_S = 0.1
+"""How long a barrier is waited for awake. Then the master's words are heard again: one may be that somebody died."""
 LONGEST_ENTRY_NS = 50_000_000
 """No clock is trusted further than this."""
 BULK_TIMEOUT_S = 120.0
@@ -39,7 +43,11 @@ class Rank:
         self.leaving = self.restored = False
         self.whole = True
         self.waiting_for = ""
+        self.entered: tuple[str, Barrier] | None = None
+        self.left = ""
         self.start_ns = 0
+        self.pings = 0
+        self.pings_until = 0.0
 
     def run(self) -> int:
         """Until the master lets go; the exit status is 3 when the master was lost."""
@@ -56,23 +64,25 @@ class Rank:
     def _serve(self) -> int:
         self._hello()
         while not self.leaving:
-            busy = self._master() | self._guard()
+            busy = self._master() | self._guard() | self._answer() | self._barrier(0.0)
             self._sample()
             if self._master_lost():
                 self._abandon()
             if not busy:
-                time.sleep(self._pause_s())
+                self._pause()
         self.link.flush(5.0)
         if not self.whole:
             os._exit(0)  # MPI's finalize would wait for the dead
         self.link.finalize()
         return 0
 
-    def _pause_s(self) -> float:
+    def _pause(self) -> None:
         left_ns = self.start_ns - time.monotonic_ns()
         if -STILL_AFTER_NS < left_ns < STILL_BEFORE_NS:
-            return (left_ns + STILL_AFTER_NS) / 1e9
-        return BUSY_S if self.sample_every_s else IDLE_S
+            time.sleep((left_ns + STILL_AFTER_NS) / 1e9)
+            return
+        to_sample_s = self.next_sample - time.monotonic() if self.sample_every_s else NEWS_S
+        self.link.wait(self.pipe.socket.fileno(), max(0.0, min(NEWS_S, to_sample_s)))
 
     def _hello(self) -> None:
         self.link.introduce({"event": "hello", "host": self.host, "role": self.role, "report": self.report})
@@ -98,7 +108,14 @@ class Rank:
         self._tell("alive")
 
     def _on_ping(self, message: Message) -> None:
-        self.link.answer_pings(int(message["count"]))
+        self.pings, self.pings_until = int(message["count"]), time.monotonic() + PINGS_S
+
+    def _answer(self) -> bool:
+        """Nothing else meanwhile, but not for so long that the guard misses the master's word."""
+        if self.pings and time.monotonic() < self.pings_until:
+            self.pings = self.link.answer_pings(self.pings, PINGS_AT_ONCE_S)
+            return True
+        return False
 
     def _on_task(self, message: Message) -> None:
         # The pieces that come know no borders between files.
@@ -114,19 +131,27 @@ class Rank:
     def _on_enter(self, message: Message) -> None:
         wait_ns = int(message["at_ns"]) - time.monotonic_ns()
         time.sleep(min(max(0, wait_ns), LONGEST_ENTRY_NS) / 1e9)
-        try:
-            left_ns = self.link.barrier(BARRIER_TIMEOUT_S)
-        except TimeoutError as error:
-            self._tell("failed", problem=str(error), bad_input=False)
-            return
-        self._left(message["name"], left_ns)
+        self.entered = message["name"], self.link.barrier()
+        self._barrier(BARRIER_AT_ONCE_S)
+
+    def _barrier(self, longest_s: float) -> bool:
+        """Whether the one that was entered has been left now."""
+        if self.entered is None:
+            return False
+        name, barrier = self.entered
+        left_ns = barrier.left_ns(longest_s)
+        if left_ns is not None:
+            self._left(name, left_ns)
+        return left_ns is not None
 
     def _on_release(self, message: Message) -> None:
-        """In place of a barrier that a death made impossible."""
+        """In place of a barrier that a death made impossible, before it or in the middle of it."""
         self.whole = False
-        self._left(message["name"], time.monotonic_ns())
+        if message["name"] != self.left:  # the death may have come when this one was through
+            self._left(message["name"], time.monotonic_ns())
 
     def _left(self, name: str, at_ns: int) -> None:
+        self.entered, self.left = None, name
         self._tell("left", name=name, at_ns=at_ns)
         if name == "ready":
             # From here on a receiver only waits for the transmitters' end.
@@ -219,4 +244,4 @@ class Rank:
     def _guard_sample(self, message: Message) -> None:
         if self.start_ns:
             told = {key: message[key] for key in ("at_ns", "sent", "received")}
-            self._tell("sample", **told, interface=self._change())
+            self._tell("sample", **told, interface=self._change(), utc=read_utc())

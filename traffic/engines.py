@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
-from traffic import pktgen, schedule, stamp
+from traffic import leg_frames, pktgen, schedule
 from traffic.errors import BadInput
 from traffic.frames import build_frame
 from traffic.schedule_records import MAX_LEGS
@@ -61,39 +60,6 @@ def check_numbers(legs: Iterable[Leg]) -> None:
             raise BadInput(source, problem, key="streams", value=number, allowed=allowed)
 
 
-def templates_as_sent(leg: Leg) -> dict[int, Template]:
-    """Size with FCS → what the frames of a stream look like on the wire, by the engine that sends them."""
-    if leg.engine == "pktgen":
-        return {size: build_frame(pktgen.as_sent(leg), size) for size in pktgen.sizes_bytes(leg)}
-    if leg.engine == "xdp":
-        return {size: _stamped(leg, leg.frame, size) for size, _ in schedule.sizes_bytes(leg)}
-    return {size: build_frame(leg.frame, size) for size, _ in schedule.sizes_bytes(leg)}
-
-
-def templates_as_received(leg: Leg) -> dict[int, Template]:
-    """As templates_as_sent, behind a device that adds or takes away headers (Leg.arrives)."""
-    if not leg.arrives:
-        return templates_as_sent(leg)
-    frame = {**leg.frame, "headers": leg.arrives["headers"]}
-    sizes = [size + leg.arrives["added_bytes"] for size, _ in schedule.sizes_bytes(leg)]
-    return {size: _stamped(leg, frame, size) for size in sizes}
-
-
-def _stamped(leg: Leg, frame: dict[str, Any], size_bytes: int) -> Template:
-    """The stamp differs from frame to frame, and with it the checksum over the payload."""
-    template = build_frame(frame, size_bytes)
-    if not schedule.stamped(leg):
-        return template
-    start = stamp.payload_offset(frame["headers"])
-    varying = bytearray(template.varying_mask)
-    stop = start + schedule.stamp_bytes(leg)
-    varying[start:stop] = b"\xff" * (stop - start)
-    for checksum in template.checksums:
-        if checksum.covers(start, stop):
-            varying[checksum.offset_bytes : checksum.offset_bytes + 2] = b"\xff\xff"
-    return replace(template, varying_mask=bytes(varying))
-
-
 def trafgen_list_frames(size_bytes: int) -> int:
     """How many frames of that size trafgen's list holds."""
     return max(1, min(TRAFGEN_LIST_FRAMES, TRAFGEN_LIST_BYTES // size_bytes))
@@ -129,7 +95,7 @@ def _tcpreplay(leg: Leg) -> str:
         return f"it has no option {next(iter(leg.options))!r}" if leg.options else ""
     if leg.kind != "trace":
         return "it sends traces only"
-    return "it stamps no frames" if schedule.stamped(leg) else ""
+    return "it stamps no frames" if leg_frames.stamped(leg) else ""
 
 
 def _interactive(leg: Leg) -> str:

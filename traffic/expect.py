@@ -13,7 +13,7 @@ from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any
 
-from traffic import pktgen, schedule, stamp
+from traffic import leg_frames, pktgen
 from traffic.counters import (
     HEAD_BYTES,
     MOST_ROWS,
@@ -58,21 +58,9 @@ FIELD_PLACES["vlan"] = FIELD_PLACES["vlan_outer"]
 """Name in struct fields → its offset and size there."""
 
 
-def stamp_is_found(template: Template, headers: list[dict[str, Any]]) -> bool:
-    """Whether the program looks for the stamp where a sender puts it.
-
-    Not behind raw bytes that it does not understand, nor in a fragment or where the lengths are wrong on purpose.
-    """
-    try:
-        found = layout(template.data)
-    except (IndexError, ValueError):
-        return False
-    return found.payload == stamp.payload_offset(headers) and found.payload_bytes >= stamp.PLAIN_BYTES
-
-
 def sender_stamps(leg: Leg) -> bool:
     """Only the sender xdp does, where there is room."""
-    return leg.engine == "xdp" and schedule.stamped(leg)
+    return leg.engine == "xdp" and leg_frames.stamped(leg)
 
 
 def numbered(leg: Leg) -> int:
@@ -80,9 +68,9 @@ def numbered(leg: Leg) -> int:
     if sender_stamps(leg):
         if leg.kind == "trace":
             return NUMBERED_BY_US
-        smallest = min(size for size, _ in schedule.sizes_bytes(leg)) + leg.arrives.get("added_bytes", 0)
+        smallest = min(size for size, _ in leg_frames.sizes_bytes(leg)) + leg.arrives.get("added_bytes", 0)
         headers = leg.arrives.get("headers", leg.frame["headers"])
-        found = stamp_is_found(build_frame({**leg.frame, "headers": headers}, smallest), headers)
+        found = leg_frames.stamp_is_found(build_frame({**leg.frame, "headers": headers}, smallest), headers)
         return NUMBERED_BY_US if found else NUMBERED_NOT
     return NUMBERED_BY_PKTGEN if leg.engine == "pktgen" and pktgen.numbers(leg) else NUMBERED_NOT
 

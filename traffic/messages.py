@@ -6,10 +6,8 @@ A message is a dict with a key "op" (asks for something) or "event" (tells somet
 from __future__ import annotations
 
 import json
-import os
 import socket
 import struct
-import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -23,18 +21,8 @@ BULK_BYTES = 1 << 20
 """Files travel over MPI in pieces of this size."""
 
 
-YIELD_NS = 5_000_000
 STILL_BEFORE_NS, STILL_AFTER_NS = 30_000_000, 1_000_000
 """Around the start instant no rank looks for news: the processor is that of the engines, which may have to share it."""
-
-
-def pause(since_ns: int) -> None:
-    """Between two looks at a barrier that all have reached: at first only yield, which keeps the release close, then
-    sleep, so that nothing spins when it takes longer after all."""
-    if time.monotonic_ns() - since_ns < YIELD_NS:
-        os.sched_yield()
-    else:
-        time.sleep(0.00002)
 
 
 def encode(message: Message) -> bytes:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic import pktgen, schedule, schedule_pace
+from traffic import leg_frames, pktgen, schedule, schedule_pace
 from traffic.blocks import Blocks
-from traffic.engines import templates_as_sent
 from traffic.errors import BadInput
+from traffic.leg_frames import templates_as_sent
 from traffic.task import Leg
 from traffic.values import places
 from traffic.xorshift import FrameStates, Words, drawn
@@ -107,7 +107,7 @@ def _sliced(whole: Block) -> Iterator[Block]:
 
 def _places(leg: Leg) -> tuple[list[int], tuple[int, ...]]:
     """(sizes with FCS, the positions of the rule that chooses one: which size each stands for)."""
-    mix = leg.sizes or leg.options.get("imix_weights", []) if leg.engine == "pktgen" else schedule.sizes_bytes(leg)
+    mix = leg.sizes or leg.options.get("imix_weights", []) if leg.engine == "pktgen" else leg_frames.sizes_bytes(leg)
     mix = mix or [(size, 1) for size in pktgen.sizes_bytes(leg)]
     return [size for size, _ in mix], places([weight for _, weight in mix])
 

@@ -16,13 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from traffic import schedule, schedule_pace, schedule_trace, stamp
+from traffic import leg_frames, schedule, schedule_pace, schedule_trace, stamp
 from traffic.capture_file import Packet
-from traffic.engines import templates_as_sent, trafgen_list_length
+from traffic.engines import trafgen_list_length
 from traffic.frames import build_frame
+from traffic.leg_frames import templates_as_sent
 from traffic.preview import Block, Integers, Rows, blocks
 from traffic.replay.build import Frames
-from traffic.replay.files import leg_frames
+from traffic.replay.files import frames_to_send
 from traffic.sequence import Records
 from traffic.task import FCS_BYTES, Leg
 from traffic.template import Template, put_bits
@@ -48,7 +49,7 @@ class Recording:
 
 def recording(leg: Leg, folder: Path) -> Recording:
     """`folder`: where the files are that the leg's transmitter is given."""
-    frames, order = leg_frames(leg, folder)
+    frames, order = frames_to_send(leg, folder)
     length = frames.length[order]
     due_ns, period_ns = schedule_trace.due_times(frames.time_ns[order], length, leg)
     names, user = users_of(frames)
@@ -173,14 +174,14 @@ class KernelMaker(Maker):
     def __init__(self, leg: Leg) -> None:
         super().__init__(leg)
         of_source = leg.sequence_file is not None
-        templates = [build_frame(leg.frame, size) for size, _ in schedule.sizes_bytes(leg)]
+        templates = [build_frame(leg.frame, size) for size, _ in leg_frames.sizes_bytes(leg)]
         one_slot = templates[-1:] if of_source else templates  # a source's frames are all made in the largest one's
         record = schedule.compile_stream(leg, one_slot, schedule_pace.seed_of(leg)).record
         self.templates = {len(template.data) + FCS_BYTES: template for template in templates}
         self._stamp_at = int(record.stamp)
         self._checked = bool(record.checked)
         self._size_drawn = len(leg.sizes) > 1 and not leg.sizes_in_turn and not of_source
-        self._noise_from = self._stamp_at + schedule.stamp_bytes(leg) if self._stamp_at else 0
+        self._noise_from = self._stamp_at + leg_frames.stamp_bytes(leg) if self._stamp_at else 0
         self._kernel = KernelDraw(record.random)
 
     def frame(self, time_ns: int, size_bytes: int, user: int) -> bytes:

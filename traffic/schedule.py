@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic import expect, schedule_pace, schedule_sequence, schedule_trace, stamp
+from traffic import leg_frames, schedule_pace, schedule_sequence, schedule_trace, stamp
 from traffic.errors import BadInput
 from traffic.fragments import Part, parts_of
 from traffic.frames import build_frame
-from traffic.layout import layout
 from traffic.replay.shift import Shift
 from traffic.schedule_pace import gap, seed_of
 from traffic.schedule_records import (
@@ -137,15 +136,15 @@ def _unable_options(leg: Leg) -> str:
 def _unable_sizes(leg: Leg) -> str:
     if len(leg.sizes) > MOST_SIZES:
         return f"its frames have at most {MOST_SIZES} sizes, not {len(leg.sizes)}"
-    total = number_of_places([weight for _, weight in sizes_bytes(leg)])
+    total = number_of_places([weight for _, weight in leg_frames.sizes_bytes(leg)])
     return f"its weights of sizes add up to at most {MOST_VALUES}, not {total}" if total > MOST_VALUES else ""
 
 
 def _unable_frame(leg: Leg) -> str:
-    sizes = [size for size, _ in sizes_bytes(leg)]
+    sizes = [size for size, _ in leg_frames.sizes_bytes(leg)]
     if max(sizes) - FCS_BYTES > LARGEST_BYTES:
         return f"its frames have at most {LARGEST_BYTES + FCS_BYTES} bytes"
-    if leg.options.get("stamp") and not _has_room(leg):
+    if leg.options.get("stamp") and not leg_frames.has_room(leg):
         least = stamp.least_size_bytes(leg.frame["headers"])
         return f"a stamp needs {stamp.PLAIN_BYTES} bytes of free payload: a frame of at least {least} bytes"
     template = build_frame(leg.frame, min(sizes))
@@ -174,51 +173,6 @@ def _unable_users(leg: Leg, template: Template) -> str:
     return ""
 
 
-def sizes_bytes(leg: Leg) -> list[tuple[int, int]]:
-    """(size with FCS, weight) of a stream's frames."""
-    return [(size, weight) for size, weight in leg.sizes] or [(leg.size_bytes, 1)]
-
-
-def stamped(leg: Leg) -> bool:
-    """Whether its frames carry a stamp: a stream's do where there is room in each, unless it says otherwise; those of a
-    trace that have room do where it is asked for."""
-    if leg.kind == "trace":
-        return leg.options.get("stamp") is True
-    return leg.kind == "stream" and bool(leg.options.get("stamp", True)) and _has_room(leg)
-
-
-def stamp_bytes(leg: Leg) -> int:
-    """Of a stamped stream: with a checksum of the payload where that has room in each of its frames."""
-    return stamp.CHECKED_BYTES if _has_room(leg, stamp.CHECKED_BYTES) and _is_checkable(leg) else stamp.PLAIN_BYTES
-
-
-def _is_checkable(leg: Leg) -> bool:
-    """Whether the payload ends where the receiver sees its end: lengths may be wrong on purpose."""
-    headers, size = leg.frame["headers"], min(size for size, _ in sizes_bytes(leg))
-    template = build_frame(leg.frame, size)
-    if not expect.stamp_is_found(template, headers):
-        return False
-    return layout(template.data).payload_bytes == len(template.data) - stamp.payload_offset(headers)
-
-
-def sequence_limit(leg: Leg) -> int:
-    """All sequence numbers of its frames are below it; 0: nobody knows.
-
-    A leg without a rate sends one more for each frame that its interface's full ring drops, with a number of its own.
-    """
-    if leg.kind == "trace":
-        return 0 if leg.timing.get("mode") == "top" else leg.stamped_packets or 0
-    paced = leg.rate_pps is not None or bool(leg.rates) or bool(leg.sequence_file)
-    return leg.count_packets or 0 if paced or leg.engine != "xdp" else 0
-
-
-def _has_room(leg: Leg, bytes_needed: int = stamp.PLAIN_BYTES) -> bool:
-    """Free payload only: bytes that the scenario gives in hex are the user's."""
-    taken = "hex" in leg.frame.get("payload", {}) or "arp" in leg.frame["headers"][-1]
-    held = stamp.payload_offset(leg.frame["headers"]) + bytes_needed + FCS_BYTES
-    return not taken and min(size for size, _ in sizes_bytes(leg)) >= held and leg.id <= stamp.LARGEST_STREAM
-
-
 # --- a leg ---------------------------------------------------------------------------------------------------------
 
 
@@ -229,7 +183,7 @@ def compile_leg(leg: Leg, seed: int, passes: Passes | None = None, sequence: Rec
         if passes is None:
             raise ValueError(f"stream {leg.stream} is a trace")
         return _compile_trace(leg, passes)
-    sizes = [size for size, _ in sizes_bytes(leg)]
+    sizes = [size for size, _ in leg_frames.sizes_bytes(leg)]
     if leg.sequence_file is None:
         return compile_stream(leg, [build_frame(leg.frame, size) for size in sizes], seed)
     if sequence is None:
@@ -248,12 +202,12 @@ def compile_stream(leg: Leg, templates: list[Template], seed: int) -> CompiledLe
     for index, checksum in enumerate(first.checksums):
         record.sum[index] = SumRecord(checksum.offset_bytes, checksum.zero_is_ones)
     record.sums = len(first.checksums)
-    if stamped(leg):
+    if leg_frames.stamped(leg):
         _place_stamp(record, leg, first.checksums)
     for index, varying in enumerate(first.fields):
         record.rule[index] = _rule(varying, first.checksums, compiled.table)
     record.rules = len(first.fields)
-    start = max(first.random_payload[0], record.stamp + stamp_bytes(leg) if record.stamp else 0)
+    start = max(first.random_payload[0], record.stamp + leg_frames.stamp_bytes(leg) if record.stamp else 0)
     record.noise = _noise(max(templates, key=lambda template: len(template.data)), start)
     compiled.slots = [_slot(leg, template, record, start) for template in templates]
     _cut(compiled, leg, templates)
@@ -295,7 +249,7 @@ def _spread(seed: int) -> int:
 
 def _place_stamp(record: LegRecord, leg: Leg, checksums: tuple[Checksum, ...]) -> None:
     record.stamp = stamp.payload_offset(leg.frame["headers"])
-    record.checked = stamp_bytes(leg) == stamp.CHECKED_BYTES
+    record.checked = leg_frames.stamp_bytes(leg) == stamp.CHECKED_BYTES
     # Sequence number, time and checksum end even numbers of bytes apart: the same weights do for all.
     time = record.stamp + stamp.TIME_OFFSET
     record.stamp_weight[:] = weights(checksums, record.stamp, time, time)
@@ -367,7 +321,7 @@ def _part(part: Part) -> PartRecord:
 
 def _sizes(compiled: CompiledLeg, leg: Leg, templates: int) -> None:
     """The rule that chooses the size, and its list of slots: drawn by weight, or in turn."""
-    sizes = sizes_bytes(leg)
+    sizes = leg_frames.sizes_bytes(leg)
     compiled.record.sizes = templates
     if templates > 1:
         compiled.table += places([weight for _, weight in sizes])
@@ -407,7 +361,7 @@ def _compile_trace(leg: Leg, passes: Passes) -> CompiledLeg:
     record.add_port, record.add_teid = add.port % 2**16, add.teid % 2**32
     compiled = CompiledLeg(record, passes=passes, lead_ns=int(leg.timing.get("lead_ns", 0)))
     compiled.largest_bytes = int(passes.records["frame_bytes"].max())
-    if stamped(leg):
+    if leg_frames.stamped(leg):
         record.stamp, record.user_rule, compiled.users = 1, 1, [0, 1]
     _pace(compiled, leg)
     return compiled
@@ -456,7 +410,7 @@ class Schedule:
 
 def compile_schedule(legs: list[Leg], read: schedule_trace.Read, read_sequence: Callable[[Leg], Records]) -> Schedule:
     """`read` gives the frames of a trace's file, `read_sequence` the records of a leg that has a sequence."""
-    traces = schedule_trace.Traces(read, {leg.trace_file for leg in legs if leg.shift or stamped(leg)})
+    traces = schedule_trace.Traces(read, {leg.trace_file for leg in legs if leg.shift or leg_frames.stamped(leg)})
     places = {leg.id: place for place, leg in enumerate(legs)}
     compiled = []
     for leg in legs:
@@ -469,7 +423,7 @@ def compile_schedule(legs: list[Leg], read: schedule_trace.Read, read_sequence: 
 
 def first_of(leg: Leg) -> int:
     """The leg whose sequence numbers a leg's stamps have: the instances of a trace share theirs."""
-    return leg.id if leg.counted_with is None or not stamped(leg) else leg.counted_with
+    return leg.id if leg.counted_with is None or not leg_frames.stamped(leg) else leg.counted_with
 
 
 def assemble(legs: list[CompiledLeg]) -> Schedule:

@@ -190,6 +190,8 @@ class ReceiveTask:
     plays: list[str] = field(default_factory=list)
     greets: str = ""
     """See SendTask."""
+    streams: int = 0
+    """How many legs the run has: stamps with numbers below that are its own, whosever they are."""
     echoes: list[Leg] = field(default_factory=list)
     """What goes back of `legs`: each has the one that it is of in `echo_of`."""
 
@@ -266,6 +268,10 @@ class ReceiveCount:
     """Of a leg that other nodes count too: the numbers that came here (traffic.marks, packed)."""
     delays: list[list[int]] | None = None
     """Of such a leg: [latency in ns, frames], as its histogram has them."""
+    misdelivered: dict[str, int] | None = None
+    """On its first leg, of a receiver that reads stamps: leg → packets of it that came here and are for another."""
+    utc_less_monotonic_ns: int | None = None
+    """What was added to the node's CLOCK_MONOTONIC to make these times; None: they were UTC, or TAI, from the start."""
 
 
 def legs_of(engine: str, legs: list[Leg]) -> list[Leg]:

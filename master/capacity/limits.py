@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from master.capacity.figures import Capacity, Limit
 from master.fill import with_placeholders
 from traffic.engines import order, unable
-from traffic.schedule import sizes_bytes
+from traffic.leg_frames import sizes_bytes
 from traffic.task import FCS_BYTES, Leg, Role
 
 if TYPE_CHECKING:

@@ -72,9 +72,10 @@ class Round:
         command = ssh.command(self.inventory, host, remote, CONNECT_TIMEOUT_S)
         return self._exchange(host, command, python, CLOCK_READINGS)
 
-    @staticmethod
-    def _program() -> list[str]:
-        return ["-P", "-m", "nodes.doctor", "--proxy", str(Path(sys.executable).with_name("hydra_pmi_proxy"))]
+    def _program(self) -> list[str]:
+        # mpiexec starts it on every host from the folder that it is in itself (master/launch.py).
+        proxy = Path(self.inventory.master.python or sys.executable).with_name("hydra_pmi_proxy")
+        return ["-P", "-m", "nodes.doctor", "--proxy", str(proxy)]
 
     def _exchange(self, host: Host, command: list[str], python: str, readings: int) -> Answer:
         with self._started(command) as process:

@@ -22,7 +22,6 @@ FAR_NS = 50_000_000
 THROTTLED_NOW, THROTTLED_ONCE = 0xF, 0xF0000
 SAME = {
     "pktswarm": "install the master's version there",
-    "python": "use one version of Python (pktswarm_python)",
     "mpi": "use one MPICH: the master's mpiexec and every node's library must be of one version",
     "mpi4py": "install the master's version there",
     "word_bits": "MPI needs one word size: one kind of system, 32 or 64 bits, on all hosts",
@@ -89,10 +88,17 @@ def _versions(document: dict[str, Any], wanted: dict[str, str]) -> Found:
     for name, mend in SAME.items():
         if name in has and name in wanted and has[name] != wanted[name]:
             yield "wrong", f"{name} is {has[name]}, the master's {wanted[name]}", mend
+    if (minor := _minor(has)) != (masters := _minor(wanted)) and minor and masters:
+        # Nodes of several releases have several; what they send each other is the same.
+        yield "note", f"its Python is {minor}, the master's {masters}", "nothing, or one version (pktswarm_python)"
     if document["proxy_missing"]:
         yield "wrong", "hydra_pmi_proxy is not where the master has it", "install pktswarm at the master's path"
     for tool in document["tools_missing"]:
         yield "wrong", f"{tool} is not installed", "apt install util-linux coreutils"
+
+
+def _minor(versions: dict[str, str]) -> str:
+    return ".".join(versions.get("python", "").split(".")[:2])
 
 
 def _health(health: dict[str, Any]) -> Found:

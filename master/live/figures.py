@@ -76,6 +76,7 @@ class Figures:
         host = node.rank.host.name
         self._interfaces.setdefault(event["rank"], Track()).take(at_ns, event["interface"])
         self.warnings.look_at_link(node, event["interface"], at_ns)
+        self.warnings.look_at_utc(node, ledger.start_ns or 0)
         for leg, sent in unpack(event, "sent").items():
             self._tracks.sent.setdefault((leg, host), Track()).take(at_ns, sent)
         for leg, came in unpack(event, "received").items():

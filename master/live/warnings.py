@@ -40,6 +40,10 @@ class Warnings:
             times = "once" if downs == 1 else f"{downs} times"
             self._tell("link", node, at_ns / 1e9, f"the link of {node.rank.host.traffic_interface} went down {times}")
 
+    def look_at_utc(self, node: NodeState, start_ns: int) -> None:
+        for step in node.utc.found[-1:]:
+            self._tell("UTC", node, (step.before_ns - start_ns) / 1e9, step.words(start_ns))
+
     def look_at_clock(self, node: NodeState, event: Event, at_s: float) -> None:
         """An event "drift" beside the reading at the start."""
         first = node.clock.get("start") or node.clock.get("before")

@@ -21,6 +21,7 @@ from master.search.latency import latencies
 from master.search.load import Load, load_of
 from master.search.runs import Runs
 from master.search.trial import LEAST_SLACK_S
+from master.under_test import Allow
 from traffic.errors import BadInput
 from traffic.rates import ETHERNET_OVERHEAD_BYTES
 from traffic.stamp import least_size_bytes
@@ -87,11 +88,13 @@ def _sized(scenario: Scenario, size_bytes: int) -> Scenario:
 
 
 class Tester:
-    def __init__(self, loads: Loads, hosts: Path, folder: Path, patience: float, console: Console) -> None:
+    def __init__(
+        self, loads: Loads, hosts: Path, folder: Path, patience: float, console: Console, allow: Allow
+    ) -> None:
         self.settle_s = loads.asked.form.settle_s
         precision = loads.asked.precision
         self.runs = {
-            size: Runs(load, hosts, folder, precision, patience, console) for size, load in loads.of_size.items()
+            size: Runs(load, hosts, folder, precision, patience, console, allow) for size, load in loads.of_size.items()
         }
         self._before = False
 

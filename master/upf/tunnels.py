@@ -26,7 +26,7 @@ from traffic.errors import BadInput
 from traffic.fragments import with_ids
 from traffic.frames import check_frame
 from traffic.headers import GTPU_PORT, HEADERS
-from traffic.schedule import sizes_bytes, stamped
+from traffic.leg_frames import sizes_bytes, stamped
 from traffic.stamp import PLAIN_BYTES
 from traffic.stamp import least_size_bytes as stamp_size_bytes
 from traffic.task import FCS_BYTES, Leg

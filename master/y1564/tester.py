@@ -14,6 +14,7 @@ from master.search.latency import latencies
 from master.search.load import Load, load_of
 from master.search.runs import Runs
 from master.search.trial import trial_of
+from master.under_test import Allow
 from master.y1564.procedure import ToldOfAll, Wanted
 from master.y1564.services import File, Service
 from master.y1564.steps import PERFORMANCE, Measured, availability, steps
@@ -36,10 +37,17 @@ def loads(file: File, inventory: Inventory, longest_s: float) -> dict[str, Load]
 
 class Tester:
     def __init__(
-        self, file: File, loads: dict[str, Load], hosts: Path, folder: Path, patience: float, console: Console
+        self,
+        file: File,
+        loads: dict[str, Load],
+        hosts: Path,
+        folder: Path,
+        patience: float,
+        console: Console,
+        allow: Allow,
     ) -> None:
         self.file, self.folder = file, folder
-        self.runs = {name: Runs(load, hosts, folder, SLACK, patience, console) for name, load in loads.items()}
+        self.runs = {name: Runs(load, hosts, folder, SLACK, patience, console, allow) for name, load in loads.items()}
 
     def check(self, longest_s: float) -> None:
         """Everything that can be known to be wrong without the hosts."""

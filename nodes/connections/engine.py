@@ -11,7 +11,7 @@ from pathlib import Path
 from nodes.connections.address import Address
 from nodes.gate import Gate
 from nodes.interface import Interface
-from nodes.process import EngineProcess, missing_tool
+from nodes.process import EngineProcess
 from traffic.connections import EndCount
 from traffic.errors import BadInput, EngineError
 from traffic.task import Leg, Role
@@ -75,10 +75,6 @@ class ConnectionProcess:
         if not self._result.exists():
             raise EngineError(NAME, "it ended without its counts", self.process.output())
         return {int(leg): EndCount.from_json(one) for leg, one in json.loads(self._result.read_text()).items()}
-
-
-def missing() -> str:
-    return missing_tool("ip", "iproute2")
 
 
 def _check_congestion(interface: str, legs: list[Leg]) -> None:

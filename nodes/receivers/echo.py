@@ -15,8 +15,8 @@ from nodes.interface import Interface
 from traffic import users
 from traffic.counters import RawUserRule
 from traffic.echo import COPIES, NAME, EchoSettings, RawFlow, Unexplained, due
-from traffic.engines import templates_as_sent
 from traffic.errors import BadInput, EngineError
+from traffic.leg_frames import templates_as_sent
 from traffic.task import Leg, SendCount
 
 OBJECT = libbpf.OBJECTS / "echo.o"

@@ -17,10 +17,6 @@ class InteractiveReceiver(Receiver):
         super().__init__(task, spool)
         self._ends = Ends(task.legs, task.interface, spool, task.limit_s, begins=False)
 
-    @classmethod
-    def missing(cls) -> str:
-        return ""
-
     def prepare(self) -> None:
         self._ends.prepare()
 

@@ -15,9 +15,9 @@ from typing import ClassVar
 
 from nodes.engine import Receiver
 from nodes.interface import MERGING_OFFLOADS, Interface, OffloadsOff
-from nodes.process import EngineProcess, missing_tool
+from nodes.process import EngineProcess
 from nodes.receivers.filters import compile_filter
-from traffic import bpf, pcap
+from traffic import bpf
 from traffic.capture import CaptureFile
 from traffic.errors import BadInput, EngineError
 from traffic.match import Match, tagged, uncountable
@@ -94,10 +94,6 @@ class NetsniffReceiver(Receiver):
         self._offloads = OffloadsOff(self._interface)
         self._jit_before = ""
         self._tags_are_back = False
-
-    @classmethod
-    def missing(cls) -> str:
-        return missing_tool("netsniff-ng", "netsniff-ng") or pcap.missing()
 
     def prepare(self) -> None:
         if not self._interface.exists():

@@ -17,10 +17,6 @@ class SocketReceiver(Receiver):
         super().__init__(task, spool)
         self._process = engine.ConnectionProcess("receive", task.interface, task.legs, task.limit_s, spool)
 
-    @classmethod
-    def missing(cls) -> str:
-        return engine.missing()
-
     def prepare(self) -> None:
         self._process.prepare()
 

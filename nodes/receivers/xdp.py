@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
-from nodes import libbpf
+from nodes import libbpf, present
 from nodes.engine import Receiver
 from nodes.interface import MERGING_OFFLOADS, SYS_NET, Interface, OffloadsOff
 from nodes.receivers.echo import Echo
-from traffic import ebpf, expect, fragments, marks, pktgen, schedule, tally, users
+from traffic import ebpf, expect, fragments, leg_frames, marks, pktgen, tally, users
 from traffic.counters import (
     FRAGMENTS,
     HISTOGRAM_BUCKETS,
@@ -39,12 +39,10 @@ from traffic.counters import (
     RawUserRule,
     Settings,
 )
-from traffic.engines import templates_as_received
 from traffic.errors import BadInput, EngineError
+from traffic.leg_frames import templates_as_received
 from traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount
 
-LEAST_KERNEL = (5, 18)
-"""bpf_xdp_load_bytes."""
 LEAST_KERNEL_TAI = (6, 1)
 READ_ATTEMPTS = 1000
 _Struct = TypeVar("_Struct", bound=ctypes.Structure)
@@ -54,7 +52,7 @@ class XdpReceiver(Receiver):
     """Legs whose frames carry stamps are counted by these, the others by their bytes."""
 
     name: ClassVar[str] = "xdp"
-    object_file: ClassVar[Path] = libbpf.OBJECTS / "count.o"
+    object_file: ClassVar[Path] = present.COUNTER
 
     def __init__(self, task: ReceiveTask, spool: Path) -> None:
         super().__init__(task, spool)
@@ -79,16 +77,8 @@ class XdpReceiver(Receiver):
         self.attached = ""
         """"native", or "generic" with the reason."""
 
-    @classmethod
-    def missing(cls) -> str:
-        if why := libbpf.missing():
-            return why
-        if not cls.object_file.exists():
-            return f"{cls.object_file.name} is not there (kernel/build.sh compiles it)"
-        return "" if libbpf.kernel() >= LEAST_KERNEL else f"it needs kernel 5.18, this is {os.uname().release}"
-
     def prepare(self) -> None:
-        if why := self.missing():
+        if why := present.xdp_receiver(self.object_file):
             raise EngineError(self.name, why)
         self._check()
         numbered = [slot for slot, leg in enumerate(self.task.legs) if expect.numbered(leg)]
@@ -111,7 +101,7 @@ class XdpReceiver(Receiver):
 
     def _expectation(self, leg: Leg) -> Expectation:
         made = self._expected_fields(leg)
-        made.limit = schedule.sequence_limit(leg)
+        made.limit = leg_frames.sequence_limit(leg)
         made.first_mark, made.marks = self._marks.get(leg.id, (0, 0))
         if made.marks and not made.limit:
             made.limit = made.marks * marks.WORD_BITS
@@ -180,6 +170,7 @@ class XdpReceiver(Receiver):
         places = sum(rule.count + 1 for rule in self._user_rules.values())
         self._object.set_entries("user_rules", max(1, len(self.task.legs) + len(self._apart)))
         self._object.set_entries("users", max(1, places))
+        self._object.set_entries("misdelivered", max(1, self.task.streams))
         self._object.set_entries("marks", max(1, sum(count for _, count in self._marks.values())))
         together_ms = fragments.together_ms(self.task)
         self._object.set_entries("assemblies", fragments.MOST_UNFINISHED if together_ms else 1)
@@ -391,6 +382,12 @@ class XdpReceiver(Receiver):
             raise EngineError(self.name, f"map {name} has no entry")
         return [kind.from_buffer_copy(value, cpu * size) for cpu in range(cpus)]
 
+    def misdelivered(self) -> dict[str, int]:
+        """Leg → stamped frames that are another receiver's, of those that came at all."""
+        with self._map("misdelivered").memory() as memory:
+            packets = memoryview(memory[: 8 * self.task.streams]).cast("Q").tolist()
+        return {str(leg): number for leg, number in enumerate(packets) if number}
+
     def counts(self) -> list[ReceiveCount]:
         ours = time.CLOCK_TAI if self.task.tai else time.CLOCK_MONOTONIC
         to_utc_ns = time.time_ns() - time.clock_gettime_ns(ours)
@@ -409,12 +406,15 @@ class XdpReceiver(Receiver):
                 users=self._packed_users(leg.id),
                 marks=self._packed_marks(leg, one),
                 delays=self._delays(slot) if leg.also_at else None,
+                utc_less_monotonic_ns=None if self.task.tai else to_utc_ns,
             )
             for slot, (leg, one) in enumerate(zip(self.task.legs, self.tallies().values(), strict=True))
         ]
         for slot, place in self._apart.items():
             _add_apart(counts[slot], self._tally(place), to_utc_ns)
         self._tell_fragments(counts)  # frames of all that was received
+        for first in counts[:1]:
+            first.misdelivered = self.misdelivered()
         return counts
 
     def fragments(self) -> dict[str, int]:

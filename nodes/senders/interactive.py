@@ -17,10 +17,6 @@ class InteractiveSender(Sender):
         super().__init__(task, spool)
         self._ends = Ends(task.legs, task.interface, spool, task.limit_s, begins=True)
 
-    @classmethod
-    def missing(cls) -> str:
-        return ""
-
     def prepare(self) -> None:
         self._ends.prepare()
         for end in self._ends.ends:

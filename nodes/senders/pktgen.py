@@ -48,10 +48,6 @@ class PktgenSender(Sender):
         self.module = pktgen_module.Module()
         self._keeper: subprocess.Popen[bytes] | None = None
 
-    @classmethod
-    def missing(cls) -> str:
-        return pktgen_module.missing()
-
     def prepare(self) -> None:
         for leg in self.task.legs:
             if reason := unable(leg):

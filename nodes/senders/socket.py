@@ -18,10 +18,6 @@ class SocketSender(Sender):
         self._process = engine.ConnectionProcess("transmit", task.interface, task.legs, task.limit_s, spool)
         self._started_ns: int | None = None
 
-    @classmethod
-    def missing(cls) -> str:
-        return engine.missing()
-
     def prepare(self) -> None:
         self._process.prepare()
 

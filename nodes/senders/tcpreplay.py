@@ -21,11 +21,11 @@ from pathlib import Path
 from nodes.engine import Sender
 from nodes.gate import Gate
 from nodes.interface import Interface
-from nodes.process import EngineProcess, missing_tool
+from nodes.process import EngineProcess
 from nodes.senders import tcpreplay_gate
 from traffic.capture_file import NS_PER_S, Packet, write_pcap
 from traffic.errors import BadInput, EngineError
-from traffic.replay.files import check_mtu, leg_frames, packets
+from traffic.replay.files import check_mtu, frames_to_send, packets
 from traffic.task import FCS_BYTES, Leg, SendCount, SendTask
 from traffic.traces import Trace
 
@@ -62,10 +62,6 @@ class TcpreplaySender(Sender):
     def __init__(self, task: SendTask, spool: Path) -> None:
         super().__init__(task, spool)
         self._replays: list[Replay] = []
-
-    @classmethod
-    def missing(cls) -> str:
-        return missing_tool("tcpreplay", "tcpreplay")
 
     def prepare(self) -> None:
         queues = Interface(self.task.interface).transmit_queues
@@ -106,7 +102,7 @@ class Replay:
             raise EngineError("tcpreplay", f"stream {leg.stream} is no trace")
         self.leg = leg
         path = spool / leg.trace_file
-        frames, order = leg_frames(leg, spool)
+        frames, order = frames_to_send(leg, spool)
         check_mtu(frames, interface_mtu(interface), interface, path)
         trace = Trace(path, packets(frames, order))
         self.lead_ns = int(leg.timing.get("lead_ns", 0))

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from nodes.engine import Sender
 from nodes.interface import Interface
-from nodes.process import EngineProcess, missing_tool
+from nodes.process import EngineProcess
 from traffic.engines import trafgen_list_frames, trafgen_list_length
 from traffic.errors import BadInput, EngineError
 from traffic.frames import build_frame
@@ -41,10 +41,6 @@ class TrafgenSender(Sender):
     def __init__(self, task: SendTask, spool: Path) -> None:
         super().__init__(task, spool)
         self._runs: list[_Run] = []
-
-    @classmethod
-    def missing(cls) -> str:
-        return missing_tool("trafgen", "netsniff-ng")
 
     def prepare(self) -> None:
         interface = Interface(self.task.interface)

@@ -21,12 +21,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from nodes import libbpf, live_frames
+from nodes import libbpf, live_frames, present
 from nodes.engine import Sender
 from nodes.interface import Interface
 from nodes.process import EngineProcess
 from nodes.senders import xdp_run
-from traffic import schedule, schedule_pace
+from traffic import leg_frames, schedule, schedule_pace
 from traffic.errors import BadInput, EngineError
 from traffic.fragments import longest_frame_bytes, most_frames
 from traffic.replay.build import Frames
@@ -47,7 +47,7 @@ from traffic.schedule_trace import RECORD
 from traffic.sequence import Records, read_sequence
 from traffic.task import FCS_BYTES, Clock, Leg, SendCount, SendTask
 
-LEAST_KERNEL, TAI_KERNEL = (5, 18), (6, 1)
+TAI_KERNEL = (6, 1)
 ARM_TIMEOUT_S = 15.0
 ARMED_WAIT_S = 30.0
 """How much longer than its sending the process may live: it is started well before it is released."""
@@ -241,18 +241,6 @@ class XdpSender(Sender):
         self._most_repeats = most_repeats
         self._cores: list[XdpCore] = []
 
-    @classmethod
-    def missing(cls) -> str:
-        if libbpf.kernel() < LEAST_KERNEL:
-            return f"Linux {libbpf.kernel()[0]}.{libbpf.kernel()[1]} has no XDP live frames (5.18 has)"
-        if not (libbpf.OBJECTS / "send.o").exists():
-            return "nodes/bpf/send.o is not there (kernel/build.sh compiles it)"
-        return libbpf.missing()
-
-    @classmethod
-    def unfit(cls, interface: Interface) -> str:
-        return live_frames.trouble(interface)
-
     def prepare(self) -> None:
         check_interface(Interface(self.task.interface), self.task.legs)
         if trouble := without_clock(self.task.clock, libbpf.kernel()):
@@ -305,7 +293,7 @@ class Program:
 
     def __init__(self, compiled: Schedule, interface_index: int, batch: int, clock: Clock = "monotonic") -> None:
         self._compiled, self._clock = compiled, clock
-        self._object = libbpf.BpfObject(libbpf.OBJECTS / "send.o")
+        self._object = libbpf.BpfObject(present.SENDER)
         self._memory: list[mmap.mmap] = []
         try:
             self._load(interface_index, batch)
@@ -474,7 +462,7 @@ def check_interface(interface: Interface, legs: list[Leg]) -> None:
     largest = interface.mtu + HEADER_BYTES + FCS_BYTES
     for leg in legs:
         sizes = (
-            [longest_frame_bytes(leg, size) for size, _ in schedule.sizes_bytes(leg)] if leg.kind == "stream" else []
+            [longest_frame_bytes(leg, size) for size, _ in leg_frames.sizes_bytes(leg)] if leg.kind == "stream" else []
         )
         size_bytes = max(sizes, default=0)
         if size_bytes > largest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -13,6 +14,8 @@ from typing import Any
 
 from run_cluster import Cluster, network_of, pids_of
 from running import received_packets, sent_packets
+
+import lab
 
 Packets = dict[str, tuple[int, int]]
 """Of each node: sent and received by its traffic interface."""
@@ -44,6 +47,19 @@ def traffic_link_down(cluster: Cluster, node: str) -> Iterator[None]:
 
 
 @contextmanager
+def flooding_switch(cluster: Cluster) -> Iterator[None]:
+    """It forgets which node is where, and learns no more: every frame goes to all."""
+    ports = [node for node in cluster.nodes() if node != "m0"]
+    for port in ports:
+        inside(cluster, "switch", *f"ip link set {port} type bridge_slave learning off fdb_flush".split())
+    try:
+        yield
+    finally:
+        for port in ports:
+            inside(cluster, "switch", *f"ip link set {port} type bridge_slave learning on".split())
+
+
+@contextmanager
 def disk_full(cluster: Cluster, node: str) -> Iterator[None]:
     """Where its guard writes captures."""
     path = cluster.nodes()[node] / "var/tmp/filler"
@@ -70,6 +86,23 @@ def engines(cluster: Cluster, node: str, program: str) -> list[int]:
     """The engine's processes on a node, without those that start and limit it."""
     pids = pids_of(program, network_of(cluster, node))
     return [pid for pid in pids if Path(f"/proc/{pid}/comm").read_text().strip() == program]
+
+
+@contextmanager
+def speaks_otherwise(cluster: Cluster, node: str, program: str, word: str, other: str) -> Iterator[None]:
+    """On one node a program says `other` where it says `word`, as another version of it might."""
+    path, folder = shutil.which(program), cluster.folder / "otherwise"
+    assert path is not None
+    folder.mkdir()
+    shutil.copy2(path, folder / program)
+    wrapper = folder / "wrapper"
+    wrapper.write_text(f'#!/bin/sh\n{folder / program} "$@" 2>&1 | sed s/{word}/{other}/\n')
+    wrapper.chmod(0o755)
+    assert lab.run_in(cluster.hosts, node, ["mount", "--bind", str(wrapper), path]) == 0
+    try:
+        yield
+    finally:
+        assert lab.run_in(cluster.hosts, node, ["umount", path]) == 0
 
 
 def send_signal(pids: list[int], number: signal.Signals) -> None:

@@ -20,17 +20,17 @@ from wire import A, B, Wire, ethtool, shown
 from xdp_ends import Node, send
 from xdp_frames import a_leg, stamped
 
-from nodes.senders.xdp import XdpSender
+from nodes import present
 from traffic import echo, users
-from traffic.engines import templates_as_sent
 from traffic.frames import build_frame
+from traffic.leg_frames import templates_as_sent
 from traffic.match import Match
 from traffic.task import Leg
 
 pytestmark = [
     pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
-    pytest.mark.skipif(bool(XdpSender.missing()), reason=XdpSender.missing() or "-"),
+    pytest.mark.skipif(bool(present.xdp_sender()), reason=present.xdp_sender() or "-"),
 ]
 DROP, PASS, REDIRECT = 1, 2, 4
 

@@ -1,7 +1,30 @@
 """What happens to a run when something fails in it: its own counts are lost, nothing else, and nothing is guessed.
 
-After each the report's sums are what the interfaces counted. Other failures: test_run.py (killed and frozen ranks,
-mpiexec and the command line killed, Ctrl-C), test_xdp_truth.py (a device that alters), bench/chaos.py (all at random).
+After each the report's sums are what the interfaces counted. docs/failures.md tells users; each of its rows is here:
+
+a process killed before  test_failures.py::test_a_rank_killed_before_the_start_is_named_and_the_others_send
+a process killed during  test_run.py::test_a_killed_rank_costs_its_own_counts_and_nothing_else
+a process killed after   test_failures.py::test_a_rank_killed_after_the_sending_costs_its_counts_only
+a frozen node            test_run.py::test_a_frozen_rank_stops_sending_by_itself_and_the_others_finish
+a control link cut       test_failures.py::test_a_cut_control_link_ends_the_sending_there_and_the_others_finish
+a traffic link down      test_failures.py::test_a_link_that_goes_down_and_comes_back_is_an_outage_in_a_run_that_goes_on
+mpiexec killed           test_run.py::test_killing_mpiexec_ends_the_sending_and_leaves_a_report
+the master killed        test_run.py::test_killing_the_command_line_ends_the_sending
+Ctrl-C once              test_run.py::test_ctrl_c_in_any_phase_leaves_nothing
+Ctrl-C twice             test_run.py::test_ctrl_c_twice_ends_at_once
+a full disk              test_failures.py::test_a_full_disk_costs_the_capture_and_no_count
+a capture falls behind   test_failures.py::test_a_capture_that_falls_behind_is_counted_and_costs_no_count
+an engine dies, hangs    test_failures.py::test_engines_that_hang_or_die_are_told_with_their_words
+odd words of an engine   test_failures.py::test_words_that_we_do_not_understand_are_shown_and_not_guessed_at
+a device that copies     test_xdp_truth.py::test_copies_swaps_and_held_frames
+a device that alters     test_xdp_truth.py::test_41_damaged_payloads_are_41_altered
+a switch that floods     test_failures.py::test_a_switch_that_floods_is_told_by_stream_and_nothing_of_it_is_received
+UTC that is set          ../vm/test_clocks.py::test_what_stands_on_utc_is_left_out_and_everything_else_is_right
+UTC of one node is set   ../unit/test_clock_faults.py::test_pktgens_times_are_of_its_nodes_utc_and_are_left_out
+a clock that runs away   ../unit/test_clock_faults.py::test_a_clock_that_ran_away_costs_the_latencies_that_need_it
+a second master          test_doctor.py::test_the_second_master_is_refused_until_the_first_is_killed
+
+bench/chaos.py does all at random.
 """
 
 import csv
@@ -9,6 +32,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -25,13 +49,15 @@ from failures import (
     disagreements,
     disk_full,
     engines,
+    flooding_switch,
     packets,
     send_signal,
     shrink_disk,
+    speaks_otherwise,
     traffic_link_down,
     wait_until,
 )
-from run_cluster import STOP_S, Cluster, offloads_on, rank_of
+from run_cluster import PKTSWARM, STOP_S, Cluster, offloads_on, rank_of
 from running import wait_for
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
@@ -62,13 +88,13 @@ class Failing:
         self.until("sending")
         self.cluster.wait_until_sent()
 
-    def end(self, status: int = 3) -> dict[str, Any]:
+    def end(self, status: int = 3, flooded: bool = False) -> dict[str, Any]:
         out, err = self.process.communicate(timeout=60)
         assert self.process.returncode == status, out + err
         assert wait_until(lambda: not self.cluster.left_behind(), STOP_S), self.cluster.left_behind()
         assert offloads_on(self.cluster) == []
         document = dict(json.loads(out))
-        assert disagreements(document, self.before, packets(self.cluster)) == []
+        assert disagreements(document, self.before, packets(self.cluster), flooded) == []
         return document
 
 
@@ -140,6 +166,33 @@ def test_a_full_disk_costs_the_capture_and_no_count(cluster: Cluster, failing: A
     assert "rx1 (receive)" in document["reason"] and "No space left on device" in document["reason"]
 
 
+def test_a_capture_that_falls_behind_is_counted_and_costs_no_count(cluster: Cluster, failing: Any) -> None:
+    run = failing(
+        "receive: {ring_mib: 4}\nstreams: [{name: s, size_bytes: 1500, rate_pps: 4000, count_packets: 12000}]"
+    )
+    run.until_sent()
+    capture = engines(cluster, "rx1", "netsniff-ng")
+    send_signal(capture, signal.SIGSTOP)
+    time.sleep(1.5)  # its ring holds a half of that
+    send_signal(capture, signal.SIGCONT)
+    document = run.end()
+    assert whole(document, "tx1", 6000) and whole(document, "tx2", 6000)
+    told = str(document["doubts"])
+    missed = re.search(r"rx1 \(receive\): the receiver itself missed (\d+) packets \(ring full\)", told)
+    captured = re.search(r"rx1: the counter has 6000 packets of s, the capture (\d+)", told)
+    assert missed and captured and int(captured[1]) + int(missed[1]) >= 6000, told
+    assert 0 < int(captured[1]) < 6000 and "rx2" not in told
+
+
+def test_words_that_we_do_not_understand_are_shown_and_not_guessed_at(cluster: Cluster, failing: Any) -> None:
+    with speaks_otherwise(cluster, "tx1", "trafgen", "packets", "frames"):
+        document = failing(TEXT.replace("name: s", "name: s, engine: trafgen")).end()
+    sent = {row["from"]: row["sent_packets"] for row in document["rows"]}
+    assert sent == {"tx1": None, "tx2": 800} and whole(document, "tx2")
+    (doubt,) = [doubt for doubt in document["doubts"] if doubt.startswith("tx1 (transmit): trafgen: ")]
+    assert "without saying how much it sent" in doubt and "frames outgoing" in doubt
+
+
 def test_engines_that_hang_or_die_are_told_with_their_words(cluster: Cluster, failing: Any) -> None:
     run = failing(TEXT.replace("name: s", "name: s, engine: trafgen"))
     run.until_sent()
@@ -166,3 +219,26 @@ def test_a_link_that_goes_down_and_comes_back_is_an_outage_in_a_run_that_goes_on
         downs = [int(row["link_downs"]) for row in csv.DictReader(file) if row["node"] == "tx1" and row["link_downs"]]
     assert downs[0] == 0 and downs[-1] == 1
     assert whole(document, "tx2")
+
+
+def test_a_switch_that_floods_is_told_by_stream_and_nothing_of_it_is_received(cluster: Cluster, failing: Any) -> None:
+    with flooding_switch(cluster):
+        plain = "{name: plain, engine: trafgen, size_bytes: 256, rate_pps: 400, count_packets: 800}"
+        run = failing(f"{TEXT[:-1]}, {plain}]\nexpect: {{loss: 0, sent: intended}}")
+        document = run.end(0, flooded=True)
+    rows = {(row["stream"], row["to"]): row for row in document["rows"]}
+    other = {"rx1": "rx2", "rx2": "rx1"}
+    for (stream, to), row in rows.items():
+        packets = 800 if stream == "s" else 400
+        assert [row[f"{name}_packets"] for name in ("sent", "received", "lost")] == [packets, packets, 0]
+        # Where there is no stamp the interface tells that there was something, and not of which stream.
+        assert row["misdelivered_packets"] == (800 if stream == "s" else None)
+        if stream == "s":
+            assert f"s: 800 packets for {to} came to {other[to]}" in document["notes"]
+    for node in other:
+        (note,) = [note for note in document["notes"] if note.startswith(f"{node} (receive): ")]
+        assert "frames came to eth1 that are of none of its streams" in note
+        more = int(note.split()[2].replace(",", ""))
+        assert 400 <= more <= 410, note  # and the announcements of the other
+    again = subprocess.run([PKTSWARM, "recount", document["results"]], capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stdout

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from nodes.senders.socket import SocketSender
+from nodes import present
 from traffic.connections import EndCount
 from traffic.task import Leg, ReceiveTask, SendTask
 
@@ -31,7 +31,7 @@ A, B = "02:00:00:00:0c:01", "02:00:00:00:0c:02"
 pytestmark = [
     pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make namespaces"),
-    pytest.mark.skipif(bool(SocketSender.missing()), reason=SocketSender.missing()),
+    pytest.mark.skipif(bool(present.sockets()), reason=present.sockets()),
 ]
 
 END = """

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nodes import present
 from nodes.senders import tcpreplay_gate
 from nodes.senders.tcpreplay import TcpreplaySender
 from traffic.errors import BadInput, EngineError
@@ -38,7 +39,7 @@ SO_TIMESTAMPNS, ETH_P_ALL = 35, 3
 pytestmark = [
     pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make namespaces"),
-    pytest.mark.skipif(bool(TcpreplaySender.missing()), reason=TcpreplaySender.missing()),
+    pytest.mark.skipif(bool(present.tcpreplay()), reason=present.tcpreplay()),
 ]
 
 

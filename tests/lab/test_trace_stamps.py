@@ -27,9 +27,9 @@ from recordings import NODES, ipv4, tcp, udp
 from wire import Line
 from xdp_ends import Node, loaded, made_by, send
 
+from nodes import present
 from nodes.libbpf import run_once
 from nodes.receivers.xdp import XdpReceiver
-from nodes.senders.xdp import XdpSender
 from traffic import schedule
 from traffic.capture_file import read_capture
 from traffic.match import Match
@@ -43,8 +43,8 @@ from traffic.traces import Packet, write_pcap
 pytestmark = [
     pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
-    pytest.mark.skipif(bool(XdpSender.missing()), reason=XdpSender.missing() or "-"),
-    pytest.mark.skipif(bool(XdpReceiver.missing()), reason=XdpReceiver.missing() or "-"),
+    pytest.mark.skipif(bool(present.xdp_sender()), reason=present.xdp_sender() or "-"),
+    pytest.mark.skipif(bool(present.xdp_receiver()), reason=present.xdp_receiver() or "-"),
 ]
 CONFIGS = Path("configs").resolve()
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
@@ -137,7 +137,7 @@ def test_frames_are_those_of_the_file_but_for_number_and_time(tmp_path: Path, se
     """And a receiver takes them as whole, numbered through over all instances, until a bit is changed."""
     recorded = a_trace(random.Random(1), 120)
     legs = legs_of(tmp_path, recorded, settings, repeat=repeat, match=Match.rest(*macs()).to_json())
-    whole = [files.leg_frames(leg, tmp_path)[0] for leg in legs]
+    whole = [files.frames_to_send(leg, tmp_path)[0] for leg in legs]
     wanted = [frames.frame(row) for _ in range(repeat) for row in range(len(whole[0])) for frames in whole]
     made = made_by_the_program(legs, tmp_path, len(wanted))
     for one, other in ((made, wanted), (wanted, made)):

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from nodes import present
 from nodes.libbpf import run_once
-from nodes.senders.xdp import XdpSender
 from traffic import schedule, schedule_trace
 from traffic.preview_frames import packets, recording
 from traffic.replay import files
@@ -34,7 +34,7 @@ from xdp_ends import XDP_DROP, loaded, made_by
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
-    pytest.mark.skipif(bool(XdpSender.missing()), reason=XdpSender.missing()),
+    pytest.mark.skipif(bool(present.xdp_sender()), reason=present.xdp_sender()),
 ]
 
 POOLS = Settings(users=pool("10.60.0.1"), servers=pool("10.70.0.1"))

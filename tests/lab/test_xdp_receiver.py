@@ -23,14 +23,14 @@ from typing import Any
 
 import pytest
 
-from nodes import libbpf
+from nodes import libbpf, present
 from nodes.receivers.xdp import XdpReceiver
 from traffic import marks, users
 from traffic.counters import CAUSE_SLOTS, CAUSES, SHARED, STRANGERS, WINDOW_WORDS, RawTally, RawUserRule
-from traffic.engines import templates_as_sent
 from traffic.errors import BadInput, EngineError
 from traffic.frames import build_frame
 from traffic.layout import layout
+from traffic.leg_frames import templates_as_sent
 from traffic.match import Match
 from traffic.tally import Tally, bucket, percentile
 from traffic.task import Leg, ReceiveTask
@@ -208,7 +208,7 @@ def test_bad_input_is_named_before_the_start(program: Path, tmp_path: Path, task
 
 def test_a_program_that_is_not_built_is_missing(tmp_path: Path) -> None:
     missing: type[XdpReceiver] = type("Missing", (XdpReceiver,), {"object_file": tmp_path / "count.o"})
-    assert missing.missing() == "count.o is not there (kernel/build.sh compiles it)"
+    assert present.xdp_receiver(missing.object_file) == "count.o is not there (kernel/build.sh compiles it)"
     with pytest.raises(EngineError, match="is not there"):
         missing(ReceiveTask("lo", B, [], 60), tmp_path).prepare()
 

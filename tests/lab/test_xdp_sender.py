@@ -18,11 +18,12 @@ from typing import Any
 
 import pytest
 
+from nodes import present
 from nodes.libbpf import kernel, run_once
 from nodes.receivers.xdp import XdpReceiver
-from nodes.senders.xdp import TAI_KERNEL, XdpSender
+from nodes.senders.xdp import TAI_KERNEL
 from nodes.xdp_features import features
-from traffic import schedule, schedule_pace, sequence, stamp
+from traffic import leg_frames, schedule, schedule_pace, sequence, stamp
 from traffic.capture_file import Packet, write_pcap
 from traffic.frames import build_frame
 from traffic.preview import KernelMarks
@@ -38,7 +39,7 @@ from xdp_ends import XDP_DROP, XDP_REDIRECT, loaded, made_by, send, start
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
-    pytest.mark.skipif(bool(XdpSender.missing()), reason=XdpSender.missing()),
+    pytest.mark.skipif(bool(present.xdp_sender()), reason=present.xdp_sender()),
 ]
 
 SLOW = "an emulated processor does not keep up"
@@ -125,10 +126,10 @@ def test_frames_are_as_the_template_says(shape: str, size: int, payload: dict[st
         assert frame == mended(template, frame)
         check_fields(template, frame, index)
         free = start
-        if schedule.stamped(leg):
+        if leg_frames.stamped(leg):
             found = stamp.read_stamp(frame[start:])
             assert found is not None and found[:2] == (3, index)
-            free += schedule.stamp_bytes(leg)
+            free += leg_frames.stamp_bytes(leg)
             if found.checksum is not None:
                 assert found.checksum % 0xFFFFFFFF == stamp.payload_sum(frame[free:])
             assert (found.checksum is None) == (free == start + stamp.PLAIN_BYTES)
@@ -172,7 +173,7 @@ def test_udp_checksums_in_the_eyes_of_tshark(tmp_path: Path) -> None:
     made = []
     for shape, size in (("udp4 varying", 101), ("udp6 varying", 999), ("tcp4 varying", 600)):
         leg = a_leg(shape, 3, size_bytes=size, payload={"random": True})
-        assert schedule.stamp_bytes(leg) == stamp.CHECKED_BYTES
+        assert leg_frames.stamp_bytes(leg) == stamp.CHECKED_BYTES
         made += frames([schedule.compile_leg(leg, 1)], 50)
     (tmp_path / "made.pcap").write_bytes(write_pcap([Packet(n, frame) for n, frame in enumerate(made)]))
     options = ["-o", "udp.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE"]

@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 
-from nodes.receivers.xdp import XdpReceiver
-from nodes.senders.xdp import XdpSender
+from nodes import present
 from traffic.task import Leg
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -30,8 +29,8 @@ from xdp_frames import CHECKED, a_leg, reordered, stamped
 pytestmark = [
     pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
-    pytest.mark.skipif(bool(XdpSender.missing()), reason=XdpSender.missing() or "-"),
-    pytest.mark.skipif(bool(XdpReceiver.missing()), reason=XdpReceiver.missing() or "-"),
+    pytest.mark.skipif(bool(present.xdp_sender()), reason=present.xdp_sender() or "-"),
+    pytest.mark.skipif(bool(present.xdp_receiver()), reason=present.xdp_receiver() or "-"),
 ]
 
 UDP4, TAGGED = 42, 46

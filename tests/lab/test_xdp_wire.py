@@ -16,8 +16,7 @@ from subprocess import PIPE
 
 import pytest
 
-from nodes import libbpf
-from nodes.senders.xdp import XdpSender
+from nodes import libbpf, present
 from traffic import ebpf, pcap, users
 from traffic.layout import layout
 from traffic.task import ReceiveTask
@@ -102,7 +101,7 @@ def test_faults_on_a_wire_are_exact(wire: Wire, program: Path) -> None:
 
 
 @pytest.mark.kernel("None-2")
-@pytest.mark.skipif(bool(XdpSender.missing()), reason=XdpSender.missing() or "-")
+@pytest.mark.skipif(bool(present.xdp_sender()), reason=present.xdp_sender() or "-")
 @pytest.mark.parametrize("wire", [1, 2], indirect=True)
 @pytest.mark.parametrize("rate_pps", [100_000.0, None])
 def test_the_xdp_senders_stamps_are_counted(wire: Wire, program: Path, tmp_path: Path, rate_pps: float | None) -> None:

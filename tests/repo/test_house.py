@@ -94,3 +94,14 @@ def test_every_scenario_that_ships_is_told_of() -> None:
     shipped = [str(path.relative_to("configs")) for path in Path("configs").rglob("*.yaml")]
     assert len(shipped) > 10
     assert set(re.findall(r"\]\(([^)]+\.yaml)\)", page)) == set(shipped)
+
+
+def test_every_failure_has_its_test() -> None:
+    folder = Path("tests/lab")
+    listed = re.findall(
+        r"(\S+\.py)::(\w+)", ast.get_docstring(ast.parse((folder / "test_failures.py").read_text())) or ""
+    )
+    assert len(listed) > 20
+    for file, name in listed:
+        defined = ast.walk(ast.parse((folder / file).read_text()))
+        assert name in {one.name for one in defined if isinstance(one, ast.FunctionDef)}, f"{file}: {name}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from master.clocks import Reading, offset_at
+from master.clocks import Reading, off_the_line_ns, offset_at, parted
 
 S = 1_000_000_000
 
@@ -37,3 +37,28 @@ def test_a_fresh_reading_beats_the_line_between_two_poor_ones() -> None:
     readings = [Reading(0, 0, 900_000), Reading(S, 500, 10_000), Reading(2 * S, 0, 900_000)]
     found = offset_at(readings, S)
     assert found is not None and found.offset_ns == 500 and found.bound_ns == 10_000
+
+
+def test_readings_that_free_clocks_can_have_are_no_fault() -> None:
+    assert parted([]) is None and parted([Reading(0, 5, 1)]) is None
+    # 100 ppm over 10 s, and what the two bounds explain.
+    assert parted([Reading(0, 0, 20_000), Reading(10 * S, 1_050_000, 30_000)]) is None
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_clock_that_moved_further_than_free_clocks_do_is_told(order: int) -> None:
+    readings = [Reading(0, 0, 20_000), Reading(S, 50, 20_000), Reading(10 * S, -1_051_000, 30_000)]
+    assert parted(readings[::order]) == (-1_051_050, 9 * S)
+
+
+def test_a_poor_reading_in_between_hides_nothing() -> None:
+    readings = [Reading(0, 0, 1_000), Reading(S, 4_000_000, 9_000_000), Reading(2 * S, 8_000_000, 1_000)]
+    assert parted(readings) == (8_000_000, 2 * S)
+
+
+def test_a_check_that_is_off_the_line_is_told_by_what_no_bound_explains() -> None:
+    readings = [Reading(0, 0, 10_000), Reading(10 * S, 0, 10_000)]
+    assert off_the_line_ns(readings, []) == 0
+    assert off_the_line_ns(readings, [Reading(5 * S, 25_000, 20_000)]) < 0, "explained"
+    assert off_the_line_ns(readings, [Reading(5 * S, 100, 20_000), Reading(6 * S, 70_000, 20_000)]) == 40_000
+    assert parted(readings, [Reading(6 * S, 70_000, 20_000)]) is None, "within what free clocks part"

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +21,14 @@ from traffic.messages import Lines, Message
 ROLES = {1: "transmit", 2: "transmit", 3: "receive"}
 
 
+@dataclass
+class Barrier:
+    left: int | None
+
+    def left_ns(self, longest_s: float) -> int | None:
+        return self.left
+
+
 class Nodes:
     """Nodes that do at once what they are told. `deaf`: rank → the op from which on it is dead."""
 
@@ -30,6 +39,7 @@ class Nodes:
         self.stubborn = self.endless = False
         self.bulk: dict[int, bytes] = {}
         self.barriers: list[str] = []
+        self.entered = ""
         self.dead: set[int] = set()
         self.failing: dict[int, Message] = {}
         for rank in roles:
@@ -61,10 +71,10 @@ class Nodes:
             yield {"event": "alive"}
         elif op == "task":
             yield {"event": "arrived", "name": message["arrive"]}
-        elif op in ("enter", "release"):
-            yield {"event": "left", "name": message["name"], "at_ns": 0}
-            if message["name"] == "ready":
-                yield {"event": "arrived", "name": "stop"}
+        elif op == "enter":
+            self.entered = message["name"]
+        elif op == "release":
+            yield from self.left(message["name"])
         elif op == "start" and not self.endless:
             yield {"event": "arrived", "name": "done"}
         elif op == "halt":
@@ -73,6 +83,12 @@ class Nodes:
             yield {"event": "counts", "counts": [], "captures": [], "interface": {}}
         elif op == "finish":
             yield {"event": "restored", "troubles": []}
+
+    @staticmethod
+    def left(name: str) -> Iterator[Message]:
+        yield {"event": "left", "name": name, "at_ns": 0}
+        if name == "ready":
+            yield {"event": "arrived", "name": "stop"}
 
     def send_bulk(self, rank: int, data: bytes) -> bool:
         self.bulk[rank] = data
@@ -84,9 +100,18 @@ class Nodes:
     def receive_piece(self, rank: int) -> bytes | None:
         return None
 
-    def barrier(self, role: str, timeout_s: float) -> int:
+    def wait(self, control: int, longest_s: float) -> None:
+        time.sleep(min(longest_s, 0.0005))
+
+    def barrier(self, role: str) -> Barrier:
         self.barriers.append(role)
-        return 0
+        group = [rank for rank in self.roles if self.roles[rank] == role]
+        if not self.dead.isdisjoint(group):
+            return Barrier(None)
+        for rank in group:
+            for message in self.left(self.entered):
+                self.say(rank, message)
+        return Barrier(0)
 
     def read_clock(self, rank: int, timeout_s: float) -> tuple[int, int, int, int] | None:
         return None if rank in self.dead else (1000, 5100, 9100, 1200)
@@ -124,7 +149,7 @@ class CommandLine(threading.Thread):
             self.control.socket.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(OSError):
             if name == "plan":
-                for rank in ROLES:
+                for rank in range(1, 5):
                     self.control.send({"op": "task", "rank": rank, "body": {"task": {}, "files": []}}, b"abc")
                 self.control.send({"op": "go", "run_limit_s": 1.0, "drain_s": 0.01})
             if name == self.stop_at:
@@ -204,6 +229,37 @@ def test_while_a_slow_nodes_clock_is_read_the_others_have_the_masters_word(monke
         assert {rank for what, rank in log[first:second] if what == "word"} == set(ROLES)
 
 
+def test_a_node_that_does_not_answer_is_not_asked_to_the_end() -> None:
+    class Frozen(Nodes):
+        def read_clock(self, rank: int, timeout_s: float) -> tuple[int, int, int, int] | None:
+            asked.append(rank)
+            return None if rank == 2 else super().read_clock(rank, timeout_s)
+
+    asked: list[int] = []
+    _, line = conduct(Frozen(ROLES))
+    assert [(lost["rank"], lost["problem"]) for lost in line.of("lost")] == [(2, "its clock could not be read")]
+    assert asked.count(2) == module.MOST_MISSES
+    assert asked.count(1) >= module.CLOCK_READINGS
+
+
+@pytest.mark.parametrize("more_rounds_s", [10.0, 0.0], ids=["time for it", "no time for it"])
+def test_only_a_busy_nodes_clock_is_read_again_and_behind_all_others(
+    more_rounds_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Busy(Nodes):
+        def read_clock(self, rank: int, timeout_s: float) -> tuple[int, int, int, int] | None:
+            reads.append(rank)
+            return (1000, 5100, 9100, 9_001_000) if rank == 2 else super().read_clock(rank, timeout_s)
+
+    reads: list[int] = []
+    for name, value in (("CLOCK_READINGS", 1), ("CLOCK_ROUNDS", 3), ("MORE_ROUNDS_S", more_rounds_s)):
+        monkeypatch.setattr(module, name, value)
+    _, line = conduct(Busy(ROLES))
+    assert len(line.of("clock")) == 3 * len(ROLES), "before, at the start, after"
+    once = [1, 2, 3, 2, 2] if more_rounds_s else [1, 2, 3]
+    assert reads == 3 * once
+
+
 def test_a_rank_that_never_says_hello_stops_the_run_before_anything_is_planned() -> None:
     nodes = Nodes(ROLES)
     nodes.inbox.popleft()
@@ -214,7 +270,7 @@ def test_a_rank_that_never_says_hello_stops_the_run_before_anything_is_planned()
 
 
 @pytest.mark.parametrize("refuses", [False, True], ids=["silent", "refusing"])
-@pytest.mark.parametrize("op", ["task", "ping", "start"])
+@pytest.mark.parametrize("op", ["task", "ping", "enter", "start"])
 def test_a_rank_that_dies_is_named_and_the_others_finish_without_a_collective(op: str, refuses: bool) -> None:
     nodes = Nodes(ROLES, deaf={2: op}, refuses=refuses)
     conductor, line = conduct(nodes)
@@ -228,8 +284,40 @@ def test_a_rank_that_dies_is_named_and_the_others_finish_without_a_collective(op
             (rank, "leave"),
         ]
     assert (1, "start") in nodes.ops
-    # Its group's barriers become releases; the receivers' still are barriers.
-    assert nodes.barriers == (["receive", "transmit", "receive"] if op == "start" else ["receive", "receive"])
+    # Its group's barriers become releases, be it in the middle of one; the receivers' still are barriers.
+    entered = op in ("enter", "start")
+    assert nodes.barriers == (["receive", "transmit", "receive"] if entered else ["receive", "receive"])
+    assert [one["whole"] for one in line.of("barrier")] == [True, op == "start", False, True]
+
+
+def test_a_death_behind_the_masters_own_end_of_a_barrier_frees_who_is_still_in_it() -> None:
+    class Half(Nodes):
+        """The master and rank 1 leave; 2 waits for 3, which died when it had entered."""
+
+        def barrier(self, role: str) -> Barrier:
+            if self.entered != "start":
+                return super().barrier(role)
+            self.dead.add(3)
+            for message in self.left("start"):
+                self.say(1, message)
+            return Barrier(0)
+
+    nodes = Half({1: "transmit", 2: "transmit", 3: "transmit", 4: "receive"})
+    nodes.deaf = {3: "never"}
+    conductor, line = conduct(nodes)
+    assert [lost["rank"] for lost in line.of("lost")] == [3]
+    assert [rank for rank, op in nodes.ops if op == "release start"] == [2]
+    assert (1, "start") in nodes.ops and (2, "start") in nodes.ops
+
+
+def test_a_barrier_that_nobody_leaves_though_all_live_ends_the_run() -> None:
+    class Stuck(Nodes):
+        def barrier(self, role: str) -> Barrier:
+            return Barrier(None)
+
+    conductor, line = conduct(Stuck(ROLES))
+    assert "barrier 'ready' of the receive group was not left" in line.of("stopped")[0]["problem"]
+    assert conductor.whole and (3, "finish") in [(rank, op) for rank, op in conductor.world.ops]  # type: ignore[attr-defined]
 
 
 def test_a_run_whose_last_transmitter_died_is_stopped() -> None:

@@ -87,7 +87,7 @@ ZONE = {"name": "cpu", "celsius": 71.0, "passive_c": 70.0, "critical_c": 90.0}
         ({"versions.word_bits": "32"}, "wrong", "word_bits is 32, the master's 64", "one word size"),
         ({"versions.mpi": "MPICH Version: 4"}, "wrong", "mpi is MPICH Version: 4, the master's", "one MPICH"),
         ({"versions.mpi4py": "4.0.0"}, "wrong", "mpi4py is 4.0.0", "the master's version"),
-        ({"versions.python": "3.12.1"}, "wrong", "python is 3.12.1", "pktswarm_python"),
+        ({"versions.python": "3.12.1"}, "note", "Python is 3.12, the master's 3.11", "pktswarm_python"),
         ({"versions.pktswarm": "0.0.9"}, "wrong", "pktswarm is 0.0.9", "the master's version"),
         ({"versions.mpi_missing": "no libmpi"}, "wrong", "MPI does not load: no libmpi", "install mpi4py"),
         ({"proxy_missing": True}, "wrong", "hydra_pmi_proxy", "the master's path"),

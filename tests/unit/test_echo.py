@@ -24,8 +24,8 @@ from nodes import libbpf
 from nodes.receivers.echo import OBJECT
 from traffic import echo, expect, users
 from traffic.echo import MOST_PERCENT
-from traffic.engines import templates_as_sent
 from traffic.errors import BadInput
+from traffic.leg_frames import templates_as_sent
 from traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount, receive_task_from_json, to_json
 
 PERCENTS = (0, 1, 7, 33, 50, 99, 100, 101, 250, 333, 499, 500)

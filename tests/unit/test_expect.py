@@ -21,9 +21,10 @@ from traffic.counters import (
     RawRow,
 )
 from traffic.errors import BadInput
-from traffic.expect import behind_device, check, expectation, expected_match, numbered, rows, stamp_is_found
+from traffic.expect import behind_device, check, expectation, expected_match, numbered, rows
 from traffic.frames import build_frame
 from traffic.layout import layout
+from traffic.leg_frames import stamp_is_found
 from traffic.match import Match, Range
 from traffic.task import Leg, ReceiveTask
 

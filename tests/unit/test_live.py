@@ -220,6 +220,20 @@ def test_a_clock_that_drifts_is_told_and_one_that_cannot_be_read_well_is_not() -
     assert warned(Going(), {**drift, "bound_ns": 350_000}) == []
 
 
+def test_utc_that_is_set_is_told() -> None:
+    made = Going()
+    made.ranks_now = made.ranks()
+    seen = [
+        {
+            **{"event": "sample", "rank": 1, "at_ns": made._at_ns(at_s), **made._told(made.ranks_now[0], at_s)},
+            "utc": {"realtime_minus_monotonic_ns": utc_s * SECOND, "within_ns": 300},
+        }
+        for at_s, utc_s in ((1.0, 900), (2.0, 898), (3.0, 898))
+    ]
+    words = "its UTC was set by -2.000000 s between 1.00 s and 2.00 s after the start"
+    assert warned(Going(), *seen) == [f"tx1 (transmit): {words}"]
+
+
 def test_a_lost_node_is_told_once() -> None:
     lost = {"event": "lost", "rank": 3, "problem": "not heard for 5 s", "silent_s": 5.0}
     assert warned(Going(), lost, lost) == ["rx1 (receive): not heard for 5 s"]

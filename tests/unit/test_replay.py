@@ -604,7 +604,7 @@ def a_leg(folder: Path, found: Any, **more: Any) -> Leg:
 def test_what_nodes_read_is_what_was_built(tmp_path: Path, headers_only: bool) -> None:
     found = prepared(tmp_path, mixed(), replace(GTPU, headers_only=headers_only))
     frames = made(found)
-    read, order = files.leg_frames(a_leg(tmp_path, found), tmp_path)
+    read, order = files.frames_to_send(a_leg(tmp_path, found), tmp_path)
     assert listed(read) == listed(frames) and order.tolist() == list(range(len(frames)))
     for name in (
         "time_ns",
@@ -620,14 +620,14 @@ def test_what_nodes_read_is_what_was_built(tmp_path: Path, headers_only: bool) -
         "number",
     ):
         assert (getattr(read, name) == getattr(frames, name)).all(), name
-    moved, _ = files.leg_frames(a_leg(tmp_path, found, shift={"user": 7, "teid": 9}), tmp_path)
+    moved, _ = files.frames_to_send(a_leg(tmp_path, found, shift={"user": 7, "teid": 9}), tmp_path)
     assert listed(moved) == listed(shifted(frames, Shift(user=7, teid=9)))
 
 
 def test_an_instance_at_random_has_its_own_times(tmp_path: Path) -> None:
     found = prepared(tmp_path, mixed(), POOLS)
     random_start = {"random": {"instance": 1, "width_ns": 5_000_000, "seed": 3}}
-    frames, order = files.leg_frames(a_leg(tmp_path, found, timing=random_start), tmp_path)
+    frames, order = files.frames_to_send(a_leg(tmp_path, found, timing=random_start), tmp_path)
     times = frames.time_ns[order]
     assert (np.diff(times) >= 0).all() and (order != np.arange(len(order))).any()
     expected = timing.random_times(found.due.time_ns, found.channel, 1, 5_000_000, 3)
@@ -638,13 +638,13 @@ def test_rows_that_do_not_fit_the_trace(tmp_path: Path) -> None:
     leg = a_leg(tmp_path, prepared(tmp_path, FRAMES, POOLS), shift={"user": 1})
     (tmp_path / "leg-0.rows.npy").write_bytes(files.row_bytes(made(prepared(tmp_path, FRAMES[:1], POOLS))))
     with pytest.raises(BadInput, match="has 1 rows, the trace beside it 2 packets"):
-        files.leg_frames(leg, tmp_path)
+        files.frames_to_send(leg, tmp_path)
     (tmp_path / "leg-0.rows.npy").write_bytes(b"no rows")
     with pytest.raises(BadInput, match=r"leg-0.rows.npy: cannot be read"):
-        files.leg_frames(leg, tmp_path)
+        files.frames_to_send(leg, tmp_path)
     (tmp_path / "leg-0.rows.npy").unlink()
     with pytest.raises(BadInput, match="has no rows beside it, which an instance needs"):
-        files.leg_frames(leg, tmp_path)
+        files.frames_to_send(leg, tmp_path)
 
 
 def test_frames_longer_than_an_interface_takes(tmp_path: Path) -> None:

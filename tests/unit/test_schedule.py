@@ -15,7 +15,7 @@ import pytest
 
 from nodes import libbpf
 from nodes.senders import xdp
-from traffic import schedule, schedule_pace, schedule_records, schedule_trace, stamp
+from traffic import leg_frames, schedule, schedule_pace, schedule_records, schedule_trace, stamp
 from traffic.errors import BadInput
 from traffic.frames import build_frame
 from traffic.replay.build import Frames
@@ -135,7 +135,7 @@ def test_a_stamp_stands_in_the_first_payload_bytes() -> None:
 )
 def test_a_stamp_has_a_checksum_where_it_fits_in_each_size(leg: Leg, held: int) -> None:
     """And where the receiver finds the payload's end: not where a length is wrong on purpose."""
-    assert schedule.stamped(leg) and schedule.stamp_bytes(leg) == held
+    assert leg_frames.stamped(leg) and leg_frames.stamp_bytes(leg) == held
     compiled = schedule.compile_leg(leg, 1)
     for slot in compiled.slots:
         payload = bytes(slot.bytes)[42 : slot.frame_bytes]
@@ -155,7 +155,7 @@ def test_a_stamp_has_a_checksum_where_it_fits_in_each_size(leg: Leg, held: int) 
 )
 def test_frames_that_carry_no_stamp(leg: Leg) -> None:
     assert schedule.unable(leg) == ""
-    assert not schedule.stamped(leg) and schedule.compile_leg(leg, 1).record.stamp == 0
+    assert not leg_frames.stamped(leg) and schedule.compile_leg(leg, 1).record.stamp == 0
 
 
 @pytest.mark.parametrize(

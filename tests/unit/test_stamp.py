@@ -8,8 +8,8 @@ import pytest
 
 from nodes import libbpf
 from traffic import stamp
-from traffic.expect import stamp_is_found
 from traffic.frames import build_frame
+from traffic.leg_frames import stamp_is_found
 from traffic.replay.build import STAMP_BYTES
 
 OBJECT = libbpf.OBJECTS / "send.o"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from traffic.engines import templates_as_received
+from traffic.leg_frames import templates_as_received
 from traffic.match import Match, stream_of
 from traffic.recount import recount_stream
 from traffic.stamp import Stamp

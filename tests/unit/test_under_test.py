@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from master import inventory, plan, scenario, ssh, under_test
@@ -12,6 +13,8 @@ from master.launch import Launch
 from master.node_state import NodeState
 from master.resolve import Rank, ranks
 from master.results import Folder
+from master.search.load import load_of
+from master.search.runs import Runs
 from traffic.errors import BadInput
 
 HOSTS = """
@@ -87,6 +90,19 @@ def test_the_command_refuses_before_any_host_is_touched(tmp_path: Path) -> None:
     for command in ("check", "run"):
         done = CliRunner().invoke(app, [command, str(file), "--hosts", str(hosts(tmp_path))])
         assert getattr(done.exception, "exit_status", None) == 2 and "8.8.8.8" in str(done.exception)
+
+
+def test_what_makes_many_runs_can_be_told_otherwise_too(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(STREAM % "ipv4: {dst: 8.8.8.8}")
+    load = load_of(file, scenario.load(file), inventory.load(hosts(tmp_path)), [])
+    given = (load, hosts(tmp_path), tmp_path, 0.005, 1.0, Console(quiet=True))
+    with pytest.raises(BadInput, match=r"8\.8\.8\.8"):
+        Runs(*given, under_test.Allow()).plan(load.own_pps, 1.0)
+    assert Runs(*given, under_test.Allow(any_address=True)).plan(load.own_pps, 1.0).allow.any_address
+    for command in ("run", "search", "rfc2544", "y1564", "table"):
+        shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).output
+        assert "--allow-any-address" in shown and "--allow-control-interface" in shown
 
 
 def node(carries: list[str]) -> NodeState:

@@ -27,8 +27,8 @@ from master.upf.sessions import Sessions
 from master.upf.tunnels import moved_in_tunnels
 from master.users import Users
 from traffic import marks, users
-from traffic.engines import templates_as_received
 from traffic.errors import BadInput
+from traffic.leg_frames import templates_as_received
 from traffic.samples import pack
 from traffic.tally import Latency, Tally
 from traffic.task import Leg

@@ -20,8 +20,8 @@ from master.upf.sessions import Sessions
 from master.upf.tunnels import ends_of, in_tunnels
 from master.users import Users
 from traffic import schedule, users
-from traffic.engines import templates_as_received, templates_as_sent
 from traffic.errors import BadInput
+from traffic.leg_frames import templates_as_received, templates_as_sent
 from traffic.task import Leg
 
 UPF = {

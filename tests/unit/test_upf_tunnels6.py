@@ -28,8 +28,8 @@ from master.upf.sessions import Sessions
 from master.upf.tunnels import ends_of, in_tunnels
 from traffic import schedule, tunnels, users
 from traffic.capture_file import Packet, write_pcap
-from traffic.engines import templates_as_received
 from traffic.errors import BadInput
+from traffic.leg_frames import templates_as_received
 from traffic.task import Leg
 
 N3_6 = "2001:db8:92::1"

@@ -19,6 +19,7 @@ from browser import chromium, looked_at
 from master import cli, inventory
 from master.search.latency import Latencies
 from master.search.trial import Trial
+from master.under_test import Allow
 from master.y1564 import page, services, show, steps, tester
 from master.y1564.kept import Kept
 from master.y1564.procedure import Activation, ToldOfAll, Wanted
@@ -215,7 +216,7 @@ def test_each_step_sends_its_service_alone_at_its_rate_beside_the_background(tmp
     )
     file = services.load(path)
     loads = tester.loads(file, inventory.load(hosts), 30.0)
-    made = tester.Tester(file, loads, hosts, tmp_path / "runs", 1.0, Console(quiet=True))
+    made = tester.Tester(file, loads, hosts, tmp_path / "runs", 1.0, Console(quiet=True), Allow())
     alone = made.runs["b"].plan(file.pps("b", 3e6), 2.0).plan.legs
     sent = {name: sum(leg.rate_pps or 0 for leg in alone if leg.stream == name) for name in ("a", "b", "c")}
     assert sent == {"a": 0, "b": pytest.approx(1500), "c": pytest.approx(30)}

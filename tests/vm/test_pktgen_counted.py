@@ -14,7 +14,7 @@ from wires import Wire, headers, leg
 
 from nodes import libbpf
 from traffic import ebpf, pcap, users
-from traffic.engines import templates_as_sent
+from traffic.leg_frames import templates_as_sent
 from traffic.match import Match
 from traffic.task import Leg
 

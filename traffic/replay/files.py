@@ -129,7 +129,7 @@ def trace_path(leg: Leg, folder: Path) -> Path:
     return path
 
 
-def leg_frames(leg: Leg, folder: Path) -> tuple[Frames, NDArray[np.int64]]:
+def frames_to_send(leg: Leg, folder: Path) -> tuple[Frames, NDArray[np.int64]]:
     """The frames of a leg as sent, and the order of one pass: of an instance that starts at random another than the
     file's. The times are those of the instance."""
     frames = read_frames(trace_path(leg, folder))

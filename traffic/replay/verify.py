@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traffic.capture_file import Packet
-from traffic.replay.files import leg_frames
+from traffic.replay.files import frames_to_send
 from traffic.replay.flows import Flow, flow_of
 from traffic.replay.stamps import blanked
 from traffic.schedule_trace import due_times
@@ -99,7 +99,7 @@ def intended(legs: list[Leg], folder: Path) -> Intended:
     tuples: list[Flow] = []
     flows, stamped = 0, stream_of(legs)
     for leg in legs:
-        frames, order = leg_frames(leg, folder)
+        frames, order = frames_to_send(leg, folder)
         times, period_ns = due_times(frames.time_ns[order], frames.length[order], leg)
         numbers = np.array([_name(frames.frame(row), stamped, names, tuples) for row in order.tolist()], np.int64)
         count = leg.count_packets or len(order)
@@ -159,13 +159,13 @@ class Arrivals:
         return np.asarray(self.times_ns[sure] - wanted.due_ns[self.place[sure]])
 
 
-def arrivals(wanted: Intended, captured: Iterable[Packet]) -> Arrivals:
-    """`captured`: the frames of these legs in the order of capture."""
+def arrivals(wanted: Intended, captured: Iterable[Packet], clocked: bool = True) -> Arrivals:
+    """`captured`: the frames of these legs in the order of capture; not `clocked`: their clock was set meanwhile."""
     numbered = [(packet.time_ns, wanted.number(packet.data), packet) for packet in captured]
     times = np.array([time for time, _, _ in numbered], np.int64)
     content = np.array([number for _, number, _ in numbered], np.int64)
     tuples = [wanted.tuples[number] if number >= 0 else flow_of(packet.data) for _, number, packet in numbered]
-    return Arrivals(times, content, _matched(wanted, times, content), tuples)
+    return Arrivals(times, content, _matched(wanted, times if clocked else None, content), tuples)
 
 
 def verify(wanted: Intended, captured: Iterable[Packet], timed: bool = True) -> Verified:
@@ -192,8 +192,9 @@ def _median(values: Integers) -> int:
     return int(np.partition(values, len(values) // 2)[len(values) // 2])
 
 
-def _matched(wanted: Intended, times: Integers, content: Integers) -> Integers:
-    """The place in `wanted` of each captured frame, -1 for none. Of equal frames the nearest in time, in order."""
+def _matched(wanted: Intended, times: Integers | None, content: Integers) -> Integers:
+    """The place in `wanted` of each captured frame, -1 for none. Of equal frames the nearest in time, in order. Without
+    times: the nearest to the last frame before that there is no doubt about."""
     place = np.full(len(content), -1, np.int64)
     expected = np.argsort(wanted.content, kind="stable")
     bounds = np.searchsorted(wanted.content[expected], np.arange(len(wanted.names) + 1))
@@ -208,10 +209,19 @@ def _matched(wanted: Intended, times: Integers, content: Integers) -> Integers:
         elif len(came):
             several.append((due, came))
     done = place >= 0
-    offset = _median(times[done] - wanted.due_ns[place[done]]) if done.any() else None
+    if times is None:
+        times, offset = _due_of_the_last(wanted.due_ns, place), 0 if done.any() else None
+    else:
+        offset = _median(times[done] - wanted.due_ns[place[done]]) if done.any() else None
     for due, came in several:
         _match_equal(wanted.due_ns, times, due, came, offset, place)
     return place
+
+
+def _due_of_the_last(due_ns: Integers, place: Integers) -> Integers:
+    """For each frame when the last one up to it was due, of those that have a place; for the first ones 0."""
+    last = np.maximum.accumulate(np.where(place >= 0, np.arange(len(place)), -1))
+    return np.where(last >= 0, due_ns[place[last]], 0)
 
 
 def _match_equal(

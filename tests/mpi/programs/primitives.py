@@ -1,16 +1,19 @@
 """Run by mpiexec at several sizes: rank 0 is the master, the others alternate between the two roles.
 
-Rank 0 prints one JSON line with what it saw; a rank that sees something wrong ends with an error.
+With "dies" behind the folder the last rank dies when it is to enter its barrier, and the others are released.
+Rank 0 writes seen.json there with what it saw; a rank that sees something wrong ends with an error.
 """
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
 
 ROLES = ("transmit", "receive")
 PATIENCE_S = 60.0
+DIES = sys.argv[2:] == ["dies"]
 FILE = bytes(range(256)) * 12345  # several pieces, the last one short
 
 
@@ -23,16 +26,17 @@ def wait(take, seconds=PATIENCE_S):  # type: ignore[no-untyped-def]
     raise TimeoutError
 
 
-def master() -> None:
+def master(folder: Path) -> None:
     from master.mpi import World
 
     world = World()
     ranks = range(1, world.size)
-    seen = {"size": world.size, "hello": [], "clocks": [], "files": 0}
+    seen = {"size": world.size, "hello": [], "clocks": [], "files": 0, "barriers": {}}
     for _ in ranks:
         rank, message = wait(world.receive)
         assert message == {"event": "hello", "rank": rank}
         seen["hello"].append(rank)
+    assert world.all_are_there()
     for rank in ranks:
         # One is given up; its answer, which comes all the same, is that of no other.
         assert world.read_clock(rank, 0.0) is None
@@ -50,13 +54,29 @@ def master() -> None:
             for rank in ranks:
                 if ROLES[rank % 2] == role:
                     world.send(rank, {"op": "enter"})
-            world.barrier(role, PATIENCE_S)
-    assert world.flush(PATIENCE_S)
-    print(json.dumps(seen), flush=True)
+            barrier = world.barrier(role)
+            seen["barriers"][role] = barrier.left_ns(0.5 if DIES else PATIENCE_S) is not None
+    if DIES:  # refused for a while, then given up; the others hear what is sent meanwhile
+        wait(lambda: world.send(ranks[-1], {"op": "word"}) is False or None)
+    for rank in ranks:
+        world.send(rank, {"op": "over"})
+    living = ranks[:-1] if DIES else ranks
+    seen["left"] = dict(wait(world.receive) for _ in living)
+    assert DIES or world.flush(PATIENCE_S)
+    (folder / "seen").write_text(json.dumps(seen))
+    (folder / "seen").rename(folder / "seen.json")
+    end(world, folder)
+
+
+def end(world, folder: Path) -> None:  # type: ignore[no-untyped-def]
+    """MPI's finalize would wait for the dead. Without it the second who ends may take mpiexec along, with all ranks."""
+    if DIES:
+        wait(lambda: (folder / "seen.json").exists() or None)
+        os._exit(0)
     world.finalize()
 
 
-def node(path: str) -> None:
+def node(folder: Path) -> None:
     from mpi4py import rc
 
     rc.initialize = False
@@ -64,22 +84,27 @@ def node(path: str) -> None:
 
     role = ROLES[int(os.environ["PMI_RANK"]) % 2]
     link = Link(role)
-    link.send({"event": "hello", "rank": link.rank})
+    link.introduce({"event": "hello", "rank": link.rank})
+    barrier = None
     while True:
         message = wait(link.receive)
         if message["op"] == "ping":
-            link.answer_pings(message["count"])
+            link.answer_pings(message["count"], 2.0)
         elif message["op"] == "file":
             data = link.receive_bulk(message["bytes"], PATIENCE_S)
-            own = Path(path) / str(link.rank)
+            own = folder / str(link.rank)
             own.write_bytes(data)
             link.send_file(str(own))
+        elif message["op"] == "enter":
+            if DIES and link.rank == link.world.Get_size() - 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            barrier = link.barrier()
         else:
-            link.barrier(PATIENCE_S)
             break
+    link.send({"event": "left", "left": barrier.left_ns(0.5 if DIES else PATIENCE_S) is not None})
     assert link.flush(PATIENCE_S)
-    link.finalize()
+    end(link, folder)
 
 
 if __name__ == "__main__":
-    master() if os.environ["PMI_RANK"] == "0" else node(sys.argv[1])
+    (master if os.environ["PMI_RANK"] == "0" else node)(Path(sys.argv[1]))

@@ -1,0 +1,53 @@
+"""What each engine needs of a node: asked of all of them on every node, so nothing is loaded that only an engine needs.
+
+Each gives the reason why the engine is missing, with how to mend it; empty when it is there. They need no root.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from nodes import libbpf
+from nodes.process import missing_tool
+from traffic import pcap
+
+LIVE_FRAMES_KERNEL = (5, 18)
+"""The first whose test runs send live frames, and with bpf_xdp_load_bytes, by which frames are counted."""
+SENDER, COUNTER = libbpf.OBJECTS / "send.o", libbpf.OBJECTS / "count.o"
+
+
+def nothing() -> str:
+    return ""
+
+
+def xdp_sender() -> str:
+    if libbpf.kernel() < LIVE_FRAMES_KERNEL:
+        return f"Linux {libbpf.kernel()[0]}.{libbpf.kernel()[1]} has no XDP live frames (5.18 has)"
+    if not SENDER.exists():
+        return "nodes/bpf/send.o is not there (kernel/build.sh compiles it)"
+    return libbpf.missing()
+
+
+def xdp_receiver(program: Path = COUNTER) -> str:
+    if why := libbpf.missing():
+        return why
+    if not program.exists():
+        return f"{program.name} is not there (kernel/build.sh compiles it)"
+    return "" if libbpf.kernel() >= LIVE_FRAMES_KERNEL else f"it needs kernel 5.18, this is {os.uname().release}"
+
+
+def trafgen() -> str:
+    return missing_tool("trafgen", "netsniff-ng")
+
+
+def tcpreplay() -> str:
+    return missing_tool("tcpreplay", "tcpreplay")
+
+
+def netsniff() -> str:
+    return missing_tool("netsniff-ng", "netsniff-ng") or pcap.missing()
+
+
+def sockets() -> str:
+    return missing_tool("ip", "iproute2")

@@ -1,0 +1,96 @@
+"""UTC that is set while a run goes. The lab's nodes share the machine's kernel: the clocks of all step together, the
+master's too, and what was sent before a step arrives after it, or is captured after it, all the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lab
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
+from running import wait_for, wait_until_sent
+from test_cluster import PATIENCE, PKTSWARM
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("PKTSWARM_VM") != "1", reason="sets the clock of the whole kernel: ./bootstrap test --vm"
+)
+S = 1_000_000_000
+TRACE = Path("configs/traces/lab.pcapng").resolve()
+SCENARIO = f"""name: clocks
+streams:
+  - {{name: ours, engine: xdp, size_bytes: 128, rate_pps: 100, duration_s: 12}}
+  - {{name: kernels, engine: pktgen, size_bytes: 256, count_packets: 1000}}
+traces: [{{name: trace, file: {TRACE}, from: tx1, to: rx1, engine: xdp, repeat: 2}}]
+expect: {{loss: 0, sent: intended}}
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("hosts")
+    yield lab.up("vmc", 1, 1, folder).inventory
+    lab.down("vmc", folder)
+
+
+def run_and_set_utc(hosts: Path, tmp_path: Path, by_ns: int) -> dict[str, Any]:
+    """A run that is as expected, with UTC set at a random moment of its sending, and set back behind it."""
+    (tmp_path / "scenario.yaml").write_text(SCENARIO)
+    command = [PKTSWARM, "run", tmp_path / "scenario.yaml", "--hosts", hosts, "--results", tmp_path]
+    command += ["--patience", PATIENCE, "--json", "--no-report"]
+    process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    moved_ns = 0
+    try:
+        wait_for(process, "sending")
+        wait_until_sent([lab.status("vmc", hosts.parent)["pids"]["tx1"]])
+        time.sleep(random.uniform(0.5, 8))
+        moved_ns = set_utc(by_ns)
+        out, err = process.communicate(timeout=600)
+    finally:
+        set_utc(-moved_ns)
+        process.kill()
+        process.communicate()
+    assert process.returncode == 0, out + err
+    return dict(json.loads(out))
+
+
+def set_utc(by_ns: int) -> int:
+    time.clock_settime_ns(time.CLOCK_REALTIME, time.time_ns() + by_ns)
+    return by_ns
+
+
+def test_what_stands_on_utc_is_left_out_and_everything_else_is_right(hosts: Path, tmp_path: Path) -> None:
+    by_ns = random.choice((2 * S, -2 * S))
+    document = run_and_set_utc(hosts, tmp_path, by_ns)
+    notes = document["notes"]
+    for clock in ("tx1", "rx1", "the master"):
+        (note,) = [note for note in notes if note.startswith(f"{clock}: its UTC was set by")]
+        told_s, begun_s, ended_s = map(float, re.findall(r"[-+]?[\d.]+(?= s)", note))
+        assert abs(told_s * S - by_ns) < 0.1 * S and begun_s < ended_s, note
+    assert document["doubts"] == []
+    rows = {row["stream"]: row for row in document["rows"]}
+    for row in rows.values():
+        assert row["intended_packets"] == row["sent_packets"] == row["received_packets"], row
+        assert row["lost_packets"] == 0 and not row["duplicated_packets"] and not row["altered_packets"], row
+    # Its stamps are of a clock that nobody can set, by which its times were counted too.
+    ours = rows["ours"]
+    assert -ours["latency_bound_ns"] < ours["latency_min_ns"] <= ours["latency_max_ns"] < S
+    assert 0 <= ours["first_ns"] < S and 11 * S < ours["last_ns"] < 14 * S
+    for name in ("kernels", "trace"):
+        assert not [key for key in rows[name] if key.startswith(("latency_", "jitter_"))], rows[name]
+    left_out = {f"left out of kernels: {what}, because tx1's UTC was set" for what in ("latency", "jitter")}
+    assert left_out < set(notes) and document["latency_by_captures"] == []
+    assert "left out of trace: what its captures tell of times, because rx1's UTC was set" in notes
+    again = subprocess.run([PKTSWARM, "recount", document["results"]], capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stdout
