@@ -15,6 +15,7 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 from master.clocks import Reading, offset_at
+from traffic.barrier import AT_ONCE_S
 from traffic.messages import STILL_AFTER_NS, STILL_BEFORE_NS, WORD_INTERVAL_S, Lines, Message
 
 SILENCE_S = 5.0
@@ -37,8 +38,6 @@ STOPPING_S = 10.0
 """Behind the limit of the sending: an engine that hangs is asked three times before it is killed."""
 FLUSH_S = 1.0
 """How long what was sent may take to leave, before something that is timed."""
-BARRIER_AT_ONCE_S = 0.1
-"""How long a barrier is waited for awake; one that takes longer may be waiting for the dead."""
 NEWS_S, SENDING_POLL_S = 0.05, 0.005
 """Between two looks for news: at most, and always while frames are sent."""
 DEADLINES_S = {"hello": 20.0, "tasks": 60.0, "prepare": 30.0, "barrier": 10.0, "counts": 120.0, "restore": 15.0}
@@ -209,6 +208,7 @@ class Conductor:
             self._send(rank, {"op": "enter" if whole else "release", **entry})
         self.entered = (name, group) if whole else None
         if not self.living.issuperset(group):
+            # Found dead just now. Not released before all were told: "enter" would have come behind "release".
             self._release()
         left_ns = self._leave(role, name, at_ns) if whole else None
         self._wait(f"left {name}", group, DEADLINES_S["barrier"])
@@ -221,15 +221,15 @@ class Conductor:
         self._flush()
         time.sleep(max(0, at_ns - time.monotonic_ns()) / 1e9)
         barrier = self.world.barrier(role)
-        deadline = time.monotonic() + DEADLINES_S["barrier"] * self.patience
-        while (left_ns := barrier.left_ns(BARRIER_AT_ONCE_S)) is None:
+        limit_s = DEADLINES_S["barrier"] * self.patience
+        deadline = time.monotonic() + limit_s
+        while (left_ns := barrier.left_ns(AT_ONCE_S)) is None:
             self._pump()
             if self.entered is None:
                 return None
             if time.monotonic() > deadline:
-                raise Stopped(
-                    f"the barrier {name!r} of the {role} group was not left in {DEADLINES_S['barrier']:.0f} s"
-                )
+                raise Stopped(f"the barrier {name!r} of the {role} group was not left in {limit_s:.0f} s")
+            self._rest()  # one that failed comes back at once
         return left_ns
 
     def _release(self) -> None:

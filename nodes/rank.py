@@ -14,7 +14,7 @@ from typing import Any
 from nodes.interface import Interface
 from nodes.meter import Meter, read_utc
 from nodes.mpi import Link, MasterGone
-from traffic.barrier import Barrier
+from traffic.barrier import AT_ONCE_S, Barrier
 from traffic.messages import STILL_AFTER_NS, STILL_BEFORE_NS, WORD_TIMEOUT_S, Lines, Message
 
 NEWS_S = 0.1
@@ -22,8 +22,6 @@ NEWS_S = 0.1
 PINGS_S, PINGS_AT_ONCE_S = 2.0, 0.1
 """How long the master's readings of the clock are waited for awake; and before a look at what else it said."""
 LEAVE_STATUS = 3
-BARRIER_AT_ONCE_S = 0.1
-"""How long a barrier is waited for awake. Then the master's words are heard again: one may be that somebody died."""
 LONGEST_ENTRY_NS = 50_000_000
 """No clock is trusted further than this."""
 BULK_TIMEOUT_S = 120.0
@@ -132,7 +130,7 @@ class Rank:
         wait_ns = int(message["at_ns"]) - time.monotonic_ns()
         time.sleep(min(max(0, wait_ns), LONGEST_ENTRY_NS) / 1e9)
         self.entered = message["name"], self.link.barrier()
-        self._barrier(BARRIER_AT_ONCE_S)
+        self._barrier(AT_ONCE_S)
 
     def _barrier(self, longest_s: float) -> bool:
         """Whether the one that was entered has been left now."""

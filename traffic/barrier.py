@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from typing import Any
 
+AT_ONCE_S = 0.1
+"""How long a barrier is waited for awake. One that takes longer may be waiting for the dead: then the members hear what
+else is said."""
 YIELD_NS = 5_000_000
 
 
@@ -14,11 +18,10 @@ class Barrier:
 
     def __init__(self, group: Any) -> None:
         self._request: Any = None
-        # mpi4py's errors are RuntimeErrors: a member cannot be reached any more, and the master will say so.
         try:
             self._request = group.Ibarrier()
-        except RuntimeError:
-            self._request = None
+        except RuntimeError as error:
+            self._give_up(error)
 
     def left_ns(self, longest_s: float) -> int | None:
         """CLOCK_MONOTONIC in nanoseconds when it was left; None: not within so long.
@@ -30,12 +33,17 @@ class Barrier:
             try:
                 if self._request.Test():
                     return time.monotonic_ns()
-            except RuntimeError:
-                self._request = None
+            except RuntimeError as error:
+                self._give_up(error)
             if time.monotonic_ns() - begun_ns >= longest_s * 1e9:
                 break
             _pause(begun_ns)
         return None
+
+    def _give_up(self, error: RuntimeError) -> None:
+        """mpi4py's errors are RuntimeErrors: a member cannot be reached any more, and the master will say so."""
+        self._request = None
+        print(f"a barrier of MPI's failed: {error}", file=sys.stderr)
 
 
 def _pause(since_ns: int) -> None:

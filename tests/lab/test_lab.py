@@ -170,6 +170,13 @@ def test_the_master_reaches_every_node_by_name_and_address(shared: Lab) -> None:
             assert shared.on("m0", *SSH, target, "hostname").strip() == node.name
 
 
+def test_the_nodes_know_each_other_for_ever(shared: Lab) -> None:
+    for node in shared.state.plan.nodes:
+        told = json.loads(shared.on(node.name, *"ip -j neigh show dev ctl0 nud permanent".split()))
+        others = {one.address: one.control_mac for one in shared.state.plan.nodes if one != node}
+        assert {one["dst"]: one["lladdr"] for one in told} == others
+
+
 def test_a_wrong_host_key_is_refused(shared: Lab) -> None:
     swap = "sed '/^tx1,/d; s/^rx1,[^ ]*/tx1/' /run/pktswarm-lab/known_hosts > /run/swapped"
     command = " ".join([*SSH, "-o", "UserKnownHostsFile=/run/swapped", "tx1", "hostname"])

@@ -39,6 +39,7 @@ def test_no_two_nodes_share_an_address_even_in_the_largest_lab() -> None:
         [n.address for n in the_plan.nodes],
         [n.mac for n in the_plan.nodes[1:]],
         [n.ipv4 for n in the_plan.nodes[1:]],
+        [n.mac for n in the_plan.nodes[1:]] + [n.control_mac for n in the_plan.nodes],
     ):
         assert len(set(values)) == len(values)
     assert all(0 < int(node.address.rsplit(".", 1)[1]) < 255 for node in the_plan.nodes)

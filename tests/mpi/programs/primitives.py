@@ -1,6 +1,6 @@
 """Run by mpiexec at several sizes: rank 0 is the master, the others alternate between the two roles.
 
-With "dies" behind the folder the last rank dies when it is to enter its barrier, and the others are released.
+With "dies" behind the folder the last rank dies when it is to enter its barrier, and the others give it up.
 Rank 0 writes seen.json there with what it saw; a rank that sees something wrong ends with an error.
 """
 
@@ -56,7 +56,7 @@ def master(folder: Path) -> None:
                     world.send(rank, {"op": "enter"})
             barrier = world.barrier(role)
             seen["barriers"][role] = barrier.left_ns(0.5 if DIES else PATIENCE_S) is not None
-    if DIES:  # refused for a while, then given up; the others hear what is sent meanwhile
+    if DIES:  # refused for a while, then given up; what is sent to the others behind it arrives all the same
         wait(lambda: world.send(ranks[-1], {"op": "word"}) is False or None)
     for rank in ranks:
         world.send(rank, {"op": "over"})
