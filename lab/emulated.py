@@ -1,0 +1,275 @@
+"""A whole arm64 Debian, emulated by qemu, in the place of a bare node of a lab: another machine, another kernel.
+
+    state = lab.up("arm", 1, 1, bare="bookworm")
+    with emulated.in_place_of(state, "rx1"): ...
+
+It has the node's addresses, MACs, names and SSH keys; the node's two cables lead to it over bridges in the node's own
+network namespace. Everything is computed, about thirty times slower than a board does it. Its disk is made once, below
+the cache of bare roots; what a machine writes is forgotten with it. No package of arm64 comes to this machine: Debian's
+kernel is unpacked, and the second half of debootstrap runs in the emulation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from lab import ssh
+from lab.api import LabState
+from lab.bare import CACHE
+from lab.namespaces import network_of
+from lab.plan import CONTROL_INTERFACE, TRAFFIC_INTERFACE, Node
+from traffic.errors import PktswarmError
+
+SUITE = "bookworm"
+DISK, KERNEL, FIRST = "disk", "kernel", "first.cpio"
+"""What of a machine is kept: its disk, its kernel, and what the kernel needs to find its disk."""
+DISK_BYTES = 6 << 30
+"""A sparse file: 1 GB of it is written."""
+PACKAGES = ("openssh-server", "systemd-sysv", "udev", "iproute2", "kmod", "busybox-static", "linux-image-arm64")
+LEFT_OUT = ("linux-image-", "initramfs-tools")
+"""Downloaded, but not installed there: the machine's first files are made here."""
+PROGRAMS = {"qemu-system-aarch64": "qemu-system-arm", "debootstrap": "debootstrap", "cpio": "cpio", "depmod": "kmod"}
+MODULES = ("virtio_pci", "virtio_blk", "ext4")
+SECOND_STAGE_S, BOOT_S = 1800.0, 600.0
+MACHINE = ("-machine", "virt", "-cpu", "max,pauth-impdef=on", "-accel", "tcg,thread=multi")
+"""qemu computes Arm's own signatures of pointers slowly; its own kind of them is as good."""
+DONE = "pktswarm: the second stage is done"
+
+INIT = f"""#!/bin/busybox sh
+/bin/busybox --install -s /bin
+mount -t proc proc /proc
+mount -t devtmpfs dev /dev
+while read -r module; do insmod "/modules/$module"; done </modules/order
+until [ -b /dev/vda ]; do sleep 0.1; done
+mount -t ext4 /dev/vda /disk
+if [ -e /node ]; then
+  cp -a /node/. /disk/
+  umount /proc
+  exec switch_root /disk /sbin/init
+fi
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C
+chroot /disk /debootstrap/debootstrap --second-stage && rm -rf /disk/var/cache/apt/archives/*.deb && echo "{DONE}"
+umount /disk
+poweroff -f
+"""
+
+
+@contextlib.contextmanager
+def in_place_of(state: LabState, name: str, cpus: int = 2, memory: str = "4G") -> Iterator[subprocess.Popen[bytes]]:
+    """The machine, when its sshd answers; it ends with the block.
+
+    Raises PktswarmError if it is not there within BOOT_S, with the last words of its console.
+    """
+    folder = make_machine()
+    node = next(one for one in state.plan.nodes if one.name == name)
+    pid = state.keeper.pids[name]
+    scratch = Path(tempfile.mkdtemp(prefix="pktswarm-arm64-"))
+    try:
+        _join_cables(pid)
+        _pack(scratch / "node.cpio", _files_of(node, state, Path(f"/proc/{pid}/root{ssh.FOLDER}"), scratch / "files"))
+        first = (folder / FIRST).read_bytes() + (scratch / "node.cpio").read_bytes()
+        (scratch / "first").write_bytes(first)
+        interfaces = [
+            *_interface("tap0", node.control_mac),
+            *_interface("tap1", node.mac),
+        ]
+        inside = ["nsenter", f"--net=/proc/{pid}/ns/net"]
+        machine = _start(inside, folder, scratch, ["-smp", str(cpus), "-m", memory, "-snapshot", *interfaces])
+        try:
+            _await_sshd(machine, state, node, scratch)
+            yield machine
+        finally:
+            _end(machine)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def make_machine() -> Path:
+    """The folder with a machine's disk and kernel, made when first asked for: about ten minutes."""
+    missing = {package for program, package in PROGRAMS.items() if not shutil.which(program)}
+    if missing:
+        raise PktswarmError(f"not installed: apt install {' '.join(sorted(missing))}")
+    folder = CACHE / f"arm64-{SUITE}"
+    if folder.is_dir():
+        return folder
+    print(f"lab: making an arm64 machine in {folder}, once; this takes about ten minutes", file=sys.stderr)
+    CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
+    making = Path(tempfile.mkdtemp(prefix=f"{folder.name}.making-", dir=CACHE))
+    try:
+        _first_stage(making)
+        _second_stage(making)
+        shutil.rmtree(making / "root")
+        making.rename(folder)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return folder
+
+
+def _first_stage(folder: Path) -> None:
+    """Packages unpacked by this machine's own programs, a disk of them, and the kernel with its first files."""
+    root, unpacked = folder / "root", folder / "root/unpacked"
+    _checked("debootstrap", "--arch=arm64", "--foreign", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE,
+             str(root))  # fmt: skip
+    chosen = root / "debootstrap/base"
+    chosen.write_text(" ".join(name for name in chosen.read_text().split() if not name.startswith(LEFT_OUT)) + "\n")
+    for package in ("linux-image-[0-9]", "busybox-static"):
+        (archive,) = (root / "var/cache/apt/archives").glob(f"{package}*.deb")
+        _checked("dpkg-deb", "--extract", str(archive), str(unpacked))
+    (image,) = unpacked.glob("boot/vmlinuz-*")
+    version = image.name.removeprefix("vmlinuz-")
+    _checked("depmod", "--basedir", str(unpacked), version)
+    _pack(folder / FIRST, _first_files(unpacked, version, folder / "first"))
+    shutil.rmtree(folder / "first")
+    image.rename(folder / KERNEL)
+    (root / "lib/modules").mkdir(parents=True, exist_ok=True)
+    (unpacked / "lib/modules" / version).rename(root / "lib/modules" / version)
+    shutil.rmtree(unpacked)
+    _checked("truncate", f"--size={DISK_BYTES}", str(folder / DISK))
+    _checked("mkfs.ext4", "-q", "-d", str(root), str(folder / DISK))
+
+
+def _first_files(unpacked: Path, version: str, folder: Path) -> Path:
+    """busybox, the modules that lead to the disk, in their order, and INIT."""
+    for name in ("bin", "modules", "proc", "dev", "disk"):
+        (folder / name).mkdir(parents=True)
+    shutil.copy2(unpacked / "bin/busybox", folder / "bin/busybox")
+    order: list[str] = []
+    for module in MODULES:
+        shown = _checked("modprobe", "--dirname", str(unpacked), "--set-version", version, "--show-depends", module)
+        order += [words.split()[1] for words in shown.splitlines() if words.startswith("insmod")]
+    for path in dict.fromkeys(order):
+        shutil.copy2(path, folder / "modules")
+    (folder / "modules/order").write_text("".join(f"{Path(path).name}\n" for path in dict.fromkeys(order)))
+    (folder / "init").write_text(INIT)
+    (folder / "init").chmod(0o755)
+    return folder
+
+
+def _second_stage(folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        shutil.copy2(folder / FIRST, scratch / "first")
+        machine = _start([], folder, scratch, ["-smp", "2", "-m", "2G", "-nic", "none"])
+        try:
+            machine.wait(SECOND_STAGE_S)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            _end(machine)
+        if DONE not in (scratch / "console").read_text(errors="replace"):
+            raise PktswarmError(f"the arm64 machine was not made: {_last_words(scratch)}")
+
+
+def _start(inside: Sequence[str], folder: Path, scratch: Path, more: Sequence[str]) -> subprocess.Popen[bytes]:
+    """It ends with this process, whatever ends that."""
+    command = ["setpriv", "--pdeathsig", "KILL", *inside, "qemu-system-aarch64", *MACHINE, "-display", "none"]
+    command += ["-kernel", str(folder / KERNEL), "-initrd", str(scratch / "first"), "-append", "console=ttyAMA0 quiet"]
+    command += ["-drive", f"file={folder / DISK},format=raw,if=virtio,cache=unsafe", "-device", "virtio-rng-pci"]
+    command += ["-serial", f"file:{scratch / 'console'}", "-monitor", "none", "-no-reboot", *more]
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=(scratch / "qemu").open("wb")
+    )
+
+
+def _interface(tap: str, mac: str) -> list[str]:
+    return [
+        "-netdev",
+        f"tap,id={tap},ifname={tap},script=no,downscript=no",
+        "-device",
+        f"virtio-net-pci,netdev={tap},mac={mac},romfile=",
+    ]
+
+
+def _join_cables(pid: int) -> None:
+    """In the node's network namespace, a bridge for each cable; the node's own names for it go to the machine.
+
+    A bridge keeps what is for the address of one of its own ports: so the cable's end gets another.
+    """
+    with network_of(pid):
+        for number, cable in enumerate((CONTROL_INTERFACE, TRAFFIC_INTERFACE)):
+            tap, bridge = f"tap{number}", f"to-tap{number}"
+            _checked("ip", "tuntap", "add", tap, "mode", "tap")
+            _checked("ip", "link", "add", bridge, "type", "bridge", "mcast_snooping", "0", "stp_state", "0")
+            _checked("ip", "address", "flush", "dev", cable)
+            _checked("ip", "link", "set", cable, "address", f"02:94:00:00:00:{number:02x}")
+            for one in (cable, tap):
+                _checked("ip", "link", "set", one, "master", bridge)
+            for one in (cable, tap, bridge):
+                Path(f"/proc/sys/net/ipv6/conf/{one}/disable_ipv6").write_text("1")
+                _checked("ip", "link", "set", one, "up")
+
+
+def _files_of(node: Node, state: LabState, keys: Path, folder: Path) -> Path:
+    """What makes the machine that node: names, addresses and keys, as files of its root, below `node`."""
+    network = folder / "node/etc/systemd/network"
+    network.mkdir(parents=True)
+    for name, mac, how in (
+        (CONTROL_INTERFACE, node.control_mac, f"Address={node.address}/24\n"),
+        (TRAFFIC_INTERFACE, node.mac, ""),
+    ):
+        (network / f"10-{name}.link").write_text(f"[Match]\nMACAddress={mac}\n[Link]\nName={name}\n")
+        (network / f"10-{name}.network").write_text(
+            f"[Match]\nName={name}\n[Network]\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n{how}"
+        )
+    wanted = folder / "node/etc/systemd/system/multi-user.target.wants"
+    wanted.mkdir(parents=True)
+    (wanted / "systemd-networkd.service").symlink_to("/lib/systemd/system/systemd-networkd.service")
+    others = "".join(f"{one.address} {one.name}\n" for one in state.plan.nodes)
+    (folder / "node/etc/hosts").write_text(f"127.0.0.1 localhost\n{others}")
+    (folder / "node/etc/hostname").write_text(f"{node.name}\n")
+    daemon, root = folder / "node/etc/ssh/sshd_config.d", folder / "node/root/.ssh"
+    daemon.mkdir(parents=True)
+    root.mkdir(mode=0o700, parents=True)
+    (daemon / "lab.conf").write_text("HostKey /etc/ssh/lab_host_key\nPermitRootLogin prohibit-password\nUseDNS no\n")
+    for source, target in (("host_key", daemon.parent / "lab_host_key"), ("authorized_keys", root / "authorized_keys")):
+        shutil.copy2(keys / source, target)
+        target.chmod(0o600)
+    return folder
+
+
+def _pack(archive: Path, folder: Path) -> None:
+    """As the kernel takes it: several may follow each other in one file."""
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+    with archive.open("wb") as file:
+        command = ["cpio", "--create", "--format=newc", "--owner=+0:+0", "--quiet"]
+        subprocess.run(command, input="\n".join(names).encode(), stdout=file, cwd=folder, check=True)
+
+
+def _await_sshd(machine: subprocess.Popen[bytes], state: LabState, node: Node, scratch: Path) -> None:
+    """Until a login from the master does something."""
+    master = state.keeper.pids["m0"]
+    login = ["nsenter", f"--target={master}", "--mount", "--net", "ssh", "-F", str(ssh.CONFIG), node.name, "true"]
+    deadline = time.monotonic() + BOOT_S
+    while time.monotonic() < deadline and machine.poll() is None:
+        if subprocess.run(login, capture_output=True, stdin=subprocess.DEVNULL, check=False).returncode == 0:
+            return
+        time.sleep(1.0)
+    raise PktswarmError(f"{node.name}: the arm64 machine does not answer: {_last_words(scratch)}")
+
+
+def _last_words(scratch: Path) -> str:
+    files = [path for path in (scratch / "qemu", scratch / "console") if path.exists()]
+    return " / ".join(" / ".join(path.read_text(errors="replace").strip().splitlines()[-8:]) for path in files)
+
+
+def _end(machine: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        machine.send_signal(signal.SIGKILL)
+    machine.wait()
+
+
+def _checked(*command: str) -> str:
+    """What it prints; PktswarmError with its last words if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    if done.returncode:
+        words = (done.stderr + done.stdout).strip().splitlines()[-5:]
+        raise PktswarmError(f"{command[0]} failed: {' / '.join(words)}")
+    return done.stdout
