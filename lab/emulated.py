@@ -74,7 +74,7 @@ def in_place_of(state: LabState, name: str, cpus: int = 2, memory: str = "4G") -
     scratch = Path(tempfile.mkdtemp(prefix="pktswarm-arm64-"))
     try:
         _join_cables(pid)
-        _pack(scratch / "node.cpio", _files_of(node, state, Path(f"/proc/{pid}/root{ssh.FOLDER}"), scratch / "files"))
+        _pack(scratch / "node.cpio", files_of(node, state, Path(f"/proc/{pid}/root{ssh.FOLDER}"), scratch / "files"))
         first = (folder / FIRST).read_bytes() + (scratch / "node.cpio").read_bytes()
         (scratch / "first").write_bytes(first)
         interfaces = [
@@ -207,7 +207,7 @@ def _join_cables(pid: int) -> None:
                 _checked("ip", "link", "set", one, "up")
 
 
-def _files_of(node: Node, state: LabState, keys: Path, folder: Path) -> Path:
+def files_of(node: Node, state: LabState, keys: Path, folder: Path) -> Path:
     """What makes the machine that node: names, addresses and keys, as files of its root, below `node`."""
     network = folder / "node/etc/systemd/network"
     network.mkdir(parents=True)

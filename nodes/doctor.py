@@ -92,7 +92,7 @@ def _ask(pipe: Lines, op: str, event: str, interface: str) -> dict[str, Any]:
 
 
 def _interface(arguments: argparse.Namespace, unfit: dict[str, str]) -> dict[str, Any]:
-    from nodes import probe
+    from nodes import probe, tune
     from nodes.interface import Interface
 
     interface = Interface(arguments.interface)
@@ -103,6 +103,7 @@ def _interface(arguments: argparse.Namespace, unfit: dict[str, str]) -> dict[str
             "transmit_queues": len(list(queues.glob("tx-*"))),
             "receive_queues": len(list(queues.glob("rx-*"))),
             "offloads": interface.offloads(),
+            "tuned": tune.keeps(arguments.interface),
         }
     return shown
 

@@ -18,6 +18,8 @@ from nodes.interface import SYS_NET, Interface
 from traffic.errors import BadInput, EngineError
 
 CONFIG, BEFORE = "tune.json", "tune-before.json"
+PROVISIONED = Path("/etc/pktswarm")
+"""FOLDER of a node that `pktswarm provision` has been to."""
 OFFLOADS = {
     "gro": "one large frame of several would be counted as one",
     "lro": "as gro, in the card",
@@ -51,6 +53,14 @@ def settings(interface: str, own_kernel: bool) -> Iterator[Setting]:
         for path in sorted(CPUS.glob("cpu[0-9]*/cpufreq/scaling_governor")):
             # A processor that has to wake up to its speed sends its first frames late.
             yield _file(path, "performance")
+
+
+def keeps(interface: str, folder: Path = PROVISIONED) -> bool:
+    """Whether `interface` is set here for good: what is off then is so on purpose."""
+    try:
+        return bool(json.loads((folder / CONFIG).read_text())["interface"] == interface)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def apply(folder: Path) -> dict[str, list[str]]:

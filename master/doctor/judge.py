@@ -123,7 +123,8 @@ def _health(health: dict[str, Any]) -> Found:
 def _clock(answer: Answer) -> Found:
     offset, bound = answer.offset_ns, answer.bound_ns
     if offset is not None and bound is not None and abs(offset) - bound > FAR_NS:
-        yield "note", f"its clock is {offset / 1e9:+.2f} s from the master's", "apt install chrony"
+        what = f"its clock is {offset / 1e9:+.2f} s from the master's"
+        yield "note", what, "apt install chrony; where it runs: chronyc sources"
 
 
 def _guard(document: dict[str, Any]) -> Found:
@@ -168,7 +169,7 @@ def _interface(interface: dict[str, Any], answer: Answer) -> Found:
             f"{interface['driver']} has no native XDP: {name} sends by pktgen or trafgen",
             "a card that has it",
         )
-    if interface["offloads"].get("gro") is False and interface["driver"] != "veth":
+    if interface["offloads"].get("gro") is False and interface["driver"] != "veth" and not interface["tuned"]:
         what = f"GRO of {name} is off, perhaps since a run that was killed"
         yield "note", what, f"ethtool -K {name} gro on, if you did not switch it off"
 

@@ -31,9 +31,10 @@ NAME, RECEIVER = "arm64", "rx1"
 PKTSWARM = str(Path(sys.executable).with_name("pktswarm"))
 LONGEST_S = 3600
 PATIENCE = "20"
-SCENARIO = (
-    "streams: [{name: s, size_bytes: 512, rate_pps: 200, count_packets: 2000}]\nexpect: {loss: 0, sent: intended}\n"
-)
+SCENARIO = """name: arm64
+streams: [{name: s, size_bytes: 512, rate_pps: 200, count_packets: 2000}]
+expect: {loss: 0, sent: intended}
+"""
 
 
 def main() -> int:

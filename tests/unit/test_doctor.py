@@ -15,7 +15,7 @@ from master.cli import app
 from master.doctor import judge, show
 from master.doctor.ask import Answer, Round
 from master.inventory import Host
-from nodes import health
+from nodes import health, tune
 
 VERSIONS = {"pktswarm": "0.1.0", "python": "3.11.7", "word_bits": "64", "mpi4py": "4.1.2", "mpi": "MPICH Version: 5"}
 # As nodes.doctor printed it in a lab, with a board's temperatures and governors put in.
@@ -47,6 +47,7 @@ WELL: dict[str, Any] = {
         "transmit_queues": 4,
         "receive_queues": 4,
         "offloads": {"gro": True},
+        "tuned": False,
     },
     "senders": {"xdp": "", "pktgen": "", "trafgen": ""},
     "receivers": {"xdp": "", "netsniff-ng": ""},
@@ -117,6 +118,13 @@ def test_what_is_wrong_is_said_with_its_mending(changes: dict[str, Any], level: 
     assert (one.host, one.level) == ("tx1", level)
     assert what in one.what and mend in one.mend
     assert judge.status([one]) == (1 if level == "wrong" else 0)
+
+
+def test_what_provisioning_switched_off_is_no_leftover(tmp_path: Path) -> None:
+    assert found(answer({"interface.offloads": {"gro": False}, "interface.tuned": True})) == []
+    assert not tune.keeps("eth1", tmp_path)
+    (tmp_path / tune.CONFIG).write_text(json.dumps({"interface": "eth1", "shared_kernel": ""}))
+    assert tune.keeps("eth1", tmp_path) and not tune.keeps("eth2", tmp_path)
 
 
 def test_a_transmitter_that_can_send_nothing_is_wrong() -> None:
