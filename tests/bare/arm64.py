@@ -36,6 +36,18 @@ streams: [{name: s, size_bytes: 512, rate_pps: 200, count_packets: 2000}]
 expect: {loss: 0, sent: intended}
 """
 
+OWN_KERNEL = (
+    ("systemctl is-enabled pktswarm-tune chrony", "enabled\nenabled"),
+    ("systemctl is-active chrony", "active"),
+    ("lsmod | grep -o ^pktgen", "pktgen"),
+    # As at a start of the machine.
+    (
+        "ethtool -K eth1 gro on && systemctl restart pktswarm-tune && ethtool -k eth1 | grep ^generic-receive-offload",
+        "generic-receive-offload: off",
+    ),
+)
+"""What is done only where a kernel is shared with nobody: a command there, and what it should say."""
+
 
 def main() -> int:
     folder = Path("hosts")
@@ -59,6 +71,11 @@ def become_a_node(state: lab.LabState) -> None:
         told(pktswarm("provision", "--hosts", hosts, "--json"), lambda one: one["changed"] > 5)
     with step("provision again"):
         told(pktswarm("provision", "--hosts", hosts, "--json"), lambda one: one["changed"] == 0)
+    for command, wanted in OWN_KERNEL:
+        said = on_machine(state, command).strip()
+        print(f"{command}: {said}", flush=True)
+        if said != wanted:
+            sys.exit(f"it should be {wanted!r}")
     with step("doctor"):
         print(pktswarm("doctor", "--hosts", hosts, status=None), flush=True)
     with step("a run"), tempfile.TemporaryDirectory() as name:

@@ -86,11 +86,12 @@ def test_every_packet_arrives(hosts: Path, tmp_path: Path, asked: str, taken: st
 
 def test_pktgens_times_give_latency_where_it_does_not_wait(hosts: Path, tmp_path: Path) -> None:
     headers = "[{ethernet: {}}, {ipv4: {}}, {udp: {src: {increment: [5000, 5049]}, dst: 9}}]"
-    stream = f"{{name: s, engine: pktgen, size_bytes: 128, count_packets: 1000, users: udp.src, headers: {headers}}}"
+    # No more for one receiver than the ring of its veth end holds (256): nothing makes pktgen wait for it.
+    stream = f"{{name: s, engine: pktgen, size_bytes: 128, count_packets: 400, users: udp.src, headers: {headers}}}"
     document = run(hosts, tmp_path, f"streams: [{stream}]\nreceive: {{filter: udp}}\nexpect: {{loss: 0}}")
     results = Path(document["results"])
     for row in document["rows"]:
-        assert (row["received_packets"], row["lost_by"], row["lost_packets"]) == (500, "stamps", 0)
+        assert (row["received_packets"], row["lost_by"], row["lost_packets"]) == (200, "stamps", 0)
         assert -row["latency_bound_ns"] < row["latency_p50_ns"] < 1_000_000_000 and row["jitter_sd_ns"] > 0
     with (results / "users.csv").open() as file:
         users = list(csv.DictReader(file))
@@ -99,7 +100,7 @@ def test_pktgens_times_give_latency_where_it_does_not_wait(hosts: Path, tmp_path
     ports = {row["to"]: source_ports(results / f"captures/{row['to']}-capture-eth1.pcap") for row in document["rows"]}
     counted = {(row["to"], int(row["user"])): int(row["received_packets"]) for row in users}
     assert counted == {(node, port): came[port] for node, came in ports.items() for port in range(5000, 5050)}
-    assert len(counted) == 100 and sum(counted.values()) == 1000
+    assert len(counted) == 100 and sum(counted.values()) == 400
     assert all(int(row["latency_min_ns"]) <= int(row["latency_max_ns"]) for row in users)
 
 
