@@ -11,7 +11,7 @@ import mpi4py
 
 from traffic.barrier import Barrier
 from traffic.messages import BULK_BYTES, Message, decode, encode
-from traffic.mpich import TRIES_OF_THE_MASTER, give_up_on_the_dead
+from traffic.mpich import REFUSED_S, TRY_AGAIN_S, give_up_on_the_dead
 from traffic.news import News
 
 # Loaded at once: a rank that has given up root may not be able to read files later. MPI itself begins in World().
@@ -21,10 +21,6 @@ from mpi4py import MPI  # noqa: E402
 
 TAG_MESSAGE, TAG_BULK, TAG_CLOCK = 1, 2, 3
 ROLE_COLOUR = {"transmit": 1, "receive": 2}
-
-
-TRY_AGAIN_S, REFUSED_S = 0.05, 1.5
-"""A send that was refused is made again so much later; a rank that has refused for so long is dead."""
 
 
 @dataclass
@@ -57,7 +53,7 @@ class World:
         False where this MPICH cannot be told so: a send to a dead rank may then never return.
         """
         self.flush(5.0)
-        return give_up_on_the_dead(TRIES_OF_THE_MASTER)
+        return give_up_on_the_dead()
 
     def send(self, rank: int, message: Message) -> bool:
         """False when the rank cannot be reached any more."""

@@ -10,7 +10,7 @@ import mpi4py
 
 from traffic.barrier import Barrier
 from traffic.messages import BULK_BYTES, Message, decode, encode
-from traffic.mpich import TRIES_OF_A_NODE, give_up_on_the_dead
+from traffic.mpich import REFUSED_S, give_up_on_the_dead
 from traffic.news import News
 
 # Loaded at once: a rank that has given up root may not be able to read files later. MPI itself begins in Link().
@@ -54,7 +54,7 @@ class Link:
         """The first message: when it is out there is a connection, and a master who refuses one is dead."""
         self.send(message)
         self.flush(INTRODUCTION_TIMEOUT_S)
-        give_up_on_the_dead(TRIES_OF_A_NODE)
+        give_up_on_the_dead()
 
     def send(self, message: Message) -> None:
         """Hand over a message; it leaves while later calls poll. Raises MasterGone."""
@@ -63,10 +63,17 @@ class Link:
         self._post(TAG_MESSAGE, data)
 
     def _post(self, tag: int, data: bytes) -> None:
-        try:
-            self._outgoing.append((self.world.Isend([data, MPI.BYTE], MASTER, tag), data))
-        except MPI.Exception as error:
-            raise MasterGone(str(error)) from None
+        """Raises MasterGone when the master has refused it for REFUSED_S."""
+        deadline = time.monotonic() + REFUSED_S
+        while True:
+            try:
+                self._outgoing.append((self.world.Isend([data, MPI.BYTE], MASTER, tag), data))
+            except MPI.Exception as error:
+                if time.monotonic() > deadline:
+                    raise MasterGone(str(error)) from None
+                time.sleep(0.0005)
+            else:
+                return
 
     def receive(self) -> Message | None:
         """The next message from the master, or None."""
@@ -124,8 +131,9 @@ class Link:
             number = self._take(TAG_CLOCK)
             if number is not None:
                 reading = b"%s %d %d" % (number, time.monotonic_ns(), time.time_ns())
-                self.world.Send([reading, MPI.BYTE], MASTER, TAG_CLOCK)
+                self._post(TAG_CLOCK, reading)
                 count -= 1
+        self._drop_sent()
         return count
 
     def _drop_sent(self) -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ctypes
 
-TRIES_OF_THE_MASTER = 100
-"""Nobody gets a word from it meanwhile. Measured: 0.6 ms of trying on a desktop processor, up to 55 ms on one that four
+TRIES = 100
+"""Nothing else is done meanwhile. Measured: 0.6 ms of trying on a desktop processor, up to 55 ms on one that four
 others share. The living too may refuse as often (seen with 128 on two processors), so they are asked again later."""
-TRIES_OF_A_NODE = 100_000
-"""To the other nodes it connects at the first barrier, and that may take a busy board a while; in a collective MPICH
-does not fail at the end of the tries but aborts. 0.6 s on a desktop processor. With 20,000 one of 128 ranks on two
-processors aborted."""
+TRY_AGAIN_S, REFUSED_S = 0.05, 1.5
+"""A send that was refused is made again so much later; a rank that has refused for so long is dead."""
 
 
-def give_up_on_the_dead(tries: int) -> bool:
+def give_up_on_the_dead(tries: int = TRIES) -> bool:
     """From now on a send to a rank whose host refuses the connection fails after so many tries.
 
     By default MPICH tries for ever, inside the call, and everybody else would wait with it. Not set from the start,

@@ -85,7 +85,7 @@ def node(folder: Path) -> None:
     role = ROLES[int(os.environ["PMI_RANK"]) % 2]
     link = Link(role)
     link.introduce({"event": "hello", "rank": link.rank})
-    barrier = None
+    left = False
     while True:
         message = wait(link.receive)
         if message["op"] == "ping":
@@ -98,10 +98,10 @@ def node(folder: Path) -> None:
         elif message["op"] == "enter":
             if DIES and link.rank == link.world.Get_size() - 1:
                 os.kill(os.getpid(), signal.SIGKILL)
-            barrier = link.barrier()
+            left = link.barrier().left_ns(0.5 if DIES else PATIENCE_S) is not None
         else:
             break
-    link.send({"event": "left", "left": barrier.left_ns(0.5 if DIES else PATIENCE_S) is not None})
+    link.send({"event": "left", "left": left})
     assert link.flush(PATIENCE_S)
     end(link, folder)
 
