@@ -46,7 +46,7 @@ def test_messages_files_clocks_and_barriers(size: int, tmp_path: Path) -> None:
     assert all(asked <= read <= answered for asked, read, answered in seen["clocks"])
 
 
-@pytest.mark.parametrize("size", [3, 6])
+@pytest.mark.parametrize("size", [3, 4, 5, 6])
 def test_a_death_in_the_middle_of_a_barrier_keeps_its_own_group_there_but_not_for_ever(
     size: int, tmp_path: Path
 ) -> None:

@@ -14,6 +14,9 @@ from pathlib import Path
 ROLES = ("transmit", "receive")
 PATIENCE_S = 60.0
 DIES = sys.argv[2:] == ["dies"]
+LONGEST_S = 2.0 if DIES else PATIENCE_S
+DEATH_S = 0.5 if DIES else 0.0
+"""Before the others enter: messages to the dead one are refused by then."""
 FILE = bytes(range(256)) * 12345  # several pieces, the last one short
 
 
@@ -54,8 +57,11 @@ def master(folder: Path) -> None:
             for rank in ranks:
                 if ROLES[rank % 2] == role:
                     world.send(rank, {"op": "enter"})
+            for _ in range(10 if DIES and role == ROLES[ranks[-1] % 2] else 0):
+                time.sleep(DEATH_S / 10)
+                world.send(ranks[-1], {"op": "word"})
             barrier = world.barrier(role)
-            seen["barriers"][role] = barrier.left_ns(0.5 if DIES else PATIENCE_S) is not None
+            seen["barriers"][role] = barrier.left_ns(LONGEST_S) is not None
     if DIES:  # refused for a while, then given up; what is sent to the others behind it arrives all the same
         wait(lambda: world.send(ranks[-1], {"op": "word"}) is False or None)
     for rank in ranks:
@@ -98,7 +104,8 @@ def node(folder: Path) -> None:
         elif message["op"] == "enter":
             if DIES and link.rank == link.world.Get_size() - 1:
                 os.kill(os.getpid(), signal.SIGKILL)
-            left = link.barrier().left_ns(0.5 if DIES else PATIENCE_S) is not None
+            time.sleep(DEATH_S)
+            left = link.barrier().left_ns(LONGEST_S) is not None
         else:
             break
     link.send({"event": "left", "left": left})

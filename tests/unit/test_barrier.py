@@ -1,0 +1,93 @@
+"""The barrier of single messages, among members in memory; over MPI: tests/mpi."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from traffic.barrier import Barrier
+
+
+@dataclass
+class Wire:
+    """Messages under way, by who sent them and for whom. `refused`: how often each way refuses one."""
+
+    messages: Counter[tuple[int, int]] = field(default_factory=Counter)
+    refused: Counter[tuple[int, int]] = field(default_factory=Counter)
+
+
+@dataclass
+class Request:
+    wire: Wire
+    way: tuple[int, int]
+    broken: bool = False
+
+    def Test(self) -> bool:
+        if self.broken:
+            raise RuntimeError("MPI_ERR_OTHER")
+        here = self.wire.messages[self.way] > 0
+        self.wire.messages[self.way] -= here
+        return here
+
+
+@dataclass
+class Member:
+    """As much of a communicator as a barrier needs."""
+
+    wire: Wire
+    rank: int
+    size: int
+    broken: bool = False
+
+    def Get_rank(self) -> int:
+        return self.rank
+
+    def Get_size(self) -> int:
+        return self.size
+
+    def Irecv(self, buffer: Any, source: int, tag: int) -> Request:
+        return Request(self.wire, (source, self.rank), self.broken)
+
+    def Isend(self, data: bytes, target: int, tag: int) -> None:
+        way = (self.rank, target)
+        if self.wire.refused[way] > 0:
+            self.wire.refused[way] -= 1
+            raise RuntimeError("MPI_ERR_OTHER: again")
+        self.wire.messages[way] += 1
+
+
+def left(barriers: list[Barrier]) -> list[bool]:
+    """Who is through, when all had time enough."""
+    found = [False] * len(barriers)
+    for _ in range(50):
+        found = [done or one.left_ns(0) is not None for done, one in zip(found, barriers, strict=True)]
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 8, 13, 129])
+def test_all_leave_when_the_last_has_entered_and_nobody_before(size: int) -> None:
+    wire = Wire()
+    for _ in range(2):  # one after the other, on the same ways
+        barriers = [Barrier(Member(wire, rank, size)) for rank in range(size - 1)]
+        assert not any(left(barriers))
+        assert all(left([*barriers, Barrier(Member(wire, size - 1, size))]))
+        assert not +wire.messages, "each was taken"
+
+
+def test_what_is_refused_is_sent_again() -> None:
+    wire = Wire(refused=Counter({(0, 1): 3, (2, 0): 7, (1, 0): 1}))
+    assert all(left([Barrier(Member(wire, rank, 3)) for rank in range(3)]))
+
+
+def test_who_never_hears_the_dead_stays_till_it_is_freed() -> None:
+    wire = Wire(refused=Counter({(1, 2): 10**6, (0, 2): 10**6}))
+    assert not any(left([Barrier(Member(wire, rank, 3)) for rank in range(2)]))
+
+
+def test_an_error_is_told_and_no_end_of_the_barrier(capsys: pytest.CaptureFixture[str]) -> None:
+    barrier = Barrier(Member(Wire(), 0, 2, broken=True))
+    assert barrier.left_ns(5.0) is None and barrier.left_ns(5.0) is None
+    assert capsys.readouterr().err == "a barrier failed: MPI_ERR_OTHER\n"
