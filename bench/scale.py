@@ -122,9 +122,9 @@ def _look_at_memory(networks: set[int], command: int, memory: dict[str, float]) 
 
 
 def _resident_mib(entry: Path) -> float:
-    """Of its own or shared: what a machine of its own would hold."""
-    (line,) = [line for line in (entry / "status").read_text().splitlines() if line.startswith("VmRSS")]
-    return int(line.split()[1]) / 1024
+    """Of its own or shared: what a machine of its own would hold. One that is ending has none."""
+    lines = [line for line in (entry / "status").read_text().splitlines() if line.startswith("VmRSS")]
+    return sum(int(line.split()[1]) for line in lines) / 1024
 
 
 def fitted(nodes: list[int], values: list[float]) -> tuple[float, float]:
