@@ -1,4 +1,4 @@
-"""All MPI calls of rank 0. Waits poll and sleep, point to point; collectives are entered only when all have arrived."""
+"""All MPI calls of rank 0. Waits poll and sleep, point to point; barriers are entered only when all have arrived."""
 
 from __future__ import annotations
 
