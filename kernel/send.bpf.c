@@ -770,8 +770,12 @@ static __always_inline void note(struct leg *leg, __u32 index, __u32 bytes, int 
 {
 	struct pending *pending = &state.pending[state.pushed & (PENDING - 1)];
 
-	if (state.pushed++ == state.popped)
+	if (state.pushed == state.popped) {
 		state.cpu = bpf_get_smp_processor_id();
+		/* First: on the processor that this thread has just left, `ours` may be asked of another's frames. */
+		barrier();
+	}
+	state.pushed++;
 	pending->leg = index;
 	pending->bytes = is_late ? bytes | PENDING_LATE : bytes;
 	if (leg->user_rule)
@@ -863,7 +867,10 @@ int send(struct xdp_md *ctx)
  */
 static __always_inline int ours(void)
 {
-	return state.pushed != state.popped && state.cpu == bpf_get_smp_processor_id();
+	if (state.pushed == state.popped)
+		return 0;
+	barrier(); /* written before that, see note */
+	return state.cpu == bpf_get_smp_processor_id();
 }
 
 /* Of a leg in parts: whether no other fragment of the packet has failed before. */
