@@ -14,16 +14,18 @@ from nodes.senders import pktgen_proc
 from traffic.errors import BadInput, EngineError
 
 SIZES = [64, 512, 1500]
+UNPACED_PACKETS = 900
+"""What waits for a receiver that has no processor (net.core.netdev_max_backlog: 1000): of more, some may be refused."""
 
 
 @pytest.mark.parametrize("size_bytes", SIZES)
 def test_as_many_arrive_as_were_asked_for(wire: Wire, tmp_path: Path, size_bytes: int) -> None:
     before = wire.settled()
-    (count,) = wire.send(tmp_path, leg(size_bytes=size_bytes, count_packets=5000))
-    assert count.sent_packets == 5000
-    assert count.sent_bytes == 5000 * (size_bytes - 4)
+    (count,) = wire.send(tmp_path, leg(size_bytes=size_bytes, count_packets=UNPACED_PACKETS))
+    assert count.sent_packets == UNPACED_PACKETS
+    assert count.sent_bytes == UNPACED_PACKETS * (size_bytes - 4)
     assert count.failed_packets == 0
-    assert wire.arrived(before, 5000) == 5000
+    assert wire.arrived(before, UNPACED_PACKETS) == UNPACED_PACKETS
     assert wire.devices() == []
 
 
@@ -91,9 +93,9 @@ def test_it_starts_at_its_instant_or_shortly_after(wire: Wire, tmp_path: Path) -
 def test_imix_is_counted_by_size(wire: Wire, tmp_path: Path) -> None:
     before = wire.settled()
     weights = [[64, 7], [572, 4], [1500, 1]]
-    (count,) = wire.send(tmp_path, leg(count_packets=1200, options={"imix_weights": weights}))
-    assert count.sent_packets == 1200 == wire.arrived(before, 1200)
-    assert count.sent_bytes is not None and 1200 * 60 < count.sent_bytes < 1200 * 1496
+    (count,) = wire.send(tmp_path, leg(count_packets=UNPACED_PACKETS, options={"imix_weights": weights}))
+    assert count.sent_packets == UNPACED_PACKETS == wire.arrived(before, UNPACED_PACKETS)
+    assert count.sent_bytes is not None and UNPACED_PACKETS * 60 < count.sent_bytes < UNPACED_PACKETS * 1496
 
 
 def test_flows_are_taken(wire: Wire, tmp_path: Path) -> None:
