@@ -51,8 +51,6 @@ LATEST_S = 9.0
 """After the command: a run of that scenario takes 6 to 8 s when the machine is quiet."""
 PATIENCE_S = 90.0
 DOWN_S = 0.5
-LATE_TCP_S = 20.0
-"""Behind a cut of ten seconds TCP tries again only so much later: until then the node's sshd waits for the master."""
 
 Failure = Callable[[Cluster, subprocess.Popen[str], random.Random], contextlib.AbstractContextManager[None]]
 
@@ -195,7 +193,7 @@ class Chaos:
 
     def _left_behind(self) -> list[str]:
         """And that nothing sends any more."""
-        wait_until(lambda: not self.cluster.left_behind() and not self._programs(), STOP_S + LATE_TCP_S)
+        wait_until(lambda: not self.cluster.left_behind() and not self._programs(), STOP_S)
         found = [f"left behind: {one}" for one in self.cluster.left_behind()]
         found += [f"offload: {one}" for one in offloads_on(self.cluster)]
         found += [f"an XDP program is left on {node}" for node in self._programs()]

@@ -250,17 +250,21 @@ class Conductor:
         """Each node's CLOCK_MONOTONIC against ours; of several readings the least round trip wins.
 
         Who was too busy to answer fast is asked again when all others have answered, as long as there is time for it:
-        so a large cluster is read once, and its busy nodes as often as a small one's.
+        so a large cluster is read once, and its busy nodes as often as a small one's. Who did not answer at all is
+        asked once more in any case.
         """
         best: dict[int, tuple[int, int, int, int]] = {}
         left, no_round_after = sorted(self.living), time.monotonic() + MORE_ROUNDS_S
-        for _ in range(CLOCK_ROUNDS):
+        for turn in range(CLOCK_ROUNDS):
             for rank in left:
                 found = [*self._readings_of(rank, CLOCK_READINGS), *([best[rank]] if rank in best else [])]
                 if found:
                     best[rank] = min(found, key=_round_trip_ns)
-            left = [rank for rank in left if rank in best and _round_trip_ns(best[rank]) > 2 * CLOSE_READING_NS]
-            if not left or time.monotonic() > no_round_after:
+            late = time.monotonic() > no_round_after
+            silent = [rank for rank in left if rank in self.living and rank not in best and turn == 0]
+            busy = [rank for rank in left if rank in best and _round_trip_ns(best[rank]) > 2 * CLOSE_READING_NS]
+            left = silent if late else sorted(silent + busy)
+            if not left:
                 break
         for rank in sorted(self.living):
             if rank in best:

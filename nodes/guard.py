@@ -47,6 +47,9 @@ COUNTS_S = 120.0
 """Behind the task's time limit, until the master has asked for the counts of what no longer sends."""
 FROZEN_S = 4.0
 """A rank that is stopped for so long after its guard ended by itself is killed."""
+AWAY_NS, HEARING_NS = 500_000_000, 1_000_000_000
+"""A guard that had no processor for so long did not hear; whom it is to hear may have had none either, and gets this
+time to speak before the guard ends."""
 START_AHEAD_NS = 25_000_000
 """Engines are called this long before the start instant; they wait for it themselves."""
 
@@ -65,7 +68,7 @@ class Guard:
         self.state = "idle"
         self.start_at_ns = 0
         self.limit_ns = self.task_limit_ns = 0
-        self.last_word_ns = time.monotonic_ns()
+        self.last_word_ns = self.looked_ns = time.monotonic_ns()
         self.troubles: list[str] = []
         self.problems: list[str] = []
         """Of the run, which its counts outlive."""
@@ -259,6 +262,9 @@ class Guard:
     def _watch(self) -> None:
         """The reasons to end that nobody has to ask for."""
         now = time.monotonic_ns()
+        self.looked_ns, away_ns = now, now - self.looked_ns
+        if away_ns > AWAY_NS:
+            self.last_word_ns = max(self.last_word_ns, now - int(WORD_TIMEOUT_S * 1e9) + HEARING_NS)
         if self.state in ("idle", "over", "failed"):
             self.last_word_ns = now if self.state == "idle" else self.last_word_ns
             return

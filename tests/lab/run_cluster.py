@@ -17,9 +17,11 @@ import lab
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 LONG = "streams: [{name: long, size_bytes: 128, rate_pps: 400, duration_s: 20}]"
+SILENT_S = 10.0
 TRANSMITTERS = ("tx1", "tx2")
-STOP_S = 6.0
-"""Within this long after its master is gone a node is as it was: 2 s without a word, and the steps of stopping."""
+STOP_S = 30.0
+"""How long a node may take to be as it was: 2 s after its master is gone, then the steps of stopping; on a busy machine
+each of them is late, and behind a link that was cut sshd's end waits for TCP's next try."""
 
 
 class Cluster:
@@ -136,9 +138,12 @@ def rank_of(cluster: Cluster, node: str) -> int:
     return rank
 
 
-def assert_silence_within(cluster: Cluster, seconds: float) -> None:
-    """The counters of both transmitters stop moving in time."""
-    time.sleep(seconds)
-    before = cluster.sent_packets()
-    time.sleep(0.5)
-    assert cluster.sent_packets() == before
+def assert_silence(cluster: Cluster) -> None:
+    """The counters of both transmitters stand still long before LONG is over: 2 s after the last word."""
+    now, deadline = cluster.sent_packets(), time.monotonic() + SILENT_S
+    while True:
+        before = now
+        time.sleep(0.5)
+        if (now := cluster.sent_packets()) == before:
+            return
+        assert time.monotonic() < deadline, f"they send without their master: {before}, then {now}"

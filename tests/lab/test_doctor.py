@@ -18,6 +18,7 @@ import yaml
 import lab
 
 sys.path.insert(0, str(Path(__file__).parent))
+from failures import wait_until
 from running import cluster_of, wait_for, wait_until_sent
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
@@ -48,6 +49,11 @@ class Cluster:
 
     def results(self) -> set[Path]:
         return set((self.folder / "results").glob("*"))
+
+    def guards(self) -> list[Path]:
+        """Their folders."""
+        roots = [Path(f"/proc/{self.state.keeper.pids[node]}/root") for node in ("tx1", "rx1")]
+        return [folder for root in roots for folder in root.glob("var/tmp/pktswarm-*")]
 
     def inside(self, node: str, *command: str) -> None:
         assert lab.run_in(self.hosts, node, list(command)) == 0
@@ -126,6 +132,8 @@ def test_the_second_master_is_refused_until_the_first_is_killed(cluster: Cluster
     finally:
         first.send_signal(signal.SIGKILL)
         first.communicate()
+    # The next waits 3 s for the guards of one that was killed: enough, unless this machine is busy.
+    assert wait_until(lambda: not cluster.guards(), 30)
     third = cluster.start(1)
     _, words = third.communicate(timeout=60)
     assert third.returncode == 0, words

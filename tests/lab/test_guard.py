@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from nodes import guard
+from traffic.messages import Lines
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the guard is root's")
 
@@ -70,6 +71,24 @@ def test_it_goes_when_its_pipe_closes() -> None:
     this.pipe.socket.close()
     assert this.gone()
     os.wait()
+
+
+@pytest.mark.parametrize(("away_s", "state"), [(3.0, "running"), (0.1, "over")], ids=["stalled", "awake"])
+def test_only_a_guard_that_could_hear_ends_because_it_heard_nothing(
+    away_s: float, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "AWAY_NS", 2_500_000_000)  # so that this machine's own stalls are none
+    ours, ranks = socket.socketpair()
+    one, now_ns = guard.Guard(Lines(ours), os.getgid()), time.monotonic_ns()
+    one.state, one.last_word_ns, one.looked_ns = "running", now_ns - 3_000_000_000, now_ns - int(away_s * 1e9)
+    one._watch()
+    assert one.state == state
+    if state == "running":  # and nobody speaks
+        assert within(5.0, lambda: one._watch() or one.state == "over")
+        assert time.monotonic_ns() - now_ns > 0.9e9
+    assert not one.spool.exists()
+    ours.close()
+    ranks.close()
 
 
 def terminated(*_: object, **__: object) -> None:

@@ -27,7 +27,7 @@ from run_cluster import (
     PKTSWARM,
     STOP_S,
     Cluster,
-    assert_silence_within,
+    assert_silence,
     offloads_on,
     pids_of,
     rank_of,
@@ -283,7 +283,7 @@ def test_ctrl_c_twice_ends_at_once(cluster: Cluster) -> None:
     process.send_signal(signal.SIGINT)
     time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == 3
 
 
@@ -298,8 +298,8 @@ def test_killing_mpiexec_ends_the_sending_and_leaves_a_report(cluster: Cluster) 
     net = Path(f"/proc/{cluster.state.keeper.pids['m0']}/ns/net").stat().st_ino
     (mpiexec,) = pids_of("mpiexec -launcher", net)
     os.kill(mpiexec, signal.SIGKILL)
-    assert_silence_within(cluster, 3.0)
-    out, _ = process.communicate(timeout=20)
+    assert_silence(cluster)
+    out, _ = process.communicate(timeout=60)
     assert process.returncode == 3
     document = json.loads((cluster.results()[-1] / "run.json").read_text())
     assert document["status"] == 3 and "rank 0 was lost in phase 'send'" in document["reason"]
@@ -311,8 +311,8 @@ def test_killing_the_command_line_ends_the_sending(cluster: Cluster) -> None:
     process = cluster.start(cluster.scenario(LONG))
     wait_for(process, "sending")
     process.kill()
-    assert_silence_within(cluster, 3.0)
-    process.communicate(timeout=20)
+    assert_silence(cluster)
+    process.communicate(timeout=60)
     assert "the run did not come to its end" in page_of(cluster.results()[-1])
 
 
@@ -333,13 +333,12 @@ def test_a_killed_rank_costs_its_own_counts_and_nothing_else(cluster: Cluster) -
 def test_a_frozen_rank_stops_sending_by_itself_and_the_others_finish(cluster: Cluster) -> None:
     """Its guard ends it too: see nothing_left."""
     text = "streams: [{name: s, rate_pps: 200, count_packets: 1200}]"
+    (before,) = cluster.sent_packets("tx2")
     process = cluster.start_and_send(cluster.scenario(text), "--json")
     os.kill(rank_of(cluster, "tx2"), signal.SIGSTOP)
-    time.sleep(3.0)
-    before = cluster.sent_packets("tx2")
-    time.sleep(0.5)
-    assert cluster.sent_packets("tx2") == before
     out, _ = process.communicate(timeout=60)
+    (sent,) = cluster.sent_packets("tx2")
+    assert sent - before < 500, "it sent everything, without its master"
     assert process.returncode == 3, out
     document = json.loads(out)
     rows = {row["from"]: row for row in document["rows"]}
@@ -577,5 +576,5 @@ def test_tags_cross_the_switch_in_their_frames(cluster: Cluster) -> None:
 def test_killing_the_command_line_ends_xdp_too(cluster: Cluster) -> None:
     process = cluster.start_and_send(cluster.scenario(LONG.replace("name: long", "name: long, engine: xdp")))
     process.kill()
-    assert_silence_within(cluster, 3.0)
-    process.communicate(timeout=20)
+    assert_silence(cluster)
+    process.communicate(timeout=60)

@@ -14,10 +14,15 @@ from pathlib import Path
 ROLES = ("transmit", "receive")
 PATIENCE_S = 60.0
 DIES = sys.argv[2:] == ["dies"]
-LONGEST_S = 2.0 if DIES else PATIENCE_S
+GIVEN_UP_S = 2.0
+"""How long the barrier of one that died is waited for; it never ends."""
 DEATH_S = 0.5 if DIES else 0.0
 """Before the others enter: messages to the dead one are refused by then."""
 FILE = bytes(range(256)) * 12345  # several pieces, the last one short
+
+
+def of_the_dead(role, ranks):  # type: ignore[no-untyped-def]
+    return DIES and role == ROLES[ranks[-1] % 2]
 
 
 def wait(take, seconds=PATIENCE_S):  # type: ignore[no-untyped-def]
@@ -57,11 +62,11 @@ def master(folder: Path) -> None:
             for rank in ranks:
                 if ROLES[rank % 2] == role:
                     world.send(rank, {"op": "enter"})
-            for _ in range(10 if DIES and role == ROLES[ranks[-1] % 2] else 0):
+            for _ in range(10 if of_the_dead(role, ranks) else 0):
                 time.sleep(DEATH_S / 10)
                 world.send(ranks[-1], {"op": "word"})
             barrier = world.barrier(role)
-            seen["barriers"][role] = barrier.left_ns(LONGEST_S) is not None
+            seen["barriers"][role] = barrier.left_ns(GIVEN_UP_S if of_the_dead(role, ranks) else PATIENCE_S) is not None
     if DIES:  # refused for a while, then given up; what is sent to the others behind it arrives all the same
         wait(lambda: world.send(ranks[-1], {"op": "word"}) is False or None)
     for rank in ranks:
@@ -95,7 +100,7 @@ def node(folder: Path) -> None:
     while True:
         message = wait(link.receive)
         if message["op"] == "ping":
-            link.answer_pings(message["count"], 2.0)
+            link.answer_pings(message["count"], PATIENCE_S)
         elif message["op"] == "file":
             data = link.receive_bulk(message["bytes"], PATIENCE_S)
             own = folder / str(link.rank)
@@ -105,7 +110,8 @@ def node(folder: Path) -> None:
             if DIES and link.rank == link.world.Get_size() - 1:
                 os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(DEATH_S)
-            left = link.barrier().left_ns(LONGEST_S) is not None
+            dead = of_the_dead(role, range(link.world.Get_size()))
+            left = link.barrier().left_ns(GIVEN_UP_S if dead else PATIENCE_S) is not None
         else:
             break
     link.send({"event": "left", "left": left})
