@@ -32,7 +32,8 @@ STORE = Path(os.environ.get("PKTSWARM_VM_STORE", "/var/lib/pktswarm/vm"))
 PACKAGES = ("qemu-system-x86", "kmod", "udev", "busybox-static", "file")
 PROGRAMS = ("qemu-system-x86_64", "depmod", "udevadm", "busybox", "file")
 KERNEL_PACKAGE = {"debian": "linux-image-amd64", "ubuntu": "linux-image-generic"}
-TIMEOUT_S = 1800.0
+TIMEOUT_S = 5400.0
+"""The tests take 12 minutes where nothing else goes on."""
 BOOT_S = 240.0
 """Without a virtual processor the boot takes 10 to 40 s; a busy machine takes longer."""
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")

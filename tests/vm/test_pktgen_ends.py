@@ -1,4 +1,5 @@
-"""Whatever happens to the processes, pktgen's threads stop within 2 s and its devices go."""
+"""Whatever happens to the processes, pktgen's threads stop and its devices go: within 2 s, where no processor stands
+still meanwhile, and long before what was asked of them (60 s) is over."""
 
 from __future__ import annotations
 
@@ -44,13 +45,24 @@ def owner(wire: Wire, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def gone_within(wire: Wire, seconds: float) -> float:
-    """Seconds until pktgen's devices are gone."""
-    begun = time.monotonic()
+ENDS_S = 20.0
+
+
+def devices_go(wire: Wire) -> None:
+    deadline = time.monotonic() + ENDS_S
     while wire.devices():
-        assert time.monotonic() - begun < seconds, f"still there: {wire.devices()}"
+        assert time.monotonic() < deadline, f"still there: {wire.devices()}"
         time.sleep(0.01)
-    return time.monotonic() - begun
+
+
+def sending_ends(wire: Wire) -> None:
+    now, deadline = wire.received(), time.monotonic() + ENDS_S
+    while True:
+        before = now
+        time.sleep(0.5)
+        if (now := wire.received()) == before:
+            return
+        assert time.monotonic() < deadline, f"it still sends: {before}, then {now}"
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.05, 1.0])
@@ -58,10 +70,8 @@ def test_sending_ends_when_its_owner_is_killed(wire: Wire, owner: subprocess.Pop
     """At once, too: a signal within 100 ms of the start may not stop the kernel's threads."""
     time.sleep(after_s)
     owner.kill()
-    gone_within(wire, 2.0)
-    before = wire.received()
-    time.sleep(0.5)
-    assert wire.received() == before
+    devices_go(wire)
+    sending_ends(wire)
 
 
 def keeper_of(owner: subprocess.Popen[bytes]) -> int:
@@ -70,12 +80,11 @@ def keeper_of(owner: subprocess.Popen[bytes]) -> int:
 
 
 def test_sending_ends_when_the_keeper_is_killed(wire: Wire, owner: subprocess.Popen[bytes]) -> None:
-    time.sleep(1.0)
+    before, deadline = wire.received(), time.monotonic() + ENDS_S
+    while wire.received() == before and time.monotonic() < deadline:
+        time.sleep(0.1)
     os.kill(keeper_of(owner), signal.SIGKILL)
-    time.sleep(1.0)
-    before = wire.received()
-    time.sleep(0.5)
-    assert wire.received() == before
+    sending_ends(wire)
     with inside(wire.tx):
         Path("/proc/net/pktgen/pgctrl").write_text("reset\n")
 
@@ -88,7 +97,7 @@ def test_sending_ends_at_the_limit_of_a_frozen_owner(wire: Wire, tmp_path: Path)
             sender.prepare()
             sender.start(time.monotonic_ns())
             time.sleep(2.0)
-            gone_within(wire, 2.0)
+            devices_go(wire)
             with pytest.raises(EngineError, match="stopped at its limit"):
                 sender.counts()
         finally:

@@ -24,7 +24,7 @@ FIELDS = [
 ]
 FIELDS += ["mpls.ttl", "ip.src", "ip.dst", "ip.dsfield", "ip.ttl", "ipv6.src", "ipv6.dst", "ipv6.tclass", "ipv6.hlim"]
 FIELDS += ["udp.srcport", "udp.dstport", "udp.checksum.status", "pktgen.magic", "pktgen.seqnum", "ip.checksum.status"]
-COUNT = 40
+COUNT, SIZE_BYTES = 40, 256
 V6 = {"src": "fd00:9::1", "dst": "fd00:9::2"}
 V4 = {"src": "10.9.0.1", "dst": "10.9.0.2"}
 # Each shape is told from the others by its destination port.
@@ -43,12 +43,13 @@ SHAPES: dict[int, dict[str, Any]] = {
     6012: {"options": {"flags": ["UDPCSUM"]}},
     6013: {"macs": {"src": {"increment": ["02:00:00:00:02:fe", "02:00:00:00:03:01"]}}},
 }
+CAPTURE_BYTES = 24 + COUNT * sum(16 + shape.get("size_bytes", SIZE_BYTES) - 4 for shape in SHAPES.values())
 
 
 def shaped(port: int, shape: dict[str, Any]) -> Any:
     stack = headers(*shape.get("tags", []), ip_header=shape.get("ip_header"), **{**shape.get("udp", {}), "dst": port})
     stack[0]["ethernet"].update(shape.get("macs", {}))
-    size_bytes = shape.get("size_bytes", 256)
+    size_bytes = shape.get("size_bytes", SIZE_BYTES)
     return leg(frame={"headers": stack}, size_bytes=size_bytes, count_packets=COUNT, options=shape.get("options", {}))
 
 
@@ -56,7 +57,22 @@ def shaped(port: int, shape: dict[str, Any]) -> Any:
 def captured(wire: Wire, tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, list[str]]]]:
     """Destination port → its frames: field → values, outermost first. One capture and one Wireshark for all shapes."""
     folder = tmp_path_factory.mktemp("capture")
-    command = ["ip", "netns", "exec", wire.rx, "tcpdump", "-i", "r0", "-n", "-U", "-Z", "root", "-w", "all.pcap"]
+    command = [
+        "ip",
+        "netns",
+        "exec",
+        wire.rx,
+        "tcpdump",
+        "-i",
+        "r0",
+        "-n",
+        "-U",
+        "--immediate-mode",
+        "-Z",
+        "root",
+        "-w",
+        "all.pcap",
+    ]
     words = folder / "tcpdump.log"
     with words.open("wb") as log:
         tcpdump = subprocess.Popen(command, cwd=folder, stderr=log)
@@ -67,8 +83,9 @@ def captured(wire: Wire, tmp_path_factory: pytest.TempPathFactory) -> dict[int, 
         for port, shape in SHAPES.items():
             (count,) = wire.send(folder, shaped(port, shape))
             assert count.sent_packets == COUNT
-        wire.settled()
-        time.sleep(1.0)
+        deadline = time.monotonic() + 30
+        while (folder / "all.pcap").stat().st_size < CAPTURE_BYTES and time.monotonic() < deadline:
+            time.sleep(0.1)
     finally:
         tcpdump.send_signal(signal.SIGINT)
         tcpdump.wait(timeout=20)
