@@ -57,22 +57,7 @@ def shaped(port: int, shape: dict[str, Any]) -> Any:
 def captured(wire: Wire, tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, list[str]]]]:
     """Destination port → its frames: field → values, outermost first. One capture and one Wireshark for all shapes."""
     folder = tmp_path_factory.mktemp("capture")
-    command = [
-        "ip",
-        "netns",
-        "exec",
-        wire.rx,
-        "tcpdump",
-        "-i",
-        "r0",
-        "-n",
-        "-U",
-        "--immediate-mode",
-        "-Z",
-        "root",
-        "-w",
-        "all.pcap",
-    ]
+    command = ["ip", "netns", "exec", wire.rx, "tcpdump", "-i", "r0", "-n", "-U", "-Z", "root", "-w", "all.pcap"]
     words = folder / "tcpdump.log"
     with words.open("wb") as log:
         tcpdump = subprocess.Popen(command, cwd=folder, stderr=log)
@@ -83,7 +68,7 @@ def captured(wire: Wire, tmp_path_factory: pytest.TempPathFactory) -> dict[int, 
         for port, shape in SHAPES.items():
             (count,) = wire.send(folder, shaped(port, shape))
             assert count.sent_packets == COUNT
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 30  # the kernel hands a block over when it is full, or after a second
         while (folder / "all.pcap").stat().st_size < CAPTURE_BYTES and time.monotonic() < deadline:
             time.sleep(0.1)
     finally:
