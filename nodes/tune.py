@@ -8,6 +8,7 @@ and what could not be set and why. Ansible and, at every start of the node, syst
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -63,60 +64,87 @@ def keeps(interface: str, folder: Path = PROVISIONED) -> bool:
         return False
 
 
-def apply(folder: Path) -> dict[str, list[str]]:
-    """Set what is not as wanted; `changed` names it, `told` says what could not be set. Raises BadInput."""
-    before = _read_before(folder)
-    changed, told = [], []
-    for one in _settings_of(folder):
-        try:
+Done = dict[str, list[str]]
+Before = dict[str, dict[str, str]]
+"""Interface → setting → its value before its first change."""
+
+
+def apply(folder: Path) -> Done:
+    """Set what is not as wanted; `changed` names it, `told` says what could not be set. An interface that was set
+    before, and is not the one any more, gets its own settings back. Raises BadInput."""
+    interface, own_kernel = _config(folder)
+    if not Interface(interface).exists():
+        raise BadInput(folder / CONFIG, "there is no such interface", key="traffic_interface", value=interface)
+    before, done = _read_before(folder), Done(changed=[], told=[])
+    for former in [name for name in before if name != interface]:
+        _give_back(former, before, done)
+        _write_before(folder, before)
+    values = before.setdefault(interface, {})
+    for one in settings(interface, own_kernel):
+        with _telling(done, f"{one.name} is left alone"):
             now, wanted = one.read(), one.wanted()
             if now == wanted:
                 continue
-            if one.name not in before:
+            if one.name not in values:
                 # First what --undo needs, then the change: whatever ends us in between.
-                before[one.name] = now
+                values[one.name] = now
                 _write_before(folder, before)
             one.write(wanted)
-            changed.append(f"{one.name}: {now} -> {wanted}")
-        except (OSError, EngineError) as error:
-            told.append(f"{one.name} is left alone: {getattr(error, 'strerror', None) or error}")
-    return {"changed": changed, "told": told}
+            done["changed"].append(f"{one.name}: {now} -> {wanted}")
+    return done
 
 
-def undo(folder: Path) -> dict[str, list[str]]:
+def undo(folder: Path) -> Done:
     """Set everything back to what it was before its first change."""
-    before = _read_before(folder)
-    changed, told = [], []
-    # The last first, as a driver may take one setting only with another.
-    for one in reversed([one for one in _settings_of(folder) if one.name in before]):
-        try:
-            one.write(before[one.name])
-            changed.append(f"{one.name}: -> {before[one.name]}")
-        except (OSError, EngineError) as error:
-            told.append(f"{one.name} stays: {getattr(error, 'strerror', None) or error}")
-    if not told:
+    before, done = _read_before(folder), Done(changed=[], told=[])
+    for interface in list(before):
+        _give_back(interface, before, done)
+    if not before:
         (folder / BEFORE).unlink(missing_ok=True)
-    return {"changed": changed, "told": told}
+    return done
 
 
-def _settings_of(folder: Path) -> list[Setting]:
+def _give_back(interface: str, before: Before, done: Done) -> None:
+    """What could not be is told and stays in `before`; an interface that has gone has taken its settings along."""
+    stays, gone = {}, not Interface(interface).exists()
+    # The last first, as a driver may take one setting only with another.
+    for one in reversed([one for one in settings(interface, own_kernel=True) if one.name in before[interface]]):
+        stays[one.name] = before[interface][one.name]
+        with _telling(done, f"{one.name} stays"):
+            one.write(before[interface][one.name])
+            done["changed"].append(f"{one.name}: -> {stays.pop(one.name)}")
+    del before[interface]
+    if stays and not gone:
+        before[interface] = stays
+
+
+@contextlib.contextmanager
+def _telling(done: Done, words: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, EngineError) as error:
+        done["told"].append(f"{words}: {getattr(error, 'strerror', None) or error}")
+
+
+def _config(folder: Path) -> tuple[str, bool]:
+    """The interface, and whether the node has a kernel of its own."""
     path = folder / CONFIG
     try:
         config = json.loads(path.read_text())
-        interface, own_kernel = config["interface"], not config["shared_kernel"]
+        return str(config["interface"]), not config["shared_kernel"]
     except (OSError, ValueError, KeyError, TypeError):
         raise BadInput(path, "cannot be read", allowed='{"interface": NAME, "shared_kernel": ""}') from None
-    if not Interface(interface).exists():
-        raise BadInput(path, "there is no such interface", key="traffic_interface", value=interface)
-    return list(settings(interface, own_kernel))
 
 
-def _read_before(folder: Path) -> dict[str, str]:
+def _read_before(folder: Path) -> Before:
     path = folder / BEFORE
-    return dict(json.loads(path.read_text())) if path.exists() else {}
+    found = dict(json.loads(path.read_text())) if path.exists() else {}
+    # Until 2026-11 the file was of one interface, and did not name it.
+    flat = {name: value for name, value in found.items() if isinstance(value, str)}
+    return {_config(folder)[0]: flat} if flat else found
 
 
-def _write_before(folder: Path, before: dict[str, str]) -> None:
+def _write_before(folder: Path, before: Before) -> None:
     """In one step: half a record would be none."""
     draft = folder / f"{BEFORE}.draft"
     draft.write_text(json.dumps(before, indent=1) + "\n")
@@ -167,7 +195,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return error.exit_status
     print(json.dumps(done))
-    return 1 if arguments.what == "undo" and done["told"] else 0
+    return 1 if arguments.what == "undo" and (arguments.folder / BEFORE).exists() else 0
 
 
 if __name__ == "__main__":

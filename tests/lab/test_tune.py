@@ -47,3 +47,21 @@ def test_an_interface_that_is_not_there_is_named(folder: Path) -> None:
     (folder / "tune.json").write_text(json.dumps({"interface": "v9", "shared_kernel": ""}))
     words = in_namespace(f"{TUNE} apply $1 2>&1 && exit 1 || test $? = 2", str(folder))
     assert "traffic_interface = 'v9': there is no such interface" in words
+
+
+def test_an_interface_that_is_not_the_one_any_more_gets_its_settings_back(folder: Path) -> None:
+    both = f"{SHOW}; {SHOW.replace('v0', 'v1')}"
+    steps = [both, SHOW, f"{TUNE} apply $1 >$1/out", f"sed -i s/v0/v1/ $1/tune.json; {TUNE} apply $1"]
+    script = "; echo ----; ".join([*steps, SHOW, f"{TUNE} undo $1", both])
+    both_before, before, _, second, after, undone, both_after = in_namespace(script, str(folder)).split("----\n")
+    assert json.loads((folder / "out").read_text())["changed"]
+    changed = json.loads(second)["changed"]
+    assert "v0 gro: -> on" in changed and "/proc/sys/net/ipv6/conf/v1/disable_ipv6: 0 -> 1" in changed
+    assert (after, both_after) == (before, both_before)
+    assert not any("v0" in one for one in json.loads(undone)["changed"])
+    assert not (folder / "tune-before.json").exists()
+
+
+def test_an_interface_that_has_gone_leaves_nothing_to_be_given_back(folder: Path) -> None:
+    out = in_namespace(f"{TUNE} apply $1 >$1/out; ip link del v0; {TUNE} undo $1", str(folder))
+    assert json.loads(out)["changed"] == [] and not (folder / "tune-before.json").exists()
