@@ -40,7 +40,8 @@ FLUSH_S = 1.0
 """How long what was sent may take to leave, before something that is timed."""
 NEWS_S, SENDING_POLL_S = 0.05, 0.005
 """Between two looks for news: at most, and always while frames are sent."""
-DEADLINES_S = {"hello": 20.0, "tasks": 60.0, "prepare": 30.0, "barrier": 10.0, "counts": 120.0, "restore": 15.0}
+DEADLINES_S = {"hello": 20.0, "tasks": 60.0, "sessions": 3600.0, "prepare": 30.0, "barrier": 10.0}
+DEADLINES_S |= {"counts": 120.0, "restore": 15.0}
 
 
 class World(Protocol):
@@ -82,7 +83,7 @@ class Conductor:
         self.last_checked = 0
         self.run_limit_s = 60.0
         self.drain_s = 0.3
-        self.go = False
+        self.go = self.wait_for_tasks = False
         self.stopping = False
         self.enforce_silence = False
         self.entered: tuple[str, list[int]] | None = None
@@ -120,7 +121,8 @@ class Conductor:
         self._phase("clocks")
         self._read_clocks("before")
         self._phase("plan")
-        self._until(lambda: self.go, DEADLINES_S["tasks"], "the command line's tasks")
+        self._until(lambda: self.go or self.wait_for_tasks, DEADLINES_S["tasks"], "the command line's tasks")
+        self._until(lambda: self.go, DEADLINES_S["sessions"], "the command line's tasks")
 
     def _traffic(self) -> None:
         self._phase("prepare receivers")
@@ -445,6 +447,9 @@ class Conductor:
             case "go":
                 self.run_limit_s, self.drain_s = float(message["run_limit_s"]), float(message["drain_s"])
                 self.go = True
+            case "wait":
+                # A UPF's sessions are set up meanwhile. They may be a million, and have deadlines of their own.
+                self.wait_for_tasks = True
             case "stop" if not self.stopping:
                 self.stopping = True
                 raise Stopped(str(message.get("problem", "")))

@@ -98,33 +98,33 @@ class Run:
         """`watch` is told every event, for the terminal. Raises BadInput when nothing was sent because of it."""
         self.watch = watch
         adopt_orphans()
-        with contextlib.ExitStack() as until_the_end:
-            if self.plan.upf is not None:
-                self._set_up(self.plan.upf, until_the_end)
-            self._began = time.monotonic()
-            launch = Launch(self.inventory, self.ranks, self.patience)
-            with self._interruptible():
-                try:
-                    launch.start()
-                    control = Lines(launch.accept(LAUNCH_TIMEOUT_S))
-                    self._follow(control, launch)
-                    # Ranks that leave by themselves restore their nodes first; those that do not are ended.
-                    launch.wait(LEAVE_TIMEOUT_S * self.patience if self._interrupts < 2 else 0.0)
-                finally:
-                    launch.stop()
-                    self._end_sessions()
+        self._began = time.monotonic()
+        launch = Launch(self.inventory, self.ranks, self.patience)
+        with self._interruptible():
+            try:
+                launch.start()
+                control = Lines(launch.accept(LAUNCH_TIMEOUT_S))
+                self._follow(control, launch)
+                # Ranks that leave by themselves restore their nodes first; those that do not are ended.
+                launch.wait(LEAVE_TIMEOUT_S * self.patience if self._interrupts < 2 else 0.0)
+            finally:
+                launch.stop()
+                self._end_sessions()
         return self._result(launch)
 
     # --- sessions -----------------------------------------------------------------------------------------------
 
-    def _set_up(self, upf: Upf, until_the_end: contextlib.ExitStack) -> None:
-        """Before a host is touched: what the UPF refuses or chooses is known when the nodes are told their tasks."""
+    def _set_up(self, upf: Upf, control: Lines) -> None:
+        """Once the nodes are ours, and before they are told their tasks: what the UPF chooses is in their frames."""
         from master.upf.control_plane import ControlPlane  # PFCP's encoder takes a third of a second to load
 
         self._tell_phase("sessions")
+        _order(control, {"op": "wait"})
         with _unwinding():
-            self.control_plane = until_the_end.enter_context(ControlPlane(self.scenario_path, upf))
-        self._tell_phase("launch")
+            plane = ControlPlane(self.scenario_path, upf)
+            plane.begin()
+        self.control_plane = plane
+        self._tell_phase("tasks")
 
     def _tell_phase(self, name: str) -> None:
         """Of ours, not of rank 0's."""
@@ -204,7 +204,7 @@ class Run:
 
     def _hand_out(self, control: Lines) -> None:
         try:
-            self.ledger.resolved = self._resolve()
+            self.ledger.resolved = self._resolve(control)
         except PktswarmError as error:
             self._refusal = error
             _order(control, {"op": "stop", "problem": str(error)})
@@ -228,7 +228,7 @@ class Run:
                 self.folder.sent(file_name, data)
         _order(control, {"op": "go", "run_limit_s": self.plan.limit_s, "drain_s": self.scenario.receive.drain_s})
 
-    def _resolve(self) -> Resolved:
+    def _resolve(self, control: Lines) -> Resolved:
         nodes = self.ledger.nodes.values()
         refuse_held(nodes)
         if not self.allow.control_interface:
@@ -236,6 +236,8 @@ class Run:
         reports = reports_by_host(nodes)
         hosts = {rank.host.name: rank.host for rank in self.ranks}
         self._plan_by_what_holds(reports)
+        if self.plan.upf is not None:
+            self._set_up(self.plan.upf, control)
         sessions = None if self.control_plane is None else self.control_plane.sessions
         resolved = resolve(self.scenario, self.plan, hosts, reports, self.ledger.clocks(), sessions)
         allowed = under_test.Allowed(self.inventory, under_test.told_addresses(nodes))

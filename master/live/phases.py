@@ -1,10 +1,11 @@
 """The phases of a run in words."""
 
 WORDS = {
-    "sessions": "setting up the sessions",
     "launch": "starting the ranks over SSH",
     "hello": "waiting for the nodes",
     "plan": "planning with what the nodes told",
+    "sessions": "setting up the sessions",
+    "tasks": "handing out the tasks",
     "clocks": "reading the nodes' clocks",
     "prepare receivers": "arming the receivers",
     "prepare transmitters": "preparing the transmitters",

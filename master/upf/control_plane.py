@@ -1,11 +1,11 @@
-"""The N4 side of a run: sessions stand before a host is touched, load goes on while the hosts send, and what was set up
-is deleted and released at the end, whatever the end is."""
+"""The N4 side of a run: sessions stand before the nodes have their tasks, load goes on while they send, and what was
+set up is deleted and released at the end, whatever the end is."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from master.upf import result
 from master.upf.background import Background
@@ -18,10 +18,7 @@ from traffic.errors import PktswarmError
 
 
 class ControlPlane:
-    """Inside of the context the association is alive and every session of a group that stays is established.
-
-    Raises BadInput, and PktswarmError where a session is refused or its establishment not answered.
-    """
+    """From begin() to end() the association is alive and every session of a group that stays is established."""
 
     def __init__(self, where: Path, upf: Upf) -> None:
         self.where, self.upf = where, upf
@@ -41,16 +38,14 @@ class ControlPlane:
     def sessions(self) -> Sessions:
         return self.smf.sessions
 
-    def __enter__(self) -> Self:
+    def begin(self) -> None:
+        """Raises BadInput, and PktswarmError where a session is refused or its establishment not answered; what was
+        set up until then is taken down again."""
         try:
             self._set_up()
         except BaseException:
             self._take_down()
             raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
 
     def _set_up(self) -> None:
         began = time.monotonic()

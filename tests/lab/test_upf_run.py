@@ -247,6 +247,21 @@ def test_ctrl_c_deletes_the_sessions(cluster: UpfCluster) -> None:
     assert cluster.tell(status={})["sessions"] == 0
 
 
+def test_a_second_master_does_not_reach_the_upf(cluster: UpfCluster) -> None:
+    """From the same address it could not: the first has its port. It is told who has the nodes, and not that."""
+    first = cluster.start(30)
+    try:
+        wait_for(first, "sending")
+        with cluster.start(1) as second:
+            output, words = second.communicate(timeout=60)
+        assert (second.returncode, output) == (3, "") and "in use by" in words and "nothing was sent" in words
+    finally:
+        first.send_signal(signal.SIGINT)
+        status, told = ended(first)
+    assert (status, told["reason"]) == (3, "stopped by the user")
+    assert told["upf"]["groups"][0]["states"] == {"deleted": 100}
+
+
 def test_what_ends_a_run_that_sets_up_sessions_deletes_them(cluster: UpfCluster) -> None:
     cluster.tell(faults={"n4": {"delay_ms": 100}})
     with cluster.start(1, users={**USERS, "sessions": 5000}) as process:

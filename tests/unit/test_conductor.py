@@ -129,11 +129,21 @@ def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class CommandLine(threading.Thread):
-    """Hands out a task each when the plan phase comes, and keeps every event. `stop_at`: phase to say stop in."""
+    """Hands out a task each when the plan phase comes, and keeps every event. `stop_at`: phase to say stop in;
+    `busy_s`: so long it has other things to do before the tasks, and says so where `waits`."""
 
-    def __init__(self, control: Lines, ranks: Iterable[int], stop_at: str = "", close_at: str = "") -> None:
+    def __init__(
+        self,
+        control: Lines,
+        ranks: Iterable[int],
+        stop_at: str = "",
+        close_at: str = "",
+        busy_s: float = 0.0,
+        waits: bool = False,
+    ) -> None:
         super().__init__(daemon=True)
         self.control, self.ranks, self.stop_at, self.close_at = control, ranks, stop_at, close_at
+        self.busy_s, self.waits = busy_s, waits
         self.events: list[dict[str, Any]] = []
 
     def run(self) -> None:
@@ -149,6 +159,9 @@ class CommandLine(threading.Thread):
             self.control.socket.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(OSError):
             if name == "plan":
+                if self.waits:
+                    self.control.send({"op": "wait"})
+                time.sleep(self.busy_s)
                 for rank in self.ranks:
                     self.control.send({"op": "task", "rank": rank, "body": {"task": {}, "files": []}}, b"abc")
                 self.control.send({"op": "go", "run_limit_s": 1.0, "drain_s": 0.01})
@@ -162,7 +175,7 @@ class CommandLine(threading.Thread):
         return [event for event in self.events if event["event"] == kind]
 
 
-def conduct(nodes: Nodes, **how: str) -> tuple[Conductor, CommandLine]:
+def conduct(nodes: Nodes, **how: Any) -> tuple[Conductor, CommandLine]:
     ours, theirs = socket.socketpair()
     line = CommandLine(Lines(theirs), nodes.roles, **how)
     line.start()
@@ -365,6 +378,15 @@ def test_a_guard_that_is_gone_stops_the_run_and_is_not_waited_for() -> None:
     assert line.of("stopped")[0]["problem"] == "a guard is gone"
     assert conductor.whole and line.of("lost") == []
     assert (3, "stop") not in nodes.ops and (1, "halt") in nodes.ops
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_tasks_that_take_long_are_waited_for_where_that_was_said(monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
+    monkeypatch.setattr(module, "DEADLINES_S", {**module.DEADLINES_S, "tasks": 1.0, "sessions": 20.0})
+    conductor, line = conduct(Nodes(ROLES), busy_s=2.0, waits=waits)
+    words = [] if waits else ["the command line's tasks did not come within 1 s"]
+    assert [one["problem"] for one in line.of("stopped")] == words
+    assert len(line.of("counts")) == (len(ROLES) if waits else 0)
 
 
 @pytest.mark.parametrize("phase", ["plan", "clocks", "prepare receivers", "prepare transmitters", "send", "drain"])
