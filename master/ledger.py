@@ -101,8 +101,11 @@ class Ledger:
         node = self.nodes[event["rank"]]
         node.sampled = event["interface"]
         if "utc" in event:
-            node.utc.take(self.sampled_ns(event) + (self.start_ns or 0), **event["utc"])
+            node.utc.take(self._ours_ns(event), **event["utc"])
         node.outages.take(self.sampled_ns(event), event["interface"])
+
+    def _on_utc_set(self, event: Event) -> None:
+        self.nodes[event["rank"]].utc.take(self._ours_ns(event), **event["reading"])
 
     def _on_failed(self, event: Event) -> None:
         node = self.nodes[event["rank"]]
@@ -132,8 +135,12 @@ class Ledger:
 
     def sampled_ns(self, event: Event) -> int:
         """When a sample was taken, since the start instant."""
+        return self._ours_ns(event) - (self.start_ns or 0)
+
+    def _ours_ns(self, event: Event) -> int:
+        """When a node's event was, on the master's clock."""
         clock = self.nodes[event["rank"]].clock.get("start", {})
-        return int(event["at_ns"]) - int(clock.get("offset_ns", 0)) - (self.start_ns or 0)
+        return int(event["at_ns"]) - int(clock.get("offset_ns", 0))
 
     # --- what it amounts to -------------------------------------------------------------------------------------
 

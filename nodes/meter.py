@@ -6,7 +6,6 @@ The files stay open: to open one costs several times what reading it does.
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 from nodes.interface import SYS_NET, Counters
@@ -40,13 +39,6 @@ class Meter:
         paths |= {name: path for name, path in carrier.items() if path.exists()}
         self._stat = os.open(STAT, os.O_RDONLY)
         self._files = {name: os.open(path, os.O_RDONLY) for name, path in paths.items()}
-
-
-def read_utc() -> dict[str, int]:
-    """CLOCK_REALTIME less CLOCK_MONOTONIC, and how far off that may be: constant unless somebody sets the clock."""
-    before_ns, utc_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
-    half_ns = (after_ns - before_ns) // 2
-    return {"realtime_minus_monotonic_ns": utc_ns - before_ns - half_ns, "within_ns": half_ns + 1}
 
 
 def busy_ms(stat: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import mpi4py
@@ -80,10 +81,10 @@ class Link:
         data = self._take(TAG_MESSAGE)
         return None if data is None else decode(data)
 
-    def wait(self, pipe: int, longest_s: float) -> None:
-        """Until the master, or what is at the other end of that descriptor, may have said something."""
+    def wait(self, others: Iterable[int], longest_s: float) -> None:
+        """Until the master, or what is behind one of those descriptors, may have said something."""
         self._drop_sent()
-        self._news.wait([pipe], longest_s, bool(self._outgoing))
+        self._news.wait(others, longest_s, bool(self._outgoing))
 
     def receive_bulk(self, size: int, timeout_s: float) -> bytes:
         """A file that the master announced. Raises TimeoutError. A piece may end one file and begin the next."""

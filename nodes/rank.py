@@ -12,8 +12,9 @@ import time
 from typing import Any
 
 from nodes.interface import Interface
-from nodes.meter import Meter, read_utc
+from nodes.meter import Meter
 from nodes.mpi import Link, MasterGone
+from nodes.utc import Utc
 from traffic.barrier import AT_ONCE_S, Barrier
 from traffic.messages import STILL_AFTER_NS, STILL_BEFORE_NS, WORD_TIMEOUT_S, Lines, Message
 
@@ -34,6 +35,7 @@ class Rank:
         self.role, self.host, self.interface, self.report, self.pipe = role, host, interface, report, pipe
         self.link = Link(role)
         self.meter = Meter(interface.name)
+        self.utc = Utc()
         self.last_word = 0.0
         self.before: dict[str, int] = {}
         self.sample_every_s = 0.0
@@ -64,6 +66,7 @@ class Rank:
         while not self.leaving:
             busy = self._master() | self._guard() | self._answer() | self._barrier(0.0)
             self._sample()
+            self._look_at_utc()
             if self._master_lost():
                 self._abandon()
             if not busy:
@@ -80,7 +83,7 @@ class Rank:
             time.sleep((left_ns + STILL_AFTER_NS) / 1e9)
             return
         to_sample_s = self.next_sample - time.monotonic() if self.sample_every_s else NEWS_S
-        self.link.wait(self.pipe.socket.fileno(), max(0.0, min(NEWS_S, to_sample_s)))
+        self.link.wait([self.pipe.socket.fileno(), self.utc.descriptor], max(0.0, min(NEWS_S, to_sample_s)))
 
     def _hello(self) -> None:
         self.link.introduce({"event": "hello", "host": self.host, "role": self.role, "report": self.report})
@@ -242,4 +245,9 @@ class Rank:
     def _guard_sample(self, message: Message) -> None:
         if self.start_ns:
             told = {key: message[key] for key in ("at_ns", "sent", "received")}
-            self._tell("sample", **told, interface=self._change(), utc=read_utc())
+            self._tell("sample", **told, interface=self._change(), utc=self.utc.read())
+
+    def _look_at_utc(self) -> None:
+        """At once when it was set: by the next sample it may have been set back."""
+        if self.utc.was_set() and self.start_ns:
+            self._tell("utc set", at_ns=time.monotonic_ns(), reading=self.utc.read(was_set=True))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from master.utc_steps import Step, UtcSteps
-from nodes.meter import read_utc
+import os
+
+from master.utc_steps import UNKNOWN_NS, Step, UtcSteps
+from nodes.utc import Utc
 
 S = 1_000_000_000
 
@@ -39,7 +41,26 @@ def test_small_steps_that_add_up_are_seen_beside_the_closest_reading() -> None:
 
 
 def test_readings_of_this_machine_are_no_step() -> None:
-    utc = UtcSteps()
+    utc, here = UtcSteps(), Utc()
+    here.was_set()
     for at_ns in range(1000):
-        utc.take(at_ns, **read_utc())
+        utc.take(at_ns, **here.read())
+    os.close(here.descriptor)
     assert utc.found == []
+
+
+def test_one_that_was_set_and_set_back_between_two_readings_is_not_missed() -> None:
+    utc = UtcSteps()
+    for at_ns, was_set in ((S, False), (2 * S, True), (3 * S, False)):
+        utc.take(at_ns, 50, 1_000, was_set)
+    assert utc.found == [Step(None, S, 2 * S)] and utc.spread_ns == UNKNOWN_NS
+    assert utc.found[0].words(S) == "its UTC was set and set back between 0.00 s and 1.00 s after the start"
+
+
+def test_a_step_that_is_read_is_not_told_again_as_one_and_back() -> None:
+    """The reading that finds it may be one that was not asked whether it was set."""
+    utc = UtcSteps()
+    readings = ((0, False), (0, False), (2 * S, None), (2 * S, True), (2 * S, False), (0, True), (0, False), (0, True))
+    for at_ns, (value_ns, was_set) in enumerate(readings):
+        utc.take(at_ns, value_ns, 1_000, was_set)
+    assert [step.by_ns for step in utc.found] == [2 * S, -2 * S, None]

@@ -47,8 +47,8 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     lab.down("vmc", folder)
 
 
-def run_and_set_utc(hosts: Path, tmp_path: Path, by_ns: int) -> dict[str, Any]:
-    """A run that is as expected, with UTC set at a random moment of its sending, and set back behind it."""
+def run_and_set_utc(hosts: Path, tmp_path: Path, by_ns: int, and_back: bool = False) -> dict[str, Any]:
+    """A run that is as expected, with UTC set at a random moment of its sending, and set back behind it, or at once."""
     (tmp_path / "scenario.yaml").write_text(SCENARIO)
     command = [PKTSWARM, "run", tmp_path / "scenario.yaml", "--hosts", hosts, "--results", tmp_path]
     command += ["--patience", PATIENCE, "--json", "--no-report"]
@@ -59,6 +59,8 @@ def run_and_set_utc(hosts: Path, tmp_path: Path, by_ns: int) -> dict[str, Any]:
         wait_until_sent([lab.status("vmc", hosts.parent)["pids"]["tx1"]])
         time.sleep(random.uniform(0.5, 8))
         moved_ns = set_utc(by_ns)
+        if and_back:
+            moved_ns += set_utc(-moved_ns)
         out, err = process.communicate(timeout=1800)
     finally:
         set_utc(-moved_ns)
@@ -90,10 +92,22 @@ def test_what_stands_on_utc_is_left_out_and_everything_else_is_right(hosts: Path
     ours = rows["ours"]
     assert -ours["latency_bound_ns"] < ours["latency_min_ns"] <= ours["latency_p99_ns"] < S
     assert 0 <= ours["first_ns"] < 5 * S and 11 * S < ours["last_ns"] < 30 * S
+    assert_nothing_stands_on_utc(document)
+    again = subprocess.run([PKTSWARM, "recount", document["results"]], capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stdout
+
+
+def assert_nothing_stands_on_utc(document: dict[str, Any]) -> None:
+    rows, notes = {row["stream"]: row for row in document["rows"]}, document["notes"]
     for name in ("kernels", "trace"):
         assert not [key for key in rows[name] if key.startswith(("latency_", "jitter_"))], rows[name]
     left_out = {f"left out of kernels: {what}, because tx1's UTC was set" for what in ("latency", "jitter")}
     assert left_out < set(notes) and document["latency_by_captures"] == []
     assert "left out of trace: what its captures tell of times, because rx1's UTC was set" in notes
-    again = subprocess.run([PKTSWARM, "recount", document["results"]], capture_output=True, text=True, check=False)
-    assert again.returncode == 0, again.stdout
+
+
+def test_one_that_is_set_and_set_back_between_two_samples_is_noticed(hosts: Path, tmp_path: Path) -> None:
+    document = run_and_set_utc(hosts, tmp_path, 2 * S, and_back=True)
+    for clock in ("tx1", "rx1"):
+        assert [note for note in document["notes"] if note.startswith(f"{clock}: its UTC was set ")], document["notes"]
+    assert_nothing_stands_on_utc(document)

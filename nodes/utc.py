@@ -1,0 +1,62 @@
+"""UTC of this node: how far it is from CLOCK_MONOTONIC, and whether anybody has set it since the last look.
+
+A timer of CLOCK_REALTIME with TFD_TIMER_CANCEL_ON_SET (timerfd_create(2)) is told of every time that the clock is set,
+so one that is set and set back between two readings is not missed. Steering its rate is not setting it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import time
+from typing import Any
+
+TFD_TIMER_ABSTIME, TFD_TIMER_CANCEL_ON_SET = 1, 2
+FAR_S = 2**33
+"""Beyond any run, and within what the kernel's nanoseconds reach (the year 2242)."""
+
+
+class _Timerspec(ctypes.Structure):
+    """struct itimerspec"""
+
+    _fields_ = [(name, ctypes.c_long) for name in ("every_s", "every_ns", "at_s", "at_ns")]
+
+
+class Utc:
+    """Raises OSError where there is no such timer (before Linux 3.0)."""
+
+    def __init__(self) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        self.descriptor = libc.timerfd_create(time.CLOCK_REALTIME, os.O_NONBLOCK | os.O_CLOEXEC)
+        far = _Timerspec(0, 0, FAR_S, 0)
+        flags = TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET
+        if self.descriptor < 0 or libc.timerfd_settime(self.descriptor, flags, ctypes.byref(far), None):
+            number = ctypes.get_errno()
+            raise OSError(number, f"timerfd: {os.strerror(number)}")
+
+    def was_set(self) -> bool:
+        """Since this was last asked."""
+        try:
+            os.read(self.descriptor, 8)
+        except BlockingIOError:
+            return False
+        except OSError as problem:
+            if problem.errno != errno.ECANCELED:
+                raise
+        return True
+
+    def read(self, was_set: bool = False) -> dict[str, Any]:
+        """`was_set`: also where it was asked and told a moment ago. The offset is from after the last time it was."""
+        was_set |= self.was_set()
+        reading = read_utc()
+        while self.was_set():
+            was_set, reading = True, read_utc()
+        return {**reading, "was_set": was_set}
+
+
+def read_utc() -> dict[str, int]:
+    """CLOCK_REALTIME less CLOCK_MONOTONIC, and how far off that may be: constant unless somebody sets the clock."""
+    before_ns, utc_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+    half_ns = (after_ns - before_ns) // 2
+    return {"realtime_minus_monotonic_ns": utc_ns - before_ns - half_ns, "within_ns": half_ns + 1}
