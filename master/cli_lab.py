@@ -112,8 +112,8 @@ def upf(
 
 @app.command(epilog="Example: pktswarm lab record --out /tmp/mine.pcapng")
 def record(
-    name: Name = "default",
-    out: Annotated[Path, typer.Option(help="The trace to write.")] = Path("configs/traces/lab.pcapng"),
+    name: Annotated[str | None, typer.Option(help="The lab. Left out: default")] = None,
+    out: Annotated[Path | None, typer.Option(help="The trace. Left out: configs/traces/lab.pcapng")] = None,
     large: Annotated[
         bool, typer.Option("--large", help="In a lab of its own: a download of 60 MB and a video over UDP.")
     ] = False,
@@ -130,11 +130,15 @@ def record(
 
     if not large and (given := tcp or udp):
         raise BadInput("lab record", "goes with --large; --out names the small trace", key="tcp, udp", value=str(given))
+    if large and (name or out):
+        problem = "does not go with --large, which has a lab of its own; --tcp and --udp name its traces"
+        raise BadInput("lab record", problem, key="name, out", value=str(name or out))
     if large:
         files = (tcp or record_large.TCP_OUT, udp or record_large.UDP_OUT)
         traces = dict(zip(files, record_large.record_large(*files), strict=True))
     else:
-        traces = {out: record_in(name, out)}
+        out = out or Path("configs/traces/lab.pcapng")
+        traces = {out: record_in(name or "default", out)}
     for path, trace in traces.items():
         print(f"{path}: {len(trace.packets):,} packets, {trace.size_bytes:,} bytes, {trace.duration_ns / 1e9:.1f} s")
 

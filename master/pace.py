@@ -52,10 +52,13 @@ class Pace:
             return replace(leg, intended_packets=leg.count_packets)
         if schedule_pace.is_paced(leg):
             return replace(leg, intended_packets=schedule_pace.intended_packets(leg))
-        if leg.rate_pps is None or leg.duration_s is None:
-            return leg
-        count = round(leg.rate_pps * leg.duration_s)
-        return replace(leg, count_packets=count, intended_packets=count)
+        return leg
+
+    def steady_packets(self, duration_s: float | None) -> int | None:
+        """Of a stream that goes evenly, at one rate; None for others."""
+        if self.rates is None or len(self.rates.rate) > 1 or self.gaps or duration_s is None:
+            return None
+        return round(float(self.rates.rate[0]) * duration_s)
 
     def _part(self, weight: int, whole: int) -> dict[str, Any]:
         if self.rates is None:

@@ -328,9 +328,10 @@ def _stream_legs(
     weights = weights or [1] * len(pairs)
     whole = 0 if stream.per == "node" else sum(weights)
     sizes = stream.sizes()
-    counts: list[int | None] = [stream.count_packets] * len(pairs)
-    if whole and stream.count_packets is not None:
-        counts = [*_split(stream.count_packets, weights)]
+    total = stream.count_packets if stream.count_packets is not None else pace.steady_packets(stream.duration_s)
+    counts: list[int | None] = [total] * len(pairs)
+    if whole and total is not None:
+        counts = [*_split(total, weights)]
     frame = {"headers": stream.headers or default_headers(index), "payload": stream.payload}
     made = [
         Leg(

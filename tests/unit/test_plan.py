@@ -93,6 +93,13 @@ def test_a_rate_and_a_duration_make_a_count(tmp_path: Path) -> None:
     assert planned.expected_s == pytest.approx(2.5)
 
 
+def test_a_duration_that_does_not_divide_makes_the_streams_count(tmp_path: Path) -> None:
+    _, planned, _ = make_plan(tmp_path, "streams: [{name: s, rate_pps: 100, duration_s: 1}]")
+    assert [(leg.count_packets, leg.intended_packets) for leg in planned.legs] == [(34, 34), (33, 33), (33, 33)]
+    for leg in planned.legs:
+        assert ((leg.count_packets or 0) - 1) / (leg.rate_pps or 0) < 1, "the last is due within the duration"
+
+
 def test_one_host_can_be_named(tmp_path: Path) -> None:
     _, planned, _ = make_plan(tmp_path, "streams: [{name: s, from: tx2, to: rx2, count_packets: 5}]")
     assert [(leg.source, leg.target) for leg in planned.legs] == [("tx2", "rx2")]

@@ -266,18 +266,18 @@ class _Chunk:
         ragged.fill(self.frames.store, at, header + ports + bytes(4) + _gtpu(tunnel))
         total = inner + tunnel.overhead_bytes
         constant = int(np.frombuffer(header, ">u2").sum())
-        self.words[(at + 2) >> 1] = _words(total)
-        self.words[(at + 10) >> 1] = _words((ONES - (constant + total) % ONES) % ONES)
-        self.words[(udp + 4) >> 1] = _words(total - OUTER_IP_BYTES)
-        self.words[(gtpu + 2) >> 1] = _words(inner + tunnel.header_bytes - 8)
+        self.words[(at + 2) >> 1] = words_of(total)
+        self.words[(at + 10) >> 1] = words_of((ONES - (constant + total) % ONES) % ONES)
+        self.words[(udp + 4) >> 1] = words_of(total - OUTER_IP_BYTES)
+        self.words[(gtpu + 2) >> 1] = words_of(inner + tunnel.header_bytes - 8)
         self._put_teid(rows, gtpu + 4)
         if tunnel.sequence:
-            self.words[(gtpu + 8) >> 1] = _words(self._sequence(rows) & ONES)
+            self.words[(gtpu + 8) >> 1] = words_of(self._sequence(rows) & ONES)
 
     def _put_teid(self, rows: NDArray[np.intp], at: Integers) -> None:
         teid = self.rewrite.teid[self.columns.pair[rows]]
-        self.words[at >> 1] = _words(teid >> 16)
-        self.words[(at >> 1) + 1] = _words(teid & ONES)
+        self.words[at >> 1] = words_of(teid >> 16)
+        self.words[(at >> 1) + 1] = words_of(teid & ONES)
         self.frames.teid_at[self.rows][rows] = at - self.place[rows]
 
     def _sequence(self, rows: NDArray[np.intp]) -> Integers:
@@ -297,13 +297,13 @@ class _Chunk:
         store, words = self.frames.store, self.words
         four = rows[columns.version[rows] == 4]
         six = rows[columns.version[rows] == 6]
-        words[(self.ip[four] + 2) >> 1] = _words(columns.end[four] - columns.l3[four])
-        words[(self.ip[six] + 4) >> 1] = _words(columns.end[six] - columns.l3[six] - 40)
+        words[(self.ip[four] + 2) >> 1] = words_of(columns.end[four] - columns.l3[four])
+        words[(self.ip[six] + 4) >> 1] = words_of(columns.end[six] - columns.l3[six] - 40)
         at = (self.ip[four] + 4) >> 1
-        words[at] = _words((_value(words[at]) + pieces.index[four]) & ONES)
+        words[at] = words_of((values_of(words[at]) + pieces.index[four]) & ONES)
         at = (self.l4[rows] + 4) >> 1
-        number = (_value(words[at]) << 16) + _value(words[at + 1]) + pieces.skip[rows]
-        words[at], words[at + 1] = _words(number >> 16 & ONES), _words(number & ONES)
+        number = (values_of(words[at]) << 16) + values_of(words[at + 1]) + pieces.skip[rows]
+        words[at], words[at + 1] = words_of(number >> 16 & ONES), words_of(number & ONES)
         flags = store[self.l4[rows] + 13]
         flags = np.where(pieces.last[rows], flags, flags & (0xFF - FIN - PSH))
         store[self.l4[rows] + 13] = np.where(pieces.index[rows] == 0, flags, flags & (0xFF - CWR))
@@ -403,7 +403,7 @@ class _Chunk:
         has &= (columns.protocol != UDP) | (recorded != 0)
         pseudo = columns.protocol != ICMP
         size = columns.end - columns.l4
-        fixed = (_words(columns.protocol).astype(np.int64) + _words(size & ONES) + _words(size >> 16)) * pseudo
+        fixed = (words_of(columns.protocol).astype(np.int64) + words_of(size & ONES) + words_of(size >> 16)) * pseudo
         old, new = old * pseudo, new * pseudo
         full = self._is_whole()
         right = (summed + old + fixed) % ONES == 0
@@ -425,7 +425,7 @@ class _Chunk:
         change = np.zeros(len(columns), np.int64)
         at, channel = self.l4[rows] >> 1, columns.channel[rows]
         for step, ports in enumerate((self.rewrite.sport, self.rewrite.dport)):
-            value = _words(ports[channel])
+            value = words_of(ports[channel])
             change[rows] += value.astype(np.int64) - words[at + step]
             words[at + step] = value
         return change
@@ -435,7 +435,7 @@ class _Chunk:
         columns = self.columns
         udp = np.flatnonzero(columns.has_l4 & (columns.protocol == UDP))
         fits = np.ones(len(columns), np.bool_)
-        fits[udp] = _value(self.words[(self.l4[udp] + 4) >> 1]) == columns.end[udp] - columns.l4[udp]
+        fits[udp] = values_of(self.words[(self.l4[udp] + 4) >> 1]) == columns.end[udp] - columns.l4[udp]
         return np.asarray(fits & (columns.fragment < 0) & ~columns.source_routed)
 
 
@@ -448,12 +448,12 @@ def _word(value: int) -> int:
     return int.from_bytes(value.to_bytes(2, "big"), sys.byteorder)
 
 
-def _words(values: Integers) -> Words:
+def words_of(values: Integers) -> Words:
     """Numbers as words that stand in memory in network byte order."""
     return values.astype(">u2").view(np.uint16)
 
 
-def _value(words: Words) -> Integers:
+def values_of(words: Words) -> Integers:
     return words.view(">u2").astype(np.int64)
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic.replay.build import NOT_COVERED, ONES, Frames, Integers, Words, _value, _words
+from traffic.replay.build import NOT_COVERED, ONES, Frames, Integers, Words, values_of, words_of
 
 IPV4_BITS, PORT_BITS = 32, 16
 
@@ -70,8 +70,8 @@ def _add_address(frames: Frames, words: Words, whose: Literal["user", "server"],
 
 
 def _add32(words: Words, at: Integers, amount: int) -> Integers:
-    value = ((_value(words[at]) << 16 | _value(words[at + 1])) + amount) % (1 << IPV4_BITS)
-    high, low = _words(value >> 16), _words(value & ONES)
+    value = ((values_of(words[at]) << 16 | values_of(words[at + 1])) + amount) % (1 << IPV4_BITS)
+    high, low = words_of(value >> 16), words_of(value & ONES)
     change = high.astype(np.int64) - words[at] + low - words[at + 1]
     words[at], words[at + 1] = high, low
     return np.asarray(change)
@@ -87,7 +87,7 @@ def _add_port(frames: Frames, words: Words, amount: int, rows: slice) -> Integer
     if amount and len(some):
         # The user's is the source port uplink, the target port downlink.
         at = (frames.place[rows][some] + frames.l4_at[rows][some] + 2 * frames.down[rows][some]) >> 1
-        value = _words((_value(words[at]) + amount) % (1 << PORT_BITS))
+        value = words_of((values_of(words[at]) + amount) % (1 << PORT_BITS))
         change[some] = value.astype(np.int64) - words[at]
         words[at] = value
     return change
