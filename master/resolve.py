@@ -63,6 +63,9 @@ class Resolved:
     by_user: dict[int, tuple[list[int], list[int]] | None] = field(default_factory=dict)
     """Leg of a trace → packets and bytes of each of its users in what it is to send: see plan.Share.by_user."""
 
+    tunnels: dict[int, str] = field(default_factory=dict)
+    """Leg of a trace of sessions → the UPF's address that its tunnels go to."""
+
     @property
     def choices(self) -> list[str]:
         """Which engine sends what, on which nodes, and why that one: a line each."""
@@ -319,6 +322,8 @@ def _carried(
     _refuse_without_ipv4(known[core])
     _play(resolved, traced.plays(tunnels, plan.upf, (gnb, core), known))
     standing = replace(share, prepared=traced.as_they_stand(share.prepared, tunnels, sessions))
+    if standing.prepared.settings.gtpu is not None and not share.downlink:
+        resolved.tunnels[leg.id] = standing.prepared.settings.gtpu.target
     return standing, traced.nodes(tunnels, plan.upf, known[gnb], known[core], share.downlink)
 
 

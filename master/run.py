@@ -241,7 +241,7 @@ class Run:
         sessions = None if self.control_plane is None else self.control_plane.sessions
         resolved = resolve(self.scenario, self.plan, hosts, reports, self.ledger.clocks(), sessions)
         allowed = under_test.Allowed(self.inventory, under_test.told_addresses(nodes))
-        under_test.check_legs(allowed, resolved.legs)
+        under_test.check_legs(allowed, resolved.legs, self.plan.shares, resolved.tunnels)
         resolved.notes += [*self.plan.notes, *self._not_used, *self.plan.warnings]
         return resolved
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from master.inventory import Inventory, Network
 from master.node_state import NodeState
-from master.plan import Plan
+from master.plan import Plan, Share
 from traffic.errors import BadInput
 from traffic.headers import HEADERS
 from traffic.task import Leg
@@ -24,6 +25,7 @@ NOWHERE = (
 DEFAULT: tuple[Network, ...] = tuple(map(ipaddress.ip_network, NOWHERE.split()))
 EVERYWHERE: tuple[Network, ...] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
 TARGETS = {("ipv4", "dst"): 4, ("ipv6", "dst"): 6, ("arp", "target_ip"): 4}
+SHIFTED_BY, NUMBERS = {"users": "user", "servers": "server"}, 1 << 32
 ALLOW_ADDRESSES, ALLOW_INTERFACES = "--allow-any-address", "--allow-control-interface"
 
 Range = tuple[int, int, int]
@@ -69,25 +71,20 @@ class Allowed:
 
 def check_plan(inventory: Inventory, plan: Plan) -> None:
     """What is known before a host is touched."""
-    allowed = Allowed(inventory)
-    check_legs(allowed, plan.legs)
-    for leg in plan.legs:
-        share = plan.shares.get(leg.id)
-        if share is None:
-            continue
-        has_ipv6 = bool((share.prepared.pieces.columns.version == 6).any())
-        for what, found in _pools(leg.pools, has_ipv6):
-            allowed.check(leg.stream, what, found)
-        if (gtpu := share.prepared.settings.gtpu) is not None and gtpu.target:
-            target = ipaddress.ip_address(gtpu.target)
-            allowed.check(leg.stream, "gtpu.target", (target.version, int(target), int(target)))
+    check_legs(Allowed(inventory), plan.legs, plan.shares)
 
 
-def check_legs(allowed: Allowed, legs: Iterable[Leg]) -> None:
-    """The targets in the headers of every frame, of the outermost and of those within; "auto" is a node's own."""
+def check_legs(
+    allowed: Allowed, legs: Iterable[Leg], shares: Mapping[int, Share], tunnels: Mapping[int, str] = MappingProxyType({})
+) -> None:
+    """The targets in the headers of every frame, of the outermost and of those within ("auto" is a node's own); of a
+    trace, `shares` by leg, its pools as each of its instances takes them. `tunnels`: leg → a UPF's address."""
     for leg in legs:
         for header in leg.frame.get("headers", ()):
             for what, found in _targets(header):
+                allowed.check(leg.stream, what, found)
+        if leg.id in shares:
+            for what, found in _of_trace(leg, shares[leg.id], tunnels.get(leg.id, "")):
                 allowed.check(leg.stream, what, found)
 
 
@@ -135,14 +132,28 @@ def _targets(header: dict[str, Any]) -> Iterator[tuple[str, Range]]:
             yield what, (version, first, last)
 
 
-def _pools(pools: dict[str, Any], has_ipv6: bool) -> Iterator[tuple[str, Range]]:
-    for name, pool in pools.items():
-        first = int(ipaddress.IPv4Address(pool["first"]))
-        last = first + int(pool["count"] or 1) - 1
-        yield name, (4, first, last)
-        if has_ipv6 and "prefix6" in pool:
-            prefix = int(ipaddress.IPv6Address(pool["prefix6"]))
-            yield f"{name}.prefix6", (6, prefix | first, prefix | last)
+def _of_trace(leg: Leg, share: Share, tunnel: str) -> Iterator[tuple[str, Range]]:
+    has_ipv6 = bool((share.prepared.pieces.columns.version == 6).any())
+    for name, pool in leg.pools.items():
+        if not pool["first"]:
+            continue  # a node without an address; it is refused where it needs one
+        count, by = int(pool["count"] or 1), leg.shift.get(SHIFTED_BY[name], 0)
+        first = int(ipaddress.IPv4Address(pool["first"])) + by
+        for low, high in _wrapped(first, first + count - 1):
+            yield name, (4, low, high)
+            if has_ipv6 and "prefix6" in pool:
+                prefix = int(ipaddress.IPv6Address(pool["prefix6"]))
+                yield f"{name}.prefix6", (6, prefix | low, prefix | high)
+    gtpu = share.prepared.settings.gtpu
+    if target := tunnel or (gtpu.target if gtpu else ""):
+        address = ipaddress.ip_address(target)
+        yield "gtpu.target", (address.version, int(address), int(address))
+
+
+def _wrapped(first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Addresses of 32 bits, as what adds to them wraps."""
+    first, last = first % NUMBERS, last % NUMBERS
+    yield from [(first, last)] if first <= last else [(first, NUMBERS - 1), (0, last)]
 
 
 def _merged(ranges: Iterable[Range]) -> list[Range]:

@@ -1,5 +1,7 @@
 """Where a run refuses to send, and that names from a file cannot become options or commands."""
 
+from dataclasses import replace
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,45 @@ def test_what_is_not_is_refused_unless_allowed(tmp_path: Path, header: str, vari
     for word in [str(tmp_path / "hosts.yml"), "'s' would be sent there", *words]:
         assert word in str(caught.value)
     check(tmp_path, header, variables, under_test.Allow(any_address=True))
+
+
+TRACE = f"""name: t
+traces: [{{name: s, file: {Path("configs/traces/ericload-udp.pcap").resolve()}, scale: SCALE}}]
+"""
+
+
+def trace_plan(folder: Path, scale: str, more: str = "") -> tuple[inventory.Inventory, plan.Plan]:
+    file = folder / "s.yaml"
+    file.write_text(TRACE.replace("SCALE", scale + more))
+    read = inventory.load(hosts(folder))
+    return read, plan.plan(scenario.load(file), file, read)
+
+
+@pytest.mark.parametrize("name", ["users", "servers"])
+def test_the_addresses_of_all_instances_of_a_trace_are_looked_at(tmp_path: Path, name: str) -> None:
+    pools = {"users": "10.0.0.0", "servers": "10.1.0.0", name: "10.255.255.250"}
+    given = "".join(f", {which}: {{first: {first}}}" for which, first in pools.items())
+    under_test.check_plan(*trace_plan(tmp_path, "1", given))
+    with pytest.raises(BadInput, match=rf"{name} = '(10\.255.* to )?11\.0\.0\..*'s' would be sent there"):
+        under_test.check_plan(*trace_plan(tmp_path, "200", given))
+
+
+def test_instances_that_leave_a_nodes_own_address_are_looked_at_when_it_is_known(tmp_path: Path) -> None:
+    read, made = trace_plan(tmp_path, "{instances: 3, servers: 16777216}")
+    under_test.check_plan(read, made)
+    legs = [replace(leg, pools={"servers": {"first": "8.8.4.2", "count": 1}}) for leg in made.legs]
+    with pytest.raises(BadInput, match=r"servers = '9\.8\.4\.2'"):
+        under_test.check_legs(under_test.Allowed(read), legs, made.shares)
+    wrapping = replace(legs[0], pools={"servers": {"first": "255.255.255.255", "count": 2}})
+    with pytest.raises(BadInput, match=r"servers = '8\.8\.4\.2 to 8\.8\.4\.3'"):
+        shifted = replace(wrapping, shift={"server": int(IPv4Address("8.8.4.2")) + 1})
+        under_test.check_legs(under_test.Allowed(read), [shifted], made.shares)
+
+
+def test_the_tunnel_that_a_upf_asks_for_is_looked_at(tmp_path: Path) -> None:
+    read, made = trace_plan(tmp_path, "1")
+    with pytest.raises(BadInput, match=r"gtpu\.target = '9\.9\.9\.9'"):
+        under_test.check_legs(under_test.Allowed(read), made.legs, made.shares, {made.legs[0].id: "9.9.9.9"})
 
 
 def test_the_command_refuses_before_any_host_is_touched(tmp_path: Path) -> None:
