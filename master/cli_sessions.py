@@ -35,7 +35,8 @@ def sessions(
     from master.upf.load import Loads
     from master.upf.smf import Smf
 
-    with Smf(config, upf) as smf:
+    with Smf(config, upf) as smf, show.console(stderr=True).status("association …") as shown:
+        smf.progress = lambda done, asked: shown.update(f"sessions: {done:,} of {asked:,} answered")
         loads = Loads(smf)
         smf.associate()
         smf.establish()
@@ -46,9 +47,9 @@ def sessions(
         loads.stop()
         smf.end()
         document = result.document(smf, loads)
-        if as_json:
-            print(json.dumps(document))
-        else:
-            result.print_tables(show.console(), document)
         status = EXIT_INCOMPLETE if result.failed(smf, loads) else EXIT_AS_EXPECTED
+    if as_json:
+        print(json.dumps(document))
+    else:
+        result.print_tables(show.console(), document)
     raise typer.Exit(status)

@@ -122,6 +122,7 @@ class Run:
         _order(control, {"op": "wait"})
         with _unwinding():
             plane = ControlPlane(self.scenario_path, upf)
+            plane.smf.progress = self._tell_sessions
             plane.begin()
         self.control_plane = plane
         self._tell_phase("tasks")
@@ -131,6 +132,10 @@ class Run:
         event = {"event": "phase", "name": name, "at_ns": time.monotonic_ns()}
         self._keep(event)
         self.watch(self.ledger, event)
+
+    def _tell_sessions(self, done: int, asked: int) -> None:
+        """For who watches; it is no part of the run's log."""
+        self.watch(self.ledger, {"event": "sessions", "done": done, "asked": asked})
 
     def _pace_loads(self, event: Event) -> None:
         if self.control_plane is None:

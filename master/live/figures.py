@@ -36,12 +36,16 @@ class Figures:
         self._nodes: dict[int, Part] = {}
         self._next_tick = 0.0
         self.phase = "launch"
+        self.sessions: dict[str, int] | None = None
+        """How many a UPF has answered for so far, and how many it is asked for, while that is the phase."""
 
     def take(self, ledger: Ledger, event: Event) -> None:
         """Every event of the run, after the ledger has it."""
         match event["event"]:
             case "phase":
-                self.phase = event["name"]
+                self.phase, self.sessions = event["name"], None
+            case "sessions":
+                self.sessions = {"done": event["done"], "asked": event["asked"]}
             case "sample":
                 self._sample(ledger, event)
             case "drift":
@@ -114,6 +118,7 @@ class Figures:
             "name": self.name,
             "utc": utc(time.time_ns()),
             "phase": self.phase,
+            "sessions": self.sessions,
             "elapsed_s": round(elapsed_s, 3),
             "expected_s": round(self.expected_s, 3),
             "left_s": round(left_s if sending or not elapsed_s else 0.0, 3),

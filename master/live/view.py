@@ -44,6 +44,8 @@ def screen(document: dict[str, Any], width: int, height: int) -> RenderableType:
 
 def line(document: dict[str, Any]) -> str:
     """Everything together."""
+    if document.get("sessions"):
+        return _clock(document)
     total = document["total"]
     counted = [f"{_count(total[f'{name}_packets'])} {name}" for name in ("intended", "sent", "received", "missing")]
     rate = [f"{_scaled(_rate(total, 'pps'), 1e3)} kpkt/s", f"{_scaled(_rate(total, 'bps'), 1e6)} Mbit/s"]
@@ -72,6 +74,8 @@ def _level(value: float, highest: float) -> int:
 
 def _clock(document: dict[str, Any]) -> str:
     words = words_of(document["phase"])
+    if sessions := document.get("sessions"):
+        return f"{words}, {sessions['done']:,} of {sessions['asked']:,}"
     if document["phase"] != "send":
         return words
     return f"{words}, {document['elapsed_s']:.0f} of {document['expected_s']:.0f} s, {document['left_s']:.0f} s left"

@@ -61,7 +61,7 @@ class Watch:
             self._live.update(self._screen(), refresh=True)
             return
         self._print_warnings()
-        if self.figures.phase == "send" and time.monotonic() >= self._next_line:
+        if (self.figures.phase == "send" or self.figures.sessions) and time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LINE_EVERY_S
             self.console.print(view.line(self.document), markup=False, highlight=False, soft_wrap=True)
 
@@ -72,7 +72,7 @@ class Watch:
 
     def _print_phase(self, name: str) -> None:
         self.console.print(f"{words_of(name)} …" if name != "over" else words_of(name))
-        if name == "send":
+        if name == "send" or "sessions" in name:
             self._next_line = time.monotonic() + LINE_EVERY_S
 
     def _print_warnings(self) -> None:

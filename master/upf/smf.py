@@ -32,6 +32,7 @@ MOST_TO_ASSOCIATE_S = 4.5
 """An N4 address where nobody answers is told within 5 s, whatever T1 and N1 are."""
 NO_CONTEXT, NO_ASSOCIATION = 65, 72
 KEPT_ANSWERS = 4096
+PROGRESS_EVERY_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,9 @@ class Smf:
         self.alive = False
         self.heartbeats_answered = 0
         self.notified: Callable[[int], None] = self._forward
+        self.progress: Callable[[int, int], None] = lambda done, asked: None
+        """Told twice a second while many sessions are asked for something: how many were answered, of how many."""
+        self._next_progress = 0.0
         self._groups = [GroupMessages(upf, group, self.own) for group in upf.groups]
         self._served: dict[tuple[int, int], bytes] = {}
         self._heartbeat = Template(lambda values: messages.heartbeat_response(self.own, _sequence(values)))
@@ -187,7 +191,15 @@ class Smf:
         operation.make_ready(rows)
         bulk = Bulk(operation, rows)
         self.exchange.sources.append(bulk)
-        self.exchange.run(lambda: not self.alive or (not bulk.unsent and not operation.statistics.outstanding))
+
+        def over() -> bool:
+            left = bulk.unsent + operation.statistics.outstanding
+            if time.monotonic() >= self._next_progress:
+                self._next_progress = time.monotonic() + PROGRESS_EVERY_S
+                self.progress(len(rows) - left, len(rows))
+            return not self.alive or not left
+
+        self.exchange.run(over)
         if bulk in self.exchange.sources:
             self.exchange.sources.remove(bulk)
 

@@ -79,6 +79,19 @@ def shown(told: dict[str, Any], width: int = 160, height: int = 40) -> str:
 # --- figures ---------------------------------------------------------------------------------------------------------
 
 
+def test_sessions_are_told_until_their_phase_is_over() -> None:
+    told: list[dict[str, Any]] = [
+        {"event": "phase", "name": "sessions", "at_ns": 1},
+        {"event": "sessions", "done": 41_000, "asked": 100_000},
+    ]
+    figures, ledger = Figures("upf", 1.0), Ledger([])
+    for event in told:
+        figures.take(ledger, event)
+    assert view.line(figures.document(ledger)) == "setting up the sessions, 41,000 of 100,000"
+    figures.take(ledger, {"event": "phase", "name": "tasks", "at_ns": 2})
+    assert figures.document(ledger)["sessions"] is None
+
+
 def test_a_rate_is_of_the_last_second_and_a_count_since_the_start() -> None:
     track = Track()
     for tick in range(31):

@@ -81,14 +81,16 @@ def smf(*groups: dict[str, Any], **changes: Any) -> Smf:
 
 
 def test_a_whole_life_and_who_has_which_tunnel() -> None:
+    told_of: list[tuple[int, int]] = []
     with (
         peer() as upf,
         smf({"sessions": 20, "usage": {}, "qos": {"qfi": 3}}, {"first_teid": 77}, n3="198.51.100.1") as n4,
     ):
+        n4.progress = lambda done, asked: told_of.append((done, asked))
         n4.associate()
         n4.establish()
         sessions = n4.sessions
-        assert (sessions.state == ESTABLISHED).all()
+        assert (sessions.state == ESTABLISHED).all() and told_of[0] == (0, 25)
         # The peer chose these, in the order in which it got the requests; with one socket that is ours.
         assert sessions.uplink_teid[:20].tolist() == [0xABC00001 + i for i in range(20)]
         assert sessions.user(0)["upf"] == "198.18.3.1"
