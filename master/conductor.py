@@ -10,6 +10,7 @@ barriers, which a death makes impossible, become releases point to point.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any, Protocol
@@ -40,7 +41,7 @@ FLUSH_S = 1.0
 """How long what was sent may take to leave, before something that is timed."""
 NEWS_S, SENDING_POLL_S = 0.05, 0.005
 """Between two looks for news: at most, and always while frames are sent."""
-DEADLINES_S = {"hello": 20.0, "tasks": 60.0, "sessions": 3600.0, "prepare": 30.0, "barrier": 10.0}
+DEADLINES_S = {"hello": 20.0, "look": 3600.0, "tasks": 60.0, "prepare": 30.0, "barrier": 10.0}
 DEADLINES_S |= {"counts": 120.0, "restore": 15.0}
 
 
@@ -83,9 +84,11 @@ class Conductor:
         self.last_checked = 0
         self.run_limit_s = 60.0
         self.drain_s = 0.3
-        self.go = self.wait_for_tasks = False
+        self.looked = self.go = False
         self.stopping = False
         self.enforce_silence = False
+        self.captures: deque[tuple[int, str, int]] = deque()
+        """Rank, name and bytes of those that are still to be fetched."""
         self.entered: tuple[str, list[int]] | None = None
         """The barrier that is being left, and whose it is."""
 
@@ -118,11 +121,14 @@ class Conductor:
                 "note", text="this MPICH tries for ever to reach a rank that died: a death may stop the whole run"
             )
         self.enforce_silence = True
+        self._phase("look")
+        # A UPF's sessions are set up meanwhile. They may be a million, and have deadlines of their own.
+        self._until(lambda: self.looked, DEADLINES_S["look"], "the command line's word")
+        # Behind that: what is counted with these readings is worse the older they are.
         self._phase("clocks")
         self._read_clocks("before")
         self._phase("plan")
-        self._until(lambda: self.go or self.wait_for_tasks, DEADLINES_S["tasks"], "the command line's tasks")
-        self._until(lambda: self.go, DEADLINES_S["sessions"], "the command line's tasks")
+        self._until(lambda: self.go, DEADLINES_S["tasks"], "the command line's tasks")
 
     def _traffic(self) -> None:
         self._phase("prepare receivers")
@@ -178,6 +184,8 @@ class Conductor:
         self._wait("counts", asked, DEADLINES_S["counts"])
         if self.started:
             self._read_clocks("after")
+        while self.captures:
+            self._fetch(*self.captures.popleft())
 
     def _finish(self) -> None:
         self._phase("restore")
@@ -325,10 +333,12 @@ class Conductor:
     def _wait(self, name: str, ranks: Iterable[int], deadline_s: float) -> list[int]:
         """Until every living rank has told `name`. Who has not by the deadline is lost: those are given back."""
         waited = list(ranks)
+        # A node whose engine failed restores itself all the same; only without a guard it cannot.
+        excuse = "guard_gone" if name == "restored" else "failed"
 
         def open_ranks() -> list[int]:
             return [
-                r for r in waited if r in self.living and (r, name) not in self.seen and (r, "failed") not in self.seen
+                r for r in waited if r in self.living and (r, name) not in self.seen and (r, excuse) not in self.seen
             ]
 
         deadline = time.monotonic() + deadline_s * self.patience
@@ -378,6 +388,8 @@ class Conductor:
         now = time.monotonic()
         if now >= self.next_word:
             self.next_word = now + WORD_INTERVAL_S
+            if self.stopping:
+                self._tell("alive")
             for rank in sorted(self.living):
                 self._send(rank, {"op": "word"})
 
@@ -417,8 +429,7 @@ class Conductor:
         if event in ("failed", "guard_gone") and not self.stopping:
             raise Stopped(str(message.get("problem", "a guard is gone")))
         if event == "counts":
-            for capture in message["captures"]:
-                self._fetch(rank, capture["name"], int(capture["bytes"]))
+            self.captures += [(rank, capture["name"], int(capture["bytes"])) for capture in message["captures"]]
 
     @staticmethod
     def _name(event: str, message: Message) -> str:
@@ -427,18 +438,22 @@ class Conductor:
     def _fetch(self, rank: int, name: str, size: int) -> None:
         """A capture, piece by piece from the node to the command line."""
         self._tell("capture", rank=rank, name=name, bytes=size)
-        left, deadline = size, time.monotonic() + DEADLINES_S["counts"] * self.patience
+        # Not before: on a slow link nothing else would come from there meanwhile, and from nobody else by a shared one.
+        self._send(rank, {"op": "fetch", "name": name})
+        left, longest_s = size, DEADLINES_S["counts"] * self.patience
+        deadline = time.monotonic() + longest_s
         while left > 0 and rank in self.living:
+            self._pump()
             piece = self.world.receive_piece(rank)
-            if piece is None:
-                if self._silent_s(rank) > SILENCE_S * self.patience or time.monotonic() > deadline:
-                    self._lose(rank, f"its capture {name} did not come whole")
-                self._words()
+            if piece is not None:
+                left -= len(piece)
+                self.heard[rank] = time.monotonic()
+                deadline = time.monotonic() + longest_s
+                self._tell("piece", piece, rank=rank, name=name)
+            elif time.monotonic() > deadline:
+                self._lose(rank, f"its capture {name} did not come whole")
+            else:
                 self._rest()
-                continue
-            left -= len(piece)
-            self.heard[rank] = time.monotonic()
-            self.control.send({"event": "piece", "rank": rank, "name": name}, piece)
 
     def _command(self, message: Message, raw: bytes) -> None:
         match message["op"]:
@@ -447,9 +462,8 @@ class Conductor:
             case "go":
                 self.run_limit_s, self.drain_s = float(message["run_limit_s"]), float(message["drain_s"])
                 self.go = True
-            case "wait":
-                # A UPF's sessions are set up meanwhile. They may be a million, and have deadlines of their own.
-                self.wait_for_tasks = True
+            case "looked":
+                self.looked = True
             case "stop" if not self.stopping:
                 self.stopping = True
                 raise Stopped(str(message.get("problem", "")))
@@ -457,9 +471,9 @@ class Conductor:
     def _phase(self, name: str) -> None:
         self._tell("phase", name=name, at_ns=time.monotonic_ns())
 
-    def _tell(self, event: str, **values: Any) -> None:
+    def _tell(self, event: str, raw: bytes | None = None, **values: Any) -> None:
         try:
-            self.control.send({"event": event, **values})
+            self.control.send({"event": event, **values}, raw)
         except OSError:
             self.control.closed = True
 

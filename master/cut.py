@@ -20,7 +20,8 @@ def cut_stream(leg: Leg, stop_s: float) -> Leg:
         return replace(cut, intended_packets=schedule_pace.intended_packets(cut))
     if leg.rate_pps is None:
         return replace(leg, duration_s=within_s, intended_packets=None)
-    count = round(leg.rate_pps * within_s)
+    # Of a stream that nodes share the whole was cut: one may have the packet that another's rounding lacks.
+    count = math.ceil(round(leg.rate_pps * within_s, 6))
     count = count if leg.count_packets is None else min(count, leg.count_packets)
     return replace(leg, count_packets=count, intended_packets=count, duration_s=leg.duration_s and within_s)
 

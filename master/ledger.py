@@ -449,9 +449,19 @@ def fold(rows: dict[int, Row]) -> list[Row]:
             first.sent_bytes = _sum(first.sent_bytes, row.sent_bytes)
             first.stamped = _sum(first.stamped, row.stamped)
             first.latest_ns = _most(first.latest_ns, row.latest_ns)
-            first.seconds = max(filter(None, (first.seconds, row.seconds)), default=None)
+            first.late = _sum(first.late, row.late)
+            first.seconds = _span_s(first, row)
             first.left_ns = min((ns for ns in (first.left_ns, row.left_ns) if ns is not None), default=None)
     return [row for row in rows.values() if row.leg.counted_with is None]
+
+
+def _span_s(one: Row, other: Row) -> float | None:
+    """From the first frame of both to the last: instances do not begin together."""
+    known = [(row.left_ns, row.seconds) for row in (one, other)]
+    ends = [(begun, begun + s * 1e9) for begun, s in known if begun is not None and s is not None]
+    if len(ends) == 2:
+        return (max(end for _, end in ends) - min(begun for begun, _ in ends)) / 1e9
+    return max(filter(None, (one.seconds, other.seconds)), default=None)
 
 
 def _sum(one: int | None, other: int | None) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,12 +31,14 @@ class Pace:
     seed: int
     rates: Rates | None
     gaps: list[int]
+    stop_s: float | None
+    """The scenario's cut-off time."""
 
     @classmethod
-    def of(cls, stream: Stream, path: Path, key: str, seed: int) -> Pace:
-        """BadInput for a rate or arrivals that there cannot be. `seed`: the scenario's."""
+    def of(cls, stream: Stream, path: Path, key: str, seed: int, stop_s: float | None = None) -> Pace:
+        """BadInput for a rate or arrivals that there cannot be. `seed`, `stop_s`: the scenario's."""
         own = seed if stream.seed is None else stream.seed
-        return cls(stream.name, path, key, own, _rates(stream, path, key, own), _gaps(stream, path, key))
+        return cls(stream.name, path, key, own, _rates(stream, path, key, own), _gaps(stream, path, key), stop_s)
 
     def seed_of(self, number: int) -> int:
         return own_seed(self.seed, self.name, number)
@@ -54,11 +57,14 @@ class Pace:
             return replace(leg, intended_packets=schedule_pace.intended_packets(leg))
         return leg
 
-    def steady_packets(self, duration_s: float | None) -> int | None:
-        """Of a stream that goes evenly, at one rate; None for others."""
-        if self.rates is None or len(self.rates.rate) > 1 or self.gaps or duration_s is None:
-            return None
-        return round(float(self.rates.rate[0]) * duration_s)
+    def packets(self, count: int | None, duration_s: float | None) -> int | None:
+        """Of the whole stream: `count`, or what its rate makes in that time, up to the scenario's cut-off; None where
+        it goes as fast as it can or unevenly."""
+        if self.rates is None or len(self.rates.rate) > 1 or self.gaps:
+            return count
+        rate_pps = float(self.rates.rate[0])
+        times = (one for one in (duration_s, self.stop_s) if one is not None)
+        return min((count, *(round(rate_pps * one) for one in times)), key=lambda one: math.inf if one is None else one)
 
     def _part(self, weight: int, whole: int) -> dict[str, Any]:
         if self.rates is None:

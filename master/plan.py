@@ -186,7 +186,7 @@ class _Draft:
 
     def streams(self) -> None:
         for index, stream in enumerate(self.scenario.streams):
-            pace = Pace.of(stream, self.path, f"streams.{index}", self.scenario.seed)
+            pace = Pace.of(stream, self.path, f"streams.{index}", self.scenario.seed, self.scenario.stop_after_s)
             if stream.sessions is not None and self.upf is not None:
                 first_id = len(self.legs)
                 legs, users = _session_legs(stream, index, self.path, self.upf, self.inventory, first_id, pace)
@@ -310,10 +310,13 @@ def _members(group: str, role: Any, key: str, path: Path, inventory: Inventory) 
 
 
 def _split(total: int, weights: list[int]) -> list[int]:
-    """`total` in whole numbers by these weights, each less than one off; what is left goes to the first ones."""
-    parts = [total * weight // sum(weights) for weight in weights]
-    left = total - sum(parts)
-    return [part + (1 if index < left else 0) for index, part in enumerate(parts)]
+    """`total` in whole numbers by these weights, each less than one off; what is left goes to those that miss most."""
+    whole = sum(weights)
+    parts = [total * weight // whole for weight in weights]
+    by_rest = sorted(range(len(weights)), key=lambda index: -(total * weights[index] % whole))
+    for index in by_rest[: total - sum(parts)]:
+        parts[index] += 1
+    return parts
 
 
 def _stream_legs(
@@ -328,7 +331,7 @@ def _stream_legs(
     weights = weights or [1] * len(pairs)
     whole = 0 if stream.per == "node" else sum(weights)
     sizes = stream.sizes()
-    total = stream.count_packets if stream.count_packets is not None else pace.steady_packets(stream.duration_s)
+    total = pace.packets(stream.count_packets, stream.duration_s)
     counts: list[int | None] = [total] * len(pairs)
     if whole and total is not None:
         counts = [*_split(total, weights)]

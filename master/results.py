@@ -253,6 +253,11 @@ class Row:
         return (self.last_ns - self.first_ns) / 1e9
 
     @property
+    def sent_gaps(self) -> int | None:
+        """As many as `seconds` is long: xdp's are from the first frame to the last, others' to the end of the last."""
+        return self.sent - 1 if self.sent and self.engine == "xdp" else self.sent
+
+    @property
     def k(self) -> float | None:
         return _ratio(self.received, self.intended)
 
@@ -296,7 +301,7 @@ def stream_values(row: Row) -> dict[str, Any]:
         "engine": row.engine,
         "first_ns": row.first_ns,
         "last_ns": row.last_ns,
-        "sent_pps": rate(row.sent, row.seconds),
+        "sent_pps": rate(row.sent_gaps, row.seconds),
         "received_pps": rate(None if row.received is None else row.received - 1, row.received_seconds),
         "sent_bps": rate(None if row.sent_bytes is None else 8 * row.sent_bytes, row.seconds),
         "received_bps": rate(None if row.received_bytes is None else 8 * row.received_bytes, row.received_seconds),

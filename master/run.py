@@ -85,10 +85,10 @@ class Run:
         self._early: list[Event] = []
         self._interrupts = 0
         self._told_to_stop = 0
-        self._began = self._interrupted_at = 0.0
+        self._began = self._interrupted_at = self._heard_at = 0.0
         self._refusal: PktswarmError | None = None
         self.control_plane: ControlPlane | None = None
-        self._without_upf = ""
+        self._without_upf = self._without_disk = ""
 
     def _planned(self) -> plans.Plan:
         made = plans.plan(self.scenario, self.scenario_path, self.inventory, self.capacity)
@@ -114,28 +114,32 @@ class Run:
 
     # --- sessions -----------------------------------------------------------------------------------------------
 
-    def _set_up(self, upf: Upf, control: Lines) -> None:
+    def _set_up(self, upf: Upf) -> None:
         """Once the nodes are ours, and before they are told their tasks: what the UPF chooses is in their frames."""
         from master.upf.control_plane import ControlPlane  # PFCP's encoder takes a third of a second to load
 
         self._tell_phase("sessions")
-        _order(control, {"op": "wait"})
-        with _unwinding():
-            plane = ControlPlane(self.scenario_path, upf)
-            plane.smf.progress = self._tell_sessions
-            plane.begin()
+        plane = ControlPlane(self.scenario_path, upf)
+        plane.smf.progress = self._tell_sessions
+        try:
+            with _unwinding():
+                plane.begin()
+        except BaseException:
+            # Signals only count again: another one does not leave sessions behind.
+            plane.take_down()
+            raise
         self.control_plane = plane
-        self._tell_phase("tasks")
 
     def _tell_phase(self, name: str) -> None:
         """Of ours, not of rank 0's."""
         event = {"event": "phase", "name": name, "at_ns": time.monotonic_ns()}
-        self._keep(event)
-        self.watch(self.ledger, event)
+        with self._on_disk():
+            self._keep(event)
+        self._show(event)
 
     def _tell_sessions(self, done: int, asked: int) -> None:
         """For who watches; it is no part of the run's log."""
-        self.watch(self.ledger, {"event": "sessions", "done": done, "asked": asked})
+        self._show({"event": "sessions", "done": done, "asked": asked})
 
     def _pace_loads(self, event: Event) -> None:
         if self.control_plane is None:
@@ -150,8 +154,7 @@ class Run:
         if self.control_plane is None or self._without_upf or not (words := self.control_plane.trouble):
             return
         self._without_upf = words
-        self._interrupted_at = time.monotonic()
-        _order(control, {"op": "stop", "problem": words})
+        self._stop(control, words)
 
     def _end_sessions(self) -> None:
         if self.control_plane is not None:
@@ -167,13 +170,16 @@ class Run:
         while not control.closed and not self.ledger.over and not self._overdue():
             self._pass_on_interrupts(control)
             self._end_without_upf(control)
+            self._end_without_disk(control)
             if self._interrupts > 1:
                 return
             running = launch.running()
             heard = control.receive(0.1)
             for event, raw in control.messages():
-                self._take(event, raw, control)
-            self.watch(self.ledger, TICK)
+                self._heard_at = time.monotonic()
+                if event["event"] != "alive":
+                    self._take(event, raw, control)
+            self._show(TICK)
             # Asked before: what rank 0 said last, and ended, is still to be read.
             if not running and not heard:
                 control.closed = True
@@ -183,21 +189,61 @@ class Run:
         now = time.monotonic()
         if self.ledger.phase == "launch":
             return now > self._began + LAUNCH_TIMEOUT_S * self.patience
-        return bool(self._interrupted_at) and now > self._interrupted_at + STOP_TIMEOUT_S * self.patience
+        # It says that it lives from when it was told to stop: what is left may take a while.
+        last = max(self._interrupted_at, self._heard_at)
+        return bool(self._interrupted_at) and now > last + STOP_TIMEOUT_S * self.patience
 
     def _take(self, event: Event, raw: bytes, control: Lines) -> None:
         if event["event"] == "piece":
-            self._capture(event, raw)
+            with self._on_disk():
+                self._capture(event, raw)
             return
         self.ledger.take(event)
-        if event["event"] == "sample":
-            self._sample(event)
-        else:
-            self._keep(event)
-        self.watch(self.ledger, event)
+        with self._on_disk():
+            if event["event"] == "sample":
+                self._sample(event)
+            else:
+                self._keep(event)
+        self._show(event)
         self._pace_loads(event)
-        if event["event"] == "phase" and event["name"] == "plan":
-            self._hand_out(control)
+        if event["event"] == "phase" and event["name"] in ("look", "plan"):
+            self._answer(control, event["name"])
+
+    def _show(self, event: Event) -> None:
+        """A terminal that is gone is no reason to end."""
+        with contextlib.suppress(OSError):
+            self.watch(self.ledger, event)
+
+    @contextlib.contextmanager
+    def _on_disk(self) -> Iterator[None]:
+        """What the master's disk does not take ends the run in order; what was counted can still be told."""
+        try:
+            yield
+        except OSError as error:
+            self._without_disk = self._without_disk or f"{self.results} on the master: {error.strerror}"
+
+    def _end_without_disk(self, control: Lines) -> None:
+        if self._without_disk and not self._interrupted_at:
+            self._stop(control, self._without_disk)
+
+    def _stop(self, control: Lines, problem: str = "") -> None:
+        self._interrupted_at = time.monotonic()
+        _order(control, {"op": "stop", "problem": problem})
+
+    def _answer(self, control: Lines, phase: str) -> None:
+        """Rank 0 waits for it in these phases; a refusal ends the run, and nothing was sent."""
+        try:
+            if phase == "look":
+                self._look()
+                _order(control, {"op": "looked"})
+            else:
+                self._hand_out(control)
+        except OSError as error:
+            self._refusal = PktswarmError(f"{error.filename or self.results}: {error.strerror}; nothing was sent")
+        except PktswarmError as error:
+            self._refusal = error
+        if self._refusal is not None:
+            _order(control, {"op": "stop", "problem": str(self._refusal)})
 
     def _keep(self, event: Event) -> None:
         """Nothing is written before the tasks stand: bad input leaves no folder behind."""
@@ -207,19 +253,23 @@ class Run:
         else:
             self.folder.log(event)
 
+    def _look(self) -> None:
+        """Once all nodes have told what they are, and before their clocks are read. Raises PktswarmError."""
+        nodes = self.ledger.nodes.values()
+        refuse_held(nodes)
+        if not self.allow.control_interface:
+            under_test.refuse_interfaces(nodes)
+        self._plan_by_what_holds(reports_by_host(nodes))
+        if self.plan.upf is not None:
+            self._set_up(self.plan.upf)
+
     def _hand_out(self, control: Lines) -> None:
-        try:
-            self.ledger.resolved = self._resolve(control)
-        except PktswarmError as error:
-            self._refusal = error
-            _order(control, {"op": "stop", "problem": str(error)})
-            return
+        self.ledger.resolved = resolved = self._resolve()
         self.folder = Folder(self.results, self.scenario.name)
         for event in self._early:
             self.folder.log(event)
         if self.control_plane is not None:
             write_users(self.folder.path / "sessions.csv", self.control_plane.sessions)
-        resolved = self.ledger.resolved
         self._legs = {leg.id: leg for leg in resolved.legs}
         for rank in self.ranks:
             name = rank.host.name
@@ -233,16 +283,10 @@ class Run:
                 self.folder.sent(file_name, data)
         _order(control, {"op": "go", "run_limit_s": self.plan.limit_s, "drain_s": self.scenario.receive.drain_s})
 
-    def _resolve(self, control: Lines) -> Resolved:
+    def _resolve(self) -> Resolved:
         nodes = self.ledger.nodes.values()
-        refuse_held(nodes)
-        if not self.allow.control_interface:
-            under_test.refuse_interfaces(nodes)
         reports = reports_by_host(nodes)
         hosts = {rank.host.name: rank.host for rank in self.ranks}
-        self._plan_by_what_holds(reports)
-        if self.plan.upf is not None:
-            self._set_up(self.plan.upf, control)
         sessions = None if self.control_plane is None else self.control_plane.sessions
         resolved = resolve(self.scenario, self.plan, hosts, reports, self.ledger.clocks(), sessions)
         allowed = under_test.Allowed(self.inventory, under_test.told_addresses(nodes))
@@ -281,23 +325,19 @@ class Run:
         def count(*_: object) -> None:
             self._interrupts += 1
 
-        before = {sig: signal.signal(sig, count) for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-        try:
+        with _handled(count):
             yield
-        finally:
-            for sig, handler in before.items():
-                signal.signal(sig, handler)
 
     def _pass_on_interrupts(self, control: Lines) -> None:
         if self._interrupts > self._told_to_stop:
             self._told_to_stop = self._interrupts
-            self._interrupted_at = time.monotonic()
-            _order(control, {"op": "stop", "problem": ""})
+            self._stop(control)
 
     # --- the end ------------------------------------------------------------------------------------------------
 
     def _result(self, launch: Launch) -> Finished:
         if self._refusal is not None:
+            self._discard()
             raise self._refusal
         if self.ledger.bad_input:
             self._discard()
@@ -307,9 +347,12 @@ class Run:
         self.ledger.notes += self._aftermath()
         self.ledger.look_at_master_utc(time.monotonic_ns(), time.time_ns() - time.monotonic_ns())
         outcome = self.ledger.outcome(self.scenario.expect, self._extra(), self._compared(self.folder))
-        self.folder.log({"event": "mpiexec", "output": launch.words()})
-        self.folder.write(outcome)
-        self.folder.close()
+        try:
+            self.folder.log({"event": "mpiexec", "output": launch.words()})
+            self.folder.write(outcome)
+            self.folder.close()
+        except OSError as error:
+            raise PktswarmError(f"{self.folder.path}: {error.strerror}: the results were not written") from None
         return Finished(self.folder.path, outcome)
 
     def _aftermath(self) -> list[str]:
@@ -390,12 +433,22 @@ def _unwinding() -> Iterator[None]:
     def end(*_: object) -> None:
         raise PktswarmError("interrupted")
 
-    before = {sig: signal.signal(sig, end) for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    with _handled(end):
+        yield
+
+
+@contextlib.contextmanager
+def _handled(handler: Callable[..., None]) -> Iterator[None]:
+    """What asks this process to end calls `handler` meanwhile; but for a hangup that is ignored, as nohup has it."""
+    asking = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        asking.remove(signal.SIGHUP)
+    before = {one: signal.signal(one, handler) for one in asking}
     try:
         yield
     finally:
-        for sig, handler in before.items():
-            signal.signal(sig, handler)
+        for one, was in before.items():
+            signal.signal(one, was)
 
 
 def adopt_orphans() -> None:

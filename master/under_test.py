@@ -75,7 +75,10 @@ def check_plan(inventory: Inventory, plan: Plan) -> None:
 
 
 def check_legs(
-    allowed: Allowed, legs: Iterable[Leg], shares: Mapping[int, Share], tunnels: Mapping[int, str] = MappingProxyType({})
+    allowed: Allowed,
+    legs: Iterable[Leg],
+    shares: Mapping[int, Share],
+    tunnels: Mapping[int, str] = MappingProxyType({}),
 ) -> None:
     """The targets in the headers of every frame, of the outermost and of those within ("auto" is a node's own); of a
     trace, `shares` by leg, its pools as each of its instances takes them. `tunnels`: leg → a UPF's address."""

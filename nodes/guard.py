@@ -270,7 +270,7 @@ class Guard:
             return
         if now - self.last_word_ns > WORD_TIMEOUT_S * 1e9:
             self._end_by_itself(f"no word from the master for {WORD_TIMEOUT_S:.0f} s")
-        elif self.limit_ns and now > self.limit_ns:
+        elif self.limit_ns and now > self.limit_ns and self.state != "stopped":  # then captures are fetched
             self._at_its_limit()
 
     def _at_its_limit(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import mpi4py
@@ -101,14 +101,15 @@ class Link:
         del self._pieces[:size]
         return data
 
-    def send_file(self, path: str) -> None:
-        """A file in pieces, a few under way at once: a capture can be larger than the memory of a board."""
+    def send_file(self, path: str) -> Iterator[None]:
+        """A file in pieces, a few under way at once: a capture can be larger than the memory of a board. Goes on each
+        time that the iterator is asked, as far as it goes without waiting."""
         with open(path, "rb") as file:  # noqa: PTH123
             while piece := file.read(BULK_BYTES):
                 self._post(TAG_BULK, piece)
                 while len(self._outgoing) > BULK_PIECES_UNDER_WAY:
+                    yield
                     self._drop_sent()
-                    time.sleep(0.0002)
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until everything handed over has left; False when it did not in time."""

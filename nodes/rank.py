@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from nodes.interface import Interface
@@ -46,6 +47,10 @@ class Rank:
         self.entered: tuple[str, Barrier] | None = None
         self.left = ""
         self.start_ns = 0
+        self.captures: dict[str, str] = {}
+        """Name → where it stands, until the master fetches it."""
+        self.sending: Iterator[None] = iter(())
+        """One on its way to the master."""
         self.pings = 0
         self.pings_until = 0.0
 
@@ -65,6 +70,8 @@ class Rank:
         self._hello()
         while not self.leaving:
             busy = self._master() | self._guard() | self._answer() | self._barrier(0.0)
+            # As far as it goes now: words of the master come meanwhile, and the guard waits for them.
+            next(self.sending, None)
             self._sample()
             self._look_at_utc()
             if self._master_lost():
@@ -175,6 +182,9 @@ class Rank:
         self.sample_every_s = 0.0
         self._to_guard({"op": "stop"})
 
+    def _on_fetch(self, message: Message) -> None:
+        self.sending = self.link.send_file(self.captures[message["name"]])
+
     def _on_finish(self, message: Message) -> None:
         self.whole = self.whole and bool(message["whole"])
         self._to_guard({"op": "restore"})
@@ -222,8 +232,7 @@ class Rank:
         played = message.get("played")
         told = {"counts": message["counts"], "problems": message["problems"], "played": played}
         self._tell("counts", **told, interface=change, captures=sizes)
-        for _, path in captures:
-            self.link.send_file(path)
+        self.captures = dict(captures)
 
     def _guard_restored(self, message: Message) -> None:
         self.restored = True

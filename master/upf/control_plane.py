@@ -40,14 +40,7 @@ class ControlPlane:
 
     def begin(self) -> None:
         """Raises BadInput, and PktswarmError where a session is refused or its establishment not answered; what was
-        set up until then is taken down again."""
-        try:
-            self._set_up()
-        except BaseException:
-            self._take_down()
-            raise
-
-    def _set_up(self) -> None:
+        set up until then is to be taken down."""
         began = time.monotonic()
         self.loads = Loads(self.smf)
         self.smf.associate()
@@ -94,13 +87,14 @@ class ControlPlane:
         if self._ended:
             return
         self._ended = True
-        self._take_down()
+        self.take_down()
         if self.loads is not None:
             self.document = {**result.document(self.smf, self.loads), "set_up_s": self.standing_s}
             if self.loads.handover is not None:
                 self.moves = Moves.of_load(self.loads.handover, time.monotonic_ns())
 
-    def _take_down(self) -> None:
+    def take_down(self) -> None:
+        """Deletes and releases what there is."""
         try:
             if self._background is not None:
                 self._background.stop()

@@ -47,6 +47,16 @@ def traffic_link_down(cluster: Cluster, node: str) -> Iterator[None]:
 
 
 @contextmanager
+def slow_control_link(cluster: Cluster, node: str, rate: str) -> Iterator[None]:
+    """What the node sends over it waits; nothing is lost."""
+    inside(cluster, node, *f"tc qdisc add dev ctl0 root tbf rate {rate} burst 32k limit 64m".split())
+    try:
+        yield
+    finally:
+        inside(cluster, node, *"tc qdisc del dev ctl0 root".split())
+
+
+@contextmanager
 def flooding_switch(cluster: Cluster) -> Iterator[None]:
     """It forgets which node is where, and learns no more: every frame goes to all."""
     ports = [node for node in cluster.nodes() if node != "m0"]
@@ -60,9 +70,9 @@ def flooding_switch(cluster: Cluster) -> Iterator[None]:
 
 
 @contextmanager
-def disk_full(cluster: Cluster, node: str) -> Iterator[None]:
-    """Where its guard writes captures."""
-    path = cluster.nodes()[node] / "var/tmp/filler"
+def disk_full(cluster: Cluster, node: str, folder: str = "var/tmp") -> Iterator[None]:
+    """Where its guard writes captures, if nothing else is said."""
+    path = cluster.nodes()[node] / folder / "filler"
     with path.open("wb", buffering=0) as file:
         try:
             while file.write(bytes(1 << 12)) == 1 << 12:

@@ -13,6 +13,8 @@ the master killed        test_run.py::test_killing_the_command_line_ends_the_sen
 Ctrl-C once              test_run.py::test_ctrl_c_in_any_phase_leaves_nothing
 Ctrl-C twice             test_run.py::test_ctrl_c_twice_ends_at_once
 a full disk              test_failures.py::test_a_full_disk_costs_the_capture_and_no_count
+the master's disk full   test_failures.py::test_a_full_disk_of_the_master_ends_a_run_with_its_words
+captures that take long  test_failures.py::test_captures_that_take_long_to_come_cost_nothing
 a capture falls behind   test_failures.py::test_a_capture_that_falls_behind_is_counted_and_costs_no_count
 an engine dies, hangs    test_failures.py::test_engines_that_hang_or_die_are_told_with_their_words
 odd words of an engine   test_failures.py::test_words_that_we_do_not_understand_are_shown_and_not_guessed_at
@@ -27,6 +29,7 @@ a second master          test_doctor.py::test_the_second_master_is_refused_until
 bench/chaos.py does all at random.
 """
 
+import contextlib
 import csv
 import json
 import os
@@ -53,6 +56,7 @@ from failures import (
     packets,
     send_signal,
     shrink_disk,
+    slow_control_link,
     speaks_otherwise,
     traffic_link_down,
     wait_until,
@@ -162,6 +166,35 @@ def test_a_full_disk_costs_the_capture_and_no_count(cluster: Cluster, failing: A
     document = run.end()
     assert whole(document, "tx1", 8000) and whole(document, "tx2", 8000)
     assert "rx1 (receive)" in document["reason"] and "No space left on device" in document["reason"]
+
+
+@pytest.mark.parametrize("when", ["before", "while it sends"])
+def test_a_full_disk_of_the_master_ends_a_run_with_its_words(cluster: Cluster, when: str) -> None:
+    """At whatever it writes; the nodes are as they were."""
+    lab.run_in(cluster.hosts, "m0", ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/mnt"])
+    with contextlib.ExitStack() as until_the_end:
+        if when == "before":
+            until_the_end.enter_context(disk_full(cluster, "m0", "mnt"))
+        process = cluster.start(cluster.scenario(TEXT.replace("1600", "4000")), "--results", "/mnt/results")
+        if when != "before":
+            wait_for(process, "sending")
+            until_the_end.enter_context(disk_full(cluster, "m0", "mnt"))
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 3, out + err
+    assert "No space left on device" in err.splitlines()[-1] and "Traceback" not in err, err
+    assert wait_until(lambda: not cluster.left_behind(), STOP_S), cluster.left_behind()
+
+
+def test_captures_that_take_long_to_come_cost_nothing(cluster: Cluster, failing: Any) -> None:
+    """One after another comes to the master, and each guard waits for a word all the time."""
+    run = failing("streams: [{name: s, size_bytes: 1500, rate_pps: 8000, count_packets: 16000}]")
+    with slow_control_link(cluster, "rx1", "16mbit"), slow_control_link(cluster, "rx2", "16mbit"):
+        document = run.end(status=0)
+    assert document["reason"] == "nothing was expected" and document["doubts"] == []
+    phases = {one["phase"]: one["at_ns"] for one in document["phases"]}
+    assert phases["restore"] - phases["gather"] > 4e9, "the captures came too fast to show anything"
+    sizes = [path.stat().st_size for path in (Path(document["results"]) / "captures").iterdir()]
+    assert len(sizes) == 2 and min(sizes) > 8000 * 1496
 
 
 def test_a_capture_that_falls_behind_is_counted_and_costs_no_count(cluster: Cluster, failing: Any) -> None:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -123,14 +123,14 @@ class Nodes:
 @pytest.fixture(autouse=True)
 def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
     # All but the tasks come at once or never; those come from a thread, which a busy machine may keep waiting.
-    monkeypatch.setattr(module, "DEADLINES_S", {**dict.fromkeys(module.DEADLINES_S, 0.8), "tasks": 20.0})
+    monkeypatch.setattr(module, "DEADLINES_S", {**dict.fromkeys(module.DEADLINES_S, 0.8), "look": 20.0, "tasks": 20.0})
     monkeypatch.setattr(module, "SILENCE_S", 0.5)
     monkeypatch.setattr(module, "WORD_INTERVAL_S", 0.02)
 
 
 class CommandLine(threading.Thread):
-    """Hands out a task each when the plan phase comes, and keeps every event. `stop_at`: phase to say stop in;
-    `busy_s`: so long it has other things to do before the tasks, and says so where `waits`."""
+    """Looks at the nodes, hands out a task each when the plan phase comes, and keeps every event. `stop_at`: phase to
+    say stop in; `busy_s`: so long it takes for what the phase `busy_at` asks of it."""
 
     def __init__(
         self,
@@ -139,11 +139,11 @@ class CommandLine(threading.Thread):
         stop_at: str = "",
         close_at: str = "",
         busy_s: float = 0.0,
-        waits: bool = False,
+        busy_at: str = "",
     ) -> None:
         super().__init__(daemon=True)
         self.control, self.ranks, self.stop_at, self.close_at = control, ranks, stop_at, close_at
-        self.busy_s, self.waits = busy_s, waits
+        self.busy_s, self.busy_at = busy_s, busy_at
         self.events: list[dict[str, Any]] = []
 
     def run(self) -> None:
@@ -158,10 +158,10 @@ class CommandLine(threading.Thread):
         if name == self.close_at:
             self.control.socket.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(OSError):
+            time.sleep(self.busy_s if name == self.busy_at else 0)
+            if name == "look":
+                self.control.send({"op": "looked"})
             if name == "plan":
-                if self.waits:
-                    self.control.send({"op": "wait"})
-                time.sleep(self.busy_s)
                 for rank in self.ranks:
                     self.control.send({"op": "task", "rank": rank, "body": {"task": {}, "files": []}}, b"abc")
                 self.control.send({"op": "go", "run_limit_s": 1.0, "drain_s": 0.01})
@@ -191,8 +191,8 @@ def test_a_whole_run_goes_through_all_phases_and_four_barriers() -> None:
     conductor, line = conduct(nodes)
     assert conductor.whole
     assert line.phases() == [
-        "hello", "clocks", "plan", "prepare receivers", "prepare transmitters", "send", "drain", "gather", "restore",
-        "over",
+        "hello", "look", "clocks", "plan", "prepare receivers", "prepare transmitters", "send", "drain", "gather",
+        "restore", "over",
     ]  # fmt: skip
     assert nodes.barriers == ["receive", "transmit", "transmit", "receive"]
     assert nodes.bulk == {1: b"abc", 2: b"abc", 3: b"abc"}
@@ -363,6 +363,55 @@ def test_a_node_that_fails_stops_the_run_with_its_words() -> None:
     assert (3, "finish") in nodes.ops
 
 
+def test_a_node_that_failed_is_waited_for_until_it_is_restored() -> None:
+    """And what it could not restore is told: of all nodes it has most to say there."""
+    nodes = Nodes(ROLES)
+    nodes.failing["task"] = {3: {"problem": "no such filter", "bad_input": True}}
+    answers = nodes.answers
+
+    def slow_to_restore(rank: int, message: Message) -> Iterator[Message]:
+        if (rank, message["op"]) != (3, "finish"):
+            return answers(rank, message)
+        threading.Timer(0.3, lambda: nodes.say(3, {"event": "restored", "troubles": ["gro"]})).start()
+        return iter([])
+
+    nodes.answers = slow_to_restore  # type: ignore[method-assign]
+    conductor, line = conduct(nodes)
+    assert {one["rank"]: one["troubles"] for one in line.of("restored")} == {1: [], 2: [], 3: ["gro"]}
+    assert conductor.whole
+
+
+def test_captures_come_behind_all_counts_and_nobody_waits_for_a_word_meanwhile() -> None:
+    class Slow(Nodes):
+        """Rank 3 captured 6 bytes, which come in two pieces and take longer than guards wait for a word."""
+
+        words: ClassVar[list[int]] = []
+
+        def send(self, rank: int, message: Message) -> bool:
+            self.words += [rank] if message["op"] == "word" and self.asked else []
+            return super().send(rank, message)
+
+        asked = 0
+
+        def receive_piece(self, rank: int) -> bytes | None:
+            self.asked += 1
+            return b"abc" if self.asked in (100, 200) else None
+
+        def answers(self, rank: int, message: Message) -> Iterator[Message]:
+            for answer in super().answers(rank, message):
+                yield (
+                    {**answer, "captures": [{"name": "c", "bytes": 6}]}
+                    if "captures" in answer and rank == 3
+                    else answer
+                )
+
+    nodes = Slow(ROLES)
+    conductor, line = conduct(nodes)
+    told = [event["event"] for event in line.events if event["event"] in ("counts", "capture", "piece")]
+    assert told == ["counts"] * 3 + ["capture", "piece", "piece"]
+    assert set(nodes.words) == set(ROLES) and conductor.whole
+
+
 def test_a_guard_that_is_gone_stops_the_run_and_is_not_waited_for() -> None:
     nodes = Nodes(ROLES)
     nodes.endless = True
@@ -380,16 +429,20 @@ def test_a_guard_that_is_gone_stops_the_run_and_is_not_waited_for() -> None:
     assert (3, "stop") not in nodes.ops and (1, "halt") in nodes.ops
 
 
-@pytest.mark.parametrize("waits", [False, True])
-def test_tasks_that_take_long_are_waited_for_where_that_was_said(monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
-    monkeypatch.setattr(module, "DEADLINES_S", {**module.DEADLINES_S, "tasks": 1.0, "sessions": 20.0})
-    conductor, line = conduct(Nodes(ROLES), busy_s=2.0, waits=waits)
-    words = [] if waits else ["the command line's tasks did not come within 1 s"]
+@pytest.mark.parametrize("phase", ["look", "plan"])
+def test_a_look_at_the_nodes_may_take_long_and_the_tasks_may_not(monkeypatch: pytest.MonkeyPatch, phase: str) -> None:
+    """Sessions are set up in the first; the clocks are read behind it."""
+    monkeypatch.setattr(module, "DEADLINES_S", {**module.DEADLINES_S, "tasks": 1.0, "look": 20.0})
+    conductor, line = conduct(Nodes(ROLES), busy_s=2.0, busy_at=phase)
+    words = [] if phase == "look" else ["the command line's tasks did not come within 1 s"]
     assert [one["problem"] for one in line.of("stopped")] == words
-    assert len(line.of("counts")) == (len(ROLES) if waits else 0)
+    assert len(line.of("counts")) == (len(ROLES) if phase == "look" else 0)
+    assert line.phases()[:4] == ["hello", "look", "clocks", "plan"]
 
 
-@pytest.mark.parametrize("phase", ["plan", "clocks", "prepare receivers", "prepare transmitters", "send", "drain"])
+@pytest.mark.parametrize(
+    "phase", ["look", "plan", "clocks", "prepare receivers", "prepare transmitters", "send", "drain"]
+)
 def test_stop_in_any_phase_restores_every_node(phase: str) -> None:
     nodes = Nodes(ROLES)
     conductor, line = conduct(nodes, stop_at=phase)

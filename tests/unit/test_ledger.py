@@ -9,7 +9,7 @@ import pytest
 
 from master.inventory import Host
 from master.judge import judge, totals
-from master.ledger import Ledger, first_frame_skew_ns
+from master.ledger import Ledger, first_frame_skew_ns, fold
 from master.resolve import Rank, Resolved
 from master.results import Row, stream_values
 from master.scenario import Expect
@@ -283,3 +283,28 @@ def test_a_failed_capture_costs_no_count_and_is_told() -> None:
     made.take({"event": "counts", "rank": 2, "counts": [count], "interface": counters, "captures": [], **problems})
     assert [row.received for row in made.rows()] == [100]
     assert status(made, loss=0) == (3, "rx1 (receive): netsniff-ng: exit 1")
+
+
+def test_the_instances_of_a_trace_are_one_row_over_all_of_their_time() -> None:
+    """They begin a part of a period apart: what all sent was not sent in the time of the longest."""
+    second = 1_000_000_000
+    rows = {
+        number: Row(
+            replace(LEG, id=number, kind="trace", counted_with=0 if number else None),
+            engine="xdp",
+            sent=101,
+            late=number,
+            seconds=4.0,
+            left_ns=number * second,
+        )
+        for number in range(4)
+    }
+    (row,) = fold(rows)
+    assert (row.sent, row.late, row.seconds, row.left_ns) == (404, 6, 7.0, 0)
+    assert stream_values(row)["sent_pps"] == round(403 / 7, 1)
+
+
+def test_a_rate_is_of_as_many_packets_as_its_time_is_of() -> None:
+    """xdp tells when the first and the last frame left, trafgen how long it took."""
+    rates = [stream_values(Row(LEG, engine=name, sent=101, seconds=1.0))["sent_pps"] for name in ("xdp", "trafgen")]
+    assert rates == [100, 101]

@@ -88,7 +88,7 @@ def test_sessions_are_told_until_their_phase_is_over() -> None:
     for event in told:
         figures.take(ledger, event)
     assert view.line(figures.document(ledger)) == "setting up the sessions, 41,000 of 100,000"
-    figures.take(ledger, {"event": "phase", "name": "tasks", "at_ns": 2})
+    figures.take(ledger, {"event": "phase", "name": "clocks", "at_ns": 2})
     assert figures.document(ledger)["sessions"] is None
 
 

@@ -100,6 +100,20 @@ def test_a_duration_that_does_not_divide_makes_the_streams_count(tmp_path: Path)
         assert ((leg.count_packets or 0) - 1) / (leg.rate_pps or 0) < 1, "the last is due within the duration"
 
 
+def test_what_does_not_divide_goes_to_those_that_miss_most() -> None:
+    """A node with more than its rate makes in the time would have one packet due as the time is over."""
+    assert plan._split(105, [4, 3, 3]) == [42, 32, 31]
+    assert plan._split(150, [34, 33, 33]) == [51, 50, 49]
+    assert plan._split(10, [2, 1, 1]) == [5, 3, 2]
+    assert plan._split(100, [1, 1, 1]) == [34, 33, 33]
+
+
+def test_a_cut_off_stream_has_as_many_as_its_rate_makes_until_then(tmp_path: Path) -> None:
+    for duration in ("duration_s: 1", "duration_s: 9", "count_packets: 900"):
+        text = f"streams: [{{name: s, rate_pps: 100, {duration}}}]\nstop_after_s: 1"
+        assert [leg.intended_packets for leg in make_plan(tmp_path, text)[1].legs] == [34, 33, 33]
+
+
 def test_one_host_can_be_named(tmp_path: Path) -> None:
     _, planned, _ = make_plan(tmp_path, "streams: [{name: s, from: tx2, to: rx2, count_packets: 5}]")
     assert [(leg.source, leg.target) for leg in planned.legs] == [("tx2", "rx2")]

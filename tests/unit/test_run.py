@@ -1,10 +1,16 @@
 """How the command line follows a run, with a socket and no MPI."""
 
+import errno
+import signal
 import socket
+import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from master.run import Run
+import pytest
+
+from master.run import Run, _handled
 from traffic.messages import Lines
 
 
@@ -23,14 +29,82 @@ def test_what_rank_0_said_before_it_ended_is_read_though_mpiexec_is_gone() -> No
 
     run: Any = SimpleNamespace(
         ledger=SimpleNamespace(over=False),
-        watch=ends_while_the_terminal_is_drawn,
+        _show=ends_while_the_terminal_is_drawn,
         _interrupts=0,
         _overdue=lambda: False,
         _pass_on_interrupts=lambda control: None,
         _end_without_upf=lambda control: None,
+        _end_without_disk=lambda control: None,
         _take=lambda event, raw, control: taken.append(event["event"]),
     )
     control = Lines(ours)
     Run._follow(run, control, launch)  # type: ignore[arg-type]
     assert taken == ["restored", "over"]
     assert control.closed
+
+
+def without_a_start(tmp_path: Path) -> Run:
+    text = "name: t\nstreams: [{name: s, rate_pps: 100, count_packets: 9}]\n"
+    (tmp_path / "s.yaml").write_text(text)
+    return Run(tmp_path / "s.yaml", Path("hosts/cloud.example.yml"), tmp_path)
+
+
+def told(control: Lines) -> list[dict[str, Any]]:
+    control.receive(0.1)
+    return [message for message, _ in control.messages()]
+
+
+def test_a_terminal_that_is_gone_does_not_end_a_run_and_a_full_disk_ends_it_in_order(tmp_path: Path) -> None:
+    def gone(*_: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    def full(_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    run, (ours, theirs) = without_a_start(tmp_path), socket.socketpair()
+    control, rank0 = Lines(ours), Lines(theirs)
+    run.watch = gone
+    run._take({"event": "note", "text": "one"}, b"", control)
+    run._end_without_disk(control)
+    assert told(rank0) == [] and run.ledger.notes == ["one"]
+    run.folder = SimpleNamespace(log=full)  # type: ignore[assignment]
+    run._take({"event": "note", "text": "two"}, b"", control)
+    for _ in range(2):
+        run._end_without_disk(control)
+    assert [one["op"] for one in told(rank0)] == ["stop"] and run.ledger.notes == ["one", "two"]
+    assert run._without_disk == f"{tmp_path} on the master: No space left on device"
+
+
+def test_a_run_that_was_told_to_stop_is_waited_for_while_rank_0_says_that_it_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("master.run.STOP_TIMEOUT_S", 0.5)
+    run, (ours, theirs) = without_a_start(tmp_path), socket.socketpair()
+    control, rank0 = Lines(ours), Lines(theirs)
+    run.ledger.phases = [("gather", 0)]
+    run._stop(control)
+    begun, said = time.monotonic(), 0
+
+    def speaking(*_: Any) -> None:
+        nonlocal said
+        if time.monotonic() < begun + 1.0:
+            rank0.send({"event": "alive"})
+            said += 1
+
+    run.watch = speaking
+    run._follow(control, SimpleNamespace(running=lambda: True))  # type: ignore[arg-type]
+    assert said > 2 and time.monotonic() > begun + 1.4
+
+
+def test_a_hangup_that_is_ignored_stays_so() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with _handled(lambda *_: None):
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        with _handled(lambda *_: None):
+            assert signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -105,7 +105,8 @@ def node(folder: Path) -> None:
             data = link.receive_bulk(message["bytes"], PATIENCE_S)
             own = folder / str(link.rank)
             own.write_bytes(data)
-            link.send_file(str(own))
+            for _ in link.send_file(str(own)):
+                time.sleep(0.001)
         elif message["op"] == "enter":
             if DIES and link.rank == link.world.Get_size() - 1:
                 os.kill(os.getpid(), signal.SIGKILL)
