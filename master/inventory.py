@@ -36,6 +36,7 @@ from traffic.errors import BadInput
 from traffic.task import Role
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62})")
+ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 # Both reach shells: SSH's at the other end, and words that mpiexec splits at spaces.
@@ -43,6 +44,7 @@ PYTHON = re.compile(r"/[A-Za-z0-9._/+@-]+")
 SSH_CONFIG = re.compile(r"[A-Za-z0-9._/~][A-Za-z0-9._/+@~-]*")
 SIDES = ("a", "b", "n3", "n6")
 GROUPS = ("master", "transmit", "receive")
+UPF_ADDRESSES = {"n3_ipv4": 4, "n3_ipv6": 6, "n6_ipv4": 4, "n6_ipv6": 6}
 SOCKET_NETWORK = ipaddress.IPv4Network("198.19.0.0/16")
 """Half of what RFC 2544 reserves for testers."""
 
@@ -94,6 +96,8 @@ class UniqueKeys(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue  # "<<: *those" puts in what is not given here
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, (str, int, float)) and key in seen:
                 raise ConstructorError(None, None, f"{key!r} stands twice", key_node.start_mark)
@@ -126,8 +130,8 @@ def load(path: Path) -> Inventory:
     if not isinstance(data, dict) or not isinstance(data.get("all"), dict):
         raise BadInput(path, "no group `all` at the top", allowed="all: {children: {master, transmit, receive}}")
     everything = data["all"]
-    children = everything.get("children") or {}
-    variables = everything.get("vars") or {}
+    children = _mapping(path, "all.children", everything.get("children"))
+    variables = _mapping(path, "all.vars", everything.get("vars"))
     members = {group: _members(path, children, group) for group in GROUPS}
     if len(members["master"]) != 1:
         names = ", ".join(members["master"])
@@ -139,7 +143,23 @@ def load(path: Path) -> Inventory:
     _refuse_same(path, hosts)
     _check_login(path, variables.get("pktswarm_login", ""))
     _check_ssh_config(path, variables.get("pktswarm_ssh_config"))
+    _check_upf(path, _mapping(path, "all.vars.pktswarm_upf", variables.get("pktswarm_upf")))
     return Inventory(path, master, hosts, variables, _under_test(path, variables.get("pktswarm_under_test")))
+
+
+def _mapping(path: Path, key: str, value: Any) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise BadInput(path, "must be a mapping", key=key, value=value)
+    return value
+
+
+def _check_upf(path: Path, told: dict[str, Any]) -> None:
+    for name, version in UPF_ADDRESSES.items():
+        value = told.get(name) or ""
+        check = _ipv4 if version == 4 else _ipv6
+        check(path, f"all.vars.pktswarm_upf.{name}", value if isinstance(value, str) else repr(value))
 
 
 def _check_login(path: Path, value: Any) -> None:
@@ -179,7 +199,7 @@ def _members(path: Path, children: dict[str, Any], group: str) -> dict[str, dict
         raise BadInput(path, "the group is empty or missing", key=key, allowed="at least one host")
     if not isinstance(hosts, dict):
         raise BadInput(path, "must be a mapping of host names", key=key, value=hosts)
-    group_vars = body.get("vars") or {}
+    group_vars = _mapping(path, f"all.children.{group}.vars", body.get("vars"))
     for name, values in hosts.items():
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise BadInput(path, "not a host name", key=key, value=name, allowed="letters, digits, . _ -")
@@ -226,7 +246,7 @@ def _host(path: Path, name: str, roles: tuple[Role, ...], values: dict[str, Any]
         raise BadInput(path, "is missing", key=f"{key}.traffic_interface", allowed="the interface under test")
     return Host(
         name=name,
-        address=text("ansible_host", re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:_-]*"), "a host name or address") or name,
+        address=text("ansible_host", ADDRESS, "a host name or an IPv4 address: mpiexec takes no other") or name,
         roles=roles,
         control_interface=text("control_interface", INTERFACE, "an interface name"),
         traffic_interface=interface,

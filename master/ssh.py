@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 
 from master.inventory import Host, Inventory
 
@@ -12,7 +13,7 @@ CONNECT_TIMEOUT_S = 5
 
 def options(inventory: Inventory, connect_timeout_s: int = CONNECT_TIMEOUT_S) -> list[str]:
     config = inventory.variables.get("pktswarm_ssh_config")
-    chosen = ["-F", str(config)] if config else []
+    chosen = ["-F", str(Path(config).expanduser())] if config else []
     login = inventory.variables.get("pktswarm_login")
     chosen += [f"-oUser={login}"] if login else []
     return [*chosen, "-oBatchMode=yes", f"-oConnectTimeout={connect_timeout_s}"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from master.inventory import Inventory, Network
+from master.inventory import UPF_ADDRESSES, Inventory, Network
 from master.node_state import NodeState
 from master.plan import Plan, Share
 from traffic.errors import BadInput
@@ -116,7 +116,7 @@ def _own(inventory: Inventory) -> Iterator[str]:
         yield from (one.split("/")[0] for one in host.socket_ipv4)
     upf = inventory.variables.get("pktswarm_upf")
     given: dict[str, Any] = upf if isinstance(upf, dict) else {}
-    yield from (str(given[name]) for name in ("n3_ipv4", "n3_ipv6", "n6_ipv4", "n6_ipv6") if given.get(name))
+    yield from (str(given[name]) for name in UPF_ADDRESSES if given.get(name))
 
 
 def _targets(header: dict[str, Any]) -> Iterator[tuple[str, Range]]:

@@ -436,9 +436,13 @@ def _spawn_by_sudo() -> Lines:
         listener.listen(1)
         listener.settimeout(SUDO_TIMEOUT_S)
         command = ["sudo", "-n", sys.executable, "-P", "-m", "nodes.guard", "--socket", name]
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
-        )
+        quiet = subprocess.DEVNULL
+        try:
+            process = subprocess.Popen(
+                command, stdin=quiet, stdout=quiet, stderr=subprocess.PIPE, start_new_session=True
+            )
+        except OSError as error:
+            raise EngineError("guard", f"sudo, which starts it, is not here: {error.strerror}") from None
         while True:
             try:
                 connection, _ = listener.accept()

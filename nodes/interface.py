@@ -12,7 +12,8 @@ from pathlib import Path
 from traffic.errors import EngineError
 
 SYS_NET = Path("/sys/class/net")
-_SIOCGIFADDR, _SIOCETHTOOL = 0x8915, 0x8946
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _SIOCGIFADDR, _SIOCETHTOOL = 0x8913, 0x8914, 0x8915, 0x8946
+_IFF_UP = 1
 _NAME_BYTES = 16
 # linux/ethtool.h: (get, set) of the offloads that have a command of their own, and the bit of those in flags.
 _COMMANDS = {"gro": (0x2B, 0x2C), "gso": (0x23, 0x24), "tso": (0x1E, 0x1F), "rx": (0x14, 0x15), "tx": (0x16, 0x17)}
@@ -40,7 +41,7 @@ class Counters:
 
 
 class Interface:
-    """Reads afresh at every access; needs no root but for set_offload()."""
+    """Reads afresh at every access; needs no root but to set something."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -104,6 +105,18 @@ class Interface:
             return self._read("carrier") == "1"
         except OSError:  # the kernel refuses the question while the interface is down
             return False
+
+    def is_up(self) -> bool:
+        """As it was set, with or without a carrier. OSError where there is no such interface."""
+        return bool(self._flags() & _IFF_UP)
+
+    def set_up(self, up: bool) -> None:
+        flags = self._flags() | _IFF_UP if up else self._flags() & ~_IFF_UP
+        self._ioctl(_SIOCSIFFLAGS, struct.pack("16sH14x", self._name_field, flags))
+
+    def _flags(self) -> int:
+        found = self._ioctl(_SIOCGIFFLAGS, struct.pack("16s16x", self._name_field))
+        return int(struct.unpack_from("H", found, _NAME_BYTES)[0])
 
     def counters(self) -> Counters:
         names = Counters.__dataclass_fields__

@@ -49,6 +49,8 @@ def settings(interface: str, own_kernel: bool) -> Iterator[Setting]:
         yield _offload(device, name)
     for ring in ("rx", "tx"):
         yield _ring(device, ring)
+    # Nothing else sets it up at a start, as it has no address. Behind the rings, for which drivers take it down.
+    yield _link(device)
     if own_kernel:
         yield from _interrupts(interface)
         for path in sorted(CPUS.glob("cpu[0-9]*/cpufreq/scaling_governor")):
@@ -85,11 +87,18 @@ def apply(folder: Path) -> Done:
             now, wanted = one.read(), one.wanted()
             if now == wanted:
                 continue
-            if one.name not in values:
-                # First what --undo needs, then the change: whatever ends us in between.
+            first = one.name not in values
+            if first:
+                # What --undo needs, before the change: whatever ends us in between.
                 values[one.name] = now
                 _write_before(folder, before)
-            one.write(wanted)
+            try:
+                one.write(wanted)
+            except (OSError, EngineError):
+                if first and one.read() == now:
+                    del values[one.name]
+                    _write_before(folder, before)
+                raise
             done["changed"].append(f"{one.name}: {now} -> {wanted}")
     return done
 
@@ -111,8 +120,10 @@ def _give_back(interface: str, before: Before, done: Done) -> None:
     for one in reversed([one for one in settings(interface, own_kernel=True) if one.name in before[interface]]):
         stays[one.name] = before[interface][one.name]
         with _telling(done, f"{one.name} stays"):
-            one.write(before[interface][one.name])
-            done["changed"].append(f"{one.name}: -> {stays.pop(one.name)}")
+            if one.read() != before[interface][one.name]:  # what a driver refused to take need not be given back
+                one.write(before[interface][one.name])
+                done["changed"].append(f"{one.name}: -> {before[interface][one.name]}")
+            del stays[one.name]
     del before[interface]
     if stays and not gone:
         before[interface] = stays
@@ -174,6 +185,13 @@ def _ring(device: Interface, which: str) -> Setting:
     return Setting(
         f"{device.name} ring {which}", lambda: str(device.ring(which)[1]), lambda: str(device.ring(which)[0]), write
     )
+
+
+def _link(device: Interface) -> Setting:
+    def write(value: str) -> None:
+        device.set_up(value == "up")
+
+    return Setting(f"{device.name} link", lambda: "up", lambda: "up" if device.is_up() else "down", write)
 
 
 def _interrupts(interface: str) -> Iterator[Setting]:

@@ -49,6 +49,9 @@ class Outcome:
 
 def check(hosts: Path) -> inventory.Inventory:
     """Raises BadInput where provisioning would change this machine: a lab's nodes have its files, unless bare."""
+    if not LOCK.exists():
+        allowed = "the pktswarm of a source folder, where bootstrap has been run"
+        raise BadInput("provision", f"there are no playbooks in {FOLDER}", allowed=allowed)
     found = inventory.load(hosts)
     if found.variables.get("pktswarm_lab") and not found.variables.get("pktswarm_bare"):
         problem = "the nodes of this lab are this machine: there is nothing to provision"

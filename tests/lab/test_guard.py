@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from nodes import guard
+from traffic.errors import EngineError
 from traffic.messages import Lines
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the guard is root's")
@@ -202,3 +203,9 @@ def test_an_engine_and_its_workers_die_with_their_guard(tmp_path: Path) -> None:
         os.waitpid(child, 0)
     assert within(5.0, lambda: running() == 0)
     ours.close()
+
+
+def test_a_host_without_sudo_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EngineError, match="guard: sudo, which starts it, is not here: No such file or directory"):
+        guard._spawn_by_sudo()

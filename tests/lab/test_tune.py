@@ -1,5 +1,6 @@
 """The settings of a node's traffic interface, on a cable in a network namespace of its own."""
 
+import errno
 import json
 import os
 import subprocess
@@ -8,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from nodes import tune
+
 TUNE = f"{sys.executable} -P -m nodes.tune"
-SHOW = "ethtool -k v0; cat /proc/sys/net/ipv6/conf/v0/disable_ipv6"
+SHOW = "ethtool -k v0; ip -o link show dev v0 up | wc -l; cat /proc/sys/net/ipv6/conf/v0/disable_ipv6"
 
 
 def in_namespace(script: str, *words: str) -> str:
@@ -36,6 +39,7 @@ def test_what_was_set_is_not_set_again_and_is_given_back(folder: Path) -> None:
     before, first, set_, second, undone, after = parts
     changed = json.loads(first)["changed"]
     assert "v0 gro: on -> off" in changed and "/proc/sys/net/ipv6/conf/v0/disable_ipv6: 0 -> 1" in changed
+    assert "v0 link: down -> up" in changed
     assert "generic-receive-offload: off" in set_ and set_.endswith("1\n")
     assert json.loads(second)["changed"] == []
     assert len(json.loads(undone)["changed"]) == len(changed)
@@ -65,3 +69,23 @@ def test_an_interface_that_is_not_the_one_any_more_gets_its_settings_back(folder
 def test_an_interface_that_has_gone_leaves_nothing_to_be_given_back(folder: Path) -> None:
     out = in_namespace(f"{TUNE} apply $1 >$1/out; ip link del v0; {TUNE} undo $1", str(folder))
     assert json.loads(out)["changed"] == [] and not (folder / "tune-before.json").exists()
+
+
+def test_what_a_driver_refuses_is_told_and_is_nothing_to_be_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the interrupts of many cards on boards: else --undo could never end."""
+
+    def refused(_: str) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    setting = tune.Setting("irq 9", lambda: "1", lambda: "0", refused)
+    monkeypatch.setattr(tune, "settings", lambda interface, own_kernel: [setting])
+    (tmp_path / "tune.json").write_text(json.dumps({"interface": "lo", "shared_kernel": ""}))
+    before = tmp_path / "tune-before.json"
+    assert tune.apply(tmp_path) == {"changed": [], "told": ["irq 9 is left alone: Invalid argument"]}
+    assert json.loads(before.read_text()) == {"lo": {}}
+    assert tune.undo(tmp_path) == {"changed": [], "told": []} and not before.exists()
+    # As an earlier version left it.
+    before.write_text(json.dumps({"irq 9": "0"}))
+    assert tune.undo(tmp_path) == {"changed": [], "told": []} and not before.exists()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from master import inventory
+from master import inventory, ssh
 from traffic.errors import BadInput
 
 GOOD = """
@@ -80,6 +80,24 @@ def test_every_inventory_that_ships_loads(path: Path) -> None:
         ('mac: "02:00:00:00:00:11"', "mac: zz", ["tx1.mac", "'zz'", "02:00:00:00:00:01"]),
         ("ipv4: 10.1.0.11", "ipv6: 10.1.0.11", ["tx1.ipv6", "10.1.0.11", "like 2001:db8::1"]),
         ("ipv4: 10.1.0.11", "ipv4: 10.1.0.256", ["tx1.ipv4", "10.1.0.256", "like 10.0.0.1"]),
+        (
+            "ansible_host: 10.0.0.21",
+            "ansible_host: 'fd00::21'",
+            ["rx1.ansible_host", "fd00::21", "mpiexec takes no other"],
+        ),
+        ("vars: {pktswarm_python: /opt/pktswarm/bin/python}", "vars: [a]", ["all.vars = ['a']", "must be a mapping"]),
+        ("vars: {traffic_interface: eth1, side: a}", "vars: [a]", ["all.children.transmit.vars", "must be a mapping"]),
+        (
+            "{pktswarm_python: /",
+            "{pktswarm_upf: [1], pktswarm_python: /",
+            ["all.vars.pktswarm_upf", "must be a mapping"],
+        ),
+        (
+            "{pktswarm_python: /",
+            "{pktswarm_upf: {n3_ipv4: 10.92.0.1/24}, pktswarm_python: /",
+            ["all.vars.pktswarm_upf.n3_ipv4", "10.92.0.1/24", "like 10.0.0.1"],
+        ),
+        ("{pktswarm_python: /", "{pktswarm_upf: {n3_ipv6: 7}, pktswarm_python: /", ["pktswarm_upf.n3_ipv6", "'7'"]),
         ("m0: {", "m1: {}, m0: {", ["exactly one master", "m1, m0"]),
         ("    transmit:", "    transmitters:", ["all.children.transmit.hosts", "at least one host"]),
     ],
@@ -89,6 +107,22 @@ def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, words: list[
     message = refused(tmp_path, GOOD.replace(old, new, 1))
     for word in words:
         assert word in message
+
+
+def test_children_that_are_a_list_are_named(tmp_path: Path) -> None:
+    assert "all.children = ['master']: must be a mapping" in refused(tmp_path, "all: {children: [master]}\n")
+
+
+def test_a_host_may_have_what_another_has_and_more(tmp_path: Path) -> None:
+    text = GOOD.replace("rx1: {ansible_host: 10.0.0.21,", "rx1: &rx {ansible_host: 10.0.0.21,")
+    read = load(tmp_path, text + "        rx2: {<<: *rx, ansible_host: 10.0.0.22}\n")
+    assert (read.host("rx2").address, read.host("rx2").traffic_interface) == ("10.0.0.22", "eth2")
+
+
+def test_an_ssh_configuration_may_be_in_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    read = load(tmp_path, GOOD.replace("{pktswarm_python", "{pktswarm_ssh_config: ~/cluster, pktswarm_python"))
+    assert ssh.options(read)[:2] == ["-F", "/home/ann/cluster"]
 
 
 def test_an_empty_group_is_named(tmp_path: Path) -> None:

@@ -50,6 +50,14 @@ def test_a_lab_whose_nodes_are_this_machine_is_refused(tmp_path: Path) -> None:
         playbook.check(lab_inventory(tmp_path).path)
 
 
+def test_an_installed_pktswarm_has_no_playbooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(playbook, "LOCK", tmp_path / "requirements.lock")
+    with pytest.raises(
+        BadInput, match=r"provision: there are no playbooks in .*allowed: the pktswarm of a source folder"
+    ):
+        playbook.check(Path("hosts/cloud.example.yml"))
+
+
 def test_a_bare_lab_is_provisioned_but_for_its_master(tmp_path: Path) -> None:
     found = playbook.check(lab_inventory(tmp_path, "bookworm").path)
     assert playbook.command(found, undo=False)[-2:] == ["--limit", "transmit:receive"]
