@@ -47,6 +47,8 @@ OWN_KERNEL = (
     ),
 )
 """What is done only where a kernel is shared with nobody: a command there, and what it should say."""
+AS_IT_IS = "dpkg-query --show; cat /etc/passwd; lsmod | grep -o ^pktgen; ip -o link show dev eth1 up | wc -l"
+"""What says of the machine that it was given back."""
 
 
 def main() -> int:
@@ -65,7 +67,7 @@ def main() -> int:
 
 def become_a_node(state: lab.LabState) -> None:
     print(on_machine(state, "uname -a; nproc; ip -br link"), flush=True)
-    before = on_machine(state, "dpkg-query --show; cat /etc/passwd")
+    before = on_machine(state, AS_IT_IS)
     hosts = str(state.inventory)
     with step("provision"):
         told(pktswarm("provision", "--hosts", hosts, "--json"), lambda one: one["changed"] > 5)
@@ -86,7 +88,7 @@ def become_a_node(state: lab.LabState) -> None:
         show(document)
     with step("provision --undo"):
         told(pktswarm("provision", "--undo", "--hosts", hosts, "--json"), lambda one: one["failed"] == 0)
-    same(before, on_machine(state, "dpkg-query --show; cat /etc/passwd"))
+    same(before, on_machine(state, AS_IT_IS))
 
 
 def own_kernel(inventory: Path) -> None:
