@@ -57,7 +57,8 @@ def test_a_host_in_two_groups_stands_once_with_both_roles(tmp_path: Path) -> Non
     assert read.host("both").address == "10.0.0.12"
 
 
-@pytest.mark.parametrize("path", sorted(Path("hosts").glob("*.yml")), ids=str)
+# Not those of labs that are up, which come and go.
+@pytest.mark.parametrize("path", sorted(set(Path("hosts").glob("*.yml")) - set(Path("hosts").glob("lab-*"))), ids=str)
 def test_every_inventory_that_ships_loads(path: Path) -> None:
     assert inventory.load(path).hosts
 
