@@ -442,7 +442,8 @@ class Conductor:
         self._send(rank, {"op": "fetch", "name": name})
         left, longest_s = size, DEADLINES_S["counts"] * self.patience
         deadline = time.monotonic() + longest_s
-        while left > 0 and rank in self.living:
+        # To nobody it would only keep the nodes from being restored.
+        while left > 0 and rank in self.living and not self.control.closed:
             self._pump()
             piece = self.world.receive_piece(rank)
             if piece is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,8 +62,8 @@ class Pace:
         if self.rates is None or len(self.rates.rate) > 1 or self.gaps:
             return count
         rate_pps = float(self.rates.rate[0])
-        times = (one for one in (duration_s, self.stop_s) if one is not None)
-        return min((count, *(round(rate_pps * one) for one in times)), key=lambda one: math.inf if one is None else one)
+        by_time = [round(rate_pps * one) for one in (duration_s, self.stop_s) if one is not None]
+        return min(by_time if count is None else [count, *by_time], default=None)
 
     def _part(self, weight: int, whole: int) -> dict[str, Any]:
         if self.rates is None:

@@ -345,6 +345,8 @@ class Run:
         if self.folder is None:
             raise self._why_nothing(launch)
         self.ledger.notes += self._aftermath()
+        if self._without_disk:
+            self.ledger.more_doubts.append(f"{self._without_disk}: what was to be written there is not whole")
         self.ledger.look_at_master_utc(time.monotonic_ns(), time.time_ns() - time.monotonic_ns())
         outcome = self.ledger.outcome(self.scenario.expect, self._extra(), self._compared(self.folder))
         try:

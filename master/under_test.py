@@ -136,7 +136,6 @@ def _targets(header: dict[str, Any]) -> Iterator[tuple[str, Range]]:
 
 
 def _of_trace(leg: Leg, share: Share, tunnel: str) -> Iterator[tuple[str, Range]]:
-    has_ipv6 = bool((share.prepared.pieces.columns.version == 6).any())
     for name, pool in leg.pools.items():
         if not pool["first"]:
             continue  # a node without an address; it is refused where it needs one
@@ -144,7 +143,7 @@ def _of_trace(leg: Leg, share: Share, tunnel: str) -> Iterator[tuple[str, Range]
         first = int(ipaddress.IPv4Address(pool["first"])) + by
         for low, high in _wrapped(first, first + count - 1):
             yield name, (4, low, high)
-            if has_ipv6 and "prefix6" in pool:
+            if "prefix6" in pool and share.prepared.has_ipv6:
                 prefix = int(ipaddress.IPv6Address(pool["prefix6"]))
                 yield f"{name}.prefix6", (6, prefix | low, prefix | high)
     gtpu = share.prepared.settings.gtpu

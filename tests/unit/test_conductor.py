@@ -412,6 +412,25 @@ def test_captures_come_behind_all_counts_and_nobody_waits_for_a_word_meanwhile()
     assert set(nodes.words) == set(ROLES) and conductor.whole
 
 
+def test_captures_are_not_fetched_for_a_command_line_that_is_gone() -> None:
+    """The nodes would be kept from being as they were for as long as it takes."""
+
+    class Endless(Nodes):
+        asked = 0
+
+        def receive_piece(self, rank: int) -> bytes | None:
+            self.asked += 1
+            return b"abc"
+
+        def answers(self, rank: int, message: Message) -> Iterator[Message]:
+            for answer in super().answers(rank, message):
+                yield {**answer, "captures": [{"name": "c", "bytes": 2**60}]} if "captures" in answer else answer
+
+    nodes = Endless(ROLES)
+    conduct(nodes, close_at="gather")
+    assert [op for _, op in nodes.ops].count("finish") == len(ROLES)
+
+
 def test_a_guard_that_is_gone_stops_the_run_and_is_not_waited_for() -> None:
     nodes = Nodes(ROLES)
     nodes.endless = True

@@ -75,6 +75,19 @@ def test_a_terminal_that_is_gone_does_not_end_a_run_and_a_full_disk_ends_it_in_o
     assert run._without_disk == f"{tmp_path} on the master: No space left on device"
 
 
+def test_what_the_disk_did_not_take_as_a_run_ended_is_a_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing left to stop, and a capture may lack its end."""
+    run = without_a_start(tmp_path)
+    run._without_disk = "results on the master: No space left on device"
+    run.folder = SimpleNamespace(path=tmp_path, log=lambda _: None, write=lambda _: None, close=lambda: None)  # type: ignore[assignment]
+    run.ledger.start_ns, run.ledger.start_utc_ns, run.ledger.over = 1, 1, True
+    finished = run._result(SimpleNamespace(words=lambda: ""))  # type: ignore[arg-type]
+    assert finished.outcome.status == 3
+    assert any(
+        "No space left on device: what was to be written" in doubt for doubt in finished.outcome.document["doubts"]
+    )
+
+
 def test_a_run_that_was_told_to_stop_is_waited_for_while_rank_0_says_that_it_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ What needs the nodes' addresses is left to `rewrite_of`, called when they are kn
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -120,6 +121,10 @@ class Prepared:
     def frame_bytes(self) -> Integers:
         """As sent, without FCS."""
         return self.pieces.columns.length + added_bytes(self.pieces, self.table, self.settings)
+
+    @functools.cached_property
+    def has_ipv6(self) -> bool:
+        return bool((self.pieces.columns.version == 6).any())
 
     @property
     def channel(self) -> Integers:
