@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import math
 import sys
 from dataclasses import asdict, replace
@@ -114,6 +115,11 @@ def test_it_is_cut_off_with_what_it_is_of(tmp_path: Path) -> None:
     found = planned(tmp_path, hosts_file(tmp_path, UPF), seldom, DOWN)
     some = [replace(leg, count_packets=0) if leg.stream == "up" else leg for leg in found.legs]
     assert [leg.stream for leg in plan._cut(some, 1.0, {}, {})] == ["down", "down"]
+    # By the scenario's own cut-off the whole stream has no packet left.
+    file = tmp_path / "s.yaml"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "stop_after_s": 1.0}))
+    cut_off = plan.plan(scenario.load(file), file, inventory.load(hosts_file(tmp_path, UPF)))
+    assert [leg.stream for leg in cut_off.legs] == ["down", "down"]
     left = plan._cut(list(found.legs), 10.0, {}, {})
     assert [leg.stream for leg in left] == ["up", "up", "up-echo", "up-echo", "down", "down"]
 
