@@ -55,6 +55,7 @@ def search(
     from master.search.load import load_of
     from master.search.runs import Runs
     from master.search.show import trial_line
+    from master.search.trial import Tolerance
     from master.under_test import Allow
 
     asked = goals.asked(scenario, loss or ["0"], lowest, highest, precision, duration, trials)
@@ -65,7 +66,9 @@ def search(
     load.check_lasting(duration)
     kept = Kept(results, wanted.name, load.document())
     console = show.console(stderr=True)
-    runs = Runs(load, hosts, kept.runs, asked.precision, patience, console, Allow(any_address, control_interface))
+    allow = Allow(any_address, control_interface)
+    tolerance = Tolerance(asked.precision, loss=min(asked.losses))
+    runs = Runs(load, hosts, kept.runs, tolerance, patience, console, allow)
 
     def tell(search: Search) -> None:
         console.print(trial_line(search), markup=False, highlight=False)

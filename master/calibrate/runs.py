@@ -17,7 +17,7 @@ from master.live.watch import Watch
 from master.results import Outcome
 from master.run import Finished, Run
 from master.scenario import Scenario
-from master.search.trial import Trial, trial_of
+from master.search.trial import Tolerance, Trial, trial_of
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, BadInput, PktswarmError
 
 STOPPED = ("interrupted", "stopped by the user")
@@ -79,7 +79,7 @@ class Runs:
 
     def sent(self, flow: Flow, target: str, size_bytes: int, trial_s: float) -> Sent:
         """Of one transmitter, to a receiver of whatever engine."""
-        finished, trial = self._trial([flow], target, size_bytes, trial_s, {"mode": "count"})
+        finished, trial = self._trial([flow], target, size_bytes, trial_s, {"mode": "count"}, allowed_loss=1.0)
         rows = finished.outcome.rows
         node = next(
             (one for one in finished.outcome.nodes if (one["node"], one["role"]) == (flow.source, "transmit")), {}
@@ -95,7 +95,13 @@ class Runs:
         return self._trial(flows, target, size_bytes, trial_s, receive)[1]
 
     def _trial(
-        self, flows: Sequence[Flow], target: str, size_bytes: int, trial_s: float, receive: dict[str, Any]
+        self,
+        flows: Sequence[Flow],
+        target: str,
+        size_bytes: int,
+        trial_s: float,
+        receive: dict[str, Any],
+        allowed_loss: float = 0.0,
     ) -> tuple[Finished, Trial]:
         began = time.monotonic()
         streams = [_stream(number, flow, target, size_bytes, trial_s) for number, flow in enumerate(flows)]
@@ -104,7 +110,8 @@ class Runs:
         load_pps = sum(flow.rate_pps or 0.0 for flow in flows)
         names = {stream["name"] for stream in streams}
         results, took_s = finished.folder.relative_to(self.folder.parent), round(time.monotonic() - began, 3)
-        return finished, trial_of(load_pps, trial_s, names, self.slack, finished.outcome, results, took_s)
+        tolerance = Tolerance(self.slack, loss=allowed_loss)
+        return finished, trial_of(load_pps, trial_s, names, tolerance, finished.outcome, results, took_s)
 
     def _run(self, streams: list[dict[str, Any]], receive: dict[str, Any]) -> tuple[Run, Finished]:
         """Raises Stopped where the user ends it, BadInput for what a node cannot do."""

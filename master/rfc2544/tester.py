@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -11,7 +11,7 @@ from rich.console import Console
 from master.fill import PLACEHOLDERS, fill
 from master.inventory import Inventory
 from master.plan import default_headers
-from master.rfc2544.asked import BACK_TO_BACK, Asked
+from master.rfc2544.asked import BACK_TO_BACK, LATENCY, Asked
 from master.rfc2544.formulas import maximum_pps
 from master.rfc2544.procedure import Limit, Wanted
 from master.scenario import Scenario, Stream
@@ -20,7 +20,7 @@ from master.search.attempts import Told
 from master.search.latency import latencies
 from master.search.load import Load, load_of
 from master.search.runs import Runs
-from master.search.trial import LEAST_SLACK_S
+from master.search.trial import Tolerance
 from master.under_test import Allow
 from traffic.errors import BadInput
 from traffic.rates import ETHERNET_OVERHEAD_BYTES
@@ -92,9 +92,10 @@ class Tester:
         self, loads: Loads, hosts: Path, folder: Path, patience: float, console: Console, allow: Allow
     ) -> None:
         self.settle_s = loads.asked.form.settle_s
-        precision = loads.asked.precision
+        self.tolerance = Tolerance(loads.asked.precision)
         self.runs = {
-            size: Runs(load, hosts, folder, precision, patience, console, allow) for size, load in loads.of_size.items()
+            size: Runs(load, hosts, folder, self.tolerance, patience, console, allow)
+            for size, load in loads.of_size.items()
         }
         self._before = False
 
@@ -109,7 +110,11 @@ class Tester:
             time.sleep(self.settle_s)
         self._before = True
         runs = self.runs[wanted.size_bytes]
-        slack_s = BURST_SLACK_S if wanted.test == BACK_TO_BACK else LEAST_SLACK_S
-        trial, outcome = runs.run(wanted.load_pps, wanted.duration_s, slack_s)
+        trial, outcome = runs.run(wanted.load_pps, wanted.duration_s, self._tolerance(wanted.test))
         rows = [row for row in outcome.rows if row.leg.stream in runs.load.unit_pps]
         return Told(trial, latencies(rows))
+
+    def _tolerance(self, test: str) -> Tolerance:
+        if test == BACK_TO_BACK:
+            return replace(self.tolerance, least_s=BURST_SLACK_S)
+        return replace(self.tolerance, uneven=test != LATENCY)

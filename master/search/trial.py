@@ -50,33 +50,47 @@ class Trial:
         return None if self.lost_packets is None or not self.sent_packets else self.lost_packets / self.sent_packets
 
 
+@dataclass(frozen=True)
+class Tolerance:
+    """What a trial may differ by from what was intended.
+
+    `load`: how far its load may be off, as a share of it (the precision asked); `least_s`: how much longer or shorter
+    its sending may be, or how late a packet, where the share is less; `loss`: up to this share of what was sent it does
+    not matter who lost it; `uneven`: nor that some left late and together, if nothing was lost.
+    """
+
+    load: float
+    least_s: float = LEAST_SLACK_S
+    loss: float = 0.0
+    uneven: bool = True
+
+
 def trial_of(
     load_pps: float,
     duration_s: float,
     names: set[str],
-    slack: float,
+    tolerance: Tolerance,
     outcome: Outcome,
     results: Path,
     took_s: float,
-    least_slack_s: float = LEAST_SLACK_S,
 ) -> Trial:
-    """`names`: the searched streams; `slack`: how far the load may be off, as a share of it (the precision asked), and
-    `least_slack_s` where that is less."""
+    """`names`: the searched streams."""
     rows = [row for row in outcome.rows if row.leg.stream in names]
-    sent = _sum([row.sent for row in rows])
+    sent, lost = _sum([row.sent for row in rows]), _sum([row.lost for row in rows])
     l2_bps, l1_bps = _bits(load_pps, rows, sent)
-    problem, off_s = _problem(outcome, rows), max((_off_pace_s(row, duration_s) for row in rows), default=0.0)
-    out_of_pace = not problem and off_s > max(slack * duration_s, least_slack_s)
-    held_up = out_of_pace and off_s < HELD_UP_RATIO * duration_s
-    if out_of_pace:
-        problem = _pace_words(rows, duration_s) + ("" if held_up else f"; {OWN_LIMIT}")
+    problem, held_up = _problem(outcome, rows), False
+    if not problem:
+        problem, held_up = _out_of_pace(rows, duration_s, tolerance)
+    if not problem:
+        problem = _uneven(rows, duration_s, tolerance)
+        held_up = bool(problem)
     return Trial(
         intended_pps=load_pps,
         duration_s=duration_s,
         intended_packets=_sum([row.intended for row in rows]),
         sent_packets=sent,
         received_packets=_sum([row.received for row in rows]),
-        lost_packets=_sum([row.lost for row in rows]),
+        lost_packets=lost,
         sending_s=max((row.seconds for row in rows if row.seconds is not None), default=None),
         l2_bps=l2_bps,
         l1_bps=l1_bps,
@@ -116,6 +130,17 @@ def _problem(outcome: Outcome, rows: list[Row]) -> str:
     return ""
 
 
+def _out_of_pace(rows: list[Row], duration_s: float, tolerance: Tolerance) -> tuple[str, bool]:
+    """Whose sending took longer, or less long, and whether it may have been held up for once."""
+    row = max(rows, key=lambda row: _off_pace_s(row, duration_s))
+    off_s = _off_pace_s(row, duration_s)
+    if off_s <= max(tolerance.load * duration_s, tolerance.least_s):
+        return "", False
+    held_up = off_s < HELD_UP_RATIO * duration_s
+    words = f"{row.leg.source} took {row.seconds:.3f} s in place of {duration_s:.3f} s to send {row.leg.stream}"
+    return words + ("" if held_up else f"; {OWN_LIMIT}"), held_up
+
+
 def _off_pace_s(row: Row, duration_s: float) -> float:
     """By how much the sending was longer or shorter than intended: all packets in another time are another load."""
     if row.seconds is None or not row.intended:
@@ -124,6 +149,17 @@ def _off_pace_s(row: Row, duration_s: float) -> float:
     return max(row.seconds - duration_s, duration_s - gaps_s - row.seconds, 0.0)
 
 
-def _pace_words(rows: list[Row], duration_s: float) -> str:
-    row = max(rows, key=lambda row: _off_pace_s(row, duration_s))
-    return f"{row.leg.source} took {row.seconds:.3f} s in place of {duration_s:.3f} s to send {row.leg.stream}"
+def _uneven(rows: list[Row], duration_s: float, tolerance: Tolerance) -> str:
+    """A node that was held up in the midst of its time sends what was due meanwhile all at once, which is another load:
+    as many as were late may be lost by that, and others wait for them. Of engines that have due times."""
+    row = max(rows, key=lambda row: row.latest_ns or 0)
+    latest_s, late = (row.latest_ns or 0) / 1e9, sum(row.late or 0 for row in rows)
+    sent, lost = sum(row.sent or 0 for row in rows), sum(row.lost or 0 for row in rows)
+    matters = lost > tolerance.loss * sent or not tolerance.uneven
+    much = latest_s > tolerance.load * duration_s or 0 < lost <= late
+    if not matters or not much or latest_s <= tolerance.least_s:
+        return ""
+    return (
+        f"{row.leg.source} was held up for {latest_s:.3f} s while it sent {row.leg.stream}, so that {late:,} packets "
+        f"left late and together; {lost:,} were lost"
+    )

@@ -13,7 +13,7 @@ from master.results import Outcome, Row
 from master.search.latency import latencies
 from master.search.load import Load, load_of
 from master.search.runs import Runs
-from master.search.trial import trial_of
+from master.search.trial import Tolerance, trial_of
 from master.under_test import Allow
 from master.y1564.procedure import ToldOfAll, Wanted
 from master.y1564.services import File, Service
@@ -47,7 +47,14 @@ class Tester:
         allow: Allow,
     ) -> None:
         self.file, self.folder = file, folder
-        self.runs = {name: Runs(load, hosts, folder, SLACK, patience, console, allow) for name, load in loads.items()}
+        strictest = min(service.loss_ratio for service in file.services.values())
+        allowed = {name: service.loss_ratio for name, service in file.services.items()} | {TOGETHER: strictest}
+        self.runs = {
+            name: Runs(
+                load, hosts, folder, Tolerance(SLACK, loss=allowed[name], uneven=False), patience, console, allow
+            )
+            for name, load in loads.items()
+        }
 
     def check(self, longest_s: float) -> None:
         """Everything that can be known to be wrong without the hosts."""
@@ -71,7 +78,7 @@ class Tester:
 
     def _measured(self, name: str, wanted: Wanted, outcome: Outcome) -> Measured:
         rows = [row for row in outcome.rows if row.leg.stream == name]
-        trial = trial_of(0.0, wanted.duration_s, {name}, SLACK, outcome, Path(), 0.0)
+        trial = trial_of(0.0, wanted.duration_s, {name}, Tolerance(SLACK), outcome, Path(), 0.0)
         return Measured(received_bps(rows, wanted.duration_s), trial.loss_ratio, latencies(rows))
 
     def _available(self, name: str, measured: Measured, wanted: Wanted, folder: Path) -> Measured:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -35,6 +37,12 @@ def cluster_of(make: Callable[[Path], Named], scope: Literal["module", "session"
     return cluster
 
 
+def held_up(told: str) -> bool:
+    """Whether a search, a benchmark or a calibration says that this machine held the sender up: it then gives no
+    figure, and may be tried again."""
+    return re.search(r"took [\d.]+ s in place of|was held up for", told) is not None
+
+
 def wait_for(process: subprocess.Popen[str], words: str) -> None:
     """Until the run says that it is in a phase."""
     assert process.stderr is not None
@@ -42,6 +50,13 @@ def wait_for(process: subprocess.Popen[str], words: str) -> None:
         if words in line:
             return
     pytest.fail(f"the run ended before {words!r}: {process.stdout.read() if process.stdout else ''}")
+
+
+def qdisc_drops(pid: int, interface: str) -> int:
+    """Of the one queueing discipline that an interface in the network namespace of a process has, by the kernel."""
+    words = ["nsenter", f"--net=/proc/{pid}/ns/net", *f"tc -s -json qdisc show dev {interface}".split()]
+    (qdisc,) = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    return int(qdisc["drops"])
 
 
 def sent_packets(pid: int, interface: str = "eth1") -> int:

@@ -13,7 +13,7 @@ import pytest
 import lab
 
 sys.path.insert(0, str(Path(__file__).parent))
-from running import cluster_of
+from running import cluster_of, held_up, qdisc_drops
 
 pytestmark = [
     pytest.mark.alone,
@@ -22,20 +22,22 @@ pytestmark = [
 
 RATE_BPS, QUEUE_BYTES, BURST_BYTES = 20_000_000, 200_000, 3036
 SIZE_BYTES, FCS_BYTES, OVERHEAD_BYTES = 512, 4, 20
-SECONDS, PRECISION = 1.0, 0.05
+SECONDS, TRIALS, PRECISION = 1.0, 3, 0.05
 MEDIUM_BPS = 26_600_000
 MAXIMUM_PPS = MEDIUM_BPS / 8 / (SIZE_BYTES + OVERHEAD_BYTES)
 SUSTAINED_PPS = RATE_BPS / 8 / (SIZE_BYTES - FCS_BYTES)
+LEAST = 0.85
+"""Of what the device holds: it is a part of this machine, and takes less where it is held up. How near a search comes
+on a quiet one is measured by bench/search.py."""
 HELD = (QUEUE_BYTES + BURST_BYTES) / (SIZE_BYTES - FCS_BYTES)
 """Frames that the device takes on top of what it sends meanwhile."""
 SHORTLY = (
     "from master.rfc2544 import asked\n"
-    f"asked.QUICK = asked.Form('quick', {SECONDS}, 1, 0.5, 1, 1, 0.0, 0.0)\n"
+    f"asked.QUICK = asked.Form('quick', {SECONDS}, {TRIALS}, 0.5, 1, 1, 0.0, 0.0)\n"
     "from master.cli import main\n"
     "main()\n"
 )
 """The command line with one trial where the quick form has several."""
-HELD_UP = "s in place of"
 CIR_BPS, EIR_BPS = 10_000_000, 8_000_000
 SERVICE = f"""name: test
 services: {{load: {{cir_bps: {CIR_BPS}, eir_bps: {EIR_BPS}, delay_ms: 80, availability: 99 %, policing: true}}}}
@@ -47,22 +49,25 @@ streams: [{{name: load, size_bytes: {SIZE_BYTES}}}]
 class Cluster:
     def __init__(self, folder: Path) -> None:
         self.folder, self.name = folder, f"rfc{os.getpid()}"
-        self.hosts = lab.up(self.name, 1, 1, folder, bottleneck_bps=RATE_BPS, queue_bytes=QUEUE_BYTES).inventory
+        state = lab.up(self.name, 1, 1, folder, bottleneck_bps=RATE_BPS, queue_bytes=QUEUE_BYTES)
+        self.hosts, self.device = state.inventory, state.keeper.pids["dut"]
         options = ["--sizes", SIZE_BYTES, "--max", f"{MEDIUM_BPS}bit", "--precision", f"{PRECISION:%}"]
         options += ["--longest-burst", 5.3]  # the first one sent is hardly too long
         self.found = self.command(0, "rfc2544", *options)
 
     def command(self, status: int, *words: object) -> dict[str, Any]:
-        """Again where a busy machine held the sender up too often: that is told, and no figure given."""
+        """Again where a busy machine held the sender up too often: that is told, and no figure given. With what the
+        device dropped meanwhile."""
         options = ["--hosts", self.hosts, "--results", self.folder / "results", "--json"]
         command = [sys.executable, "-c", SHORTLY, *map(str, [*words, *options])]
         for _ in range(3):
+            before = qdisc_drops(self.device, "to-b")
             done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-            if done.returncode == status or HELD_UP not in done.stdout:
+            if done.returncode == status or not held_up(done.stdout):
                 break
         assert done.returncode == status, done.stdout + done.stderr
         assert "RFC 6815" in done.stderr and "not conformant" in done.stderr.lower()
-        return dict(json.loads(done.stdout))
+        return {**json.loads(done.stdout), "dropped": qdisc_drops(self.device, "to-b") - before}
 
 
 cluster = cluster_of(Cluster)
@@ -74,11 +79,24 @@ def of_size(cluster: Cluster) -> dict[str, Any]:
     return dict(of)
 
 
-def test_the_throughput_is_the_devices_within_the_precision(cluster: Cluster) -> None:
+def test_the_throughput_is_what_the_device_holds_without_loss(cluster: Cluster) -> None:
     holds_pps = SUSTAINED_PPS + HELD / SECONDS
     found = of_size(cluster)["throughput"]
-    assert holds_pps * (1 - PRECISION) - 2 <= found["rate_pps"] <= holds_pps + 2
+    assert LEAST * holds_pps <= found["rate_pps"] <= holds_pps + 2
     assert found["l1_bps"] == pytest.approx(8 * (SIZE_BYTES + OVERHEAD_BYTES) * found["rate_pps"])
+
+
+def test_the_throughput_is_within_the_precision_below_a_load_that_lost(cluster: Cluster) -> None:
+    rate_pps = of_size(cluster)["throughput"]["rate_pps"]
+    trials = [one for one in cluster.found["trials"] if one["test"] == "throughput" and not one["problem"]]
+    lost = [one["lost_packets"] for one in trials if one["intended_pps"] == rate_pps]
+    assert lost.count(0) > TRIALS / 2
+    above = {one["intended_pps"] for one in trials if one["intended_pps"] > rate_pps and one["lost_packets"]}
+    assert min(above) * (1 - PRECISION) <= rate_pps * (1 + 1e-6)
+
+
+def test_what_was_lost_is_what_the_device_says_it_dropped(cluster: Cluster) -> None:
+    assert sum(one["lost_packets"] for one in cluster.found["trials"]) == cluster.found["dropped"] > 0
 
 
 def test_the_loss_rate_at_each_load_is_what_the_device_cannot_hold(cluster: Cluster) -> None:
@@ -88,14 +106,13 @@ def test_the_loss_rate_at_each_load_is_what_the_device_cannot_hold(cluster: Clus
         sent = one["load_percent"] / 100 * MAXIMUM_PPS * SECONDS
         due = max(0.0, sent - SUSTAINED_PPS * SECONDS - HELD)
         assert abs(one["sent_packets"] - sent) <= 1
-        assert one["lost_packets"] == pytest.approx(due, abs=0.02 * sent if due else 0)
+        assert one["lost_packets"] == pytest.approx(due, abs=PRECISION * sent if due else 0)
 
 
 def test_the_longest_burst_is_what_the_queue_holds(cluster: Cluster) -> None:
     of = of_size(cluster)
     longest = HELD / (1 - SUSTAINED_PPS / MAXIMUM_PPS)
-    # The device is a part of this machine, and may be held up: it then takes less.
-    assert 0.85 * longest <= of["back_to_back"]["frames_mean"] <= 1.03 * longest
+    assert LEAST * longest <= of["back_to_back"]["frames_mean"] <= 1.03 * longest
     assert of["back_to_back"]["implied_buffer_s"] == pytest.approx(of["back_to_back"]["frames_mean"] / MAXIMUM_PPS)
 
 

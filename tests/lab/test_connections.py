@@ -19,7 +19,7 @@ import yaml
 import lab
 
 sys.path.insert(0, str(Path(__file__).parent))
-from running import wait_for, wait_until_sent
+from running import qdisc_drops, wait_for, wait_until_sent
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
@@ -66,8 +66,7 @@ class Cluster:
         return [one for links in shown for link in links if link for one in link["addr_info"]]
 
     def drops(self, port: str) -> int:
-        (qdisc,) = json.loads(self.on("dut", "tc", "-s", "-json", "qdisc", "show", "dev", port))
-        return int(qdisc["drops"])
+        return qdisc_drops(self.state.keeper.pids["dut"], port)
 
     def icmp_sent(self, node: str) -> int:
         pid = self.state.keeper.pids[node]

@@ -19,7 +19,7 @@ from master import scenario as scenarios
 from master.results import Outcome, Row
 from master.search import engine, goals, kept, show
 from master.search.load import Load, load_of
-from master.search.trial import Trial, trial_of
+from master.search.trial import Tolerance, Trial, trial_of
 from traffic.errors import BadInput, PktswarmError
 from traffic.task import Leg
 
@@ -178,7 +178,7 @@ def row(stream: str = "load", **counts: Any) -> Row:
 
 
 def tried(rows: list[Row], status: int = 0, reason: str = "") -> Trial:
-    return trial_of(1000.0, 1.0, {"load"}, PRECISION, Outcome(status, reason, rows), Path("runs/one"), 2.5)
+    return trial_of(1000.0, 1.0, {"load"}, Tolerance(PRECISION), Outcome(status, reason, rows), Path("runs/one"), 2.5)
 
 
 def test_a_trial_counts_the_searched_streams_alone() -> None:
@@ -200,11 +200,47 @@ def test_a_node_a_little_out_of_pace_may_have_been_held_up(seconds: float, held_
     assert made.held_up == held_up and f"tx1 took {seconds:.3f} s in place of 1.000 s to send load" in made.problem
 
 
-@pytest.mark.parametrize(("least_slack_s", "held_up"), [(0.01, False), (0.001, True)])
-def test_the_time_of_a_burst_can_be_kept_more_narrowly(least_slack_s: float, held_up: bool) -> None:
+@pytest.mark.parametrize(("least_s", "held_up"), [(0.01, False), (0.001, True)])
+def test_the_time_of_a_burst_can_be_kept_more_narrowly(least_s: float, held_up: bool) -> None:
     rows = [row(intended=1000, seconds=0.024)]
-    made = trial_of(50_000.0, 0.02, {"load"}, PRECISION, Outcome(0, "", rows), Path(), 2.5, least_slack_s)
+    tolerance = Tolerance(PRECISION, least_s)
+    made = trial_of(50_000.0, 0.02, {"load"}, tolerance, Outcome(0, "", rows), Path(), 2.5)
     assert made.held_up == held_up == bool(made.problem)
+
+
+def held_up_in_the_midst(late: int | None, latest_s: float | None, lost: int, **tolerance: Any) -> bool:
+    """Of a trial of 1 s."""
+    latest_ns = None if latest_s is None else round(latest_s * 1e9)
+    rows = [row(received=1000), row(received=1000 - lost, late=late, latest_ns=latest_ns)]
+    made = trial_of(1000.0, 1.0, {"load"}, Tolerance(**tolerance), Outcome(0, "", rows), Path(), 2.5)
+    words = f"tx1 was held up for {latest_s or 0:.3f} s while it sent load, so that {late} packets left late"
+    assert made.held_up == bool(made.problem) == (words in made.problem) and made.lost_packets == lost
+    return made.held_up
+
+
+@pytest.mark.parametrize(
+    ("late", "latest_s", "lost", "held_up"),
+    [
+        (40, 0.04, 40, True),
+        (40, 0.04, 41, False),
+        (60, 0.06, 70, True),
+        (40, 0.009, 5, False),
+        (60, 0.06, 0, False),
+        (None, None, 5, False),
+    ],
+    ids=["no more than came late", "more", "out of the precision", "hardly late", "nothing lost", "no due times"],
+)
+def test_what_left_late_and_together_may_be_lost_by_that(
+    late: int | None, latest_s: float | None, lost: int, held_up: bool
+) -> None:
+    assert held_up_in_the_midst(late, latest_s, lost, load=0.05) == held_up
+
+
+def test_it_is_no_matter_where_so_much_may_be_lost_but_where_time_is_measured() -> None:
+    assert held_up_in_the_midst(60, 0.06, 21, load=0.05, loss=0.01)
+    assert not held_up_in_the_midst(60, 0.06, 20, load=0.05, loss=0.01)
+    assert held_up_in_the_midst(60, 0.06, 0, load=0.05, loss=0.01, uneven=False)
+    assert not held_up_in_the_midst(40, 0.04, 0, load=0.05, loss=0.01, uneven=False)
 
 
 @pytest.mark.parametrize(

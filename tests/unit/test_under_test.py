@@ -17,6 +17,7 @@ from master.resolve import Rank, ranks
 from master.results import Folder
 from master.search.load import load_of
 from master.search.runs import Runs
+from master.search.trial import Tolerance
 from traffic.errors import BadInput
 
 HOSTS = """
@@ -137,7 +138,7 @@ def test_what_makes_many_runs_can_be_told_otherwise_too(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text(STREAM % "ipv4: {dst: 8.8.8.8}")
     load = load_of(file, scenario.load(file), inventory.load(hosts(tmp_path)), [])
-    given = (load, hosts(tmp_path), tmp_path, 0.005, 1.0, Console(quiet=True))
+    given = (load, hosts(tmp_path), tmp_path, Tolerance(0.005), 1.0, Console(quiet=True))
     with pytest.raises(BadInput, match=r"8\.8\.8\.8"):
         Runs(*given, under_test.Allow()).plan(load.own_pps, 1.0)
     assert Runs(*given, under_test.Allow(any_address=True)).plan(load.own_pps, 1.0).allow.any_address
