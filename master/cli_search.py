@@ -67,7 +67,7 @@ def search(
     kept = Kept(results, wanted.name, load.document())
     console = show.console(stderr=True)
     allow = Allow(any_address, control_interface)
-    tolerance = Tolerance(asked.precision, loss=min(asked.losses))
+    tolerance = Tolerance(asked.precision, losses=asked.losses)
     runs = Runs(load, hosts, kept.runs, tolerance, patience, console, allow)
 
     def tell(search: Search) -> None:

@@ -79,7 +79,7 @@ class Runs:
 
     def sent(self, flow: Flow, target: str, size_bytes: int, trial_s: float) -> Sent:
         """Of one transmitter, to a receiver of whatever engine."""
-        finished, trial = self._trial([flow], target, size_bytes, trial_s, {"mode": "count"}, allowed_loss=1.0)
+        finished, trial = self._trial([flow], target, size_bytes, trial_s, {"mode": "count"}, losses=())
         rows = finished.outcome.rows
         node = next(
             (one for one in finished.outcome.nodes if (one["node"], one["role"]) == (flow.source, "transmit")), {}
@@ -101,7 +101,7 @@ class Runs:
         size_bytes: int,
         trial_s: float,
         receive: dict[str, Any],
-        allowed_loss: float = 0.0,
+        losses: tuple[float, ...] = (0.0,),
     ) -> tuple[Finished, Trial]:
         began = time.monotonic()
         streams = [_stream(number, flow, target, size_bytes, trial_s) for number, flow in enumerate(flows)]
@@ -110,7 +110,7 @@ class Runs:
         load_pps = sum(flow.rate_pps or 0.0 for flow in flows)
         names = {stream["name"] for stream in streams}
         results, took_s = finished.folder.relative_to(self.folder.parent), round(time.monotonic() - began, 3)
-        tolerance = Tolerance(self.slack, loss=allowed_loss)
+        tolerance = Tolerance(self.slack, losses=losses)
         return finished, trial_of(load_pps, trial_s, names, tolerance, finished.outcome, results, took_s)
 
     def _run(self, streams: list[dict[str, Any]], receive: dict[str, Any]) -> tuple[Run, Finished]:

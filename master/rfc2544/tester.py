@@ -11,7 +11,7 @@ from rich.console import Console
 from master.fill import PLACEHOLDERS, fill
 from master.inventory import Inventory
 from master.plan import default_headers
-from master.rfc2544.asked import BACK_TO_BACK, LATENCY, Asked
+from master.rfc2544.asked import BACK_TO_BACK, LATENCY, LOSS, Asked
 from master.rfc2544.formulas import maximum_pps
 from master.rfc2544.procedure import Limit, Wanted
 from master.scenario import Scenario, Stream
@@ -117,4 +117,4 @@ class Tester:
     def _tolerance(self, test: str) -> Tolerance:
         if test == BACK_TO_BACK:
             return replace(self.tolerance, least_s=BURST_SLACK_S)
-        return replace(self.tolerance, uneven=test != LATENCY)
+        return replace(self.tolerance, figures=test in (LATENCY, LOSS))

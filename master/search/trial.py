@@ -55,14 +55,14 @@ class Tolerance:
     """What a trial may differ by from what was intended.
 
     `load`: how far its load may be off, as a share of it (the precision asked); `least_s`: how much longer or shorter
-    its sending may be, or how late a packet, where the share is less; `loss`: up to this share of what was sent it does
-    not matter who lost it; `uneven`: nor that some left late and together, if nothing was lost.
+    its sending may be, or how late a packet, where the share is less; `losses`: it decides whether no more than these
+    shares of what was sent are lost; `figures`: its loss or its times are taken as they are.
     """
 
     load: float
     least_s: float = LEAST_SLACK_S
-    loss: float = 0.0
-    uneven: bool = True
+    losses: tuple[float, ...] = (0.0,)
+    figures: bool = False
 
 
 def trial_of(
@@ -155,9 +155,9 @@ def _uneven(rows: list[Row], duration_s: float, tolerance: Tolerance) -> str:
     row = max(rows, key=lambda row: row.latest_ns or 0)
     latest_s, late = (row.latest_ns or 0) / 1e9, sum(row.late or 0 for row in rows)
     sent, lost = sum(row.sent or 0 for row in rows), sum(row.lost or 0 for row in rows)
-    matters = lost > tolerance.loss * sent or not tolerance.uneven
-    much = latest_s > tolerance.load * duration_s or 0 < lost <= late
-    if not matters or not much or latest_s <= tolerance.least_s:
+    decides = any(lost - late <= share * sent < lost for share in tolerance.losses)
+    shows = tolerance.figures and latest_s > tolerance.load * duration_s
+    if latest_s <= tolerance.least_s or not (decides or shows):
         return ""
     return (
         f"{row.leg.source} was held up for {latest_s:.3f} s while it sent {row.leg.stream}, so that {late:,} packets "

@@ -47,13 +47,10 @@ class Tester:
         allow: Allow,
     ) -> None:
         self.file, self.folder = file, folder
-        strictest = min(service.loss_ratio for service in file.services.values())
-        allowed = {name: service.loss_ratio for name, service in file.services.items()} | {TOGETHER: strictest}
+        losses = tuple({service.loss_ratio for service in file.services.values()})
+        tolerance = Tolerance(SLACK, losses=losses, figures=True)
         self.runs = {
-            name: Runs(
-                load, hosts, folder, Tolerance(SLACK, loss=allowed[name], uneven=False), patience, console, allow
-            )
-            for name, load in loads.items()
+            name: Runs(load, hosts, folder, tolerance, patience, console, allow) for name, load in loads.items()
         }
 
     def check(self, longest_s: float) -> None:
