@@ -82,7 +82,7 @@ def trial_of(
     if not problem:
         problem, held_up = _out_of_pace(rows, duration_s, tolerance)
     if not problem:
-        problem = _uneven(rows, duration_s, tolerance)
+        problem = _uneven(rows, tolerance)
         held_up = bool(problem)
     return Trial(
         intended_pps=load_pps,
@@ -149,17 +149,17 @@ def _off_pace_s(row: Row, duration_s: float) -> float:
     return max(row.seconds - duration_s, duration_s - gaps_s - row.seconds, 0.0)
 
 
-def _uneven(rows: list[Row], duration_s: float, tolerance: Tolerance) -> str:
+def _uneven(rows: list[Row], tolerance: Tolerance) -> str:
     """A node that was held up in the midst of its time sends what was due meanwhile all at once, which is another load:
     as many as were late may be lost by that, and others wait for them. Of engines that have due times."""
     row = max(rows, key=lambda row: row.latest_ns or 0)
     latest_s, late = (row.latest_ns or 0) / 1e9, sum(row.late or 0 for row in rows)
     sent, lost = sum(row.sent or 0 for row in rows), sum(row.lost or 0 for row in rows)
     decides = any(lost - late <= share * sent < lost for share in tolerance.losses)
-    shows = tolerance.figures and latest_s > tolerance.load * duration_s
+    shows = tolerance.figures and late > tolerance.load * sent
     if latest_s <= tolerance.least_s or not (decides or shows):
         return ""
     return (
-        f"{row.leg.source} was held up for {latest_s:.3f} s while it sent {row.leg.stream}, so that {late:,} packets "
-        f"left late and together; {lost:,} were lost"
+        f"{row.leg.source} was held up for up to {latest_s:.3f} s while it sent {row.leg.stream}, so that {late:,} "
+        f"packets left late and together; {lost:,} were lost"
     )
