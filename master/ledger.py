@@ -119,6 +119,7 @@ class Ledger:
 
     def _on_counts(self, event: Event) -> None:
         node = self.nodes[event["rank"]]
+        node.captures = {capture["name"]: int(capture["bytes"]) for capture in event.get("captures", [])}
         node.counts = [count for count in event["counts"] if count["connections"] is None]
         found = (count for count in event["counts"] if count["connections"] is not None)
         node.connections = {count["leg"]: EndCount.from_json(count["connections"]) for count in found}

@@ -44,6 +44,8 @@ class World:
         self.groups = {role: self.world.Split(colour, 0) for role, colour in ROLE_COLOUR.items()}
         self._news = News()
         self._outgoing: list[tuple[MPI.Request, bytes]] = []
+        self._coming: dict[int, tuple[MPI.Request, bytearray]] = {}
+        """Rank → the piece of a file that it has begun to send."""
         self._ways = [_Way() for _ in range(self.size)]
         self._readings = 0
 
@@ -75,9 +77,24 @@ class World:
         self._news.wait([control], longest_s, self._under_way())
 
     def receive_piece(self, rank: int) -> bytes | None:
-        """The next piece of a file that `rank` sends, or None."""
-        taken = self._take(rank, TAG_BULK)
-        return None if taken is None else taken[1]
+        """The next piece of a file that `rank` sends, or None. Its node may freeze in the midst of a piece: nobody else
+        waits for that."""
+        if rank not in self._coming:
+            status: Any = MPI.Status()
+            message = self.world.Improbe(rank, TAG_BULK, status)
+            if message is None:
+                return None
+            data = bytearray(status.Get_count(MPI.BYTE))
+            self._coming[rank] = (message.Irecv([data, MPI.BYTE]), data)
+        request, data = self._coming[rank]
+        try:
+            if not request.Test():
+                return None
+        except MPI.Exception:  # it died: its piece never comes
+            del self._coming[rank]
+            return None
+        del self._coming[rank]
+        return bytes(data)
 
     def barrier(self, role: str) -> Barrier:
         """The group's, entered."""
@@ -143,7 +160,7 @@ class World:
             way.waiting.clear()
 
     def _under_way(self) -> bool:
-        return bool(self._outgoing) or any(way.waiting for way in self._ways)
+        return bool(self._outgoing or self._coming) or any(way.waiting for way in self._ways)
 
     def _drop_sent(self) -> None:
         self._outgoing = [(request, kept) for request, kept in self._outgoing if not _finished(request)]

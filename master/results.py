@@ -137,6 +137,10 @@ class Folder:
         """Where a capture stands; the name is the node's, so nothing of it may lead elsewhere."""
         return self.path / "captures" / re.sub(r"[^A-Za-z0-9._-]", "_", f"{node}-{name}").lstrip(".")
 
+    def capture_bytes(self, node: str, name: str) -> int:
+        path = self.capture(node, name)
+        return path.stat().st_size if path.exists() else 0
+
     def sent(self, name: str, data: bytes | bytearray) -> None:
         (self.path / "sent" / name).write_bytes(data)
 

@@ -310,6 +310,14 @@ class Run:
         if self.folder is not None:
             self.folder.capture_piece(self.ledger.nodes[event["rank"]].rank.host.name, event["name"], raw)
 
+    def _captures_missing(self, folder: Folder) -> list[str]:
+        """They are fetched when all is counted, and a node or rank 0 may be lost meanwhile."""
+        ends = [(node.rank.host.name, node.captures) for node in self.ledger.nodes.values()]
+        told = [(host, name, due, folder.capture_bytes(host, name)) for host, all in ends for name, due in all.items()]
+        return [
+            f"{host}: {came:,} of the {due:,} bytes of {name} came" for host, name, due, came in told if came != due
+        ]
+
     def _sample(self, event: Event) -> None:
         """Many a second: they have a file of their own and are not in the log."""
         if self.folder is not None:
@@ -347,6 +355,7 @@ class Run:
         self.ledger.notes += self._aftermath()
         if self._without_disk:
             self.ledger.more_doubts.append(f"{self._without_disk}: what was to be written there is not whole")
+        self.ledger.more_doubts += self._captures_missing(self.folder)
         self.ledger.look_at_master_utc(time.monotonic_ns(), time.time_ns() - time.monotonic_ns())
         outcome = self.ledger.outcome(self.scenario.expect, self._extra(), self._compared(self.folder))
         try:

@@ -15,6 +15,7 @@ Ctrl-C twice             test_run.py::test_ctrl_c_twice_ends_at_once
 a full disk              test_failures.py::test_a_full_disk_costs_the_capture_and_no_count
 the master's disk full   test_failures.py::test_a_full_disk_of_the_master_ends_a_run_with_its_words
 captures that take long  test_failures.py::test_captures_that_take_long_to_come_cost_nothing
+frozen while they come   test_failures.py::test_a_node_that_freezes_while_its_capture_comes_costs_the_rest_of_it_only
 a capture falls behind   test_failures.py::test_a_capture_that_falls_behind_is_counted_and_costs_no_count
 an engine dies, hangs    test_failures.py::test_engines_that_hang_or_die_are_told_with_their_words
 odd words of an engine   test_failures.py::test_words_that_we_do_not_understand_are_shown_and_not_guessed_at
@@ -195,6 +196,24 @@ def test_captures_that_take_long_to_come_cost_nothing(cluster: Cluster, failing:
     assert phases["restore"] - phases["gather"] > 4e9, "the captures came too fast to show anything"
     sizes = [path.stat().st_size for path in (Path(document["results"]) / "captures").iterdir()]
     assert len(sizes) == 2 and min(sizes) > 8000 * 1496
+
+
+def test_a_node_that_freezes_while_its_capture_comes_costs_the_rest_of_it_only(cluster: Cluster, failing: Any) -> None:
+    run = failing("streams: [{name: s, size_bytes: 1500, rate_pps: 8000, count_packets: 16000}]")
+    with slow_control_link(cluster, "rx1", "16mbit"), slow_control_link(cluster, "rx2", "16mbit"):
+        run.until("gathering")
+        folder = cluster.results()[-1]
+        assert wait_until(
+            lambda: [path for path in (folder / "captures").iterdir() if path.stat().st_size > 1e6], STOP_S
+        )
+        (come,) = (folder / "captures").iterdir()
+        os.kill(rank_of(cluster, come.name[:3]), signal.SIGSTOP)
+        document = run.end()
+    assert whole(document, "tx1", 8000) and whole(document, "tx2", 8000)
+    assert f"{come.name[:3]} (receive): not heard for" in document["reason"]
+    assert [doubt for doubt in document["doubts"] if f"{come.name[:3]}: {come.stat().st_size:,} of the 12," in doubt]
+    (other,) = [path for path in come.parent.iterdir() if path != come]
+    assert other.stat().st_size > 8000 * 1496 > come.stat().st_size
 
 
 def test_a_capture_that_falls_behind_is_counted_and_costs_no_count(cluster: Cluster, failing: Any) -> None:

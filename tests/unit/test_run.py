@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from master.results import Folder
 from master.run import Run, _handled
 from traffic.messages import Lines
 
@@ -86,6 +87,20 @@ def test_what_the_disk_did_not_take_as_a_run_ended_is_a_doubt(tmp_path: Path, mo
     assert any(
         "No space left on device: what was to be written" in doubt for doubt in finished.outcome.document["doubts"]
     )
+
+
+def test_a_capture_that_did_not_come_whole_is_a_doubt(tmp_path: Path) -> None:
+    run = without_a_start(tmp_path)
+    folder = Folder(tmp_path, "t")
+    told = {"rx1": {"a.pcap": 3, "b.pcap": 2000}, "rx2": {"a.pcap": 0}, "tx1": {}}
+    named = {host: SimpleNamespace(host=SimpleNamespace(name=host)) for host in told}
+    nodes = [SimpleNamespace(rank=named[host], captures=captures) for host, captures in told.items()]
+    run.ledger = SimpleNamespace(nodes=dict(enumerate(nodes)))  # type: ignore[assignment]
+    folder.capture_piece("rx1", "a.pcap", b"one")
+    assert run._captures_missing(folder) == ["rx1: 0 of the 2,000 bytes of b.pcap came"]
+    folder.capture_piece("rx1", "b.pcap", b"two")
+    assert run._captures_missing(folder) == ["rx1: 3 of the 2,000 bytes of b.pcap came"]
+    folder.close()
 
 
 def test_a_run_that_was_told_to_stop_is_waited_for_while_rank_0_says_that_it_lives(
