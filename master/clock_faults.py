@@ -15,8 +15,6 @@ from master.results import Row
 from traffic.connections import ConnectionRow
 from traffic.task import Leg
 
-MOST_IN_A_BOUND_NS = 1_000_000
-"""A step of UTC up to this makes a latency's bound wider; a larger one leaves nothing to be told."""
 SECONDS_BY_UTC = ("trafgen", "tcpreplay")
 
 
@@ -29,30 +27,19 @@ class ClockFaults:
         for node in nodes:
             self._nodes.setdefault(node.rank.host.name, []).append(node)
 
-    def utc_set(self, host: str, by_more_than_ns: int = 0) -> str:
-        steps = (node.utc.spread_ns for node in self._nodes.get(host, []))
-        return f"{host}'s UTC was set" if max(steps, default=0) > by_more_than_ns else ""
+    def utc_set(self, host: str) -> str:
+        """However small the step that is read: who sets a clock and sets it back leaves microseconds of the way."""
+        return f"{host}'s UTC was set" if any(node.utc.found for node in self._nodes.get(host, [])) else ""
 
     def ran_away(self, *hosts: str) -> str:
         found = [host for host in hosts if any(node.parted for node in self._nodes.get(host, []))]
         return f"{found[0]}'s clock did not run evenly" if found else ""
 
-    def utc_spread_ns(self, leg: Leg, receiver: str, tai: bool) -> int:
-        """Of steps that are small enough to stand in the bound of a leg's latency."""
-        hosts = _stamped_by_utc(leg, receiver, tai)
-        return sum(max((node.utc.spread_ns for node in self._nodes.get(host, [])), default=0) for host in hosts)
-
-    def of_latency(self, leg: Leg, receiver: str, tai: bool) -> str:
-        """By stamps. `tai`: those of the engine xdp are of CLOCK_TAI."""
-        told = (self.utc_set(host, MOST_IN_A_BOUND_NS) for host in _stamped_by_utc(leg, receiver, tai))
-        return next(filter(None, told), "") or self._uneven(leg, receiver, tai)
-
-    def of_jitter(self, leg: Leg, receiver: str, tai: bool) -> str:
-        """A single step is in it, however small."""
+    def of_stamps(self, leg: Leg, receiver: str, tai: bool) -> str:
+        """Latency and jitter. `tai`: the stamps of the engine xdp are of CLOCK_TAI."""
         told = (self.utc_set(host) for host in _stamped_by_utc(leg, receiver, tai))
-        return next(filter(None, told), "") or self._uneven(leg, receiver, tai)
-
-    def _uneven(self, leg: Leg, receiver: str, tai: bool) -> str:
+        if why := next(filter(None, told), ""):
+            return why
         if leg.echo_of is not None or (tai and leg.engine != "pktgen"):
             return ""  # one clock; or PTP's own to tell
         return self.ran_away(leg.source, receiver)
@@ -97,14 +84,15 @@ def _stamped_by_utc(leg: Leg, receiver: str, tai: bool) -> list[str]:
     return source + ([receiver] if tai else [])
 
 
-def leave_out(row: Row, latency: str, jitter: str) -> None:
-    """What stands on a clock that cannot be relied on: each with the reason, empty where it stays."""
-    if latency and row.tally is not None and row.tally.latency is not None:
-        row.tally = replace(row.tally, latency=None)
-        row.delays, row.clock_bound_ns = None, None
-        row.untimed.append(f"latency, because {latency}")
-    if latency and row.users is not None:
+def leave_out_stamps(row: Row, why: str) -> None:
+    """Latency and jitter, where there is a reason."""
+    if why and row.users is not None:
         row.users.timed = False
-    if jitter and row.tally is not None and row.tally.jitter is not None:
-        row.tally = replace(row.tally, jitter=None)
-        row.untimed.append(f"jitter, because {jitter}")
+    if not why or row.tally is None:
+        return
+    if row.tally.latency is not None:
+        row.delays, row.clock_bound_ns = None, None
+        row.untimed.append(f"latency, because {why}")
+    if row.tally.jitter is not None:
+        row.untimed.append(f"jitter, because {why}")
+    row.tally = replace(row.tally, latency=None, jitter=None)

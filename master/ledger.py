@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from master import interactive, misdelivered, split, verify
-from master.clock_faults import ClockFaults, leave_out
+from master.clock_faults import ClockFaults, leave_out_stamps
 from master.clocks import Clocks
 from master.doubts import doubts
 from master.judge import group_totals, judge, judge_connections, judge_mbr, judge_tunnels, node_totals, totals
@@ -236,17 +236,17 @@ class Ledger:
         """The receiver counted with the clocks as read before the run. What was read later says how they really stood
         in the middle of it, and how far off a latency may be."""
         host = receiver.rank.host.name
-        task, faults = self.resolved.receives.get(host), self.faults()
+        task = self.resolved.receives.get(host)
         tai = task is not None and task.tai
         found = self.latency_error_ns(row.leg, receiver, self._middle_ns())
         if found is not None and row.tally is not None:
-            self._shift_latency(row, found[0], faults.utc_spread_ns(row.leg, host, tai), receiver)
-        leave_out(row, faults.of_latency(row.leg, host, tai), faults.of_jitter(row.leg, host, tai))
+            self._shift_latency(row, found[0], receiver)
+        leave_out_stamps(row, self.faults().of_stamps(row.leg, host, tai))
 
-    def _shift_latency(self, row: Row, error_ns: int, more_ns: int, receiver: NodeState) -> None:
+    def _shift_latency(self, row: Row, error_ns: int, receiver: NodeState) -> None:
         """By one constant: frames at either end of the sending may be further off than those in its middle."""
         told = (self.latency_error_ns(row.leg, receiver, at_ns) for at_ns in self._sending_ns())
-        row.clock_bound_ns = max(abs(one[0] - error_ns) + one[1] for one in told if one is not None) + more_ns
+        row.clock_bound_ns = max(abs(one[0] - error_ns) + one[1] for one in told if one is not None)
         assert row.tally is not None
         if row.tally.latency is not None:
             row.tally = replace(row.tally, latency=row.tally.latency.shifted(error_ns))

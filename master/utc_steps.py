@@ -8,23 +8,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-UNKNOWN_NS = 2**62
-"""More than any step."""
-
 
 @dataclass(frozen=True)
 class Step:
     """Times are nanoseconds of the master's CLOCK_MONOTONIC."""
 
     by_ns: int | None
-    """None: it was set and set back, or by less than can be read."""
+    """In all: a kernel does not tell how often the clock was set, and it may have been further away meanwhile. None: it
+    was set and set back, or by less than can be read."""
     after_ns: int
     before_ns: int
 
     def words(self, start_ns: int) -> str:
         begun_s, ended_s = (self.after_ns - start_ns) / 1e9, (self.before_ns - start_ns) / 1e9
         times = f"between {begun_s:.2f} s and {ended_s:.2f} s after the start"
-        by = "and set back" if self.by_ns is None else f"by {self.by_ns / 1e9:+,.6f} s"
+        by = "and set back" if self.by_ns is None else f"by {self.by_ns / 1e9:+,.6f} s in all"
         return f"its UTC was set {by} {times}"
 
 
@@ -53,14 +51,3 @@ class UtcSteps:
         self._at_ns = at_ns
         if was_set is not None:
             self._asked_ns = at_ns
-
-    @property
-    def spread_ns(self) -> int:
-        """Between the earliest and the latest that it said of one instant; UNKNOWN_NS where nobody knows."""
-        place, places = 0, [0]
-        for step in self.found:
-            if step.by_ns is None:
-                return UNKNOWN_NS
-            place += step.by_ns
-            places.append(place)
-        return max(places) - min(places)

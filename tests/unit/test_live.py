@@ -243,7 +243,7 @@ def test_utc_that_is_set_is_told() -> None:
         }
         for at_s, utc_s in ((1.0, 900), (2.0, 898), (3.0, 898))
     ]
-    words = "its UTC was set by -2.000000 s between 1.00 s and 2.00 s after the start"
+    words = "its UTC was set by -2.000000 s in all between 1.00 s and 2.00 s after the start"
     assert warned(Going(), *seen) == [f"tx1 (transmit): {words}"]
 
 
