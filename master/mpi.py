@@ -80,11 +80,9 @@ class World:
         """The next piece of a file that `rank` sends, or None. Its node may freeze in the midst of a piece: nobody else
         waits for that."""
         if rank not in self._coming:
-            status: Any = MPI.Status()
-            message = self.world.Improbe(rank, TAG_BULK, status)
-            if message is None:
+            if (begun := self._begun(rank, TAG_BULK)) is None:
                 return None
-            data = bytearray(status.Get_count(MPI.BYTE))
+            _, message, data = begun
             self._coming[rank] = (message.Irecv([data, MPI.BYTE]), data)
         request, data = self._coming[rank]
         try:
@@ -169,13 +167,17 @@ class World:
                 self._push(rank)
 
     def _take(self, rank: int, tag: int) -> tuple[int, bytes] | None:
+        if (begun := self._begun(rank, tag)) is None:
+            return None
+        source, message, data = begun
+        message.Recv([data, MPI.BYTE])
+        return source, bytes(data)
+
+    def _begun(self, rank: int, tag: int) -> tuple[int, MPI.Message, bytearray] | None:
+        """Whose message has begun to come, and where to put it."""
         status: Any = MPI.Status()
         message = self.world.Improbe(rank, tag, status)
-        if message is None:
-            return None
-        data = bytearray(status.Get_count(MPI.BYTE))
-        message.Recv([data, MPI.BYTE])
-        return status.Get_source(), bytes(data)
+        return None if message is None else (status.Get_source(), message, bytearray(status.Get_count(MPI.BYTE)))
 
 
 def _finished(request: MPI.Request) -> bool:

@@ -312,11 +312,13 @@ class Run:
 
     def _captures_missing(self, folder: Folder) -> list[str]:
         """They are fetched when all is counted, and a node or rank 0 may be lost meanwhile."""
-        ends = [(node.rank.host.name, node.captures) for node in self.ledger.nodes.values()]
-        told = [(host, name, due, folder.capture_bytes(host, name)) for host, all in ends for name, due in all.items()]
-        return [
-            f"{host}: {came:,} of the {due:,} bytes of {name} came" for host, name, due, came in told if came != due
-        ]
+        found = []
+        for node in self.ledger.nodes.values():
+            host = node.rank.host.name
+            for name, due in node.captures.items():
+                if (came := folder.capture_bytes(host, name)) != due:
+                    found.append(f"{host}: {came:,} of the {due:,} bytes of {name} came")
+        return found
 
     def _sample(self, event: Event) -> None:
         """Many a second: they have a file of their own and are not in the log."""

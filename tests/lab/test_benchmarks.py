@@ -26,9 +26,6 @@ SECONDS, TRIALS, PRECISION = 1.0, 3, 0.05
 MEDIUM_BPS = 26_600_000
 MAXIMUM_PPS = MEDIUM_BPS / 8 / (SIZE_BYTES + OVERHEAD_BYTES)
 SUSTAINED_PPS = RATE_BPS / 8 / (SIZE_BYTES - FCS_BYTES)
-LEAST = 0.85
-"""Of what the device holds: it is a part of this machine, and takes less where it is held up. How near a search comes
-on a quiet one is measured by bench/search.py."""
 HELD = (QUEUE_BYTES + BURST_BYTES) / (SIZE_BYTES - FCS_BYTES)
 """Frames that the device takes on top of what it sends meanwhile."""
 SHORTLY = (
@@ -37,7 +34,7 @@ SHORTLY = (
     "from master.cli import main\n"
     "main()\n"
 )
-"""The command line with one trial where the quick form has several."""
+"""The command line with a quick form that is shorter still."""
 CIR_BPS, EIR_BPS = 10_000_000, 8_000_000
 SERVICE = f"""name: test
 services: {{load: {{cir_bps: {CIR_BPS}, eir_bps: {EIR_BPS}, delay_ms: 80, availability: 99 %, policing: true}}}}
@@ -82,7 +79,7 @@ def of_size(cluster: Cluster) -> dict[str, Any]:
 def test_the_throughput_is_what_the_device_holds_without_loss(cluster: Cluster) -> None:
     holds_pps = SUSTAINED_PPS + HELD / SECONDS
     found = of_size(cluster)["throughput"]
-    assert LEAST * holds_pps <= found["rate_pps"] <= holds_pps + 2
+    assert holds_pps * (1 - PRECISION) - 2 <= found["rate_pps"] <= holds_pps + 2
     assert found["l1_bps"] == pytest.approx(8 * (SIZE_BYTES + OVERHEAD_BYTES) * found["rate_pps"])
 
 
@@ -99,20 +96,28 @@ def test_what_was_lost_is_what_the_device_says_it_dropped(cluster: Cluster) -> N
     assert sum(one["lost_packets"] for one in cluster.found["trials"]) == cluster.found["dropped"] > 0
 
 
+def late_packets(cluster: Cluster, trial: dict[str, Any]) -> int:
+    with (Path(cluster.found["results"]) / trial["results"] / "streams.csv").open(newline="") as file:
+        return sum(int(row["late_packets"]) for row in csv.DictReader(file) if row["from"] != "")
+
+
 def test_the_loss_rate_at_each_load_is_what_the_device_cannot_hold(cluster: Cluster) -> None:
     steps = of_size(cluster)["loss"]
     assert [one["load_percent"] for one in steps] == [100, 90, 80, 70]
-    for one in steps:
+    trials = [one for one in cluster.found["trials"] if one["test"] == "loss" and not one["problem"]]
+    for one, trial in zip(steps, trials, strict=True):
         sent = one["load_percent"] / 100 * MAXIMUM_PPS * SECONDS
         due = max(0.0, sent - SUSTAINED_PPS * SECONDS - HELD)
         assert abs(one["sent_packets"] - sent) <= 1
-        assert one["lost_packets"] == pytest.approx(due, abs=PRECISION * sent if due else 0)
+        # What left late and together may be lost on top.
+        assert -0.02 * sent <= one["lost_packets"] - due <= (0.02 * sent + late_packets(cluster, trial) if due else 0)
 
 
 def test_the_longest_burst_is_what_the_queue_holds(cluster: Cluster) -> None:
     of = of_size(cluster)
     longest = HELD / (1 - SUSTAINED_PPS / MAXIMUM_PPS)
-    assert LEAST * longest <= of["back_to_back"]["frames_mean"] <= 1.03 * longest
+    # The device is a part of this machine, and may be held up: it then takes less.
+    assert 0.85 * longest <= of["back_to_back"]["frames_mean"] <= 1.03 * longest
     assert of["back_to_back"]["implied_buffer_s"] == pytest.approx(of["back_to_back"]["frames_mean"] / MAXIMUM_PPS)
 
 
