@@ -86,9 +86,11 @@ def _stamped_by_utc(leg: Leg, receiver: str, tai: bool) -> list[str]:
 
 def leave_out_stamps(row: Row, why: str) -> None:
     """Latency and jitter, where there is a reason."""
-    if why and row.users is not None:
+    if not why:
+        return
+    if row.users is not None:
         row.users.timed = False
-    if not why or row.tally is None:
+    if row.tally is None:
         return
     if row.tally.latency is not None:
         row.delays, row.clock_bound_ns = None, None

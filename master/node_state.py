@@ -23,9 +23,9 @@ class NodeState:
     problem: str = ""
     lost: bool = False
     counts: list[dict[str, Any]] | None = None
+    """Of frames."""
     captures: dict[str, int] = field(default_factory=dict)
     """Name → bytes, as it told them with its counts."""
-    """Of frames."""
     connections: dict[int, EndCount] = field(default_factory=dict)
     """By leg."""
     interface: dict[str, int] | None = None
