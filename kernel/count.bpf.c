@@ -14,7 +14,11 @@
 #include "count_fragments.h"
 
 /* Further ahead than this, a number is not believed before a second frame agrees. */
-#define BELIEVED_AHEAD (64 * WINDOW_WORDS)
+#define BELIEVED_AHEAD 4096
+/* pktgen's number has no check of its own, and often no checksum covers it. */
+#define PKTGEN_BELIEVED_AHEAD 64
+/* Two free clocks part by up to 2^-13 (122 ppm). */
+#define DRIFT_SHIFT 13
 #define JITTER_MOST 0xffffffffULL
 #define MOST_PAYLOAD_BYTES 4096
 
@@ -149,16 +153,22 @@ struct arrival {
 	__u64 bytes;
 	__u64 number; /* how many of its leg came before */
 	__u64 sequence;
-	__u64 sent_ns;
-	__s64 transit_ns;
+	__u64 sent_ns; /* the low 48 bits of it, but of pktgen */
+	__s64 transit_ns; /* modulo 2^48 */
+	__s64 latency_ns; /* where the clocks are comparable */
 	__u32 slot;
 	__u32 causes;
+	__u32 user; /* its place in `users`, or NOBODY */
 	__u32 checked; /* it has a checksum over its payload */
+	__u32 sums; /* enum sums: those that it says it has right */
 	__u32 damaged; /* its number cannot be read */
 };
 
 /* net/core/pktgen.c */
 #define PKTGEN_MAGIC 0xbe9be955
+
+/* Of a frame that no user is counted of. */
+#define NOBODY 0xffffffff
 
 struct pktgen_header {
 	__be32 magic;
@@ -218,18 +228,22 @@ static __always_inline enum told mark(struct window *w, __u64 sequence)
  * Whether a number far ahead is to be believed. One damaged stamp would otherwise move the window to where every frame
  * after it counts as too late. As in RFC 3550 A.1 the next frame decides: after a real gap it is close by.
  */
-static __always_inline int believed(struct tally *t, struct window *w, __u64 sequence)
+static __always_inline int believed(struct tally *t, struct window *w, struct user *of_candidate, const struct arrival *a,
+				    __u64 ahead)
 {
-	__u64 candidate = t->candidate - 1;
+	__u64 candidate = t->candidate - 1, sequence = a->sequence;
 	__u64 apart = sequence > candidate ? sequence - candidate : candidate - sequence;
 
-	if (!t->candidate || !apart || apart >= BELIEVED_AHEAD) {
+	if (!t->candidate || !apart || apart >= ahead) {
 		t->candidate = sequence + 1;
+		t->candidate_user = a->user;
 		return 0;
 	}
 	t->candidate = 0;
 	t->astray--;
 	t->distinct++;
+	if (of_candidate)
+		of_candidate->distinct++;
 	mark(w, candidate);
 	if (candidate >= t->next)
 		t->next = candidate + 1;
@@ -251,13 +265,16 @@ static __always_inline enum told mark_for_good(__u64 *marked, __u64 sequence)
  * Lost, duplicated, reordered (RFC 4737, type-P-reordered) all follow from this. `marked`: the word of marks of a leg
  * that has them. Its numbers may jump as far as they will, for what is missing in between came to other nodes.
  */
-static __always_inline enum told take_number(struct tally *t, struct window *w, __u64 *marked, __u64 sequence,
-					     __u64 limit)
+static __always_inline enum told take_number(struct tally *t, struct window *w, __u64 *marked,
+					     struct user *of_candidate, const struct arrival *a,
+					     const struct expectation *e)
 {
+	__u64 ahead = e->numbered == NUMBERED_BY_PKTGEN ? PKTGEN_BELIEVED_AHEAD : BELIEVED_AHEAD;
+	__u64 sequence = a->sequence;
 	enum told told;
 
-	if ((limit && sequence >= limit) ||
-	    (!marked && sequence >= t->next + BELIEVED_AHEAD && !believed(t, w, sequence))) {
+	if ((e->limit && sequence >= e->limit) ||
+	    (!marked && sequence >= t->next + ahead && !believed(t, w, of_candidate, a, ahead))) {
 		t->astray++;
 		return ASTRAY;
 	}
@@ -314,7 +331,7 @@ static __always_inline void take_latency(struct tally *t, struct histogram *h, _
 /* J(n) is the difference of two transit times, so the clocks' offset is not in it. */
 static __always_inline void take_jitter(struct tally *t, __s64 transit_ns)
 {
-	__s64 difference = transit_ns - t->transit_ns;
+	__s64 difference = nearest(transit_ns - t->transit_ns);
 	__u64 size = difference < 0 ? -difference : difference;
 	__u64 square;
 
@@ -331,15 +348,30 @@ static __always_inline void take_jitter(struct tally *t, __s64 transit_ns)
 	t->jitter_rfc3550_16 += size - ((t->jitter_rfc3550_16 + 8) >> 4);
 }
 
-static __always_inline void take_time(struct tally *t, struct histogram *h, const struct expectation *e,
-				      __s64 transit_ns)
+/* Whether the clocks' bound, and what they may have drifted apart since, allow a latency; and the run's begin does. */
+static __always_inline int possible(const struct expectation *e, const struct arrival *a)
 {
+	__u64 since_ns = a->now_ns - settings.armed_ns;
+	__s64 slack_ns = e->bias_ns + (since_ns >> DRIFT_SHIFT);
+
+	return a->latency_ns >= -slack_ns && a->latency_ns <= (__s64)since_ns + slack_ns;
+}
+
+/* Returns whether it has a latency. */
+static __always_inline int take_time(struct tally *t, struct histogram *h, const struct expectation *e,
+				     const struct arrival *a)
+{
+	if (e->timed && !possible(e, a)) {
+		t->impossible++;
+		return 0;
+	}
 	if (e->timed)
-		take_latency(t, h, transit_ns + e->offset_ns, e->bias_ns);
+		take_latency(t, h, a->latency_ns, e->bias_ns);
 	if (t->moments)
-		take_jitter(t, transit_ns);
-	t->transit_ns = transit_ns;
+		take_jitter(t, a->transit_ns);
+	t->transit_ns = a->transit_ns;
 	t->moments++;
+	return e->timed;
 }
 
 static __always_inline void take_frame(struct tally *t, struct arrival *a)
@@ -405,19 +437,39 @@ static __always_inline int same_sum(__be32 said, __u64 sum)
 	return sum32(bpf_ntohl(said)) % 0xffffffff == sum32(sum) % 0xffffffff;
 }
 
-/* A global function for the verifier's sake, as parse_ip(). */
-__noinline __u32 changed_payload(struct xdp_md *ctx, __u32 at, __u32 bytes)
+/* What 16 bits of a sum over payload bytes are as words in memory order. */
+static __always_inline __u16 in_memory(__u64 sum)
+{
+	return bpf_htons(sum16(sum));
+}
+
+#define NO_SUM 0
+
+/*
+ * Payload and headers of a frame with a stamp_checked at `at`, each by itself: the headers' checksum is tried with the sum
+ * that the stamp says of the payload, so what is damaged there does not show here. `sum`: of the headers, see struct
+ * cursor; NO_SUM: it is not looked at. A global function for the verifier's sake, as parse_ip().
+ */
+__noinline __u32 changed_payload(struct xdp_md *ctx, __u32 at, __u32 bytes, __u64 sum)
 {
 	const void *end = (void *)(long)ctx->data_end;
 	const void *payload = (void *)(long)ctx->data;
 	const struct stamp_checked *stamp;
+	__u32 causes = 0;
+	__be32 said;
 
 	if (at > MOST_HEADER_BYTES)
 		return 0;
 	stamp = payload + at;
 	if ((void *)(stamp + 1) > end || bytes < sizeof(*stamp))
 		return 1 << CAUSE_PAYLOAD;
-	return same_sum(stamp->checksum, sum_of(stamp + 1, end, bytes - sizeof(*stamp))) ? 0 : 1 << CAUSE_PAYLOAD;
+	said = *(__be32 *)((void *)stamp + sizeof(stamp->stamp));
+	if (!same_sum(said, sum_of(stamp + 1, end, bytes - sizeof(*stamp))))
+		causes = 1 << CAUSE_PAYLOAD;
+	/* The stamp's own words add up to nothing; the checksum's come once for themselves and once for the payload. */
+	if (sum != NO_SUM && sum16(sum + 2ULL * said) != 0xffff)
+		causes |= 1 << CAUSE_CHECKSUM;
+	return causes;
 }
 
 __noinline __u64 sum_from(struct xdp_md *ctx, __u32 at, __u32 bytes)
@@ -425,6 +477,32 @@ __noinline __u64 sum_from(struct xdp_md *ctx, __u32 at, __u32 bytes)
 	if (at > MOST_HEADER_BYTES)
 		return 0;
 	return sum_of((void *)(long)ctx->data + at, (void *)(long)ctx->data_end, bytes);
+}
+
+/* Whether the checksum over the headers is wrong with the payload from `from` on in it. */
+static __always_inline int wrong_sum(struct xdp_md *ctx, const struct frame *frame, __u32 from)
+{
+	__u64 sum = frame->sum;
+
+	if (frame->payload_bytes > from)
+		sum += in_memory(sum_from(ctx, frame->payload + from, frame->payload_bytes - from));
+	return sum16(sum) != 0xffff;
+}
+
+/* Payload and checksums. */
+static __always_inline __u32 changed_sums(struct xdp_md *ctx, const struct frame *frame, const struct arrival *a,
+					  const struct expectation *e)
+{
+	__u32 sums = e->sums | a->sums, causes = 0;
+	int summed = sums & SUMS_TRANSPORT;
+
+	if ((sums & SUMS_IP && frame->ip_damaged) || (summed && !frame->sum))
+		causes = 1 << CAUSE_CHECKSUM;
+	if (a->checked)
+		return causes | changed_payload(ctx, frame->payload, frame->payload_bytes, summed ? frame->sum : NO_SUM);
+	if (summed && frame->sum && wrong_sum(ctx, frame, e->numbered == NUMBERED_BY_US ? sizeof(struct stamp) : 0))
+		causes = 1 << CAUSE_CHECKSUM;
+	return causes;
 }
 
 /* What is not as it was sent, as a set of causes. */
@@ -436,29 +514,37 @@ static __always_inline __u32 changed(struct xdp_md *ctx, const struct frame *fra
 	if (frame->payload + frame->payload_bytes > a->bytes ||
 	    (e->payload_bytes && frame->payload_bytes != e->payload_bytes))
 		causes |= 1 << CAUSE_LENGTH;
-	if (a->checked)
-		causes |= changed_payload(ctx, frame->payload, frame->payload_bytes);
-	return causes;
+	return causes | changed_sums(ctx, frame, a, e);
+}
+
+/* Whether the headers say whose a frame is. A damaged payload does not make a checksum over the headers wrong. */
+static __always_inline int sound(const struct frame *frame, __u32 sums, __u32 causes)
+{
+	if (sums & SUMS_IP && frame->ip_damaged)
+		return 0;
+	return !(causes & 1 << CAUSE_CHECKSUM) || causes & 1 << CAUSE_PAYLOAD;
+}
+
+/* A wrong checksum is a cause by itself only where nothing else tells what has changed. */
+static __always_inline __u32 explained(__u32 causes)
+{
+	return causes & ~(1 << CAUSE_CHECKSUM) ? causes & ~(1 << CAUSE_CHECKSUM) : causes;
 }
 
 /* Whose frame it is, as a place in `users`: NOBODY where the leg has none. */
-#define NOBODY 0xffffffff
-
-static __always_inline __u32 user_key(__u32 slot, const struct frame *frame, enum parsed parsed)
+static __always_inline __u32 user_key(__u32 slot, const struct frame *frame, int sound)
 {
 	struct user_rule *rule;
 
 	if (!settings.users)
 		return NOBODY;
 	rule = bpf_map_lookup_elem(&user_rules, &slot);
-	return rule && rule->count ? user_place(rule, &frame->fields, parsed) : NOBODY;
+	return rule && rule->count ? user_place(rule, &frame->fields, sound) : NOBODY;
 }
 
-static __always_inline struct user *user_of(__u32 slot, const struct frame *frame, enum parsed parsed)
+static __always_inline struct user *user_at(__u32 key)
 {
-	__u32 key = user_key(slot, frame, parsed);
-
-	return key == NOBODY ? 0 : bpf_map_lookup_elem(&users, &key);
+	return settings.users && key != NOBODY ? bpf_map_lookup_elem(&users, &key) : 0;
 }
 
 static __always_inline void take_user(struct user *u, const struct arrival *a)
@@ -477,13 +563,13 @@ static __always_inline void take_users_latency(struct user *u, __s64 latency_ns)
 	u->latency_sum_ns += latency_ns;
 }
 
-/* pktgen's 32 bits as the number nearest to what is expected next; one that cannot be where they are damaged. */
+/* pktgen's 32 bits as the number nearest to what is expected next; one that cannot be where that is below the first. */
 static __always_inline __u64 unwrapped(const struct tally *t, const struct arrival *a)
 {
 	__u32 ahead = (__u32)a->sequence - (__u32)t->next;
 	__u64 sequence = t->next + (__s64)(__s32)ahead;
 
-	return a->damaged || sequence >> 63 ? ~0ULL >> 1 : sequence;
+	return sequence >> 63 ? ~0ULL >> 1 : sequence;
 }
 
 /* Where the number is marked; 0 where the leg has no marks. Its limit keeps its numbers within them. */
@@ -495,34 +581,36 @@ static __always_inline __u64 *marked_of(const struct expectation *e, __u64 seque
 }
 
 /* Takes a packet with a number, of which `causes` tells what has changed. Fails where a map has no such leg. */
-static __always_inline int take_numbered(struct arrival *a, const struct expectation *e, struct user *u)
+static __always_inline int take_numbered(struct arrival *a, const struct expectation *e)
 {
 	struct tally *t = bpf_map_lookup_elem(&tallies, &a->slot);
 	struct window *w = bpf_map_lookup_elem(&windows, &a->slot);
 	struct histogram *h = bpf_map_lookup_elem(&histograms, &a->slot);
+	struct user *u = user_at(a->user), *of_candidate = 0;
 	enum told told;
 	__u64 *marked;
 	int timed;
 
 	if (!t || !w || !h)
 		return -1;
+	if (settings.users && t->candidate) /* no map is looked at under the lock */
+		of_candidate = user_at(t->candidate_user);
 	marked = marked_of(e, a->sequence);
 	a->transit_ns = a->now_ns - a->sent_ns;
+	a->latency_ns = nearest(a->transit_ns + e->offset_ns);
 	lock(t);
 	take_frame(t, a);
 	take_causes(t, a->causes);
 	if (e->numbered == NUMBERED_BY_PKTGEN)
 		a->sequence = unwrapped(t, a);
-	told = take_number(t, w, marked, a->sequence, e->limit);
+	told = take_number(t, w, marked, of_candidate, a, e);
 	/* RFC 7679: a frame that came twice has the delay of the first, one whose payload is damaged has none. */
-	timed = told == FRESH && e->clocked && !(a->causes & 1 << CAUSE_PAYLOAD);
-	if (timed)
-		take_time(t, h, e, a->transit_ns);
+	timed = told == FRESH && e->clocked && !(a->causes & 1 << CAUSE_PAYLOAD) && take_time(t, h, e, a);
 	if (u) {
 		take_user(u, a);
 		u->distinct += told == FRESH;
-		if (timed && e->timed)
-			take_users_latency(u, a->transit_ns + e->offset_ns);
+		if (timed)
+			take_users_latency(u, a->latency_ns);
 	}
 	barrier();
 	t->done++;
@@ -530,15 +618,43 @@ static __always_inline int take_numbered(struct arrival *a, const struct expecta
 	return 0;
 }
 
-static __always_inline int count_numbered(struct xdp_md *ctx, const struct frame *frame, enum parsed parsed,
-					  struct arrival *a)
+/* A frame of this leg without a number that can be read. Nothing but that follows from it. */
+static __always_inline int count_damaged(const struct frame *frame, struct arrival *a, const struct expectation *e)
+{
+	struct tally *t = bpf_map_lookup_elem(&tallies, &a->slot);
+	struct user *u = user_at(user_key(a->slot, frame, sound(frame, e->sums, 0)));
+
+	if (!t)
+		return XDP_ABORTED;
+	lock(t);
+	take_frame(t, a);
+	take_causes(t, 1 << CAUSE_STAMP);
+	t->damaged++;
+	if (u) {
+		take_user(u, a);
+		u->damaged++;
+	}
+	barrier();
+	t->done++;
+	unlock(t);
+	return verdict(a);
+}
+
+static __always_inline int count_numbered(struct xdp_md *ctx, const struct frame *frame, struct arrival *a)
 {
 	struct expectation *e = bpf_map_lookup_elem(&expectations, &a->slot);
 
 	if (!e)
 		return XDP_ABORTED;
+	if (a->damaged)
+		return count_damaged(frame, a, e);
 	a->causes = changed(ctx, frame, a, e);
-	if (take_numbered(a, e, user_of(a->slot, frame, parsed)))
+	a->user = user_key(a->slot, frame, sound(frame, e->sums | a->sums, a->causes));
+	/* Nothing else protects pktgen's number. */
+	if (e->numbered == NUMBERED_BY_PKTGEN && a->causes & 1 << CAUSE_CHECKSUM)
+		return count_damaged(frame, a, e);
+	a->causes = explained(a->causes);
+	if (take_numbered(a, e))
 		return XDP_ABORTED;
 	if (settings.echo)
 		bpf_tail_call(ctx, &echo, 0);
@@ -574,8 +690,8 @@ static __always_inline int in_ranges(const struct row *row, const __u64 *head)
 	return 1;
 }
 
-/* The leg that an unstamped frame belongs to. */
-__noinline __u32 leg_by_bytes(struct xdp_md *ctx)
+/* The leg that an unstamped frame belongs to; or, of one with a damaged stamp, the leg whose stamp it is. */
+__noinline __u32 leg_by_bytes(struct xdp_md *ctx, __u32 is_damaged)
 {
 	__u64 head[HEAD_WORDS] = {};
 	__u32 length = ctx->data_end - ctx->data;
@@ -592,15 +708,49 @@ __noinline __u32 leg_by_bytes(struct xdp_md *ctx)
 		struct row *row = bpf_map_lookup_elem(&rows, &key);
 
 		if (row && fits(row, head, length) && in_ranges(row, head))
-			return row->slot;
+			return is_damaged && row->stamped_slot != NO_LEG ? row->stamped_slot : row->slot;
 	}
 	return NO_LEG;
+}
+
+/* Of a damaged stamp: the only leg whose headers the frame has. */
+struct search {
+	const struct frame *frame;
+	__u32 found;
+	__u32 slot;
+};
+
+static long try_leg(__u32 slot, struct search *search)
+{
+	struct expectation *e = bpf_map_lookup_elem(&expectations, &slot);
+	const struct frame *frame = search->frame;
+	const __u64 *words = (const void *)&frame->fields;
+	__u64 differs = 0;
+
+	if (!e)
+		return 1;
+	if (!e->by_headers || (e->payload_bytes && e->payload_bytes != frame->payload_bytes))
+		return 0;
+	for (int i = 0; i < FIELD_WORDS; i++)
+		differs |= (words[i] ^ e->value[i]) & e->mask[i];
+	if (differs)
+		return 0;
+	search->slot = slot;
+	return ++search->found > 1;
+}
+
+static __always_inline __u32 leg_by_headers(const struct frame *frame)
+{
+	struct search search = { .frame = frame };
+
+	bpf_loop(settings.legs, try_leg, &search, 0);
+	return search.found == 1 ? search.slot : NO_LEG;
 }
 
 static __always_inline int count_by_bytes(const struct frame *frame, enum parsed parsed, struct arrival *a)
 {
 	struct tally *t = bpf_map_lookup_elem(&tallies, &a->slot);
-	struct user *u = user_of(a->slot, frame, parsed);
+	struct user *u = user_at(user_key(a->slot, frame, parsed == PARSED));
 
 	if (!t)
 		return XDP_ABORTED;
@@ -638,15 +788,17 @@ static __always_inline void tell_misdelivered(const struct stamp *stamp)
 
 static __always_inline int read_stamp(const struct stamp *stamp, struct arrival *a)
 {
-	__u32 stream = bpf_ntohs(stamp->stream);
+	__u64 number = bpf_be64_to_cpu(*stamp_number(stamp));
+	__u32 stream = number >> STAMP_BITS;
 	__u32 *slot = bpf_map_lookup_elem(&slots, &stream);
 
 	if (!slot || !*slot)
 		return 0;
 	a->slot = *slot - 1;
-	a->sequence = stamp_sequence(stamp);
-	a->sent_ns = bpf_be64_to_cpu(stamp->time_ns);
-	a->checked = stamp->magic == bpf_htons(STAMP_CHECKED);
+	a->sequence = number & STAMP_MASK;
+	a->sent_ns = bpf_be64_to_cpu(*stamp_time(stamp)) & STAMP_MASK;
+	a->checked = stamp->magic != bpf_htons(STAMP_PLAIN);
+	a->sums = stamp->magic == bpf_htons(STAMP_SUMMED) ? SUMS_IP | SUMS_TRANSPORT : 0;
 	return 1;
 }
 
@@ -674,42 +826,59 @@ static __always_inline int by_pktgen(__u32 slot)
 	return e && e->numbered == NUMBERED_BY_PKTGEN;
 }
 
-static __always_inline enum stranger stranger(enum parsed parsed, const struct stamp *stamp)
+static __always_inline enum stranger stranger(enum parsed parsed, const struct stamp *stamp, int is_damaged)
 {
 	if (parsed == PARSED_FRAGMENT)
 		return STRANGER_FRAGMENT;
 	if (parsed == PARSED_MALFORMED)
 		return STRANGER_MALFORMED;
+	if (is_damaged)
+		return STRANGER_DAMAGED;
 	return stamp ? STRANGER_STREAM : STRANGER_OTHER;
+}
+
+static __always_inline int is_numbered_by_us(__u32 slot)
+{
+	struct expectation *e = bpf_map_lookup_elem(&expectations, &slot);
+
+	return e && e->numbered == NUMBERED_BY_US;
+}
+
+/* A frame without a stamp that is a leg's: what no leg has by its bytes may still be a leg's with a damaged stamp. */
+static __always_inline __u32 find_leg(struct xdp_md *ctx, const struct frame *frame, int is_damaged)
+{
+	__u32 slot = settings.rows ? leg_by_bytes(ctx, is_damaged) : NO_LEG;
+
+	return slot == NO_LEG && is_damaged ? leg_by_headers(frame) : slot;
 }
 
 SEC("xdp")
 int count(struct xdp_md *ctx)
 {
-	struct arrival a = { .now_ns = clock_ns(), .bytes = ctx->data_end - ctx->data };
+	struct arrival a = { .now_ns = clock_ns(), .bytes = ctx->data_end - ctx->data, .user = NOBODY };
 	const struct stamp *stamp = 0;
 	struct frame frame = {};
 	enum parsed parsed = parse(ctx, &frame);
-	int numbered = 0;
 
 	if (parsed == PARSED)
 		stamp = find_stamp(ctx, &frame);
-	if (stamp)
-		numbered = read_stamp(stamp, &a);
-	if (!numbered) {
-		a.slot = settings.rows ? leg_by_bytes(ctx) : NO_LEG;
-		if (a.slot == NO_LEG) {
-			if (parsed == PARSED_FRAGMENT && settings.together_ms)
-				bpf_tail_call(ctx, &fragmented, 0);
-			if (stamp)
-				tell_misdelivered(stamp);
-			return pass_stranger(stranger(parsed, stamp), &a);
-		}
-		if (!by_pktgen(a.slot))
-			return count_by_bytes(&frame, parsed, &a);
-		a.damaged = parsed != PARSED || !read_pktgen(ctx, &frame, &a);
+	a.damaged = stamp && !stamp_holds(stamp);
+	if (stamp && !a.damaged && read_stamp(stamp, &a))
+		return count_numbered(ctx, &frame, &a);
+	a.slot = find_leg(ctx, &frame, a.damaged);
+	if (a.slot == NO_LEG) {
+		if (parsed == PARSED_FRAGMENT && settings.together_ms)
+			bpf_tail_call(ctx, &fragmented, 0);
+		if (stamp && !a.damaged)
+			tell_misdelivered(stamp);
+		return pass_stranger(stranger(parsed, stamp, a.damaged), &a);
 	}
-	return count_numbered(ctx, &frame, parsed, &a);
+	if (a.damaged && is_numbered_by_us(a.slot))
+		return count_numbered(ctx, &frame, &a);
+	if (!by_pktgen(a.slot))
+		return count_by_bytes(&frame, parsed, &a);
+	a.damaged = parsed != PARSED || !read_pktgen(ctx, &frame, &a);
+	return count_numbered(ctx, &frame, &a);
 }
 
 /* --- packets in fragments ------------------------------------------------------------------------------------------ */
@@ -724,11 +893,21 @@ static __always_inline int is_another(const struct assembly *whole, const struct
 	return whole->slot != a->slot + 1 || whole->sequence != a->sequence || whole->sent_ns != a->sent_ns;
 }
 
+/* Whether the checksum over the headers is wrong, as far as a first fragment tells: its stamp knows the payload's sum. */
+static __always_inline int wrong_first(const struct frame *frame, const struct arrival *a, const struct expectation *e,
+				       __be32 said)
+{
+	if (!(e->sums & SUMS_TRANSPORT) || !a->checked || frame->fields.protocol != IPPROTO_UDP)
+		return 0; /* a TCP segment's length is not in its header */
+	return !frame->sum || sum16(frame->sum + 2ULL * said) != 0xffff;
+}
+
 /* What only the first fragment tells: whose the packet is, and whether its headers are as they were sent. */
 static __always_inline void take_first(struct assembly *whole, const struct frame *frame, enum parsed parsed,
 				       const struct piece *piece, const struct arrival *a, __be32 said)
 {
 	struct expectation *e = bpf_map_lookup_elem(&expectations, &a->slot);
+	__u32 causes;
 
 	if (!e)
 		return;
@@ -737,10 +916,13 @@ static __always_inline void take_first(struct assembly *whole, const struct fram
 	whole->stamp_end = frame->payload + sizeof(struct stamp_checked) - piece->place;
 	whole->sequence = a->sequence;
 	whole->sent_ns = a->sent_ns;
-	whole->causes = changed_fields(&frame->fields, e);
+	causes = changed_fields(&frame->fields, e);
 	if (e->payload_bytes && frame->payload_bytes != e->payload_bytes)
-		whole->causes |= 1 << CAUSE_LENGTH;
-	whole->user = user_key(a->slot, frame, parsed);
+		causes |= 1 << CAUSE_LENGTH;
+	if ((e->sums & SUMS_IP && frame->ip_damaged) || wrong_first(frame, a, e, said))
+		causes |= 1 << CAUSE_CHECKSUM;
+	whole->user = user_key(a->slot, frame, parsed == PARSED && sound(frame, e->sums, causes));
+	whole->causes = explained(causes);
 	whole->payload_end = frame->payload + frame->payload_bytes - piece->extra;
 	whole->head_bytes = piece->place - piece->extra;
 	whole->slot = a->slot + 1;
@@ -751,7 +933,6 @@ static __always_inline int count_whole(struct assembly *whole, const struct piec
 {
 	struct put_together *together;
 	struct expectation *e;
-	struct user *u = 0;
 
 	a->slot = whole->slot - 1;
 	a->sequence = whole->sequence;
@@ -764,9 +945,8 @@ static __always_inline int count_whole(struct assembly *whole, const struct piec
 		a->causes |= 1 << CAUSE_PAYLOAD;
 	together = bpf_map_lookup_elem(&put_together, &a->slot);
 	e = bpf_map_lookup_elem(&expectations, &a->slot);
-	if (whole->user != NOBODY)
-		u = bpf_map_lookup_elem(&users, &whole->user);
-	if (!together || !e || take_numbered(a, e, u))
+	a->user = whole->user;
+	if (!together || !e || take_numbered(a, e))
 		return XDP_ABORTED;
 	__sync_fetch_and_add(&together->packets, 1);
 	__sync_fetch_and_add(&together->frames, whole->frames);
@@ -820,7 +1000,7 @@ int count_fragment(struct xdp_md *ctx)
 		return pass_stranger(STRANGER_MALFORMED, &a);
 	if (!piece.offset && parsed == PARSED)
 		stamp = find_stamp(ctx, &frame);
-	if (stamp)
+	if (stamp && stamp_holds(stamp))
 		ours = read_stamp(stamp, &a) && read_checksum(ctx, stamp, &a, &said);
 	whole = find(&piece.key, a.now_ns, together_ns);
 	if (whole && !piece.offset && is_another(whole, &a, ours)) {

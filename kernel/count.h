@@ -49,7 +49,15 @@ enum cause {
 	CAUSE_DST_IP,
 	CAUSE_LENGTH,
 	CAUSE_PAYLOAD,
+	CAUSE_STAMP, /* number, time or stream: which number it was is not known then */
+	CAUSE_CHECKSUM, /* an Internet checksum over the headers is wrong, and no other cause explains it */
 	CAUSES = 16,
+};
+
+/* Which Internet checksums a leg's frames have right: bits of a set. */
+enum sums {
+	SUMS_IP = 1, /* of each IPv4 header */
+	SUMS_TRANSPORT = 2, /* of the innermost UDP, TCP or ICMP */
 };
 
 /* What is expected of a stamped leg. Its offset may be written while frames arrive. */
@@ -65,6 +73,8 @@ struct expectation {
 	__u32 clocked; /* the stamps' times are when the frames left */
 	__u32 marks; /* other nodes count it too: so many words of `marks` say which numbers came here; 0: no others do */
 	__u32 first_mark;
+	__u32 sums; /* enum sums */
+	__u32 by_headers; /* a frame whose stamp is damaged may be known as this leg's by its headers */
 };
 
 /* Whose sequence numbers a leg's frames have. */
@@ -100,12 +110,12 @@ struct user {
 	__s64 latency_sum_ns;
 	__s64 latency_min_ns;
 	__s64 latency_max_ns;
-	__u64 unused;
+	__u64 damaged; /* altered frames of this user whose number is not known */
 };
 
 /*
  * Of one leg. Everything is under the lock, whichever CPUs the frames come in on, and the figures belong together:
- * packets = distinct + duplicated + too_late + astray.
+ * packets = distinct + duplicated + too_late + astray + damaged.
  */
 struct tally {
 	struct bpf_spin_lock lock;
@@ -116,11 +126,13 @@ struct tally {
 	__u64 duplicated;
 	__u64 reordered;
 	__u64 too_late; /* further behind than the window remembers: a duplicate or not, nobody knows */
-	__u64 astray; /* a number that cannot be: the stamp itself is damaged */
+	__u64 astray; /* a number that cannot be, or one far ahead that no second frame confirmed */
+	__u64 damaged; /* the stamp does not verify: altered frames of this leg of which nobody knows the number */
 	__u64 altered;
 	__u64 altered_by[CAUSES];
 	__u64 next; /* one above the highest number so far */
 	__u64 candidate; /* one above a number that is far ahead; believed when the next frame agrees */
+	__u64 candidate_user; /* whose it was, as a place in `users` */
 	__u64 first_ns;
 	__u64 last_ns;
 	/* Of the first frame of each number, if its payload is whole: */
@@ -129,6 +141,7 @@ struct tally {
 	__s64 latency_min_ns;
 	__s64 latency_max_ns;
 	__u64 negative; /* latencies below zero although biased: they stand in the histogram as zero */
+	__u64 impossible; /* times outside of what the clocks' bound and the run's begin allow: they make no latency */
 	__u64 moments; /* frames that the figures below are of, the first one included */
 	__s64 transit_ns; /* of the last one: this clock less the sender's, whatever is between the two */
 	__u64 jitter_pairs;
@@ -185,7 +198,9 @@ struct row {
 	__u32 head_bytes; /* a shorter frame does not fit */
 	__u32 length; /* without FCS; 0: any */
 	__u32 slot; /* NO_LEG: another receiver's, so no leg of ours has it */
+	__u32 stamped_slot; /* the stamped frames of the same trace: a damaged stamp is one of theirs; NO_LEG: there are none */
 	__u32 ranges;
+	__u32 unused;
 	struct range range[ROW_RANGES];
 };
 
@@ -195,6 +210,7 @@ enum stranger {
 	STRANGER_STREAM, /* a stamp of a stream that is not expected here */
 	STRANGER_FRAGMENT, /* of an IP packet: its payload is not all here */
 	STRANGER_MALFORMED, /* headers that end before they should */
+	STRANGER_DAMAGED, /* a stamp that does not verify, of nobody knows which stream */
 	STRANGERS,
 };
 
@@ -205,6 +221,8 @@ struct strangers {
 
 /* Fixed before the program is loaded. */
 struct settings {
+	__u64 armed_ns; /* when counting began: no frame of the run was sent before */
+	__u32 legs; /* how many there are */
 	__u32 rows;
 	__u32 pass_on; /* of each leg one frame in so many goes on to the host, where a capture takes it; 0: none */
 	__u32 alone; /* frames come one after another, so nothing needs a lock: native XDP on a single receive queue */
@@ -213,6 +231,7 @@ struct settings {
 	__u32 pktgen; /* some leg has pktgen's numbers */
 	__u32 echo; /* counted frames go on to echo.bpf.c */
 	__u32 together_ms; /* fragments of a packet come within that; 0: they are not put together */
+	__u32 unused;
 };
 
 /* What became of packets that came in fragments. Never whole are those begun, less foreign and whole ones. */

@@ -16,13 +16,17 @@ static __always_inline const struct stamp *find_stamp(struct xdp_md *ctx, const 
 	stamp = (void *)stamp + at;
 	if ((void *)(stamp + 1) > (void *)(long)ctx->data_end)
 		return 0;
-	if (stamp->magic != bpf_htons(STAMP_PLAIN) && stamp->magic != bpf_htons(STAMP_CHECKED))
+	if (stamp->magic != bpf_htons(STAMP_PLAIN) && stamp->magic != bpf_htons(STAMP_CHECKED) &&
+	    stamp->magic != bpf_htons(STAMP_SUMMED))
 		return 0;
 	return stamp;
 }
 
-/* The user's place in a map of all users. What is no user's belongs to the place behind them. */
-static __always_inline __u32 user_place(const struct user_rule *rule, const struct fields *fields, enum parsed parsed)
+/*
+ * The user's place in a map of all users. What is no user's belongs to the place behind them, and so does what has
+ * headers that are not `sound`: the field may be another user's by a damaged bit.
+ */
+static __always_inline __u32 user_place(const struct user_rule *rule, const struct fields *fields, int sound)
 {
 	const __u64 *words = (const void *)fields;
 	__u64 place = bpf_be64_to_cpu(words[rule->word & (FIELD_WORDS - 1)]) >> (rule->shift & 63);
@@ -31,7 +35,7 @@ static __always_inline __u32 user_place(const struct user_rule *rule, const stru
 	place = (place & rule->mask) - rule->first;
 	if (rule->step > 1)
 		place = place % rule->step ? key : place / rule->step;
-	if (parsed == PARSED && place < key)
+	if (sound && place < key)
 		key = place;
 	return rule->base + key;
 }

@@ -15,6 +15,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "count.h"
+#include "pktswarm.h"
 
 /* Headers that go on further in than this are not followed. */
 #define MOST_HEADER_BYTES 1023
@@ -25,11 +26,18 @@
 #define GTPU_PORT 2152
 #define GTPU_G_PDU 255
 
-/* Where parsing goes on. `left`: bytes from `at` to the end that the innermost length field tells, padding left out. */
+/*
+ * Where parsing goes on. `left`: bytes from `at` to the end that the innermost length field tells, padding left out.
+ * `sum`: what a transport header's checksum covers but for the payload, its pseudo header included, as words in memory
+ * order (RFC 1071, section 2), not reduced; with the payload's words it is a multiple of 0xffff. 0: it has no checksum.
+ */
 struct cursor {
 	void *at;
 	void *end;
+	__u64 sum;
 	__u32 left;
+	__u32 is_part; /* of a packet: `left` is that of a fragment */
+	__u32 ip_damaged; /* the checksum of an IPv4 header is wrong */
 };
 
 enum parsed {
@@ -118,6 +126,19 @@ static __always_inline __u8 ip_version(struct cursor *c)
 	return *first >> 4;
 }
 
+/* Whether an IPv4 header's checksum is wrong. `words`: how many of 32 bits it has, up to 15. */
+static __always_inline int damaged_ipv4(const struct iphdr *ip, const void *end, __u32 words)
+{
+	const __u32 *word = (const void *)ip;
+	__u64 sum = 0;
+
+	for (int i = 0; i < 5; i++)
+		sum += word[i];
+	for (int i = 5; i < 15 && i < words && (void *)(word + i + 1) <= end; i++)
+		sum += word[i];
+	return sum16(sum) != 0xffff;
+}
+
 static __always_inline enum parsed take_ipv4(struct cursor *c, struct fields *f)
 {
 	struct iphdr *ip = c->at;
@@ -129,6 +150,7 @@ static __always_inline enum parsed take_ipv4(struct cursor *c, struct fields *f)
 	total = bpf_ntohs(ip->tot_len);
 	if (header < sizeof(*ip) || total < header)
 		return PARSED_MALFORMED;
+	c->ip_damaged |= damaged_ipv4(ip, c->end, ip->ihl);
 	f->ip_version = 4;
 	f->protocol = ip->protocol;
 	f->tos = ip->tos;
@@ -218,13 +240,27 @@ static __always_inline enum parsed take_gtpu(struct cursor *c, struct fields *f)
 	return gtpu->flags & 7 ? take_gtpu_options(c, gtpu->flags) : PARSED_IP;
 }
 
+/* RFC 768, RFC 9293 and RFC 8200, section 8.1; `length` is that of header and payload. */
+static __always_inline __u64 pseudo_header(const struct fields *f, __u32 length)
+{
+	const __u32 *addresses = (const void *)f->src_ip; /* and the target's behind it; what IPv4 lacks is zero */
+	__u64 sum = bpf_htons(f->protocol) + bpf_htons(length);
+
+	for (int i = 0; i < 8; i++)
+		sum += addresses[i];
+	return sum;
+}
+
 /* PARSED_IP: its payload may be a user's packet. */
 static __always_inline enum parsed take_udp_alone(struct cursor *c, struct fields *f)
 {
 	struct udphdr *udp = TAKE(c, struct udphdr);
+	const __u32 *words = (const void *)udp;
 
 	if (!udp || bpf_ntohs(udp->len) < sizeof(*udp))
 		return PARSED_MALFORMED;
+	/* By the IP header, so that it shows where the two lengths differ. */
+	c->sum = udp->check ? pseudo_header(f, c->is_part ? bpf_ntohs(udp->len) : c->left) + words[0] + words[1] : 0;
 	f->src_port = udp->source;
 	f->dst_port = udp->dest;
 	c->left = bpf_ntohs(udp->len) - sizeof(*udp);
@@ -241,6 +277,7 @@ static __always_inline enum parsed take_udp(struct cursor *c, struct fields *f)
 static __always_inline enum parsed take_tcp(struct cursor *c, struct fields *f)
 {
 	struct tcphdr *tcp = c->at;
+	const __u32 *words = c->at;
 	__u32 header;
 
 	if ((void *)(tcp + 1) > c->end)
@@ -250,18 +287,22 @@ static __always_inline enum parsed take_tcp(struct cursor *c, struct fields *f)
 		return PARSED_MALFORMED;
 	f->src_port = tcp->source;
 	f->dst_port = tcp->dest;
+	c->sum = pseudo_header(f, c->left);
+	for (int i = 0; i < 15 && i < tcp->doff && (void *)(words + i + 1) <= c->end; i++)
+		c->sum += words[i];
 	c->at += header;
 	c->left -= header;
 	return PARSED;
 }
 
-/* The part of echo messages before their data. */
-static __always_inline enum parsed take_icmp(struct cursor *c)
+/* The part of echo messages before their data. Only ICMPv6 has a pseudo header (RFC 4443, section 2.3). */
+static __always_inline enum parsed take_icmp(struct cursor *c, const struct fields *f)
 {
 	__u64 *icmp = TAKE(c, __u64);
 
 	if (!icmp || c->left < 8)
 		return PARSED_MALFORMED;
+	c->sum = sum32(*icmp) + (f->protocol == IPPROTO_ICMPV6 ? pseudo_header(f, c->left) : 0);
 	c->left -= 8;
 	return PARSED;
 }
@@ -271,6 +312,7 @@ static __always_inline enum parsed take_transport(struct cursor *c, struct field
 {
 	f->src_port = 0;
 	f->dst_port = 0;
+	c->sum = 0;
 	switch (f->protocol) {
 	case IPPROTO_UDP:
 		return take_udp(c, f);
@@ -278,7 +320,7 @@ static __always_inline enum parsed take_transport(struct cursor *c, struct field
 		return take_tcp(c, f);
 	case IPPROTO_ICMP:
 	case IPPROTO_ICMPV6:
-		return take_icmp(c);
+		return take_icmp(c, f);
 	case IPPROTO_IPIP:
 	case IPPROTO_IPV6:
 		return PARSED_IP;
@@ -323,14 +365,19 @@ static __always_inline enum parsed take_link(struct cursor *c, struct fields *f)
 /* Where the payload starts, how long it is by the innermost length field, and what stands before it. */
 struct frame {
 	struct fields fields;
+	__u64 sum; /* as struct cursor has it */
 	__u32 payload;
 	__u32 payload_bytes;
+	__u32 ip_damaged;
+	__u32 unused;
 };
 
 static __always_inline int note(struct xdp_md *ctx, struct frame *frame, const struct cursor *c, enum parsed found)
 {
 	frame->payload = c->at - (void *)(long)ctx->data;
 	frame->payload_bytes = c->left;
+	frame->sum = c->sum;
+	frame->ip_damaged |= c->ip_damaged;
 	return found;
 }
 
@@ -375,6 +422,8 @@ static __always_inline int parse_plain(struct xdp_md *ctx, struct frame *frame)
 		return 0;
 	frame->payload = ETH_HLEN + sizeof(struct iphdr) + sizeof(struct udphdr);
 	frame->payload_bytes = c.left;
+	frame->sum = c.sum;
+	frame->ip_damaged = c.ip_damaged;
 	return 1;
 }
 

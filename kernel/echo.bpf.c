@@ -104,7 +104,7 @@ static __always_inline struct echo_flow *find_flow(struct xdp_md *ctx, struct fr
 	const struct stamp *stamp = parse(ctx, frame) == PARSED ? find_stamp(ctx, frame) : 0;
 	__u32 stream, *found;
 
-	if (!stamp)
+	if (!stamp || !stamp_holds(stamp))
 		return 0;
 	stream = bpf_ntohs(stamp->stream);
 	found = bpf_map_lookup_elem(&slots, &stream);
@@ -239,35 +239,26 @@ static __always_inline int send_back(__u32 copies)
 
 /* --- numbers ------------------------------------------------------------------------------------------------------ */
 
-/* Stream and number of its own, in a frame that is turned round; the checksum follows (RFC 1624). */
-static __always_inline int write_number(struct xdp_md *ctx, const struct frame *frame, __u32 transport,
-					struct echo_flow *flow)
+/* Stream and number of its own. No checksum over the stamp depends on them, see struct stamp. */
+static __always_inline int write_number(struct xdp_md *ctx, const struct frame *frame, struct echo_flow *flow)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__u32 at = frame->payload + __builtin_offsetof(struct stamp, stream);
-	int is_udp = frame->fields.protocol == IPPROTO_UDP;
-	__u32 sum_at = is_udp ? __builtin_offsetof(struct udphdr, check) : __builtin_offsetof(struct tcphdr, check);
-	__u64 *place, before;
-	__u16 *sum, value;
+	__u32 at = frame->payload;
+	struct stamp *stamp;
 
-	if (!transport || at > MOST_HEADER_BYTES)
+	if (at > MOST_HEADER_BYTES)
 		return -1;
-	place = data + at;
-	sum = data + transport + sum_at;
-	if ((void *)(place + 1) > end || (void *)(sum + 1) > end)
+	stamp = data + at;
+	if ((void *)(stamp + 1) > end)
 		return -1;
-	before = *place;
-	*place = bpf_cpu_to_be64((__u64)flow->stream << 48 | (take(&flow->made, 1) & ((1ULL << 48) - 1)));
-	if (is_udp && !*sum)
-		return 0; /* it has none */
-	value = ~sum16((__u64)sum32(*place) + sum32(~before) + (__u16)~*sum);
-	*sum = !value && is_udp ? 0xffff : value;
+	write_stamp(stamp, (__u64)flow->stream << STAMP_BITS | (take(&flow->made, 1) & STAMP_MASK),
+		    bpf_be64_to_cpu(*stamp_time(stamp)));
 	return 0;
 }
 
 static __always_inline void remember(struct xdp_md *ctx, const struct frame *frame, struct echo_flow *flow, __u32 slot)
 {
-	__u32 key = 0, place, user = user_place(&flow->users, &frame->fields, PARSED);
+	__u32 key = 0, place, user = user_place(&flow->users, &frame->fields, !frame->ip_damaged);
 	__u32 bytes = (void *)(long)ctx->data_end - (void *)(long)ctx->data;
 	struct pending *mine;
 
@@ -292,11 +283,10 @@ static __always_inline void turn_fields(struct fields *fields)
 		SWAP(__u16, fields->src_mac + i, fields->dst_mac + i);
 }
 
-static __always_inline int send_back_once(struct xdp_md *ctx, struct frame *frame, __u32 transport,
-					  struct echo_flow *flow, __u32 slot)
+static __always_inline int send_back_once(struct xdp_md *ctx, struct frame *frame, struct echo_flow *flow, __u32 slot)
 {
 	turn_fields(&frame->fields);
-	if (write_number(ctx, frame, transport, flow))
+	if (write_number(ctx, frame, flow))
 		return XDP_DROP;
 	remember(ctx, frame, flow, slot);
 	return bpf_redirect_map(&straight, 0, XDP_DROP);
@@ -319,7 +309,7 @@ int echo(struct xdp_md *ctx)
 	copies = copies_of(take(&flow->received, 1), flow);
 	take(&flow->due, copies);
 	if (settings.single)
-		return copies ? send_back_once(ctx, &frame, transport, flow, slot) : XDP_DROP;
+		return copies ? send_back_once(ctx, &frame, flow, slot) : XDP_DROP;
 	return send_back(copies);
 }
 
@@ -330,7 +320,7 @@ int number(struct xdp_md *ctx)
 	__u32 slot;
 	struct echo_flow *flow = find_flow(ctx, &frame, &slot);
 
-	if (!flow || write_number(ctx, &frame, transport_at(ctx, &frame), flow))
+	if (!flow || write_number(ctx, &frame, flow))
 		return XDP_DROP;
 	remember(ctx, &frame, flow, slot);
 	return XDP_PASS;

@@ -389,14 +389,16 @@ static __always_inline __u64 choose(struct leg *leg, struct rule *rule)
 	return rule->first + rule->position * rule->step;
 }
 
-static __always_inline void stamp(struct change *change, __u64 now)
+/* What changes in it adds up to nothing in any checksum over it: see struct stamp. */
+static __always_inline void stamp(struct leg *leg, struct slot *slot, __u64 now)
 {
-	struct leg *leg = change->leg;
-	__u32 number = leg->stamp + __builtin_offsetof(struct stamp, stream);
-	__u32 time = leg->stamp + __builtin_offsetof(struct stamp, time_ns);
+	struct stamp *stamp = (void *)slot->bytes + leg->stamp;
+	__u64 stream;
 
-	put(change, number, (1ULL << 48) - 1, leg->sequence, leg->stamp_weight);
-	put(change, time, ~0ULL, now, leg->stamp_weight);
+	if (leg->stamp > SLOT_BYTES - sizeof(*stamp))
+		return;
+	stream = bpf_be64_to_cpu(*stamp_number(stamp)) & ~STAMP_MASK;
+	write_stamp(stamp, stream | (leg->sequence & STAMP_MASK), now);
 }
 
 /* Draws one window of noise; the last one is cut off where the noise ends. */
@@ -453,7 +455,7 @@ static __always_inline void make(struct leg *leg, struct slot *slot, __u64 now)
 	if (leg->checked && slot->noise_windows)
 		check_payload(&change);
 	if (leg->stamp)
-		stamp(&change, stamp_tai ? bpf_ktime_get_tai_ns() : now);
+		stamp(leg, slot, stamp_tai ? bpf_ktime_get_tai_ns() : now);
 	for (int i = 0; i < MAX_CHECKSUMS && i < leg->sums; i++)
 		mend(&change, &leg->sum[i], change.sum[i]);
 }
@@ -674,14 +676,14 @@ static __always_inline int change_instance(struct xdp_md *ctx, struct leg *leg, 
 	return shift.outside;
 }
 
-/* Stamps a trace's frame, which follows its places: there it has number and time 0. Numbers go by the frames sent. */
+/* Stamps a trace's frame, which follows its places. Numbers go by the frames sent. */
 static __always_inline int stamp_trace(struct xdp_md *ctx, struct leg *leg, const struct places *places, __u64 now)
 {
 	__u32 key = leg->numbered_with, at;
 	struct leg *numbered = bpf_map_lookup_elem(&legs, &key);
-	struct stamp_balanced made;
-	__u32 growth, before, after;
-	__u64 sequence;
+	__u64 made[3] = {}; /* the stamp lies in it where its 64-bit words are aligned, as the stack's have to be */
+	struct stamp *stamp = (void *)made + 6;
+	__u64 stream;
 
 	/* Read behind the call: Linux 6.1 does not see that what is checked below is what was kept across it. */
 	asm volatile("" ::: "memory");
@@ -689,23 +691,14 @@ static __always_inline int stamp_trace(struct xdp_md *ctx, struct leg *leg, cons
 	leg->rule[0].position = !!at;
 	if (!at)
 		return 0;
-	if (!numbered || at > SLOT_BYTES - sizeof(made))
+	if (!numbered || at > SLOT_BYTES - sizeof(*stamp))
 		return -1;
 	if (stamp_tai)
 		now = bpf_ktime_get_tai_ns();
-	sequence = numbered->sequence++;
-	__builtin_memcpy(&made, (const __u8 *)(places + 1) + at, sizeof(made));
-	made.checked.stamp.sequence_high = bpf_htons(sequence >> 32);
-	made.checked.stamp.sequence_low = bpf_htonl(sequence);
-	made.checked.stamp.time_ns = bpf_cpu_to_be64(now);
-	/* What the balance grows by the checksum over it does too, in 16-bit words: each makes up for half, modulo 0xffff. */
-	growth = sum16((__u64)sum16(sequence) + sum16(now));
-	before = bpf_ntohs(made.balance);
-	after = sum16(before + (0xffff - growth) * 0x8000ULL);
-	made.balance = bpf_htons(after);
-	made.checked.checksum = bpf_htonl(
-		sum32((__u64)bpf_ntohl(made.checked.checksum) + (after << 16) + (__u32)~(before << 16)));
-	return bpf_xdp_store_bytes(ctx, at, &made, sizeof(made));
+	__builtin_memcpy(stamp, (const __u8 *)(places + 1) + at, STAMP_TIME);
+	stream = bpf_be64_to_cpu(*stamp_number(stamp)) & ~STAMP_MASK;
+	write_stamp(stamp, stream | (numbered->sequence++ & STAMP_MASK), now);
+	return bpf_xdp_store_bytes(ctx, at, stamp, sizeof(*stamp));
 }
 
 static __always_inline __u32 write_trace(struct xdp_md *ctx, struct leg *leg, __u64 now)

@@ -24,6 +24,7 @@ from traffic import echo
 from traffic.connections import ConnectionRow, EndCount, directions
 from traffic.connections import values as connection_values
 from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
+from traffic.stamp import LAYOUT_VERSION
 from traffic.tally import Tally
 from traffic.task import Leg, with_fcs
 
@@ -369,6 +370,7 @@ class Ledger:
         moves = None if self.moves is None else self._handover(self.moves, counted)
         document = {
             "format_version": FORMAT_VERSION,
+            "stamp_layout": LAYOUT_VERSION,
             "status": status,
             "reason": reason,
             "verdicts": verdicts,

@@ -27,6 +27,7 @@ from traffic.match import Match
 from traffic.recount import Recount, recount_stream, recount_trace
 from traffic.replay.files import frames_to_send, packets
 from traffic.replay.verify import stream_of
+from traffic.stamp import LAYOUT_VERSION
 from traffic.task import FCS_BYTES, Leg, leg_from_json
 
 FORMAT_VERSIONS = (1,)
@@ -128,7 +129,16 @@ def run_json(folder: Path) -> dict[str, Any]:
     except ValueError as error:
         raise BadInput(path, f"cannot be read: {error}") from None
     check_format(path, document)
+    _check_stamps(path, document)
     return dict(document)
+
+
+def _check_stamps(path: Path, document: dict[str, Any]) -> None:
+    """Raises BadInput where frames of a trace carry stamps of another layout: each would count as altered."""
+    layout = document.get("stamp_layout")
+    if layout != LAYOUT_VERSION and any(leg.get("stamped_packets") is not None for leg in document["legs"]):
+        problem = f"its captures have stamps of another layout: use the pktswarm that wrote them{_writer(document)}"
+        raise BadInput(path, problem, key="stamp_layout", value=layout or "none", allowed=str(LAYOUT_VERSION))
 
 
 def check_format(path: Path, document: Any) -> None:

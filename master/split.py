@@ -82,6 +82,8 @@ def _tally(row: Row, each: Sequence[Row]) -> Tally | None:
         reordered=sum(one.reordered or 0 for one in tallies),
         too_late=sum(one.too_late or 0 for one in tallies),
         astray=sum(one.astray or 0 for one in tallies),
+        damaged=sum(one.damaged for one in tallies),
+        impossible=sum(one.impossible for one in tallies),
         altered=sum(one.altered or 0 for one in tallies),
         altered_by=_by_cause(tallies),
         highest=max((one.highest for one in tallies if one.highest is not None), default=None),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from traffic import users
+from traffic.tally import not_received
 from traffic.task import FCS_BYTES, Leg
 
 COLUMNS = [
@@ -71,13 +72,17 @@ class Users:
     def take_received(self, columns: Mapping[str, str | list[int]] | None, stamped: bool) -> None:
         self.stamped = stamped
         self.received = None if columns is None else {name: users.unpack(text) for name, text in columns.items()}
+        if self.received is not None:  # only a counter that reads stamps has damaged ones
+            self.received.setdefault("damaged", [0] * len(self.received["packets"]))
 
     def lost(self) -> list[int] | None:
         """Of each user: sent less the distinct numbers that came, or less all that came where there are no numbers."""
         if self.sent is None or self.received is None:
             return None
-        came = self.received["distinct" if self.stamped else "packets"]
-        return [sent - here for sent, here in zip(self.sent, came, strict=False)]
+        if not self.stamped:
+            return [sent - came for sent, came in zip(self.sent, self.received["packets"], strict=False)]
+        columns = zip(self.sent, self.received["distinct"], self.received["damaged"], strict=False)
+        return [not_received(*one) for one in columns]
 
     @property
     def group(self) -> str:

@@ -22,10 +22,14 @@ CAUSES = (
     "dst_ip",
     "length",
     "payload",
+    "stamp",
+    "checksum",
 )
 """enum cause, in its order."""
 CAUSE_SLOTS = 16
-STRANGERS = ("other", "unknown_stream", "fragment", "malformed")
+SUMS_IP, SUMS_TRANSPORT = 1, 2
+"""enum sums."""
+STRANGERS = ("other", "unknown_stream", "fragment", "malformed", "damaged")
 """enum stranger, in its order."""
 FRAGMENTS = ("begun", "foreign", "whole", "again", "too_long")
 """enum fragments_event, in its order: packets, and of the last two fragments."""
@@ -76,6 +80,8 @@ class Expectation(Structure):
         ("clocked", c_uint32),
         ("marks", c_uint32),
         ("first_mark", c_uint32),
+        ("sums", c_uint32),
+        ("by_headers", c_uint32),
     )
 
 
@@ -102,7 +108,7 @@ class RawUser(Structure):
         ("latency_sum_ns", c_int64),
         ("latency_min_ns", c_int64),
         ("latency_max_ns", c_int64),
-        ("unused", c_uint64),
+        ("damaged", c_uint64),
     )
 
 
@@ -119,10 +125,12 @@ class RawTally(Structure):
         ("reordered", c_uint64),
         ("too_late", c_uint64),
         ("astray", c_uint64),
+        ("damaged", c_uint64),
         ("altered", c_uint64),
         ("altered_by", c_uint64 * CAUSE_SLOTS),
         ("next", c_uint64),
         ("candidate", c_uint64),
+        ("candidate_user", c_uint64),
         ("first_ns", c_uint64),
         ("last_ns", c_uint64),
         ("latencies", c_uint64),
@@ -130,6 +138,7 @@ class RawTally(Structure):
         ("latency_min_ns", c_int64),
         ("latency_max_ns", c_int64),
         ("negative", c_uint64),
+        ("impossible", c_uint64),
         ("moments", c_uint64),
         ("transit_ns", c_int64),
         ("jitter_pairs", c_uint64),
@@ -157,7 +166,9 @@ class RawRow(Structure):
         ("head_bytes", c_uint32),
         ("length", c_uint32),
         ("slot", c_uint32),
+        ("stamped_slot", c_uint32),
         ("ranges", c_uint32),
+        ("unused", c_uint32),
         ("range", RawRange * ROW_RANGES),
     )
 
@@ -168,6 +179,8 @@ class RawStrangers(Structure):
 
 class Settings(Structure):
     _fields_ = (
+        ("armed_ns", c_uint64),
+        ("legs", c_uint32),
         ("rows", c_uint32),
         ("pass_on", c_uint32),
         ("alone", c_uint32),
@@ -176,6 +189,7 @@ class Settings(Structure):
         ("pktgen", c_uint32),
         ("echo", c_uint32),
         ("together_ms", c_uint32),
+        ("unused", c_uint32),
     )
 
 

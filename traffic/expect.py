@@ -22,6 +22,8 @@ from traffic.counters import (
     NUMBERED_BY_US,
     NUMBERED_NOT,
     ROW_RANGES,
+    SUMS_IP,
+    SUMS_TRANSPORT,
     Expectation,
     Fields,
     RawRange,
@@ -51,6 +53,7 @@ ALLOWED = {
     "src_ip": "an IP address",
     "dst_ip": "an IP address",
     "length": "bytes of payload",
+    "checksums": "null: the device may leave the Internet checksums of the headers wrong",
 }
 """What may stand under "expect"; each may be null."""
 FIELD_PLACES = {name: (getattr(Fields, name).offset, getattr(Fields, name).size) for name, *_ in Fields._fields_}
@@ -94,13 +97,15 @@ def expectation(where: str, template: Template, expect: dict[str, Any]) -> Expec
     mask = bytearray(255 - byte for byte in bytes(fields(found, _varying(template))))
     wanted = bytearray(bytes(value))
     mask[FIELD_PLACES["tos"][0]] &= 0xFC  # a router may mark congestion
-    payload_bytes = found.payload_bytes
+    payload_bytes, sums = found.payload_bytes, _sums(found, template)
     for name, given in expect.items():
-        if name == "length":
+        if name == "checksums":
+            sums = 0
+        elif name == "length":
             payload_bytes = _number(where, "expect", name, given, 0xFFFF) if given is not None else 0
         else:
             _override(where, "expect", name, given, mask, wanted)
-    made = Expectation(payload_bytes=payload_bytes)
+    made = Expectation(payload_bytes=payload_bytes, sums=sums, by_headers=1)
     _put(made, Expectation.mask.offset, bytes(mask))
     _put(made, Expectation.value.offset, bytes(m & w for m, w in zip(mask, wanted, strict=True)))
     return made
@@ -110,10 +115,24 @@ def check(where: object, key: str, expect: dict[str, Any]) -> None:
     """BadInput for a field or value that there cannot be."""
     size = ctypes.sizeof(Fields)
     for name, given in expect.items():
-        if name == "length":
+        if name == "checksums":
+            _null(where, key, name, given)
+        elif name == "length":
             _number(where, key, name, given if given is not None else 0, 0xFFFF)
         else:
             _override(where, key, name, given, bytearray(size), bytearray(size))
+
+
+def _null(where: object, key: str, name: str, given: Any) -> None:
+    if given is not None:
+        raise BadInput(where, "not understood", key=f"{key}.{name}", value=given, allowed=ALLOWED[name])
+
+
+def _sums(found: Layout, template: Template) -> int:
+    """Which Internet checksums are right in every frame that the sender makes: not those given by hand."""
+    right = {one.offset_bytes for one in template.checksums if not one.off_by}
+    of_ip = SUMS_IP if right.issuperset(found.ipv4_sums) else 0
+    return of_ip | (SUMS_TRANSPORT if found.transport_sum in right else 0)
 
 
 def _varying(template: Template) -> bytes:
@@ -174,7 +193,7 @@ def expected_match(match: Match, template: Template, expect: dict[str, Any]) -> 
     ranges = list(match.ranges)
     for name, given in expect.items():
         span = layout(template.data).spans.get("vlan_outer" if name == "vlan" else name)
-        if span is None:
+        if span is None:  # a length, a count, the checksums
             continue
         bit, bits = span
         varying = [one for one in ranges if one.bit < bit + bits and bit < one.bit + one.width]
@@ -237,8 +256,10 @@ def expectation_of_trace(leg: Leg) -> Expectation:
     return made
 
 
-def rows(where: str, matches: Iterable[tuple[int, Match]]) -> list[RawRow]:
-    """Of known_by_bytes(). The first row that fits has a frame: streams, what is others', traces."""
+def rows(where: str, matches: Iterable[tuple[int, Match]], apart: dict[int, int] | None = None) -> list[RawRow]:
+    """Of known_by_bytes(). The first row that fits has a frame: streams, what is others', traces. `apart`:
+    slots_apart()."""
+    stamped_slots = {place: slot for slot, place in (apart or {}).items()}
     given = list(matches)
     streams = [(slot, match) for slot, match in given if match.kind == "stream"]
     rests = [(slot, match) for slot, match in given if match.kind == "rest"]
@@ -246,18 +267,24 @@ def rows(where: str, matches: Iterable[tuple[int, Match]]) -> list[RawRow]:
     others = dict.fromkeys(other for _, rest in rests for other in rest.others if other not in known)
     made = [_row(where, slot, match) for slot, match in streams]
     made += [_row(where, NO_LEG, other) for other in others]
-    made += [_row(where, slot, rest) for slot, rest in rests]
+    made += [_row(where, slot, rest, stamped_slots.get(slot, NO_LEG)) for slot, rest in rests]
     if len(made) > MOST_ROWS:
         raise BadInput(where, f"{len(made)} unstamped streams are too many", allowed=f"{MOST_ROWS}, or stamped ones")
     return made
 
 
-def _row(where: str, slot: int, match: Match) -> RawRow:
+def _row(where: str, slot: int, match: Match, stamped_slot: int = NO_LEG) -> RawRow:
     ends = [len(match.mask), *((one.bit + one.width + 7) // 8 for one in match.ranges)]
     if max(ends) > HEAD_BYTES or len(match.ranges) > ROW_RANGES:
         allowed = f"{HEAD_BYTES} bytes of headers and {ROW_RANGES} varying fields"
         raise BadInput(where, "an unstamped stream cannot be told apart in the kernel", allowed=allowed)
-    row = RawRow(head_bytes=max(ends), length=match.length or 0, slot=slot, ranges=len(match.ranges))
+    row = RawRow(
+        head_bytes=max(ends),
+        length=match.length or 0,
+        slot=slot,
+        stamped_slot=stamped_slot,
+        ranges=len(match.ranges),
+    )
     _put(row, RawRow.mask.offset, match.mask)
     _put(row, RawRow.value.offset, match.value)
     for index, one in enumerate(match.ranges):

@@ -11,6 +11,8 @@ TAG_TYPES = (0x8100, 0x88A8)
 MPLS, IPV4, IPV6 = 0x8847, 0x0800, 0x86DD
 GTPU_PORT, G_PDU = 2152, 255
 EXTENSIONS6, FRAGMENT6 = (0, 43, 60), 44
+SUM_PLACES = {1: 2, 6: 16, 17: 6, 58: 2}
+"""Where in the header of ICMP, TCP, UDP and ICMPv6 its checksum stands."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,10 @@ class Layout:
     counted: dict[str, int]
     payload: int
     payload_bytes: int
+    ipv4_sums: tuple[int, ...] = ()
+    """Where the checksum of each IPv4 header stands."""
+    transport_sum: int | None = None
+    """Where that of the innermost UDP, TCP or ICMP header stands."""
 
 
 def layout(frame: bytes) -> Layout:
@@ -33,6 +39,8 @@ class _Reader:
         self.frame, self.at, self.left = frame, 14, len(frame) - 14
         self.spans: dict[str, tuple[int, int]] = {"dst_mac": (0, 48), "src_mac": (48, 48)}
         self.counted = {"tags": 0, "labels": 0, "ip_version": 0}
+        self.ipv4_sums: list[int] = []
+        self.transport_sum: int | None = None
 
     def number(self, offset: int, size: int) -> int:
         if self.at + offset + size > len(self.frame):
@@ -51,7 +59,7 @@ class _Reader:
         more = kind in (IPV4, IPV6)
         while more:
             more = self._transport(self._ip())
-        return Layout(self.spans, self.counted, self.at, self.left)
+        return Layout(self.spans, self.counted, self.at, self.left, tuple(self.ipv4_sums), self.transport_sum)
 
     def _tags(self, kind: int) -> int:
         while kind in TAG_TYPES and self.counted["tags"] < 3:
@@ -78,6 +86,7 @@ class _Reader:
         header = (self.number(0, 1) & 15) * 4
         for name, bit, bits in (("tos", 8, 8), ("ttl", 64, 8), ("src_ip", 96, 32), ("dst_ip", 128, 32)):
             self.span(name, bit, bits)
+        self.ipv4_sums.append(self.at + 10)
         self.left = self.number(2, 2) - header
         if self.number(6, 2) & 0x3FFF:
             raise ValueError("a fragment")
@@ -102,6 +111,8 @@ class _Reader:
         self.counted["protocol"] = protocol
         self.spans.pop("src_port", None)
         self.spans.pop("dst_port", None)
+        place = SUM_PLACES.get(protocol)
+        self.transport_sum = None if place is None else self.at + place
         if protocol in (4, 41):
             return True
         if protocol in (1, 58):

@@ -2,11 +2,16 @@
 
 | offset | bytes | field                                                                     |
 | ------ | ----- | ------------------------------------------------------------------------- |
-| 0      | 2     | magic: PLAIN, or CHECKED when a checksum of the payload behind it follows |
+| 0      | 2     | magic: PLAIN, CHECKED or SUMMED                                           |
 | 2      | 2     | stream: the leg's number                                                  |
 | 4      | 6     | sequence number of the leg's frame, from 0                                |
-| 10     | 8     | transmit time, ns of the sender's CLOCK_MONOTONIC (TAI where asked)       |
-| 18     | 4     | (CHECKED only) payload_sum() of the rest of the payload                   |
+| 10     | 2     | check: it makes the sum of the nine 16-bit words 0xffff (RFC 1071)        |
+| 12     | 6     | transmit time in ns, low 48 bits: CLOCK_MONOTONIC, or TAI where asked     |
+| 18     | 4     | (not PLAIN) payload_sum() of the rest of the payload                      |
+
+SUMMED is CHECKED in a recorded packet whose Internet checksums are right; not every recorded packet's are.
+The check shows any single damaged bit of the stamp, in frames with and without checksums of their own. Since the words'
+sum is the same in every stamp, no Internet checksum over a stamp depends on its number and time.
 """
 
 from __future__ import annotations
@@ -16,11 +21,15 @@ from typing import Any, NamedTuple
 
 from traffic.headers import HEADERS
 
-PLAIN, CHECKED = 0x5053, 0x5043
+PLAIN, CHECKED, SUMMED = 0x5053, 0x5043, 0x5055
 PLAIN_BYTES, CHECKED_BYTES = 18, 22
-STREAM_OFFSET, SEQUENCE_OFFSET, TIME_OFFSET, CHECKSUM_OFFSET = 2, 4, 10, 18
+STREAM_OFFSET, SEQUENCE_OFFSET, CHECK_OFFSET, TIME_OFFSET, CHECKSUM_OFFSET = 2, 4, 10, 12, 18
 LARGEST_STREAM = 0xFFFF
-_PLAIN = struct.Struct(">HHHIQ")
+LAYOUT_VERSION = 2
+"""Of the layout above; captures of runs that used another one have no stamps that can be read."""
+NUMBER_BITS = 48
+"""Of the sequence number, and of the time."""
+_HEAD = struct.Struct(">HH")
 _CHECKSUM = struct.Struct(">I")
 
 
@@ -29,24 +38,38 @@ class Stamp(NamedTuple):
     sequence: int
     time_ns: int
     checksum: int | None = None
+    summed: bool = False
+    """The Internet checksums of the packet's headers are right: a recorded packet may have others."""
 
     def pack(self) -> bytes:
-        magic = PLAIN if self.checksum is None else CHECKED
-        high, low = self.sequence >> 32, self.sequence & 0xFFFFFFFF
-        data = _PLAIN.pack(magic, self.stream, high, low, self.time_ns)
+        magic = PLAIN if self.checksum is None else SUMMED if self.summed else CHECKED
+        time_ns = self.time_ns % (1 << NUMBER_BITS)
+        without = magic << 16 | self.stream, self.sequence, time_ns
+        # The number modulo 0xffff is the sum of its 16-bit words, carries added.
+        check = 0xFFFF - sum(without) % 0xFFFF
+        data = without[0].to_bytes(4, "big") + self.sequence.to_bytes(6, "big") + check.to_bytes(2, "big")
+        data += time_ns.to_bytes(6, "big")
         return data if self.checksum is None else data + _CHECKSUM.pack(self.checksum)
 
 
 def read_stamp(payload: bytes) -> Stamp | None:
-    """The stamp that a payload begins with; None if there is none."""
-    if len(payload) < PLAIN_BYTES:
+    """The stamp that a payload begins with; None if there is none, or a damaged one. Of its time the low 48 bits."""
+    if len(payload) < PLAIN_BYTES or int.from_bytes(payload[:PLAIN_BYTES], "big") % 0xFFFF:
         return None
-    magic, stream, high, low, time_ns = _PLAIN.unpack_from(payload)
+    magic, stream, sequence, time_ns = _fields(payload)
     if magic == PLAIN:
-        return Stamp(stream, high << 32 | low, time_ns)
-    if magic != CHECKED or len(payload) < CHECKED_BYTES:
+        return Stamp(stream, sequence, time_ns)
+    if magic not in (CHECKED, SUMMED) or len(payload) < CHECKED_BYTES:
         return None
-    return Stamp(stream, high << 32 | low, time_ns, _CHECKSUM.unpack_from(payload, CHECKSUM_OFFSET)[0])
+    checksum = _CHECKSUM.unpack_from(payload, CHECKSUM_OFFSET)[0]
+    return Stamp(stream, sequence, time_ns, checksum, magic == SUMMED)
+
+
+def _fields(payload: bytes) -> tuple[int, int, int, int]:
+    """Magic, stream, sequence number and time."""
+    magic, stream = _HEAD.unpack_from(payload)
+    sequence = int.from_bytes(payload[SEQUENCE_OFFSET:CHECK_OFFSET], "big")
+    return magic, stream, sequence, int.from_bytes(payload[TIME_OFFSET:PLAIN_BYTES], "big")
 
 
 def payload_sum(data: bytes) -> int:

@@ -1,8 +1,8 @@
 """One leg's figures, made from what the counting program in the kernel keeps (traffic.counters).
 
-Lost: sent − distinct. Reordered: type-P-reordered (RFC 4737, section 3). Delay is of the first arrival of each number
-with a whole payload (RFC 7679). Jitter is of J(n) = [R(n) − R(n−1)] − [T(n) − T(n−1)] over those arrivals in their
-order: its standard deviation, and the running estimate of RFC 3550, section 6.4.1.
+Lost: sent − distinct − damaged. Reordered: type-P-reordered (RFC 4737, section 3). Delay is of the first arrival of
+each number with a whole payload (RFC 7679). Jitter is of J(n) = [R(n) − R(n−1)] − [T(n) − T(n−1)] over those arrivals
+in their order: its standard deviation, and the running estimate of RFC 3550, section 6.4.1.
 """
 
 from __future__ import annotations
@@ -59,11 +59,12 @@ class Jitter:
 
 @dataclass(frozen=True)
 class Tally:
-    """What a receiver counted of one leg: packets = distinct + duplicated + too_late + astray if it is stamped.
+    """What a receiver counted of one leg. Stamped: packets = distinct + duplicated + too_late + astray + damaged.
 
     Of an unstamped leg only the packets, bytes and times are known. `bytes` are without FCS; times are the
     receiver's clock. `too_late`: came so far behind that nobody knows whether they are duplicates (they count as
-    lost). `astray`: the stamp's number cannot be. `highest`: the highest sequence number that came.
+    lost). `astray`: the stamp's number cannot be. `damaged`: the stamp does not verify; altered packets whose number is
+    not known. `impossible`: times outside the clocks' bound. `highest`: the highest sequence number that came.
     """
 
     packets: int
@@ -80,17 +81,22 @@ class Tally:
     highest: int | None = None
     latency: Latency | None = None
     jitter: Jitter | None = None
+    damaged: int = 0
+    impossible: int = 0
 
     def lost(self, sent: int) -> int | None:
-        """Distinct sequence numbers sent and never received; None where frames have none."""
-        return None if self.distinct is None else sent - self.distinct
+        """Distinct sequence numbers sent and never received, less the received packets whose number cannot be read.
+
+        None where frames have no number.
+        """
+        return None if self.distinct is None else not_received(sent, self.distinct, self.damaged)
 
     @property
     def missing(self) -> int | None:
         """Numbers up to the highest that have not come (yet): for samples, when the sender's count is not known."""
         if self.distinct is None:
             return None
-        return 0 if self.highest is None else self.highest + 1 - self.distinct
+        return 0 if self.highest is None else self.highest + 1 - self.distinct - self.damaged
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -100,6 +106,13 @@ class Tally:
         latency = Latency(**data["latency"]) if data.get("latency") else None
         jitter = Jitter(**data["jitter"]) if data.get("jitter") else None
         return cls(**{**data, "latency": latency, "jitter": jitter})
+
+
+def not_received(sent: int, distinct: int, damaged: int) -> int:
+    """Packets sent and not received. A packet with a damaged number is received; damaged packets beyond the missing
+    numbers are duplicates. Negative where more distinct numbers came than were sent."""
+    missing = sent - distinct
+    return missing - min(damaged, max(0, missing))
 
 
 def unstamped(raw: RawTally) -> Tally:
@@ -126,6 +139,8 @@ def stamped(raw: RawTally, buckets: Sequence[int] | None, bias_ns: int = 0) -> T
         highest=raw.next - 1 if raw.next else None,
         latency=None if buckets is None else latency(raw, buckets, bias_ns),
         jitter=jitter(raw),
+        damaged=raw.damaged,
+        impossible=raw.impossible,
     )
 
 
@@ -136,7 +151,7 @@ def so_far(raw: RawTally, numbered: bool, timed: bool) -> dict[str, int | None]:
         return told
     _check(raw)
     told |= {name: getattr(raw, name) for name in ("distinct", "duplicated", "reordered", "altered")}
-    told["missing"] = raw.next - raw.distinct
+    told["missing"] = raw.next - raw.distinct - raw.damaged
     if timed and raw.latencies:
         told["latency_packets"] = raw.latencies
         told |= {f"latency_{name}_ns": getattr(raw, f"latency_{name}_ns") for name in ("sum", "min", "max")}
@@ -150,7 +165,7 @@ def _check(raw: RawTally) -> None:
 
 def adds_up(raw: RawTally) -> bool:
     """Not so when a figure is wrong."""
-    return bool(raw.packets == raw.distinct + raw.duplicated + raw.too_late + raw.astray)
+    return bool(raw.packets == raw.distinct + raw.duplicated + raw.too_late + raw.astray + raw.damaged)
 
 
 def torn(raw: RawTally, stamped: bool) -> bool:
@@ -163,7 +178,7 @@ def _times(raw: RawTally) -> tuple[int, int] | tuple[None, None]:
 
 
 def _figures(raw: RawTally) -> str:
-    names = ("packets", "distinct", "duplicated", "too_late", "astray")
+    names = ("packets", "distinct", "duplicated", "too_late", "astray", "damaged")
     return ", ".join(f"{name} {getattr(raw, name)}" for name in names)
 
 

@@ -24,7 +24,7 @@ from traffic.template import Template, VaryingField
 MOST_USERS = 1 << 20
 """Of one stream, and of one receiver. A user takes 64 bytes of a receiver's memory."""
 WORD_BITS = 64
-COLUMNS = ("packets", "bytes", "distinct", "latencies", "latency_sum_ns", "latency_min_ns", "latency_max_ns")
+COLUMNS = ("packets", "bytes", "distinct", "latencies", "latency_sum_ns", "latency_min_ns", "latency_max_ns", "damaged")
 """Of ReceiveCount.users, each with a value for every user and one more: all frames of the leg that are no user's."""
 
 

@@ -27,6 +27,7 @@ from traffic.counters import (
     NUMBERED_BY_PKTGEN,
     NUMBERED_BY_US,
     STRANGERS,
+    SUMS_IP,
     Expectation,
     RawFiltered,
     RawFragments,
@@ -77,6 +78,15 @@ class XdpReceiver(Receiver):
         self.attached = ""
         """"native", or "generic" with the reason."""
 
+    @property
+    def _clock(self) -> int:
+        """Of the arrivals."""
+        return time.CLOCK_TAI if self.task.tai else time.CLOCK_MONOTONIC
+
+    def _armed_ns(self) -> int:
+        """When counting begins: senders start after that."""
+        return time.clock_gettime_ns(self._clock)
+
     def prepare(self) -> None:
         if why := present.xdp_receiver(self.object_file):
             raise EngineError(self.name, why)
@@ -84,8 +94,8 @@ class XdpReceiver(Receiver):
         numbered = [slot for slot, leg in enumerate(self.task.legs) if expect.numbered(leg)]
         self._marks = marks.places(self.task.interface, self.task.legs)
         self._expectations = {slot: self._expectation(self.task.legs[slot]) for slot in numbered}
-        self._rows = expect.rows(self.task.interface, expect.known_by_bytes(self.task.legs))
         self._apart = expect.slots_apart(self.task.legs)
+        self._rows = expect.rows(self.task.interface, expect.known_by_bytes(self.task.legs), self._apart)
         self._user_rules = self._number_users()
         self._load(alone=_receive_queues(self.task.interface) == 1)
         # A card that takes the VLAN tag out of a frame would hide it from the program.
@@ -106,6 +116,8 @@ class XdpReceiver(Receiver):
         if made.marks and not made.limit:
             made.limit = made.marks * marks.WORD_BITS
         made.numbered = expect.numbered(leg)
+        if made.numbered == NUMBERED_BY_PKTGEN:  # leaves its UDP checksum to the card, which a veth does not have
+            made.sums &= SUMS_IP
         made.clocked = made.numbered == NUMBERED_BY_US or pktgen.times(leg)
         offset_ns = self._clock_offset_ns(leg, made.numbered)
         made.timed = offset_ns is not None and made.clocked
@@ -176,6 +188,8 @@ class XdpReceiver(Receiver):
         self._object.set_entries("assemblies", fragments.MOST_UNFINISHED if together_ms else 1)
         self._object.set_entries("put_together", max(1, len(self.task.legs)))
         settings = Settings(
+            armed_ns=self._armed_ns(),
+            legs=len(self.task.legs),
             rows=len(self._rows),
             pass_on=self.task.capture_every if self.task.mode == "capture" else 0,
             alone=alone,
@@ -295,7 +309,8 @@ class XdpReceiver(Receiver):
         """What was sent back."""
         if self._echo is None:
             return []
-        return [*self._echo.counts({leg: one.packets for leg, one in self.tallies().items()})]
+        told = {leg: one.packets - (one.damaged or 0) for leg, one in self.tallies().items()}
+        return [*self._echo.counts(told)]
 
     def tallies(self) -> dict[int, tally.Tally]:
         """By leg id; may be asked for at any time until restore(). Of a stamped trace: its frames with a stamp."""
@@ -389,8 +404,7 @@ class XdpReceiver(Receiver):
         return {str(leg): number for leg, number in enumerate(packets) if number}
 
     def counts(self) -> list[ReceiveCount]:
-        ours = time.CLOCK_TAI if self.task.tai else time.CLOCK_MONOTONIC
-        to_utc_ns = time.time_ns() - time.clock_gettime_ns(ours)
+        to_utc_ns = time.time_ns() - time.clock_gettime_ns(self._clock)
         strangers = self.strangers()
         counts = [
             ReceiveCount(
@@ -444,6 +458,10 @@ class XdpReceiver(Receiver):
             notes.append(f"{one.too_late} frames came over {tally.REMEMBERED} behind and count as lost")
         if one.astray:
             notes.append(f"{one.astray} frames have a sequence number that cannot be")
+        if one.damaged:
+            notes.append(f"{one.damaged} altered frames have a stamp that does not verify; they are received, not lost")
+        if one.impossible:
+            notes.append(f"{one.impossible} frames have a time that the clocks do not allow, and no latency")
         return "; ".join(notes)
 
 

@@ -85,10 +85,11 @@ static __always_inline void identify(struct xdp_md *ctx, struct fault_key *key)
 	for (int i = 0; i < PLACES; i++) {
 		if (!places[i] || bpf_xdp_load_bytes(ctx, places[i], &stamp, sizeof(stamp)))
 			continue;
-		if (stamp.magic != bpf_htons(STAMP_PLAIN) && stamp.magic != bpf_htons(STAMP_CHECKED))
+		if (stamp.magic != bpf_htons(STAMP_PLAIN) && stamp.magic != bpf_htons(STAMP_CHECKED) &&
+		    stamp.magic != bpf_htons(STAMP_SUMMED))
 			continue;
 		key->stream = bpf_ntohs(stamp.stream);
-		key->number = stamp_sequence(&stamp);
+		key->number = (__u64)bpf_ntohs(stamp.sequence_high) << 32 | bpf_ntohl(stamp.sequence_low);
 		return;
 	}
 	key->stream = NO_STREAM;

@@ -28,7 +28,7 @@ from traffic.task import Leg, to_json
 ROOT = Path(__file__).parents[2]
 UP, BACK = 3, 4
 """The stream that comes, and the one that goes back."""
-TIME_NS = 0x1122334455667788
+TIME_NS = 0x112233445566
 BROADCAST = b"\xff" * 6
 PASS_ALL = struct.pack("=BBhiBBhi", 0xB7, 0, 0, 2, 0x95, 0, 0, 0)
 """r0 = XDP_PASS; exit."""
@@ -196,5 +196,7 @@ def frame(shape: str, turned: bool = False, stream: int = UP, sequence: int = 5,
 
 
 def stamp(stream: int, sequence: int, body: bytes, magic: int = CHECKED) -> bytes:
-    made = struct.pack(">HHHIQ", magic, stream, sequence >> 32, sequence & 0xFFFFFFFF, TIME_NS)
+    made = struct.pack(">HH", magic, stream) + sequence.to_bytes(6, "big") + TIME_NS.to_bytes(8, "big")
+    check = 0xFFFF - int.from_bytes(made, "big") % 0xFFFF
+    made = made[:10] + check.to_bytes(2, "big") + made[12:]
     return made + (struct.pack(">I", checksum(body)) if magic == CHECKED else b"") + body

@@ -14,7 +14,7 @@ from typing import Any
 
 from wire import PACKET_AUXDATA, PACKET_OUTGOING, SO_RCVBUFFORCE, SOL_PACKET, with_vlan_tag
 
-NO_STREAM, MAGIC = 0xFFFFFFFF, (b"PS", b"PC")
+NO_STREAM, MAGIC = 0xFFFFFFFF, (b"PS", b"PC", b"PU")
 PACKET_STATISTICS, ALL_PROTOCOLS = 6, 3
 QUIET_S = 0.3
 """It ends when nothing has come for so long and nothing is held."""
@@ -31,6 +31,12 @@ class Frame:
     copies: int = field(compare=False, default=1)
     hold: int = field(compare=False, default=0)
     """How many more frames of its stream go first."""
+
+
+def whole_time_ns(low: bytearray) -> int:
+    """The last time of this clock that has these 48 low bits."""
+    now_ns = time.monotonic_ns()
+    return now_ns - (now_ns - int.from_bytes(low, "big")) % 2**48
 
 
 class Device:
@@ -76,8 +82,9 @@ class Device:
         due_ns = time.monotonic_ns() + self.delay_ns
         for at in self.places:
             if data[at : at + 2] in MAGIC and len(data) >= at + 18:
-                stream, high, low, stamp_ns = struct.unpack_from(">HHIQ", data, at + 2)
-                return Frame(due_ns, self.arrivals, stream, high << 32 | low, stamp_ns, data)
+                (stream,) = struct.unpack_from(">H", data, at + 2)
+                number = int.from_bytes(data[at + 4 : at + 10], "big")
+                return Frame(due_ns, self.arrivals, stream, number, whole_time_ns(data[at + 12 : at + 18]), data)
         self.unstamped += 1
         return Frame(due_ns, self.arrivals, NO_STREAM, self.unstamped - 1, 0, data)
 

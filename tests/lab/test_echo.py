@@ -75,6 +75,8 @@ def no_echo() -> dict[str, bytes]:
     return {
         "another stream": frame("udp4", stream=UP + 1),
         "no stamp": whole[:stamp_at] + b"XX" + whole[stamp_at + 2 :],
+        "a damaged number": whole[: stamp_at + 9] + b"\x04" + whole[stamp_at + 10 :],
+        "a damaged time": whole[: stamp_at + 12] + b"\x91" + whole[stamp_at + 13 :],
         "arp": Ether(src=A, dst="ff:ff:ff:ff:ff:ff", type=0x0806).build() + bytes(46),
         "a fragment": whole[: ip_at + 6] + b"\x20\x00" + whole[ip_at + 8 :],
         "the last fragment": whole[: ip_at + 6] + b"\x00\x07" + whole[ip_at + 8 :],

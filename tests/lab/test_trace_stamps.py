@@ -26,10 +26,10 @@ from device import NO_STREAM, Done, XdpDevice
 from recordings import NODES, ipv4, tcp, udp
 from wire import Line
 from xdp_ends import Node, loaded, made_by, send
+from xdp_frames import armed
 
 from nodes import present
 from nodes.libbpf import run_once
-from nodes.receivers.xdp import XdpReceiver
 from traffic import schedule
 from traffic.capture_file import read_capture
 from traffic.match import Match
@@ -161,7 +161,7 @@ def checksums_are_as_in(made: list[bytes], wanted: list[bytes]) -> None:
 
 
 def count_them(legs: list[Leg], made: list[bytes], folder: Path) -> None:
-    receiver = XdpReceiver(ReceiveTask("lo", B, legs[:1], 60, mode="count", offsets_ns={"a": 0}), folder)
+    receiver = armed()(ReceiveTask("lo", B, legs[:1], 60, mode="count", offsets_ns={"a": 0}), folder)
     receiver.prepare()
     try:
         assert receiver._object is not None
@@ -217,7 +217,7 @@ def test_137_dropped_are_137_lost_of_a_trace(line: Line, tmp_path: Path) -> None
     assert one["latency"]["frames"] == stamped - 137 - 41 and one["jitter"]["pairs"] == stamped - 137 - 41 - 1
     assert received["unstamped_packets"] == plain - 11
     assert received["received_packets"] == total - 137 - 11
-    assert strangers == {"other": 0, "unknown_stream": 0, "fragment": 0, "malformed": 0}
+    assert strangers == {"other": 0, "unknown_stream": 0, "fragment": 0, "malformed": 0, "damaged": 0}
 
 
 @pytest.mark.parametrize("timing", ["original", "top"])

@@ -24,7 +24,7 @@ from traffic.task import ReceiveTask
 sys.path.insert(0, str(Path(__file__).parent))
 from wire import EMULATED, Wire, ethtool, ip, shown
 from xdp_ends import ROOT, Node, finish, send, send_raw
-from xdp_frames import CHECKED, B, a_leg, compile_program, stamped
+from xdp_frames import CHECKED, B, a_leg, compile_program, mended, stamped
 
 pytestmark = [
     pytest.mark.alone,
@@ -40,10 +40,11 @@ STAMPING_SENDER = """
 import socket, struct, sys, time
 channel = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 channel.bind(("tx0", 0))
-at = int(sys.argv[1]) + 10
+at = int(sys.argv[1])
 for line in [bytearray.fromhex(line) for line in sys.stdin]:
     time.sleep(0.001)
-    line[at : at + 8] = struct.pack(">Q", time.monotonic_ns())
+    line[at + 10 : at + 18] = (time.monotonic_ns() % 2**48).to_bytes(8, "big")
+    line[at + 10 : at + 12] = (0xFFFF - int.from_bytes(line[at : at + 18], "big") % 0xFFFF).to_bytes(2, "big")
     channel.send(line)
 """
 
@@ -144,8 +145,8 @@ def test_users_on_two_cpus_at_once_are_whole(wire: Wire, program: Path) -> None:
     leg = replace(leg, frame={**leg.frame, "headers": shape})
 
     def of_user(n: int) -> bytes:
-        frame = stamped(leg, n, time_ns=1 + n)
-        return frame[:34] + (1000 + n // 2 % 4).to_bytes(2, "big") + frame[36:]
+        frame = stamped(leg, n, time.monotonic_ns())
+        return mended(frame[:34] + (1000 + n // 2 % 4).to_bytes(2, "big") + frame[36:])
 
     with Node(wire, program, [leg]) as node:
         senders = [send_raw(wire, [of_user(n) for n in range(cpu, 40_000, 2)], argument=cpu) for cpu in (0, 1)]
@@ -328,8 +329,7 @@ while count:
     frame, beside, _, _ = channel.recvmsg(2048, 256)
     if frame[at : at + 2] == b"PS":
         seconds, rest = struct.unpack("qq", beside[0][2][:16])
-        (sent,) = struct.unpack_from(">Q", frame, at + 10)
-        print(seconds * 10**9 + rest - to_utc - sent)
+        print((seconds * 10**9 + rest - to_utc - int.from_bytes(frame[at + 12 : at + 18], "big")) % 2**48)
         count -= 1
 """
 

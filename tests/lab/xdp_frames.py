@@ -12,10 +12,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from nodes.receivers.xdp import XdpReceiver
 from traffic.frames import build_frame
 from traffic.layout import layout
 from traffic.match import Match
 from traffic.task import Leg
+from traffic.template import Template
 
 ROOT = Path(__file__).parents[2]
 A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
@@ -64,6 +66,31 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
 }
 
 
+def mended(frame: bytes) -> bytes:
+    """The frame with right checksums in each IPv4 header and in the innermost transport header (RFC 1071)."""
+    data, found = bytearray(frame), layout(frame)
+    for place in found.ipv4_sums:
+        at = place - 10
+        _put_sum(data, place, bytes(data[at : at + (data[at] & 15) * 4]))
+    place, protocol = found.transport_sum, found.counted["protocol"]
+    if place is not None:
+        end = found.payload + found.payload_bytes
+        start = place - {1: 2, 6: 16, 17: 6, 58: 2}[protocol]
+        ends = [
+            bytes(data[bit // 8 : (bit + bits) // 8]) for bit, bits in (found.spans["src_ip"], found.spans["dst_ip"])
+        ]
+        pseudo = b"".join(ends) + struct.pack(">HI", protocol, end - start) if protocol != 1 else b""
+        _put_sum(data, place, bytes(data[start:end]) + bytes((end - start) % 2) + pseudo, place - start)
+    return bytes(data)
+
+
+def _put_sum(data: bytearray, place: int, covered: bytes, within: int = 10) -> None:
+    """`within`: where in `covered` the checksum is."""
+    covered = covered[:within] + b"\0\0" + covered[within + 2 :]
+    value = 0xFFFF - int.from_bytes(covered + bytes(len(covered) % 2), "big") % 0xFFFF
+    data[place : place + 2] = (value or 0xFFFF).to_bytes(2, "big")
+
+
 def reordered(numbers: Iterable[int]) -> int:
     """RFC 4737, 3.3, of sequence numbers as they came: those below the next expected one; copies are not looked at."""
     expected, count = 0, 0
@@ -71,6 +98,11 @@ def reordered(numbers: Iterable[int]) -> int:
         count += number < expected
         expected = max(expected, number + 1)
     return count
+
+
+def armed(at_ns: int = 0, program: Path = XdpReceiver.object_file) -> type[XdpReceiver]:
+    """A receiver to which frames may have been on their way since then; 0: since its clock began."""
+    return type("Armed", (XdpReceiver,), {"object_file": program, "_armed_ns": lambda receiver: at_ns})
 
 
 def compile_program(target: Path) -> Path:
@@ -94,17 +126,21 @@ def checksum(data: bytes) -> int:
 
 
 @lru_cache
-def _template(frame: str, size_bytes: int) -> tuple[bytes, int]:
+def _template(frame: str, size_bytes: int) -> tuple[Template, int]:
     """The leg's frame and where its payload starts."""
-    data = build_frame(json.loads(frame), size_bytes).data
-    return data, layout(data).payload
+    template = build_frame(json.loads(frame), size_bytes)
+    return template, layout(template.data).payload
 
 
 def stamped(leg: Leg, sequence: int, time_ns: int = 0, magic: int = PLAIN) -> bytes:
-    """A frame of the leg with a stamp at the start of its payload; transport checksums are left as they were."""
+    """A frame of the leg with a stamp at the start of its payload, its checksums right."""
     template, at = _template(json.dumps(leg.frame), leg.size_bytes)
-    data = bytearray(template)
-    data[at : at + 18] = struct.pack(">HHHIQ", magic, leg.id, sequence >> 32, sequence & 0xFFFFFFFF, time_ns)
+    data = bytearray(template.data)
+    words = [magic, leg.id, *struct.unpack(">3H", sequence.to_bytes(6, "big"))]
+    words += [0, *struct.unpack(">3H", (time_ns % 2**48).to_bytes(6, "big"))]
+    words[5] = 0xFFFF - sum(words) % 0xFFFF
+    data[at : at + 18] = struct.pack(">9H", *words)
     if magic == CHECKED:
         data[at + 18 : at + 22] = struct.pack(">I", checksum(bytes(data[at + 22 :])))
+    template.mend(data)
     return bytes(data)

@@ -108,7 +108,7 @@ def test_a_stamp_tells_the_due_time_and_every_checksum_is_right() -> None:
     for index, size in enumerate(sizes):
         frame = maker.frame(index * 7, size, 0)
         found = stamp.read_stamp(frame[42:])
-        assert found is not None and found == (3, index, index * 7, stamp.payload_sum(frame[64:]))
+        assert found is not None and found[:4] == (3, index, index * 7, stamp.payload_sum(frame[64:]))
         mended = bytearray(frame)
         build_frame(leg.frame, size).mend(mended)
         assert mended == frame

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
-from master.recount import LegRecount
+from master.recount import LegRecount, run_json
+from traffic.errors import BadInput
 from traffic.recount import recount_stream, recount_trace
 from traffic.task import Leg
 
@@ -103,3 +107,17 @@ def test_a_capture_of_one_in_three_agrees_with_a_third(captured: int, agrees: bo
     again = recount_trace([bytes([n]) * 70 for n in range(100)], [bytes([n]) * 70 for n in range(captured)])
     assert LegRecount(leg, 100, again, every=3).agrees is agrees
     assert not LegRecount(leg, None, again, every=3).agrees
+
+
+@pytest.mark.parametrize("layout", [{}, {"stamp_layout": 1}])
+def test_stamps_of_another_layout_are_refused_and_not_taken_for_altered(tmp_path: Path, layout: dict[str, int]) -> None:
+    legs = [{"kind": "trace", "stamped_packets": 7}]
+    (tmp_path / "run.json").write_text(json.dumps({"format_version": 1, "legs": legs, **layout}))
+    with pytest.raises(BadInput, match=r"run.json: stamp_layout = .*: its captures have stamps of another layout"):
+        run_json(tmp_path)
+
+
+def test_a_run_without_stamped_traces_is_read_whatever_its_stamps_are(tmp_path: Path) -> None:
+    document = {"format_version": 1, "legs": [{"kind": "stream", "stamped_packets": None}]}
+    (tmp_path / "run.json").write_text(json.dumps(document))
+    assert run_json(tmp_path) == document

@@ -97,7 +97,7 @@ def words(data: bytes) -> int:
     return sum(struct.unpack(f">{len(data) // 2}H", data)) % 0xFFFF
 
 
-def check_stamp(frame: bytes, before: bytes, at: int) -> None:
+def check_stamp(frame: bytes, before: bytes, at: int) -> stamp.Stamp:
     """It is where a receiver looks, tells the rest of the payload, and no sum over it has changed."""
     found = layout(frame)
     assert found.payload == at and found.payload_bytes >= STAMP_BYTES
@@ -106,6 +106,7 @@ def check_stamp(frame: bytes, before: bytes, at: int) -> None:
     assert one.checksum == stamp.payload_sum(frame[at + stamp.CHECKED_BYTES : at + found.payload_bytes])
     assert words(frame[at : at + STAMP_BYTES]) == words(before[at : at + STAMP_BYTES])
     assert (frame[:at], frame[at + STAMP_BYTES :]) == (before[:at], before[at + STAMP_BYTES :])
+    return one
 
 
 @pytest.mark.parametrize("name", WITH_ROOM)
@@ -113,8 +114,9 @@ def test_a_packet_with_room(tmp_path: Path, name: str) -> None:
     recorded, at = WITH_ROOM[name]
     frames, [frame], [before] = both(tmp_path, [recorded])
     assert frames.stamp_at.tolist() == [at]
-    check_stamp(frame, before, at)
-    assert stamps.blanked(frame, STREAM) == frame[: at + 4] + bytes(20) + frame[at + 24 :]
+    found = check_stamp(frame, before, at)
+    assert stamps.blanked(frame, STREAM) == frame[: at + 4] + bytes(14) + frame[at + 18 :]
+    assert found.summed == (name not in ("echo", "behind an extension", "in a recorded tunnel", "ip in ip"))
     if frame[12:14] != b"\x81\x00" and "extension" not in name and "ip in ip" not in name and "echo" not in name:
         assert checksums_right(frame)
 
@@ -216,7 +218,7 @@ def test_auto_takes_no_engine_that_does_not_stamp() -> None:
 def test_frames_that_differ_in_number_and_time_are_one_content(tmp_path: Path) -> None:
     _, [frame], [before] = both(tmp_path, [WITH_ROOM["udp"][0]])
     later = bytearray(frame)
-    later[42 + 4 : 42 + 24] = bytes(range(20))
+    later[42 : 42 + 18] = stamp.Stamp(STREAM, 9, 10**12, 0, True).pack()[:18]
     assert stamps.blanked(bytes(later), STREAM) == stamps.blanked(frame, STREAM) != frame
     assert stamps.blanked(frame, STREAM + 1) == frame and stamps.blanked(before, STREAM) == before
     later[42 + 30] ^= 1
@@ -244,19 +246,24 @@ def test_instances_share_a_processor_and_their_numbers() -> None:
     assert any({0, 1, 2} <= {leg.id for leg in one} for one in found)
 
 
-def test_the_balance_makes_up_for_any_number_and_time(tmp_path: Path) -> None:
+def test_a_recorded_checksum_that_is_wrong_is_not_claimed_to_be_right(tmp_path: Path) -> None:
+    """Inside a recorded tunnel nothing is mended."""
+    wrong = bytearray(udp("1.1.1.1", 9, "2.2.2.2", 53, DATA))
+    wrong[24] ^= 1
+    for frames in ([bytes(wrong)], [WITH_ROOM["udp"][0]]):
+        _, [frame], _ = both(tmp_path, frames)
+        found = stamp.read_stamp(frame[42:])
+        assert found is not None and found.summed == checksums_right(frame)
+
+
+def test_any_number_and_time_leave_all_sums_right(tmp_path: Path) -> None:
     """What the kernel does (send.bpf.c, stamp_trace), here in numbers of any size."""
     rng = np.random.default_rng(5)
     _, [frame], _ = both(tmp_path, [WITH_ROOM["an odd byte"][0]])
     at = 42
     for sequence, time_ns in [(0, 0), (1, 0), (2**48 - 1, 2**64 - 1), *rng.integers(0, 2**48, (200, 2)).tolist()]:
         data = bytearray(frame)
-        before = int.from_bytes(data[at + 22 : at + 24], "big")
-        growth = (sequence + time_ns) % 0xFFFF
-        after = (before + (0xFFFF - growth) * 0x8000) % 0xFFFF
-        checksum = int.from_bytes(data[at + 18 : at + 22], "big") + (after << 16) - (before << 16)
-        data[at + 4 : at + 18] = sequence.to_bytes(6, "big") + time_ns.to_bytes(8, "big")
-        data[at + 18 : at + 24] = (checksum % 0xFFFFFFFF).to_bytes(4, "big") + after.to_bytes(2, "big")
+        data[at : at + 18] = stamp.Stamp(STREAM, sequence, time_ns, 0, True).pack()[:18]
         assert checksums_right(bytes(data))
         found = stamp.read_stamp(bytes(data[at:]))
         assert found is not None and found.checksum == stamp.payload_sum(bytes(data[at + 22 :]))

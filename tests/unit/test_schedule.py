@@ -119,7 +119,7 @@ def test_when_a_leg_ends() -> None:
 def test_a_stamp_stands_in_the_first_payload_bytes() -> None:
     compiled = schedule.compile_leg(a_leg(), 1)
     assert compiled.record.stamp == 42
-    assert bytes(compiled.slots[0].bytes)[42:64].hex() == "5043" + "0007" + "00" * 18
+    assert bytes(compiled.slots[0].bytes)[42:64].hex() == "5043" + "0007" + "00" * 6 + "afb5" + "00" * 10
     assert build_frame(a_leg().frame, 100).data[:34] == bytes(compiled.slots[0].bytes)[:34]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,11 @@ def test_the_two_tables_are_one() -> None:
         "stream": (stamp.STREAM_OFFSET, 2),
         "sequence_high": (stamp.SEQUENCE_OFFSET, 2),
         "sequence_low": (stamp.SEQUENCE_OFFSET + 2, 4),
-        "time_ns": (stamp.TIME_OFFSET, 8),
+        "check": (stamp.CHECK_OFFSET, 2),
+        "time_high": (stamp.TIME_OFFSET, 2),
+        "time_low": (stamp.TIME_OFFSET + 2, 4),
     }
-    offset, size = fields["time_ns"]
+    offset, size = fields["time_low"]
     assert offset + size == stamp.PLAIN_BYTES
     checked = libbpf.struct_layout(OBJECT, "stamp_checked")
     assert checked == {"stamp": (0, stamp.PLAIN_BYTES), "checksum": (stamp.CHECKSUM_OFFSET, 4)}
@@ -40,18 +43,40 @@ def test_the_two_tables_are_one() -> None:
 
 
 def test_bytes_of_a_stamp() -> None:
-    one = stamp.Stamp(0x0102, 0x030405060708, 0x1112131415161718)
-    assert one.pack().hex() == "5053" + "0102" + "030405060708" + "1112131415161718"
+    one = stamp.Stamp(0x0102, 0x030405060708, 0x131415161718)
+    assert one.pack().hex() == "5053" + "0102" + "030405060708" + "6056" + "131415161718"
     assert stamp.read_stamp(one.pack() + b"more") == one
+
+
+def test_a_time_is_kept_modulo_two_to_the_48() -> None:
+    assert stamp.Stamp(1, 2, 7 << 48 | 3).pack() == stamp.Stamp(1, 2, 3).pack()
+
+
+@pytest.mark.parametrize("checksum", [None, 0x01020304])
+@pytest.mark.parametrize("bit", range(stamp.PLAIN_BYTES * 8))
+def test_a_stamp_with_any_bit_damaged_is_none(bit: int, checksum: int | None) -> None:
+    data = bytearray(stamp.Stamp(258, 77, 10**15, checksum).pack())
+    data[bit // 8] ^= 0x80 >> bit % 8
+    assert stamp.read_stamp(bytes(data)) is None
+
+
+def test_the_words_of_every_stamp_have_one_sum() -> None:
+    draw = random.Random(5)
+    for _ in range(1000):
+        one = stamp.Stamp(draw.randrange(1 << 16), draw.randrange(1 << 48), draw.randrange(1 << 64))
+        data = one.pack()
+        assert sum(int.from_bytes(data[at : at + 2], "big") for at in range(0, 18, 2)) % 0xFFFF == 0
 
 
 def test_bytes_of_a_stamp_with_a_checksum() -> None:
     one = stamp.Stamp(1, 2, 3, 0xA1A2A3A4)
-    assert one.pack().hex() == "5043" + "0001" + "000000000002" + "0000000000000003" + "a1a2a3a4"
+    assert one.pack().hex() == "5043" + "0001" + "000000000002" + "afb6" + "000000000003" + "a1a2a3a4"
     assert stamp.read_stamp(one.pack()) == one
 
 
-@pytest.mark.parametrize("payload", [b"", bytes(18), b"PS" + bytes(15), b"PC" + bytes(19), b"SP" + bytes(30)])
+@pytest.mark.parametrize(
+    "payload", [b"", bytes(18), b"PS" + bytes(15), b"PC" + bytes(19), b"SP" + bytes(30), b"PS" + bytes(16)]
+)
 def test_what_is_no_stamp(payload: bytes) -> None:
     assert stamp.read_stamp(payload) is None
 

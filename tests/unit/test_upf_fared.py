@@ -53,6 +53,7 @@ def leg_users(
         "latency_sum_ns": [packets * time for packets, time in zip(received, [*times, 0], strict=True)],
         "latency_min_ns": [*times, 0],
         "latency_max_ns": [2 * time for time in [*times, 0]],
+        "damaged": [0] * len(received),
     }
     return Users(made, True, sent, columns, seconds=seconds)
 

@@ -177,7 +177,7 @@ def counted(came: set[int], delay_ns: int, shift_ns: int = 0, **more: int) -> Ro
     count = [len(one) for one in each] + [0]
     times = [[delay_ns if one else 0 for one in count]] * 2
     sums = [delay_ns * one for one in count]
-    columns = dict(zip(users.COLUMNS, (count, count, count, count, sums, *times), strict=True))
+    columns = dict(zip(users.COLUMNS, (count, count, count, count, sums, *times, [0] * 3), strict=True))
     columns["packets"] = [count[0] + more.get("duplicated", 0), count[1], 0]
     part.users.received = columns
     part.clock_bound_ns, part.first_ns, part.last_ns = delay_ns // 10, min(came, default=None), max(came, default=None)
@@ -294,7 +294,10 @@ MOVES = Moves(
 def fared(direction: str, gnb: str, sent: list[int], lost: list[int]) -> Users:
     told = {"group": "users", "gnb": gnb, "direction": direction, "count": len(sent)}
     one = Users(replace(LEG, users=told), True, sent)
-    one.received = {"distinct": [all_ - gone for all_, gone in zip(sent, lost, strict=True)]}
+    one.received = {
+        "distinct": [all_ - gone for all_, gone in zip(sent, lost, strict=True)],
+        "damaged": [0] * len(sent),
+    }
     one.moves = MOVES.of(one)
     return one
 

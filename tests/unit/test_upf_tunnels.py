@@ -167,12 +167,12 @@ def test_what_the_scenario_says_goes_before_the_inventory(tmp_path: Path) -> Non
 
 def test_a_packet_in_another_users_tunnel_is_not_as_expected(tmp_path: Path) -> None:
     leg = planned(tmp_path, hosts_file(tmp_path, UPF), {**DOWN, "count_packets": 40}).legs[0]
-    counted = Users(leg, True, [7, 7, 6], {"packets": [7, 6, 7, 0], "distinct": [7, 6, 7]})
+    counted = Users(leg, True, [7, 7, 6], {"packets": [7, 6, 7, 0], "distinct": [7, 6, 7], "damaged": [0] * 4})
     row = Row(leg, "xdp", 20, 20, 20, users=counted)
     (verdict,) = judge_tunnels(Expect(loss=0), [row])  # type: ignore[call-arg]
     assert verdict["text"] == "down: 1 came as another user's, expected 0" and not verdict["holds"]
     assert verdict["what"] == "down: came as another user's", "it has no figure of the run in it"
-    counted.received = {"packets": [7, 7, 6, 0], "distinct": [7, 7, 6]}
+    counted.received = {"packets": [7, 7, 6, 0], "distinct": [7, 7, 6], "damaged": [0] * 4}
     assert judge_tunnels(Expect(loss=0), [row])[0]["holds"]  # type: ignore[call-arg]
     assert not judge_tunnels(Expect(), [row])  # type: ignore[call-arg]
 

@@ -1,8 +1,8 @@
 """Which packets of a trace have room for a stamp, and the stamp in them.
 
 It is the stamp of traffic.stamp with its checksum, and two bytes more, the balance: chosen so that the 24 bytes add up,
-in 16-bit words, to what the recorded ones did. So no Internet checksum over them changes, of whatever layer, and the
-kernel program only has to keep that sum (struct stamp_balanced of kernel/pktswarm.h).
+in 16-bit words, to what the recorded ones did. So no Internet checksum over them changes, of whatever layer; number and
+time, which the kernel program fills in, do not change that sum (struct stamp of kernel/pktswarm.h).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from traffic.replay.parse import ETHERNET_BYTES, GTPU_PORT, Columns, Reader
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-VARYING = slice(stamp.SEQUENCE_OFFSET, STAMP_BYTES)
+VARYING = slice(stamp.SEQUENCE_OFFSET, stamp.PLAIN_BYTES)
 """What of it differs from frame to frame."""
 MOST_HEADER_BYTES = 900
 """The receiver follows headers for 1023 bytes; a tunnel of ours takes some of them."""
@@ -106,16 +106,45 @@ def _put(frames: Frames, rows: NDArray[np.intp], stream: int) -> None:
     at = frames.place[rows] + frames.stamp_at[rows]
     place = (at >> 1)[:, None] + np.arange(STAMP_BYTES // 2)
     kept = words[place].sum(axis=1, dtype=np.int64)
-    head = np.frombuffer(stamp.Stamp(stream, 0, 0, 0).pack().ljust(STAMP_BYTES, b"\0"), ">u2")
-    words[place] = head
+    heads = [stamp.Stamp(stream, 0, 0, 0, summed).pack().ljust(STAMP_BYTES, b"\0") for summed in (False, True)]
+    words[place] = 0
     begin, stop = (at + stamp.CHECKED_BYTES).tolist(), _stored_ends(frames, rows).tolist()
     store = frames.store.data
     rest = np.array([stamp.payload_sum(bytes(store[a:b])) for a, b in zip(begin, stop, strict=True)], np.int64)
     # The balance counts twice: by itself, and in the checksum, whose 16-bit words add up to those of the rest.
-    balance = (kept - int(head.sum(dtype=np.int64)) - rest) % ONES * HALF % ONES
+    # The stamp's own words add up to nothing.
+    balance = (kept - rest) % ONES * HALF % ONES
+    words[place] = np.frombuffer(b"".join(heads), ">u2").reshape(2, -1)[_summed(frames, rows, kept + rest).astype(int)]
     checksum = (rest + (balance << 16)) % MODULUS32
     for step, value in enumerate((checksum >> 16, checksum & ONES, balance), stamp.CHECKSUM_OFFSET // 2):
         words[place[:, step]] = value
+
+
+def _summed(frames: Frames, rows: NDArray[np.intp], payload: Integers) -> Flags:
+    """Whether the checksums of the IP header and of the TCP or UDP header right before the stamp are right.
+
+    `payload`: the sum of what follows the headers."""
+    store, words = frames.store, frames.store.view(">u2")
+    place = frames.place[rows]
+    ip, l4, at = place + frames.ip_at[rows], place + frames.l4_at[rows], place + frames.stamp_at[rows]
+    four = store[ip] >> 4 == 4
+    protocol = store[ip + np.where(four, 9, 6)].astype(np.int64)
+    size = np.where(protocol == TCP, (store[l4 + 12] >> 4).astype(np.int64) * 4, 8)
+    good = (frames.l4_at[rows] > 0) & np.isin(protocol, (TCP, UDP)) & (at - l4 == size) & (four | (l4 - ip == 40))
+    good &= (protocol == TCP) | (words[(l4 + 6) >> 1] != 0)
+    ends = ip + np.where(four, 12, 8)
+    total = payload + protocol + words[(ip + np.where(four, 2, 4)) >> 1].astype(np.int64) - np.where(four, l4 - ip, 0)
+    total += _word_sums(words, ends, ends + np.where(four, 8, 32)) + _word_sums(words, l4, l4 + size)
+    return np.asarray(good & (total % ONES == 0) & (~four | (_word_sums(words, ip, l4) % ONES == 0)))
+
+
+def _word_sums(words: NDArray[np.uint16], begin: Integers, end: Integers) -> Integers:
+    """Of the 16-bit words from each `begin` to its `end`: headers, which have 30 at most."""
+    total = np.zeros(len(begin), np.int64)
+    for step in range(30):
+        some = begin + 2 * step < end
+        total[some] += words[(begin[some] >> 1) + step]
+    return total
 
 
 def _stored_ends(frames: Frames, rows: NDArray[np.intp]) -> Integers:

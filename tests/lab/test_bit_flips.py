@@ -1,0 +1,244 @@
+"""Every bit of a frame, from the destination MAC to the last byte, damaged one at a time on the way to the counting
+program: each is one altered or one lost packet, and no other figure changes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodes import libbpf
+from traffic import users
+from traffic.leg_frames import templates_as_sent
+from traffic.tally import Tally, not_received
+from traffic.task import Leg, ReceiveTask
+
+sys.path.insert(0, str(Path(__file__).parent))
+from xdp_frames import CHECKED, ETHERNET, PLAIN, ROOT, SHAPES, UDP, B, a_leg, armed, compile_program, stamped
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root to load XDP programs"),
+    pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing()),
+    pytest.mark.skipif(not shutil.which("clang"), reason="clang is not installed"),
+]
+BELIEVED_AHEAD = int(re.findall(r"define BELIEVED_AHEAD (\d+)", (ROOT / "kernel/count.bpf.c").read_text())[0])
+DELAY_NS = 5_000_000
+"""How long each frame was on its way, by its stamp."""
+TUNNEL = [
+    ETHERNET,
+    {"ipv4": {"src": "10.0.0.1", "dst": "10.0.0.2"}},
+    {"udp": {"src": 2152, "dst": 2152, "checksum": 0}},
+]
+USER = [{"ipv4": {"src": "10.45.0.2", "dst": "10.60.0.1"}}, {"udp": {"src": 7, "dst": 8}}]
+FLIPPED = {
+    "udp4": SHAPES["udp4"],
+    "tcp4": SHAPES["tcp4"],
+    "icmp": SHAPES["icmp"],
+    "udp6": SHAPES["udp6"],
+    "tcp6": SHAPES["tcp6"],
+    "vlan": SHAPES["vlan"],
+    "qinq": SHAPES["qinq"],
+    "ip in ip": SHAPES["ip in ip"],
+    "gtpu": [*TUNNEL, {"gtpu": {"teid": 0x1234}}, *USER],
+    "gtpu session": [*TUNNEL, {"gtpu": {"teid": 0x1234}}, {"gtpu_options": {}}, {"pdu_session": {"qfi": 9}}, *USER],
+}
+UNSEEN: dict[str, list[tuple[str, int, int]]] = {
+    "udp6": [("ECN and flow label", 15 * 8 + 2, 22)],
+    "tcp6": [("ECN and flow label", 15 * 8 + 2, 22)],
+    "qinq": [("ECN and flow label", 23 * 8 + 2, 22)],
+    "ip in ip": [("ECN and flow label", 35 * 8 + 2, 22)],
+    "gtpu": [
+        ("the outer UDP source port", 34 * 8, 16),
+        ("its length, and the checksum that it does not have", 38 * 8, 32),
+        ("GTP-U: a spare bit", 42 * 8 + 4, 1),
+        ("its length", 44 * 8, 16),
+    ],
+    "gtpu session": [
+        ("the outer UDP source port", 34 * 8, 16),
+        ("its length, and the checksum that it does not have", 38 * 8, 32),
+        ("GTP-U: a spare bit", 42 * 8 + 4, 1),
+        ("flags of what is there already", 42 * 8 + 6, 2),
+        ("its length", 44 * 8, 16),
+        ("sequence and N-PDU number, which no flag claims", 50 * 8, 24),
+        ("the type of the extension header", 53 * 8, 8),
+        ("PDU type and QFI", 55 * 8, 16),
+    ],
+}
+"""What nobody checks: (what, first bit, bits). Of IPv6 no checksum covers it; outer headers are passed over."""
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_program(tmp_path_factory.mktemp("bpf") / "count.bpf.o")
+
+
+@dataclass
+class Figures:
+    """Of one leg that `sent` packets were sent of."""
+
+    tally: Tally
+    sent: int
+
+    @property
+    def moved(self) -> dict[str, int]:
+        one = asdict(self.tally)
+        names = ("altered", "duplicated", "reordered", "too_late", "astray", "impossible")
+        return {name: one[name] for name in names} | {"lost": self.tally.lost(self.sent) or 0}
+
+
+class Counter:
+    """The program with one leg."""
+
+    def __init__(self, program: Path, spool: Path, leg: Leg, armed_ns: int = 0, **task: Any) -> None:
+        self.leg, self.sent = leg, 0
+        made = ReceiveTask("lo", B, [leg], 60, **{"mode": "count", "offsets_ns": {"a": 0}, **task})
+        self.receiver = armed(armed_ns, program)(made, spool)
+        self.receiver.prepare()
+        assert self.receiver._object is not None
+        self.fd = self.receiver._object.program_fd("count")
+
+    def take(self, frame: bytes) -> None:
+        self.sent += 1
+        libbpf.run_once(self.fd, frame)
+
+    def figures(self) -> Figures:
+        return Figures(self.receiver.tallies()[self.leg.id], self.sent)
+
+
+def flipped(frame: bytes, bit: int) -> bytes:
+    damaged = bytearray(frame)
+    damaged[bit // 8] ^= 0x80 >> bit % 8
+    return bytes(damaged)
+
+
+def flip_each(counter: Counter, make: Callable[[int], bytes]) -> set[int]:
+    """Each damaged frame between whole ones. Returns the bits that changed no figure."""
+    unseen = set()
+    counter.take(make(0))
+    for bit in range(len(make(0)) * 8):
+        before, number = counter.figures().moved, counter.sent
+        counter.take(flipped(make(number), bit))
+        counter.take(make(number + 1))
+        after = counter.figures().moved
+        change = {name: after[name] - before[name] for name in after if after[name] != before[name]}
+        assert change in ({}, {"altered": 1}, {"lost": 1}), (bit // 8, bit % 8)
+        unseen |= {bit} if not change else set()
+    return unseen
+
+
+def a_flipped_leg(shape: str, size_bytes: int, **more: Any) -> Leg:
+    return replace(a_leg("udp4", 300, size_bytes), frame={"headers": FLIPPED[shape], "payload": {"fill": 0xA5}}, **more)
+
+
+@pytest.mark.parametrize("magic", [PLAIN, CHECKED])
+@pytest.mark.parametrize("shape", FLIPPED)
+def test_any_damaged_bit_is_one_altered_or_lost_packet(program: Path, tmp_path: Path, shape: str, magic: int) -> None:
+    leg = a_flipped_leg(shape, 164)
+    counter = Counter(program, tmp_path, leg)
+    began_ns = time.monotonic_ns()
+    unseen = flip_each(counter, lambda n: stamped(leg, n, time.monotonic_ns() - DELAY_NS, magic))
+    found, within_ns = counter.figures().tally.latency, time.monotonic_ns() - began_ns + DELAY_NS
+    counter.receiver.restore()
+    assert found is not None and DELAY_NS <= found.min_ns <= found.max_ns <= within_ns
+    assert unseen == {bit for _, first, size in UNSEEN.get(shape, []) for bit in range(first, first + size)}
+
+
+# --- users ------------------------------------------------------------------------------------------------------------
+
+OF_USERS = {
+    "ipv4.src": [ETHERNET, {"ipv4": {"src": {"increment": ["10.1.0.0", "10.1.0.7"]}, "dst": "10.0.0.2"}}, UDP],
+    "ipv6.dst": [ETHERNET, {"ipv6": {"src": "fd00::1", "dst": {"increment": ["fd00::100", "fd00::107"]}}}, UDP],
+    "udp.src": [*SHAPES["udp4"][:2], {"udp": {"src": {"increment": [5000, 5007]}, "dst": 7}}],
+}
+
+
+def a_leg_of_users(name: str) -> Leg:
+    frame = {"headers": OF_USERS[name], "payload": {"fill": 0xA5}}
+    leg = replace(a_leg("udp4", 300, 120), frame=frame)
+    (template,) = templates_as_sent(leg).values()
+    return replace(leg, users=users.of_template("test", "users", template, name))
+
+
+@pytest.mark.parametrize("name", OF_USERS)
+def test_a_damaged_bit_gives_no_user_a_packet_of_anothers(program: Path, tmp_path: Path, name: str) -> None:
+    """All frames are of the first user: it lacks one at the most, and the others have none."""
+    leg = a_leg_of_users(name)
+    counter = Counter(program, tmp_path, leg)
+    flip_each(counter, lambda n: stamped(leg, n, time.monotonic_ns(), CHECKED))
+    figures, columns = counter.figures(), counter.receiver.users(300)
+    counter.receiver.restore()
+    assert columns is not None
+    assert columns["packets"][1:-1] == columns["distinct"][1:-1] == [0] * 7
+    lost = not_received(counter.sent, columns["distinct"][0], columns["damaged"][0])
+    assert sum(columns["packets"]) == figures.tally.packets
+    assert lost == figures.moved["lost"] + columns["packets"][-1]
+
+
+# --- jumps and times --------------------------------------------------------------------------------------------------
+
+
+def test_a_jump_is_believed_when_a_second_frame_confirms_it(program: Path, tmp_path: Path) -> None:
+    """Of both frames the users have theirs then."""
+    leg = a_leg_of_users("udp.src")
+    counter = Counter(program, tmp_path, leg)
+    for number in (0, 1, 2 + BELIEVED_AHEAD, 2, 7 + BELIEVED_AHEAD, 8 + BELIEVED_AHEAD):
+        counter.take(stamped(leg, number, magic=CHECKED))
+    found, columns = counter.figures().tally, counter.receiver.users(300)
+    counter.receiver.restore()
+    assert (found.distinct, found.astray, found.reordered, found.missing) == (5, 1, 0, 4 + BELIEVED_AHEAD)
+    assert columns is not None and (columns["packets"][0], columns["distinct"][0]) == (6, 5)
+
+
+def test_a_number_within_the_believed_distance_needs_no_second_frame(program: Path, tmp_path: Path) -> None:
+    leg = a_flipped_leg("udp4", 164)
+    counter = Counter(program, tmp_path, leg)
+    for number in (0, BELIEVED_AHEAD):
+        counter.take(stamped(leg, number))
+    found = counter.figures().tally
+    counter.receiver.restore()
+    assert (found.distinct, found.astray, found.highest) == (2, 0, BELIEVED_AHEAD)
+
+
+@pytest.mark.parametrize("sent_s", [-4000, -0.1, 0.5, 200_000])
+def test_a_time_that_cannot_be_makes_no_latency(program: Path, tmp_path: Path, sent_s: float) -> None:
+    """Before the receiver was armed, or in its future by more than the clocks' bound: `sent_s` from now."""
+    leg, before = a_flipped_leg("udp4", 164), time.monotonic_ns()
+    counter = Counter(program, tmp_path, leg, bounds_ns={"a": 1_000_000}, armed_ns=before)
+    counter.take(stamped(leg, 0, before))
+    counter.take(stamped(leg, 1, before + round(sent_s * 1e9)))
+    counter.take(stamped(leg, 2, before))
+    found, within_ns = counter.figures().tally, time.monotonic_ns() - before
+    counter.receiver.restore()
+    assert (found.packets, found.distinct, found.altered, found.impossible) == (3, 3, 0, 1)
+    assert found.latency is not None and found.jitter is not None
+    assert (found.latency.frames, found.jitter.pairs) == (2, 1) and 0 < found.latency.max_ns < within_ns
+    assert found.jitter.sd_ns < within_ns
+
+
+def test_a_latency_below_zero_within_the_bound_is_one(program: Path, tmp_path: Path) -> None:
+    leg, now = a_flipped_leg("udp4", 164), time.monotonic_ns()
+    counter = Counter(program, tmp_path, leg, bounds_ns={"a": 10**10}, armed_ns=now)
+    counter.take(stamped(leg, 0, now + 9 * 10**9))
+    found = counter.figures().tally
+    counter.receiver.restore()
+    assert found.latency is not None and -9 * 10**9 < found.latency.min_ns < -8 * 10**9 and found.impossible == 0
+
+
+def test_a_time_comes_round_after_48_bits(program: Path, tmp_path: Path) -> None:
+    """The sender's clock is a host's that was booted long before: the offset between the two is more than 2^48 ns."""
+    leg, ahead_ns = a_flipped_leg("udp4", 164), 5 * 2**48 + 12345
+    counter = Counter(program, tmp_path, leg, offsets_ns={"a": ahead_ns})
+    for number in range(3):
+        counter.take(stamped(leg, number, time.monotonic_ns() + ahead_ns - DELAY_NS))
+    found = counter.figures().tally.latency
+    counter.receiver.restore()
+    assert found is not None and found.frames == 3 and DELAY_NS <= found.min_ns <= found.max_ns < 2 * 10**9
