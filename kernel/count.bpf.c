@@ -479,28 +479,30 @@ __noinline __u64 sum_from(struct xdp_md *ctx, __u32 at, __u32 bytes)
 	return sum_of((void *)(long)ctx->data + at, (void *)(long)ctx->data_end, bytes);
 }
 
-/* Whether the checksum over the headers is wrong with the payload from `from` on in it. */
-static __always_inline int wrong_sum(struct xdp_md *ctx, const struct frame *frame, __u32 from)
+/* Whether a sum over the headers is wrong with the payload from `from` on in it. */
+static __always_inline int wrong_sum(struct xdp_md *ctx, const struct frame *frame, __u64 sum, __u32 from)
 {
-	__u64 sum = frame->sum;
-
 	if (frame->payload_bytes > from)
 		sum += in_memory(sum_from(ctx, frame->payload + from, frame->payload_bytes - from));
 	return sum16(sum) != 0xffff;
 }
 
-/* Payload and checksums. */
+/* Payload and checksums. Those of the headers are tried in one sum: one damaged bit shows in it as well. */
 static __always_inline __u32 changed_sums(struct xdp_md *ctx, const struct frame *frame, const struct arrival *a,
 					  const struct expectation *e)
 {
 	__u32 sums = e->sums | a->sums, causes = 0;
-	int summed = sums & SUMS_TRANSPORT;
+	__u64 sum = NO_SUM;
 
-	if ((sums & SUMS_IP && frame->ip_damaged) || (summed && !frame->sum))
+	if (sums & SUMS_TRANSPORT)
+		sum = frame->sum + (sums & SUMS_IP ? frame->ip_sum : 0);
+	else if (sums & SUMS_IP && ip_damaged(frame))
+		causes = 1 << CAUSE_CHECKSUM;
+	if (sums & SUMS_TRANSPORT && !frame->sum)
 		causes = 1 << CAUSE_CHECKSUM;
 	if (a->checked)
-		return causes | changed_payload(ctx, frame->payload, frame->payload_bytes, summed ? frame->sum : NO_SUM);
-	if (summed && frame->sum && wrong_sum(ctx, frame, e->numbered == NUMBERED_BY_US ? sizeof(struct stamp) : 0))
+		return causes | changed_payload(ctx, frame->payload, frame->payload_bytes, sum);
+	if (sum != NO_SUM && wrong_sum(ctx, frame, sum, e->numbered == NUMBERED_BY_US ? sizeof(struct stamp) : 0))
 		causes = 1 << CAUSE_CHECKSUM;
 	return causes;
 }
@@ -520,9 +522,11 @@ static __always_inline __u32 changed(struct xdp_md *ctx, const struct frame *fra
 /* Whether the headers say whose a frame is. A damaged payload does not make a checksum over the headers wrong. */
 static __always_inline int sound(const struct frame *frame, __u32 sums, __u32 causes)
 {
-	if (sums & SUMS_IP && frame->ip_damaged)
+	if (!(causes & (1 << CAUSE_CHECKSUM | 1 << CAUSE_STAMP)))
+		return 1;
+	if (sums & SUMS_IP && ip_damaged(frame))
 		return 0;
-	return !(causes & 1 << CAUSE_CHECKSUM) || causes & 1 << CAUSE_PAYLOAD;
+	return causes & (1 << CAUSE_PAYLOAD | 1 << CAUSE_STAMP);
 }
 
 /* A wrong checksum is a cause by itself only where nothing else tells what has changed. */
@@ -622,7 +626,7 @@ static __always_inline int take_numbered(struct arrival *a, const struct expecta
 static __always_inline int count_damaged(const struct frame *frame, struct arrival *a, const struct expectation *e)
 {
 	struct tally *t = bpf_map_lookup_elem(&tallies, &a->slot);
-	struct user *u = user_at(user_key(a->slot, frame, sound(frame, e->sums, 0)));
+	struct user *u = user_at(user_key(a->slot, frame, sound(frame, e->sums, 1 << CAUSE_STAMP)));
 
 	if (!t)
 		return XDP_ABORTED;
@@ -919,7 +923,7 @@ static __always_inline void take_first(struct assembly *whole, const struct fram
 	causes = changed_fields(&frame->fields, e);
 	if (e->payload_bytes && frame->payload_bytes != e->payload_bytes)
 		causes |= 1 << CAUSE_LENGTH;
-	if ((e->sums & SUMS_IP && frame->ip_damaged) || wrong_first(frame, a, e, said))
+	if ((e->sums & SUMS_IP && ip_damaged(frame)) || wrong_first(frame, a, e, said))
 		causes |= 1 << CAUSE_CHECKSUM;
 	whole->user = user_key(a->slot, frame, parsed == PARSED && sound(frame, e->sums, causes));
 	whole->causes = explained(causes);

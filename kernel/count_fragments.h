@@ -140,6 +140,7 @@ __noinline int parse_piece(struct xdp_md *ctx, struct frame *frame, struct piece
 	c.at += frame->payload;
 	c.left = frame->payload_bytes;
 	c.is_part = 1;
+	c.sum = frame->sum;
 	__builtin_memcpy(piece->key.src, frame->fields.src_ip, 32);
 	piece->key.teid = frame->fields.teid;
 	header = frame->fields.ip_version == 4 ? take_piece4(&c, piece) : take_piece6(&c, &frame->fields, piece);

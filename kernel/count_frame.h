@@ -5,6 +5,12 @@
 #include "count_parse.h"
 #include "pktswarm.h"
 
+/* Whether an IPv4 header of the frame is damaged. */
+static __always_inline int ip_damaged(const struct frame *frame)
+{
+	return frame->ip_sum && sum16(frame->ip_sum) != 0xffff;
+}
+
 /* The stamp at the start of the payload, 0 if there is none. */
 static __always_inline const struct stamp *find_stamp(struct xdp_md *ctx, const struct frame *frame)
 {

@@ -28,16 +28,17 @@
 
 /*
  * Where parsing goes on. `left`: bytes from `at` to the end that the innermost length field tells, padding left out.
- * `sum`: what a transport header's checksum covers but for the payload, its pseudo header included, as words in memory
- * order (RFC 1071, section 2), not reduced; with the payload's words it is a multiple of 0xffff. 0: it has no checksum.
+ * `sum`: behind an IP header that of its addresses; behind a transport header what the checksum there covers but for the
+ * payload, so that it is a multiple of 0xffff with the payload's words; 0: there is no checksum. `ip_sum`: of all IPv4
+ * headers, a multiple of 0xffff where their checksums are right. Words in memory order (RFC 1071, section 2), not reduced.
  */
 struct cursor {
 	void *at;
 	void *end;
 	__u64 sum;
+	__u64 ip_sum;
 	__u32 left;
 	__u32 is_part; /* of a packet: `left` is that of a fragment */
-	__u32 ip_damaged; /* the checksum of an IPv4 header is wrong */
 };
 
 enum parsed {
@@ -126,8 +127,8 @@ static __always_inline __u8 ip_version(struct cursor *c)
 	return *first >> 4;
 }
 
-/* Whether an IPv4 header's checksum is wrong. `words`: how many of 32 bits it has, up to 15. */
-static __always_inline int damaged_ipv4(const struct iphdr *ip, const void *end, __u32 words)
+/* `words`: how many of 32 bits an IPv4 header has, up to 15. */
+static __always_inline __u64 sum_ipv4(const struct iphdr *ip, const void *end, __u32 words)
 {
 	const __u32 *word = (const void *)ip;
 	__u64 sum = 0;
@@ -136,7 +137,7 @@ static __always_inline int damaged_ipv4(const struct iphdr *ip, const void *end,
 		sum += word[i];
 	for (int i = 5; i < 15 && i < words && (void *)(word + i + 1) <= end; i++)
 		sum += word[i];
-	return sum16(sum) != 0xffff;
+	return sum;
 }
 
 static __always_inline enum parsed take_ipv4(struct cursor *c, struct fields *f)
@@ -150,7 +151,8 @@ static __always_inline enum parsed take_ipv4(struct cursor *c, struct fields *f)
 	total = bpf_ntohs(ip->tot_len);
 	if (header < sizeof(*ip) || total < header)
 		return PARSED_MALFORMED;
-	c->ip_damaged |= damaged_ipv4(ip, c->end, ip->ihl);
+	c->ip_sum += sum_ipv4(ip, c->end, ip->ihl);
+	c->sum = (__u64)ip->saddr + ip->daddr;
 	f->ip_version = 4;
 	f->protocol = ip->protocol;
 	f->tos = ip->tos;
@@ -191,6 +193,7 @@ static __always_inline enum parsed take_extensions6(struct cursor *c, struct fie
 static __always_inline enum parsed take_ipv6(struct cursor *c, struct fields *f)
 {
 	struct ipv6hdr *ip = TAKE(c, struct ipv6hdr);
+	const __u32 *addresses = (const void *)&ip->saddr;
 
 	if (!ip)
 		return PARSED_MALFORMED;
@@ -200,6 +203,9 @@ static __always_inline enum parsed take_ipv6(struct cursor *c, struct fields *f)
 	f->ttl = ip->hop_limit;
 	__builtin_memcpy(f->src_ip, &ip->saddr, 16);
 	__builtin_memcpy(f->dst_ip, &ip->daddr, 16);
+	c->sum = 0;
+	for (int i = 0; i < 8; i++)
+		c->sum += addresses[i];
 	c->left = bpf_ntohs(ip->payload_len);
 	return take_extensions6(c, f);
 }
@@ -240,38 +246,46 @@ static __always_inline enum parsed take_gtpu(struct cursor *c, struct fields *f)
 	return gtpu->flags & 7 ? take_gtpu_options(c, gtpu->flags) : PARSED_IP;
 }
 
-/* RFC 768, RFC 9293 and RFC 8200, section 8.1; `length` is that of header and payload. */
+/* What a pseudo header has beside the addresses; `length`: of header and payload (RFC 768, RFC 9293, RFC 8200 8.1). */
 static __always_inline __u64 pseudo_header(const struct fields *f, __u32 length)
 {
-	const __u32 *addresses = (const void *)f->src_ip; /* and the target's behind it; what IPv4 lacks is zero */
-	__u64 sum = bpf_htons(f->protocol) + bpf_htons(length);
-
-	for (int i = 0; i < 8; i++)
-		sum += addresses[i];
-	return sum;
+	return bpf_htons(f->protocol) + bpf_htons(length);
 }
 
 /* PARSED_IP: its payload may be a user's packet. */
 static __always_inline enum parsed take_udp_alone(struct cursor *c, struct fields *f)
 {
 	struct udphdr *udp = TAKE(c, struct udphdr);
-	const __u32 *words = (const void *)udp;
 
 	if (!udp || bpf_ntohs(udp->len) < sizeof(*udp))
 		return PARSED_MALFORMED;
-	/* By the IP header, so that it shows where the two lengths differ. */
-	c->sum = udp->check ? pseudo_header(f, c->is_part ? bpf_ntohs(udp->len) : c->left) + words[0] + words[1] : 0;
 	f->src_port = udp->source;
 	f->dst_port = udp->dest;
 	c->left = bpf_ntohs(udp->len) - sizeof(*udp);
 	return udp->dest == bpf_htons(GTPU_PORT) ? PARSED_IP : PARSED;
 }
 
+/* `ip_left`: bytes behind the IP header by its length, so that it shows where UDP's differs. */
+static __always_inline void sum_udp(struct cursor *c, const struct fields *f, const struct udphdr *udp, __u32 ip_left)
+{
+	const __u32 *words = (const void *)udp;
+
+	c->sum += pseudo_header(f, c->is_part ? bpf_ntohs(udp->len) : ip_left) + words[0] + words[1];
+	if (!udp->check)
+		c->sum = 0;
+}
+
 static __always_inline enum parsed take_udp(struct cursor *c, struct fields *f)
 {
+	const struct udphdr *udp = c->at;
+	__u32 ip_left = c->left;
 	enum parsed found = take_udp_alone(c, f);
 
-	return found == PARSED_IP ? take_gtpu(c, f) : found;
+	if (found == PARSED_IP)
+		found = take_gtpu(c, f);
+	if (found == PARSED)
+		sum_udp(c, f, udp, ip_left);
+	return found;
 }
 
 static __always_inline enum parsed take_tcp(struct cursor *c, struct fields *f)
@@ -287,7 +301,7 @@ static __always_inline enum parsed take_tcp(struct cursor *c, struct fields *f)
 		return PARSED_MALFORMED;
 	f->src_port = tcp->source;
 	f->dst_port = tcp->dest;
-	c->sum = pseudo_header(f, c->left);
+	c->sum += pseudo_header(f, c->left);
 	for (int i = 0; i < 15 && i < tcp->doff && (void *)(words + i + 1) <= c->end; i++)
 		c->sum += words[i];
 	c->at += header;
@@ -302,7 +316,7 @@ static __always_inline enum parsed take_icmp(struct cursor *c, const struct fiel
 
 	if (!icmp || c->left < 8)
 		return PARSED_MALFORMED;
-	c->sum = sum32(*icmp) + (f->protocol == IPPROTO_ICMPV6 ? pseudo_header(f, c->left) : 0);
+	c->sum = sum32(*icmp) + (f->protocol == IPPROTO_ICMPV6 ? c->sum + pseudo_header(f, c->left) : 0);
 	c->left -= 8;
 	return PARSED;
 }
@@ -312,7 +326,6 @@ static __always_inline enum parsed take_transport(struct cursor *c, struct field
 {
 	f->src_port = 0;
 	f->dst_port = 0;
-	c->sum = 0;
 	switch (f->protocol) {
 	case IPPROTO_UDP:
 		return take_udp(c, f);
@@ -365,11 +378,10 @@ static __always_inline enum parsed take_link(struct cursor *c, struct fields *f)
 /* Where the payload starts, how long it is by the innermost length field, and what stands before it. */
 struct frame {
 	struct fields fields;
-	__u64 sum; /* as struct cursor has it */
+	__u64 sum; /* both as struct cursor has them */
+	__u64 ip_sum;
 	__u32 payload;
 	__u32 payload_bytes;
-	__u32 ip_damaged;
-	__u32 unused;
 };
 
 static __always_inline int note(struct xdp_md *ctx, struct frame *frame, const struct cursor *c, enum parsed found)
@@ -377,7 +389,7 @@ static __always_inline int note(struct xdp_md *ctx, struct frame *frame, const s
 	frame->payload = c->at - (void *)(long)ctx->data;
 	frame->payload_bytes = c->left;
 	frame->sum = c->sum;
-	frame->ip_damaged |= c->ip_damaged;
+	frame->ip_sum += c->ip_sum;
 	return found;
 }
 
@@ -410,20 +422,24 @@ static __always_inline int parse_plain(struct xdp_md *ctx, struct frame *frame)
 	struct cursor c = { .at = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
 	struct ethhdr *ethernet = TAKE(&c, struct ethhdr);
 	struct iphdr *ip = c.at;
+	struct udphdr *udp;
 	struct fields *f = &frame->fields;
+	__u32 ip_left;
 
 	if (!ethernet || ethernet->h_proto != bpf_htons(ETH_P_IP) || (void *)(ip + 1) > c.end || ip->ihl != 5)
 		return 0;
 	__builtin_memcpy(f->dst_mac, ethernet->h_dest, 2 * ETH_ALEN);
 	if (take_ipv4(&c, f) != PARSED || f->protocol != IPPROTO_UDP)
 		return 0;
-	c.at = ip + 1; /* a constant place, which the verifier can follow */
+	c.at = udp = (void *)(ip + 1); /* a constant place, which the verifier can follow */
+	ip_left = c.left;
 	if (take_udp_alone(&c, f) != PARSED)
 		return 0;
+	sum_udp(&c, f, udp, ip_left);
 	frame->payload = ETH_HLEN + sizeof(struct iphdr) + sizeof(struct udphdr);
 	frame->payload_bytes = c.left;
 	frame->sum = c.sum;
-	frame->ip_damaged = c.ip_damaged;
+	frame->ip_sum = c.ip_sum;
 	return 1;
 }
 

@@ -258,7 +258,7 @@ static __always_inline int write_number(struct xdp_md *ctx, const struct frame *
 
 static __always_inline void remember(struct xdp_md *ctx, const struct frame *frame, struct echo_flow *flow, __u32 slot)
 {
-	__u32 key = 0, place, user = user_place(&flow->users, &frame->fields, !frame->ip_damaged);
+	__u32 key = 0, place, user = user_place(&flow->users, &frame->fields, !ip_damaged(frame));
 	__u32 bytes = (void *)(long)ctx->data_end - (void *)(long)ctx->data;
 	struct pending *mine;
 
