@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from nodes import hold, leftovers
@@ -187,7 +187,7 @@ class Guard:
         senders = []
         for name in dict.fromkeys(leg.engine for leg in task.legs):
             legs = [leg for leg in task.legs if leg.engine == name]
-            senders.append(sender_class(name)(tasks.SendTask(task.interface, legs, task.limit_s), self.spool))
+            senders.append(sender_class(name)(replace(task, legs=legs), self.spool))
         return senders
 
     def _receivers(self, task: tasks.ReceiveTask) -> list[Receiver]:

@@ -460,6 +460,15 @@ def test_xdp_is_counted_by_its_stamps_and_the_capture_agrees(cluster: Cluster) -
     assert again.returncode == 0, again.stdout
 
 
+def test_with_ptp_sender_and_receiver_stand_on_one_clock(cluster: Cluster) -> None:
+    """Of the lab's nodes CLOCK_TAI is one, as PTP makes it: no offset is measured, and every latency is possible."""
+    text = "clock: ptp\nstreams: [{name: one, from: tx1, to: rx1, size_bytes: 128, rate_pps: 1000, duration_s: 1}]"
+    (row,) = cluster.run(cluster.scenario(text), 0)["rows"]
+    assert (row["engine"], row["received_packets"]) == ("xdp", 1000)
+    assert 0 < row["latency_min_ns"] <= row["latency_max_ns"] < 10**9
+    assert row["jitter_sd_ns"] > 0
+
+
 def agrees(document: dict[str, Any]) -> list[Path]:
     """The run's captures, once they are counted again."""
     again = subprocess.run([PKTSWARM, "recount", document["results"]], capture_output=True, text=True, check=False)
