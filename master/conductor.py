@@ -388,8 +388,7 @@ class Conductor:
         now = time.monotonic()
         if now >= self.next_word:
             self.next_word = now + WORD_INTERVAL_S
-            if self.stopping:
-                self._tell("alive")
+            self._tell("alive")
             for rank in sorted(self.living):
                 self._send(rank, {"op": "word"})
 

@@ -23,6 +23,7 @@ from master.node_state import refuse_held, reports_by_host
 from master.resolve import Rank, Resolved, ranks, resolve
 from master.results import Folder, Outcome, utc
 from master.scenario import Scenario
+from master.silence import SilenceTimer
 from master.upf.groups import Upf
 from master.upf.result import write_users
 from master.verify import Compared, compare
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 LAUNCH_TIMEOUT_S = 20.0
 LEAVE_TIMEOUT_S = 5.0
 STOP_TIMEOUT_S = 30.0
+BEFORE_WORDS = ("launch", "hello")
+"""Until all nodes are there rank 0 may be busy with MPI's own start, which has a deadline of its own."""
 AFTER_SENDING = ("drain", "gather", "restore", "over")
 PR_SET_CHILD_SUBREAPER = 36
 NOTHING = under_test.Allow()
@@ -89,6 +92,8 @@ class Run:
         self._refusal: PktswarmError | None = None
         self.control_plane: ControlPlane | None = None
         self._without_upf = self._without_disk = ""
+        self._frozen = False
+        """Rank 0: it is not waited for."""
 
     def _planned(self) -> plans.Plan:
         made = plans.plan(self.scenario, self.scenario_path, self.inventory, self.capacity)
@@ -106,7 +111,8 @@ class Run:
                 control = Lines(launch.accept(LAUNCH_TIMEOUT_S))
                 self._follow(control, launch)
                 # Ranks that leave by themselves restore their nodes first; those that do not are ended.
-                launch.wait(LEAVE_TIMEOUT_S * self.patience if self._interrupts < 2 else 0.0)
+                at_once = self._interrupts > 1 or self._frozen
+                launch.wait(0.0 if at_once else LEAVE_TIMEOUT_S * self.patience)
             finally:
                 launch.stop()
                 self._end_sessions()
@@ -167,6 +173,7 @@ class Run:
 
     def _follow(self, control: Lines, launch: Launch) -> None:
         """Until rank 0 is over or gone, or does not end in time after it was told to."""
+        silence = SilenceTimer()
         while not control.closed and not self.ledger.over and not self._overdue():
             self._pass_on_interrupts(control)
             self._end_without_upf(control)
@@ -175,11 +182,18 @@ class Run:
                 return
             running = launch.running()
             heard = control.receive(0.1)
+            silence.look(heard)
             for event, raw in control.messages():
                 self._heard_at = time.monotonic()
                 if event["event"] != "alive":
                     self._take(event, raw, control)
             self._show(TICK)
+            if self.ledger.phase not in BEFORE_WORDS and silence.is_over(self.patience):
+                self.ledger.stopped = (
+                    f"rank 0 froze in phase {self.ledger.phase!r}: no report for {silence.silent_s:.1f} s"
+                )
+                self._frozen = True
+                return
             # Asked before: what rank 0 said last, and ended, is still to be read.
             if not running and not heard:
                 control.closed = True

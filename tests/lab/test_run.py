@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import lab
+from master.silence import LONGEST_S
 from nodes import live_frames
 from traffic.capture_file import Packet, read_capture, write_pcap
 
@@ -305,6 +306,53 @@ def test_killing_mpiexec_ends_the_sending_and_leaves_a_report(cluster: Cluster) 
     assert document["status"] == 3 and "rank 0 was lost in phase 'send'" in document["reason"]
     assert all(row["sent_packets"] is None for row in document["rows"]), "never a guessed count"
     assert "rank 0 was lost" in page_of(cluster.results()[-1])
+
+
+def pid_on_master(cluster: Cluster, words: str, program: str) -> int:
+    """mpiexec and its proxy have the ranks' commands in their own."""
+    pids = pids_of(words, Path(f"/proc/{cluster.state.keeper.pids['m0']}/ns/net").stat().st_ino)
+    (pid,) = (pid for pid in pids if Path(f"/proc/{pid}/comm").read_text().startswith(program))
+    return pid
+
+
+def test_a_frozen_rank_0_is_noticed_and_ends_the_run(cluster: Cluster) -> None:
+    """Its connection stays open. What came until then is in the report, and the frozen process is gone."""
+    process = cluster.start_and_send(cluster.scenario(LONG))
+    rank0 = pid_on_master(cluster, "-m master.rank0", "python")
+    os.kill(rank0, signal.SIGSTOP)
+    began = time.monotonic()
+    assert_silence(cluster)
+    process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert time.monotonic() - began < 30, "a hang, which is what this is about"
+    document = json.loads((cluster.results()[-1] / "run.json").read_text())
+    assert "rank 0 froze in phase 'send': no report for " in document["reason"]
+    assert all(row["sent_packets"] is None for row in document["rows"]), "never a guessed count"
+    assert not Path(f"/proc/{rank0}").exists()
+
+
+def test_a_frozen_mpiexec_costs_no_counts(cluster: Cluster) -> None:
+    """The ranks need it only to come up; at the end it is killed."""
+    text = "streams: [{name: s, rate_pps: 400, count_packets: 1200}]"
+    process = cluster.start_and_send(cluster.scenario(text), "--json")
+    mpiexec = pid_on_master(cluster, "mpiexec -launcher", "mpiexec")
+    os.kill(mpiexec, signal.SIGSTOP)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert json.loads(out)["totals"][-1]["received_packets"] == 1200
+    assert not Path(f"/proc/{mpiexec}").exists()
+
+
+def test_a_command_line_that_stood_still_goes_on(cluster: Cluster) -> None:
+    """Longer than it waits for rank 0: that was not silent, only not listened to."""
+    text = "streams: [{name: s, rate_pps: 400, count_packets: 3200}]"
+    process = cluster.start_and_send(cluster.scenario(text), "--json")
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(LONGEST_S + 1)
+    process.send_signal(signal.SIGCONT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert json.loads(out)["totals"][-1]["received_packets"] == 3200
 
 
 def test_killing_the_command_line_ends_the_sending(cluster: Cluster) -> None:
