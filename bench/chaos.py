@@ -18,6 +18,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,7 +36,10 @@ from failures import (
     disagreements,
     disk_full,
     engines,
+    everything_of_a_run,
     inside,
+    launchers,
+    logins,
     packets,
     shrink_disk,
     traffic_link_down,
@@ -79,6 +83,39 @@ def _signal_on_master(words: str, number: signal.Signals) -> Failure:
         yield
 
     return fail
+
+
+def _signal_rank_0(number: signal.Signals) -> Failure:
+    @contextlib.contextmanager
+    def fail(cluster: Cluster, run: subprocess.Popen[str], rng: random.Random) -> Iterator[None]:
+        with contextlib.suppress(ValueError, OSError):
+            os.kill(rank_of(cluster, "m0", "-m master.rank0"), number)
+        yield
+
+    return fail
+
+
+def _kill_on_node(found: Callable[[Cluster, str], list[int]]) -> Failure:
+    @contextlib.contextmanager
+    def fail(cluster: Cluster, run: subprocess.Popen[str], rng: random.Random) -> Iterator[None]:
+        for pid in found(cluster, rng.choice(["tx1", "tx2", "rx1", "rx2"])):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        yield
+
+    return fail
+
+
+@contextlib.contextmanager
+def _kill_node(cluster: Cluster, run: subprocess.Popen[str], rng: random.Random) -> Iterator[None]:
+    """What its guard leaves is the next one's to find: it is no fault of this run."""
+    node = rng.choice(["tx1", "tx2", "rx1", "rx2"])
+    for pid in everything_of_a_run(cluster, node):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    yield
+    for folder in (cluster.nodes()[node] / "var/tmp").glob("pktswarm-*"):
+        shutil.rmtree(folder)
 
 
 def _interrupt(times: int) -> Failure:
@@ -148,7 +185,12 @@ KINDS: dict[str, Failure] = {
     "control link cut": _cut,
     "traffic link down and up": _link,
     "mpiexec killed": _signal_on_master("mpiexec -launcher", signal.SIGKILL),
-    "rank 0 killed": _signal_on_master("-m master.rank0", signal.SIGKILL),
+    "mpiexec frozen": _signal_on_master("mpiexec -launcher", signal.SIGSTOP),
+    "proxy killed": _kill_on_node(launchers),
+    "logins killed": _kill_on_node(logins),
+    "node killed": _kill_node,
+    "rank 0 killed": _signal_rank_0(signal.SIGKILL),
+    "rank 0 frozen": _signal_rank_0(signal.SIGSTOP),
     "command line killed": _kill_command,
     "Ctrl-C": _interrupt(1),
     "Ctrl-C twice": _interrupt(2),
@@ -156,6 +198,9 @@ KINDS: dict[str, Failure] = {
     "capture killed": _signal_engine("rx1", "netsniff-ng", signal.SIGKILL),
     "capture frozen": _signal_engine("rx1", "netsniff-ng", signal.SIGSTOP),
 }
+
+
+COSTS_ITS_OWN = ("mpiexec killed", "mpiexec frozen", "proxy killed", "logins killed", "node killed")
 
 
 class Chaos:
@@ -187,7 +232,7 @@ class Chaos:
         if document is not None:
             found += disagreements(document, told.before or first, packets(self.cluster), "link" in kind)
             found += self._status(document, run.returncode)
-            found += self._others(document) if armed and "'s rank" in kind else []
+            found += self._others(document) if armed and ("'s rank" in kind or kind in COSTS_ITS_OWN) else []
         found += self._report()
         return [f"at {at_s:.2f} s ({told.phase}): {one}" for one in found]
 

@@ -55,6 +55,7 @@ class World(Protocol):
     def barrier(self, role: str) -> Barrier: ...
     def read_clock(self, rank: int, timeout_s: float) -> tuple[int, int, int, int] | None: ...
     def flush(self, timeout_s: float) -> bool: ...
+    def can_finalize(self) -> bool: ...
 
 
 class Barrier(Protocol):
@@ -95,7 +96,7 @@ class Conductor:
     # --- the phases ---------------------------------------------------------------------------------------------
 
     def conduct(self) -> bool:
-        """The whole run; True when every rank lived to the end and nothing failed."""
+        """The whole run; True when every rank and the launcher lived to the end and nothing failed."""
         try:
             self._begin()
             self._traffic()
@@ -110,7 +111,7 @@ class Conductor:
 
     @property
     def whole(self) -> bool:
-        return self.living == set(self.roles)
+        return self.living == set(self.roles) and self.world.can_finalize()
 
     def _begin(self) -> None:
         self._phase("hello")

@@ -9,6 +9,7 @@ from typing import Any
 
 import mpi4py
 
+from traffic.anchor import Anchor
 from traffic.barrier import Barrier
 from traffic.messages import BULK_BYTES, Message, decode, encode
 from traffic.mpich import REFUSED_S, TRY_AGAIN_S, give_up_on_the_dead
@@ -36,7 +37,8 @@ class _Way:
 class World:
     """Rank 0's side of COMM_WORLD and of the two groups, the master being a member of both."""
 
-    def __init__(self) -> None:
+    def __init__(self, launcher: Anchor) -> None:
+        self._launcher = launcher
         MPI.Init()
         self.world = MPI.COMM_WORLD
         self.size = self.world.Get_size()
@@ -50,10 +52,11 @@ class World:
         self._readings = 0
 
     def all_are_there(self) -> bool:
-        """Every rank has been heard: whoever refuses a connection from now on is dead.
+        """Every rank has reported: the launcher is not needed any more, and who refuses a connection is dead.
 
         False where this MPICH cannot be told so: a send to a dead rank may then never return.
         """
+        self._launcher.release()
         self.flush(5.0)
         return give_up_on_the_dead()
 
@@ -123,6 +126,10 @@ class World:
             self._drop_sent()
             time.sleep(0.0005)
         return not self._under_way()
+
+    def can_finalize(self) -> bool:
+        """MPI's end asks the launcher."""
+        return self._launcher.lives
 
     def finalize(self) -> None:
         MPI.Finalize()

@@ -10,7 +10,7 @@ import sys
 
 from master.conductor import Conductor
 from master.mpi import World
-from traffic import account
+from traffic import account, anchor
 from traffic.messages import Lines
 
 
@@ -21,11 +21,14 @@ def main() -> int:
     parser.add_argument("--user", default="")
     parser.add_argument("--patience", type=float, default=1.0, help="multiplies every deadline")
     arguments = parser.parse_args()
+    user = account.name(arguments.user)
+    launcher = anchor.drop(user)
     connection = socket.socket(socket.AF_UNIX)
     connection.connect("\0" + arguments.control)
-    account.become(account.name(arguments.user))
+    account.become(user)
+    launcher.hold()
     roles = dict(enumerate(json.loads(arguments.roles), start=1))
-    world = World()
+    world = World(launcher)
     conductor = Conductor(world, Lines(connection), roles, arguments.patience)
     conductor.conduct()
     if not conductor.whole:

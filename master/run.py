@@ -91,7 +91,7 @@ class Run:
         self._began = self._interrupted_at = self._heard_at = 0.0
         self._refusal: PktswarmError | None = None
         self.control_plane: ControlPlane | None = None
-        self._without_upf = self._without_disk = ""
+        self._without_upf = self._without_disk = self._without_mpiexec = ""
         self._frozen = False
         """Rank 0: it is not waited for."""
 
@@ -180,7 +180,7 @@ class Run:
             self._end_without_disk(control)
             if self._interrupts > 1:
                 return
-            running = launch.running()
+            self._look_at_mpiexec(launch)
             heard = control.receive(0.1)
             silence.look(heard)
             for event, raw in control.messages():
@@ -194,9 +194,11 @@ class Run:
                 )
                 self._frozen = True
                 return
-            # Asked before: what rank 0 said last, and ended, is still to be read.
-            if not running and not heard:
-                control.closed = True
+
+    def _look_at_mpiexec(self, launch: Launch) -> None:
+        """Ranks that have found each other do without it. It goes with any of its proxies: with a node, or a link."""
+        if not self._without_mpiexec and not launch.running():
+            self._without_mpiexec = f"mpiexec ended in phase {self.ledger.phase!r}; the ranks went on without it"
 
     def _overdue(self) -> bool:
         """Rank 0 keeps all deadlines but those of MPI's own start and of its own death."""
@@ -383,11 +385,12 @@ class Run:
         return Finished(self.folder.path, outcome)
 
     def _aftermath(self) -> list[str]:
-        """Of a UPF that was lost: when its last word came, and what of the users' packets did after it."""
+        """Of mpiexec; and of a UPF that was lost: its last word, and what of the users' packets arrived."""
         start_ns, plane = self.ledger.start_ns, self.control_plane
+        told = [self._without_mpiexec] if self._without_mpiexec else []
         if plane is None or not self._without_upf or plane.last_word_ns is None or start_ns is None:
-            return []
-        told = [f"the UPF's last word on N4 came {(plane.last_word_ns - start_ns) / 1e9:.2f} s after the start"]
+            return told
+        told.append(f"the UPF's last word on N4 came {(plane.last_word_ns - start_ns) / 1e9:.2f} s after the start")
         for row in self.ledger.rows():
             if row.leg.id in self.plan.tunnels | self.plan.carried and row.lost is not None:
                 last = (

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from nodes import guard, hold
-from traffic import account
+from traffic import account, anchor
 
 ANSWER_TIMEOUT_S = 10.0
 
@@ -22,6 +22,8 @@ def main() -> int:
     parser.add_argument("--by", required=True, help="whose run it is, for those who want the node meanwhile")
     arguments = parser.parse_args()
     user = account.name(arguments.user)
+    launcher = anchor.drop(user)
+    launcher.hold()
     # The guard comes first: nothing of the rank, above all no MPI, may exist in a fork that keeps root.
     pipe = guard.spawn(user)
     pipe.send({"op": "hold", "run": arguments.run, "by": arguments.by})
@@ -36,7 +38,8 @@ def main() -> int:
         unfit = guard.answer(pipe, "probed", ANSWER_TIMEOUT_S)["unfit"]
     report = {**probe.report(interface, unfit, arguments.master), "held_by": held_by}
     account.become(user)
-    return Rank(arguments.role, arguments.host, interface, report, pipe).run()
+    launcher.hold()
+    return Rank(arguments.role, arguments.host, interface, report, pipe, launcher).run()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from nodes.interface import Interface
 from nodes.meter import Meter
 from nodes.mpi import Link, MasterGone
 from nodes.utc import Utc
+from traffic.anchor import Anchor
 from traffic.barrier import AT_ONCE_S, Barrier
 from traffic.messages import STILL_AFTER_NS, STILL_BEFORE_NS, WORD_TIMEOUT_S, Lines, Message
 
@@ -30,9 +31,13 @@ BULK_TIMEOUT_S = 120.0
 
 
 class Rank:
-    """One role of one host. `report` is what the node can do (nodes.probe); `pipe` leads to the guard."""
+    """One role of one host. `report` is what the node can do (nodes.probe); `pipe` leads to the guard; `launcher`: what
+    mpiexec started."""
 
-    def __init__(self, role: str, host: str, interface: Interface, report: Message, pipe: Lines) -> None:
+    def __init__(
+        self, role: str, host: str, interface: Interface, report: Message, pipe: Lines, launcher: Anchor
+    ) -> None:
+        self.launcher = launcher
         self.role, self.host, self.interface, self.report, self.pipe = role, host, interface, report, pipe
         self.link = Link(role)
         self.meter = Meter(interface.name)
@@ -79,7 +84,7 @@ class Rank:
             if not busy:
                 self._pause()
         self.link.flush(5.0)
-        if not self.whole:
+        if not self.whole or not self.launcher.lives:
             os._exit(0)  # MPI's finalize would wait for the dead
         self.link.finalize()
         return 0
@@ -107,6 +112,8 @@ class Rank:
         message = self.link.receive()
         if message is None:
             return False
+        if not self.last_word:  # from now on the master's silence is what ends this rank
+            self.launcher.release()
         self.last_word = time.monotonic()
         getattr(self, f"_on_{message['op']}")(message)
         return True

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pwd
-import signal
 
 ACCOUNT = "pktswarm"
 FALLBACK = "nobody"
-PR_SET_PDEATHSIG = 1
 
 
 def name(asked: str) -> str:
@@ -23,12 +20,10 @@ def name(asked: str) -> str:
 
 
 def become(user: str) -> None:
-    """Become `user` for good (only root can; others stay who they are), and die with the launcher's proxy."""
+    """Become `user` for good (only root can; others stay who they are)."""
     if os.geteuid() == 0:
         entry = pwd.getpwnam(user)
         os.setgroups([])
         os.setresgid(entry.pw_gid, entry.pw_gid, entry.pw_gid)
         os.setresuid(entry.pw_uid, entry.pw_uid, entry.pw_uid)
         os.environ["HOME"] = "/"
-    # Changing the user clears this, so it comes after.
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

@@ -115,6 +115,30 @@ def speaks_otherwise(cluster: Cluster, node: str, program: str, word: str, other
         assert lab.run_in(cluster.hosts, node, ["umount", path]) == 0
 
 
+def launchers(cluster: Cluster, node: str) -> list[int]:
+    """mpiexec's proxy on a node."""
+    pids = pids_of("hydra_pmi_proxy", network_of(cluster, node))
+    return [pid for pid in pids if Path(f"/proc/{pid}/comm").read_text().startswith("hydra_pmi_proxy")]
+
+
+def logins(cluster: Cluster, node: str) -> list[int]:
+    """The SSH daemon's processes for who is logged in on a node; it goes on listening without them."""
+    return [pid for pid in pids_of("sshd: ", network_of(cluster, node)) if "@" in command_of(pid)]
+
+
+def everything_of_a_run(cluster: Cluster, node: str) -> list[int]:
+    """All that a node would lose with its power, but for the lab's own."""
+    found = [pids_of(words, network_of(cluster, node)) for words in ("-m nodes --role ", "hydra_pmi_proxy")]
+    return [*{pid for pids in found for pid in pids}, *logins(cluster, node)]
+
+
+def command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
 def send_signal(pids: list[int], number: signal.Signals) -> None:
     assert pids, "there is no such process"
     for pid in pids:

@@ -131,10 +131,11 @@ def network_of(cluster: Cluster, node: str) -> int:
     return Path(f"/proc/{cluster.state.keeper.pids[node]}/ns/net").stat().st_ino
 
 
-def rank_of(cluster: Cluster, node: str) -> int:
-    """The rank of a node; its guard looks the same but runs as root."""
-    pids = pids_of("-m nodes --role ", network_of(cluster, node))
-    (rank,) = (pid for pid in pids if Path(f"/proc/{pid}").stat().st_uid != 0)
+def rank_of(cluster: Cluster, node: str, words: str = "-m nodes --role ") -> int:
+    """The rank of a node. Its guard looks the same but runs as root; its anchor is its parent."""
+    pids = [pid for pid in pids_of(words, network_of(cluster, node)) if Path(f"/proc/{pid}").stat().st_uid != 0]
+    parents = {int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]) for pid in pids}
+    (rank,) = (pid for pid in pids if pid not in parents)
     return rank
 
 

@@ -8,7 +8,14 @@ a process killed after   test_failures.py::test_a_rank_killed_after_the_sending_
 a frozen node            test_run.py::test_a_frozen_rank_stops_sending_by_itself_and_the_others_finish
 a control link cut       test_failures.py::test_a_cut_control_link_ends_the_sending_there_and_the_others_finish
 a traffic link down      test_failures.py::test_a_link_that_goes_down_and_comes_back_is_an_outage_in_a_run_that_goes_on
-mpiexec killed           test_run.py::test_killing_mpiexec_ends_the_sending_and_leaves_a_report
+a node dies whole        test_failures.py::test_a_node_that_dies_whole_costs_its_own_counts_and_nothing_else
+a proxy, a login killed  test_failures.py::test_a_lost_proxy_or_login_costs_no_counts
+mpiexec killed           test_run.py::test_a_killed_mpiexec_costs_no_counts
+mpiexec frozen           test_run.py::test_a_frozen_mpiexec_costs_no_counts
+rank 0 killed            test_run.py::test_a_killed_rank_0_ends_the_sending_and_leaves_a_report
+rank 0 frozen            test_run.py::test_a_frozen_rank_0_is_noticed_and_ends_the_run
+the command line frozen  test_run.py::test_a_command_line_that_stood_still_goes_on
+a damaged bit            test_damage.py::test_each_bit_damaged_at_random_is_one_altered_or_lost_packet
 the master killed        test_run.py::test_killing_the_command_line_ends_the_sending
 Ctrl-C once              test_run.py::test_ctrl_c_in_any_phase_leaves_nothing
 Ctrl-C twice             test_run.py::test_ctrl_c_twice_ends_at_once
@@ -35,6 +42,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -53,7 +61,10 @@ from failures import (
     disagreements,
     disk_full,
     engines,
+    everything_of_a_run,
     flooding_switch,
+    launchers,
+    logins,
     packets,
     send_signal,
     shrink_disk,
@@ -142,6 +153,31 @@ def test_a_rank_killed_after_the_sending_costs_its_counts_only(cluster: Cluster,
     assert whole(document, "tx1")
     sent = re.search(r"tx2 \(transmit\): .*its interface had sent (\d+) packets by its last sample", document["reason"])
     assert sent and 0 < int(sent[1]) <= 800, document["reason"]
+
+
+@pytest.mark.parametrize("lost", [launchers, logins])
+def test_a_lost_proxy_or_login_costs_no_counts(cluster: Cluster, failing: Any, lost: Any) -> None:
+    """mpiexec ends with it, and takes all other proxies along; the ranks need none of them any more."""
+    run = failing()
+    run.until_sent()
+    send_signal(lost(cluster, "tx2"), signal.SIGKILL)
+    document = run.end(0)
+    assert whole(document, "tx1") and whole(document, "tx2")
+
+
+def test_a_node_that_dies_whole_costs_its_own_counts_and_nothing_else(cluster: Cluster, failing: Any) -> None:
+    """As with its power: proxy, rank, guard and logins at once. What its guard leaves is the next one's to find."""
+    run = failing()
+    run.until_sent()
+    send_signal(everything_of_a_run(cluster, "tx2"), signal.SIGKILL)
+    assert wait_until(lambda: run.process.poll() is not None, 60)
+    for folder in (cluster.nodes()["tx2"] / "var/tmp").glob("pktswarm-*"):
+        shutil.rmtree(folder)
+    document = run.end()
+    assert whole(document, "tx1")
+    assert "tx2 (transmit)" in document["reason"]
+    (row,) = [row for row in document["rows"] if row["from"] == "tx2"]
+    assert row["sent_packets"] is None and row["received_packets"] is not None
 
 
 def test_a_cut_control_link_ends_the_sending_there_and_the_others_finish(cluster: Cluster, failing: Any) -> None:

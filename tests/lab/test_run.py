@@ -226,7 +226,7 @@ def test_ranks_run_unprivileged_and_only_their_guards_are_root(cluster: Cluster)
     process.communicate(timeout=60)
     unprivileged = [pid for pid, owner in owners.items() if owner != 0]
     guards = [pid for pid, owner in owners.items() if owner == 0]
-    assert len(unprivileged) == 3  # rank 0 and one rank on each node
+    assert len(unprivileged) == 6  # rank 0 and one rank on each node, and the anchor of each
     assert len(guards) == 2 and {parents[guard] for guard in guards} < set(unprivileged)
     assert {one.split(":")[0] for one in folders} == {"tx1", "tx2", "rx1", "rx2"}, "where every test looks at its end"
 
@@ -294,20 +294,6 @@ def page_of(folder: Path) -> str:
     return (folder / "report.html").read_text()
 
 
-def test_killing_mpiexec_ends_the_sending_and_leaves_a_report(cluster: Cluster) -> None:
-    process = cluster.start_and_send(cluster.scenario(LONG))
-    net = Path(f"/proc/{cluster.state.keeper.pids['m0']}/ns/net").stat().st_ino
-    (mpiexec,) = pids_of("mpiexec -launcher", net)
-    os.kill(mpiexec, signal.SIGKILL)
-    assert_silence(cluster)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 3
-    document = json.loads((cluster.results()[-1] / "run.json").read_text())
-    assert document["status"] == 3 and "rank 0 was lost in phase 'send'" in document["reason"]
-    assert all(row["sent_packets"] is None for row in document["rows"]), "never a guessed count"
-    assert "rank 0 was lost" in page_of(cluster.results()[-1])
-
-
 def pid_on_master(cluster: Cluster, words: str, program: str) -> int:
     """mpiexec and its proxy have the ranks' commands in their own."""
     pids = pids_of(words, Path(f"/proc/{cluster.state.keeper.pids['m0']}/ns/net").stat().st_ino)
@@ -315,10 +301,38 @@ def pid_on_master(cluster: Cluster, words: str, program: str) -> int:
     return pid
 
 
+def rank_0_of(cluster: Cluster) -> int:
+    return rank_of(cluster, "m0", "-m master.rank0")
+
+
+def test_a_killed_mpiexec_costs_no_counts(cluster: Cluster) -> None:
+    """It takes all of its proxies along, and those what they started; the ranks are not among that."""
+    text = "streams: [{name: s, rate_pps: 400, count_packets: 1200}]"
+    process = cluster.start_and_send(cluster.scenario(text), "--json")
+    os.kill(pid_on_master(cluster, "mpiexec -launcher", "mpiexec"), signal.SIGKILL)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    document = json.loads(out)
+    assert document["totals"][-1]["received_packets"] == 1200
+    assert "mpiexec ended in phase 'send'; the ranks went on without it" in document["notes"]
+
+
+def test_a_killed_rank_0_ends_the_sending_and_leaves_a_report(cluster: Cluster) -> None:
+    process = cluster.start_and_send(cluster.scenario(LONG))
+    os.kill(rank_0_of(cluster), signal.SIGKILL)
+    assert_silence(cluster)
+    process.communicate(timeout=60)
+    assert process.returncode == 3
+    document = json.loads((cluster.results()[-1] / "run.json").read_text())
+    assert document["status"] == 3 and "rank 0 was lost in phase 'send'" in document["reason"]
+    assert all(row["sent_packets"] is None for row in document["rows"]), "never a guessed count"
+    assert "rank 0 was lost" in page_of(cluster.results()[-1])
+
+
 def test_a_frozen_rank_0_is_noticed_and_ends_the_run(cluster: Cluster) -> None:
     """Its connection stays open. What came until then is in the report, and the frozen process is gone."""
     process = cluster.start_and_send(cluster.scenario(LONG))
-    rank0 = pid_on_master(cluster, "-m master.rank0", "python")
+    rank0 = rank_0_of(cluster)
     os.kill(rank0, signal.SIGSTOP)
     began = time.monotonic()
     assert_silence(cluster)

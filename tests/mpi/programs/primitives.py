@@ -36,8 +36,9 @@ def wait(take, seconds=PATIENCE_S):  # type: ignore[no-untyped-def]
 
 def master(folder: Path) -> None:
     from master.mpi import World
+    from traffic.anchor import Anchor
 
-    world = World()
+    world = World(Anchor(os.getppid()))
     ranks = range(1, world.size)
     seen = {"size": world.size, "hello": [], "clocks": [], "files": 0, "barriers": {}}
     for _ in ranks:
