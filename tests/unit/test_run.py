@@ -15,33 +15,25 @@ from master.run import Run, _handled
 from traffic.messages import Lines
 
 
-def test_what_rank_0_said_before_it_ended_is_read_though_mpiexec_is_gone() -> None:
+def test_what_rank_0_said_before_it_ended_is_read_though_mpiexec_is_gone(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     rank0 = Lines(theirs)
     launch = SimpleNamespace(alive=True)
     launch.running = lambda: launch.alive
-    taken: list[str] = []
+    run = without_a_start(tmp_path)
 
     def ends_while_the_terminal_is_drawn(*_: Any) -> None:
         if launch.alive:
-            for name in ("restored", "over"):
-                rank0.send({"event": name})
+            for text in ("one", "two"):
+                rank0.send({"event": "note", "text": text})
+            theirs.close()
             launch.alive = False
 
-    run: Any = SimpleNamespace(
-        ledger=SimpleNamespace(over=False),
-        _show=ends_while_the_terminal_is_drawn,
-        _interrupts=0,
-        _overdue=lambda: False,
-        _pass_on_interrupts=lambda control: None,
-        _end_without_upf=lambda control: None,
-        _end_without_disk=lambda control: None,
-        _take=lambda event, raw, control: taken.append(event["event"]),
-    )
+    run._began, run.watch = time.monotonic(), ends_while_the_terminal_is_drawn
     control = Lines(ours)
-    Run._follow(run, control, launch)  # type: ignore[arg-type]
-    assert taken == ["restored", "over"]
-    assert control.closed
+    run._follow(control, launch)  # type: ignore[arg-type]
+    assert run.ledger.notes == ["one", "two"]
+    assert control.closed and run._without_mpiexec
 
 
 def without_a_start(tmp_path: Path) -> Run:
