@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -96,8 +97,11 @@ def down(name: str = "default", hosts_dir: Path = HOSTS) -> None:
         raise BadInput(path, f"there is no lab {name}", allowed=", ".join(names(hosts_dir)) or "none is up")
     with _one_at_a_time(hosts_dir):
         if _is_alive(keeper):
+            networks = {Path(f"/proc/{pid}/ns/net").stat().st_ino for pid in keeper.pids.values()}
             _end_guests(keeper)
             kill_and_wait(keeper.keeper_pid, DOWN_TIMEOUT_S, keeper.keeper_started)
+            # Guards that were frozen, or killed before: their folders stand where those of this machine do.
+            subprocess.run([sys.executable, "-P", "-m", "nodes.leftovers", *map(str, networks)], check=True)
         if record_file.read(path) == keeper:
             path.unlink()
 

@@ -8,12 +8,15 @@ from typing import Annotated
 
 import typer
 
-EXAMPLES = "Examples: pktswarm doctor · pktswarm doctor --hosts hosts/example.yml --json"
+EXAMPLES = "Examples: pktswarm doctor · pktswarm doctor --hosts hosts/example.yml --json · pktswarm doctor --mend"
 
 
 def doctor(
     hosts: Annotated[Path, typer.Option("--hosts", help="The inventory.")] = Path("hosts/lab-default.yml"),
     patience: Annotated[float, typer.Option(help="Multiplies every deadline, for slow hosts.", min=0.1)] = 1.0,
+    mend: Annotated[
+        bool, typer.Option("--mend", help="Put back first what runs whose guard was killed have left changed.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
     """Ask every host at once: is it reached, are versions equal, what can it send and receive with, what is left over.
@@ -35,7 +38,7 @@ def doctor(
             left.discard(name)
             progress.update(f"waiting for {', '.join(sorted(left)) or 'nobody'}")
 
-        answers = Round(read, patience).answers(lambda answer: told(answer.host.name))
+        answers = Round(read, patience, mend).answers(lambda answer: told(answer.host.name))
     found = judge.findings(answers)
     status = judge.status(found)
     if as_json:

@@ -12,7 +12,7 @@ from master.clock_faults import ClockFaults, leave_out_stamps
 from master.clocks import Clocks
 from master.doubts import doubts
 from master.judge import group_totals, judge, judge_connections, judge_mbr, judge_tunnels, node_totals, totals
-from master.node_state import NodeState, failed, outages, told, unfinished
+from master.node_state import NodeState, failed, mended, outages, told, unfinished
 from master.resolve import Rank, Resolved
 from master.results import FORMAT_VERSION, Outcome, Row, stream_values, utc
 from master.scenario import Expect
@@ -387,6 +387,7 @@ class Ledger:
                 *verify.trouble(compared, rows),
                 *split.notes(rows),
                 *played.notes(self.nodes.values(), ["end_marker"] if moves else []),
+                *mended(self.nodes.values()),
                 *unfinished(self.nodes.values()),
                 *outages(self.nodes.values()),
                 *misdelivered.notes(rows, self.nodes.values(), self.resolved),

@@ -101,6 +101,11 @@ def refuse_held(nodes: Iterable[NodeState]) -> None:
         raise PktswarmError(f"{name}{more}: in use by {other['by']} since {other['since']}; nothing was sent")
 
 
+def mended(nodes: Iterable[NodeState]) -> list[str]:
+    """What their guards found changed by one that was killed, a note each."""
+    return [f"{node.rank.host.name}: {one}" for node in nodes for one in node.report.get("mended", [])]
+
+
 def told(counts: list[dict[str, Any]] | None, key: str, every_engine: bool = False) -> int | None:
     """The sum of a figure over a node's legs; None where nothing has it."""
     given = [count[key] for count in counts or [] if key in count]

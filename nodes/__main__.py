@@ -32,11 +32,12 @@ def main() -> int:
     from nodes.rank import Rank  # all loaded while this still may read the files
 
     interface = Interface(arguments.interface)
-    held_by, unfit = guard.answer(pipe, "held", hold.WAIT_S + ANSWER_TIMEOUT_S)["by"], {}
+    held = guard.answer(pipe, "held", hold.WAIT_S + ANSWER_TIMEOUT_S)
+    held_by, unfit = held["by"], {}
     if arguments.role == "transmit" and not held_by:  # what is tried there would disturb another's run
         pipe.send({"op": "probe", "interface": arguments.interface})
         unfit = guard.answer(pipe, "probed", ANSWER_TIMEOUT_S)["unfit"]
-    report = {**probe.report(interface, unfit, arguments.master), "held_by": held_by}
+    report = {**probe.report(interface, unfit, arguments.master), "held_by": held_by, "mended": held["mended"]}
     account.become(user)
     launcher.hold()
     return Rank(arguments.role, arguments.host, interface, report, pipe, launcher).run()

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from nodes import guard, health
+from nodes import guard, health, leftovers
 from traffic import VERSION, account
 from traffic.errors import EngineError
 from traffic.messages import Lines
@@ -34,6 +34,7 @@ def main() -> int:
     parser.add_argument("--master", default="", help="its address on the control network")
     parser.add_argument("--proxy", default="", help="where the master's mpiexec looks for its proxy")
     parser.add_argument("--transmits", action="store_true", help="try the senders on the interface: needs the guard")
+    parser.add_argument("--mend", action="store_true", help="put back first what guards that were killed left changed")
     parser.add_argument("--clock", type=int, default=0, metavar="N", help="answer N lines with the time first")
     arguments = parser.parse_args()
     document = report(arguments)
@@ -53,7 +54,7 @@ def report(arguments: argparse.Namespace) -> dict[str, Any]:
         "versions": {**shown.get("versions", {}), **_versions()},
         "proxy_missing": bool(arguments.proxy) and not os.access(arguments.proxy, os.X_OK),
         "tools_missing": [tool for tool in ENGINES_NEED if not shutil.which(tool)],
-        "health": health.report(guard.SPOOLS),
+        "health": health.report(leftovers.SPOOLS),
         **by_guard,
     }
 
@@ -70,10 +71,12 @@ def _versions() -> dict[str, str]:
 
 def _by_guard(arguments: argparse.Namespace) -> dict[str, Any]:
     """What only root sees. While another run has the node nothing is tried on its interface."""
-    found: dict[str, Any] = {"guard_trouble": "", "unfit": {}, "leftovers": None}
+    found: dict[str, Any] = {"guard_trouble": "", "unfit": {}, "leftovers": None, "mended": []}
     try:
         user = account.name(arguments.user)
         pipe = guard.spawn(user)
+        if arguments.mend:
+            found["mended"] = _ask(pipe, "mend", "mended", arguments.interface)["mended"]
         found["leftovers"] = _ask(pipe, "leftovers", "leftovers", arguments.interface)
         if arguments.transmits and not found["leftovers"]["holder"]:
             found["unfit"] = _ask(pipe, "probe", "probed", arguments.interface)["unfit"]
@@ -92,7 +95,7 @@ def _ask(pipe: Lines, op: str, event: str, interface: str) -> dict[str, Any]:
 
 
 def _interface(arguments: argparse.Namespace, unfit: dict[str, str]) -> dict[str, Any]:
-    from nodes import probe, tune
+    from nodes import probe
     from nodes.interface import Interface
 
     interface = Interface(arguments.interface)
@@ -103,7 +106,6 @@ def _interface(arguments: argparse.Namespace, unfit: dict[str, str]) -> dict[str
             "transmit_queues": len(list(queues.glob("tx-*"))),
             "receive_queues": len(list(queues.glob("rx-*"))),
             "offloads": interface.offloads(),
-            "tuned": tune.keeps(arguments.interface),
         }
     return shown
 

@@ -4,8 +4,8 @@ It lives in a session of its own and takes fixed commands over a socket from its
 to mpiexec or to the master, sending ends here: when that socket closes, when the master's word fails for
 WORD_TIMEOUT_S, or at the task's time limit, the guard stops every engine, restores the node and goes.
 
-Commands: hold, leftovers, probe, file, prepare, start, sample, word, halt, stop, restore. Events: held, leftovers,
-probed, ready, started, sample, done, halted, failed, counts, restored.
+Commands: hold, leftovers, mend, probe, file, prepare, start, sample, word, halt, stop, restore. Events: held,
+leftovers, mended, probed, ready, started, sample, done, halted, failed, counts, restored.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from nodes import hold, leftovers
+from nodes import changes, hold, leftovers
 from nodes.announce import INTERVAL_S as ANNOUNCE_EVERY_S
 from nodes.announce import announce
 from nodes.engine import Engine, Receiver, Sender
 from nodes.engines import receiver_class, sender_class, unfit
 from nodes.interface import Interface
 from nodes.playing import Answers
+from nodes.watchdog import Watchdog
 from traffic import samples
 from traffic import task as tasks
 from traffic.errors import BadInput, EngineError, PktswarmError
@@ -42,7 +43,6 @@ POLL_S, STILL_S = 0.02, 0.1
 """How long a command is awaited before the guard looks after its engines, and where it only keeps time."""
 BUSY_STATES = ("preparing", "arming", "armed", "running")
 SUDO_TIMEOUT_S = 10.0
-SPOOLS = Path("/var/tmp")  # noqa: S108 - each guard's folder in it has a name of its own
 COUNTS_S = 120.0
 """Behind the task's time limit, until the master has asked for the counts of what no longer sends."""
 FROZEN_S = 4.0
@@ -60,8 +60,10 @@ class Guard:
     def __init__(self, pipe: Lines, owner_gid: int) -> None:
         self.pipe, self.owner_gid = pipe, owner_gid
         self.ending = self.abandoned = False
-        self.spool = Path(tempfile.mkdtemp(prefix=leftovers.PREFIX, dir=SPOOLS))
+        self.spool = Path(tempfile.mkdtemp(prefix=leftovers.PREFIX, dir=leftovers.SPOOLS))
         leftovers.lock(self.spool)
+        with contextlib.suppress(OSError):  # a full disk is the doctor's to tell, who has a guard too
+            changes.begin(self.spool)
         os.chown(self.spool, 0, owner_gid)
         self.spool.chmod(0o750)
         self.engines: list[Engine] = []
@@ -132,9 +134,11 @@ class Guard:
             case "file":
                 self._file(str(message["name"]), raw)
             case "hold":
-                self.pipe.send({"event": "held", "by": hold.take(str(message["run"]), str(message["by"]))})
+                self._hold(str(message["run"]), str(message["by"]))
+            case "mend":
+                self.pipe.send({"event": "mended", "mended": [] if hold.holder() else self._mend()})
             case "leftovers":
-                found = leftovers.report(SPOOLS, self.spool, str(message["interface"]))
+                found = leftovers.report(leftovers.SPOOLS, self.spool, str(message["interface"]))
                 self.pipe.send({"event": "leftovers", "holder": hold.holder(), **found})
             case "probe":
                 self.pipe.send({"event": "probed", "unfit": unfit(Interface(str(message["interface"])))})
@@ -157,6 +161,14 @@ class Guard:
                 self.state = "over"
             case other:
                 raise ValueError(f"the guard has no command {other!r}")
+
+    def _hold(self, run: str, by: str) -> None:
+        """What guards that were killed left changed is put back first: else it would be taken for the node's own."""
+        other = hold.take(run, by)
+        self.pipe.send({"event": "held", "by": other, "mended": [] if other else self._mend()})
+
+    def _mend(self) -> list[str]:
+        return leftovers.mend(leftovers.SPOOLS, self.spool)
 
     def _file(self, name: str, data: bytes) -> None:
         if Path(name).name != name or name.startswith("."):
@@ -371,6 +383,7 @@ def run(connection: socket.socket, owner_gid: int) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     # A SIGTERM from now on waits until there is someone who removes the folder again.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    Watchdog().start()
     guard = Guard(Lines(connection), owner_gid)
     signal.signal(signal.SIGTERM, lambda *_: guard.terminate())
     guard.serve()

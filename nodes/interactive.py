@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from nodes.gate import Gate
-from nodes.interface import MERGING_OFFLOADS, Interface, OffloadsOff
+from nodes.interface import MERGING_OFFLOADS, Interface
+from nodes.offloads import OffloadsOff
 from nodes.process import EngineProcess
 from nodes.receivers.netsniff import BothWays
 from traffic.errors import EngineError
@@ -50,7 +51,7 @@ class Ends:
 
     def __init__(self, legs: list[Leg], interface: str, spool: Path, limit_s: float, begins: bool) -> None:
         self._interface = Interface(interface)
-        self._offloads = OffloadsOff(self._interface)
+        self._offloads = OffloadsOff(self._interface, spool)
         back = {leg.answers: leg for leg in legs if leg.answers is not None}
         self.ends = [End(leg, back[leg.id], interface, spool, limit_s, begins) for leg in legs if leg.answers is None]
         self._capture: BothWays | None = None

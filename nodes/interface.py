@@ -192,22 +192,3 @@ class Interface:
     def _ioctl(self, request: int, argument: bytes) -> bytes:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
             return fcntl.ioctl(channel.fileno(), request, argument)
-
-
-class OffloadsOff:
-    """Offloads of an interface that are off for a run; restore() switches those on again that were on."""
-
-    def __init__(self, interface: Interface) -> None:
-        self._interface = interface
-        self._were_on: list[str] = []
-
-    def switch_off(self, *names: str) -> None:
-        """Raises EngineError where one stays on."""
-        for name in names:
-            if self._interface.offload(name):
-                self._were_on.append(name)
-                self._interface.set_offload(name, False)
-
-    def restore(self) -> None:
-        while self._were_on:
-            self._interface.set_offload(self._were_on.pop(), True)

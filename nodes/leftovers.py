@@ -5,12 +5,19 @@ A guard holds a lock on its spool folder as long as it lives, and its engines wo
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import fcntl
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from nodes import changes
+from traffic.errors import EngineError
+
+SPOOLS = Path("/var/tmp")  # noqa: S108 - each guard's folder in it has a name of its own
 PREFIX = "pktswarm-"
 PROC = Path("/proc")
 
@@ -23,20 +30,85 @@ def lock(spool: Path) -> int:
 
 
 def report(spools: Path, own: Path, interface: str) -> dict[str, Any]:
-    """What stands in `spools` but for `own`, the processes at work there, and the XDP program on `interface`.
+    """What stands in `spools` but for `own`, the processes at work there, the XDP program on `interface`, and what was
+    left changed on this node.
 
-    Hosts of a lab share a file system: "elsewhere" are folders whose engines run in other network namespaces.
+    Hosts of a lab share a file system: the folders, engines and changes of other network namespaces are not told.
     """
     folders = [path for path in sorted(spools.glob(f"{PREFIX}*")) if path != own and path.is_dir()]
     living = {str(path) for path in folders if _is_locked(path)}
-    dead = [str(path) for path in folders if str(path) not in living]
+    dead = [path for path in folders if str(path) not in living and not _is_elsewhere(path)]
     processes = [(pid, folder, words) for pid, folder, words in _engines(spools) if folder not in living]
     return {
-        "folders": dead,
-        "bytes": sum(_size(Path(path)) for path in dead),
+        "folders": [str(path) for path in dead],
+        "bytes": sum(_size(path) for path in dead),
         "processes": [{"pid": pid, "command": words} for pid, folder, words in processes if folder != str(own)],
         "xdp_program": _xdp_program(interface),
+        "changed": [str(one) for path in dead for one in _left_changed(path)],
     }
+
+
+def mend(spools: Path, own: Path) -> list[str]:
+    """Put back what guards that are gone have left changed on this node, and remove their folders; what was done.
+
+    A folder without a record, one that an engine still works in, and one of what could not be put back stay.
+    """
+    done: list[str] = []
+    busy = {folder for _, folder, _ in _engines(spools)}
+    for path in sorted(spools.glob(f"{PREFIX}*")):
+        if path == own or str(path) in busy or changes.read(path) is None or _is_elsewhere(path):
+            continue
+        with contextlib.suppress(FileNotFoundError), _taken(path) as dead:
+            if dead and _put_back(_left_changed(path), done):
+                shutil.rmtree(path)
+    return done
+
+
+def clear(spools: Path, namespaces: set[int]) -> None:
+    """Remove the folders of guards whose network namespaces, by inode, have just ended, and these with them."""
+    boot = changes.Place.here().boot
+    for path in spools.glob(f"{PREFIX}*"):
+        if (found := changes.read(path)) and found[0].boot == boot and found[0].namespace in namespaces:
+            with contextlib.suppress(FileNotFoundError), _taken(path) as dead:
+                if dead:
+                    shutil.rmtree(path)
+
+
+def _put_back(left: list[changes.Change], done: list[str]) -> bool:
+    """The last change first. Whether all could be."""
+    whole = True
+    for one in reversed(left):
+        try:
+            one.undo()
+            done.append(f"{one} was put back: a guard that was killed had left it")
+        except (EngineError, OSError) as error:
+            whole = False
+            done.append(f"{one} cannot be put back, a guard that was killed has left it: {error}")
+    return whole
+
+
+@contextlib.contextmanager
+def _taken(path: Path) -> Iterator[bool]:
+    """Whether its guard is gone; nobody else mends there meanwhile."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(handle)
+
+
+def _is_elsewhere(path: Path) -> bool:
+    """Of another network namespace that may still be there: this boot's."""
+    found, here = changes.read(path), changes.Place.here()
+    return found is not None and found[0].boot == here.boot and found[0] != here
+
+
+def _left_changed(path: Path) -> list[changes.Change]:
+    found = changes.read(path)
+    return [one for one in found[1] if one.stands()] if found and found[0] == changes.Place.here() else []
 
 
 def _is_locked(path: Path) -> bool:
@@ -84,3 +156,15 @@ def _xdp_program(interface: str) -> int:
     except OSError:
         return 0
     return 0 if libbpf.missing() else libbpf.attached_program(index)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="nodes.leftovers", description="Remove the folders of guards whose network namespaces have ended."
+    )
+    parser.add_argument("namespaces", nargs="+", type=int, help="their inodes")
+    clear(SPOOLS, set(parser.parse_args().namespaces))
+
+
+if __name__ == "__main__":
+    main()

@@ -9,8 +9,10 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
 
 from traffic import account
+from traffic.pmi import Relay
 
 PR_SET_PDEATHSIG = 1
 
@@ -38,14 +40,25 @@ class Anchor:
 
 
 def drop(user: str) -> Anchor:
-    """Returns in the rank. The anchor becomes `user`, and ends with the rank's exit status."""
+    """Returns in the rank. The anchor becomes `user`, passes on what rank and proxy have to say to each other, and ends
+    with the rank's exit status."""
+    ours, theirs = socket.socketpair()
     anchor, rank = os.getpid(), os.fork()
     if rank == 0:
         os.setsid()  # a proxy kills process groups
+        ours.close()
+        os.dup2(theirs.fileno(), _proxy())
+        theirs.close()
         return Anchor(anchor)
+    theirs.close()
     account.become(user)
-    _, status = os.waitpid(rank, 0)
+    status = Relay(socket.socket(fileno=_proxy()), ours).until_end_of(rank)
     os._exit(abs(os.waitstatus_to_exitcode(status)))
+
+
+def _proxy() -> int:
+    """The descriptor of MPICH's process manager interface."""
+    return int(os.environ["PMI_FD"])
 
 
 def _die_with_parent(number: int) -> None:

@@ -37,8 +37,8 @@ class Answer:
 class Round:
     """One round of questions; cancel() ends what is still under way."""
 
-    def __init__(self, inventory: Inventory, patience: float = 1.0) -> None:
-        self.inventory, self.patience = inventory, patience
+    def __init__(self, inventory: Inventory, patience: float = 1.0, mend: bool = False) -> None:
+        self.inventory, self.patience, self.mend = inventory, patience, mend
         self._running: set[subprocess.Popen[str]] = set()
 
     def answers(self, told: Callable[[Answer], None]) -> list[Answer]:
@@ -69,6 +69,7 @@ class Round:
         remote = [python, *self._program(), "--interface", host.traffic_interface, "--user", host.user]
         remote += ["--master", self.inventory.master.address, "--clock", str(CLOCK_READINGS)]
         remote += ["--transmits"] if "transmit" in host.roles else []
+        remote += ["--mend"] if self.mend else []
         command = ssh.command(self.inventory, host, remote, CONNECT_TIMEOUT_S)
         return self._exchange(host, command, python, CLOCK_READINGS)
 

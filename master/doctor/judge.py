@@ -147,9 +147,17 @@ def _guard(document: dict[str, Any]) -> Found:
     if left["xdp_program"]:
         what = f"XDP program {left['xdp_program']} is on {document['interface']['name']}, and no run is under way"
         yield "wrong", what, f"ip link set {document['interface']['name']} xdp off"
+    for what in left["changed"]:
+        yield "wrong", f"left changed by a guard that was killed: {what}", "pktswarm doctor --mend, or the next run"
+    for what in document["mended"]:
+        yield "note", what, "nothing"
     if left["folders"]:
         size = f"{left['bytes'] / 2**20:.0f} MiB"
-        yield "note", f"spool folders of guards that were killed, {size}", f"rm -r {' '.join(left['folders'])}"
+        yield (
+            "note",
+            f"spool folders of guards that were killed, {size}",
+            f"pktswarm doctor --mend, or rm -r {' '.join(left['folders'])}",
+        )
 
 
 def _interface(interface: dict[str, Any], answer: Answer) -> Found:
@@ -169,9 +177,6 @@ def _interface(interface: dict[str, Any], answer: Answer) -> Found:
             f"{interface['driver']} has no native XDP: {name} sends by pktgen or trafgen",
             "a card that has it",
         )
-    if interface["offloads"].get("gro") is False and interface["driver"] != "veth" and not interface["tuned"]:
-        what = f"GRO of {name} is off, perhaps since a run that was killed"
-        yield "note", what, f"ethtool -K {name} gro on, if you did not switch it off"
 
 
 def _engines(document: dict[str, Any], roles: tuple[str, ...]) -> Found:

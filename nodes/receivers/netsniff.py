@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
+from nodes import changes
 from nodes.engine import Receiver
-from nodes.interface import MERGING_OFFLOADS, Interface, OffloadsOff
+from nodes.interface import MERGING_OFFLOADS, Interface
+from nodes.offloads import OffloadsOff
 from nodes.process import EngineProcess
 from nodes.receivers.filters import compile_filter
 from traffic import bpf
@@ -91,7 +93,7 @@ class NetsniffReceiver(Receiver):
         self._interface = Interface(task.interface)
         self._runs: dict[Tag | int, _Run] = {}
         """Capture: by outermost tag. Count: by leg id."""
-        self._offloads = OffloadsOff(self._interface)
+        self._offloads = OffloadsOff(self._interface, spool)
         self._jit_before = ""
         self._tags_are_back = False
 
@@ -119,7 +121,9 @@ class NetsniffReceiver(Receiver):
         return f"capture-{self.task.interface}" + (f"-{key[0]:04x}-{key[1]:04x}" if key else "")
 
     def _change_node(self) -> None:
-        self._jit_before = JIT_SETTING.read_text() if JIT_SETTING.exists() else ""
+        if JIT_SETTING.exists():
+            self._jit_before = JIT_SETTING.read_text()
+            changes.write_down(self.spool, changes.of_file(JIT_SETTING, self._jit_before))
         self._offloads.switch_off(*MERGING_OFFLOADS)
 
     def start(self, at_ns: int) -> None:

@@ -18,7 +18,8 @@ from typing import ClassVar, TypeVar
 
 from nodes import libbpf, present
 from nodes.engine import Receiver
-from nodes.interface import MERGING_OFFLOADS, SYS_NET, Interface, OffloadsOff
+from nodes.interface import MERGING_OFFLOADS, SYS_NET, Interface
+from nodes.offloads import OffloadsOff
 from nodes.receivers.echo import Echo
 from traffic import ebpf, expect, fragments, leg_frames, marks, pktgen, tally, users
 from traffic.counters import (
@@ -64,7 +65,7 @@ class XdpReceiver(Receiver):
         self._echo: Echo | None = None
         self._link: libbpf.BpfLink | None = None
         self._filter_fd: int | None = None
-        self._offloads = OffloadsOff(self._interface)
+        self._offloads = OffloadsOff(self._interface, spool)
         self._expectations: dict[int, Expectation] = {}
         """Of the legs counted by sequence numbers, by slot: a leg's place in the task and in the maps."""
         self._rows: list[RawRow] = []

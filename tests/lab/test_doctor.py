@@ -18,7 +18,8 @@ import yaml
 import lab
 
 sys.path.insert(0, str(Path(__file__).parent))
-from failures import wait_until
+from failures import inside, wait_until
+from run_cluster import network_of, pids_of
 from running import cluster_of, wait_for, wait_until_sent
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
@@ -35,8 +36,8 @@ class Cluster:
         for node in ("tx1", "rx1"):  # its guards' folders, apart from those of others on this machine
             assert lab.run_in(self.hosts, node, ["mount", "-t", "tmpfs", "tmpfs", "/var/tmp"]) == 0
 
-    def doctor(self, hosts: Path | None = None) -> tuple[int, dict[str, Any]]:
-        command = [PKTSWARM, "doctor", "--json", "--hosts", hosts or self.hosts]
+    def doctor(self, hosts: Path | None = None, *options: str) -> tuple[int, dict[str, Any]]:
+        command = [PKTSWARM, "doctor", "--json", "--hosts", hosts or self.hosts, *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         return done.returncode, dict(json.loads(done.stdout))
 
@@ -102,6 +103,83 @@ def test_leftovers_and_a_link_that_is_down_are_found(cluster: Cluster) -> None:
     assert of(told, "tx1", "wrong") == [f"process {pid} is an engine whose guard is gone: sleep 120"]
     assert any("/var/tmp/pktswarm-dead" in one["mend"] for one in told["hosts"]["tx1"]["findings"])
     assert of(told, "rx1", "wrong") == ["eth1 is down or has no link"]
+
+
+# --- guards that cannot restore their node ------------------------------------------------------------------------
+
+
+def tags_are_taken_out(cluster: Any) -> bool:
+    """The setting of rx1 that the XDP counter changes for a run."""
+    return "rx-vlan-offload: on" in inside(cluster, "rx1", "ethtool", "-k", "eth1")
+
+
+def guards_of(cluster: Any, node: str) -> list[int]:
+    pids = pids_of("-m nodes --role ", network_of(cluster, node))
+    return [pid for pid in pids if Path(f"/proc/{pid}").stat().st_uid == 0 and os.getsid(pid) == pid]
+
+
+@contextmanager
+def guard_signalled(cluster: Any, number: signal.Signals) -> Iterator[subprocess.Popen[str]]:
+    """A run whose receiver's guard gets a signal while it sends."""
+    assert tags_are_taken_out(cluster)
+    run = cluster.start(8)
+    try:
+        wait_for(run, "sending")
+        (guard,) = guards_of(cluster, "rx1")
+        os.kill(guard, number)
+        yield run
+    finally:
+        run.kill()
+        run.communicate()
+
+
+def test_what_a_killed_guard_left_changed_is_found_and_mended(cluster: Cluster) -> None:
+    with guard_signalled(cluster, signal.SIGKILL) as run:
+        assert run.wait(60) == 3
+    assert not tags_are_taken_out(cluster)
+    status, told = cluster.doctor()
+    assert status == 1
+    assert of(told, "rx1", "wrong") == ["left changed by a guard that was killed: rxvlan of eth1 (was on)"]
+    assert not tags_are_taken_out(cluster), "the doctor changes nothing if not asked to"
+    status, told = cluster.doctor(None, "--mend")
+    assert status == 0
+    mended = "rxvlan of eth1 (was on) was put back: a guard that was killed had left it"
+    assert told["hosts"]["rx1"]["told"]["mended"] == [mended] and mended in of(told, "rx1", "note")
+    assert tags_are_taken_out(cluster) and not cluster.guards()
+    status, told = cluster.doctor(None, "--mend")
+    assert status == 0 and told["hosts"]["rx1"]["told"]["mended"] == [], "once is enough"
+
+
+def test_the_next_run_puts_it_back_first_and_says_so(cluster: Cluster) -> None:
+    with guard_signalled(cluster, signal.SIGKILL) as run:
+        assert run.wait(60) == 3
+    assert not tags_are_taken_out(cluster)
+    following = cluster.start(1)
+    out, words = following.communicate(timeout=60)
+    assert following.returncode == 0, words
+    assert "rx1: rxvlan of eth1 (was on) was put back: a guard that was killed had left it" in json.loads(out)["notes"]
+    assert tags_are_taken_out(cluster) and not cluster.guards()
+
+
+def test_what_was_set_since_is_not_put_back(cluster: Cluster) -> None:
+    with guard_signalled(cluster, signal.SIGKILL) as run:
+        assert run.wait(60) == 3
+    cluster.inside("rx1", "ethtool", "-K", "eth1", "rx-vlan-offload", "on")
+    status, told = cluster.doctor(None, "--mend")
+    assert status == 0 and told["hosts"]["rx1"]["told"]["mended"] == []
+    assert tags_are_taken_out(cluster) and not cluster.guards()
+
+
+def test_a_frozen_guard_is_ended_and_lets_go_of_the_node(cluster: Cluster) -> None:
+    """By the kernel's timer: nobody else can tell that it will not go on."""
+    with guard_signalled(cluster, signal.SIGSTOP) as run:
+        assert "xdp" in inside(cluster, "rx1", "ip", "link", "show", "eth1")
+        assert run.wait(60) == 3
+        assert wait_until(lambda: not guards_of(cluster, "rx1"), 30)
+    assert "xdp" not in inside(cluster, "rx1", "ip", "link", "show", "eth1")
+    status, told = cluster.doctor(None, "--mend")
+    assert status == 0 and len(told["hosts"]["rx1"]["told"]["mended"]) == 1
+    assert tags_are_taken_out(cluster) and not cluster.guards()
 
 
 def test_a_host_that_is_not_there_is_3_and_the_others_are_told_of(cluster: Cluster) -> None:

@@ -6,6 +6,8 @@ a process killed before  test_failures.py::test_a_rank_killed_before_the_start_i
 a process killed during  test_run.py::test_a_killed_rank_costs_its_own_counts_and_nothing_else
 a process killed after   test_failures.py::test_a_rank_killed_after_the_sending_costs_its_counts_only
 a frozen node            test_run.py::test_a_frozen_rank_stops_sending_by_itself_and_the_others_finish
+a guard killed           test_doctor.py::test_what_a_killed_guard_left_changed_is_found_and_mended
+a guard frozen           test_doctor.py::test_a_frozen_guard_is_ended_and_lets_go_of_the_node
 a control link cut       test_failures.py::test_a_cut_control_link_ends_the_sending_there_and_the_others_finish
 a traffic link down      test_failures.py::test_a_link_that_goes_down_and_comes_back_is_an_outage_in_a_run_that_goes_on
 a node dies whole        test_failures.py::test_a_node_that_dies_whole_costs_its_own_counts_and_nothing_else

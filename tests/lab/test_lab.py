@@ -14,12 +14,24 @@ import pytest
 
 import lab
 from lab.birth import started_ticks
+from nodes import leftovers
 from traffic.errors import BadInput
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
 SSH = ["ssh", "-F", "/run/pktswarm-lab/ssh_config"]
 RUN_IN = "import lab, sys, pathlib; sys.exit(lab.run_in(sys.argv[1], sys.argv[2], sys.argv[3:], pathlib.Path('.')))"
+FROZEN_GUARD = """
+import os, signal
+from nodes import guard
+pipe = guard.spawn("nobody")
+pipe.send({"op": "leftovers", "interface": "eth1"})
+guard.answer(pipe, "leftovers", 10)
+print(os.getpid(), flush=True)
+os.kill(int(open(f"/proc/self/task/{os.getpid()}/children").read()), signal.SIGSTOP)
+print("frozen", flush=True)
+signal.pause()
+"""
 UP = "import lab, sys, pathlib; lab.up(sys.argv[1], 1, 1, pathlib.Path('.'))"
 
 
@@ -51,6 +63,19 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     this = Lab(f"t{os.getpid()}", tmp_path_factory.mktemp("hosts"), transmit=2, receive=2)
     yield this
     this.end()
+
+
+def test_down_takes_the_folder_of_a_frozen_guard_along(tmp_path: Path) -> None:
+    this = Lab(f"z{os.getpid()}", tmp_path)
+    try:
+        before = set(leftovers.SPOOLS.glob("pktswarm-*"))
+        rank = this.popen("rx1", sys.executable, "-P", "-c", FROZEN_GUARD)
+        assert rank.stdout is not None and rank.stdout.readline() and rank.stdout.readline() == "frozen\n"
+        assert set(leftovers.SPOOLS.glob("pktswarm-*")) - before
+    finally:
+        this.end()
+    rank.communicate(timeout=30)
+    assert not set(leftovers.SPOOLS.glob("pktswarm-*")) - before
 
 
 def network_namespaces() -> set[int]:

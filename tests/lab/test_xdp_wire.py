@@ -229,7 +229,11 @@ while pipe.receive(0.5) or not pipe.closed:
 """
 
 
+MEND = "from nodes import leftovers; print(leftovers.mend(leftovers.SPOOLS, leftovers.SPOOLS))"
+
+
 def test_a_killed_guard_leaves_nothing_attached(wire: Wire) -> None:
+    """And what it left changed, with its folder, is found by the next one."""
     task = json.dumps(asdict(ReceiveTask("rx0", B, [a_leg()], 60, mode="count", engine="xdp")))
     words = ["ip", "netns", "exec", wire.receiver, sys.executable, "-c", RANK, task]
     rank = subprocess.Popen(words, stdout=PIPE, text=True, cwd=ROOT)
@@ -242,6 +246,9 @@ def test_a_killed_guard_leaves_nothing_attached(wire: Wire) -> None:
         while "xdp" in shown(wire.receiver, "rx0"):
             assert time.monotonic() < deadline
             time.sleep(0.05)
+        mend = ["ip", "netns", "exec", wire.receiver, sys.executable, "-c", MEND]
+        assert "rxvlan of rx0" in subprocess.run(mend, check=True, capture_output=True, text=True, cwd=ROOT).stdout
+        assert "rx-vlan-offload: on" in ethtool(wire.receiver, "-k", "rx0")
     finally:
         rank.kill()
         rank.wait()

@@ -27,13 +27,14 @@ ROOT = Path(__file__).parents[2]
 XDP_DROP, XDP_REDIRECT = 1, 4
 
 RECEIVER = """
-import json, sys, time
+import json, sys, tempfile, time
 from pathlib import Path
 from nodes.receivers.xdp import XdpReceiver
 from traffic.task import receive_task_from_json
 from traffic.errors import PktswarmError
 XdpReceiver.object_file = Path(sys.argv[2])
-engine = XdpReceiver(receive_task_from_json(json.loads(sys.argv[1])), Path(sys.argv[2]).parent)
+spool = tempfile.TemporaryDirectory()
+engine = XdpReceiver(receive_task_from_json(json.loads(sys.argv[1])), Path(spool.name))
 try:
     engine.prepare()
     engine.start(time.monotonic_ns())

@@ -33,7 +33,8 @@ WELL: dict[str, Any] = {
     },
     "guard_trouble": "",
     "unfit": {},
-    "leftovers": {"holder": {}, "folders": [], "bytes": 0, "processes": [], "xdp_program": 0},
+    "leftovers": {"holder": {}, "folders": [], "bytes": 0, "processes": [], "xdp_program": 0, "changed": []},
+    "mended": [],
     "interface": {
         "name": "eth1",
         "exists": True,
@@ -47,7 +48,6 @@ WELL: dict[str, Any] = {
         "transmit_queues": 4,
         "receive_queues": 4,
         "offloads": {"gro": True},
-        "tuned": False,
     },
     "senders": {"xdp": "", "pktgen": "", "trafgen": ""},
     "receivers": {"xdp": "", "netsniff-ng": ""},
@@ -109,7 +109,8 @@ ZONE = {"name": "cpu", "celsius": 71.0, "passive_c": 70.0, "critical_c": 90.0}
         ({"interface.mac": "02:00:00:00:00:0c"}, "wrong", "02:00:00:00:00:0c", "mac: 02:00:00:00:00:0b"),
         ({"interface.carries": ["the node's default route"]}, "wrong", "carries the node's default route", "another"),
         ({"interface.native_xdp": False}, "note", "igc has no native XDP", "a card"),
-        ({"interface.offloads": {"gro": False}}, "note", "GRO of eth1 is off", "ethtool -K eth1 gro on"),
+        ({"leftovers.changed": ["gro of eth1 (was on)"]}, "wrong", "gro of eth1 (was on)", "pktswarm doctor --mend"),
+        ({"mended": ["gro of eth1 (was on) was put back"]}, "note", "gro of eth1 (was on) was put back", "nothing"),
         ({"senders.pktgen": "no module"}, "note", "cannot transmit with pktgen", "no module"),
     ],
 )
@@ -121,7 +122,7 @@ def test_what_is_wrong_is_said_with_its_mending(changes: dict[str, Any], level: 
 
 
 def test_what_provisioning_switched_off_is_no_leftover(tmp_path: Path) -> None:
-    assert found(answer({"interface.offloads": {"gro": False}, "interface.tuned": True})) == []
+    assert found(answer({"interface.offloads": {"gro": False}})) == []
     assert not tune.keeps("eth1", tmp_path)
     (tmp_path / tune.CONFIG).write_text(json.dumps({"interface": "eth1", "shared_kernel": ""}))
     assert tune.keeps("eth1", tmp_path) and not tune.keeps("eth2", tmp_path)

@@ -90,7 +90,7 @@ def test_a_folder_without_its_guard_is_left_over_and_a_living_ones_is_not(tmp_pa
         found = leftovers.report(tmp_path, own, "nothing0")
     finally:
         os.close(handle)
-    assert found == {"folders": [str(dead)], "bytes": 1000, "processes": [], "xdp_program": 0}
+    assert found == {"folders": [str(dead)], "bytes": 1000, "processes": [], "xdp_program": 0, "changed": []}
 
 
 @pytest.mark.parametrize("gone", [False, True])

@@ -1,0 +1,68 @@
+"""The end of a guard that is frozen, by the kernel.
+
+A process that is stopped (SIGSTOP, a debugger) neither hears a command nor sees its time limit, and keeps what it
+holds for ever: its XDP program, its lock on the node. So the guard has a timer of the kernel's, whose signal is
+SIGKILL; a thread of the guard winds it up again and again, and a thread does not run in a process that is stopped.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import threading
+import time
+from typing import Any
+
+from traffic.errors import EngineError
+
+TIMEOUT_S = 10
+WIND_EVERY_S = 2.0
+_SIGEV_SIGNAL = 0
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class _Itimerspec(ctypes.Structure):
+    _fields_ = (("interval", _Timespec), ("value", _Timespec))
+
+
+class _Sigevent(ctypes.Structure):
+    """struct sigevent, 64 bytes."""
+
+    _fields_ = (
+        ("value", ctypes.c_void_p),
+        ("signo", ctypes.c_int),
+        ("notify", ctypes.c_int),
+        ("rest", ctypes.c_char * (64 - ctypes.sizeof(ctypes.c_void_p) - 8)),
+    )
+
+
+class Watchdog:
+    """Kills this process when it has not run for TIMEOUT_S; not while the whole machine stands still (a suspended
+    virtual machine, for one: CLOCK_MONOTONIC stands still too)."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL("librt.so.1", use_errno=True)
+        self._timer = ctypes.c_void_p()
+        event = _Sigevent(signo=signal.SIGKILL, notify=_SIGEV_SIGNAL)
+        made = self._call("timer_create", time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(self._timer))
+        if made != 0:
+            raise EngineError("guard", "the kernel gives no timer: it could not end a guard that is frozen")
+
+    def start(self) -> None:
+        self._wind()
+        threading.Thread(target=self._keep_winding, name="watchdog", daemon=True).start()
+
+    def _keep_winding(self) -> None:
+        while True:
+            time.sleep(WIND_EVERY_S)
+            self._wind()
+
+    def _wind(self) -> None:
+        spec = _Itimerspec(value=_Timespec(seconds=TIMEOUT_S))
+        self._call("timer_settime", self._timer, 0, ctypes.byref(spec), None)
+
+    def _call(self, name: str, *values: Any) -> int:
+        return int(getattr(self._library, name)(*values))

@@ -1,0 +1,67 @@
+"""Between a rank and the proxy of MPICH that started it: all words pass, but for one question.
+
+Asked for PMI_hwloc_xmlfile the proxy writes its machine's topology to a file in /tmp, which stays there when the proxy
+is killed. MPICH looks for itself where the proxy has no such file; so that is what it is told here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+
+_QUESTION = b"key=PMI_hwloc_xmlfile"
+_ANSWER = b"cmd=get_result rc=0 msg=success value=unavailable\n"
+_AT_ONCE_BYTES = 1 << 16
+
+
+class Relay:
+    """`proxy` and `rank` are the two ends that it stands between."""
+
+    def __init__(self, proxy: socket.socket, rank: socket.socket) -> None:
+        self._proxy, self._rank = proxy, rank
+        self._begun = b""
+        """A line of the rank's that is not whole yet."""
+
+    def until_end_of(self, child: int) -> int:
+        """Passes words on; the child's status, as os.waitpid has it."""
+        ended, wake = socket.socketpair()
+        wake.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake.fileno())
+        open_ends = [self._proxy, self._rank]
+        while not (found := os.waitpid(child, os.WNOHANG))[0]:
+            for end in select.select([ended, *open_ends], [], [])[0]:
+                if end is ended:
+                    ended.recv(_AT_ONCE_BYTES)
+                elif end in open_ends and not self._pass(end):
+                    self._close()
+                    open_ends = []
+        return found[1]
+
+    def _pass(self, end: socket.socket) -> bool:
+        """False: one of the two is gone."""
+        try:
+            data = end.recv(_AT_ONCE_BYTES)
+            if end is self._proxy:
+                self._rank.sendall(data)
+            else:
+                self._ask(data)
+        except OSError:
+            return False
+        return bool(data)
+
+    def _ask(self, data: bytes) -> None:
+        *lines, self._begun = (self._begun + data).split(b"\n")
+        for line in lines:
+            if _QUESTION in line:
+                self._rank.sendall(_ANSWER)
+            else:
+                self._proxy.sendall(line + b"\n")
+
+    def _close(self) -> None:
+        for end in (self._proxy, self._rank):
+            with contextlib.suppress(OSError):
+                end.close()
