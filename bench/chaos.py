@@ -18,7 +18,6 @@ import contextlib
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -37,15 +36,18 @@ from failures import (
     disk_full,
     engines,
     everything_of_a_run,
+    go_dark,
+    guards,
     inside,
     launchers,
     logins,
     packets,
+    power_off,
     shrink_disk,
     traffic_link_down,
     wait_until,
 )
-from run_cluster import STOP_S, Cluster, network_of, offloads_on, pids_of, rank_of
+from run_cluster import STOP_S, Cluster, network_of, pids_of, rank_of
 
 import lab
 
@@ -54,7 +56,9 @@ streams: [{name: s, size_bytes: 512, rate_pps: 2000, count_packets: 6000}]"""
 LATEST_S = 9.0
 """After the command: a run of that scenario takes 6 to 8 s when the machine is quiet."""
 PATIENCE_S = 90.0
-DOWN_S = 0.5
+DOWN_S, REBOOT_S = 0.5, 1.5
+NODES = ("tx1", "tx2", "rx1", "rx2")
+TEMPORARY = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - looked at, for what a run leaves there
 
 Failure = Callable[[Cluster, subprocess.Popen[str], random.Random], contextlib.AbstractContextManager[None]]
 
@@ -95,12 +99,12 @@ def _signal_rank_0(number: signal.Signals) -> Failure:
     return fail
 
 
-def _kill_on_node(found: Callable[[Cluster, str], list[int]]) -> Failure:
+def _signal_on_node(found: Callable[[Cluster, str], list[int]], number: signal.Signals) -> Failure:
     @contextlib.contextmanager
     def fail(cluster: Cluster, run: subprocess.Popen[str], rng: random.Random) -> Iterator[None]:
-        for pid in found(cluster, rng.choice(["tx1", "tx2", "rx1", "rx2"])):
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            for pid in found(cluster, rng.choice(NODES)):
+                os.kill(pid, number)
         yield
 
     return fail
@@ -108,14 +112,29 @@ def _kill_on_node(found: Callable[[Cluster, str], list[int]]) -> Failure:
 
 @contextlib.contextmanager
 def _kill_node(cluster: Cluster, run: subprocess.Popen[str], rng: random.Random) -> Iterator[None]:
-    """What its guard leaves is the next one's to find: it is no fault of this run."""
-    node = rng.choice(["tx1", "tx2", "rx1", "rx2"])
-    for pid in everything_of_a_run(cluster, node):
+    for pid in everything_of_a_run(cluster, rng.choice(NODES)):
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
     yield
-    for folder in (cluster.nodes()[node] / "var/tmp").glob("pktswarm-*"):
-        shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def _power_off(cluster: Cluster, run: subprocess.Popen[str], rng: random.Random) -> Iterator[None]:
+    power_off(cluster, rng.choice(NODES))
+    yield
+
+
+@contextlib.contextmanager
+def _reboot(cluster: Cluster, run: subprocess.Popen[str], rng: random.Random) -> Iterator[None]:
+    """As the others see it: no word of its end, and later an address that answers, and knows of nothing."""
+    node = rng.choice(NODES)
+    go_dark(cluster, node)
+    for pid in everything_of_a_run(cluster, node):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    time.sleep(REBOOT_S)
+    go_dark(cluster, node, up=True)
+    yield
 
 
 def _interrupt(times: int) -> Failure:
@@ -141,18 +160,8 @@ def _signal_engine(node: str, program: str, number: signal.Signals) -> Failure:
 
 
 @contextlib.contextmanager
-def _kill_guard(cluster: Cluster, run: subprocess.Popen[str], rng: random.Random) -> Iterator[None]:
-    node = rng.choice(["tx1", "tx2", "rx1", "rx2"])
-    for pid in pids_of("-m nodes --role ", network_of(cluster, node)):
-        with contextlib.suppress(OSError):
-            if Path(f"/proc/{pid}").stat().st_uid == 0 and os.getsid(pid) == pid:
-                os.kill(pid, signal.SIGTERM)
-    yield
-
-
-@contextlib.contextmanager
 def _cut(cluster: Cluster, run: subprocess.Popen[str], rng: random.Random) -> Iterator[None]:
-    with control_link_cut(cluster, rng.choice(["tx1", "tx2", "rx1", "rx2"])):
+    with control_link_cut(cluster, rng.choice(NODES)):
         yield  # to the end of the run
 
 
@@ -181,14 +190,18 @@ KINDS: dict[str, Failure] = {
     "receiver's rank killed": _signal_rank("rx", signal.SIGKILL),
     "transmitter's rank frozen": _signal_rank("tx", signal.SIGSTOP),
     "receiver's rank frozen": _signal_rank("rx", signal.SIGSTOP),
-    "guard terminated": _kill_guard,
+    "guard terminated": _signal_on_node(guards, signal.SIGTERM),
+    "guard killed": _signal_on_node(guards, signal.SIGKILL),
+    "guard frozen": _signal_on_node(guards, signal.SIGSTOP),
     "control link cut": _cut,
     "traffic link down and up": _link,
     "mpiexec killed": _signal_on_master("mpiexec -launcher", signal.SIGKILL),
     "mpiexec frozen": _signal_on_master("mpiexec -launcher", signal.SIGSTOP),
-    "proxy killed": _kill_on_node(launchers),
-    "logins killed": _kill_on_node(logins),
+    "proxy killed": _signal_on_node(launchers, signal.SIGKILL),
+    "logins killed": _signal_on_node(logins, signal.SIGKILL),
     "node killed": _kill_node,
+    "node powered off": _power_off,
+    "node rebooted": _reboot,
     "rank 0 killed": _signal_rank_0(signal.SIGKILL),
     "rank 0 frozen": _signal_rank_0(signal.SIGSTOP),
     "command line killed": _kill_command,
@@ -200,16 +213,27 @@ KINDS: dict[str, Failure] = {
 }
 
 
-COSTS_ITS_OWN = ("mpiexec killed", "mpiexec frozen", "proxy killed", "logins killed", "node killed")
+NODE_LOST = ("node killed", "node powered off", "node rebooted", "guard killed", "guard frozen")
+COSTS_ITS_OWN = ("mpiexec killed", "mpiexec frozen", "proxy killed", "logins killed", *NODE_LOST)
+MENDED = ("node killed", "node rebooted", "guard killed", "guard frozen")
+"""What the guard had changed is for the next one to put back."""
 
 
 class Chaos:
     """One lab, many runs."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        self.cluster, self.seed = Cluster(folder, "c"), seed
+        self.folder, self.seed = folder, seed
+        self.bring_up()
+
+    def bring_up(self) -> None:
+        self.cluster = Cluster(self.folder, "c")
         self.scenario = self.cluster.scenario(TEXT)
         shrink_disk(self.cluster, "rx1", 64)
+        self.settings, self.temporary = self._settings(), self._temporary()
+
+    def take_down(self) -> None:
+        lab.down(self.cluster.name, self.cluster.folder)
 
     def run(self, number: int, kind: str) -> list[str]:
         """What did not hold."""
@@ -227,24 +251,51 @@ class Chaos:
         )
         if kind == "nothing" and run.returncode:
             found.append(f"exit {run.returncode} of a run that nothing disturbed: {err[-500:]}")
+        # The guards of a node that heard no word of its end are a while later than the others'.
+        wait_until(lambda: not self._guards() and not self._programs(), STOP_S)
+        after = packets(self.cluster)
+        if kind in MENDED:
+            self._mend()
         found += self._left_behind()
         document = json.loads(out) if out else None
         if document is not None:
-            found += disagreements(document, told.before or first, packets(self.cluster), "link" in kind)
+            found += disagreements(document, told.before or first, after, "link" in kind or "node" in kind)
             found += self._status(document, run.returncode)
             found += self._others(document) if armed and ("'s rank" in kind or kind in COSTS_ITS_OWN) else []
         found += self._report()
+        if kind == "node powered off":
+            self.take_down()
+            self.bring_up()
         return [f"at {at_s:.2f} s ({told.phase}): {one}" for one in found]
+
+    def _guards(self) -> list[int]:
+        return [pid for node in self.cluster.nodes() if node != "m0" for pid in guards(self.cluster, node)]
+
+    def _mend(self) -> None:
+        """As its user would; it tries the transmitters' interfaces, with a few frames."""
+        command = [sys.executable, "-m", "master.cli", "doctor", "--mend", "--hosts", str(self.cluster.hosts)]
+        subprocess.run(command, capture_output=True, check=False)
 
     def _left_behind(self) -> list[str]:
         """And that nothing sends any more."""
         wait_until(lambda: not self.cluster.left_behind() and not self._programs(), STOP_S)
         found = [f"left behind: {one}" for one in self.cluster.left_behind()]
-        found += [f"offload: {one}" for one in offloads_on(self.cluster)]
+        found += [f"changed: {one}" for one in sorted(self._settings() - self.settings)]
+        found += [f"left behind: {one}" for one in sorted(self._temporary() - self.temporary)]
         found += [f"an XDP program is left on {node}" for node in self._programs()]
         before = packets(self.cluster)
         time.sleep(0.3)
         return found + (["somebody sends"] if packets(self.cluster) != before else [])
+
+    def _settings(self) -> set[str]:
+        """Of the traffic interfaces, as ethtool shows them."""
+        nodes = [node for node in self.cluster.nodes() if node != "m0"]
+        shown = {node: inside(self.cluster, node, "ethtool", "-k", "eth1") for node in nodes}
+        return {f"{node}: {line}" for node, text in shown.items() for line in text.splitlines()}
+
+    @staticmethod
+    def _temporary() -> set[str]:
+        return {str(path) for folder in TEMPORARY for path in folder.iterdir()}
 
     def _programs(self) -> list[str]:
         shown = {
@@ -353,7 +404,7 @@ def main() -> None:
                 for one in found:
                     print(f"run {number}, {kind}, {one}", file=sys.stderr)
         finally:
-            lab.down(chaos.cluster.name, chaos.cluster.folder)
+            chaos.take_down()
     print(f"{'failure':<28} {'runs':>5} {'held':>5}")
     for kind, outcomes in held.items():
         print(f"{kind:<28} {len(outcomes):>5} {sum(outcomes):>5}")

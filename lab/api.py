@@ -97,7 +97,7 @@ def down(name: str = "default", hosts_dir: Path = HOSTS) -> None:
         raise BadInput(path, f"there is no lab {name}", allowed=", ".join(names(hosts_dir)) or "none is up")
     with _one_at_a_time(hosts_dir):
         if _is_alive(keeper):
-            networks = {Path(f"/proc/{pid}/ns/net").stat().st_ino for pid in keeper.pids.values()}
+            networks = _networks(keeper)
             _end_guests(keeper)
             kill_and_wait(keeper.keeper_pid, DOWN_TIMEOUT_S, keeper.keeper_started)
             # Guards that were frozen, or killed before: their folders stand where those of this machine do.
@@ -227,6 +227,15 @@ def _guests(keeper: Keeper) -> list[int]:
     pids = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
     keepers = {keeper.keeper_pid, *keeper.pids.values()}
     return [pid for pid in sorted(pids - keepers) if _namespace(pid, "net") in networks]
+
+
+def _networks(keeper: Keeper) -> set[int]:
+    """The inodes of those network namespaces that are still there."""
+    found = set()
+    for pid in keeper.pids.values():
+        with contextlib.suppress(FileNotFoundError):
+            found.add(Path(f"/proc/{pid}/ns/net").stat().st_ino)
+    return found
 
 
 def _end_guests(keeper: Keeper) -> None:

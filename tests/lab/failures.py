@@ -132,6 +132,23 @@ def everything_of_a_run(cluster: Cluster, node: str) -> list[int]:
     return [*{pid for pids in found for pid in pids}, *logins(cluster, node)]
 
 
+def go_dark(cluster: Cluster, node: str, up: bool = False) -> None:
+    """Both of its links: no word of what happens there gets out."""
+    for link in ("ctl0", "eth1"):
+        inside(cluster, node, "ip", "link", "set", link, "up" if up else "down")
+
+
+def power_off(cluster: Cluster, node: str) -> None:
+    """Its processes end, its network namespace with them, and its cables; the lab is one node short from then on."""
+    go_dark(cluster, node)
+    send_signal(pids_of("", network_of(cluster, node)), signal.SIGKILL)
+
+
+def guards(cluster: Cluster, node: str) -> list[int]:
+    pids = pids_of("-m nodes --role ", network_of(cluster, node))
+    return [pid for pid in pids if Path(f"/proc/{pid}").stat().st_uid == 0 and os.getsid(pid) == pid]
+
+
 def command_of(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -157,8 +174,8 @@ def packets(cluster: Cluster) -> Packets:
 def disagreements(document: dict[str, Any], before: Packets, after: Packets, flooded: bool = False) -> list[str]:
     """Where the sums of the report are not what the interfaces counted, node by node; of nodes with counts.
 
-    A receiver takes besides the frames what the other receivers announce. `flooded`: and, where a link was down, what
-    a switch sends everywhere because it forgot a port.
+    A receiver takes besides the frames what the other receivers announce. `flooded`: and, where a link was down or a
+    node is gone, what a switch sends everywhere because it forgot a port.
     """
     found = []
     change = {node: (after[node][0] - before[node][0], after[node][1] - before[node][1]) for node in after}

@@ -37,9 +37,10 @@ class Cluster:
             assert lab.run_in(self.hosts, node, ["mount", "-t", "tmpfs", "tmpfs", "/var/tmp"]) == 0
 
     def nodes(self) -> dict[str, Path]:
-        """Of each node its processes' view of the file system."""
+        """Of each node that is on its processes' view of the file system."""
         named = {node.name for node in self.state.plan.nodes}
-        return {name: Path(f"/proc/{pid}/root") for name, pid in self.state.keeper.pids.items() if name in named}
+        roots = {name: Path(f"/proc/{pid}/root") for name, pid in self.state.keeper.pids.items() if name in named}
+        return {name: root for name, root in roots.items() if root.exists()}
 
     def scenario(self, text: str) -> Path:
         path = self.folder / "scenario.yaml"
@@ -81,7 +82,8 @@ class Cluster:
 
     def left_behind(self) -> list[str]:
         """Processes in the lab beyond its own, and what is in its nodes' /var/tmp."""
-        namespaces = {Path(f"/proc/{pid}/ns/net").stat().st_ino for pid in self.state.keeper.pids.values()}
+        alive = [self.state.keeper.pids[name] for name in ("switch", *self.nodes())]
+        namespaces = {Path(f"/proc/{pid}/ns/net").stat().st_ino for pid in alive}
         left = [
             f"{name}:/var/tmp/{path.name}" for name, root in self.nodes().items() for path in root.glob("var/tmp/*")
         ]
