@@ -53,7 +53,7 @@ def after_run(finished: Finished, junit: Path | None, page: bool) -> None:
 
     if junit is not None:
         junit_of([finished.outcome.document], junit)
-    if page:
+    if page and finished.written:
         attempt("the report", lambda: print(f"report: {reports.make(finished.folder)}", file=sys.stderr))
 
 

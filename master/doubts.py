@@ -15,6 +15,7 @@ def doubts(nodes: list[NodeState], resolved: Resolved, rows: list[Row], connecti
     """Why the counts cannot be trusted in full; empty when they can."""
     found = [f"{node.name}: {node.problem}" for node in nodes if node.problem]
     for node in nodes:
+        found += [f"{node.name}: {why}" for why in node.link.doubts(node.rank.host.traffic_interface)]
         found += _against_interface(node) + _bytes_against_interface(node) + _frames_of_its_own(node, resolved)
     for row in rows:
         found += _of_capture(row, resolved.receives.get(row.leg.target))

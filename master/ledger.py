@@ -104,6 +104,10 @@ class Ledger:
         if "utc" in event:
             node.utc.take(self._ours_ns(event), **event["utc"])
         node.outages.take(self.sampled_ns(event), event["interface"])
+        node.link.take(self.sampled_ns(event), event["interface"])
+
+    def _on_interface_gone(self, event: Event) -> None:
+        self.nodes[event["rank"]].link.gone_ns = self.sampled_ns(event)
 
     def _on_utc_set(self, event: Event) -> None:
         self.nodes[event["rank"]].utc.take(self._ours_ns(event), **event["reading"])
@@ -125,6 +129,7 @@ class Ledger:
         found = (count for count in event["counts"] if count["connections"] is not None)
         node.connections = {count["leg"]: EndCount.from_json(count["connections"]) for count in found}
         node.interface, node.played = event["interface"], event.get("played")
+        node.link.end(event["interface"])
         node.problem = node.problem or "; ".join(event.get("problems", []))
 
     def _on_restored(self, event: Event) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from master.clocks import Reading, off_the_line_ns, offset_at, parted
+from master.link_state import LinkState
 from master.outages import Outages
 from master.resolve import Rank
 from master.utc_steps import UtcSteps
@@ -31,6 +32,7 @@ class NodeState:
     interface: dict[str, int] | None = None
     outages: Outages = field(default_factory=Outages)
     """Of its traffic link."""
+    link: LinkState = field(default_factory=LinkState)
     sampled: dict[str, int] | None = None
     """The interface's counters in the last sample; of a node that is lost all that is known."""
     played: dict[str, Any] | None = None
@@ -150,8 +152,12 @@ def unfinished(nodes: Iterable[NodeState]) -> list[str]:
 
 
 def outages(nodes: Iterable[NodeState]) -> list[str]:
-    """When their links were down, a note each."""
-    return [f"{node.name}: {one}" for node in nodes for one in node.outages.words(node.rank.host.traffic_interface)]
+    """When their links were down, and what else happened to them that costs nothing, a note each."""
+    found = []
+    for node in nodes:
+        interface = node.rank.host.traffic_interface
+        found += [f"{node.name}: {one}" for one in node.outages.words(interface) + node.link.notes(interface)]
+    return found
 
 
 def first_engine(counts: list[dict[str, Any]]) -> list[dict[str, Any]]:

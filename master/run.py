@@ -51,6 +51,8 @@ TICK: Event = {"event": "tick"}
 class Finished:
     folder: Path
     outcome: Outcome
+    written: bool = True
+    """False: the folder could not be written any more, and the outcome says why."""
 
 
 class Run:
@@ -375,13 +377,17 @@ class Run:
             self.ledger.more_doubts.append(f"{self._without_disk}: what was to be written there is not whole")
         self.ledger.more_doubts += self._captures_missing(self.folder)
         self.ledger.look_at_master_utc(time.monotonic_ns(), time.time_ns() - time.monotonic_ns())
-        outcome = self.ledger.outcome(self.scenario.expect, self._extra(), self._compared(self.folder))
         try:
+            compared = self._compared(self.folder)
+            outcome = self.ledger.outcome(self.scenario.expect, self._extra(), compared)
             self.folder.log({"event": "mpiexec", "output": launch.words()})
             self.folder.write(outcome)
             self.folder.close()
         except OSError as error:
-            raise PktswarmError(f"{self.folder.path}: {error.strerror}: the results were not written") from None
+            self.ledger.more_doubts.append(f"{self.folder.path}: {error.strerror}: the results were not written")
+            return Finished(
+                self.folder.path, self.ledger.outcome(self.scenario.expect, self._extra(), []), written=False
+            )
         return Finished(self.folder.path, outcome)
 
     def _aftermath(self) -> list[str]:

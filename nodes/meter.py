@@ -27,7 +27,8 @@ class Meter:
 
     def read(self) -> dict[str, int]:
         """The names of nodes.interface.Counters; "link_downs" and "link_ups", how often it lost its carrier
-        and got it (not before Linux 4.16); "cpu_busy_ms", of all processors together. All since the kernel counts."""
+        and got it (not before Linux 4.16); "cpu_busy_ms", of all processors together. All since the kernel counts, but
+        for "mtu", which is as it is now."""
         if not self._files:
             self._open()
         told = {name: int(os.pread(file, _LINE_BYTES, 0)) for name, file in self._files.items()}
@@ -36,6 +37,7 @@ class Meter:
     def _open(self) -> None:
         paths = {name: self._folder / "statistics" / name for name in Counters.__dataclass_fields__}
         carrier = {f"link_{way}s": self._folder / f"carrier_{way}_count" for way in ("down", "up")}
+        paths["mtu"] = self._folder / "mtu"
         paths |= {name: path for name, path in carrier.items() if path.exists()}
         self._stat = os.open(STAT, os.O_RDONLY)
         self._files = {name: os.open(path, os.O_RDONLY) for name, path in paths.items()}

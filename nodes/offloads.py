@@ -25,5 +25,6 @@ class OffloadsOff:
             self._interface.set_offload(one.name, False)
 
     def restore(self) -> None:
-        while self._were_on:
+        """An interface that is gone has taken its settings along."""
+        while self._were_on and self._interface.exists():
             self._interface.set_offload(self._were_on.pop(), True)

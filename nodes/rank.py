@@ -44,6 +44,9 @@ class Rank:
         self.utc = Utc()
         self.last_word = 0.0
         self.before: dict[str, int] = {}
+        self.changed: dict[str, int] = {}
+        """By the interface's counters, when they were last read."""
+        self.interface_gone = False
         self.sample_every_s = 0.0
         self.next_sample = 0.0
         self.leaving = self.restored = False
@@ -217,8 +220,13 @@ class Rank:
         return heard
 
     def _guard_ready(self, message: Message) -> None:
-        self.before = self.meter.read()
-        self._tell("arrived", name=self.waiting_for)
+        try:
+            self.before = {**self.meter.read(), "mtu": 0}
+        except OSError as error:
+            problem = f"{self.interface.name}: its counters cannot be read: {error.strerror}"
+            self._tell("failed", problem=problem, bad_input=False)
+        else:
+            self._tell("arrived", name=self.waiting_for)
 
     def _guard_started(self, message: Message) -> None:
         self._tell("started", at_ns=message["at_ns"])
@@ -238,7 +246,7 @@ class Rank:
         sizes = [{"name": name, "bytes": os.path.getsize(path)} for name, path in captures]  # noqa: PTH202
         played = message.get("played")
         told = {"counts": message["counts"], "problems": message["problems"], "played": played}
-        self._tell("counts", **told, interface=change, captures=sizes)
+        self._tell("counts", **told, interface=None if self.interface_gone else change, captures=sizes)
         self.captures = dict(captures)
 
     def _guard_restored(self, message: Message) -> None:
@@ -248,9 +256,15 @@ class Rank:
     # --- samples ------------------------------------------------------------------------------------------------
 
     def _change(self) -> dict[str, int]:
-        """Since the engines were ready."""
-        after = self.meter.read()
-        return {key: after[key] - self.before.get(key, 0) for key in after}
+        """Since the engines were ready; of an interface that is gone, as far as it was read."""
+        try:
+            after = self.meter.read()
+            self.changed = {key: after[key] - self.before.get(key, 0) for key in after}
+        except OSError:
+            if not self.interface_gone:
+                self.interface_gone = True
+                self._tell("interface gone", at_ns=time.monotonic_ns())
+        return self.changed
 
     def _sample(self) -> None:
         now = time.monotonic()

@@ -8,6 +8,9 @@ a process killed after   test_failures.py::test_a_rank_killed_after_the_sending_
 a frozen node            test_run.py::test_a_frozen_rank_stops_sending_by_itself_and_the_others_finish
 a guard killed           test_doctor.py::test_what_a_killed_guard_left_changed_is_found_and_mended
 a guard frozen           test_doctor.py::test_a_frozen_guard_is_ended_and_lets_go_of_the_node
+an MTU lowered           test_failures.py::test_an_mtu_that_is_lowered_in_a_run_is_told_and_not_charged_to_the_device
+an interface deleted     test_failures.py::test_a_traffic_interface_that_is_deleted_is_named_with_its_time
+the results removed      test_failures.py::test_results_that_are_removed_in_a_run_cost_the_files_and_no_table
 a control link cut       test_failures.py::test_a_cut_control_link_ends_the_sending_there_and_the_others_finish
 a traffic link down      test_failures.py::test_a_link_that_goes_down_and_comes_back_is_an_outage_in_a_run_that_goes_on
 a node dies whole        test_failures.py::test_a_node_that_dies_whole_costs_its_own_counts_and_nothing_else
@@ -65,6 +68,7 @@ from failures import (
     engines,
     everything_of_a_run,
     flooding_switch,
+    inside,
     launchers,
     logins,
     packets,
@@ -194,6 +198,57 @@ def test_a_cut_control_link_ends_the_sending_there_and_the_others_finish(cluster
     assert "tx2 (transmit): not heard for" in document["reason"]
 
 
+@pytest.mark.parametrize(("node", "counter"), [("tx2", "sent_packets"), ("rx1", "received_packets")])
+def test_an_mtu_that_is_lowered_in_a_run_is_told_and_not_charged_to_the_device(
+    cluster: Cluster, failing: Any, node: str, counter: str
+) -> None:
+    run = failing(TEXT.replace("size_bytes: 128", "size_bytes: 1500"))
+    run.until_sent()
+    try:
+        inside(cluster, node, "ip", "link", "set", "eth1", "mtu", "1300")
+        assert wait_until(lambda: run.process.poll() is not None, 60)
+    finally:
+        inside(cluster, node, "ip", "link", "set", "eth1", "mtu", "1500")
+    document = run.end(flooded=True)
+    when = r"between ([\d.]+) s and ([\d.]+) s after the start \((.*?)\)"
+    told = re.search(rf"(\w+) \(\w+\): the MTU of eth1 was changed from 1500 to 1300 {when}", document["reason"])
+    assert told and told[1] == node and float(told[2]) < float(told[3]) < 10, document["reason"]
+    assert any(row[counter] < row["intended_packets"] for row in document["rows"])
+    if node == "rx1":
+        assert re.search(r"rx_dropped \+[\d,]+", told[4]), told[4]
+
+
+def test_a_traffic_interface_that_is_deleted_is_named_with_its_time(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """The rank of that node goes on, and tells what was counted until then."""
+    cluster = Cluster(tmp_path_factory.mktemp("deleted"), "g")
+    try:
+        process = cluster.start_and_send(cluster.scenario(TEXT), "--json")
+        inside(cluster, "rx1", "ip", "link", "del", "eth1")
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 3, out + err
+        document = json.loads(out)
+        assert re.search(r"rx1 \(receive\): eth1 is gone since [\d.]+ s after the start", document["reason"])
+        rows = [row for row in document["rows"] if row["to"] == "rx1"]
+        assert all(0 < row["received_packets"] < row["sent_packets"] for row in rows), rows
+        assert wait_until(lambda: not cluster.left_behind(), STOP_S), cluster.left_behind()
+    finally:
+        lab.down(cluster.name, cluster.folder)
+
+
+def test_results_that_are_removed_in_a_run_cost_the_files_and_no_table(cluster: Cluster) -> None:
+    before = cluster.results()
+    process = cluster.start_and_send(cluster.scenario(TEXT))
+    (folder,) = set(cluster.results()) - set(before)
+    shutil.rmtree(folder)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 3, out + err
+    assert f"{folder}: No such file or directory: the results were not written" in " ".join(out.split())
+    assert "1,600" in out, "the table"
+    assert "Traceback" not in err and not folder.exists()
+
+
 def test_a_full_disk_costs_the_capture_and_no_count(cluster: Cluster, failing: Any) -> None:
     shrink_disk(cluster, "rx1", 16)
     run = failing(
@@ -220,7 +275,7 @@ def test_a_full_disk_of_the_master_ends_a_run_with_its_words(cluster: Cluster, w
             until_the_end.enter_context(disk_full(cluster, "m0", "mnt"))
         out, err = process.communicate(timeout=120)
     assert process.returncode == 3, out + err
-    assert "No space left on device" in err.splitlines()[-1] and "Traceback" not in err, err
+    assert "No space left on device" in (err if when == "before" else out) and "Traceback" not in err, err
     assert wait_until(lambda: not cluster.left_behind(), STOP_S), cluster.left_behind()
 
 
