@@ -80,6 +80,6 @@ def test_a_meter_reads_what_the_interface_says_each_time_anew() -> None:
         for _ in range(5):
             sender.sendto(b"x" * 100, ("127.0.0.1", 9))
     before, again, after = asdict(interface.counters()), meter.read(), asdict(interface.counters())
-    assert set(again) == {*before, "link_downs", "link_ups", "cpu_busy_ms"}
+    assert set(again) == {*before, "link_downs", "link_ups", "cpu_busy_ms", "mtu"} and again["mtu"] == interface.mtu
     assert all(before[name] <= again[name] <= after[name] for name in before)
     assert again["tx_packets"] >= told["tx_packets"] + 5 and again["cpu_busy_ms"] >= told["cpu_busy_ms"]
