@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,12 @@ import pytest
 from nodes import libbpf
 from traffic import users
 from traffic.leg_frames import templates_as_sent
-from traffic.tally import Tally, not_received
-from traffic.task import Leg, ReceiveTask
+from traffic.tally import not_received
+from traffic.task import Leg
 
 sys.path.insert(0, str(Path(__file__).parent))
-from xdp_frames import CHECKED, ETHERNET, PLAIN, ROOT, SHAPES, UDP, B, a_leg, armed, compile_program, stamped
+from xdp_counter import Counter
+from xdp_frames import CHECKED, ETHERNET, PLAIN, ROOT, SHAPES, UDP, a_leg, compile_program, stamped
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to load XDP programs"),
@@ -79,39 +80,6 @@ UNSEEN: dict[str, list[tuple[str, int, int]]] = {
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_program(tmp_path_factory.mktemp("bpf") / "count.bpf.o")
-
-
-@dataclass
-class Figures:
-    """Of one leg that `sent` packets were sent of."""
-
-    tally: Tally
-    sent: int
-
-    @property
-    def moved(self) -> dict[str, int]:
-        one = asdict(self.tally)
-        names = ("altered", "duplicated", "reordered", "too_late", "astray", "impossible")
-        return {name: one[name] for name in names} | {"lost": self.tally.lost(self.sent) or 0}
-
-
-class Counter:
-    """The program with one leg."""
-
-    def __init__(self, program: Path, spool: Path, leg: Leg, armed_ns: int = 0, **task: Any) -> None:
-        self.leg, self.sent = leg, 0
-        made = ReceiveTask("lo", B, [leg], 60, **{"mode": "count", "offsets_ns": {"a": 0}, **task})
-        self.receiver = armed(armed_ns, program)(made, spool)
-        self.receiver.prepare()
-        assert self.receiver._object is not None
-        self.fd = self.receiver._object.program_fd("count")
-
-    def take(self, frame: bytes) -> None:
-        self.sent += 1
-        libbpf.run_once(self.fd, frame)
-
-    def figures(self) -> Figures:
-        return Figures(self.receiver.tallies()[self.leg.id], self.sent)
 
 
 def flipped(frame: bytes, bit: int) -> bytes:
