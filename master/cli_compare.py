@@ -27,6 +27,14 @@ def compare(
     fail_on_worse: Annotated[
         bool, typer.Option("--fail-on-worse", help="Exit status 1 where a figure is worse by more than the noise.")
     ] = False,
+    figure: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY",
+            help="Only these decide --fail-on-worse: loss, altered, latency_p99_us, … as in expect; may come again.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
     """Runs side by side: each figure of A beside the others', the difference, and whether it is larger than the noise.
@@ -37,14 +45,16 @@ def compare(
     from master import show
     from master.compare import kept
     from master.compare.comparison import Comparison
+    from master.compare.figures import figures_of
     from master.compare.show import print_comparison
     from master.compare.sides import sides as read
 
+    deciding = figures_of(figure or [], fail_on_worse)
     first, *others = read(sides)
     comparison = Comparison(first, others)
     if fail_on_worse:
         comparison.check_noise()
-    folder, status = kept.keep(comparison, results), comparison.status(fail_on_worse)
+    folder, status = kept.keep(comparison, results), comparison.status(fail_on_worse, deciding)
     if as_json:
         print(json.dumps({"results": str(folder), "status": status, **comparison.document()}))
     else:

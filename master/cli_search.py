@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from master.search.kept import Kept
 
 EXAMPLES = (
-    "Examples: pktswarm search configs/search.yaml · pktswarm search configs/search.yaml --loss 0 --loss 2% --json"
+    "Examples: pktswarm search configs/search.yaml · pktswarm search configs/search.yaml --loss 0 --loss 2% --json · "
+    "pktswarm search configs/search.yaml --expect latency_p99_us=5000"
 )
 
 
@@ -27,6 +28,13 @@ def search(
     ] = None,
     loss: Annotated[
         list[str] | None, typer.Option(help="May be lost: 0, 0.5%; may come again.", show_default="0")
+    ] = None,
+    expect: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=LIMIT",
+            help="What else has to hold at a load, of each stream, as latency_p99_us=300; may come again.",
+        ),
     ] = None,
     lowest: Annotated[
         float | None, typer.Option("--min", help="Packets/s of the searched streams. Left out: a hundredth of --max")
@@ -46,7 +54,7 @@ def search(
     It overloads the device under test on purpose: only in an isolated test network, NEVER on a network in use
     (RFC 6815).
     """
-    from master import inventory, show
+    from master import expectations, inventory, show
     from master import scenario as scenarios
     from master.cli import enter_lab
     from master.search import goals
@@ -59,6 +67,7 @@ def search(
     from master.under_test import Allow
 
     asked = goals.asked(scenario, loss or ["0"], lowest, highest, precision, duration, trials)
+    limits = expectations.parse(scenario, "--expect", expect or [])
     enter_lab(hosts)
     wanted = scenarios.load(scenario)
     load = load_of(scenario, wanted, inventory.load(hosts), stream or [])
@@ -67,7 +76,7 @@ def search(
     kept = Kept(results, wanted.name, load.document())
     console = show.console(stderr=True)
     allow = Allow(any_address, control_interface)
-    tolerance = Tolerance(asked.precision, losses=asked.losses)
+    tolerance = Tolerance(asked.precision, losses=asked.losses, limits=limits)
     runs = Runs(load, hosts, kept.runs, tolerance, patience, console, allow)
 
     def tell(search: Search) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from master.expectations import Expect, allowed
 from master.results import Row
-from master.scenario import Expect
+from master.verdicts import Outcome, verdict
 from traffic.connections import ConnectionRow
 
 
@@ -72,15 +73,15 @@ def judge(expect: Expect, rows: list[Row]) -> list[dict[str, Any]]:
     verdicts = []
     for total in totals(rows)[:-1]:
         name, sent = total["stream"], total["sent_packets"]
-        if expect.loss is not None:
-            verdicts.append(_loss_verdict(expect.loss, total))
+        if (loss := expect.limits(name).loss) is not None:
+            verdicts.append(_loss_verdict(loss, total))
         wanted = total["intended_packets"] if expect.sent == "intended" else None
         wanted = expect.sent.get(name) if isinstance(expect.sent, dict) else wanted
         if wanted is not None:
-            verdicts.append(_verdict(f"{name}: sent", sent, wanted, sent == wanted))
+            verdicts.append(verdict(f"{name}: sent", sent, wanted, _outcome(sent, sent == wanted)))
         if expect.received and name in expect.received:
             received, wanted = total["received_packets"], expect.received[name]
-            verdicts.append(_verdict(f"{name}: received", received, wanted, received == wanted))
+            verdicts.append(verdict(f"{name}: received", received, wanted, _outcome(received, received == wanted)))
     return verdicts
 
 
@@ -94,7 +95,10 @@ def judge_tunnels(expect: Expect, rows: list[Row]) -> list[dict[str, Any]]:
             astray[row.leg.stream] = astray.get(row.leg.stream, 0) + max(0, more - row.at_several)
     told = astray if expect.loss is not None else {}
     words = "came as another user's"
-    return [_verdict(f"{name}:", f"{more} {words}", 0, more == 0, f"{name}: {words}") for name, more in told.items()]
+    return [
+        verdict(f"{name}:", f"{more} {words}", 0, _outcome(more, more == 0), f"{name}: {words}")
+        for name, more in told.items()
+    ]
 
 
 def judge_mbr(expect: Expect, told: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -103,7 +107,8 @@ def judge_mbr(expect: Expect, told: list[dict[str, Any]]) -> list[dict[str, Any]
     for one in told if expect.mbr else ():
         above = "not measured" if one["users"] is None else f"{one['beyond_users']:,} of {one['users']:,} users above"
         holds = one["users"] is not None and not one["beyond_users"]
-        verdicts.append(_verdict(f"MBR of {one['group']}, {one['direction']}:", above, "none", holds))
+        outcome = _outcome(one["users"], holds)
+        verdicts.append(verdict(f"MBR of {one['group']}, {one['direction']}:", above, "none", outcome))
     return verdicts
 
 
@@ -114,17 +119,19 @@ def judge_connections(expect: Expect, rows: list[ConnectionRow]) -> list[dict[st
         name, label = row.leg.stream, f"{row.leg.stream} from {row.source} to {row.target}"
         sent = None if row.sent is None else row.sent.sent_blocks
         received = None if row.received is None else row.received.blocks
-        if expect.loss is not None:
-            verdicts.append(_loss_verdict(expect.loss, _lost_total(row, label)))
+        if (loss := expect.limits(name).loss) is not None:
+            verdicts.append(_loss_verdict(loss, _lost_total(row, label)))
         if expect.sent == "intended" and row.sent is not None and row.sent.intended_blocks is not None:
             wanted: int | None = row.sent.intended_blocks
         else:
             wanted = expect.sent.get(name) if isinstance(expect.sent, dict) else None
         if wanted is not None:
-            verdicts.append(_verdict(f"{label}: sent", _blocks(sent), wanted, sent == wanted))
+            verdicts.append(verdict(f"{label}: sent", _blocks(sent), wanted, _outcome(sent, sent == wanted)))
         if expect.received and name in expect.received:
             wanted = expect.received[name]
-            verdicts.append(_verdict(f"{label}: received", _blocks(received), wanted, received == wanted))
+            verdicts.append(
+                verdict(f"{label}: received", _blocks(received), wanted, _outcome(received, received == wanted))
+            )
     return verdicts
 
 
@@ -140,17 +147,16 @@ def _loss_verdict(loss: int | str, total: dict[str, Any]) -> dict[str, Any]:
     lost, sent = total["lost_packets"], total["sent_packets"]
     what, most = f"{total['stream']}: lost", f"at most {loss}"
     if lost is None or (not sent and total.get("intended_packets") != 0):
-        return _verdict(what, lost, most, False)
-    allowed = sent * float(loss.rstrip("% ")) / 100 if isinstance(loss, str) else loss
+        return verdict(what, lost, most, _outcome(lost, False))
     # More received than sent is no loss, and nothing to be content with either.
-    return _verdict(what, lost, most, 0 <= lost <= allowed)
+    return verdict(what, lost, most, _outcome(lost, 0 <= lost <= allowed(loss, sent or 0)))
 
 
 def _blocks(count: int | None) -> str:
     return f"{count} blocks"
 
 
-def _verdict(what: str, found: object, expected: object, holds: bool, called: str = "") -> dict[str, Any]:
-    """`what` is the same from run to run; `called`: what it is called where that does not read with `found`."""
-    parts = {"what": called or what.rstrip(":"), "found": str(found), "expected": str(expected)}
-    return {"text": f"{what} {found}, expected {expected}", "holds": holds, **parts}
+def _outcome(found: object, holds: bool) -> Outcome:
+    if found is None:
+        return "not measured"
+    return "held" if holds else "failed"

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from master import interactive, misdelivered, split, verify
+from master import interactive, misdelivered, split, verdicts, verify
 from master.clock_faults import ClockFaults, leave_out_stamps
 from master.clocks import Clocks
 from master.doubts import doubts
+from master.expectations import Expect
 from master.judge import group_totals, judge, judge_connections, judge_mbr, judge_tunnels, node_totals, totals
 from master.node_state import NodeState, failed, mended, outages, told, unfinished
 from master.resolve import Rank, Resolved
 from master.results import FORMAT_VERSION, Outcome, Row, stream_values, utc
-from master.scenario import Expect
 from master.upf import fared, moved, played
 from master.users import Users
 from master.utc_steps import UtcSteps
@@ -367,10 +367,12 @@ class Ledger:
         self._match_latencies(rows, compared)
         counted = [row.users for row in rows if row.users is not None]
         users = fared.report(counted)
-        verdicts = [*judge(expect, rows), *judge_tunnels(expect, rows), *judge_mbr(expect, users["mbr"])]
-        verdicts += [*judge_connections(expect, connections), *verify.verdicts(compared)]
+        judged = [*judge(expect, rows), *verdicts.of_streams(expect, rows), *verdicts.of_users(expect, rows)]
+        judged += [*judge_tunnels(expect, rows), *judge_mbr(expect, users["mbr"])]
+        judged += verdicts.of_sessions(expect, extra.get("upf"))
+        judged += [*judge_connections(expect, connections), *verify.verdicts(compared)]
         why = self.doubts(rows)
-        status, reason = self._status(verdicts, why)
+        status, reason = self._status(judged, why)
         flows = flow_rows(rows)
         moves = None if self.moves is None else self._handover(self.moves, counted)
         document = {
@@ -378,7 +380,7 @@ class Ledger:
             "stamp_layout": LAYOUT_VERSION,
             "status": status,
             "reason": reason,
-            "verdicts": verdicts,
+            "verdicts": judged,
             "doubts": why,
             "start_utc": None if self.start_utc_ns is None else utc(self.start_utc_ns),
             "phases": self._phase_table(),

@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from master.expectations import METRICS, Expect
 from master.fill import PLACEHOLDERS, fill
 from master.inventory import load_yaml
 from master.model import Location, Name, Yaml, bad_input, keys_of
@@ -495,15 +496,6 @@ class Receive(_Strict):
     drain_s: float = Field(0.3, ge=0, le=60, description="wait for frames in flight after the last was sent")
 
 
-class Expect(_Strict):
-    loss: int | Annotated[str, Field(pattern=r"^\d+(\.\d+)? ?%$")] | None = Field(
-        None, description="at most so many packets lost of each stream, or so much: 0.1 %"
-    )
-    sent: Literal["intended"] | dict[Name, int] | None = None
-    received: dict[Name, int] | None = None
-    mbr: bool = Field(False, strict=True, description="no user of sessions gets more than his MBR; see docs/upf.md")
-
-
 class Scenario(_Strict):
     name: Name
     description: str = ""
@@ -538,15 +530,28 @@ class Scenario(_Strict):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"two streams, sources, traces or connections are called {twice[0]!r}")
-        expected = set(self.expect.received or {})
-        expected |= set(self.expect.sent) if isinstance(self.expect.sent, dict) else set()
         verified = [trace.name for trace in self.traces if trace.verify]
         if verified and self.receive.mode != "capture":
             raise ValueError(f"{verified[0]} is to be verified, which needs receive.mode capture")
-        unknown = sorted(expected - set(names))
+        if self.expect.sessions_accepted is not None and self.upf is None:
+            raise ValueError("expect.sessions_accepted needs the sessions of a section upf")
+        self._limits_can_be_measured()
+        unknown = sorted(self.expect.names - set(names))
         if unknown:
             raise ValueError(f"expect names {unknown[0]!r}, which is no stream; streams are {', '.join(names)}")
         return self
+
+    def _limits_can_be_measured(self) -> None:
+        """Of the streams that `expect.streams` names; what stands above it is of those that can have it."""
+        connected = {one.name for one in self.connections}
+        bare = {one.name for one in (*self.streams, *self.sources) if one.options.get("stamp") is False}
+        bare |= {one.name for one in self.traces if not one.stamped}
+        for name, limits in self.expect.streams.items():
+            for key in limits.given():
+                if name in connected:
+                    raise ValueError(f"expect.streams.{name}.{key}: of real connections only loss can be expected here")
+                if name in bare and METRICS[key].stamped:
+                    raise ValueError(f"expect.streams.{name}.{key}: only stamps tell, and {name} has none")
 
     @model_validator(mode="after")
     def _sessions_of_streams(self) -> Scenario:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -89,8 +89,10 @@ class Comparison:
                 has = f"{side.name} with {0 if side.doubts else len(side.runs)}"
                 raise BadInput("compare", problem, key="--fail-on-worse", value=has, allowed=least)
 
-    def status(self, fail_on_worse: bool) -> int:
-        worse = fail_on_worse and any(one.for_the_worse for one in self.differences)
+    def status(self, fail_on_worse: bool, figures: Sequence[str] = ()) -> int:
+        """`figures`: those alone decide; empty: all."""
+        deciding = [one for one in self.differences if not figures or one.figure in figures]
+        worse = fail_on_worse and any(one.for_the_worse for one in deciding)
         return EXIT_NOT_AS_EXPECTED if worse else EXIT_AS_EXPECTED
 
     def document(self) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from master.compare.noise import Value
+from master.expectations import METRICS
+from traffic.errors import BadInput
 
 Rows = list[dict[str, Any]]
 TOTAL = "all streams"
@@ -137,6 +139,13 @@ STREAM = (
     Figure("duplicated_ratio", "twice, % of received", "ratio", _share("duplicated_packets", "received_packets"), 1),
     Figure("reordered_ratio", "reordered, % of received", "ratio", _share("reordered_packets", "received_packets"), 1),
     Figure("altered_ratio", "altered, % of received", "ratio", _share("altered_packets", "received_packets"), 1),
+    Figure(
+        "misdelivered_ratio",
+        "misdelivered, % of sent",
+        "ratio",
+        _share("misdelivered_packets", "sent_packets"),
+        1,
+    ),
     Figure("late_ratio", "sent late, % of sent", "ratio", _share("late_packets", "sent_packets")),
     Figure("sent_pps", "sent, packets/s", "pps", _folded("sent_pps", sum), resolution=0.1),
     Figure("received_pps", "received, packets/s", "pps", _folded("received_pps", sum), worse=-1, resolution=0.1),
@@ -162,4 +171,24 @@ CONNECTION = (
     Figure("delay_mean_ns", "mean delay, µs", "ns", _folded("delay_mean_ns", max), 1, resolution=1.0, clocked=True),
     Figure("jitter_sd_ns", "jitter (sd), µs", "ns", _folded("jitter_sd_ns", max), worse=1, resolution=1.0),
 )
+NAMED = {"loss": "loss_ratio"} | {
+    key: metric.column.replace("_packets", "_ratio") if metric.of else metric.column for key, metric in METRICS.items()
+}
+"""Of an expectation's key (master.expectations) the figure."""
 FIGURES = {figure.key: figure for figure in (*STREAM, *CONNECTION)}
+
+
+def figures_of(keys: Iterable[str], used: bool) -> list[str]:
+    """Of `--figure`'s keys. BadInput for one that there is not, or that says nothing for the worse or better."""
+    found = []
+    for key in keys:
+        figure = FIGURES.get(NAMED.get(key, ""))
+        if figure is None or not figure.worse:
+            known = [name for name, column in NAMED.items() if column in FIGURES and FIGURES[column].worse]
+            raise BadInput("compare", "is no figure", key="--figure", value=key, allowed=", ".join(known))
+        if not used:
+            raise BadInput(
+                "compare", "decides nothing alone", key="--figure", value=key, allowed="with --fail-on-worse"
+            )
+        found.append(figure.key)
+    return found

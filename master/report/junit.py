@@ -75,7 +75,8 @@ def _case(verdict: dict[str, Any], name: str) -> xml.Element:
     """The name is the same from run to run, where the verdict tells it apart from what was found."""
     case = xml.Element("testcase", {"classname": name, "name": _clean(verdict.get("what", verdict["text"]))})
     if not verdict["holds"]:
-        failure = xml.SubElement(case, "failure", {"message": _clean(verdict["text"])})
+        kind = verdict.get("outcome", "failed")
+        failure = xml.SubElement(case, "failure", {"message": _clean(verdict["text"]), "type": kind})
         if "what" in verdict:
             failure.text = _clean(f"intended: {verdict['expected']}\nfound: {verdict['found']}")
     return case

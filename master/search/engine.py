@@ -91,7 +91,8 @@ class Search:
             intended_duration=intended_duration,
             intended_load=intended_load,
             offered_count=trial.sent_packets,
-            loss_count=trial.lost_packets,
+            # A load at which something else does not hold is too high for every goal.
+            loss_count=trial.sent_packets if trial.not_held else trial.lost_packets,
         )
 
     def _tried(self, load_pps: float, duration_s: float) -> Trial:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from master import plan as plans
+from master.expectations import Expect
 from master.inventory import Inventory
-from master.scenario import Expect, Receive, Scenario, Source, Stream
+from master.scenario import Receive, Scenario, Source, Stream
 from traffic.errors import BadInput
 from traffic.task import Leg
 

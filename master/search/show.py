@@ -24,7 +24,8 @@ def trial_line(search: Search) -> str:
     head = f"trial {len(search.trials)}: {trial.intended_pps:,.1f} packets/s for {trial.duration_s:g} s"
     if trial.problem:
         return f"{head}: {trial.problem}"
-    return f"{head}: lost {trial.lost_packets:,} of {trial.sent_packets:,} ({trial.loss_ratio or 0:.4%})"
+    lost = f"{head}: lost {trial.lost_packets:,} of {trial.sent_packets:,} ({trial.loss_ratio or 0:.4%})"
+    return "; ".join([lost, *trial.not_held])
 
 
 def table(search: Search) -> Table:

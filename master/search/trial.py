@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from master.results import Outcome, Row
+from master.expectations import Limits
+from master.results import Outcome, Row, stream_values
+from master.verdicts import of_limits
 from traffic.errors import EXIT_INCOMPLETE
 from traffic.rates import ETHERNET_OVERHEAD_BYTES
 
@@ -44,6 +46,8 @@ class Trial:
     problem: str = ""
     held_up: bool = False
     """The problem is a node's pace, and may be gone when it is tried again."""
+    not_held: tuple[str, ...] = ()
+    """Of the limits that were asked for beside the loss: what was found in place of each."""
 
     @property
     def loss_ratio(self) -> float | None:
@@ -56,13 +60,15 @@ class Tolerance:
 
     `load`: how far its load may be off, as a share of it (the precision asked); `least_s`: how much longer or shorter
     its sending may be, or how late a packet, where the share is less; `losses`: it decides whether no more than these
-    shares of what was sent are lost; `figures`: its loss or its times are taken as they are.
+    shares of what was sent are lost; `figures`: its loss or its times are taken as they are. `limits`: what else has to
+    hold, of each stream.
     """
 
     load: float
     least_s: float = LEAST_SLACK_S
     losses: tuple[float, ...] = (0.0,)
     figures: bool = False
+    limits: Limits | None = None
 
 
 def trial_of(
@@ -98,7 +104,16 @@ def trial_of(
         results=str(results),
         problem=problem,
         held_up=held_up,
+        not_held=() if problem or tolerance.limits is None else _not_held(tolerance.limits, rows),
     )
+
+
+def _not_held(limits: Limits, rows: list[Row]) -> tuple[str, ...]:
+    """What was not decided or not measured is none that held."""
+    told = []
+    for name in dict.fromkeys(row.leg.stream for row in rows):
+        told += of_limits(name, limits, [stream_values(row) for row in rows if row.leg.stream == name])
+    return tuple(one["text"] for one in told if not one["holds"])
 
 
 def _sum(values: list[int | None]) -> int | None:

@@ -79,6 +79,6 @@ def _step(done: Done) -> dict[str, Any]:
         "delay_bound_ns": None if timed is None else timed.bound_ns,
         "availability": None if measured is None else measured.availability,
         "verdict": VERDICTS[done.passed],
-        "checks": [{**asdict(check), "holds": check.holds} for check in done.checks],
+        "checks": [{**asdict(check), "holds": check.holds, "outcome": check.outcome} for check in done.checks],
         "problem": done.problem,
     }

@@ -105,8 +105,8 @@ class Activation(Procedure[Wanted, ToldOfAll]):
 
     def _judged(self, name: str, wanted: Wanted, measured: Measured) -> Done:
         checks = judge(self.services[name], wanted.step.kind, measured)
-        missing = [check.what for check in checks if check.holds is None]
-        problem = f"{', '.join(missing)}: {NOT_MEASURED}" if missing else ""
+        missing = [f"{check.what}: was {check.outcome}" for check in checks if check.holds is None]
+        problem = "; ".join(missing)
         return Done(name, self._own(name, wanted), wanted.duration_s, measured, checks, problem)
 
     def _own(self, name: str, wanted: Wanted) -> Step:

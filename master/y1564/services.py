@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from master import scenario as scenarios
+from master.expectations import Limits
 from master.inventory import load_yaml
 from master.model import Location, Strict, Yaml, bad_input, keys_of
 from master.scenario import Scenario, Stream
@@ -32,7 +33,17 @@ class Service(Strict):
     delay_ms: float | None = Field(None, gt=0, description="mean frame transfer delay")
     delay_variation_ms: float | None = Field(None, gt=0, description="99.9th percentile of the delay less the least")
     availability: str | None = Field(None, description="of the performance test's seconds, 99.9 %")
+    expect: Limits = Field(
+        default_factory=lambda: Limits.model_validate({}),
+        description="what else has to hold up to the CIR, with the keys of a scenario's expect",
+    )
     policing: bool = Field(False, strict=True, description="is tested: what is above CIR + EIR has to be dropped")
+
+    @model_validator(mode="after")
+    def _loss_has_a_key_of_its_own(self) -> Service:
+        if self.expect.loss is not None:
+            raise ValueError("expect.loss: a service's loss has a key of its own: loss")
+        return self
 
     @field_validator("loss", "availability", mode="before")
     @classmethod

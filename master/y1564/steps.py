@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from master import verdicts
+from master.expectations import METRICS, allowed
 from master.search.latency import Latencies
+from master.verdicts import Found, Outcome, Values
 from master.y1564.services import Service
 
+WORST_FIRST: tuple[Outcome, ...] = ("failed", "not measured", "not decided", "held")
 CIR_PERCENT = (25, 50, 75, 100)
 LEAST_EIR = 0.2
 """Of the CIR: with less EIR the policing test goes above the CIR in place of the EIR."""
@@ -38,24 +42,35 @@ class Measured:
     loss_ratio: float | None
     latencies: Latencies | None
     availability: float | None = None
+    rows: Sequence[Values] = ()
+    """Of its stream in streams.csv."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """`found` and `allowed` in the unit of `what`. `holds` None: it was not measured."""
+    """`found` and what is allowed in the unit of `what`. `holds` None: it was not measured, or not well enough."""
 
     what: str
     found: float | None
     at_least: float | None = None
     at_most: float | None = None
+    bound: float = 0.0
+    """How far off `found` may be."""
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.found is None:
+            return "not measured"
+        found, outcomes = Found(self.found, self.bound), set()
+        if self.at_least is not None:
+            outcomes.add(found.against(self.at_least, at_least=True))
+        if self.at_most is not None:
+            outcomes.add(found.against(self.at_most, at_least=False))
+        return next(one for one in WORST_FIRST if one in outcomes)
 
     @property
     def holds(self) -> bool | None:
-        if self.found is None:
-            return None
-        return (self.at_least is None or self.found >= self.at_least) and (
-            self.at_most is None or self.found <= self.at_most
-        )
+        return {"held": True, "failed": False}.get(self.outcome)
 
 
 def steps(service: Service) -> list[Step]:
@@ -85,13 +100,24 @@ def judge(service: Service, kind: str, measured: Measured) -> list[Check]:
     checks = [Check("loss ratio", measured.loss_ratio, at_most=service.loss_ratio)]
     timed = measured.latencies
     if service.delay_ms is not None:
-        checks.append(Check("delay, ms", None if timed is None else timed.mean_ns / 1e6, at_most=service.delay_ms))
+        found, bound = (None, 0.0) if timed is None else (timed.mean_ns / 1e6, (timed.bound_ns or 0) / 1e6)
+        checks.append(Check("delay, ms", found, at_most=service.delay_ms, bound=bound))
     if service.delay_variation_ms is not None:
         found = None if timed is None else timed.variation_ns / 1e6
         checks.append(Check("delay variation, ms", found, at_most=service.delay_variation_ms))
+    checks += [_of_limit(key, limit, measured.rows) for key, limit in service.expect.given().items()]
     if kind == PERFORMANCE and service.availability_ratio is not None:
         checks.append(Check("availability", measured.availability, at_least=service.availability_ratio))
     return checks
+
+
+def _of_limit(key: str, limit: int | str | float, rows: Sequence[Values]) -> Check:
+    metric = METRICS[key]
+    found, whole = verdicts.measured(metric, rows), verdicts.whole(metric, rows)
+    if found is None or whole is None:
+        return Check(key, None)
+    bounds = {"at_least" if metric.at_least else "at_most": allowed(limit, whole)}
+    return Check(key, found.value, **bounds, bound=found.bound)
 
 
 def availability(received_pps: Sequence[float], intended_pps: float) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -9,7 +10,7 @@ from rich.console import Console
 from master.inventory import Inventory
 from master.report import over_time
 from master.report.folder import SAMPLES
-from master.results import Outcome, Row
+from master.results import Outcome, Row, stream_values
 from master.search.latency import latencies
 from master.search.load import Load, load_of
 from master.search.runs import Runs
@@ -76,7 +77,8 @@ class Tester:
     def _measured(self, name: str, wanted: Wanted, outcome: Outcome) -> Measured:
         rows = [row for row in outcome.rows if row.leg.stream == name]
         trial = trial_of(0.0, wanted.duration_s, {name}, Tolerance(SLACK), outcome, Path(), 0.0)
-        return Measured(received_bps(rows, wanted.duration_s), trial.loss_ratio, latencies(rows))
+        values = [stream_values(row) for row in rows]
+        return Measured(received_bps(rows, wanted.duration_s), trial.loss_ratio, latencies(rows), rows=values)
 
     def _available(self, name: str, measured: Measured, wanted: Wanted, folder: Path) -> Measured:
         """By what came in each whole second of the sending."""
@@ -86,7 +88,7 @@ class Tester:
         if samples is not None and name in samples.received_pps:
             within = (samples.begins_s >= 0) & (samples.begins_s + 1 <= wanted.duration_s)
             found = availability(samples.received_pps[name][within].tolist(), self.file.pps(name, service.cir_bps))
-        return Measured(measured.ir_bps, measured.loss_ratio, measured.latencies, found)
+        return replace(measured, availability=found)
 
 
 def received_bps(rows: list[Row], duration_s: float) -> float | None:

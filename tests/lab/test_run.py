@@ -199,6 +199,40 @@ def test_unmet_expectations_end_with_1(cluster: Cluster) -> None:
     assert document["reason"] == "s: received 10, expected 11"
 
 
+def test_what_is_measured_is_judged_by_its_limits(cluster: Cluster) -> None:
+    """Of each stream, of a single one, and of every user."""
+    text = """
+streams:
+  - {name: one, size_bytes: 128, rate_pps: 400, count_packets: 800}
+  - name: two
+    size_bytes: 128
+    rate_pps: 400
+    count_packets: 800
+    users: ipv4.src
+    headers: [{ethernet: {}}, {ipv4: {src: {increment: [10.9.0.1, 10.9.0.4]}, dst: 10.9.1.1}}, {udp: {src: 7, dst: 8}}]
+receive: {mode: count}
+expect:
+  loss: 0
+  altered: 0
+  reordered: 0
+  duplicated: 0 %
+  misdelivered: 0
+  latency_max_us: 5.0e+6
+  users: {loss: 0, latency_mean_us: 5.0e+6}
+  streams:
+    two: {received_pps: 100, jitter_sd_us: 1.0e+6, LIMIT}
+"""
+    held = cluster.run(cluster.scenario(text.replace(", LIMIT", "")), 0)
+    assert held["reason"] == "as expected" and {one["outcome"] for one in held["verdicts"]} == {"held"}
+    assert len([one for one in held["verdicts"] if "users'" in one["what"]]) == 2
+    fast = text.replace("received_pps: 100", "received_pps: 1.0e+6").replace(", LIMIT", "")
+    failed = cluster.run(cluster.scenario(fast), 1)
+    assert re.fullmatch(r"two: received_pps [\d,.]+, expected at least 1,000,000", failed["reason"]), failed["reason"]
+    open_ = cluster.run(cluster.scenario(text.replace("LIMIT", "latency_mean_us: 0.001")), 1)
+    (one,) = [one for one in open_["verdicts"] if one["what"] == "two: latency_mean_us"]
+    assert one["outcome"] in ("failed", "not decided") and " ± " in one["found"]
+
+
 def test_mpi_crosses_the_control_network(cluster: Cluster) -> None:
     def control_bytes() -> int:
         pid = cluster.state.keeper.pids["tx1"]

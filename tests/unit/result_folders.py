@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from master import samples
+from master.expectations import Expect
 from master.inventory import Host
 from master.ledger import Ledger
 from master.resolve import Rank, Resolved
 from master.results import Folder, Outcome
-from master.scenario import Expect, Scenario
+from master.scenario import Scenario
 from traffic import users
 from traffic.samples import pack
 from traffic.tally import Jitter, Latency, Tally

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from master.expectations import Expect
 from master.inventory import Host
 from master.ledger import Ledger
 from master.resolve import Rank, Resolved
 from master.results import Outcome, stream_values
-from master.scenario import Expect
 from traffic import users
 from traffic.connections import EndCount, ReceivedCount, SentCount
 from traffic.connections import values as connection_values

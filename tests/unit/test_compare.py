@@ -313,6 +313,19 @@ def test_a_noise_that_is_not_known_cannot_decide_the_exit_status(tmp_path: Path)
     assert not (tmp_path / "kept").exists()
 
 
+def test_only_the_figures_that_are_named_decide(tmp_path: Path) -> None:
+    one, other = repeated(tmp_path, [0, 1, 0]), repeated(tmp_path, [90, 80, 95])
+    words = ("compare", one, other, "--fail-on-worse", "--results", tmp_path / "kept")
+    assert call(*words, "--figure", "loss").returncode == 1
+    assert call(*words, "--figure", "latency_p99_us", "--figure", "reordered").returncode == 0
+    done = call(*words, "--figure", "latency_p98_us")
+    assert done.returncode == 2 and "--figure = 'latency_p98_us': is no figure (allowed: loss, altered" in done.stderr
+    assert "sent_pps" not in done.stderr, "what says nothing of the device decides nothing"
+    done = call("compare", one, other, "--figure", "loss", "--results", tmp_path / "kept")
+    assert done.returncode == 2
+    assert "--figure = 'loss': decides nothing alone (allowed: with --fail-on-worse)" in done.stderr
+
+
 # --- the command -----------------------------------------------------------------------------------------------------
 
 

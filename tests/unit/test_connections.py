@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from master import inventory, plan, resolve, scenario
+from master.expectations import Expect
 from master.explain import explain
 from master.inventory import Host
 from master.ledger import Ledger
 from master.resolve import Rank, Resolved
 from master.results import Outcome
-from master.scenario import Expect
 from traffic.connections import COLUMNS, EndCount, ReceivedCount, SentCount, values
 from traffic.engines import choose
 from traffic.errors import BadInput

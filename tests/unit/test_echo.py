@@ -16,11 +16,11 @@ from test_ledger import COUNTERS
 from test_upf_tunnels import DOWN, UP, UPF, ends, hosts_file, in_place, planned
 
 from master import explain, inventory, plan, scenario
+from master.expectations import Expect
 from master.inventory import Host
 from master.ledger import Ledger
 from master.resolve import Rank, Resolved, ranks
 from master.results import stream_values
-from master.scenario import Expect
 from nodes import libbpf
 from nodes.receivers.echo import OBJECT
 from traffic import echo, expect, users

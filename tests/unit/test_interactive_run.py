@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from master import interactive, inventory, plan, resolve, scenario
+from master.expectations import Expect
 from master.inventory import Host
 from master.ledger import Ledger
 from master.resolve import Rank, Resolved
-from master.scenario import Expect
 from nodes.interactive import Ends
 from traffic.errors import BadInput
 from traffic.interactive.machine import FlowReport, State

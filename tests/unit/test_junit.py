@@ -13,9 +13,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from result_folders import Made
 
+from master.expectations import Expect
 from master.judge import judge_connections
 from master.report import junit
-from master.scenario import Expect
+from master.verdicts import verdict
 from traffic.connections import ConnectionRow, ReceivedCount, SentCount
 from traffic.task import Leg
 
@@ -51,6 +52,16 @@ def test_a_failure_has_what_was_intended_and_what_was_found(tmp_path: Path) -> N
     assert case.attrib["name"] == "small: lost", "the same as in a run that lost nothing"
     assert failure.attrib["message"] == "small: lost 7, expected at most 0"
     assert (found.attrib["failures"], found.attrib["errors"]) == ("1", "0")
+
+
+def test_what_was_not_decided_is_a_failure_of_that_type(tmp_path: Path) -> None:
+    told = document(tmp_path)
+    told["verdicts"].append(verdict("small: latency_p99_us", "240 ± 30", "at most 250", "not decided"))
+    (case,) = [case for case in suite(told).findall("testcase") if case.find("failure") is not None]
+    failure = case.find("failure")
+    assert case.attrib["name"] == "small: latency_p99_us" and failure is not None
+    assert failure.attrib["type"] == "not decided"
+    assert failure.attrib["message"] == "small: latency_p99_us 240 ± 30, expected at most 250: not decided"
 
 
 def test_a_run_that_is_not_whole_is_an_error_even_where_all_holds(tmp_path: Path) -> None:

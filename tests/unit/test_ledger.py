@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from master.expectations import Expect
 from master.inventory import Host
 from master.judge import judge, totals
 from master.ledger import Ledger, first_frame_skew_ns, fold
 from master.resolve import Rank, Resolved
 from master.results import Row, stream_values
-from master.scenario import Expect
 from traffic import users
 from traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from master.expectations import Expect
 from master.inventory import Host
 from master.ledger import Ledger
 from master.resolve import Rank, Resolved
 from master.results import stream_values
-from master.scenario import Expect
 from traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount
 
 LEGS = [Leg(n, "s", "tx1", to, "stream", engine="xdp", intended_packets=500) for n, to in enumerate(("rx1", "rx2"))]

@@ -107,6 +107,14 @@ def test_a_wide_range_of_sizes_is_255_in_even_steps_with_both_ends() -> None:
         ("name: two", "name: one", ["two streams, sources, traces or connections are called 'one'"]),
         ("sent: {one: 500}", "sent: {three: 500}", ["expect names 'three'", "one, two"]),
         ("loss: 0.5 %", "loss: little", ["expect.loss", "'little'"]),
+        ("loss: 0.5 %", "latency_p98_us: 3", ["expect.latency_p98_us", "unknown key", "latency_p99_us"]),
+        ("loss: 0.5 %", "latency_p99_us: 0", ["expect.latency_p99_us", "0", "greater than 0"]),
+        ("loss: 0.5 %", "altered: -1", ["expect.altered", "-1"]),
+        ("loss: 0.5 %", "altered: 2.5", ["expect.altered", "2.5"]),
+        ("loss: 0.5 %", "streams: {three: {altered: 0}}", ["expect names 'three'", "one, two"]),
+        ("loss: 0.5 %", "streams: {one: {altred: 0}}", ["expect.streams.one.altred", "unknown key"]),
+        ("loss: 0.5 %", "users: {jitter_sd_us: 3}", ["expect.users.jitter_sd_us", "latency_mean_us"]),
+        ("loss: 0.5 %", "sessions_accepted: 100 %", ["expect.sessions_accepted", "a section upf"]),
         ("name: good", "name: ../../etc", ["name", "'../../etc'"]),
     ],
 )
@@ -115,6 +123,19 @@ def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, words: list[
     message = refused(tmp_path, GOOD.replace(old, new, 1))
     for word in words:
         assert word in message
+
+
+@pytest.mark.parametrize(
+    ("sent", "key", "words"),
+    [
+        ("streams: [{name: s, rate_pps: 9, count_packets: 9, options: {stamp: false}}]", "altered", "only stamps tell"),
+        ("traces: [{name: s, file: x.pcap}]", "jitter_sd_us", "only stamps tell, and s has none"),
+        ("connections: [{name: s, block_bytes: 100, blocks: 1}]", "latency_max_us", "of real connections only loss"),
+    ],
+)
+def test_a_limit_that_cannot_be_measured_is_refused(tmp_path: Path, sent: str, key: str, words: str) -> None:
+    message = refused(tmp_path, f"name: t\n{sent}\nexpect: {{streams: {{s: {{{key}: 1}}}}}}\n")
+    assert f"expect.streams.s.{key}: {words}" in message
 
 
 def test_nothing_to_send_is_named(tmp_path: Path) -> None:

@@ -16,9 +16,11 @@ from rich.console import Console
 
 from master import cli, cli_search, inventory, plan
 from master import scenario as scenarios
+from master.expectations import Limits
 from master.results import Outcome, Row
 from master.search import engine, goals, kept, show
 from master.search.load import Load, load_of
+from master.search.show import trial_line
 from master.search.trial import Tolerance, Trial, trial_of
 from traffic.errors import BadInput, PktswarmError
 from traffic.task import Leg
@@ -191,6 +193,32 @@ def test_a_trial_counts_the_searched_streams_alone() -> None:
     )
     assert (made.loss_ratio, made.problem, made.results) == (0.005, "", "runs/one")
     assert (made.l2_bps, made.l1_bps) == (1000 * 512 * 8, 1000 * 532 * 8)
+
+
+def test_a_load_at_which_a_limit_does_not_hold_is_too_high_for_every_goal() -> None:
+    """The device loses nothing up to 1,500 packets/s, and is too slow from 1,000 on."""
+
+    def trial(load_pps: float, duration_s: float) -> Trial:
+        packets = round(load_pps * duration_s)
+        slow = ("load: latency_p99_us 400, expected at most 300",) if load_pps > 1000 else ()
+        lost = packets // 2 if load_pps > 1500 else 0
+        return Trial(load_pps, duration_s, packets, packets, packets - lost, lost, not_held=slow)
+
+    done = search(trial, (0.0, 0.01))
+    for found in done.found():
+        assert found.rate_pps is not None and 990 <= found.rate_pps <= 1000
+    assert "latency_p99_us 400, expected at most 300" in trial_line(done) or not done.trials[-1].not_held
+
+
+def test_limits_are_judged_of_each_searched_stream() -> None:
+    limits = Limits.model_validate({"received_pps": 2000, "altered": 0})
+    tolerance = Tolerance(PRECISION, limits=limits)
+    one = row(first_ns=0, last_ns=1_000_000_000)
+    made = trial_of(1000.0, 1.0, {"load"}, tolerance, Outcome(0, "", [one, row("background")]), Path("x"), 1.0)
+    assert made.not_held == (
+        "load: altered not measured, expected at most 0",
+        "load: received_pps 989, expected at least 2,000",
+    )
 
 
 @pytest.mark.parametrize(("seconds", "held_up"), [(0.48, False), (0.97, True), (1.3, True), (1.51, False)])

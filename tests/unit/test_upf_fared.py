@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from master.expectations import Expect
 from master.judge import judge_mbr
-from master.scenario import Expect
 from master.show import console
 from master.upf.fared import lines, mbr, report, worst
 from master.users import Users

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from master import inventory, samples, split
+from master.expectations import Expect
 from master.inventory import Host
 from master.judge import judge_tunnels
 from master.node_state import NodeState
 from master.plan import Plan
 from master.resolve import Rank, ranks
 from master.results import Row
-from master.scenario import Expect
 from master.upf import moved
 from master.upf.moved import Move, Moves
 from master.upf.sessions import Sessions

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from master import inventory, plan, scenario
+from master.expectations import Expect
 from master.judge import judge_tunnels
 from master.results import Row
-from master.scenario import Expect
 from master.upf.sessions import Sessions
 from master.upf.tunnels import ends_of, in_tunnels
 from master.users import Users

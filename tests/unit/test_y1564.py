@@ -61,11 +61,12 @@ def passed(one: Service, kind: str, measured: Measured) -> dict[str, bool | None
 
 
 def test_up_to_the_cir_everything_that_was_agreed_is_judged() -> None:
-    one = service(loss="0.1 %", delay_ms=2, delay_variation_ms=3)
+    one = service(loss="0.1 %", delay_ms=2.06, delay_variation_ms=3)
     wanted = {"loss ratio": True, "delay, ms": True, "delay variation, ms": False}
     assert passed(one, CIR, Measured(9e6, 0.001, TIMED)) == wanted
     assert passed(one, CIR, Measured(9e6, 0.0011, TIMED))["loss ratio"] is False
-    assert passed(one, CIR, Measured(9e6, 0.0, replace(TIMED, mean_ns=2.1e6)))["delay, ms"] is False
+    assert passed(one, CIR, Measured(9e6, 0.0, replace(TIMED, mean_ns=2.2e6)))["delay, ms"] is False
+    assert passed(one, CIR, Measured(9e6, 0.0, replace(TIMED, mean_ns=2.05e6)))["delay, ms"] is None, "clocks"
     assert passed(service(), CIR, Measured(9e6, 1e-9, None)) == {"loss ratio": False}, (
         "no loss is allowed if none is told"
     )
@@ -74,6 +75,17 @@ def test_up_to_the_cir_everything_that_was_agreed_is_judged() -> None:
 def test_what_was_not_measured_neither_passes_nor_fails() -> None:
     assert passed(service(delay_ms=2), CIR, Measured(9e6, 0.0, None)) == {"loss ratio": True, "delay, ms": None}
     assert Check("x", None, at_most=1).holds is None
+
+
+def test_what_a_scenario_can_expect_a_service_can_too() -> None:
+    values = {"received_packets": 100, "reordered_packets": 2, "jitter_sd_ns": 7_000}
+    measured = Measured(9e6, 0.0, TIMED, rows=[values])
+    wanted = {"reordered": "2 %", "altered": 0, "jitter_sd_us": 6}
+    found = passed(service(expect=wanted), CIR, measured)
+    assert found == {"loss ratio": True, "reordered": True, "altered": None, "jitter_sd_us": False}
+    assert passed(service(expect=wanted), EIR, measured).keys() == {"received, bit/s"}
+    with pytest.raises(ValueError, match="loss has a key of its own"):
+        service(expect={"loss": 0})
 
 
 @pytest.mark.parametrize(
