@@ -213,7 +213,7 @@ KINDS: dict[str, Failure] = {
 }
 
 
-NODE_LOST = ("node killed", "node powered off", "node rebooted")
+NODE_LOST = ("node killed", "node powered off", "node rebooted", "guard killed", "guard frozen")
 COSTS_ITS_OWN = ("mpiexec killed", "mpiexec frozen", "proxy killed", "logins killed", *NODE_LOST)
 MENDED = ("node killed", "node rebooted", "guard killed", "guard frozen")
 """What the guard had changed is for the next one to put back."""

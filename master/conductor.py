@@ -334,13 +334,11 @@ class Conductor:
     def _wait(self, name: str, ranks: Iterable[int], deadline_s: float) -> list[int]:
         """Until every living rank has told `name`. Who has not by the deadline is lost: those are given back."""
         waited = list(ranks)
-        # A node whose engine failed restores itself all the same; only without a guard it cannot.
-        excuse = "guard_gone" if name == "restored" else "failed"
+        # A node whose engine failed restores itself all the same.
+        answers = {name} if name == "restored" else {name, "failed"}
 
         def open_ranks() -> list[int]:
-            return [
-                r for r in waited if r in self.living and (r, name) not in self.seen and (r, excuse) not in self.seen
-            ]
+            return [r for r in waited if r in self.living and not {(r, one) for one in answers} & self.seen]
 
         deadline = time.monotonic() + deadline_s * self.patience
         while open_ranks() and time.monotonic() < deadline:
@@ -423,11 +421,11 @@ class Conductor:
             message["offset_ns"] = self.offsets_ns.get(rank, 0)
         self._tell(**{**message, "rank": rank})
         self.seen.add((rank, str(message["name"]) if event == "arrived" else self._name(event, message)))
-        if event == "guard_gone":
-            # Its rank lives, but can answer nothing that is asked of it.
-            self.seen.add((rank, "failed"))
-        if event in ("failed", "guard_gone") and not self.stopping:
-            raise Stopped(str(message.get("problem", "a guard is gone")))
+        if event == "guard_gone" and rank in self.living:
+            # Its rank can answer nothing that is asked of it. A node that dies whole is told by either of its ends.
+            self._lose(rank, "its guard is gone")
+        if event == "failed" and not self.stopping:
+            raise Stopped(str(message["problem"]))
         if event == "counts":
             self.captures += [(rank, capture["name"], int(capture["bytes"])) for capture in message["captures"]]
 

@@ -98,15 +98,30 @@ def _tcpreplay_sent(output: str) -> int:
     return tcpreplay.parse_closing(output).packets
 
 
-def testpmd(frame_bytes: int) -> Peer:
-    """Its main core, the other one, sleeps. It makes frames of its own, the same ones over and over."""
-    device = f"net_af_packet0,iface={NEAR},qdisc_bypass=1,framecnt=2048"
-    eal = ["--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--no-shconf"]
-    cores = ["--lcores", f"0@{OTHER_CORE},1@{SENDING_CORE}", f"--vdev={device}"]
-    forward = ["--forward-mode=txonly", f"--txpkts={frame_bytes}", f"--burst={TESTPMD_BURST}"]
+AF_PACKET = f"net_af_packet0,iface={NEAR},qdisc_bypass=1,framecnt=2048"
+AF_XDP = f"net_af_xdp0,iface={NEAR},start_queue=0,queue_count=1"
+"""testpmd's drivers for an interface that has no other: what is in Debian's package."""
+
+
+def testpmd(frame_bytes: int, device: str) -> Peer:
+    """It makes frames of its own, the same ones over and over."""
+    return _testpmd([device], "--forward-mode=txonly", f"--txpkts={frame_bytes}", "--total-num-mbufs=16384")
+
+
+def testpmd_trace(file: Path, packets: int, device: str) -> Peer:
+    """A pcap file that it reads whole when it starts, passed on over and over."""
+    source = f"net_pcap0,rx_pcap={file},infinite_rx=1"
+    return _testpmd([source, device], "--forward-mode=io", f"--total-num-mbufs={packets + 32768}", "--auto-start")
+
+
+def _testpmd(devices: list[str], *forward: str) -> Peer:
+    """Its main core, the other one, sleeps."""
+    eal = ["--no-huge", "-m", "1024", "--no-pci", "--no-telemetry", "--no-shconf"]
+    cores = ["--lcores", f"0@{OTHER_CORE},1@{SENDING_CORE}", *(f"--vdev={device}" for device in devices)]
     # With statistics it does not wait for a key; they are printed once in this many seconds, so never.
-    memory = ["--total-num-mbufs=8192", "--mbcache=256", "--stats-period=1000"]
-    return Peer("testpmd", ["dpdk-testpmd", *eal, *cores, "--", *forward, *memory], testpmd_sent, stack)
+    usual = [f"--burst={TESTPMD_BURST}", "--mbcache=256", "--stats-period=1000"]
+    name = f"testpmd, {devices[-1].partition('0,')[0]}"
+    return Peer(name, ["dpdk-testpmd", *eal, *cores, "--", *forward, *usual], testpmd_sent, stack)
 
 
 def testpmd_sent(output: str) -> int:

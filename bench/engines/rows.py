@@ -102,7 +102,8 @@ def small(bench: Bench) -> list[report.Row]:
         for peer in (
             peers.trafgen_stream(template, bench.spool),
             peers.tcpreplay_top(single),
-            peers.testpmd(len(template.data)),
+            peers.testpmd(len(template.data), peers.AF_PACKET),
+            peers.testpmd(len(template.data), peers.AF_XDP),
         )
     }
     values = bench.in_turn(

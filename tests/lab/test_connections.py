@@ -220,7 +220,7 @@ def guards_of(cluster: Cluster, node: str) -> list[int]:
     return found
 
 
-def test_a_killed_guard_ends_the_run_and_its_address_has_an_end(cluster: Cluster) -> None:
+def test_a_killed_guard_costs_its_own_counts_and_its_address_has_an_end(cluster: Cluster) -> None:
     process = cluster.start(LONG)
     wait_for(process, "sending")
     wait_until_sent((cluster.state.keeper.pids[node] for node in NODES), 60)

@@ -434,9 +434,8 @@ def test_captures_are_not_fetched_for_a_command_line_that_is_gone() -> None:
     assert [op for _, op in nodes.ops].count("finish") == len(ROLES)
 
 
-def test_a_guard_that_is_gone_stops_the_run_and_is_not_waited_for() -> None:
-    nodes = Nodes(ROLES)
-    nodes.endless = True
+def test_a_node_whose_guard_is_gone_is_lost_and_not_waited_for() -> None:
+    nodes = Nodes({**ROLES, 4: "receive"})
     answers = nodes.answers
 
     def without_its_guard(rank: int, message: Message) -> Iterator[Message]:
@@ -446,9 +445,9 @@ def test_a_guard_that_is_gone_stops_the_run_and_is_not_waited_for() -> None:
 
     nodes.answers = without_its_guard  # type: ignore[method-assign]
     conductor, line = conduct(nodes)
-    assert line.of("stopped")[0]["problem"] == "a guard is gone"
-    assert conductor.whole and line.of("lost") == []
-    assert (3, "stop") not in nodes.ops and (1, "halt") in nodes.ops
+    assert [(one["rank"], one["problem"]) for one in line.of("lost")] == [(3, "its guard is gone")]
+    assert line.of("stopped") == [] and not conductor.whole
+    assert (3, "stop") not in nodes.ops and (1, "stop") in nodes.ops
 
 
 @pytest.mark.parametrize("phase", ["look", "plan"])
