@@ -21,7 +21,7 @@ class Card:
 
     def __init__(self, folder: Path, **offloads: bool) -> None:
         self.folder, self.offloads = folder, offloads
-        self.refuses = ""
+        self.refuses, self.there = "", True
         self.log: list[tuple[str, bool, list[str]]] = []
 
     def set(self, interface: Interface, name: str, on: bool) -> None:
@@ -44,6 +44,7 @@ def spool(tmp_path: Path) -> Path:
 def card(spool: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
     one = Card(spool, gro=True, lro=False, rxvlan=True)
     monkeypatch.setattr(Interface, "index", property(lambda _: 7))
+    monkeypatch.setattr(Interface, "exists", lambda _: one.there)
     monkeypatch.setattr(Interface, "offload", lambda _, name: one.offloads[name])
     monkeypatch.setattr(Interface, "set_offload", lambda self, name, on: one.set(self, name, on))
     monkeypatch.setattr(tune, "keeps", lambda *_: False)
@@ -62,6 +63,13 @@ def test_each_change_is_written_down_before_it_is_made(spool: Path, card: Card) 
     assert card.log == [("gro", False, ["gro"]), ("rxvlan", False, ["gro", "rxvlan"])]
     offloads.restore()
     assert card.offloads == {"gro": True, "lro": False, "rxvlan": True}
+
+
+def test_an_interface_that_is_gone_has_taken_its_settings_along(spool: Path, card: Card) -> None:
+    offloads = switch_off(spool)
+    card.there = False
+    offloads.restore()
+    assert len(card.log) == 2
 
 
 def test_what_is_written_down_is_on_the_disk(spool: Path, card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
