@@ -259,7 +259,7 @@ class Chaos:
         found += self._left_behind()
         document = json.loads(out) if out else None
         if document is not None:
-            found += disagreements(document, told.before or first, after, "link" in kind or "node" in kind)
+            found += disagreements(document, told.before or first, after, "link" in kind or kind in NODE_LOST)
             found += self._status(document, run.returncode)
             found += self._others(document) if armed and ("'s rank" in kind or kind in COSTS_ITS_OWN) else []
         found += self._report()
