@@ -31,6 +31,11 @@ class Range:
     low: int
     high: int
 
+    def holds(self, frame: bytes) -> bool:
+        """Not of a frame that ends before the field does."""
+        whole = self.bit + self.width <= 8 * len(frame)
+        return whole and self.low <= get_bits(frame, self.bit, self.width) <= self.high
+
 
 @dataclass(frozen=True)
 class Match:
@@ -113,7 +118,7 @@ class Match:
             return False
         if int.from_bytes(frame[: len(self.mask)], "big") & mask != value or len(frame) < len(self.mask):
             return False
-        if any(not one.low <= get_bits(frame, one.bit, one.width) <= one.high for one in self.ranges):
+        if any(not one.holds(frame) for one in self.ranges):
             return False
         return not any(other.matches(frame) for other in self.others)
 

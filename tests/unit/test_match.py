@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import random
+import shutil
+import struct
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +14,7 @@ import pytest
 from traffic import bpf
 from traffic.frames import build_frame
 from traffic.match import Match, Range, uncountable
-from traffic.template import Template
+from traffic.template import Template, put_bits
 
 A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
 
@@ -142,3 +146,126 @@ def test_negation_and_combination() -> None:
         for two in (yes, no):
             assert run(bpf.all_of(one, two), b"") is (one == two == yes)
             assert run(bpf.any_of(one, two), b"") is (yes in (one, two))
+
+
+HOSTS = {"source_mac": A, "target_mac": B, "source_ipv4": "10.0.0.1", "target_ipv4": "10.0.0.2"}
+
+
+def bits_looked_at(one: Match, frame: bytes) -> set[int]:
+    """The bytes of which no bit may change; of each byte all bits or none."""
+    found = set()
+    for at in range(len(frame)):
+        still = {one.matches(frame[:at] + bytes([frame[at] ^ 1 << bit]) + frame[at + 1 :]) for bit in range(8)}
+        assert len(still) == 1, at
+        found |= {at} if still == {False} else set()
+    return found
+
+
+def test_the_packets_between_two_hosts_are_known_by_macs_type_and_addresses() -> None:
+    one = Match.of_addresses(**HOSTS)
+    frame = template().data
+    assert one.matches(frame) and run(one.program(), frame)
+    assert bits_looked_at(one, frame) == {*range(14), *range(26, 34)}
+    assert Match.from_json(one.to_json()) == one
+
+
+def test_a_hosts_arp_is_known_by_macs_type_and_the_senders_address() -> None:
+    one = Match.of_arp(A, B, "10.0.0.1")
+    head = bytes.fromhex((B + A).replace(":", "")) + b"\x08\x06" + bytes.fromhex("0001080006040002")
+    frame = head + bytes.fromhex(A.replace(":", "")) + bytes([10, 0, 0, 1]) + bytes(10 + 18)
+    assert one.matches(frame) and run(one.program(), frame)
+    assert bits_looked_at(one, frame) == {*range(14), *range(28, 32)}
+
+
+def numbered(number: int, fixed: bytes = b"\x12\x34") -> bytes:
+    """The number at byte 20, two fixed bytes at 14."""
+    frame = bytearray(bytes.fromhex((B + A).replace(":", "")) + b"\x08\x00" + bytes(30))
+    frame[14:16], frame[20:24] = fixed, number.to_bytes(4, "big")
+    return bytes(frame)
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        (5, 5),
+        (7, 1000),
+        (0, (1 << 24) - 1),
+        (0x7F00_0000, 0x7FFF_FFFF),
+        (0x7F12_3456, 0x7F12_3458),
+        (0xFFFF_FFFE, 0xFFFF_FFFF),
+    ],
+)
+def test_numbers_in_a_range_are_matched_to_the_last_one(first: int, last: int) -> None:
+    one = Match.of_numbers(A, B, {14: b"\x12\x34"}, 20, first, last)
+    near = {first - 1, first, first + 1, last - 1, last, last + 1, first ^ 1 << 31, first + (1 << 24), 0}
+    for number in (number for number in near if 0 <= number < 1 << 32):
+        frame = numbered(number)
+        assert one.matches(frame) is run(one.program(), frame) is (first <= number <= last), number
+    assert not one.matches(numbered(first, b"\x12\x35"))
+    for size, whole in ((23, False), (24, True)):  # the number ends with byte 23
+        frame = numbered(first)[:size]
+        assert one.matches(frame) is run(one.program(), frame) is whole
+
+
+def test_numbers_of_more_than_a_filter_can_compare_are_any() -> None:
+    one = Match.of_numbers(A, B, {14: b"\x12\x34"}, 20, 5, 1 << 24)
+    assert one.ranges == () and one.matches(numbered(1 << 31)) and not one.matches(numbered(5, b"\0\0"))
+    assert len(one.mask) == 16, "what is not looked at need not be there"
+
+
+def test_two_ranges_of_numbers_are_seen_to_be_apart() -> None:
+    def numbers(first: int, last: int) -> Match:
+        return Match.of_numbers(A, B, {}, 20, first, last)
+
+    assert numbers(1, 9).overlaps(numbers(9, 20)) and numbers(9, 20).overlaps(numbers(1, 9))
+    assert not numbers(1, 9).overlaps(numbers(10, 20)) and not numbers(10, 20).overlaps(numbers(1, 9))
+    assert not numbers(1, 9).overlaps(numbers((1 << 24) + 1, (1 << 24) + 9))
+
+
+def test_a_frame_too_short_for_the_other_is_nobody_elses() -> None:
+    short = Match.from_template(template(size_bytes=64))
+    exactly, longer = (Match(bytes(at) + b"\xff", bytes(at + 1)) for at in (59, 60))
+    assert short.length == 60 and not short.overlaps(longer) and not longer.overlaps(short)
+    assert short.overlaps(exactly) and exactly.overlaps(short)
+
+
+@pytest.mark.parametrize("low", [3, 4, 5, 6, 7, 8, 9, 12, 16, 20])
+@pytest.mark.parametrize("width", [1, 3, 8, 12, 24])
+def test_a_range_lies_anywhere_in_a_frame(low: int, width: int) -> None:
+    """Also across bytes, in front of the tags, and where the kernel keeps the outer tag."""
+    draw = random.Random(f"{low} {width}")
+    bit, values = 8 * low + draw.randrange(8), sorted(draw.randrange(1 << width) for _ in range(2))
+    one = Match(b"", b"", ranges=(Range(bit, width, *values),))
+    for value in {*values, values[0] - 1, values[1] + 1, 0, (1 << width) - 1}:
+        if not 0 <= value < 1 << width:
+            continue
+        frame = bytearray(draw.randbytes(40))
+        frame[12:14] = b"\x08\x00"
+        put_bits(frame, bit, width, value)
+        if frame[12:14] not in (b"\x81\x00", b"\x88\xa8"):
+            assert one.matches(bytes(frame)) is run(one.program(), bytes(frame)) is (values[0] <= value <= values[1])
+
+
+def chosen(folder: Path, frames: list[bytes], expression: str) -> list[bool]:
+    """Which of the frames libpcap takes."""
+    head = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+    records = [struct.pack("<IIII", n, 0, len(frame), len(frame)) + frame for n, frame in enumerate(frames)]
+    path = folder / "frames.pcap"
+    path.write_bytes(head + b"".join(records))
+    command = ["tcpdump", "-tt", "-q", "-n", "-r", str(path), expression]
+    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    taken = {int(line.partition(".")[0]) for line in out.splitlines()}
+    return [n in taken for n in range(len(frames))]
+
+
+@pytest.mark.skipif(shutil.which("tcpdump") is None, reason="needs tcpdump")
+def test_libpcap_takes_the_same_frames(tmp_path: Path) -> None:
+    draw = random.Random(4)
+    frames = [template(**kind).frame(index, draw) for kind in KINDS for index in range(8)]
+    frames += [numbered(number) for number in (0, 4, 5, 6, 7, 1 << 24)]
+    rest = Match.rest(A, B, [match(), match({"increment": [1000, 1999]})])
+    numbers = Match.of_numbers(A, B, {14: b"\x12\x34"}, 20, 5, 6)
+    for one in [match(**kind) for kind in KINDS] + [rest, numbers, Match.of_addresses(**HOSTS)]:
+        expected = [one.matches(frame) for frame in frames]
+        assert any(expected) and not all(expected)
+        assert chosen(tmp_path, frames, one.pcap_filter()) == expected

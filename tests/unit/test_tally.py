@@ -12,7 +12,22 @@ import pytest
 from traffic import tally
 from traffic.counters import CAUSES, HISTOGRAM_BUCKETS, RawTally
 from traffic.errors import EngineError
-from traffic.tally import LARGEST_ERROR, Tally, bucket, middle, percentile, stamped, unstamped
+from traffic.tally import (
+    LARGEST_ERROR,
+    REMEMBERED,
+    Jitter,
+    Latency,
+    Tally,
+    bucket,
+    delays,
+    middle,
+    not_received,
+    percentile,
+    so_far,
+    stamped,
+    torn,
+    unstamped,
+)
 
 
 def histogram(values: Iterable[int]) -> list[int]:
@@ -164,3 +179,121 @@ def test_a_tally_travels_as_json() -> None:
         unstamped(RawTally(packets=1)),
     ):
         assert Tally.from_json(found.to_json()) == found
+
+
+def a_raw_tally_of_its_own_figures() -> RawTally:
+    """No two figures are the same, so that none can stand in another's place."""
+    raw = RawTally(packets=1007, bytes=60_420, distinct=900, duplicated=60, too_late=30, astray=10, damaged=7)
+    raw.reordered, raw.altered, raw.next, raw.first_ns, raw.last_ns, raw.impossible = 41, 52, 950, 11, 13, 3
+    raw.latencies, raw.latency_sum_ns, raw.latency_min_ns, raw.latency_max_ns, raw.negative = 4, 8_002, 17, 4_000, 2
+    raw.jitter_pairs, raw.jitter_sum_ns, raw.jitter_squares_low = 4, 6, 13
+    raw.jitter_rfc3550_16, raw.jitter_clipped = 24, 5
+    raw.altered_by[CAUSES.index("ttl")] = 52
+    return raw
+
+
+def test_each_figure_has_its_name() -> None:
+    buckets = histogram([17, 1_985, 2_000, 4_000])
+    assert stamped(a_raw_tally_of_its_own_figures(), buckets) == Tally(
+        packets=1007,
+        bytes=60_420,
+        first_ns=11,
+        last_ns=13,
+        distinct=900,
+        duplicated=60,
+        reordered=41,
+        too_late=30,
+        astray=10,
+        altered=52,
+        altered_by={"ttl": 52},
+        highest=949,
+        latency=Latency(4, 17, 2_000.5, middle(bucket(1_985)), 4_000, 4_000, 4_000, 4_000, negative=2),
+        jitter=Jitter(4, 1.0, 1.5, clipped=5),
+        damaged=7,
+        impossible=3,
+    )
+
+
+def test_what_was_not_counted_is_none_and_what_did_not_happen_is_0() -> None:
+    found = Tally(3, 180)
+    assert found.to_json() == {
+        **dict.fromkeys(("first_ns", "last_ns", "distinct", "duplicated", "reordered", "too_late", "astray")),
+        **dict.fromkeys(("altered", "altered_by", "highest", "latency", "jitter")),
+        **{"packets": 3, "bytes": 180, "damaged": 0, "impossible": 0},
+    }
+    assert (Latency(1, 2, 3.0, 4, 5, 6, 7, 8).negative, Jitter(1, 2.0, 3.0).clipped) == (0, 0)
+    first = RawTally(packets=1, bytes=60, distinct=1, next=1, first_ns=7, last_ns=7)
+    assert (stamped(first, None).highest, stamped(first, None).first_ns) == (0, 7)
+
+
+def test_a_frame_is_remembered_for_as_many_numbers_as_the_program_has_bits() -> None:
+    """One word of them may be only partly behind the highest number."""
+    assert REMEMBERED == 131_008
+
+
+def test_samples_have_what_needs_no_more_than_reading() -> None:
+    raw = a_raw_tally_of_its_own_figures()
+    read = {"packets": 1007, "bytes": 60_420}
+    numbers = {"distinct": 900, "duplicated": 60, "reordered": 41, "altered": 52, "missing": 950 - 900 - 7}
+    times = {"latency_packets": 4, "latency_sum_ns": 8_002, "latency_min_ns": 17, "latency_max_ns": 4_000}
+    assert so_far(raw, numbered=False, timed=True) == read
+    assert so_far(raw, numbered=True, timed=False) == read | numbers
+    assert so_far(raw, numbered=True, timed=True) == read | numbers | times
+    raw.latencies = 0
+    assert so_far(raw, numbered=True, timed=True) == read | numbers
+    raw.astray += 1
+    assert so_far(raw, numbered=False, timed=False) == read
+    with pytest.raises(EngineError, match=r"packets 1007, .* astray 11, damaged 7$"):
+        so_far(raw, numbered=True, timed=False)
+
+
+def test_a_read_in_the_midst_of_a_frame_is_seen() -> None:
+    raw = a_raw_tally_of_its_own_figures()
+    raw.done = raw.packets
+    assert not torn(raw, stamped=True) and not torn(raw, stamped=False)
+    raw.distinct += 1
+    assert torn(raw, stamped=True) and not torn(raw, stamped=False)
+    raw.distinct, raw.done = raw.distinct - 1, raw.packets - 1
+    assert torn(raw, stamped=True) and torn(raw, stamped=False)
+
+
+@pytest.mark.parametrize(
+    ("sent", "distinct", "damaged", "expected"),
+    [(100, 90, 0, 10), (100, 90, 4, 6), (100, 90, 10, 0), (100, 90, 11, 0), (100, 101, 5, -1), (100, 100, 5, 0)],
+)
+def test_a_packet_whose_number_is_damaged_is_received(sent: int, distinct: int, damaged: int, expected: int) -> None:
+    assert not_received(sent, distinct, damaged) == expected
+    assert Tally(distinct + damaged, 0, distinct=distinct, damaged=damaged).lost(sent) == expected
+
+
+def test_latencies_are_shifted_by_a_constant() -> None:
+    found = Latency(9, 10, 20.5, 30, 40, 50, 60, 70, negative=2).shifted(-15)
+    assert found == Latency(9, -5, 5.5, 15, 25, 35, 45, 55, negative=2)
+
+
+def test_delays_are_what_percentiles_are_made_of() -> None:
+    raw = RawTally(latencies=5, latency_min_ns=-40, latency_max_ns=900)
+    buckets = histogram([55, 60, 60, 500, 1_007])
+    assert delays(raw, buckets, bias_ns=100) == [[-40, 1], [-40, 2], [middle(bucket(500)) - 100, 1], [900, 1]]
+    assert delays(raw, [0] * HISTOGRAM_BUCKETS) == []
+    raw = RawTally(latencies=2, latency_min_ns=50, latency_max_ns=70)
+    assert delays(raw, histogram([50, 70])) == [[50, 1], [70, 1]]
+
+
+def test_a_tally_and_its_histogram_may_be_read_at_two_moments() -> None:
+    """A sample is of running counts: one of the two may have a first frame that the other has not."""
+    assert tally.latency(RawTally(latencies=1), [0] * HISTOGRAM_BUCKETS) is None
+    assert tally.latency(RawTally(), histogram([5])) is None
+
+
+def test_percentiles_stay_between_the_least_and_the_largest() -> None:
+    """The middles of their buckets may lie outside: of the two it is one below the least, one above the largest."""
+    least, largest = 1_015_700, 1_984_000
+    assert middle(bucket(least)) < least and middle(bucket(largest)) > largest
+    found = stamped(raw_times([least, least, largest]), histogram([least, least, largest])).latency
+    assert found is not None and (found.p50_ns, found.p999_ns) == (least, largest)
+
+
+def test_the_first_rank_is_the_least_value() -> None:
+    buckets = histogram([3, 5, 5])
+    assert [percentile(buckets, part) for part in (0, 1e-9, 0.33, 0.34, 1)] == [3, 3, 3, 5, 5]
