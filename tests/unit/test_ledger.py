@@ -308,3 +308,284 @@ def test_a_rate_is_of_as_many_packets_as_its_time_is_of() -> None:
     """xdp tells when the first and the last frame left, trafgen how long it took."""
     rates = [stream_values(Row(LEG, engine=name, sent=101, seconds=1.0))["sent_pps"] for name in ("xdp", "trafgen")]
     assert rates == [100, 101]
+
+
+# --- events, each in the figures that it is for -----------------------------------------------------------------------
+
+SECOND = 1_000_000_000
+START_NS, OFFSET_NS = 1_000, 50
+"""On the master's clock, and the nodes' less the master's, in ledger()."""
+
+
+def sample(made: Ledger, rank: int, after_ns: int, **interface: int) -> None:
+    """A node tells the time of its own clock."""
+    at_ns = START_NS + OFFSET_NS + after_ns
+    made.take({"event": "sample", "rank": rank, "at_ns": at_ns, "interface": {**COUNTERS, **interface}})
+
+
+def notes(made: Ledger) -> list[str]:
+    return list(made.outcome(Expect(), {}).document["notes"])
+
+
+def test_a_link_that_was_down_is_a_note_with_its_times() -> None:
+    made = ledger()
+    for at_ns, downs, ups in ((0, 0, 0), (SECOND // 2, 1, 0), (SECOND, 1, 1)):
+        sample(made, 1, at_ns, link_downs=downs, link_ups=ups)
+    assert made.nodes[1].outages.found == [(SECOND // 2, SECOND, 1)]
+    assert notes(made) == ["tx1 (transmit): the link of eth1 was down from 0.50 s to 1.00 s after the start"]
+
+
+def test_an_mtu_that_was_lowered_is_a_doubt_with_what_the_counters_say_at_the_end() -> None:
+    made = ledger(sent=None)
+    for at_ns, mtu in ((0, 1500), (SECOND, 1300)):
+        sample(made, 1, at_ns, mtu=mtu, tx_dropped=2)
+    told(made, 1, asdict(SendCount(0, "trafgen", 100, 6000)), tx_packets=100, tx_dropped=9)
+    words = "the MTU of eth1 was changed from 1500 to 1300 between 0.00 s and 1.00 s after the start (tx_dropped +7)"
+    assert made.doubts() == [f"tx1 (transmit): {words}"]
+
+
+def test_an_interface_that_is_gone_is_a_doubt_with_its_time() -> None:
+    made = ledger()
+    made.take({"event": "interface gone", "rank": 2, "at_ns": START_NS + OFFSET_NS + 3 * SECOND})
+    assert made.nodes[2].link.gone_ns == 3 * SECOND
+    assert status(made) == (3, "rx1 (receive): eth1 is gone since 3.00 s after the start")
+
+
+def test_a_time_before_the_start_is_known_is_the_nodes_own() -> None:
+    made = Ledger([Rank(1, TX, "transmit")])
+    event = {"event": "sample", "rank": 1, "at_ns": 700, "interface": COUNTERS}
+    assert made.sampled_ns(event) == 700
+
+
+def test_the_first_problem_of_a_node_is_the_one_that_is_told() -> None:
+    first = {"event": "failed", "rank": 1, "problem": "trafgen: exit 1", "bad_input": False}
+    gone = {"event": "guard gone", "rank": 1}
+    restored = {"event": "restored", "rank": 1, "troubles": ["gro of eth1", "lro of eth1"]}
+    for events, problem in (
+        ([first, gone, restored], "trafgen: exit 1"),
+        ([gone, first], "its guard is gone"),
+        ([restored, gone], "could not restore everything: gro of eth1"),
+    ):
+        made = ledger()
+        for event in events:
+            made.take(event)
+        assert made.nodes[1].problem == problem
+        assert status(made) == (3, f"tx1 (transmit): {problem}")
+        assert made.node_rows()[0]["state"] == "failed" and made.node_rows()[1]["state"] == "ok"
+
+
+def test_problems_that_come_with_counts_do_not_hide_an_earlier_one() -> None:
+    made = ledger(sent=None)
+    made.take({"event": "guard gone", "rank": 1})
+    count = asdict(SendCount(0, "trafgen", 100, 6000))
+    counters = {**COUNTERS, "tx_packets": 100}
+    more = {"interface": counters, "captures": [], "problems": ["a", "b"]}
+    made.take({"event": "counts", "rank": 1, "counts": [count], **more})
+    assert made.nodes[1].problem == "its guard is gone"
+    made.nodes[1].problem = ""
+    made.take({"event": "counts", "rank": 1, "counts": [count], **more})
+    assert made.nodes[1].problem == "a; b"
+
+
+def test_what_is_done_in_which_phase() -> None:
+    made = Ledger([])
+    assert made.phase == "launch"
+    for number, name in enumerate(("hello", "send", "over")):
+        assert not made.over
+        made.take({"event": "phase", "name": name, "at_ns": number})
+        assert made.phase == name
+    assert made.over and made.phases == [("hello", 0), ("send", 1), ("over", 2)]
+    made.take({"event": "something that only the screen shows"})
+
+
+def test_the_masters_utc_that_is_set_is_a_note_and_one_that_is_not_is_none() -> None:
+    made = ledger()
+    apart_ns = 5 * SECOND - START_NS
+    made.look_at_master_utc(START_NS + SECOND, apart_ns + 90_000_000)  # within what an interrupted master may be off
+    assert made.master_utc.found == [] and notes(made) == []
+    made.look_at_master_utc(START_NS + 2 * SECOND, apart_ns + SECOND)
+    (note,) = notes(made)
+    assert note.startswith(
+        "the master: its UTC was set by +1.000000 s in all between 1.00 s and 2.00 s after the start"
+    )
+
+
+def test_when_each_node_was_released_is_on_the_masters_clock() -> None:
+    made = ledger()
+    for rank, name, at_ns in ((1, "start", 5_000), (1, "end", 9_000), (2, "end", 9_500)):
+        made.take({"event": "left", "rank": rank, "name": name, "at_ns": at_ns, "offset_ns": OFFSET_NS})
+    assert made.barriers == {"start": {1: 4_950}, "end": {1: 8_950, 2: 9_450}}
+    assert made.release_skew_ns() == {"end": 500}, "one alone is not apart from any other"
+    assert [row["released_ns"] for row in made.node_rows()] == [3_950, None]
+
+
+def test_the_phases_are_told_since_the_start_and_by_the_masters_clock() -> None:
+    table = ledger().outcome(Expect(), {}).document["phases"]
+    assert table == [
+        {"phase": "hello", "at_ns": -999, "monotonic_ns": 1},
+        {"phase": "over", "at_ns": -991, "monotonic_ns": 9},
+    ]
+
+
+def test_captures_are_kept_by_name() -> None:
+    made = ledger()
+    captures = [{"name": "rx1.pcap", "bytes": "24"}, {"name": "rx1.2.pcap", "bytes": 7}]
+    made.take({"event": "counts", "rank": 2, "counts": [], "interface": COUNTERS, "captures": captures})
+    assert made.nodes[2].captures == {"rx1.pcap": 24, "rx1.2.pcap": 7}
+
+
+def with_clocks(made: Ledger, **offsets_ns: int) -> None:
+    """Read before the run, by which receivers counted; what ledger() took at the start is 50 for each."""
+    for node in made.nodes.values():
+        if (offset_ns := offsets_ns.get(node.rank.host.name)) is not None:
+            node.clock["before"] = {
+                **{"at_ns": 0, "offset_ns": offset_ns, "bound_ns": 1000, "realtime_minus_monotonic_ns": 10_000}
+            }
+
+
+def xdp_count(**more: Any) -> dict[str, Any]:
+    latency = dict.fromkeys(("min_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns"), 3000) | {"mean_ns": 3000.0}
+    tally = {"packets": 100, "bytes": 6000, "distinct": 100, "latency": {"frames": 100, **latency}}
+    return asdict(ReceiveCount(0, "xdp", 100, 6000, tally=tally, **more))
+
+
+def test_latencies_are_corrected_by_the_clocks_as_they_stood_in_the_midst_of_the_sending() -> None:
+    """The receiver's clock gains 100 ns a second, as two close readings say; before the run both were read as 0."""
+    made = ledger(received=None, over=False)
+    with_clocks(made, tx1=0, rx1=0)
+    for rank, offset_ns in ((1, 50), (2, 450)):
+        after = {"at_ns": 900 + 4 * SECOND, "bound_ns": 9, "realtime_minus_monotonic_ns": 10_000}
+        made.take({"event": "clock", "rank": rank, "when": "after", "offset_ns": offset_ns, **after})
+    for name, after_s in (("send", 0), ("drain", 2), ("gather", 3)):
+        made.take({"event": "phase", "name": name, "at_ns": START_NS + after_s * SECOND})
+    told(made, 2, xdp_count(), rx_packets=100)
+    (row,) = made.rows()
+    assert row.tally is not None and row.tally.latency is not None
+    assert row.tally.latency.min_ns == pytest.approx(3_000 - 100, abs=1)
+    assert row.clock_bound_ns == pytest.approx(100 + 9 + 9, abs=2), "its ends are 100 off its middle"
+
+
+def test_the_end_of_the_sending_is_the_drain_or_the_gathering_and_never_before_its_begin() -> None:
+    made = Ledger([])
+    assert made._sending_ns() == (0, 0, 0)
+    made.phases = [("send", 400), ("gather", 1_000)]
+    assert made._sending_ns() == (400, 700, 1_000)
+    made.phases.insert(1, ("drain", 900))
+    assert made._sending_ns() == (400, 650, 900)
+    made.start_ns = 500
+    assert made._sending_ns() == (500, 700, 900)
+    made.start_ns = 2_000
+    assert made._sending_ns() == (2_000, 2_000, 2_000)
+
+
+def test_a_clock_that_was_not_read_corrects_nothing() -> None:
+    for clocks in ({"tx1": 0}, {"rx1": 0}, {}):
+        made = ledger(received=None)
+        with_clocks(made, **clocks)
+        told(made, 2, xdp_count(), rx_packets=100)
+        (row,) = made.rows()
+        assert row.tally is not None and row.tally.latency is not None
+        assert (row.tally.latency.min_ns, row.clock_bound_ns) == (3000, None)
+
+
+def test_times_by_ptp_are_not_corrected() -> None:
+    made = ledger(received=None)
+    with_clocks(made, tx1=-450, rx1=50)
+    made.resolved.receives["rx1"] = ReceiveTask("eth1", "", [LEG], 9, tai=True)
+    told(made, 2, xdp_count(), rx_packets=100)
+    (row,) = made.rows()
+    assert row.tally is not None and row.tally.latency is not None and row.tally.latency.min_ns == 3000
+    made.resolved.receives["rx1"] = ReceiveTask("eth1", "", [LEG], 9)
+    (row,) = made.rows()
+    assert row.tally is not None and row.tally.latency is not None and row.tally.latency.min_ns == 3500
+
+
+def test_the_latencies_of_users_are_corrected_as_their_streams() -> None:
+    leg = replace(LEG, users={"field": "udp.src", "by": "src_port", "first": 1, "step": 1, "count": 1})
+    made = ledger(received=None, leg=leg)
+    with_clocks(made, tx1=-450, rx1=50)
+    columns = {name: users.pack([100, 0]) for name in users.COLUMNS}
+    told(made, 2, xdp_count(users=columns), rx_packets=100)
+    (row,) = made.rows()
+    assert row.users is not None and row.users.shift_ns == 500
+    assert row.users.row(0)["latency_min_ns"] == 100 + 500
+
+
+def test_what_an_engine_made_utc_itself_is_taken_back_by_what_it_added() -> None:
+    """Not by what the master read of the two clocks: UTC may have been set since."""
+    made = ledger(received=None)
+    told(made, 2, xdp_count(first_ns=7_000 + 1_050, last_ns=7_000 + 1_250, utc_less_monotonic_ns=7_000), rx_packets=100)
+    (row,) = made.rows()
+    assert (row.first_ns, row.last_ns, row.untimed) == (0, 200, [])
+
+
+def test_the_first_frame_of_a_sender_is_told_since_the_start() -> None:
+    made = ledger(sent=None)
+    count = asdict(SendCount(0, "xdp", 100, 6000, seconds=1.0, first_ns=START_NS + OFFSET_NS + 77))
+    told(made, 1, count, tx_packets=100)
+    assert [row.left_ns for row in made.rows()] == [77]
+    made.start_ns = None
+    assert [(row.left_ns, row.first_ns) for row in made.rows()] == [(None, None)]
+
+
+def test_a_second_engines_count_of_a_leg_is_the_capture_beside_it() -> None:
+    made = ledger(received=None)
+    counts = [xdp_count(), asdict(ReceiveCount(0, "netsniff-ng", 98, 1))]
+    made.take({"event": "counts", "rank": 2, "counts": counts, "interface": COUNTERS, "captures": []})
+    assert [(row.received, row.captured) for row in made.rows()] == [(100, 98)]
+
+
+def test_what_a_sender_told_is_in_its_row() -> None:
+    made = ledger(sent=None)
+    count = SendCount(0, "xdp", 90, 5400, 1, 2, 3, 4, 270, 5, None, 0.5, resent_packets=6, flows=[{"flow": 1}])
+    told(made, 1, asdict(count), tx_packets=90)
+    (row,) = made.rows()
+    assert (row.engine, row.sent, row.sent_bytes, row.seconds) == ("xdp", 90, 5400 + 4 * 90, 0.5)
+    assert (row.late, row.stamped, row.sent_frames, row.latest_ns, row.resent) == (2, 4, 270, 5, 6)
+    assert row.flows == [{"flow": 1}]
+    (node, _) = made.node_rows()
+    assert (node["sent_packets"], node["received_packets"], node["failed_packets"]) == (90, None, 1)
+    assert (node["tx_packets"], node["clock_offset_ns"], node["clock_bound_ns"]) == (90, OFFSET_NS, 9)
+
+
+def test_users_of_a_trace_have_what_its_schedule_has_where_all_of_it_was_sent() -> None:
+    leg = replace(LEG, users={"field": "udp.src", "by": "src_port", "first": 1, "step": 1, "count": 2})
+    for sent, expected in ((100, [60, 40]), (99, None)):
+        made = ledger(sent=sent, leg=leg)
+        made.resolved.by_user[0] = ([60, 40], [6000, 4000])
+        (row,) = made.rows()
+        assert row.users is not None and row.users.sent == expected
+
+
+def test_a_leg_that_comes_to_two_nodes_is_one_row_of_both() -> None:
+    leg = replace(LEG, also_at=["rx2"])
+    made = Ledger([Rank(1, TX, "transmit"), Rank(2, RX, "receive"), Rank(3, replace(RX, name="rx2"), "receive")])
+    made.resolved = Resolved([leg])
+    for rank, packets in ((2, 70), (3, 30)):
+        told(made, rank, asdict(ReceiveCount(0, "netsniff-ng", packets, packets * 60)), rx_packets=packets)
+    (row,) = made.rows()
+    assert row.received == 100 and {name: part.received for name, part in row.parts.items()} == {"rx1": 70, "rx2": 30}
+    del made.nodes[3]
+    assert [row.received for row in made.rows()] == [None]
+
+
+def test_instances_that_were_not_all_counted_have_no_sums() -> None:
+    rows = {
+        0: Row(LEG, intended=10, sent=10, sent_bytes=640, stamped=5, late=0, latest_ns=7, seconds=2.0),
+        1: Row(
+            replace(LEG, id=1, counted_with=0), intended=20, sent=20, sent_bytes=640, stamped=6, late=2, latest_ns=4
+        ),
+    }
+    (row,) = fold(rows)
+    assert (row.intended, row.sent, row.sent_bytes, row.stamped, row.late, row.latest_ns) == (30, 30, 1280, 11, 2, 7)
+    assert row.seconds == 2.0 and row.left_ns is None, "of which both are not known the longer one is left"
+    rows[1] = Row(replace(LEG, id=1, counted_with=0))
+    (row,) = fold(rows)
+    assert (row.sent, row.late, row.latest_ns) == (None, None, None)
+
+
+def test_a_run_is_stopped_by_its_user_or_for_a_reason() -> None:
+    for problem, words in (("", "stopped by the user"), ("no space left", "no space left")):
+        made = ledger()
+        made.take({"event": "stopped", "problem": problem})
+        assert status(made) == (3, words)
