@@ -997,6 +997,8 @@ int count_fragment(struct xdp_md *ctx)
 
 	if (parsed != PARSED_FRAGMENT)
 		return XDP_ABORTED;
+	if (ip_damaged(&frame)) /* with another id or offset it would be put to another packet */
+		return pass_stranger(STRANGER_DAMAGED, &a);
 	parsed = parse_piece(ctx, &frame, &piece);
 	for (int i = 0; i < MOST_IP_LAYERS && parsed == PARSED_IP; i++)
 		parsed = parse_ip(ctx, &frame);

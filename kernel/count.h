@@ -210,7 +210,7 @@ enum stranger {
 	STRANGER_STREAM, /* a stamp of a stream that is not expected here */
 	STRANGER_FRAGMENT, /* of an IP packet: its payload is not all here */
 	STRANGER_MALFORMED, /* headers that end before they should */
-	STRANGER_DAMAGED, /* a stamp that does not verify, of nobody knows which stream */
+	STRANGER_DAMAGED, /* a stamp that does not verify, of nobody knows which stream; a fragment with a damaged header */
 	STRANGERS,
 };
 

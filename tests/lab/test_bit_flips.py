@@ -9,7 +9,6 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from traffic.tally import not_received
 from traffic.task import Leg
 
 sys.path.insert(0, str(Path(__file__).parent))
-from xdp_counter import Counter
+from xdp_counter import Counter, flip_each
 from xdp_frames import CHECKED, ETHERNET, PLAIN, ROOT, SHAPES, UDP, a_leg, compile_program, stamped
 
 pytestmark = [
@@ -80,27 +79,6 @@ UNSEEN: dict[str, list[tuple[str, int, int]]] = {
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_program(tmp_path_factory.mktemp("bpf") / "count.bpf.o")
-
-
-def flipped(frame: bytes, bit: int) -> bytes:
-    damaged = bytearray(frame)
-    damaged[bit // 8] ^= 0x80 >> bit % 8
-    return bytes(damaged)
-
-
-def flip_each(counter: Counter, make: Callable[[int], bytes]) -> set[int]:
-    """Each damaged frame between whole ones. Returns the bits that changed no figure."""
-    unseen = set()
-    counter.take(make(0))
-    for bit in range(len(make(0)) * 8):
-        before, number = counter.figures().moved, counter.sent
-        counter.take(flipped(make(number), bit))
-        counter.take(make(number + 1))
-        after = counter.figures().moved
-        change = {name: after[name] - before[name] for name in after if after[name] != before[name]}
-        assert change in ({}, {"altered": 1}, {"lost": 1}), (bit // 8, bit % 8)
-        unseen |= {bit} if not change else set()
-    return unseen
 
 
 def a_flipped_leg(shape: str, size_bytes: int, **more: Any) -> Leg:

@@ -29,6 +29,7 @@ from traffic.task import Leg, ReceiveTask
 
 sys.path.insert(0, str(Path(__file__).parent))
 from wire import SO_RCVBUFFORCE, A, B, Wire, inside, ip
+from xdp_counter import Counter, change, flipped
 from xdp_ends import Node, loaded, made_by, send
 
 pytestmark = [
@@ -293,13 +294,33 @@ def test_a_stray_beyond_the_end_makes_up_for_no_fragment(bench: Callable[[Leg], 
     assert (one.tally.packets, one.count.unfinished_packets) == (0, 10)
 
 
+def mended(frame: bytearray, at: int) -> bytes:
+    """With the right checksum in the IPv4 header there."""
+    header = IP(bytes(frame[at : at + 20]))
+    del header.chksum
+    return bytes(frame[:at] + bytes(header) + frame[at + 20 :])
+
+
+def test_a_fragment_with_a_damaged_header_is_put_to_no_packet(bench: Callable[[Leg], Bench]) -> None:
+    """Its id is another packet's: what came of that one would be whole with it, and both would have a wrong end."""
+    leg = a_leg("tunnel", "outer")
+    one, ((first, second), (other, end)) = bench(leg), made(leg, 2)
+    damaged = bytearray(second)
+    damaged[14 + 5] ^= (FIRST_ID ^ FIRST_ID + 1) & 0xFF
+    assert damaged[18:20] == end[18:20]
+    assert one.feed([first, other, bytes(damaged)]) == [DROP, DROP, PASS]
+    assert (one.tally.packets, one.receiver.strangers()["damaged"]) == (0, 1)
+    one.feed([end])
+    assert (one.tally.packets, one.tally.altered, one.count.unfinished_packets) == (1, 0, 1)
+
+
 def test_what_is_changed_in_the_first_fragments_headers_is_altered(bench: Callable[[Leg], Bench]) -> None:
     leg = a_leg("container", "inner")
     one = bench(leg)
     for frames in made(leg, 10):
         first = bytearray(frames[0])
         first[58 + 8] = 60  # the user's TTL
-        one.feed([bytes(first), frames[1]])
+        one.feed([mended(first, 58), frames[1]])
     assert (one.tally.altered, one.tally.altered_by) == (10, {"ttl": 10})
 
 
@@ -328,6 +349,45 @@ def test_a_packet_that_ends_too_early_is_altered(bench: Callable[[Leg], Bench]) 
     assert (one.tally.packets, one.tally.altered_by) == (1, {"length": 1, "payload": 1})
 
 
+UNSEEN: dict[str, set[tuple[int, int]]] = {
+    "alone": set(),
+    "tunnel": {
+        *((34, bit) for bit in range(16)),  # the outer UDP source port
+        *((38, bit) for bit in range(32)),  # its length, and the checksum that it does not have
+        *((42, bit) for bit in (4,)),  # GTP-U: a spare bit
+        *((44, bit) for bit in range(16)),  # its length
+        *((49, bit) for bit in (5, 6, 7)),  # the TEID, where it is another user's
+    },
+}
+"""(byte, bit from there on) of a fragment with the headers; of later ones besides nobody looks at the MACs."""
+
+
+@pytest.mark.parametrize(
+    ("shape", "cut", "order"), [("alone", "inner", 1), ("tunnel", "outer", -1), ("tunnel", "inner", 1)]
+)
+def test_a_damaged_bit_of_any_fragment_is_one_altered_or_lost_packet(
+    tmp_path: Path, shape: str, cut: str, order: int
+) -> None:
+    leg = a_leg(shape, cut, 260)
+    leg = replace(leg, oversize={**leg.oversize, "mtu_bytes": 200})
+    counter = Counter(XdpReceiver.object_file, tmp_path, leg)
+    sizes = [8 * len(frame) for frame in made(leg, 1)[0]]
+    packets = iter(made(leg, 2 * sum(sizes)))
+    unseen = [set(), set()]
+    for which, bit in ((which, bit) for which, size in enumerate(sizes) for bit in range(size)):
+        frames, before = next(packets), counter.figures().moved
+        frames[which] = flipped(frames[which], bit)
+        counter.take_packet(frames[::order])
+        counter.take_packet(next(packets)[::order])
+        seen = change(before, counter.figures().moved)
+        assert seen in ({}, {"altered": 1}, {"lost": 1}), (which, bit // 8, bit % 8)
+        unseen[which] |= set() if seen else {bit}
+    counter.receiver.restore()
+    headers = {8 * at + bit for at, bit in UNSEEN[shape]}
+    assert unseen[0] == headers - ({8 * 49 + bit for bit in (5, 6, 7)} if cut == "inner" else set())
+    assert unseen[1] == {*range(96), *(headers if cut == "inner" else ())} - {8 * 49 + bit for bit in (5, 6, 7)}
+
+
 def test_fragments_of_others_go_on_to_the_host(bench: Callable[[Leg], Bench]) -> None:
     leg = a_leg("alone", "inner")
     one = bench(leg)
@@ -345,7 +405,7 @@ def test_fragments_with_lengths_that_cannot_be(bench: Callable[[Leg], Bench]) ->
     odd[16:18] = (1499).to_bytes(2, "big")  # all but the last have a multiple of 8
     empty = bytearray(second)
     empty[16:18] = (20).to_bytes(2, "big")
-    assert one.feed([cut_short, bytes(odd), bytes(empty)]) == [PASS] * 3
+    assert one.feed([cut_short, mended(odd, 14), mended(empty, 14)]) == [PASS] * 3
     assert one.receiver.strangers()["malformed"] == 3
     one.feed([first, second])
     assert one.tally.packets == 1

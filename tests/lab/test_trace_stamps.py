@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from running import cluster_of
 
@@ -24,17 +23,17 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from device import NO_STREAM, Done, XdpDevice
 from recordings import NODES, ipv4, tcp, udp
+from stamped_traces import legs_of, macs, made_by_the_program
 from wire import Line
-from xdp_ends import Node, loaded, made_by, send
+from xdp_ends import Node, send
 from xdp_frames import armed
 
 from nodes import present
 from nodes.libbpf import run_once
-from traffic import schedule
 from traffic.capture_file import read_capture
 from traffic.match import Match
 from traffic.replay import files, stamps
-from traffic.replay.prepare import Instances, Nodes, Settings, frames_of, prepare
+from traffic.replay.prepare import Instances, Settings
 from traffic.replay.table import pool
 from traffic.replay.verify import digest
 from traffic.task import Leg, ReceiveTask
@@ -49,8 +48,6 @@ pytestmark = [
 CONFIGS = Path("configs").resolve()
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
-STAMPED = {"stamp": True}
-GAP_NS = 100_000
 
 
 def a_trace(draw: random.Random, packets: int) -> list[bytes]:
@@ -73,57 +70,6 @@ def a_trace(draw: random.Random, packets: int) -> list[bytes]:
     return made
 
 
-def legs_of(
-    folder: Path, recorded: list[bytes], settings: Settings, nodes: Nodes = NODES, repeat: int = 1, **more: Any
-) -> list[Leg]:
-    """A leg for each instance, with their file."""
-    path = folder / "recorded.pcap"
-    path.write_bytes(write_pcap([Packet(n * GAP_NS, frame) for n, frame in enumerate(recorded)]))
-    found = prepare(path, replace(settings, where="s.yaml"))
-    frames = frames_of(found, np.arange(len(found.due.order)), nodes)
-    stamps.put(frames, 0)
-    (folder / "leg-0.pcap").write_bytes(files.pcap_bytes(frames))
-    (folder / "leg-0.rows.npy").write_bytes(files.row_bytes(frames))
-    count = len(frames) * repeat
-    timing = {"mode": "original", "value": 1.0, "lead_ns": 0, "period_ns": found.due.period_ns}
-    instances = settings.instances.count
-    return [
-        Leg(
-            number,
-            "t",
-            "a",
-            "b",
-            "trace",
-            "xdp",
-            trace_file="leg-0.pcap",
-            timing=timing,
-            count_packets=count,
-            intended_packets=count,
-            repeat=repeat,
-            options=STAMPED,
-            stamped_packets=int(np.count_nonzero(frames.stamp_at)) * repeat * instances,
-            shift={"user": number} if number else {},
-            counted_with=0 if number else None,
-            **more,
-        )
-        for number in range(instances)
-    ]
-
-
-def made_by_the_program(legs: list[Leg], folder: Path, number: int) -> list[bytes]:
-    """In the order of sending, each into a page full of something else."""
-    compiled = schedule.compile_schedule(
-        legs,
-        lambda leg: files.mapped_frames(files.trace_path(leg, folder)),
-        lambda _: None,  # type: ignore[arg-type,return-value]
-    )
-    with loaded(compiled) as program:
-        made = made_by(program, number)
-        assert [sum(program.users(n) or []) for n in range(len(legs))] == [number // len(legs)] * len(legs)
-        assert sum((program.users(n) or [])[1] for n in range(len(legs))) == legs[0].stamped_packets
-        return made
-
-
 @pytest.mark.parametrize(
     ("settings", "repeat"),
     [
@@ -144,10 +90,6 @@ def test_frames_are_those_of_the_file_but_for_number_and_time(tmp_path: Path, se
         assert sorted(digest(frame, 0) for frame in one) == sorted(digest(frame, 0) for frame in other)
     checksums_are_as_in(made, wanted)
     count_them(legs, made, tmp_path)
-
-
-def macs() -> tuple[str, str]:
-    return NODES.user_mac.hex(), NODES.server_mac.hex()
 
 
 def checksums_are_as_in(made: list[bytes], wanted: list[bytes]) -> None:

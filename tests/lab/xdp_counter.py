@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,11 @@ class Counter:
         self.sent += 1
         libbpf.run_once(self.fd, frame)
 
+    def take_packet(self, fragments: list[bytes]) -> None:
+        self.sent += 1
+        for frame in fragments:
+            libbpf.run_once(self.fd, frame)
+
     def figures(self) -> Figures:
         return Figures(self.receiver.tallies()[self.leg.id], self.sent)
 
@@ -52,3 +58,29 @@ class Counter:
 
     def buckets(self) -> list[int]:
         return list(self.receiver._buckets(0))
+
+
+def flipped(frame: bytes, bit: int) -> bytes:
+    damaged = bytearray(frame)
+    damaged[bit // 8] ^= 0x80 >> bit % 8
+    return bytes(damaged)
+
+
+def flip_each(counter: Counter, make: Callable[[int], bytes]) -> set[int]:
+    """Each bit of a frame, damaged between whole ones. Returns those that changed no figure."""
+    counter.take(make(0))
+    return {bit for bit in range(len(make(0)) * 8) if not _flip(counter, make, bit)}
+
+
+def _flip(counter: Counter, make: Callable[[int], bytes], bit: int) -> bool:
+    """Whether it is seen."""
+    before, number = counter.figures().moved, counter.sent
+    counter.take(flipped(make(number), bit))
+    counter.take(make(number + 1))
+    seen = change(before, counter.figures().moved)
+    assert seen in ({}, {"altered": 1}, {"lost": 1}), (bit // 8, bit % 8)
+    return bool(seen)
+
+
+def change(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    return {name: after[name] - before[name] for name in after if after[name] != before[name]}

@@ -1,0 +1,75 @@
+"""A recorded trace with stamps: its legs with their file, and its frames as the sender's program makes them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from recordings import NODES
+from xdp_ends import loaded, made_by
+
+from traffic import schedule
+from traffic.replay import files, stamps
+from traffic.replay.prepare import Nodes, Settings, frames_of, prepare
+from traffic.task import Leg
+from traffic.traces import Packet, write_pcap
+
+STAMPED = {"stamp": True}
+GAP_NS = 100_000
+
+
+def legs_of(
+    folder: Path, recorded: list[bytes], settings: Settings, nodes: Nodes = NODES, repeat: int = 1, **more: Any
+) -> list[Leg]:
+    """A leg for each instance, with their file."""
+    path = folder / "recorded.pcap"
+    path.write_bytes(write_pcap([Packet(n * GAP_NS, frame) for n, frame in enumerate(recorded)]))
+    found = prepare(path, replace(settings, where="s.yaml"))
+    frames = frames_of(found, np.arange(len(found.due.order)), nodes)
+    stamps.put(frames, 0)
+    (folder / "leg-0.pcap").write_bytes(files.pcap_bytes(frames))
+    (folder / "leg-0.rows.npy").write_bytes(files.row_bytes(frames))
+    count = len(frames) * repeat
+    timing = {"mode": "original", "value": 1.0, "lead_ns": 0, "period_ns": found.due.period_ns}
+    instances = settings.instances.count
+    return [
+        Leg(
+            number,
+            "t",
+            "a",
+            "b",
+            "trace",
+            "xdp",
+            trace_file="leg-0.pcap",
+            timing=timing,
+            count_packets=count,
+            intended_packets=count,
+            repeat=repeat,
+            options=STAMPED,
+            stamped_packets=int(np.count_nonzero(frames.stamp_at)) * repeat * instances,
+            shift={"user": number} if number else {},
+            counted_with=0 if number else None,
+            **more,
+        )
+        for number in range(instances)
+    ]
+
+
+def made_by_the_program(legs: list[Leg], folder: Path, number: int) -> list[bytes]:
+    """In the order of sending, each into a page full of something else."""
+    compiled = schedule.compile_schedule(
+        legs,
+        lambda leg: files.mapped_frames(files.trace_path(leg, folder)),
+        lambda _: None,  # type: ignore[arg-type,return-value]
+    )
+    with loaded(compiled) as program:
+        made = made_by(program, number)
+        assert [sum(program.users(n) or []) for n in range(len(legs))] == [number // len(legs)] * len(legs)
+        assert sum((program.users(n) or [])[1] for n in range(len(legs))) == legs[0].stamped_packets
+        return made
+
+
+def macs() -> tuple[str, str]:
+    return NODES.user_mac.hex(), NODES.server_mac.hex()
