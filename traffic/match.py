@@ -298,7 +298,8 @@ def _window(one: Range) -> tuple[int, int, int]:
 def _range_test(one: Range, removed: int) -> bpf.Program:
     at, size, shift = _window(one)
     load = {4: bpf.LOAD_WORD, 2: bpf.LOAD_HALF, 1: bpf.LOAD_BYTE}[size]
-    if removed and 14 <= at < 16:
+    if removed and 14 <= at < 16:  # all of the tag's two bytes are loaded
+        shift += 8 * (16 - at - size)
         load, at, removed = bpf.LOAD_HALF, bpf.VLAN_TCI, 0
     elif at < 14:
         removed = 0

@@ -322,6 +322,19 @@ def outcome(leg: Leg, here: EndCount | None, there: EndCount | None, **expect: A
     return ledger(leg, here, there).outcome(Expect(**expect), {})
 
 
+@pytest.mark.parametrize("unread", [1, 2])
+def test_delays_between_clocks_of_which_one_was_not_read_are_not_known(unread: int) -> None:
+    book = ledger(a_leg(), EndCount(sent()), EndCount(received=received()))
+    book.nodes[unread].clock.clear()
+    (row,) = book.connection_rows()
+    assert (row.delay_shift_ns, row.delay_bound_ns) == (None, None)
+
+
+def test_an_end_that_received_nothing_has_no_times() -> None:
+    (row,) = ledger(a_leg(), EndCount(sent()), EndCount(failures=["refused"])).connection_rows()
+    assert (row.received, row.first_ns, row.last_ns) == (None, None, None)
+
+
 def test_a_row_takes_each_figure_from_the_end_that_measured_it() -> None:
     there = EndCount(received=received(), realtime_minus_monotonic_ns=10_000)
     (row,) = ledger(a_leg(), EndCount(sent()), there).connection_rows()

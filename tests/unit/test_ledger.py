@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from master.expectations import Expect
 from master.inventory import Host
 from master.judge import judge, totals
-from master.ledger import Ledger, first_frame_skew_ns, fold
+from master.ledger import Ledger, first_frame_skew_ns, flow_rows, fold
 from master.resolve import Rank, Resolved
 from master.results import Row, stream_values
+from master.verify import Compared
 from traffic import users
+from traffic.replay.flows import Flow, FlowCount
 from traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount
 
 TX = Host("tx1", "10.0.0.1", ("transmit",), traffic_interface="eth1")
@@ -204,7 +207,7 @@ def test_the_first_frame_of_each_node_is_compared_and_none_that_was_due_later() 
     rows = [
         Row(replace(LEG, source="tx1"), first_ns=900, left_ns=400),
         Row(replace(LEG, source="tx1", timing={"lead_ns": 5000}), first_ns=9999, left_ns=5300),
-        Row(replace(LEG, source="tx2"), first_ns=700, left_ns=350),
+        Row(replace(LEG, source="tx2", timing={"lead_ns": 50}), first_ns=750, left_ns=400),
     ]
     rows = [replace(row, engine="xdp") for row in rows]
     assert first_frame_skew_ns(rows) == {"xdp": {"nodes": 2, "skew": 50, "median_after_start": 375}}
@@ -295,12 +298,12 @@ def test_the_instances_of_a_trace_are_one_row_over_all_of_their_time() -> None:
             sent=101,
             late=number,
             seconds=4.0,
-            left_ns=number * second,
+            left_ns=(5 + number) * second,
         )
         for number in range(4)
     }
     (row,) = fold(rows)
-    assert (row.sent, row.late, row.seconds, row.left_ns) == (404, 6, 7.0, 0)
+    assert (row.sent, row.late, row.seconds, row.left_ns) == (404, 6, 7.0, 5 * second)
     assert stream_values(row)["sent_pps"] == round(403 / 7, 1)
 
 
@@ -589,3 +592,89 @@ def test_a_run_is_stopped_by_its_user_or_for_a_reason() -> None:
         made = ledger()
         made.take({"event": "stopped", "problem": problem})
         assert status(made) == (3, words)
+
+
+def test_the_clocks_of_the_sender_itself_are_the_ones_that_count() -> None:
+    """Not those of another transmitter, nor its own as a receiver."""
+    made = ledger(received=None)
+    with_clocks(made, tx1=-450, rx1=50)
+    sender = made.nodes.pop(1)
+    for number, rank in ((7, Rank(7, replace(TX, name="tx0"), "transmit")), (8, Rank(8, TX, "receive"))):
+        made.nodes[number] = Ledger([rank]).nodes[number]
+        made.nodes[number].clock["before"] = {**sender.clock["before"], "offset_ns": 9_999, "bound_ns": 1}
+    made.nodes[1] = sender
+    made.nodes[8].clock["before"]["offset_ns"] = -450
+    told(made, 2, xdp_count(), rx_packets=100)
+    found = made.latency_error_ns(LEG, made.nodes[2], START_NS)
+    assert found is not None and found[0] == 500
+
+
+def test_a_sender_whose_clock_was_not_read_has_no_time_of_its_first_frame() -> None:
+    made = ledger(sent=None)
+    made.nodes[1].clock.clear()
+    told(made, 1, asdict(SendCount(0, "xdp", 100, 6000, seconds=1.0, first_ns=5_000)), tx_packets=100)
+    assert [row.left_ns for row in made.rows()] == [None]
+
+
+def test_what_any_engine_of_a_node_missed_is_told() -> None:
+    made = ledger(received=None)
+    counts = [xdp_count(dropped_packets=1), asdict(ReceiveCount(0, "netsniff-ng", 98, 1, dropped_packets=2))]
+    made.take({"event": "counts", "rank": 2, "counts": counts, "interface": COUNTERS, "captures": []})
+    assert made.node_rows()[1]["missed_packets"] == 3
+
+
+def captured(made: Ledger, received: int) -> tuple[Row, list[Any]]:
+    """With what a capture at the receiver has: one flow, each packet 1,000 ns after it was due."""
+    made.nodes[1].clock["start"]["at_ns"] = START_NS
+    flow = FlowCount(Flow(17, bytes(4), 1, bytes(4), 2), received, received)
+    utc_less_due_ns = 1_000 + START_NS + OFFSET_NS + 10_000
+    compared = [Compared(LEG, None, [flow], np.full(received, utc_less_due_ns, np.int64))]
+    outcome = made.outcome(Expect(), {}, compared)
+    return outcome.rows[0], outcome.document["latency_by_captures"]
+
+
+def a_timed_sender(**more: Any) -> Ledger:
+    made = ledger(sent=None, **more)
+    told(made, 1, asdict(SendCount(0, "xdp", 100, 6000, latest_ns=5, seconds=1.0)), tx_packets=100)
+    return made
+
+
+def test_captures_that_have_what_was_counted_tell_the_latency() -> None:
+    row, documents = captured(a_timed_sender(), 100)
+    assert row.matched is not None and (row.matched.frames, row.matched.min_ns) == (100, 1_000)
+    assert row.matched_bound_ns == 9 + 9 + 5 and [one["p50_ns"] for one in documents] == [1_000]
+
+
+def test_captures_that_have_less_tell_none() -> None:
+    row, documents = captured(a_timed_sender(), 99)
+    assert (row.matched, row.matched_bound_ns, documents) == (None, None, [])
+    made = a_timed_sender()
+    made.start_ns = None
+    assert captured(made, 100)[0].matched is None
+
+
+def test_captures_of_a_node_whose_utc_was_set_tell_no_latency() -> None:
+    made = a_timed_sender()
+    utc = {"realtime_minus_monotonic_ns": 10_000 + SECOND, "within_ns": 5}
+    reading = {**utc, "was_set": True}
+    made.take({"event": "utc set", "rank": 2, "at_ns": START_NS + SECOND, "reading": reading})
+    row, documents = captured(made, 100)
+    assert row.matched is None and documents == []
+    assert [words for words in row.untimed if words.startswith("what its captures tell of times, because")]
+
+
+def flow_report(number: int, **more: int) -> dict[str, Any]:
+    figures = dict.fromkeys(("sent", "resent", "received", "duplicates", "sent_bytes", "resent_bytes"), 0)
+    one = {"flow": number, "label": "1 -> 2", "state": "complete", "recorded_ns": 10, "replayed_ns": 20}
+    return {**one, **figures, "received_bytes": 0, **more}
+
+
+def test_flows_have_what_both_of_their_ends_told() -> None:
+    there, back = replace(LEG, kind="trace"), replace(LEG, id=1, kind="trace", answers=0, source="rx1", target="tx1")
+    begun = [flow_report(1, sent=7, received=3), flow_report(2, sent=9)]
+    rows = [Row(there, flows=begun), Row(back, flows=[flow_report(1, received=6)]), Row(replace(LEG, id=2), flows=None)]
+    names = ("flow", "sent_packets", "received_packets", "answers_received_packets")
+    told = [tuple(row[name] for name in names) for row in flow_rows(rows)]
+    assert told == [(1, 7, 6, 3), (2, 9, None, 0)]
+    assert [row["received_packets"] for row in flow_rows([rows[0], Row(back)])] == [None, None]
+    assert flow_rows([rows[0]]) == [] and flow_rows([Row(there), rows[1]]) == []

@@ -69,6 +69,8 @@ KINDS: list[dict[str, Any]] = [
     {"tag": {"id": 10}},
     {"tag": {"id": 10, "priority": 3}},
     {"tag": {"id": {"increment": [100, 107]}}},
+    {"tag": {"id": {"increment": [240, 530]}}},
+    {"tag": {"id": 10, "priority": {"increment": [2, 5]}}},
     {"size_bytes": 200},
 ]
 
@@ -244,6 +246,64 @@ def test_a_range_lies_anywhere_in_a_frame(low: int, width: int) -> None:
         put_bits(frame, bit, width, value)
         if frame[12:14] not in (b"\x81\x00", b"\x88\xa8"):
             assert one.matches(bytes(frame)) is run(one.program(), bytes(frame)) is (values[0] <= value <= values[1])
+
+
+@pytest.mark.parametrize("bit", [24, 40, 56, 88, 114, 116, 120, 122, 127, 128, 130, 144, 148, 160, 170])
+@pytest.mark.parametrize("width", [1, 5, 8])
+def test_a_range_lies_anywhere_in_a_frame_with_a_tag(bit: int, width: int) -> None:
+    """The kernel keeps the tag beside the frame: what is behind it stands 4 bytes further on in the match."""
+    tci_fixed = not 112 <= bit < 128
+    mask = bytes(12) + b"\xff\xff" + (b"\xff\xff" if tci_fixed else b"")
+    one = Match(mask, bytes(12) + b"\x81\x00\x60\x0a"[: len(mask) - 12], ranges=(Range(bit, width, 1, 1 << width - 1),))
+    if 112 <= bit < 128 and bit + width > 128:
+        return  # no field of a tag goes beyond it
+    for value in range(1 << width):
+        frame = bytearray(random.Random(value).randbytes(40))
+        frame[12:16] = b"\x81\x00\x60\x0a"
+        put_bits(frame, bit, width, value)
+        assert one.matches(bytes(frame)) is run(one.program(), bytes(frame)) is (1 <= value <= 1 << width - 1), value
+
+
+@pytest.mark.parametrize("size", range(1, 13))
+def test_a_mask_of_any_length_is_looked_at_whole(size: int) -> None:
+    """And a frame that is no longer than it is enough."""
+    value = bytes(range(1, size + 1))
+    one = Match(b"\xff" * size, value)
+    assert one.matches(value) and run(one.program(), value)
+    assert "ether[0:" in one.pcap_filter() and ":3]" not in one.pcap_filter()
+    for at in range(size):
+        other = value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :]
+        assert not one.matches(other) and not run(one.program(), other)
+    assert not one.matches(value[:-1]) and not run(one.program(), value[:-1])
+
+
+def test_a_constant_where_the_other_has_a_range_tells_them_apart() -> None:
+    ranged = Match(b"", b"", ranges=(Range(24, 8, 10, 20),))
+    for value, expected in ((9, False), (10, True), (20, True), (21, False)):
+        fixed = Match(b"\0\0\0\xff", bytes([0, 0, 0, value]))
+        assert ranged.overlaps(fixed) is fixed.overlaps(ranged) is expected
+    for mask in (b"\0\0\0\xfe", b"\0\0\0\x7f", b"\xff\xff\xff", b"\0\0\0\0\xff"):
+        unknown = Match(mask, bytes(len(mask)))
+        assert ranged.overlaps(unknown) and unknown.overlaps(ranged)
+
+
+def test_a_range_has_at_most_so_many_bits_as_a_filter_can_compare() -> None:
+    def addresses(last: str) -> tuple[Range, ...]:
+        source = {"increment": ["10.0.0.0", last]}
+        headers = [
+            {"ethernet": {"src": A, "dst": B}},
+            {"ipv4": {"src": source, "dst": "10.0.0.2"}},
+            {"udp": {"src": 1, "dst": 2}},
+        ]
+        return Match.from_template(build_frame({"headers": headers}, 64)).ranges
+
+    assert addresses("10.255.255.255") == (Range(26 * 8 + 8, 24, 0, (1 << 24) - 1),)
+    assert addresses("11.0.0.0") == ()
+
+
+def test_the_destination_is_known_where_it_does_not_vary() -> None:
+    assert match().target_mac == bytes.fromhex(B.replace(":", ""))
+    assert Match(b"\xff" * 5, bytes(5)).target_mac is None and Match(b"\xff" * 6, bytes(6)).target_mac == bytes(6)
 
 
 def chosen(folder: Path, frames: list[bytes], expression: str) -> list[bool]:

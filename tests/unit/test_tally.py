@@ -284,6 +284,8 @@ def test_a_tally_and_its_histogram_may_be_read_at_two_moments() -> None:
     """A sample is of running counts: one of the two may have a first frame that the other has not."""
     assert tally.latency(RawTally(latencies=1), [0] * HISTOGRAM_BUCKETS) is None
     assert tally.latency(RawTally(), histogram([5])) is None
+    both = tally.latency(raw_times([5]), histogram([5]))
+    assert both is not None and both.p50_ns == both.max_ns == 5
 
 
 def test_percentiles_stay_between_the_least_and_the_largest() -> None:
