@@ -79,21 +79,37 @@ _C_STATEMENT = re.compile(
 class Mutant:
     file: str
     line: int
+    column: int
     at: int
     """Where in the file, in characters."""
     was: str
     now: str
+    source: str
+    """The line as it stands there."""
 
     @property
     def name(self) -> str:
-        return f"{self.file}:{self.line}: {' '.join(self.was.split())} -> {self.now or 'nothing'}"
+        return f"{self.file}:{self.line}:{self.column}: {self.change}"
+
+    @property
+    def change(self) -> str:
+        return f"{' '.join(self.was.split())} -> {self.now or 'nothing'}"
+
+    @property
+    def explained_as(self) -> tuple[str, str, str]:
+        """Lines move; what stands in them is what was explained."""
+        return self.file, self.source, self.change
 
 
 def mutants_of(file: str) -> list[Mutant]:
     """Every one, in the order of the file."""
     text = (ROOT / file).read_text()
     places = _python_places(text) if file.endswith(".py") else _c_places(text)
-    found = [Mutant(file, text.count("\n", 0, at) + 1, at, was, now) for at, was, now in places]
+    found = []
+    for at, was, now in places:
+        line, begun = text.count("\n", 0, at), text.rfind("\n", 0, at) + 1
+        source = text[begun:].partition("\n")[0].strip()
+        found.append(Mutant(file, line + 1, at - begun + 1, at, was, now, source))
     return sorted(set(found), key=lambda one: (one.at, one.now))
 
 
@@ -198,14 +214,15 @@ class Copy:
         return "refused" if "verifier" in words.lower() and "could not load" in words.lower() else "killed"
 
 
-def explained() -> set[str]:
-    """The names in SURVIVORS.md, without their lines, which move."""
-    text = SURVIVORS.read_text() if SURVIVORS.exists() else ""
-    return {_unplaced(name) for name in re.findall(r"`([^`]+ -> [^`]+)`", text)}
-
-
-def _unplaced(name: str) -> str:
-    return re.sub(r":\d+:", ":", name, count=1)
+def explained() -> set[tuple[str, str, str]]:
+    """What SURVIVORS.md has: a heading with the file, and below it lines of `source line`: `change`, and why."""
+    found, file = set(), ""
+    for line in SURVIVORS.read_text().splitlines() if SURVIVORS.exists() else []:
+        if heading := re.match(r"## `(.+)`$", line):
+            file = heading[1]
+        elif one := re.match(r"- `(.+)`: ((?:`[^`]+ -> [^`]+`(?:, )?)+)", line):
+            found |= {(file, one[1], change) for change in re.findall(r"`([^`]+)`", one[2])}
+    return found
 
 
 def main() -> None:
@@ -227,11 +244,10 @@ def main() -> None:
         print("\n".join(one.name for one in wanted))
         return
     outcomes = run(wanted, arguments.state, arguments.seconds)
-    show(outcomes, arguments.json)
-    missed = [
-        name for name, outcome in outcomes.items() if outcome == "survived" and _unplaced(name) not in explained()
-    ]
-    sys.exit(1 if missed else 0)
+    known = explained()
+    unexplained = {one.name for one in wanted if one.explained_as not in known}
+    show(outcomes, unexplained, arguments.json)
+    sys.exit(1 if any(outcomes[name] == "survived" for name in unexplained & outcomes.keys()) else 0)
 
 
 def run(wanted: list[Mutant], state: Path | None, seconds: float) -> dict[str, str]:
@@ -257,14 +273,13 @@ def run(wanted: list[Mutant], state: Path | None, seconds: float) -> dict[str, s
     return {name: outcome for name, outcome in outcomes.items() if name in names}
 
 
-def show(outcomes: dict[str, str], as_json: bool) -> None:
+def show(outcomes: dict[str, str], unexplained: set[str], as_json: bool) -> None:
     if as_json:
         print(json.dumps(outcomes, indent=1))
         return
-    known = explained()
     for name, outcome in outcomes.items():
         if outcome == "survived":
-            print(f"survived{' (explained)' if _unplaced(name) in known else ''}: {name}")
+            print(f"survived{'' if name in unexplained else ' (explained)'}: {name}")
     table = Counter((name.partition(":")[0], outcome) for name, outcome in outcomes.items())
     print(f"{'file':<28}" + "".join(f"{word:>10}" for word in ("killed", "refused", "survived")))
     for file in dict.fromkeys(name.partition(":")[0] for name in outcomes):
