@@ -169,6 +169,7 @@ class Run:
             self._tell_phase("sessions' end")
             self.control_plane.end()
             self.ledger.more_doubts += self.control_plane.doubts()
+            self.ledger.notes += self.control_plane.notes()
             self.ledger.moves = self.control_plane.moves
 
     # --- following the run --------------------------------------------------------------------------------------

@@ -109,6 +109,10 @@ class ControlPlane:
         """What was not as it was asked for."""
         return [f"N4: {words}" for words in self._trouble_words()]
 
+    def notes(self) -> list[str]:
+        """What was otherwise, and cost nothing."""
+        return [f"N4: {event.words}" for event in self.smf.events if event.kind == "unreleased"]
+
     def _trouble_words(self) -> list[str]:
         found = [event.words for event in self.smf.events if event.kind in result.TROUBLE]
         for name, one in {} if self.loads is None else result.operations(self.smf, self.loads).items():

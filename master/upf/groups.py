@@ -198,6 +198,9 @@ class Upf(Strict):
     t1_s: float = Field(1.0, ge=0.01, le=60, description="T1: how long an answer is awaited before a repetition")
     n1: int = Field(3, ge=1, le=20, description="N1: how often a request is sent in all")
     heartbeat_s: float = Field(5.0, ge=0.1, le=3600, description="from one of our heartbeats to the next")
+    release: Literal[15, 16, 17, 18] = Field(
+        16, description="of TS 29.244, by which the UPF reads: up to 15 Apply Action has one octet, then two"
+    )
     interface_types: bool = Field(True, description="3GPP Interface Type (IE 160): N3 and N6; open5gs needs them")
     instances_as: Literal["labels", "text"] = Field("labels", description="how network instances are written")
     forward_on_notification: bool = Field(

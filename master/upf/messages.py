@@ -28,6 +28,8 @@ CHOOSE_V4, CHOOSE_V6 = 0b010, 0b100
 OPEN = {"open": 0, "closed": 1}
 PDN_TYPES = {(True, False): 1, (False, True): 2, (True, True): 3}
 REMOVE = {"4": 0, "6": 1}
+TWO_OCTETS_RELEASE = 16
+"""Of Apply Action."""
 Action = str
 """Of a downlink FAR: forward, buffer or notify (buffer, and tell of the first packet)."""
 
@@ -118,7 +120,7 @@ class GroupMessages:
         """A new action of the downlink FAR; `forward` tells the gNB and TEID again, be they new or not."""
 
         def encode(values: Values) -> bytes:
-            inside = [pfcp.IE_FAR_Id(id=FAR_DOWN), _apply(action)]
+            inside = [pfcp.IE_FAR_Id(id=FAR_DOWN), _apply(action, self.upf.release)]
             if action == "forward":
                 inside.append(pfcp.IE_UpdateForwardingParameters(IE_list=self._to_gnb(values, end_marker)))
             elif self.group.buffer is not None:
@@ -160,11 +162,11 @@ class GroupMessages:
         onward = [pfcp.IE_DestinationInterface(interface=CORE)]
         onward += self._instance(self.group.core_instance) + self._interface(N6_INTERFACE)
         forwarding = pfcp.IE_ForwardingParameters(IE_list=onward)
-        return pfcp.IE_CreateFAR(IE_list=[pfcp.IE_FAR_Id(id=FAR_UP), _apply("forward"), forwarding])
+        return pfcp.IE_CreateFAR(IE_list=[pfcp.IE_FAR_Id(id=FAR_UP), _apply("forward", self.upf.release), forwarding])
 
     def _downlink_far(self, values: Values) -> Packet:
         forwarding = pfcp.IE_ForwardingParameters(IE_list=self._to_gnb(values))
-        elements = [pfcp.IE_FAR_Id(id=FAR_DOWN), _apply("forward"), forwarding]
+        elements = [pfcp.IE_FAR_Id(id=FAR_DOWN), _apply("forward", self.upf.release), forwarding]
         if self.group.buffer is not None:
             elements.append(pfcp.IE_BAR_Id(id=BAR))
         return pfcp.IE_CreateFAR(IE_list=elements)
@@ -261,9 +263,10 @@ def _f_seid(own: Own, seid: int) -> Packet:
     return pfcp.IE_FSEID(v6=1, seid=seid, ipv6=own.address)
 
 
-def _apply(action: Action) -> Packet:
+def _apply(action: Action, release: int) -> Packet:
+    """Two octets from Release 16 on (8.2.26), the second one for what pktswarm does not ask for; one before."""
     flags = {"forward": {"FORW": 1}, "buffer": {"BUFF": 1}, "notify": {"BUFF": 1, "NOCP": 1}}[action]
-    return pfcp.IE_ApplyAction(**flags)
+    return pfcp.IE_ApplyAction(**flags, extra_data=b"\0" if release >= TWO_OCTETS_RELEASE else b"")
 
 
 def _qos(qos: Qos) -> list[Packet]:

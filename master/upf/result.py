@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from master.upf.load import Loads
     from master.upf.smf import Smf
 
-TROUBLE = ("restarted", "gone", "trouble")
+TROUBLE = ("restarted", "gone")
 
 
 def document(smf: Smf, loads: Loads) -> dict[str, Any]:

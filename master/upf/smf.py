@@ -37,7 +37,7 @@ PROGRESS_EVERY_S = 0.5
 
 @dataclass(frozen=True)
 class Event:
-    """What happened to the association. kind: associated, restarted, gone, released, report, trouble."""
+    """What happened to the association. kind: associated, restarted, gone, released, unreleased, report."""
 
     unix_ns: int
     kind: str
@@ -170,18 +170,19 @@ class Smf:
         if self.alive:
             self.delete()
         if self.alive:
+            self.alive = False  # nothing is left that a UPF which is silent or new could lose
             self._release()
-        self.alive = False
 
     def _release(self) -> None:
+        """Many a UPF does not know it; with its sessions deleted that costs nothing."""
         attempt = Single(self.exchange, self._encoder(messages.association_release_request))
         self.exchange.sources[:] = [attempt]
         self.exchange.run(lambda: attempt.done)
         self.exchange.sources.clear()
         if attempt.answer is None:
-            self._tell("trouble", f"the association's release: {attempt.problem}")
+            self._tell("unreleased", f"the association's release: {attempt.problem}; its sessions were deleted before")
         elif attempt.answer.cause != ACCEPTED:
-            self._tell("trouble", f"the association's release is refused: {attempt.answer.words}")
+            self._tell("unreleased", f"the association's release is refused: {attempt.answer.words}")
         else:
             self._tell("released", "the association")
 
@@ -277,7 +278,7 @@ class Smf:
         self.exchange.abandon(words)
         standing = np.flatnonzero(self.sessions.state == ESTABLISHED)
         self.sessions.state[standing] = LOST
-        self._tell(kind, f"{words}; {len(standing)} sessions are lost")
+        self._tell(kind, f"{words}; {len(standing):,} sessions are lost" if len(standing) else words)
 
     def _tell(self, kind: str, words: str) -> None:
         self.events.append(Event(time.time_ns(), kind, words))

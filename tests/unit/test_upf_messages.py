@@ -83,8 +83,8 @@ def plain(
         CP_SEID,
         ie(1, ie(56, "0001"), ie(29, precedence), up, ie(95, removal), ie(108, "00000001"), rules),
         ie(1, ie(56, "0002"), ie(29, precedence), down, ie(108, "00000002"), rules),
-        ie(3, ie(108, "00000001"), ie(44, "02"), ie(4, ie(42, "01"), core, n6)),
-        ie(3, ie(108, "00000002"), ie(44, "02"), ie(4, ie(42, "00"), access, creation, n3), bar_of_far),
+        ie(3, ie(108, "00000001"), ie(44, "0200"), ie(4, ie(42, "01"), core, n6)),
+        ie(3, ie(108, "00000002"), ie(44, "0200"), ie(4, ie(42, "00"), access, creation, n3), bar_of_far),
         more,
         pdn,
         dnn,
@@ -194,17 +194,17 @@ TO_GNB = (ie(42, "00"), ie(84, "0100", "00000e0f", "c6336409"))
 @pytest.mark.parametrize(
     ("group", "action", "end_marker", "inside"),
     [
-        ({}, "forward", False, (ie(44, "02"), ie(11, *TO_GNB, N3))),
-        ({}, "forward", True, (ie(44, "02"), ie(11, *TO_GNB, ie(49, "02"), N3))),
+        ({}, "forward", False, (ie(44, "0200"), ie(11, *TO_GNB, N3))),
+        ({}, "forward", True, (ie(44, "0200"), ie(11, *TO_GNB, ie(49, "02"), N3))),
         (
             {"access_instance": "n3"},
             "forward",
             False,
-            (ie(44, "02"), ie(11, TO_GNB[0], ie(22, b"\x02n3"), TO_GNB[1], N3)),
+            (ie(44, "0200"), ie(11, TO_GNB[0], ie(22, b"\x02n3"), TO_GNB[1], N3)),
         ),
-        ({}, "buffer", False, (ie(44, "04"),)),
-        ({}, "notify", False, (ie(44, "0c"),)),
-        ({"buffer": {}}, "notify", False, (ie(44, "0c"), BAR_ID)),
+        ({}, "buffer", False, (ie(44, "0400"),)),
+        ({}, "notify", False, (ie(44, "0c00"),)),
+        ({"buffer": {}}, "notify", False, (ie(44, "0c00"), BAR_ID)),
     ],
 )
 def test_a_modification_is_an_update_far(
@@ -414,3 +414,11 @@ def test_tshark_would_say_so(tmp_path: Path) -> None:
     broken = [plain(f_teid=ie(21, "01", "0a0b0c0d")), message(57, struct.pack("!HH", 19, 9) + b"\1")]
     for _, expert, malformed, _ in seen_by_tshark(tmp_path / "broken.pcap", broken):
         assert expert or malformed
+
+
+@pytest.mark.parametrize(("release", "octets"), [(15, "02"), (16, "0200"), (18, "0200")])
+def test_apply_action_has_the_octets_of_its_release(release: int, octets: str) -> None:
+    """TS 29.244, 8.2.26: the flags of octet 6 came with Release 16."""
+    made = group_messages({"release": release})
+    for one in (made.modification("forward")(VALUES), made.establishment(VALUES)):
+        assert ie(108, "00000002") + ie(44, octets) in one

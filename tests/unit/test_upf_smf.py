@@ -330,6 +330,33 @@ def test_a_upf_that_is_killed_while_sessions_are_held_is_told() -> None:
         assert "5 sessions are lost" in n4.events[-1].words
 
 
+@pytest.mark.parametrize(
+    ("faults", "words"),
+    [
+        ({"drop": {"9": 99}}, "the association's release: no answer (sent 2 times); its sessions were deleted before"),
+        ({"refuse": {"9": 72}}, "the association's release is refused: no established PFCP association (72)"),
+    ],
+)
+def test_a_upf_that_does_not_know_a_release_has_done_nothing_wrong(faults: dict[str, Any], words: str) -> None:
+    """Nor is one gone that is silent from then on: of heartbeats that were on their way no answer is missed."""
+    with peer(**faults) as upf, smf(heartbeat_s=0.1, t1_s=0.3, n1=2) as n4:
+        n4.associate()
+        n4.establish()
+        n4.run(0.3)
+        n4.end()
+        assert [(event.kind, event.words) for event in n4.events[1:]] == [("unreleased", words)]
+        assert not failed(n4, Loads(n4))
+    assert upf.saw["seen"]["54"] == 5 and not upf.saw["sessions"]
+
+
+def test_a_upf_that_is_gone_with_nothing_to_lose_is_told_without_a_number() -> None:
+    with peer() as upf, smf(heartbeat_s=0.2, t1_s=0.3, n1=2) as n4:
+        n4.associate()
+        upf.kill()
+        n4.run(30)
+        assert n4.events[-1].kind == "gone" and "lost" not in n4.events[-1].words
+
+
 def test_the_upf_s_own_requests_are_answered_and_count_once() -> None:
     """From another port, each sent twice: heartbeats, usage reports, downlink data of a session that buffers."""
     group = {"usage": {}, "buffer": {}, "modify": "notify"}
