@@ -111,7 +111,7 @@ class ControlPlane:
 
     def notes(self) -> list[str]:
         """What was otherwise, and cost nothing."""
-        return [f"N4: {event.words}" for event in self.smf.events if event.kind == "unreleased"]
+        return [f"N4: {event.words}" for event in self.smf.events if event.kind in ("numbered", "unreleased")]
 
     def _trouble_words(self) -> list[str]:
         found = [event.words for event in self.smf.events if event.kind in result.TROUBLE]

@@ -244,6 +244,15 @@ class Upf(Strict):
         if group.first_teid != "choose" and self.n3 and ip_address(gnb).version != ip_address(self.n3).version:
             raise ValueError(f"group {group.name}: its gNB has {gnb}, the UPF n3 = {self.n3}: one IPv4, the other IPv6")
 
+    def numbering_lacks(self, group: Group) -> str:
+        """What a group's uplink TEIDs of our own would need besides; empty where nothing is missing."""
+        gnb = ip_address(self.gnbs[self.gnbs_of(group)[0]])
+        return "" if self.n3 and ip_address(self.n3).version == gnb.version else f"upf.n3 of IPv{gnb.version}"
+
+    def next_teid(self) -> int:
+        """The first uplink TEID behind those of all groups that are numbered."""
+        return max((one.first_teid + one.sessions for one in self.groups if one.first_teid != "choose"), default=1)
+
     def _check_teids(self) -> None:
         up, down = [], []
         for group, first in zip(self.groups, self.first_downlink_teids(), strict=True):

@@ -57,10 +57,11 @@ class Sessions:
         self.usage_reports = np.zeros(self.count, dtype=np.uint32)
         self.notifications = np.zeros(self.count, dtype=np.uint32)
         for number, group in enumerate(upf.groups):
-            self._fill(number, group)
+            self.fill(number, group)
         self._gnb_bytes = self._packed_gnbs()
 
-    def _fill(self, number: int, group: Group) -> None:
+    def fill(self, number: int, group: Group) -> None:
+        """What is ours to choose."""
         rows = self.rows(number)
         for pool in group.pools():
             packed = pool.packed(group.sessions)

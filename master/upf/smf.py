@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from master.upf import answers, messages
 from master.upf.answers import ACCEPTED, Header
 from master.upf.exchange import Exchange
-from master.upf.groups import Upf
+from master.upf.groups import Group, Upf
 from master.upf.messages import Action, GroupMessages, Own
 from master.upf.operations import Delete, Establish, Modify, Operation, add_usage
 from master.upf.sessions import ESTABLISHED, LOST, Sessions
@@ -37,7 +37,8 @@ PROGRESS_EVERY_S = 0.5
 
 @dataclass(frozen=True)
 class Event:
-    """What happened to the association. kind: associated, restarted, gone, released, unreleased, report."""
+    """What happened to the association. kind: associated, numbered, restarted, gone, released, unreleased,
+    report."""
 
     unix_ns: int
     kind: str
@@ -48,12 +49,12 @@ class Smf:
     """Used as a context: what was set up is deleted and released at its end, whatever the end is."""
 
     def __init__(self, where: Path, upf: Upf) -> None:
-        self.where, self.upf = where, upf
+        self.where, self.upf = where, upf.model_copy(deep=True)  # what the UPF cannot choose is filled in here
         self.exchange = Exchange(where, upf, self._serve)
         self.exchange.silent = self._gone
         address = self.exchange.address
         self.own = Own(address, upf.node_id or address, int(time.time()) + NTP_TO_UNIX_S)
-        self.sessions = Sessions(upf)
+        self.sessions = Sessions(self.upf)
         self.events: list[Event] = []
         self.upf_stamp: int | None = None
         self.upf_node_id = ""
@@ -64,7 +65,7 @@ class Smf:
         self.progress: Callable[[int, int], None] = lambda done, asked: None
         """Told twice a second while many sessions are asked for something: how many were answered, of how many."""
         self._next_progress = 0.0
-        self._groups = [GroupMessages(upf, group, self.own) for group in upf.groups]
+        self._groups = [GroupMessages(self.upf, group, self.own) for group in self.upf.groups]
         self._served: dict[tuple[int, int], bytes] = {}
         self._heartbeat = Template(lambda values: messages.heartbeat_response(self.own, _sequence(values)))
         self._report = {cause: _report_template(cause) for cause in (ACCEPTED, NO_CONTEXT)}
@@ -114,15 +115,29 @@ class Smf:
         self.exchange.sources += [self.heartbeats, self.paging]
 
     def _check_features(self) -> None:
+        """What the UPF does not choose is numbered here where nobody asked for the UPF's choice."""
         for index, group in enumerate(self.upf.groups):
-            lacking = []
             if group.first_teid == "choose" and not answers.chooses_teids(self.features):
-                lacking.append(("first_teid", "FTUP: it does not choose TEIDs"))
+                if "first_teid" in group.model_fields_set or self.upf.numbering_lacks(group):
+                    raise self._lacking(index, "first_teid", "FTUP: it does not choose TEIDs")
+                self._number(index, group)
             if group.ue_addresses == "choose" and not answers.chooses_ue_addresses(self.features):
-                lacking.append(("ue_addresses", "UEIP: it does not choose UE addresses"))
-            for key, words in lacking:
-                problem = f"group {group.name}: the UPF does not announce the feature {words}"
-                raise BadInput(self.where, problem, key=f"upf.groups.{index}.{key}", value="choose", allowed="numbers")
+                raise self._lacking(index, "ue_addresses", "UEIP: it does not choose UE addresses")
+
+    def _lacking(self, index: int, key: str, words: str) -> BadInput:
+        group = self.upf.groups[index]
+        problem = f"group {group.name}: the UPF does not announce the feature {words}"
+        allowed = "numbers"
+        if key == "first_teid" and (needed := self.upf.numbering_lacks(group)):
+            allowed = f"numbers, with {needed}"
+        return BadInput(self.where, problem, key=f"upf.groups.{index}.{key}", value="choose", allowed=allowed)
+
+    def _number(self, index: int, group: Group) -> None:
+        group.first_teid = self.upf.next_teid()
+        self.sessions.fill(index, group)
+        last = group.first_teid + group.sessions - 1
+        words = f"group {group.name}: the UPF does not choose TEIDs (FTUP): numbered from {group.first_teid} to {last}"
+        self._tell("numbered", words)
 
     def establish(self, rows: NDArray[np.int64] | None = None) -> Statistics:
         """All sessions but those of churn, as fast as the window lets; then what their groups' `modify` asks for."""

@@ -144,7 +144,12 @@ def test_addresses_that_the_upf_chooses() -> None:
 @pytest.mark.parametrize(
     ("group", "features", "words"),
     [
-        ({}, "00000400", "upf.groups.0.first_teid = 'choose': group g0: the UPF does not announce the feature FTUP"),
+        (
+            {"first_teid": "choose"},
+            "00000400",
+            "upf.groups.0.first_teid = 'choose': group g0: the UPF does not announce the feature FTUP",
+        ),
+        ({}, "00000400", "it does not choose TEIDs (allowed: numbers, with upf.n3 of IPv4)"),
         (
             {"ue_addresses": "choose"},
             "1000",
@@ -157,6 +162,21 @@ def test_a_upf_that_cannot_choose_is_bad_input(group: dict[str, Any], features: 
         n4.associate()
     assert words in str(caught.value)
     assert "50" not in upf.saw["seen"]
+
+
+def test_a_upf_that_does_not_choose_teids_has_them_numbered() -> None:
+    """Where nobody said who chooses; behind those that have a number."""
+    groups: list[dict[str, Any]] = [{}, {"first_teid": 7}, {}]
+    with peer(features="00000400") as upf, smf(*groups, n3="198.51.100.1") as n4:
+        n4.associate()
+        n4.establish()
+        assert n4.sessions.uplink_teid.tolist() == [*range(12, 17), *range(7, 12), *range(17, 22)]
+        told = [event.words for event in n4.events if event.kind == "numbered"]
+        assert told[0] == "group g0: the UPF does not choose TEIDs (FTUP): numbered from 12 to 16" and len(told) == 2
+        assert {n4.sessions.user(row)["upf"] for row in range(15)} == {"198.51.100.1"}
+        assert not failed(n4, Loads(n4))
+        n4.end()
+    assert upf.saw["seen"]["50"] == 15
 
 
 def test_an_address_that_does_not_answer_is_bad_input_within_five_seconds() -> None:
