@@ -654,9 +654,6 @@ static __always_inline int count_numbered(struct xdp_md *ctx, const struct frame
 		return count_damaged(frame, a, e);
 	a->causes = changed(ctx, frame, a, e);
 	a->user = user_key(a->slot, frame, sound(frame, e->sums | a->sums, a->causes));
-	/* Nothing else protects pktgen's number. */
-	if (e->numbered == NUMBERED_BY_PKTGEN && a->causes & 1 << CAUSE_CHECKSUM)
-		return count_damaged(frame, a, e);
 	a->causes = explained(a->causes);
 	if (take_numbered(a, e))
 		return XDP_ABORTED;

@@ -240,7 +240,7 @@ def _range(varying: VaryingField) -> Range:
 
 
 def _known(mask: bytes, one: Range) -> bool:
-    return one.bit + one.width <= len(mask) * 8 and get_bits(mask, one.bit, one.width) == (1 << one.width) - 1
+    return get_bits(mask, one.bit, one.width) == (1 << one.width) - 1  # what is beyond the mask is 0
 
 
 def _same(one: Range, two: Range) -> bool:

@@ -22,7 +22,7 @@ from traffic.tally import not_received
 from traffic.task import Leg
 
 sys.path.insert(0, str(Path(__file__).parent))
-from xdp_counter import Counter, flip_each
+from xdp_counter import Counter, flip_each, flipped
 from xdp_frames import CHECKED, ETHERNET, PLAIN, ROOT, SHAPES, UDP, a_leg, compile_program, stamped
 
 pytestmark = [
@@ -127,6 +127,16 @@ def test_a_damaged_bit_gives_no_user_a_packet_of_anothers(program: Path, tmp_pat
     lost = not_received(counter.sent, columns["distinct"][0], columns["damaged"][0])
     assert sum(columns["packets"]) == figures.tally.packets
     assert lost == figures.moved["lost"] + columns["packets"][-1]
+
+
+def test_a_damaged_address_is_no_users_where_the_payload_is_damaged_too(program: Path, tmp_path: Path) -> None:
+    leg = a_leg_of_users("ipv4.src")
+    counter = Counter(program, tmp_path, leg)
+    frame = stamped(leg, 0, magic=CHECKED)
+    counter.take(flipped(flipped(frame, 29 * 8 + 7), 8 * len(frame) - 1))
+    columns = counter.receiver.users(300)
+    counter.receiver.restore()
+    assert columns is not None and columns["packets"] == [0] * 8 + [1]
 
 
 # --- jumps and times --------------------------------------------------------------------------------------------------

@@ -811,6 +811,14 @@ def test_a_header_of_pktgens_without_its_magic_is_damaged(bench: Callable[..., B
     assert (found.altered, found.altered_by, found.lost(2)) == (1, {"stamp": 1}, 0)
 
 
+def test_a_damaged_header_before_pktgens_leaves_its_number(bench: Callable[..., Bench]) -> None:
+    leg = a_pktgen_leg()
+    one, frame = bench(leg), by_pktgen(leg, 1)
+    one.feed([frame[:18] + bytes([frame[18] ^ 1]) + frame[19:], by_pktgen(leg, 2)])  # the IPv4 id
+    found = one.tally()
+    assert (found.distinct, found.damaged, found.altered_by, found.lost(2)) == (2, 0, {"checksum": 1}, 0)
+
+
 def test_pktgens_time_is_the_senders_realtime(bench: Callable[..., Bench]) -> None:
     leg = a_pktgen_leg()
     realtime_ns = time.time_ns() - time.monotonic_ns() + 7_000_000_000
