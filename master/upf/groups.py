@@ -219,6 +219,7 @@ class Upf(Strict):
                 raise ValueError(f"group {group.name}: first_teid = {group.first_teid} needs n3, the UPF's own address")
         check_apart("ue_addresses", [(group.name, p, group.sessions) for group in self.groups for p in group.pools()])
         for group in self.groups:
+            self._check_taken(group)
             if self.servers is not None and any(self.servers.meets(pool, group.sessions) for pool in group.pools()):
                 raise ValueError(f"servers: an address of theirs is also one of a user of group {group.name}")
         self._check_teids()
@@ -243,6 +244,16 @@ class Upf(Strict):
         gnb = self.gnbs[self.gnbs_of(group)[0]]
         if group.first_teid != "choose" and self.n3 and ip_address(gnb).version != ip_address(self.n3).version:
             raise ValueError(f"group {group.name}: its gNB has {gnb}, the UPF n3 = {self.n3}: one IPv4, the other IPv6")
+
+    def _check_taken(self, group: Group) -> None:
+        """Nobody else in the user plane has an address of a user."""
+        for whose, address in self.addresses().items():
+            for pool in group.pools():
+                if pool.holds(address, group.sessions):
+                    ends = f"{pool.address(0)} to {pool.address(group.sessions - 1)}"
+                    raise ValueError(
+                        f"group {group.name}: its users' addresses, {ends}, have that of {whose}, {address}"
+                    )
 
     def numbering_lacks(self, group: Group) -> str:
         """What a group's uplink TEIDs of our own would need besides; empty where nothing is missing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_interface
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_address, ip_interface
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,12 @@ class Pool:
         if self.version == 0:
             return str(value)
         return str(IPv4Address(value)) if self.version == 4 else str(IPv6Address(value << 64 | self.low_bits))
+
+    def holds(self, address: str, count: int) -> bool:
+        """Whether it is among the first `count`; of IPv6, in the prefix of one of them."""
+        one = ip_address(address)
+        value = int(one) >> USER_PREFIX if one.version == 6 else int(one)
+        return one.version == self.version and self.first <= value < self.first + count
 
     def packed(self, count: int) -> NDArray[np.uint8]:
         """(count, 4 or 16) bytes of the first `count` addresses."""

@@ -59,6 +59,14 @@ def group(**changes: Any) -> dict[str, Any]:
             {"groups": [group(first_downlink_teid=4), group(name="gold", ue_addresses="10.46.0.1")]},
             "groups gold and base overlap: both have downlink TEIDs from 4 on",
         ),
+        (
+            {"n6": "10.45.0.2"},
+            "group base: its users' addresses, 10.45.0.1 to 10.45.0.2, have that of the UPF on N6, 10.45.0.2",
+        ),
+        (
+            {"gnbs": {"a": "2001:db8:0:1::9"}, "groups": [group(ue_addresses="2001:db8::1")]},
+            "group base: its users' addresses, 2001:db8::1 to 2001:db8:0:1::1, have that of gNB a, 2001:db8:0:1::9",
+        ),
         ({"groups": [group(first_teid=7)]}, "group base: first_teid = 7 needs n3"),
         ({"groups": [group(), group()]}, "two groups are called 'base'"),
         ({"groups": [group(gnb="c")]}, "group base: no gNB 'c'; gnbs are a, b"),
@@ -136,3 +144,7 @@ def test_a_file_without_the_section_says_so(tmp_path: Path) -> None:
     (tmp_path / "other.yaml").write_text("name: other\n")
     with pytest.raises(BadInput, match=r"other.yaml: has no section upf"):
         load(tmp_path / "other.yaml")
+
+
+def test_addresses_beside_the_users_are_anybodys() -> None:
+    assert parse(Path("here"), {**SECTION, "n6": "10.45.0.3", "n3": "10.45.0.0"}).n6 == "10.45.0.3"
