@@ -98,6 +98,17 @@ def test_any_damaged_bit_is_one_altered_or_lost_packet(program: Path, tmp_path: 
     assert unseen == {bit for _, first, size in UNSEEN.get(shape, []) for bit in range(first, first + size)}
 
 
+@pytest.mark.parametrize("magic", [PLAIN, CHECKED])
+def test_a_checksum_that_is_left_out_is_altered(program: Path, tmp_path: Path, magic: int) -> None:
+    leg = a_flipped_leg("udp4", 164)
+    counter = Counter(program, tmp_path, leg)
+    frame = stamped(leg, 0, magic=magic)
+    counter.take(frame[:40] + bytes(2) + frame[42:])
+    found = counter.figures().tally
+    counter.receiver.restore()
+    assert (found.altered, found.altered_by, found.lost(1)) == (1, {"checksum": 1}, 0)
+
+
 # --- users ------------------------------------------------------------------------------------------------------------
 
 OF_USERS = {
