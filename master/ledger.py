@@ -370,11 +370,12 @@ class Ledger:
         judged = [*judge(expect, rows), *verdicts.of_streams(expect, rows), *verdicts.of_users(expect, rows)]
         judged += [*judge_tunnels(expect, rows), *judge_mbr(expect, users["mbr"])]
         judged += verdicts.of_sessions(expect, extra.get("upf"))
+        moves = None if self.moves is None else self._handover(self.moves, counted)
+        judged += verdicts.of_end_markers(expect, moves)
         judged += [*judge_connections(expect, connections), *verify.verdicts(compared)]
         why = self.doubts(rows)
         status, reason = self._status(judged, why)
         flows = flow_rows(rows)
-        moves = None if self.moves is None else self._handover(self.moves, counted)
         document = {
             "format_version": FORMAT_VERSION,
             "stamp_layout": LAYOUT_VERSION,

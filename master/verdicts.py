@@ -170,6 +170,15 @@ def _latencies(users: Users, key: str, bound_ns: float | None) -> list[Found | N
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
 
+def of_end_markers(expect: Expect, handover: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Of a handover (master.upf.moved), where loss is judged: what the UPF was asked to send, it has to."""
+    told = None if handover is None else handover["end_markers"]
+    if expect.loss is None or handover is None or told is None or not told["asked"]:
+        return []
+    what, came = f"end markers of the UPF, handover of {handover['group']}:", f"{told['came']:,} came"
+    return [verdict(what, came, f"{told['asked']:,}", Found(told["came"]).against(told["asked"], at_least=True))]
+
+
 def of_sessions(expect: Expect, upf: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """`upf`: what became of the procedures on N4 (master.upf.result)."""
     if expect.sessions_accepted is None:
