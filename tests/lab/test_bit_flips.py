@@ -98,6 +98,15 @@ def test_any_damaged_bit_is_one_altered_or_lost_packet(program: Path, tmp_path: 
     assert unseen == {bit for _, first, size in UNSEEN.get(shape, []) for bit in range(first, first + size)}
 
 
+def test_a_payload_that_is_no_more_than_its_stamp_is_whole(program: Path, tmp_path: Path) -> None:
+    leg = a_flipped_leg("udp4", 14 + 20 + 8 + 22 + 4)
+    counter = Counter(program, tmp_path, leg)
+    counter.take(stamped(leg, 0, magic=CHECKED))
+    found = counter.figures().tally
+    counter.receiver.restore()
+    assert (found.distinct, found.altered) == (1, 0)
+
+
 @pytest.mark.parametrize("magic", [PLAIN, CHECKED])
 def test_a_checksum_that_is_left_out_is_altered(program: Path, tmp_path: Path, magic: int) -> None:
     leg = a_flipped_leg("udp4", 164)

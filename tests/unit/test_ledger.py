@@ -616,6 +616,12 @@ def test_a_sender_whose_clock_was_not_read_has_no_time_of_its_first_frame() -> N
     assert [row.left_ns for row in made.rows()] == [None]
 
 
+def test_a_receiver_whose_clock_was_not_read_has_no_times() -> None:
+    made = ledger()
+    made.nodes[2].clock.clear()
+    assert [(row.received, row.first_ns, row.last_ns) for row in made.rows()] == [(100, None, None)]
+
+
 def test_what_any_engine_of_a_node_missed_is_told() -> None:
     made = ledger(received=None)
     counts = [xdp_count(dropped_packets=1), asdict(ReceiveCount(0, "netsniff-ng", 98, 1, dropped_packets=2))]
@@ -678,3 +684,13 @@ def test_flows_have_what_both_of_their_ends_told() -> None:
     assert told == [(1, 7, 6, 3), (2, 9, None, 0)]
     assert [row["received_packets"] for row in flow_rows([rows[0], Row(back)])] == [None, None]
     assert flow_rows([rows[0]]) == [] and flow_rows([Row(there), rows[1]]) == []
+
+
+def test_utc_is_taken_as_it_was_read_at_the_start() -> None:
+    """Not before it: it may have been steered since."""
+    made = ledger()
+    with_clocks(made, rx1=50)
+    made.nodes[2].clock["before"]["realtime_minus_monotonic_ns"] = 9_000
+    assert [row.first_ns for row in made.rows()] == [1_000]
+    del made.nodes[2].clock["start"]
+    assert [row.first_ns for row in made.rows()] == [2_000]
