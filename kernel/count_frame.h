@@ -8,7 +8,7 @@
 /* Whether an IPv4 header of the frame is damaged. */
 static __always_inline int ip_damaged(const struct frame *frame)
 {
-	return frame->ip_sum && sum16(frame->ip_sum) != 0xffff;
+	return frame->ip_sum && sum16_of_few(frame->ip_sum) != 0xffff;
 }
 
 /* The stamp at the start of the payload, 0 if there is none. */
