@@ -107,6 +107,24 @@ def test_a_payload_that_is_no_more_than_its_stamp_is_whole(program: Path, tmp_pa
     assert (found.distinct, found.altered) == (1, 0)
 
 
+TUNNEL_BYTES = 20 + 8 + 8
+THROUGH_A_UPF = {"up": ("gtpu", "alone", -TUNNEL_BYTES), "down": ("alone", "gtpu", TUNNEL_BYTES)}
+
+
+@pytest.mark.parametrize("way", THROUGH_A_UPF)
+def test_the_same_behind_a_upf(program: Path, tmp_path: Path, way: str) -> None:
+    """Sent in a tunnel and received without it, and the other way about."""
+    left, arrived, added = THROUGH_A_UPF[way]
+    headers = {"gtpu": FLIPPED["gtpu"], "alone": [ETHERNET, *USER]}
+    leg = replace(a_leg("udp4", 300, 164), frame={"headers": headers[left], "payload": {"fill": 0xA5}})
+    leg = replace(leg, arrives={"headers": headers[arrived], "added_bytes": added})
+    there = replace(leg, frame={**leg.frame, "headers": headers[arrived]}, size_bytes=164 + added)
+    counter = Counter(program, tmp_path, leg)
+    unseen = flip_each(counter, lambda n: stamped(there, n, time.monotonic_ns() - DELAY_NS, CHECKED))
+    counter.receiver.restore()
+    assert unseen == {bit for _, first, size in UNSEEN.get(arrived, []) for bit in range(first, first + size)}
+
+
 @pytest.mark.parametrize("magic", [PLAIN, CHECKED])
 def test_a_checksum_that_is_left_out_is_altered(program: Path, tmp_path: Path, magic: int) -> None:
     leg = a_flipped_leg("udp4", 164)
