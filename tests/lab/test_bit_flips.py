@@ -107,6 +107,17 @@ def test_a_payload_that_is_no_more_than_its_stamp_is_whole(program: Path, tmp_pa
     assert (found.distinct, found.altered) == (1, 0)
 
 
+@pytest.mark.parametrize("size_bytes", [161, 162, 163, 164])
+def test_what_stands_behind_the_payload_is_none_of_it(program: Path, tmp_path: Path, size_bytes: int) -> None:
+    """Padding, or a trailer that a device has put there."""
+    leg = a_flipped_leg("udp4", size_bytes)
+    counter = Counter(program, tmp_path, leg)
+    counter.take(stamped(leg, 0, magic=CHECKED) + b"\xff" * 5)
+    found = counter.figures().tally
+    counter.receiver.restore()
+    assert (found.distinct, found.altered) == (1, 0)
+
+
 TUNNEL_BYTES = 20 + 8 + 8
 THROUGH_A_UPF = {"up": ("gtpu", "alone", -TUNNEL_BYTES), "down": ("alone", "gtpu", TUNNEL_BYTES)}
 
@@ -165,6 +176,17 @@ def test_a_damaged_bit_gives_no_user_a_packet_of_anothers(program: Path, tmp_pat
     lost = not_received(counter.sent, columns["distinct"][0], columns["damaged"][0])
     assert sum(columns["packets"]) == figures.tally.packets
     assert lost == figures.moved["lost"] + columns["packets"][-1]
+
+
+def test_a_damaged_checksum_over_the_payload_leaves_the_user(program: Path, tmp_path: Path) -> None:
+    """It is tried with the headers too, which are whole."""
+    leg = a_leg_of_users("ipv4.src")
+    counter = Counter(program, tmp_path, leg)
+    counter.take(flipped(stamped(leg, 0, magic=CHECKED), (42 + 18) * 8))
+    columns, found = counter.receiver.users(300), counter.figures().tally
+    counter.receiver.restore()
+    assert columns is not None and columns["packets"] == [1] + [0] * 8
+    assert found.altered_by == {"payload": 1}
 
 
 def test_a_damaged_address_is_no_users_where_the_payload_is_damaged_too(program: Path, tmp_path: Path) -> None:
