@@ -388,23 +388,7 @@ class Ledger:
             "release_skew_ns": self.release_skew_ns(),
             "first_frame_skew_ns": first_frame_skew_ns(rows),
             "engines": self.resolved.choices,
-            "notes": [
-                *self.resolved.notes,
-                *self.notes,
-                *interactive.trouble(flows),
-                *verify.trouble(compared, rows),
-                *split.notes(rows),
-                *played.notes(self.nodes.values(), ["end_marker"] if moves else []),
-                *mended(self.nodes.values()),
-                *unfinished(self.nodes.values()),
-                *outages(self.nodes.values()),
-                *misdelivered.notes(rows, self.nodes.values(), self.resolved),
-                *(
-                    f"the master: {step.words(self.start_ns or 0)}; so are times in the log"
-                    for step in self.master_utc.found
-                ),
-                *self.faults().notes(rows),
-            ],
+            "notes": self._notes(rows, compared, flows, with_moves=moves is not None),
             "played": played.document(self.nodes.values()),
             "ranks": {
                 str(n): {"host": s.rank.host.name, "role": s.rank.role, **s.report} for n, s in self.nodes.items()
@@ -424,6 +408,28 @@ class Ledger:
         }
         counts = verify.flow_rows(compared, rows)
         return Outcome(status, reason, rows, self.node_rows(), connections, document, flows, counts)
+
+    def _notes(
+        self, rows: list[Row], compared: Sequence[Compared], flows: list[dict[str, Any]], with_moves: bool
+    ) -> list[str]:
+        """Observations that do not change the exit status. `with_moves`: end markers are reported with the handover."""
+        return [
+            *self.resolved.notes,
+            *self.notes,
+            *interactive.trouble(flows),
+            *verify.trouble(compared, rows),
+            *split.notes(rows),
+            *played.notes(self.nodes.values(), ["end_marker"] if with_moves else []),
+            *mended(self.nodes.values()),
+            *unfinished(self.nodes.values()),
+            *outages(self.nodes.values()),
+            *misdelivered.notes(rows, self.nodes.values(), self.resolved),
+            *(
+                f"the master: {step.words(self.start_ns or 0)}; so are times in the log"
+                for step in self.master_utc.found
+            ),
+            *self.faults().notes(rows),
+        ]
 
     def _handover(self, moves: moved.Moves, users: list[Users]) -> dict[str, Any]:
         gathered_ns = dict(self.phases).get("gather")

@@ -171,12 +171,14 @@ def _latencies(users: Users, key: str, bound_ns: float | None) -> list[Found | N
 
 
 def of_end_markers(expect: Expect, handover: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Of a handover (master.upf.moved), where loss is judged: what the UPF was asked to send, it has to."""
-    told = None if handover is None else handover["end_markers"]
-    if expect.loss is None or handover is None or told is None or not told["asked"]:
+    """Compares the end markers that arrived with those requested of the UPF, where loss is judged. `handover`: that of
+    run.json (master.upf.moved.report)."""
+    markers = None if handover is None else handover["end_markers"]
+    if expect.loss is None or handover is None or markers is None or not markers["asked"]:
         return []
-    what, came = f"end markers of the UPF, handover of {handover['group']}:", f"{told['came']:,} came"
-    return [verdict(what, came, f"{told['asked']:,}", Found(told["came"]).against(told["asked"], at_least=True))]
+    what, came = f"end markers of the UPF, handover of {handover['group']}:", f"{markers['came']:,} came"
+    outcome = Found(markers["came"]).against(markers["asked"], at_least=True)
+    return [verdict(what, came, f"{markers['asked']:,}", outcome)]
 
 
 def of_sessions(expect: Expect, upf: Mapping[str, Any] | None) -> list[dict[str, Any]]:

@@ -93,11 +93,11 @@ def against(work: str, mine: Sequence[float], theirs: Sequence[float], peer: str
 def against_peers(
     work: str, values: dict[str, list[float]], others: Sequence[peers.Peer], at_least: float
 ) -> list[report.Row]:
-    """Ours against the best of them, which it is held against, and against each of the others."""
+    """One row per peer, the fastest first; `at_least` applies to that one."""
     names = sorted((peer.name for peer in others), key=lambda name: -statistics.median(values[name]))
     rows = [against(work, values["ours"], values[names[0]], names[0], at_least)]
-    told = (against(f"  the same against {name}", values["ours"], values[name], name, 0) for name in names[1:])
-    return rows + [replace(one, at_least=None) for one in told]
+    more = (against(f"  the same against {name}", values["ours"], values[name], name, 0) for name in names[1:])
+    return rows + [replace(one, at_least=None) for one in more]
 
 
 # --- top speed -----------------------------------------------------------------------------------------------------
@@ -123,13 +123,13 @@ def small(bench: Bench) -> list[report.Row]:
         },
     )
     return [
-        *against_peers("60-byte UDP, stamped and measured, packets/s", values, others, 2),
-        against("the same against bare live frames", values["ours"], values["bare"], "live frames", 0.3),
+        *against_peers("60-byte UDP, stamped and measured, packets/s", values, others, 5),
+        against("the same against bare live frames", values["ours"], values["bare"], "live frames", 0.45),
     ]
 
 
 def tunnel(bench: Bench) -> list[report.Row]:
-    """Every user with a TEID and an inner address of his own; the peers have a frame of each."""
+    """1,000 users, each with its own TEID and inner address; the peers send one frame of each."""
     leg = ours.tunnel()
     template = build_frame(leg.frame, leg.size_bytes)
     draw = random.Random(1)  # noqa: S311 - a seed makes it repeatable
@@ -142,7 +142,7 @@ def tunnel(bench: Bench) -> list[report.Row]:
     mine = {"ours": lambda: rates.of_ours([bench.wire], leg, bench.spool, bench.window_s)}
     values = bench.in_turn("GTP-U", {**mine, **bench.of_peers(others)})
     work = f"GTP-U, {ours.USERS:,} users, {leg.size_bytes - 4} bytes, packets/s"
-    return against_peers(work, values, others, 3)
+    return against_peers(work, values, others, 4.5)
 
 
 def replay(bench: Bench) -> list[report.Row]:

@@ -110,8 +110,8 @@ class ControlPlane:
         return [f"N4: {words}" for words in self._trouble_words()]
 
     def notes(self) -> list[str]:
-        """What was otherwise, and cost nothing."""
-        return [f"N4: {event.words}" for event in self.smf.events if event.kind in ("numbered", "unreleased")]
+        """Events on N4 that cost no packet and no session."""
+        return [f"N4: {event.words}" for event in self.smf.events if event.kind in result.HARMLESS]
 
     def _trouble_words(self) -> list[str]:
         found = [event.words for event in self.smf.events if event.kind in result.TROUBLE]

@@ -246,22 +246,22 @@ class Upf(Strict):
             raise ValueError(f"group {group.name}: its gNB has {gnb}, the UPF n3 = {self.n3}: one IPv4, the other IPv6")
 
     def _check_taken(self, group: Group) -> None:
-        """Nobody else in the user plane has an address of a user."""
-        for whose, address in self.addresses().items():
+        """Refuses a range of users that contains an address of the UPF or of a gNB."""
+        for owner, address in self.addresses().items():
             for pool in group.pools():
                 if pool.holds(address, group.sessions):
                     ends = f"{pool.address(0)} to {pool.address(group.sessions - 1)}"
                     raise ValueError(
-                        f"group {group.name}: its users' addresses, {ends}, have that of {whose}, {address}"
+                        f"group {group.name}: ue_addresses {ends} include {address}, the address of {owner}"
                     )
 
     def numbering_lacks(self, group: Group) -> str:
-        """What a group's uplink TEIDs of our own would need besides; empty where nothing is missing."""
+        """The key without which the SMF cannot number this group's uplink TEIDs; empty if none is missing."""
         gnb = ip_address(self.gnbs[self.gnbs_of(group)[0]])
         return "" if self.n3 and ip_address(self.n3).version == gnb.version else f"upf.n3 of IPv{gnb.version}"
 
     def next_teid(self) -> int:
-        """The first uplink TEID behind those of all groups that are numbered."""
+        """Returns the first uplink TEID above those of all numbered groups."""
         return max((one.first_teid + one.sessions for one in self.groups if one.first_teid != "choose"), default=1)
 
     def _check_teids(self) -> None:

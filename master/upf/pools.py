@@ -39,7 +39,7 @@ class Pool:
         return str(IPv4Address(value)) if self.version == 4 else str(IPv6Address(value << 64 | self.low_bits))
 
     def holds(self, address: str, count: int) -> bool:
-        """Whether it is among the first `count`; of IPv6, in the prefix of one of them."""
+        """Whether one of the first `count` users has this address; IPv6: this prefix."""
         one = ip_address(address)
         value = int(one) >> USER_PREFIX if one.version == 6 else int(one)
         return one.version == self.version and self.first <= value < self.first + count

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from master.upf.smf import Smf
 
 TROUBLE = ("restarted", "gone")
+HARMLESS = ("numbered", "unreleased")
+"""Kinds of events (master.upf.smf.Event): those that make a run incomplete, and those that are a note."""
 
 
 def document(smf: Smf, loads: Loads) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class Sessions:
         self._gnb_bytes = self._packed_gnbs()
 
     def fill(self, number: int, group: Group) -> None:
-        """What is ours to choose."""
+        """Sets the addresses and TEIDs of one group that the UPF does not choose."""
         rows = self.rows(number)
         for pool in group.pools():
             packed = pool.packed(group.sessions)

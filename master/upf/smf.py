@@ -49,7 +49,7 @@ class Smf:
     """Used as a context: what was set up is deleted and released at its end, whatever the end is."""
 
     def __init__(self, where: Path, upf: Upf) -> None:
-        self.where, self.upf = where, upf.model_copy(deep=True)  # what the UPF cannot choose is filled in here
+        self.where, self.upf = where, upf.model_copy(deep=True)  # a copy: _number() sets what the UPF does not choose
         self.exchange = Exchange(where, upf, self._serve)
         self.exchange.silent = self._gone
         address = self.exchange.address
@@ -115,7 +115,7 @@ class Smf:
         self.exchange.sources += [self.heartbeats, self.paging]
 
     def _check_features(self) -> None:
-        """What the UPF does not choose is numbered here where nobody asked for the UPF's choice."""
+        """Numbers uplink TEIDs if the UPF does not choose them; BadInput if the file says `choose`."""
         for index, group in enumerate(self.upf.groups):
             if group.first_teid == "choose" and not answers.chooses_teids(self.features):
                 if "first_teid" in group.model_fields_set or self.upf.numbering_lacks(group):
@@ -185,11 +185,11 @@ class Smf:
         if self.alive:
             self.delete()
         if self.alive:
-            self.alive = False  # nothing is left that a UPF which is silent or new could lose
+            self.alive = False  # no session is left to lose by a timeout or a restart
             self._release()
 
     def _release(self) -> None:
-        """Many a UPF does not know it; with its sessions deleted that costs nothing."""
+        """A refusal or no answer is no fault: all sessions are deleted, and many UPFs do not implement it."""
         attempt = Single(self.exchange, self._encoder(messages.association_release_request))
         self.exchange.sources[:] = [attempt]
         self.exchange.run(lambda: attempt.done)

@@ -157,7 +157,7 @@ def command_of(pid: int) -> str:
 
 
 def send_signal(pids: list[int], number: signal.Signals) -> None:
-    """One that the end of another took along, before its own turn, has nothing left to be told."""
+    """Signals every process that still exists; one may have ended with another before."""
     reached = 0
     for pid in pids:
         with suppress(ProcessLookupError):

@@ -359,7 +359,7 @@ UNSEEN: dict[str, set[tuple[int, int]]] = {
         *((49, bit) for bit in (5, 6, 7)),  # the TEID, where it is another user's
     },
 }
-"""(byte, bit from there on) of a fragment with the headers; of later ones besides nobody looks at the MACs."""
+"""(byte, bit from there on) of a fragment with the headers; the MAC addresses of later ones are not compared."""
 
 
 @pytest.mark.parametrize(

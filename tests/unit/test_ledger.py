@@ -44,17 +44,17 @@ def ledger(
         made.take({"event": "clock", "rank": rank, "when": "start", **clock})
     if sent is not None:
         count = SendCount(0, "trafgen", sent, sent * 60, seconds=0.5)
-        told(made, 1, asdict(count), tx_packets=tx_packets)
+        take_count(made, 1, asdict(count), tx_packets=tx_packets)
     if received is not None:
         # 11,050 of the node's UTC is the start instant: 1,000 + offset 50 + 10,000.
         taken = ReceiveCount(0, "netsniff-ng", received, received * 60, 12_050, 1_000_012_050, missed)
-        told(made, 2, asdict(taken), rx_packets=rx_packets)
+        take_count(made, 2, asdict(taken), rx_packets=rx_packets)
     if over:
         made.take({"event": "phase", "name": "over", "at_ns": 9})
     return made
 
 
-def told(made: Ledger, rank: int, count: dict[str, Any], **counters: int) -> None:
+def take_count(made: Ledger, rank: int, count: dict[str, Any], **counters: int) -> None:
     made.take(
         {"event": "counts", "rank": rank, "counts": [count], "interface": {**COUNTERS, **counters}, "captures": []}
     )
@@ -193,7 +193,7 @@ def test_stamps_tell_loss_by_number_and_fill_their_columns() -> None:
         clock = {"at_ns": 0, "offset_ns": offset_ns, "bound_ns": 1000, "realtime_minus_monotonic_ns": 0}
         made.nodes[rank].clock["before"] = clock
     count = asdict(ReceiveCount(0, "xdp", 99, 99 * 60, tally=tally))
-    told(made, 2, count, rx_packets=99)
+    take_count(made, 2, count, rx_packets=99)
     (row,) = made.rows()
     values = stream_values(row)
     assert (values["received_packets"], values["lost_packets"], values["lost_by"]) == (99, 3, "stamps")
@@ -226,7 +226,7 @@ def test_a_counter_and_a_capture_that_disagree_are_a_doubt() -> None:
 
 def test_late_frames_have_a_column_of_their_own() -> None:
     made = ledger(sent=None)
-    told(made, 1, asdict(SendCount(0, "xdp", 97, late_packets=5, skipped_packets=3)), tx_packets=97)
+    take_count(made, 1, asdict(SendCount(0, "xdp", 97, late_packets=5, skipped_packets=3)), tx_packets=97)
     assert stream_values(made.rows()[0])["late_packets"] == 5
     assert stream_values(ledger().rows()[0])["late_packets"] is None
 
@@ -259,7 +259,7 @@ def test_users_that_do_not_add_up_are_a_doubt() -> None:
     made = ledger(leg=leg)
     for third, doubts in ((0, []), (1, ["s from tx1: its users' received packets add up to 101, the stream has 100"])):
         columns = {name: users.pack([60, 40, third]) for name in users.COLUMNS}
-        told(made, 2, asdict(ReceiveCount(0, "xdp", 100, 6000, users=columns)), rx_packets=100)
+        take_count(made, 2, asdict(ReceiveCount(0, "xdp", 100, 6000, users=columns)), rx_packets=100)
         assert made.doubts() == doubts
 
 
@@ -321,7 +321,7 @@ START_NS, OFFSET_NS = 1_000, 50
 
 
 def sample(made: Ledger, rank: int, after_ns: int, **interface: int) -> None:
-    """A node tells the time of its own clock."""
+    """A sample has the time of its node's clock."""
     at_ns = START_NS + OFFSET_NS + after_ns
     made.take({"event": "sample", "rank": rank, "at_ns": at_ns, "interface": {**COUNTERS, **interface}})
 
@@ -342,7 +342,7 @@ def test_an_mtu_that_was_lowered_is_a_doubt_with_what_the_counters_say_at_the_en
     made = ledger(sent=None)
     for at_ns, mtu in ((0, 1500), (SECOND, 1300)):
         sample(made, 1, at_ns, mtu=mtu, tx_dropped=2)
-    told(made, 1, asdict(SendCount(0, "trafgen", 100, 6000)), tx_packets=100, tx_dropped=9)
+    take_count(made, 1, asdict(SendCount(0, "trafgen", 100, 6000)), tx_packets=100, tx_dropped=9)
     words = "the MTU of eth1 was changed from 1500 to 1300 between 0.00 s and 1.00 s after the start (tx_dropped +7)"
     assert made.doubts() == [f"tx1 (transmit): {words}"]
 
@@ -461,7 +461,7 @@ def test_latencies_are_corrected_by_the_clocks_as_they_stood_in_the_midst_of_the
         made.take({"event": "clock", "rank": rank, "when": "after", "offset_ns": offset_ns, **after})
     for name, after_s in (("send", 0), ("drain", 2), ("gather", 3)):
         made.take({"event": "phase", "name": name, "at_ns": START_NS + after_s * SECOND})
-    told(made, 2, xdp_count(), rx_packets=100)
+    take_count(made, 2, xdp_count(), rx_packets=100)
     (row,) = made.rows()
     assert row.tally is not None and row.tally.latency is not None
     assert row.tally.latency.min_ns == pytest.approx(3_000 - 100, abs=1)
@@ -485,7 +485,7 @@ def test_a_clock_that_was_not_read_corrects_nothing() -> None:
     for clocks in ({"tx1": 0}, {"rx1": 0}, {}):
         made = ledger(received=None)
         with_clocks(made, **clocks)
-        told(made, 2, xdp_count(), rx_packets=100)
+        take_count(made, 2, xdp_count(), rx_packets=100)
         (row,) = made.rows()
         assert row.tally is not None and row.tally.latency is not None
         assert (row.tally.latency.min_ns, row.clock_bound_ns) == (3000, None)
@@ -495,7 +495,7 @@ def test_times_by_ptp_are_not_corrected() -> None:
     made = ledger(received=None)
     with_clocks(made, tx1=-450, rx1=50)
     made.resolved.receives["rx1"] = ReceiveTask("eth1", "", [LEG], 9, tai=True)
-    told(made, 2, xdp_count(), rx_packets=100)
+    take_count(made, 2, xdp_count(), rx_packets=100)
     (row,) = made.rows()
     assert row.tally is not None and row.tally.latency is not None and row.tally.latency.min_ns == 3000
     made.resolved.receives["rx1"] = ReceiveTask("eth1", "", [LEG], 9)
@@ -508,7 +508,7 @@ def test_the_latencies_of_users_are_corrected_as_their_streams() -> None:
     made = ledger(received=None, leg=leg)
     with_clocks(made, tx1=-450, rx1=50)
     columns = {name: users.pack([100, 0]) for name in users.COLUMNS}
-    told(made, 2, xdp_count(users=columns), rx_packets=100)
+    take_count(made, 2, xdp_count(users=columns), rx_packets=100)
     (row,) = made.rows()
     assert row.users is not None and row.users.shift_ns == 500
     assert row.users.row(0)["latency_min_ns"] == 100 + 500
@@ -517,7 +517,9 @@ def test_the_latencies_of_users_are_corrected_as_their_streams() -> None:
 def test_what_an_engine_made_utc_itself_is_taken_back_by_what_it_added() -> None:
     """Not by what the master read of the two clocks: UTC may have been set since."""
     made = ledger(received=None)
-    told(made, 2, xdp_count(first_ns=7_000 + 1_050, last_ns=7_000 + 1_250, utc_less_monotonic_ns=7_000), rx_packets=100)
+    take_count(
+        made, 2, xdp_count(first_ns=7_000 + 1_050, last_ns=7_000 + 1_250, utc_less_monotonic_ns=7_000), rx_packets=100
+    )
     (row,) = made.rows()
     assert (row.first_ns, row.last_ns, row.untimed) == (0, 200, [])
 
@@ -525,7 +527,7 @@ def test_what_an_engine_made_utc_itself_is_taken_back_by_what_it_added() -> None
 def test_the_first_frame_of_a_sender_is_told_since_the_start() -> None:
     made = ledger(sent=None)
     count = asdict(SendCount(0, "xdp", 100, 6000, seconds=1.0, first_ns=START_NS + OFFSET_NS + 77))
-    told(made, 1, count, tx_packets=100)
+    take_count(made, 1, count, tx_packets=100)
     assert [row.left_ns for row in made.rows()] == [77]
     made.start_ns = None
     assert [(row.left_ns, row.first_ns) for row in made.rows()] == [(None, None)]
@@ -541,7 +543,7 @@ def test_a_second_engines_count_of_a_leg_is_the_capture_beside_it() -> None:
 def test_what_a_sender_told_is_in_its_row() -> None:
     made = ledger(sent=None)
     count = SendCount(0, "xdp", 90, 5400, 1, 2, 3, 4, 270, 5, None, 0.5, resent_packets=6, flows=[{"flow": 1}])
-    told(made, 1, asdict(count), tx_packets=90)
+    take_count(made, 1, asdict(count), tx_packets=90)
     (row,) = made.rows()
     assert (row.engine, row.sent, row.sent_bytes, row.seconds) == ("xdp", 90, 5400 + 4 * 90, 0.5)
     assert (row.late, row.stamped, row.sent_frames, row.latest_ns, row.resent) == (2, 4, 270, 5, 6)
@@ -565,7 +567,7 @@ def test_a_leg_that_comes_to_two_nodes_is_one_row_of_both() -> None:
     made = Ledger([Rank(1, TX, "transmit"), Rank(2, RX, "receive"), Rank(3, replace(RX, name="rx2"), "receive")])
     made.resolved = Resolved([leg])
     for rank, packets in ((2, 70), (3, 30)):
-        told(made, rank, asdict(ReceiveCount(0, "netsniff-ng", packets, packets * 60)), rx_packets=packets)
+        take_count(made, rank, asdict(ReceiveCount(0, "netsniff-ng", packets, packets * 60)), rx_packets=packets)
     (row,) = made.rows()
     assert row.received == 100 and {name: part.received for name, part in row.parts.items()} == {"rx1": 70, "rx2": 30}
     del made.nodes[3]
@@ -604,7 +606,7 @@ def test_the_clocks_of_the_sender_itself_are_the_ones_that_count() -> None:
         made.nodes[number].clock["before"] = {**sender.clock["before"], "offset_ns": 9_999, "bound_ns": 1}
     made.nodes[1] = sender
     made.nodes[8].clock["before"]["offset_ns"] = -450
-    told(made, 2, xdp_count(), rx_packets=100)
+    take_count(made, 2, xdp_count(), rx_packets=100)
     found = made.latency_error_ns(LEG, made.nodes[2], START_NS)
     assert found is not None and found[0] == 500
 
@@ -612,7 +614,7 @@ def test_the_clocks_of_the_sender_itself_are_the_ones_that_count() -> None:
 def test_a_sender_whose_clock_was_not_read_has_no_time_of_its_first_frame() -> None:
     made = ledger(sent=None)
     made.nodes[1].clock.clear()
-    told(made, 1, asdict(SendCount(0, "xdp", 100, 6000, seconds=1.0, first_ns=5_000)), tx_packets=100)
+    take_count(made, 1, asdict(SendCount(0, "xdp", 100, 6000, seconds=1.0, first_ns=5_000)), tx_packets=100)
     assert [row.left_ns for row in made.rows()] == [None]
 
 
@@ -641,7 +643,7 @@ def captured(made: Ledger, received: int) -> tuple[Row, list[Any]]:
 
 def a_timed_sender(**more: Any) -> Ledger:
     made = ledger(sent=None, **more)
-    told(made, 1, asdict(SendCount(0, "xdp", 100, 6000, latest_ns=5, seconds=1.0)), tx_packets=100)
+    take_count(made, 1, asdict(SendCount(0, "xdp", 100, 6000, latest_ns=5, seconds=1.0)), tx_packets=100)
     return made
 
 
@@ -680,8 +682,8 @@ def test_flows_have_what_both_of_their_ends_told() -> None:
     begun = [flow_report(1, sent=7, received=3), flow_report(2, sent=9)]
     rows = [Row(there, flows=begun), Row(back, flows=[flow_report(1, received=6)]), Row(replace(LEG, id=2), flows=None)]
     names = ("flow", "sent_packets", "received_packets", "answers_received_packets")
-    told = [tuple(row[name] for name in names) for row in flow_rows(rows)]
-    assert told == [(1, 7, 6, 3), (2, 9, None, 0)]
+    found = [tuple(row[name] for name in names) for row in flow_rows(rows)]
+    assert found == [(1, 7, 6, 3), (2, 9, None, 0)]
     assert [row["received_packets"] for row in flow_rows([rows[0], Row(back)])] == [None, None]
     assert flow_rows([rows[0]]) == [] and flow_rows([Row(there), rows[1]]) == []
 

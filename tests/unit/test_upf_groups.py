@@ -61,11 +61,11 @@ def group(**changes: Any) -> dict[str, Any]:
         ),
         (
             {"n6": "10.45.0.2"},
-            "group base: its users' addresses, 10.45.0.1 to 10.45.0.2, have that of the UPF on N6, 10.45.0.2",
+            "group base: ue_addresses 10.45.0.1 to 10.45.0.2 include 10.45.0.2, the address of the UPF on N6",
         ),
         (
             {"gnbs": {"a": "2001:db8:0:1::9"}, "groups": [group(ue_addresses="2001:db8::1")]},
-            "group base: its users' addresses, 2001:db8::1 to 2001:db8:0:1::1, have that of gNB a, 2001:db8:0:1::9",
+            "group base: ue_addresses 2001:db8::1 to 2001:db8:0:1::1 include 2001:db8:0:1::9, the address of gNB a",
         ),
         ({"groups": [group(first_teid=7)]}, "group base: first_teid = 7 needs n3"),
         ({"groups": [group(), group()]}, "two groups are called 'base'"),

@@ -165,14 +165,14 @@ def test_a_upf_that_cannot_choose_is_bad_input(group: dict[str, Any], features: 
 
 
 def test_a_upf_that_does_not_choose_teids_has_them_numbered() -> None:
-    """Where nobody said who chooses; behind those that have a number."""
+    """Only if the file does not say `choose`; above the TEIDs of the groups that have a number."""
     groups: list[dict[str, Any]] = [{}, {"first_teid": 7}, {}]
     with peer(features="00000400") as upf, smf(*groups, n3="198.51.100.1") as n4:
         n4.associate()
         n4.establish()
         assert n4.sessions.uplink_teid.tolist() == [*range(12, 17), *range(7, 12), *range(17, 22)]
-        told = [event.words for event in n4.events if event.kind == "numbered"]
-        assert told[0] == "group g0: the UPF does not choose TEIDs (FTUP): numbered from 12 to 16" and len(told) == 2
+        words = [event.words for event in n4.events if event.kind == "numbered"]
+        assert words[0] == "group g0: the UPF does not choose TEIDs (FTUP): numbered from 12 to 16" and len(words) == 2
         assert {n4.sessions.user(row)["upf"] for row in range(15)} == {"198.51.100.1"}
         assert not failed(n4, Loads(n4))
         n4.end()

@@ -233,9 +233,9 @@ def test_a_share_is_of_its_whole() -> None:
 @pytest.mark.parametrize(("came", "outcome"), [(0, "failed"), (257, "failed"), (258, "held")])
 def test_end_markers_that_the_upf_was_asked_for_are_judged_with_loss(came: int, outcome: str) -> None:
     handover = {"group": "users", "end_markers": {"asked": 258, "came": came, "others": 0, "not_looked_for": 3}}
-    (told,) = verdicts.of_end_markers(Expect.model_validate({"loss": 0}), handover)
-    assert told["outcome"] == outcome
-    assert told["text"] == f"end markers of the UPF, handover of users: {came} came, expected 258"
+    (made,) = verdicts.of_end_markers(Expect.model_validate({"loss": 0}), handover)
+    assert made["outcome"] == outcome
+    assert made["text"] == f"end markers of the UPF, handover of users: {came} came, expected 258"
     assert verdicts.of_end_markers(Expect.model_validate({}), handover) == []
     nobody = {**handover, "end_markers": {**handover["end_markers"], "asked": 0}}
     for other in (None, {**handover, "end_markers": None}, nobody):
