@@ -37,8 +37,8 @@ def sessions(
 
     with Smf(config, upf) as smf, show.console(stderr=True).status("association …") as shown:
         smf.progress = lambda done, asked: shown.update(f"sessions: {done:,} of {asked:,} answered")
-        loads = Loads(smf)
         smf.associate()
+        loads = Loads(smf)
         smf.establish()
         if users is not None:
             result.write_users(users, smf.sessions)

@@ -42,8 +42,8 @@ class ControlPlane:
         """Raises BadInput, and PktswarmError where a session is refused or its establishment not answered; what was
         set up until then is to be taken down."""
         began = time.monotonic()
-        self.loads = Loads(self.smf)
         self.smf.associate()
+        self.loads = Loads(self.smf)
         self.smf.establish()
         self._refuse_failures()
         self.standing_s = time.monotonic() - began

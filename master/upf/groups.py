@@ -199,7 +199,8 @@ class Upf(Strict):
     n1: int = Field(3, ge=1, le=20, description="N1: how often a request is sent in all")
     heartbeat_s: float = Field(5.0, ge=0.1, le=3600, description="from one of our heartbeats to the next")
     release: Literal[15, 16, 17, 18] = Field(
-        16, description="of TS 29.244, by which the UPF reads: up to 15 Apply Action has one octet, then two"
+        16,
+        description="of TS 29.244, that the UPF decodes by: from 16 on Apply Action and Reporting Triggers are longer",
     )
     interface_types: bool = Field(True, description="3GPP Interface Type (IE 160): N3 and N6; open5gs needs them")
     instances_as: Literal["labels", "text"] = Field("labels", description="how network instances are written")

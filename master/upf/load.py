@@ -189,7 +189,11 @@ class Handover:
 
 
 class Loads:
-    """What the scenario asks for besides the sessions that stay. Made before anything is sent, see make_ready."""
+    """What the scenario asks for besides the sessions that stay.
+
+    Created after the association, which decides who chooses TEIDs, and before the first session: encoding the messages
+    takes time in which no answer is read (Operation.make_ready).
+    """
 
     def __init__(self, smf: Smf) -> None:
         self.smf = smf

@@ -28,8 +28,9 @@ CHOOSE_V4, CHOOSE_V6 = 0b010, 0b100
 OPEN = {"open": 0, "closed": 1}
 PDN_TYPES = {(True, False): 1, (False, True): 2, (True, True): 3}
 REMOVE = {"4": 0, "6": 1}
-TWO_OCTETS_RELEASE = 16
-"""Of Apply Action."""
+WIDER_FLAGS_RELEASE = 16
+"""From this release on Apply Action (8.2.26) has two octets in place of one, Reporting Triggers (8.2.19) three in place
+of two. Some UPFs decode exactly that length."""
 Action = str
 """Of a downlink FAR: forward, buffer or notify (buffer, and tell of the first packet)."""
 
@@ -188,7 +189,9 @@ class GroupMessages:
         usage = self.group.usage
         if usage is None:
             return []
-        triggers = pfcp.IE_ReportingTriggers(volume_threshold=1, periodic_reporting=int(usage.period_s is not None))
+        periodic = int(usage.period_s is not None)
+        spare = _last_octet(self.upf.release)
+        triggers = pfcp.IE_ReportingTriggers(volume_threshold=1, periodic_reporting=periodic, extra_data=spare)
         elements = [pfcp.IE_URR_Id(id=URR), pfcp.IE_MeasurementMethod(VOLUM=1), triggers]
         if usage.period_s is not None:
             elements.append(pfcp.IE_MeasurementPeriod(period=usage.period_s))
@@ -264,9 +267,13 @@ def _f_seid(own: Own, seid: int) -> Packet:
 
 
 def _apply(action: Action, release: int) -> Packet:
-    """Two octets from Release 16 on (8.2.26), the second one for what pktswarm does not ask for; one before."""
     flags = {"forward": {"FORW": 1}, "buffer": {"BUFF": 1}, "notify": {"BUFF": 1, "NOCP": 1}}[action]
-    return pfcp.IE_ApplyAction(**flags, extra_data=b"\0" if release >= TWO_OCTETS_RELEASE else b"")
+    return pfcp.IE_ApplyAction(**flags, extra_data=_last_octet(release))
+
+
+def _last_octet(release: int) -> bytes:
+    """The octet that Release 16 added to an IE of flags; no flag in it is ever set here."""
+    return b"\0" if release >= WIDER_FLAGS_RELEASE else b""
 
 
 def _qos(qos: Qos) -> list[Packet]:

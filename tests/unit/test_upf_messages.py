@@ -162,14 +162,16 @@ SDF = "permit out ip from any to assigned"
             {"usage": {"volume_threshold_bytes": 256, "period_s": 60}},
             plain(
                 rules=URR_ID,
-                more=ie(6, URR_ID, ie(62, "02"), ie(37, "0300"), ie(64, "0000003c"), ie(31, "01", "0000000000000100")),
+                more=ie(
+                    6, URR_ID, ie(62, "02"), ie(37, "030000"), ie(64, "0000003c"), ie(31, "01", "0000000000000100")
+                ),
             ),
             id="usage",
         ),
         pytest.param(
             {},
             {"usage": {}},
-            plain(rules=URR_ID, more=ie(6, URR_ID, ie(62, "02"), ie(37, "0200"), ie(31, "01", "0000010000000000"))),
+            plain(rules=URR_ID, more=ie(6, URR_ID, ie(62, "02"), ie(37, "020000"), ie(31, "01", "0000010000000000"))),
             id="usage by volume",
         ),
         pytest.param({}, {"buffer": {}}, plain(bar_of_far=BAR_ID, more=ie(85, BAR_ID)), id="buffer"),
@@ -422,3 +424,10 @@ def test_apply_action_has_the_octets_of_its_release(release: int, octets: str) -
     made = group_messages({"release": release})
     for one in (made.modification("forward")(VALUES), made.establishment(VALUES)):
         assert ie(108, "00000002") + ie(44, octets) in one
+
+
+@pytest.mark.parametrize(("release", "octets"), [(15, "0200"), (16, "020000"), (18, "020000")])
+def test_reporting_triggers_have_the_octets_of_their_release(release: int, octets: str) -> None:
+    """TS 29.244, 8.2.19: the flags of octet 7 came with Release 16."""
+    made = group_messages({"release": release}, usage={})
+    assert ie(81, "00000001") + ie(62, "02") + ie(37, octets) in made.establishment(VALUES)

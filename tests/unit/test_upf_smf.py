@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from master.upf.background import Background
-from master.upf.groups import parse
+from master.upf.control_plane import ControlPlane
+from master.upf.groups import Upf, parse
 from master.upf.load import Loads
 from master.upf.result import document, failed, write_users
 from master.upf.sessions import DELETED, ESTABLISHED, LOST, REFUSED, UNANSWERED
@@ -70,14 +71,18 @@ def peer(address: str = UPF, **faults: Any) -> Iterator[Peer]:
             process.kill()
 
 
-def smf(*groups: dict[str, Any], **changes: Any) -> Smf:
+def settings(*groups: dict[str, Any], **changes: Any) -> Upf:
     given = groups or ({},)
     made = [
         {"name": f"g{number}", "sessions": 5, "ue_addresses": f"10.{45 + number}.0.1/16", **group}
         for number, group in enumerate(given)
     ]
     section = {"n4": UPF, "bind": SMF, "gnbs": {"a": "198.51.100.9", "b": "198.51.100.10"}, "groups": made}
-    return Smf(Path("some.yaml"), parse(Path("some.yaml"), {**section, **PATIENT, **changes}))
+    return parse(Path("some.yaml"), {**section, **PATIENT, **changes})
+
+
+def smf(*groups: dict[str, Any], **changes: Any) -> Smf:
+    return Smf(Path("some.yaml"), settings(*groups, **changes))
 
 
 def test_a_whole_life_and_who_has_which_tunnel() -> None:
@@ -177,6 +182,23 @@ def test_a_upf_that_does_not_choose_teids_has_them_numbered() -> None:
         assert not failed(n4, Loads(n4))
         n4.end()
     assert upf.saw["seen"]["50"] == 15
+
+
+def test_sessions_of_churn_have_the_teids_that_were_numbered() -> None:
+    """Messages are encoded in advance, but only once it is known who chooses."""
+    churn = {"churn": {"group": "g1", "sessions_per_s": 50, "lifetime_s": 0, "modify": False}}
+    with peer(features="00000400", refuse={"54": 77}) as upf:
+        plane = ControlPlane(Path("some.yaml"), settings({}, {}, n3="198.51.100.1", **churn))
+        try:
+            plane.begin()
+            plane.start_loads(time.monotonic_ns())
+            assert plane.loads is not None and plane.loads.churn is not None
+            while plane.loads.churn.establishing.statistics.accepted < 5:
+                time.sleep(0.01)
+        finally:
+            plane.end()
+    teids = [session["teid"] for session in upf.saw["sessions"].values()]
+    assert teids[:10] == list(range(1, 11)) and not any(session["choose"] for session in upf.saw["sessions"].values())
 
 
 def test_an_address_that_does_not_answer_is_bad_input_within_five_seconds() -> None:
