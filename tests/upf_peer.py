@@ -29,6 +29,9 @@ class Peer:
     """faults:
     drop        {type: n}: the first n requests of a type get no answer
     refuse      {type: cause}, with offending: {type: IE}
+    refuse_once {type: cause}: the first request of a type only
+    stamp       its recovery time stamp
+    beat_after_s   a heartbeat request so long after each association
     delay_s     {type: seconds} before each answer
     garble      [type]: the answer ends in the middle of its cause
     repeat      [type]: answers are sent twice
@@ -45,7 +48,7 @@ class Peer:
         self.socket.bind((address, faults.get("port", PORT)))
         self.asking = socket.socket(self.socket.family, socket.SOCK_DGRAM)
         self.asking.bind((address, 0))
-        self.stamp = 3_900_000_000
+        self.stamp = faults.get("stamp", 3_900_000_000)
         self.sessions: dict[int, dict[str, Any]] = {}
         self.seen: dict[str, int] = {}
         self.dropped: dict[str, int] = {}
@@ -83,10 +86,13 @@ class Peer:
                     self.socket.sendto(bytes(answer), sender)
             if message.message_type == 50:
                 self.ask(message, sender)
+            if message.message_type == 5 and "beat_after_s" in self.faults:
+                time.sleep(self.faults["beat_after_s"])
+                self.beat(sender)
 
     def answer(self, message: Packet) -> Packet | None:
         kind, body = message.message_type, message.payload
-        cause = self.faults.get("refuse", {}).get(str(kind), 1)
+        cause = self.faults.get("refuse_once", {}).pop(str(kind), self.faults.get("refuse", {}).get(str(kind), 1))
         causes: list[Packet] = [pfcp.IE_Cause(cause=cause)]
         if str(kind) in self.faults.get("offending", {}):
             causes.append(pfcp.IE_OffendingIE(type=self.faults["offending"][str(kind)]))
@@ -182,6 +188,12 @@ class Peer:
             self.asking.settimeout(2)
             for _ in range(2):
                 self.answer(pfcp.PFCP(self.asking.recv(65535)))
+
+    def beat(self, sender: tuple[Any, ...]) -> None:
+        stamp = pfcp.IE_RecoveryTimeStamp(timestamp=self.stamp)
+        self.asking.sendto(bytes(pfcp.PFCP(seq=1, S=0) / pfcp.PFCPHeartbeatRequest(IE_list=[stamp])), sender)
+        self.asking.settimeout(2)
+        self.answer(pfcp.PFCP(self.asking.recv(65535)))
 
     def report(self) -> dict[str, Any]:
         names = ("seen", "sessions", "log", "answers", "established", "dropped")

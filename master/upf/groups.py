@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,6 +19,8 @@ from traffic.errors import BadInput
 
 MOST_SESSIONS = 2**20
 LARGEST_KBPS = 2**40 - 1
+FIRST_POOL = 45
+"""Of the first group, 10.45.0.0/16, where neither the scenario nor the UPF chooses the users' addresses."""
 FLOW_DESCRIPTION = re.compile(r"^permit out \S+ from \S.* to \S.*$")
 LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 FQDN = re.compile(rf"^(?=.{{1,253}}$){LABEL}(\.{LABEL})+$")
@@ -96,8 +99,9 @@ class Group(Strict):
     name: Name
     sessions: int = Field(ge=1, le=MOST_SESSIONS)
     ue_addresses: str | list[str] = Field(
+        "choose",
         description="the first, 10.45.0.1, or 10.45.0.1/16: first and pool; one each of IPv4 and IPv6, where every "
-        "user has a /64 of his own; or choose: by the UPF (feature UEIP)"
+        "user has a /64 of its own; or choose: by the UPF (feature UEIP); left out: by the UPF if it can",
     )
     pdn_type: Literal["ipv4", "ipv6", "ipv4v6"] | None = Field(
         None, description="what the UPF is to choose; follows from ue_addresses otherwise"
@@ -146,6 +150,16 @@ class Group(Strict):
                 )
         return pools
 
+    def skip(self, taken: list[str]) -> None:
+        """Moves the users' addresses beyond those of `taken`. ValueError if there is no room for it."""
+        if self.ue_addresses == "choose" or not taken:
+            return
+        try:
+            moved = [pool.beyond(taken, self.sessions).text for pool in self.pools()]
+        except ValueError as problem:
+            raise ValueError(f"group {self.name}: {problem}") from None
+        self.ue_addresses = moved if isinstance(self.ue_addresses, list) else moved[0]
+
     def families(self) -> tuple[bool, bool]:
         """Whether its users have an IPv4 address, and an IPv6 one."""
         if self.ue_addresses == "choose":
@@ -192,6 +206,9 @@ class Upf(Strict):
         None, description="who users talk to, dealt out among the nodes on side n6; left out: the nodes themselves"
     )
     groups: list[Group] = Field(min_length=1)
+    skip: list[Address] = Field(
+        default_factory=list, description="addresses that no user gets, as a gateway's: ranges begin beyond them"
+    )
     churn: Churn | None = None
     handover: Handover | None = None
     window: int = Field(64, ge=1, le=4096, description="requests that may wait for an answer at once")
@@ -214,13 +231,15 @@ class Upf(Strict):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"two groups are called {twice[0]!r}")
+        for group in self.groups:
+            group.skip(self.skip)
         for group in self.groups if self.complete else ():
             self._check_gnbs(group)
             if group.first_teid != "choose" and self.n3 is None:
                 raise ValueError(f"group {group.name}: first_teid = {group.first_teid} needs n3, the UPF's own address")
         check_apart("ue_addresses", [(group.name, p, group.sessions) for group in self.groups for p in group.pools()])
+        self.check_taken(self.addresses())
         for group in self.groups:
-            self._check_taken(group)
             if self.servers is not None and any(self.servers.meets(pool, group.sessions) for pool in group.pools()):
                 raise ValueError(f"servers: an address of theirs is also one of a user of group {group.name}")
         self._check_teids()
@@ -246,20 +265,34 @@ class Upf(Strict):
         if group.first_teid != "choose" and self.n3 and ip_address(gnb).version != ip_address(self.n3).version:
             raise ValueError(f"group {group.name}: its gNB has {gnb}, the UPF n3 = {self.n3}: one IPv4, the other IPv6")
 
-    def _check_taken(self, group: Group) -> None:
-        """Refuses a range of users that contains an address of the UPF or of a gNB."""
-        for owner, address in self.addresses().items():
-            for pool in group.pools():
-                if pool.holds(address, group.sessions):
-                    ends = f"{pool.address(0)} to {pool.address(group.sessions - 1)}"
-                    raise ValueError(
-                        f"group {group.name}: ue_addresses {ends} include {address}, the address of {owner}"
-                    )
+    def check_taken(self, addresses: Mapping[str, str]) -> None:
+        """ValueError names the users' range that contains one of `addresses`, by the name of its owner."""
+        for group in self.groups:
+            for owner, address in addresses.items():
+                for pool in group.pools():
+                    if pool.holds(address, group.sessions):
+                        ends = f"{pool.address(0)} to {pool.address(group.sessions - 1)}"
+                        raise ValueError(
+                            f"group {group.name}: ue_addresses {ends} include {address}, the address of {owner} "
+                            f"(skip: [{address}] begins beyond it)"
+                        )
 
     def numbering_lacks(self, group: Group) -> str:
         """The key without which the SMF cannot number this group's uplink TEIDs; empty if none is missing."""
         gnb = ip_address(self.gnbs[self.gnbs_of(group)[0]])
         return "" if self.n3 and ip_address(self.n3).version == gnb.version else f"upf.n3 of IPv{gnb.version}"
+
+    def number_users(self, index: int) -> None:
+        """Gives a group for which nobody chooses addresses those of a pool of its own. ValueError if they are taken."""
+        group = self.groups[index]
+        pools = zip(
+            group.families(), (f"10.{FIRST_POOL + index}.0.1/16", f"2001:db8:{FIRST_POOL + index}::1/48"), strict=True
+        )
+        group.ue_addresses = [pool for wanted, pool in pools if wanted]
+        group.pools()
+        group.skip(self.skip)
+        check_apart("ue_addresses", [(one.name, p, one.sessions) for one in self.groups for p in one.pools()])
+        self.check_taken(self.addresses())
 
     def next_teid(self) -> int:
         """Returns the first uplink TEID above those of all numbered groups."""
@@ -355,6 +388,8 @@ def filled_in(path: Path, upf: Upf, inventory: Inventory | None) -> Upf:
     version = ip_address(next(iter(gnbs.values()), "0.0.0.0")).version  # noqa: S104 - no address: IPv4's
     names = {"n4": "n4_ipv4", "n3": f"n3_ipv{version}", "n6": "n6_ipv4", "n3_mac": "n3_mac", "n6_mac": "n6_mac"}
     known: dict[str, Any] = {key: told[name] for key, name in names.items() if told.get(name)}
+    if told.get("skip"):
+        known["skip"] = told["skip"]
     if gnbs:
         known["gnbs"] = gnbs
     made = parse(path, {**known, **upf.model_dump(exclude_unset=True)})
@@ -363,7 +398,17 @@ def filled_in(path: Path, upf: Upf, inventory: Inventory | None) -> Upf:
     if not made.gnbs:
         allowed = f"here, or hosts of side n3 with {upf.n3_ip} in the inventory"
         raise BadInput(path, "are missing", key="upf.gnbs", allowed=allowed)
+    try:
+        made.check_taken(_data_network(inventory))
+    except ValueError as problem:
+        raise BadInput(path, str(problem), key="upf.groups") from None
     return made
+
+
+def _data_network(inventory: Inventory | None) -> dict[str, str]:
+    """Addresses of the hosts of side n6, by their names."""
+    hosts = [host for host in inventory.hosts if host.side == "n6"] if inventory is not None else []
+    return {f"{host.name} on N6": address for host in hosts for address in (host.ipv4, host.ipv6) if address}
 
 
 def known_keys(loc: Location) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from master.upf.answers import ACCEPTED, Answer, Header, Usage
+from master.upf.answers import ACCEPTED, NO_ASSOCIATION, Answer, Header, Usage
 from master.upf.exchange import Exchange, Request
 from master.upf.sessions import DELETED, DOWNLINK, ESTABLISHED, LOST, REFUSED, TOTAL, UNANSWERED, UPLINK, Sessions
 from master.upf.statistics import Statistics
@@ -28,6 +28,8 @@ class Operation:
         self.exchange, self.sessions, self.statistics, self.encode = exchange, sessions, statistics, encode
         self.hook: Hook = lambda row, fine, now_ns: None
         """Called when a session's answer is in, or given up: row, whether it was accepted, when."""
+        self.forgotten: Callable[[], None] = lambda: None
+        """Called when the UPF refuses for want of an association."""
         self._templates: dict[int, Template] = {}
 
     def requests(self, rows: NDArray[np.int64]) -> list[Request]:
@@ -77,6 +79,8 @@ class Operation:
             self._refused(row, answer.words)
             self.refused(row, answer)
             self.hook(row, False, now_ns)
+            if answer.cause == NO_ASSOCIATION:
+                self.forgotten()
             return
         if self.sessions.row_of(header.seid or 0) != row:
             self.statistics.other_seid += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_address, ip_interface
 
 import numpy as np
@@ -40,9 +40,29 @@ class Pool:
 
     def holds(self, address: str, count: int) -> bool:
         """Whether one of the first `count` users has this address; IPv6: this prefix."""
-        one = ip_address(address)
-        value = int(one) >> USER_PREFIX if one.version == 6 else int(one)
-        return one.version == self.version and self.first <= value < self.first + count
+        return any(self.first <= value < self.first + count for value in self._values([address]))
+
+    def beyond(self, taken: Sequence[str], count: int) -> Pool:
+        """Returns the pool from the first address on that has `count` in a row without one of `taken`.
+
+        Users stay one step apart, which is how they are counted. ValueError if no such range is left.
+        """
+        first = self.first
+        for value in sorted(self._values(taken)):
+            if first <= value < first + count:
+                first = value + 1
+        if first == self.first:
+            return self
+        moved = replace(self, first=first)
+        if count > moved.room:
+            raise ValueError(f"{count} addresses in a row without {', '.join(taken)} are not left in {self.text}")
+        prefix = self.text.partition("/")[2]
+        return replace(moved, text=moved.address(0) + (f"/{prefix}" if prefix else ""))
+
+    def _values(self, addresses: Sequence[str]) -> list[int]:
+        """Those of the pool's version, as the numbers that it counts in."""
+        same = [one for one in map(ip_address, addresses) if one.version == self.version]
+        return [int(one) >> USER_PREFIX if one.version == 6 else int(one) for one in same]
 
     def packed(self, count: int) -> NDArray[np.uint8]:
         """(count, 4 or 16) bytes of the first `count` addresses."""

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from master.upf.load import Loads
     from master.upf.smf import Smf
 
-TROUBLE = ("restarted", "gone")
-HARMLESS = ("numbered", "unreleased")
+TROUBLE = ("restarted", "gone", "forgotten")
+HARMLESS = ("replaced", "waited", "numbered", "unreleased")
 """Kinds of events (master.upf.smf.Event): those that make a run incomplete, and those that are a note."""
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from master.upf import answers, messages
-from master.upf.answers import ACCEPTED, Header
+from master.upf.answers import ACCEPTED, NO_ASSOCIATION, NO_CONTEXT, Answer, Header
 from master.upf.exchange import Exchange
 from master.upf.groups import Group, Upf
 from master.upf.messages import Action, GroupMessages, Own
@@ -25,20 +25,20 @@ from master.upf.sessions import ESTABLISHED, LOST, Sessions
 from master.upf.sources import Bulk, Heartbeats, Queue, Single
 from master.upf.statistics import Statistics
 from master.upf.template import Template
+from master.upf.unreleased import Record
 from traffic.errors import BadInput
 
 NTP_TO_UNIX_S = 2_208_988_800
 MOST_TO_ASSOCIATE_S = 4.5
 """An N4 address where nobody answers is told within 5 s, whatever T1 and N1 are."""
-NO_CONTEXT, NO_ASSOCIATION = 65, 72
 KEPT_ANSWERS = 4096
 PROGRESS_EVERY_S = 0.5
 
 
 @dataclass(frozen=True)
 class Event:
-    """What happened to the association. kind: associated, numbered, restarted, gone, released, unreleased,
-    report."""
+    """What happened to the association. kind: associated, replaced, waited, numbered, restarted, gone, forgotten,
+    released, unreleased, report."""
 
     unix_ns: int
     kind: str
@@ -54,6 +54,7 @@ class Smf:
         self.exchange.silent = self._gone
         address = self.exchange.address
         self.own = Own(address, upf.node_id or address, int(time.time()) + NTP_TO_UNIX_S)
+        self._record = Record(address, upf.n4)
         self.sessions = Sessions(self.upf)
         self.events: list[Event] = []
         self.upf_stamp: int | None = None
@@ -91,38 +92,90 @@ class Smf:
 
     def associate(self) -> None:
         """BadInput where nobody answers, or the UPF refuses, or lacks a feature that a group needs."""
-        attempt = Single(self.exchange, self._encoder(messages.association_setup_request))
-        started_ns = time.monotonic_ns()
-        self.exchange.sources.append(attempt)
-        self.exchange.run(lambda: attempt.done, MOST_TO_ASSOCIATE_S)
-        self.exchange.sources.remove(attempt)
-        seconds = (time.monotonic_ns() - started_ns) / 1e9
-        groups = ", ".join(group.name for group in self.upf.groups)
-        key, value = "upf.n4", self.upf.n4
-        if attempt.answer is None:
-            words = f"does not answer: {self.exchange.counts.sent} Association Setup Request(s) with Node ID "
-            words += f"{self.own.node_id} were sent from {self.own.address} to UDP port {self.upf.n4_port} "
-            words += f"in {seconds:.1f} s"
-            words += f" ({attempt.problem or self.exchange.trouble or 'no answer'}); no session of group {groups}"
-            raise BadInput(self.where, words, key=key, value=value)
-        if attempt.answer.cause != ACCEPTED:
-            words = f"the UPF refuses the association with {self.own.node_id}: {attempt.answer.words}; "
-            raise BadInput(self.where, f"{words}no session of group {groups}", key=key, value=value)
-        self.upf_stamp, self.upf_node_id = attempt.answer.recovery_stamp, attempt.answer.node_id
-        self.features, self.alive = attempt.answer.features, True
-        self._tell("associated", f"with {self.upf_node_id or value}")
+        before = self._record.read()
+        answer = self._set_up()
+        self.upf_stamp, self.upf_node_id = answer.recovery_stamp, answer.node_id
+        self.features, self.alive = answer.features, True
+        self._tell("associated", f"with {self.upf_node_id or self.upf.n4}")
+        if before is not None and (left_s := before.left_s(self.upf_stamp)):
+            self._outlast(left_s)
+        self._keep_record()
         self._check_features()
         self.exchange.sources += [self.heartbeats, self.paging]
 
+    def _set_up(self) -> Answer:
+        """The answer that accepts the association. One that is refused is released, and asked for once more."""
+        answer = self._ask_for_association()
+        if answer.cause == ACCEPTED:
+            return answer
+        refused = answer.words
+        if self._single(messages.association_release_request, MOST_TO_ASSOCIATE_S).answer is not None:
+            answer = self._ask_for_association()
+        if answer.cause != ACCEPTED:
+            words = f"the UPF refuses the association with {self.own.node_id}: {refused}; "
+            raise BadInput(self.where, words + self._without_sessions(), key="upf.n4", value=self.upf.n4)
+        self._tell("replaced", f"the UPF held an association from before ({refused}): released and set up again")
+        return answer
+
+    def _ask_for_association(self) -> Answer:
+        started_ns = time.monotonic_ns()
+        attempt = self._single(messages.association_setup_request, MOST_TO_ASSOCIATE_S)
+        if attempt.answer is not None:
+            return attempt.answer
+        seconds = (time.monotonic_ns() - started_ns) / 1e9
+        words = f"does not answer: {self.exchange.counts.sent} Association Setup Request(s) with Node ID "
+        words += f"{self.own.node_id} were sent from {self.own.address} to UDP port {self.upf.n4_port} "
+        words += f"in {seconds:.1f} s ({attempt.problem or self.exchange.trouble or 'no answer'}); "
+        raise BadInput(self.where, words + self._without_sessions(), key="upf.n4", value=self.upf.n4)
+
+    def _without_sessions(self) -> str:
+        return f"no session of group {', '.join(group.name for group in self.upf.groups)}"
+
+    def _single(self, encode: Callable[[Own, int], bytes], most_s: float | None = None) -> Single:
+        """One request outside of any session, and what became of it."""
+        attempt = Single(self.exchange, self._encoder(encode))
+        self.exchange.sources.append(attempt)
+        self.exchange.run(lambda: attempt.done, most_s)
+        if attempt in self.exchange.sources:  # not if the UPF is lost meanwhile
+            self.exchange.sources.remove(attempt)
+        return attempt
+
+    def _outlast(self, left_s: float) -> None:
+        """Waits until the UPF cannot delete the association for heartbeats that an earlier run left unanswered: until
+        one of its heartbeats is answered, or its time is over. In the second case it is set up once more."""
+        began = time.monotonic()
+        self.exchange.run(lambda: self.heartbeats_answered > 0, left_s)
+        if not self.heartbeats_answered:
+            self._set_up()
+        waited_s = time.monotonic() - began
+        words = f"waited {waited_s:.1f} s: the UPF could hold an association that an earlier run could not release"
+        self._tell("waited", words)
+
+    def _keep_record(self) -> None:
+        if self.upf_stamp is not None:
+            self._record.write(self.upf_stamp)
+
     def _check_features(self) -> None:
-        """Numbers uplink TEIDs if the UPF does not choose them; BadInput if the file says `choose`."""
+        """Numbers TEIDs and users that the UPF does not choose; BadInput if the file says `choose`."""
         for index, group in enumerate(self.upf.groups):
             if group.first_teid == "choose" and not answers.chooses_teids(self.features):
                 if "first_teid" in group.model_fields_set or self.upf.numbering_lacks(group):
                     raise self._lacking(index, "first_teid", "FTUP: it does not choose TEIDs")
                 self._number(index, group)
             if group.ue_addresses == "choose" and not answers.chooses_ue_addresses(self.features):
-                raise self._lacking(index, "ue_addresses", "UEIP: it does not choose UE addresses")
+                if "ue_addresses" in group.model_fields_set:
+                    raise self._lacking(index, "ue_addresses", "UEIP: it does not choose UE addresses")
+                self._number_users(index, group)
+
+    def _number_users(self, index: int, group: Group) -> None:
+        try:
+            self.upf.number_users(index)
+        except ValueError as problem:
+            raise BadInput(self.where, str(problem), key=f"upf.groups.{index}.ue_addresses") from None
+        self.sessions.fill(index, group)
+        ends = [f"{pool.address(0)} to {pool.address(group.sessions - 1)}" for pool in group.pools()]
+        words = f"group {group.name}: the UPF does not choose UE addresses (UEIP): numbered from {', '.join(ends)}"
+        self._tell("numbered", words)
 
     def _lacking(self, index: int, key: str, words: str) -> BadInput:
         group = self.upf.groups[index]
@@ -190,16 +243,15 @@ class Smf:
 
     def _release(self) -> None:
         """A refusal or no answer is no fault: all sessions are deleted, and many UPFs do not implement it."""
-        attempt = Single(self.exchange, self._encoder(messages.association_release_request))
-        self.exchange.sources[:] = [attempt]
-        self.exchange.run(lambda: attempt.done)
         self.exchange.sources.clear()
+        attempt = self._single(messages.association_release_request)
         if attempt.answer is None:
             self._tell("unreleased", f"the association's release: {attempt.problem}; its sessions were deleted before")
         elif attempt.answer.cause != ACCEPTED:
             self._tell("unreleased", f"the association's release is refused: {attempt.answer.words}")
         else:
             self._tell("released", "the association")
+            self._record.remove()
 
     def _bulk(self, operation: Operation, rows: NDArray[np.int64]) -> None:
         if not self.alive or not len(rows):
@@ -223,7 +275,9 @@ class Smf:
         def encode(number: int) -> Template:
             return Template(message(self._groups[number]))
 
-        return kind(self.exchange, self.sessions, Statistics(), encode)
+        made = kind(self.exchange, self.sessions, Statistics(), encode)
+        made.forgotten = self._forgotten
+        return made
 
     def _encoder(self, encode: Callable[[Own, int], bytes]) -> Callable[[int], bytes]:
         return lambda sequence: encode(self.own, sequence)
@@ -233,6 +287,8 @@ class Smf:
         key = (header.kind, header.sequence)
         if header.kind == answers.HEARTBEAT_REQUEST:
             self.heartbeats_answered += 1
+            if self.alive:
+                self._keep_record()
             self._stamp(answers.answer(data, length, header.body).recovery_stamp)
             return _patched(self._heartbeat, header.sequence)
         if key not in self._served:
@@ -286,6 +342,13 @@ class Smf:
         if self.alive:
             heard = time.monotonic_ns() - self.exchange.heard_ns
             self._lose("gone", f"the UPF is gone: nothing was heard of it for {heard / 1e9:.1f} s")
+
+    def _forgotten(self) -> None:
+        """A request within a session had the cause "no established PFCP association"."""
+        if self.alive:
+            words = f"the UPF has no association with this SMF any more (cause {NO_ASSOCIATION}); probable cause: it "
+            words += "deleted one for which it had counted unanswered heartbeats of an earlier run (docs/upf.md)"
+            self._lose("forgotten", words)
 
     def _lose(self, kind: str, words: str) -> None:
         """The association is no more: what stood is lost, what was asked for fails."""

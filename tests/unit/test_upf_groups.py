@@ -67,6 +67,11 @@ def group(**changes: Any) -> dict[str, Any]:
             {"gnbs": {"a": "2001:db8:0:1::9"}, "groups": [group(ue_addresses="2001:db8::1")]},
             "group base: ue_addresses 2001:db8::1 to 2001:db8:0:1::1 include 2001:db8:0:1::9, the address of gNB a",
         ),
+        (
+            {"skip": ["10.45.0.2"], "groups": [group(ue_addresses="10.45.0.1/30")]},
+            "group base: 2 addresses in a row without 10.45.0.2 are not left in 10.45.0.1/30",
+        ),
+        ({"skip": ["gateway"]}, "upf.skip.0 = 'gateway': is no IPv4 or IPv6 address"),
         ({"groups": [group(first_teid=7)]}, "group base: first_teid = 7 needs n3"),
         ({"groups": [group(), group()]}, "two groups are called 'base'"),
         ({"groups": [group(gnb="c")]}, "group base: no gNB 'c'; gnbs are a, b"),
@@ -122,6 +127,24 @@ def test_bad_input_is_one_message_with_group_and_value(changes: dict[str, Any], 
     assert str(caught.value).startswith("some.yaml: upf")
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "skip", "sessions", "moved"),
+    [
+        ("10.45.0.1/16", ["10.45.0.1"], 3, "10.45.0.2/16"),
+        ("10.45.0.1/16", ["10.45.0.2", "10.45.0.4"], 3, "10.45.0.5/16"),
+        ("10.45.0.1/16", ["10.45.0.4", "10.46.0.1", "2001:db8::1"], 3, "10.45.0.1/16"),
+        ("10.45.0.1", ["10.45.0.3"], 3, "10.45.0.4"),
+        ("2001:db8:45::1/48", ["2001:db8:45:1::9"], 3, "2001:db8:45:2::1/48"),
+        (["10.45.0.1/16", "2001:db8:45::1/48"], ["10.45.0.1"], 3, ["10.45.0.2/16", "2001:db8:45::1/48"]),
+    ],
+)
+def test_a_range_of_users_begins_beyond_what_it_skips(given: Any, skip: list[str], sessions: int, moved: Any) -> None:
+    upf = parse(Path("some.yaml"), {**SECTION, "skip": skip, "groups": [group(ue_addresses=given, sessions=sessions)]})
+    assert upf.groups[0].ue_addresses == moved
+    again = parse(Path("some.yaml"), upf.model_dump(exclude_unset=True))
+    assert again.groups[0].ue_addresses == moved
 
 
 def test_groups_side_by_side_are_fine() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from master.upf import unreleased
 from master.upf.background import Background
 from master.upf.control_plane import ControlPlane
 from master.upf.groups import Upf, parse
@@ -31,6 +32,13 @@ HERE = f"127.{90 + os.getpid() % 100}.{os.getpid() // 100 % 256}"
 SMF, UPF = f"{HERE}.1", f"{HERE}.2"
 PATIENT = {"t1_s": 5, "n1": 3}
 """Where nothing gets lost: a machine that is busy elsewhere must not look like a UPF that does not answer."""
+
+
+@pytest.fixture(autouse=True)
+def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where associations that were not released are recorded: for each test anew."""
+    monkeypatch.setattr(unreleased, "_folder", lambda: tmp_path / "n4")
+    return tmp_path / "n4"
 
 
 class Peer:
@@ -184,6 +192,22 @@ def test_a_upf_that_does_not_choose_teids_has_them_numbered() -> None:
     assert upf.saw["seen"]["50"] == 15
 
 
+def test_a_upf_that_does_not_choose_addresses_has_users_numbered() -> None:
+    """Only if the file does not say `choose`, and beyond what is skipped."""
+    upf = settings({"first_teid": 1}, n3="198.51.100.1", skip=["10.45.0.1"])
+    section = upf.model_dump(exclude_unset=True)
+    del section["groups"][0]["ue_addresses"]
+    with peer(features="1000") as told, Smf(Path("some.yaml"), parse(Path("some.yaml"), section)) as n4:
+        n4.associate()
+        n4.establish()
+        assert [n4.sessions.user(row)["ue_v4"] for row in range(5)] == [f"10.45.0.{last}" for last in range(2, 7)]
+        words = [event.words for event in n4.events if event.kind == "numbered"]
+        expected = "group g0: the UPF does not choose UE addresses (UEIP): numbered from 10.45.0.2 to 10.45.0.6"
+        assert words == [expected]
+    assert [one["ue_v4"] for one in told.saw["sessions"].values()] == []
+    assert told.saw["seen"]["54"] == 5
+
+
 def test_sessions_of_churn_have_the_teids_that_were_numbered() -> None:
     """Messages are encoded in advance, but only once it is known who chooses."""
     churn = {"churn": {"group": "g1", "sessions_per_s": 50, "lifetime_s": 0, "modify": False}}
@@ -217,7 +241,7 @@ def test_a_upf_that_refuses_the_association_is_bad_input() -> None:
         n4.associate()
     assert "the UPF refuses the association" in str(caught.value)
     assert "PFCP entity in congestion (74), offending IE: Node ID (60); no session of group g0" in str(caught.value)
-    assert upf.saw["seen"] == {"5": 1}
+    assert upf.saw["seen"] == {"5": 2, "9": 1}  # an association of before could have been the reason
 
 
 @pytest.mark.parametrize(
@@ -397,6 +421,88 @@ def test_a_upf_that_is_gone_with_nothing_to_lose_is_told_without_a_number() -> N
         upf.kill()
         n4.run(30)
         assert n4.events[-1].kind == "gone" and "lost" not in n4.events[-1].words
+
+
+def test_an_association_that_is_refused_is_released_and_set_up_again() -> None:
+    with peer(refuse_once={"5": 64}) as upf, smf() as n4:
+        n4.associate()
+        words = "the UPF held an association from before (request rejected, no reason given (64)): released and "
+        assert [event.words for event in n4.events if event.kind == "replaced"] == [words + "set up again"]
+        assert not failed(n4, Loads(n4))
+    assert upf.saw["seen"] == {"5": 2, "9": 2}
+
+
+def age(records: Path, seconds: float) -> None:
+    """Makes what is recorded so much older."""
+    (file,) = records.iterdir()
+    told = json.loads(file.read_text())
+    file.write_text(json.dumps(told | {"seen_s": told["seen_s"] - seconds}))
+
+
+def leave_an_association(records: Path, seconds: float, **faults: Any) -> None:
+    with peer(drop={"9": 99}, **faults), smf(t1_s=0.1) as n4:
+        n4.associate()
+    age(records, seconds)
+
+
+def waits(n4: Smf) -> list[str]:
+    return [event.words for event in n4.events if event.kind == "waited"]
+
+
+def test_the_next_run_waits_until_a_heartbeat_of_the_upf_is_answered(records: Path) -> None:
+    """Its unanswered ones count against the association (eUPF), which is kept by an answer."""
+    leave_an_association(records, 10)
+    with peer(beat_after_s=0.5) as upf, smf() as n4:
+        n4.associate()
+        assert n4.heartbeats_answered == 1
+        assert len(waits(n4)) == 1 and "the UPF could hold an association that an earlier run could" in waits(n4)[0]
+    assert upf.saw["seen"]["5"] == 1 and [one["type"] for one in upf.saw["answers"]] == [2]
+    assert list(records.iterdir()) == []  # released
+
+
+def test_where_no_heartbeat_comes_the_association_is_set_up_once_more(records: Path) -> None:
+    with peer(drop={"9": 3}) as upf:
+        with smf(t1_s=0.1) as n4:
+            n4.associate()
+        age(records, unreleased.MOST_HELD_S - 3)
+        with smf() as n4:
+            n4.associate()
+            assert len(waits(n4)) == 1
+    assert upf.saw["seen"]["5"] == 3
+
+
+@pytest.mark.parametrize(
+    ("seconds", "faults"),
+    [(1, {}), (unreleased.MOST_HELD_S + 1, {}), (-30, {}), (10, {"stamp": 3_900_000_500})],
+    ids=["at once", "after its time", "of another boot", "of a UPF that restarted"],
+)
+def test_what_the_upf_cannot_hold_is_not_waited_for(records: Path, seconds: float, faults: dict[str, Any]) -> None:
+    leave_an_association(records, seconds)
+    with peer(**faults), smf() as n4:
+        n4.associate()
+        assert waits(n4) == []
+
+
+def test_a_record_that_cannot_be_read_is_none(records: Path) -> None:
+    leave_an_association(records, 10)
+    (file,) = records.iterdir()
+    file.write_text('{"upf_stamp": 1, "when": 2}')
+    with peer(), smf() as n4:
+        n4.associate()
+        assert waits(n4) == []
+
+
+def test_an_association_that_dies_under_a_run_is_told_with_its_cause() -> None:
+    """Cause 72 of a request within a session: all sessions are lost, and nothing more is asked."""
+    with peer(refuse={"52": 72}) as upf, smf({"modify": "forward", "sessions": 300}, window=8) as n4:
+        n4.associate()
+        n4.establish()
+        assert n4.events[-1].kind == "forgotten" and not n4.alive
+        assert "no association with this SMF any more (cause 72); probable cause: it deleted" in n4.events[-1].words
+        assert "300 sessions are lost" in n4.events[-1].words
+        assert failed(n4, Loads(n4))
+        assert (n4.sessions.state == LOST).all()
+    assert upf.saw["seen"]["52"] <= 8 and "54" not in upf.saw["seen"]
 
 
 def test_the_upf_s_own_requests_are_answered_and_count_once() -> None:
