@@ -25,6 +25,7 @@ from master import (
     cli_sessions,
     cli_status,
     cli_table,
+    cli_upf,
     cli_y1564,
 )
 from master.cli_allow import AnyAddress, ControlInterface
@@ -42,6 +43,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(cli_lab.app, name="lab")
+app.add_typer(cli_upf.app, name="upf")
 app.command(epilog=cli_calibrate.EXAMPLES)(cli_calibrate.calibrate)
 app.command(epilog=cli_compare.EXAMPLES)(cli_compare.compare)
 app.command(epilog="Example: pktswarm dependence trace.pcap --repeat 4 --scale 4")(cli_dependence.dependence)

@@ -4,8 +4,9 @@ It lives in a session of its own and takes fixed commands over a socket from its
 to mpiexec or to the master, sending ends here: when that socket closes, when the master's word fails for
 WORD_TIMEOUT_S, or at the task's time limit, the guard stops every engine, restores the node and goes.
 
-Commands: hold, leftovers, mend, probe, file, prepare, start, sample, word, halt, stop, restore. Events: held,
-leftovers, mended, probed, ready, started, sample, done, halted, failed, counts, restored.
+Commands: hold, leftovers, mend, probe, open_port, exchange, file, prepare, start, sample, word, halt, stop, restore.
+Events: held, leftovers, mended, probed, port_opened, exchanged, ready, started, sample, done, halted, failed, counts,
+restored.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from nodes.announce import announce
 from nodes.engine import Engine, Receiver, Sender
 from nodes.engines import receiver_class, sender_class, unfit
 from nodes.interface import Interface
+from nodes.packet_port import PacketPort
 from nodes.playing import Answers
 from nodes.watchdog import Watchdog
 from traffic import samples
@@ -76,6 +78,8 @@ class Guard:
         """Of the run, which its counts outlive."""
         self.announced: tuple[str, str] | None = None
         self.answers: Answers | None = None
+        self.port: PacketPort | None = None
+        """Of a probe, which has no task."""
         self.next_announcement = 0.0
 
     def serve(self) -> None:
@@ -142,6 +146,10 @@ class Guard:
                 self.pipe.send({"event": "leftovers", "holder": hold.holder(), **found})
             case "probe":
                 self.pipe.send({"event": "probed", "unfit": unfit(Interface(str(message["interface"])))})
+            case "open_port":
+                self._open_port(message)
+            case "exchange":
+                self._exchange(message)
             case "prepare":
                 self._prepare(message)
             case "start":
@@ -169,6 +177,19 @@ class Guard:
 
     def _mend(self) -> list[str]:
         return leftovers.mend(leftovers.SPOOLS, self.spool)
+
+    def _open_port(self, message: Message) -> None:
+        addresses = [str(one) for one in message["addresses"]]
+        self.port = PacketPort(str(message["interface"]), str(message["mac"]), addresses, str(message["greets"]))
+        self.answers = self.port.answers
+        self.pipe.send({"event": "port_opened"})
+
+    def _exchange(self, message: Message) -> None:
+        if self.port is None:
+            raise ValueError("exchange: no port is open")
+        frames = [bytes.fromhex(one) for one in message["frames"]]
+        came = self.port.exchange(frames, float(message["seconds"]), int(message["wanted"]))
+        self.pipe.send({"event": "exchanged", "frames": [frame.hex() for frame in came]})
 
     def _file(self, name: str, data: bytes) -> None:
         if Path(name).name != name or name.startswith("."):
@@ -352,7 +373,9 @@ class Guard:
                 engine.stop()
 
     def _restore(self) -> None:
-        if self.answers is not None:
+        if self.port is not None:
+            self.port.close()
+        elif self.answers is not None:
             self.answers.close()
         for engine in self.engines:
             with self._told():

@@ -31,6 +31,9 @@ class Peer:
     refuse      {type: cause}, with offending: {type: IE}
     refuse_once {type: cause}: the first request of a type only
     stamp       its recovery time stamp
+    octets      of Apply Action: a request with another length is dropped
+    restores    another recovery time stamp in a heartbeat of the SMF deletes all sessions; not so in an association
+    never_chooses   sessions are accepted, but nothing is chosen
     beat_after_s   a heartbeat request so long after each association
     delay_s     {type: seconds} before each answer
     garble      [type]: the answer ends in the middle of its cause
@@ -49,6 +52,7 @@ class Peer:
         self.asking = socket.socket(self.socket.family, socket.SOCK_DGRAM)
         self.asking.bind((address, 0))
         self.stamp = faults.get("stamp", 3_900_000_000)
+        self.smf_stamp = 0
         self.sessions: dict[int, dict[str, Any]] = {}
         self.seen: dict[str, int] = {}
         self.dropped: dict[str, int] = {}
@@ -65,6 +69,8 @@ class Peer:
             self.seen[kind] = self.seen.get(kind, 0) + 1
             if self.dropped.get(kind, 0) < self.faults.get("drop", {}).get(kind, 0):
                 self.dropped[kind] = self.dropped.get(kind, 0) + 1
+                continue
+            if self.has_other_octets(data):
                 continue
             silent_after = self.faults.get("silent_after")
             if kind in self.faults.get("garble", []):
@@ -90,6 +96,10 @@ class Peer:
                 time.sleep(self.faults["beat_after_s"])
                 self.beat(sender)
 
+    def has_other_octets(self, data: bytes) -> bool:
+        octets = self.faults.get("octets")
+        return octets is not None and data[1] == 50 and bytes([0, 44, 0, octets, 2]) not in data
+
     def answer(self, message: Packet) -> Packet | None:
         kind, body = message.message_type, message.payload
         cause = self.faults.get("refuse_once", {}).pop(str(kind), self.faults.get("refuse", {}).get(str(kind), 1))
@@ -99,6 +109,7 @@ class Peer:
         node_id = pfcp.IE_NodeId(id_type=2, id="upf.example.org")
         stamp = pfcp.IE_RecoveryTimeStamp(timestamp=self.stamp)
         if kind == 1:
+            self.restore(body)
             return self.reply(message, pfcp.PFCPHeartbeatResponse(IE_list=[stamp]))
         if kind == 5:
             features = bytes.fromhex(self.faults["features"]) if "features" in self.faults else FEATURES_OF_ALL
@@ -131,6 +142,12 @@ class Peer:
             self.answers.append({"type": kind, "sequence": message.seq, "cause": found[0].cause if found else None})
         return None
 
+    def restore(self, body: Packet) -> None:
+        stamp = find(body, pfcp.IE_RecoveryTimeStamp)[0].timestamp
+        if self.faults.get("restores") and stamp != self.smf_stamp:
+            self.sessions.clear()
+        self.smf_stamp = stamp
+
     def establish(self, message: Packet, body: Packet, cause: int, elements: list[Packet]) -> Packet:
         cp_seid = find(body, pfcp.IE_FSEID)[0].seid
         if cause != 1:
@@ -156,6 +173,8 @@ class Peer:
             "modified": 0,
         }
         chosen: list[Packet] = []
+        if self.faults.get("never_chooses"):
+            ue.spare = f_teid.CH = 0
         if f_teid.CH:
             chosen.append(pfcp.IE_FTEID(V4=1, TEID=0xABC00000 + self.established, ipv4="198.18.3.1"))
         if ue.spare & 0b010:

@@ -194,11 +194,12 @@ class Usage:
 
 @dataclass(frozen=True)
 class Report:
-    """A Session Report Request."""
+    """A Session Report Request. `inactivity`: no user plane packet for the session's inactivity time (UPIR)."""
 
     downlink_data: bool = False
     error_indication: bool = False
     usage: list[Usage] = field(default_factory=list)
+    inactivity: bool = False
 
 
 def cause_words(cause: int, offending: int | None = None, failed_rule: str = "") -> str:
@@ -299,7 +300,7 @@ def report(data: Buffer, length: int, body: int) -> Report:
                 found.append(usage(data, at, end))
     except (error, IndexError):
         raise Malformed("an information element is shorter than what it says it has") from None
-    return Report(bool(kinds & 1), bool(kinds & 4), found)
+    return Report(bool(kinds & 1), bool(kinds & 4), found, bool(kinds & 8))
 
 
 def _node_id(data: Buffer, at: int, end: int) -> str:

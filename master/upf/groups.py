@@ -8,17 +8,19 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, ValidationError, model_validator
 
 from master.inventory import Inventory, load_yaml
 from master.model import Location, Name, Strict, Yaml, bad_input, keys_of
+from master.upf import profile as profiles
 from master.upf.pools import LAST_TEID, Pool, check_apart, parse_pool
+from master.upf.profile import Numbered, Profile
+from master.upf.rules import Buffer, Qos, Usage
 from master.upf.servers import Servers
 from master.upf.shape import MOST_FLOWS
 from traffic.errors import BadInput
 
 MOST_SESSIONS = 2**20
-LARGEST_KBPS = 2**40 - 1
 FIRST_POOL = 45
 """Of the first group, 10.45.0.0/16, where neither the scenario nor the UPF chooses the users' addresses."""
 FLOW_DESCRIPTION = re.compile(r"^permit out \S+ from \S.* to \S.*$")
@@ -43,12 +45,6 @@ def _a_node_id(given: str) -> str:
     return given
 
 
-def _whole_kbps(bps: float) -> float:
-    if bps % 1000 or bps / 1000 > LARGEST_KBPS:
-        raise ValueError(f"rates in PFCP are in kbit/s: a multiple of 1000, at most {LARGEST_KBPS * 1000}")
-    return bps
-
-
 def _an_sdf_filter(given: str) -> str:
     if not FLOW_DESCRIPTION.match(given):
         raise ValueError("a flow description reads: permit out PROTOCOL from ADDRESS to ADDRESS (TS 29.212, 5.4.2)")
@@ -57,42 +53,7 @@ def _an_sdf_filter(given: str) -> str:
 
 Address = Annotated[str, AfterValidator(_an_address)]
 Mac = Annotated[str, Field(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$")]
-Rate = Annotated[float, Field(gt=0), AfterValidator(_whole_kbps)]
 Instance = Annotated[str, Field(pattern=rf"^{LABEL}(\.{LABEL})*$", max_length=99)]
-Gate = Literal["open", "closed"]
-
-
-class Qos(Strict):
-    """One QER for both directions of a session."""
-
-    qfi: int | None = Field(None, ge=1, le=63)
-    mbr_up_bps: Rate | None = Field(None, description="maximum bit rate; goes with mbr_down_bps")
-    mbr_down_bps: Rate | None = None
-    gbr_up_bps: Rate | None = Field(None, description="guaranteed bit rate; goes with gbr_down_bps")
-    gbr_down_bps: Rate | None = None
-    gate_up: Gate = "open"
-    gate_down: Gate = "open"
-
-    @model_validator(mode="after")
-    def _both_directions(self) -> Qos:
-        for name in ("mbr", "gbr"):
-            if (getattr(self, f"{name}_up_bps") is None) != (getattr(self, f"{name}_down_bps") is None):
-                raise ValueError(f"{name}_up_bps and {name}_down_bps go together: they are one field in PFCP")
-        return self
-
-
-class Usage(Strict):
-    """One URR for both directions; what the UPF reports at a session's end is read in any case."""
-
-    volume_threshold_bytes: int = Field(2**40, ge=1, lt=2**63, description="a report each time so much has passed")
-    period_s: int | None = Field(None, ge=1, lt=2**31, description="a report every so often")
-
-
-class Buffer(Strict):
-    """One BAR, for what comes down while a session buffers."""
-
-    notification_delay_ms: int | None = Field(None, ge=0, le=12750, multiple_of=50)
-    suggested_packets: int | None = Field(None, ge=0, le=255, description="needs the UPF's feature UDBC")
 
 
 class Group(Strict):
@@ -182,7 +143,9 @@ class Handover(Strict):
 
     group: Name
     users_per_s: float = Field(gt=0, le=100_000)
-    end_marker: bool = Field(True, description="the UPF is asked to send one to the old gNB")
+    end_marker: bool = Field(
+        True, description="the UPF is asked to send one to the old gNB; left out: unless its profile says it sends none"
+    )
 
 
 class Upf(Strict):
@@ -219,6 +182,13 @@ class Upf(Strict):
         16,
         description="of TS 29.244, that the UPF decodes by: from 16 on Apply Action and Reporting Triggers are longer",
     )
+    numbered: list[Numbered] = Field(
+        default_factory=list, description="what the SMF numbers although the UPF announces that it chooses it"
+    )
+    association_release: bool = Field(True, description="whether the UPF is asked to release the association")
+    profile: str = Field("", description="file that pktswarm upf probe wrote; left out: the inventory's")
+    _profiled: Profile | None = PrivateAttr(None)
+    """Set by filled_in."""
     interface_types: bool = Field(True, description="3GPP Interface Type (IE 160): N3 and N6; open5gs needs them")
     instances_as: Literal["labels", "text"] = Field("labels", description="how network instances are written")
     forward_on_notification: bool = Field(
@@ -249,6 +219,11 @@ class Upf(Strict):
                 raise ValueError(f"{kind}: no group {load.group!r}; groups are {', '.join(names)}")
         self._check_loads()
         return self
+
+    @property
+    def found_profile(self) -> Profile | None:
+        """The UPF's profile, as filled_in found it."""
+        return self._profiled
 
     @property
     def complete(self) -> bool:
@@ -377,8 +352,11 @@ def parse(path: Path, section: dict[str, Any]) -> Upf:
         raise bad_input(path, error, known_keys, "upf") from None
 
 
-def filled_in(path: Path, upf: Upf, inventory: Inventory | None) -> Upf:
-    """With the addresses that it leaves out, as the inventory has them. BadInput where that has none either."""
+def filled_in(path: Path, upf: Upf, inventory: Inventory | None, profiled: bool = True) -> Upf:
+    """With the addresses that it leaves out, as the inventory has them, and what its profile says (`profiled`).
+
+    BadInput for an address that the inventory lacks too, or a profile that cannot be used.
+    """
     told = {} if inventory is None else inventory.variables.get("pktswarm_upf") or {}
     if upf.gnbs and "n3_ip" in upf.model_fields_set:
         problem = "is for gNBs that the inventory has, and gnbs says them"
@@ -390,9 +368,17 @@ def filled_in(path: Path, upf: Upf, inventory: Inventory | None) -> Upf:
     known: dict[str, Any] = {key: told[name] for key, name in names.items() if told.get(name)}
     if told.get("skip"):
         known["skip"] = told["skip"]
+    profile = profiles.find(path, upf.profile, inventory) if profiled else None
     if gnbs:
         known["gnbs"] = gnbs
-    made = parse(path, {**known, **upf.model_dump(exclude_unset=True)})
+    section = upf.model_dump(exclude_unset=True)
+    if profile is not None:
+        known |= profile[1].keys()
+        if not profile[1].end_markers and section.get("handover"):
+            section["handover"] = {"end_marker": False, **section["handover"]}
+    made = parse(path, {**known, **section})
+    if profile is not None:
+        made.profile, made._profiled = str(profile[0]), profile[1]
     if not made.n4:
         raise BadInput(path, "is missing", key="upf.n4", allowed="here, or pktswarm_upf: {n4_ipv4: …} in the inventory")
     if not made.gnbs:

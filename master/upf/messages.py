@@ -14,7 +14,8 @@ from typing import Any
 from scapy.contrib import pfcp
 from scapy.packet import Packet
 
-from master.upf.groups import Group, Qos, Upf
+from master.upf.groups import Group, Upf
+from master.upf.rules import Qos
 from master.upf.template import Values
 
 PDR_UP, PDR_DOWN = 1, 2
@@ -45,7 +46,7 @@ class Own:
     """Seconds since 1900; the same as long as this SMF lives (8.2.65)."""
 
 
-def _message(kind: str, number: int, values: Values | int, elements: list[Any], session: bool = False) -> bytes:
+def encode_message(kind: str, number: int, values: Values | int, elements: list[Any], session: bool = False) -> bytes:
     sequence = values if isinstance(values, int) else int.from_bytes(values["sequence"], "big")
     header: dict[str, Any] = {"message_type": number, "seq": sequence, "S": int(session)}
     if session:
@@ -55,41 +56,45 @@ def _message(kind: str, number: int, values: Values | int, elements: list[Any], 
 
 
 def heartbeat_request(own: Own, sequence: int) -> bytes:
-    return _message("PFCPHeartbeatRequest", 1, sequence, [_recovery(own)])
+    return encode_message("PFCPHeartbeatRequest", 1, sequence, [_recovery(own)])
 
 
 def heartbeat_response(own: Own, sequence: int) -> bytes:
-    return _message("PFCPHeartbeatResponse", 2, sequence, [_recovery(own)])
+    return encode_message("PFCPHeartbeatResponse", 2, sequence, [_recovery(own)])
 
 
 def association_setup_request(own: Own, sequence: int) -> bytes:
-    return _message("PFCPAssociationSetupRequest", 5, sequence, [_node_id(own), _recovery(own)])
+    return encode_message("PFCPAssociationSetupRequest", 5, sequence, [_node_id(own), _recovery(own)])
 
 
 def association_setup_response(own: Own, sequence: int, cause: int) -> bytes:
     elements = [_node_id(own), pfcp.IE_Cause(cause=cause), _recovery(own)]
-    return _message("PFCPAssociationSetupResponse", 6, sequence, elements)
+    return encode_message("PFCPAssociationSetupResponse", 6, sequence, elements)
+
+
+def association_update_request(own: Own, sequence: int) -> bytes:
+    return encode_message("PFCPAssociationUpdateRequest", 7, sequence, [_node_id(own)])
 
 
 def association_update_response(own: Own, sequence: int, cause: int) -> bytes:
-    return _message("PFCPAssociationUpdateResponse", 8, sequence, [_node_id(own), pfcp.IE_Cause(cause=cause)])
+    return encode_message("PFCPAssociationUpdateResponse", 8, sequence, [_node_id(own), pfcp.IE_Cause(cause=cause)])
 
 
 def association_release_request(own: Own, sequence: int) -> bytes:
-    return _message("PFCPAssociationReleaseRequest", 9, sequence, [_node_id(own)])
+    return encode_message("PFCPAssociationReleaseRequest", 9, sequence, [_node_id(own)])
 
 
 def node_report_response(own: Own, sequence: int, cause: int) -> bytes:
-    return _message("PFCPNodeReportResponse", 13, sequence, [_node_id(own), pfcp.IE_Cause(cause=cause)])
+    return encode_message("PFCPNodeReportResponse", 13, sequence, [_node_id(own), pfcp.IE_Cause(cause=cause)])
 
 
 def session_report_response(sequence: int, seid: int, cause: int) -> bytes:
     values = {"sequence": sequence.to_bytes(3, "big"), "seid": seid.to_bytes(8, "big")}
-    return _message("PFCPSessionReportResponse", 57, values, [pfcp.IE_Cause(cause=cause)], session=True)
+    return encode_message("PFCPSessionReportResponse", 57, values, [pfcp.IE_Cause(cause=cause)], session=True)
 
 
 def session_deletion_request(values: Values) -> bytes:
-    return _message("PFCPSessionDeletionRequest", 54, values, [], session=True)
+    return encode_message("PFCPSessionDeletionRequest", 54, values, [], session=True)
 
 
 class GroupMessages:
@@ -101,6 +106,10 @@ class GroupMessages:
         self.gnb_version = ip_address(upf.gnbs[upf.gnbs_of(group)[0]]).version
 
     def establishment(self, values: Values) -> bytes:
+        elements = self.establishment_elements(values)
+        return encode_message("PFCPSessionEstablishmentRequest", 50, values, elements, session=True)
+
+    def establishment_elements(self, values: Values) -> list[Packet]:
         elements = [
             _node_id(self.own),
             _f_seid(self.own, int.from_bytes(values["local_seid"], "big")),
@@ -115,7 +124,7 @@ class GroupMessages:
         ]
         if self.group.dnn:
             elements.append(pfcp.IE_APN_DNN(apn_dnn=self.group.dnn))
-        return _message("PFCPSessionEstablishmentRequest", 50, values, elements, session=True)
+        return elements
 
     def modification(self, action: Action, end_marker: bool = False) -> Callable[[Values], bytes]:
         """A new action of the downlink FAR; `forward` tells the gNB and TEID again, be they new or not."""
@@ -127,14 +136,14 @@ class GroupMessages:
             elif self.group.buffer is not None:
                 inside.append(pfcp.IE_BAR_Id(id=BAR))
             elements = [pfcp.IE_UpdateFAR(IE_list=inside)]
-            return _message("PFCPSessionModificationRequest", 52, values, elements, session=True)
+            return encode_message("PFCPSessionModificationRequest", 52, values, elements, session=True)
 
         return encode
 
     def query(self, values: Values) -> bytes:
         """Asks for a usage report now."""
         elements = [pfcp.IE_QueryURR(IE_list=[pfcp.IE_URR_Id(id=URR)])]
-        return _message("PFCPSessionModificationRequest", 52, values, elements, session=True)
+        return encode_message("PFCPSessionModificationRequest", 52, values, elements, session=True)
 
     def _uplink_pdr(self, values: Values) -> Packet:
         detection = [pfcp.IE_SourceInterface(interface=ACCESS), self._f_teid(values)]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from master.upf.smf import Smf
 
 TROUBLE = ("restarted", "gone", "forgotten")
-HARMLESS = ("replaced", "waited", "numbered", "unreleased")
+HARMLESS = ("profiled", "replaced", "waited", "numbered", "unreleased")
 """Kinds of events (master.upf.smf.Event): those that make a run incomplete, and those that are a note."""
 
 

@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 from master.upf import answers, messages
 from master.upf.answers import ACCEPTED, NO_ASSOCIATION, NO_CONTEXT, Answer, Header
 from master.upf.exchange import Exchange
+from master.upf.features import names as feature_names
 from master.upf.groups import Group, Upf
 from master.upf.messages import Action, GroupMessages, Own
 from master.upf.operations import Delete, Establish, Modify, Operation, add_usage
+from master.upf.profile import Numbered
 from master.upf.sessions import ESTABLISHED, LOST, Sessions
 from master.upf.sources import Bulk, Heartbeats, Queue, Single
 from master.upf.statistics import Statistics
@@ -37,8 +39,8 @@ PROGRESS_EVERY_S = 0.5
 
 @dataclass(frozen=True)
 class Event:
-    """What happened to the association. kind: associated, replaced, waited, numbered, restarted, gone, forgotten,
-    released, unreleased, report."""
+    """What happened to the association. kind: associated, profiled, replaced, waited, numbered, restarted, gone,
+    forgotten, released, unreleased, report."""
 
     unix_ns: int
     kind: str
@@ -99,9 +101,19 @@ class Smf:
         self._tell("associated", f"with {self.upf_node_id or self.upf.n4}")
         if before is not None and (left_s := before.left_s(self.upf_stamp)):
             self._outlast(left_s)
+        self._show_stamp()
         self._keep_record()
+        self._tell_profile()
         self._check_features()
         self.exchange.sources += [self.heartbeats, self.paging]
+
+    def _tell_profile(self) -> None:
+        profile = self.upf.found_profile
+        if profile is None:
+            return
+        self._tell("profiled", f"profile {self.upf.profile}: {profile.words()}")
+        if other := profile.of_another(self.upf_node_id, feature_names(self.features)):
+            self._tell("profiled", f"profile {self.upf.profile} is {other}; make it again with pktswarm upf probe")
 
     def _set_up(self) -> Answer:
         """The answer that accepts the association. One that is refused is released, and asked for once more."""
@@ -151,6 +163,13 @@ class Smf:
         words = f"waited {waited_s:.1f} s: the UPF could hold an association that an earlier run could not release"
         self._tell("waited", words)
 
+    def _show_stamp(self) -> None:
+        """Exchanges a heartbeat before there is a session. A UPF that holds an association of before (open5gs) looks at
+        the recovery time stamp in heartbeats only, and deletes all sessions when it finds a new one."""
+        answer = self._single(messages.heartbeat_request).answer
+        if answer is not None:
+            self._stamp(answer.recovery_stamp)
+
     def _keep_record(self) -> None:
         if self.upf_stamp is not None:
             self._record.write(self.upf_stamp)
@@ -158,14 +177,19 @@ class Smf:
     def _check_features(self) -> None:
         """Numbers TEIDs and users that the UPF does not choose; BadInput if the file says `choose`."""
         for index, group in enumerate(self.upf.groups):
-            if group.first_teid == "choose" and not answers.chooses_teids(self.features):
+            if group.first_teid == "choose" and not self._chooses("teids"):
                 if "first_teid" in group.model_fields_set or self.upf.numbering_lacks(group):
                     raise self._lacking(index, "first_teid", "FTUP: it does not choose TEIDs")
                 self._number(index, group)
-            if group.ue_addresses == "choose" and not answers.chooses_ue_addresses(self.features):
+            if group.ue_addresses == "choose" and not self._chooses("ue_addresses"):
                 if "ue_addresses" in group.model_fields_set:
                     raise self._lacking(index, "ue_addresses", "UEIP: it does not choose UE addresses")
                 self._number_users(index, group)
+
+    def _chooses(self, what: Numbered) -> bool:
+        """Whether the UPF announces that it chooses TEIDs (FTUP) or UE addresses (UEIP), and does (its profile)."""
+        announced = {"teids": answers.chooses_teids, "ue_addresses": answers.chooses_ue_addresses}[what](self.features)
+        return announced and what not in self.upf.numbered
 
     def _number_users(self, index: int, group: Group) -> None:
         try:
@@ -244,6 +268,9 @@ class Smf:
     def _release(self) -> None:
         """A refusal or no answer is no fault: all sessions are deleted, and many UPFs do not implement it."""
         self.exchange.sources.clear()
+        if not self.upf.association_release:
+            self._tell("unreleased", "the association is not released: by its profile the UPF does not implement that")
+            return
         attempt = self._single(messages.association_release_request)
         if attempt.answer is None:
             self._tell("unreleased", f"the association's release: {attempt.problem}; its sessions were deleted before")

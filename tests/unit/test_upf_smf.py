@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -117,7 +118,7 @@ def test_a_whole_life_and_who_has_which_tunnel() -> None:
         assert told["groups"][0]["uplink_bytes"] == 20 * 500
         assert told["groups"][0]["downlink_bytes"] == 20 * 1000
         assert not failed(n4, Loads(n4))
-    assert upf.saw["seen"] == {"5": 1, "50": 25, "54": 25, "9": 1}
+    assert upf.saw["seen"] == {"5": 1, "1": 1, "50": 25, "54": 25, "9": 1}
     assert upf.saw["sessions"] == {}
 
 
@@ -324,7 +325,7 @@ def test_n4_over_ipv6_and_at_another_port() -> None:
         n4.associate()
         n4.establish()
         assert (n4.sessions.state == ESTABLISHED).all()
-    assert upf.saw["seen"] == {"5": 1, "50": 5, "54": 5, "9": 1}
+    assert upf.saw["seen"] == {"5": 1, "1": 1, "50": 5, "54": 5, "9": 1}
 
 
 def test_refusals_are_told_by_group_and_cause_in_words() -> None:
@@ -338,7 +339,7 @@ def test_refusals_are_told_by_group_and_cause_in_words() -> None:
         assert (n4.sessions.state == REFUSED).all()
         n4.end()
         assert failed(n4, Loads(n4))
-    assert upf.saw["seen"] == {"5": 1, "50": 7, "9": 1}
+    assert upf.saw["seen"] == {"5": 1, "1": 1, "50": 7, "9": 1}
 
 
 def test_an_answer_that_comes_late_is_a_failure_and_its_session_is_deleted() -> None:
@@ -429,7 +430,7 @@ def test_an_association_that_is_refused_is_released_and_set_up_again() -> None:
         words = "the UPF held an association from before (request rejected, no reason given (64)): released and "
         assert [event.words for event in n4.events if event.kind == "replaced"] == [words + "set up again"]
         assert not failed(n4, Loads(n4))
-    assert upf.saw["seen"] == {"5": 2, "9": 2}
+    assert upf.saw["seen"] == {"5": 2, "9": 2, "1": 1}
 
 
 def age(records: Path, seconds: float) -> None:
@@ -473,14 +474,36 @@ def test_where_no_heartbeat_comes_the_association_is_set_up_once_more(records: P
 
 @pytest.mark.parametrize(
     ("seconds", "faults"),
-    [(1, {}), (unreleased.MOST_HELD_S + 1, {}), (-30, {}), (10, {"stamp": 3_900_000_500})],
-    ids=["at once", "after its time", "of another boot", "of a UPF that restarted"],
+    [(unreleased.MOST_HELD_S + 1, {}), (-3600, {}), (10, {"stamp": 3_900_000_500})],
+    ids=["after its time", "of another boot", "of a UPF that restarted"],
 )
 def test_what_the_upf_cannot_hold_is_not_waited_for(records: Path, seconds: float, faults: dict[str, Any]) -> None:
     leave_an_association(records, seconds)
     with peer(**faults), smf() as n4:
         n4.associate()
         assert waits(n4) == []
+
+
+def test_a_upf_that_takes_the_next_run_for_a_restart_keeps_its_sessions() -> None:
+    """open5gs looks at the recovery time stamp in heartbeats only, and then deletes all sessions."""
+    with peer(restores=True, drop={"9": 3}) as upf:
+        for run in range(2):
+            with smf(t1_s=0.2, heartbeat_s=0.1) as n4:
+                n4.own = dataclasses.replace(n4.own, recovery_stamp=n4.own.recovery_stamp + run)
+                n4.associate()
+                n4.establish()
+                n4.run(0.5)
+                assert n4.heartbeats.statistics.accepted > 0
+                n4.end()
+                assert n4.deleting.statistics.accepted == 5 and not n4.deleting.statistics.failed
+    assert upf.saw["seen"]["50"] == 10
+
+
+@pytest.mark.parametrize(("age_s", "left_s"), [(0, 0), (4.9, 0), (5.5, 14.5), (19.5, 0.5), (20, 0), (-1, 0)])
+def test_how_long_a_upf_may_hold_an_association(monkeypatch: pytest.MonkeyPatch, age_s: float, left_s: float) -> None:
+    monkeypatch.setattr(unreleased, "now_s", lambda: 1000.0 + age_s)
+    assert unreleased.Unreleased(7, 1000.0).left_s(7) == left_s
+    assert unreleased.Unreleased(7, 1000.0).left_s(8) == 0
 
 
 def test_a_record_that_cannot_be_read_is_none(records: Path) -> None:
@@ -619,7 +642,7 @@ def test_ctrl_c_deletes_what_was_established(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, words = process.communicate(timeout=40)
         assert (process.returncode, words) == (3, "pktswarm: interrupted\n")
-        assert upf.saw["seen"] == {"5": 1, "50": 5, "54": 5, "9": 1}
+        assert upf.saw["seen"] == {"5": 1, "1": 1, "50": 5, "54": 5, "9": 1}
         assert upf.saw["sessions"] == {}
 
 

@@ -1,0 +1,98 @@
+"""What a probe's findings mean: the profile for later runs, and the exit status."""
+
+from __future__ import annotations
+
+from master.upf.probe import variants
+from master.upf.probe.findings import Finding, Findings, Outcome
+from master.upf.profile import Numbered, Profile
+from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
+
+
+def status(findings: Findings) -> int:
+    """0: a session can be set up, and a packet passes each way; 1: none, or none passes; 3: a session was left."""
+    if findings.left_sessions:
+        return EXIT_INCOMPLETE
+    return EXIT_AS_EXPECTED if _plain(findings) is not None else EXIT_NOT_AS_EXPECTED
+
+
+def profile(findings: Findings, made: str) -> Profile | None:
+    """None where no session can be set up at all: there is nothing that a run could do otherwise."""
+    release, interface_types = _form(findings)
+    if release is None:
+        return None
+    return Profile(
+        made=made,
+        n4=findings.n4,
+        node_id=findings.node_id,
+        features=findings.features,
+        release=16 if release == 16 else 15,
+        interface_types=interface_types,
+        instances_as="text" if _only_as_text(findings) else "labels",
+        numbered=_numbered(findings),
+        association_release=findings.works("association release"),
+        end_markers=_does(findings, variants.HANDOVER.name),
+        found={row.name: words(row) for row in findings.rows},
+    )
+
+
+def words(row: Finding) -> str:
+    """One line of a finding, for the profile."""
+    parts = [(name, one) for name, one in (("N4", row.n4), ("up", row.up), ("down", row.down)) if one is not None]
+    if row.works:
+        return "; ".join(["works", *(one.words for _, one in parts if one.words)])
+    return "; ".join(f"{name}: {describe(one)}" for name, one in parts if not one.works)
+
+
+def describe(outcome: Outcome) -> str:
+    return f"{outcome.state} ({outcome.words})" if outcome.words else outcome.state
+
+
+def _accepted(findings: Findings, name: str) -> bool:
+    row = findings.get(name)
+    return row is not None and row.n4 is not None and row.n4.works
+
+
+def _form(findings: Findings) -> tuple[int | None, bool]:
+    """The release and the interface types of the first plain session that passed packets, else that was accepted."""
+    forms = (
+        (variants.TWO_OCTETS.name, 16, True),
+        (variants.ONE_OCTET.name, 15, True),
+        (variants.WITHOUT_TYPES.name, 15 if not _accepted(findings, variants.TWO_OCTETS.name) else 16, False),
+        (variants.WITHOUT_TYPES_OLD, 15, False),
+    )
+    for is_so in (findings.works, lambda name: _accepted(findings, name)):
+        for name, release, interface_types in forms:
+            if is_so(name):
+                return release, interface_types
+    return None, True
+
+
+def _plain(findings: Findings) -> Finding | None:
+    names = (variants.TWO_OCTETS.name, variants.ONE_OCTET.name, variants.WITHOUT_TYPES.name, variants.WITHOUT_TYPES_OLD)
+    rows = [findings.get(name) for name in names]
+    return next((row for row in rows if row is not None and all(_fine(one) for one in row.outcomes())), None)
+
+
+def _fine(outcome: Outcome) -> bool:
+    """A user plane that was left out says nothing against the UPF."""
+    return outcome.state in ("works", "not asked")
+
+
+def _only_as_text(findings: Findings) -> bool:
+    labels, text = "network instance as labels", "network instance as text"
+    return findings.works(text) and not findings.works(labels)
+
+
+def _numbered(findings: Findings) -> list[Numbered]:
+    """What the UPF announces that it chooses, and does not."""
+    pairs: tuple[tuple[str, str, Numbered], ...] = (
+        ("FTUP", variants.CHOSEN_TEID.name, "teids"),
+        ("UEIP", variants.CHOSEN_USER.name, "ue_addresses"),
+    )
+    return [key for feature, name, key in pairs if feature in findings.features and not _does(findings, name)]
+
+
+def _does(findings: Findings, name: str) -> bool:
+    """Whether it was seen to, or was not asked; the packets apart."""
+    row = findings.get(name)
+    return row is None or row.n4 is None or _fine(row.n4)

@@ -1,0 +1,31 @@
+"""The page of a probe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from master.report.render import render
+from master.upf.probe.conclusions import describe
+from master.upf.probe.findings import Findings
+from master.upf.profile import Profile
+from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
+
+VERDICTS = {EXIT_AS_EXPECTED: ("good", "Packets pass both ways"), EXIT_INCOMPLETE: ("doubt", "Sessions were left")}
+
+
+def html(findings: Findings, status: int, profile: Profile | None, profile_path: Path | None, command: str) -> str:
+    kind, verdict = VERDICTS.get(status, ("bad", "No session passes packets both ways"))
+    return render(
+        "upf_probe.html",
+        {
+            "findings": findings,
+            "areas": findings.by_area(),
+            "kind": kind,
+            "verdict": verdict,
+            "status": status,
+            "describe": describe,
+            "profile": profile,
+            "profile_path": profile_path,
+            "command": command,
+        },
+    )

@@ -1,0 +1,141 @@
+"""One packet through the UPF each way, and what came at the other end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from master.upf.probe import packets
+from master.upf.probe.ends import End
+from master.upf.probe.findings import WORKS, Outcome
+from master.upf.probe.packets import G_PDU, Gtpu, Tunnel, Wiring
+
+TRIES, WAIT_S = 3, 0.2
+"""A first packet may be lost while the UPF asks for a neighbour."""
+QUIET_S = 0.3
+"""How long nothing must come where nothing is to come."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Down:
+    outcome: Outcome
+    has_container: bool = False
+
+
+class UserPlane:
+    """`gnb` and `server` are open; frames that come between two calls are read by the next one."""
+
+    def __init__(self, gnb: End, server: End, wiring: Wiring) -> None:
+        self.gnb, self.server, self.wiring = gnb, server, wiring
+        self._number = 0
+
+    def over(self, gnb: str, n3: str) -> UserPlane:
+        """The same ends, with tunnels between other addresses."""
+        other = UserPlane(self.gnb, self.server, replace(self.wiring, gnb=gnb, n3=n3))
+        other._number = self._number + 1_000_000
+        return other
+
+    def up(self, tunnel: Tunnel, ip_bytes: int = 0, tries: int = TRIES) -> Outcome:
+        for _ in range(tries):
+            number = self._next()
+            frame = packets.uplink(self.wiring, tunnel, number, ip_bytes)
+            came = self._pass(frame, self.gnb, self.server, partial(self._user_packet, number))
+            if came is not None:
+                return self._judge_up(came, tunnel, number, ip_bytes)
+        return Outcome("no answer", "no packet came to the data network")
+
+    def down(self, tunnel: Tunnel, ip_bytes: int = 0, tries: int = TRIES) -> Down:
+        for _ in range(tries):
+            number = self._next()
+            frame = packets.downlink(self.wiring, tunnel, number, ip_bytes)
+            came = self._pass(frame, self.server, self.gnb, partial(self._g_pdu, number))
+            if came is not None:
+                return Down(self._judge_down(came, tunnel, number, ip_bytes), came.has_container)
+        return Down(Outcome("no answer", "no packet came to the gNB"))
+
+    def send_down(self, tunnel: Tunnel) -> int:
+        """Sends one packet and returns its number, for arrives()."""
+        number = self._next()
+        self.server.exchange([packets.downlink(self.wiring, tunnel, number)], 0, 0)
+        return number
+
+    def arrives(self, number: int, seconds: float) -> Gtpu | None:
+        """Returns the packet of this number when it comes to the gNB."""
+        return self._await(self.gnb, partial(self._g_pdu, number), seconds)
+
+    def message(self, frame: bytes | None, kind: int, seconds: float = WAIT_S) -> Gtpu | None:
+        """Sends `frame` from the gNB; returns the GTP-U message of this kind that comes to it."""
+        if frame is not None:
+            self.gnb.exchange([frame], 0, 0)
+        return self._await(self.gnb, partial(_of_kind, kind), seconds)
+
+    def send_up(self, tunnel: Tunnel) -> None:
+        self.gnb.exchange([packets.uplink(self.wiring, tunnel, self._next())], 0, 0)
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _pass(self, frame: bytes, sender: End, receiver: End, found: Callable[[bytes], T | None]) -> T | None:
+        sender.exchange([frame], 0, 0)
+        return self._await(receiver, found, WAIT_S)
+
+    @staticmethod
+    def _await(end: End, found: Callable[[bytes], T | None], seconds: float) -> T | None:
+        deadline = time.monotonic() + seconds
+        while (left_s := deadline - time.monotonic()) > 0:
+            for frame in end.exchange([], left_s, 1):
+                if (come := found(frame)) is not None:
+                    return come
+        return None
+
+    @staticmethod
+    def _user_packet(number: int, frame: bytes) -> tuple[bytes, Any] | None:
+        packet = packets.user_packet_of(frame)
+        return (frame, packet) if packets.number_of(packet) == number else None
+
+    @staticmethod
+    def _g_pdu(number: int, frame: bytes) -> Gtpu | None:
+        message = packets.gtpu(frame)
+        is_it = message is not None and message.kind == G_PDU and packets.number_of(message.inner) == number
+        return message if is_it else None
+
+    def _judge_up(self, came: tuple[bytes, Any], tunnel: Tunnel, number: int, ip_bytes: int) -> Outcome:
+        frame, packet = came
+        sent = packets.user_packet(self.wiring, tunnel.user, number, up=True, ip_bytes=ip_bytes)
+        if source := _differs("MAC address", frame[6:12].hex(":"), self.wiring.n6_mac):
+            return source
+        return _same_packet(packet, sent)
+
+    def _judge_down(self, came: Gtpu, tunnel: Tunnel, number: int, ip_bytes: int) -> Outcome:
+        sent = packets.user_packet(self.wiring, tunnel.user, number, up=False, ip_bytes=ip_bytes)
+        for what, value, wanted in (
+            ("TEID", came.teid, tunnel.downlink_teid),
+            ("outer source address", came.source, self.wiring.n3),
+        ):
+            if wrong := _differs(what, value, wanted):
+                return wrong
+        return _same_packet(came.inner, sent)
+
+
+def _differs(what: str, came: object, wanted: object) -> Outcome | None:
+    return None if came == wanted else Outcome("wrong", f"{what} {came}, expected {wanted}")
+
+
+def _same_packet(came: Any, sent: Any) -> Outcome:
+    """The user's packet but for TTL, hop limit and checksums, which a router may change."""
+    for name in ("src", "dst"):
+        if wrong := _differs(f"user packet's {name}", getattr(came, name), getattr(sent, name)):
+            return wrong
+    if bytes(came.payload.payload) != bytes(sent.payload.payload):
+        return Outcome("wrong", "the user packet's payload is another")
+    return WORKS
+
+
+def _of_kind(kind: int, frame: bytes) -> Gtpu | None:
+    message = packets.gtpu(frame)
+    return message if message is not None and message.kind == kind else None

@@ -1,0 +1,119 @@
+"""The N4 side of a probe: one association, requests one at a time, and the UPF's own requests answered and kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from master.upf import answers, messages
+from master.upf.answers import ACCEPTED, Answer, Header, Report
+from master.upf.exchange import Exchange
+from master.upf.groups import Upf
+from master.upf.messages import Own
+from master.upf.probe.findings import WORKS, Outcome
+from master.upf.smf import NTP_TO_UNIX_S
+from master.upf.sources import Single
+from traffic.errors import BadInput
+
+T1_S, N1 = 0.5, 2
+"""Short: a UPF that drops what it cannot decode costs a second for each such request."""
+TO_ASSOCIATE_S = 4.5
+Encode = Callable[[int], bytes]
+"""A message with this sequence number."""
+
+
+class Signalling:
+    """Used as a context. `sessions`: our SEID to the UPF's, of those that stand."""
+
+    def __init__(self, where: Path, upf: Upf) -> None:
+        self.where = where
+        self.upf = upf.model_copy(update={"t1_s": T1_S, "n1": N1})
+        self.exchange = Exchange(where, self.upf, self._serve)
+        address = self.exchange.address
+        self.own = Own(address, upf.node_id or address, int(time.time()) + NTP_TO_UNIX_S)
+        self.sessions: dict[int, int] = {}
+        self.heartbeats = 0
+        """Of the UPF, answered."""
+        self.reports: list[tuple[int, Report]] = []
+        """Session Report Requests: our SEID, and what they reported."""
+        self._served: dict[tuple[int, int], bytes | None] = {}
+
+    def close(self) -> None:
+        self.exchange.close()
+
+    def ask(self, encode: Encode, seconds: float | None = None) -> Answer | None:
+        """Returns the answer to one request; None if there is none."""
+        attempt = Single(self.exchange, encode)
+        self.exchange.sources.append(attempt)
+        self.exchange.run(lambda: attempt.done, seconds)
+        self.exchange.sources.remove(attempt)
+        return attempt.answer
+
+    def associate(self) -> Answer:
+        """BadInput where no association can be set up: there is nothing to probe then."""
+        answer = self.ask(lambda sequence: messages.association_setup_request(self.own, sequence), TO_ASSOCIATE_S)
+        if answer is None or answer.cause != ACCEPTED:
+            problem = "does not answer" if answer is None else f"refuses the association: {answer.words}"
+            problem += f" (Association Setup Request from {self.own.address} to UDP port {self.upf.n4_port})"
+            raise BadInput(self.where, problem, key="upf.n4", value=self.upf.n4)
+        return answer
+
+    def establish(self, seid: int, encode: Encode) -> tuple[Outcome, Answer | None]:
+        """Asks for a session; one that is accepted is kept in `sessions`."""
+        answer = self.ask(encode)
+        outcome = self.outcome(answer)
+        if answer is not None and answer.remote_seid is not None and outcome.works:
+            self.sessions[seid] = answer.remote_seid
+        elif outcome.works:
+            outcome = Outcome("wrong", "accepted without an F-SEID")
+        return outcome, answer
+
+    def delete(self, seid: int) -> tuple[Outcome, Answer | None]:
+        remote = self.sessions.pop(seid)
+        answer = self.ask(lambda sequence: messages.session_deletion_request(values(sequence, remote)))
+        if answer is None or answer.cause not in (ACCEPTED, answers.NO_CONTEXT):
+            self.sessions[seid] = remote
+        return self.outcome(answer), answer
+
+    def reported(self, seid: int, wanted: Callable[[Report], bool], seconds: float) -> Report | None:
+        """Waits for a Session Report Request of this session; the reports before it are kept."""
+
+        def found() -> Report | None:
+            return next((report for local, report in self.reports if local == seid and wanted(report)), None)
+
+        self.exchange.run(lambda: found() is not None, seconds)
+        return found()
+
+    def outcome(self, answer: Answer | None) -> Outcome:
+        if answer is None:
+            return Outcome("no answer", self.exchange.trouble)
+        return WORKS if answer.cause == ACCEPTED else Outcome("refused", answer.words)
+
+    def _serve(self, header: Header, data: memoryview, length: int) -> bytes | None:
+        """The answer to a request of the UPF; the same again if it comes again."""
+        key = header.kind, header.sequence
+        if key not in self._served:
+            self._served[key] = self._reply(header, data, length)
+        return self._served[key]
+
+    def _reply(self, header: Header, data: memoryview, length: int) -> bytes | None:
+        if header.kind == answers.HEARTBEAT_REQUEST:
+            self.heartbeats += 1
+            return messages.heartbeat_response(self.own, header.sequence)
+        if header.kind == answers.SESSION_REPORT_REQUEST:
+            seid = header.seid or 0
+            self.reports.append((seid, answers.report(data, length, header.body)))
+            remote = self.sessions.get(seid)
+            cause = ACCEPTED if remote is not None else answers.NO_CONTEXT
+            return messages.session_report_response(header.sequence, remote or 0, cause)
+        if header.kind == answers.NODE_REPORT_REQUEST:
+            return messages.node_report_response(self.own, header.sequence, ACCEPTED)
+        if header.kind == answers.ASSOCIATION_UPDATE_REQUEST:
+            return messages.association_update_response(self.own, header.sequence, ACCEPTED)
+        return None
+
+
+def values(sequence: int, remote_seid: int, **more: bytes) -> dict[str, bytes]:
+    """What a message's encoder takes (template.WIDTHS)."""
+    return {"sequence": sequence.to_bytes(3, "big"), "seid": remote_seid.to_bytes(8, "big"), **more}
