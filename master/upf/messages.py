@@ -30,8 +30,8 @@ OPEN = {"open": 0, "closed": 1}
 PDN_TYPES = {(True, False): 1, (False, True): 2, (True, True): 3}
 REMOVE = {"4": 0, "6": 1}
 WIDER_FLAGS_RELEASE = 16
-"""From this release on Apply Action (8.2.26) has two octets in place of one, Reporting Triggers (8.2.19) three in place
-of two. Some UPFs decode exactly that length."""
+"""From this release on Apply Action (8.2.26) and Outer Header Removal (8.2.64) have two octets in place of one, Reporting
+Triggers (8.2.19) three in place of two. Some UPFs decode exactly that length."""
 Action = str
 """Of a downlink FAR: forward, buffer or notify (buffer, and tell of the first packet)."""
 
@@ -148,7 +148,8 @@ class GroupMessages:
     def _uplink_pdr(self, values: Values) -> Packet:
         detection = [pfcp.IE_SourceInterface(interface=ACCESS), self._f_teid(values)]
         detection += self._instance(self.group.access_instance) + self._sdf_filters() + self._interface(N3_INTERFACE)
-        removal = pfcp.IE_OuterHeaderRemoval(header=0 if self.gnb_version == 4 else 1)
+        spare = _last_octet(self.upf.release)
+        removal = pfcp.IE_OuterHeaderRemoval(header=0 if self.gnb_version == 4 else 1, extra_data=spare)
         return pfcp.IE_CreatePDR(IE_list=self._pdr(PDR_UP, detection, [removal], FAR_UP))
 
     def _downlink_pdr(self, values: Values) -> Packet:

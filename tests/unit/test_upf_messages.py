@@ -67,7 +67,7 @@ def plain(
     n6: bytes = N6,
     precedence: str = "000000ff",
     rules: bytes = b"",
-    removal: str = "00",
+    removal: str = "0000",
     creation: bytes = ie(84, "0100", "00000e0f", "c6336409"),
     bar_of_far: bytes = b"",
     more: bytes = b"",
@@ -126,7 +126,7 @@ SDF = "permit out ip from any to assigned"
             {},
             plain(
                 f_teid=ie(21, "02", "0a0b0c0d", ip_address("2001:db8:f::1").packed),
-                removal="01",
+                removal="0100",
                 creation=ie(84, "0200", "00000e0f", VALUES["gnb_v6"]),
             ),
             id="GTP-U over IPv6",
@@ -431,3 +431,9 @@ def test_reporting_triggers_have_the_octets_of_their_release(release: int, octet
     """TS 29.244, 8.2.19: the flags of octet 7 came with Release 16."""
     made = group_messages({"release": release}, usage={})
     assert ie(81, "00000001") + ie(62, "02") + ie(37, octets) in made.establishment(VALUES)
+
+
+@pytest.mark.parametrize(("release", "octets"), [(15, "00"), (16, "0000"), (18, "0000")])
+def test_outer_header_removal_has_the_octets_of_its_release(release: int, octets: str) -> None:
+    """TS 29.244, 8.2.64: octet 6, GTP-U Extension Header Deletion, came with 15.4.0."""
+    assert ie(95, octets) + ie(108, "00000001") in group_messages({"release": release}).establishment(VALUES)

@@ -1,0 +1,18 @@
+"""The Go programs, built once for a test session."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import go_programs
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with `upf` and `smf`."""
+    go_programs.need_modules()
+    return go_programs.build(tmp_path_factory.mktemp("peers"))
