@@ -14,6 +14,7 @@ import (
 	"github.com/omec-project/pfcpsim/pkg/pfcpsim"
 	"github.com/omec-project/pfcpsim/pkg/pfcpsim/session"
 	"github.com/wmnsk/go-pfcp/ie"
+	"github.com/wmnsk/go-pfcp/message"
 	"go.uber.org/zap/zapcore"
 )
 
@@ -29,13 +30,14 @@ type outcome struct {
 	Buffering   int    `json:"buffering"`
 	Moved       int    `json:"moved"`
 	Deleted     int    `json:"deleted"`
-	Released    bool   `json:"released"`
+	Release     uint8  `json:"release"` // the answer's cause
 	Problem     string `json:"problem"`
 }
 
 type smf struct {
 	*pfcpsim.PFCPClient
 	n3, gnb  string
+	hold     bool
 	user     net.IP
 	sessions []*pfcpsim.PFCPSession
 	done     outcome
@@ -48,9 +50,11 @@ func main() {
 	gnb := flag.String("gnb", "", "the gNB's address")
 	user := flag.String("user", "10.60.0.1", "the first user's address")
 	count := flag.Int("sessions", 10, "how many")
+	hold := flag.Bool("hold", false, "print \"held\" while the sessions stand, and go on at a line of standard input")
 	flag.Parse()
 	logger.SetLogLevel(zapcore.FatalLevel)
-	one := &smf{PFCPClient: pfcpsim.NewPFCPClient(*bind), n3: *n3, gnb: *gnb, user: net.ParseIP(*user).To4()}
+	one := &smf{PFCPClient: pfcpsim.NewPFCPClient(*bind), n3: *n3, gnb: *gnb, hold: *hold}
+	one.user = net.ParseIP(*user).To4()
 	one.SetPFCPResponseTimeout(3 * time.Second)
 	if err := one.life(*n4, *count); err != nil {
 		one.done.Problem = err.Error()
@@ -82,17 +86,32 @@ func (s *smf) life(n4 string, count int) error {
 	if err := s.modifyAll(session.ActionForward, &s.done.Moved); err != nil {
 		return err
 	}
+	if s.hold {
+		fmt.Println("held")
+		_, _ = fmt.Scanln()
+	}
 	for number, held := range s.sessions {
 		if err := s.DeleteSession(held); err != nil {
 			return fmt.Errorf("deletion %d: %w", number, err)
 		}
 		s.done.Deleted++
 	}
-	if err := s.TeardownAssociation(); err != nil {
+	return s.release()
+}
+
+// release reads the answer's cause, which pfcpsim's TeardownAssociation does not.
+func (s *smf) release() error {
+	if err := s.SendAssociationTeardownRequest(); err != nil {
+		return err
+	}
+	answer, err := s.PeekNextResponse()
+	if err != nil {
 		return fmt.Errorf("release: %w", err)
 	}
-	s.done.Released = true
-	return nil
+	if release, ok := answer.(*message.AssociationReleaseResponse); ok {
+		s.done.Release, err = release.Cause.Cause()
+	}
+	return err
 }
 
 func (s *smf) establish(number int) error {
