@@ -22,7 +22,7 @@ UNREACHABLE = re.compile(
 def go(*words: str, seconds: float = BUILD_S) -> subprocess.CompletedProcess[str]:
     """Runs the go command on the module here: no other toolchain is downloaded, and nothing in go.mod changes."""
     settings = {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly", "CGO_ENABLED": "0", "GOWORK": "off"}
-    environment = {"HOME": "/root", **os.environ, **settings}
+    environment = {"HOME": str(Path.home()), **os.environ, **settings}
     return subprocess.run(
         ["go", *words], cwd=HERE, env=environment, capture_output=True, text=True, timeout=seconds, check=False
     )
