@@ -30,8 +30,8 @@ OPEN = {"open": 0, "closed": 1}
 PDN_TYPES = {(True, False): 1, (False, True): 2, (True, True): 3}
 REMOVE = {"4": 0, "6": 1}
 WIDER_FLAGS_RELEASE = 16
-"""From this release on Apply Action (8.2.26) and Outer Header Removal (8.2.64; since 15.4.0) have two octets in place of
-one, Reporting Triggers (8.2.19) three in place of two. Some UPFs decode exactly that length."""
+"""From this release on Apply Action (8.2.26) and Outer Header Removal (8.2.64; since 15.4.0) have two octets, not
+one, Reporting Triggers (8.2.19) three, not two. Some UPFs decode exactly that length."""
 Action = str
 """Of a downlink FAR: forward, buffer or notify (buffer, and tell of the first packet)."""
 
