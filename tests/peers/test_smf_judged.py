@@ -45,7 +45,7 @@ GROUPS = [
     },
     {"name": "prefixes", "ue_addresses": "2001:db8:47::1/48", "usage": {}, "modify": "forward"},
     {"name": "chosen4", "ue_addresses": "choose", "buffer": {}, "modify": "buffer"},
-    {"name": "chosen6", "ue_addresses": "choose", "pdn_type": "ipv6", "qos": {"gate_up": "closed"}},
+    {"name": "chosen6", "sessions": 3, "ue_addresses": "choose", "pdn_type": "ipv6", "qos": {"gate_up": "closed"}},
     {"name": "both", "ue_addresses": "choose", "pdn_type": "ipv4v6", "precedence": 1},
     {"name": "coming", "sessions": 100, "ue_addresses": "10.48.0.1/16"},
 ]
@@ -125,7 +125,7 @@ def test_everything_that_is_sent_is_understood(programs: Path, release: int) -> 
     assert forms["F-TEID"] == {"01", "05"}  # V4 with a TEID; V4 and CH
     assert forms["UE IP Address"] == {"05", "06", "07", "14", "24", "34"}  # S/D with V6, V4, both; CHV4, CHV6, both
     assert forms["Apply Action"] == {f"02{spare}", f"04{spare}", f"0c{spare}"}  # FORW; BUFF; BUFF and NOCP
-    assert forms["Gate Status"] == {"01", "04"}  # downlink closed; uplink closed
+    assert saw["forms"]["Gate Status"] == {"01": 4, "04": 3}  # downlink closed in `full`, uplink in `chosen6`
     assert forms["PDN Type"] == {"01", "02", "03"}
     assert forms["PFCPSMReq-Flags"] == {"02"}  # SNDEM
     assert forms["Network Instance"] == {"06", "08"}  # labels: the first one's length
