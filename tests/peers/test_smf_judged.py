@@ -114,7 +114,7 @@ def live(**changes: Any) -> None:
 
 @pytest.mark.parametrize("release", [15, 16, 18])
 def test_everything_that_is_sent_is_understood(programs: Path, release: int) -> None:
-    with judge(programs, "-ask", "-release", str(release)) as upf:
+    with judge(programs, "-ask", "20", "-release", str(release)) as upf:
         live(release=release)
         saw = upf.end()
     assert saw["findings"] == []
@@ -136,7 +136,7 @@ def test_everything_over_ipv6_with_names_as_text(programs: Path) -> None:
     port = 20000 + os.getpid() % 20000
     upf6 = {"n4": "::1", "n4_port": port, "bind": "::1", "n3": "2001:db8:3::9", "node_id": "smf.example.org"}
     gnbs = {"a": "2001:db8:99::1", "b": "2001:db8:99::2"}
-    with judge(programs, "-ask", "-port", str(port), address="::1") as upf:
+    with judge(programs, "-ask", "20", "-port", str(port), address="::1") as upf:
         live(**upf6, gnbs=gnbs, interface_types=False, instances_as="text")
         saw = upf.end()
     assert saw["findings"] == []

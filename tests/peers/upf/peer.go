@@ -21,7 +21,7 @@ type peer struct {
 	socket      net.PacketConn
 	node        *ie.IE
 	address     net.IP
-	asks        bool
+	asks        uint32
 	sessions    map[uint64]*session
 	answers     map[string]answered
 	outstanding map[uint32]uint8 // of own requests: the type that their answer has
@@ -140,9 +140,9 @@ func (p *peer) establish(header *message.Header, ies []*ie.IE) message.Message {
 	return message.NewSessionEstablishmentResponse(0, 0, made.smf, header.SequenceNumber, 0, told...)
 }
 
-// ask sends requests of the UPF's own behind each establishment: one of each kind that an SMF answers.
+// ask sends requests of the UPF's own behind the first establishments: one of each kind that an SMF answers.
 func (p *peer) ask(header *message.Header, ies []*ie.IE, sender net.Addr) error {
-	if !p.asks || header.Type != message.MsgTypeSessionEstablishmentRequest {
+	if p.established > p.asks || header.Type != message.MsgTypeSessionEstablishmentRequest {
 		return nil
 	}
 	stamp, smf := ie.NewRecoveryTimeStamp(started), p.sessions[0x7000_0000_0000_0000+uint64(p.established)].smf
