@@ -78,13 +78,14 @@ def up(
             raise BadInput(path, f"lab {name} is up already (end it with: pktswarm lab down --name {name})")
         with _removed_on_error(path), Birth(the_plan) as birth:
             keeper = birth.await_keeper()
+            record_file.profile_of(path).unlink(missing_ok=True)
             record_file.write(path, the_plan, keeper)
             birth.stay()
     return LabState(name, path, keeper, the_plan)
 
 
 def down(name: str = "default", hosts_dir: Path = HOSTS) -> None:
-    """End lab `name`: its processes, and with them its namespaces and interfaces; and remove its inventory.
+    """End lab `name`: its processes, and with them its namespaces and interfaces; remove inventory and UPF profile.
 
     What runs in it is asked to end first, so that a rank's guard can clean up. An inventory whose lab is
     gone is only removed. Raises BadInput if there is neither.
@@ -104,6 +105,7 @@ def down(name: str = "default", hosts_dir: Path = HOSTS) -> None:
             subprocess.run([sys.executable, "-P", "-m", "nodes.leftovers", *map(str, networks)], check=True)
         if record_file.read(path) == keeper:
             path.unlink()
+            record_file.profile_of(path).unlink(missing_ok=True)
 
 
 def status(name: str = "default", hosts_dir: Path = HOSTS) -> dict[str, Any]:

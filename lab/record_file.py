@@ -35,6 +35,11 @@ def path_of(name: str, hosts_dir: Path) -> Path:
     return hosts_dir / f"lab-{name}.yml"
 
 
+def profile_of(inventory: Path) -> Path:
+    """Where `pktswarm upf probe` writes what it found out about the lab's UPF."""
+    return inventory.with_suffix(".upf.yml")
+
+
 def write(path: Path, plan: Plan, keeper: Keeper) -> None:
     """Write the inventory in one step: it is there whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)

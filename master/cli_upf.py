@@ -37,7 +37,7 @@ def probe(
     profile: Annotated[
         Path | None, typer.Option(help="Where the profile is written; left out: hosts/NAME.upf.yml.")
     ] = None,
-    keep: Annotated[bool, typer.Option("--profile/--no-profile", help="Write the profile.")] = True,
+    no_profile: Annotated[bool, typer.Option("--no-profile", help="Write no profile.")] = False,
     results: Annotated[Path, typer.Option(help="Where the folder with page and JSON is made.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
@@ -59,7 +59,7 @@ def probe(
     base = {"group": {name: value for name, value in instances.items() if value}}
     with show.console(stderr=True).status("association") as shown:
         findings, problem = _found(hosts, inventory, upf, base, n4_only, shown)
-    probed = Probed(findings, problem, (profile or profiles.beside(hosts)) if keep else None)
+    probed = Probed(findings, problem, None if no_profile else profile or profiles.beside(hosts))
     folder = probed.write(results, f"pktswarm upf probe --hosts {hosts}")
     if as_json:
         print(json.dumps({"results": str(folder), **probed.document}))

@@ -374,6 +374,7 @@ def filled_in(path: Path, upf: Upf, inventory: Inventory | None, profiled: bool 
     section = upf.model_dump(exclude_unset=True)
     if profile is not None:
         known |= profile[1].keys()
+        section["groups"] = [{**profile[1].groups, **group} for group in section["groups"]]
         if not profile[1].end_markers and section.get("handover"):
             section["handover"] = {"end_marker": False, **section["handover"]}
     made = parse(path, {**known, **section})

@@ -39,6 +39,9 @@ class Profile(Strict):
     numbered: list[Numbered] = Field(default_factory=list)
     association_release: bool = True
     end_markers: bool = True
+    groups: dict[Literal["access_instance", "core_instance", "dnn"], str] = Field(
+        default_factory=dict, description="keys that every group needs"
+    )
     found: dict[str, str] = Field(default_factory=dict)
 
     def keys(self) -> dict[str, Any]:
@@ -51,6 +54,7 @@ class Profile(Strict):
         found = [f"release {self.release}"]
         found += ["no 3GPP interface types"] if not self.interface_types else []
         found += [f"{one} numbered by the SMF" for one in self.numbered]
+        found += [f"{name} {value}" for name, value in self.groups.items()]
         found += ["no association release"] if not self.association_release else []
         found += ["no end markers"] if not self.end_markers else []
         return ", ".join(found)

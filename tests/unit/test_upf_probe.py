@@ -167,7 +167,9 @@ def test_network_instances_that_every_session_needs() -> None:
         with closing(made.n4):
             encoder = made.users.messages(variants.TWO_OCTETS, made.users.next(), "198.51.100.9", "198.51.100.1")
             assert (encoder.group.access_instance, encoder.group.core_instance) == ("ran", "internet")
-            assert made.run().works("heartbeat")
+            findings = made.run()
+    profile = conclusions.profile(findings, "")
+    assert profile is not None and profile.groups == base["group"]
     assert saw["established"] > 20
 
 

@@ -47,6 +47,15 @@ def test_the_profile_beside_the_inventory_is_taken(tmp_path: Path) -> None:
     assert OLD.words() == words
 
 
+def test_network_instances_of_the_profile_are_those_of_groups_without(tmp_path: Path) -> None:
+    one = OLD.model_copy(update={"groups": {"access_instance": "ran", "dnn": "internet"}})
+    write(profiles.beside(tmp_path / "shelf.yml"), one)
+    group = filled(tmp_path, inventory(tmp_path)).groups[0]
+    assert (group.access_instance, group.core_instance, group.dnn) == ("ran", None, "internet")
+    given = [{**SECTION["groups"][0], "dnn": "ims"}]
+    assert filled(tmp_path, inventory(tmp_path), groups=given).groups[0].dnn == "ims"
+
+
 def test_without_one_nothing_changes(tmp_path: Path) -> None:
     upf = filled(tmp_path, inventory(tmp_path))
     assert (upf.release, upf.interface_types, upf.association_release, upf.numbered) == (16, True, True, [])

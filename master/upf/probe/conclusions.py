@@ -16,7 +16,7 @@ def status(findings: Findings) -> int:
 
 
 def profile(findings: Findings, made: str) -> Profile | None:
-    """None where no session can be set up at all: there is nothing that a run could do otherwise."""
+    """What later runs go by. None where no session can be set up at all: there is nothing that a run could do otherwise."""
     release, interface_types = _form(findings)
     if release is None:
         return None
@@ -30,6 +30,7 @@ def profile(findings: Findings, made: str) -> Profile | None:
         instances_as="text" if _only_as_text(findings) else "labels",
         numbered=_numbered(findings),
         association_release=findings.works("association release"),
+        groups=findings.group_keys,
         end_markers=_does(findings, variants.HANDOVER.name),
         found={row.name: words(row) for row in findings.rows},
     )

@@ -59,6 +59,8 @@ class Findings:
     features: list[str] = field(default_factory=list)
     seconds: float = 0.0
     left_sessions: int = 0
+    group_keys: dict[Any, str] = field(default_factory=dict)
+    """Keys of a group that every session of the probe had (access_instance, core_instance, dnn)."""
     rows: list[Finding] = field(default_factory=list)
 
     def add(self, finding: Finding) -> Finding:

@@ -114,7 +114,7 @@ class UserPlane:
     def _judge_down(self, came: Gtpu, tunnel: Tunnel, number: int, ip_bytes: int) -> Outcome:
         sent = packets.user_packet(self.wiring, tunnel.user, number, up=False, ip_bytes=ip_bytes)
         for what, value, wanted in (
-            ("TEID", came.teid, tunnel.downlink_teid),
+            ("TEID", hex(came.teid), hex(tunnel.downlink_teid)),
             ("outer source address", came.source, self.wiring.n3),
         ):
             if wrong := _differs(what, value, wanted):

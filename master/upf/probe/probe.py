@@ -60,7 +60,7 @@ class Probe:
         """`n3_ipv6`: the UPF's, if it has one; `base`: keys that each session needs."""
         self.n4, self.plane, self.n3_ipv6, self.told = signalling, plane, n3_ipv6, told
         self.upf = signalling.upf
-        self.findings = Findings(self.upf.n4)
+        self.findings = Findings(self.upf.n4, group_keys=dict(base.get("group", {})))
         self.users = Users(signalling.where, self.upf, signalling.own, base)
         self._began = time.monotonic()
 
