@@ -17,7 +17,8 @@ import pytest
 from rich.console import Console
 
 from master.upf.features import names
-from master.upf.probe import conclusions, tables, variants
+from master.upf.probe import conclusions, signalling, tables, variants
+from master.upf.probe import probe as probe_module
 from master.upf.probe.findings import WORKS, Finding, Findings, Outcome
 from master.upf.probe.outcome import Probed
 from master.upf.probe.probe import Probe, UpfLostError
@@ -28,6 +29,13 @@ from traffic.errors import BadInput
 PROGRAM = Path(__file__).parents[1] / "upf_peer.py"
 HERE = f"127.{190 + os.getpid() % 60}.{os.getpid() // 60 % 256}"
 SMF, UPF = f"{HERE}.1", f"{HERE}.2"
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The peer answers at once, or never."""
+    monkeypatch.setattr(probe_module, "REPORT_S", 0.2)
+    monkeypatch.setattr(signalling, "T1_S", 0.2)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ def status(findings: Findings) -> int:
 
 
 def profile(findings: Findings, made: str) -> Profile | None:
-    """What later runs go by. None where no session can be set up at all: there is nothing that a run could do otherwise."""
+    """What later runs go by; None where no session can be set up at all."""
     release, interface_types = _form(findings)
     if release is None:
         return None
