@@ -140,6 +140,12 @@ def enter(lab: str | Path, node: str = "m0", hosts_dir: Path = HOSTS) -> None:
     namespaces.mount_proc()
 
 
+def network_files(lab: str | Path, node: str, hosts_dir: Path = HOSTS) -> Path:
+    """The folder that is `/proc/net` on `node`, for who has entered the lab too. Raises BadInput as `enter` does."""
+    path = lab if isinstance(lab, Path) else record_file.path_of(lab, hosts_dir)
+    return Path(f"/proc/{_node_pid(path, node)}/net")
+
+
 def run_in(lab: str | Path, node: str, command: list[str], hosts_dir: Path = HOSTS) -> int:
     """Run `command` on `node` with this terminal; returns its exit status (128 + signal if one ended it).
 

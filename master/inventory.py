@@ -17,7 +17,8 @@ pktswarm_login      for all hosts: the account that a run logs in as over SSH (a
                     ansible_user is for `pktswarm provision`, and may be one that becomes root)
 
 Under `all: vars`: pktswarm_under_test, a list of networks: where test traffic may go (master.under_test);
-pktswarm_ssh_config, an SSH configuration.
+pktswarm_ssh_config, an SSH configuration; pktswarm_dut, {ssh, user, interfaces}: the device's host, whose counters a
+run may read over SSH (master.dut_host).
 """
 
 from __future__ import annotations
@@ -73,6 +74,15 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True)
+class Dut:
+    """The host of the device under test, which may be read over SSH. `interfaces`: those whose drops count, or all."""
+
+    ssh: str
+    user: str = ""
+    interfaces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Inventory:
     path: Path
     master: Host
@@ -82,6 +92,8 @@ class Inventory:
     """The variables of `all`: pktswarm_ssh_config, pktswarm_lab, …"""
     under_test: tuple[Network, ...] = ()
     """Where test traffic may go beside the hosts' own addresses; empty where nothing is declared."""
+    dut: Dut | None = None
+    """None: the device's host is not read over SSH."""
 
     def with_role(self, role: Role) -> list[Host]:
         return [host for host in self.hosts if role in host.roles]
@@ -144,7 +156,8 @@ def load(path: Path) -> Inventory:
     _check_login(path, variables.get("pktswarm_login", ""))
     _check_ssh_config(path, variables.get("pktswarm_ssh_config"))
     _check_upf(path, _mapping(path, "all.vars.pktswarm_upf", variables.get("pktswarm_upf")))
-    return Inventory(path, master, hosts, variables, _under_test(path, variables.get("pktswarm_under_test")))
+    under_test = _under_test(path, variables.get("pktswarm_under_test"))
+    return Inventory(path, master, hosts, variables, under_test, _dut(path, variables.get("pktswarm_dut")))
 
 
 def _mapping(path: Path, key: str, value: Any) -> dict[str, Any]:
@@ -160,6 +173,26 @@ def _check_upf(path: Path, told: dict[str, Any]) -> None:
         value = told.get(name) or ""
         check = _ipv4 if version == 4 else _ipv6
         check(path, f"all.vars.pktswarm_upf.{name}", value if isinstance(value, str) else repr(value))
+
+
+def _dut(path: Path, value: Any) -> Dut | None:
+    key, names = "all.vars.pktswarm_dut", ("ssh", "user", "interfaces")
+    told = _mapping(path, key, value)
+    if value is None:
+        return None
+    if unknown := sorted(map(str, set(told) - set(names))):
+        raise BadInput(path, "unknown key", key=f"{key}.{unknown[0]}", allowed=", ".join(names))
+    patterns = {"ssh": (ADDRESS, "a host name or an address"), "user": (NAME, "an account name")}
+    for name, (pattern, allowed) in patterns.items():
+        one = told.get(name, "" if name == "user" else None)
+        if not isinstance(one, str) or not (pattern.fullmatch(one) or (name == "user" and not one)):
+            raise BadInput(path, "cannot be used", key=f"{key}.{name}", value=one, allowed=allowed)
+    interfaces = told.get("interfaces", [])
+    names_of = interfaces if isinstance(interfaces, list) else [None]
+    if not all(isinstance(one, str) and INTERFACE.fullmatch(one) for one in names_of):
+        allowed = "a list of interfaces like [n3, n6]"
+        raise BadInput(path, "cannot be used", key=f"{key}.interfaces", value=interfaces, allowed=allowed)
+    return Dut(told["ssh"], told.get("user", ""), tuple(interfaces))
 
 
 def _check_login(path: Path, value: Any) -> None:

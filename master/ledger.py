@@ -11,6 +11,8 @@ from master import interactive, misdelivered, split, verdicts, verify
 from master.clock_faults import ClockFaults, leave_out_stamps
 from master.clocks import Clocks
 from master.doubts import doubts
+from master.dut_host import report as host_report
+from master.dut_host.watch import HostDrops
 from master.expectations import Expect
 from master.judge import group_totals, judge, judge_connections, judge_mbr, judge_tunnels, node_totals, totals
 from master.node_state import NodeState, failed, mended, outages, told, unfinished
@@ -53,6 +55,8 @@ class Ledger:
         self.master_utc = UtcSteps()
         self.moves: moved.Moves | None = None
         """Of users that were to move to other gNBs, once the sessions have ended."""
+        self.dut_host: HostDrops | None = None
+        """Of the device's host, where it is read."""
 
     @property
     def phase(self) -> str:
@@ -373,6 +377,9 @@ class Ledger:
         moves = None if self.moves is None else self._handover(self.moves, counted)
         judged += verdicts.of_end_markers(expect, moves)
         judged += [*judge_connections(expect, connections), *verify.verdicts(compared)]
+        sums = totals(rows)
+        host = None if self.dut_host is None else host_report.document(self.dut_host, sums[-1]["lost_packets"])
+        judged = host_report.beside_loss(judged, host)
         why = self.doubts(rows)
         status, reason = self._status(judged, why)
         flows = flow_rows(rows)
@@ -394,7 +401,7 @@ class Ledger:
                 str(n): {"host": s.rank.host.name, "role": s.rank.role, **s.report} for n, s in self.nodes.items()
             },
             "clocks": {str(n): s.clock for n, s in self.nodes.items()},
-            "totals": totals(rows),
+            "totals": sums,
             "groups": group_totals(rows),
             "by_node": node_totals(map(stream_values, rows)),
             "rows": [{"leg": row.leg.id, **stream_values(row), **split.document(row)} for row in rows],
@@ -404,6 +411,7 @@ class Ledger:
             "latency_by_captures": verify.latencies(rows),
             **({"users": users} if counted else {}),
             **({"handover": moves} if moves else {}),
+            **({"dut_host": host} if host else {}),
             **extra,
         }
         counts = verify.flow_rows(compared, rows)
@@ -416,6 +424,7 @@ class Ledger:
         return [
             *self.resolved.notes,
             *self.notes,
+            *host_report.notes(self.dut_host),
             *interactive.trouble(flows),
             *verify.trouble(compared, rows),
             *split.notes(rows),

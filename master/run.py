@@ -17,6 +17,8 @@ from master import plan as plans
 from master import samples, under_test
 from master import scenario as scenarios
 from master.capacity import figures, limits
+from master.dut_host.reading import SSH_LIMIT_S, source_of
+from master.dut_host.watch import DutHost
 from master.launch import Launch
 from master.ledger import Event, Ledger
 from master.node_state import refuse_held, reports_by_host
@@ -86,6 +88,8 @@ class Run:
         under_test.check_plan(self.inventory, self.plan)
         self.ranks: list[Rank] = ranks(self.inventory, self.plan.legs)
         self.ledger = Ledger(self.ranks)
+        is_upf = self.plan.upf is not None or "pktswarm_upf" in self.inventory.variables
+        self.dut_host = DutHost(source_of(self.inventory), "UPF" if is_upf else "device")
         self.folder: Folder | None = None
         self._early: list[Event] = []
         self._interrupts = 0
@@ -114,6 +118,9 @@ class Run:
                 self._follow(control, launch)
                 # Ranks that leave by themselves restore their nodes first; those that do not are ended.
                 at_once = self._interrupts > 1 or self._frozen
+                if self.folder is not None:
+                    # Before launch.stop(), which ends every child of this process.
+                    self.ledger.dut_host = self.dut_host.finish(0.0 if at_once else SSH_LIMIT_S)
                 launch.wait(0.0 if at_once else LEAVE_TIMEOUT_S * self.patience)
             finally:
                 launch.stop()
@@ -225,6 +232,8 @@ class Run:
                 self._keep(event)
         self._show(event)
         self._pace_loads(event)
+        if event["event"] == "phase" and event["name"] == "gather":
+            self.dut_host.after()
         if event["event"] == "phase" and event["name"] in ("look", "plan"):
             self._answer(control, event["name"])
 
@@ -281,6 +290,7 @@ class Run:
         self._plan_by_what_holds(reports_by_host(nodes))
         if self.plan.upf is not None:
             self._set_up(self.plan.upf)
+        self.dut_host.before()
 
     def _hand_out(self, control: Lines) -> None:
         self.ledger.resolved = resolved = self._resolve()

@@ -183,6 +183,8 @@ def _scaled(value: float | None, unit: float) -> str:
 def print_outcome(console: Console, outcome: Outcome, folder: object) -> None:
     if outcome.rows:
         console.print(table(outcome))
+    if host := outcome.document.get("dut_host", {}).get("words"):
+        console.print(escape(host), highlight=False)
     if outcome.connections:
         console.print(connection_table(outcome))
         console.print("[dim]Of connections: sent and received blocks, lost datagrams, goodput, times in ms.[/]")

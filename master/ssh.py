@@ -29,10 +29,14 @@ def command(
 def trouble(status: int, words: str, python: str) -> str:
     """What went wrong, by ssh's exit status and what it and the other end said."""
     last = words.strip().splitlines()[-1] if words.strip() else ""
+    return unreachable(status, words) or f"has no pktswarm at {python} ({last})"
+
+
+def unreachable(status: int, words: str) -> str:
+    """Why there was no connection; empty where there was one."""
+    last = words.strip().splitlines()[-1] if words.strip() else ""
     if re.search("host key verification failed|no .* host key is known|identification has changed", words, re.I):
         return "its host key is not the one in known_hosts"
     if "Permission denied" in words and status == 255:
         return f"refuses the key ({last})"
-    if status == 255:
-        return f"does not answer over SSH ({last})"
-    return f"has no pktswarm at {python} ({last})"
+    return f"does not answer over SSH ({last})" if status == 255 else ""

@@ -78,7 +78,8 @@ def _case(verdict: dict[str, Any], name: str) -> xml.Element:
         kind = verdict.get("outcome", "failed")
         failure = xml.SubElement(case, "failure", {"message": _clean(verdict["text"]), "type": kind})
         if "what" in verdict:
-            failure.text = _clean(f"intended: {verdict['expected']}\nfound: {verdict['found']}")
+            note = f"\n{verdict['note']}" if verdict.get("note") else ""
+            failure.text = _clean(f"intended: {verdict['expected']}\nfound: {verdict['found']}{note}")
     return case
 
 

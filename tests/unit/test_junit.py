@@ -54,6 +54,13 @@ def test_a_failure_has_what_was_intended_and_what_was_found(tmp_path: Path) -> N
     assert (found.attrib["failures"], found.attrib["errors"]) == ("1", "0")
 
 
+def test_a_failure_has_the_note_of_its_verdict(tmp_path: Path) -> None:
+    told = document(tmp_path, lost={0: 7})
+    told["verdicts"] = [{**one, "note": "7 lost, of which …"} for one in told["verdicts"] if not one["holds"]]
+    failure = suite(told).find("testcase/failure")
+    assert failure is not None and failure.text == "intended: at most 0\nfound: 7\n7 lost, of which …"
+
+
 def test_what_was_not_decided_is_a_failure_of_that_type(tmp_path: Path) -> None:
     told = document(tmp_path)
     told["verdicts"].append(verdict("small: latency_p99_us", "240 ± 30", "at most 250", "not decided"))

@@ -1,0 +1,193 @@
+"""A host's counters of drops, parsed from its files below /proc and /sys, and their growth between two readings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+FILES = ("snmp", "netstat", "snmp6", "dev", "udp", "udp6", "softnet_stat")
+"""Below /proc/net. `snmp6` and `udp6` are missing on a host without IPv6."""
+REASONS = {
+    "receive buffer": ("Udp.RcvbufErrors", "Udp6RcvbufErrors"),
+    "UDP memory": ("Udp.MemErrors", "Udp6MemErrors"),
+    "UDP checksum": ("Udp.InCsumErrors", "Udp6InCsumErrors"),
+    "no socket at the UDP port": ("Udp.NoPorts", "Udp6NoPorts"),
+    "no route": ("Ip.OutNoRoutes", "IpExt.InNoRoutes", "Ip6OutNoRoutes", "Ip6InNoRoutes"),
+    "IP header or address": ("Ip.InHdrErrors", "Ip.InAddrErrors", "Ip6InHdrErrors", "Ip6InAddrErrors"),
+    "IP discards": ("Ip.InDiscards", "Ip.OutDiscards", "Ip6InDiscards", "Ip6OutDiscards"),
+}
+"""Each with the kernel's counters that it is the sum of. No packet is in two of them."""
+RECEIVE_BUFFER = "receive buffer"
+PROC, SYS, MISSED = "/proc/net/", "/sys/class/net/", "/statistics/rx_missed_errors"
+LOOPBACK = "lo"
+
+
+@dataclass(frozen=True)
+class Interface:
+    """Packets. `rx_missed`: the receive ring had no room for them; None: not read, and part of `rx_dropped` then.
+    `rx_dropped`: not taken by the host; frames of protocols that it does not have are among them."""
+
+    rx_dropped: int
+    tx_dropped: int
+    rx_errors: int
+    tx_errors: int
+    rx_missed: int | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The counters at one time."""
+
+    protocols: dict[str, int]
+    """By the kernel's names: `Udp.RcvbufErrors` of snmp and netstat, `Udp6RcvbufErrors` of snmp6."""
+    interfaces: dict[str, Interface]
+    sockets: dict[int, tuple[int, int]]
+    """UDP sockets: inode → (local port, packets dropped)."""
+    softnet_dropped: int | None
+    """By the backlogs of all processors: of the whole machine, whichever network namespace the packets were for."""
+
+
+@dataclass(frozen=True)
+class Drops:
+    """What grew between two readings. None: not counted, or a counter went back."""
+
+    reasons: dict[str, int | None]
+    interfaces: dict[str, Interface | None]
+    ports: dict[int, int] = field(default_factory=dict)
+    """UDP port → packets dropped by its sockets that are still open."""
+    softnet_dropped: int | None = None
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Reason → packets, of those that were counted and are not 0."""
+        found = {name: count for name, count in self.reasons.items() if count}
+        for name, one in self._counted():
+            found |= {f"receive ring of {name}": one.rx_missed} if one.rx_missed else {}
+            found |= {f"{name}, to be sent": one.tx_dropped} if one.tx_dropped else {}
+        return found
+
+    def _counted(self) -> list[tuple[str, Interface]]:
+        return [(name, one) for name, one in self.interfaces.items() if one is not None]
+
+    @property
+    def not_taken(self) -> dict[str, int]:
+        """Interface → frames that it received and its host did not take. They may be none of the run's packets."""
+        return {name: one.rx_dropped for name, one in self._counted() if one.rx_dropped}
+
+    @property
+    def total(self) -> int | None:
+        """None where nothing was counted at all."""
+        counted = [one for one in (*self.reasons.values(), *self.interfaces.values()) if one is not None]
+        return sum(self.parts.values()) if counted else None
+
+    @property
+    def errors(self) -> int:
+        """Frames that the interfaces counted as damaged, or failed to send. A driver may count them as drops too."""
+        return sum(one.rx_errors + one.tx_errors for _, one in self._counted())
+
+    @property
+    def uncounted(self) -> list[str]:
+        return [name for name, count in {**self.reasons, **self.interfaces}.items() if count is None]
+
+
+def split_lines(text: str) -> dict[str, str]:
+    """The files of `grep -H "" /proc/net/… /sys/class/net/…`, as parse() takes them."""
+    files: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        path, colon, rest = line.partition(":")
+        if not colon or not path.startswith((PROC, SYS)):
+            continue
+        files.setdefault(path.removeprefix(PROC), []).append(rest)
+    return {name: "\n".join(lines) + "\n" for name, lines in files.items()}
+
+
+def parse(files: Mapping[str, str]) -> Reading:
+    """`files`: by their paths, those below /proc/net without it. Raises ValueError for text of another form."""
+    protocols = dict(_pairs_of_lines(files.get("snmp", "")))
+    protocols |= dict(_pairs_of_lines(files.get("netstat", "")))
+    protocols |= {name: int(value) for name, value in (line.split() for line in files.get("snmp6", "").splitlines())}
+    sockets = [one for name in ("udp", "udp6") for one in _sockets(files.get(name, ""))]
+    softnet = files.get("softnet_stat", "").splitlines()
+    return Reading(
+        protocols,
+        {name: replace(one, **_missed(files, name, one)) for name, one in _interfaces(files.get("dev", ""))},
+        {inode: (port, dropped) for inode, port, dropped in sockets},
+        sum(int(line.split()[1], 16) for line in softnet) if softnet else None,
+    )
+
+
+def _pairs_of_lines(text: str) -> Iterator[tuple[str, int]]:
+    """A line of names and a line of values for each protocol."""
+    lines = [line.split() for line in text.splitlines()]
+    for names, values in zip(lines[::2], lines[1::2], strict=True):
+        if names[0] != values[0]:
+            raise ValueError(f"{names[0]} is followed by {values[0]}")
+        for name, value in zip(names[1:], values[1:], strict=True):
+            yield f"{names[0].removesuffix(':')}.{name}", int(value)
+
+
+def _interfaces(text: str) -> Iterator[tuple[str, Interface]]:
+    """Two lines of headings, then one a line: eight columns of what was received, eight of what was sent."""
+    for line in text.splitlines()[2:]:
+        name, _, rest = line.rpartition(":")
+        values = [int(value) for value in rest.split()]
+        if len(values) != 16:
+            raise ValueError(f"{len(values)} columns of interface {name.strip()}")
+        yield name.strip(), Interface(values[3], values[11], values[2], values[10])
+
+
+def _missed(files: Mapping[str, str], name: str, one: Interface) -> dict[str, int]:
+    """/proc/net/dev has both in one column."""
+    text = files.get(f"{SYS}{name}{MISSED}")
+    return {} if text is None else {"rx_missed": int(text), "rx_dropped": one.rx_dropped - int(text)}
+
+
+def _sockets(text: str) -> Iterator[tuple[int, int, int]]:
+    """Inode, local port and drops; the inode of a socket without an owner is 0."""
+    for line in text.splitlines()[1:]:
+        words = line.split()
+        inode, port, dropped = int(words[9]), int(words[1].rpartition(":")[2], 16), int(words[12])
+        if inode:
+            yield inode, port, dropped
+
+
+def between(before: Reading, after: Reading, interfaces: Iterable[str] = (), left_out: Iterable[str] = ()) -> Drops:
+    """`interfaces`: only these; none given: all but loopback and those `left_out`."""
+    wanted = list(interfaces) or [one for one in after.interfaces if one != LOOPBACK and one not in set(left_out)]
+    return Drops(
+        {name: _grown(before, after, counters) for name, counters in REASONS.items()},
+        {name: _of_interface(before, after, name) for name in wanted},
+        _of_ports(before, after),
+        _difference(before.softnet_dropped, after.softnet_dropped),
+    )
+
+
+def _grown(before: Reading, after: Reading, names: Iterable[str]) -> int | None:
+    """A host without IPv6 has the counters of IPv4 alone."""
+    both = [name for name in names if name in before.protocols and name in after.protocols]
+    grown = [after.protocols[name] - before.protocols[name] for name in both]
+    return None if not grown or min(grown) < 0 else sum(grown)
+
+
+def _of_interface(before: Reading, after: Reading, name: str) -> Interface | None:
+    """One that was made in between counts from 0."""
+    was, is_now = before.interfaces.get(name, Interface(0, 0, 0, 0, 0)), after.interfaces.get(name)
+    if is_now is None:
+        return None
+    parts = ("rx_dropped", "tx_dropped", "rx_errors", "tx_errors")
+    grown = [getattr(is_now, part) - getattr(was, part) for part in parts]
+    missed = None if is_now.rx_missed is None or was.rx_missed is None else is_now.rx_missed - was.rx_missed
+    return None if min(*grown, missed or 0) < 0 else Interface(grown[0], grown[1], grown[2], grown[3], missed)
+
+
+def _of_ports(before: Reading, after: Reading) -> dict[int, int]:
+    ports: dict[int, int] = {}
+    for inode, (port, dropped) in after.sockets.items():
+        was_port, was = before.sockets.get(inode, (port, 0))
+        if grown := dropped - (was if was_port == port else 0):
+            ports[port] = ports.get(port, 0) + grown
+    return ports
+
+
+def _difference(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None or after < before else after - before
