@@ -38,6 +38,8 @@ class LabState:
     inventory: Path
     keeper: Keeper
     plan: Plan
+    notes: tuple[str, ...] = ()
+    """What it could not be given, and is up without."""
 
 
 def up(
@@ -81,7 +83,7 @@ def up(
             record_file.profile_of(path).unlink(missing_ok=True)
             record_file.write(path, the_plan, keeper)
             birth.stay()
-    return LabState(name, path, keeper, the_plan)
+    return LabState(name, path, keeper, the_plan, tuple(birth.notes))
 
 
 def down(name: str = "default", hosts_dir: Path = HOSTS) -> None:

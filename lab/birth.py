@@ -34,6 +34,8 @@ class Birth:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.keeper_pid = 0
+        self.notes: list[str] = []
+        """What the lab could not be given; there after await_keeper()."""
         self._process: subprocess.Popen[bytes] | None = None
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _close
         self._buffer = b""
@@ -60,6 +62,7 @@ class Birth:
             if "error" in answer:
                 raise PktswarmError(f"lab {self.plan.name} did not come up: {answer['error']}")
             if "pids" in answer:
+                self.notes = answer["notes"]
                 return self._record(answer["pids"])
         raise PktswarmError(f"lab {self.plan.name} did not come up: {self._last_words()}")
 

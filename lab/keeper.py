@@ -92,7 +92,7 @@ def _reap() -> NoReturn:
 def _build_and_report(builder: Builder, report: int) -> NoReturn:
     answer: dict[str, Any]
     try:
-        answer = {"pids": builder.build(close_in_nodes=report)}
+        answer = {"pids": builder.build(close_in_nodes=report), "notes": builder.notes}
     except BaseException as error:
         answer = {"error": _words(error)}
     _say(report, answer)
@@ -164,6 +164,11 @@ class Builder:
             ssh.authorize(self._folder(each.name), self.facts[master]["client_key"])
         host_keys = {each.name: self.facts[each.name]["host_key"] for each in self.plan.nodes}
         ssh.write_client_files(self._folder(master), self.plan, host_keys)
+
+    @property
+    def notes(self) -> list[str]:
+        """What the lab could not be given."""
+        return [note for facts in self.facts.values() for note in facts.get("notes", [])]
 
     def _folder(self, name: str) -> Path:
         """ssh.FOLDER of node `name`, seen from here."""

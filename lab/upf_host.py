@@ -12,6 +12,7 @@ import resource
 import select
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from socket import AF_INET, AF_INET6
 from typing import Any
@@ -27,9 +28,13 @@ N3, N6 = "n3", "n6"
 LOG, ORDERS = ssh.FOLDER / "upf.log", ssh.FOLDER / "upf.sock"
 """On the UPF's host: what its program said, and where the lab's own takes orders (docs/lab.md)."""
 READY_TIMEOUT_S = 60.0
+NOT_WEIGHTED = "the UPF's program has no more weight than senders and receivers: it may not get the processor it needs"
 GRACE_S = 0.5
 """A command that fails within this time fails the lab."""
 OWN_LINK_LOCAL = "fe80::1"
+NICE = -10
+"""Nine times the weight of another program: a UPF that reads packets in user space gets a processor beside senders that
+poll. No more than that, nor a real-time class: the kernel's threads that move its packets need the processor too."""
 
 
 def set_up_upf(wiring: Wiring) -> dict[str, Any]:
@@ -49,8 +54,7 @@ def set_up_upf(wiring: Wiring) -> dict[str, Any]:
     links.bring_up(N4, upf.n4_ipv4)
     links.add_ipv6(N4, upf.n4_ipv6)
     _add_ways(plan, upf)
-    _start(upf, wiring.folder)
-    return {}
+    return {"notes": _start(upf, wiring.folder)}
 
 
 def _add_side(wiring: Wiring, interface: str, mac: str, ipv4: str) -> None:
@@ -87,15 +91,16 @@ def link_local(node: Node) -> str:
     return f"fe80::{node.ipv4.rpartition('.')[2]}"
 
 
-def _start(upf: Upf, folder: Path) -> None:
-    """Start the program; it ends with the lab. Raises PktswarmError with its words if it fails at once."""
+def _start(upf: Upf, folder: Path) -> list[str]:
+    """Start the program; it ends with the lab. Raises PktswarmError with its words if it fails at once. Returns what it
+    was not given."""
     if not upf.command:
         _start_own(upf)
-        return
+        return []
     namespaces.mount("bpf", "/sys/fs/bpf", "bpf", namespaces.MS_NOSUID | namespaces.MS_NODEV | namespaces.MS_NOEXEC)
     with contextlib.suppress(ValueError, OSError):  # a machine may forbid it; the UPF then tells its own story
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    with LOG.open("wb") as log:
+    with LOG.open("wb") as log, _weighted() as notes:
         process = subprocess.Popen(
             upf.command,
             cwd=folder,
@@ -105,10 +110,41 @@ def _start(upf: Upf, folder: Path) -> None:
             stderr=log,
             start_new_session=True,
         )
+        notes += weigh_session(process.pid)
     with contextlib.suppress(subprocess.TimeoutExpired):
         status = process.wait(GRACE_S)
         if status:
             raise PktswarmError(f"the UPF's command ended with exit status {status}: {_last_words()}")
+    return notes
+
+
+@contextlib.contextmanager
+def _weighted() -> Iterator[list[str]]:
+    """What is started inside has NICE. The list says why it has not."""
+    notes: list[str] = []
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, NICE)
+    except PermissionError as error:
+        notes.append(f"{NOT_WEIGHTED} ({error.strerror})")
+    try:
+        yield notes
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, before)
+
+
+def weigh_session(pid: int, proc: Path = Path("/proc")) -> list[str]:
+    """Give the session of process `pid` NICE too: with autogroups (sched(7)) nice values only count within a session.
+
+    Returns why that failed. A kernel without autogroups has no such file.
+    """
+    try:
+        (proc / str(pid) / "autogroup").write_text(str(NICE))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        return [f"{NOT_WEIGHTED} (its session: {error.strerror})"]
+    return []
 
 
 def _start_own(upf: Upf) -> None:

@@ -56,6 +56,8 @@ def up(
     print(f"lab {name} is up: {nodes}; inventory {state.inventory}")
     if host := state.plan.upf:
         print(f"UPF: N3 {host.n3_ipv4} and {host.n3_ipv6}, N4 {host.n4_ipv4}, N6 {host.n6_ipv4}; SMF {host.smf_ipv4}")
+    for note in state.notes:
+        print(f"note: {note}")
 
 
 @app.command()

@@ -15,6 +15,7 @@ from upf_ends import ethernet, mac, user4
 import lab
 from lab.birth import started_ticks
 from lab.namespaces import network_of
+from lab.upf_host import NICE, weigh_session
 from traffic.errors import BadInput, PktswarmError
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
@@ -74,10 +75,45 @@ def test_a_program_finds_its_host_prepared_and_ends_with_the_lab(
             assert any(line.startswith(f"{node.ipv4} dev {node.side} lladdr {node.mac}") for line in lines)
         inside = guests(state)
         assert len(inside) >= 2  # the namespace's keeper, and the program
+        assert state.notes == ()
+        assert {pid: os.getpriority(os.PRIO_PROCESS, pid) for pid in inside} == {
+            pid: 0 if pid == state.keeper.pids["dut"] else NICE for pid in inside
+        }
+        assert {weight_of_session(pid) for pid in inside if pid != state.keeper.pids["dut"]} <= {None, NICE}
+        assert weight_of_session(state.keeper.pids["rx1"]) in (None, 0)
     finally:
         lab.down(name(), tmp_path)
     assert not [pid for pid in inside if started_ticks(pid) is not None]
     assert list(tmp_path.iterdir()) == []
+
+
+def weight_of_session(pid: int) -> int | None:
+    """The nice value of its autogroup; None where the kernel has none."""
+    path = Path(f"/proc/{pid}/autogroup")
+    shown = path.read_text() if path.exists() else ""
+    return int(shown.split()[-1]) if shown else None
+
+
+def test_a_session_that_may_not_be_weighted_is_a_note(tmp_path: Path) -> None:
+    """A folder in the place of the file cannot be written; a kernel without autogroups has no file."""
+    (tmp_path / "7" / "autogroup").mkdir(parents=True)
+    (note,) = weigh_session(7, tmp_path)
+    assert note.startswith("the UPF's program has no more weight than senders") and "its session" in note
+    assert weigh_session(8, tmp_path) == []
+
+
+def test_a_lab_without_the_right_to_raise_a_priority_comes_up_and_says_so(tmp_path: Path) -> None:
+    """CAP_SYS_NICE is bit 23; without it in the bounding set no program of the lab can have it."""
+    python = "import sys; from master.cli import main; sys.argv[0] = 'pktswarm'; main()"
+    drop = ["setpriv", "--bounding-set=-sys_nice", "--inh-caps=-sys_nice"]
+    words = ["lab", "up", "--name", name(), "--transmit", "1", "--receive", "1", "--dut", "exec", "--", "sleep", "600"]
+    command = [*drop, sys.executable, "-P", "-c", python, *words]
+    up = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    try:
+        assert up.returncode == 0, up.stderr
+        assert "note: the UPF's program has no more weight than senders and receivers" in up.stdout
+    finally:
+        lab.down(name(), tmp_path / "hosts")
 
 
 def guests(state: lab.LabState) -> list[int]:
