@@ -27,6 +27,11 @@ MOST_REPEATS = 1 << 20
 AWAKE_AHEAD_NS, MOST_AHEAD_NS = 100_000, 300_000
 """A timer wakes this process late, by 15 us as a rule and by hundreds where the machine is busy: it has to be awake
 that much earlier. How much follows what was seen, so that some 0.4 % of its sleeps end too late."""
+WORTH_SLEEPING_NS = 100_000
+SHARED_AHEAD_NS, SHARED_WORTH_SLEEPING_NS = 30_000, 40_000
+"""Where more threads want a processor than there are, as in a lab: a sender that polls makes the others late, and a
+device on the same machine; being late, all of them would wake earlier and poll more. So it wakes only as early as its
+timer and the way into the kernel take, and sleeps for shorter waits."""
 FIRST_AHEAD_NS = 20_000_000
 """The first frame is waited for awake so long: what slept for longer comes back with cold caches, 100 us from its timer
 to the kernel. And of more senders than processors, as in a lab, all have had their turn by then: the one that is not
@@ -38,7 +43,6 @@ COUNT_AHEAD_NS = 5_000_000
 GIVE_WAY_S, NOBODY_CAME_NS = 0.00006, 40_000
 """Another sender's first frame takes longer than that, with cold caches; a thread of the kernel's does not."""
 LATER_NS, SOONER_NS = 200, 50_000
-WORTH_SLEEPING_NS = 100_000
 ALWAYS_NS = 1 << 62
 IDLE_S = 0.001
 ARMED_S = 0.01
@@ -81,7 +85,7 @@ def _serve(program: int, state: StateRecord, frame: bytes, batch: int, most: int
         first = not state.pushed
         due_ns = next_due_ns(state)
         wait_ns = due_ns - time.monotonic_ns()
-        state.soon_ns = ALWAYS_NS if awake and due_ns > state.start_ns else ahead_ns + WORTH_SLEEPING_NS
+        state.soon_ns = ALWAYS_NS if awake and due_ns > state.start_ns else longest_poll_ns(ahead_ns, bool(shared))
         if due_ns == NEVER:  # not started, or all is sent: the program then says so
             time.sleep(IDLE_S)
             repeats = few
@@ -92,11 +96,12 @@ def _serve(program: int, state: StateRecord, frame: bytes, batch: int, most: int
             if shared is None and wait_ns < COUNT_AHEAD_NS:  # once: it costs as much as a call
                 shared = is_crowded()
                 state.turn = TURN_OF_ONE if shared else TURN_LONG
+                ahead_ns = next_ahead_ns(ahead_ns, False, shared)
                 continue
         elif wait_ns > state.soon_ns:
             time.sleep((wait_ns - (FIRST_AHEAD_NS if first else ahead_ns)) / 1e9)
             repeats = few
-            ahead_ns = next_ahead_ns(ahead_ns, time.monotonic_ns() > due_ns)
+            ahead_ns = next_ahead_ns(ahead_ns, time.monotonic_ns() > due_ns, bool(shared))
         run_live(program, frame, repeats, batch)
         if state.turn == TURN_OVER:
             give_way()
@@ -125,8 +130,15 @@ def give_way() -> None:
         time.sleep(GIVE_WAY_S)
 
 
-def next_ahead_ns(ahead_ns: int, too_late: bool) -> int:
+def longest_poll_ns(ahead_ns: int, shared: bool) -> int:
+    """A frame that is due sooner is waited for awake."""
+    return ahead_ns + (SHARED_WORTH_SLEEPING_NS if shared else WORTH_SLEEPING_NS)
+
+
+def next_ahead_ns(ahead_ns: int, too_late: bool, shared: bool = False) -> int:
     """How long before the next due time to wake."""
+    if shared:
+        return SHARED_AHEAD_NS
     if too_late:
         return min(MOST_AHEAD_NS, ahead_ns + SOONER_NS)
     return max(AWAKE_AHEAD_NS, ahead_ns - LATER_NS)

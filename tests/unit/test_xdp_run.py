@@ -8,6 +8,7 @@ from nodes.senders.xdp_run import (
     MOST_AHEAD_NS,
     SPIN_NS,
     last_repeats,
+    longest_poll_ns,
     next_ahead_ns,
 )
 
@@ -22,6 +23,17 @@ def test_it_wakes_earlier_where_it_was_late_and_slowly_later_again() -> None:
     for _ in range(2000):
         ahead_ns = next_ahead_ns(ahead_ns, too_late=False)
     assert ahead_ns == AWAKE_AHEAD_NS
+
+
+def test_where_processors_are_shared_it_sleeps_between_frames_however_late_it_was() -> None:
+    """3,333 frames a second: by itself a sender that was late polls all the time between two of them."""
+    gap_ns, ahead_ns, shared_ahead_ns = 300_000, AWAKE_AHEAD_NS, AWAKE_AHEAD_NS
+    for _ in range(20):
+        ahead_ns = next_ahead_ns(ahead_ns, too_late=True)
+        shared_ahead_ns = next_ahead_ns(shared_ahead_ns, too_late=True, shared=True)
+    assert longest_poll_ns(ahead_ns, shared=False) > gap_ns
+    assert longest_poll_ns(shared_ahead_ns, shared=True) < gap_ns / 4
+    assert shared_ahead_ns > CALL_NS
 
 
 def test_the_last_call_ends_soon_after_the_instant() -> None:
