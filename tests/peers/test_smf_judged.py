@@ -10,7 +10,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,9 @@ from go_programs import HERE, go
 from master.upf.background import Background
 from master.upf.groups import parse
 from master.upf.load import Loads
+from master.upf.probe.probe import Probe
+from master.upf.probe.signalling import Signalling
+from master.upf.probe.users import DEFAULT_USERS, section
 from master.upf.result import failed
 from master.upf.sessions import DELETED, ESTABLISHED
 from master.upf.smf import Smf
@@ -248,3 +251,20 @@ def test_the_programs_are_formatted_and_vetted(programs: Path) -> None:
         pytest.skip("no gofmt here")
     files = [str(path) for path in HERE.rglob("*.go")]
     assert subprocess.run([formatter, "-l", *files], capture_output=True, text=True, check=True).stdout == ""
+
+
+def test_of_a_probe_only_its_older_form_is_a_finding(programs: Path) -> None:
+    """The session with one octet of Apply Action is the one that is not of Release 16."""
+    given = {"n4": UPF, "bind": SMF, "n3": "198.51.100.1", "gnbs": {"gnb": "198.51.100.9"}}
+    upf = section(Path("some.yml"), None, DEFAULT_USERS, given)
+    with judge(programs, "-release", "16") as peer:
+        probe = Probe(Signalling(Path("some.yml"), upf), None, "", {}, lambda name: None)
+        with closing(probe.n4):
+            findings = probe.run()
+        saw = peer.end()
+    assert findings.left_sessions == 0
+    assert {(one["at"], one["problem"]) for one in saw["findings"]} == {
+        ("Create PDR/Outer Header Removal", "1 octets, Release 16 has 2"),
+        ("Create FAR/Apply Action", "1 octets, Release 16 has 2"),
+    }
+    assert {"Time Threshold", "User Plane Inactivity Timer"} <= set(saw["elements"])

@@ -151,6 +151,12 @@ var elements = map[uint16]element{
 	ie.MeasurementPeriod: {
 		"Measurement Period", again((*ie.IE).MeasurementPeriod, ie.NewMeasurementPeriod), 0,
 	},
+	ie.TimeThreshold: {
+		"Time Threshold", again((*ie.IE).TimeThreshold, ie.NewTimeThreshold), 0,
+	},
+	ie.UserPlaneInactivityTimer: {
+		"User Plane Inactivity Timer", again((*ie.IE).UserPlaneInactivityTimer, ie.NewUserPlaneInactivityTimer), 0,
+	},
 	ie.URRID:               {"URR ID", again((*ie.IE).URRID, ie.NewURRID), 0},
 	ie.OuterHeaderCreation: {"Outer Header Creation", fields((*ie.IE).OuterHeaderCreation), 2},
 	ie.BARID:               {"BAR ID", again((*ie.IE).BARID, ie.NewBARID), 0},

@@ -86,6 +86,8 @@ func (p *peer) answer(header *message.Header, ies []*ie.IE) message.Message {
 	case message.MsgTypeAssociationSetupRequest:
 		features := ie.NewUPFunctionFeatures(0x10, 0, 0x04, 0) // FTUP, UEIP
 		return message.NewAssociationSetupResponse(sequence, p.node, accept, stamp, features)
+	case message.MsgTypeAssociationUpdateRequest:
+		return message.NewAssociationUpdateResponse(sequence, p.node, accept)
 	case message.MsgTypeAssociationReleaseRequest:
 		return message.NewAssociationReleaseResponse(sequence, p.node, accept)
 	case message.MsgTypeSessionEstablishmentRequest:

@@ -25,6 +25,7 @@ var messages = map[uint8]table{
 	message.MsgTypeAssociationSetupResponse: {
 		name: "Association Setup Response", mandatory: []uint16{ie.NodeID, ie.Cause, ie.RecoveryTimeStamp},
 	},
+	message.MsgTypeAssociationUpdateRequest: {name: "Association Update Request", mandatory: []uint16{ie.NodeID}},
 	message.MsgTypeAssociationUpdateResponse: {
 		name: "Association Update Response", mandatory: []uint16{ie.NodeID, ie.Cause},
 	},
@@ -33,8 +34,10 @@ var messages = map[uint8]table{
 	message.MsgTypeSessionEstablishmentRequest: {
 		name:      "Session Establishment Request",
 		mandatory: []uint16{ie.NodeID, ie.FSEID, ie.CreatePDR, ie.CreateFAR},
-		optional:  []uint16{ie.CreateURR, ie.CreateQER, ie.CreateBAR, ie.PDNType, ie.APNDNN},
-		repeated:  []uint16{ie.CreatePDR, ie.CreateFAR, ie.CreateURR, ie.CreateQER},
+		optional: []uint16{
+			ie.CreateURR, ie.CreateQER, ie.CreateBAR, ie.PDNType, ie.APNDNN, ie.UserPlaneInactivityTimer,
+		},
+		repeated: []uint16{ie.CreatePDR, ie.CreateFAR, ie.CreateURR, ie.CreateQER},
 	},
 	message.MsgTypeSessionModificationRequest: {
 		name:     "Session Modification Request",
@@ -67,7 +70,7 @@ var groups = map[uint16]table{
 	},
 	ie.CreateURR: {
 		mandatory: []uint16{ie.URRID, ie.MeasurementMethod, ie.ReportingTriggers},
-		optional:  []uint16{ie.MeasurementPeriod, ie.VolumeThreshold},
+		optional:  []uint16{ie.MeasurementPeriod, ie.VolumeThreshold, ie.TimeThreshold},
 	},
 	ie.CreateQER: {
 		mandatory: []uint16{ie.QERID, ie.GateStatus},
