@@ -21,7 +21,8 @@ HEAD = """\
 # What pktswarm found out about this UPF. Scenarios take it from here; a key of a scenario has precedence.
 # Made again by: pktswarm upf probe
 """
-Numbered = Literal["teids", "ue_addresses"]
+Numbered = Literal["teids", "teids_ipv6", "ue_addresses"]
+"""teids_ipv6: of tunnels over IPv6 only."""
 
 
 class Profile(Strict):

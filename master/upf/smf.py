@@ -177,7 +177,7 @@ class Smf:
     def _check_features(self) -> None:
         """Numbers TEIDs and users that the UPF does not choose; BadInput if the file says `choose`."""
         for index, group in enumerate(self.upf.groups):
-            if group.first_teid == "choose" and not self._chooses("teids"):
+            if group.first_teid == "choose" and not self._chooses_teids(group):
                 if "first_teid" in group.model_fields_set or self.upf.numbering_lacks(group):
                     raise self._lacking(index, "first_teid", "FTUP: it does not choose TEIDs")
                 self._number(index, group)
@@ -188,8 +188,12 @@ class Smf:
 
     def _chooses(self, what: Numbered) -> bool:
         """Whether the UPF announces that it chooses TEIDs (FTUP) or UE addresses (UEIP), and does (its profile)."""
-        announced = {"teids": answers.chooses_teids, "ue_addresses": answers.chooses_ue_addresses}[what](self.features)
-        return announced and what not in self.upf.numbered
+        announced = answers.chooses_ue_addresses if what == "ue_addresses" else answers.chooses_teids
+        return announced(self.features) and what not in self.upf.numbered
+
+    def _chooses_teids(self, group: Group) -> bool:
+        over_ipv6 = ":" in self.upf.gnbs[self.upf.gnbs_of(group)[0]]
+        return self._chooses("teids") and not (over_ipv6 and not self._chooses("teids_ipv6"))
 
     def _number_users(self, index: int, group: Group) -> None:
         try:

@@ -89,7 +89,8 @@ def test_a_peer_that_accepts_everything() -> None:
     assert outcome(findings, variants.BUFFER.name) == ("works", "")
     assert outcome(findings, "association release") == ("works", "")
     assert outcome(findings, "association update") == ("no answer", "")  # the peer does not know it
-    assert outcome(findings, variants.OUTER_IPV6.name)[0] == "not asked"
+    for over_ipv6 in (variants.OUTER_IPV6, variants.CHOSEN_TEID_IPV6):
+        assert outcome(findings, over_ipv6.name)[0] == "not asked"
     assert {one.state for row in findings.rows for one in (row.up, row.down) if one is not None} == {"not asked"}
     assert findings.left_sessions == 0 and saw["sessions"] == {}
     assert conclusions.status(findings) == 0

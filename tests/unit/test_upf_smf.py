@@ -193,6 +193,25 @@ def test_a_upf_that_does_not_choose_teids_has_them_numbered() -> None:
     assert upf.saw["seen"]["50"] == 15
 
 
+@pytest.mark.parametrize(
+    ("gnb", "n3", "numbered", "chosen"),
+    [
+        ("198.51.100.9", "198.51.100.1", ["teids"], False),
+        ("198.51.100.9", "198.51.100.1", ["teids_ipv6"], True),
+        ("2001:db8::9", "2001:db8::1", ["teids_ipv6"], False),
+    ],
+)
+def test_what_a_profile_says_is_numbered_is_not_left_to_the_upf(
+    gnb: str, n3: str, numbered: list[str], chosen: bool
+) -> None:
+    with peer() as upf, smf({}, gnbs={"a": gnb}, n3=n3, numbered=numbered) as n4:
+        n4.associate()
+        n4.establish()
+        assert n4.establishing.statistics.accepted == 5
+        n4.sessions.remote_seid[:] = 0  # so that the peer keeps them
+    assert {one["choose"] for one in upf.saw["sessions"].values()} == {chosen}
+
+
 def test_a_upf_that_does_not_choose_addresses_has_users_numbered() -> None:
     """Only if the file does not say `choose`, and beyond what is skipped."""
     upf = settings({"first_teid": 1}, n3="198.51.100.1", skip=["10.45.0.1"])

@@ -88,6 +88,7 @@ def _numbered(findings: Findings) -> list[Numbered]:
     """What the UPF announces that it chooses, and does not."""
     pairs: tuple[tuple[str, str, Numbered], ...] = (
         ("FTUP", variants.CHOSEN_TEID.name, "teids"),
+        ("FTUP", variants.CHOSEN_TEID_IPV6.name, "teids_ipv6"),
         ("UEIP", variants.CHOSEN_USER.name, "ue_addresses"),
     )
     return [key for feature, name, key in pairs if feature in findings.features and not _does(findings, name)]

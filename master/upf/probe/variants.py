@@ -67,6 +67,9 @@ ONE_OCTET = Variant("Apply Action, one octet", "TS 29.244 8.2.26, Release 15", u
 WITHOUT_TYPES = Variant("without 3GPP interface types", "TS 29.244 8.2.118", upf={"interface_types": False})
 WITHOUT_TYPES_OLD = "without 3GPP interface types, one octet"
 CHOSEN_TEID = Variant("F-TEID chosen by the UPF", "TS 29.244 8.2.3", group={"first_teid": "choose"})
+CHOSEN_TEID_IPV6 = Variant(
+    "F-TEID chosen by the UPF, over IPv6", "TS 29.244 8.2.3", group={"first_teid": "choose"}, outer=6
+)
 CHOSEN_USER = Variant("UE IPv4 address chosen by the UPF", "TS 29.244 8.2.62", group={"ue_addresses": "choose"})
 CLOSED = Variant(
     "QER, gates closed", "TS 29.244 8.2.7", passes=False, group={"qos": {"gate_up": "closed", "gate_down": "closed"}}
@@ -111,5 +114,6 @@ PLAIN = (
     Variant("APN/DNN", "TS 29.244 8.2.117", group={"dnn": INSTANCE}),
     Variant("without PDN Type", "TS 29.244 8.2.79", alter=_without_pdn_type),
     OUTER_IPV6,
+    CHOSEN_TEID_IPV6,
 )
 """Those of which one packet each way is all there is to try."""
