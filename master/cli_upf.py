@@ -72,14 +72,15 @@ def _found(
     where: Path, inventory: Inventory, upf: Upf, base: dict[str, Any], n4_only: bool, shown: Any
 ) -> tuple[Any, str]:
     """The findings, and why there are no more of them."""
-    from master.upf.probe.probe import Probe, UpfLostError
+    from master.upf.probe.probe import Probe
     from master.upf.probe.signalling import Signalling
+    from master.upf.probe.trials import UpfLostError
 
-    told = inventory.variables.get("pktswarm_upf") or {}
+    known = inventory.variables.get("pktswarm_upf") or {}
     with contextlib.ExitStack() as stack:
         signalling = stack.enter_context(contextlib.closing(Signalling(where, upf)))
-        plane = None if n4_only else stack.enter_context(_user_plane(where, inventory, upf, told))
-        probe = Probe(signalling, plane, told.get("n3_ipv6") or "", base, lambda name: shown.update(name))
+        plane = None if n4_only else stack.enter_context(_user_plane(where, inventory, upf))
+        probe = Probe(signalling, plane, known.get("n3_ipv6") or "", base, lambda name: shown.update(name))
         try:
             return probe.run(), ""
         except UpfLostError as lost:
@@ -87,7 +88,7 @@ def _found(
 
 
 @contextlib.contextmanager
-def _user_plane(where: Path, inventory: Inventory, upf: Upf, told: dict[str, Any]) -> Iterator[UserPlane]:
+def _user_plane(where: Path, inventory: Inventory, upf: Upf) -> Iterator[UserPlane]:
     """The first gNB and the first node of the data network, open. BadInput where the inventory has none, or no MAC."""
     from master.upf.probe.ends import End
     from master.upf.probe.packets import Wiring

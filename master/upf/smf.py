@@ -103,11 +103,11 @@ class Smf:
             self._outlast(left_s)
         self._show_stamp()
         self._keep_record()
-        self._tell_profile()
+        self._note_profile()
         self._check_features()
         self.exchange.sources += [self.heartbeats, self.paging]
 
-    def _tell_profile(self) -> None:
+    def _note_profile(self) -> None:
         profile = self.upf.found_profile
         if profile is None:
             return

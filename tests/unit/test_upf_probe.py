@@ -17,12 +17,12 @@ import pytest
 from rich.console import Console
 
 from master.upf.features import names
-from master.upf.probe import conclusions, signalling, tables, variants
-from master.upf.probe import probe as probe_module
+from master.upf.probe import conclusions, procedures, signalling, tables, variants
 from master.upf.probe.findings import WORKS, Finding, Findings, Outcome
 from master.upf.probe.outcome import Probed
-from master.upf.probe.probe import Probe, UpfLostError
+from master.upf.probe.probe import Probe
 from master.upf.probe.signalling import Signalling
+from master.upf.probe.trials import UpfLostError
 from master.upf.probe.users import DEFAULT_USERS, section
 from traffic.errors import BadInput
 
@@ -34,7 +34,7 @@ SMF, UPF = f"{HERE}.1", f"{HERE}.2"
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The peer answers at once, or never."""
-    monkeypatch.setattr(probe_module, "REPORT_S", 0.2)
+    monkeypatch.setattr(procedures, "REPORT_S", 0.2)
     monkeypatch.setattr(signalling, "T1_S", 0.2)
 
 

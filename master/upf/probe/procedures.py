@@ -1,0 +1,121 @@
+"""Procedures within a session: reports, buffering, handover, deletion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from master.upf.answers import Usage
+from master.upf.probe import variants
+from master.upf.probe.findings import WORKS, Outcome
+from master.upf.probe.plane import QUIET_S
+from master.upf.probe.trials import NO_PLANE, Session, Trials
+from traffic.playing import END_MARKER
+
+REPORT_S = 2.5
+"""How long a report is awaited that is due after a second."""
+NO_REPORT = Outcome("not asked", "the session was not set to forward again")
+
+
+class Procedures:
+    def __init__(self, trials: Trials) -> None:
+        self.trials, self.n4, self.plane = trials, trials.n4, trials.plane
+
+    def run(self) -> None:
+        for variant, procedure in (
+            (variants.VOLUME, self._volume_report),
+            (variants.TIME, self._time_report),
+            (variants.QUERY, self._query),
+            (variants.BUFFER, self._buffering),
+            (variants.HANDOVER, self._handover),
+            (variants.INACTIVITY, self._inactivity),
+        ):
+            with self.trials.session(variant) as (outcome, session):
+                up: Outcome | None = None
+                down: Outcome | None = None
+                if session is not None:
+                    outcome, up, down = procedure(session)
+            self.trials.add("session", variant.name, variant.source, outcome, up, down)
+        self._deletion()
+
+    def _volume_report(self, session: Session) -> tuple[Outcome, Outcome, Outcome]:
+        up, down = self.trials.both_ways(session, variants.VOLUME)
+        report = self.n4.reported(session.user.number, lambda one: bool(one.usage), REPORT_S)
+        return self._usage_outcome(None if report is None else report.usage, "no usage report came"), up, down
+
+    def _time_report(self, session: Session) -> tuple[Outcome, Outcome, Outcome]:
+        up, down = self.trials.both_ways(session, variants.TIME)
+        report = self.n4.reported(session.user.number, lambda one: bool(one.usage), REPORT_S)
+        if report is None:
+            return Outcome("no answer", f"no usage report came within {REPORT_S:g} s of a threshold of 1 s"), up, down
+        seconds = report.usage[0].duration_s
+        words = "a report without a duration" if seconds is None else f"reported {seconds} s"
+        return Outcome("works" if seconds else "wrong", words), up, down
+
+    def _query(self, session: Session) -> tuple[Outcome, Outcome, Outcome]:
+        up, down = self.trials.both_ways(session, variants.QUERY)
+        answer = self.trials.modify(session, lambda wanted: session.encoder.query(wanted))
+        refused = self.n4.outcome(answer)
+        if answer is None or not refused.works:
+            return refused, up, down
+        return self._usage_outcome(answer.usage, "accepted without a usage report"), up, down
+
+    def _buffering(self, session: Session) -> tuple[Outcome, None, Outcome]:
+        outcome = self.n4.outcome(self.trials.modify(session, session.encoder.modification("notify")))
+        if not outcome.works or self.plane is None:
+            return outcome, None, NO_PLANE
+        number = self.plane.send_down(session.tunnels[0])
+        report = self.n4.reported(session.user.number, lambda one: one.downlink_data, REPORT_S)
+        if self.plane.arrives(number, QUIET_S) is not None:
+            return outcome, None, Outcome("wrong", "the packet was forwarded, not buffered")
+        if report is None:
+            return Outcome("no answer", "no downlink data report came"), None, NO_REPORT
+        forward = self.n4.outcome(self.trials.modify(session, session.encoder.modification("forward")))
+        if not forward.works:
+            return forward, None, NO_REPORT
+        came = self.plane.arrives(number, REPORT_S)
+        lost = Outcome("wrong", "the buffered packet did not come after the action was set to forward")
+        return WORKS, None, WORKS if came is not None else lost
+
+    def _handover(self, session: Session) -> tuple[Outcome, None, Outcome]:
+        """The tunnel moves to another TEID of the gNB; the old one gets the end marker."""
+        old = session.tunnels[0]
+        new_teid = old.downlink_teid + 0x1000
+        session.values = session.values | {"downlink_teid": new_teid.to_bytes(4, "big")}
+        outcome = self.n4.outcome(self.trials.modify(session, session.encoder.modification("forward", end_marker=True)))
+        if not outcome.works or self.plane is None:
+            return outcome, None, NO_PLANE
+        marker = self.plane.message(None, END_MARKER, QUIET_S)
+        moved = self.plane.down(replace(old, downlink_teid=new_teid)).outcome
+        if marker is None:
+            outcome = Outcome("no answer", "accepted, but no end marker came")
+        elif marker.teid != old.downlink_teid:
+            outcome = Outcome("wrong", f"the end marker has TEID {marker.teid:#x}, expected {old.downlink_teid:#x}")
+        return outcome, None, moved
+
+    def _inactivity(self, session: Session) -> tuple[Outcome, None, None]:
+        report = self.n4.reported(session.user.number, lambda one: one.inactivity, REPORT_S)
+        silent = Outcome("no answer", f"no report within {REPORT_S:g} s of a timer of {variants.INACTIVITY_S} s")
+        return silent if report is None else WORKS, None, None
+
+    def _deletion(self) -> None:
+        """Deletion of a session with a URR: its answer has what passed."""
+        with self.trials.session(variants.QUERY) as (outcome, session):
+            if session is not None:
+                if self.plane is not None:
+                    self.plane.up(session.tunnels[0])
+                outcome, answer = self.n4.delete(session.user.number)
+                if outcome.works and answer is not None:
+                    outcome = self._usage_outcome(answer.usage, "accepted without a usage report")
+        self.trials.add("session", "deletion with usage report", "TS 29.244 7.5.7", outcome)
+
+    def _usage_outcome(self, usage: Sequence[Usage] | None, missing: str) -> Outcome:
+        if not usage:
+            return Outcome("no answer" if "came" in missing else "wrong", missing)
+        one = usage[0]
+        figures = (("uplink", one.uplink_bytes), ("downlink", one.downlink_bytes), ("total", one.total_bytes))
+        words = ", ".join(f"{name} {value} bytes" for name, value in figures if value is not None)
+        measured = any(value for _, value in figures)
+        if self.plane is not None and not measured:
+            return Outcome("wrong", f"a report without what passed: {words or 'no volume'}")
+        return Outcome("works", words or "a report without a volume")
