@@ -105,7 +105,7 @@ class Smf:
         self._keep_record()
         self._note_profile()
         self._check_features()
-        self.exchange.sources += [self.heartbeats, self.paging]
+        self.exchange.sources.append(self.paging)
 
     def _note_profile(self) -> None:
         profile = self.upf.found_profile
@@ -166,9 +166,10 @@ class Smf:
     def _show_stamp(self) -> None:
         """Exchanges a heartbeat before there is a session. A UPF that holds an association of before (open5gs) looks at
         the recovery time stamp in heartbeats only, and deletes all sessions when it finds a new one."""
-        answer = self._single(messages.heartbeat_request).answer
-        if answer is not None:
-            self._stamp(answer.recovery_stamp)
+        self.heartbeats.due_ns = 0
+        self.exchange.sources.append(self.heartbeats)
+        beats = self.heartbeats.statistics
+        self.exchange.run(lambda: not self.alive or (beats.requested > 0 and not beats.outstanding))
 
     def _keep_record(self) -> None:
         if self.upf_stamp is not None:
