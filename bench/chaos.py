@@ -49,7 +49,7 @@ from failures import (
 )
 from run_cluster import STOP_S, Cluster, network_of, pids_of, rank_of
 
-import lab
+from pktswarm import lab
 
 TEXT = """receive: {ring_mib: 4}
 streams: [{name: s, size_bytes: 512, rate_pps: 2000, count_packets: 6000}]"""
@@ -93,7 +93,7 @@ def _signal_rank_0(number: signal.Signals) -> Failure:
     @contextlib.contextmanager
     def fail(cluster: Cluster, run: subprocess.Popen[str], rng: random.Random) -> Iterator[None]:
         with contextlib.suppress(ValueError, OSError):
-            os.kill(rank_of(cluster, "m0", "-m master.rank0"), number)
+            os.kill(rank_of(cluster, "m0", "-m pktswarm.master.rank0"), number)
         yield
 
     return fail
@@ -273,7 +273,7 @@ class Chaos:
 
     def _mend(self) -> None:
         """As its user would; it tries the transmitters' interfaces, with a few frames."""
-        command = [sys.executable, "-m", "master.cli", "doctor", "--mend", "--hosts", str(self.cluster.hosts)]
+        command = [sys.executable, "-m", "pktswarm", "doctor", "--mend", "--hosts", str(self.cluster.hosts)]
         subprocess.run(command, capture_output=True, check=False)
 
     def _left_behind(self) -> list[str]:
@@ -334,7 +334,10 @@ class Chaos:
         found = []
         for folder in results:
             made = subprocess.run(
-                [sys.executable, "-m", "master.cli", "report", str(folder)], capture_output=True, text=True, check=False
+                [sys.executable, "-m", "pktswarm", "report", str(folder)],
+                capture_output=True,
+                text=True,
+                check=False,
             )
             if made.returncode:
                 found.append(f"no report: {made.stderr}")

@@ -19,9 +19,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 import report
 
-from traffic.capture_index import index_capture
-from traffic.dependence.arrivals import Integers
-from traffic.dependence.noise import one_series
+from pktswarm.traffic.capture_index import index_capture
+from pktswarm.traffic.dependence.arrivals import Integers
+from pktswarm.traffic.dependence.noise import one_series
 
 HURST = 0.8
 RATE_BINS = 1 << 16
@@ -29,7 +29,7 @@ FRAME_BYTES = 60
 ESTIMATE = """
 import sys, time
 import numpy as np
-from traffic.dependence import analyse
+from pktswarm.traffic.dependence import analyse
 times_ns = np.load(sys.argv[1])
 begun = time.perf_counter()
 analyse(times_ns)

@@ -29,11 +29,11 @@ from bench.engines.wire import (
     Worker,
     queue_threads,
 )
-from nodes import libbpf
-from nodes.receivers.xdp import XdpReceiver
-from traffic import echo, users
-from traffic.leg_frames import templates_as_sent
-from traffic.task import Leg, ReceiveTask
+from pktswarm.nodes import libbpf
+from pktswarm.nodes.receivers.xdp import XdpReceiver
+from pktswarm.traffic import echo, users
+from pktswarm.traffic.leg_frames import templates_as_sent
+from pktswarm.traffic.task import Leg, ReceiveTask
 
 SENDER_CORE, ECHO_CORE = 0, 1
 USERS = 1000

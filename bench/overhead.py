@@ -28,11 +28,11 @@ from typing import Any, NoReturn
 sys.path.insert(0, str(Path(__file__).parent))
 import report
 
-import lab
-from nodes.receivers.netsniff import NetsniffReceiver
-from nodes.senders import tcpreplay, trafgen
-from traffic.frames import build_frame
-from traffic.task import Leg, ReceiveTask, leg_from_json
+from pktswarm import lab
+from pktswarm.nodes.receivers.netsniff import NetsniffReceiver
+from pktswarm.nodes.senders import tcpreplay, trafgen
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.task import Leg, ReceiveTask, leg_from_json
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 TRACE = Path(__file__).resolve().parent.parent / "configs" / "traces" / "lab.pcapng"

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from lab import vm
+from pktswarm.lab import vm
 
 PROJECT = Path(__file__).resolve().parents[1]
 NAMES = PROJECT / "tests/lab/test_failures.py"

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import lab
+from pktswarm import lab
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 TEXT = """name: scale
@@ -102,7 +102,7 @@ def _until_next(phases: dict[str, float], phase: str) -> float:
 
 def _look_at_memory(networks: set[int], command: int, memory: dict[str, float]) -> None:
     """The largest of each kind so far."""
-    kinds = {"-m master.rank0": "rank 0, MiB", "-m nodes": "a node's rank or guard, MiB"}
+    kinds = {"-m pktswarm.master.rank0": "rank 0, MiB", "-m pktswarm.nodes": "a node's rank or guard, MiB"}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue

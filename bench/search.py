@@ -20,7 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 import report
 
-import lab
+from pktswarm import lab
 
 SIZES = (64, 128, 256, 512, 1024, 1518)
 RATE_BPS, QUEUE_BYTES, BURST_BYTES, FCS_BYTES = 40_000_000, 100_000, 5_000, 4

@@ -16,12 +16,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 import report
 
-from traffic.sources import SOURCES
+from pktswarm.traffic.sources import SOURCES
 
 LONGEST_S = 3.0
 ONE = """
 import json, resource, sys, time
-from traffic.sources import SOURCES
+from pktswarm.traffic.sources import SOURCES
 source, users, seconds, seed = SOURCES[sys.argv[1]](), int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 begun = time.perf_counter()

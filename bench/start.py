@@ -17,8 +17,8 @@ from datetime import datetime
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import lab
 from bench import report
+from pktswarm import lab
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 OURS = """name: start

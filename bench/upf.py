@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import lab
 from bench import echo, report
 from bench.engines import ours, rates
 from bench.engines.wire import Wire
 from bench.start import one_start
+from pktswarm import lab
 
 SESSIONS = 65536
 SMF_CORE, PEER_CORE = 0, 1
@@ -76,8 +76,8 @@ def measure(program: Path, window: int, sessions: int, **group: Any) -> dict[str
 
 
 def _smf(window: int, group: dict[str, Any]) -> dict[str, Any]:
-    from master.upf.groups import parse
-    from master.upf.smf import Smf
+    from pktswarm.master.upf.groups import parse
+    from pktswarm.master.upf.smf import Smf
 
     os.sched_setaffinity(0, {SMF_CORE})
     gnbs = {"one": "198.18.0.1", "two": "198.18.0.2"}

@@ -15,14 +15,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lab import bare as bare_nodes
-from lab import namespaces, record_file, ssh
-from lab.birth import Birth, kill_and_wait, started_ticks
-from lab.plan import Dut, Plan, check_name, plan
-from lab.record_file import Keeper
-from lab.upf.orders import ask
-from lab.upf_host import ORDERS
-from traffic.errors import BadInput
+from pktswarm.lab import bare as bare_nodes
+from pktswarm.lab import namespaces, record_file, ssh
+from pktswarm.lab.birth import Birth, kill_and_wait, started_ticks
+from pktswarm.lab.plan import Dut, Plan, check_name, plan
+from pktswarm.lab.record_file import Keeper
+from pktswarm.lab.upf.orders import ask
+from pktswarm.lab.upf_host import ORDERS
+from pktswarm.traffic.errors import BadInput
 
 HOSTS = Path("hosts")
 DOWN_TIMEOUT_S = 15.0
@@ -104,7 +104,7 @@ def down(name: str = "default", hosts_dir: Path = HOSTS) -> None:
             _end_guests(keeper)
             kill_and_wait(keeper.keeper_pid, DOWN_TIMEOUT_S, keeper.keeper_started)
             # Guards that were frozen, or killed before: their folders stand where those of this machine do.
-            subprocess.run([sys.executable, "-P", "-m", "nodes.leftovers", *map(str, networks)], check=True)
+            subprocess.run([sys.executable, "-P", "-m", "pktswarm.nodes.leftovers", *map(str, networks)], check=True)
         if record_file.read(path) == keeper:
             path.unlink()
             record_file.profile_of(path).unlink(missing_ok=True)

@@ -15,8 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lab import namespaces
-from traffic.errors import BadInput, PktswarmError
+from pktswarm.lab import namespaces
+from pktswarm.traffic.errors import BadInput, PktswarmError
 
 CACHE = Path("/var/cache/pktswarm")
 UBUNTU = ("jammy", "noble")

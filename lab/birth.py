@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lab.plan import Plan
-from lab.record_file import Keeper
-from traffic.errors import PktswarmError
+from pktswarm.lab.plan import Plan
+from pktswarm.lab.record_file import Keeper
+from pktswarm.traffic.errors import PktswarmError
 
 UP_TIMEOUT_S = 240.0
 END_TIMEOUT_S = 15.0
@@ -70,7 +70,7 @@ class Birth:
         os.write(self._stay, STAY)
 
     def _start(self) -> None:
-        command = [sys.executable, "-P", "-m", "lab.keeper", self.plan.name]
+        command = [sys.executable, "-P", "-m", "pktswarm.lab.keeper", self.plan.name]
         command += [str(self._keeper_stay), str(self._keeper_reports), json.dumps(self.plan.arguments())]
         self._process = subprocess.Popen(
             command,

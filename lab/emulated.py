@@ -21,12 +21,12 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lab import ssh
-from lab.api import LabState
-from lab.bare import CACHE
-from lab.namespaces import network_of
-from lab.plan import CONTROL_INTERFACE, TRAFFIC_INTERFACE, Node
-from traffic.errors import PktswarmError
+from pktswarm.lab import ssh
+from pktswarm.lab.api import LabState
+from pktswarm.lab.bare import CACHE
+from pktswarm.lab.namespaces import network_of
+from pktswarm.lab.plan import CONTROL_INTERFACE, TRAFFIC_INTERFACE, Node
+from pktswarm.traffic.errors import PktswarmError
 
 SUITE = "bookworm"
 DISK, KERNEL, FIRST = "disk", "kernel", "first.cpio"

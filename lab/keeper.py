@@ -1,8 +1,8 @@
 """The keeper: the first process of a lab's PID namespace. While it lives the lab lives.
 
-`python -m lab.keeper NAME STAY REPORT PLAN` is started by lab.api.up. STAY is the end of a pipe: the lab stays once a
-byte has come, and ends if the pipe is closed before. On REPORT one JSON line tells what came up. PLAN is JSON: the
-arguments of lab.plan.plan.
+`python -m pktswarm.lab.keeper NAME STAY REPORT PLAN` is started by lab.api.up. STAY is the end of a pipe: the lab stays
+once a byte has come, and ends if the pipe is closed before. REPORT gets one JSON line: what came up. PLAN is JSON: the
+arguments of plan() in plan.py.
 No namespace is given a name anywhere: with the keeper the kernel ends its processes, and with them everything.
 """
 
@@ -20,9 +20,9 @@ from pathlib import Path
 from socket import socket
 from typing import Any, NoReturn
 
-from lab import links, mirror, namespaces, node, ssh, upf_host
-from lab.plan import Plan, plan
-from traffic.errors import PktswarmError
+from pktswarm.lab import links, mirror, namespaces, node, ssh, upf_host
+from pktswarm.lab.plan import Plan, plan
+from pktswarm.traffic.errors import PktswarmError
 
 BUILD_TIMEOUT_S = 180.0
 

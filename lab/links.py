@@ -14,9 +14,9 @@ from socket import AF_INET, AF_INET6
 from pyroute2 import IPRoute
 from pyroute2.ethtool.ioctl import IoctlEthtool
 
-from lab.namespaces import network_of
-from lab.plan import ETHERNET_BYTES, Bottleneck
-from traffic.errors import PktswarmError
+from pktswarm.lab.namespaces import network_of
+from pktswarm.lab.plan import ETHERNET_BYTES, Bottleneck
+from pktswarm.traffic.errors import PktswarmError
 
 MERGE_OR_SPLIT = re.compile(r"tx-.*segmentation|tx-gso-.*|tx-checksum-.*|tx-vlan-.*insert|rx-lro|rx-gro.*")
 """Offloads that turn several frames into one, one into several, or leave a checksum or a tag for a card to fill in.

@@ -14,7 +14,7 @@ import threading
 from typing import NoReturn
 from urllib.parse import urlsplit
 
-from lab import namespaces
+from pktswarm.lab import namespaces
 
 PORT = 3142
 """Where package proxies usually listen."""

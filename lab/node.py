@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import bare, links, mirror, namespaces, release, ssh
-from lab.plan import CONTROL_INTERFACE, MASTER, TRAFFIC_INTERFACE, Node, Plan
+from pktswarm.lab import bare, links, mirror, namespaces, release, ssh
+from pktswarm.lab.plan import CONTROL_INTERFACE, MASTER, TRAFFIC_INTERFACE, Node, Plan
 
 CONTROL_BRIDGE = "control"
 CONTROL_MTU = 1500

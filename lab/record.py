@@ -19,11 +19,11 @@ from pathlib import Path
 
 import numpy as np
 
-from lab import api, https_server, record_file, rtp
-from lab.plan import TRAFFIC_INTERFACE, plan
-from traffic.errors import BadInput, PktswarmError
-from traffic.replay.prepare import Nodes, Settings, check_lengths, frames_of, prepare
-from traffic.traces import Trace, read_trace, write_pcapng
+from pktswarm.lab import api, https_server, record_file, rtp
+from pktswarm.lab.plan import TRAFFIC_INTERFACE, plan
+from pktswarm.traffic.errors import BadInput, PktswarmError
+from pktswarm.traffic.replay.prepare import Nodes, Settings, check_lengths, frames_of, prepare
+from pktswarm.traffic.traces import Trace, read_trace, write_pcapng
 
 TOOLS = {
     "curl": "curl",

@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
-from lab.bare import ENVIRONMENT
-from lab.mirror import PORT
-from lab.plan import CONTROL_INTERFACE, TRAFFIC_INTERFACE, Node, Plan
-from lab.ssh import CONFIG, FOLDER
-from traffic.errors import BadInput
+from pktswarm.lab.bare import ENVIRONMENT
+from pktswarm.lab.mirror import PORT
+from pktswarm.lab.plan import CONTROL_INTERFACE, TRAFFIC_INTERFACE, Node, Plan
+from pktswarm.lab.ssh import CONFIG, FOLDER
+from pktswarm.traffic.errors import BadInput
 
 HEADER = "# made by `pktswarm lab up`; removed by `pktswarm lab down`\n"
 

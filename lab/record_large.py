@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab import api, video
-from lab.record import (
+from pktswarm.lab import api, video
+from pktswarm.lab.record import (
     MTU_BYTES,
     Site,
     addresses_of,
@@ -28,7 +28,7 @@ from lab.record import (
     trace_of,
     web_server,
 )
-from traffic.traces import Trace
+from pktswarm.traffic.traces import Trace
 
 TOOLS = ("curl", "openssl", "tcpdump")
 TCP_OUT = Path("configs/traces/large-tcp.pcapng")

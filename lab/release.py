@@ -15,7 +15,7 @@ import struct
 
 from pyroute2 import IPRoute
 
-from traffic.errors import PktswarmError
+from pktswarm.traffic.errors import PktswarmError
 
 _BPF_PROG_LOAD, _TYPE_XDP, _HAS_FRAGS = 5, 6, 1 << 5
 _SYSCALL = {"x86_64": 321, "aarch64": 280, "armv7l": 386, "riscv64": 280}

@@ -11,8 +11,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from lab.plan import Node, Plan
-from traffic.errors import BadInput, PktswarmError
+from pktswarm.lab.plan import Node, Plan
+from pktswarm.traffic.errors import BadInput, PktswarmError
 
 FOLDER = Path("/run/pktswarm-lab")
 CONFIG = FOLDER / "ssh_config"

@@ -19,10 +19,10 @@ from typing import Any
 
 from pyroute2 import IPRoute
 
-from lab import links, namespaces, release, ssh
-from lab.node import CONTROL_MTU, N4, Wiring
-from lab.plan import Node, Plan, Upf
-from traffic.errors import PktswarmError
+from pktswarm.lab import links, namespaces, release, ssh
+from pktswarm.lab.node import CONTROL_MTU, N4, Wiring
+from pktswarm.lab.plan import Node, Plan, Upf
+from pktswarm.traffic.errors import PktswarmError
 
 N3, N6 = "n3", "n6"
 LOG, ORDERS = ssh.FOLDER / "upf.log", ssh.FOLDER / "upf.sock"
@@ -148,7 +148,7 @@ def weigh_session(pid: int, proc: Path = Path("/proc")) -> list[str]:
 
 
 def _start_own(upf: Upf) -> None:
-    command = [sys.executable, "-P", "-m", "lab.upf", upf.n4_ipv4, upf.n4_ipv6, str(ORDERS)]
+    command = [sys.executable, "-P", "-m", "pktswarm.lab.upf", upf.n4_ipv4, upf.n4_ipv6, str(ORDERS)]
     with LOG.open("wb") as log:
         process = subprocess.Popen(command, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
     assert process.stdout is not None

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from traffic.errors import PktswarmError
+from pktswarm.traffic.errors import PktswarmError
 
 PROJECT = Path(__file__).resolve().parent.parent
 STORE = Path(os.environ.get("PKTSWARM_VM_STORE", "/var/lib/pktswarm/vm"))
@@ -38,7 +38,7 @@ BOOT_S = 240.0
 """Without a virtual processor the boot takes 10 to 40 s; a busy machine takes longer."""
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 PYTHON = STANDARD_LIBRARY if sys.base_prefix == "/usr" else sys.base_prefix
-ON_DISK = (PYTHON, *(str(PROJECT / name) for name in (".venv", "traffic", "nodes", "master", "lab")))
+ON_DISK = (PYTHON, *(str(PROJECT / name) for name in (".venv", "pktswarm", "traffic", "nodes", "master", "lab")))
 """What every process of Python reads again: the machine has it on a disk, because a file from the host is slow."""
 NOT_ON_DISK = tuple(f"{STANDARD_LIBRARY}/{name}" for name in ("site-packages", "test"))
 CACHED = (str(Path("/usr/lib", str(sysconfig.get_config_var("MULTIARCH")))), "/usr/bin", "/usr/sbin")

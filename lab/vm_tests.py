@@ -1,12 +1,12 @@
-"""`python -m lab.vm_tests [PYTEST OPTION…]`: tests/vm in the virtual machine, which is installed if it is missing."""
+"""`python -m pktswarm.lab.vm_tests [PYTEST OPTION…]`: tests/vm in the virtual machine, installed if it is missing."""
 
 from __future__ import annotations
 
 import signal
 import sys
 
-from lab import vm
-from traffic.errors import PktswarmError
+from pktswarm.lab import vm
+from pktswarm.traffic.errors import PktswarmError
 
 
 def main() -> int:

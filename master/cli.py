@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from master import (
+from pktswarm.master import (
     cli_calibrate,
     cli_compare,
     cli_dependence,
@@ -28,11 +28,12 @@ from master import (
     cli_upf,
     cli_y1564,
 )
-from master.cli_allow import AnyAddress, ControlInterface
-from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
+from pktswarm.master.cli_allow import AnyAddress, ControlInterface
+from pktswarm.traffic import VERSION
+from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
 
 if TYPE_CHECKING:
-    from master.live.metrics import Served
+    from pktswarm.master.live.metrics import Served
 
 app = typer.Typer(
     name="pktswarm",
@@ -66,6 +67,21 @@ RUN_EXAMPLES = (
     "Examples: pktswarm run configs/demo.yaml --hosts hosts/lab-default.yml · "
     "pktswarm run configs/demo.yaml --metrics 9464 · pktswarm run configs/demo.yaml --repeat 5 --no-report"
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"pktswarm {VERSION}")
+        raise typer.Exit()
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options before the command."""
 
 
 def main() -> None:
@@ -105,10 +121,10 @@ def run(
     control_interface: ControlInterface = False,
 ) -> None:
     """Run a scenario on the hosts of an inventory."""
-    from master import report, show
-    from master.live.watch import watched
-    from master.run import Run
-    from master.under_test import Allow
+    from pktswarm.master import report, show
+    from pktswarm.master.live.watch import watched
+    from pktswarm.master.run import Run
+    from pktswarm.master.under_test import Allow
 
     allow = Allow(any_address, control_interface)
     report.check_target(junit, "--junit", "run")
@@ -128,7 +144,7 @@ def run(
 @app.command(epilog="Example: pktswarm check configs/demo.yaml --hosts hosts/example.yml")
 def check(scenario: Scenario, hosts: Hosts = DEFAULT_HOSTS, as_json: Json = False) -> None:
     """Explain a scenario without running it: who sends what to whom, how much, how long."""
-    from master.explain import explain, explain_json
+    from pktswarm.master.explain import explain, explain_json
 
     print(explain_json(scenario, hosts) if as_json else explain(scenario, hosts))
 
@@ -136,7 +152,7 @@ def check(scenario: Scenario, hosts: Hosts = DEFAULT_HOSTS, as_json: Json = Fals
 @app.command(epilog="Example: pktswarm schema > scenario.schema.json")
 def schema() -> None:
     """Write the JSON Schema of scenarios to standard output, for editors."""
-    from master.scenario import schema as text
+    from pktswarm.master.scenario import schema as text
 
     print(text(), end="")
 
@@ -146,8 +162,8 @@ def recount(
     result: Annotated[Path, typer.Argument(help="A folder under results/", show_default=False)], as_json: Json = False
 ) -> None:
     """Count again offline: the captures against what was sent. Exit status 1 when it disagrees with the run."""
-    from master import recount as recounts
-    from master import show
+    from pktswarm.master import recount as recounts
+    from pktswarm.master import show
 
     outcome = recounts.recount(result)
     if as_json:
@@ -168,7 +184,7 @@ def verify(
 
     Exit status 1 when a packet is lost, altered, duplicated or out of order there.
     """
-    from master import verify as verifies
+    from pktswarm.master import verify as verifies
 
     results = verifies.elsewhere(result, capture)
     if as_json:
@@ -183,17 +199,17 @@ def _metrics(port: int | None) -> Served | None:
     """Bound where this command was typed, not in the lab that it enters; no thread yet."""
     if port is None:
         return None
-    from master.live.metrics import Served
+    from pktswarm.master.live.metrics import Served
 
     return Served(port)
 
 
 def enter_lab(hosts: Path) -> None:
     """When the inventory is a lab's, go into the namespaces of its master; before any thread exists."""
-    from master import inventory
+    from pktswarm.master import inventory
 
     if inventory.load(hosts).variables.get("pktswarm_lab"):
-        import lab
+        from pktswarm import lab
 
         lab.enter(hosts.resolve())
 

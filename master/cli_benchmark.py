@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import typer
 
-from master.cli_report import attempt
+from pktswarm.master.cli_report import attempt
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from master.search.attempts import Procedure
+    from pktswarm.master.search.attempts import Procedure
 
     One = TypeVar("One", bound=Procedure[Any, Any])
 
@@ -42,7 +42,7 @@ def finish(
     make_page: Callable[[Path, dict[str, Any]], Path],
 ) -> NoReturn:
     """Of any benchmark that keeps a document. A page that cannot be made leaves the results and the exit status."""
-    from master import show
+    from pktswarm.master import show
 
     if as_json:
         print(json.dumps({"results": str(folder), **document}))

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from traffic.errors import BadInput
+from pktswarm.traffic.errors import BadInput
 
 EXAMPLES = (
     "Examples: pktswarm calibrate --quick · "
@@ -40,14 +40,14 @@ def calibrate(
     Nodes are wired back to back or through a switch, with NO device between them and nothing else: they are
     overloaded on purpose (RFC 6815).
     """
-    from master import inventory, show
-    from master.calibrate import asked as asking
-    from master.calibrate.runs import Runs
-    from master.calibrate.show import line, print_found
-    from master.calibrate.work import Calibration
-    from master.capacity import figures
-    from master.cli import enter_lab
-    from master.results import new_folder
+    from pktswarm.master import inventory, show
+    from pktswarm.master.calibrate import asked as asking
+    from pktswarm.master.calibrate.runs import Runs
+    from pktswarm.master.calibrate.show import line, print_found
+    from pktswarm.master.calibrate.work import Calibration
+    from pktswarm.master.capacity import figures
+    from pktswarm.master.cli import enter_lab
+    from pktswarm.master.results import new_folder
 
     if quick and full:
         raise BadInput(asking.COMMAND, "contradict each other", key="--quick, --full", allowed="one of them")

@@ -42,12 +42,12 @@ def compare(
     How large the noise is, runs that were repeated tell (`run --repeat`). Exit status: 0 compared, 1 worse (with
     --fail-on-worse), 2 bad input.
     """
-    from master import show
-    from master.compare import kept
-    from master.compare.comparison import Comparison
-    from master.compare.figures import figures_of
-    from master.compare.show import print_comparison
-    from master.compare.sides import sides as read
+    from pktswarm.master import show
+    from pktswarm.master.compare import kept
+    from pktswarm.master.compare.comparison import Comparison
+    from pktswarm.master.compare.figures import figures_of
+    from pktswarm.master.compare.show import print_comparison
+    from pktswarm.master.compare.sides import sides as read
 
     deciding = figures_of(figure or [], fail_on_worse)
     first, *others = read(sides)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from traffic.errors import BadInput
+from pktswarm.traffic.errors import BadInput
 
 if TYPE_CHECKING:
-    from traffic.dependence import Dependence, Start
+    from pktswarm.traffic.dependence import Dependence, Start
 
 NS_PER_S = 1_000_000_000
 MOST_PACKETS = 1 << 27
@@ -46,9 +46,9 @@ def dependence(
 ) -> None:
     """Long-range dependence: inter-arrival times, autocorrelation, and the Hurst exponent by four estimators."""
     # SciPy takes half a second to load: no other command waits for it.
-    from master import dependence as shown
-    from master.figures import check_picture
-    from traffic.dependence import ESTIMATORS, analyse, check_estimators, five_cases, read_arrivals
+    from pktswarm.master import dependence as shown
+    from pktswarm.master.figures import check_picture
+    from pktswarm.traffic.dependence import ESTIMATORS, analyse, check_estimators, five_cases, read_arrivals
 
     chosen = tuple(dict.fromkeys(estimator or ESTIMATORS))
     check_estimators(chosen)
@@ -74,7 +74,7 @@ def dependence(
 
 
 def _start(start: str) -> Start:
-    from traffic.dependence import STARTS
+    from pktswarm.traffic.dependence import STARTS
 
     for known in STARTS:
         if start == known:
@@ -100,6 +100,6 @@ def _check_size(file: Path, packets: int, repeat: int, scale: int) -> None:
 def _draw(reports: list[Dependence], paths: list[Path]) -> None:
     for path in paths:
         # matplotlib takes half a second to load.
-        from master.dependence_plot import draw
+        from pktswarm.master.dependence_plot import draw
 
         draw(reports, path)

@@ -23,11 +23,11 @@ def doctor(
 
     Exit status: 0 all well, 1 something keeps a run from being right, 2 bad input, 3 a host is not reached.
     """
-    from master import inventory, show
-    from master.cli import enter_lab
-    from master.doctor import judge
-    from master.doctor.ask import Round
-    from master.doctor.show import document, print_health
+    from pktswarm.master import inventory, show
+    from pktswarm.master.cli import enter_lab
+    from pktswarm.master.doctor import judge
+    from pktswarm.master.doctor.ask import Round
+    from pktswarm.master.doctor.show import document, print_health
 
     enter_lab(hosts)
     read = inventory.load(hosts)

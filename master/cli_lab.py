@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from traffic.errors import BadInput
+from pktswarm.traffic.errors import BadInput
 
 app = typer.Typer(help="A whole cluster on this machine, in network namespaces.", no_args_is_help=True)
 
@@ -35,8 +35,8 @@ def up(
     command: Annotated[list[str] | None, typer.Argument(help="with --dut exec: a UPF, after --")] = None,
 ) -> None:
     """Bring up a master, nodes, a switch and a device under test; and write the inventory."""
-    import lab
-    from lab.plan import rate_bps
+    from pktswarm import lab
+    from pktswarm.lab.plan import rate_bps
 
     rate = rate_bps(bottleneck) if bottleneck else 0
     state = lab.up(
@@ -63,7 +63,7 @@ def up(
 @app.command()
 def down(name: Name = "default") -> None:
     """Take the lab down; nothing of it stays."""
-    import lab
+    from pktswarm import lab
 
     lab.down(name)
     print(f"lab {name} is down")
@@ -72,7 +72,7 @@ def down(name: Name = "default") -> None:
 @app.command()
 def status(name: Name = "default", as_json: Json = False) -> None:
     """Say whether the lab is up, and what is in it. Exit status 1 when it is not."""
-    import lab
+    from pktswarm import lab
 
     answer = lab.status(name)
     if as_json:
@@ -92,7 +92,7 @@ def exec_(
     name: Name = "default",
 ) -> None:
     """Run a command on a node of the lab."""
-    import lab
+    from pktswarm import lab
 
     raise typer.Exit(lab.run_in(name, node, command))
 
@@ -103,7 +103,7 @@ def upf(
     name: Name = "default",
 ) -> None:
     """Ask the lab's UPF what it did, or tell it what is to go wrong (docs/lab.md)."""
-    import lab
+    from pktswarm import lab
 
     try:
         wanted = json.loads(order)
@@ -127,8 +127,8 @@ def record(
     ] = None,
 ) -> None:
     """Record a trace in the lab between real programs: HTTPS, DNS, an RTP-like stream, a TCP transfer."""
-    from lab import record_large
-    from lab.record import record as record_in
+    from pktswarm.lab import record_large
+    from pktswarm.lab.record import record as record_in
 
     if not large and (given := tcp or udp):
         raise BadInput("lab record", "goes with --large; --out names the small trace", key="tcp, udp", value=str(given))
@@ -153,6 +153,6 @@ def vm(
     virtio_pair: Annotated[bool, typer.Option(help="Give it two virtio interfaces, connected to each other.")] = False,
 ) -> None:
     """Run a command in a virtual machine with Debian's kernel, which has pktgen; installs it when first asked for."""
-    from lab import vm as machine
+    from pktswarm.lab import vm as machine
 
     raise typer.Exit(machine.run(command, cpus=cpus, memory=memory, virtio_pair=virtio_pair))

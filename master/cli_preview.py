@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from traffic.errors import BadInput
+from pktswarm.traffic.errors import BadInput
 
 NS_PER_S = 1_000_000_000
 EXAMPLES = """Examples:
@@ -35,9 +35,9 @@ def preview(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
     """Show what would be sent: packets and bits over time, sizes, inter-arrival times, users. No host is touched."""
-    from master import preview as previews
-    from master import preview_show, show
-    from master.figures import check_picture
+    from pktswarm.master import preview as previews
+    from pktswarm.master import preview_show, show
+    from pktswarm.master.figures import check_picture
 
     bin_ns = _bin_ns(bin_s)
     check_picture(png, "--png", ".png", "preview")
@@ -51,7 +51,7 @@ def preview(
     for path in (png, svg):
         if path is not None:
             # matplotlib takes half a second to load.
-            from master.preview_plot import draw
+            from pktswarm.master.preview_plot import draw
 
             draw(found, path)
     if as_json:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
+from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
 EXAMPLES = "Examples: pktswarm provision --hosts hosts/mine.yml · pktswarm provision --undo --hosts hosts/mine.yml"
 
@@ -23,12 +23,12 @@ def provision(
 
     Exit status 3 when a host could not be reached or a task failed there; the others are done.
     """
-    from master.provision import playbook
+    from pktswarm.master.provision import playbook
 
     found = playbook.check(hosts)
     playbook.fetch_ansible()
     if found.variables.get("pktswarm_lab"):
-        import lab
+        from pktswarm import lab
 
         lab.enter(hosts.resolve())
     outcome = playbook.play(found, undo, lambda line: print(line, file=sys.stderr, flush=True))

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from master import cli_report
-from traffic.errors import EXIT_INCOMPLETE
+from pktswarm.master import cli_report
+from pktswarm.traffic.errors import EXIT_INCOMPLETE
 
 if TYPE_CHECKING:
-    from master.live.metrics import Served
-    from master.repeat import Repeated
-    from master.run import Finished
-    from master.under_test import Allow
+    from pktswarm.master.live.metrics import Served
+    from pktswarm.master.repeat import Repeated
+    from pktswarm.master.run import Finished
+    from pktswarm.master.under_test import Allow
 
 
 def repeat(
@@ -31,11 +31,11 @@ def repeat(
     allow: Allow,
 ) -> NoReturn:
     """In the lab's master already, where there is a lab. The scenario is read once."""
-    from master import scenario as scenarios
-    from master import show
-    from master.live.watch import watched
-    from master.repeat import Repeated
-    from master.run import Run
+    from pktswarm.master import scenario as scenarios
+    from pktswarm.master import show
+    from pktswarm.master.live.watch import watched
+    from pktswarm.master.repeat import Repeated
+    from pktswarm.master.run import Run
 
     wanted = scenarios.load(scenario)
     repeated = Repeated(results, wanted.name, asked)
@@ -58,10 +58,10 @@ def repeat(
 
 
 def _finish(repeated: Repeated, as_json: bool) -> None:
-    from master import show
-    from master.compare.show import print_repeated
-    from master.compare.sides import side
-    from master.compare.spread import spread
+    from pktswarm.master import show
+    from pktswarm.master.compare.show import print_repeated
+    from pktswarm.master.compare.sides import side
+    from pktswarm.master.compare.spread import spread
 
     figures = spread(side("A", str(repeated.path)))
     if as_json:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from master.run import Finished
+    from pktswarm.master.run import Finished
 
 EXAMPLES = (
     "Examples: pktswarm report results/20260101T120000Z-demo · pktswarm report DIR -o demo.html --junit demo.xml --pdf"
@@ -30,9 +30,9 @@ def report(
 
     One file of HTML with nothing to fetch.
     """
-    from master import report as reports
-    from master.report import pdf
-    from master.report.folder import read
+    from pktswarm.master import report as reports
+    from pktswarm.master.report import pdf
+    from pktswarm.master.report.folder import read
 
     reports.check_target(output, "--output", "report")
     reports.check_target(junit, "--junit", "report")
@@ -49,7 +49,7 @@ def report(
 
 def after_run(finished: Finished, junit: Path | None, page: bool) -> None:
     """What goes wrong here is told in one line: the run's results and its exit status stay."""
-    from master import report as reports
+    from pktswarm.master import report as reports
 
     if junit is not None:
         junit_of([finished.outcome.document], junit)
@@ -59,7 +59,7 @@ def after_run(finished: Finished, junit: Path | None, page: bool) -> None:
 
 def junit_of(documents: Sequence[dict[str, Any]], path: Path) -> None:
     """Of one run, or of each of several; what goes wrong is told in one line."""
-    from master import report as reports
+    from pktswarm.master import report as reports
 
     attempt("the JUnit XML", lambda: reports.write_junit(documents, path))
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from master import cli_benchmark
-from master.cli_allow import AnyAddress, ControlInterface
+from pktswarm.master import cli_benchmark
+from pktswarm.master.cli_allow import AnyAddress, ControlInterface
 
 EXAMPLES = (
     "Examples: pktswarm rfc2544 · pktswarm rfc2544 --sizes 64,512,1518 --tests throughput,latency · "
@@ -47,16 +47,16 @@ def rfc2544(
     It overloads the device under test on purpose: only in an isolated test network, NEVER on a network in use
     (RFC 6815). The quick form, which is the default, is not conformant to RFC 2544: its trials are short.
     """
-    from master import inventory, show
-    from master import scenario as scenarios
-    from master.cli import enter_lab
-    from master.rfc2544 import asked as ask
-    from master.rfc2544 import page, tester
-    from master.rfc2544.kept import Kept
-    from master.rfc2544.procedure import Benchmark
-    from master.rfc2544.show import print_found, trial_line
-    from master.search.goals import precision_of
-    from master.under_test import Allow
+    from pktswarm.master import inventory, show
+    from pktswarm.master import scenario as scenarios
+    from pktswarm.master.cli import enter_lab
+    from pktswarm.master.rfc2544 import asked as ask
+    from pktswarm.master.rfc2544 import page, tester
+    from pktswarm.master.rfc2544.kept import Kept
+    from pktswarm.master.rfc2544.procedure import Benchmark
+    from pktswarm.master.rfc2544.show import print_found, trial_line
+    from pktswarm.master.search.goals import precision_of
+    from pktswarm.master.under_test import Allow
 
     close = precision_of(scenario, precision)
     asked = ask.asked(scenario, sizes, tests, full, medium, close, longest_burst)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from master.cli_allow import AnyAddress, ControlInterface
+from pktswarm.master.cli_allow import AnyAddress, ControlInterface
 
 if TYPE_CHECKING:
-    from master.search.engine import Search
-    from master.search.kept import Kept
+    from pktswarm.master.search.engine import Search
+    from pktswarm.master.search.kept import Kept
 
 EXAMPLES = (
     "Examples: pktswarm search configs/search.yaml · pktswarm search configs/search.yaml --loss 0 --loss 2% --json · "
@@ -54,17 +54,17 @@ def search(
     It overloads the device under test on purpose: only in an isolated test network, NEVER on a network in use
     (RFC 6815).
     """
-    from master import expectations, inventory, show
-    from master import scenario as scenarios
-    from master.cli import enter_lab
-    from master.search import goals
-    from master.search.engine import Search
-    from master.search.kept import Kept
-    from master.search.load import load_of
-    from master.search.runs import Runs
-    from master.search.show import trial_line
-    from master.search.trial import Tolerance
-    from master.under_test import Allow
+    from pktswarm.master import expectations, inventory, show
+    from pktswarm.master import scenario as scenarios
+    from pktswarm.master.cli import enter_lab
+    from pktswarm.master.search import goals
+    from pktswarm.master.search.engine import Search
+    from pktswarm.master.search.kept import Kept
+    from pktswarm.master.search.load import load_of
+    from pktswarm.master.search.runs import Runs
+    from pktswarm.master.search.show import trial_line
+    from pktswarm.master.search.trial import Tolerance
+    from pktswarm.master.under_test import Allow
 
     asked = goals.asked(scenario, loss or ["0"], lowest, highest, precision, duration, trials)
     limits = expectations.parse(scenario, "--expect", expect or [])
@@ -92,8 +92,8 @@ def search(
 
 
 def _finish(search: Search, kept: Kept, as_json: bool) -> NoReturn:
-    from master import show
-    from master.search.show import print_found
+    from pktswarm.master import show
+    from pktswarm.master.search.show import print_found
 
     document = kept.write(search)
     if as_json:

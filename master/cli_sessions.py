@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
+from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
 EXAMPLES = "Example: pktswarm sessions configs/upf/sessions.yaml --hosts hosts/lab-default.yml --hold 10"
 
@@ -22,18 +22,18 @@ def sessions(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
     """Set up the sessions of a UPF over N4, hold them, take them down; no user traffic is sent."""
-    from master import inventory
-    from master.cli import enter_lab
-    from master.upf.groups import load
+    from pktswarm.master import inventory
+    from pktswarm.master.cli import enter_lab
+    from pktswarm.master.upf.groups import load
 
     upf = load(config, None if hosts is None else inventory.load(hosts))
     if hosts is not None:
         enter_lab(hosts)
     # After that: an association's socket is in the namespace where it was made.
-    from master import show
-    from master.upf import result
-    from master.upf.load import Loads
-    from master.upf.smf import Smf
+    from pktswarm.master import show
+    from pktswarm.master.upf import result
+    from pktswarm.master.upf.load import Loads
+    from pktswarm.master.upf.smf import Smf
 
     with Smf(config, upf) as smf, show.console(stderr=True).status("association …") as shown:
         smf.progress = lambda done, asked: shown.update(f"sessions: {done:,} of {asked:,} answered")

@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from master.live.status import Found
+    from pktswarm.master.live.status import Found
 
 EXAMPLES = "Examples: pktswarm status · pktswarm status --watch · pktswarm status results/20260101T120000Z-demo --json"
 EVERY_S, LINE_EVERY_S = 1.0, 5.0
@@ -29,8 +29,8 @@ def status(
 
     Exit status: 0 while it goes on, that of the run when it has finished, 3 when it died.
     """
-    from master import show
-    from master.live import status as statuses
+    from pktswarm.master import show
+    from pktswarm.master.live import status as statuses
 
     path = statuses.find(result)
     console = show.console()
@@ -64,7 +64,7 @@ class _Shown:
         self._whole(found)
 
     def _line(self, found: Found) -> None:
-        from master.live import view
+        from pktswarm.master.live import view
 
         if time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LINE_EVERY_S
@@ -72,7 +72,7 @@ class _Shown:
             self.console.print(f"{found.path}: {words}", markup=False, highlight=False, soft_wrap=True)
 
     def _whole(self, found: Found) -> None:
-        from master.live import view
+        from pktswarm.master.live import view
 
         reason = "" if found.outcome is None else f", exit {found.outcome['status']}: {found.outcome['reason']}"
         self.console.print(f"{found.path}: {found.state}{reason}", markup=False, highlight=False, soft_wrap=True)

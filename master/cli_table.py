@@ -12,12 +12,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from master.cli_allow import AnyAddress, ControlInterface
-from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, BadInput, PktswarmError
+from pktswarm.master.cli_allow import AnyAddress, ControlInterface
+from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, BadInput, PktswarmError
 
 if TYPE_CHECKING:
-    from master.results import Outcome
-    from master.under_test import Allow
+    from pktswarm.master.results import Outcome
+    from pktswarm.master.under_test import Allow
 
 EXAMPLES = "Examples: pktswarm table netspec · pktswarm table configs/tables/ericload-5.1.yaml --seconds 60"
 PIPED_WIDTH = 160
@@ -43,8 +43,8 @@ def table(
     control_interface: ControlInterface = False,
 ) -> None:
     """A reference's table or figures, made again: every point is a run."""
-    from master.cli import enter_lab
-    from master.under_test import Allow
+    from pktswarm.master.cli import enter_lab
+    from pktswarm.master.under_test import Allow
 
     allow = Allow(any_address, control_interface)
     enter_lab(hosts)
@@ -56,8 +56,8 @@ def table(
 
 
 def _executing(hosts: Path, out: Path, patience: float, allow: Allow) -> Execute:
-    from master.live.watch import Watch
-    from master.run import Run
+    from pktswarm.master.live.watch import Watch
+    from pktswarm.master.run import Run
 
     def execute(scenario: Path) -> tuple[Outcome, Path]:
         # Hundreds of points replay the same large traces.
@@ -81,8 +81,8 @@ def _family(
     allow: Allow,
     as_json: bool,
 ) -> None:
-    from master.tables import failed
-    from master.tables import family as families
+    from pktswarm.master.tables import failed
+    from pktswarm.master.tables import family as families
 
     family = families.load(path)
     family = family.in_full() if full else family
@@ -111,8 +111,8 @@ def _netspec(
     hosts: Path, out: Path, seconds: float | None, full: bool, background: str, execute: Execute, as_json: bool
 ) -> None:
     """NetSpec's target flows against background traffic, six sets side by side (Lee 1998, figures 5 to 9)."""
-    from master.inventory import load
-    from master.tables import netspec
+    from pktswarm.master.inventory import load
+    from pktswarm.master.tables import netspec
 
     wanted = netspec.FULL_S if full else seconds or netspec.SECONDS
     work = netspec.Netspec(load(hosts), out, wanted, _backgrounds(background, tuple(netspec.CONFIGS)), execute)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from traffic.errors import BadInput
+from pktswarm.traffic.errors import BadInput
 
 if TYPE_CHECKING:
-    from master.inventory import Inventory
-    from master.upf.groups import Upf
-    from master.upf.probe.plane import UserPlane
+    from pktswarm.master.inventory import Inventory
+    from pktswarm.master.upf.groups import Upf
+    from pktswarm.master.upf.probe.plane import UserPlane
 
 EXAMPLES = (
     "Examples: pktswarm upf probe --hosts hosts/lab-default.yml · pktswarm upf probe --hosts hosts/upf.yml --json · "
@@ -45,12 +45,12 @@ def probe(
 
     Exit status: 0 a session passes packets both ways, 1 none does, 2 bad input or no association, 3 incomplete.
     """
-    from master import inventory as inventories
-    from master import show
-    from master.cli import enter_lab
-    from master.upf import profile as profiles
-    from master.upf.probe.outcome import Probed
-    from master.upf.probe.users import DEFAULT_USERS, section
+    from pktswarm.master import inventory as inventories
+    from pktswarm.master import show
+    from pktswarm.master.cli import enter_lab
+    from pktswarm.master.upf import profile as profiles
+    from pktswarm.master.upf.probe.outcome import Probed
+    from pktswarm.master.upf.probe.users import DEFAULT_USERS, section
 
     inventory = inventories.load(hosts)
     upf = section(hosts, inventory, users or DEFAULT_USERS, {})
@@ -72,9 +72,9 @@ def _found(
     where: Path, inventory: Inventory, upf: Upf, base: dict[str, Any], n4_only: bool, shown: Any
 ) -> tuple[Any, str]:
     """The findings, and why there are no more of them."""
-    from master.upf.probe.probe import Probe
-    from master.upf.probe.signalling import Signalling
-    from master.upf.probe.trials import UpfLostError
+    from pktswarm.master.upf.probe.probe import Probe
+    from pktswarm.master.upf.probe.signalling import Signalling
+    from pktswarm.master.upf.probe.trials import UpfLostError
 
     known = inventory.variables.get("pktswarm_upf") or {}
     with contextlib.ExitStack() as stack:
@@ -90,9 +90,9 @@ def _found(
 @contextlib.contextmanager
 def _user_plane(where: Path, inventory: Inventory, upf: Upf) -> Iterator[UserPlane]:
     """The first gNB and the first node of the data network, open. BadInput where the inventory has none, or no MAC."""
-    from master.upf.probe.ends import End
-    from master.upf.probe.packets import Wiring
-    from master.upf.probe.plane import UserPlane
+    from pktswarm.master.upf.probe.ends import End
+    from pktswarm.master.upf.probe.packets import Wiring
+    from pktswarm.master.upf.probe.plane import UserPlane
 
     gnb, server = (next((host for host in inventory.hosts if host.side == side), None) for side in ("n3", "n6"))
     if gnb is None or server is None:

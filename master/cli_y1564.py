@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from master import cli_benchmark
-from master.cli_allow import AnyAddress, ControlInterface
-from traffic.errors import BadInput
+from pktswarm.master import cli_benchmark
+from pktswarm.master.cli_allow import AnyAddress, ControlInterface
+from pktswarm.traffic.errors import BadInput
 
 EXAMPLES = (
     "Examples: pktswarm y1564 configs/services/access.yaml · "
@@ -34,15 +34,15 @@ def y1564(
 
     Only in an isolated test network, NEVER on a network in use (RFC 6815): services are sent above what was agreed.
     """
-    from master import inventory, show
-    from master.cli import enter_lab
-    from master.rfc2544.asked import WARNING
-    from master.under_test import Allow
-    from master.y1564 import page, services, tester
-    from master.y1564.document import CONFORMITY
-    from master.y1564.kept import Kept
-    from master.y1564.procedure import Activation
-    from master.y1564.show import print_found, trial_line
+    from pktswarm.master import inventory, show
+    from pktswarm.master.cli import enter_lab
+    from pktswarm.master.rfc2544.asked import WARNING
+    from pktswarm.master.under_test import Allow
+    from pktswarm.master.y1564 import page, services, tester
+    from pktswarm.master.y1564.document import CONFORMITY
+    from pktswarm.master.y1564.kept import Kept
+    from pktswarm.master.y1564.procedure import Activation
+    from pktswarm.master.y1564.show import print_found, trial_line
 
     wanted = _tests(file, tests)
     for key, value in (("--step", step), ("--performance", performance)):
@@ -67,7 +67,7 @@ def y1564(
 
 
 def _tests(where: Path, text: str) -> tuple[str, ...]:
-    from master.y1564.procedure import TESTS
+    from pktswarm.master.y1564.procedure import TESTS
 
     wanted = [word.strip() for word in text.split(",")]
     if unknown := [word for word in wanted if word not in TESTS]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from master.node_state import NodeState
-from master.results import Row
-from traffic.connections import ConnectionRow
-from traffic.task import Leg
+from pktswarm.master.node_state import NodeState
+from pktswarm.master.results import Row
+from pktswarm.traffic.connections import ConnectionRow
+from pktswarm.traffic.task import Leg
 
 SECONDS_BY_UTC = ("trafgen", "tcpreplay")
 

@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from traffic import schedule_pace, schedule_trace, sequence
-from traffic.schedule_trace import Integers
-from traffic.sequence import Records
-from traffic.task import Leg
+from pktswarm.traffic import schedule_pace, schedule_trace, sequence
+from pktswarm.traffic.schedule_trace import Integers
+from pktswarm.traffic.sequence import Records
+from pktswarm.traffic.task import Leg
 
 
 def cut_stream(leg: Leg, stop_s: float) -> Leg:

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from master.figures import figures_table, write_rows
-from traffic.dependence import CONFIDENCE, Dependence, Estimate
-from traffic.dependence.autocorrelation import Autocorrelation
-from traffic.errors import BadInput
+from pktswarm.master.figures import figures_table, write_rows
+from pktswarm.traffic.dependence import CONFIDENCE, Dependence, Estimate
+from pktswarm.traffic.dependence.autocorrelation import Autocorrelation
+from pktswarm.traffic.errors import BadInput
 
 # --- The terminal ----------------------------------------------------------------------------------------------------
 

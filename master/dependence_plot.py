@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from master.figure import write
-from traffic.dependence import Dependence, Estimate
+from pktswarm.master.figure import write
+from pktswarm.traffic.dependence import Dependence, Estimate
 
 DRAW_IN_CASES = ("variance-time", "wavelet")
 

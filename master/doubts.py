@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from master.node_state import NodeState, told, told_sent
-from master.resolve import Resolved
-from master.results import Row
-from traffic.connections import ConnectionRow
-from traffic.task import ReceiveTask
+from pktswarm.master.node_state import NodeState, told, told_sent
+from pktswarm.master.resolve import Resolved
+from pktswarm.master.results import Row
+from pktswarm.traffic.connections import ConnectionRow
+from pktswarm.traffic.task import ReceiveTask
 
 MISSED = "the receiver itself missed"
 

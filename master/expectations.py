@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from master.model import Name, Strict
-from traffic.errors import BadInput
+from pktswarm.master.model import Name, Strict
+from pktswarm.traffic.errors import BadInput
 
 SHARE = r"^\d+(\.\d+)? ?%$"
 Packets = Annotated[int, Field(ge=0, strict=True)] | Annotated[str, Field(pattern=SHARE)]

@@ -8,16 +8,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from master import inventory as inventories
-from master import plan as plans
-from master import scenario as scenarios
-from master import under_test
-from master.capacity import figures, limits
-from master.capacity.figures import Capacity
-from master.fill import with_placeholders
-from master.upf.groups import Upf
-from traffic.engines import order, unable
-from traffic.task import Leg
+from pktswarm.master import inventory as inventories
+from pktswarm.master import plan as plans
+from pktswarm.master import scenario as scenarios
+from pktswarm.master import under_test
+from pktswarm.master.capacity import figures, limits
+from pktswarm.master.capacity.figures import Capacity
+from pktswarm.master.fill import with_placeholders
+from pktswarm.master.upf.groups import Upf
+from pktswarm.traffic.engines import order, unable
+from pktswarm.traffic.task import Leg
 
 
 def explain_json(scenario_path: Path, inventory_path: Path) -> str:

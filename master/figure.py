@@ -8,7 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from traffic.errors import BadInput
+from pktswarm.traffic.errors import BadInput
 
 
 def write(figure: Figure, path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich import box
 from rich.table import Table
 
-from traffic.errors import BadInput
+from pktswarm.traffic.errors import BadInput
 
 
 def check_picture(path: Path | None, option: str, ending: str, command: str) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from master.inventory import Host
-from traffic.errors import BadInput
-from traffic.task import Leg
+from pktswarm.master.inventory import Host
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.task import Leg
 
 Header = dict[str, dict[str, Any] | None]
 

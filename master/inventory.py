@@ -33,8 +33,8 @@ from typing import Any, Literal
 import yaml
 from yaml.constructor import ConstructorError
 
-from traffic.errors import BadInput
-from traffic.task import Role
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.task import Role
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62})")
 ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

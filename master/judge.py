@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from master.expectations import Expect, allowed
-from master.results import Row
-from master.verdicts import Outcome, verdict
-from traffic.connections import ConnectionRow
+from pktswarm.master.expectations import Expect, allowed
+from pktswarm.master.results import Row
+from pktswarm.master.verdicts import Outcome, verdict
+from pktswarm.traffic.connections import ConnectionRow
 
 
 def totals(rows: list[Row]) -> list[dict[str, Any]]:

@@ -16,11 +16,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from master import ssh
-from master.inventory import Host, Inventory
-from master.resolve import Rank
-from traffic.errors import BadInput, PktswarmError
-from traffic.messages import peer
+from pktswarm.master import ssh
+from pktswarm.master.inventory import Host, Inventory
+from pktswarm.master.resolve import Rank
+from pktswarm.traffic.errors import BadInput, PktswarmError
+from pktswarm.traffic.messages import peer
 
 REAP_S = 3.0
 MPI_SETTINGS = {
@@ -64,12 +64,12 @@ class Launch:
         command = [str(mpiexec), "-launcher", "ssh", "-disable-auto-cleanup"]
         command += ["-localhost", master.address, "-hosts", self.slots()]
         roles = json.dumps([rank.role for rank in self.ranks])
-        rank0 = ["-m", "master.rank0", "--control", self.control, "--roles", roles, "--user", master.user]
+        rank0 = ["-m", "pktswarm.master.rank0", "--control", self.control, "--roles", roles, "--user", master.user]
         rank0 += ["--patience", str(self.patience)]
         command += self._section(master, rank0)
         by = f"{pwd.getpwuid(os.getuid()).pw_name}@{socket.gethostname()}"
         for rank in self.ranks:
-            arguments = ["-m", "nodes", "--role", rank.role, "--host", rank.host.name]
+            arguments = ["-m", "pktswarm.nodes", "--role", rank.role, "--host", rank.host.name]
             arguments += ["--interface", rank.host.traffic_interface, "--user", rank.host.user]
             arguments += ["--master", master.address, "--run", self.run, "--by", by]
             command += [":", *self._section(rank.host, arguments)]
@@ -127,7 +127,7 @@ class Launch:
 
     def _try_ssh(self, host: Host) -> str:
         python = host.python or sys.executable
-        command = ssh.command(self.inventory, host, [python, "-P", "-c", "import nodes.rank"])
+        command = ssh.command(self.inventory, host, [python, "-P", "-c", "import pktswarm.nodes.rank"])
         limit_s = (ssh.CONNECT_TIMEOUT_S + 10) * self.patience
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)

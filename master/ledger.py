@@ -7,28 +7,28 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from master import interactive, misdelivered, split, verdicts, verify
-from master.clock_faults import ClockFaults, leave_out_stamps
-from master.clocks import Clocks
-from master.doubts import doubts
-from master.dut_host import report as host_report
-from master.dut_host.watch import HostDrops
-from master.expectations import Expect
-from master.judge import group_totals, judge, judge_connections, judge_mbr, judge_tunnels, node_totals, totals
-from master.node_state import NodeState, failed, mended, outages, told, unfinished
-from master.resolve import Rank, Resolved
-from master.results import FORMAT_VERSION, Outcome, Row, stream_values, utc
-from master.upf import fared, moved, played
-from master.users import Users
-from master.utc_steps import UtcSteps
-from master.verify import Compared
-from traffic import echo
-from traffic.connections import ConnectionRow, EndCount, directions
-from traffic.connections import values as connection_values
-from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
-from traffic.stamp import LAYOUT_VERSION
-from traffic.tally import Tally
-from traffic.task import Leg, with_fcs
+from pktswarm.master import interactive, misdelivered, split, verdicts, verify
+from pktswarm.master.clock_faults import ClockFaults, leave_out_stamps
+from pktswarm.master.clocks import Clocks
+from pktswarm.master.doubts import doubts
+from pktswarm.master.dut_host import report as host_report
+from pktswarm.master.dut_host.watch import HostDrops
+from pktswarm.master.expectations import Expect
+from pktswarm.master.judge import group_totals, judge, judge_connections, judge_mbr, judge_tunnels, node_totals, totals
+from pktswarm.master.node_state import NodeState, failed, mended, outages, told, unfinished
+from pktswarm.master.resolve import Rank, Resolved
+from pktswarm.master.results import FORMAT_VERSION, Outcome, Row, stream_values, utc
+from pktswarm.master.upf import fared, moved, played
+from pktswarm.master.users import Users
+from pktswarm.master.utc_steps import UtcSteps
+from pktswarm.master.verify import Compared
+from pktswarm.traffic import echo
+from pktswarm.traffic.connections import ConnectionRow, EndCount, directions
+from pktswarm.traffic.connections import values as connection_values
+from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
+from pktswarm.traffic.stamp import LAYOUT_VERSION
+from pktswarm.traffic.tally import Tally
+from pktswarm.traffic.task import Leg, with_fcs
 
 Event = dict[str, Any]
 STOPPED = "stopped by the user"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from master.node_state import NodeState, told_received_frames
-from master.resolve import Resolved
-from master.results import Row
+from pktswarm.master.node_state import NodeState, told_received_frames
+from pktswarm.master.resolve import Resolved
+from pktswarm.master.results import Row
 
 MOST_OF_OTHERS = 100
 """Announcements, ARP, LLDP and the like: so many frames of no stream are nothing to speak of."""

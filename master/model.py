@@ -9,8 +9,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from master.inventory import UniqueKeys
-from traffic.errors import BadInput
+from pktswarm.master.inventory import UniqueKeys
+from pktswarm.traffic.errors import BadInput
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 Location = tuple[int | str, ...]

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from master.clocks import Reading, off_the_line_ns, offset_at, parted
-from master.link_state import LinkState
-from master.outages import Outages
-from master.resolve import Rank
-from master.utc_steps import UtcSteps
-from traffic.connections import EndCount
-from traffic.errors import PktswarmError
+from pktswarm.master.clocks import Reading, off_the_line_ns, offset_at, parted
+from pktswarm.master.link_state import LinkState
+from pktswarm.master.outages import Outages
+from pktswarm.master.resolve import Rank
+from pktswarm.master.utc_steps import UtcSteps
+from pktswarm.traffic.connections import EndCount
+from pktswarm.traffic.errors import PktswarmError
 
 
 @dataclass

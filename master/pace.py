@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from master.scenario import Stream
-from traffic import schedule_pace
-from traffic.distributions import gap_table, parse_arrivals
-from traffic.errors import BadInput
-from traffic.rates import Rates, parse_rates
-from traffic.task import Leg
+from pktswarm.master.scenario import Stream
+from pktswarm.traffic import schedule_pace
+from pktswarm.traffic.distributions import gap_table, parse_arrivals
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.rates import Rates, parse_rates
+from pktswarm.traffic.task import Leg
 
 
 def own_seed(seed: int, name: str, number: int = 0) -> int:

@@ -10,30 +10,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from master import cut, interactive
-from master.capacity import limits as capacities
-from master.capacity.figures import Capacity
-from master.capacity.spread import weights as spread_weights
-from master.inventory import Inventory
-from master.pace import Pace
-from master.scenario import Connection, Scenario, Stream, Trace
-from master.source_legs import connection_items, source_legs
-from master.upf import traced
-from master.upf import tunnels as tunnelling
-from master.upf.groups import Upf, filled_in
-from master.upf.sessions import Sessions
-from master.upf.shape import Shape
-from master.upf.tunnels import Tunnels
-from traffic import users
-from traffic.engines import check_numbers
-from traffic.errors import BadInput
-from traffic.fragments import IDS
-from traffic.replay import timing
-from traffic.replay.prepare import Prepared, Settings, prepare, share_rows
-from traffic.replay.shift import Shift
-from traffic.replay.table import SOURCE_SERVER, TARGET_SERVER, Pool
-from traffic.sequence import Records
-from traffic.task import FCS_BYTES, Leg
+from pktswarm.master import cut, interactive
+from pktswarm.master.capacity import limits as capacities
+from pktswarm.master.capacity.figures import Capacity
+from pktswarm.master.capacity.spread import weights as spread_weights
+from pktswarm.master.inventory import Inventory
+from pktswarm.master.pace import Pace
+from pktswarm.master.scenario import Connection, Scenario, Stream, Trace
+from pktswarm.master.source_legs import connection_items, source_legs
+from pktswarm.master.upf import traced
+from pktswarm.master.upf import tunnels as tunnelling
+from pktswarm.master.upf.groups import Upf, filled_in
+from pktswarm.master.upf.sessions import Sessions
+from pktswarm.master.upf.shape import Shape
+from pktswarm.master.upf.tunnels import Tunnels
+from pktswarm.traffic import users
+from pktswarm.traffic.engines import check_numbers
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.fragments import IDS
+from pktswarm.traffic.replay import timing
+from pktswarm.traffic.replay.prepare import Prepared, Settings, prepare, share_rows
+from pktswarm.traffic.replay.shift import Shift
+from pktswarm.traffic.replay.table import SOURCE_SERVER, TARGET_SERVER, Pool
+from pktswarm.traffic.sequence import Records
+from pktswarm.traffic.task import FCS_BYTES, Leg
 
 FIRST_UDP_PORT = 5001
 MOST_USERS = 1 << 16

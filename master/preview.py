@@ -12,21 +12,21 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
-from master import inventory as inventories
-from master import plan as plans
-from master import scenario as scenarios
-from master.capacity import figures
-from master.inventory import Host, Inventory
-from master.resolve import Resolved, resolve
-from master.scenario import Scenario
-from traffic import preview, users
-from traffic.blocks import Blocks
-from traffic.capture_file import pcap_parts
-from traffic.engines import RULES
-from traffic.errors import BadInput
-from traffic.preview import Block, Counts, Gaps, Series, Share
-from traffic.preview_frames import Recording, of_sequence, packets, recording
-from traffic.task import Leg
+from pktswarm.master import inventory as inventories
+from pktswarm.master import plan as plans
+from pktswarm.master import scenario as scenarios
+from pktswarm.master.capacity import figures
+from pktswarm.master.inventory import Host, Inventory
+from pktswarm.master.resolve import Resolved, resolve
+from pktswarm.master.scenario import Scenario
+from pktswarm.traffic import preview, users
+from pktswarm.traffic.blocks import Blocks
+from pktswarm.traffic.capture_file import pcap_parts
+from pktswarm.traffic.engines import RULES
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.preview import Block, Counts, Gaps, Series, Share
+from pktswarm.traffic.preview_frames import Recording, of_sequence, packets, recording
+from pktswarm.traffic.task import Leg
 
 MADE_UP_FIRST = IPv4Address("198.18.0.0")
 """The half of RFC 2544's network that connections do not use."""

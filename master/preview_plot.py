@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from master.figure import write
-from master.preview import Preview
-from master.preview_show import all_gaps, sizes_of, total
-from traffic.preview import Series
+from pktswarm.master.figure import write
+from pktswarm.master.preview import Preview
+from pktswarm.master.preview_show import all_gaps, sizes_of, total
+from pktswarm.traffic.preview import Series
 
 MOST_LINES = 9
 """Further streams are in the total only: their colours could not be told apart."""

@@ -9,11 +9,11 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from master.figures import figures_table, write_rows
-from master.preview import Connections, Preview, Stream
-from traffic.errors import BadInput
-from traffic.preview import Counts, Gaps, Series, Share
-from traffic.task import Leg
+from pktswarm.master.figures import figures_table, write_rows
+from pktswarm.master.preview import Connections, Preview, Stream
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.preview import Counts, Gaps, Series, Share
+from pktswarm.traffic.task import Leg
 
 TIMES_SHOWN, SIZES_SHOWN, USERS_SHOWN = 10, 8, 10
 

@@ -1,4 +1,4 @@
-"""Rank 0, started by mpiexec on the master: `python -m master.rank0 --control SOCKET --user NAME`."""
+"""Rank 0, started by mpiexec on the master: `python -m pktswarm.master.rank0 --control SOCKET --user NAME`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import os
 import socket
 import sys
 
-from master.conductor import Conductor
-from master.mpi import World
-from traffic import account, anchor
-from traffic.messages import Lines
+from pktswarm.master.conductor import Conductor
+from pktswarm.master.mpi import World
+from pktswarm.traffic import account, anchor
+from pktswarm.traffic.messages import Lines
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="master.rank0", description="The master's rank; started by mpiexec.")
+    parser = argparse.ArgumentParser(prog="pktswarm.master.rank0", description="The master's rank; started by mpiexec.")
     parser.add_argument("--control", required=True, help="abstract Unix socket of the command line")
     parser.add_argument("--roles", required=True, help="JSON list: the role of rank 1, 2, …")
     parser.add_argument("--user", default="")

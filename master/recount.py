@@ -18,17 +18,17 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from master import interactive
-from traffic import expect, sequence, tunnels
-from traffic.capture_file import Packet, read_capture
-from traffic.errors import EXIT_AS_EXPECTED, EXIT_NOT_AS_EXPECTED, BadInput
-from traffic.leg_frames import templates_as_received
-from traffic.match import Match
-from traffic.recount import Recount, recount_stream, recount_trace
-from traffic.replay.files import frames_to_send, packets
-from traffic.replay.verify import stream_of
-from traffic.stamp import LAYOUT_VERSION
-from traffic.task import FCS_BYTES, Leg, leg_from_json
+from pktswarm.master import interactive
+from pktswarm.traffic import expect, sequence, tunnels
+from pktswarm.traffic.capture_file import Packet, read_capture
+from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_NOT_AS_EXPECTED, BadInput
+from pktswarm.traffic.leg_frames import templates_as_received
+from pktswarm.traffic.match import Match
+from pktswarm.traffic.recount import Recount, recount_stream, recount_trace
+from pktswarm.traffic.replay.files import frames_to_send, packets
+from pktswarm.traffic.replay.verify import stream_of
+from pktswarm.traffic.stamp import LAYOUT_VERSION
+from pktswarm.traffic.task import FCS_BYTES, Leg, leg_from_json
 
 FORMAT_VERSIONS = (1,)
 

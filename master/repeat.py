@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from master.report.folder import REPEATED
-from master.results import new_folder, replace_text
-from master.run import Finished
-from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, PktswarmError
+from pktswarm.master.report.folder import REPEATED
+from pktswarm.master.results import new_folder, replace_text
+from pktswarm.master.run import Finished
+from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, PktswarmError
 
 FORMAT_VERSION = 1
 RUNS = "runs"

@@ -7,27 +7,27 @@ from dataclasses import dataclass, field, replace
 from ipaddress import ip_interface
 from typing import Any
 
-from master import interactive
-from master.clocks import Clocks
-from master.fill import fill
-from master.inventory import Host, Inventory
-from master.plan import Plan, Share
-from master.scenario import Scenario
-from master.upf import traced
-from master.upf.sessions import Sessions
-from master.upf.tunnels import ends_of, in_tunnels, largest_received_bytes, moved_in_tunnels, to_cut
-from traffic import ebpf, echo, engines, expect, leg_frames, pcap, sequence, users
-from traffic.blocks import IP_UDP_BYTES, MOST_PARTS
-from traffic.capture_file import Packet, write_pcap
-from traffic.connections import FIRST_PORT
-from traffic.errors import BadInput
-from traffic.fragments import longest_frame_bytes
-from traffic.interactive.prepare import Endpoint
-from traffic.interactive.script import Key
-from traffic.match import Match, uncountable
-from traffic.replay import files, stamps
-from traffic.replay.prepare import Nodes, check_lengths, frames_of
-from traffic.task import FCS_BYTES, Leg, ReceiveTask, Role, SendTask
+from pktswarm.master import interactive
+from pktswarm.master.clocks import Clocks
+from pktswarm.master.fill import fill
+from pktswarm.master.inventory import Host, Inventory
+from pktswarm.master.plan import Plan, Share
+from pktswarm.master.scenario import Scenario
+from pktswarm.master.upf import traced
+from pktswarm.master.upf.sessions import Sessions
+from pktswarm.master.upf.tunnels import ends_of, in_tunnels, largest_received_bytes, moved_in_tunnels, to_cut
+from pktswarm.traffic import ebpf, echo, engines, expect, leg_frames, pcap, sequence, users
+from pktswarm.traffic.blocks import IP_UDP_BYTES, MOST_PARTS
+from pktswarm.traffic.capture_file import Packet, write_pcap
+from pktswarm.traffic.connections import FIRST_PORT
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.fragments import longest_frame_bytes
+from pktswarm.traffic.interactive.prepare import Endpoint
+from pktswarm.traffic.interactive.script import Key
+from pktswarm.traffic.match import Match, uncountable
+from pktswarm.traffic.replay import files, stamps
+from pktswarm.traffic.replay.prepare import Nodes, check_lengths, frames_of
+from pktswarm.traffic.task import FCS_BYTES, Leg, ReceiveTask, Role, SendTask
 
 VLAN_TAG_BYTES = 4
 ETHERNET_HEADER_BYTES = 14

@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from master import interactive, samples, users, verify
-from master.users import Users
-from traffic.connections import COLUMNS, ConnectionRow, values
-from traffic.tally import Latency, Tally
-from traffic.task import Leg
+from pktswarm.master import interactive, samples, users, verify
+from pktswarm.master.users import Users
+from pktswarm.traffic.connections import COLUMNS, ConnectionRow, values
+from pktswarm.traffic.tally import Latency, Tally
+from pktswarm.traffic.task import Leg
 
 FORMAT_VERSION = 1
 STATUS = "status.json"

@@ -12,29 +12,29 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from master import inventory as inventories
-from master import plan as plans
-from master import samples, under_test
-from master import scenario as scenarios
-from master.capacity import figures, limits
-from master.dut_host.reading import SSH_LIMIT_S, source_of
-from master.dut_host.watch import DutHost
-from master.launch import Launch
-from master.ledger import Event, Ledger
-from master.node_state import refuse_held, reports_by_host
-from master.resolve import Rank, Resolved, ranks, resolve
-from master.results import Folder, Outcome, utc
-from master.scenario import Scenario
-from master.silence import SilenceTimer
-from master.upf.groups import Upf
-from master.upf.result import write_users
-from master.verify import Compared, compare
-from traffic.errors import BadInput, PktswarmError
-from traffic.messages import Lines, Message
-from traffic.task import Leg
+from pktswarm.master import inventory as inventories
+from pktswarm.master import plan as plans
+from pktswarm.master import samples, under_test
+from pktswarm.master import scenario as scenarios
+from pktswarm.master.capacity import figures, limits
+from pktswarm.master.dut_host.reading import SSH_LIMIT_S, source_of
+from pktswarm.master.dut_host.watch import DutHost
+from pktswarm.master.launch import Launch
+from pktswarm.master.ledger import Event, Ledger
+from pktswarm.master.node_state import refuse_held, reports_by_host
+from pktswarm.master.resolve import Rank, Resolved, ranks, resolve
+from pktswarm.master.results import Folder, Outcome, utc
+from pktswarm.master.scenario import Scenario
+from pktswarm.master.silence import SilenceTimer
+from pktswarm.master.upf.groups import Upf
+from pktswarm.master.upf.result import write_users
+from pktswarm.master.verify import Compared, compare
+from pktswarm.traffic.errors import BadInput, PktswarmError
+from pktswarm.traffic.messages import Lines, Message
+from pktswarm.traffic.task import Leg
 
 if TYPE_CHECKING:
-    from master.upf.control_plane import ControlPlane
+    from pktswarm.master.upf.control_plane import ControlPlane
 
 LAUNCH_TIMEOUT_S = 20.0
 LEAVE_TIMEOUT_S = 5.0
@@ -131,7 +131,7 @@ class Run:
 
     def _set_up(self, upf: Upf) -> None:
         """Once the nodes are ours, and before they are told their tasks: what the UPF chooses is in their frames."""
-        from master.upf.control_plane import ControlPlane  # PFCP's encoder takes a third of a second to load
+        from pktswarm.master.upf.control_plane import ControlPlane  # PFCP's encoder takes a third of a second to load
 
         self._tell_phase("sessions")
         plane = ControlPlane(self.scenario_path, upf)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from traffic.samples import unpack
-from traffic.task import Leg, with_fcs
+from pktswarm.traffic.samples import unpack
+from pktswarm.traffic.task import Leg, with_fcs
 
 INTERFACE = {
     "tx_packets": "tx_packets",

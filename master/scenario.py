@@ -18,26 +18,26 @@ from pydantic import (
     model_validator,
 )
 
-from master.expectations import METRICS, Expect
-from master.fill import PLACEHOLDERS, fill
-from master.inventory import load_yaml
-from master.model import Location, Name, Yaml, bad_input, keys_of
-from master.model import Strict as _Strict
-from master.upf.groups import Group as UpfGroup
-from master.upf.groups import Upf
-from master.upf.groups import known_keys as upf_keys
-from master.upf.shape import MOST_IN_A_ROW, Shape, SourcePort
-from traffic import expect, users
-from traffic.blocks import UDP_HEADER
-from traffic.echo import MOST_PERCENT
-from traffic.errors import BadInput
-from traffic.frames import build_frame, check_frame
-from traffic.headers import GTPU_PORT
-from traffic.rates import ETHERNET_OVERHEAD_BYTES
-from traffic.replay.prepare import Gtpu, Instances, Settings
-from traffic.replay.table import IPV6_PREFIX, Pool, Rule, pool
-from traffic.replay.timing import Pace
-from traffic.sizes import FORMS, Sizes, parse_sizes
+from pktswarm.master.expectations import METRICS, Expect
+from pktswarm.master.fill import PLACEHOLDERS, fill
+from pktswarm.master.inventory import load_yaml
+from pktswarm.master.model import Location, Name, Yaml, bad_input, keys_of
+from pktswarm.master.model import Strict as _Strict
+from pktswarm.master.upf.groups import Group as UpfGroup
+from pktswarm.master.upf.groups import Upf
+from pktswarm.master.upf.groups import known_keys as upf_keys
+from pktswarm.master.upf.shape import MOST_IN_A_ROW, Shape, SourcePort
+from pktswarm.traffic import expect, users
+from pktswarm.traffic.blocks import UDP_HEADER
+from pktswarm.traffic.echo import MOST_PERCENT
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames import build_frame, check_frame
+from pktswarm.traffic.headers import GTPU_PORT
+from pktswarm.traffic.rates import ETHERNET_OVERHEAD_BYTES
+from pktswarm.traffic.replay.prepare import Gtpu, Instances, Settings
+from pktswarm.traffic.replay.table import IPV6_PREFIX, Pool, Rule, pool
+from pktswarm.traffic.replay.timing import Pace
+from pktswarm.traffic.sizes import FORMS, Sizes, parse_sizes
 
 
 def _a_size(given: Any) -> Any:

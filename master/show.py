@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from master import interactive, users, verify
-from master.results import Outcome, Row, lost_by, stream_values
-from master.upf import fared, moved
-from master.upf.result import lines as upf_lines
-from traffic.connections import ConnectionRow
-from traffic.connections import values as connection_values
-from traffic.task import Leg
+from pktswarm.master import interactive, users, verify
+from pktswarm.master.results import Outcome, Row, lost_by, stream_values
+from pktswarm.master.upf import fared, moved
+from pktswarm.master.upf.result import lines as upf_lines
+from pktswarm.traffic.connections import ConnectionRow
+from pktswarm.traffic.connections import values as connection_values
+from pktswarm.traffic.task import Leg
 
 COLOURS = {0: "green", 1: "red", 3: "yellow"}
 WIDTH_WITHOUT_TERMINAL = 120

@@ -7,22 +7,22 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from master.fill import PLACEHOLDERS, fill
-from master.pace import own_seed
-from master.scenario import Connection, Source
-from traffic import sequence
-from traffic.blocks import MOST_BLOCK_BYTES
-from traffic.errors import BadInput
-from traffic.frames import build_frame, check_frame, least_size_bytes, varying
-from traffic.headers import HEADERS
-from traffic.rates import Rates
-from traffic.sequence import Records
-from traffic.sources import Packets, parse_profile, parse_source, settle
-from traffic.sources import Source as Application
-from traffic.sources.base import BLOCK_USERS
-from traffic.task import Leg
-from traffic.template import Template, VaryingField
-from traffic.users import notation
+from pktswarm.master.fill import PLACEHOLDERS, fill
+from pktswarm.master.pace import own_seed
+from pktswarm.master.scenario import Connection, Source
+from pktswarm.traffic import sequence
+from pktswarm.traffic.blocks import MOST_BLOCK_BYTES
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames import build_frame, check_frame, least_size_bytes, varying
+from pktswarm.traffic.headers import HEADERS
+from pktswarm.traffic.rates import Rates
+from pktswarm.traffic.sequence import Records
+from pktswarm.traffic.sources import Packets, parse_profile, parse_source, settle
+from pktswarm.traffic.sources import Source as Application
+from pktswarm.traffic.sources.base import BLOCK_USERS
+from pktswarm.traffic.task import Leg
+from pktswarm.traffic.template import Template, VaryingField
+from pktswarm.traffic.users import notation
 
 FIRST_PORT = 10_000
 """Of the users of a source without headers; each has a UDP source port."""

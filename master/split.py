@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from master.results import Row, stream_values
-from traffic import marks
-from traffic.tally import PERCENTILES, Latency, Tally
-from traffic.users import COLUMNS
+from pktswarm.master.results import Row, stream_values
+from pktswarm.traffic import marks
+from pktswarm.traffic.tally import PERCENTILES, Latency, Tally
+from pktswarm.traffic.users import COLUMNS
 
 PART_COLUMNS = [
     *("received_packets", "received_frames", "duplicated_packets", "reordered_packets", "altered_packets"),

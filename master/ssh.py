@@ -6,7 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-from master.inventory import Host, Inventory
+from pktswarm.master.inventory import Host, Inventory
 
 CONNECT_TIMEOUT_S = 5
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from traffic import users
-from traffic.tally import not_received
-from traffic.task import FCS_BYTES, Leg
+from pktswarm.traffic import users
+from pktswarm.traffic.tally import not_received
+from pktswarm.traffic.task import FCS_BYTES, Leg
 
 COLUMNS = [
     "stream",

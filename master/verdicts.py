@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from master.expectations import METRICS, Expect, Limits, Metric, allowed
-from master.results import Row, stream_values
-from master.users import Users
-from traffic.tally import LARGEST_ERROR
+from pktswarm.master.expectations import METRICS, Expect, Limits, Metric, allowed
+from pktswarm.master.results import Row, stream_values
+from pktswarm.master.users import Users
+from pktswarm.traffic.tally import LARGEST_ERROR
 
 Outcome = Literal["held", "failed", "not decided", "not measured"]
 Values = Mapping[str, Any]

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from master import interactive
-from master.clocks import offset_at
-from master.recount import captured_packets, captures_of, run_json, together
-from traffic.capture_file import Packet
-from traffic.errors import BadInput
-from traffic.replay import flows
-from traffic.replay.flows import FlowCount
-from traffic.replay.verify import Verified, arrivals, intended, verified
-from traffic.tally import PERCENTILES, Latency
-from traffic.task import Leg, ReceiveTask, leg_from_json
+from pktswarm.master import interactive
+from pktswarm.master.clocks import offset_at
+from pktswarm.master.recount import captured_packets, captures_of, run_json, together
+from pktswarm.traffic.capture_file import Packet
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.replay import flows
+from pktswarm.traffic.replay.flows import FlowCount
+from pktswarm.traffic.replay.verify import Verified, arrivals, intended, verified
+from pktswarm.traffic.tally import PERCENTILES, Latency
+from pktswarm.traffic.task import Leg, ReceiveTask, leg_from_json
 
 if TYPE_CHECKING:
-    from master.node_state import NodeState
-    from master.results import Row
+    from pktswarm.master.node_state import NodeState
+    from pktswarm.master.results import Row
 
 MOST_CAPTURED_BYTES = 1 << 30
 FLOW_COLUMNS = [

@@ -1,18 +1,18 @@
-"""A rank on a node: `python -m nodes --role transmit --host tx1`. mpiexec starts it; it runs unprivileged."""
+"""A rank on a node: `python -m pktswarm.nodes --role transmit --host tx1`. mpiexec starts it; it runs unprivileged."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from nodes import guard, hold
-from traffic import account, anchor
+from pktswarm.nodes import guard, hold
+from pktswarm.traffic import account, anchor
 
 ANSWER_TIMEOUT_S = 10.0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="nodes", description="One role of one host; started by mpiexec.")
+    parser = argparse.ArgumentParser(prog="pktswarm.nodes", description="One role of one host; started by mpiexec.")
     parser.add_argument("--role", choices=["transmit", "receive"], required=True)
     parser.add_argument("--host", required=True)
     parser.add_argument("--user", default="")
@@ -27,9 +27,9 @@ def main() -> int:
     # The guard comes first: nothing of the rank, above all no MPI, may exist in a fork that keeps root.
     pipe = guard.spawn(user)
     pipe.send({"op": "hold", "run": arguments.run, "by": arguments.by})
-    from nodes import probe
-    from nodes.interface import Interface
-    from nodes.rank import Rank  # all loaded while this still may read the files
+    from pktswarm.nodes import probe
+    from pktswarm.nodes.interface import Interface
+    from pktswarm.nodes.rank import Rank  # all loaded while this still may read the files
 
     interface = Interface(arguments.interface)
     held = guard.answer(pipe, "held", hold.WAIT_S + ANSWER_TIMEOUT_S)

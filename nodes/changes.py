@@ -14,8 +14,8 @@ import struct
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from nodes import tune
-from nodes.interface import Interface
+from pktswarm.nodes import tune
+from pktswarm.nodes.interface import Interface
 
 RECORD = "changed.json"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

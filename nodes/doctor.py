@@ -1,4 +1,4 @@
-"""What a node tells of itself before any run: `python -m nodes.doctor` prints one JSON document.
+"""What a node tells of itself before any run: `python -m pktswarm.nodes.doctor` prints one JSON document.
 
 Started over SSH as the ranks are, and with a guard as they have: so what would keep a rank from working is met here.
 With `--clock N` it first answers N lines on standard input with its CLOCK_REALTIME, one by one: the one who asks
@@ -18,17 +18,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from nodes import guard, health, leftovers
-from traffic import VERSION, account
-from traffic.errors import EngineError
-from traffic.messages import Lines
+from pktswarm.nodes import guard, health, leftovers
+from pktswarm.traffic import VERSION, account
+from pktswarm.traffic.errors import EngineError
+from pktswarm.traffic.messages import Lines
 
 ANSWER_TIMEOUT_S = 5.0
 ENGINES_NEED = ("setpriv", "unshare", "timeout")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="nodes.doctor", description="What this node is and lacks, as JSON.")
+    parser = argparse.ArgumentParser(prog="pktswarm.nodes.doctor", description="What this node is and lacks, as JSON.")
     parser.add_argument("--interface", default="", help="the interface under test; left out on a master")
     parser.add_argument("--user", default="")
     parser.add_argument("--master", default="", help="its address on the control network")
@@ -62,7 +62,7 @@ def report(arguments: argparse.Namespace) -> dict[str, Any]:
 def _versions() -> dict[str, str]:
     own = {"pktswarm": VERSION, "python": platform.python_version(), "word_bits": str(8 * struct.calcsize("P"))}
     try:
-        from nodes.mpi import versions
+        from pktswarm.nodes.mpi import versions
 
         return {**own, **versions()}
     except (ImportError, RuntimeError, OSError) as error:  # the doctor is there for just that
@@ -95,8 +95,8 @@ def _ask(pipe: Lines, op: str, event: str, interface: str) -> dict[str, Any]:
 
 
 def _interface(arguments: argparse.Namespace, unfit: dict[str, str]) -> dict[str, Any]:
-    from nodes import probe
-    from nodes.interface import Interface
+    from pktswarm.nodes import probe
+    from pktswarm.nodes.interface import Interface
 
     interface = Interface(arguments.interface)
     shown = probe.report(interface, unfit, arguments.master)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
-from traffic.task import ReceiveCount, ReceiveTask, SendCount, SendTask
+from pktswarm.traffic.task import ReceiveCount, ReceiveTask, SendCount, SendTask
 
 
 class Engine(ABC):

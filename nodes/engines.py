@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from nodes import live_frames, present
-from nodes.engine import Receiver, Sender
-from nodes.interface import Interface
-from nodes.senders import pktgen_module
-from traffic.errors import EngineError
+from pktswarm.nodes import live_frames, present
+from pktswarm.nodes.engine import Receiver, Sender
+from pktswarm.nodes.interface import Interface
+from pktswarm.nodes.senders import pktgen_module
+from pktswarm.traffic.errors import EngineError
 
 
 class Known(NamedTuple):

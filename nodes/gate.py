@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from traffic.errors import EngineError
+from pktswarm.traffic.errors import EngineError
 
 
 class Gate:

@@ -27,19 +27,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from nodes import changes, hold, leftovers
-from nodes.announce import INTERVAL_S as ANNOUNCE_EVERY_S
-from nodes.announce import announce
-from nodes.engine import Engine, Receiver, Sender
-from nodes.engines import receiver_class, sender_class, unfit
-from nodes.interface import Interface
-from nodes.packet_port import PacketPort
-from nodes.playing import Answers
-from nodes.watchdog import Watchdog
-from traffic import samples
-from traffic import task as tasks
-from traffic.errors import BadInput, EngineError, PktswarmError
-from traffic.messages import STILL_AFTER_NS, WORD_TIMEOUT_S, Lines, Message, peer
+from pktswarm.nodes import changes, hold, leftovers
+from pktswarm.nodes.announce import INTERVAL_S as ANNOUNCE_EVERY_S
+from pktswarm.nodes.announce import announce
+from pktswarm.nodes.engine import Engine, Receiver, Sender
+from pktswarm.nodes.engines import receiver_class, sender_class, unfit
+from pktswarm.nodes.interface import Interface
+from pktswarm.nodes.packet_port import PacketPort
+from pktswarm.nodes.playing import Answers
+from pktswarm.nodes.watchdog import Watchdog
+from pktswarm.traffic import samples
+from pktswarm.traffic import task as tasks
+from pktswarm.traffic.errors import BadInput, EngineError, PktswarmError
+from pktswarm.traffic.messages import STILL_AFTER_NS, WORD_TIMEOUT_S, Lines, Message, peer
 
 POLL_S, STILL_S = 0.02, 0.1
 """How long a command is awaited before the guard looks after its engines, and where it only keeps time."""
@@ -471,7 +471,7 @@ def _spawn_by_sudo() -> Lines:
         listener.bind(f"\0{name}")
         listener.listen(1)
         listener.settimeout(SUDO_TIMEOUT_S)
-        command = ["sudo", "-n", sys.executable, "-P", "-m", "nodes.guard", "--socket", name]
+        command = ["sudo", "-n", sys.executable, "-P", "-m", "pktswarm.nodes.guard", "--socket", name]
         quiet = subprocess.DEVNULL
         try:
             process = subprocess.Popen(
@@ -493,7 +493,9 @@ def _spawn_by_sudo() -> Lines:
 
 def main() -> None:
     """Started by sudo for a rank that runs as a user; the files it makes are for that user's group."""
-    parser = argparse.ArgumentParser(prog="nodes.guard", description="The guard of a rank; started through sudo.")
+    parser = argparse.ArgumentParser(
+        prog="pktswarm.nodes.guard", description="The guard of a rank; started through sudo."
+    )
     parser.add_argument("--socket", required=True, help="abstract Unix socket of the rank")
     connection = socket.socket(socket.AF_UNIX)
     connection.connect("\0" + parser.parse_args().socket)

@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nodes.gate import Gate
-from nodes.interface import MERGING_OFFLOADS, Interface
-from nodes.offloads import OffloadsOff
-from nodes.process import EngineProcess
-from nodes.receivers.netsniff import BothWays
-from traffic.errors import EngineError
-from traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount
+from pktswarm.nodes.gate import Gate
+from pktswarm.nodes.interface import MERGING_OFFLOADS, Interface
+from pktswarm.nodes.offloads import OffloadsOff
+from pktswarm.nodes.process import EngineProcess
+from pktswarm.nodes.receivers.netsniff import BothWays
+from pktswarm.traffic.errors import EngineError
+from pktswarm.traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount
 
 NAME = "interactive"
 ARMED, RESULT = "pktswarm: armed", "pktswarm: result "
@@ -126,7 +126,7 @@ class End:
             gate=str(self._gate.file) if begins else "",
             limit_s=max(1.0, limit_s - AHEAD_OF_LIMIT_S),
         )
-        command = [sys.executable, "-P", "-m", "nodes.interactive_run", json.dumps(asdict(orders))]
+        command = [sys.executable, "-P", "-m", "pktswarm.nodes.interactive_run", json.dumps(asdict(orders))]
         self.process = EngineProcess(NAME, command, spool / f"interactive-{there.id}.txt", limit_s + ARM_TIMEOUT_S)
         self._result: dict[str, Any] | None = None
 

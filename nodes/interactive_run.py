@@ -1,8 +1,8 @@
 """The process of the engine interactive: it plays one side of a trace on an interface, through a packet socket.
 
-Started as `python -m nodes.interactive_run JSON`, with the fields of `Orders`. It says "armed" when it hears what
-arrives; the beginner then reads the CLOCK_MONOTONIC instant (ns) of its start from the FIFO `gate`, and ends by itself
-when nothing is left to do. SIGINT ends it at any time. Its last line is what it did.
+Started as `python -m pktswarm.nodes.interactive_run JSON`, with the fields of `Orders`. It says "armed" when it hears
+what arrives; the beginner then reads the CLOCK_MONOTONIC instant (ns) of its start from the FIFO `gate`, and ends by
+itself when nothing is left to do. SIGINT ends it at any time. Its last line is what it did.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nodes.interactive import ARMED, RESULT, Orders
-from traffic.errors import EngineError
-from traffic.interactive.machine import Machine, Sending
-from traffic.interactive.script import script_of
-from traffic.traces import read_trace
+from pktswarm.nodes.interactive import ARMED, RESULT, Orders
+from pktswarm.traffic.errors import EngineError
+from pktswarm.traffic.interactive.machine import Machine, Sending
+from pktswarm.traffic.interactive.script import script_of
+from pktswarm.traffic.traces import read_trace
 
 ETH_P_ALL, SOL_PACKET, PACKET_STATISTICS, PACKET_IGNORE_OUTGOING, SO_RCVBUFFORCE = 3, 263, 6, 23, 33
 RING_BYTES, LARGEST_BYTES = 64 << 20, 1 << 16

@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from traffic.errors import EngineError
+from pktswarm.traffic.errors import EngineError
 
 SYS_NET = Path("/sys/class/net")
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _SIOCGIFADDR, _SIOCETHTOOL = 0x8913, 0x8914, 0x8915, 0x8946

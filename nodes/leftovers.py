@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nodes import changes
-from traffic.errors import EngineError
+from pktswarm.nodes import changes
+from pktswarm.traffic.errors import EngineError
 
 SPOOLS = Path("/var/tmp")  # noqa: S108 - each guard's folder in it has a name of its own
 PREFIX = "pktswarm-"
@@ -149,7 +149,7 @@ def _size(folder: Path) -> int:
 
 def _xdp_program(interface: str) -> int:
     """The kernel's number of the program on the interface; 0 where there is none."""
-    from nodes import libbpf
+    from pktswarm.nodes import libbpf
 
     try:
         index = int(Path(f"/sys/class/net/{interface}/ifindex").read_text())
@@ -160,7 +160,7 @@ def _xdp_program(interface: str) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="nodes.leftovers", description="Remove the folders of guards whose network namespaces have ended."
+        prog="pktswarm.nodes.leftovers", description="Remove the folders of guards whose network namespaces have ended."
     )
     parser.add_argument("namespaces", nargs="+", type=int, help="their inodes")
     clear(SPOOLS, set(parser.parse_args().namespaces))

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from traffic.errors import EngineError
+from pktswarm.traffic.errors import EngineError
 
 NAME = "libbpf"
 LIBRARY = "libbpf.so.1"

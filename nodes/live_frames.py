@@ -9,9 +9,9 @@ import os
 import struct
 import time
 
-from nodes import libbpf, xdp_features
-from nodes.announce import announcement
-from nodes.interface import Interface
+from pktswarm.nodes import libbpf, xdp_features
+from pktswarm.nodes.announce import announcement
+from pktswarm.nodes.interface import Interface
 
 TRIES = 3
 ARRIVAL_S = 1.0

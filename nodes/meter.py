@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from nodes.interface import SYS_NET, Counters
+from pktswarm.nodes.interface import SYS_NET, Counters
 
 STAT = Path("/proc/stat")
 _IDLE, _WAITING, _COUNTED = 3, 4, 8

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nodes import changes
-from nodes.interface import Interface
+from pktswarm.nodes import changes
+from pktswarm.nodes.interface import Interface
 
 
 class OffloadsOff:

@@ -10,8 +10,8 @@ import select
 import socket
 import time
 
-from nodes.playing import Answers
-from traffic.errors import BadInput
+from pktswarm.nodes.playing import Answers
+from pktswarm.traffic.errors import BadInput
 
 ETH_P_ALL = 3
 PACKET_OUTGOING = 4

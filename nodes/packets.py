@@ -1,4 +1,4 @@
-"""Sends single frames from this node and returns what comes: `python -m nodes.packets`, started over SSH by a probe.
+"""Sends single frames from this node and returns what comes: `python -m pktswarm.nodes.packets`, started over SSH.
 
 One JSON object a line: {"frames": [hex], "seconds": S, "wanted": N} on standard input, {"frames": [hex]} on standard
 output, {"problem": TEXT} where the guard refused. First comes {"ready": true, "mtu_bytes": N}. The node is held as for
@@ -13,19 +13,21 @@ import signal
 import sys
 from typing import Any
 
-from nodes import guard
-from nodes.interface import Interface
-from nodes.packet_port import MOST_SECONDS
-from traffic import account
-from traffic.errors import EngineError
-from traffic.messages import Lines
+from pktswarm.nodes import guard
+from pktswarm.nodes.interface import Interface
+from pktswarm.nodes.packet_port import MOST_SECONDS
+from pktswarm.traffic import account
+from pktswarm.traffic.errors import EngineError
+from pktswarm.traffic.messages import Lines
 
 LIMIT_S = 90
 ANSWER_TIMEOUT_S = 5.0 + MOST_SECONDS
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="nodes.packets", description="Send single frames, return what comes.")
+    parser = argparse.ArgumentParser(
+        prog="pktswarm.nodes.packets", description="Send single frames, return what comes."
+    )
     parser.add_argument("--interface", required=True)
     parser.add_argument("--mac", required=True)
     parser.add_argument("--address", action="append", default=[], help="an address that this node answers for")

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from traffic.headers import GTPU_PORT
-from traffic.playing import ICMPV6, SOLICITATION, UDP, Player
+from pktswarm.traffic.headers import GTPU_PORT
+from pktswarm.traffic.playing import ICMPV6, SOLICITATION, UDP, Player
 
 AS_IF_LOST = (errno.EAGAIN, errno.ENOBUFS, errno.ENETDOWN)
 """A queue is full, or the link is down: who asked asks again."""

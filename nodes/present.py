@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from nodes import libbpf
-from nodes.process import missing_tool
-from traffic import pcap
+from pktswarm.nodes import libbpf
+from pktswarm.nodes.process import missing_tool
+from pktswarm.traffic import pcap
 
 LIVE_FRAMES_KERNEL = (5, 18)
 """The first whose test runs send live frames, and with bpf_xdp_load_bytes, by which frames are counted."""

@@ -7,11 +7,11 @@ import platform
 import socket
 from typing import Any
 
-from nodes import routes, xdp_features
-from nodes.engines import RECEIVERS, SENDERS
-from nodes.interface import Interface
-from nodes.process import tool_version
-from traffic import VERSION
+from pktswarm.nodes import routes, xdp_features
+from pktswarm.nodes.engines import RECEIVERS, SENDERS
+from pktswarm.nodes.interface import Interface
+from pktswarm.nodes.process import tool_version
+from pktswarm.traffic import VERSION
 
 TOOLS = ("trafgen", "tcpreplay", "netsniff-ng")
 """Engines that are programs of their own; the others are of this version, or of the kernel."""

@@ -15,7 +15,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from traffic.errors import EngineError
+from pktswarm.traffic.errors import EngineError
 
 GRACE_S = 2.0
 TOOL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

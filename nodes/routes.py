@@ -7,7 +7,7 @@ import socket
 import struct
 from collections.abc import Iterator
 
-from nodes.netlink import attributes
+from pktswarm.nodes.netlink import attributes
 
 # linux/netlink.h, linux/rtnetlink.h
 _ROUTE, _REQUEST, _DUMP = 0, 1, 0x300

@@ -1,8 +1,8 @@
 """What a node's traffic interface is set to, once and for all runs, and how it was before.
 
-`python -m nodes.tune apply FOLDER` and `… undo FOLDER`, as root: FOLDER/tune.json says for which interface, and
-FOLDER/tune-before.json has each value before its first change. On standard output one line of JSON: what was changed,
-and what could not be set and why. Ansible and, at every start of the node, systemd call it.
+`python -m pktswarm.nodes.tune apply FOLDER` and `… undo FOLDER`, as root: FOLDER/tune.json says for which interface,
+and FOLDER/tune-before.json has each value before its first change. On standard output one line of JSON: what was
+changed, and what could not be set and why. Ansible and, at every start of the node, systemd call it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodes.interface import SYS_NET, Interface
-from traffic.errors import BadInput, EngineError
+from pktswarm.nodes.interface import SYS_NET, Interface
+from pktswarm.traffic.errors import BadInput, EngineError
 
 CONFIG, BEFORE = "tune.json", "tune-before.json"
 PROVISIONED = Path("/etc/pktswarm")
@@ -203,7 +203,7 @@ def _interrupts(interface: str) -> Iterator[Setting]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="nodes.tune", description="Settings of the traffic interface.")
+    parser = argparse.ArgumentParser(prog="pktswarm.nodes.tune", description="Settings of the traffic interface.")
     parser.add_argument("what", choices=["apply", "undo"])
     parser.add_argument("folder", type=Path, help="with tune.json")
     arguments = parser.parse_args()

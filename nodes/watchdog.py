@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any
 
-from traffic.errors import EngineError
+from pktswarm.traffic.errors import EngineError
 
 TIMEOUT_S = 10
 WIND_EVERY_S = 2.0

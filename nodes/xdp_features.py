@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import struct
 
-from nodes.netlink import attributes
+from pktswarm.nodes.netlink import attributes
 
 # linux/netlink.h, linux/genetlink.h
 _NETLINK_GENERIC, _NLM_F_REQUEST, _NLMSG_ERROR = 16, 1, 2

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import namespaces
+from pktswarm.lab import namespaces
 
 
 def root_is_a_mount_point() -> bool:

@@ -11,8 +11,8 @@ import os
 import signal
 import socket
 
-from traffic import account
-from traffic.pmi import Relay
+from pktswarm.traffic import account
+from pktswarm.traffic.pmi import Relay
 
 PR_SET_PDEATHSIG = 1
 

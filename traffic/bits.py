@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from traffic.errors import BadInput
+from pktswarm.traffic.errors import BadInput
 
 UNITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 LIKE = "like 64kbit, 100mbit, 1gbit"

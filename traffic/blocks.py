@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from traffic.errors import EngineError
+from pktswarm.traffic.errors import EngineError
 
 TCP_HEADER = struct.Struct(">HIQQ2x")
 """Magic, bytes of the block with this header, its number, when its writing began (the sender's CLOCK_MONOTONIC)."""

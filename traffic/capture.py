@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from traffic.capture_file import NS_PER_S
-from traffic.capture_index import PCAP_HEADER_BYTES, PCAP_NS_PER_TICK, index_capture
+from pktswarm.traffic.capture_file import NS_PER_S
+from pktswarm.traffic.capture_index import PCAP_HEADER_BYTES, PCAP_NS_PER_TICK, index_capture
 
 MACS_BYTES = 12
 CHUNK_PACKETS = 1 << 16

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from traffic import pcap
-from traffic.capture_format import (
+from pktswarm.traffic import pcap
+from pktswarm.traffic.capture_format import (
     BYTE_ORDER_MAGIC,
     ENHANCED_PACKET,
     INTERFACE_DESCRIPTION,
@@ -52,7 +52,7 @@ def link_type_name(link_type: int) -> str:
 def read_capture(path: Path) -> list[RawPacket]:
     """Every packet of a capture file, in the file's order; none is an empty list. Raises BadInput."""
     # A node writes captures only, and need not load NumPy.
-    from traffic.capture_index import index_capture
+    from pktswarm.traffic.capture_index import index_capture
 
     index = index_capture(path)
     columns = (index.time_ns, index.start, index.captured_bytes, index.wire_bytes, index.link_type)

@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic import capture_format as form
-from traffic.capture_file import NS_PER_S, SNAPLEN_BYTES
-from traffic.capture_walk import walk
-from traffic.errors import BadInput
-from traffic.replay.ragged import anywhere
+from pktswarm.traffic import capture_format as form
+from pktswarm.traffic.capture_file import NS_PER_S, SNAPLEN_BYTES
+from pktswarm.traffic.capture_walk import walk
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.replay.ragged import anywhere
 
 PCAP_NS_PER_TICK = {form.PCAP_MAGIC: 1000, form.PCAP_MAGIC_NS: 1}
 ENDS_WITHIN_PACKET = "is truncated: it ends inside packet {}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic.replay.ragged import anywhere
+from pktswarm.traffic.replay.ragged import anywhere
 
 Integers = NDArray[np.int64]
 Data = bytes | mmap.mmap

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from traffic.task import Leg
+from pktswarm.traffic.task import Leg
 
 Direction = Literal["up", "down"]
 FIRST_PORT = 20000

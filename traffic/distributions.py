@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from traffic.errors import BadInput
-from traffic.law import Distribution, Floats, generator
-from traffic.laws import (
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.law import Distribution, Floats, generator
+from pktswarm.traffic.laws import (
     Constant,
     Empirical,
     Exponential,
@@ -27,7 +27,7 @@ from traffic.laws import (
     Weibull,
     times,
 )
-from traffic.schedule_pace import relative_gaps
+from pktswarm.traffic.schedule_pace import relative_gaps
 
 __all__ = [
     "Constant",

@@ -15,8 +15,8 @@ import struct
 import sys
 from typing import NamedTuple
 
-from traffic import bpf
-from traffic.errors import BadInput
+from pktswarm.traffic import bpf
+from pktswarm.traffic.errors import BadInput
 
 COUNTING, FILTERED = 0, 1
 """Stand for the descriptors of these two maps until the program is loaded."""

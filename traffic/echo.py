@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ctypes import Structure, c_uint16, c_uint32, c_uint64
 
-from traffic.counters import RawUserRule
+from pktswarm.traffic.counters import RawUserRule
 
 NAME = "echo"
 """Of the engine, in the results."""

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from traffic import leg_frames, pktgen, schedule
-from traffic.errors import BadInput
-from traffic.frames import build_frame
-from traffic.schedule_records import MAX_LEGS
-from traffic.task import Leg
-from traffic.template import Template
+from pktswarm.traffic import leg_frames, pktgen, schedule
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.schedule_records import MAX_LEGS
+from pktswarm.traffic.task import Leg
+from pktswarm.traffic.template import Template
 
 AUTO_ORDER = ("xdp", "pktgen", "trafgen", "tcpreplay")
 """`auto` takes the first that can send the leg on that node."""

@@ -13,8 +13,8 @@ from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any
 
-from traffic import leg_frames, pktgen
-from traffic.counters import (
+from pktswarm.traffic import leg_frames, pktgen
+from pktswarm.traffic.counters import (
     HEAD_BYTES,
     MOST_ROWS,
     NO_LEG,
@@ -29,12 +29,12 @@ from traffic.counters import (
     RawRange,
     RawRow,
 )
-from traffic.errors import BadInput
-from traffic.frames import build_frame
-from traffic.layout import Layout, layout
-from traffic.match import Match, Range
-from traffic.task import Leg
-from traffic.template import Template, get_bits, put_bits
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.layout import Layout, layout
+from pktswarm.traffic.match import Match, Range
+from pktswarm.traffic.task import Leg
+from pktswarm.traffic.template import Template, get_bits, put_bits
 
 ALLOWED = {
     "dst_mac": "a MAC address",

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from traffic.errors import BadInput
-from traffic.frames import length_fields
-from traffic.headers import HEADERS
-from traffic.schedule_records import EDIT_PLAIN, EDIT_SUM, EDIT_SUMMED, MAX_EDITS, MAX_PARTS
-from traffic.task import FCS_BYTES, Leg, ReceiveTask
-from traffic.template import get_bits, put_bits
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames import length_fields
+from pktswarm.traffic.headers import HEADERS
+from pktswarm.traffic.schedule_records import EDIT_PLAIN, EDIT_SUM, EDIT_SUMMED, MAX_EDITS, MAX_PARTS
+from pktswarm.traffic.task import FCS_BYTES, Leg, ReceiveTask
+from pktswarm.traffic.template import get_bits, put_bits
 
 UNIT_BYTES = 8
 """In which fragment offsets are counted."""

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from traffic.errors import BadInput
-from traffic.headers import HEADERS, OVERLAPPING, Field, gtpu_flag, may_follow
-from traffic.task import FCS_BYTES
-from traffic.template import Checksum, Template, VaryingField, mending_order, put_bits
-from traffic.values import (
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.headers import HEADERS, OVERLAPPING, Field, gtpu_flag, may_follow
+from pktswarm.traffic.task import FCS_BYTES
+from pktswarm.traffic.template import Checksum, Template, VaryingField, mending_order, put_bits
+from pktswarm.traffic.values import (
     check_link,
     check_value,
     ends_of,

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from traffic.law import SMALLEST_STEP, Distribution, Floats
+from pktswarm.traffic.law import SMALLEST_STEP, Distribution, Floats
 
 
 class _Special:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from traffic.template import get_bits
+from pktswarm.traffic.template import get_bits
 
 TAG_TYPES = (0x8100, 0x88A8)
 MPLS, IPV4, IPV6 = 0x8847, 0x0800, 0x86DD

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from traffic import pktgen, stamp
-from traffic.frames import build_frame
-from traffic.layout import layout
-from traffic.task import FCS_BYTES, Leg
-from traffic.template import Template
+from pktswarm.traffic import pktgen, stamp
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.layout import layout
+from pktswarm.traffic.task import FCS_BYTES, Leg
+from pktswarm.traffic.template import Template
 
 
 def sizes_bytes(leg: Leg) -> list[tuple[int, int]]:

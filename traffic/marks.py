@@ -12,8 +12,8 @@ import zlib
 from array import array
 from collections.abc import Sequence
 
-from traffic.errors import BadInput
-from traffic.task import Leg
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.task import Leg
 
 WORD_BITS = 64
 MOST_WORDS = 1 << 22

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any, Literal
 
-from traffic import bpf
-from traffic.layout import TAG_TYPES, layout
-from traffic.stamp import read_stamp
-from traffic.template import Template, VaryingField, get_bits, put_bits
+from pktswarm.traffic import bpf
+from pktswarm.traffic.layout import TAG_TYPES, layout
+from pktswarm.traffic.stamp import read_stamp
+from pktswarm.traffic.template import Template, VaryingField, get_bits, put_bits
 
 MACS = b"\xff" * 12
 MOST_RANGE_BITS = 24

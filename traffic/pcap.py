@@ -9,9 +9,9 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-from traffic.bpf import Instruction, Program
-from traffic.capture_format import LINKTYPE_ETHERNET
-from traffic.errors import BadInput
+from pktswarm.traffic.bpf import Instruction, Program
+from pktswarm.traffic.capture_format import LINKTYPE_ETHERNET
+from pktswarm.traffic.errors import BadInput
 
 if TYPE_CHECKING:
     import numpy as np

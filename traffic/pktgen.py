@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from typing import Any
 
-from traffic.headers import HEADERS
-from traffic.task import FCS_BYTES, Leg
+from pktswarm.traffic.headers import HEADERS
+from pktswarm.traffic.task import FCS_BYTES, Leg
 
 PAYLOAD_HEADER_BYTES = 16
 """Magic, sequence number, seconds, microseconds: pktgen silently enlarges a frame that has no room for them."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 
-from traffic.headers import GTPU_PORT
+from pktswarm.traffic.headers import GTPU_PORT
 
 ETHERNET_BYTES, IPV4_BYTES, IPV6_BYTES, UDP_BYTES, GTPU_BYTES = 14, 20, 40, 8, 8
 OPTIONAL_BYTES = 4

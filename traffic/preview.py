@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic import leg_frames, pktgen, schedule, schedule_pace
-from traffic.blocks import Blocks
-from traffic.errors import BadInput
-from traffic.leg_frames import templates_as_sent
-from traffic.task import Leg
-from traffic.values import places
-from traffic.xorshift import FrameStates, Words, drawn
+from pktswarm.traffic import leg_frames, pktgen, schedule, schedule_pace
+from pktswarm.traffic.blocks import Blocks
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.leg_frames import templates_as_sent
+from pktswarm.traffic.task import Leg
+from pktswarm.traffic.values import places
+from pktswarm.traffic.xorshift import FrameStates, Words, drawn
 
 NOBODY = -1
 """The user of a frame that has none."""

@@ -16,19 +16,19 @@ from pathlib import Path
 
 import numpy as np
 
-from traffic import leg_frames, schedule, schedule_pace, schedule_trace, stamp
-from traffic.capture_file import Packet
-from traffic.engines import trafgen_list_length
-from traffic.frames import build_frame
-from traffic.leg_frames import templates_as_sent
-from traffic.preview import Block, Integers, Rows, blocks
-from traffic.replay.build import Frames
-from traffic.replay.files import frames_to_send
-from traffic.sequence import Records
-from traffic.task import FCS_BYTES, Leg
-from traffic.template import Template, put_bits
-from traffic.users import notation
-from traffic.xorshift import KernelDraw
+from pktswarm.traffic import leg_frames, schedule, schedule_pace, schedule_trace, stamp
+from pktswarm.traffic.capture_file import Packet
+from pktswarm.traffic.engines import trafgen_list_length
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.leg_frames import templates_as_sent
+from pktswarm.traffic.preview import Block, Integers, Rows, blocks
+from pktswarm.traffic.replay.build import Frames
+from pktswarm.traffic.replay.files import frames_to_send
+from pktswarm.traffic.sequence import Records
+from pktswarm.traffic.task import FCS_BYTES, Leg
+from pktswarm.traffic.template import Template, put_bits
+from pktswarm.traffic.users import notation
+from pktswarm.traffic.xorshift import KernelDraw
 
 PKTGEN_HEADER = struct.Struct(">IIII")
 """Magic, number from 1, seconds, microseconds (net/core/pktgen.c); zeros follow."""

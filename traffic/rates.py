@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic.distributions import Floats, csv_numbers, csv_rows, generator, number, parse
-from traffic.errors import BadInput
+from pktswarm.traffic.distributions import Floats, csv_numbers, csv_rows, generator, number, parse
+from pktswarm.traffic.errors import BadInput
 
 Times = NDArray[np.int64]
 NS = 1e9

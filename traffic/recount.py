@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from traffic.replay.verify import MIN_WIRE_BYTES, digest
+from pktswarm.traffic.replay.verify import MIN_WIRE_BYTES, digest
 
 
 @dataclass(frozen=True)

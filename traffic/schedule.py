@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic import leg_frames, schedule_pace, schedule_sequence, schedule_trace, stamp
-from traffic.errors import BadInput
-from traffic.fragments import Part, parts_of
-from traffic.frames import build_frame
-from traffic.replay.shift import Shift
-from traffic.schedule_pace import gap, seed_of
-from traffic.schedule_records import (
+from pktswarm.traffic import leg_frames, schedule_pace, schedule_sequence, schedule_trace, stamp
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.fragments import Part, parts_of
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.replay.shift import Shift
+from pktswarm.traffic.schedule_pace import gap, seed_of
+from pktswarm.traffic.schedule_records import (
     COUNT,
     LARGEST_BYTES,
     LINKED,
@@ -40,13 +40,13 @@ from traffic.schedule_records import (
     StepRecord,
     SumRecord,
 )
-from traffic.schedule_trace import Passes
-from traffic.sequence import Records
-from traffic.sizes import MOST_SIZES
-from traffic.sums import weights
-from traffic.task import FCS_BYTES, Leg
-from traffic.template import Checksum, Template, VaryingField
-from traffic.values import MOST_VALUES, number_of_places, places
+from pktswarm.traffic.schedule_trace import Passes
+from pktswarm.traffic.sequence import Records
+from pktswarm.traffic.sizes import MOST_SIZES
+from pktswarm.traffic.sums import weights
+from pktswarm.traffic.task import FCS_BYTES, Leg
+from pktswarm.traffic.template import Checksum, Template, VaryingField
+from pktswarm.traffic.values import MOST_VALUES, number_of_places, places
 
 LATE_NS = 100_000
 """A frame that leaves so long after its due time counts as late."""

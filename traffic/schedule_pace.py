@@ -19,8 +19,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic.schedule_records import GAP_FRACTION_BITS, GAP_TABLE_BITS, NEVER, LegRecord, StepRecord
-from traffic.task import Leg
+from pktswarm.traffic.schedule_records import GAP_FRACTION_BITS, GAP_TABLE_BITS, NEVER, LegRecord, StepRecord
+from pktswarm.traffic.task import Leg
 
 MOST_STEPS, MOST_GAPS = 2**20, 2**16
 LARGEST_RATIO = 2**31

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from traffic.errors import BadInput
-from traffic.frames import given_lengths, length_fields
-from traffic.schedule_records import MAX_RULES, SIZE, WINDOW_BYTES, RuleRecord
-from traffic.sequence import Records
-from traffic.sums import weights
-from traffic.task import FCS_BYTES, Leg
-from traffic.template import Checksum, Template
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames import given_lengths, length_fields
+from pktswarm.traffic.schedule_records import MAX_RULES, SIZE, WINDOW_BYTES, RuleRecord
+from pktswarm.traffic.sequence import Records
+from pktswarm.traffic.sums import weights
+from pktswarm.traffic.task import FCS_BYTES, Leg
+from pktswarm.traffic.template import Checksum, Template
 
 
 def unable(leg: Leg, template: Template) -> str:

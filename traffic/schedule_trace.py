@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic.errors import BadInput
-from traffic.replay import ragged, timing
-from traffic.replay.build import Frames
-from traffic.replay.files import in_order
-from traffic.schedule_records import CHUNK_BYTES, LARGEST_BYTES, SLOT_BYTES
-from traffic.task import FCS_BYTES, Leg
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.replay import ragged, timing
+from pktswarm.traffic.replay.build import Frames
+from pktswarm.traffic.replay.files import in_order
+from pktswarm.traffic.schedule_records import CHUNK_BYTES, LARGEST_BYTES, SLOT_BYTES
+from pktswarm.traffic.task import FCS_BYTES, Leg
 
 Integers = NDArray[np.int64]
 RECORD = np.dtype([("due_ns", "u8"), ("place", "u4"), ("stored_bytes", "u2"), ("frame_bytes", "u2")])

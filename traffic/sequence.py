@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from traffic.errors import BadInput
-from traffic.frames import build_frame
-from traffic.task import FCS_BYTES, Leg
-from traffic.template import Template
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.task import FCS_BYTES, Leg
+from pktswarm.traffic.template import Template
 
 MAGIC = b"PKTSEQ1\n"
 RECORD = np.dtype([("due_ns", "<u8"), ("user", "<u4"), ("unused", "<u2"), ("frame_bytes", "<u2")])

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from traffic.frames import LEAST_SIZE_BYTES
+from pktswarm.traffic.frames import LEAST_SIZE_BYTES
 
 LARGEST_SIZE_BYTES = 9618
 MOST_SIZES = 255

@@ -19,7 +19,7 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
-from traffic.headers import HEADERS
+from pktswarm.traffic.headers import HEADERS
 
 PLAIN, CHECKED, SUMMED = 0x5053, 0x5043, 0x5055
 PLAIN_BYTES, CHECKED_BYTES = 18, 22

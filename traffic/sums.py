@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from traffic.schedule_records import MAX_CHECKSUMS
-from traffic.template import Checksum, mending_order
+from pktswarm.traffic.schedule_records import MAX_CHECKSUMS
+from pktswarm.traffic.template import Checksum, mending_order
 
 
 def weights(

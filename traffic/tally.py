@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from traffic.counters import CAUSES, HISTOGRAM_BITS, HISTOGRAM_BUCKETS, WINDOW_WORDS, RawTally
-from traffic.errors import EngineError
+from pktswarm.traffic.counters import CAUSES, HISTOGRAM_BITS, HISTOGRAM_BUCKETS, WINDOW_WORDS, RawTally
+from pktswarm.traffic.errors import EngineError
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 LARGEST_ERROR = 0.5 / (1 << HISTOGRAM_BITS)

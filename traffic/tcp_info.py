@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from traffic.errors import EngineError
+from pktswarm.traffic.errors import EngineError
 
 CLOSED_STATES = (6, 7)
 """TCP_TIME_WAIT, TCP_CLOSE: all that was sent has been acknowledged, or the connection was given up."""

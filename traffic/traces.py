@@ -6,9 +6,9 @@ import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from traffic.capture_file import Packet, RawPacket, link_type_name, read_capture, write_pcap, write_pcapng
-from traffic.capture_format import LINKTYPE_ETHERNET
-from traffic.errors import BadInput
+from pktswarm.traffic.capture_file import Packet, RawPacket, link_type_name, read_capture, write_pcap, write_pcapng
+from pktswarm.traffic.capture_format import LINKTYPE_ETHERNET
+from pktswarm.traffic.errors import BadInput
 
 __all__ = ["Packet", "Trace", "read_packets", "read_trace", "write_pcap", "write_pcapng"]
 

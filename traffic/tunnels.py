@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from traffic.expect import behind_device
-from traffic.headers import HEADERS
-from traffic.layout import Layout, layout
-from traffic.template import Template, put_bits
+from pktswarm.traffic.expect import behind_device
+from pktswarm.traffic.headers import HEADERS
+from pktswarm.traffic.layout import Layout, layout
+from pktswarm.traffic.template import Template, put_bits
 
 ETHERNET_BYTES, GTPU_BYTES, UDP_BYTES = (HEADERS[name].size_bytes for name in ("ethernet", "gtpu", "udp"))
 OPTION_FLAGS = 0x07

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
-from traffic.counters import RawUserRule
-from traffic.errors import BadInput
-from traffic.expect import FIELD_PLACES
-from traffic.headers import HEADERS
-from traffic.layout import layout
-from traffic.template import Template, VaryingField
+from pktswarm.traffic.counters import RawUserRule
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.expect import FIELD_PLACES
+from pktswarm.traffic.headers import HEADERS
+from pktswarm.traffic.layout import layout
+from pktswarm.traffic.template import Template, VaryingField
 
 MOST_USERS = 1 << 20
 """Of one stream, and of one receiver. A user takes 64 bytes of a receiver's memory."""

@@ -9,9 +9,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, cast
 
-from traffic.errors import BadInput
-from traffic.headers import Field
-from traffic.template import Mode
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.headers import Field
+from pktswarm.traffic.template import Mode
 
 FORMS = ("increment", "decrement", "random", "list", "pick")
 BESIDE = {

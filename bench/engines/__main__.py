@@ -18,7 +18,7 @@ from bench.engines import guest, peers
 from bench.engines.rates import say
 from bench.engines.rows import ROWS, Bench
 from bench.engines.wire import Wire, versions
-from traffic.errors import PktswarmError
+from pktswarm.traffic.errors import PktswarmError
 
 ALL = {**ROWS, guest.ROW: guest.pktgen}
 LEAST_ROUNDS = 5

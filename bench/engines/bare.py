@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable
 
 from bench.engines.wire import NEAR, OBJECT, Channel
-from lab import namespaces
-from nodes import libbpf
-from nodes.senders.xdp import LARGEST_BATCH
+from pktswarm.lab import namespaces
+from pktswarm.nodes import libbpf
+from pktswarm.nodes.senders.xdp import LARGEST_BATCH
 
 MOST_REPEATS = 2**32 - 1
 """In one call, which lasts until its process is killed: at 20 M frames/s more than three minutes."""

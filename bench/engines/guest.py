@@ -14,8 +14,8 @@ from bench.engines import ours, peers, rates
 from bench.engines.rates import say
 from bench.engines.rows import Bench, against
 from bench.engines.wire import BenchError
-from lab import vm
-from nodes.senders.pktgen import PktgenSender
+from pktswarm.lab import vm
+from pktswarm.nodes.senders.pktgen import PktgenSender
 
 LIMIT_S = 420.0
 ROW = "pktgen"

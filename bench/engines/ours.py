@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.engines.wire import FAR, FAR_MAC, NEAR, BenchError, Channel, Wire, Worker
-from nodes.engine import Sender
-from nodes.receivers.xdp import XdpReceiver
-from nodes.senders.xdp import XdpSender
-from traffic import stamp
-from traffic.frames import build_frame
-from traffic.match import Match
-from traffic.task import Leg, ReceiveTask, SendTask
+from pktswarm.nodes.engine import Sender
+from pktswarm.nodes.receivers.xdp import XdpReceiver
+from pktswarm.nodes.senders.xdp import XdpSender
+from pktswarm.traffic import stamp
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.match import Match
+from pktswarm.traffic.task import Leg, ReceiveTask, SendTask
 
 LIMIT_S = 120.0
 LEAD_S = 0.05

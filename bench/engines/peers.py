@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.engines.wire import NEAR, BenchError, Channel, sink, stack
-from nodes.senders import tcpreplay, trafgen
-from traffic.errors import EngineError
-from traffic.template import Template
+from pktswarm.nodes.senders import tcpreplay, trafgen
+from pktswarm.traffic.errors import EngineError
+from pktswarm.traffic.template import Template
 
 PACKAGES = {"trafgen": "netsniff-ng", "tcpreplay": "tcpreplay", "dpdk-testpmd": "dpdk-dev"}
 DRIVERS = "dpdk"

@@ -16,10 +16,10 @@ from bench import report
 from bench.engines import ours, peers, rates, timing, traces
 from bench.engines.rates import say
 from bench.engines.wire import BenchError, Wire, Worker, clock
-from nodes.senders.xdp import XdpSender
-from traffic.capture_file import Packet
-from traffic.frames import build_frame
-from traffic.task import Leg
+from pktswarm.nodes.senders.xdp import XdpSender
+from pktswarm.traffic.capture_file import Packet
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.task import Leg
 
 RATES_PPS = (10_000, 100_000, 1_000_000)
 USERS = 65_536
@@ -310,7 +310,7 @@ def _all_counted(result: ours.Result) -> bool:
 
 def _unpacked(column: list[int] | str) -> list[int]:
     """A column of users; behind the last user it may have what is nobody's."""
-    numbers: list[int] = import_module("traffic.users").unpack(column) if isinstance(column, str) else column
+    numbers: list[int] = import_module("pktswarm.traffic.users").unpack(column) if isinstance(column, str) else column
     return numbers[:USERS]
 
 

@@ -6,10 +6,10 @@ import random
 from pathlib import Path
 
 from bench.engines.ours import UDP_HEADERS
-from traffic.capture_file import NS_PER_S, Packet, write_pcap
-from traffic.frames import build_frame
-from traffic.task import FCS_BYTES
-from traffic.traces import read_trace
+from pktswarm.traffic.capture_file import NS_PER_S, Packet, write_pcap
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.task import FCS_BYTES
+from pktswarm.traffic.traces import read_trace
 
 RECORDED = Path(__file__).resolve().parents[2] / "configs" / "traces" / "lab.pcapng"
 PACKETS = 60_000

@@ -20,10 +20,10 @@ from typing import Any, ClassVar, NoReturn
 
 from pyroute2 import IPRoute
 
-from lab import links, namespaces
-from nodes import libbpf
-from nodes.process import EngineProcess
-from traffic.errors import PktswarmError
+from pktswarm.lab import links, namespaces
+from pktswarm.nodes import libbpf
+from pktswarm.nodes.process import EngineProcess
+from pktswarm.traffic.errors import PktswarmError
 
 NEAR, FAR = "tx0", "rx0"
 NEAR_MAC, FAR_MAC = "02:00:00:00:00:0a", "02:00:00:00:00:0b"

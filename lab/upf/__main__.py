@@ -1,4 +1,4 @@
-"""`python -m lab.upf N4-IPV4 N4-IPV6 SOCKET`: the lab's UPF on this host's interfaces n3 and n6. Prints "ready"."""
+"""`python -m pktswarm.lab.upf N4-IPV4 N4-IPV6 SOCKET`: the lab's UPF on this host's n3 and n6. Prints "ready"."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gc
 import sys
 from pathlib import Path
 
-from lab.upf.process import Upf
+from pktswarm.lab.upf.process import Upf
 
 
 def main() -> None:

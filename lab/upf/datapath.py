@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodes import libbpf
-from traffic.errors import EngineError
+from pktswarm.nodes import libbpf
+from pktswarm.traffic.errors import EngineError
 
 OBJECT = libbpf.OBJECTS / "upf.o"
 TABLES = ("uplink", "downlink4", "downlink6")

@@ -16,7 +16,7 @@ import sys
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from traffic.errors import BadInput
+from pktswarm.traffic.errors import BadInput
 
 _DROP, _TEID, _DELAY, _HOLD = 1, 2, 3, 4
 """enum fault_action of kernel/upf.h."""

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from lab.upf import ie
-from lab.upf.ie import Cause, Ie, Message, Refused, elements, message, parse_header
-from lab.upf.pool import Pool
-from lab.upf.rules import ACCESS, BUFFER, CHOOSE, FORWARD, Pdr, number
-from lab.upf.session import Addresses, Content, Key, Moved, Session, Tables, moved, own
-from lab.upf.usage import usage_reports
+from pktswarm.lab.upf import ie
+from pktswarm.lab.upf.ie import Cause, Ie, Message, Refused, elements, message, parse_header
+from pktswarm.lab.upf.pool import Pool
+from pktswarm.lab.upf.rules import ACCESS, BUFFER, CHOOSE, FORWARD, Pdr, number
+from pktswarm.lab.upf.session import Addresses, Content, Key, Moved, Session, Tables, moved, own
+from pktswarm.lab.upf.usage import usage_reports
 
 MOST_SESSIONS = 65_536
 KEPT_ANSWERS = 20_000

@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from traffic.errors import BadInput
+from pktswarm.traffic.errors import BadInput
 
 
 def ask(orders: Path, order: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 
-from lab.upf.waiting import GTPU_PORT
+from pktswarm.lab.upf.waiting import GTPU_PORT
 
 TTL = 64
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lab.upf.ie import Cause, Ie, Refused
-from lab.upf.session import Key
+from pktswarm.lab.upf.ie import Cause, Ie, Refused
+from pktswarm.lab.upf.session import Key
 
 
 @dataclass

@@ -16,15 +16,15 @@ from typing import Any
 
 from pyroute2 import IPRoute, NetlinkError
 
-from lab.upf import faults, ie
-from lab.upf.datapath import EVENT_BUFFERED, EVENT_NO_NEIGHBOUR, Counts, DataPath, Event, Settings
-from lab.upf.n4 import N4, Peer
-from lab.upf.outer import in_ipv4, in_ipv6
-from lab.upf.rules import ACCESS, BUFFER, FORWARD, NOTIFY, OUTER_IPV4, OUTER_IPV6
-from lab.upf.session import Moved, Session
-from lab.upf.waiting import GTPU_PORT, PORTS, FaultyFrames, UserPackets
-from nodes.interface import Interface
-from traffic.errors import BadInput
+from pktswarm.lab.upf import faults, ie
+from pktswarm.lab.upf.datapath import EVENT_BUFFERED, EVENT_NO_NEIGHBOUR, Counts, DataPath, Event, Settings
+from pktswarm.lab.upf.n4 import N4, Peer
+from pktswarm.lab.upf.outer import in_ipv4, in_ipv6
+from pktswarm.lab.upf.rules import ACCESS, BUFFER, FORWARD, NOTIFY, OUTER_IPV4, OUTER_IPV6
+from pktswarm.lab.upf.session import Moved, Session
+from pktswarm.lab.upf.waiting import GTPU_PORT, PORTS, FaultyFrames, UserPackets
+from pktswarm.nodes.interface import Interface
+from pktswarm.traffic.errors import BadInput
 
 HEARTBEAT_S, MOST_MISSED = 5.0, 3
 """Ours to the SMF; after so many without an answer its association is dropped, as eUPF does after 15 s."""

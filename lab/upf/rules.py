@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from lab.upf.ie import Cause, Ie, Refused, elements
+from pktswarm.lab.upf.ie import Cause, Ie, Refused, elements
 
 ACCESS, CORE = 0, 1
 """Source Interface, section 8.2.2."""

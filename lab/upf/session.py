@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
-from lab.upf import rules
-from lab.upf.ie import Cause, Ie, Refused, Rule, elements
-from lab.upf.rules import ACCESS, ADDRESS_BYTES, CHOOSE, FORWARD, OUTER_IPV4, OUTER_IPV6, Far, Pdr, Qer, Urr
+from pktswarm.lab.upf import rules
+from pktswarm.lab.upf.ie import Cause, Ie, Refused, Rule, elements
+from pktswarm.lab.upf.rules import ACCESS, ADDRESS_BYTES, CHOOSE, FORWARD, OUTER_IPV4, OUTER_IPV6, Far, Pdr, Qer, Urr
 
 MOST_RULES = 4
 """PDRs of one TEID or UE address, each as often as it has SDF filters; as in kernel/upf.h."""

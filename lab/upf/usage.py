@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from lab.upf.ie import Ie, ie, time_stamp
-from lab.upf.rules import ACCESS, Urr
-from lab.upf.session import Session
+from pktswarm.lab.upf.ie import Ie, ie, time_stamp
+from pktswarm.lab.upf.rules import ACCESS, Urr
+from pktswarm.lab.upf.session import Session
 
 _DURATION, _VOLUME = 1, 2
 """Measurement Method, section 8.2.40."""

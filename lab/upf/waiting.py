@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Protocol
 
-from lab.upf.datapath import EVENT_DELAYED, EVENT_HELD, EVENT_RELEASE, Event
-from lab.upf.rules import BUFFER, FORWARD
-from lab.upf.session import Moved
+from pktswarm.lab.upf.datapath import EVENT_DELAYED, EVENT_HELD, EVENT_RELEASE, Event
+from pktswarm.lab.upf.rules import BUFFER, FORWARD
+from pktswarm.lab.upf.session import Moved
 
 GTPU_PORT = 2152
 MOST_PACKETS = 1_000

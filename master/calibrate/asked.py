@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from master.inventory import Inventory
-from traffic.errors import BadInput
+from pktswarm.master.inventory import Inventory
+from pktswarm.traffic.errors import BadInput
 
 COMMAND = "calibrate"
 SENDERS = ("xdp", "pktgen", "trafgen")

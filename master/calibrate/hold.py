@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from master.capacity.figures import AT_LEAST, CONFIRMED, FAILED, UNCONFIRMED
+from pktswarm.master.capacity.figures import AT_LEAST, CONFIRMED, FAILED, UNCONFIRMED
 
 MOST_STEPS = 16
 """Of a search among a sender's own rates."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from master.calibrate.asked import Form
-from master.calibrate.hold import Held, Ladder, Try
-from master.calibrate.runs import STOPPED, Flow, Sent, Stopped
-from master.capacity.figures import FAILED
-from master.search.engine import BELOW, REPEATS, Search
-from master.search.goals import LOWEST_SHARE, Asked
-from master.search.trial import OWN_LIMIT, Trial
+from pktswarm.master.calibrate.asked import Form
+from pktswarm.master.calibrate.hold import Held, Ladder, Try
+from pktswarm.master.calibrate.runs import STOPPED, Flow, Sent, Stopped
+from pktswarm.master.capacity.figures import FAILED
+from pktswarm.master.search.engine import BELOW, REPEATS, Search
+from pktswarm.master.search.goals import LOWEST_SHARE, Asked
+from pktswarm.master.search.trial import OWN_LIMIT, Trial
 
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.5)
 """Of what several transmitters can send each alone: together they may stand in each other's way."""

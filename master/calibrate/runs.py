@@ -11,14 +11,14 @@ from typing import Any
 
 from rich.console import Console
 
-from master.calibrate.asked import COMMAND
-from master.doubts import MISSED
-from master.live.watch import Watch
-from master.results import Outcome
-from master.run import Finished, Run
-from master.scenario import Scenario
-from master.search.trial import Tolerance, Trial, trial_of
-from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, BadInput, PktswarmError
+from pktswarm.master.calibrate.asked import COMMAND
+from pktswarm.master.doubts import MISSED
+from pktswarm.master.live.watch import Watch
+from pktswarm.master.results import Outcome
+from pktswarm.master.run import Finished, Run
+from pktswarm.master.scenario import Scenario
+from pktswarm.master.search.trial import Tolerance, Trial, trial_of
+from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, BadInput, PktswarmError
 
 STOPPED = ("interrupted", "stopped by the user")
 PROBE_PPS = 1000.0

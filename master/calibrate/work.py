@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from master.calibrate.asked import RECEIVERS, SENDERS, Asked
-from master.calibrate.hold import Held
-from master.calibrate.measure import Able, Receiver, Transmitter
-from master.calibrate.runs import Flow, Runs
-from master.capacity.figures import FAILED, UNCONFIRMED, USED, Capacity, Figure, missing_of
-from master.inventory import Inventory
-from master.node_state import reports_by_host
-from traffic.errors import (
+from pktswarm.master.calibrate.asked import RECEIVERS, SENDERS, Asked
+from pktswarm.master.calibrate.hold import Held
+from pktswarm.master.calibrate.measure import Able, Receiver, Transmitter
+from pktswarm.master.calibrate.runs import Flow, Runs
+from pktswarm.master.capacity.figures import FAILED, UNCONFIRMED, USED, Capacity, Figure, missing_of
+from pktswarm.master.inventory import Inventory
+from pktswarm.master.node_state import reports_by_host
+from pktswarm.traffic.errors import (
     EXIT_AS_EXPECTED,
     EXIT_INCOMPLETE,
     EXIT_NOT_AS_EXPECTED,
@@ -23,7 +23,7 @@ from traffic.errors import (
     EngineError,
     PktswarmError,
 )
-from traffic.task import Role
+from pktswarm.traffic.task import Role
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from master.model import Location, Strict, bad_input, keys_of
-from master.results import replace_text
-from traffic import VERSION
-from traffic.errors import BadInput
-from traffic.task import Role
+from pktswarm.master.model import Location, Strict, bad_input, keys_of
+from pktswarm.master.results import replace_text
+from pktswarm.traffic import VERSION
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.task import Role
 
 FORMAT_VERSION = 1
 CONFIRMED, AT_LEAST, UNCONFIRMED, FAILED = "confirmed", "at least", "not confirmed", "failed"

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from master.capacity.figures import Capacity, Limit
-from master.fill import with_placeholders
-from traffic.engines import order, unable
-from traffic.leg_frames import sizes_bytes
-from traffic.task import FCS_BYTES, Leg, Role
+from pktswarm.master.capacity.figures import Capacity, Limit
+from pktswarm.master.fill import with_placeholders
+from pktswarm.traffic.engines import order, unable
+from pktswarm.traffic.leg_frames import sizes_bytes
+from pktswarm.traffic.task import FCS_BYTES, Leg, Role
 
 if TYPE_CHECKING:
-    from master.plan import Share
-    from master.scenario import Receive
-    from traffic.sequence import Records
+    from pktswarm.master.plan import Share
+    from pktswarm.master.scenario import Receive
+    from pktswarm.traffic.sequence import Records
 
 RECEIVERS = ("xdp", "netsniff-ng")
 """In the order in which `auto` tries them."""

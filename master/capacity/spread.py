@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from master.capacity.figures import Capacity
-from master.capacity.limits import ROUNDING, Planned, sending_limit
-from master.scenario import Scenario
+from pktswarm.master.capacity.figures import Capacity
+from pktswarm.master.capacity.limits import ROUNDING, Planned, sending_limit
+from pktswarm.master.scenario import Scenario
 
 
 def weights(scenario: Scenario, plans: Sequence[Planned], capacity: Capacity) -> dict[int, dict[str, int]]:

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from master.compare import differ, noise
-from master.compare.figures import FIGURES, Figure
-from master.compare.sides import Compared, Side
-from traffic.errors import EXIT_AS_EXPECTED, EXIT_NOT_AS_EXPECTED, BadInput
+from pktswarm.master.compare import differ, noise
+from pktswarm.master.compare.figures import FIGURES, Figure
+from pktswarm.master.compare.sides import Compared, Side
+from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_NOT_AS_EXPECTED, BadInput
 
 FORMAT_VERSION = 1
 CONFIDENCE = 0.95

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from master.compare.sides import Compared, Side
+from pktswarm.master.compare.sides import Compared, Side
 
 NOTHING, THERE = "–", "there"
 NODE = ("kernel", "machine", "cpus", "python", "pktswarm")

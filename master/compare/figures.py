@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from master.compare.noise import Value
-from master.expectations import METRICS
-from traffic.errors import BadInput
+from pktswarm.master.compare.noise import Value
+from pktswarm.master.expectations import METRICS
+from pktswarm.traffic.errors import BadInput
 
 Rows = list[dict[str, Any]]
 TOTAL = "all streams"

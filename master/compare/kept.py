@@ -7,10 +7,10 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from master.compare.comparison import Comparison, Difference
-from master.compare.figures import FIGURES
-from master.results import new_folder, replace_text, write_csv
-from traffic.errors import BadInput
+from pktswarm.master.compare.comparison import Comparison, Difference
+from pktswarm.master.compare.figures import FIGURES
+from pktswarm.master.results import new_folder, replace_text, write_csv
+from pktswarm.traffic.errors import BadInput
 
 COLUMNS = [field.name for field in fields(Difference)]
 RUN_COLUMNS = ["side", "run", "subject", "figure", "unit", "value"]
@@ -19,7 +19,7 @@ PAGE = "compare.html"
 
 def keep(comparison: Comparison, results: Path) -> Path:
     """`results/<UTC time>-compare/`, made. Raises BadInput where it cannot be."""
-    from master.compare.page import html
+    from pktswarm.master.compare.page import html
 
     try:
         folder = new_folder(results, "compare")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from master.compare import telling
-from master.compare.comparison import Comparison, Difference
-from master.compare.show import cautions
-from master.report.render import render
+from pktswarm.master.compare import telling
+from pktswarm.master.compare.comparison import Comparison, Difference
+from pktswarm.master.compare.show import cautions
+from pktswarm.master.report.render import render
 
 MOST_ROWS = 400
 """Of a table; compare.csv has all."""

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from master.compare import telling
-from master.compare.comparison import BEYOND, Comparison, Difference
-from master.compare.figures import FIGURES
+from pktswarm.master.compare import telling
+from pktswarm.master.compare.comparison import BEYOND, Comparison, Difference
+from pktswarm.master.compare.figures import FIGURES
 
 MOST_SUBJECTS = 12
 """Of a table; those that differ by more than noise come first, compare.csv has all."""

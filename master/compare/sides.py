@@ -9,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from master.compare.figures import Measured, measured
-from master.repeat import FORMAT_VERSION
-from master.report.folder import REPEATED, RUN, read
-from traffic.errors import EXIT_INCOMPLETE, BadInput
+from pktswarm.master.compare.figures import Measured, measured
+from pktswarm.master.repeat import FORMAT_VERSION
+from pktswarm.master.report.folder import REPEATED, RUN, read
+from pktswarm.traffic.errors import EXIT_INCOMPLETE, BadInput
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 ALLOWED = f"a run's folder with {RUN}, or one with {REPEATED}"

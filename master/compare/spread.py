@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from master.compare.comparison import figure_of, subjects_of
-from master.compare.figures import FIGURES
-from master.compare.sides import Side
+from pktswarm.master.compare.comparison import figure_of, subjects_of
+from pktswarm.master.compare.figures import FIGURES
+from pktswarm.master.compare.sides import Side
 
 
 def spread(side: Side) -> list[dict[str, Any]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from master.compare.comparison import BEYOND, Comparison, Difference
-from master.compare.figures import FIGURES
-from master.compare.noise import ENOUGH_RUNS, LEAST_RUNS
-from master.compare.sides import Side
-from master.report.words import NOT_MEASURED
+from pktswarm.master.compare.comparison import BEYOND, Comparison, Difference
+from pktswarm.master.compare.figures import FIGURES
+from pktswarm.master.compare.noise import ENOUGH_RUNS, LEAST_RUNS
+from pktswarm.master.compare.sides import Side
+from pktswarm.master.report.words import NOT_MEASURED
 
 SCALES = {"count": 1.0, "ratio": 0.01, "pps": 1.0, "bps": 1e6, "ns": 1e3}
 """Unit → in which of it a person reads it, as the figures' titles say."""

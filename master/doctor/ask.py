@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from master import ssh
-from master.inventory import Host, Inventory
+from pktswarm.master import ssh
+from pktswarm.master.inventory import Host, Inventory
 
 CONNECT_TIMEOUT_S = 3
 ANSWER_TIMEOUT_S = 20.0
@@ -76,7 +76,7 @@ class Round:
     def _program(self) -> list[str]:
         # mpiexec starts it on every host from the folder that it is in itself (master/launch.py).
         proxy = Path(self.inventory.master.python or sys.executable).with_name("hydra_pmi_proxy")
-        return ["-P", "-m", "nodes.doctor", "--proxy", str(proxy)]
+        return ["-P", "-m", "pktswarm.nodes.doctor", "--proxy", str(proxy)]
 
     def _exchange(self, host: Host, command: list[str], python: str, readings: int) -> Answer:
         with self._started(command) as process:

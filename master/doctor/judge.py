@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from master.doctor.ask import Answer
-from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
+from pktswarm.master.doctor.ask import Answer
+from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
 
 Level = Literal["unreachable", "wrong", "note"]
 FRAME_SENDERS, FRAME_RECEIVERS = ("xdp", "pktgen", "trafgen"), ("xdp", "netsniff-ng")

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from master.doctor.ask import Answer
-from master.doctor.judge import Finding
+from pktswarm.master.doctor.ask import Answer
+from pktswarm.master.doctor.judge import Finding
 
 COLOURS = {"unreachable": "bold red", "wrong": "red", "note": "yellow"}
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from master import ssh
-from master.dut_host.counters import FILES, MISSED, PROC, SYS, Reading, parse, split_lines
-from master.inventory import Host, Inventory
-from traffic.errors import PktswarmError
+from pktswarm.master import ssh
+from pktswarm.master.dut_host.counters import FILES, MISSED, PROC, SYS, Reading, parse, split_lines
+from pktswarm.master.inventory import Host, Inventory
+from pktswarm.traffic.errors import PktswarmError
 
 GLOB = f"{SYS}*{MISSED}"
 COMMAND = ["sh", "-c", f"grep -H '' {' '.join(PROC + name for name in FILES)} {GLOB}"]
@@ -56,7 +56,7 @@ class InLab:
         return lambda _: reading
 
     def _read(self) -> Reading:
-        import lab
+        from pktswarm import lab
 
         try:
             folder = lab.network_files(self.path, self.host)

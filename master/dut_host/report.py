@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from master.dut_host.counters import RECEIVE_BUFFER, Drops
-from master.dut_host.watch import HostDrops
+from pktswarm.master.dut_host.counters import RECEIVE_BUFFER, Drops
+from pktswarm.master.dut_host.watch import HostDrops
 
 MOST_PARTS = 4
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from master.dut_host.counters import Drops, Reading, between
-from master.dut_host.reading import SSH_LIMIT_S, Finish, Source
-from traffic.errors import PktswarmError
+from pktswarm.master.dut_host.counters import Drops, Reading, between
+from pktswarm.master.dut_host.reading import SSH_LIMIT_S, Finish, Source
+from pktswarm.traffic.errors import PktswarmError
 
 
 @dataclass(frozen=True)

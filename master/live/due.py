@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from traffic.schedule_records import GAP_TABLE_BITS
-from traffic.task import Leg
+from pktswarm.traffic.schedule_records import GAP_TABLE_BITS
+from pktswarm.traffic.task import Leg
 
 NS = 1e9
 

@@ -6,15 +6,15 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from master.ledger import Event, Ledger
-from master.live.due import Due
-from master.live.parts import Part, Tracks
-from master.live.track import Track, rates
-from master.live.warnings import Warnings
-from master.node_state import NodeState
-from master.results import utc
-from traffic.samples import unpack
-from traffic.task import Leg, with_fcs
+from pktswarm.master.ledger import Event, Ledger
+from pktswarm.master.live.due import Due
+from pktswarm.master.live.parts import Part, Tracks
+from pktswarm.master.live.track import Track, rates
+from pktswarm.master.live.warnings import Warnings
+from pktswarm.master.node_state import NodeState
+from pktswarm.master.results import utc
+from pktswarm.traffic.samples import unpack
+from pktswarm.traffic.task import Leg, with_fcs
 
 FORMAT_VERSION = 1
 TICK_S = 1.0

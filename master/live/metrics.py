@@ -22,7 +22,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from traffic.errors import BadInput
+from pktswarm.traffic.errors import BadInput
 
 LOOPBACK = "127.0.0.1"
 LARGEST_PORT = 65535

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from master.live.due import Due
-from master.live.track import Track, rates, together
-from traffic.task import Leg, with_fcs
+from pktswarm.master.live.due import Due
+from pktswarm.master.live.track import Track, rates, together
+from pktswarm.traffic.task import Leg, with_fcs
 
 End = tuple[int, str]
 """Leg, and the host that sends or counts it."""

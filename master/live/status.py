@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from master.recount import check_format
-from master.report.folder import LOG, RUN
-from master.results import STATUS
-from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, BadInput
+from pktswarm.master.recount import check_format
+from pktswarm.master.report.folder import LOG, RUN
+from pktswarm.master.results import STATUS
+from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, BadInput
 
 RUNS = (f"*/{LOG}", f"runs/*/{LOG}", f"*/runs/*/{LOG}")
 """In a folder of results: runs, and those of a search or a table."""

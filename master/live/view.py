@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from master.live.phases import words_of
+from pktswarm.master.live.phases import words_of
 
 BARS = "▁▂▃▄▅▆▇█"
 SPARKS = ((130, 30), (105, 12), (0, 0))

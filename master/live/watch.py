@@ -9,15 +9,15 @@ from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 
-from master import show
-from master.ledger import Event, Ledger
-from master.live import view
-from master.live.figures import Figures
-from master.live.phases import words_of
+from pktswarm.master import show
+from pktswarm.master.ledger import Event, Ledger
+from pktswarm.master.live import view
+from pktswarm.master.live.figures import Figures
+from pktswarm.master.live.phases import words_of
 
 if TYPE_CHECKING:
-    from master.live.metrics import Served
-    from master.run import Finished, Run
+    from pktswarm.master.live.metrics import Served
+    from pktswarm.master.run import Finished, Run
 
 LINE_EVERY_S = 5.0
 

@@ -1,7 +1,7 @@
 """What is pushed to a node: the lock file's wheels for its Python and machine, and pktswarm's own, in one archive.
 
-`python -m master.provision.bundle --python 3.13 --machine x86_64`, on the master, prints as JSON: `path`, `digest`
-(of what is in it; a node that has it already is left alone), `wheel` (pktswarm's) and `mpich` (the version pinned).
+`python -m pktswarm.master.provision.bundle --python 3.13 --machine x86_64`, on the master, prints as JSON: `path`,
+`digest` (of what is in it; a node that has it already is left alone), `wheel` (pktswarm's), `mpich` (its version).
 The wheels are fetched once and kept below `~/.cache/pktswarm`; their hashes are the lock file's, there and on the node.
 pktswarm's own is built once of each state of the source, for all Pythons and machines; an archive made once of both.
 """
@@ -23,11 +23,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from traffic.errors import EngineError, PktswarmError
+from pktswarm.traffic.errors import EngineError, PktswarmError
 
 SOURCE = Path(__file__).resolve().parents[2]
 LOCK = SOURCE / "requirements.lock"
-PARTS = ("traffic", "nodes", "master", "lab", "pyproject.toml", "README.md", "LICENSE")
+PACKAGE = "pktswarm"
+PARTS = (PACKAGE, "traffic", "nodes", "master", "lab", "kernel", "pyproject.toml", "README.md", "LICENSE")
 """What the wheel is built from; a copy, because building leaves files beside its source."""
 GLIBCS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_24", "manylinux_2_17", "manylinux2014", "manylinux_2_12")
 """Wheels that run on the oldest release that can be a node, Ubuntu 22.04 with glibc 2.35, have one of these tags."""
@@ -63,7 +64,7 @@ def _own_wheel() -> Path:
         with tempfile.TemporaryDirectory(dir=cache()) as scratch:
             making = Path(scratch) / "made"
             making.mkdir()
-            shutil.move(_build(Path(scratch)), making)
+            shutil.move(build_wheel(Path(scratch)), making)
             making.rename(folder)
     return next(folder.glob("pktswarm-*.whl"))
 
@@ -102,13 +103,14 @@ def _fetch(folder: Path, python: str, machine: str) -> Path:
     return wheels
 
 
-def _build(scratch: Path) -> Path:
+def build_wheel(scratch: Path) -> Path:
+    """pktswarm's wheel, made in `scratch` from a copy of the source."""
     source = scratch / "source"
     source.mkdir()
     for name in PARTS:
         part = SOURCE / name
-        if part.is_dir():
-            shutil.copytree(part, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+        if part.is_dir():  # of the package itself the links, to the folders beside it
+            shutil.copytree(part, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy2(part, source / name)
     _pip(["wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(scratch), str(source)])
@@ -145,7 +147,9 @@ def _pinned(package: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="master.provision.bundle", description="Gathers what a node is given.")
+    parser = argparse.ArgumentParser(
+        prog="pktswarm.master.provision.bundle", description="Gathers what a node is given."
+    )
     parser.add_argument("--python", required=True, help="of the node, like 3.13")
     parser.add_argument("--machine", required=True, help="of the node, like x86_64")
     arguments = parser.parse_args()

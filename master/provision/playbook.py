@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from master import inventory
-from traffic.errors import BadInput, EngineError
+from pktswarm.master import inventory
+from pktswarm.traffic.errors import BadInput, EngineError
 
 FOLDER = Path(__file__).resolve().parents[2] / "ansible"
 LOCK = FOLDER / "requirements.lock"

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from traffic.errors import BadInput
+from pktswarm.traffic.errors import BadInput
 
 PAGE = "report.html"
 
 
 def make(folder: Path, page: Path | None = None) -> Path:
     """The page of the run in `folder`, and the figures of its plots as CSV in that folder. Raises BadInput."""
-    from master.report import folder as folders
-    from master.report.page import html
-    from master.results import replace_text
+    from pktswarm.master.report import folder as folders
+    from pktswarm.master.report.page import html
+    from pktswarm.master.results import replace_text
 
     target = folder / PAGE if page is None else page
     results = folders.read(folder)
@@ -31,7 +31,7 @@ def make(folder: Path, page: Path | None = None) -> Path:
 
 def write_junit(documents: Sequence[dict[str, Any]], path: Path) -> None:
     """Raises BadInput where it cannot be written."""
-    from master.report import junit
+    from pktswarm.master.report import junit
 
     try:
         junit.write(documents, path)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from master.recount import check_format
-from traffic.errors import EXIT_INCOMPLETE, BadInput
+from pktswarm.master.recount import check_format
+from pktswarm.traffic.errors import EXIT_INCOMPLETE, BadInput
 
 SAMPLES, LOG, RUN = "samples.csv", "log.jsonl", "run.json"
 REPEATED = "repeat.json"

@@ -19,9 +19,9 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from master.report import delays
-from traffic.rates import ETHERNET_OVERHEAD_BYTES
-from traffic.task import FCS_BYTES
+from pktswarm.master.report import delays
+from pktswarm.traffic.rates import ETHERNET_OVERHEAD_BYTES
+from pktswarm.traffic.task import FCS_BYTES
 
 Floats = NDArray[np.float64]
 MOST_STREAMS = 8

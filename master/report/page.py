@@ -9,17 +9,17 @@ from typing import Any
 
 import yaml
 
-from master.judge import node_totals
-from master.report import limits, over_time, plots
-from master.report.folder import SAMPLES, Results
-from master.report.over_time import MOST_STREAMS, PEAK_S, OverTime
-from master.report.plots import Plot
-from master.report.render import render
-from master.report.shapes import Shapes, shapes
-from master.results import STREAM_COLUMNS
-from master.scenario import Scenario
-from traffic.connections import COLUMNS
-from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
+from pktswarm.master.judge import node_totals
+from pktswarm.master.report import limits, over_time, plots
+from pktswarm.master.report.folder import SAMPLES, Results
+from pktswarm.master.report.over_time import MOST_STREAMS, PEAK_S, OverTime
+from pktswarm.master.report.plots import Plot
+from pktswarm.master.report.render import render
+from pktswarm.master.report.shapes import Shapes, shapes
+from pktswarm.master.results import STREAM_COLUMNS
+from pktswarm.master.scenario import Scenario
+from pktswarm.traffic.connections import COLUMNS
+from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
 MOST_ROWS = 200
 """Of a table in the page; the CSV has all."""

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from traffic.errors import BadInput, PktswarmError
+from pktswarm.traffic.errors import BadInput, PktswarmError
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 TIMEOUT_S = 120.0

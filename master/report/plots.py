@@ -21,9 +21,9 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from master.figures import write_rows
-from master.report.over_time import MOST_STREAMS, Floats, OverTime, thin
-from master.report.shapes import Shapes
+from pktswarm.master.figures import write_rows
+from pktswarm.master.report.over_time import MOST_STREAMS, Floats, OverTime, thin
+from pktswarm.master.report.shapes import Shapes
 
 FOLDER = "plots"
 MOST_POINTS = 800

@@ -7,15 +7,19 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from master.report import words
-from traffic import VERSION
+from pktswarm.master.report import words
+from pktswarm.traffic import VERSION
 
 FILTERS = ("count", "percent", "ratio", "microseconds", "pps", "bps", "seconds", "cpus")
 
 
 def render(template: str, context: dict[str, Any]) -> str:
     environment = Environment(
-        loader=PackageLoader("master"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("pktswarm.master"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters |= {name: getattr(words, name) for name in FILTERS}
     style, _, _ = environment.loader.get_source(environment, "report.css")  # type: ignore[union-attr]

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from master import interactive
-from master.recount import captures_of
-from traffic import preview, sequence
-from traffic.capture_index import index_capture
-from traffic.errors import PktswarmError
-from traffic.preview import Counts, Gaps
-from traffic.preview_frames import of_sequence, recording
-from traffic.task import FCS_BYTES, Leg, leg_from_json
+from pktswarm.master import interactive
+from pktswarm.master.recount import captures_of
+from pktswarm.traffic import preview, sequence
+from pktswarm.traffic.capture_index import index_capture
+from pktswarm.traffic.errors import PktswarmError
+from pktswarm.traffic.preview import Counts, Gaps
+from pktswarm.traffic.preview_frames import of_sequence, recording
+from pktswarm.traffic.task import FCS_BYTES, Leg, leg_from_json
 
 MOST_CAPTURED_BYTES = 1 << 30
 MOST_DUE_PACKETS = 1_000_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from master.rfc2544.formulas import SIZES_BYTES
-from traffic import bits
-from traffic.errors import BadInput
-from traffic.frames import LEAST_SIZE_BYTES
-from traffic.sizes import LARGEST_SIZE_BYTES
+from pktswarm.master.rfc2544.formulas import SIZES_BYTES
+from pktswarm.traffic import bits
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames import LEAST_SIZE_BYTES
+from pktswarm.traffic.sizes import LARGEST_SIZE_BYTES
 
 THROUGHPUT, LATENCY, LOSS, BACK_TO_BACK = TESTS = ("throughput", "latency", "loss", "back-to-back")
 NEEDS_THROUGHPUT = (LATENCY, BACK_TO_BACK)

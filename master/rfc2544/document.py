@@ -6,10 +6,10 @@ import statistics
 from dataclasses import asdict
 from typing import Any
 
-from master.rfc2544 import formulas
-from master.rfc2544.asked import WARNING, Asked
-from master.rfc2544.procedure import Benchmark, OfSize
-from traffic.rates import ETHERNET_OVERHEAD_BYTES
+from pktswarm.master.rfc2544 import formulas
+from pktswarm.master.rfc2544.asked import WARNING, Asked
+from pktswarm.master.rfc2544.procedure import Benchmark, OfSize
+from pktswarm.traffic.rates import ETHERNET_OVERHEAD_BYTES
 
 FORMAT_VERSION = 1
 POINTS = ("min", "mean", "p50", "p99", "p999", "max")

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from master.results import replace_text, write_csv
-from master.rfc2544.document import POINTS, document
-from master.rfc2544.procedure import Benchmark
-from master.search import kept
-from master.search.kept import TRIAL_COLUMNS
+from pktswarm.master.results import replace_text, write_csv
+from pktswarm.master.rfc2544.document import POINTS, document
+from pktswarm.master.rfc2544.procedure import Benchmark
+from pktswarm.master.search import kept
+from pktswarm.master.search.kept import TRIAL_COLUMNS
 
 DOCUMENT, PAGE = "rfc2544.json", "report.html"
 THROUGHPUT_COLUMNS = [

@@ -9,14 +9,14 @@ from typing import Any
 import matplotlib
 from matplotlib.ticker import NullLocator
 
-from master.report import words
-from master.report.plots import LINES, STYLE, Plot, line_style, new_axes, svg_of
-from master.report.render import render
-from master.results import replace_text
-from master.rfc2544.formulas import LOADS_PERCENT
-from master.rfc2544.kept import PAGE
-from master.rfc2544.show import burst, cells, remarks
-from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
+from pktswarm.master.report import words
+from pktswarm.master.report.plots import LINES, STYLE, Plot, line_style, new_axes, svg_of
+from pktswarm.master.report.render import render
+from pktswarm.master.results import replace_text
+from pktswarm.master.rfc2544.formulas import LOADS_PERCENT
+from pktswarm.master.rfc2544.kept import PAGE
+from pktswarm.master.rfc2544.show import burst, cells, remarks
+from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
 VERDICTS = {EXIT_AS_EXPECTED: ("Whole", "good"), EXIT_INCOMPLETE: ("Incomplete", "doubt")}
 BELOW_ALL = ("A frame size was lost at the lowest rate too", "bad")

@@ -6,15 +6,15 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from master.rfc2544 import formulas
-from master.rfc2544.asked import BACK_TO_BACK, LATENCY, LOSS, THROUGHPUT, Asked
-from master.rfc2544.bursts import BurstSearch
-from master.search import goals
-from master.search.attempts import NoFigure, Procedure, Told
-from master.search.engine import BELOW, HIGHEST, Found, Search
-from master.search.latency import Latencies
-from master.search.trial import Trial
-from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
+from pktswarm.master.rfc2544 import formulas
+from pktswarm.master.rfc2544.asked import BACK_TO_BACK, LATENCY, LOSS, THROUGHPUT, Asked
+from pktswarm.master.rfc2544.bursts import BurstSearch
+from pktswarm.master.search import goals
+from pktswarm.master.search.attempts import NoFigure, Procedure, Told
+from pktswarm.master.search.engine import BELOW, HIGHEST, Found, Search
+from pktswarm.master.search.latency import Latencies
+from pktswarm.master.search.trial import Trial
+from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
 
 BURST_PRECISION = 0.01
 """How close the bounds of a burst's length are in the end."""

@@ -9,10 +9,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from master.report import words
-from master.rfc2544.asked import LOSS
-from master.rfc2544.procedure import Benchmark
-from master.search.engine import BELOW, HIGHEST
+from pktswarm.master.report import words
+from pktswarm.master.rfc2544.asked import LOSS
+from pktswarm.master.rfc2544.procedure import Benchmark
+from pktswarm.master.search.engine import BELOW, HIGHEST
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
 

@@ -8,23 +8,23 @@ from pathlib import Path
 
 from rich.console import Console
 
-from master.fill import PLACEHOLDERS, fill
-from master.inventory import Inventory
-from master.plan import default_headers
-from master.rfc2544.asked import BACK_TO_BACK, LATENCY, LOSS, Asked
-from master.rfc2544.formulas import maximum_pps
-from master.rfc2544.procedure import Limit, Wanted
-from master.scenario import Scenario, Stream
-from master.search import goals
-from master.search.attempts import Told
-from master.search.latency import latencies
-from master.search.load import Load, load_of
-from master.search.runs import Runs
-from master.search.trial import Tolerance
-from master.under_test import Allow
-from traffic.errors import BadInput
-from traffic.rates import ETHERNET_OVERHEAD_BYTES
-from traffic.stamp import least_size_bytes
+from pktswarm.master.fill import PLACEHOLDERS, fill
+from pktswarm.master.inventory import Inventory
+from pktswarm.master.plan import default_headers
+from pktswarm.master.rfc2544.asked import BACK_TO_BACK, LATENCY, LOSS, Asked
+from pktswarm.master.rfc2544.formulas import maximum_pps
+from pktswarm.master.rfc2544.procedure import Limit, Wanted
+from pktswarm.master.scenario import Scenario, Stream
+from pktswarm.master.search import goals
+from pktswarm.master.search.attempts import Told
+from pktswarm.master.search.latency import latencies
+from pktswarm.master.search.load import Load, load_of
+from pktswarm.master.search.runs import Runs
+from pktswarm.master.search.trial import Tolerance
+from pktswarm.master.under_test import Allow
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.rates import ETHERNET_OVERHEAD_BYTES
+from pktswarm.traffic.stamp import least_size_bytes
 
 BURST_SLACK_S = 0.001
 """By how much a burst may take longer or shorter than at the maximum rate."""

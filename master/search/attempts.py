@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from master.ledger import STOPPED
-from master.search.engine import REPEATS, UNFINISHED
-from master.search.latency import Latencies
-from master.search.trial import OWN_LIMIT, Trial
-from traffic.errors import PktswarmError
+from pktswarm.master.ledger import STOPPED
+from pktswarm.master.search.engine import REPEATS, UNFINISHED
+from pktswarm.master.search.latency import Latencies
+from pktswarm.master.search.trial import OWN_LIMIT, Trial
+from pktswarm.traffic.errors import PktswarmError
 
 
 class NoFigure(Exception):

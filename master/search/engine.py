@@ -13,9 +13,9 @@ from typing import Any
 
 from MLRsearch import Config, GoalResult, MeasurementResult, MultipleLossRatioSearch, SearchGoal
 
-from master.search.goals import EXCEED_RATIO, Asked
-from master.search.trial import OWN_LIMIT, Trial
-from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
+from pktswarm.master.search.goals import EXCEED_RATIO, Asked
+from pktswarm.master.search.trial import OWN_LIMIT, Trial
+from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
 
 PRECEDING_TARGETS = 2
 """Coarser looks before the one that counts; the first of them with one trial for each load."""

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from traffic.errors import BadInput
+from pktswarm.traffic.errors import BadInput
 
 LOSS = "0, or a share with its sign such as 0.5%, below 100%"
 PRECISION = "0.01% to 50%"

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from master.results import new_folder, replace_text, write_csv
-from master.search.engine import Search
+from pktswarm.master.results import new_folder, replace_text, write_csv
+from pktswarm.master.search.engine import Search
 
 FORMAT_VERSION = 1
 TRIAL_COLUMNS = [

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from master import plan as plans
-from master.expectations import Expect
-from master.inventory import Inventory
-from master.scenario import Receive, Scenario, Source, Stream
-from traffic.errors import BadInput
-from traffic.task import Leg
+from pktswarm.master import plan as plans
+from pktswarm.master.expectations import Expect
+from pktswarm.master.inventory import Inventory
+from pktswarm.master.scenario import Receive, Scenario, Source, Stream
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.task import Leg
 
 A_RATE = "rate_pps, rate_bps or rate_l1_bps, or a rate in packets/s"
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from master.live.watch import Watch
-from master.results import Outcome
-from master.run import Run
-from master.search.load import Load
-from master.search.trial import Tolerance, Trial, trial_of
-from master.under_test import Allow
+from pktswarm.master.live.watch import Watch
+from pktswarm.master.results import Outcome
+from pktswarm.master.run import Run
+from pktswarm.master.search.load import Load
+from pktswarm.master.search.trial import Tolerance, Trial, trial_of
+from pktswarm.master.under_test import Allow
 
 
 class Runs:

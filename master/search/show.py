@@ -8,7 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from master.search.engine import BELOW, HIGHEST, OPEN, Found, Search
+from pktswarm.master.search.engine import BELOW, HIGHEST, OPEN, Found, Search
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
 NOTES = {

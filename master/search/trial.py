@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from master.expectations import Limits
-from master.results import Outcome, Row, stream_values
-from master.verdicts import of_limits
-from traffic.errors import EXIT_INCOMPLETE
-from traffic.rates import ETHERNET_OVERHEAD_BYTES
+from pktswarm.master.expectations import Limits
+from pktswarm.master.results import Outcome, Row, stream_values
+from pktswarm.master.verdicts import of_limits
+from pktswarm.traffic.errors import EXIT_INCOMPLETE
+from pktswarm.traffic.rates import ETHERNET_OVERHEAD_BYTES
 
 UNSENT_RATIO = 0.001
 """Of the intended packets; a tester that leaves more unsent did not send the load."""

@@ -7,7 +7,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from master.tables.family import Family
+from pktswarm.master.tables.family import Family
 
 
 def rows(family: Family, told: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -18,12 +18,12 @@ from pydantic import Field, ValidationError, model_validator
 from rich import box
 from rich.table import Table
 
-from master.inventory import load_yaml
-from master.model import Location, Strict, Yaml, bad_input, keys_of
-from master.results import Outcome
-from master.tables.kept import Kept
-from master.tables.measures import ALWAYS, MEASURES, Measured
-from traffic.errors import EXIT_INCOMPLETE, BadInput
+from pktswarm.master.inventory import load_yaml
+from pktswarm.master.model import Location, Strict, Yaml, bad_input, keys_of
+from pktswarm.master.results import Outcome
+from pktswarm.master.tables.kept import Kept
+from pktswarm.master.tables.measures import ALWAYS, MEASURES, Measured
+from pktswarm.traffic.errors import EXIT_INCOMPLETE, BadInput
 
 VARIABLE = re.compile(r"\$(\w+)")
 PRODUCT = re.compile(r"\$\w+(\*\$\w+)*")

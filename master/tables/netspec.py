@@ -15,11 +15,11 @@ from typing import Any, Literal
 from rich import box
 from rich.table import Table
 
-from master import scenario as scenarios
-from master.inventory import Inventory
-from master.results import Outcome
-from master.tables.kept import Kept
-from traffic.errors import BadInput
+from pktswarm.master import scenario as scenarios
+from pktswarm.master.inventory import Inventory
+from pktswarm.master.results import Outcome
+from pktswarm.master.tables.kept import Kept
+from pktswarm.traffic.errors import BadInput
 
 CONFIGS = {25: Path("configs/netspec-25.yaml"), 60: Path("configs/netspec-60.yaml")}
 """By the background's mean rate in Mbit/s."""

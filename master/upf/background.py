@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from master.upf.smf import Smf
+from pktswarm.master.upf.smf import Smf
 
 LONGEST_WAIT_NS = 20_000_000
 

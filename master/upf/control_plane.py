@@ -7,14 +7,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from master.upf import result
-from master.upf.background import Background
-from master.upf.groups import Upf
-from master.upf.load import Loads
-from master.upf.moved import Moves
-from master.upf.sessions import ESTABLISHED, Sessions
-from master.upf.smf import Smf
-from traffic.errors import PktswarmError
+from pktswarm.master.upf import result
+from pktswarm.master.upf.background import Background
+from pktswarm.master.upf.groups import Upf
+from pktswarm.master.upf.load import Loads
+from pktswarm.master.upf.moved import Moves
+from pktswarm.master.upf.sessions import ESTABLISHED, Sessions
+from pktswarm.master.upf.smf import Smf
+from pktswarm.traffic.errors import PktswarmError
 
 
 class ControlPlane:

@@ -18,10 +18,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from master.upf import answers
-from master.upf.answers import Answer, Header, Malformed
-from master.upf.groups import Upf
-from traffic.errors import BadInput
+from pktswarm.master.upf import answers
+from pktswarm.master.upf.answers import Answer, Header, Malformed
+from pktswarm.master.upf.groups import Upf
+from pktswarm.traffic.errors import BadInput
 
 PFCP_PORT = 8805
 """Where an SMF takes requests; ours are sent from it too (6.3)."""

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from master.users import Users, Who
-from traffic.task import FCS_BYTES
+from pktswarm.master.users import Users, Who
+from pktswarm.traffic.task import FCS_BYTES
 
 MOST_WORST = 10
 MOST_BEYOND = 1000

@@ -10,15 +10,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, ValidationError, model_validator
 
-from master.inventory import Inventory, load_yaml
-from master.model import Location, Name, Strict, Yaml, bad_input, keys_of
-from master.upf import profile as profiles
-from master.upf.pools import LAST_TEID, Pool, check_apart, parse_pool
-from master.upf.profile import Numbered, Profile
-from master.upf.rules import Buffer, Qos, Usage
-from master.upf.servers import Servers
-from master.upf.shape import MOST_FLOWS
-from traffic.errors import BadInput
+from pktswarm.master.inventory import Inventory, load_yaml
+from pktswarm.master.model import Location, Name, Strict, Yaml, bad_input, keys_of
+from pktswarm.master.upf import profile as profiles
+from pktswarm.master.upf.pools import LAST_TEID, Pool, check_apart, parse_pool
+from pktswarm.master.upf.profile import Numbered, Profile
+from pktswarm.master.upf.rules import Buffer, Qos, Usage
+from pktswarm.master.upf.servers import Servers
+from pktswarm.master.upf.shape import MOST_FLOWS
+from pktswarm.traffic.errors import BadInput
 
 MOST_SESSIONS = 2**20
 FIRST_POOL = 45

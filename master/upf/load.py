@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from master.upf import messages
-from master.upf.exchange import Request
-from master.upf.groups import Churn as ChurnSettings
-from master.upf.groups import Handover as HandoverSettings
-from master.upf.operations import Delete, Establish, Modify, Operation
-from master.upf.sessions import ESTABLISHED
-from master.upf.smf import Smf
-from master.upf.sources import send
+from pktswarm.master.upf import messages
+from pktswarm.master.upf.exchange import Request
+from pktswarm.master.upf.groups import Churn as ChurnSettings
+from pktswarm.master.upf.groups import Handover as HandoverSettings
+from pktswarm.master.upf.operations import Delete, Establish, Modify, Operation
+from pktswarm.master.upf.sessions import ESTABLISHED
+from pktswarm.master.upf.smf import Smf
+from pktswarm.master.upf.sources import send
 
 
 class Rate:

@@ -14,9 +14,9 @@ from typing import Any
 from scapy.contrib import pfcp
 from scapy.packet import Packet
 
-from master.upf.groups import Group, Upf
-from master.upf.rules import Qos
-from master.upf.template import Values
+from pktswarm.master.upf.groups import Group, Upf
+from pktswarm.master.upf.rules import Qos
+from pktswarm.master.upf.template import Values
 
 PDR_UP, PDR_DOWN = 1, 2
 FAR_UP, FAR_DOWN = 1, 2

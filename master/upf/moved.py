@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from master.node_state import NodeState
-from master.users import Users
+from pktswarm.master.node_state import NodeState
+from pktswarm.master.users import Users
 
 if TYPE_CHECKING:
-    from master.upf.load import Handover
+    from pktswarm.master.upf.load import Handover
 
 FATES = {"moved": "users that moved", "failed": "those whose moves failed", "stayed": "those that stayed"}
 """By handovers of a user: some accepted; none accepted, some failed; none."""

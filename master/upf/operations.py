@@ -8,11 +8,21 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from master.upf.answers import ACCEPTED, NO_ASSOCIATION, Answer, Header, Usage
-from master.upf.exchange import Exchange, Request
-from master.upf.sessions import DELETED, DOWNLINK, ESTABLISHED, LOST, REFUSED, TOTAL, UNANSWERED, UPLINK, Sessions
-from master.upf.statistics import Statistics
-from master.upf.template import Template, big_endian
+from pktswarm.master.upf.answers import ACCEPTED, NO_ASSOCIATION, Answer, Header, Usage
+from pktswarm.master.upf.exchange import Exchange, Request
+from pktswarm.master.upf.sessions import (
+    DELETED,
+    DOWNLINK,
+    ESTABLISHED,
+    LOST,
+    REFUSED,
+    TOTAL,
+    UNANSWERED,
+    UPLINK,
+    Sessions,
+)
+from pktswarm.master.upf.statistics import Statistics
+from pktswarm.master.upf.template import Template, big_endian
 
 Hook = Callable[[int, bool, int], None]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from master.node_state import NodeState
+from pktswarm.master.node_state import NodeState
 
 TOLD = {
     "error_indication": "Error Indications came: the UPF knows no tunnel with",

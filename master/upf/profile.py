@@ -12,9 +12,9 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, ValidationError
 
-from master.inventory import Inventory, load_yaml
-from master.model import Strict, Yaml, bad_input, keys_of
-from traffic.errors import BadInput
+from pktswarm.master.inventory import Inventory, load_yaml
+from pktswarm.master.model import Strict, Yaml, bad_input, keys_of
+from pktswarm.traffic.errors import BadInput
 
 FORMAT_VERSION = 1
 HEAD = """\

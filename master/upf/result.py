@@ -14,12 +14,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from master.upf.operations import Operation
-from master.upf.sessions import DOWNLINK, STATES, TOTAL, UPLINK, Sessions
+from pktswarm.master.upf.operations import Operation
+from pktswarm.master.upf.sessions import DOWNLINK, STATES, TOTAL, UPLINK, Sessions
 
 if TYPE_CHECKING:
-    from master.upf.load import Loads
-    from master.upf.smf import Smf
+    from pktswarm.master.upf.load import Loads
+    from pktswarm.master.upf.smf import Smf
 
 TROUBLE = ("restarted", "gone", "forgotten")
 HARMLESS = ("profiled", "replaced", "waited", "numbered", "unreleased")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from master.model import Strict
+from pktswarm.master.model import Strict
 
 LARGEST_KBPS = 2**40 - 1
 

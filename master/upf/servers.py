@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from master.inventory import Host, Inventory
-from master.model import Strict
-from master.upf.pools import USER_PREFIX, Pool
-from traffic.errors import BadInput
+from pktswarm.master.inventory import Host, Inventory
+from pktswarm.master.model import Strict
+from pktswarm.master.upf.pools import USER_PREFIX, Pool
+from pktswarm.traffic.errors import BadInput
 
 Address = IPv4Address | IPv6Address
 MOST_SERVERS = 4096

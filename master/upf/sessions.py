@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from master.upf.groups import Group, Upf
-from master.upf.template import big_endian
+from pktswarm.master.upf.groups import Group, Upf
+from pktswarm.master.upf.template import big_endian
 
 IDLE, ESTABLISHED, REFUSED, UNANSWERED, DELETED, LOST = range(6)
 STATES = ("idle", "established", "refused", "unanswered", "deleted", "lost")

@@ -15,20 +15,20 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from master.upf import answers, messages
-from master.upf.answers import ACCEPTED, NO_ASSOCIATION, NO_CONTEXT, Answer, Header
-from master.upf.exchange import Exchange
-from master.upf.features import names as feature_names
-from master.upf.groups import Group, Upf
-from master.upf.messages import Action, GroupMessages, Own
-from master.upf.operations import Delete, Establish, Modify, Operation, add_usage
-from master.upf.profile import Numbered
-from master.upf.sessions import ESTABLISHED, LOST, Sessions
-from master.upf.sources import Bulk, Heartbeats, Queue, Single
-from master.upf.statistics import Statistics
-from master.upf.template import Template
-from master.upf.unreleased import Record
-from traffic.errors import BadInput
+from pktswarm.master.upf import answers, messages
+from pktswarm.master.upf.answers import ACCEPTED, NO_ASSOCIATION, NO_CONTEXT, Answer, Header
+from pktswarm.master.upf.exchange import Exchange
+from pktswarm.master.upf.features import names as feature_names
+from pktswarm.master.upf.groups import Group, Upf
+from pktswarm.master.upf.messages import Action, GroupMessages, Own
+from pktswarm.master.upf.operations import Delete, Establish, Modify, Operation, add_usage
+from pktswarm.master.upf.profile import Numbered
+from pktswarm.master.upf.sessions import ESTABLISHED, LOST, Sessions
+from pktswarm.master.upf.sources import Bulk, Heartbeats, Queue, Single
+from pktswarm.master.upf.statistics import Statistics
+from pktswarm.master.upf.template import Template
+from pktswarm.master.upf.unreleased import Record
+from pktswarm.traffic.errors import BadInput
 
 NTP_TO_UNIX_S = 2_208_988_800
 MOST_TO_ASSOCIATE_S = 4.5

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from master.upf.answers import Answer, Header
-from master.upf.exchange import Exchange, Request
-from master.upf.operations import Operation
-from master.upf.statistics import Statistics
+from pktswarm.master.upf.answers import Answer, Header
+from pktswarm.master.upf.exchange import Exchange, Request
+from pktswarm.master.upf.operations import Operation
+from pktswarm.master.upf.statistics import Statistics
 
 CHUNK = 256
 """Messages rendered at once: in that time, half a millisecond, no answer is read."""

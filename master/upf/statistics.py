@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from traffic.counters import HISTOGRAM_BITS, HISTOGRAM_BUCKETS
-from traffic.tally import percentile
+from pktswarm.traffic.counters import HISTOGRAM_BITS, HISTOGRAM_BUCKETS
+from pktswarm.traffic.tally import percentile
 
 FOLD_EVERY = 1 << 16
 

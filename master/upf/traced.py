@@ -15,16 +15,24 @@ from typing import Any
 
 import numpy as np
 
-from master.inventory import Host, Inventory
-from master.upf.groups import Upf
-from master.upf.sessions import Sessions
-from master.upf.tunnels import Tunnels, check_macs, core_nodes, gnb_nodes, one_upf_address, rows_at, told_of_users
-from traffic.errors import BadInput
-from traffic.headers import G_PDU, GTPU_PORT
-from traffic.match import Match
-from traffic.replay.prepare import Gtpu, Nodes, Prepared, Settings
-from traffic.replay.table import Pool
-from traffic.task import Leg
+from pktswarm.master.inventory import Host, Inventory
+from pktswarm.master.upf.groups import Upf
+from pktswarm.master.upf.sessions import Sessions
+from pktswarm.master.upf.tunnels import (
+    Tunnels,
+    check_macs,
+    core_nodes,
+    gnb_nodes,
+    one_upf_address,
+    rows_at,
+    told_of_users,
+)
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.headers import G_PDU, GTPU_PORT
+from pktswarm.traffic.match import Match
+from pktswarm.traffic.replay.prepare import Gtpu, Nodes, Prepared, Settings
+from pktswarm.traffic.replay.table import Pool
+from pktswarm.traffic.task import Leg
 
 IPV4 = b"\x08\x00\x45"
 """The type behind the MACs, and a header of 20 bytes."""

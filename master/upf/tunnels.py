@@ -16,22 +16,22 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from master.fill import PLACEHOLDERS
-from master.inventory import Host, Inventory
-from master.upf.groups import Upf
-from master.upf.servers import played
-from master.upf.sessions import Sessions
-from master.upf.shape import Shape
-from traffic.errors import BadInput
-from traffic.fragments import with_ids
-from traffic.frames import check_frame
-from traffic.headers import GTPU_PORT, HEADERS
-from traffic.leg_frames import sizes_bytes, stamped
-from traffic.stamp import PLAIN_BYTES
-from traffic.stamp import least_size_bytes as stamp_size_bytes
-from traffic.task import FCS_BYTES, Leg
-from traffic.users import MOST_USERS
-from traffic.values import MOST_VALUES
+from pktswarm.master.fill import PLACEHOLDERS
+from pktswarm.master.inventory import Host, Inventory
+from pktswarm.master.upf.groups import Upf
+from pktswarm.master.upf.servers import played
+from pktswarm.master.upf.sessions import Sessions
+from pktswarm.master.upf.shape import Shape
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.fragments import with_ids
+from pktswarm.traffic.frames import check_frame
+from pktswarm.traffic.headers import GTPU_PORT, HEADERS
+from pktswarm.traffic.leg_frames import sizes_bytes, stamped
+from pktswarm.traffic.stamp import PLAIN_BYTES
+from pktswarm.traffic.stamp import least_size_bytes as stamp_size_bytes
+from pktswarm.traffic.task import FCS_BYTES, Leg
+from pktswarm.traffic.users import MOST_USERS
+from pktswarm.traffic.values import MOST_VALUES
 
 Headers = list[dict[str, dict[str, Any]]]
 USER = "gtpu.teid"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from master.rfc2544.asked import WARNING
-from master.y1564.procedure import Activation, Done
-from master.y1564.steps import PERFORMANCE, TOLERANCE
+from pktswarm.master.rfc2544.asked import WARNING
+from pktswarm.master.y1564.procedure import Activation, Done
+from pktswarm.master.y1564.steps import PERFORMANCE, TOLERANCE
 
 FORMAT_VERSION = 1
 VERDICTS = {True: "pass", False: "fail", None: "not known"}

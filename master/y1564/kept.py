@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from master.results import replace_text, write_csv
-from master.search import kept
-from master.y1564.document import document
-from master.y1564.procedure import Activation
+from pktswarm.master.results import replace_text, write_csv
+from pktswarm.master.search import kept
+from pktswarm.master.y1564.document import document
+from pktswarm.master.y1564.procedure import Activation
 
 DOCUMENT, PAGE = "y1564.json", "report.html"
 COLUMNS = [

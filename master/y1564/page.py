@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from master.report.render import render
-from master.results import replace_text
-from master.y1564.kept import PAGE
-from master.y1564.show import cells, failed, remarks
-from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
+from pktswarm.master.report.render import render
+from pktswarm.master.results import replace_text
+from pktswarm.master.y1564.kept import PAGE
+from pktswarm.master.y1564.show import cells, failed, remarks
+from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
 VERDICTS = {EXIT_AS_EXPECTED: ("Every service passed", "good"), EXIT_INCOMPLETE: ("Incomplete", "doubt")}
 FAILED = ("Not every service passed", "bad")

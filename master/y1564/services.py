@@ -9,12 +9,12 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from master import scenario as scenarios
-from master.expectations import Limits
-from master.inventory import load_yaml
-from master.model import Location, Strict, Yaml, bad_input, keys_of
-from master.scenario import Scenario, Stream
-from traffic.errors import BadInput
+from pktswarm.master import scenario as scenarios
+from pktswarm.master.expectations import Limits
+from pktswarm.master.inventory import load_yaml
+from pktswarm.master.model import Location, Strict, Yaml, bad_input, keys_of
+from pktswarm.master.scenario import Scenario, Stream
+from pktswarm.traffic.errors import BadInput
 
 SHARE = re.compile(r"(\d+(?:\.\d+)?) ?%")
 RATES = ("rate", "rate_pps", "rate_bps", "rate_l1_bps")

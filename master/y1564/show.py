@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from master.report import words
-from master.y1564.procedure import Activation
+from pktswarm.master.report import words
+from pktswarm.master.y1564.procedure import Activation
 
 COLOURS = {"pass": "green", "fail": "red", "not known": "yellow"}
 

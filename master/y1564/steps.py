@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from master import verdicts
-from master.expectations import METRICS, allowed
-from master.search.latency import Latencies
-from master.verdicts import Found, Outcome, Values
-from master.y1564.services import Service
+from pktswarm.master import verdicts
+from pktswarm.master.expectations import METRICS, allowed
+from pktswarm.master.search.latency import Latencies
+from pktswarm.master.verdicts import Found, Outcome, Values
+from pktswarm.master.y1564.services import Service
 
 WORST_FIRST: tuple[Outcome, ...] = ("failed", "not measured", "not decided", "held")
 CIR_PERCENT = (25, 50, 75, 100)

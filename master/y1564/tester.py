@@ -7,18 +7,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from master.inventory import Inventory
-from master.report import over_time
-from master.report.folder import SAMPLES
-from master.results import Outcome, Row, stream_values
-from master.search.latency import latencies
-from master.search.load import Load, load_of
-from master.search.runs import Runs
-from master.search.trial import Tolerance, trial_of
-from master.under_test import Allow
-from master.y1564.procedure import ToldOfAll, Wanted
-from master.y1564.services import File, Service
-from master.y1564.steps import PERFORMANCE, Measured, availability, steps
+from pktswarm.master.inventory import Inventory
+from pktswarm.master.report import over_time
+from pktswarm.master.report.folder import SAMPLES
+from pktswarm.master.results import Outcome, Row, stream_values
+from pktswarm.master.search.latency import latencies
+from pktswarm.master.search.load import Load, load_of
+from pktswarm.master.search.runs import Runs
+from pktswarm.master.search.trial import Tolerance, trial_of
+from pktswarm.master.under_test import Allow
+from pktswarm.master.y1564.procedure import ToldOfAll, Wanted
+from pktswarm.master.y1564.services import File, Service
+from pktswarm.master.y1564.steps import PERFORMANCE, Measured, availability, steps
 
 SLACK = 0.01
 """How far a load may be off, as a share of it."""

@@ -12,7 +12,7 @@ import math
 import subprocess
 from typing import Any
 
-from traffic.errors import BadInput, EngineError
+from pktswarm.traffic.errors import BadInput, EngineError
 
 SPARE_S = 5.0
 IP_TIMEOUT_S = 5.0

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from nodes.connections.loop import READ, WRITE, Loop
+from pktswarm.nodes.connections.loop import READ, WRITE, Loop
 
 GREETING = struct.Struct(">4sI")
 """The first bytes of every TCP connection: whose it is, and which of the leg's; CONTROL for this one."""

@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from nodes.connections.loop import BROKEN, READ, WRITE, Loop
-from traffic import tcp_info
-from traffic.blocks import (
+from pktswarm.nodes.connections.loop import BROKEN, READ, WRITE, Loop
+from pktswarm.traffic import tcp_info
+from pktswarm.traffic.blocks import (
     LATE_NS,
     UDP_HEADER,
     UDP_MAGIC,
@@ -23,7 +23,7 @@ from traffic.blocks import (
     part_sizes,
     tcp_head,
 )
-from traffic.errors import EngineError
+from pktswarm.traffic.errors import EngineError
 
 FILLER = memoryview(bytes(range(256)) * 256)
 TURN_BYTES = 256 * 1024

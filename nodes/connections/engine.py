@@ -8,13 +8,13 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from nodes.connections.address import Address
-from nodes.gate import Gate
-from nodes.interface import Interface
-from nodes.process import EngineProcess
-from traffic.connections import EndCount
-from traffic.errors import BadInput, EngineError
-from traffic.task import Leg, Role
+from pktswarm.nodes.connections.address import Address
+from pktswarm.nodes.gate import Gate
+from pktswarm.nodes.interface import Interface
+from pktswarm.nodes.process import EngineProcess
+from pktswarm.traffic.connections import EndCount
+from pktswarm.traffic.errors import BadInput, EngineError
+from pktswarm.traffic.task import Leg, Role
 
 NAME = "socket"
 
@@ -29,7 +29,7 @@ class ConnectionProcess:
         self._gate = Gate(NAME, spool / f"socket-{role}.release")
         key = "source_ipv4" if role == "transmit" else "target_ipv4"
         self.address = Address(interface, legs[0].connection[key])
-        command = [sys.executable, "-P", "-m", "nodes.connections.program", str(self._work)]
+        command = [sys.executable, "-P", "-m", "pktswarm.nodes.connections.program", str(self._work)]
         self.process = EngineProcess(NAME, command, spool / f"socket-{role}.out", limit_s)
 
     def prepare(self) -> None:

@@ -1,4 +1,4 @@
-"""The process that holds a node's connections: `python -m nodes.connections.program WORK`.
+"""The process that holds a node's connections: `python -m pktswarm.nodes.connections.program WORK`.
 
 WORK is a JSON file: {"role", "interface", "legs", "result", "release"}. It says "ready" when it listens (or all is
 connected), "failed: …" for what went wrong before that. A transmitter begins at the instant that comes through the
@@ -19,9 +19,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from nodes.connections.loop import READ, Loop
-from nodes.connections.side import ConnectingSide, ListeningSide, Side
-from traffic.task import leg_from_json
+from pktswarm.nodes.connections.loop import READ, Loop
+from pktswarm.nodes.connections.side import ConnectingSide, ListeningSide, Side
+from pktswarm.traffic.task import leg_from_json
 
 LOOK_NS = 20_000_000
 """Between two looks at the kernel's figures of every connection."""

@@ -10,14 +10,14 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-from nodes import libbpf, live_frames
-from nodes.interface import Interface
-from traffic import users
-from traffic.counters import RawUserRule
-from traffic.echo import COPIES, NAME, EchoSettings, RawFlow, Unexplained, due
-from traffic.errors import BadInput, EngineError
-from traffic.leg_frames import templates_as_sent
-from traffic.task import Leg, SendCount
+from pktswarm.nodes import libbpf, live_frames
+from pktswarm.nodes.interface import Interface
+from pktswarm.traffic import users
+from pktswarm.traffic.counters import RawUserRule
+from pktswarm.traffic.echo import COPIES, NAME, EchoSettings, RawFlow, Unexplained, due
+from pktswarm.traffic.errors import BadInput, EngineError
+from pktswarm.traffic.leg_frames import templates_as_sent
+from pktswarm.traffic.task import Leg, SendCount
 
 OBJECT = libbpf.OBJECTS / "echo.o"
 ONCE_PERCENT = 100

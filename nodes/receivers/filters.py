@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ctypes
 
-from traffic import pcap
-from traffic.bpf import Program
-from traffic.errors import EngineError
+from pktswarm.traffic import pcap
+from pktswarm.traffic.bpf import Program
+from pktswarm.traffic.errors import EngineError
 
 _ERROR_BYTES = 256
 

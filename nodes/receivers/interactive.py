@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from nodes.engine import Receiver
-from nodes.interactive import NAME, Ends
-from traffic.task import ReceiveCount, ReceiveTask, SendCount
+from pktswarm.nodes.engine import Receiver
+from pktswarm.nodes.interactive import NAME, Ends
+from pktswarm.traffic.task import ReceiveCount, ReceiveTask, SendCount
 
 
 class InteractiveReceiver(Receiver):

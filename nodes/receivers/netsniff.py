@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from nodes import changes
-from nodes.engine import Receiver
-from nodes.interface import MERGING_OFFLOADS, Interface
-from nodes.offloads import OffloadsOff
-from nodes.process import EngineProcess
-from nodes.receivers.filters import compile_filter
-from traffic import bpf
-from traffic.capture import CaptureFile
-from traffic.errors import BadInput, EngineError
-from traffic.match import Match, tagged, uncountable
-from traffic.task import ReceiveCount, ReceiveTask
+from pktswarm.nodes import changes
+from pktswarm.nodes.engine import Receiver
+from pktswarm.nodes.interface import MERGING_OFFLOADS, Interface
+from pktswarm.nodes.offloads import OffloadsOff
+from pktswarm.nodes.process import EngineProcess
+from pktswarm.nodes.receivers.filters import compile_filter
+from pktswarm.traffic import bpf
+from pktswarm.traffic.capture import CaptureFile
+from pktswarm.traffic.errors import BadInput, EngineError
+from pktswarm.traffic.match import Match, tagged, uncountable
+from pktswarm.traffic.task import ReceiveCount, ReceiveTask
 
 BLOCK_RETIRE_S = 0.15
 """The kernel hands a part-filled block of the ring over after 100 ms; before that its frames are not yet readable."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from nodes.connections import engine
-from nodes.engine import Receiver
-from traffic.task import ReceiveCount, ReceiveTask
+from pktswarm.nodes.connections import engine
+from pktswarm.nodes.engine import Receiver
+from pktswarm.traffic.task import ReceiveCount, ReceiveTask
 
 
 class SocketReceiver(Receiver):

@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
-from nodes import libbpf, present
-from nodes.engine import Receiver
-from nodes.interface import MERGING_OFFLOADS, SYS_NET, Interface
-from nodes.offloads import OffloadsOff
-from nodes.receivers.echo import Echo
-from traffic import ebpf, expect, fragments, leg_frames, marks, pktgen, tally, users
-from traffic.counters import (
+from pktswarm.nodes import libbpf, present
+from pktswarm.nodes.engine import Receiver
+from pktswarm.nodes.interface import MERGING_OFFLOADS, SYS_NET, Interface
+from pktswarm.nodes.offloads import OffloadsOff
+from pktswarm.nodes.receivers.echo import Echo
+from pktswarm.traffic import ebpf, expect, fragments, leg_frames, marks, pktgen, tally, users
+from pktswarm.traffic.counters import (
     FRAGMENTS,
     HISTOGRAM_BUCKETS,
     NUMBERED_BY_PKTGEN,
@@ -41,9 +41,9 @@ from traffic.counters import (
     RawUserRule,
     Settings,
 )
-from traffic.errors import BadInput, EngineError
-from traffic.leg_frames import templates_as_received
-from traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount
+from pktswarm.traffic.errors import BadInput, EngineError
+from pktswarm.traffic.leg_frames import templates_as_received
+from pktswarm.traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount
 
 LEAST_KERNEL_TAI = (6, 1)
 READ_ATTEMPTS = 1000

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from nodes.engine import Sender
-from nodes.interactive import NAME, Ends
-from traffic.task import ReceiveCount, SendCount, SendTask
+from pktswarm.nodes.engine import Sender
+from pktswarm.nodes.interactive import NAME, Ends
+from pktswarm.traffic.task import ReceiveCount, SendCount, SendTask
 
 
 class InteractiveSender(Sender):

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from nodes.engine import Sender
-from nodes.senders import pktgen_keeper, pktgen_module, pktgen_proc
-from traffic.errors import BadInput, EngineError
-from traffic.pktgen import device_commands, shares, unable
-from traffic.task import Leg, SendCount, SendTask
+from pktswarm.nodes.engine import Sender
+from pktswarm.nodes.senders import pktgen_keeper, pktgen_module, pktgen_proc
+from pktswarm.traffic.errors import BadInput, EngineError
+from pktswarm.traffic.pktgen import device_commands, shares, unable
+from pktswarm.traffic.task import Leg, SendCount, SendTask
 
 __all__ = ["PktgenSender", "unable"]
 

@@ -13,7 +13,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from traffic.errors import EngineError
+from pktswarm.traffic.errors import EngineError
 
 LOCK = Path("/run/pktswarm-pktgen.lock")
 LOADED = Path("/sys/module/pktgen")

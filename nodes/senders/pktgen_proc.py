@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address
 from pathlib import Path
 
-from traffic.errors import EngineError
+from pktswarm.traffic.errors import EngineError
 
 PROC = Path("/proc/net/pktgen")
 ENGINE = "pktgen"

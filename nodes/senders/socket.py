@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from nodes.connections import engine
-from nodes.engine import Sender
-from traffic.task import SendCount, SendTask
+from pktswarm.nodes.connections import engine
+from pktswarm.nodes.engine import Sender
+from pktswarm.traffic.task import SendCount, SendTask
 
 
 class SocketSender(Sender):

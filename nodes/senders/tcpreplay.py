@@ -18,16 +18,16 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodes.engine import Sender
-from nodes.gate import Gate
-from nodes.interface import Interface
-from nodes.process import EngineProcess
-from nodes.senders import tcpreplay_gate
-from traffic.capture_file import NS_PER_S, Packet, write_pcap
-from traffic.errors import BadInput, EngineError
-from traffic.replay.files import check_mtu, frames_to_send, packets
-from traffic.task import FCS_BYTES, Leg, SendCount, SendTask
-from traffic.traces import Trace
+from pktswarm.nodes.engine import Sender
+from pktswarm.nodes.gate import Gate
+from pktswarm.nodes.interface import Interface
+from pktswarm.nodes.process import EngineProcess
+from pktswarm.nodes.senders import tcpreplay_gate
+from pktswarm.traffic.capture_file import NS_PER_S, Packet, write_pcap
+from pktswarm.traffic.errors import BadInput, EngineError
+from pktswarm.traffic.replay.files import check_mtu, frames_to_send, packets
+from pktswarm.traffic.task import FCS_BYTES, Leg, SendCount, SendTask
+from pktswarm.traffic.traces import Trace
 
 ARM_TIMEOUT_S = 1.5
 ARMED_WAIT_S = 30.0

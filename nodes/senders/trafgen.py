@@ -14,14 +14,14 @@ from math import ceil
 from pathlib import Path
 from typing import ClassVar
 
-from nodes.engine import Sender
-from nodes.interface import Interface
-from nodes.process import EngineProcess
-from traffic.engines import trafgen_list_frames, trafgen_list_length
-from traffic.errors import BadInput, EngineError
-from traffic.frames import build_frame
-from traffic.task import FCS_BYTES, Leg, SendCount, SendTask
-from traffic.template import Template
+from pktswarm.nodes.engine import Sender
+from pktswarm.nodes.interface import Interface
+from pktswarm.nodes.process import EngineProcess
+from pktswarm.traffic.engines import trafgen_list_frames, trafgen_list_length
+from pktswarm.traffic.errors import BadInput, EngineError
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.task import FCS_BYTES, Leg, SendCount, SendTask
+from pktswarm.traffic.template import Template
 
 JUMBO_BYTES = 1900
 """trafgen's ring has slots of 2048 bytes, the slot's header included."""

@@ -21,18 +21,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from nodes import libbpf, live_frames, present
-from nodes.engine import Sender
-from nodes.interface import Interface
-from nodes.process import EngineProcess
-from nodes.senders import xdp_run
-from traffic import leg_frames, schedule, schedule_pace
-from traffic.errors import BadInput, EngineError
-from traffic.fragments import longest_frame_bytes, most_frames
-from traffic.replay.build import Frames
-from traffic.replay.files import check_mtu, mapped_frames, trace_path
-from traffic.schedule import Schedule
-from traffic.schedule_records import (
+from pktswarm.nodes import libbpf, live_frames, present
+from pktswarm.nodes.engine import Sender
+from pktswarm.nodes.interface import Interface
+from pktswarm.nodes.process import EngineProcess
+from pktswarm.nodes.senders import xdp_run
+from pktswarm.traffic import leg_frames, schedule, schedule_pace
+from pktswarm.traffic.errors import BadInput, EngineError
+from pktswarm.traffic.fragments import longest_frame_bytes, most_frames
+from pktswarm.traffic.replay.build import Frames
+from pktswarm.traffic.replay.files import check_mtu, mapped_frames, trace_path
+from pktswarm.traffic.schedule import Schedule
+from pktswarm.traffic.schedule_records import (
     CHUNK_BYTES,
     MAX_LEGS,
     NEVER,
@@ -43,9 +43,9 @@ from traffic.schedule_records import (
     StepRecord,
     TraceRecord,
 )
-from traffic.schedule_trace import RECORD
-from traffic.sequence import Records, read_sequence
-from traffic.task import FCS_BYTES, Clock, Leg, SendCount, SendTask
+from pktswarm.traffic.schedule_trace import RECORD
+from pktswarm.traffic.sequence import Records, read_sequence
+from pktswarm.traffic.task import FCS_BYTES, Clock, Leg, SendCount, SendTask
 
 TAI_KERNEL = (6, 1)
 ARM_TIMEOUT_S = 15.0

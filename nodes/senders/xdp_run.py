@@ -1,7 +1,7 @@
 """The process that sends for the xdp engine: it runs the program in calls to the kernel, and sleeps between them.
 
-Started as `python -m nodes.senders.xdp_run PROGRAM_ID STATE_ID FRAME_BYTES BATCH MOST_REPEATS AWAKE`. Program, maps
-and counts belong to the guard. A signal ends a call and this process; until then it runs, sending or waiting.
+Started as `python -m pktswarm.nodes.senders.xdp_run PROGRAM_ID STATE_ID FRAME_BYTES BATCH MOST_REPEATS AWAKE`. Program,
+maps and counts belong to the guard. A signal ends a call and this process; until then it runs, sending or waiting.
 
 A call costs some 15 us, but 24 ms when the kernel has to make the program known to its XDP dispatcher first, and to
 forget it afterwards. So the program stays known to it: it is attached to the loopback interface of a network namespace
@@ -17,8 +17,8 @@ import sys
 import time
 from pathlib import Path
 
-from nodes.libbpf import attach_program, program_by_id, run_live, shared_memory
-from traffic.schedule_records import NEVER, TURN_LONG, TURN_OF_ONE, TURN_OVER, StateRecord
+from pktswarm.nodes.libbpf import attach_program, program_by_id, run_live, shared_memory
+from pktswarm.traffic.schedule_records import NEVER, TURN_LONG, TURN_OF_ONE, TURN_OVER, StateRecord
 
 FEW_REPEATS = 32
 """After a sleep. Of runs that find nothing due soon so many are over in 3 us; those that do wait 250 us in all."""

@@ -23,9 +23,9 @@ from typing import Any
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-import lab
-from lab import emulated
-from lab.ssh import CONFIG
+from pktswarm import lab
+from pktswarm.lab import emulated
+from pktswarm.lab.ssh import CONFIG
 
 NAME, RECEIVER = "arm64", "rx1"
 PKTSWARM = str(Path(sys.executable).with_name("pktswarm"))

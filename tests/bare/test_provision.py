@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import lab
+from pktswarm import lab
 
 NAME = "bare-test"
 SUITE = "bookworm"

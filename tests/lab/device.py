@@ -25,7 +25,7 @@ XDP_DEVICE = """
 import json, struct, sys
 from pathlib import Path
 from socket import if_nametoindex
-from nodes import libbpf
+from pktswarm.nodes import libbpf
 file, places, faults = Path(sys.argv[1]), json.loads(sys.argv[2]), json.loads(sys.stdin.readline())
 with libbpf.BpfObject(file) as program:
     program.set_constants(".rodata.places", struct.pack("=4I", *places, *[0] * (4 - len(places))))

@@ -22,8 +22,8 @@ from scapy.packet import Packet, Raw
 from wire import PACKET_AUXDATA, PACKET_OUTGOING, SO_RCVBUFFORCE, SOL_PACKET, A, B, Wire, ethtool, inside, with_vlan_tag
 from xdp_frames import CHECKED, PLAIN, checksum
 
-from nodes import libbpf
-from traffic.task import Leg, to_json
+from pktswarm.nodes import libbpf
+from pktswarm.traffic.task import Leg, to_json
 
 ROOT = Path(__file__).parents[2]
 UP, BACK = 3, 4
@@ -35,11 +35,11 @@ PASS_ALL = struct.pack("=BBhiBBhi", 0xB7, 0, 0, 2, 0x95, 0, 0, 0)
 
 END = """
 import json, sys
-from nodes import libbpf
-from nodes.interface import Interface
-from nodes.receivers.echo import Echo
-from traffic.errors import PktswarmError
-from traffic.task import leg_from_json
+from pktswarm.nodes import libbpf
+from pktswarm.nodes.interface import Interface
+from pktswarm.nodes.receivers.echo import Echo
+from pktswarm.traffic.errors import PktswarmError
+from pktswarm.traffic.task import leg_from_json
 given = json.loads(sys.argv[1])
 interface = Interface("rx0")
 try:

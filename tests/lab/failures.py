@@ -15,7 +15,7 @@ from typing import Any
 from run_cluster import Cluster, network_of, pids_of
 from running import received_packets, sent_packets
 
-import lab
+from pktswarm import lab
 
 Packets = dict[str, tuple[int, int]]
 """Of each node: sent and received by its traffic interface."""
@@ -128,7 +128,7 @@ def logins(cluster: Cluster, node: str) -> list[int]:
 
 def everything_of_a_run(cluster: Cluster, node: str) -> list[int]:
     """All that a node would lose with its power, but for the lab's own."""
-    found = [pids_of(words, network_of(cluster, node)) for words in ("-m nodes --role ", "hydra_pmi_proxy")]
+    found = [pids_of(words, network_of(cluster, node)) for words in ("-m pktswarm.nodes --role ", "hydra_pmi_proxy")]
     return [*{pid for pids in found for pid in pids}, *logins(cluster, node)]
 
 
@@ -145,7 +145,7 @@ def power_off(cluster: Cluster, node: str) -> None:
 
 
 def guards(cluster: Cluster, node: str) -> list[int]:
-    pids = pids_of("-m nodes --role ", network_of(cluster, node))
+    pids = pids_of("-m pktswarm.nodes --role ", network_of(cluster, node))
     return [pid for pid in pids if Path(f"/proc/{pid}").stat().st_uid == 0 and os.getsid(pid) == pid]
 
 

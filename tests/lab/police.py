@@ -12,7 +12,7 @@ POLICE = """
 import struct, sys
 from pathlib import Path
 from socket import if_nametoindex
-from nodes import libbpf
+from pktswarm.nodes import libbpf
 file, interface, *settings = Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])
 with libbpf.BpfObject(file) as program:
     program.set_constants(".rodata.settings", struct.pack("=3Q", *settings))

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from running import sent_packets, wait_for, wait_until_sent
 
-import lab
+from pktswarm import lab
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 LONG = "streams: [{name: long, size_bytes: 128, rate_pps: 400, duration_s: 20}]"
@@ -133,7 +133,7 @@ def network_of(cluster: Cluster, node: str) -> int:
     return Path(f"/proc/{cluster.state.keeper.pids[node]}/ns/net").stat().st_ino
 
 
-def rank_of(cluster: Cluster, node: str, words: str = "-m nodes --role ") -> int:
+def rank_of(cluster: Cluster, node: str, words: str = "-m pktswarm.nodes --role ") -> int:
     """The rank of a node. Its guard looks the same but runs as root; its anchor is its parent."""
     pids = [pid for pid in pids_of(words, network_of(cluster, node)) if Path(f"/proc/{pid}").stat().st_uid != 0]
     parents = {int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]) for pid in pids}

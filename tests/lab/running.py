@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 import pytest
 
-import lab
+from pktswarm import lab
 
 
 class Named(Protocol):

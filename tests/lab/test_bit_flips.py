@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from nodes import libbpf
-from traffic import users
-from traffic.leg_frames import templates_as_sent
-from traffic.tally import not_received
-from traffic.task import Leg
+from pktswarm.nodes import libbpf
+from pktswarm.traffic import users
+from pktswarm.traffic.leg_frames import templates_as_sent
+from pktswarm.traffic.tally import not_received
+from pktswarm.traffic.task import Leg
 
 sys.path.insert(0, str(Path(__file__).parent))
 from xdp_counter import Counter, flip_each, flipped

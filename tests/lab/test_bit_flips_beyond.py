@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from nodes import libbpf, present
-from traffic.frames import build_frame
-from traffic.layout import layout
-from traffic.match import Match
-from traffic.replay.prepare import Settings
-from traffic.stamp import read_stamp
-from traffic.task import Leg
+from pktswarm.nodes import libbpf, present
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.layout import layout
+from pktswarm.traffic.match import Match
+from pktswarm.traffic.replay.prepare import Settings
+from pktswarm.traffic.stamp import read_stamp
+from pktswarm.traffic.task import Leg
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import lab
-from master.capacity import figures
+from pktswarm import lab
+from pktswarm.master.capacity import figures
 
 sys.path.insert(0, str(Path(__file__).parent))
 from running import cluster_of, held_up

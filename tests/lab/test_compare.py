@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import lab
+from pktswarm import lab
 
 sys.path.insert(0, str(Path(__file__).parent))
 from running import wait_for

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-import lab
+from pktswarm import lab
 
 sys.path.insert(0, str(Path(__file__).parent))
 from running import qdisc_drops, wait_for, wait_until_sent

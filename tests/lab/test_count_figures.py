@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from nodes import libbpf
-from traffic import tally, users
-from traffic.leg_frames import templates_as_sent
-from traffic.task import Leg
+from pktswarm.nodes import libbpf
+from pktswarm.traffic import tally, users
+from pktswarm.traffic.leg_frames import templates_as_sent
+from pktswarm.traffic.task import Leg
 
 sys.path.insert(0, str(Path(__file__).parent))
 from xdp_counter import Counter

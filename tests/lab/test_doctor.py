@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-import lab
+from pktswarm import lab
 
 sys.path.insert(0, str(Path(__file__).parent))
 from failures import inside, wait_until
@@ -114,7 +114,7 @@ def tags_are_taken_out(cluster: Any) -> bool:
 
 
 def guards_of(cluster: Any, node: str) -> list[int]:
-    pids = pids_of("-m nodes --role ", network_of(cluster, node))
+    pids = pids_of("-m pktswarm.nodes --role ", network_of(cluster, node))
     return [pid for pid in pids if Path(f"/proc/{pid}").stat().st_uid == 0 and os.getsid(pid) == pid]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-import lab
+from pktswarm import lab
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 

@@ -20,12 +20,12 @@ from wire import A, B, Wire, ethtool, shown
 from xdp_ends import Node, send
 from xdp_frames import a_leg, stamped
 
-from nodes import present
-from traffic import echo, users
-from traffic.frames import build_frame
-from traffic.leg_frames import templates_as_sent
-from traffic.match import Match
-from traffic.task import Leg
+from pktswarm.nodes import present
+from pktswarm.traffic import echo, users
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.leg_frames import templates_as_sent
+from pktswarm.traffic.match import Match
+from pktswarm.traffic.task import Leg
 
 pytestmark = [
     pytest.mark.alone,

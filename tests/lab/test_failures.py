@@ -58,7 +58,7 @@ from typing import Any
 
 import pytest
 
-import lab
+from pktswarm import lab
 
 sys.path.insert(0, str(Path(__file__).parent))
 from failures import (

@@ -19,13 +19,13 @@ import pytest
 from scapy.layers.inet import IP, UDP, defragment, fragment
 from scapy.layers.inet6 import IPv6, IPv6ExtHdrFragment, fragment6
 
-from nodes import libbpf
-from nodes.receivers.xdp import XdpReceiver
-from traffic import fragments, schedule, stamp, users
-from traffic.capture_file import Packet, write_pcap
-from traffic.fragments import with_ids
-from traffic.frames import build_frame
-from traffic.task import Leg, ReceiveTask
+from pktswarm.nodes import libbpf
+from pktswarm.nodes.receivers.xdp import XdpReceiver
+from pktswarm.traffic import fragments, schedule, stamp, users
+from pktswarm.traffic.capture_file import Packet, write_pcap
+from pktswarm.traffic.fragments import with_ids
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.task import Leg, ReceiveTask
 
 sys.path.insert(0, str(Path(__file__).parent))
 from wire import SO_RCVBUFFORCE, A, B, Wire, inside, ip

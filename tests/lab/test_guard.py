@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from nodes import guard, leftovers
-from traffic.errors import EngineError
-from traffic.messages import Lines
+from pktswarm.nodes import guard, leftovers
+from pktswarm.traffic.errors import EngineError
+from pktswarm.traffic.messages import Lines
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the guard is root's")
 
@@ -143,7 +143,7 @@ def test_its_files_are_for_the_ranks_group_only() -> None:
 
 RANK = """
 import os, sys
-from nodes import guard, leftovers
+from pktswarm.nodes import guard, leftovers
 pipe = guard.spawn("nobody")
 pipe.send({"op": "restore"})
 while pipe.receive(5):
@@ -155,13 +155,13 @@ while pipe.receive(5):
 def test_a_rank_that_is_a_user_reaches_its_guard_by_one_sudo_rule(tmp_path: Path) -> None:
     """In a mount namespace of its own, with a sudoers file of its own."""
     nobody = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
-    readable = [*nobody, sys.executable, "-P", "-c", "import nodes.guard"]
+    readable = [*nobody, sys.executable, "-P", "-c", "import pktswarm.nodes.guard"]
     if subprocess.run(readable, capture_output=True, check=False).returncode:
         pytest.skip("this Python or its packages cannot be read by other users")
     if not Path("/usr/bin/sudo").exists():
         pytest.skip("sudo is not installed")
     rules = tmp_path / "sudoers"
-    rules.write_text(f"nobody ALL=(root) NOPASSWD: {sys.executable} -P -m nodes.guard --socket *\n")
+    rules.write_text(f"nobody ALL=(root) NOPASSWD: {sys.executable} -P -m pktswarm.nodes.guard --socket *\n")
     rules.chmod(0o440)
     script = f'mount --bind {rules} /etc/sudoers && exec "$@"'
     command = ["unshare", "--mount", "sh", "-c", script, "sh", *nobody, sys.executable, "-P", "-c", RANK]
@@ -171,7 +171,7 @@ def test_a_rank_that_is_a_user_reaches_its_guard_by_one_sudo_rule(tmp_path: Path
 
 
 def test_a_frozen_guards_engines_end_by_their_own_limit(tmp_path: Path) -> None:
-    from nodes.process import EngineProcess
+    from pktswarm.nodes.process import EngineProcess
 
     engine = EngineProcess("sleep", ["sleep", "60"], tmp_path / "out", limit_s=0.5)
     engine.start()
@@ -189,7 +189,7 @@ def test_an_engine_and_its_workers_die_with_their_guard(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     child = os.fork()
     if child == 0:
-        from nodes.process import EngineProcess
+        from pktswarm.nodes.process import EngineProcess
 
         EngineProcess("sh", ["sh", "-c", " & ".join(names)], tmp_path / "out", 30.0).start()
         theirs.send(b"!")

@@ -21,11 +21,11 @@ from typing import Any
 import dpkt
 import pytest
 
-from nodes.receivers.interactive import InteractiveReceiver
-from nodes.senders.interactive import InteractiveSender
-from traffic.interactive.prepare import Endpoint, Prepared, load, prepare
-from traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount, SendTask
-from traffic.traces import write_pcap
+from pktswarm.nodes.receivers.interactive import InteractiveReceiver
+from pktswarm.nodes.senders.interactive import InteractiveSender
+from pktswarm.traffic.interactive.prepare import Endpoint, Prepared, load, prepare
+from pktswarm.traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount, SendTask
+from pktswarm.traffic.traces import write_pcap
 
 sys.path.insert(0, str(Path(__file__).parent))
 from acknowledged import Seen, acknowledged_too_early

@@ -12,18 +12,21 @@ from pathlib import Path
 import dpkt
 import pytest
 
-import lab
-from lab.birth import started_ticks
-from nodes import leftovers
-from traffic.errors import BadInput
+from pktswarm import lab
+from pktswarm.lab.birth import started_ticks
+from pktswarm.nodes import leftovers
+from pktswarm.traffic.errors import BadInput
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
 SSH = ["ssh", "-F", "/run/pktswarm-lab/ssh_config"]
-RUN_IN = "import lab, sys, pathlib; sys.exit(lab.run_in(sys.argv[1], sys.argv[2], sys.argv[3:], pathlib.Path('.')))"
+RUN_IN = (
+    "from pktswarm import lab; import sys, pathlib\n"
+    "sys.exit(lab.run_in(sys.argv[1], sys.argv[2], sys.argv[3:], pathlib.Path('.')))"
+)
 FROZEN_GUARD = """
 import os, signal
-from nodes import guard
+from pktswarm.nodes import guard
 pipe = guard.spawn("nobody")
 pipe.send({"op": "leftovers", "interface": "eth1"})
 guard.answer(pipe, "leftovers", 10)
@@ -32,7 +35,7 @@ os.kill(int(open(f"/proc/self/task/{os.getpid()}/children").read()), signal.SIGS
 print("frozen", flush=True)
 signal.pause()
 """
-UP = "import lab, sys, pathlib; lab.up(sys.argv[1], 1, 1, pathlib.Path('.'))"
+UP = "from pktswarm import lab; import sys, pathlib; lab.up(sys.argv[1], 1, 1, pathlib.Path('.'))"
 
 
 class Lab:
@@ -312,7 +315,7 @@ def test_an_unknown_node_or_command_is_refused(shared: Lab) -> None:
 
 def test_entering_keeps_process_number_folder_and_proc(shared: Lab) -> None:
     script = (
-        "import lab, os, json, pathlib; before = os.getpid(), os.getcwd()\n"
+        "from pktswarm import lab; import os, json, pathlib; before = os.getpid(), os.getcwd()\n"
         f"lab.enter('{shared.name}', hosts_dir=pathlib.Path('.'))\n"
         "print(json.dumps([before == (os.getpid(), os.getcwd()), os.readlink('/proc/self') == str(os.getpid()),"
         " os.uname().nodename, sorted(os.listdir('/sys/class/net'))]))"
@@ -323,8 +326,8 @@ def test_entering_keeps_process_number_folder_and_proc(shared: Lab) -> None:
 
 def test_down_ends_a_guest_and_what_runs_on_nodes(tmp_path: Path) -> None:
     this = Lab("guests", tmp_path)
-    script = "import lab, pathlib, time; lab.enter('guests', hosts_dir=pathlib.Path('.')); print(1, flush=True)"
-    script += "; time.sleep(60)"
+    script = "from pktswarm import lab; import pathlib, time; lab.enter('guests', hosts_dir=pathlib.Path('.'))"
+    script += "; print(1, flush=True); time.sleep(60)"
     guest = subprocess.Popen([sys.executable, "-P", "-c", script], cwd=tmp_path, stdout=subprocess.PIPE)
     command = this.popen("tx1", "sh", "-c", "echo 1; exec sleep 60")
     try:
@@ -373,7 +376,8 @@ def test_it_works_where_the_root_is_no_mount_point(tmp_path: Path) -> None:
     folder, hosts = tmp_path / "tree", tmp_path / "hosts"
     folder.mkdir()
     script = (
-        "import lab, sys, pathlib; hosts = pathlib.Path(sys.argv[1]); lab.up('chroot', 1, 1, hosts)\n"
+        "from pktswarm import lab; import sys, pathlib; hosts = pathlib.Path(sys.argv[1])\n"
+        "lab.up('chroot', 1, 1, hosts)\n"
         f"try: print(lab.run_in('chroot', 'm0', {[*SSH, 'tx1', 'hostname']}, hosts))\n"
         "finally: lab.down('chroot', hosts)"
     )

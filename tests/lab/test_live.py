@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-import lab
+from pktswarm import lab
 
 sys.path.insert(0, str(Path(__file__).parent))
 from running import cluster_of, wait_for

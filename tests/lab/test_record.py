@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import lab
-from lab import video
-from lab.record import TOOLS, record
-from lab.record_large import record_large
+from pktswarm import lab
+from pktswarm.lab import video
+from pktswarm.lab.record import TOOLS, record
+from pktswarm.lab.record_large import record_large
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make namespaces"),

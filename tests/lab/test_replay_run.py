@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from running import cluster_of
 
-import lab
-from traffic.capture_file import Packet, read_capture, write_pcap
+from pktswarm import lab
+from pktswarm.traffic.capture_file import Packet, read_capture, write_pcap
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 

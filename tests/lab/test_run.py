@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-import lab
-from master.silence import LONGEST_S
-from nodes import live_frames
-from traffic.capture_file import Packet, read_capture, write_pcap
+from pktswarm import lab
+from pktswarm.master.silence import LONGEST_S
+from pktswarm.nodes import live_frames
+from pktswarm.traffic.capture_file import Packet, read_capture, write_pcap
 
 sys.path.insert(0, str(Path(__file__).parent))
 from run_cluster import (
@@ -251,7 +251,12 @@ def test_ranks_run_unprivileged_and_only_their_guards_are_root(cluster: Cluster)
     process = cluster.start(cluster.scenario(LONG))
     wait_for(process, "sending")
     net = {Path(f"/proc/{cluster.state.keeper.pids[node]}/ns/net").stat().st_ino for node in ("m0", "tx1", "rx1")}
-    started = [pid for words in ("-m nodes --role", "-m master.rank0") for ns in net for pid in pids_of(words, ns)]
+    started = [
+        pid
+        for words in ("-m pktswarm.nodes --role", "-m pktswarm.master.rank0")
+        for ns in net
+        for pid in pids_of(words, ns)
+    ]
     pythons = [pid for pid in started if is_python(pid)]
     owners = {pid: Path(f"/proc/{pid}").stat().st_uid for pid in pythons}
     parents = {pid: int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]) for pid in pythons}
@@ -336,7 +341,7 @@ def pid_on_master(cluster: Cluster, words: str, program: str) -> int:
 
 
 def rank_0_of(cluster: Cluster) -> int:
-    return rank_of(cluster, "m0", "-m master.rank0")
+    return rank_of(cluster, "m0", "-m pktswarm.master.rank0")
 
 
 def test_a_killed_mpiexec_costs_no_counts(cluster: Cluster) -> None:
@@ -476,9 +481,8 @@ def with_ssh(cluster: Cluster, keyword: str, value: Path) -> Any:
     """A change of the inventory: the lab's SSH settings, with one of them replaced."""
 
     def change(everything: dict[str, Any]) -> None:
-        enter = (
-            f"import lab, sys, pathlib; sys.exit(lab.run_in(pathlib.Path({str(cluster.hosts)!r}), 'm0', sys.argv[1:]))"
-        )
+        hosts = f"pathlib.Path({str(cluster.hosts)!r})"
+        enter = f"from pktswarm import lab; import sys, pathlib; sys.exit(lab.run_in({hosts}, 'm0', sys.argv[1:]))"
         command = [sys.executable, "-P", "-c", enter, "cat", "/run/pktswarm-lab/ssh_config"]
         shown = subprocess.run(command, capture_output=True, text=True, check=True)
         lines = [line for line in shown.stdout.splitlines() if keyword not in line]

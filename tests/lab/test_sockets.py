@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from nodes import present
-from traffic.connections import EndCount
-from traffic.task import Leg, ReceiveTask, SendTask
+from pktswarm.nodes import present
+from pktswarm.traffic.connections import EndCount
+from pktswarm.traffic.task import Leg, ReceiveTask, SendTask
 
 sys.path.insert(0, str(Path(__file__).parent))
 from running import wait_until_sent
@@ -37,9 +37,9 @@ pytestmark = [
 END = """
 import json, sys, time
 from pathlib import Path
-from nodes.engines import receiver_class, sender_class
-from traffic.errors import PktswarmError
-from traffic.task import receive_task_from_json, send_task_from_json
+from pktswarm.nodes.engines import receiver_class, sender_class
+from pktswarm.traffic.errors import PktswarmError
+from pktswarm.traffic.task import receive_task_from_json, send_task_from_json
 role, task, spool = sys.argv[1], json.loads(sys.argv[2]), Path(sys.argv[3])
 if role == "transmit":
     engine = sender_class("socket")(send_task_from_json(task), spool)

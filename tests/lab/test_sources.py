@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-import lab
-from traffic import schedule_pace, sequence
-from traffic.task import leg_from_json
+from pktswarm import lab
+from pktswarm.traffic import schedule_pace, sequence
+from pktswarm.traffic.task import leg_from_json
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from running import cluster_of
 
-import lab
+from pktswarm import lab
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
@@ -28,16 +28,16 @@ from wire import Line
 from xdp_ends import Node, send
 from xdp_frames import armed
 
-from nodes import present
-from nodes.libbpf import run_once
-from traffic.capture_file import read_capture
-from traffic.match import Match
-from traffic.replay import files, stamps
-from traffic.replay.prepare import Instances, Settings
-from traffic.replay.table import pool
-from traffic.replay.verify import digest
-from traffic.task import Leg, ReceiveTask
-from traffic.traces import Packet, write_pcap
+from pktswarm.nodes import present
+from pktswarm.nodes.libbpf import run_once
+from pktswarm.traffic.capture_file import read_capture
+from pktswarm.traffic.match import Match
+from pktswarm.traffic.replay import files, stamps
+from pktswarm.traffic.replay.prepare import Instances, Settings
+from pktswarm.traffic.replay.table import pool
+from pktswarm.traffic.replay.verify import digest
+from pktswarm.traffic.task import Leg, ReceiveTask
+from pktswarm.traffic.traces import Packet, write_pcap
 
 pytestmark = [
     pytest.mark.alone,

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from traffic.capture import CaptureFile
-from traffic.frames import build_frame
-from traffic.match import Match
-from traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount, SendTask, to_json
+from pktswarm.traffic.capture import CaptureFile
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.match import Match
+from pktswarm.traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount, SendTask, to_json
 
 sys.path.insert(0, str(Path(__file__).parent))
 from wire import A, B, Wire, ethtool, ip
@@ -63,10 +63,10 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
 DRIVER = """
 import json, sys, time
 from pathlib import Path
-from nodes.receivers.netsniff import NetsniffReceiver
-from nodes.senders.trafgen import TrafgenSender
-from traffic.task import receive_task_from_json, send_task_from_json, to_json
-from traffic.errors import PktswarmError
+from pktswarm.nodes.receivers.netsniff import NetsniffReceiver
+from pktswarm.nodes.senders.trafgen import TrafgenSender
+from pktswarm.traffic.task import receive_task_from_json, send_task_from_json, to_json
+from pktswarm.traffic.errors import PktswarmError
 role, task, spool = sys.argv[1], json.loads(sys.argv[2]), Path(sys.argv[3])
 engine = (TrafgenSender(send_task_from_json(task), spool) if role == "transmit"
           else NetsniffReceiver(receive_task_from_json(task), spool))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from nodes import tune
+from pktswarm.nodes import tune
 
-TUNE = f"{sys.executable} -P -m nodes.tune"
+TUNE = f"{sys.executable} -P -m pktswarm.nodes.tune"
 SHOW = "ethtool -k v0; ip -o link show dev v0 up | wc -l; cat /proc/sys/net/ipv6/conf/v0/disable_ipv6"
 
 

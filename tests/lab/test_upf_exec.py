@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from upf_ends import ethernet, mac, user4
 
-import lab
-from lab.birth import started_ticks
-from lab.namespaces import network_of
-from lab.upf_host import NICE, weigh_session
-from traffic.errors import BadInput, PktswarmError
+from pktswarm import lab
+from pktswarm.lab.birth import started_ticks
+from pktswarm.lab.namespaces import network_of
+from pktswarm.lab.upf_host import NICE, weigh_session
+from pktswarm.traffic.errors import BadInput, PktswarmError
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 

@@ -158,7 +158,7 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(
     scenario = {"name": "t", "upf": upf, "streams": [{**stream, "duration_s": 1}], "receive": {"mode": "count"}}
     config = cluster.folder / "bad.yaml"
     config.write_text(json.dumps({**scenario, **{name: one for name, one in changes.items() if name != "upf"}}))
-    command = [sys.executable, "-m", "master.cli", "run", str(config), "--hosts", str(cluster.hosts)]
+    command = [sys.executable, "-m", "pktswarm", "run", str(config), "--hosts", str(cluster.hosts)]
     results = cluster.folder / "none"
     done = subprocess.run(
         [*command, "--results", str(results)], capture_output=True, text=True, timeout=60, check=False

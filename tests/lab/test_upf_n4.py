@@ -30,7 +30,7 @@ from upf_ends import (
     user4,
 )
 
-from lab.upf.ie import Cause
+from pktswarm.lab.upf.ie import Cause
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 

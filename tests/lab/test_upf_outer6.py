@@ -29,8 +29,8 @@ from test_upf_frames import (
 )
 from upf_ends import ethernet, g_pdu, user4, user6
 
-from lab.upf.outer import in_ipv4, in_ipv6
-from lab.upf.rules import OUTER_IPV4, OUTER_IPV6, Qer
+from pktswarm.lab.upf.outer import in_ipv4, in_ipv6
+from pktswarm.lab.upf.rules import OUTER_IPV4, OUTER_IPV6, Qer
 
 __all__ = ["namespace", "path"]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to load XDP programs")

@@ -27,9 +27,9 @@ from upf_ends import (
     user6,
 )
 
-import lab
-from lab.upf_host import ORDERS
-from traffic.errors import BadInput
+from pktswarm import lab
+from pktswarm.lab.upf_host import ORDERS
+from pktswarm.traffic.errors import BadInput
 
 pytestmark = [
     pytest.mark.alone,

@@ -14,9 +14,9 @@ from scapy.packet import Packet
 from test_upf_path import BUFFER, FORWARD, NOTIFY, ends, establish, user_packet, within
 from upf_ends import SMF_SEID, TEID_DOWN, TEID_UP, Ends, cause, qer, update_far, user4, user6
 
-import lab
-from lab.namespaces import network_of
-from lab.upf.ie import Cause
+from pktswarm import lab
+from pktswarm.lab.namespaces import network_of
+from pktswarm.lab.upf.ie import Cause
 
 __all__ = ["ends"]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")

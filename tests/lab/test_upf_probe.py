@@ -13,13 +13,13 @@ import pytest
 from running import wait_until_sent
 from upf_cluster import UpfCluster, ended
 
-from lab import api
+from pktswarm.lab import api
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
 
 def run_probe(cluster: UpfCluster, folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
-    command = [sys.executable, "-m", "master.cli", "upf", "probe", "--hosts", str(cluster.hosts), "--json"]
+    command = [sys.executable, "-m", "pktswarm", "upf", "probe", "--hosts", str(cluster.hosts), "--json"]
     done = subprocess.run(
         [*command, "--results", str(folder), *options], capture_output=True, text=True, timeout=120, check=False
     )
@@ -109,7 +109,7 @@ def test_a_node_that_a_run_holds_is_not_taken(cluster: UpfCluster, tmp_path: Pat
     """Neither way: each says who has it."""
     run = cluster.start(4)
     wait_until_sent([cluster.pids["tx1"]])
-    command = [sys.executable, "-m", "master.cli", "upf", "probe", "--hosts", str(cluster.hosts)]
+    command = [sys.executable, "-m", "pktswarm", "upf", "probe", "--hosts", str(cluster.hosts)]
     done = subprocess.run(
         [*command, "--results", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
     )
@@ -136,7 +136,7 @@ def test_inventories_without_ends_are_refused(tmp_path: Path) -> None:
         "mac: '02:00:00:00:00:01'}}}, receive: {hosts: {r: {traffic_interface: "
         "eth1, side: n3, ipv4: 10.92.0.12, mac: '02:00:00:00:00:02'}}}}}\n"
     )
-    command = [sys.executable, "-m", "master.cli", "upf", "probe", "--hosts", str(inventory)]
+    command = [sys.executable, "-m", "pktswarm", "upf", "probe", "--hosts", str(inventory)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "no host of side n6 (allowed: a host on n3 and one on n6, or --n4-only)" in done.stderr

@@ -15,7 +15,7 @@ import pytest
 from running import wait_for
 from upf_cluster import USERS, UpfCluster, ended, table
 
-from master.recount import captures_of, recount
+from pktswarm.master.recount import captures_of, recount
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
@@ -221,7 +221,15 @@ def test_a_family_of_runs_is_a_table(cluster: UpfCluster) -> None:
     }
     (cluster.folder / "family.yaml").write_text(json.dumps(family))
     out = cluster.folder / "table"
-    command = [sys.executable, "-m", "master.cli", "table", str(cluster.folder / "family.yaml"), "--seconds", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "pktswarm.master.cli",
+        "table",
+        str(cluster.folder / "family.yaml"),
+        "--seconds",
+        "1",
+    ]
     command += ["--hosts", str(cluster.hosts), "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr

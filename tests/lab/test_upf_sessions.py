@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from running import cluster_of
 
-import lab
+from pktswarm import lab
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces"),
@@ -34,7 +34,16 @@ class Cluster:
     def start(self, hold_s: float, *groups: dict[str, Any], **changes: Any) -> subprocess.Popen[str]:
         config = self.folder / "n4.yaml"
         config.write_text(json.dumps({"upf": {**SECTION, "groups": groups, **changes}}))
-        command = [sys.executable, "-m", "master.cli", "sessions", str(config), "--json", "--hold", str(hold_s)]
+        command = [
+            sys.executable,
+            "-m",
+            "pktswarm.master.cli",
+            "sessions",
+            str(config),
+            "--json",
+            "--hold",
+            str(hold_s),
+        ]
         hosts = ["--hosts", str(self.folder / f"lab-{self.name}.yml")]
         return subprocess.Popen([*command, *hosts], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

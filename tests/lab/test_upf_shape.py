@@ -19,8 +19,8 @@ from running import cluster_of, wait_for
 from upf_cluster import UpfCluster, ended, table
 from wire import SO_RCVBUFFORCE
 
-from lab.namespaces import network_of
-from master.recount import recount
+from pktswarm.lab.namespaces import network_of
+from pktswarm.master.recount import recount
 
 pytestmark = [
     pytest.mark.alone,

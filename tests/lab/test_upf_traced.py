@@ -13,7 +13,7 @@ import pytest
 from running import cluster_of
 from upf_cluster import UpfCluster, table
 
-import lab
+from pktswarm import lab
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 LAB = Path("configs/traces/lab.pcapng").resolve()
@@ -43,7 +43,7 @@ class Cluster(UpfCluster):
         return config
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "master.cli", *words, "--hosts", str(self.hosts)]
+        command = [sys.executable, "-m", "pktswarm", *words, "--hosts", str(self.hosts)]
         return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
 
     def run(self, *traces: dict[str, Any], streams: tuple[dict[str, Any], ...] = ()) -> tuple[int, dict[str, Any]]:

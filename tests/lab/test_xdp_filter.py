@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from nodes import libbpf
-from nodes.receivers.xdp import XdpReceiver
-from traffic import bpf, ebpf, pcap
-from traffic.frames import build_frame
-from traffic.task import ReceiveTask
+from pktswarm.nodes import libbpf
+from pktswarm.nodes.receivers.xdp import XdpReceiver
+from pktswarm.traffic import bpf, ebpf, pcap
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.task import ReceiveTask
 
 sys.path.insert(0, str(Path(__file__).parent))
 from xdp_frames import SHAPES, B, a_leg, stamped

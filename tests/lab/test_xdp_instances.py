@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from nodes import present
-from nodes.libbpf import run_once
-from traffic import schedule, schedule_trace
-from traffic.preview_frames import packets, recording
-from traffic.replay import files
-from traffic.replay.build import Frames
-from traffic.replay.prepare import Gtpu, Instances, Settings
-from traffic.replay.shift import Shift
-from traffic.replay.table import pool
-from traffic.schedule import Schedule
-from traffic.task import Leg
+from pktswarm.nodes import present
+from pktswarm.nodes.libbpf import run_once
+from pktswarm.traffic import schedule, schedule_trace
+from pktswarm.traffic.preview_frames import packets, recording
+from pktswarm.traffic.replay import files
+from pktswarm.traffic.replay.build import Frames
+from pktswarm.traffic.replay.prepare import Gtpu, Instances, Settings
+from pktswarm.traffic.replay.shift import Shift
+from pktswarm.traffic.replay.table import pool
+from pktswarm.traffic.schedule import Schedule
+from pktswarm.traffic.task import Leg
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))

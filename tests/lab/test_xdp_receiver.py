@@ -23,18 +23,18 @@ from typing import Any
 
 import pytest
 
-from nodes import libbpf, present
-from nodes.receivers.xdp import XdpReceiver
-from traffic import marks, users
-from traffic.counters import CAUSE_SLOTS, CAUSES, SHARED, STRANGERS, WINDOW_WORDS, RawTally, RawUserRule
-from traffic.errors import BadInput, EngineError
-from traffic.frames import build_frame
-from traffic.layout import layout
-from traffic.leg_frames import templates_as_sent
-from traffic.match import Match
-from traffic.tally import Tally, bucket, percentile
-from traffic.task import Leg, ReceiveTask
-from traffic.template import put_bits
+from pktswarm.nodes import libbpf, present
+from pktswarm.nodes.receivers.xdp import XdpReceiver
+from pktswarm.traffic import marks, users
+from pktswarm.traffic.counters import CAUSE_SLOTS, CAUSES, SHARED, STRANGERS, WINDOW_WORDS, RawTally, RawUserRule
+from pktswarm.traffic.errors import BadInput, EngineError
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.layout import layout
+from pktswarm.traffic.leg_frames import templates_as_sent
+from pktswarm.traffic.match import Match
+from pktswarm.traffic.tally import Tally, bucket, percentile
+from pktswarm.traffic.task import Leg, ReceiveTask
+from pktswarm.traffic.template import put_bits
 
 sys.path.insert(0, str(Path(__file__).parent))
 from xdp_frames import (

@@ -18,20 +18,20 @@ from typing import Any
 
 import pytest
 
-from nodes import present
-from nodes.libbpf import kernel, run_once
-from nodes.receivers.xdp import XdpReceiver
-from nodes.senders.xdp import TAI_KERNEL
-from nodes.xdp_features import features
-from traffic import leg_frames, schedule, schedule_pace, sequence, stamp
-from traffic.capture_file import Packet, write_pcap
-from traffic.frames import build_frame
-from traffic.preview import KernelMarks
-from traffic.preview_frames import KernelMaker
-from traffic.schedule_records import LARGEST_BYTES, NEVER, TURN_LONG, TURN_OF_ONE, TURN_OVER
-from traffic.task import Clock, Leg, ReceiveTask
-from traffic.template import Checksum, Template, VaryingField, get_bits, put_bits
-from traffic.xorshift import KernelDraw
+from pktswarm.nodes import present
+from pktswarm.nodes.libbpf import kernel, run_once
+from pktswarm.nodes.receivers.xdp import XdpReceiver
+from pktswarm.nodes.senders.xdp import TAI_KERNEL
+from pktswarm.nodes.xdp_features import features
+from pktswarm.traffic import leg_frames, schedule, schedule_pace, sequence, stamp
+from pktswarm.traffic.capture_file import Packet, write_pcap
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.preview import KernelMarks
+from pktswarm.traffic.preview_frames import KernelMaker
+from pktswarm.traffic.schedule_records import LARGEST_BYTES, NEVER, TURN_LONG, TURN_OF_ONE, TURN_OVER
+from pktswarm.traffic.task import Clock, Leg, ReceiveTask
+from pktswarm.traffic.template import Checksum, Template, VaryingField, get_bits, put_bits
+from pktswarm.traffic.xorshift import KernelDraw
 
 sys.path.insert(0, str(Path(__file__).parent))
 from wire import EMULATED, A, B, Wire, ip

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from nodes import present
-from traffic.task import Leg
+from pktswarm.nodes import present
+from pktswarm.traffic.task import Leg
 
 sys.path.insert(0, str(Path(__file__).parent))
 from device import NO_STREAM, Done, Passed, SlowDevice, XdpDevice

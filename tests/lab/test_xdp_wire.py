@@ -16,10 +16,10 @@ from subprocess import PIPE
 
 import pytest
 
-from nodes import libbpf, present
-from traffic import ebpf, pcap, users
-from traffic.layout import layout
-from traffic.task import ReceiveTask
+from pktswarm.nodes import libbpf, present
+from pktswarm.traffic import ebpf, pcap, users
+from pktswarm.traffic.layout import layout
+from pktswarm.traffic.task import ReceiveTask
 
 sys.path.insert(0, str(Path(__file__).parent))
 from wire import EMULATED, Wire, ethtool, ip, shown
@@ -217,7 +217,7 @@ def test_a_killed_receiver_leaves_nothing_attached(wire: Wire, program: Path) ->
 
 RANK = """
 import json, sys
-from nodes import guard
+from pktswarm.nodes import guard
 pipe = guard.spawn("nobody")
 pipe.send({"op": "prepare", "role": "receive", "task": json.loads(sys.argv[1])})
 
@@ -229,7 +229,7 @@ while pipe.receive(0.5) or not pipe.closed:
 """
 
 
-MEND = "from nodes import leftovers; print(leftovers.mend(leftovers.SPOOLS, leftovers.SPOOLS))"
+MEND = "from pktswarm.nodes import leftovers; print(leftovers.mend(leftovers.SPOOLS, leftovers.SPOOLS))"
 
 
 def test_a_killed_guard_leaves_nothing_attached(wire: Wire) -> None:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import lab
+from pktswarm import lab
 
 USERS = {"name": "users", "sessions": 100, "ue_addresses": "10.45.0.1/16", "qos": {"qfi": 9}, "usage": {}}
 COMING = {"name": "coming", "sessions": 60, "ue_addresses": "10.46.0.1/16"}
@@ -59,7 +59,16 @@ class UpfCluster:
         common = {"name": "t", "receive": {"mode": "count"}, "expect": {"loss": 0, "sent": "intended"}}
         config = self.folder / "run.yaml"
         config.write_text(json.dumps({**common, **scenario}))
-        command = [sys.executable, "-m", "master.cli", "run", str(config), "--json", "--hosts", str(self.hosts)]
+        command = [
+            sys.executable,
+            "-m",
+            "pktswarm.master.cli",
+            "run",
+            str(config),
+            "--json",
+            "--hosts",
+            str(self.hosts),
+        ]
         command += ["--results", str(self.folder / "results"), "--no-report"]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

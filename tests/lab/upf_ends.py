@@ -24,9 +24,9 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import Packet, Raw
 
-import lab
-from lab.namespaces import network_of
-from lab.upf_host import LOG
+from pktswarm import lab
+from pktswarm.lab.namespaces import network_of
+from pktswarm.lab.upf_host import LOG
 
 UE4, UE6, SERVER4, SERVER6 = "10.45.0.2", "2001:db8:45:7::", "10.60.0.1", "2001:db8:60::1"
 TEID_UP, TEID_DOWN = 0x1001, 0x2001

@@ -9,10 +9,10 @@ from typing import Any
 
 from xdp_frames import B, armed
 
-from nodes import libbpf
-from traffic.counters import RawTally
-from traffic.tally import Tally
-from traffic.task import Leg, ReceiveTask
+from pktswarm.nodes import libbpf
+from pktswarm.traffic.counters import RawTally
+from pktswarm.traffic.tally import Tally
+from pktswarm.traffic.task import Leg, ReceiveTask
 
 
 @dataclass

@@ -17,11 +17,11 @@ from typing import Any
 
 from wire import B, Wire
 
-from nodes.libbpf import run_once
-from nodes.receivers.xdp import XdpReceiver
-from nodes.senders.xdp import Program
-from traffic.schedule import Schedule
-from traffic.task import Clock, Leg, ReceiveTask, SendTask, to_json
+from pktswarm.nodes.libbpf import run_once
+from pktswarm.nodes.receivers.xdp import XdpReceiver
+from pktswarm.nodes.senders.xdp import Program
+from pktswarm.traffic.schedule import Schedule
+from pktswarm.traffic.task import Clock, Leg, ReceiveTask, SendTask, to_json
 
 ROOT = Path(__file__).parents[2]
 XDP_DROP, XDP_REDIRECT = 1, 4
@@ -29,9 +29,9 @@ XDP_DROP, XDP_REDIRECT = 1, 4
 RECEIVER = """
 import json, sys, tempfile, time
 from pathlib import Path
-from nodes.receivers.xdp import XdpReceiver
-from traffic.task import receive_task_from_json
-from traffic.errors import PktswarmError
+from pktswarm.nodes.receivers.xdp import XdpReceiver
+from pktswarm.traffic.task import receive_task_from_json
+from pktswarm.traffic.errors import PktswarmError
 XdpReceiver.object_file = Path(sys.argv[2])
 spool = tempfile.TemporaryDirectory()
 engine = XdpReceiver(receive_task_from_json(json.loads(sys.argv[1])), Path(spool.name))
@@ -57,9 +57,9 @@ finally:
 SENDER = """
 import json, os, subprocess, sys, time
 from pathlib import Path
-from nodes.senders.xdp import XdpSender
-from traffic.task import send_task_from_json, to_json
-from traffic.errors import PktswarmError
+from pktswarm.nodes.senders.xdp import XdpSender
+from pktswarm.traffic.task import send_task_from_json, to_json
+from pktswarm.traffic.errors import PktswarmError
 task, spool, extra = json.loads(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
 engine = XdpSender(send_task_from_json(task), spool, extra.get("most_repeats", 1 << 20))
 try:

@@ -12,12 +12,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from nodes.receivers.xdp import XdpReceiver
-from traffic.frames import build_frame
-from traffic.layout import layout
-from traffic.match import Match
-from traffic.task import Leg
-from traffic.template import Template
+from pktswarm.nodes.receivers.xdp import XdpReceiver
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.layout import layout
+from pktswarm.traffic.match import Match
+from pktswarm.traffic.task import Leg
+from pktswarm.traffic.template import Template
 
 ROOT = Path(__file__).parents[2]
 A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"

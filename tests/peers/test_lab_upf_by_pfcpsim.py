@@ -17,8 +17,8 @@ from scapy.contrib.gtp import GTP_U_Header
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-import lab
-from lab.namespaces import network_of
+from pktswarm import lab
+from pktswarm.lab.namespaces import network_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 NAME, FIRST_USER, SESSIONS = f"pfs{os.getpid()}", "10.60.0.1", 200

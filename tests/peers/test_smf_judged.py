@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 from go_programs import HERE, go
 
-from master.upf.background import Background
-from master.upf.groups import parse
-from master.upf.load import Loads
-from master.upf.probe.probe import Probe
-from master.upf.probe.signalling import Signalling
-from master.upf.probe.users import DEFAULT_USERS, section
-from master.upf.result import failed
-from master.upf.sessions import DELETED, ESTABLISHED
-from master.upf.smf import Smf
+from pktswarm.master.upf.background import Background
+from pktswarm.master.upf.groups import parse
+from pktswarm.master.upf.load import Loads
+from pktswarm.master.upf.probe.probe import Probe
+from pktswarm.master.upf.probe.signalling import Signalling
+from pktswarm.master.upf.probe.users import DEFAULT_USERS, section
+from pktswarm.master.upf.result import failed
+from pktswarm.master.upf.sessions import DELETED, ESTABLISHED
+from pktswarm.master.upf.smf import Smf
 
 OWN = f"127.{40 + os.getpid() % 50}.{os.getpid() // 50 % 256}"
 """Addresses of this process's own: tests run side by side, and N4's port is always the same."""

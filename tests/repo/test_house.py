@@ -32,14 +32,36 @@ def modules(package: str) -> list[Path]:
     return sorted(Path(package).rglob("*.py"))
 
 
-def imported(path: Path) -> set[str]:
+def modules_imported(path: Path) -> set[str]:
+    """Dotted names; of `from pktswarm import lab`: pktswarm.lab."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in node.names}
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module == "pktswarm":
+            names |= {f"pktswarm.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module.split(".")[0])
+            names.add(node.module)
     return names
+
+
+def imported(path: Path) -> set[str]:
+    """The packages: of pktswarm its own, of others the top-level one."""
+    return {name.removeprefix("pktswarm.").split(".")[0] for name in modules_imported(path)}
+
+
+def test_the_only_import_name_is_pktswarm() -> None:
+    """A module that is imported under two names exists twice, and an isinstance() of the two fails."""
+    files = subprocess.run(["git", "ls-files", "*.py"], capture_output=True, text=True, check=True).stdout.split()
+    assert len(files) > 400
+    for name in files:
+        bare = {one.split(".")[0] for one in modules_imported(Path(name))} & FORBIDDEN.keys()
+        assert not bare, f"{name} imports {bare}"
+
+
+def test_the_package_is_made_of_the_folders() -> None:
+    links = {path.name: path.readlink() for path in Path("pktswarm").iterdir() if path.is_symlink()}
+    assert links == {name: Path("..") / name for name in [*FORBIDDEN, "kernel"]}
 
 
 @pytest.mark.parametrize("package", sorted(FORBIDDEN))

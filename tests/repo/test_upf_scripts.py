@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.plan import plan
-from lab.upf_host import environment
+from pktswarm.lab.plan import plan
+from pktswarm.lab.upf_host import environment
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("docs/upf.md", "docs/your-upf.md")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from master.report import pdf
+from pktswarm.master.report import pdf
 
 HERE = Path("tests/browser")
 AXE = HERE / "node_modules/axe-core/axe.min.js"

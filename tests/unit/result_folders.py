@@ -8,17 +8,17 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from master import samples
-from master.expectations import Expect
-from master.inventory import Host
-from master.ledger import Ledger
-from master.resolve import Rank, Resolved
-from master.results import Folder, Outcome
-from master.scenario import Scenario
-from traffic import users
-from traffic.samples import pack
-from traffic.tally import Jitter, Latency, Tally
-from traffic.task import Leg, ReceiveCount, SendCount
+from pktswarm.master import samples
+from pktswarm.master.expectations import Expect
+from pktswarm.master.inventory import Host
+from pktswarm.master.ledger import Ledger
+from pktswarm.master.resolve import Rank, Resolved
+from pktswarm.master.results import Folder, Outcome
+from pktswarm.master.scenario import Scenario
+from pktswarm.traffic import users
+from pktswarm.traffic.samples import pack
+from pktswarm.traffic.tally import Jitter, Latency, Tally
+from pktswarm.traffic.task import Leg, ReceiveCount, SendCount
 
 FRAME_BYTES = 60
 CLOCK = {"offset_ns": 50, "bound_ns": 9_000, "realtime_minus_monotonic_ns": 10_000}

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench.engines import __main__ as command
 from bench.engines import ours, rows, timing, traces
 from bench.engines.peers import testpmd_sent as sent_by_testpmd
-from traffic.errors import EngineError
+from pktswarm.traffic.errors import EngineError
 
 SAMPLES = Path(__file__).parent / "samples"
 

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from traffic.blocks import (
+from pktswarm.traffic.blocks import (
     MOST_AHEAD,
     REMEMBERED_BLOCKS,
     TCP_HEADER,
@@ -22,7 +22,7 @@ from traffic.blocks import (
     spread,
     tcp_head,
 )
-from traffic.errors import EngineError
+from pktswarm.traffic.errors import EngineError
 
 MS = 1_000_000
 

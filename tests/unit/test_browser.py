@@ -16,9 +16,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from browser import chromium, looked_at
 from result_folders import Made, leg
 
-from master import report
-from master.compare import kept, sides
-from master.compare.comparison import Comparison
+from pktswarm.master import report
+from pktswarm.master.compare import kept, sides
+from pktswarm.master.compare.comparison import Comparison
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 PHONE, DESK = 400, 1280

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from master import cli, inventory
-from master.calibrate import asked, hold, measure, show
-from master.calibrate.runs import Flow, Sent, Stopped, _lost_not_doubted
-from master.calibrate.work import Calibration
-from master.capacity import figures
-from master.ledger import Ledger
-from master.resolve import Rank
-from master.results import Outcome, Row
-from master.search.trial import OWN_LIMIT, Trial
-from traffic.errors import BadInput, PktswarmError
-from traffic.task import Leg
+from pktswarm.master import cli, inventory
+from pktswarm.master.calibrate import asked, hold, measure, show
+from pktswarm.master.calibrate.runs import Flow, Sent, Stopped, _lost_not_doubted
+from pktswarm.master.calibrate.work import Calibration
+from pktswarm.master.capacity import figures
+from pktswarm.master.ledger import Ledger
+from pktswarm.master.resolve import Rank
+from pktswarm.master.results import Outcome, Row
+from pktswarm.master.search.trial import OWN_LIMIT, Trial
+from pktswarm.traffic.errors import BadInput, PktswarmError
+from pktswarm.traffic.task import Leg
 
 sys.path.insert(0, str(Path(__file__).parent))
 from capacities import figure, written

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from master import cli, explain, inventory, plan, preview
-from master import run as runs
-from master import scenario as scenarios
-from master.capacity import figures, spread
-from master.judge import node_totals
-from master.report import limits as reports_limits
-from traffic.errors import BadInput
+from pktswarm.master import cli, explain, inventory, plan, preview
+from pktswarm.master import run as runs
+from pktswarm.master import scenario as scenarios
+from pktswarm.master.capacity import figures, spread
+from pktswarm.master.judge import node_totals
+from pktswarm.master.report import limits as reports_limits
+from pktswarm.traffic.errors import BadInput
 
 sys.path.insert(0, str(Path(__file__).parent))
 from capacities import figure, written

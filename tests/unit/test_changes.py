@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from nodes import changes, leftovers, tune
-from nodes.changes import Change, Place
-from nodes.interface import Interface
-from nodes.offloads import OffloadsOff
-from traffic.errors import EngineError
+from pktswarm.nodes import changes, leftovers, tune
+from pktswarm.nodes.changes import Change, Place
+from pktswarm.nodes.interface import Interface
+from pktswarm.nodes.offloads import OffloadsOff
+from pktswarm.traffic.errors import EngineError
 
 
 class Card:

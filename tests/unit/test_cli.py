@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from traffic.dependence import ESTIMATORS, STARTS
+from pktswarm.traffic.dependence import ESTIMATORS, STARTS
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 TRACE = "configs/traces/lab.pcapng"
@@ -137,7 +137,7 @@ def test_wrong_words_are_status_2(arguments: list[str]) -> None:
 
 def test_a_second_ctrl_c_while_it_ends_does_not_change_its_exit_status() -> None:
     program = (
-        "import atexit, os, signal, sys; from master import cli; "
+        "import atexit, os, signal, sys; from pktswarm.master import cli; "
         "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT)); sys.argv = ['pktswarm', 'schema']; cli.main()"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -18,11 +18,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from pages import Page, check_accessible, check_nothing_to_fetch_or_run
 from result_folders import Made, changed, leg
 
-from master import recount, report
-from master.compare import kept, noise, sides, telling
-from master.compare.comparison import BEYOND, CLOCKS, SAME, UNKNOWN, WITHIN, Comparison, Difference
-from master.compare.noise import Value
-from traffic.errors import BadInput
+from pktswarm.master import recount, report
+from pktswarm.master.compare import kept, noise, sides, telling
+from pktswarm.master.compare.comparison import BEYOND, CLOCKS, SAME, UNKNOWN, WITHIN, Comparison, Difference
+from pktswarm.master.compare.noise import Value
+from pktswarm.traffic.errors import BadInput
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 HOSTILE = "<script>alert(1)</script>"

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from master import conductor as module
-from master.conductor import Conductor
-from traffic.messages import Lines, Message
+from pktswarm.master import conductor as module
+from pktswarm.master.conductor import Conductor
+from pktswarm.traffic.messages import Lines, Message
 
 ROLES = {1: "transmit", 2: "transmit", 3: "receive"}
 

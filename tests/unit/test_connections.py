@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from master import inventory, plan, resolve, scenario
-from master.expectations import Expect
-from master.explain import explain
-from master.inventory import Host
-from master.ledger import Ledger
-from master.resolve import Rank, Resolved
-from master.results import Outcome
-from traffic.connections import COLUMNS, EndCount, ReceivedCount, SentCount, values
-from traffic.engines import choose
-from traffic.errors import BadInput
-from traffic.match import Match
-from traffic.task import Leg, ReceiveCount, SendCount, legs_of
-from traffic.traces import Packet, write_pcap
+from pktswarm.master import inventory, plan, resolve, scenario
+from pktswarm.master.expectations import Expect
+from pktswarm.master.explain import explain
+from pktswarm.master.inventory import Host
+from pktswarm.master.ledger import Ledger
+from pktswarm.master.resolve import Rank, Resolved
+from pktswarm.master.results import Outcome
+from pktswarm.traffic.connections import COLUMNS, EndCount, ReceivedCount, SentCount, values
+from pktswarm.traffic.engines import choose
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.match import Match
+from pktswarm.traffic.task import Leg, ReceiveCount, SendCount, legs_of
+from pktswarm.traffic.traces import Packet, write_pcap
 
 HOSTS = """
 all:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from master import inventory, judge, plan, scenario
-from master.results import Row, stream_values
-from traffic import engines, schedule_pace
-from traffic.errors import BadInput
-from traffic.frames import build_frame
-from traffic.task import Leg
-from traffic.traces import Packet, write_pcap
+from pktswarm.master import inventory, judge, plan, scenario
+from pktswarm.master.results import Row, stream_values
+from pktswarm.traffic import engines, schedule_pace
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.task import Leg
+from pktswarm.traffic.traces import Packet, write_pcap
 
 HOSTS = """
 all:

@@ -11,18 +11,27 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from traffic.capture_file import Packet, write_pcap, write_pcapng
-from traffic.dependence import ESTIMATORS, STARTS, Dependence, analyse, five_cases, read_arrivals, repeated, scaled
-from traffic.dependence.arrivals import MIN_PACKETS, chosen_bin_ns, counts
-from traffic.dependence.autocorrelation import autocorrelation
-from traffic.dependence.calibration import calibration
-from traffic.dependence.cases import period_ns
-from traffic.dependence.estimate import Series
-from traffic.dependence.gaps import gaps
-from traffic.dependence.noise import autocovariance, fractional_noise
-from traffic.dependence.report import LEAST_BINS
-from traffic.dependence.wavelet import logscale
-from traffic.errors import BadInput
+from pktswarm.traffic.capture_file import Packet, write_pcap, write_pcapng
+from pktswarm.traffic.dependence import (
+    ESTIMATORS,
+    STARTS,
+    Dependence,
+    analyse,
+    five_cases,
+    read_arrivals,
+    repeated,
+    scaled,
+)
+from pktswarm.traffic.dependence.arrivals import MIN_PACKETS, chosen_bin_ns, counts
+from pktswarm.traffic.dependence.autocorrelation import autocorrelation
+from pktswarm.traffic.dependence.calibration import calibration
+from pktswarm.traffic.dependence.cases import period_ns
+from pktswarm.traffic.dependence.estimate import Series
+from pktswarm.traffic.dependence.gaps import gaps
+from pktswarm.traffic.dependence.noise import autocovariance, fractional_noise
+from pktswarm.traffic.dependence.report import LEAST_BINS
+from pktswarm.traffic.dependence.wavelet import logscale
+from pktswarm.traffic.errors import BadInput
 
 MS = 1_000_000
 HURSTS = (0.5, 0.6, 0.7, 0.8, 0.9)
@@ -135,7 +144,7 @@ def test_the_least_scale_is_where_the_diagram_becomes_straight() -> None:
 
 
 def test_the_calibration_answers_outside_of_its_grid_with_its_ends() -> None:
-    from traffic.dependence import rescaled_range
+    from pktswarm.traffic.dependence import rescaled_range
 
     made = calibration(rescaled_range.raw, 64)
     assert made.hurst(-5) == (0.05, 0.05, 0.05)

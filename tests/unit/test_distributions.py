@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from traffic.distributions import (
+from pktswarm.traffic.distributions import (
     Distribution,
     Exponential,
     gap_table,
@@ -19,7 +19,7 @@ from traffic.distributions import (
     parse_arrivals,
     times,
 )
-from traffic.errors import BadInput
+from pktswarm.traffic.errors import BadInput
 
 DRAWS = 40_000
 CONTINUOUS: dict[str, tuple[Any, Any]] = {

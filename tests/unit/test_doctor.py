@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from master import inventory, ssh
-from master.cli import app
-from master.doctor import judge, show
-from master.doctor.ask import Answer, Round
-from master.inventory import Host
-from nodes import health, tune
+from pktswarm.master import inventory, ssh
+from pktswarm.master.cli import app
+from pktswarm.master.doctor import judge, show
+from pktswarm.master.doctor.ask import Answer, Round
+from pktswarm.master.inventory import Host
+from pktswarm.nodes import health, tune
 
 VERSIONS = {"pktswarm": "0.1.0", "python": "3.11.7", "word_bits": "64", "mpi4py": "4.1.2", "mpi": "MPICH Version: 5"}
 # As nodes.doctor printed it in a lab, with a board's temperatures and governors put in.

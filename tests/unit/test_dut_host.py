@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from master import inventory, ssh
-from master.dut_host import reading, report
-from master.dut_host.counters import FILES, REASONS, Drops, Interface, Reading, between, parse, split_lines
-from master.dut_host.reading import OverSsh, source_of
-from master.dut_host.watch import DutHost, HostDrops
-from traffic.errors import BadInput, PktswarmError
+from pktswarm.master import inventory, ssh
+from pktswarm.master.dut_host import reading, report
+from pktswarm.master.dut_host.counters import FILES, REASONS, Drops, Interface, Reading, between, parse, split_lines
+from pktswarm.master.dut_host.reading import OverSsh, source_of
+from pktswarm.master.dut_host.watch import DutHost, HostDrops
+from pktswarm.traffic.errors import BadInput, PktswarmError
 
 SAMPLES = Path(__file__).parent / "samples"
 """The host of open5gs' UPF, before and after a run that lost 44,810 of its packets, by `grep -H ""` of FILES."""

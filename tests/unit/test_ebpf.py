@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from traffic import ebpf, pcap
-from traffic.bpf import LOAD_WORD, RETURN, VLAN_TCI, Instruction
-from traffic.errors import BadInput
+from pktswarm.traffic import ebpf, pcap
+from pktswarm.traffic.bpf import LOAD_WORD, RETURN, VLAN_TCI, Instruction
+from pktswarm.traffic.errors import BadInput
 
 
 def test_the_maps_descriptors_are_put_in_on_the_node() -> None:

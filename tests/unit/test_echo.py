@@ -15,19 +15,19 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_ledger import COUNTERS
 from test_upf_tunnels import DOWN, UP, UPF, ends, hosts_file, in_place, planned
 
-from master import explain, inventory, plan, scenario
-from master.expectations import Expect
-from master.inventory import Host
-from master.ledger import Ledger
-from master.resolve import Rank, Resolved, ranks
-from master.results import stream_values
-from nodes import libbpf
-from nodes.receivers.echo import OBJECT
-from traffic import echo, expect, users
-from traffic.echo import MOST_PERCENT
-from traffic.errors import BadInput
-from traffic.leg_frames import templates_as_sent
-from traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount, receive_task_from_json, to_json
+from pktswarm.master import explain, inventory, plan, scenario
+from pktswarm.master.expectations import Expect
+from pktswarm.master.inventory import Host
+from pktswarm.master.ledger import Ledger
+from pktswarm.master.resolve import Rank, Resolved, ranks
+from pktswarm.master.results import stream_values
+from pktswarm.nodes import libbpf
+from pktswarm.nodes.receivers.echo import OBJECT
+from pktswarm.traffic import echo, expect, users
+from pktswarm.traffic.echo import MOST_PERCENT
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.leg_frames import templates_as_sent
+from pktswarm.traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount, receive_task_from_json, to_json
 
 PERCENTS = (0, 1, 7, 33, 50, 99, 100, 101, 250, 333, 499, 500)
 

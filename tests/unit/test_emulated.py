@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from lab import emulated
-from lab.api import LabState
-from lab.plan import plan
-from lab.record_file import Keeper
-from traffic.errors import PktswarmError
+from pktswarm.lab import emulated
+from pktswarm.lab.api import LabState
+from pktswarm.lab.plan import plan
+from pktswarm.lab.record_file import Keeper
+from pktswarm.traffic.errors import PktswarmError
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from nodes.receivers.xdp import XdpReceiver
-from traffic.counters import (
+from pktswarm.nodes.receivers.xdp import XdpReceiver
+from pktswarm.traffic.counters import (
     HEAD_BYTES,
     NO_LEG,
     NUMBERED_BY_PKTGEN,
@@ -20,13 +20,13 @@ from traffic.counters import (
     Fields,
     RawRow,
 )
-from traffic.errors import BadInput
-from traffic.expect import behind_device, check, expectation, expected_match, numbered, rows
-from traffic.frames import build_frame
-from traffic.layout import layout
-from traffic.leg_frames import stamp_is_found
-from traffic.match import Match, Range
-from traffic.task import Leg, ReceiveTask
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.expect import behind_device, check, expectation, expected_match, numbered, rows
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.layout import layout
+from pktswarm.traffic.leg_frames import stamp_is_found
+from pktswarm.traffic.match import Match, Range
+from pktswarm.traffic.task import Leg, ReceiveTask
 
 A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
 ETHERNET = {"ethernet": {"src": A, "dst": B}}

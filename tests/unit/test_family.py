@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from master import cli_table, inventory, plan
-from master import scenario as scenarios
-from master.results import Outcome
-from master.tables import failed, measures
-from master.tables import family as families
-from traffic.errors import BadInput
+from pktswarm.master import cli_table, inventory, plan
+from pktswarm.master import scenario as scenarios
+from pktswarm.master.results import Outcome
+from pktswarm.master.tables import failed, measures
+from pktswarm.master.tables import family as families
+from pktswarm.traffic.errors import BadInput
 
 SHIPPED = sorted(Path("configs/tables").glob("*.yaml"))
 SMALL: dict[str, Any] = {
@@ -335,7 +335,7 @@ def test_k_and_rates_of_a_point() -> None:
 
 
 def test_as_long_as_a_reference_that_does_not_say_how_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("master.cli.enter_lab", lambda hosts: None)
+    monkeypatch.setattr("pktswarm.master.cli.enter_lab", lambda hosts: None)
     path = written(tmp_path, reference_seconds=None)
     with pytest.raises(BadInput, match="--full: it does not say how long"):
         cli_table.table(str(path), hosts=HOSTS, full=True)

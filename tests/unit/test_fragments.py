@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from master import inventory, plan, resolve, scenario
-from master.node_state import told_sent, unfinished
-from master.upf.tunnels import to_cut
-from traffic import fragments
-from traffic.errors import BadInput
-from traffic.fragments import frames_of, parts, parts_of, together_ms, with_ids
-from traffic.frames import build_frame
-from traffic.schedule_records import PartRecord
-from traffic.task import Leg, ReceiveTask
+from pktswarm.master import inventory, plan, resolve, scenario
+from pktswarm.master.node_state import told_sent, unfinished
+from pktswarm.master.upf.tunnels import to_cut
+from pktswarm.traffic import fragments
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.fragments import frames_of, parts, parts_of, together_ms, with_ids
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.schedule_records import PartRecord
+from pktswarm.traffic.task import Leg, ReceiveTask
 
 ETHERNET = {"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}}
 TUNNEL = [

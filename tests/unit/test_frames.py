@@ -11,10 +11,10 @@ import dpkt
 import pytest
 import yaml
 
-from traffic.errors import BadInput
-from traffic.frames import build_frame, check_frame, least_size_bytes
-from traffic.headers import HEADERS
-from traffic.template import Checksum
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames import build_frame, check_frame, least_size_bytes
+from pktswarm.traffic.headers import HEADERS
+from pktswarm.traffic.template import Checksum
 
 ETHERNET: dict[str, Any] = {"ethernet": {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:00:02"}}
 IPV4: dict[str, Any] = {"ipv4": {"src": "10.0.0.1", "dst": "10.0.0.2"}}

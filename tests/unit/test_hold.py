@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from nodes import hold, leftovers
+from pktswarm.nodes import hold, leftovers
 
 CHILD = """
 import sys, time
 from pathlib import Path
-from nodes import hold
+from pktswarm.nodes import hold
 print(hold.take(sys.argv[1], sys.argv[2], 0.0, Path(sys.argv[3])), flush=True)
 time.sleep(60)
 """

@@ -13,12 +13,12 @@ from pathlib import Path
 import dpkt
 import pytest
 
-from traffic.capture_file import Packet, write_pcap
-from traffic.errors import BadInput
-from traffic.interactive.machine import LINGER_NS, MOST_TRIES, FlowReport, Machine
-from traffic.interactive.prepare import Endpoint, Prepared, load, prepare
-from traffic.interactive.script import COPIES, NOT_RECORDED, read_script, script_of
-from traffic.interactive.sequence import Coverage
+from pktswarm.traffic.capture_file import Packet, write_pcap
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.interactive.machine import LINGER_NS, MOST_TRIES, FlowReport, Machine
+from pktswarm.traffic.interactive.prepare import Endpoint, Prepared, load, prepare
+from pktswarm.traffic.interactive.script import COPIES, NOT_RECORDED, read_script, script_of
+from pktswarm.traffic.interactive.sequence import Coverage
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 from acknowledged import Seen, acknowledged_too_early

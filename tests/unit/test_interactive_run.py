@@ -11,16 +11,16 @@ from unittest.mock import Mock, PropertyMock
 import pytest
 from rich.console import Console
 
-from master import interactive, inventory, plan, resolve, scenario
-from master.expectations import Expect
-from master.inventory import Host
-from master.ledger import Ledger
-from master.resolve import Rank, Resolved
-from nodes.interactive import Ends
-from traffic.errors import BadInput
-from traffic.interactive.machine import FlowReport, State
-from traffic.task import Leg, ReceiveCount, SendCount
-from traffic.traces import Packet, read_packets, write_pcap
+from pktswarm.master import interactive, inventory, plan, resolve, scenario
+from pktswarm.master.expectations import Expect
+from pktswarm.master.inventory import Host
+from pktswarm.master.ledger import Ledger
+from pktswarm.master.resolve import Rank, Resolved
+from pktswarm.nodes.interactive import Ends
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.interactive.machine import FlowReport, State
+from pktswarm.traffic.task import Leg, ReceiveCount, SendCount
+from pktswarm.traffic.traces import Packet, read_packets, write_pcap
 
 RECORDED = Path(__file__).parents[2] / "configs" / "traces" / "lab.pcapng"
 HOSTS = """

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from master import inventory, ssh
-from traffic.errors import BadInput
+from pktswarm.master import inventory, ssh
+from pktswarm.traffic.errors import BadInput
 
 GOOD = """
 all:

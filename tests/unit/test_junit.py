@@ -13,12 +13,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from result_folders import Made
 
-from master.expectations import Expect
-from master.judge import judge_connections
-from master.report import junit
-from master.verdicts import verdict
-from traffic.connections import ConnectionRow, ReceivedCount, SentCount
-from traffic.task import Leg
+from pktswarm.master.expectations import Expect
+from pktswarm.master.judge import judge_connections
+from pktswarm.master.report import junit
+from pktswarm.master.verdicts import verdict
+from pktswarm.traffic.connections import ConnectionRow, ReceivedCount, SentCount
+from pktswarm.traffic.task import Leg
 
 
 def document(tmp_path: Path, events: Any = (), **made: Any) -> dict[str, Any]:

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-import lab
-from lab import links, record_file, ssh
-from lab.birth import started_ticks
-from lab.plan import plan, rate_bps
-from lab.record_file import Keeper
-from master import inventory
-from traffic.errors import BadInput, PktswarmError
+from pktswarm import lab
+from pktswarm.lab import links, record_file, ssh
+from pktswarm.lab.birth import started_ticks
+from pktswarm.lab.plan import plan, rate_bps
+from pktswarm.lab.record_file import Keeper
+from pktswarm.master import inventory
+from pktswarm.traffic.errors import BadInput, PktswarmError
 
 
 def keeper(pid: int, started: int, name: str = "default") -> Keeper:

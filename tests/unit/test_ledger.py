@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from master.expectations import Expect
-from master.inventory import Host
-from master.judge import judge, totals
-from master.ledger import Ledger, first_frame_skew_ns, flow_rows, fold
-from master.resolve import Rank, Resolved
-from master.results import Row, stream_values
-from master.verify import Compared
-from traffic import users
-from traffic.replay.flows import Flow, FlowCount
-from traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount
+from pktswarm.master.expectations import Expect
+from pktswarm.master.inventory import Host
+from pktswarm.master.judge import judge, totals
+from pktswarm.master.ledger import Ledger, first_frame_skew_ns, flow_rows, fold
+from pktswarm.master.resolve import Rank, Resolved
+from pktswarm.master.results import Row, stream_values
+from pktswarm.master.verify import Compared
+from pktswarm.traffic import users
+from pktswarm.traffic.replay.flows import Flow, FlowCount
+from pktswarm.traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount
 
 TX = Host("tx1", "10.0.0.1", ("transmit",), traffic_interface="eth1")
 RX = Host("rx1", "10.0.0.2", ("receive",), traffic_interface="eth1")

@@ -17,17 +17,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from typer.testing import CliRunner
 
-from master.cli import app
-from master.ledger import Ledger
-from master.live import status, view
-from master.live.due import Due
-from master.live.figures import Figures
-from master.live.metrics import Served
-from master.live.track import Track, together
-from master.resolve import Resolved
-from master.results import Folder
-from traffic.errors import BadInput
-from traffic.schedule_pace import due_times, exponential_gaps, intended_packets
+from pktswarm.master.cli import app
+from pktswarm.master.ledger import Ledger
+from pktswarm.master.live import status, view
+from pktswarm.master.live.due import Due
+from pktswarm.master.live.figures import Figures
+from pktswarm.master.live.metrics import Served
+from pktswarm.master.live.track import Track, together
+from pktswarm.master.resolve import Resolved
+from pktswarm.master.results import Folder
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.schedule_pace import due_times, exponential_gaps, intended_packets
 
 sys.path.insert(0, str(Path(__file__).parent))
 from result_folders import FRAME_BYTES, Made, leg

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from traffic import marks
-from traffic.errors import BadInput
-from traffic.task import Leg
+from pktswarm.traffic import marks
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.task import Leg
 
 LEG = Leg(3, "s", "tx1", "rx1", "stream", intended_packets=640)
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from traffic import bpf
-from traffic.frames import build_frame
-from traffic.match import Match, Range, uncountable
-from traffic.template import Template, put_bits
+from pktswarm.traffic import bpf
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.match import Match, Range, uncountable
+from pktswarm.traffic.template import Template, put_bits
 
 A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
 

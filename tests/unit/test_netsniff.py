@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from nodes.receivers.netsniff import Closing, count_file, parse
-from traffic.capture import CaptureFile
-from traffic.errors import BadInput, EngineError
-from traffic.match import Match
-from traffic.task import ReceiveCount
+from pktswarm.nodes.receivers.netsniff import Closing, count_file, parse
+from pktswarm.traffic.capture import CaptureFile
+from pktswarm.traffic.errors import BadInput, EngineError
+from pktswarm.traffic.match import Match
+from pktswarm.traffic.task import ReceiveCount
 
 SAMPLES = Path(__file__).parent / "samples"
 FRAME = bytes.fromhex("02000000000b02000000000a0800") + bytes(50)

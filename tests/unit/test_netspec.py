@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from master import inventory, plan
-from master import scenario as scenarios
-from master.results import Outcome
-from master.tables.netspec import FULL_S, SETS, Netspec, figures, tables
+from pktswarm.master import inventory, plan
+from pktswarm.master import scenario as scenarios
+from pktswarm.master.results import Outcome
+from pktswarm.master.tables.netspec import FULL_S, SETS, Netspec, figures, tables
 
 HOSTS = """
 all:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from traffic import news
-from traffic.news import News
+from pktswarm.traffic import news
+from pktswarm.traffic.news import News
 
 
 @pytest.fixture
@@ -76,8 +76,8 @@ def test_the_sleep_ends_in_time_without_news(
     assert 0.04 < time.monotonic() - begun < 20
 
 
-@pytest.mark.parametrize("modules", ["nodes.guard, nodes.probe, nodes.rank", "nodes.receivers.xdp"])
-def test_what_every_node_loads_is_light(modules: str) -> None:
+@pytest.mark.parametrize("module", ["guard", "probe", "rank", "receivers.xdp"])
+def test_what_every_node_loads_is_light(module: str) -> None:
     """NumPy takes a fifth of a second on a board, and 25 MB; a rank, a guard and the counter do without."""
-    program = f"import {modules}, sys; sys.exit('numpy' in sys.modules)"
+    program = f"import pktswarm.nodes.{module}, sys; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-P", "-c", program], check=False).returncode == 0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from master.inventory import Host
-from master.node_state import NodeState, reports_by_host
-from master.resolve import Rank
-from traffic.task import Role
+from pktswarm.master.inventory import Host
+from pktswarm.master.node_state import NodeState, reports_by_host
+from pktswarm.master.resolve import Rank
+from pktswarm.traffic.task import Role
 
 
 def node(number: int, role: Role, told: str) -> NodeState:

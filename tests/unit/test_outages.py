@@ -2,7 +2,7 @@
 
 import pytest
 
-from master.outages import Outages
+from pktswarm.master.outages import Outages
 
 S = 1_000_000_000
 

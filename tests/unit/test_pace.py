@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from master import explain, inventory, plan, scenario
-from traffic import schedule_pace
-from traffic.engines import unable
-from traffic.errors import BadInput
-from traffic.task import Leg
+from pktswarm.master import explain, inventory, plan, scenario
+from pktswarm.traffic import schedule_pace
+from pktswarm.traffic.engines import unable
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.task import Leg
 
 HOSTS = """
 all:

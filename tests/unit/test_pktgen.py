@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from nodes.senders import pktgen_keeper, pktgen_module, pktgen_proc
-from nodes.senders.pktgen import count_of_devices, plan, unable
-from traffic.errors import BadInput, EngineError
-from traffic.pktgen import count_of, device_commands, shares
-from traffic.task import Leg, SendTask
+from pktswarm.nodes.senders import pktgen_keeper, pktgen_module, pktgen_proc
+from pktswarm.nodes.senders.pktgen import count_of_devices, plan, unable
+from pktswarm.traffic.errors import BadInput, EngineError
+from pktswarm.traffic.pktgen import count_of, device_commands, shares
+from pktswarm.traffic.task import Leg, SendTask
 
 SAMPLES = Path(__file__).parent / "samples"
 V4 = {"src": "10.0.0.1", "dst": "10.0.0.2"}
@@ -370,7 +370,7 @@ def test_the_keeper_is_light_and_alone() -> None:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
     assert done.stdout.splitlines()[0] == "ready"
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert not loaded & {"pathlib", "subprocess", "typing", "dataclasses", "traffic"}
+    assert not loaded & {"pathlib", "subprocess", "typing", "dataclasses", "pktswarm"}
 
 
 def test_the_keeper_goes_when_its_input_closes() -> None:

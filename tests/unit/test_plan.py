@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from master import explain, inventory, plan, resolve, scenario
-from traffic import engines
-from traffic.errors import BadInput
-from traffic.match import Match
-from traffic.task import Leg
-from traffic.traces import Packet, write_pcap
+from pktswarm.master import explain, inventory, plan, resolve, scenario
+from pktswarm.traffic import engines
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.match import Match
+from pktswarm.traffic.task import Leg
+from pktswarm.traffic.traces import Packet, write_pcap
 
 HOSTS = """
 all:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from master.inventory import Host
-from master.node_state import NodeState
-from master.resolve import Rank
-from master.upf import played
+from pktswarm.master.inventory import Host
+from pktswarm.master.node_state import NodeState
+from pktswarm.master.resolve import Rank
+from pktswarm.master.upf import played
 
 
 def node(name: str, told: dict[str, object] | None) -> NodeState:

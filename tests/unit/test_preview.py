@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from master import preview as previews
-from master import preview_show
-from traffic import preview, schedule_pace, stamp
-from traffic.capture_index import index_capture
-from traffic.errors import BadInput
-from traffic.frames import build_frame
-from traffic.preview import Gaps, KernelMarks, Marks, Rows, Series
-from traffic.preview_frames import KernelMaker
-from traffic.task import Leg
-from traffic.traces import read_packets
-from traffic.xorshift import FrameStates, Jump, KernelDraw, drawn
+from pktswarm.master import preview as previews
+from pktswarm.master import preview_show
+from pktswarm.traffic import preview, schedule_pace, stamp
+from pktswarm.traffic.capture_index import index_capture
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.preview import Gaps, KernelMarks, Marks, Rows, Series
+from pktswarm.traffic.preview_frames import KernelMaker
+from pktswarm.traffic.task import Leg
+from pktswarm.traffic.traces import read_packets
+from pktswarm.traffic.xorshift import FrameStates, Jump, KernelDraw, drawn
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 UPF = Path("configs/upf.yaml")

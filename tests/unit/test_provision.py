@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from lab import bare, mirror
-from lab.plan import plan
-from lab.record_file import Keeper, read, write
-from master import inventory
-from master.launch import Launch
-from master.provision import bundle, playbook
-from traffic.errors import BadInput, EngineError
+from pktswarm.lab import bare, mirror
+from pktswarm.lab.plan import plan
+from pktswarm.lab.record_file import Keeper, read, write
+from pktswarm.master import inventory
+from pktswarm.master.launch import Launch
+from pktswarm.master.provision import bundle, playbook
+from pktswarm.traffic.errors import BadInput, EngineError
 
 KEEPER = Keeper("x", 1, 1, 1, {"m0": 1})
 FAILED = """\
@@ -117,7 +117,7 @@ def test_a_wheel_is_built_once_of_each_state_of_the_source(tmp_path: Path, monke
     assert bundle._own_wheel().stat().st_ino == built
     (tmp_path / "scratch").mkdir()
     digest = bundle._digest([kept])
-    assert bundle._digest([bundle._build(tmp_path / "scratch")]) == digest
+    assert bundle._digest([bundle.build_wheel(tmp_path / "scratch")]) == digest
     # Another state: the one kept is not taken for it, and goes.
     (tmp_path / "source").mkdir()
     for name in bundle.PARTS:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from traffic.errors import BadInput
-from traffic.rates import Rates, parse_rates
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.rates import Rates, parse_rates
 
 
 def made(value: Any, duration_s: float = 60, **more: Any) -> Rates:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from lab import record, record_large, rtp, video
-from master import cli_lab
-from traffic.errors import BadInput, PktswarmError
-from traffic.traces import Packet, read_trace, write_pcap
+from pktswarm.lab import record, record_large, rtp, video
+from pktswarm.master import cli_lab
+from pktswarm.traffic.errors import BadInput, PktswarmError
+from pktswarm.traffic.traces import Packet, read_trace, write_pcap
 
 SHIPPED = Path(__file__).parents[2] / "configs" / "traces" / "lab.pcapng"
 

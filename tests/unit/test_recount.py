@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from master.recount import LegRecount, run_json
-from traffic.errors import BadInput
-from traffic.recount import recount_stream, recount_trace
-from traffic.task import Leg
+from pktswarm.master.recount import LegRecount, run_json
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.recount import recount_stream, recount_trace
+from pktswarm.traffic.task import Leg
 
 SENT = [bytes([n]) * 70 for n in range(10)]
 

@@ -11,12 +11,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from result_folders import Made, changed
 
-from master import report
-from master.compare import sides
-from master.repeat import Repeated
-from master.results import Outcome
-from master.run import Finished
-from traffic.errors import BadInput, PktswarmError
+from pktswarm.master import report
+from pktswarm.master.compare import sides
+from pktswarm.master.repeat import Repeated
+from pktswarm.master.results import Outcome
+from pktswarm.master.run import Finished
+from pktswarm.traffic.errors import BadInput, PktswarmError
 
 
 def finishing(folder: Path, status: int = 0, reason: str = "as expected") -> Finished:

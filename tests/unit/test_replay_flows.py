@@ -16,19 +16,19 @@ sys.path.insert(0, str(Path(__file__).parent))
 from recordings import MACS, NODES, ipv4, ipv6, tcp, udp
 from test_replay_verify import DELAY_NS, case, legs
 
-from master import verify
-from master.inventory import Host
-from master.ledger import NodeState
-from master.resolve import Rank
-from master.results import Row, stream_values
-from master.show import flow_words
-from traffic.errors import BadInput
-from traffic.match import Match
-from traffic.replay.flows import OTHER, Flow, FlowCount, count, flow_of
-from traffic.replay.verify import arrivals, intended
-from traffic.tally import Latency, Tally
-from traffic.task import Leg, ReceiveTask
-from traffic.traces import write_pcap
+from pktswarm.master import verify
+from pktswarm.master.inventory import Host
+from pktswarm.master.ledger import NodeState
+from pktswarm.master.resolve import Rank
+from pktswarm.master.results import Row, stream_values
+from pktswarm.master.show import flow_words
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.match import Match
+from pktswarm.traffic.replay.flows import OTHER, Flow, FlowCount, count, flow_of
+from pktswarm.traffic.replay.verify import arrivals, intended
+from pktswarm.traffic.tally import Latency, Tally
+from pktswarm.traffic.task import Leg, ReceiveTask
+from pktswarm.traffic.traces import write_pcap
 
 ONE, TWO = bytes([1, 1, 1, 1]), bytes([2, 2, 2, 2])
 SIX = bytes(15) + b"\x01", bytes(15) + b"\x02"

@@ -13,17 +13,17 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from recordings import MACS, T0_NS, checksums_right, ipv4, ipv6, listed, made, prepared, reference_checksum, tcp, udp
 
-from master import scenario
-from nodes.senders.xdp import share
-from traffic import engines, expect, stamp
-from traffic.errors import BadInput
-from traffic.layout import layout
-from traffic.replay import stamps
-from traffic.replay.build import STAMP_BYTES, Frames
-from traffic.replay.prepare import Gtpu, Instances, Settings, prepare
-from traffic.replay.table import pool
-from traffic.task import Leg
-from traffic.traces import Packet, write_pcap
+from pktswarm.master import scenario
+from pktswarm.nodes.senders.xdp import share
+from pktswarm.traffic import engines, expect, stamp
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.layout import layout
+from pktswarm.traffic.replay import stamps
+from pktswarm.traffic.replay.build import STAMP_BYTES, Frames
+from pktswarm.traffic.replay.prepare import Gtpu, Instances, Settings, prepare
+from pktswarm.traffic.replay.table import pool
+from pktswarm.traffic.task import Leg
+from pktswarm.traffic.traces import Packet, write_pcap
 
 STREAM = 259
 HOST6 = bytes.fromhex("fd00000000000000000000000000000a"), bytes.fromhex("fd00000000000000000000000000000b")

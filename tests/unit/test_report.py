@@ -17,12 +17,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from pages import Page, check_accessible, check_nothing_to_fetch_or_run
 from result_folders import Made, leg
 
-from master import cli_report, report, scenario
-from master.report import over_time, words
-from master.report.folder import read
-from master.results import Outcome
-from master.run import Finished
-from traffic.errors import BadInput
+from pktswarm.master import cli_report, report, scenario
+from pktswarm.master.report import over_time, words
+from pktswarm.master.report.folder import read
+from pktswarm.master.results import Outcome
+from pktswarm.master.run import Finished
+from pktswarm.traffic.errors import BadInput
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 HOSTILE = "<script>alert(1)</script>$x_1$&amp;"

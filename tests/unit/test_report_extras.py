@@ -16,11 +16,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from pages import Page, check_accessible
 from result_folders import Made, leg
 
-from master import preview, report
-from master.node_state import failed
-from master.report import over_time, shapes
-from master.report.shapes import MOST_DUE_PACKETS
-from traffic.capture_file import Packet, write_pcap
+from pktswarm.master import preview, report
+from pktswarm.master.node_state import failed
+from pktswarm.master.report import over_time, shapes
+from pktswarm.master.report.shapes import MOST_DUE_PACKETS
+from pktswarm.traffic.capture_file import Packet, write_pcap
 
 COLUMNS = (
     "time_ns,node,role,tx_packets,tx_bytes,rx_packets,rx_bytes,rx_dropped_packets,tx_dropped_packets,link_downs,"

@@ -18,21 +18,21 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).parent))
 from browser import chromium, looked_at
 
-from master import cli, cli_rfc2544, inventory
-from master import scenario as scenarios
-from master.results import Row
-from master.rfc2544 import asked as ask
-from master.rfc2544 import formulas, page, show, tester
-from master.rfc2544.asked import FULL, QUICK, TESTS, Asked
-from master.rfc2544.bursts import BurstSearch
-from master.rfc2544.kept import Kept
-from master.rfc2544.procedure import HOLDS_ALL, NO_RATE, Benchmark, Limit, Wanted
-from master.search.attempts import Told
-from master.search.latency import Latencies, latencies
-from master.search.trial import Trial
-from traffic.errors import BadInput, PktswarmError
-from traffic.tally import Jitter, Latency, Tally
-from traffic.task import Leg
+from pktswarm.master import cli, cli_rfc2544, inventory
+from pktswarm.master import scenario as scenarios
+from pktswarm.master.results import Row
+from pktswarm.master.rfc2544 import asked as ask
+from pktswarm.master.rfc2544 import formulas, page, show, tester
+from pktswarm.master.rfc2544.asked import FULL, QUICK, TESTS, Asked
+from pktswarm.master.rfc2544.bursts import BurstSearch
+from pktswarm.master.rfc2544.kept import Kept
+from pktswarm.master.rfc2544.procedure import HOLDS_ALL, NO_RATE, Benchmark, Limit, Wanted
+from pktswarm.master.search.attempts import Told
+from pktswarm.master.search.latency import Latencies, latencies
+from pktswarm.master.search.trial import Trial
+from pktswarm.traffic.errors import BadInput, PktswarmError
+from pktswarm.traffic.tally import Jitter, Latency, Tally
+from pktswarm.traffic.task import Leg
 
 EXAMPLE, SCENARIO = Path("hosts/example.yml"), Path("configs/rfc2544.yaml")
 MEDIUM_BPS, DEVICE_BPS, QUEUE_BYTES = 100e6, 40e6, 100_000

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from master.results import Folder
-from master.run import Run, _handled
-from traffic.messages import Lines
+from pktswarm.master.results import Folder
+from pktswarm.master.run import Run, _handled
+from pktswarm.traffic.messages import Lines
 
 
 def test_what_rank_0_said_before_it_ended_is_read_though_mpiexec_is_gone(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_capture_that_did_not_come_whole_is_a_doubt(tmp_path: Path) -> None:
 def test_a_run_that_was_told_to_stop_is_waited_for_while_rank_0_says_that_it_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("master.run.STOP_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("pktswarm.master.run.STOP_TIMEOUT_S", 0.5)
     run, (ours, theirs) = without_a_start(tmp_path), socket.socketpair()
     control, rank0 = Lines(ours), Lines(theirs)
     run.ledger.phases = [("gather", 0)]

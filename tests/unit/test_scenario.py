@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from master import scenario
-from traffic.errors import BadInput
-from traffic.sizes import parse_sizes
+from pktswarm.master import scenario
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.sizes import parse_sizes
 
 GOOD = """
 name: good

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nodes import libbpf
-from nodes.senders import xdp
-from traffic import leg_frames, schedule, schedule_pace, schedule_records, schedule_trace, stamp
-from traffic.errors import BadInput
-from traffic.frames import build_frame
-from traffic.replay.build import Frames
-from traffic.replay.files import mapped_frames
-from traffic.sums import weights
-from traffic.task import Leg
-from traffic.template import Checksum, mending_order, put_bits
-from traffic.traces import Packet, write_pcap
+from pktswarm.nodes import libbpf
+from pktswarm.nodes.senders import xdp
+from pktswarm.traffic import leg_frames, schedule, schedule_pace, schedule_records, schedule_trace, stamp
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.replay.build import Frames
+from pktswarm.traffic.replay.files import mapped_frames
+from pktswarm.traffic.sums import weights
+from pktswarm.traffic.task import Leg
+from pktswarm.traffic.template import Checksum, mending_order, put_bits
+from pktswarm.traffic.traces import Packet, write_pcap
 
 OBJECT = libbpf.OBJECTS / "send.o"
 ETHERNET = {"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}}

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from traffic import engines, schedule_pace
-from traffic.schedule_pace import exponential_gaps, relative_gaps
-from traffic.task import Leg
+from pktswarm.traffic import engines, schedule_pace
+from pktswarm.traffic.schedule_pace import exponential_gaps, relative_gaps
+from pktswarm.traffic.task import Leg
 
 HEADERS = [
     {"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}},

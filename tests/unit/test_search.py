@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from master import cli, cli_search, inventory, plan
-from master import scenario as scenarios
-from master.expectations import Limits
-from master.results import Outcome, Row
-from master.search import engine, goals, kept, show
-from master.search.load import Load, load_of
-from master.search.show import trial_line
-from master.search.trial import Tolerance, Trial, trial_of
-from traffic.errors import BadInput, PktswarmError
-from traffic.task import Leg
+from pktswarm.master import cli, cli_search, inventory, plan
+from pktswarm.master import scenario as scenarios
+from pktswarm.master.expectations import Limits
+from pktswarm.master.results import Outcome, Row
+from pktswarm.master.search import engine, goals, kept, show
+from pktswarm.master.search.load import Load, load_of
+from pktswarm.master.search.show import trial_line
+from pktswarm.master.search.trial import Tolerance, Trial, trial_of
+from pktswarm.traffic.errors import BadInput, PktswarmError
+from pktswarm.traffic.task import Leg
 
 EXAMPLE = Path("hosts/example.yml")
 LOSSES = (0.0, 0.005, 0.02)

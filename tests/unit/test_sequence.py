@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from traffic import engines, schedule, sequence
-from traffic.errors import BadInput
-from traffic.schedule_records import TraceRecord
-from traffic.task import Leg
+from pktswarm.traffic import engines, schedule, sequence
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.schedule_records import TraceRecord
+from pktswarm.traffic.task import Leg
 
 
 def some() -> sequence.Records:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from master import explain, inventory, plan, resolve, scenario, source_legs
-from traffic import sequence
-from traffic.capture_file import read_capture
-from traffic.errors import BadInput
-from traffic.frames import build_frame
-from traffic.sequence import Records
+from pktswarm.master import explain, inventory, plan, resolve, scenario, source_legs
+from pktswarm.traffic import sequence
+from pktswarm.traffic.capture_file import read_capture
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.sequence import Records
 
 HOSTS = """
 all:

@@ -12,21 +12,40 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from traffic.distributions import KINDS, MODIFIERS, Constant, Exponential, Gamma, Pareto, Shaped, generator, times
-from traffic.errors import BadInput
-from traffic.rates import PROFILES, UNITS, parse_rates
-from traffic.sources import SOURCES, Packets, Source, merged, parse_profile, parse_source, settle
-from traffic.sources.adaptive_video import AdaptiveVideo
-from traffic.sources.base import BLOCK_USERS, queued
-from traffic.sources.ftp import Ftp
-from traffic.sources.iot import Iot
-from traffic.sources.mpeg import Mpeg
-from traffic.sources.processes import Spells, Steering, alternating, arrivals, ragged, renewals, running_sums, ticks
-from traffic.sources.telnet import Telnet
-from traffic.sources.videoconference import Videoconference
-from traffic.sources.voip import Voip
-from traffic.sources.web_quic import WebQuic
-from traffic.sources.www import Www
+from pktswarm.traffic.distributions import (
+    KINDS,
+    MODIFIERS,
+    Constant,
+    Exponential,
+    Gamma,
+    Pareto,
+    Shaped,
+    generator,
+    times,
+)
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.rates import PROFILES, UNITS, parse_rates
+from pktswarm.traffic.sources import SOURCES, Packets, Source, merged, parse_profile, parse_source, settle
+from pktswarm.traffic.sources.adaptive_video import AdaptiveVideo
+from pktswarm.traffic.sources.base import BLOCK_USERS, queued
+from pktswarm.traffic.sources.ftp import Ftp
+from pktswarm.traffic.sources.iot import Iot
+from pktswarm.traffic.sources.mpeg import Mpeg
+from pktswarm.traffic.sources.processes import (
+    Spells,
+    Steering,
+    alternating,
+    arrivals,
+    ragged,
+    renewals,
+    running_sums,
+    ticks,
+)
+from pktswarm.traffic.sources.telnet import Telnet
+from pktswarm.traffic.sources.videoconference import Videoconference
+from pktswarm.traffic.sources.voip import Voip
+from pktswarm.traffic.sources.web_quic import WebQuic
+from pktswarm.traffic.sources.www import Www
 
 EVEN = Steering()
 OVERHEAD = 20

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from nodes import libbpf
-from traffic import stamp
-from traffic.frames import build_frame
-from traffic.leg_frames import stamp_is_found
-from traffic.replay.build import STAMP_BYTES
+from pktswarm.nodes import libbpf
+from pktswarm.traffic import stamp
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.leg_frames import stamp_is_found
+from pktswarm.traffic.replay.build import STAMP_BYTES
 
 OBJECT = libbpf.OBJECTS / "send.o"
 ETHERNET = {"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}}

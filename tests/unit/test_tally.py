@@ -9,10 +9,10 @@ from itertools import pairwise
 
 import pytest
 
-from traffic import tally
-from traffic.counters import CAUSES, HISTOGRAM_BUCKETS, RawTally
-from traffic.errors import EngineError
-from traffic.tally import (
+from pktswarm.traffic import tally
+from pktswarm.traffic.counters import CAUSES, HISTOGRAM_BUCKETS, RawTally
+from pktswarm.traffic.errors import EngineError
+from pktswarm.traffic.tally import (
     LARGEST_ERROR,
     REMEMBERED,
     Jitter,

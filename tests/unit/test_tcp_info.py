@@ -5,8 +5,8 @@ import struct
 
 import pytest
 
-from traffic import tcp_info
-from traffic.errors import EngineError
+from pktswarm.traffic import tcp_info
+from pktswarm.traffic.errors import EngineError
 
 
 def made(**fields: int) -> bytes:

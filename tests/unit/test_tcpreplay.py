@@ -12,12 +12,18 @@ from typing import Any
 
 import pytest
 
-from nodes.senders import tcpreplay_gate
-from nodes.senders.tcpreplay import TcpreplaySender, check_closing, parse_closing, tcpreplay_command, tcpreplay_feed
-from nodes.senders.tcpreplay_gate import Feed, packets, schedule
-from traffic.errors import BadInput, EngineError
-from traffic.task import Leg, SendTask
-from traffic.traces import Packet, Trace, write_pcap
+from pktswarm.nodes.senders import tcpreplay_gate
+from pktswarm.nodes.senders.tcpreplay import (
+    TcpreplaySender,
+    check_closing,
+    parse_closing,
+    tcpreplay_command,
+    tcpreplay_feed,
+)
+from pktswarm.nodes.senders.tcpreplay_gate import Feed, packets, schedule
+from pktswarm.traffic.errors import BadInput, EngineError
+from pktswarm.traffic.task import Leg, SendTask
+from pktswarm.traffic.traces import Packet, Trace, write_pcap
 
 SAMPLES = Path(__file__).parent / "samples"
 TRACE = Trace(Path("share.pcap"), [Packet(n * 50_000_000, bytes(96)) for n in range(3)])

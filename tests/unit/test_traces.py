@@ -13,10 +13,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from recordings import T0_NS, made, udp
 
-from traffic import capture_walk
-from traffic.errors import BadInput
-from traffic.replay.prepare import Settings, prepare, share_rows
-from traffic.traces import Packet, read_packets, read_trace, write_pcap, write_pcapng
+from pktswarm.traffic import capture_walk
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.replay.prepare import Settings, prepare, share_rows
+from pktswarm.traffic.traces import Packet, read_packets, read_trace, write_pcap, write_pcapng
 
 RECORDED = Path(__file__).parents[2] / "configs" / "traces" / "lab.pcapng"
 

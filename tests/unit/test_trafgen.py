@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from nodes.senders import trafgen
-from traffic.capture import CaptureFile
-from traffic.engines import unable
-from traffic.errors import EngineError
-from traffic.frames import build_frame
-from traffic.task import Leg
+from pktswarm.nodes.senders import trafgen
+from pktswarm.traffic.capture import CaptureFile
+from pktswarm.traffic.engines import unable
+from pktswarm.traffic.errors import EngineError
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.task import Leg
 
 SAMPLES = Path(__file__).parent / "samples"
 MACS = {"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}}

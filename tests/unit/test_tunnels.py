@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from traffic.leg_frames import templates_as_received
-from traffic.match import Match, stream_of
-from traffic.recount import recount_stream
-from traffic.stamp import Stamp
-from traffic.task import Leg
-from traffic.tunnels import shape, without_options
+from pktswarm.traffic.leg_frames import templates_as_received
+from pktswarm.traffic.match import Match, stream_of
+from pktswarm.traffic.recount import recount_stream
+from pktswarm.traffic.stamp import Stamp
+from pktswarm.traffic.task import Leg
+from pktswarm.traffic.tunnels import shape, without_options
 
 STREAM = 7
 INSIDE: list[dict[str, Any]] = [

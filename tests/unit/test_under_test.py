@@ -8,17 +8,17 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from master import inventory, plan, scenario, ssh, under_test
-from master.cli import app
-from master.inventory import Host
-from master.launch import Launch
-from master.node_state import NodeState
-from master.resolve import Rank, ranks
-from master.results import Folder
-from master.search.load import load_of
-from master.search.runs import Runs
-from master.search.trial import Tolerance
-from traffic.errors import BadInput
+from pktswarm.master import inventory, plan, scenario, ssh, under_test
+from pktswarm.master.cli import app
+from pktswarm.master.inventory import Host
+from pktswarm.master.launch import Launch
+from pktswarm.master.node_state import NodeState
+from pktswarm.master.resolve import Rank, ranks
+from pktswarm.master.results import Folder
+from pktswarm.master.search.load import load_of
+from pktswarm.master.search.runs import Runs
+from pktswarm.master.search.trial import Tolerance
+from pktswarm.traffic.errors import BadInput
 
 HOSTS = """
 all:
@@ -245,7 +245,7 @@ def test_a_nodes_capture_stays_in_its_folder(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("words", ["-w /tmp/x", "; id", "$(id)", "--help", "udp\0port 1"])
 def test_a_filter_is_compiled_never_a_word_of_a_command(words: str) -> None:
-    from traffic import pcap
+    from pktswarm.traffic import pcap
 
     with pytest.raises(BadInput):
         pcap.compile_ethernet(words, "receive")

@@ -7,11 +7,11 @@ import pytest
 from scapy.contrib import pfcp
 from scapy.packet import Packet
 
-from master.upf import answers
-from master.upf.answers import Answer, Malformed
-from master.upf.load import Rate
-from master.upf.statistics import Times
-from traffic.tally import bucket, middle
+from pktswarm.master.upf import answers
+from pktswarm.master.upf.answers import Answer, Malformed
+from pktswarm.master.upf.load import Rate
+from pktswarm.master.upf.statistics import Times
+from pktswarm.traffic.tally import bucket, middle
 
 
 def read(message: Packet) -> Answer:

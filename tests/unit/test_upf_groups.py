@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from master.upf.groups import load, parse
-from traffic.errors import BadInput
+from pktswarm.master.upf.groups import load, parse
+from pktswarm.traffic.errors import BadInput
 
 GROUP = {"name": "base", "sessions": 2, "ue_addresses": "10.45.0.1"}
 SECTION = {"n4": "192.0.2.8", "gnbs": {"a": "198.51.100.9", "b": "198.51.100.10"}, "groups": [GROUP]}

@@ -13,25 +13,25 @@ from typing import Any
 
 import pytest
 
-from master import inventory, samples, split
-from master.expectations import Expect
-from master.inventory import Host
-from master.judge import judge_tunnels
-from master.node_state import NodeState
-from master.plan import Plan
-from master.resolve import Rank, ranks
-from master.results import Row
-from master.upf import moved
-from master.upf.moved import Move, Moves
-from master.upf.sessions import Sessions
-from master.upf.tunnels import moved_in_tunnels
-from master.users import Users
-from traffic import marks, users
-from traffic.errors import BadInput
-from traffic.leg_frames import templates_as_received
-from traffic.samples import pack
-from traffic.tally import Latency, Tally
-from traffic.task import Leg
+from pktswarm.master import inventory, samples, split
+from pktswarm.master.expectations import Expect
+from pktswarm.master.inventory import Host
+from pktswarm.master.judge import judge_tunnels
+from pktswarm.master.node_state import NodeState
+from pktswarm.master.plan import Plan
+from pktswarm.master.resolve import Rank, ranks
+from pktswarm.master.results import Row
+from pktswarm.master.upf import moved
+from pktswarm.master.upf.moved import Move, Moves
+from pktswarm.master.upf.sessions import Sessions
+from pktswarm.master.upf.tunnels import moved_in_tunnels
+from pktswarm.master.users import Users
+from pktswarm.traffic import marks, users
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.leg_frames import templates_as_received
+from pktswarm.traffic.samples import pack
+from pktswarm.traffic.tally import Latency, Tally
+from pktswarm.traffic.task import Leg
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_upf_tunnels import DOWN, GROUP, UP, UPF, hosts_file, node, planned
@@ -141,7 +141,7 @@ def test_what_moves_is_not_captured(tmp_path: Path) -> None:
 
 
 def scenario_of(path: Path) -> Any:
-    from master import scenario
+    from pktswarm.master import scenario
 
     return scenario.load(path)
 

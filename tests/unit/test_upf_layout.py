@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
-from lab.upf import datapath, session
-from nodes import libbpf
+from pktswarm.lab.upf import datapath, session
+from pktswarm.nodes import libbpf
 
 pytestmark = pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing())
 SIZES = {"B": 1, "H": 2, "I": 4, "Q": 8}

@@ -13,11 +13,11 @@ import dpkt
 import numpy as np
 import pytest
 
-from master.upf import messages
-from master.upf.groups import parse
-from master.upf.messages import GroupMessages, Own
-from master.upf.sessions import Sessions
-from master.upf.template import WIDTHS, Template, big_endian
+from pktswarm.master.upf import messages
+from pktswarm.master.upf.groups import parse
+from pktswarm.master.upf.messages import GroupMessages, Own
+from pktswarm.master.upf.sessions import Sessions
+from pktswarm.master.upf.template import WIDTHS, Template, big_endian
 
 OWN = Own("192.0.2.4", "smf.example.org", 3_900_000_001)
 VALUES = {

@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from master.upf.features import names
-from master.upf.probe import conclusions, procedures, signalling, tables, variants
-from master.upf.probe.findings import WORKS, Finding, Findings, Outcome
-from master.upf.probe.outcome import Probed
-from master.upf.probe.probe import Probe
-from master.upf.probe.signalling import Signalling
-from master.upf.probe.trials import UpfLostError
-from master.upf.probe.users import DEFAULT_USERS, section
-from traffic.errors import BadInput
+from pktswarm.master.upf.features import names
+from pktswarm.master.upf.probe import conclusions, procedures, signalling, tables, variants
+from pktswarm.master.upf.probe.findings import WORKS, Finding, Findings, Outcome
+from pktswarm.master.upf.probe.outcome import Probed
+from pktswarm.master.upf.probe.probe import Probe
+from pktswarm.master.upf.probe.signalling import Signalling
+from pktswarm.master.upf.probe.trials import UpfLostError
+from pktswarm.master.upf.probe.users import DEFAULT_USERS, section
+from pktswarm.traffic.errors import BadInput
 
 PROGRAM = Path(__file__).parents[1] / "upf_peer.py"
 HERE = f"127.{190 + os.getpid() % 60}.{os.getpid() // 60 % 256}"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from master.inventory import Host, Inventory
-from master.upf import profile as profiles
-from master.upf.groups import Upf, filled_in, parse
-from master.upf.profile import Profile
-from traffic.errors import BadInput
+from pktswarm.master.inventory import Host, Inventory
+from pktswarm.master.upf import profile as profiles
+from pktswarm.master.upf.groups import Upf, filled_in, parse
+from pktswarm.master.upf.profile import Profile
+from pktswarm.traffic.errors import BadInput
 
 SECTION: dict[str, Any] = {
     "n4": "192.0.2.2",

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from lab.upf import faults, ie
-from lab.upf.faults import N4Faults
-from lab.upf.ie import Cause, Refused
-from lab.upf.rules import Filter, read_filter
-from traffic.errors import BadInput
+from pktswarm.lab.upf import faults, ie
+from pktswarm.lab.upf.faults import N4Faults
+from pktswarm.lab.upf.ie import Cause, Refused
+from pktswarm.lab.upf.rules import Filter, read_filter
+from pktswarm.traffic.errors import BadInput
 
 
 def sdf(text: str) -> bytes:

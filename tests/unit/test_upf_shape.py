@@ -12,11 +12,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from test_upf_tunnels import DOWN, GROUP, UP, UPF, ends, hosts_file, in_place, node, planned
 
-from master import inventory
-from master.upf.tunnels import ends_of
-from traffic import schedule
-from traffic.errors import BadInput
-from traffic.task import Leg
+from pktswarm.master import inventory
+from pktswarm.master.upf.tunnels import ends_of
+from pktswarm.traffic import schedule
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.task import Leg
 
 FIVE = {**GROUP, "gnb": "tx1"}
 

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from master.upf import unreleased
-from master.upf.background import Background
-from master.upf.control_plane import ControlPlane
-from master.upf.groups import Upf, parse
-from master.upf.load import Loads
-from master.upf.result import document, failed, write_users
-from master.upf.sessions import DELETED, ESTABLISHED, LOST, REFUSED, UNANSWERED
-from master.upf.smf import Smf
-from traffic.errors import BadInput
+from pktswarm.master.upf import unreleased
+from pktswarm.master.upf.background import Background
+from pktswarm.master.upf.control_plane import ControlPlane
+from pktswarm.master.upf.groups import Upf, parse
+from pktswarm.master.upf.load import Loads
+from pktswarm.master.upf.result import document, failed, write_users
+from pktswarm.master.upf.sessions import DELETED, ESTABLISHED, LOST, REFUSED, UNANSWERED
+from pktswarm.master.upf.smf import Smf
+from pktswarm.traffic.errors import BadInput
 
 PROGRAM = Path(__file__).parents[1] / "upf_peer.py"
 HERE = f"127.{90 + os.getpid() % 100}.{os.getpid() // 100 % 256}"
@@ -653,7 +653,17 @@ def test_ctrl_c_deletes_what_was_established(tmp_path: Path) -> None:
     gnbs, group = {"a": "198.51.100.9"}, {"name": "base", "sessions": 5, "ue_addresses": "10.45.0.1/24"}
     config.write_text(json.dumps({"upf": {"n4": UPF, "bind": SMF, "gnbs": gnbs, "groups": [group], **PATIENT}}))
     users = tmp_path / "users.csv"
-    command = [sys.executable, "-m", "master.cli", "sessions", str(config), "--hold", "60", "--users", str(users)]
+    command = [
+        sys.executable,
+        "-m",
+        "pktswarm.master.cli",
+        "sessions",
+        str(config),
+        "--hold",
+        "60",
+        "--users",
+        str(users),
+    ]
     with peer() as upf, subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 40
         while not users.exists() and time.monotonic() < deadline:
@@ -675,7 +685,7 @@ def test_the_command_line(tmp_path: Path) -> None:
         **PATIENT,
     }
     config.write_text(json.dumps({"upf": section}))
-    command = [sys.executable, "-m", "master.cli", "sessions", str(config), "--json"]
+    command = [sys.executable, "-m", "pktswarm", "sessions", str(config), "--json"]
     with peer() as upf:
         made = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert (made.returncode, made.stderr) == (0, "")

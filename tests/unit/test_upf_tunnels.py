@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from master import inventory, plan, scenario
-from master.expectations import Expect
-from master.judge import judge_tunnels
-from master.results import Row
-from master.upf.sessions import Sessions
-from master.upf.tunnels import ends_of, in_tunnels
-from master.users import Users
-from traffic import schedule, users
-from traffic.errors import BadInput
-from traffic.leg_frames import templates_as_received, templates_as_sent
-from traffic.task import Leg
+from pktswarm.master import inventory, plan, scenario
+from pktswarm.master.expectations import Expect
+from pktswarm.master.judge import judge_tunnels
+from pktswarm.master.results import Row
+from pktswarm.master.upf.sessions import Sessions
+from pktswarm.master.upf.tunnels import ends_of, in_tunnels
+from pktswarm.master.users import Users
+from pktswarm.traffic import schedule, users
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.leg_frames import templates_as_received, templates_as_sent
+from pktswarm.traffic.task import Leg
 
 UPF = {
     "n4_ipv4": "192.0.2.2",

@@ -22,15 +22,15 @@ from scapy.layers.l2 import Ether
 sys.path.insert(0, str(Path(__file__).parent))
 from test_upf_tunnels import CONTAINER, DOWN, GROUP, UP, UPF, ends, hosts_file, node, planned
 
-from master import inventory, plan, scenario
-from master.upf.groups import filled_in, parse
-from master.upf.sessions import Sessions
-from master.upf.tunnels import ends_of, in_tunnels
-from traffic import schedule, tunnels, users
-from traffic.capture_file import Packet, write_pcap
-from traffic.errors import BadInput
-from traffic.leg_frames import templates_as_received
-from traffic.task import Leg
+from pktswarm.master import inventory, plan, scenario
+from pktswarm.master.upf.groups import filled_in, parse
+from pktswarm.master.upf.sessions import Sessions
+from pktswarm.master.upf.tunnels import ends_of, in_tunnels
+from pktswarm.traffic import schedule, tunnels, users
+from pktswarm.traffic.capture_file import Packet, write_pcap
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.leg_frames import templates_as_received
+from pktswarm.traffic.task import Leg
 
 N3_6 = "2001:db8:92::1"
 UPF6 = {**UPF, "n3_ipv6": N3_6}

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from master import scenario, users
-from master.results import Folder, Outcome, Row
-from master.users import Users, line
-from traffic import users as common
-from traffic.errors import BadInput
-from traffic.expect import FIELD_PLACES
-from traffic.frames import build_frame
-from traffic.task import Leg
-from traffic.template import Template
+from pktswarm.master import scenario, users
+from pktswarm.master.results import Folder, Outcome, Row
+from pktswarm.master.users import Users, line
+from pktswarm.traffic import users as common
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.expect import FIELD_PLACES
+from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.task import Leg
+from pktswarm.traffic.template import Template
 
 ETHERNET = {"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}}
 IPV4 = {"ipv4": {"src": {"increment": ["10.60.0.1", "10.60.1.0"]}, "dst": "10.0.0.2"}}

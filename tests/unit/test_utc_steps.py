@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from master.utc_steps import Step, UtcSteps
-from nodes.utc import Utc
+from pktswarm.master.utc_steps import Step, UtcSteps
+from pktswarm.nodes.utc import Utc
 
 S = 1_000_000_000
 

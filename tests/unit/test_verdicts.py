@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from master import expectations, verdicts
-from master.expectations import METRICS, Expect, Limits, UserLimits, parse
-from master.results import STREAM_COLUMNS, Row
-from master.users import Users
-from master.verdicts import Found
-from traffic.errors import BadInput
-from traffic.tally import LARGEST_ERROR
-from traffic.task import Leg
+from pktswarm.master import expectations, verdicts
+from pktswarm.master.expectations import METRICS, Expect, Limits, UserLimits, parse
+from pktswarm.master.results import STREAM_COLUMNS, Row
+from pktswarm.master.users import Users
+from pktswarm.master.verdicts import Found
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.tally import LARGEST_ERROR
+from pktswarm.traffic.task import Leg
 
 ROW: dict[str, Any] = {
     "sent_packets": 1000,

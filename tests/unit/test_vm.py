@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import vm
+from pktswarm.lab import vm
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_the_machine_ends_with_its_owner(tmp_path: Path, number: signal.Signals)
     pid_file, lasting = tmp_path / "pid", f"sleep 32.{os.getpid()}"  # others may run this test too
     program = (
         "import signal\n"
-        "from lab import vm\n"
+        "from pktswarm.lab import vm\n"
         # Of a job in the background, as these tests may be, it is ignored.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "vm.ensure = lambda: None\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodes.senders.xdp_run import (
+from pktswarm.nodes.senders.xdp_run import (
     AWAKE_AHEAD_NS,
     CALL_NS,
     MOST_AHEAD_NS,

@@ -16,16 +16,16 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).parent))
 from browser import chromium, looked_at
 
-from master import cli, inventory
-from master.search.latency import Latencies
-from master.search.trial import Trial
-from master.under_test import Allow
-from master.y1564 import page, services, show, steps, tester
-from master.y1564.kept import Kept
-from master.y1564.procedure import Activation, ToldOfAll, Wanted
-from master.y1564.services import Service
-from master.y1564.steps import CIR, EIR, PERFORMANCE, POLICING, Check, Measured, availability, judge
-from traffic.errors import BadInput, PktswarmError
+from pktswarm.master import cli, inventory
+from pktswarm.master.search.latency import Latencies
+from pktswarm.master.search.trial import Trial
+from pktswarm.master.under_test import Allow
+from pktswarm.master.y1564 import page, services, show, steps, tester
+from pktswarm.master.y1564.kept import Kept
+from pktswarm.master.y1564.procedure import Activation, ToldOfAll, Wanted
+from pktswarm.master.y1564.services import Service
+from pktswarm.master.y1564.steps import CIR, EIR, PERFORMANCE, POLICING, Check, Measured, availability, judge
+from pktswarm.traffic.errors import BadInput, PktswarmError
 
 SHIPPED = Path("configs/services/access.yaml")
 TIMED = Latencies(100, 1_000_000, 2e6, 2_000_000, 4_000_000, 5_000_000, 9_000_000, 4_000_000, 300.0, 50_000, 0)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.vm import PAIR_MACS
-from nodes.senders.pktgen_module import missing
+from pktswarm.lab.vm import PAIR_MACS
+from pktswarm.nodes.senders.pktgen_module import missing
 
 sys.path.insert(0, str(Path(__file__).parent))
 from wires import RX_MAC, TX_MAC, Wire, ip, namespaces

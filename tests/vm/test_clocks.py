@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-import lab
+from pktswarm import lab
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))

@@ -14,7 +14,7 @@ from typing import Any
 import dpkt
 import pytest
 
-import lab
+from pktswarm import lab
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 from xdp_frames import CHECKED, PLAIN, reordered

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from wires import Wire, headers, inside, leg
 
-from lab.vm import PAIR_MACS
-from nodes.senders import pktgen_proc
-from traffic.errors import BadInput, EngineError
+from pktswarm.lab.vm import PAIR_MACS
+from pktswarm.nodes.senders import pktgen_proc
+from pktswarm.traffic.errors import BadInput, EngineError
 
 SIZES = [64, 512, 1500]
 UNPACED_PACKETS = 900

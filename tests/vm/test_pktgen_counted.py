@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from wires import Wire, headers, leg
 
-from nodes import libbpf
-from traffic import ebpf, pcap, users
-from traffic.leg_frames import templates_as_sent
-from traffic.match import Match
-from traffic.task import Leg
+from pktswarm.nodes import libbpf
+from pktswarm.traffic import ebpf, pcap, users
+from pktswarm.traffic.leg_frames import templates_as_sent
+from pktswarm.traffic.match import Match
+from pktswarm.traffic.task import Leg
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 from test_xdp_wire import Node

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from wires import Wire, inside, leg
 
-from traffic.errors import EngineError
+from pktswarm.traffic.errors import EngineError
 
 OWNER = """
 import sys, time

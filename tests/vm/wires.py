@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nodes.senders.pktgen import PktgenSender
-from traffic.task import Leg, SendCount, SendTask
+from pktswarm.nodes.senders.pktgen import PktgenSender
+from pktswarm.traffic.task import Leg, SendCount, SendTask
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 from wire import inside, ip

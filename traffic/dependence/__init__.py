@@ -7,10 +7,10 @@
 docs/dependence.md says what the figures mean.
 """
 
-from traffic.dependence.arrivals import Arrivals, read_arrivals
-from traffic.dependence.cases import STARTS, Case, Start, five_cases, repeated, scaled
-from traffic.dependence.estimate import CONFIDENCE, Diagram, Estimate
-from traffic.dependence.report import ESTIMATORS, Dependence, analyse, check_estimators
+from pktswarm.traffic.dependence.arrivals import Arrivals, read_arrivals
+from pktswarm.traffic.dependence.cases import STARTS, Case, Start, five_cases, repeated, scaled
+from pktswarm.traffic.dependence.estimate import CONFIDENCE, Diagram, Estimate
+from pktswarm.traffic.dependence.report import ESTIMATORS, Dependence, analyse, check_estimators
 
 __all__ = [
     "CONFIDENCE",

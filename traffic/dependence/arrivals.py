@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic.capture_file import NS_PER_S
-from traffic.capture_index import LATEST_NS, index_capture
-from traffic.errors import BadInput
+from pktswarm.traffic.capture_file import NS_PER_S
+from pktswarm.traffic.capture_index import LATEST_NS, index_capture
+from pktswarm.traffic.errors import BadInput
 
 Integers = NDArray[np.int64]
 MIN_PACKETS = 256

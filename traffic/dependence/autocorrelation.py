@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import fft
 
-from traffic.dependence.estimate import Floats
+from pktswarm.traffic.dependence.estimate import Floats
 
 MAX_LAGS = 1000
 CHUNK = 1 << 17

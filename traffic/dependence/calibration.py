@@ -13,8 +13,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from traffic.dependence.estimate import Floats, Z
-from traffic.dependence.noise import fractional_noise
+from pktswarm.traffic.dependence.estimate import Floats, Z
+from pktswarm.traffic.dependence.noise import fractional_noise
 
 GRID = np.array([0.05, 0.2, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])
 ROUNDS = 100

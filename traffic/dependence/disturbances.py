@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from scipy import ndimage
 
-from traffic.dependence.estimate import Floats, Series, block_sums
-from traffic.dependence.gaps import Gaps
-from traffic.dependence.wavelet import Fit, Logscale, fit, logscale
-from traffic.dependence.whittle import periodogram
+from pktswarm.traffic.dependence.estimate import Floats, Series, block_sums
+from pktswarm.traffic.dependence.gaps import Gaps
+from pktswarm.traffic.dependence.wavelet import Fit, Logscale, fit, logscale
+from pktswarm.traffic.dependence.whittle import periodogram
 
 SHORT_BINS = 1024
 """From here on the intervals are narrower than ±0.1 or so."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traffic.dependence.arrivals import Integers
-from traffic.dependence.estimate import Floats
+from pktswarm.traffic.dependence.arrivals import Integers
+from pktswarm.traffic.dependence.estimate import Floats
 
 BINS_PER_DECADE = 10
 KS_GAPS = 200_000

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traffic.dependence import rescaled_range, variance_time, wavelet, whittle
-from traffic.dependence.arrivals import Integers, chosen_bin_ns, counts
-from traffic.dependence.autocorrelation import Autocorrelation, autocorrelation
-from traffic.dependence.disturbances import disturbances
-from traffic.dependence.estimate import Estimate, Series
-from traffic.dependence.gaps import Gaps, gaps
-from traffic.errors import BadInput
+from pktswarm.traffic.dependence import rescaled_range, variance_time, wavelet, whittle
+from pktswarm.traffic.dependence.arrivals import Integers, chosen_bin_ns, counts
+from pktswarm.traffic.dependence.autocorrelation import Autocorrelation, autocorrelation
+from pktswarm.traffic.dependence.disturbances import disturbances
+from pktswarm.traffic.dependence.estimate import Estimate, Series
+from pktswarm.traffic.dependence.gaps import Gaps, gaps
+from pktswarm.traffic.errors import BadInput
 
 ESTIMATORS = {module.NAME: module.estimate for module in (variance_time, rescaled_range, wavelet, whittle)}
 COARSE_BINS = 1 << 13

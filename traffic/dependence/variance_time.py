@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from traffic.dependence.calibration import INTERVAL, calibration
-from traffic.dependence.estimate import Diagram, Estimate, Floats, Series, line
+from pktswarm.traffic.dependence.calibration import INTERVAL, calibration
+from pktswarm.traffic.dependence.estimate import Diagram, Estimate, Floats, Series, line
 
 NAME = "variance-time"
 MIN_BLOCKS = 16

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special, stats
 
-from traffic.dependence.estimate import Diagram, Estimate, Floats, Series, Z
+from pktswarm.traffic.dependence.estimate import Diagram, Estimate, Floats, Series, Z
 
 NAME = "wavelet"
 INTERVAL = "theory: the details of an octave nearly independent; widened where they scatter more than Gaussian ones"

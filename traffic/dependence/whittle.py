@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import fft, optimize
 
-from traffic.dependence.estimate import Diagram, Estimate, Floats, Series, Z
+from pktswarm.traffic.dependence.estimate import Diagram, Estimate, Floats, Series, Z
 
 NAME = "whittle"
 INTERVAL = "theory: normal, from the curvature of the likelihood over the frequencies used"

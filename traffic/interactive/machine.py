@@ -12,8 +12,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from traffic.interactive.script import Flow, Item, Key, Script, packet_key
-from traffic.interactive.sequence import Coverage
+from pktswarm.traffic.interactive.script import Flow, Item, Key, Script, packet_key
+from pktswarm.traffic.interactive.sequence import Coverage
 
 RTO_NS = 200_000_000
 """On top of what the recorded other side took to acknowledge; it doubles with every try in vain."""

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic.capture_file import Packet
-from traffic.errors import BadInput
-from traffic.interactive.script import script_of
-from traffic.replay import prepare as replay
-from traffic.replay.prepare import Nodes, Settings
-from traffic.replay.prepare import Prepared as Trace
+from pktswarm.traffic.capture_file import Packet
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.interactive.script import script_of
+from pktswarm.traffic.replay import prepare as replay
+from pktswarm.traffic.replay.prepare import Nodes, Settings
+from pktswarm.traffic.replay.prepare import Prepared as Trace
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]

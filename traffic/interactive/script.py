@@ -12,10 +12,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from traffic.capture_file import Packet
-from traffic.dissect import CHECKSUM_AT, TCP, Dissected, dissect
-from traffic.interactive.flows import flow_keys
-from traffic.interactive.sequence import Coverage, Unwrapped
+from pktswarm.traffic.capture_file import Packet
+from pktswarm.traffic.dissect import CHECKSUM_AT, TCP, Dissected, dissect
+from pktswarm.traffic.interactive.flows import flow_keys
+from pktswarm.traffic.interactive.sequence import Coverage, Unwrapped
 
 FIN, SYN, RST, ACK = 1, 2, 4, 16
 FRAGMENTED = "TCP in IP fragments"

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic import pcap
-from traffic.errors import BadInput
-from traffic.replay.numbering import Numbering
-from traffic.replay.parse import Columns, Parsed
-from traffic.replay.table import DOWN, UP, Table
+from pktswarm.traffic import pcap
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.replay.numbering import Numbering
+from pktswarm.traffic.replay.parse import Columns, Parsed
+from pktswarm.traffic.replay.table import DOWN, UP, Table
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]

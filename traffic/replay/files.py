@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic.capture_file import NS_PER_S, SNAPLEN_BYTES, Packet
-from traffic.capture_format import LINKTYPE_ETHERNET, PCAP_MAGIC_NS
-from traffic.capture_index import PCAP_HEADER_BYTES, CaptureIndex, index_capture
-from traffic.dissect import VLAN_TYPES
-from traffic.errors import BadInput
-from traffic.replay import oversize, ragged, timing
-from traffic.replay import shift as shifting
-from traffic.replay.build import ALIGN_BYTES, CHUNK_PACKETS, Frames
-from traffic.replay.shift import Shift
-from traffic.task import Leg
+from pktswarm.traffic.capture_file import NS_PER_S, SNAPLEN_BYTES, Packet
+from pktswarm.traffic.capture_format import LINKTYPE_ETHERNET, PCAP_MAGIC_NS
+from pktswarm.traffic.capture_index import PCAP_HEADER_BYTES, CaptureIndex, index_capture
+from pktswarm.traffic.dissect import VLAN_TYPES
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.replay import oversize, ragged, timing
+from pktswarm.traffic.replay import shift as shifting
+from pktswarm.traffic.replay.build import ALIGN_BYTES, CHUNK_PACKETS, Frames
+from pktswarm.traffic.replay.shift import Shift
+from pktswarm.traffic.task import Leg
 
 RECORD_HEADER_BYTES = 16
 ROW = np.dtype(

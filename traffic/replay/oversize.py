@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic.dissect import TCP
-from traffic.errors import BadInput
-from traffic.replay.parse import ETHERNET_BYTES, Columns
+from pktswarm.traffic.dissect import TCP
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.replay.parse import ETHERNET_BYTES, Columns
 
 Integers = NDArray[np.int64]
 TAG_BYTES = 4

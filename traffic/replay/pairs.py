@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic.replay.numbering import Numbering
+from pktswarm.traffic.replay.numbering import Numbering
 
 Integers = NDArray[np.int64]
 Found = dict[str, NDArray[Any]]

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic import dissect
-from traffic.capture_file import link_type_name
-from traffic.capture_format import LINKTYPE_ETHERNET
-from traffic.capture_index import CaptureIndex, index_capture
-from traffic.dissect import HEADER_BYTES, TCP, UDP, VLAN_TYPES
-from traffic.errors import BadInput
-from traffic.replay import ragged
-from traffic.replay.pairs import Pairs, join_fragments
+from pktswarm.traffic import dissect
+from pktswarm.traffic.capture_file import link_type_name
+from pktswarm.traffic.capture_format import LINKTYPE_ETHERNET
+from pktswarm.traffic.capture_index import CaptureIndex, index_capture
+from pktswarm.traffic.dissect import HEADER_BYTES, TCP, UDP, VLAN_TYPES
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.replay import ragged
+from pktswarm.traffic.replay.pairs import Pairs, join_fragments
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic.errors import PktswarmError
+from pktswarm.traffic.errors import PktswarmError
 
 Integers = NDArray[np.int64]
 FIRST_FREE_PORT = 49152

@@ -14,13 +14,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic.errors import BadInput
-from traffic.replay import choose, oversize, ports, stamps, timing
-from traffic.replay.build import STAMP_BYTES, Frames, Rewrite, Tunnel, build
-from traffic.replay.oversize import Pieces
-from traffic.replay.parse import Parsed, parse, told
-from traffic.replay.shift import Shift
-from traffic.replay.table import DOWN, UP, Pool, Rule, Table, check_pools, make_table
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.replay import choose, oversize, ports, stamps, timing
+from pktswarm.traffic.replay.build import STAMP_BYTES, Frames, Rewrite, Tunnel, build
+from pktswarm.traffic.replay.oversize import Pieces
+from pktswarm.traffic.replay.parse import Parsed, parse, told
+from pktswarm.traffic.replay.shift import Shift
+from pktswarm.traffic.replay.table import DOWN, UP, Pool, Rule, Table, check_pools, make_table
 
 Integers = NDArray[np.int64]
 Direction = Literal["all", "up", "down", "both"]

@@ -10,13 +10,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic import stamp
-from traffic.dissect import ICMP, ICMP6, TCP, UDP
-from traffic.layout import layout
-from traffic.replay.build import CHUNK_PACKETS, ONES, STAMP_BYTES, Frames
-from traffic.replay.flows import is_plain
-from traffic.replay.oversize import Pieces
-from traffic.replay.parse import ETHERNET_BYTES, GTPU_PORT, Columns, Reader
+from pktswarm.traffic import stamp
+from pktswarm.traffic.dissect import ICMP, ICMP6, TCP, UDP
+from pktswarm.traffic.layout import layout
+from pktswarm.traffic.replay.build import CHUNK_PACKETS, ONES, STAMP_BYTES, Frames
+from pktswarm.traffic.replay.flows import is_plain
+from pktswarm.traffic.replay.oversize import Pieces
+from pktswarm.traffic.replay.parse import ETHERNET_BYTES, GTPU_PORT, Columns, Reader
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic.errors import BadInput
-from traffic.replay.parse import ACK, SYN, Parsed
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.replay.parse import ACK, SYN, Parsed
 
 Role = Literal["user", "server"]
 UP, DOWN = 0, 1

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic.capture_file import Packet
-from traffic.replay.files import frames_to_send
-from traffic.replay.flows import Flow, flow_of
-from traffic.replay.stamps import blanked
-from traffic.schedule_trace import due_times
-from traffic.task import Leg
+from pktswarm.traffic.capture_file import Packet
+from pktswarm.traffic.replay.files import frames_to_send
+from pktswarm.traffic.replay.flows import Flow, flow_of
+from pktswarm.traffic.replay.stamps import blanked
+from pktswarm.traffic.schedule_trace import due_times
+from pktswarm.traffic.task import Leg
 
 Integers = NDArray[np.int64]
 MIN_WIRE_BYTES = 60

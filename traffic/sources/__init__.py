@@ -7,19 +7,19 @@ from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
-from traffic.distributions import number, parse
-from traffic.errors import BadInput
-from traffic.rates import Rates, parse_rates
-from traffic.sources.adaptive_video import AdaptiveVideo
-from traffic.sources.base import Items, Packets, Source, merged
-from traffic.sources.ftp import Ftp
-from traffic.sources.iot import Iot
-from traffic.sources.mpeg import Mpeg
-from traffic.sources.telnet import Telnet
-from traffic.sources.videoconference import Videoconference
-from traffic.sources.voip import Voip
-from traffic.sources.web_quic import WebQuic
-from traffic.sources.www import Www
+from pktswarm.traffic.distributions import number, parse
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.rates import Rates, parse_rates
+from pktswarm.traffic.sources.adaptive_video import AdaptiveVideo
+from pktswarm.traffic.sources.base import Items, Packets, Source, merged
+from pktswarm.traffic.sources.ftp import Ftp
+from pktswarm.traffic.sources.iot import Iot
+from pktswarm.traffic.sources.mpeg import Mpeg
+from pktswarm.traffic.sources.telnet import Telnet
+from pktswarm.traffic.sources.videoconference import Videoconference
+from pktswarm.traffic.sources.voip import Voip
+from pktswarm.traffic.sources.web_quic import WebQuic
+from pktswarm.traffic.sources.www import Www
 
 __all__ = ["SOURCES", "Items", "Packets", "Source", "merged", "parse_profile", "parse_source", "settle"]
 

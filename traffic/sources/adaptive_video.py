@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from traffic.distributions import Distribution, Floats, Gamma, times
-from traffic.sources.base import Continuous, Items, checked, law, parameter
-from traffic.sources.processes import Ints, Spells, Steering, running_sums, ticks
+from pktswarm.traffic.distributions import Distribution, Floats, Gamma, times
+from pktswarm.traffic.sources.base import Continuous, Items, checked, law, parameter
+from pktswarm.traffic.sources.processes import Ints, Spells, Steering, running_sums, ticks
 
 
 def _ladder(value: Any) -> tuple[float, ...] | None:

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from traffic.distributions import Distribution, Floats, generator, times
-from traffic.rates import ETHERNET_OVERHEAD_BYTES, Rates
-from traffic.sources.counts import mean_count, quantile_table
-from traffic.sources.processes import Ints, Spells, Steering, arrivals, ragged
+from pktswarm.traffic.distributions import Distribution, Floats, generator, times
+from pktswarm.traffic.rates import ETHERNET_OVERHEAD_BYTES, Rates
+from pktswarm.traffic.sources.counts import mean_count, quantile_table
+from pktswarm.traffic.sources.processes import Ints, Spells, Steering, arrivals, ragged
 
 NS = 1e9
 ETHERNET_BYTES = 18

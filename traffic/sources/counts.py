@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from traffic.distributions import Distribution, Floats, Shaped
-from traffic.sources.processes import Ints
+from pktswarm.traffic.distributions import Distribution, Floats, Shaped
+from pktswarm.traffic.sources.processes import Ints
 
 QUANTILES = 2**16
 

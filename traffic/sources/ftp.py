@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from traffic.distributions import Distribution, Exponential, Geometric, Lognormal, Shaped
-from traffic.sources.base import Items, Source, law
-from traffic.sources.counts import mean_count, whole_counts
-from traffic.sources.processes import Steering, arrivals, ragged, running_sums
+from pktswarm.traffic.distributions import Distribution, Exponential, Geometric, Lognormal, Shaped
+from pktswarm.traffic.sources.base import Items, Source, law
+from pktswarm.traffic.sources.counts import mean_count, whole_counts
+from pktswarm.traffic.sources.processes import Steering, arrivals, ragged, running_sums
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from traffic.distributions import Distribution, Empirical, Pareto, Shaped
-from traffic.sources.base import UDP_BYTES, Items, Source, law
-from traffic.sources.counts import quantile_table
-from traffic.sources.processes import Steering, ragged
+from pktswarm.traffic.distributions import Distribution, Empirical, Pareto, Shaped
+from pktswarm.traffic.sources.base import UDP_BYTES, Items, Source, law
+from pktswarm.traffic.sources.counts import quantile_table
+from pktswarm.traffic.sources.processes import Steering, ragged
 
 COAP_BYTES = 4
 """The fixed header (RFC 7252, section 3)."""

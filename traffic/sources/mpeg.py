@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from traffic.distributions import Distribution, Lognormal, Shaped, times
-from traffic.sources.base import RTP_BYTES, UDP_BYTES, Continuous, Items, checked, law, parameter
-from traffic.sources.processes import Spells, Steering, ticks
+from pktswarm.traffic.distributions import Distribution, Lognormal, Shaped, times
+from pktswarm.traffic.sources.base import RTP_BYTES, UDP_BYTES, Continuous, Items, checked, law, parameter
+from pktswarm.traffic.sources.processes import Spells, Steering, ticks
 
 CELL_PAYLOAD_BYTES = 48
 

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from traffic.distributions import Distribution, Exponential, Geometric, Lognormal, Pareto, Shaped
-from traffic.sources.base import Items, Source, law, sessions
-from traffic.sources.processes import Steering, renewals
+from pktswarm.traffic.distributions import Distribution, Exponential, Geometric, Lognormal, Pareto, Shaped
+from pktswarm.traffic.sources.base import Items, Source, law, sessions
+from pktswarm.traffic.sources.processes import Steering, renewals
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from traffic.distributions import Distribution, Gamma, Shaped, times
-from traffic.sources.base import RTP_BYTES, UDP_BYTES, Continuous, Items, checked, law, parameter
-from traffic.sources.mpeg import CELL_PAYLOAD_BYTES
-from traffic.sources.processes import Spells, Steering, ticks
+from pktswarm.traffic.distributions import Distribution, Gamma, Shaped, times
+from pktswarm.traffic.sources.base import RTP_BYTES, UDP_BYTES, Continuous, Items, checked, law, parameter
+from pktswarm.traffic.sources.mpeg import CELL_PAYLOAD_BYTES
+from pktswarm.traffic.sources.processes import Spells, Steering, ticks
 
 CELLS_MEAN, CELLS_VARIANCE = 130.3, 5536.0
 

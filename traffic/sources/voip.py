@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from traffic.distributions import Constant, Distribution, Exponential
-from traffic.sources.base import RTP_BYTES, UDP_BYTES, Continuous, Items, checked, law
-from traffic.sources.counts import mean_count
-from traffic.sources.processes import Steering, alternating, ticks
+from pktswarm.traffic.distributions import Constant, Distribution, Exponential
+from pktswarm.traffic.sources.base import RTP_BYTES, UDP_BYTES, Continuous, Items, checked, law
+from pktswarm.traffic.sources.counts import mean_count
+from pktswarm.traffic.sources.processes import Steering, alternating, ticks
 
 CODECS = {"g711": (0.020, 160), "g729": (0.020, 20), "amr12.2": (0.020, 32)}
 """Name → seconds a packet, bytes of its payload."""

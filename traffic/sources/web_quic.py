@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from traffic.distributions import Constant, Distribution, Exponential, Lognormal, Shaped
-from traffic.sources.base import UDP_BYTES, Items, Source, law, parameter
-from traffic.sources.counts import mean_count, whole_counts
-from traffic.sources.processes import Steering, arrivals, ragged
+from pktswarm.traffic.distributions import Constant, Distribution, Exponential, Lognormal, Shaped
+from pktswarm.traffic.sources.base import UDP_BYTES, Items, Source, law, parameter
+from pktswarm.traffic.sources.counts import mean_count, whole_counts
+from pktswarm.traffic.sources.processes import Steering, arrivals, ragged
 
 QUIC_BYTES = 27
 """A short header (1 byte, a connection ID of 8, a packet number of 2: RFC 9000, 17.3.1) and the 16 of AEAD's tag."""

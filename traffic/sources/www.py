@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from traffic.distributions import Distribution, Exponential, Pareto, Shaped
-from traffic.sources.base import Items, Source, law
-from traffic.sources.processes import Steering, arrivals
+from pktswarm.traffic.distributions import Distribution, Exponential, Pareto, Shaped
+from pktswarm.traffic.sources.base import Items, Source, law
+from pktswarm.traffic.sources.processes import Steering, arrivals
 
 
 @dataclass(frozen=True, kw_only=True)

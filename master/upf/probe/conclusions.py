@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from master.upf.probe import variants
-from master.upf.probe.findings import Finding, Findings, Outcome
-from master.upf.profile import Numbered, Profile
-from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
+from pktswarm.master.upf.probe import variants
+from pktswarm.master.upf.probe.findings import Finding, Findings, Outcome
+from pktswarm.master.upf.profile import Numbered, Profile
+from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
 
 
 def status(findings: Findings) -> int:

@@ -10,9 +10,9 @@ import time
 from types import TracebackType
 from typing import IO, Any, Self
 
-from master import ssh
-from master.inventory import Host, Inventory
-from traffic.errors import PktswarmError
+from pktswarm.master import ssh
+from pktswarm.master.inventory import Host, Inventory
+from pktswarm.traffic.errors import PktswarmError
 
 START_TIMEOUT_S = 20.0
 ANSWER_GRACE_S = 10.0
@@ -28,7 +28,16 @@ class End:
         self.mtu_bytes = 0
         python = host.python or sys.executable
         addresses = [one for one in (host.ipv4, host.ipv6) if one]
-        remote = [python, "-P", "-m", "nodes.packets", "--interface", host.traffic_interface, "--mac", host.mac]
+        remote = [
+            python,
+            "-P",
+            "-m",
+            "pktswarm.nodes.packets",
+            "--interface",
+            host.traffic_interface,
+            "--mac",
+            host.mac,
+        ]
         remote += [part for one in addresses for part in ("--address", one)]
         remote += ["--greets", greets.get("4", ""), "--user", host.user, "--by", f"upf probe of {inventory.path.name}"]
         self._process = subprocess.Popen(

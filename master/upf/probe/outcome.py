@@ -10,11 +10,11 @@ from typing import Any
 
 from rich.console import Console
 
-from master.results import new_folder, replace_text, utc
-from master.upf import profile as profiles
-from master.upf.probe import conclusions, page, tables
-from master.upf.probe.findings import Findings
-from traffic.errors import EXIT_INCOMPLETE
+from pktswarm.master.results import new_folder, replace_text, utc
+from pktswarm.master.upf import profile as profiles
+from pktswarm.master.upf.probe import conclusions, page, tables
+from pktswarm.master.upf.probe.findings import Findings
+from pktswarm.traffic.errors import EXIT_INCOMPLETE
 
 
 @dataclass

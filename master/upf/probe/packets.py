@@ -15,7 +15,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 
-from traffic.playing import ECHO_REQUEST, ECHO_RESPONSE, END_MARKER, ERROR_INDICATION
+from pktswarm.traffic.playing import ECHO_REQUEST, ECHO_RESPONSE, END_MARKER, ERROR_INDICATION
 
 GTPU_PORT, USER_PORT, SERVER_PORT = 2152, 49200, 5201
 G_PDU = 255

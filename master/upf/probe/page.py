@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from master.report.render import render
-from master.upf.probe.conclusions import describe
-from master.upf.probe.findings import Findings
-from master.upf.profile import Profile
-from traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
+from pktswarm.master.report.render import render
+from pktswarm.master.upf.probe.conclusions import describe
+from pktswarm.master.upf.probe.findings import Findings
+from pktswarm.master.upf.profile import Profile
+from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
 VERDICTS = {EXIT_AS_EXPECTED: ("good", "Packets pass both ways"), EXIT_INCOMPLETE: ("doubt", "Sessions were left")}
 

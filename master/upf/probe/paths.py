@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from master.upf.probe import variants
-from master.upf.probe.findings import WORKS, Outcome
-from master.upf.probe.packets import Tunnel, echo_request, tunnel_bytes
-from master.upf.probe.plane import UserPlane
-from master.upf.probe.trials import Trials
-from master.upf.probe.variants import Variant
-from traffic.playing import ECHO_RESPONSE, ERROR_INDICATION
+from pktswarm.master.upf.probe import variants
+from pktswarm.master.upf.probe.findings import WORKS, Outcome
+from pktswarm.master.upf.probe.packets import Tunnel, echo_request, tunnel_bytes
+from pktswarm.master.upf.probe.plane import UserPlane
+from pktswarm.master.upf.probe.trials import Trials
+from pktswarm.master.upf.probe.variants import Variant
+from pktswarm.traffic.playing import ECHO_RESPONSE, ERROR_INDICATION
 
 SMALLEST_BYTES, LARGEST_BYTES = 1200, 9000
 ECHO_SEQUENCE = 4711

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from master.upf.probe import packets
-from master.upf.probe.ends import End
-from master.upf.probe.findings import WORKS, Outcome
-from master.upf.probe.packets import G_PDU, Gtpu, Tunnel, Wiring
+from pktswarm.master.upf.probe import packets
+from pktswarm.master.upf.probe.ends import End
+from pktswarm.master.upf.probe.findings import WORKS, Outcome
+from pktswarm.master.upf.probe.packets import G_PDU, Gtpu, Tunnel, Wiring
 
 TRIES, WAIT_S = 3, 0.2
 """A first packet may be lost while the UPF asks for a neighbour."""

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from master.upf import features, messages
-from master.upf.probe import variants
-from master.upf.probe.findings import Finding, Findings, Outcome
-from master.upf.probe.paths import Paths
-from master.upf.probe.plane import UserPlane
-from master.upf.probe.procedures import Procedures
-from master.upf.probe.signalling import Signalling
-from master.upf.probe.trials import Trials
-from master.upf.probe.users import Users
+from pktswarm.master.upf import features, messages
+from pktswarm.master.upf.probe import variants
+from pktswarm.master.upf.probe.findings import Finding, Findings, Outcome
+from pktswarm.master.upf.probe.paths import Paths
+from pktswarm.master.upf.probe.plane import UserPlane
+from pktswarm.master.upf.probe.procedures import Procedures
+from pktswarm.master.upf.probe.signalling import Signalling
+from pktswarm.master.upf.probe.trials import Trials
+from pktswarm.master.upf.probe.users import Users
 
 
 class Probe:

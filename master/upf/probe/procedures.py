@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from master.upf.answers import Usage
-from master.upf.probe import variants
-from master.upf.probe.findings import WORKS, Outcome
-from master.upf.probe.plane import QUIET_S
-from master.upf.probe.trials import NO_PLANE, Session, Trials
-from traffic.playing import END_MARKER
+from pktswarm.master.upf.answers import Usage
+from pktswarm.master.upf.probe import variants
+from pktswarm.master.upf.probe.findings import WORKS, Outcome
+from pktswarm.master.upf.probe.plane import QUIET_S
+from pktswarm.master.upf.probe.trials import NO_PLANE, Session, Trials
+from pktswarm.traffic.playing import END_MARKER
 
 REPORT_S = 2.5
 """How long a report is awaited that is due after a second."""

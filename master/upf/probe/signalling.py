@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from master.upf import answers, messages
-from master.upf.answers import ACCEPTED, Answer, Header, Report
-from master.upf.exchange import Exchange
-from master.upf.groups import Upf
-from master.upf.messages import Own
-from master.upf.probe.findings import WORKS, Outcome
-from master.upf.smf import NTP_TO_UNIX_S
-from master.upf.sources import Single
-from traffic.errors import BadInput
+from pktswarm.master.upf import answers, messages
+from pktswarm.master.upf.answers import ACCEPTED, Answer, Header, Report
+from pktswarm.master.upf.exchange import Exchange
+from pktswarm.master.upf.groups import Upf
+from pktswarm.master.upf.messages import Own
+from pktswarm.master.upf.probe.findings import WORKS, Outcome
+from pktswarm.master.upf.smf import NTP_TO_UNIX_S
+from pktswarm.master.upf.sources import Single
+from pktswarm.traffic.errors import BadInput
 
 T1_S, N1 = 0.5, 2
 """Short: a UPF that drops what it cannot decode costs a second for each such request."""

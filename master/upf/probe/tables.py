@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from master.upf.probe.conclusions import describe
-from master.upf.probe.findings import STATES, Findings, Outcome
+from pktswarm.master.upf.probe.conclusions import describe
+from pktswarm.master.upf.probe.findings import STATES, Findings, Outcome
 
 STYLES = dict(zip(STATES, ("green", "red", "yellow", "red", "dim"), strict=True))
 

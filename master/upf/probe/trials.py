@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
-from master.upf import messages
-from master.upf.answers import Answer
-from master.upf.probe import variants
-from master.upf.probe.findings import WORKS, Area, Finding, Findings, Outcome
-from master.upf.probe.packets import Tunnel
-from master.upf.probe.plane import UserPlane
-from master.upf.probe.signalling import Encode, Signalling, values
-from master.upf.probe.users import User, Users
-from master.upf.probe.variants import Variant
-from traffic.errors import BadInput, PktswarmError
+from pktswarm.master.upf import messages
+from pktswarm.master.upf.answers import Answer
+from pktswarm.master.upf.probe import variants
+from pktswarm.master.upf.probe.findings import WORKS, Area, Finding, Findings, Outcome
+from pktswarm.master.upf.probe.packets import Tunnel
+from pktswarm.master.upf.probe.plane import UserPlane
+from pktswarm.master.upf.probe.signalling import Encode, Signalling, values
+from pktswarm.master.upf.probe.users import User, Users
+from pktswarm.master.upf.probe.variants import Variant
+from pktswarm.traffic.errors import BadInput, PktswarmError
 
 LONGEST_S = 50.0
 """After that nothing more is tried; what is left is "not asked"."""

@@ -8,13 +8,13 @@ from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Any
 
-from master.inventory import Inventory
-from master.upf.answers import Answer
-from master.upf.groups import Upf, filled_in, parse
-from master.upf.messages import GroupMessages, Own
-from master.upf.pools import Pool, parse_pool
-from master.upf.probe.packets import Tunnel
-from master.upf.probe.variants import Variant
+from pktswarm.master.inventory import Inventory
+from pktswarm.master.upf.answers import Answer
+from pktswarm.master.upf.groups import Upf, filled_in, parse
+from pktswarm.master.upf.messages import GroupMessages, Own
+from pktswarm.master.upf.pools import Pool, parse_pool
+from pktswarm.master.upf.probe.packets import Tunnel
+from pktswarm.master.upf.probe.variants import Variant
 
 MOST_USERS = 64
 FIRST_UPLINK_TEID, FIRST_DOWNLINK_TEID = 0x00F00000, 0x00E00000

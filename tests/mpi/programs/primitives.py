@@ -35,8 +35,8 @@ def wait(take, seconds=PATIENCE_S):  # type: ignore[no-untyped-def]
 
 
 def master(folder: Path) -> None:
-    from master.mpi import World
-    from traffic.anchor import Anchor
+    from pktswarm.master.mpi import World
+    from pktswarm.traffic.anchor import Anchor
 
     world = World(Anchor(os.getppid()))
     ranks = range(1, world.size)
@@ -92,7 +92,7 @@ def node(folder: Path) -> None:
     from mpi4py import rc
 
     rc.initialize = False
-    from nodes.mpi import Link
+    from pktswarm.nodes.mpi import Link
 
     role = ROLES[int(os.environ["PMI_RANK"]) % 2]
     link = Link(role)
