@@ -73,6 +73,6 @@ class Record:
 
 
 def _folder() -> Path:
-    """Root's own, or the user's: nobody else writes there."""
-    own = os.environ.get("XDG_RUNTIME_DIR")
-    return FOLDER if os.geteuid() == 0 or not own else Path(own) / FOLDER.name
+    """The user's own, or root's: nobody else writes there."""
+    own = Path(os.environ.get("XDG_RUNTIME_DIR") or "/none")
+    return own / FOLDER.name if own.is_dir() else FOLDER

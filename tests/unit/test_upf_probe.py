@@ -24,6 +24,7 @@ from pktswarm.master.upf.probe.probe import Probe
 from pktswarm.master.upf.probe.signalling import Signalling
 from pktswarm.master.upf.probe.trials import UpfLostError
 from pktswarm.master.upf.probe.users import DEFAULT_USERS, section
+from pktswarm.master.upf.unreleased import Record, now_s
 from pktswarm.traffic.errors import BadInput
 
 PROGRAM = Path(__file__).parents[1] / "upf_peer.py"
@@ -32,8 +33,9 @@ SMF, UPF = f"{HERE}.1", f"{HERE}.2"
 
 
 @pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The peer answers at once, or never."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(procedures, "REPORT_S", 0.2)
     monkeypatch.setattr(signalling, "T1_S", 0.2)
 
@@ -167,6 +169,15 @@ def test_no_association_is_bad_input() -> None:
         with closing(made.n4), pytest.raises(BadInput) as caught:
             made.run()
     assert "refuses the association: PFCP entity in congestion (74)" in str(caught.value)
+
+
+@pytest.mark.parametrize(("faults", "left"), [({}, False), ({"drop": {"9": 99}}, True)])
+def test_an_association_that_stays_is_recorded_for_the_next_run(faults: dict[str, Any], left: bool) -> None:
+    run(**faults)
+    record = Record(SMF, UPF).read()
+    assert (record is not None) == left
+    if record is not None:
+        assert record.upf_stamp == 3_900_000_000 and now_s() - record.seen_s < 60
 
 
 def test_network_instances_that_every_session_needs() -> None:

@@ -38,8 +38,8 @@ PATIENT = {"t1_s": 5, "n1": 3}
 @pytest.fixture(autouse=True)
 def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where associations that were not released are recorded: for each test anew."""
-    monkeypatch.setattr(unreleased, "_folder", lambda: tmp_path / "n4")
-    return tmp_path / "n4"
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path / unreleased.FOLDER.name
 
 
 class Peer:

@@ -14,6 +14,7 @@ from pktswarm.master.upf.messages import Own
 from pktswarm.master.upf.probe.findings import WORKS, Outcome
 from pktswarm.master.upf.smf import NTP_TO_UNIX_S
 from pktswarm.master.upf.sources import Single
+from pktswarm.master.upf.unreleased import Record
 from pktswarm.traffic.errors import BadInput
 
 T1_S, N1 = 0.5, 2
@@ -38,6 +39,8 @@ class Signalling:
         self.reports: list[tuple[int, Report]] = []
         """Session Report Requests: our SEID, and what they reported."""
         self._served: dict[tuple[int, int], bytes | None] = {}
+        self._record = Record(address, upf.n4)
+        self._upf_stamp: int | None = None
 
     def close(self) -> None:
         self.exchange.close()
@@ -51,7 +54,32 @@ class Signalling:
         return attempt.answer
 
     def associate(self) -> Answer:
-        """BadInput where no association can be set up: there is nothing to probe then."""
+        """BadInput where no association can be set up: there is nothing to probe then.
+
+        Waits where the UPF could delete an association of before (Unreleased), as a run does.
+        """
+        before = self._record.read()
+        answer = self._set_up()
+        if before is not None and (left_s := before.left_s(answer.recovery_stamp)):
+            self.exchange.run(lambda: self.heartbeats > 0, left_s)
+            answer = self._set_up() if not self.heartbeats else answer
+        self._upf_stamp = answer.recovery_stamp
+        self._keep_record()
+        return answer
+
+    def release(self) -> Outcome:
+        outcome = self.outcome(self.ask(lambda sequence: messages.association_release_request(self.own, sequence)))
+        if outcome.works:
+            self._record.remove()
+        else:
+            self._keep_record()
+        return outcome
+
+    def _keep_record(self) -> None:
+        if self._upf_stamp is not None:
+            self._record.write(self._upf_stamp)
+
+    def _set_up(self) -> Answer:
         answer = self.ask(lambda sequence: messages.association_setup_request(self.own, sequence), TO_ASSOCIATE_S)
         if answer is None or answer.cause != ACCEPTED:
             problem = "does not answer" if answer is None else f"refuses the association: {answer.words}"
@@ -100,6 +128,7 @@ class Signalling:
     def _reply(self, header: Header, data: memoryview, length: int) -> bytes | None:
         if header.kind == answers.HEARTBEAT_REQUEST:
             self.heartbeats += 1
+            self._keep_record()
             return messages.heartbeat_response(self.own, header.sequence)
         if header.kind == answers.SESSION_REPORT_REQUEST:
             seid = header.seid or 0
