@@ -198,7 +198,7 @@ def spool_of(cluster: Cluster, node: str) -> Path:
     for entry in Path("/proc").iterdir():
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
-            if b"nodes.connections.program" in words and (entry / "ns/net").stat().st_ino == net:
+            if b"pktswarm.nodes.connections.program" in words and (entry / "ns/net").stat().st_ino == net:
                 return Path(words[-2].decode()).parent
         except OSError:
             continue

@@ -101,7 +101,7 @@ def processes_of(name: str) -> list[str]:
                 words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
             except OSError:
                 continue
-            if "lab.keeper" in words and name in words:
+            if "pktswarm.lab.keeper" in words and name in words:
                 found.append(f"{entry.name}: {' '.join(words)}")
     return found
 

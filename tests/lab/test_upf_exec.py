@@ -179,7 +179,7 @@ def test_only_the_lab_s_own_upf_takes_orders(tmp_path: Path) -> None:
 def test_a_killed_upf_is_no_more_there_and_the_lab_still_ends(tmp_path: Path) -> None:
     state = lab.up(name(), 1, 1, tmp_path, dut="upf")
     try:
-        (pid,) = [pid for pid in guests(state) if b"lab.upf" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        (pid,) = [pid for pid in guests(state) if b"pktswarm.lab.upf" in Path(f"/proc/{pid}/cmdline").read_bytes()]
         os.kill(pid, 9)
         deadline = time.monotonic() + 30
         while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:  # killed at once, reaped by the keeper
