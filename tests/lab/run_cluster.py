@@ -102,7 +102,12 @@ def _foreign(entry: Path, namespaces: set[int]) -> list[str]:
         inside = (entry / "ns/net").stat().st_ino in namespaces
     except OSError:
         return []
-    ours = not words or "pktswarm.lab.keeper" in words or words.startswith("pktswarm-lab") or "sshd: /usr/sbin/sshd -D" in words
+    ours = (
+        not words
+        or "pktswarm.lab.keeper" in words
+        or words.startswith("pktswarm-lab")
+        or "sshd: /usr/sbin/sshd -D" in words
+    )
     return [f"{entry.name} {words}"] if inside and not ours else []
 
 
