@@ -30,18 +30,18 @@ class Known(NamedTuple):
 
 
 SENDERS = {
-    "xdp": Known("nodes.senders.xdp:XdpSender", present.xdp_sender, live_frames.trouble),
-    "pktgen": Known("nodes.senders.pktgen:PktgenSender", pktgen_module.missing),
-    "trafgen": Known("nodes.senders.trafgen:TrafgenSender", present.trafgen),
-    "tcpreplay": Known("nodes.senders.tcpreplay:TcpreplaySender", present.tcpreplay),
-    "interactive": Known("nodes.senders.interactive:InteractiveSender", present.nothing),
-    "socket": Known("nodes.senders.socket:SocketSender", present.sockets),
+    "xdp": Known("pktswarm.nodes.senders.xdp:XdpSender", present.xdp_sender, live_frames.trouble),
+    "pktgen": Known("pktswarm.nodes.senders.pktgen:PktgenSender", pktgen_module.missing),
+    "trafgen": Known("pktswarm.nodes.senders.trafgen:TrafgenSender", present.trafgen),
+    "tcpreplay": Known("pktswarm.nodes.senders.tcpreplay:TcpreplaySender", present.tcpreplay),
+    "interactive": Known("pktswarm.nodes.senders.interactive:InteractiveSender", present.nothing),
+    "socket": Known("pktswarm.nodes.senders.socket:SocketSender", present.sockets),
 }
 RECEIVERS = {
-    "xdp": Known("nodes.receivers.xdp:XdpReceiver", present.xdp_receiver),
-    "netsniff-ng": Known("nodes.receivers.netsniff:NetsniffReceiver", present.netsniff),
-    "interactive": Known("nodes.receivers.interactive:InteractiveReceiver", present.nothing),
-    "socket": Known("nodes.receivers.socket:SocketReceiver", present.sockets),
+    "xdp": Known("pktswarm.nodes.receivers.xdp:XdpReceiver", present.xdp_receiver),
+    "netsniff-ng": Known("pktswarm.nodes.receivers.netsniff:NetsniffReceiver", present.netsniff),
+    "interactive": Known("pktswarm.nodes.receivers.interactive:InteractiveReceiver", present.nothing),
+    "socket": Known("pktswarm.nodes.receivers.socket:SocketReceiver", present.sockets),
 }
 
 

@@ -433,7 +433,7 @@ class XdpReceiver(Receiver):
         return counts
 
     def fragments(self) -> dict[str, int]:
-        """traffic.counters.FRAGMENTS, of the receiver as a whole."""
+        """pktswarm.traffic.counters.FRAGMENTS, of the receiver as a whole."""
         each = self._per_cpu(RawFragments, "fragments_told")
         return {name: sum(one.events[index] for one in each) for index, name in enumerate(FRAGMENTS)}
 

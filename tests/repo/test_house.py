@@ -59,6 +59,21 @@ def test_the_only_import_name_is_pktswarm() -> None:
         assert not bare, f"{name} imports {bare}"
 
 
+OWN_NAMES = ("tests/repo/test_house.py", "ansible/roles/pktswarm/defaults/main.yml")
+"""This page, and what gives back the settings of a node with an older version."""
+
+
+def test_no_text_names_a_module_by_a_bare_name() -> None:
+    """Engines are loaded by such names, and programs started: an editable installation would find either name."""
+    files = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout.split()
+    bare = re.compile(r"(?:-m[\", ]+|[\"'])(?:master|nodes|traffic|lab)\.[a-z_]+[.:\"', ]")
+    for name in files:
+        path = Path(name)
+        if path.suffix in {".py", ".yml", ".j2", ".sh"} or name in {"bootstrap", ".ci/run"}:
+            found = [one for one in bare.findall(path.read_text()) if not re.search(r"\.(csv|pcapng|pcap|conf)", one)]
+            assert not found or name in OWN_NAMES, f"{name}: {found}"
+
+
 def test_the_package_is_made_of_the_folders() -> None:
     links = {path.name: path.readlink() for path in Path("pktswarm").iterdir() if path.is_symlink()}
     assert links == {name: Path("..") / name for name in [*FORBIDDEN, "kernel"]}
