@@ -8,6 +8,7 @@ the next SMF waits until the UPF's timer is harmless. The record lasts no longer
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -66,10 +67,8 @@ class Record:
             pass  # the next run then begins without waiting, as with a UPF that was never seen
 
     def remove(self) -> None:
-        try:
+        with contextlib.suppress(OSError):  # one that stays costs the next run a wait, and no count
             self.path.unlink(missing_ok=True)
-        except OSError:
-            pass
 
 
 def _folder() -> Path:

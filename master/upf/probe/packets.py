@@ -15,7 +15,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 
-from pktswarm.traffic.playing import ECHO_REQUEST, ECHO_RESPONSE, END_MARKER, ERROR_INDICATION
+from pktswarm.traffic.playing import ECHO_REQUEST
 
 GTPU_PORT, USER_PORT, SERVER_PORT = 2152, 49200, 5201
 G_PDU = 255
@@ -140,12 +140,3 @@ def user_packet_of(frame: bytes) -> Any:
         if layer in packet and UDP in packet and packet[UDP].dport == SERVER_PORT:
             return packet[layer]
     return None
-
-
-KINDS = {
-    ECHO_REQUEST: "Echo Request",
-    ECHO_RESPONSE: "Echo Response",
-    ERROR_INDICATION: "Error Indication",
-    END_MARKER: "End Marker",
-    G_PDU: "G-PDU",
-}
