@@ -1,7 +1,7 @@
 """Small changes to the code that counts, one at a time; each must be noticed by a test.
 
     sudo .venv/bin/python bench/mutants.py --file kernel/count.bpf.c --sample 40 --seed 1
-    sudo .venv/bin/python bench/mutants.py --list --file traffic/tally.py
+    sudo .venv/bin/python bench/mutants.py --list --file traffic/counting/tally.py
 
 A mutant is one change at one place: a comparison, an operator or a boolean that is swapped, a number that is one more,
 a statement that is left out. It is made in a copy of the tree, built where it is of the kernel's programs, and given to
@@ -55,8 +55,8 @@ TARGETS: dict[str, list[str]] = {
     "kernel/pktswarm.h": [*COUNTING, "tests/lab/test_xdp_sender.py"],
     "kernel/send.bpf.c": ["tests/lab/test_xdp_sender.py"],
     "kernel/echo.bpf.c": ["tests/lab/test_echo.py"],
-    "traffic/tally.py": ["tests/unit/test_tally.py", "tests/unit/test_ledger.py", "tests/unit/test_echo.py"],
-    "traffic/match.py": UNIT_MATCH,
+    "traffic/counting/tally.py": ["tests/unit/test_tally.py", "tests/unit/test_ledger.py", "tests/unit/test_echo.py"],
+    "traffic/counting/match.py": UNIT_MATCH,
     "master/ledger.py": UNIT_LEDGER,
 }
 """File → its fast tests, those first that notice most."""

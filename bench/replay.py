@@ -29,14 +29,14 @@ import report
 
 from pktswarm.nodes import present
 from pktswarm.nodes.senders.xdp import Program
+from pktswarm.traffic.protocol.task import Leg
 from pktswarm.traffic.replay.build import Frames
 from pktswarm.traffic.replay.files import mapped_frames, pcap_bytes, row_bytes, rows_name, trace_path
 from pktswarm.traffic.replay.prepare import Gtpu, Instances, Nodes, Settings, frames_of, prepare
 from pktswarm.traffic.replay.shift import shifted
 from pktswarm.traffic.replay.table import pool
-from pktswarm.traffic.schedule import compile_schedule
-from pktswarm.traffic.sequence import Records
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.schedule.compile import compile_schedule
+from pktswarm.traffic.schedule.sequence import Records
 
 SIZES, SHARES = (54, 120, 594, 1300, 1514), (0.35, 0.15, 0.1, 0.1, 0.3)
 NODES = Nodes(bytes(6), bytes(6), bytes([10, 9, 0, 1]), bytes([10, 9, 0, 2]))

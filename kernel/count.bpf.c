@@ -3,7 +3,7 @@
  * The receiver: counts each leg's frames as they arrive, before the host's stack sees them.
  *
  * Stamped frames are known by the stream number in their payload, wherever the device under test has put it; unstamped
- * ones by their bytes (traffic.match). What belongs to no leg is counted apart and goes on to the host.
+ * ones by their bytes (traffic.counting.match). What belongs to no leg is counted apart and goes on to the host.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>

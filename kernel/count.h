@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What count.bpf.c and its user-space half share. Python's table of the same structs is traffic/counters.py;
+ * What count.bpf.c and its user-space half share. Python's table of the same structs is traffic/counting/kernel_structs.py;
  * tests/lab/test_xdp_receiver.py compares the two through the object's BTF.
  */
 #pragma once
@@ -178,7 +178,7 @@ struct histogram {
 	__u64 buckets[HISTOGRAM_BUCKETS];
 };
 
-/* How an unstamped leg is known: traffic.match.Match. The first row that fits has the frame. */
+/* How an unstamped leg is known: traffic.counting.match.Match. The first row that fits has the frame. */
 #define HEAD_BYTES 160
 #define HEAD_WORDS (HEAD_BYTES / 8)
 #define ROW_RANGES 4
@@ -254,7 +254,7 @@ struct put_together {
 	__u64 frames;
 };
 
-/* Frames that a filter in front (traffic/ebpf.py) kept from being counted. They pass on to the host. */
+/* Frames that a filter in front (traffic/capture/ebpf.py) kept from being counted. They pass on to the host. */
 struct filtered {
 	__u64 packets;
 	__u64 bytes;

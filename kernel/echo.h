@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What echo.bpf.c and its user-space half share. Python's table of the same structs is traffic/echo.py;
+ * What echo.bpf.c and its user-space half share. Python's table of the same structs is traffic/counting/echo.py;
  * tests/unit/test_echo.py compares the two through the object's BTF.
  */
 #pragma once

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The stamp, which the sender (send.bpf.c) writes and the receiver (count.bpf.c) reads. traffic/stamp.py is the Python
+ * The stamp, which the sender (send.bpf.c) writes and the receiver (count.bpf.c) reads. traffic/frames/stamp.py is the Python
  * table of the same layout; tests/unit/test_stamp.py compares the two through the compiled object's BTF.
  */
 #pragma once

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What send.bpf.c and its user-space half share. Python's table of the same structs is traffic/schedule.py, which fills
+ * What send.bpf.c and its user-space half share. Python's table of the same structs is traffic/schedule/compile.py, which fills
  * them; tests/unit/test_schedule.py compares the two through the object's BTF.
  *
  * Everything is in this machine's byte order but the frames' own bytes.
@@ -71,7 +71,7 @@ struct slot {
 	__u8 bytes[SLOT_BYTES];
 };
 
-/* What is changed in a fragment's headers, in this order (traffic/fragments.py). */
+/* What is changed in a fragment's headers, in this order (traffic/schedule/fragments.py). */
 enum edit_kind {
 	EDIT_PLAIN,
 	EDIT_SUMMED, /* a checksum covers it: */
@@ -128,7 +128,7 @@ struct sum {
 };
 
 /*
- * A step of a leg's pace (traffic/schedule_pace.py). What is left of a gap when it begins is multiplied with
+ * A step of a leg's pace (traffic/schedule/pace.py). What is left of a gap when it begins is multiplied with
  * factor / 2^shift, the ratio of its gap to the one before.
  */
 struct step {

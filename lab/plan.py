@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pktswarm.traffic import bits
 from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames import bits
 
 Group = Literal["master", "transmit", "receive"]
 Side = Literal["", "a", "b", "n3", "n6"]

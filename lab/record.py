@@ -21,9 +21,9 @@ import numpy as np
 
 from pktswarm.lab import api, https_server, record_file, rtp
 from pktswarm.lab.plan import TRAFFIC_INTERFACE, plan
+from pktswarm.traffic.capture.trace import Trace, read_trace, write_pcapng
 from pktswarm.traffic.errors import BadInput, PktswarmError
 from pktswarm.traffic.replay.prepare import Nodes, Settings, check_lengths, frames_of, prepare
-from pktswarm.traffic.traces import Trace, read_trace, write_pcapng
 
 TOOLS = {
     "curl": "curl",

@@ -28,7 +28,7 @@ from pktswarm.lab.record import (
     trace_of,
     web_server,
 )
-from pktswarm.traffic.traces import Trace
+from pktswarm.traffic.capture.trace import Trace
 
 TOOLS = ("curl", "openssl", "tcpdump")
 TCP_OUT = Path("configs/traces/large-tcp.pcapng")

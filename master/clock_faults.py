@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from pktswarm.master.node_state import NodeState
 from pktswarm.master.results import Row
-from pktswarm.traffic.connections import ConnectionRow
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.connections.counts import ConnectionRow
+from pktswarm.traffic.protocol.task import Leg
 
 SECONDS_BY_UTC = ("trafgen", "tcpreplay")
 

@@ -16,8 +16,8 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 from pktswarm.master.clocks import Reading, offset_at
-from pktswarm.traffic.barrier import AT_ONCE_S
-from pktswarm.traffic.messages import STILL_AFTER_NS, STILL_BEFORE_NS, WORD_INTERVAL_S, Lines, Message
+from pktswarm.traffic.protocol.barrier import AT_ONCE_S
+from pktswarm.traffic.protocol.messages import STILL_AFTER_NS, STILL_BEFORE_NS, WORD_INTERVAL_S, Lines, Message
 
 SILENCE_S = 5.0
 """A rank not heard for so long is lost."""

@@ -6,18 +6,18 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from pktswarm.traffic import schedule_pace, schedule_trace, sequence
-from pktswarm.traffic.schedule_trace import Integers
-from pktswarm.traffic.sequence import Records
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.schedule import pace, sequence, trace
+from pktswarm.traffic.schedule.sequence import Records
+from pktswarm.traffic.schedule.trace import Integers
 
 
 def cut_stream(leg: Leg, stop_s: float) -> Leg:
     """A stream whose frames come from rules. Without a rate nobody knows how many there are until then."""
     within_s = stop_s if leg.duration_s is None else min(stop_s, leg.duration_s)
-    if schedule_pace.is_paced(leg):
+    if pace.is_paced(leg):
         cut = replace(leg, duration_s=within_s)
-        return replace(cut, intended_packets=schedule_pace.intended_packets(cut))
+        return replace(cut, intended_packets=pace.intended_packets(cut))
     if leg.rate_pps is None:
         return replace(leg, duration_s=within_s, intended_packets=None)
     # Of a stream that nodes share the whole was cut: one may have the packet that another's rounding lacks.
@@ -41,7 +41,7 @@ def cut_trace(leg: Leg, times: Integers, length: Integers, stop_s: float) -> Leg
     duration_s = stop_s if leg.duration_s is None else min(stop_s, leg.duration_s)
     if leg.timing.get("mode") == "top":
         return replace(leg, duration_s=duration_s, intended_packets=None)
-    due_ns, period_ns = schedule_trace.due_times(times, length, leg)
+    due_ns, period_ns = trace.due_times(times, length, leg)
     left_ns = round(duration_s * 1e9) - int(leg.timing.get("lead_ns", 0))
     intended = sum(_passes(due, period_ns, left_ns, leg.repeat) for due in due_ns.tolist())
     return replace(leg, duration_s=duration_s, intended_packets=intended)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pktswarm.master.node_state import NodeState, told, told_sent
 from pktswarm.master.resolve import Resolved
 from pktswarm.master.results import Row
-from pktswarm.traffic.connections import ConnectionRow
-from pktswarm.traffic.task import ReceiveTask
+from pktswarm.traffic.connections.counts import ConnectionRow
+from pktswarm.traffic.protocol.task import ReceiveTask
 
 MISSED = "the receiver itself missed"
 

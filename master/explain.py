@@ -16,8 +16,8 @@ from pktswarm.master.capacity import figures, limits
 from pktswarm.master.capacity.figures import Capacity
 from pktswarm.master.fill import with_placeholders
 from pktswarm.master.upf.groups import Upf
-from pktswarm.traffic.engines import order, unable
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.schedule.capabilities import order, unable
 
 
 def explain_json(scenario_path: Path, inventory_path: Path) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pktswarm.master.inventory import Host
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.protocol.task import Leg
 
 Header = dict[str, dict[str, Any] | None]
 

@@ -19,9 +19,9 @@ from pktswarm.master.scenario import Trace
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.interactive.prepare import Endpoint, Prepared, load, prepare
 from pktswarm.traffic.interactive.script import Key, packet_key
+from pktswarm.traffic.protocol.task import FCS_BYTES, Leg
 from pktswarm.traffic.replay.prepare import Prepared as Recorded
 from pktswarm.traffic.replay.prepare import share_rows
-from pktswarm.traffic.task import FCS_BYTES, Leg
 
 ENGINE = "interactive"
 STRETCH_ALLOWED, STRETCH_ALLOWED_S = 10.0, 120.0

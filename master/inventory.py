@@ -34,7 +34,7 @@ import yaml
 from yaml.constructor import ConstructorError
 
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.task import Role
+from pktswarm.traffic.protocol.task import Role
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62})")
 ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

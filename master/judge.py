@@ -8,7 +8,7 @@ from typing import Any
 from pktswarm.master.expectations import Expect, allowed
 from pktswarm.master.results import Row
 from pktswarm.master.verdicts import Outcome, verdict
-from pktswarm.traffic.connections import ConnectionRow
+from pktswarm.traffic.connections.counts import ConnectionRow
 
 
 def totals(rows: list[Row]) -> list[dict[str, Any]]:

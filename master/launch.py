@@ -20,7 +20,7 @@ from pktswarm.master import ssh
 from pktswarm.master.inventory import Host, Inventory
 from pktswarm.master.resolve import Rank
 from pktswarm.traffic.errors import BadInput, PktswarmError
-from pktswarm.traffic.messages import peer
+from pktswarm.traffic.protocol.messages import peer
 
 REAP_S = 3.0
 MPI_SETTINGS = {

@@ -22,13 +22,13 @@ from pktswarm.master.upf import fared, moved, played
 from pktswarm.master.users import Users
 from pktswarm.master.utc_steps import UtcSteps
 from pktswarm.master.verify import Compared
-from pktswarm.traffic import echo
-from pktswarm.traffic.connections import ConnectionRow, EndCount, directions
-from pktswarm.traffic.connections import values as connection_values
+from pktswarm.traffic.connections.counts import ConnectionRow, EndCount, directions
+from pktswarm.traffic.connections.counts import values as connection_values
+from pktswarm.traffic.counting import echo
+from pktswarm.traffic.counting.tally import Tally
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
-from pktswarm.traffic.stamp import LAYOUT_VERSION
-from pktswarm.traffic.tally import Tally
-from pktswarm.traffic.task import Leg, with_fcs
+from pktswarm.traffic.frames.stamp import LAYOUT_VERSION
+from pktswarm.traffic.protocol.task import Leg, with_fcs
 
 Event = dict[str, Any]
 STOPPED = "stopped by the user"

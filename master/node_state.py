@@ -11,7 +11,7 @@ from pktswarm.master.link_state import LinkState
 from pktswarm.master.outages import Outages
 from pktswarm.master.resolve import Rank
 from pktswarm.master.utc_steps import UtcSteps
-from pktswarm.traffic.connections import EndCount
+from pktswarm.traffic.connections.counts import EndCount
 from pktswarm.traffic.errors import PktswarmError
 
 
@@ -36,7 +36,7 @@ class NodeState:
     sampled: dict[str, int] | None = None
     """The interface's counters in the last sample; of a node that is lost all that is known."""
     played: dict[str, Any] | None = None
-    """What came for the addresses that it played (traffic.playing.Played)."""
+    """What came for the addresses that it played (traffic.frames.responder.Played)."""
     clock: dict[str, Any] = field(default_factory=dict)
     """When it was read ("before", "start", "after") → rank 0's event."""
     checks: list[Reading] = field(default_factory=list)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from pktswarm.master.scenario import Stream
-from pktswarm.traffic import schedule_pace
-from pktswarm.traffic.distributions import gap_table, parse_arrivals
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.rates import Rates, parse_rates
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.random.parse import gap_table, parse_arrivals
+from pktswarm.traffic.random.rates import Rates, parse_rates
+from pktswarm.traffic.schedule import pace
 
 
 def own_seed(seed: int, name: str, number: int = 0) -> int:
@@ -45,15 +45,15 @@ class Pace:
     def give(self, leg: Leg, weight: int, whole: int) -> Leg:
         """The leg with its part of the rates, `weight` of `whole`, and as many intended packets as they make."""
         leg = replace(leg, gap_table=self.gaps, **self._part(weight, whole))
-        if trouble := schedule_pace.unable(leg):
+        if trouble := pace.unable(leg):
             raise BadInput(self.path, trouble, key=f"{self.key}.rate")
-        if schedule_pace.is_paced(leg):
-            due = next(schedule_pace.due_blocks(leg), None)
+        if pace.is_paced(leg):
+            due = next(pace.due_blocks(leg), None)
             leg = replace(leg, timing={"lead_ns": 0 if due is None else int(due[0])})
         if leg.count_packets is not None:
             return replace(leg, intended_packets=leg.count_packets)
-        if schedule_pace.is_paced(leg):
-            return replace(leg, intended_packets=schedule_pace.intended_packets(leg))
+        if pace.is_paced(leg):
+            return replace(leg, intended_packets=pace.intended_packets(leg))
         return leg
 
     def packets(self, count: int | None, duration_s: float | None) -> int | None:
@@ -91,4 +91,4 @@ def _gaps(stream: Stream, path: Path, key: str) -> list[int]:
     arrivals = parse_arrivals(path, f"{key}.arrivals", stream.arrivals, folder=path.parent)
     if arrivals is None:
         return []
-    return schedule_pace.exponential_gaps() if stream.arrivals == "poisson" else gap_table(arrivals)
+    return pace.exponential_gaps() if stream.arrivals == "poisson" else gap_table(arrivals)

@@ -24,16 +24,16 @@ from pktswarm.master.upf.groups import Upf, filled_in
 from pktswarm.master.upf.sessions import Sessions
 from pktswarm.master.upf.shape import Shape
 from pktswarm.master.upf.tunnels import Tunnels
-from pktswarm.traffic import users
-from pktswarm.traffic.engines import check_numbers
+from pktswarm.traffic.counting import users
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.fragments import IDS
+from pktswarm.traffic.protocol.task import FCS_BYTES, Leg
 from pktswarm.traffic.replay import timing
 from pktswarm.traffic.replay.prepare import Prepared, Settings, prepare, share_rows
 from pktswarm.traffic.replay.shift import Shift
 from pktswarm.traffic.replay.table import SOURCE_SERVER, TARGET_SERVER, Pool
-from pktswarm.traffic.sequence import Records
-from pktswarm.traffic.task import FCS_BYTES, Leg
+from pktswarm.traffic.schedule.capabilities import check_numbers
+from pktswarm.traffic.schedule.fragments import IDS
+from pktswarm.traffic.schedule.sequence import Records
 
 FIRST_UDP_PORT = 5001
 MOST_USERS = 1 << 16

@@ -19,14 +19,15 @@ from pktswarm.master.capacity import figures
 from pktswarm.master.inventory import Host, Inventory
 from pktswarm.master.resolve import Resolved, resolve
 from pktswarm.master.scenario import Scenario
-from pktswarm.traffic import preview, users
-from pktswarm.traffic.blocks import Blocks
-from pktswarm.traffic.capture_file import pcap_parts
-from pktswarm.traffic.engines import RULES
+from pktswarm.traffic.capture.files import pcap_parts
+from pktswarm.traffic.connections.blocks import Blocks
+from pktswarm.traffic.counting import users
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.preview import Block, Counts, Gaps, Series, Share
-from pktswarm.traffic.preview_frames import Recording, of_sequence, packets, recording
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.preview import due_frames
+from pktswarm.traffic.preview.due_frames import Block, Counts, Gaps, Series, Share
+from pktswarm.traffic.preview.frames import Recording, of_sequence, packets, recording
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.schedule.capabilities import RULES
 
 MADE_UP_FIRST = IPv4Address("198.18.0.0")
 """The half of RFC 2544's network that connections do not use."""
@@ -177,14 +178,14 @@ def _report(host: Host) -> dict[str, Any]:
 
 def look(source: Source, legs: list[Leg], bin_ns: int | None) -> Preview:
     """Every frame of the legs is counted, in blocks; none is kept."""
-    found = Preview(source.scenario.name, bin_ns or preview.nice_bin_ns(source.plan.expected_s * 1e9))
+    found = Preview(source.scenario.name, bin_ns or due_frames.nice_bin_ns(source.plan.expected_s * 1e9))
     found.notes += source.notes
     for host in dict.fromkeys(leg.source for leg in legs):
         of_host = [leg for leg in legs if leg.source == host]
-        timed = [leg for leg in of_host if leg.kind != "connections" and not preview.untimed(leg)]
+        timed = [leg for leg in of_host if leg.kind != "connections" and not due_frames.untimed(leg)]
         if timed:
             found.hosts[host] = gaps = Gaps()
-            for times_ns in preview.in_order([_counted(found, leg, source.recording(leg)) for leg in timed]):
+            for times_ns in due_frames.in_order([_counted(found, leg, source.recording(leg)) for leg in timed]):
                 gaps.add(times_ns)
         _note_others(found, of_host)
     found.notes += list(dict.fromkeys(note for leg in legs for note in _examples(leg)))
@@ -193,7 +194,7 @@ def look(source: Source, legs: list[Leg], bin_ns: int | None) -> Preview:
 
 def _note_others(found: Preview, legs: list[Leg]) -> None:
     found.connections += [_connections(leg, found.bin_ns) for leg in legs if leg.kind == "connections"]
-    found.untimed += [(leg, why) for leg in legs if (why := preview.untimed(leg))]
+    found.untimed += [(leg, why) for leg in legs if (why := due_frames.untimed(leg))]
 
 
 def _counted(found: Preview, leg: Leg, recorded: Recording | None) -> Iterator[Block]:
@@ -201,7 +202,7 @@ def _counted(found: Preview, leg: Leg, recorded: Recording | None) -> Iterator[B
     stream = found.streams.setdefault(leg.stream, Stream(leg.stream, Series(found.bin_ns)))
     share = Share(leg, 0, 0, Gaps(), Counts())
     stream.shares.append(share)
-    for block in preview.blocks(leg, recorded.rows if recorded else None):
+    for block in due_frames.blocks(leg, recorded.rows if recorded else None):
         stream.over_time.add(block.time_ns, block.size_bytes)
         stream.sizes.add(block.size_bytes, block.size_bytes)
         share.packets += len(block)
@@ -242,7 +243,7 @@ def _connections(leg: Leg, bin_ns: int) -> Connections:
     over_time = Series(bin_ns) if all(one.paced_by_time for one in each) else None
     if over_time is not None:
         for one in each:
-            for due_ns, size_bytes in preview.due_blocks_of(one):
+            for due_ns, size_bytes in due_frames.due_blocks_of(one):
                 for _ in range(ways):
                     over_time.add(due_ns, size_bytes)
     return Connections(leg, sum(count or 0 for count in counts) * ways, total, over_time)
@@ -255,7 +256,7 @@ def _check_due_times(source: Source, legs: list[Leg]) -> None:
     """BadInput for what has no due times, which a capture needs. Connections are left out of it."""
     frames = [leg for leg in legs if leg.kind != "connections"]
     for leg in frames:
-        if why := preview.untimed(leg):
+        if why := due_frames.untimed(leg):
             allowed = "a rate and an end, or --stream with another one"
             raise BadInput(source.path, f"no capture can show it: {why}", key=leg.stream, allowed=allowed)
     if not frames:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from pktswarm.master.figure import write
 from pktswarm.master.preview import Preview
 from pktswarm.master.preview_show import all_gaps, sizes_of, total
-from pktswarm.traffic.preview import Series
+from pktswarm.traffic.preview.due_frames import Series
 
 MOST_LINES = 9
 """Further streams are in the total only: their colours could not be told apart."""

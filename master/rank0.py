@@ -10,8 +10,8 @@ import sys
 
 from pktswarm.master.conductor import Conductor
 from pktswarm.master.mpi import World
-from pktswarm.traffic import account, anchor
-from pktswarm.traffic.messages import Lines
+from pktswarm.traffic.protocol import anchor, unprivileged
+from pktswarm.traffic.protocol.messages import Lines
 
 
 def main() -> int:
@@ -21,11 +21,11 @@ def main() -> int:
     parser.add_argument("--user", default="")
     parser.add_argument("--patience", type=float, default=1.0, help="multiplies every deadline")
     arguments = parser.parse_args()
-    user = account.name(arguments.user)
+    user = unprivileged.name(arguments.user)
     launcher = anchor.drop(user)
     connection = socket.socket(socket.AF_UNIX)
     connection.connect("\0" + arguments.control)
-    account.become(user)
+    unprivileged.become(user)
     launcher.hold()
     roles = dict(enumerate(json.loads(arguments.roles), start=1))
     world = World(launcher)

@@ -19,16 +19,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from pktswarm.master import interactive
-from pktswarm.traffic import expect, sequence, tunnels
-from pktswarm.traffic.capture_file import Packet, read_capture
+from pktswarm.traffic.capture.files import Packet, read_capture
+from pktswarm.traffic.counting import expect, tunnel_fields
+from pktswarm.traffic.counting.match import Match
+from pktswarm.traffic.counting.recount import Recount, recount_stream, recount_trace
+from pktswarm.traffic.counting.trace_verify import stream_of
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_NOT_AS_EXPECTED, BadInput
-from pktswarm.traffic.leg_frames import templates_as_received
-from pktswarm.traffic.match import Match
-from pktswarm.traffic.recount import Recount, recount_stream, recount_trace
+from pktswarm.traffic.frames.stamp import LAYOUT_VERSION
+from pktswarm.traffic.protocol.task import FCS_BYTES, Leg, leg_from_json
 from pktswarm.traffic.replay.files import frames_to_send, packets
-from pktswarm.traffic.replay.verify import stream_of
-from pktswarm.traffic.stamp import LAYOUT_VERSION
-from pktswarm.traffic.task import FCS_BYTES, Leg, leg_from_json
+from pktswarm.traffic.schedule import sequence
+from pktswarm.traffic.schedule.leg_frames import templates_as_received
 
 FORMAT_VERSIONS = (1,)
 
@@ -208,9 +209,9 @@ def _again(folder: Path, legs: list[Leg], captured: list[bytes], sent: int) -> R
         return recount_trace(itertools.islice(_sent(folder, legs), sent), captured, stream_of(legs))
     if leg.sequence_file is not None:
         leg = replace(leg, sizes=[[size, 1] for size in _sizes_sent(folder / "sent", leg)])
-    shape = tunnels.shape if leg.arrives else expect.behind_device
+    shape = tunnel_fields.shape if leg.arrives else expect.behind_device
     shapes = [shape(template, leg.expect) for template in templates_as_received(leg).values()]
-    return recount_stream(shapes, sent, map(tunnels.without_options, captured) if leg.arrives else captured)
+    return recount_stream(shapes, sent, map(tunnel_fields.without_options, captured) if leg.arrives else captured)
 
 
 def _sent(folder: Path, legs: list[Leg]) -> Iterator[bytes]:

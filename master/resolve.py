@@ -16,18 +16,21 @@ from pktswarm.master.scenario import Scenario
 from pktswarm.master.upf import traced
 from pktswarm.master.upf.sessions import Sessions
 from pktswarm.master.upf.tunnels import ends_of, in_tunnels, largest_received_bytes, moved_in_tunnels, to_cut
-from pktswarm.traffic import ebpf, echo, engines, expect, leg_frames, pcap, sequence, users
-from pktswarm.traffic.blocks import IP_UDP_BYTES, MOST_PARTS
-from pktswarm.traffic.capture_file import Packet, write_pcap
-from pktswarm.traffic.connections import FIRST_PORT
+from pktswarm.traffic.capture import ebpf
+from pktswarm.traffic.capture import filter as pcap
+from pktswarm.traffic.capture.files import Packet, write_pcap
+from pktswarm.traffic.connections.blocks import IP_UDP_BYTES, MOST_PARTS
+from pktswarm.traffic.connections.counts import FIRST_PORT
+from pktswarm.traffic.counting import echo, expect, users
+from pktswarm.traffic.counting.match import Match, uncountable
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.fragments import longest_frame_bytes
 from pktswarm.traffic.interactive.prepare import Endpoint
 from pktswarm.traffic.interactive.script import Key
-from pktswarm.traffic.match import Match, uncountable
+from pktswarm.traffic.protocol.task import FCS_BYTES, Leg, ReceiveTask, Role, SendTask
 from pktswarm.traffic.replay import files, stamps
 from pktswarm.traffic.replay.prepare import Nodes, check_lengths, frames_of
-from pktswarm.traffic.task import FCS_BYTES, Leg, ReceiveTask, Role, SendTask
+from pktswarm.traffic.schedule import capabilities, leg_frames, sequence
+from pktswarm.traffic.schedule.fragments import longest_frame_bytes
 
 VLAN_TAG_BYTES = 4
 ETHERNET_HEADER_BYTES = 14
@@ -133,7 +136,7 @@ def resolve(
             if leg.id in plan.carried and leg.counted_with is None:
                 share, through = _carried(leg, share, plan, known, sessions, resolved)
             resolved.legs.append(_with_file(chosen, share, known, resolved, through))
-    engines.check_numbers(resolved.legs)
+    capabilities.check_numbers(resolved.legs)
     _trace_matches(resolved, plan, known, sessions)
     _refuse_uncountable(resolved.legs, scenario.receive.mode)
     _refuse_indistinguishable(resolved.legs, set(plan.carried))
@@ -156,7 +159,7 @@ def _addresses(host: Host, report: dict[str, Any]) -> Host:
 
 
 def _choose(leg: Leg, report: dict[str, Any], resolved: Resolved) -> Leg:
-    name, reasons = engines.choose(leg, report["senders"])
+    name, reasons = capabilities.choose(leg, report["senders"])
     because = "; ".join(reasons)
     if not name:
         raise BadInput(leg.source, f"no engine can send {leg.stream!r} here: {because}", key="engine", value=leg.engine)

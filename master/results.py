@@ -17,9 +17,9 @@ from typing import Any
 
 from pktswarm.master import interactive, samples, users, verify
 from pktswarm.master.users import Users
-from pktswarm.traffic.connections import COLUMNS, ConnectionRow, values
-from pktswarm.traffic.tally import Latency, Tally
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.connections.counts import COLUMNS, ConnectionRow, values
+from pktswarm.traffic.counting.tally import Latency, Tally
+from pktswarm.traffic.protocol.task import Leg
 
 FORMAT_VERSION = 1
 STATUS = "status.json"

@@ -30,8 +30,8 @@ from pktswarm.master.upf.groups import Upf
 from pktswarm.master.upf.result import write_users
 from pktswarm.master.verify import Compared, compare
 from pktswarm.traffic.errors import BadInput, PktswarmError
-from pktswarm.traffic.messages import Lines, Message
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.protocol.messages import Lines, Message
+from pktswarm.traffic.protocol.task import Leg
 
 if TYPE_CHECKING:
     from pktswarm.master.upf.control_plane import ControlPlane

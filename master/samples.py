@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pktswarm.traffic.samples import unpack
-from pktswarm.traffic.task import Leg, with_fcs
+from pktswarm.traffic.counting.samples import unpack
+from pktswarm.traffic.protocol.task import Leg, with_fcs
 
 INTERFACE = {
     "tx_packets": "tx_packets",

@@ -27,17 +27,17 @@ from pktswarm.master.upf.groups import Group as UpfGroup
 from pktswarm.master.upf.groups import Upf
 from pktswarm.master.upf.groups import known_keys as upf_keys
 from pktswarm.master.upf.shape import MOST_IN_A_ROW, Shape, SourcePort
-from pktswarm.traffic import expect, users
-from pktswarm.traffic.blocks import UDP_HEADER
-from pktswarm.traffic.echo import MOST_PERCENT
+from pktswarm.traffic.connections.blocks import UDP_HEADER
+from pktswarm.traffic.counting import expect, users
+from pktswarm.traffic.counting.echo import MOST_PERCENT
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.frames import build_frame, check_frame
-from pktswarm.traffic.headers import GTPU_PORT
-from pktswarm.traffic.rates import ETHERNET_OVERHEAD_BYTES
+from pktswarm.traffic.frames.build import build_frame, check_frame
+from pktswarm.traffic.frames.headers import GTPU_PORT
+from pktswarm.traffic.frames.sizes import FORMS, Sizes, parse_sizes
+from pktswarm.traffic.random.rates import ETHERNET_OVERHEAD_BYTES
 from pktswarm.traffic.replay.prepare import Gtpu, Instances, Settings
 from pktswarm.traffic.replay.table import IPV6_PREFIX, Pool, Rule, pool
 from pktswarm.traffic.replay.timing import Pace
-from pktswarm.traffic.sizes import FORMS, Sizes, parse_sizes
 
 
 def _a_size(given: Any) -> Any:

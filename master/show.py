@@ -15,9 +15,9 @@ from pktswarm.master import interactive, users, verify
 from pktswarm.master.results import Outcome, Row, lost_by, stream_values
 from pktswarm.master.upf import fared, moved
 from pktswarm.master.upf.result import lines as upf_lines
-from pktswarm.traffic.connections import ConnectionRow
-from pktswarm.traffic.connections import values as connection_values
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.connections.counts import ConnectionRow
+from pktswarm.traffic.connections.counts import values as connection_values
+from pktswarm.traffic.protocol.task import Leg
 
 COLOURS = {0: "green", 1: "red", 3: "yellow"}
 WIDTH_WITHOUT_TERMINAL = 120

@@ -10,19 +10,19 @@ from typing import Any
 from pktswarm.master.fill import PLACEHOLDERS, fill
 from pktswarm.master.pace import own_seed
 from pktswarm.master.scenario import Connection, Source
-from pktswarm.traffic import sequence
-from pktswarm.traffic.blocks import MOST_BLOCK_BYTES
+from pktswarm.traffic.connections.blocks import MOST_BLOCK_BYTES
+from pktswarm.traffic.counting.users import notation
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.frames import build_frame, check_frame, least_size_bytes, varying
-from pktswarm.traffic.headers import HEADERS
-from pktswarm.traffic.rates import Rates
-from pktswarm.traffic.sequence import Records
+from pktswarm.traffic.frames.build import build_frame, check_frame, least_size_bytes, varying
+from pktswarm.traffic.frames.headers import HEADERS
+from pktswarm.traffic.frames.template import Template, VaryingField
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.random.rates import Rates
+from pktswarm.traffic.schedule import sequence
+from pktswarm.traffic.schedule.sequence import Records
 from pktswarm.traffic.sources import Packets, parse_profile, parse_source, settle
 from pktswarm.traffic.sources import Source as Application
 from pktswarm.traffic.sources.base import BLOCK_USERS
-from pktswarm.traffic.task import Leg
-from pktswarm.traffic.template import Template, VaryingField
-from pktswarm.traffic.users import notation
 
 FIRST_PORT = 10_000
 """Of the users of a source without headers; each has a UDP source port."""

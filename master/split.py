@@ -1,6 +1,7 @@
 """A leg whose users move (Leg.also_at) comes to several nodes: what each of them counted, put together in one row.
 
-Lost is what came to none of them, by the marks of their sequence numbers (traffic.marks). A number that came to more
+Lost is what came to none of them, by the marks of their sequence numbers (traffic.counting.sequence_bitmap). A number
+that came to more
 than one is a duplicate; whose it is nobody knows, so of single users their lost packets are then a lower bound.
 Reordered is what each node saw by itself: there is no order between two of them. The same holds for jitter, which is
 not told at all.
@@ -17,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from pktswarm.master.results import Row, stream_values
-from pktswarm.traffic import marks
-from pktswarm.traffic.tally import PERCENTILES, Latency, Tally
-from pktswarm.traffic.users import COLUMNS
+from pktswarm.traffic.counting import sequence_bitmap
+from pktswarm.traffic.counting.tally import PERCENTILES, Latency, Tally
+from pktswarm.traffic.counting.users import COLUMNS
 
 PART_COLUMNS = [
     *("received_packets", "received_frames", "duplicated_packets", "reordered_packets", "altered_packets"),
@@ -69,7 +70,7 @@ def notes(rows: Iterable[Row]) -> list[str]:
 def _tally(row: Row, each: Sequence[Row]) -> Tally | None:
     """Its times are of several clocks, and left out."""
     tallies = [one.tally for one in each if one.tally is not None]
-    marked = [marks.unpack(one.marks) for one in each if one.marks is not None]
+    marked = [sequence_bitmap.unpack(one.marks) for one in each if one.marks is not None]
     if len(tallies) < len(each) or len(marked) < len(each):
         return None
     distinct = reduce(or_, marked).bit_count()
@@ -119,7 +120,7 @@ def _shift_ns(one: Row) -> int:
 
 
 def _nearest_rank(points: Sequence[tuple[int, int]], part: float) -> int:
-    """As traffic.tally.percentile."""
+    """As traffic.counting.tally.percentile."""
     wanted, seen = max(1, math.ceil(part * sum(count for _, count in points))), 0
     for ns, count in points:
         seen += count
@@ -129,7 +130,7 @@ def _nearest_rank(points: Sequence[tuple[int, int]], part: float) -> int:
 
 
 def _users(each: Sequence[Row]) -> dict[str, list[int]] | None:
-    """traffic.users.COLUMNS of all of them, latencies by each one's clock as it was read after the run."""
+    """traffic.counting.users.COLUMNS of all of them, latencies by each one's clock as it was read after the run."""
     given = [one.users for one in each if one.users is not None and one.users.received is not None]
     if len(given) < len(each):
         return None

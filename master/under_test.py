@@ -12,9 +12,9 @@ from pktswarm.master.inventory import UPF_ADDRESSES, Inventory, Network
 from pktswarm.master.node_state import NodeState
 from pktswarm.master.plan import Plan, Share
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.headers import HEADERS
-from pktswarm.traffic.task import Leg
-from pktswarm.traffic.values import ends_of, listed
+from pktswarm.traffic.frames.headers import HEADERS
+from pktswarm.traffic.frames.values import ends_of, listed
+from pktswarm.traffic.protocol.task import Leg
 
 NOWHERE = (
     "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 "

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pktswarm.traffic import users
-from pktswarm.traffic.tally import not_received
-from pktswarm.traffic.task import FCS_BYTES, Leg
+from pktswarm.traffic.counting import users
+from pktswarm.traffic.counting.tally import not_received
+from pktswarm.traffic.protocol.task import FCS_BYTES, Leg
 
 COLUMNS = [
     "stream",
@@ -34,7 +34,8 @@ NOBODY = "other"
 
 @dataclass
 class Users:
-    """Of one leg. `sent` and `received` (traffic.users.COLUMNS) are in the order of Leg.users; None: not measured."""
+    """Of one leg. `sent` and `received` (traffic.counting.users.COLUMNS) are in the order of Leg.users; None: not
+    measured."""
 
     leg: Leg
     stamped: bool = False

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pktswarm.master.expectations import METRICS, Expect, Limits, Metric, allowed
 from pktswarm.master.results import Row, stream_values
 from pktswarm.master.users import Users
-from pktswarm.traffic.tally import LARGEST_ERROR
+from pktswarm.traffic.counting.tally import LARGEST_ERROR
 
 Outcome = Literal["held", "failed", "not decided", "not measured"]
 Values = Mapping[str, Any]

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from pktswarm.master import interactive
 from pktswarm.master.clocks import offset_at
 from pktswarm.master.recount import captured_packets, captures_of, run_json, together
-from pktswarm.traffic.capture_file import Packet
+from pktswarm.traffic.capture.files import Packet
+from pktswarm.traffic.counting.tally import PERCENTILES, Latency
+from pktswarm.traffic.counting.trace_verify import Verified, arrivals, intended, verified
 from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.protocol.task import Leg, ReceiveTask, leg_from_json
 from pktswarm.traffic.replay import flows
 from pktswarm.traffic.replay.flows import FlowCount
-from pktswarm.traffic.replay.verify import Verified, arrivals, intended, verified
-from pktswarm.traffic.tally import PERCENTILES, Latency
-from pktswarm.traffic.task import Leg, ReceiveTask, leg_from_json
 
 if TYPE_CHECKING:
     from pktswarm.master.node_state import NodeState

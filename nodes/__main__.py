@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from pktswarm.nodes import guard, hold
-from pktswarm.traffic import account, anchor
+from pktswarm.traffic.protocol import anchor, unprivileged
 
 ANSWER_TIMEOUT_S = 10.0
 
@@ -21,7 +21,7 @@ def main() -> int:
     parser.add_argument("--run", required=True, help="the run's own name: a node works for one at a time")
     parser.add_argument("--by", required=True, help="whose run it is, for those who want the node meanwhile")
     arguments = parser.parse_args()
-    user = account.name(arguments.user)
+    user = unprivileged.name(arguments.user)
     launcher = anchor.drop(user)
     launcher.hold()
     # The guard comes first: nothing of the rank, above all no MPI, may exist in a fork that keeps root.
@@ -38,7 +38,7 @@ def main() -> int:
         pipe.send({"op": "probe", "interface": arguments.interface})
         unfit = guard.answer(pipe, "probed", ANSWER_TIMEOUT_S)["unfit"]
     report = {**probe.report(interface, unfit, arguments.master), "held_by": held_by, "mended": held["mended"]}
-    account.become(user)
+    unprivileged.become(user)
     launcher.hold()
     return Rank(arguments.role, arguments.host, interface, report, pipe, launcher).run()
 

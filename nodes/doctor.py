@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from pktswarm.nodes import guard, health, leftovers
-from pktswarm.traffic import VERSION, account
+from pktswarm.traffic import VERSION
 from pktswarm.traffic.errors import EngineError
-from pktswarm.traffic.messages import Lines
+from pktswarm.traffic.protocol import unprivileged
+from pktswarm.traffic.protocol.messages import Lines
 
 ANSWER_TIMEOUT_S = 5.0
 ENGINES_NEED = ("setpriv", "unshare", "timeout")
@@ -73,7 +74,7 @@ def _by_guard(arguments: argparse.Namespace) -> dict[str, Any]:
     """What only root sees. While another run has the node nothing is tried on its interface."""
     found: dict[str, Any] = {"guard_trouble": "", "unfit": {}, "leftovers": None, "mended": []}
     try:
-        user = account.name(arguments.user)
+        user = unprivileged.name(arguments.user)
         pipe = guard.spawn(user)
         if arguments.mend:
             found["mended"] = _ask(pipe, "mend", "mended", arguments.interface)["mended"]

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
-from pktswarm.traffic.task import ReceiveCount, ReceiveTask, SendCount, SendTask
+from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount, SendTask
 
 
 class Engine(ABC):
@@ -29,7 +29,8 @@ class Engine(ABC):
         """True when the engine has ended by itself (receivers: never, unless they died)."""
 
     def sample(self) -> dict[int, dict[str, int | None]]:
-        """Leg → its counts so far, without stopping: sent_packets of a sender, traffic.tally's names of a receiver.
+        """Leg → its counts so far, without stopping: sent_packets of a sender, traffic.counting.tally's names of a
+        receiver.
 
         Empty when the engine cannot tell.
         """

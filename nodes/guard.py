@@ -36,10 +36,10 @@ from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.packet_port import PacketPort
 from pktswarm.nodes.playing import Answers
 from pktswarm.nodes.watchdog import Watchdog
-from pktswarm.traffic import samples
-from pktswarm.traffic import task as tasks
+from pktswarm.traffic.counting import samples
 from pktswarm.traffic.errors import BadInput, EngineError, PktswarmError
-from pktswarm.traffic.messages import STILL_AFTER_NS, WORD_TIMEOUT_S, Lines, Message, peer
+from pktswarm.traffic.protocol import task as tasks
+from pktswarm.traffic.protocol.messages import STILL_AFTER_NS, WORD_TIMEOUT_S, Lines, Message, peer
 
 POLL_S, STILL_S = 0.02, 0.1
 """How long a command is awaited before the guard looks after its engines, and where it only keeps time."""

@@ -19,7 +19,7 @@ from pktswarm.nodes.offloads import OffloadsOff
 from pktswarm.nodes.process import EngineProcess
 from pktswarm.nodes.receivers.netsniff import BothWays
 from pktswarm.traffic.errors import EngineError
-from pktswarm.traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount
+from pktswarm.traffic.protocol.task import Leg, ReceiveCount, ReceiveTask, SendCount
 
 NAME = "interactive"
 ARMED, RESULT = "pktswarm: armed", "pktswarm: result "

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from pktswarm.nodes.interactive import ARMED, RESULT, Orders
+from pktswarm.traffic.capture.trace import read_trace
 from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.interactive.machine import Machine, Sending
 from pktswarm.traffic.interactive.script import script_of
-from pktswarm.traffic.traces import read_trace
 
 ETH_P_ALL, SOL_PACKET, PACKET_STATISTICS, PACKET_IGNORE_OUTGOING, SO_RCVBUFFORCE = 3, 263, 6, 23, 33
 RING_BYTES, LARGEST_BYTES = 64 << 20, 1 << 16

@@ -9,10 +9,10 @@ from typing import Any
 
 import mpi4py
 
-from pktswarm.traffic.barrier import Barrier
-from pktswarm.traffic.messages import BULK_BYTES, Message, decode, encode
-from pktswarm.traffic.mpich import REFUSED_S, give_up_on_the_dead
-from pktswarm.traffic.news import News
+from pktswarm.traffic.protocol.barrier import Barrier
+from pktswarm.traffic.protocol.messages import BULK_BYTES, Message, decode, encode
+from pktswarm.traffic.protocol.mpi_wakeup import News
+from pktswarm.traffic.protocol.mpich import REFUSED_S, give_up_on_the_dead
 
 # Loaded at once: a rank that has given up root may not be able to read files later. MPI itself begins in Link().
 mpi4py.rc.initialize = False

@@ -16,9 +16,9 @@ from typing import Any
 from pktswarm.nodes import guard
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.packet_port import MOST_SECONDS
-from pktswarm.traffic import account
 from pktswarm.traffic.errors import EngineError
-from pktswarm.traffic.messages import Lines
+from pktswarm.traffic.protocol import unprivileged
+from pktswarm.traffic.protocol.messages import Lines
 
 LIMIT_S = 90
 ANSWER_TIMEOUT_S = 5.0 + MOST_SECONDS
@@ -37,7 +37,7 @@ def main() -> int:
     arguments = parser.parse_args()
     signal.alarm(LIMIT_S)
     try:
-        pipe = guard.spawn(account.name(arguments.user))
+        pipe = guard.spawn(unprivileged.name(arguments.user))
         _open(pipe, arguments)
     except (EngineError, KeyError) as error:
         _print({"problem": str(error)})

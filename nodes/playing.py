@@ -1,4 +1,5 @@
-"""The sockets through which a node answers for the addresses that it plays (traffic.playing), while a run lasts.
+"""The sockets through which a node answers for the addresses that it plays (traffic.frames.responder), while a run
+lasts.
 
 A kernel answers for its own addresses only, and a traffic interface need not have any. What the sockets see is cut down
 in the kernel: test traffic that passes an XDP receiver on its way to a capture must not be copied here too. Closing
@@ -16,8 +17,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from pktswarm.traffic.headers import GTPU_PORT
-from pktswarm.traffic.playing import ICMPV6, SOLICITATION, UDP, Player
+from pktswarm.traffic.frames.headers import GTPU_PORT
+from pktswarm.traffic.frames.responder import ICMPV6, SOLICITATION, UDP, Player
 
 AS_IF_LOST = (errno.EAGAIN, errno.ENOBUFS, errno.ENETDOWN)
 """A queue is full, or the link is down: who asked asks again."""
@@ -94,7 +95,7 @@ class Answers:
                             one.send(reply)
 
     def told(self) -> dict[str, Any]:
-        """traffic.playing.Played, of all that has come."""
+        """traffic.frames.responder.Played, of all that has come."""
         self.serve(MOST_WAITING)
         for one in self._sockets:
             _, dropped = _STATISTICS.unpack(one.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, _STATISTICS.size))

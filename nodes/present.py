@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pktswarm.nodes import libbpf
 from pktswarm.nodes.process import missing_tool
-from pktswarm.traffic import pcap
+from pktswarm.traffic.capture import filter as pcap
 
 LIVE_FRAMES_KERNEL = (5, 18)
 """The first whose test runs send live frames, and with bpf_xdp_load_bytes, by which frames are counted."""

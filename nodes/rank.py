@@ -16,9 +16,9 @@ from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.meter import Meter
 from pktswarm.nodes.mpi import Link, MasterGone
 from pktswarm.nodes.utc import Utc
-from pktswarm.traffic.anchor import Anchor
-from pktswarm.traffic.barrier import AT_ONCE_S, Barrier
-from pktswarm.traffic.messages import STILL_AFTER_NS, STILL_BEFORE_NS, WORD_TIMEOUT_S, Lines, Message
+from pktswarm.traffic.protocol.anchor import Anchor
+from pktswarm.traffic.protocol.barrier import AT_ONCE_S, Barrier
+from pktswarm.traffic.protocol.messages import STILL_AFTER_NS, STILL_BEFORE_NS, WORD_TIMEOUT_S, Lines, Message
 
 NEWS_S = 0.1
 """At most, between two looks for news."""

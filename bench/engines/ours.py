@@ -14,10 +14,10 @@ from bench.engines.wire import FAR, FAR_MAC, NEAR, BenchError, Channel, Wire, Wo
 from pktswarm.nodes.engine import Sender
 from pktswarm.nodes.receivers.xdp import XdpReceiver
 from pktswarm.nodes.senders.xdp import XdpSender
-from pktswarm.traffic import stamp
-from pktswarm.traffic.frames import build_frame
-from pktswarm.traffic.match import Match
-from pktswarm.traffic.task import Leg, ReceiveTask, SendTask
+from pktswarm.traffic.counting.match import Match
+from pktswarm.traffic.frames import stamp
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.protocol.task import Leg, ReceiveTask, SendTask
 
 LIMIT_S = 120.0
 LEAD_S = 0.05

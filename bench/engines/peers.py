@@ -16,7 +16,7 @@ from pathlib import Path
 from bench.engines.wire import NEAR, BenchError, Channel, sink, stack
 from pktswarm.nodes.senders import tcpreplay, trafgen
 from pktswarm.traffic.errors import EngineError
-from pktswarm.traffic.template import Template
+from pktswarm.traffic.frames.template import Template
 
 PACKAGES = {"trafgen": "netsniff-ng", "tcpreplay": "tcpreplay", "dpdk-testpmd": "dpdk-dev"}
 DRIVERS = "dpdk"

@@ -17,9 +17,9 @@ from bench.engines import ours, peers, rates, timing, traces
 from bench.engines.rates import say
 from bench.engines.wire import BenchError, Wire, Worker, clock
 from pktswarm.nodes.senders.xdp import XdpSender
-from pktswarm.traffic.capture_file import Packet
-from pktswarm.traffic.frames import build_frame
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.capture.files import Packet
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.protocol.task import Leg
 
 RATES_PPS = (10_000, 100_000, 1_000_000)
 USERS = 65_536
@@ -310,7 +310,9 @@ def _all_counted(result: ours.Result) -> bool:
 
 def _unpacked(column: list[int] | str) -> list[int]:
     """A column of users; behind the last user it may have what is nobody's."""
-    numbers: list[int] = import_module("pktswarm.traffic.users").unpack(column) if isinstance(column, str) else column
+    numbers: list[int] = (
+        import_module("pktswarm.traffic.counting.users").unpack(column) if isinstance(column, str) else column
+    )
     return numbers[:USERS]
 
 

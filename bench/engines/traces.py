@@ -6,10 +6,10 @@ import random
 from pathlib import Path
 
 from bench.engines.ours import UDP_HEADERS
-from pktswarm.traffic.capture_file import NS_PER_S, Packet, write_pcap
-from pktswarm.traffic.frames import build_frame
-from pktswarm.traffic.task import FCS_BYTES
-from pktswarm.traffic.traces import read_trace
+from pktswarm.traffic.capture.files import NS_PER_S, Packet, write_pcap
+from pktswarm.traffic.capture.trace import read_trace
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.protocol.task import FCS_BYTES
 
 RECORDED = Path(__file__).resolve().parents[2] / "configs" / "traces" / "lab.pcapng"
 PACKETS = 60_000

@@ -23,7 +23,7 @@ from pktswarm.traffic.errors import (
     EngineError,
     PktswarmError,
 )
-from pktswarm.traffic.task import Role
+from pktswarm.traffic.protocol.task import Role
 
 
 @dataclass(frozen=True)

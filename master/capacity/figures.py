@@ -21,7 +21,7 @@ from pktswarm.master.model import Location, Strict, bad_input, keys_of
 from pktswarm.master.results import replace_text
 from pktswarm.traffic import VERSION
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.task import Role
+from pktswarm.traffic.protocol.task import Role
 
 FORMAT_VERSION = 1
 CONFIRMED, AT_LEAST, UNCONFIRMED, FAILED = "confirmed", "at least", "not confirmed", "failed"

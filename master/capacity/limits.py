@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from pktswarm.master.capacity.figures import Capacity, Limit
 from pktswarm.master.fill import with_placeholders
-from pktswarm.traffic.engines import order, unable
-from pktswarm.traffic.leg_frames import sizes_bytes
-from pktswarm.traffic.task import FCS_BYTES, Leg, Role
+from pktswarm.traffic.protocol.task import FCS_BYTES, Leg, Role
+from pktswarm.traffic.schedule.capabilities import order, unable
+from pktswarm.traffic.schedule.leg_frames import sizes_bytes
 
 if TYPE_CHECKING:
     from pktswarm.master.plan import Share
     from pktswarm.master.scenario import Receive
-    from pktswarm.traffic.sequence import Records
+    from pktswarm.traffic.schedule.sequence import Records
 
 RECEIVERS = ("xdp", "netsniff-ng")
 """In the order in which `auto` tries them."""

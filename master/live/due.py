@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pktswarm.traffic.schedule_records import GAP_TABLE_BITS
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.schedule.records import GAP_TABLE_BITS
 
 NS = 1e9
 

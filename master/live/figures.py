@@ -13,8 +13,8 @@ from pktswarm.master.live.track import Track, rates
 from pktswarm.master.live.warnings import Warnings
 from pktswarm.master.node_state import NodeState
 from pktswarm.master.results import utc
-from pktswarm.traffic.samples import unpack
-from pktswarm.traffic.task import Leg, with_fcs
+from pktswarm.traffic.counting.samples import unpack
+from pktswarm.traffic.protocol.task import Leg, with_fcs
 
 FORMAT_VERSION = 1
 TICK_S = 1.0

@@ -9,7 +9,7 @@ from typing import Any
 
 from pktswarm.master.live.due import Due
 from pktswarm.master.live.track import Track, rates, together
-from pktswarm.traffic.task import Leg, with_fcs
+from pktswarm.traffic.protocol.task import Leg, with_fcs
 
 End = tuple[int, str]
 """Leg, and the host that sends or counts it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
-from pktswarm.traffic.task import FCS_BYTES
+from pktswarm.traffic.protocol.task import FCS_BYTES
 
 WINDOW_NS = 1_000_000_000
 """Rates are of about the last second, or of the last two samples where these are farther apart."""

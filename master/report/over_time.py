@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pktswarm.master.report import delays
-from pktswarm.traffic.rates import ETHERNET_OVERHEAD_BYTES
-from pktswarm.traffic.task import FCS_BYTES
+from pktswarm.traffic.protocol.task import FCS_BYTES
+from pktswarm.traffic.random.rates import ETHERNET_OVERHEAD_BYTES
 
 Floats = NDArray[np.float64]
 MOST_STREAMS = 8

@@ -18,7 +18,7 @@ from pktswarm.master.report.render import render
 from pktswarm.master.report.shapes import Shapes, shapes
 from pktswarm.master.results import STREAM_COLUMNS
 from pktswarm.master.scenario import Scenario
-from pktswarm.traffic.connections import COLUMNS
+from pktswarm.traffic.connections.counts import COLUMNS
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
 MOST_ROWS = 200

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from pktswarm.master import interactive
 from pktswarm.master.recount import captures_of
-from pktswarm.traffic import preview, sequence
-from pktswarm.traffic.capture_index import index_capture
+from pktswarm.traffic.capture.index import index_capture
 from pktswarm.traffic.errors import PktswarmError
-from pktswarm.traffic.preview import Counts, Gaps
-from pktswarm.traffic.preview_frames import of_sequence, recording
-from pktswarm.traffic.task import FCS_BYTES, Leg, leg_from_json
+from pktswarm.traffic.preview import due_frames
+from pktswarm.traffic.preview.due_frames import Counts, Gaps
+from pktswarm.traffic.preview.frames import of_sequence, recording
+from pktswarm.traffic.protocol.task import FCS_BYTES, Leg, leg_from_json
+from pktswarm.traffic.schedule import sequence
 
 MOST_CAPTURED_BYTES = 1 << 30
 MOST_DUE_PACKETS = 1_000_000
@@ -122,7 +123,7 @@ def _due(folder: Path, legs: list[Leg]) -> Shapes:
     made = Shapes("What was to be sent, by the schedule: nothing was captured", [])
     most = MOST_DUE_PACKETS // max(1, len(legs))
     for leg in legs:
-        if why := "it sends back what came" if leg.echo_of is not None else preview.untimed(leg):
+        if why := "it sends back what came" if leg.echo_of is not None else due_frames.untimed(leg):
             made.left_out.append(f"{leg.stream} from {leg.source}: {why}")
             continue
         try:
@@ -155,7 +156,7 @@ def _cut(leg: Leg, most: int) -> Leg:
     return replace(leg, count_packets=min(most, leg.count_packets or most))
 
 
-def _blocks(sent: Path, leg: Leg) -> Iterator[preview.Block]:
+def _blocks(sent: Path, leg: Leg) -> Iterator[due_frames.Block]:
     if leg.sequence_file is not None:
-        return preview.blocks(leg, of_sequence(leg, sequence.read_sequence(sent / leg.sequence_file)).rows)
-    return preview.blocks(leg, recording(leg, sent).rows if leg.kind == "trace" else None)
+        return due_frames.blocks(leg, of_sequence(leg, sequence.read_sequence(sent / leg.sequence_file)).rows)
+    return due_frames.blocks(leg, recording(leg, sent).rows if leg.kind == "trace" else None)

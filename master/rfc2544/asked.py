@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pktswarm.master.rfc2544.formulas import SIZES_BYTES
-from pktswarm.traffic import bits
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.frames import LEAST_SIZE_BYTES
-from pktswarm.traffic.sizes import LARGEST_SIZE_BYTES
+from pktswarm.traffic.frames import bits
+from pktswarm.traffic.frames.build import LEAST_SIZE_BYTES
+from pktswarm.traffic.frames.sizes import LARGEST_SIZE_BYTES
 
 THROUGHPUT, LATENCY, LOSS, BACK_TO_BACK = TESTS = ("throughput", "latency", "loss", "back-to-back")
 NEEDS_THROUGHPUT = (LATENCY, BACK_TO_BACK)

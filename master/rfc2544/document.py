@@ -9,7 +9,7 @@ from typing import Any
 from pktswarm.master.rfc2544 import formulas
 from pktswarm.master.rfc2544.asked import WARNING, Asked
 from pktswarm.master.rfc2544.procedure import Benchmark, OfSize
-from pktswarm.traffic.rates import ETHERNET_OVERHEAD_BYTES
+from pktswarm.traffic.random.rates import ETHERNET_OVERHEAD_BYTES
 
 FORMAT_VERSION = 1
 POINTS = ("min", "mean", "p50", "p99", "p999", "max")

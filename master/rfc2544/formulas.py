@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pktswarm.traffic.rates import ETHERNET_OVERHEAD_BYTES
+from pktswarm.traffic.random.rates import ETHERNET_OVERHEAD_BYTES
 
 SIZES_BYTES = (64, 128, 256, 512, 1024, 1280, 1518)
 """Of Ethernet, RFC 2544, 9.1."""

@@ -23,8 +23,8 @@ from pktswarm.master.search.runs import Runs
 from pktswarm.master.search.trial import Tolerance
 from pktswarm.master.under_test import Allow
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.rates import ETHERNET_OVERHEAD_BYTES
-from pktswarm.traffic.stamp import least_size_bytes
+from pktswarm.traffic.frames.stamp import least_size_bytes
+from pktswarm.traffic.random.rates import ETHERNET_OVERHEAD_BYTES
 
 BURST_SLACK_S = 0.001
 """By how much a burst may take longer or shorter than at the maximum rate."""

@@ -11,7 +11,7 @@ from pktswarm.master.expectations import Expect
 from pktswarm.master.inventory import Inventory
 from pktswarm.master.scenario import Receive, Scenario, Source, Stream
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.protocol.task import Leg
 
 A_RATE = "rate_pps, rate_bps or rate_l1_bps, or a rate in packets/s"
 

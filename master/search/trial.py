@@ -9,7 +9,7 @@ from pktswarm.master.expectations import Limits
 from pktswarm.master.results import Outcome, Row, stream_values
 from pktswarm.master.verdicts import of_limits
 from pktswarm.traffic.errors import EXIT_INCOMPLETE
-from pktswarm.traffic.rates import ETHERNET_OVERHEAD_BYTES
+from pktswarm.traffic.random.rates import ETHERNET_OVERHEAD_BYTES
 
 UNSENT_RATIO = 0.001
 """Of the intended packets; a tester that leaves more unsent did not send the load."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pktswarm.master.users import Users, Who
-from pktswarm.traffic.task import FCS_BYTES
+from pktswarm.traffic.protocol.task import FCS_BYTES
 
 MOST_WORST = 10
 MOST_BEYOND = 1000

@@ -15,7 +15,7 @@ TOLD = {
 
 
 def document(nodes: Iterable[NodeState]) -> dict[str, Any]:
-    """Host → traffic.playing.Played, of those that played an address."""
+    """Host → traffic.frames.responder.Played, of those that played an address."""
     return {
         node.rank.host.name: {name: told for name, told in node.played.items() if name != "ended"}
         for node in nodes

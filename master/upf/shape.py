@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, WithJsonSchema
 
 from pktswarm.master.upf.servers import Address
-from pktswarm.traffic.headers import GTPU_PORT
+from pktswarm.traffic.frames.headers import GTPU_PORT
 
 MOST_IN_A_ROW = 4096
 PER_USER = "per-user"

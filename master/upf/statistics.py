@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from pktswarm.traffic.counters import HISTOGRAM_BITS, HISTOGRAM_BUCKETS
-from pktswarm.traffic.tally import percentile
+from pktswarm.traffic.counting.kernel_structs import HISTOGRAM_BITS, HISTOGRAM_BUCKETS
+from pktswarm.traffic.counting.tally import percentile
 
 FOLD_EVERY = 1 << 16
 
 
 class Times:
-    """Response times, ns, from a request's first sending to its answer. Percentiles within 0.8 % (traffic.tally)."""
+    """Response times, ns, from a request's first sending to its answer. Percentiles within 0.8 %
+    (traffic.counting.tally)."""
 
     def __init__(self) -> None:
         self.count, self.sum_ns, self.min_ns, self.max_ns = 0, 0, 0, 0
@@ -37,7 +38,7 @@ class Times:
         self.max_ns = max(self.max_ns, most)
         self.count += len(values)
         self.sum_ns += int(values.sum())
-        # traffic.tally.bucket, for many at once: frexp's exponent is the bit length (exact below 2**53).
+        # traffic.counting.tally.bucket, for many at once: frexp's exponent is the bit length (exact below 2**53).
         shift = np.maximum(0, np.frexp(values.astype(np.float64))[1] - 1 - HISTOGRAM_BITS)
         places = np.minimum((shift << HISTOGRAM_BITS) + (values >> shift), HISTOGRAM_BUCKETS - 1)
         self._buckets += np.bincount(places, minlength=HISTOGRAM_BUCKETS)

@@ -27,12 +27,12 @@ from pktswarm.master.upf.tunnels import (
     rows_at,
     told_of_users,
 )
+from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.headers import G_PDU, GTPU_PORT
-from pktswarm.traffic.match import Match
+from pktswarm.traffic.frames.headers import G_PDU, GTPU_PORT
+from pktswarm.traffic.protocol.task import Leg
 from pktswarm.traffic.replay.prepare import Gtpu, Nodes, Prepared, Settings
 from pktswarm.traffic.replay.table import Pool
-from pktswarm.traffic.task import Leg
 
 IPV4 = b"\x08\x00\x45"
 """The type behind the MACs, and a header of 20 bytes."""

@@ -22,16 +22,16 @@ from pktswarm.master.upf.groups import Upf
 from pktswarm.master.upf.servers import played
 from pktswarm.master.upf.sessions import Sessions
 from pktswarm.master.upf.shape import Shape
+from pktswarm.traffic.counting.users import MOST_USERS
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.fragments import with_ids
-from pktswarm.traffic.frames import check_frame
-from pktswarm.traffic.headers import GTPU_PORT, HEADERS
-from pktswarm.traffic.leg_frames import sizes_bytes, stamped
-from pktswarm.traffic.stamp import PLAIN_BYTES
-from pktswarm.traffic.stamp import least_size_bytes as stamp_size_bytes
-from pktswarm.traffic.task import FCS_BYTES, Leg
-from pktswarm.traffic.users import MOST_USERS
-from pktswarm.traffic.values import MOST_VALUES
+from pktswarm.traffic.frames.build import check_frame
+from pktswarm.traffic.frames.headers import GTPU_PORT, HEADERS
+from pktswarm.traffic.frames.stamp import PLAIN_BYTES
+from pktswarm.traffic.frames.stamp import least_size_bytes as stamp_size_bytes
+from pktswarm.traffic.frames.values import MOST_VALUES
+from pktswarm.traffic.protocol.task import FCS_BYTES, Leg
+from pktswarm.traffic.schedule.fragments import with_ids
+from pktswarm.traffic.schedule.leg_frames import sizes_bytes, stamped
 
 Headers = list[dict[str, dict[str, Any]]]
 USER = "gtpu.teid"

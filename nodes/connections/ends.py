@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pktswarm.nodes.connections.loop import BROKEN, READ, WRITE, Loop
-from pktswarm.traffic import tcp_info
-from pktswarm.traffic.blocks import (
+from pktswarm.traffic.connections import tcp_info
+from pktswarm.traffic.connections.blocks import (
     LATE_NS,
     UDP_HEADER,
     UDP_MAGIC,

@@ -12,9 +12,9 @@ from pktswarm.nodes.connections.address import Address
 from pktswarm.nodes.gate import Gate
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.process import EngineProcess
-from pktswarm.traffic.connections import EndCount
+from pktswarm.traffic.connections.counts import EndCount
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.task import Leg, Role
+from pktswarm.traffic.protocol.task import Leg, Role
 
 NAME = "socket"
 

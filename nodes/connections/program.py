@@ -3,7 +3,7 @@
 WORK is a JSON file: {"role", "interface", "legs", "result", "release"}. It says "ready" when it listens (or all is
 connected), "failed: …" for what went wrong before that. A transmitter begins at the instant that comes through the
 pipe `release`, and ends when all is sent; a receiver ends at SIGINT. Both then write `result`: for each leg what its
-end counted (traffic.connections.EndCount).
+end counted (traffic.connections.counts.EndCount).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from pktswarm.nodes.connections.loop import READ, Loop
 from pktswarm.nodes.connections.side import ConnectingSide, ListeningSide, Side
-from pktswarm.traffic.task import leg_from_json
+from pktswarm.traffic.protocol.task import leg_from_json
 
 LOOK_NS = 20_000_000
 """Between two looks at the kernel's figures of every connection."""

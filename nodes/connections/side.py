@@ -13,10 +13,10 @@ from typing import Any
 from pktswarm.nodes.connections.control import CONTROL, GREETING, MAGIC, Control, greeting
 from pktswarm.nodes.connections.ends import End, TcpEnd, UdpEnd
 from pktswarm.nodes.connections.loop import READ, WRITE, Loop
-from pktswarm.traffic.blocks import merge_moments, spread
-from pktswarm.traffic.connections import EndCount, ReceivedCount, SentCount, sends
+from pktswarm.traffic.connections.blocks import merge_moments, spread
+from pktswarm.traffic.connections.counts import EndCount, ReceivedCount, SentCount, sends
 from pktswarm.traffic.errors import EngineError
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.protocol.task import Leg
 
 CONNECT_TIMEOUT_S = 5.0
 CONNECTS_PER_S = 500

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from pktswarm.nodes import libbpf, live_frames
 from pktswarm.nodes.interface import Interface
-from pktswarm.traffic import users
-from pktswarm.traffic.counters import RawUserRule
-from pktswarm.traffic.echo import COPIES, NAME, EchoSettings, RawFlow, Unexplained, due
+from pktswarm.traffic.counting import users
+from pktswarm.traffic.counting.echo import COPIES, NAME, EchoSettings, RawFlow, Unexplained, due
+from pktswarm.traffic.counting.kernel_structs import RawUserRule
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.leg_frames import templates_as_sent
-from pktswarm.traffic.task import Leg, SendCount
+from pktswarm.traffic.protocol.task import Leg, SendCount
+from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 
 OBJECT = libbpf.OBJECTS / "echo.o"
 ONCE_PERCENT = 100

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ctypes
 
-from pktswarm.traffic import pcap
-from pktswarm.traffic.bpf import Program
+from pktswarm.traffic.capture import filter as pcap
+from pktswarm.traffic.capture.cbpf import Program
 from pktswarm.traffic.errors import EngineError
 
 _ERROR_BYTES = 256

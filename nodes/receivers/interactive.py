@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from pktswarm.nodes.engine import Receiver
 from pktswarm.nodes.interactive import NAME, Ends
-from pktswarm.traffic.task import ReceiveCount, ReceiveTask, SendCount
+from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
 
 
 class InteractiveReceiver(Receiver):

@@ -19,11 +19,11 @@ from pktswarm.nodes.interface import MERGING_OFFLOADS, Interface
 from pktswarm.nodes.offloads import OffloadsOff
 from pktswarm.nodes.process import EngineProcess
 from pktswarm.nodes.receivers.filters import compile_filter
-from pktswarm.traffic import bpf
-from pktswarm.traffic.capture import CaptureFile
+from pktswarm.traffic.capture import cbpf
+from pktswarm.traffic.capture.netsniff import CaptureFile
+from pktswarm.traffic.counting.match import Match, tagged, uncountable
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.match import Match, tagged, uncountable
-from pktswarm.traffic.task import ReceiveCount, ReceiveTask
+from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask
 
 BLOCK_RETIRE_S = 0.15
 """The kernel hands a part-filled block of the ring over after 100 ms; before that its frames are not yet readable."""
@@ -65,13 +65,13 @@ def parse(text: str) -> Closing:
 class _Run:
     """One netsniff-ng: one filter, and one capture file or none."""
 
-    def __init__(self, label: str, program: bpf.Program, task: ReceiveTask, spool: Path, ring_mib: int) -> None:
-        if len(program) > bpf.MOST_INSTRUCTIONS:
+    def __init__(self, label: str, program: cbpf.Program, task: ReceiveTask, spool: Path, ring_mib: int) -> None:
+        if len(program) > cbpf.MOST_INSTRUCTIONS:
             raise BadInput(
                 task.interface, f"the filter of {label} is too long", allowed="fewer streams or mode capture"
             )
         filter_file = spool / f"{label}.bpf"
-        filter_file.write_text(bpf.to_text(program))
+        filter_file.write_text(cbpf.to_text(program))
         self.file = CaptureFile(spool / f"{label}.pcap") if task.mode == "capture" else None
         command = ["netsniff-ng", "--in", task.interface, "--filter", str(filter_file), "--silent", "--no-promisc"]
         # Without these it changes net.core.*mem* and interrupt affinity of the whole machine; and its own choice of
@@ -110,9 +110,9 @@ class NetsniffReceiver(Receiver):
             self._runs[key] = _Run(self._label(key), program, self.task, self.spool, ring_mib)
         self._change_node()
 
-    def _filters(self, matches: dict[int, Match]) -> dict[Tag | int, bpf.Program]:
+    def _filters(self, matches: dict[int, Match]) -> dict[Tag | int, cbpf.Program]:
         filters = capture_filters if self.task.mode == "capture" else count_filters
-        user = compile_filter(self.task.filter, self.task.interface) if self.task.filter else bpf.ACCEPT
+        user = compile_filter(self.task.filter, self.task.interface) if self.task.filter else cbpf.ACCEPT
         return filters(matches, self.task.mac, user)
 
     def _label(self, key: Tag | int) -> str:
@@ -209,9 +209,9 @@ class BothWays(NetsniffReceiver):
         super().__init__(replace(task, legs=[], mode="capture"), spool)
         self._name, self._peers = label, [bytes.fromhex(mac.replace(":", "")) for mac in peers]
 
-    def _filters(self, matches: dict[int, Match]) -> dict[Tag | int, bpf.Program]:
+    def _filters(self, matches: dict[int, Match]) -> dict[Tag | int, cbpf.Program]:
         between = [_mac_at(at, mac) for mac in self._peers for at in (0, 6)]
-        return {None: bpf.all_of(bpf.any_of(*between), bpf.ACCEPT)}
+        return {None: cbpf.all_of(cbpf.any_of(*between), cbpf.ACCEPT)}
 
     def _label(self, key: Tag | int) -> str:
         return self._name
@@ -238,32 +238,32 @@ def count_file(file: CaptureFile, matches: list[tuple[ReceiveCount, Match]]) -> 
     return total
 
 
-def capture_filters(matches: dict[int, Match], mac: str, user: bpf.Program) -> dict[Tag | int, bpf.Program]:
+def capture_filters(matches: dict[int, Match], mac: str, user: cbpf.Program) -> dict[Tag | int, cbpf.Program]:
     """One filter for untagged frames, and one for each outermost tag that a leg has."""
     targets = {bytes.fromhex(mac.replace(":", "")), *(one.target_mac for one in matches.values() if one.target_mac)}
-    mine = bpf.any_of(*(_mac_at(0, target) for target in sorted(targets)))
+    mine = cbpf.any_of(*(_mac_at(0, target) for target in sorted(targets)))
     tags: set[Tag] = {None, *(match.outer_tag for match in matches.values())}
-    return {tag: bpf.all_of(_not_own(), mine, _has_tag(tag), user, bpf.ACCEPT) for tag in tags}
+    return {tag: cbpf.all_of(_not_own(), mine, _has_tag(tag), user, cbpf.ACCEPT) for tag in tags}
 
 
-def count_filters(matches: dict[int, Match], mac: str, user: bpf.Program) -> dict[Tag | int, bpf.Program]:
+def count_filters(matches: dict[int, Match], mac: str, user: cbpf.Program) -> dict[Tag | int, cbpf.Program]:
     """One filter for each leg; only as many bytes as a count needs go into the ring."""
-    keep = bpf.snapped(bpf.ACCEPT, COUNT_SNAP_BYTES)
-    return {leg: bpf.all_of(_not_own(), match.program(), user, keep) for leg, match in matches.items()}
+    keep = cbpf.snapped(cbpf.ACCEPT, COUNT_SNAP_BYTES)
+    return {leg: cbpf.all_of(_not_own(), match.program(), user, keep) for leg, match in matches.items()}
 
 
-def _not_own() -> bpf.Program:
-    return bpf.negate(bpf.test(bpf.LOAD_HALF, bpf.PACKET_TYPE, bpf.JUMP_EQUAL, bpf.OUTGOING))
+def _not_own() -> cbpf.Program:
+    return cbpf.negate(cbpf.test(cbpf.LOAD_HALF, cbpf.PACKET_TYPE, cbpf.JUMP_EQUAL, cbpf.OUTGOING))
 
 
-def _mac_at(at: int, mac: bytes) -> bpf.Program:
+def _mac_at(at: int, mac: bytes) -> cbpf.Program:
     high, low = int.from_bytes(mac[:4], "big"), int.from_bytes(mac[4:], "big")
-    return bpf.all_of(
-        bpf.test(bpf.LOAD_WORD, at, bpf.JUMP_EQUAL, high), bpf.test(bpf.LOAD_HALF, at + 4, bpf.JUMP_EQUAL, low)
+    return cbpf.all_of(
+        cbpf.test(cbpf.LOAD_WORD, at, cbpf.JUMP_EQUAL, high), cbpf.test(cbpf.LOAD_HALF, at + 4, cbpf.JUMP_EQUAL, low)
     )
 
 
-def _has_tag(tag: Tag) -> bpf.Program:
+def _has_tag(tag: Tag) -> cbpf.Program:
     if tag is None or tag[1] is None:
-        return bpf.test(bpf.LOAD_BYTE, bpf.VLAN_PRESENT, bpf.JUMP_EQUAL, 0)
+        return cbpf.test(cbpf.LOAD_BYTE, cbpf.VLAN_PRESENT, cbpf.JUMP_EQUAL, 0)
     return tagged(tag[0], tag[1])

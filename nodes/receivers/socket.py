@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from pktswarm.nodes.connections import engine
 from pktswarm.nodes.engine import Receiver
-from pktswarm.traffic.task import ReceiveCount, ReceiveTask
+from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask
 
 
 class SocketReceiver(Receiver):

@@ -21,8 +21,9 @@ from pktswarm.nodes.engine import Receiver
 from pktswarm.nodes.interface import MERGING_OFFLOADS, SYS_NET, Interface
 from pktswarm.nodes.offloads import OffloadsOff
 from pktswarm.nodes.receivers.echo import Echo
-from pktswarm.traffic import ebpf, expect, fragments, leg_frames, marks, pktgen, tally, users
-from pktswarm.traffic.counters import (
+from pktswarm.traffic.capture import ebpf
+from pktswarm.traffic.counting import expect, sequence_bitmap, tally, users
+from pktswarm.traffic.counting.kernel_structs import (
     FRAGMENTS,
     HISTOGRAM_BUCKETS,
     NUMBERED_BY_PKTGEN,
@@ -42,8 +43,9 @@ from pktswarm.traffic.counters import (
     Settings,
 )
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.leg_frames import templates_as_received
-from pktswarm.traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount
+from pktswarm.traffic.protocol.task import Leg, ReceiveCount, ReceiveTask, SendCount
+from pktswarm.traffic.schedule import fragments, leg_frames, pktgen
+from pktswarm.traffic.schedule.leg_frames import templates_as_received
 
 LEAST_KERNEL_TAI = (6, 1)
 READ_ATTEMPTS = 1000
@@ -75,7 +77,7 @@ class XdpReceiver(Receiver):
         self._user_rules: dict[int, RawUserRule] = {}
         """Of the legs whose users are counted, by slot."""
         self._marks: dict[int, tuple[int, int]] = {}
-        """Of the legs that other nodes count too, by leg: traffic.marks.places."""
+        """Of the legs that other nodes count too, by leg: traffic.counting.sequence_bitmap.places."""
         self.attached = ""
         """"native", or "generic" with the reason."""
 
@@ -93,7 +95,7 @@ class XdpReceiver(Receiver):
             raise EngineError(self.name, why)
         self._check()
         numbered = [slot for slot, leg in enumerate(self.task.legs) if expect.numbered(leg)]
-        self._marks = marks.places(self.task.interface, self.task.legs)
+        self._marks = sequence_bitmap.places(self.task.interface, self.task.legs)
         self._expectations = {slot: self._expectation(self.task.legs[slot]) for slot in numbered}
         self._apart = expect.slots_apart(self.task.legs)
         self._rows = expect.rows(self.task.interface, expect.known_by_bytes(self.task.legs), self._apart)
@@ -115,7 +117,7 @@ class XdpReceiver(Receiver):
         made.limit = leg_frames.sequence_limit(leg)
         made.first_mark, made.marks = self._marks.get(leg.id, (0, 0))
         if made.marks and not made.limit:
-            made.limit = made.marks * marks.WORD_BITS
+            made.limit = made.marks * sequence_bitmap.WORD_BITS
         made.numbered = expect.numbered(leg)
         if made.numbered == NUMBERED_BY_PKTGEN:  # leaves its UDP checksum to the card, which a veth does not have
             made.sums &= SUMS_IP
@@ -377,7 +379,7 @@ class XdpReceiver(Receiver):
             data = memory[first : first + count]
         if (marked := int.from_bytes(data, sys.byteorder).bit_count()) != one.distinct:
             raise EngineError(self.name, f"{leg.stream}: {marked} numbers are marked, {one.distinct} came")
-        return marks.pack(data)
+        return sequence_bitmap.pack(data)
 
     def _delays(self, slot: int) -> list[list[int]] | None:
         made = self._expectations[slot]
@@ -433,7 +435,7 @@ class XdpReceiver(Receiver):
         return counts
 
     def fragments(self) -> dict[str, int]:
-        """pktswarm.traffic.counters.FRAGMENTS, of the receiver as a whole."""
+        """pktswarm.traffic.counting.kernel_structs.FRAGMENTS, of the receiver as a whole."""
         each = self._per_cpu(RawFragments, "fragments_told")
         return {name: sum(one.events[index] for one in each) for index, name in enumerate(FRAGMENTS)}
 

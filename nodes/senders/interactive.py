@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from pktswarm.nodes.engine import Sender
 from pktswarm.nodes.interactive import NAME, Ends
-from pktswarm.traffic.task import ReceiveCount, SendCount, SendTask
+from pktswarm.traffic.protocol.task import ReceiveCount, SendCount, SendTask
 
 
 class InteractiveSender(Sender):

@@ -18,8 +18,8 @@ from typing import ClassVar
 from pktswarm.nodes.engine import Sender
 from pktswarm.nodes.senders import pktgen_keeper, pktgen_module, pktgen_proc
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.pktgen import device_commands, shares, unable
-from pktswarm.traffic.task import Leg, SendCount, SendTask
+from pktswarm.traffic.protocol.task import Leg, SendCount, SendTask
+from pktswarm.traffic.schedule.pktgen import device_commands, shares, unable
 
 __all__ = ["PktgenSender", "unable"]
 

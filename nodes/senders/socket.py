@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from pktswarm.nodes.connections import engine
 from pktswarm.nodes.engine import Sender
-from pktswarm.traffic.task import SendCount, SendTask
+from pktswarm.traffic.protocol.task import SendCount, SendTask
 
 
 class SocketSender(Sender):

@@ -23,11 +23,11 @@ from pktswarm.nodes.gate import Gate
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.process import EngineProcess
 from pktswarm.nodes.senders import tcpreplay_gate
-from pktswarm.traffic.capture_file import NS_PER_S, Packet, write_pcap
+from pktswarm.traffic.capture.files import NS_PER_S, Packet, write_pcap
+from pktswarm.traffic.capture.trace import Trace
 from pktswarm.traffic.errors import BadInput, EngineError
+from pktswarm.traffic.protocol.task import FCS_BYTES, Leg, SendCount, SendTask
 from pktswarm.traffic.replay.files import check_mtu, frames_to_send, packets
-from pktswarm.traffic.task import FCS_BYTES, Leg, SendCount, SendTask
-from pktswarm.traffic.traces import Trace
 
 ARM_TIMEOUT_S = 1.5
 ARMED_WAIT_S = 30.0

@@ -17,11 +17,11 @@ from typing import ClassVar
 from pktswarm.nodes.engine import Sender
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.process import EngineProcess
-from pktswarm.traffic.engines import trafgen_list_frames, trafgen_list_length
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.frames import build_frame
-from pktswarm.traffic.task import FCS_BYTES, Leg, SendCount, SendTask
-from pktswarm.traffic.template import Template
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.template import Template
+from pktswarm.traffic.protocol.task import FCS_BYTES, Leg, SendCount, SendTask
+from pktswarm.traffic.schedule.capabilities import trafgen_list_frames, trafgen_list_length
 
 JUMBO_BYTES = 1900
 """trafgen's ring has slots of 2048 bytes, the slot's header included."""

@@ -26,13 +26,15 @@ from pktswarm.nodes.engine import Sender
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.process import EngineProcess
 from pktswarm.nodes.senders import xdp_run
-from pktswarm.traffic import leg_frames, schedule, schedule_pace
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.fragments import longest_frame_bytes, most_frames
+from pktswarm.traffic.protocol.task import FCS_BYTES, Clock, Leg, SendCount, SendTask
 from pktswarm.traffic.replay.build import Frames
 from pktswarm.traffic.replay.files import check_mtu, mapped_frames, trace_path
-from pktswarm.traffic.schedule import Schedule
-from pktswarm.traffic.schedule_records import (
+from pktswarm.traffic.schedule import compile as schedule
+from pktswarm.traffic.schedule import leg_frames, pace
+from pktswarm.traffic.schedule.compile import Schedule
+from pktswarm.traffic.schedule.fragments import longest_frame_bytes, most_frames
+from pktswarm.traffic.schedule.records import (
     CHUNK_BYTES,
     MAX_LEGS,
     NEVER,
@@ -43,9 +45,8 @@ from pktswarm.traffic.schedule_records import (
     StepRecord,
     TraceRecord,
 )
-from pktswarm.traffic.schedule_trace import RECORD
-from pktswarm.traffic.sequence import Records, read_sequence
-from pktswarm.traffic.task import FCS_BYTES, Clock, Leg, SendCount, SendTask
+from pktswarm.traffic.schedule.sequence import Records, read_sequence
+from pktswarm.traffic.schedule.trace import RECORD
 
 TAI_KERNEL = (6, 1)
 ARM_TIMEOUT_S = 15.0
@@ -140,7 +141,7 @@ class XdpCore:
             if leg.id == leg_id and leg.rates:
                 raise EngineError(self.name, f"{leg.stream} has a list of rates")
             if leg.id == leg_id:
-                record.gap = schedule_pace.gap(rate_pps, record.burst)
+                record.gap = pace.gap(rate_pps, record.burst)
 
     def stop(self) -> None:
         if self._process is not None and self._process.started:

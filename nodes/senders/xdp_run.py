@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from pktswarm.nodes.libbpf import attach_program, program_by_id, run_live, shared_memory
-from pktswarm.traffic.schedule_records import NEVER, TURN_LONG, TURN_OF_ONE, TURN_OVER, StateRecord
+from pktswarm.traffic.schedule.records import NEVER, TURN_LONG, TURN_OF_ONE, TURN_OVER, StateRecord
 
 FEW_REPEATS = 32
 """After a sleep. Of runs that find nothing due soon so many are over in 3 us; those that do wait 250 us in all."""

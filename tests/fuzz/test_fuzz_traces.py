@@ -26,15 +26,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pktswarm.traffic.capture_file import Packet
+from pktswarm.traffic.capture.files import Packet
+from pktswarm.traffic.capture.trace import read_packets
 from pktswarm.traffic.dependence import analyse, read_arrivals
-from pktswarm.traffic.dissect import dissect
 from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames.dissect import dissect
 from pktswarm.traffic.replay.files import pcap_bytes
 from pktswarm.traffic.replay.prepare import Gtpu, Nodes, Prepared, Settings, frames_of, prepare
 from pktswarm.traffic.replay.shift import Shift, shifted
 from pktswarm.traffic.replay.table import pool
-from pktswarm.traffic.traces import read_packets
 
 NODES = Nodes(bytes.fromhex("020000000001"), bytes.fromhex("020000000002"), bytes([10, 9, 0, 1]), bytes([10, 9, 0, 2]))
 POOLS = Settings(users=pool("10.60.0.1"), servers=pool("10.70.0.1"))

@@ -10,11 +10,11 @@ import numpy as np
 from recordings import NODES
 from xdp_ends import loaded, made_by
 
-from pktswarm.traffic import schedule
+from pktswarm.traffic.capture.trace import Packet, write_pcap
+from pktswarm.traffic.protocol.task import Leg
 from pktswarm.traffic.replay import files, stamps
 from pktswarm.traffic.replay.prepare import Nodes, Settings, frames_of, prepare
-from pktswarm.traffic.task import Leg
-from pktswarm.traffic.traces import Packet, write_pcap
+from pktswarm.traffic.schedule import compile as schedule
 
 STAMPED = {"stamp": True}
 GAP_NS = 100_000

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from pktswarm.nodes import libbpf
-from pktswarm.traffic import users
-from pktswarm.traffic.leg_frames import templates_as_sent
-from pktswarm.traffic.tally import not_received
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.counting import users
+from pktswarm.traffic.counting.tally import not_received
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 
 sys.path.insert(0, str(Path(__file__).parent))
 from xdp_counter import Counter, flip_each, flipped

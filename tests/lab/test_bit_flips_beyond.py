@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from pktswarm.nodes import libbpf, present
-from pktswarm.traffic.frames import build_frame
-from pktswarm.traffic.layout import layout
-from pktswarm.traffic.match import Match
+from pktswarm.traffic.counting.match import Match
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.layout import layout
+from pktswarm.traffic.frames.stamp import read_stamp
+from pktswarm.traffic.protocol.task import Leg
 from pktswarm.traffic.replay.prepare import Settings
-from pktswarm.traffic.stamp import read_stamp
-from pktswarm.traffic.task import Leg
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))

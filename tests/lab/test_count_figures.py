@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from pktswarm.nodes import libbpf
-from pktswarm.traffic import tally, users
-from pktswarm.traffic.leg_frames import templates_as_sent
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.counting import tally, users
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 
 sys.path.insert(0, str(Path(__file__).parent))
 from xdp_counter import Counter

@@ -21,11 +21,11 @@ from xdp_ends import Node, send
 from xdp_frames import a_leg, stamped
 
 from pktswarm.nodes import present
-from pktswarm.traffic import echo, users
-from pktswarm.traffic.frames import build_frame
-from pktswarm.traffic.leg_frames import templates_as_sent
-from pktswarm.traffic.match import Match
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.counting import echo, users
+from pktswarm.traffic.counting.match import Match
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 
 pytestmark = [
     pytest.mark.alone,

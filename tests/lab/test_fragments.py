@@ -21,11 +21,14 @@ from scapy.layers.inet6 import IPv6, IPv6ExtHdrFragment, fragment6
 
 from pktswarm.nodes import libbpf
 from pktswarm.nodes.receivers.xdp import XdpReceiver
-from pktswarm.traffic import fragments, schedule, stamp, users
-from pktswarm.traffic.capture_file import Packet, write_pcap
-from pktswarm.traffic.fragments import with_ids
-from pktswarm.traffic.frames import build_frame
-from pktswarm.traffic.task import Leg, ReceiveTask
+from pktswarm.traffic.capture.files import Packet, write_pcap
+from pktswarm.traffic.counting import users
+from pktswarm.traffic.frames import stamp
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.protocol.task import Leg, ReceiveTask
+from pktswarm.traffic.schedule import compile as schedule
+from pktswarm.traffic.schedule import fragments
+from pktswarm.traffic.schedule.fragments import with_ids
 
 sys.path.insert(0, str(Path(__file__).parent))
 from wire import SO_RCVBUFFORCE, A, B, Wire, inside, ip

@@ -15,7 +15,7 @@ import pytest
 
 from pktswarm.nodes import guard, leftovers
 from pktswarm.traffic.errors import EngineError
-from pktswarm.traffic.messages import Lines
+from pktswarm.traffic.protocol.messages import Lines
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the guard is root's")
 

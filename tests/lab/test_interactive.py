@@ -23,9 +23,9 @@ import pytest
 
 from pktswarm.nodes.receivers.interactive import InteractiveReceiver
 from pktswarm.nodes.senders.interactive import InteractiveSender
+from pktswarm.traffic.capture.trace import write_pcap
 from pktswarm.traffic.interactive.prepare import Endpoint, Prepared, load, prepare
-from pktswarm.traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount, SendTask
-from pktswarm.traffic.traces import write_pcap
+from pktswarm.traffic.protocol.task import Leg, ReceiveCount, ReceiveTask, SendCount, SendTask
 
 sys.path.insert(0, str(Path(__file__).parent))
 from acknowledged import Seen, acknowledged_too_early

@@ -19,7 +19,7 @@ import pytest
 from running import cluster_of
 
 from pktswarm import lab
-from pktswarm.traffic.capture_file import Packet, read_capture, write_pcap
+from pktswarm.traffic.capture.files import Packet, read_capture, write_pcap
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 

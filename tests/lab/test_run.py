@@ -20,7 +20,7 @@ import pytest
 from pktswarm import lab
 from pktswarm.master.silence import LONGEST_S
 from pktswarm.nodes import live_frames
-from pktswarm.traffic.capture_file import Packet, read_capture, write_pcap
+from pktswarm.traffic.capture.files import Packet, read_capture, write_pcap
 
 sys.path.insert(0, str(Path(__file__).parent))
 from run_cluster import (

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from pktswarm.nodes import present
-from pktswarm.traffic.connections import EndCount
-from pktswarm.traffic.task import Leg, ReceiveTask, SendTask
+from pktswarm.traffic.connections.counts import EndCount
+from pktswarm.traffic.protocol.task import Leg, ReceiveTask, SendTask
 
 sys.path.insert(0, str(Path(__file__).parent))
 from running import wait_until_sent

@@ -20,12 +20,12 @@ import pytest
 from pktswarm.nodes import present
 from pktswarm.nodes.senders import tcpreplay_gate
 from pktswarm.nodes.senders.tcpreplay import TcpreplaySender
+from pktswarm.traffic.capture.trace import Packet, Trace, write_pcap
+from pktswarm.traffic.counting.recount import recount_trace
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.recount import recount_trace
+from pktswarm.traffic.protocol.task import Leg, SendCount, SendTask
 from pktswarm.traffic.replay.files import packets
 from pktswarm.traffic.replay.prepare import Nodes, Settings, frames_of, prepare, share_rows
-from pktswarm.traffic.task import Leg, SendCount, SendTask
-from pktswarm.traffic.traces import Packet, Trace, write_pcap
 
 sys.path.insert(0, str(Path(__file__).parent))
 from wire import PACKET_AUXDATA, PACKET_OUTGOING, SO_RCVBUFFORCE, SOL_PACKET, Wire, inside, ip, with_vlan_tag

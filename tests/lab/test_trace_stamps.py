@@ -30,14 +30,14 @@ from xdp_frames import armed
 
 from pktswarm.nodes import present
 from pktswarm.nodes.libbpf import run_once
-from pktswarm.traffic.capture_file import read_capture
-from pktswarm.traffic.match import Match
+from pktswarm.traffic.capture.files import read_capture
+from pktswarm.traffic.capture.trace import Packet, write_pcap
+from pktswarm.traffic.counting.match import Match
+from pktswarm.traffic.counting.trace_verify import digest
+from pktswarm.traffic.protocol.task import Leg, ReceiveTask
 from pktswarm.traffic.replay import files, stamps
 from pktswarm.traffic.replay.prepare import Instances, Settings
 from pktswarm.traffic.replay.table import pool
-from pktswarm.traffic.replay.verify import digest
-from pktswarm.traffic.task import Leg, ReceiveTask
-from pktswarm.traffic.traces import Packet, write_pcap
 
 pytestmark = [
     pytest.mark.alone,

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from pktswarm.traffic.capture import CaptureFile
-from pktswarm.traffic.frames import build_frame
-from pktswarm.traffic.match import Match
-from pktswarm.traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount, SendTask, to_json
+from pktswarm.traffic.capture.netsniff import CaptureFile
+from pktswarm.traffic.counting.match import Match
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.protocol.task import Leg, ReceiveCount, ReceiveTask, SendCount, SendTask, to_json
 
 sys.path.insert(0, str(Path(__file__).parent))
 from wire import A, B, Wire, ethtool, ip

@@ -13,9 +13,10 @@ import pytest
 
 from pktswarm.nodes import libbpf
 from pktswarm.nodes.receivers.xdp import XdpReceiver
-from pktswarm.traffic import bpf, ebpf, pcap
-from pktswarm.traffic.frames import build_frame
-from pktswarm.traffic.task import ReceiveTask
+from pktswarm.traffic.capture import cbpf, ebpf
+from pktswarm.traffic.capture import filter as pcap
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.protocol.task import ReceiveTask
 
 sys.path.insert(0, str(Path(__file__).parent))
 from xdp_frames import SHAPES, B, a_leg, stamped
@@ -74,7 +75,7 @@ class Header(ctypes.Structure):
     _fields_ = (("time", ctypes.c_long * 2), ("captured", ctypes.c_uint32), ("length", ctypes.c_uint32))
 
 
-def libpcap_accepts(program: bpf.Program, frame: bytes) -> bool:
+def libpcap_accepts(program: cbpf.Program, frame: bytes) -> bool:
     raw = (pcap.RawInstruction * len(program))(*(pcap.RawInstruction(*one) for one in program))
     whole = pcap.RawProgram(len(program), raw)
     header = Header(captured=len(frame), length=len(frame))
@@ -84,7 +85,7 @@ def libpcap_accepts(program: bpf.Program, frame: bytes) -> bool:
 class Filter:
     """A filter loaded in front of the counting program, attached nowhere."""
 
-    def __init__(self, program: bpf.Program, spool: Path) -> None:
+    def __init__(self, program: cbpf.Program, spool: Path) -> None:
         self.leg = a_leg()
         task = ReceiveTask("lo", B, [self.leg], 60, mode="count", filter_program=ebpf.to_hex(ebpf.translate(program)))
         self.receiver = XdpReceiver(task, spool)
@@ -132,28 +133,28 @@ def test_it_says_what_libpcap_says(expression: str, frames: list[bytes], tmp_pat
         one.receiver.restore()
 
 
-def random_program(draw: random.Random) -> bpf.Program:
+def random_program(draw: random.Random) -> cbpf.Program:
     """Any instruction that libpcap's interpreter has, jumps forward only, every scratch word stored first."""
-    made = [bpf.Instruction(code, 0, 0, word) for word in range(3) for code in (0x02, 0x03)]
+    made = [cbpf.Instruction(code, 0, 0, word) for word in range(3) for code in (0x02, 0x03)]
     small = lambda: draw.choice([0, 1, 2, 12, 14, 23, 30, 40, 90, draw.randrange(200), draw.randrange(1 << 32)])  # noqa: E731
     size = draw.randrange(6, 40)
     while len(made) < size:
         kind = draw.randrange(12)
         if kind < 4:
-            made.append(bpf.Instruction(draw.choice([0x20, 0x28, 0x30, 0x40, 0x48, 0x50]), 0, 0, small() & 0x7FFFFFFF))
+            made.append(cbpf.Instruction(draw.choice([0x20, 0x28, 0x30, 0x40, 0x48, 0x50]), 0, 0, small() & 0x7FFFFFFF))
         elif kind < 5:
-            made.append(bpf.Instruction(draw.choice([0x80, 0x00, 0x01, 0x81, 0xB1]), 0, 0, small() & 0x7FFFFFFF))
+            made.append(cbpf.Instruction(draw.choice([0x80, 0x00, 0x01, 0x81, 0xB1]), 0, 0, small() & 0x7FFFFFFF))
         elif kind < 6:
-            made.append(bpf.Instruction(draw.choice([0x60, 0x61, 0x02, 0x03]), 0, 0, draw.randrange(3)))
+            made.append(cbpf.Instruction(draw.choice([0x60, 0x61, 0x02, 0x03]), 0, 0, draw.randrange(3)))
         elif kind < 8:
-            made.append(bpf.Instruction(draw.choice([0x07, 0x87, 0x84]), 0, 0, 0))
+            made.append(cbpf.Instruction(draw.choice([0x07, 0x87, 0x84]), 0, 0, 0))
         elif kind < 10:
             code = draw.choice([0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x90, 0xA0]) | draw.choice([4, 12])
-            made.append(bpf.Instruction(code, 0, 0, small() or 1))
+            made.append(cbpf.Instruction(code, 0, 0, small() or 1))
         else:
             code, room = draw.choice([0x15, 0x25, 0x35, 0x45, 0x1D, 0x2D, 0x3D, 0x4D]), size - len(made)
-            made.append(bpf.Instruction(code, draw.randrange(room), draw.randrange(room), small()))
-    return [*made, bpf.Instruction(draw.choice([0x16, 0x06]), 0, 0, 1)]
+            made.append(cbpf.Instruction(code, draw.randrange(room), draw.randrange(room), small()))
+    return [*made, cbpf.Instruction(draw.choice([0x16, 0x06]), 0, 0, 1)]
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -15,15 +15,16 @@ import pytest
 
 from pktswarm.nodes import present
 from pktswarm.nodes.libbpf import run_once
-from pktswarm.traffic import schedule, schedule_trace
-from pktswarm.traffic.preview_frames import packets, recording
+from pktswarm.traffic.preview.frames import packets, recording
+from pktswarm.traffic.protocol.task import Leg
 from pktswarm.traffic.replay import files
 from pktswarm.traffic.replay.build import Frames
 from pktswarm.traffic.replay.prepare import Gtpu, Instances, Settings
 from pktswarm.traffic.replay.shift import Shift
 from pktswarm.traffic.replay.table import pool
-from pktswarm.traffic.schedule import Schedule
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.schedule import compile as schedule
+from pktswarm.traffic.schedule import trace
+from pktswarm.traffic.schedule.compile import Schedule
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
@@ -194,8 +195,8 @@ def test_a_place_beyond_the_frame_is_never_written(place: str, tmp_path: Path, m
         found[place] = frames.length[:, None] - 1 if place == "address" else frames.length - 1
         return found
 
-    places = schedule_trace.places
-    monkeypatch.setattr(schedule_trace, "places", wrong)
+    places = trace.places
+    monkeypatch.setattr(trace, "places", wrong)
     frames = trace_file(tmp_path, TUNNEL, [udp("1.1.1.1", 1, "2.2.2.2", 2, bytes(40))])
     with loaded(compiled([a_leg(frames, Shift(1))], tmp_path)) as program:
         assert run_once(program.fd, b"\xee" * 300)[0] == XDP_DROP and program.state.broken

@@ -25,16 +25,24 @@ import pytest
 
 from pktswarm.nodes import libbpf, present
 from pktswarm.nodes.receivers.xdp import XdpReceiver
-from pktswarm.traffic import marks, users
-from pktswarm.traffic.counters import CAUSE_SLOTS, CAUSES, SHARED, STRANGERS, WINDOW_WORDS, RawTally, RawUserRule
+from pktswarm.traffic.counting import sequence_bitmap, users
+from pktswarm.traffic.counting.kernel_structs import (
+    CAUSE_SLOTS,
+    CAUSES,
+    SHARED,
+    STRANGERS,
+    WINDOW_WORDS,
+    RawTally,
+    RawUserRule,
+)
+from pktswarm.traffic.counting.match import Match
+from pktswarm.traffic.counting.tally import Tally, bucket, percentile
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.frames import build_frame
-from pktswarm.traffic.layout import layout
-from pktswarm.traffic.leg_frames import templates_as_sent
-from pktswarm.traffic.match import Match
-from pktswarm.traffic.tally import Tally, bucket, percentile
-from pktswarm.traffic.task import Leg, ReceiveTask
-from pktswarm.traffic.template import put_bits
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.layout import layout
+from pktswarm.traffic.frames.template import put_bits
+from pktswarm.traffic.protocol.task import Leg, ReceiveTask
+from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 
 sys.path.insert(0, str(Path(__file__).parent))
 from xdp_frames import (
@@ -364,7 +372,7 @@ def test_two_nodes_together_know_which_numbers_came(bench: Callable[..., Bench])
             came[leg.id].update(oracle.seen)
         for count in one.receiver.counts():
             assert count.marks is not None
-            union[count.leg] |= marks.unpack(count.marks)
+            union[count.leg] |= sequence_bitmap.unpack(count.marks)
     assert union == {number: sum(1 << n for n in seen) for number, seen in came.items()}
     assert any(times == 2 for times in came[3].values())
 
@@ -375,7 +383,7 @@ def test_a_number_beyond_the_marks_is_astray(bench: Callable[..., Bench]) -> Non
     one.feed(stamped(leg, n) for n in (0, 99, 191, 192, 2**40))
     assert (one.tally().distinct, one.tally().astray) == (3, 2)
     (count,) = one.receiver.counts()
-    assert count.marks is not None and marks.unpack(count.marks) == 1 | 1 << 99 | 1 << 191
+    assert count.marks is not None and sequence_bitmap.unpack(count.marks) == 1 | 1 << 99 | 1 << 191
 
 
 # --- alteration ------------------------------------------------------------------------------------------------------

@@ -23,15 +23,18 @@ from pktswarm.nodes.libbpf import kernel, run_once
 from pktswarm.nodes.receivers.xdp import XdpReceiver
 from pktswarm.nodes.senders.xdp import TAI_KERNEL
 from pktswarm.nodes.xdp_features import features
-from pktswarm.traffic import leg_frames, schedule, schedule_pace, sequence, stamp
-from pktswarm.traffic.capture_file import Packet, write_pcap
-from pktswarm.traffic.frames import build_frame
-from pktswarm.traffic.preview import KernelMarks
-from pktswarm.traffic.preview_frames import KernelMaker
-from pktswarm.traffic.schedule_records import LARGEST_BYTES, NEVER, TURN_LONG, TURN_OF_ONE, TURN_OVER
-from pktswarm.traffic.task import Clock, Leg, ReceiveTask
-from pktswarm.traffic.template import Checksum, Template, VaryingField, get_bits, put_bits
-from pktswarm.traffic.xorshift import KernelDraw
+from pktswarm.traffic.capture.files import Packet, write_pcap
+from pktswarm.traffic.frames import stamp
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.template import Checksum, Template, VaryingField, get_bits, put_bits
+from pktswarm.traffic.preview.due_frames import KernelMarks
+from pktswarm.traffic.preview.frames import KernelMaker
+from pktswarm.traffic.protocol.task import Clock, Leg, ReceiveTask
+from pktswarm.traffic.random.xorshift import KernelDraw
+from pktswarm.traffic.schedule import compile as schedule
+from pktswarm.traffic.schedule import leg_frames, sequence
+from pktswarm.traffic.schedule import pace as schedule_pace
+from pktswarm.traffic.schedule.records import LARGEST_BYTES, NEVER, TURN_LONG, TURN_OF_ONE, TURN_OVER
 
 sys.path.insert(0, str(Path(__file__).parent))
 from wire import EMULATED, A, B, Wire, ip

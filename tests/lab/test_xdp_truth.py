@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from pktswarm.nodes import present
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.protocol.task import Leg
 
 sys.path.insert(0, str(Path(__file__).parent))
 from device import NO_STREAM, Done, Passed, SlowDevice, XdpDevice

@@ -17,9 +17,11 @@ from subprocess import PIPE
 import pytest
 
 from pktswarm.nodes import libbpf, present
-from pktswarm.traffic import ebpf, pcap, users
-from pktswarm.traffic.layout import layout
-from pktswarm.traffic.task import ReceiveTask
+from pktswarm.traffic.capture import ebpf
+from pktswarm.traffic.capture import filter as pcap
+from pktswarm.traffic.counting import users
+from pktswarm.traffic.frames.layout import layout
+from pktswarm.traffic.protocol.task import ReceiveTask
 
 sys.path.insert(0, str(Path(__file__).parent))
 from wire import EMULATED, Wire, ethtool, ip, shown

@@ -10,9 +10,9 @@ from typing import Any
 from xdp_frames import B, armed
 
 from pktswarm.nodes import libbpf
-from pktswarm.traffic.counters import RawTally
-from pktswarm.traffic.tally import Tally
-from pktswarm.traffic.task import Leg, ReceiveTask
+from pktswarm.traffic.counting.kernel_structs import RawTally
+from pktswarm.traffic.counting.tally import Tally
+from pktswarm.traffic.protocol.task import Leg, ReceiveTask
 
 
 @dataclass

@@ -20,8 +20,8 @@ from wire import B, Wire
 from pktswarm.nodes.libbpf import run_once
 from pktswarm.nodes.receivers.xdp import XdpReceiver
 from pktswarm.nodes.senders.xdp import Program
-from pktswarm.traffic.schedule import Schedule
-from pktswarm.traffic.task import Clock, Leg, ReceiveTask, SendTask, to_json
+from pktswarm.traffic.protocol.task import Clock, Leg, ReceiveTask, SendTask, to_json
+from pktswarm.traffic.schedule.compile import Schedule
 
 ROOT = Path(__file__).parents[2]
 XDP_DROP, XDP_REDIRECT = 1, 4

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from pktswarm.nodes.receivers.xdp import XdpReceiver
-from pktswarm.traffic.frames import build_frame
-from pktswarm.traffic.layout import layout
-from pktswarm.traffic.match import Match
-from pktswarm.traffic.task import Leg
-from pktswarm.traffic.template import Template
+from pktswarm.traffic.counting.match import Match
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.layout import layout
+from pktswarm.traffic.frames.template import Template
+from pktswarm.traffic.protocol.task import Leg
 
 ROOT = Path(__file__).parents[2]
 A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"

@@ -10,9 +10,9 @@ from pathlib import Path
 import dpkt
 import numpy as np
 
+from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.replay.build import Frames
 from pktswarm.traffic.replay.prepare import Nodes, Prepared, Settings, frames_of, prepare
-from pktswarm.traffic.traces import Packet, write_pcap
 
 MACS = bytes.fromhex("0a00000000020a0000000001")
 NODES = Nodes(bytes.fromhex("020000000001"), bytes.fromhex("020000000002"), bytes([10, 9, 0, 1]), bytes([10, 9, 0, 2]))

@@ -15,10 +15,10 @@ from pktswarm.master.ledger import Ledger
 from pktswarm.master.resolve import Rank, Resolved
 from pktswarm.master.results import Folder, Outcome
 from pktswarm.master.scenario import Scenario
-from pktswarm.traffic import users
-from pktswarm.traffic.samples import pack
-from pktswarm.traffic.tally import Jitter, Latency, Tally
-from pktswarm.traffic.task import Leg, ReceiveCount, SendCount
+from pktswarm.traffic.counting import users
+from pktswarm.traffic.counting.samples import pack
+from pktswarm.traffic.counting.tally import Jitter, Latency, Tally
+from pktswarm.traffic.protocol.task import Leg, ReceiveCount, SendCount
 
 FRAME_BYTES = 60
 CLOCK = {"offset_ns": 50, "bound_ns": 9_000, "realtime_minus_monotonic_ns": 10_000}

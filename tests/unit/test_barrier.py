@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pktswarm.traffic.barrier import Barrier
+from pktswarm.traffic.protocol.barrier import Barrier
 
 
 @dataclass

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from pktswarm.traffic.blocks import (
+from pktswarm.traffic.connections.blocks import (
     MOST_AHEAD,
     REMEMBERED_BLOCKS,
     TCP_HEADER,

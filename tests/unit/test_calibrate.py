@@ -23,7 +23,7 @@ from pktswarm.master.resolve import Rank
 from pktswarm.master.results import Outcome, Row
 from pktswarm.master.search.trial import OWN_LIMIT, Trial
 from pktswarm.traffic.errors import BadInput, PktswarmError
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.protocol.task import Leg
 
 sys.path.insert(0, str(Path(__file__).parent))
 from capacities import figure, written

@@ -15,10 +15,10 @@ from pktswarm.master.inventory import Host
 from pktswarm.master.ledger import Ledger
 from pktswarm.master.resolve import Rank, Resolved
 from pktswarm.master.results import Outcome, stream_values
-from pktswarm.traffic import users
-from pktswarm.traffic.connections import EndCount, ReceivedCount, SentCount
-from pktswarm.traffic.connections import values as connection_values
-from pktswarm.traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount
+from pktswarm.traffic.connections.counts import EndCount, ReceivedCount, SentCount
+from pktswarm.traffic.connections.counts import values as connection_values
+from pktswarm.traffic.counting import users
+from pktswarm.traffic.protocol.task import Leg, ReceiveCount, ReceiveTask, SendCount
 
 S = 1_000_000_000
 UTC_NS = 1_700_000_000 * S

@@ -16,7 +16,7 @@ import pytest
 
 from pktswarm.master import conductor as module
 from pktswarm.master.conductor import Conductor
-from pktswarm.traffic.messages import Lines, Message
+from pktswarm.traffic.protocol.messages import Lines, Message
 
 ROLES = {1: "transmit", 2: "transmit", 3: "receive"}
 

@@ -15,12 +15,12 @@ from pktswarm.master.inventory import Host
 from pktswarm.master.ledger import Ledger
 from pktswarm.master.resolve import Rank, Resolved
 from pktswarm.master.results import Outcome
-from pktswarm.traffic.connections import COLUMNS, EndCount, ReceivedCount, SentCount, values
-from pktswarm.traffic.engines import choose
+from pktswarm.traffic.capture.trace import Packet, write_pcap
+from pktswarm.traffic.connections.counts import COLUMNS, EndCount, ReceivedCount, SentCount, values
+from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.match import Match
-from pktswarm.traffic.task import Leg, ReceiveCount, SendCount, legs_of
-from pktswarm.traffic.traces import Packet, write_pcap
+from pktswarm.traffic.protocol.task import Leg, ReceiveCount, SendCount, legs_of
+from pktswarm.traffic.schedule.capabilities import choose
 
 HOSTS = """
 all:

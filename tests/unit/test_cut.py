@@ -8,11 +8,11 @@ import pytest
 
 from pktswarm.master import inventory, judge, plan, scenario
 from pktswarm.master.results import Row, stream_values
-from pktswarm.traffic import engines, schedule_pace
+from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.frames import build_frame
-from pktswarm.traffic.task import Leg
-from pktswarm.traffic.traces import Packet, write_pcap
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.schedule import capabilities, pace
 
 HOSTS = """
 all:
@@ -55,14 +55,14 @@ def test_a_changing_or_random_stream_has_as_many_as_are_due(tmp_path: Path) -> N
     leg = one(tmp_path, "rate: {square: {rates: [1000, 4000], every_s: 0.25}}, duration_s: 2")
     assert (leg.intended_packets, leg.duration_s) == (1250, 0.5)
     leg = one(tmp_path, "rate: 1000, arrivals: poisson, count_packets: 2000")
-    due = schedule_pace.due_times(leg)
+    due = pace.due_times(leg)
     assert leg.intended_packets == len(due) < 700 and due.max() < 5e8
 
 
 def test_without_a_rate_nobody_knows_how_many(tmp_path: Path) -> None:
     leg = one(tmp_path, "count_packets: 1000")
     assert (leg.count_packets, leg.intended_packets, leg.duration_s) == (1000, None, 0.5)
-    assert "what ends first" in engines.unable("trafgen", leg)
+    assert "what ends first" in capabilities.unable("trafgen", leg)
     assert one(tmp_path, "duration_s: 3").duration_s == 0.5
 
 

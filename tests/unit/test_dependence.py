@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from pktswarm.traffic.capture_file import Packet, write_pcap, write_pcapng
+from pktswarm.traffic.capture.files import Packet, write_pcap, write_pcapng
 from pktswarm.traffic.dependence import (
     ESTIMATORS,
     STARTS,

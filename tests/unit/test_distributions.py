@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pktswarm.traffic.distributions import (
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.random.parse import (
     Distribution,
     Exponential,
     gap_table,
@@ -19,7 +20,6 @@ from pktswarm.traffic.distributions import (
     parse_arrivals,
     times,
 )
-from pktswarm.traffic.errors import BadInput
 
 DRAWS = 40_000
 CONTINUOUS: dict[str, tuple[Any, Any]] = {

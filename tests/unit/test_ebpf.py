@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from pktswarm.traffic import ebpf, pcap
-from pktswarm.traffic.bpf import LOAD_WORD, RETURN, VLAN_TCI, Instruction
+from pktswarm.traffic.capture import ebpf
+from pktswarm.traffic.capture import filter as pcap
+from pktswarm.traffic.capture.cbpf import LOAD_WORD, RETURN, VLAN_TCI, Instruction
 from pktswarm.traffic.errors import BadInput
 
 

@@ -23,11 +23,11 @@ from pktswarm.master.resolve import Rank, Resolved, ranks
 from pktswarm.master.results import stream_values
 from pktswarm.nodes import libbpf
 from pktswarm.nodes.receivers.echo import OBJECT
-from pktswarm.traffic import echo, expect, users
-from pktswarm.traffic.echo import MOST_PERCENT
+from pktswarm.traffic.counting import echo, expect, users
+from pktswarm.traffic.counting.echo import MOST_PERCENT
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.leg_frames import templates_as_sent
-from pktswarm.traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount, receive_task_from_json, to_json
+from pktswarm.traffic.protocol.task import Leg, ReceiveCount, ReceiveTask, SendCount, receive_task_from_json, to_json
+from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 
 PERCENTS = (0, 1, 7, 33, 50, 99, 100, 101, 250, 333, 499, 500)
 

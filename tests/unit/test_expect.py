@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from pktswarm.nodes.receivers.xdp import XdpReceiver
-from pktswarm.traffic.counters import (
+from pktswarm.traffic.counting.expect import behind_device, check, expectation, expected_match, numbered, rows
+from pktswarm.traffic.counting.kernel_structs import (
     HEAD_BYTES,
     NO_LEG,
     NUMBERED_BY_PKTGEN,
@@ -20,13 +21,12 @@ from pktswarm.traffic.counters import (
     Fields,
     RawRow,
 )
+from pktswarm.traffic.counting.match import Match, Range
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.expect import behind_device, check, expectation, expected_match, numbered, rows
-from pktswarm.traffic.frames import build_frame
-from pktswarm.traffic.layout import layout
-from pktswarm.traffic.leg_frames import stamp_is_found
-from pktswarm.traffic.match import Match, Range
-from pktswarm.traffic.task import Leg, ReceiveTask
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.layout import layout
+from pktswarm.traffic.protocol.task import Leg, ReceiveTask
+from pktswarm.traffic.schedule.leg_frames import stamp_is_found
 
 A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
 ETHERNET = {"ethernet": {"src": A, "dst": B}}

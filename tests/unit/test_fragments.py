@@ -14,12 +14,12 @@ import pytest
 from pktswarm.master import inventory, plan, resolve, scenario
 from pktswarm.master.node_state import told_sent, unfinished
 from pktswarm.master.upf.tunnels import to_cut
-from pktswarm.traffic import fragments
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.fragments import frames_of, parts, parts_of, together_ms, with_ids
-from pktswarm.traffic.frames import build_frame
-from pktswarm.traffic.schedule_records import PartRecord
-from pktswarm.traffic.task import Leg, ReceiveTask
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.protocol.task import Leg, ReceiveTask
+from pktswarm.traffic.schedule import fragments
+from pktswarm.traffic.schedule.fragments import frames_of, parts, parts_of, together_ms, with_ids
+from pktswarm.traffic.schedule.records import PartRecord
 
 ETHERNET = {"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}}
 TUNNEL = [

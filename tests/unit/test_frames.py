@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.frames import build_frame, check_frame, least_size_bytes
-from pktswarm.traffic.headers import HEADERS
-from pktswarm.traffic.template import Checksum
+from pktswarm.traffic.frames.build import build_frame, check_frame, least_size_bytes
+from pktswarm.traffic.frames.headers import HEADERS
+from pktswarm.traffic.frames.template import Checksum
 
 ETHERNET: dict[str, Any] = {"ethernet": {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:00:02"}}
 IPV4: dict[str, Any] = {"ipv4": {"src": "10.0.0.1", "dst": "10.0.0.2"}}

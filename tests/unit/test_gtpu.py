@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from pktswarm.traffic import stamp
-from pktswarm.traffic.capture_file import Packet, write_pcap
+from pktswarm.traffic.capture.files import Packet, write_pcap
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.frames import build_frame, check_frame
-from pktswarm.traffic.layout import layout
-from pktswarm.traffic.leg_frames import stamp_is_found
+from pktswarm.traffic.frames import stamp
+from pktswarm.traffic.frames.build import build_frame, check_frame
+from pktswarm.traffic.frames.layout import layout
+from pktswarm.traffic.schedule.leg_frames import stamp_is_found
 
 ETHERNET: dict[str, Any] = {"ethernet": {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:00:02"}}
 IPV4: dict[str, Any] = {"ipv4": {"src": "10.0.0.1", "dst": "10.0.0.2"}}

@@ -13,7 +13,7 @@ from pathlib import Path
 import dpkt
 import pytest
 
-from pktswarm.traffic.capture_file import Packet, write_pcap
+from pktswarm.traffic.capture.files import Packet, write_pcap
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.interactive.machine import LINGER_NS, MOST_TRIES, FlowReport, Machine
 from pktswarm.traffic.interactive.prepare import Endpoint, Prepared, load, prepare

@@ -17,10 +17,10 @@ from pktswarm.master.inventory import Host
 from pktswarm.master.ledger import Ledger
 from pktswarm.master.resolve import Rank, Resolved
 from pktswarm.nodes.interactive import Ends
+from pktswarm.traffic.capture.trace import Packet, read_packets, write_pcap
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.interactive.machine import FlowReport, State
-from pktswarm.traffic.task import Leg, ReceiveCount, SendCount
-from pktswarm.traffic.traces import Packet, read_packets, write_pcap
+from pktswarm.traffic.protocol.task import Leg, ReceiveCount, SendCount
 
 RECORDED = Path(__file__).parents[2] / "configs" / "traces" / "lab.pcapng"
 HOSTS = """

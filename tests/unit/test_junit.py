@@ -17,8 +17,8 @@ from pktswarm.master.expectations import Expect
 from pktswarm.master.judge import judge_connections
 from pktswarm.master.report import junit
 from pktswarm.master.verdicts import verdict
-from pktswarm.traffic.connections import ConnectionRow, ReceivedCount, SentCount
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.connections.counts import ConnectionRow, ReceivedCount, SentCount
+from pktswarm.traffic.protocol.task import Leg
 
 
 def document(tmp_path: Path, events: Any = (), **made: Any) -> dict[str, Any]:

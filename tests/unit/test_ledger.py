@@ -15,9 +15,9 @@ from pktswarm.master.ledger import Ledger, first_frame_skew_ns, flow_rows, fold
 from pktswarm.master.resolve import Rank, Resolved
 from pktswarm.master.results import Row, stream_values
 from pktswarm.master.verify import Compared
-from pktswarm.traffic import users
+from pktswarm.traffic.counting import users
+from pktswarm.traffic.protocol.task import Leg, ReceiveCount, ReceiveTask, SendCount
 from pktswarm.traffic.replay.flows import Flow, FlowCount
-from pktswarm.traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount
 
 TX = Host("tx1", "10.0.0.1", ("transmit",), traffic_interface="eth1")
 RX = Host("rx1", "10.0.0.2", ("receive",), traffic_interface="eth1")

@@ -27,7 +27,7 @@ from pktswarm.master.live.track import Track, together
 from pktswarm.master.resolve import Resolved
 from pktswarm.master.results import Folder
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.schedule_pace import due_times, exponential_gaps, intended_packets
+from pktswarm.traffic.schedule.pace import due_times, exponential_gaps, intended_packets
 
 sys.path.insert(0, str(Path(__file__).parent))
 from result_folders import FRAME_BYTES, Made, leg

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from pktswarm.traffic import bpf
-from pktswarm.traffic.frames import build_frame
-from pktswarm.traffic.match import Match, Range, uncountable
-from pktswarm.traffic.template import Template, put_bits
+from pktswarm.traffic.capture import cbpf
+from pktswarm.traffic.counting.match import Match, Range, uncountable
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.template import Template, put_bits
 
 A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
 
@@ -31,20 +31,20 @@ def match(*args: Any, **kwargs: Any) -> Match:
     return Match.from_template(template(*args, **kwargs))
 
 
-def run(program: bpf.Program, frame: bytes) -> bool:
+def run(program: cbpf.Program, frame: bytes) -> bool:
     """The kernel's part: the outermost tag out of the frame and beside it, then the instructions."""
     tag = frame[12:16] if frame[12:14] in (b"\x81\x00", b"\x88\xa8") else b""
     data = frame[:12] + frame[12 + len(tag) :]
-    beside = {bpf.VLAN_PRESENT: int(bool(tag)), bpf.PACKET_TYPE: 0}
-    beside |= {bpf.VLAN_TPID: int.from_bytes(tag[:2], "big"), bpf.VLAN_TCI: int.from_bytes(tag[2:], "big")}
-    sizes = {bpf.LOAD_BYTE: 1, bpf.LOAD_HALF: 2, bpf.LOAD_WORD: 4}
+    beside = {cbpf.VLAN_PRESENT: int(bool(tag)), cbpf.PACKET_TYPE: 0}
+    beside |= {cbpf.VLAN_TPID: int.from_bytes(tag[:2], "big"), cbpf.VLAN_TCI: int.from_bytes(tag[2:], "big")}
+    sizes = {cbpf.LOAD_BYTE: 1, cbpf.LOAD_HALF: 2, cbpf.LOAD_WORD: 4}
     value, at = 0, 0
     while True:
         one = program[at]
         at += 1
-        if one.code == bpf.RETURN:
+        if one.code == cbpf.RETURN:
             return one.k > 0
-        if one.code == bpf.LOAD_LENGTH:
+        if one.code == cbpf.LOAD_LENGTH:
             value = len(data)
         elif one.code in sizes and one.k in beside:
             value = beside[one.k]
@@ -52,12 +52,16 @@ def run(program: bpf.Program, frame: bytes) -> bool:
             if one.k + sizes[one.code] > len(data):
                 return False
             value = int.from_bytes(data[one.k : one.k + sizes[one.code]], "big")
-        elif one.code == bpf.AND:
+        elif one.code == cbpf.AND:
             value &= one.k
-        elif one.code == bpf.JUMP:
+        elif one.code == cbpf.JUMP:
             at += one.k
         else:
-            holds = {bpf.JUMP_EQUAL: value == one.k, bpf.JUMP_GREATER: value > one.k, bpf.JUMP_NOT_LESS: value >= one.k}
+            holds = {
+                cbpf.JUMP_EQUAL: value == one.k,
+                cbpf.JUMP_GREATER: value > one.k,
+                cbpf.JUMP_NOT_LESS: value >= one.k,
+            }
             at += one.if_true if holds[one.code] else one.if_false
 
 
@@ -142,12 +146,12 @@ def test_ranges_keep_to_the_bits_that_differ() -> None:
 
 
 def test_negation_and_combination() -> None:
-    yes, no = bpf.ACCEPT, bpf.REFUSE
+    yes, no = cbpf.ACCEPT, cbpf.REFUSE
     for one in (yes, no):
-        assert run(bpf.negate(one), b"") is not run(one, b"")
+        assert run(cbpf.negate(one), b"") is not run(one, b"")
         for two in (yes, no):
-            assert run(bpf.all_of(one, two), b"") is (one == two == yes)
-            assert run(bpf.any_of(one, two), b"") is (yes in (one, two))
+            assert run(cbpf.all_of(one, two), b"") is (one == two == yes)
+            assert run(cbpf.any_of(one, two), b"") is (yes in (one, two))
 
 
 HOSTS = {"source_mac": A, "target_mac": B, "source_ipv4": "10.0.0.1", "target_ipv4": "10.0.0.2"}

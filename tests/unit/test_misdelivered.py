@@ -12,7 +12,7 @@ from pktswarm.master.inventory import Host
 from pktswarm.master.ledger import Ledger
 from pktswarm.master.resolve import Rank, Resolved
 from pktswarm.master.results import stream_values
-from pktswarm.traffic.task import Leg, ReceiveCount, ReceiveTask, SendCount
+from pktswarm.traffic.protocol.task import Leg, ReceiveCount, ReceiveTask, SendCount
 
 LEGS = [Leg(n, "s", "tx1", to, "stream", engine="xdp", intended_packets=500) for n, to in enumerate(("rx1", "rx2"))]
 COUNTERS = dict.fromkeys(("tx_packets", "tx_bytes", "tx_dropped", "rx_packets", "rx_bytes", "rx_dropped"), 0)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from pktswarm.nodes.receivers.netsniff import Closing, count_file, parse
-from pktswarm.traffic.capture import CaptureFile
+from pktswarm.traffic.capture.netsniff import CaptureFile
+from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.match import Match
-from pktswarm.traffic.task import ReceiveCount
+from pktswarm.traffic.protocol.task import ReceiveCount
 
 SAMPLES = Path(__file__).parent / "samples"
 FRAME = bytes.fromhex("02000000000b02000000000a0800") + bytes(50)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pktswarm.traffic import news
-from pktswarm.traffic.news import News
+from pktswarm.traffic.protocol import mpi_wakeup
+from pktswarm.traffic.protocol.mpi_wakeup import News
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer than any test takes, unless something wakes it."""
-    monkeypatch.setattr(news, "LONGEST_S", 30.0)
+    monkeypatch.setattr(mpi_wakeup, "LONGEST_S", 30.0)
 
 
 def test_what_comes_over_tcp_ends_the_sleep(pair: tuple[socket.socket, socket.socket]) -> None:
@@ -56,12 +56,12 @@ def test_a_socket_that_stays_readable_does_not_make_it_spin(pair: tuple[socket.s
         this.wait([], 30.0)
         waits += 1
     # Every other one sleeps a millisecond at least.
-    assert waits <= 2 * 0.3 / news.WITHOUT_SOCKETS_S
+    assert waits <= 2 * 0.3 / mpi_wakeup.WITHOUT_SOCKETS_S
 
 
 @pytest.mark.parametrize("under_way", [False, True], ids=["no socket of MPI", "something to be sent"])
 def test_without_a_hint_to_trust_the_sleep_is_short(under_way: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(news, "_is_stream_of_ip", lambda descriptor: under_way)
+    monkeypatch.setattr(mpi_wakeup, "_is_stream_of_ip", lambda descriptor: under_way)
     begun = time.monotonic()
     News().wait([], 30.0, under_way)
     assert time.monotonic() - begun < 20
@@ -70,7 +70,7 @@ def test_without_a_hint_to_trust_the_sleep_is_short(under_way: bool, monkeypatch
 def test_the_sleep_ends_in_time_without_news(
     pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(news, "LONGEST_S", 0.05)
+    monkeypatch.setattr(mpi_wakeup, "LONGEST_S", 0.05)
     begun = time.monotonic()
     News().wait([], 30.0)
     assert 0.04 < time.monotonic() - begun < 20

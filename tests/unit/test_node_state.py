@@ -5,7 +5,7 @@ from __future__ import annotations
 from pktswarm.master.inventory import Host
 from pktswarm.master.node_state import NodeState, reports_by_host
 from pktswarm.master.resolve import Rank
-from pktswarm.traffic.task import Role
+from pktswarm.traffic.protocol.task import Role
 
 
 def node(number: int, role: Role, told: str) -> NodeState:

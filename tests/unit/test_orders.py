@@ -3,7 +3,7 @@
 import socket
 
 from pktswarm.master.run import _order
-from pktswarm.traffic.messages import Lines
+from pktswarm.traffic.protocol.messages import Lines
 
 
 def test_an_order_to_a_rank_0_that_is_gone_is_no_error_and_its_last_words_are_read() -> None:

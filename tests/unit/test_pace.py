@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from pktswarm.master import explain, inventory, plan, scenario
-from pktswarm.traffic import schedule_pace
-from pktswarm.traffic.engines import unable
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.schedule import pace
+from pktswarm.traffic.schedule.capabilities import unable
 
 HOSTS = """
 all:
@@ -59,10 +59,10 @@ def test_a_steady_rate_stays_one_that_every_engine_can_keep(tmp_path: Path) -> N
 
 def test_poisson_arrivals_have_a_table_and_a_seed_of_their_own_on_each_node(tmp_path: Path) -> None:
     made = legs(tmp_path, "rate_pps: 2000, arrivals: poisson, duration_s: 2")
-    assert made[0].gap_table == schedule_pace.exponential_gaps()
+    assert made[0].gap_table == pace.exponential_gaps()
     assert made[0].seed != made[1].seed
     counts = [leg.intended_packets or 0 for leg in made]
-    assert counts == [schedule_pace.intended_packets(leg) for leg in made]
+    assert counts == [pace.intended_packets(leg) for leg in made]
     assert counts[0] != counts[1]
     assert all(1800 < count < 2200 for count in counts)
 
@@ -71,7 +71,7 @@ def test_other_arrivals_and_bursts(tmp_path: Path) -> None:
     made = legs(tmp_path, "rate_pps: 2000, arrivals: {gamma: {mean: 1, sd: 2}}, burst: 4, duration_s: 1, from: tx1")
     assert len(made[0].gap_table) == 4096
     assert made[0].options == {"burst": 4}
-    due = schedule_pace.due_times(made[0])
+    due = pace.due_times(made[0])
     assert (due[0:4] == due[0]).all()
     assert due[4] > due[0]
 
@@ -91,7 +91,7 @@ def test_other_streams_make_no_difference_to_what_is_drawn(tmp_path: Path) -> No
     path, hosts = files(tmp_path, stream)
     path.write_text(path.read_text().replace("streams: [", "streams: [{name: other, count_packets: 1, from: tx1}, "))
     beside = plan.plan(scenario.load(path), path, inventory.load(hosts)).legs[1]
-    assert schedule_pace.due_times(alone).tolist() == schedule_pace.due_times(beside).tolist()
+    assert pace.due_times(alone).tolist() == pace.due_times(beside).tolist()
 
 
 def test_only_xdp_sends_them_and_the_others_say_why(tmp_path: Path) -> None:

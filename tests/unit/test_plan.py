@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from pktswarm.master import explain, inventory, plan, resolve, scenario
-from pktswarm.traffic import engines
+from pktswarm.traffic.capture.trace import Packet, write_pcap
+from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.match import Match
-from pktswarm.traffic.task import Leg
-from pktswarm.traffic.traces import Packet, write_pcap
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.schedule import capabilities
 
 HOSTS = """
 all:
@@ -379,7 +379,7 @@ def test_more_streams_than_xdp_takes_are_told_before_a_host_is_touched(tmp_path:
 
 
 def test_more_streams_than_xdp_takes_where_auto_chose_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "AUTO_ORDER", ("xdp",))
+    monkeypatch.setattr(capabilities, "AUTO_ORDER", ("xdp",))
     known = {"tx1": {**report(1), "senders": {"xdp": ""}}}
     with pytest.raises(BadInput, match="tx1: streams = 257: too many"):
         resolved(tmp_path, many("auto", 257), known, tx=1, rx=1)

@@ -22,8 +22,8 @@ from scapy.layers.inet6 import ICMPv6ND_NS, ICMPv6NDOptSrcLLAddr, IPv6
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet as Layer
 
-from pktswarm.traffic.capture_file import Packet, write_pcap
-from pktswarm.traffic.playing import MOST_ENDED, MOST_TOLD, Player
+from pktswarm.traffic.capture.files import Packet, write_pcap
+from pktswarm.traffic.frames.responder import MOST_ENDED, MOST_TOLD, Player
 
 OWN, UPF = "02:00:00:00:00:01", "02:00:00:00:00:02"
 GNB, GNB6, OTHER = "10.92.0.11", "fd00:92::11", "10.92.0.12"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pktswarm.traffic.pmi import Relay
+from pktswarm.traffic.protocol.pmi import Relay
 
 QUESTION = b"cmd=get kvsname=kvs_1 key=PMI_hwloc_xmlfile\n"
 

@@ -17,15 +17,17 @@ import pytest
 
 from pktswarm.master import preview as previews
 from pktswarm.master import preview_show
-from pktswarm.traffic import preview, schedule_pace, stamp
-from pktswarm.traffic.capture_index import index_capture
+from pktswarm.traffic.capture.index import index_capture
+from pktswarm.traffic.capture.trace import read_packets
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.frames import build_frame
-from pktswarm.traffic.preview import Gaps, KernelMarks, Marks, Rows, Series
-from pktswarm.traffic.preview_frames import KernelMaker
-from pktswarm.traffic.task import Leg
-from pktswarm.traffic.traces import read_packets
-from pktswarm.traffic.xorshift import FrameStates, Jump, KernelDraw, drawn
+from pktswarm.traffic.frames import stamp
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.preview import due_frames
+from pktswarm.traffic.preview.due_frames import Gaps, KernelMarks, Marks, Rows, Series
+from pktswarm.traffic.preview.frames import KernelMaker
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.random.xorshift import FrameStates, Jump, KernelDraw, drawn
+from pktswarm.traffic.schedule import pace
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 UPF = Path("configs/upf.yaml")
@@ -131,16 +133,16 @@ def test_every_sum_is_the_total(seed: int) -> None:
     if draw.random() < 0.5:
         more |= {"sizes": MIX, "size_bytes": 1518, "sizes_in_turn": draw.random() < 0.3}
     if draw.random() < 0.5:
-        more["gap_table"] = schedule_pace.exponential_gaps(256)
+        more["gap_table"] = pace.exponential_gaps(256)
     if draw.random() < 0.3:
         more |= {"rates": [[0, more["rate_pps"]], [10**6, 0], [2 * 10**6, 500.0]], "rates_period_ns": 10**7}
     leg = a_leg(**more)
-    series, gaps, users = Series(draw.choice([1000, 77_777, 10**6, 10**9])), Gaps(), preview.Counts()
-    sizes, total = preview.Counts(), 0
+    series, gaps, users = Series(draw.choice([1000, 77_777, 10**6, 10**9])), Gaps(), due_frames.Counts()
+    sizes, total = due_frames.Counts(), 0
     times = []
-    if (schedule_pace.due_times(leg).max() // np.uint64(series.bin_ns)) >= preview.MOST_BINS:
+    if (pace.due_times(leg).max() // np.uint64(series.bin_ns)) >= due_frames.MOST_BINS:
         series.bin_ns = 10**9
-    for block in preview.blocks(leg):
+    for block in due_frames.blocks(leg):
         series.add(block.time_ns, block.size_bytes)
         sizes.add(block.size_bytes, block.size_bytes)
         users.add(block.user, block.size_bytes)
@@ -152,7 +154,7 @@ def test_every_sum_is_the_total(seed: int) -> None:
     assert series.bits.sum() == 8 * total and sizes.bytes.sum() == users.bytes.sum() == total
     assert gaps.zero + gaps.histogram.sum() == gaps.count
     whole = np.concatenate(times)
-    assert whole.tolist() == schedule_pace.due_times(leg).tolist()
+    assert whole.tolist() == pace.due_times(leg).tolist()
     assert (np.bincount(whole // series.bin_ns) == series.packets).all()
     if gaps.count:
         found = np.diff(whole)
@@ -164,7 +166,7 @@ def test_every_sum_is_the_total(seed: int) -> None:
 def test_bins_and_gaps_of_a_leg_that_is_counted_by_hand() -> None:
     leg = a_leg(rate_pps=10.0, count_packets=5, sizes=[[64, 1], [100, 1]], size_bytes=100, sizes_in_turn=True, users={})
     series, gaps = Series(200_000_000), Gaps()
-    for block in preview.blocks(leg):
+    for block in due_frames.blocks(leg):
         series.add(block.time_ns, block.size_bytes)
         gaps.add(block.time_ns)
     assert series.packets.tolist() == [2, 2, 1] and series.bits.tolist() == [1312, 1312, 512]
@@ -172,18 +174,18 @@ def test_bins_and_gaps_of_a_leg_that_is_counted_by_hand() -> None:
 
 
 def test_legs_are_put_in_order_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule_pace, "BLOCK", 16)
+    monkeypatch.setattr(pace, "BLOCK", 16)
     legs = [a_leg(number, rate_pps=rate) for number, rate in enumerate((1000.0, 77.0, 31_000.0))]
-    found = np.concatenate(list(preview.in_order([preview.blocks(leg) for leg in legs])))
-    assert found.tolist() == sorted(time for leg in legs for time in schedule_pace.due_times(leg).tolist())
+    found = np.concatenate(list(due_frames.in_order([due_frames.blocks(leg) for leg in legs])))
+    assert found.tolist() == sorted(time for leg in legs for time in pace.due_times(leg).tolist())
 
 
 @pytest.mark.parametrize("block", [4, 100])
 def test_passes_of_a_trace(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule_pace, "BLOCK", block)
+    monkeypatch.setattr(pace, "BLOCK", block)
     rows = Rows(np.array([0, 3, 9]), np.array([64, 65, 66]), np.array([0, 1, 0]), lead_ns=5, period_ns=10)
     leg = Leg(0, "t", "a", "b", "trace", repeat=7, count_packets=21)
-    found = list(preview.blocks(leg, rows))
+    found = list(due_frames.blocks(leg, rows))
     times = [5 + 10 * n + due for n in range(7) for due in (0, 3, 9)]
     assert [value for one in found for value in one.time_ns.tolist()] == times
     assert [value for one in found for value in one.size_bytes.tolist()] == [64, 65, 66] * 7
@@ -207,7 +209,7 @@ def test_users_of_a_trace_are_the_addresses_that_are_sent(tmp_path: Path) -> Non
 
 
 def test_widths_of_bins_are_round() -> None:
-    widths = [preview.nice_bin_ns(seconds * 1e9) / 1e9 for seconds in (0.001, 1, 3, 5, 60, 1e-7)]
+    widths = [due_frames.nice_bin_ns(seconds * 1e9) / 1e9 for seconds in (0.001, 1, 3, 5, 60, 1e-7)]
     assert widths == [1e-5, 0.01, 0.05, 0.05, 0.5, 1e-9]
 
 
@@ -301,7 +303,7 @@ def test_an_interactive_trace_has_no_times_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_leg_without_an_end_is_not_counted() -> None:
-    assert preview.untimed(a_leg(count_packets=None)) == "it has no end"
+    assert due_frames.untimed(a_leg(count_packets=None)) == "it has no end"
 
 
 def test_one_host_of_the_inventory() -> None:
@@ -336,7 +338,7 @@ def test_the_pcap_has_the_frames_at_their_due_times(tmp_path: Path) -> None:
     assert previews.write_pcap(source, legs, tmp_path / "demo.pcap") == 23_395
     index = index_capture(tmp_path / "demo.pcap")
     recordings = [(leg, source.recording(leg)) for leg in legs]
-    due = [list(preview.blocks(leg, one.rows if one else None)) for leg, one in recordings]
+    due = [list(due_frames.blocks(leg, one.rows if one else None)) for leg, one in recordings]
     rows = [(t, n + 4) for found in due for one in found for t, n in zip(one.time_ns, one.size_bytes - 4, strict=True)]
     assert index.time_ns.tolist() == sorted(time for time, _ in rows)
     assert sorted(index.wire_bytes + 4) == sorted(size for _, size in rows)

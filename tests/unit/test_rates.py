@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.rates import Rates, parse_rates
+from pktswarm.traffic.random.rates import Rates, parse_rates
 
 
 def made(value: Any, duration_s: float = 60, **more: Any) -> Rates:

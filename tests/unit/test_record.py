@@ -8,8 +8,8 @@ import pytest
 
 from pktswarm.lab import record, record_large, rtp, video
 from pktswarm.master import cli_lab
+from pktswarm.traffic.capture.trace import Packet, read_trace, write_pcap
 from pktswarm.traffic.errors import BadInput, PktswarmError
-from pktswarm.traffic.traces import Packet, read_trace, write_pcap
 
 SHIPPED = Path(__file__).parents[2] / "configs" / "traces" / "lab.pcapng"
 

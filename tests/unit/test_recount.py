@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pktswarm.master.recount import LegRecount, run_json
+from pktswarm.traffic.counting.recount import recount_stream, recount_trace
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.recount import recount_stream, recount_trace
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.protocol.task import Leg
 
 SENT = [bytes([n]) * 70 for n in range(10)]
 

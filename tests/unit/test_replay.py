@@ -36,15 +36,15 @@ from recordings import (
     udp,
 )
 
+from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.protocol.task import Leg
 from pktswarm.traffic.replay import files, timing
 from pktswarm.traffic.replay.parse import parse
 from pktswarm.traffic.replay.ports import FIRST_FREE_PORT, step
 from pktswarm.traffic.replay.prepare import Gtpu, Instances, Settings, frames_of, prepare, share_rows
 from pktswarm.traffic.replay.shift import Shift, shifted
 from pktswarm.traffic.replay.table import Rule, make_table, pool
-from pktswarm.traffic.task import Leg
-from pktswarm.traffic.traces import Packet, write_pcap
 
 HERE = Path(__file__).resolve()
 TRACES = next((p for up in HERE.parents if (p := up / "shared" / "traces").is_dir()), HERE.parents[3] / "shared")

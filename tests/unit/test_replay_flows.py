@@ -22,13 +22,13 @@ from pktswarm.master.ledger import NodeState
 from pktswarm.master.resolve import Rank
 from pktswarm.master.results import Row, stream_values
 from pktswarm.master.show import flow_words
+from pktswarm.traffic.capture.trace import write_pcap
+from pktswarm.traffic.counting.match import Match
+from pktswarm.traffic.counting.tally import Latency, Tally
+from pktswarm.traffic.counting.trace_verify import arrivals, intended
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.match import Match
+from pktswarm.traffic.protocol.task import Leg, ReceiveTask
 from pktswarm.traffic.replay.flows import OTHER, Flow, FlowCount, count, flow_of
-from pktswarm.traffic.replay.verify import arrivals, intended
-from pktswarm.traffic.tally import Latency, Tally
-from pktswarm.traffic.task import Leg, ReceiveTask
-from pktswarm.traffic.traces import write_pcap
 
 ONE, TWO = bytes([1, 1, 1, 1]), bytes([2, 2, 2, 2])
 SIX = bytes(15) + b"\x01", bytes(15) + b"\x02"

@@ -15,15 +15,17 @@ from recordings import MACS, T0_NS, checksums_right, ipv4, ipv6, listed, made, p
 
 from pktswarm.master import scenario
 from pktswarm.nodes.senders.xdp import share
-from pktswarm.traffic import engines, expect, stamp
+from pktswarm.traffic.capture.trace import Packet, write_pcap
+from pktswarm.traffic.counting import expect
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.layout import layout
+from pktswarm.traffic.frames import stamp
+from pktswarm.traffic.frames.layout import layout
+from pktswarm.traffic.protocol.task import Leg
 from pktswarm.traffic.replay import stamps
 from pktswarm.traffic.replay.build import STAMP_BYTES, Frames
 from pktswarm.traffic.replay.prepare import Gtpu, Instances, Settings, prepare
 from pktswarm.traffic.replay.table import pool
-from pktswarm.traffic.task import Leg
-from pktswarm.traffic.traces import Packet, write_pcap
+from pktswarm.traffic.schedule import capabilities
 
 STREAM = 259
 HOST6 = bytes.fromhex("fd00000000000000000000000000000a"), bytes.fromhex("fd00000000000000000000000000000b")
@@ -209,10 +211,10 @@ def a_leg(number: int = 0, **more: object) -> Leg:
 
 
 def test_auto_takes_no_engine_that_does_not_stamp() -> None:
-    name, reasons = engines.choose(a_leg(), {"xdp": "not here", "tcpreplay": "", "trafgen": "", "pktgen": ""})
+    name, reasons = capabilities.choose(a_leg(), {"xdp": "not here", "tcpreplay": "", "trafgen": "", "pktgen": ""})
     assert name == "" and "tcpreplay: it stamps no frames" in reasons
-    assert engines.choose(a_leg(), {"xdp": ""}) == ("xdp", [])
-    assert engines.choose(replace(a_leg(), options={}), {"xdp": "not here", "tcpreplay": ""})[0] == "tcpreplay"
+    assert capabilities.choose(a_leg(), {"xdp": ""}) == ("xdp", [])
+    assert capabilities.choose(replace(a_leg(), options={}), {"xdp": "not here", "tcpreplay": ""})[0] == "tcpreplay"
 
 
 def test_frames_that_differ_in_number_and_time_are_one_content(tmp_path: Path) -> None:

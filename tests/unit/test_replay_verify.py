@@ -10,13 +10,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from recordings import made, prepared, udp
 
+from pktswarm.traffic.capture.trace import Packet
+from pktswarm.traffic.counting.trace_verify import Intended, Verified, intended, verified, verify
+from pktswarm.traffic.counting.trace_verify import arrivals as captures
+from pktswarm.traffic.protocol.task import Leg
 from pktswarm.traffic.replay import files
 from pktswarm.traffic.replay.prepare import Instances, Settings
 from pktswarm.traffic.replay.table import pool
-from pktswarm.traffic.replay.verify import Intended, Verified, intended, verified, verify
-from pktswarm.traffic.replay.verify import arrivals as captures
-from pktswarm.traffic.task import Leg
-from pktswarm.traffic.traces import Packet
 
 DELAY_NS = 77_000
 FRAMES = [udp("1.1.1.1", 9 + n % 2, "2.2.2.2", 53, bytes([n])) for n in range(10)]

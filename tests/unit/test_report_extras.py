@@ -20,7 +20,7 @@ from pktswarm.master import preview, report
 from pktswarm.master.node_state import failed
 from pktswarm.master.report import over_time, shapes
 from pktswarm.master.report.shapes import MOST_DUE_PACKETS
-from pktswarm.traffic.capture_file import Packet, write_pcap
+from pktswarm.traffic.capture.files import Packet, write_pcap
 
 COLUMNS = (
     "time_ns,node,role,tx_packets,tx_bytes,rx_packets,rx_bytes,rx_dropped_packets,tx_dropped_packets,link_downs,"

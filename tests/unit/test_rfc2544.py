@@ -30,9 +30,9 @@ from pktswarm.master.rfc2544.procedure import HOLDS_ALL, NO_RATE, Benchmark, Lim
 from pktswarm.master.search.attempts import Told
 from pktswarm.master.search.latency import Latencies, latencies
 from pktswarm.master.search.trial import Trial
+from pktswarm.traffic.counting.tally import Jitter, Latency, Tally
 from pktswarm.traffic.errors import BadInput, PktswarmError
-from pktswarm.traffic.tally import Jitter, Latency, Tally
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.protocol.task import Leg
 
 EXAMPLE, SCENARIO = Path("hosts/example.yml"), Path("configs/rfc2544.yaml")
 MEDIUM_BPS, DEVICE_BPS, QUEUE_BYTES = 100e6, 40e6, 100_000

@@ -12,7 +12,7 @@ import pytest
 
 from pktswarm.master.results import Folder
 from pktswarm.master.run import Run, _handled
-from pktswarm.traffic.messages import Lines
+from pktswarm.traffic.protocol.messages import Lines
 
 
 def test_what_rank_0_said_before_it_ended_is_read_though_mpiexec_is_gone(tmp_path: Path) -> None:

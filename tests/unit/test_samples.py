@@ -9,8 +9,8 @@ from typing import Any
 from pktswarm.master import samples
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.meter import STAT, Meter, busy_ms
-from pktswarm.traffic.samples import RECEIVED, pack, unpack
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.counting.samples import RECEIVED, pack, unpack
+from pktswarm.traffic.protocol.task import Leg
 
 LEGS = {7: Leg(7, "s", "tx1", "rx1", "stream"), 8: Leg(8, "s", "tx1", "rx1", "trace", counted_with=7, background=True)}
 INTERFACE = {"tx_packets": 5, "tx_bytes": 300, "rx_packets": 1, "rx_bytes": 60, "rx_dropped": 0}

@@ -8,7 +8,7 @@ import pytest
 
 from pktswarm.master import scenario
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.sizes import parse_sizes
+from pktswarm.traffic.frames.sizes import parse_sizes
 
 GOOD = """
 name: good

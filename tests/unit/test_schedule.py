@@ -15,15 +15,19 @@ import pytest
 
 from pktswarm.nodes import libbpf
 from pktswarm.nodes.senders import xdp
-from pktswarm.traffic import leg_frames, schedule, schedule_pace, schedule_records, schedule_trace, stamp
+from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.frames import build_frame
+from pktswarm.traffic.frames import stamp
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.template import Checksum, mending_order, put_bits
+from pktswarm.traffic.protocol.task import Leg
 from pktswarm.traffic.replay.build import Frames
 from pktswarm.traffic.replay.files import mapped_frames
-from pktswarm.traffic.sums import weights
-from pktswarm.traffic.task import Leg
-from pktswarm.traffic.template import Checksum, mending_order, put_bits
-from pktswarm.traffic.traces import Packet, write_pcap
+from pktswarm.traffic.schedule import compile as schedule
+from pktswarm.traffic.schedule import leg_frames, pace
+from pktswarm.traffic.schedule import records as schedule_records
+from pktswarm.traffic.schedule import trace as schedule_trace
+from pktswarm.traffic.schedule.checksum_weights import weights
 
 OBJECT = libbpf.OBJECTS / "send.o"
 ETHERNET = {"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}}
@@ -96,14 +100,14 @@ def test_legs_are_shared_out_by_their_rates() -> None:
 def test_a_gap_adds_up_to_the_rate(rate: float) -> None:
     """The error of ten days' frames, in their due times."""
     frames = rate * 864_000
-    seconds = schedule_pace.gap(rate) * frames / 2**24 / 1e9
+    seconds = pace.gap(rate) * frames / 2**24 / 1e9
     assert abs(seconds - 864_000) / 864_000 < 1e-9
-    assert schedule_pace.gap(rate) < 2**64
+    assert pace.gap(rate) < 2**64
 
 
 def test_no_rate_is_no_gap_and_a_burst_has_one_for_all_its_frames() -> None:
-    assert schedule_pace.gap(None) == 0
-    assert schedule_pace.gap(1000.0, 10) == 10 * schedule_pace.gap(1000.0)
+    assert pace.gap(None) == 0
+    assert pace.gap(1000.0, 10) == 10 * pace.gap(1000.0)
 
 
 def test_when_a_leg_ends() -> None:

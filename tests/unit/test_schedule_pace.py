@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pktswarm.traffic import engines, schedule_pace
-from pktswarm.traffic.schedule_pace import exponential_gaps, relative_gaps
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.schedule import capabilities, pace
+from pktswarm.traffic.schedule.pace import exponential_gaps, relative_gaps
 
 HEADERS = [
     {"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}},
@@ -60,10 +60,10 @@ RATES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", RATES)
 def test_a_frame_is_due_when_the_integral_of_the_rate_reaches_its_number(name: str) -> None:
     leg = a_leg(duration_s=1.0, **RATES[name])
-    assert schedule_pace.unable(leg) == ""
+    assert pace.unable(leg) == ""
     burst = leg.options.get("burst", 1)
-    due = schedule_pace.due_times(leg)[::burst]
-    assert len(due) * burst == schedule_pace.intended_packets(leg)
+    due = pace.due_times(leg)[::burst]
+    assert len(due) * burst == pace.intended_packets(leg)
     assert np.all(np.diff(due.astype(np.int64)) >= 0)
     assert abs(len(due) * burst - integral(leg, 10**9)) < burst + 0.001
     for number, one in list(enumerate(due.tolist()))[:: max(1, len(due) // 50)]:
@@ -71,12 +71,12 @@ def test_a_frame_is_due_when_the_integral_of_the_rate_reaches_its_number(name: s
 
 
 def test_a_steady_rate_given_as_rates_or_as_gaps_is_the_same() -> None:
-    gap = schedule_pace.gap(777.7)
+    gap = pace.gap(777.7)
     exact = [number * gap >> 24 for number in range(1556)]
-    assert schedule_pace.due_times(a_leg(rates=[[0, 777.7]], duration_s=2.0)).tolist() == exact
+    assert pace.due_times(a_leg(rates=[[0, 777.7]], duration_s=2.0)).tolist() == exact
     # Random gaps that are all alike: the first frame comes after one.
     alike = a_leg(rate_pps=777.7, gap_table=[ONE], count_packets=1555)
-    assert schedule_pace.due_times(alike).tolist() == exact[1:]
+    assert pace.due_times(alike).tolist() == exact[1:]
 
 
 def test_random_gaps_are_drawn_by_their_number() -> None:
@@ -85,9 +85,9 @@ def test_random_gaps_are_drawn_by_their_number() -> None:
     leg = a_leg(rate_pps=1_000_000.0, gap_table=table, count_packets=5000, seed=99)
     seed, due, at = splitmix(0, 99), [], 0
     for number in range(5000):
-        at += schedule_pace.gap(1e6) * table[(splitmix(seed, number) >> 32) * 4 >> 32] >> 20
+        at += pace.gap(1e6) * table[(splitmix(seed, number) >> 32) * 4 >> 32] >> 20
         due.append(at >> 24)
-    assert schedule_pace.due_times(leg).tolist() == due
+    assert pace.due_times(leg).tolist() == due
 
 
 def test_gaps_of_a_table_have_the_mean_1() -> None:
@@ -101,7 +101,7 @@ def test_a_poisson_process() -> None:
     """Counts per millisecond have the mean and the variance of a Poisson distribution, through all its steps."""
     steps = {"rates": [[0, 20_000.0], [50_000_000, 60_000.0]], "rates_period_ns": 100_000_000}
     leg = a_leg(**steps, gap_table=exponential_gaps(), duration_s=20.0)
-    counts = np.bincount((schedule_pace.due_times(leg) // 1_000_000).astype(np.int64), minlength=20_000)
+    counts = np.bincount((pace.due_times(leg) // 1_000_000).astype(np.int64), minlength=20_000)
     high = np.arange(20_000) % 100 >= 50
     for part, mean in ((counts[~high], 20.0), (counts[high], 60.0)):
         assert abs(part.mean() - mean) < 5 * math.sqrt(mean / 10_000)
@@ -112,23 +112,23 @@ def test_a_poisson_process() -> None:
 def test_a_run_can_be_repeated_and_seeds_differ() -> None:
     def due(**more: Any) -> list[int]:
         leg = a_leg(rate_pps=1e6, gap_table=exponential_gaps(64), count_packets=100, **more)
-        return schedule_pace.due_times(leg).tolist()
+        return pace.due_times(leg).tolist()
 
     assert due() == due() == due(seed=7) != due(seed=8)
 
 
 def test_blocks_join_without_a_seam(monkeypatch: pytest.MonkeyPatch) -> None:
     leg = a_leg(gap_table=exponential_gaps(64), duration_s=0.5, **RATES["square wave"])
-    whole = schedule_pace.due_times(leg).tolist()
-    monkeypatch.setattr(schedule_pace, "BLOCK", 7)
-    assert schedule_pace.due_times(leg).tolist() == whole and len(whole) > 5000
+    whole = pace.due_times(leg).tolist()
+    monkeypatch.setattr(pace, "BLOCK", 7)
+    assert pace.due_times(leg).tolist() == whole and len(whole) > 5000
 
 
 def test_a_count_ends_it_too() -> None:
     leg = a_leg(count_packets=10, duration_s=1.0, options={"burst": 4}, rates=[[0, 1000.0]])
-    assert schedule_pace.due_times(leg).tolist() == [0] * 4 + [4_000_000] * 4 + [8_000_000] * 2
+    assert pace.due_times(leg).tolist() == [0] * 4 + [4_000_000] * 4 + [8_000_000] * 2
     silent = a_leg(count_packets=10, rates=[[0, 1000.0], [3_000_000, 0]])
-    assert schedule_pace.due_times(silent).tolist() == [0, 1_000_000, 2_000_000]
+    assert pace.due_times(silent).tolist() == [0, 1_000_000, 2_000_000]
 
 
 @pytest.mark.parametrize(
@@ -154,10 +154,10 @@ def test_a_count_ends_it_too() -> None:
 )
 def test_paces_that_cannot_be_kept(more: dict[str, Any], why: str) -> None:
     leg = Leg(0, "s", "a", "b", **{"kind": "stream", "frame": {"headers": HEADERS}, **more})
-    assert engines.unable("xdp", leg) == why
+    assert capabilities.unable("xdp", leg) == why
 
 
 @pytest.mark.parametrize("engine", ["pktgen", "trafgen", "tcpreplay"])
 @pytest.mark.parametrize("more", [{"rates": [[0, 1.0]]}, {"rate_pps": 1.0, "gap_table": [ONE]}])
 def test_other_engines_send_at_a_steady_rate(engine: str, more: dict[str, Any]) -> None:
-    assert engines.unable(engine, a_leg(**more)) == "it sends at a steady rate only"
+    assert capabilities.unable(engine, a_leg(**more)) == "it sends at a steady rate only"

@@ -23,7 +23,7 @@ from pktswarm.master.search.load import Load, load_of
 from pktswarm.master.search.show import trial_line
 from pktswarm.master.search.trial import Tolerance, Trial, trial_of
 from pktswarm.traffic.errors import BadInput, PktswarmError
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.protocol.task import Leg
 
 EXAMPLE = Path("hosts/example.yml")
 LOSSES = (0.0, 0.005, 0.02)

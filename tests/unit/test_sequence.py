@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from pktswarm.traffic import engines, schedule, sequence
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.schedule_records import TraceRecord
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.schedule import capabilities, sequence
+from pktswarm.traffic.schedule import compile as schedule
+from pktswarm.traffic.schedule.records import TraceRecord
 
 
 def some() -> sequence.Records:
@@ -80,9 +81,9 @@ def a_leg(**more: Any) -> Leg:
 
 
 def test_a_source_is_xdps_or_tcpreplays_and_the_others_say_why() -> None:
-    assert engines.unable("xdp", a_leg()) == ""
+    assert capabilities.unable("xdp", a_leg()) == ""
     for engine in ("pktgen", "trafgen"):
-        assert engines.unable(engine, a_leg()) == "its frames have no times, users and sizes of their own"
+        assert capabilities.unable(engine, a_leg()) == "its frames have no times, users and sizes of their own"
 
 
 def with_udp(**fields: Any) -> dict[str, Any]:

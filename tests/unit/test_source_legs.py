@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from pktswarm.master import explain, inventory, plan, resolve, scenario, source_legs
-from pktswarm.traffic import sequence
-from pktswarm.traffic.capture_file import read_capture
+from pktswarm.traffic.capture.files import read_capture
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.frames import build_frame
-from pktswarm.traffic.sequence import Records
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.schedule import sequence
+from pktswarm.traffic.schedule.sequence import Records
 
 HOSTS = """
 all:

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pktswarm.traffic.distributions import (
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.random.parse import (
     KINDS,
     MODIFIERS,
     Constant,
@@ -23,8 +24,7 @@ from pktswarm.traffic.distributions import (
     generator,
     times,
 )
-from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.rates import PROFILES, UNITS, parse_rates
+from pktswarm.traffic.random.rates import PROFILES, UNITS, parse_rates
 from pktswarm.traffic.sources import SOURCES, Packets, Source, merged, parse_profile, parse_source, settle
 from pktswarm.traffic.sources.adaptive_video import AdaptiveVideo
 from pktswarm.traffic.sources.base import BLOCK_USERS, queued

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from pktswarm.nodes import libbpf
-from pktswarm.traffic import stamp
-from pktswarm.traffic.frames import build_frame
-from pktswarm.traffic.leg_frames import stamp_is_found
+from pktswarm.traffic.frames import stamp
+from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.replay.build import STAMP_BYTES
+from pktswarm.traffic.schedule.leg_frames import stamp_is_found
 
 OBJECT = libbpf.OBJECTS / "send.o"
 ETHERNET = {"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}}

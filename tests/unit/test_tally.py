@@ -9,10 +9,9 @@ from itertools import pairwise
 
 import pytest
 
-from pktswarm.traffic import tally
-from pktswarm.traffic.counters import CAUSES, HISTOGRAM_BUCKETS, RawTally
-from pktswarm.traffic.errors import EngineError
-from pktswarm.traffic.tally import (
+from pktswarm.traffic.counting import tally
+from pktswarm.traffic.counting.kernel_structs import CAUSES, HISTOGRAM_BUCKETS, RawTally
+from pktswarm.traffic.counting.tally import (
     LARGEST_ERROR,
     REMEMBERED,
     Jitter,
@@ -28,6 +27,7 @@ from pktswarm.traffic.tally import (
     torn,
     unstamped,
 )
+from pktswarm.traffic.errors import EngineError
 
 
 def histogram(values: Iterable[int]) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pktswarm.traffic.task import Leg, ReceiveTask, share_of
+from pktswarm.traffic.protocol.task import Leg, ReceiveTask, share_of
 
 FRAMES, CONNECTIONS = Leg(0, "s", "a", "b", "stream"), Leg(1, "c", "a", "b", "connections")
 

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from pktswarm.traffic import tcp_info
+from pktswarm.traffic.connections import tcp_info
 from pktswarm.traffic.errors import EngineError
 
 

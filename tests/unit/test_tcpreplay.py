@@ -21,9 +21,9 @@ from pktswarm.nodes.senders.tcpreplay import (
     tcpreplay_feed,
 )
 from pktswarm.nodes.senders.tcpreplay_gate import Feed, packets, schedule
+from pktswarm.traffic.capture.trace import Packet, Trace, write_pcap
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.task import Leg, SendTask
-from pktswarm.traffic.traces import Packet, Trace, write_pcap
+from pktswarm.traffic.protocol.task import Leg, SendTask
 
 SAMPLES = Path(__file__).parent / "samples"
 TRACE = Trace(Path("share.pcap"), [Packet(n * 50_000_000, bytes(96)) for n in range(3)])

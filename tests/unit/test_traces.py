@@ -13,10 +13,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from recordings import T0_NS, made, udp
 
-from pktswarm.traffic import capture_walk
+from pktswarm.traffic.capture import walk
+from pktswarm.traffic.capture.trace import Packet, read_packets, read_trace, write_pcap, write_pcapng
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.replay.prepare import Settings, prepare, share_rows
-from pktswarm.traffic.traces import Packet, read_packets, read_trace, write_pcap, write_pcapng
 
 RECORDED = Path(__file__).parents[2] / "configs" / "traces" / "lab.pcapng"
 
@@ -227,7 +227,7 @@ def a_record(payload: bytes, wire_bytes: int | None = None) -> bytes:
 @pytest.mark.parametrize("cut", [0, 5, 30])
 def test_many_walkers_find_what_one_finds(kind: str, cut: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where payloads look like records: whole ones, and chains that never join the true one."""
-    monkeypatch.setattr(capture_walk, "WALKER_BYTES", 3000)
+    monkeypatch.setattr(walk, "WALKER_BYTES", 3000)
     draw, packets = random.Random(1), []
     while sum(map(len, packets)) < 300_000:
         size = draw.randrange(14, 60_000 if kind == "long" else 1500)
@@ -238,14 +238,14 @@ def test_many_walkers_find_what_one_finds(kind: str, cut: int, monkeypatch: pyte
             packets[-1] = b"".join(a_record(bytes(20)) for _ in range(30)) + struct.pack("<IIII", 1, 1, 9999, 9999)
     data = bytes(24) + b"".join(map(a_record, packets))
     data = data[: len(data) - cut]
-    chain = capture_walk.walk(data, "<", 24)
+    chain = walk.walk(data, "<", 24)
     assert [*chain.at.tolist(), chain.end] == one_by_one(data)
     sizes = [struct.unpack_from("<I", data, at + 8)[0] for at in chain.at.tolist()]
-    assert chain.header[:, capture_walk.CAPTURED].tolist() == sizes and len(sizes) > 5
+    assert chain.header[:, walk.CAPTURED].tolist() == sizes and len(sizes) > 5
 
 
 def test_a_walker_begins_in_each_part_of_a_usual_file() -> None:
     data = bytes(24) + b"".join(a_record(random.Random(n).randbytes(700)) for n in range(3000))
-    begins = capture_walk._Walkers(data, "<").likely_beginnings(24)
-    assert len(begins) == len(data) // capture_walk.WALKER_BYTES - 1
+    begins = walk._Walkers(data, "<").likely_beginnings(24)
+    assert len(begins) == len(data) // walk.WALKER_BYTES - 1
     assert not ((begins - 24) % 716).any()

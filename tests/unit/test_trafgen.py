@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from pktswarm.nodes.senders import trafgen
-from pktswarm.traffic.capture import CaptureFile
-from pktswarm.traffic.engines import unable
+from pktswarm.traffic.capture.netsniff import CaptureFile
 from pktswarm.traffic.errors import EngineError
-from pktswarm.traffic.frames import build_frame
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.schedule.capabilities import unable
 
 SAMPLES = Path(__file__).parent / "samples"
 MACS = {"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}}

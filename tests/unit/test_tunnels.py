@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from pktswarm.traffic.leg_frames import templates_as_received
-from pktswarm.traffic.match import Match, stream_of
-from pktswarm.traffic.recount import recount_stream
-from pktswarm.traffic.stamp import Stamp
-from pktswarm.traffic.task import Leg
-from pktswarm.traffic.tunnels import shape, without_options
+from pktswarm.traffic.counting.match import Match, stream_of
+from pktswarm.traffic.counting.recount import recount_stream
+from pktswarm.traffic.counting.tunnel_fields import shape, without_options
+from pktswarm.traffic.frames.stamp import Stamp
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.schedule.leg_frames import templates_as_received
 
 STREAM = 7
 INSIDE: list[dict[str, Any]] = [

@@ -245,7 +245,7 @@ def test_a_nodes_capture_stays_in_its_folder(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("words", ["-w /tmp/x", "; id", "$(id)", "--help", "udp\0port 1"])
 def test_a_filter_is_compiled_never_a_word_of_a_command(words: str) -> None:
-    from pktswarm.traffic import pcap
+    from pktswarm.traffic.capture import filter as pcap
 
     with pytest.raises(BadInput):
         pcap.compile_ethernet(words, "receive")

@@ -11,7 +11,7 @@ from pktswarm.master.upf import answers
 from pktswarm.master.upf.answers import Answer, Malformed
 from pktswarm.master.upf.load import Rate
 from pktswarm.master.upf.statistics import Times
-from pktswarm.traffic.tally import bucket, middle
+from pktswarm.traffic.counting.tally import bucket, middle
 
 
 def read(message: Packet) -> Answer:

@@ -12,7 +12,7 @@ from pktswarm.master.judge import judge_mbr
 from pktswarm.master.show import console
 from pktswarm.master.upf.fared import lines, mbr, report, worst
 from pktswarm.master.users import Users
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.protocol.task import Leg
 
 FIRST = 0x0A2D0001
 """10.45.0.1."""

@@ -26,12 +26,12 @@ from pktswarm.master.upf.moved import Move, Moves
 from pktswarm.master.upf.sessions import Sessions
 from pktswarm.master.upf.tunnels import moved_in_tunnels
 from pktswarm.master.users import Users
-from pktswarm.traffic import marks, users
+from pktswarm.traffic.counting import sequence_bitmap, users
+from pktswarm.traffic.counting.samples import pack
+from pktswarm.traffic.counting.tally import Latency, Tally
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.leg_frames import templates_as_received
-from pktswarm.traffic.samples import pack
-from pktswarm.traffic.tally import Latency, Tally
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.schedule.leg_frames import templates_as_received
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_upf_tunnels import DOWN, GROUP, UP, UPF, hosts_file, node, planned
@@ -166,7 +166,9 @@ def counted(came: set[int], delay_ns: int, shift_ns: int = 0, **more: int) -> Ro
     """What a node counted of a leg whose two users take turns: each number came once."""
     each = [[n for n in came if n % 2 == user] for user in (0, 1)]
     part = Row(LEG, "xdp", received=len(came) + more.get("duplicated", 0), received_bytes=100 * len(came))
-    part.marks = marks.pack(struct.pack("=4Q", *(sum(1 << n - at for n in came if at <= n < at + 64) for at in AT)))
+    part.marks = sequence_bitmap.pack(
+        struct.pack("=4Q", *(sum(1 << n - at for n in came if at <= n < at + 64) for at in AT))
+    )
     part.delays = [[delay_ns, len(came)]]
     points = dict.fromkeys(("p50_ns", "p90_ns", "p99_ns", "p999_ns"), delay_ns + shift_ns)
     latency = Latency(len(came), delay_ns + shift_ns, delay_ns + shift_ns, **points, max_ns=delay_ns + shift_ns)

@@ -14,9 +14,9 @@ from test_upf_tunnels import DOWN, GROUP, UP, UPF, ends, hosts_file, in_place, n
 
 from pktswarm.master import inventory
 from pktswarm.master.upf.tunnels import ends_of
-from pktswarm.traffic import schedule
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.schedule import compile as schedule
 
 FIVE = {**GROUP, "gnb": "tx1"}
 

@@ -15,12 +15,12 @@ import pytest
 from pktswarm.master import inventory, plan, resolve, scenario, verify
 from pktswarm.master.upf import traced
 from pktswarm.master.upf.sessions import Sessions
-from pktswarm.traffic.dissect import TCP
+from pktswarm.traffic.capture.trace import Packet, read_trace, write_pcap
+from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.match import Match
+from pktswarm.traffic.frames.dissect import TCP
+from pktswarm.traffic.protocol.task import Leg
 from pktswarm.traffic.replay.prepare import frames_of
-from pktswarm.traffic.task import Leg
-from pktswarm.traffic.traces import Packet, read_trace, write_pcap
 
 LAB = Path("configs/traces/lab.pcapng").resolve()
 MACS = {"n3_mac": "02:92:00:00:00:01", "n6_mac": "02:93:00:00:00:01"}

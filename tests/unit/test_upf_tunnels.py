@@ -19,10 +19,11 @@ from pktswarm.master.results import Row
 from pktswarm.master.upf.sessions import Sessions
 from pktswarm.master.upf.tunnels import ends_of, in_tunnels
 from pktswarm.master.users import Users
-from pktswarm.traffic import schedule, users
+from pktswarm.traffic.counting import users
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.leg_frames import templates_as_received, templates_as_sent
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.schedule import compile as schedule
+from pktswarm.traffic.schedule.leg_frames import templates_as_received, templates_as_sent
 
 UPF = {
     "n4_ipv4": "192.0.2.2",

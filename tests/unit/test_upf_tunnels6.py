@@ -26,11 +26,12 @@ from pktswarm.master import inventory, plan, scenario
 from pktswarm.master.upf.groups import filled_in, parse
 from pktswarm.master.upf.sessions import Sessions
 from pktswarm.master.upf.tunnels import ends_of, in_tunnels
-from pktswarm.traffic import schedule, tunnels, users
-from pktswarm.traffic.capture_file import Packet, write_pcap
+from pktswarm.traffic.capture.files import Packet, write_pcap
+from pktswarm.traffic.counting import tunnel_fields, users
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.leg_frames import templates_as_received
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.schedule import compile as schedule
+from pktswarm.traffic.schedule.leg_frames import templates_as_received
 
 N3_6 = "2001:db8:92::1"
 UPF6 = {**UPF, "n3_ipv6": N3_6}
@@ -140,7 +141,7 @@ def test_a_recount_leaves_aside_what_a_upf_chooses(tmp_path: Path) -> None:
     checked before: nothing else."""
     leg = legs(tmp_path, "ipv6")[2]
     template = next(iter(templates_as_received(leg).values()))
-    data, free = tunnels.shape(template, leg.expect)
+    data, free = tunnel_fields.shape(template, leg.expect)
     frame = bytearray(template.frame(1, random.Random(1)))
     chosen = {14: 0x0F, 15: 0xFF, 16: 0xFF, 17: 0xFF, 21: 0xFF, 54: 0xFF, 55: 0xFF, 60: 0xFF, 61: 0xFF}
     lengths = (18, 19, 58, 59, 64, 65)

@@ -14,12 +14,12 @@ import pytest
 from pktswarm.master import scenario, users
 from pktswarm.master.results import Folder, Outcome, Row
 from pktswarm.master.users import Users, line
-from pktswarm.traffic import users as common
+from pktswarm.traffic.counting import users as common
+from pktswarm.traffic.counting.expect import FIELD_PLACES
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.expect import FIELD_PLACES
-from pktswarm.traffic.frames import build_frame
-from pktswarm.traffic.task import Leg
-from pktswarm.traffic.template import Template
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.template import Template
+from pktswarm.traffic.protocol.task import Leg
 
 ETHERNET = {"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}}
 IPV4 = {"ipv4": {"src": {"increment": ["10.60.0.1", "10.60.1.0"]}, "dst": "10.0.0.2"}}

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from pktswarm.traffic.counting.expect import expectation
+from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.expect import expectation
-from pktswarm.traffic.frames import build_frame, check_frame
-from pktswarm.traffic.match import Match
-from pktswarm.traffic.template import Template, get_bits
+from pktswarm.traffic.frames.build import build_frame, check_frame
+from pktswarm.traffic.frames.template import Template, get_bits
 
 ETHERNET: dict[str, Any] = {"ethernet": {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:00:02"}}
 

@@ -12,9 +12,9 @@ from pktswarm.master.expectations import METRICS, Expect, Limits, UserLimits, pa
 from pktswarm.master.results import STREAM_COLUMNS, Row
 from pktswarm.master.users import Users
 from pktswarm.master.verdicts import Found
+from pktswarm.traffic.counting.tally import LARGEST_ERROR
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.tally import LARGEST_ERROR
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.protocol.task import Leg
 
 ROW: dict[str, Any] = {
     "sent_packets": 1000,

@@ -13,10 +13,12 @@ import pytest
 from wires import Wire, headers, leg
 
 from pktswarm.nodes import libbpf
-from pktswarm.traffic import ebpf, pcap, users
-from pktswarm.traffic.leg_frames import templates_as_sent
-from pktswarm.traffic.match import Match
-from pktswarm.traffic.task import Leg
+from pktswarm.traffic.capture import ebpf
+from pktswarm.traffic.capture import filter as pcap
+from pktswarm.traffic.counting import users
+from pktswarm.traffic.counting.match import Match
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 from test_xdp_wire import Node

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pktswarm.traffic.capture_file import NS_PER_S
-from pktswarm.traffic.capture_index import LATEST_NS, index_capture
+from pktswarm.traffic.capture.files import NS_PER_S
+from pktswarm.traffic.capture.index import LATEST_NS, index_capture
 from pktswarm.traffic.errors import BadInput
 
 Integers = NDArray[np.int64]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from pktswarm.traffic.dissect import Dissected, dissect
+from pktswarm.traffic.frames.dissect import Dissected, dissect
 
 
 def flow_keys(frames: list[bytes]) -> list[Hashable]:

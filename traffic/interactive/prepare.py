@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pktswarm.traffic.capture_file import Packet
+from pktswarm.traffic.capture.files import Packet
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.interactive.script import script_of
 from pktswarm.traffic.replay import prepare as replay

@@ -12,8 +12,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from pktswarm.traffic.capture_file import Packet
-from pktswarm.traffic.dissect import CHECKSUM_AT, TCP, Dissected, dissect
+from pktswarm.traffic.capture.files import Packet
+from pktswarm.traffic.frames.dissect import CHECKSUM_AT, TCP, Dissected, dissect
 from pktswarm.traffic.interactive.flows import flow_keys
 from pktswarm.traffic.interactive.sequence import Coverage, Unwrapped
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pktswarm.traffic import pcap
+from pktswarm.traffic.capture import filter as pcap
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.replay.numbering import Numbering
 from pktswarm.traffic.replay.parse import Columns, Parsed

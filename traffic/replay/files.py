@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pktswarm.traffic.capture_file import NS_PER_S, SNAPLEN_BYTES, Packet
-from pktswarm.traffic.capture_format import LINKTYPE_ETHERNET, PCAP_MAGIC_NS
-from pktswarm.traffic.capture_index import PCAP_HEADER_BYTES, CaptureIndex, index_capture
-from pktswarm.traffic.dissect import VLAN_TYPES
+from pktswarm.traffic.capture.constants import LINKTYPE_ETHERNET, PCAP_MAGIC_NS
+from pktswarm.traffic.capture.files import NS_PER_S, SNAPLEN_BYTES, Packet
+from pktswarm.traffic.capture.index import PCAP_HEADER_BYTES, CaptureIndex, index_capture
 from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames.dissect import VLAN_TYPES
+from pktswarm.traffic.protocol.task import Leg
 from pktswarm.traffic.replay import oversize, ragged, timing
 from pktswarm.traffic.replay import shift as shifting
 from pktswarm.traffic.replay.build import ALIGN_BYTES, CHUNK_PACKETS, Frames
 from pktswarm.traffic.replay.shift import Shift
-from pktswarm.traffic.task import Leg
 
 RECORD_HEADER_BYTES = 16
 ROW = np.dtype(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from pktswarm.traffic.dissect import TCP, UDP, dissect
-from pktswarm.traffic.layout import GTPU_PORT, layout
+from pktswarm.traffic.frames.dissect import TCP, UDP, dissect
+from pktswarm.traffic.frames.layout import GTPU_PORT, layout
 
 
 class Flow(NamedTuple):

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pktswarm.traffic.dissect import TCP
 from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames.dissect import TCP
 from pktswarm.traffic.replay.parse import ETHERNET_BYTES, Columns
 
 Integers = NDArray[np.int64]

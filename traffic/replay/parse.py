@@ -1,6 +1,6 @@
 """The headers of every packet of a capture at once: columns, one row a packet.
 
-IPv6 extension headers and fragments are rare, and take the slow way of traffic.dissect.
+IPv6 extension headers and fragments are rare, and take the slow way of traffic.frames.dissect.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pktswarm.traffic import dissect
-from pktswarm.traffic.capture_file import link_type_name
-from pktswarm.traffic.capture_format import LINKTYPE_ETHERNET
-from pktswarm.traffic.capture_index import CaptureIndex, index_capture
-from pktswarm.traffic.dissect import HEADER_BYTES, TCP, UDP, VLAN_TYPES
+from pktswarm.traffic.capture.constants import LINKTYPE_ETHERNET
+from pktswarm.traffic.capture.files import link_type_name
+from pktswarm.traffic.capture.index import CaptureIndex, index_capture
 from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames import dissect
+from pktswarm.traffic.frames.dissect import HEADER_BYTES, TCP, UDP, VLAN_TYPES
 from pktswarm.traffic.replay import ragged
 from pktswarm.traffic.replay.pairs import Pairs, join_fragments
 

@@ -1,6 +1,7 @@
 """Which packets of a trace have room for a stamp, and the stamp in them.
 
-It is the stamp of traffic.stamp with its checksum, and two bytes more, the balance: chosen so that the 24 bytes add up,
+It is the stamp of traffic.frames.stamp with its checksum, and two bytes more, the balance: chosen so that the 24
+bytes add up,
 in 16-bit words, to what the recorded ones did. So no Internet checksum over them changes, of whatever layer; number and
 time, which the kernel program fills in, do not change that sum (struct stamp of kernel/pktswarm.h).
 """
@@ -10,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pktswarm.traffic import stamp
-from pktswarm.traffic.dissect import ICMP, ICMP6, TCP, UDP
-from pktswarm.traffic.layout import layout
+from pktswarm.traffic.frames import stamp
+from pktswarm.traffic.frames.dissect import ICMP, ICMP6, TCP, UDP
+from pktswarm.traffic.frames.layout import layout
 from pktswarm.traffic.replay.build import CHUNK_PACKETS, ONES, STAMP_BYTES, Frames
 from pktswarm.traffic.replay.flows import is_plain
 from pktswarm.traffic.replay.oversize import Pieces

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pktswarm.traffic.task import FCS_BYTES
+from pktswarm.traffic.protocol.task import FCS_BYTES
 
 Integers = NDArray[np.int64]
 NS_PER_S = 1_000_000_000

@@ -7,9 +7,9 @@ from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
-from pktswarm.traffic.distributions import number, parse
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.rates import Rates, parse_rates
+from pktswarm.traffic.random.parse import number, parse
+from pktswarm.traffic.random.rates import Rates, parse_rates
 from pktswarm.traffic.sources.adaptive_video import AdaptiveVideo
 from pktswarm.traffic.sources.base import Items, Packets, Source, merged
 from pktswarm.traffic.sources.ftp import Ftp

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from pktswarm.traffic.distributions import Distribution, Floats, Gamma, times
+from pktswarm.traffic.random.parse import Distribution, Floats, Gamma, times
 from pktswarm.traffic.sources.base import Continuous, Items, checked, law, parameter
 from pktswarm.traffic.sources.processes import Ints, Spells, Steering, running_sums, ticks
 

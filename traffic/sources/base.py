@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pktswarm.traffic.distributions import Distribution, Floats, generator, times
-from pktswarm.traffic.rates import ETHERNET_OVERHEAD_BYTES, Rates
+from pktswarm.traffic.random.parse import Distribution, Floats, generator, times
+from pktswarm.traffic.random.rates import ETHERNET_OVERHEAD_BYTES, Rates
 from pktswarm.traffic.sources.counts import mean_count, quantile_table
 from pktswarm.traffic.sources.processes import Ints, Spells, Steering, arrivals, ragged
 
@@ -64,7 +64,7 @@ def law(default: Distribution | None, *, at_least: float = 0.0) -> Any:
 
 
 def parameter(default: float, limit: str = "> 0") -> Any:
-    """A field for a number that meets `limit` (traffic.distributions.MEETS)."""
+    """A field for a number that meets `limit` (traffic.random.parse.MEETS)."""
     return field(default=default, metadata={"limit": limit})
 
 

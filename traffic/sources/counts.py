@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from pktswarm.traffic.distributions import Distribution, Floats, Shaped
+from pktswarm.traffic.random.parse import Distribution, Floats, Shaped
 from pktswarm.traffic.sources.processes import Ints
 
 QUANTILES = 2**16

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pktswarm.traffic.distributions import Distribution, Exponential, Geometric, Lognormal, Shaped
+from pktswarm.traffic.random.parse import Distribution, Exponential, Geometric, Lognormal, Shaped
 from pktswarm.traffic.sources.base import Items, Source, law
 from pktswarm.traffic.sources.counts import mean_count, whole_counts
 from pktswarm.traffic.sources.processes import Steering, arrivals, ragged, running_sums

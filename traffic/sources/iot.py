@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pktswarm.traffic.distributions import Distribution, Empirical, Pareto, Shaped
+from pktswarm.traffic.random.parse import Distribution, Empirical, Pareto, Shaped
 from pktswarm.traffic.sources.base import UDP_BYTES, Items, Source, law
 from pktswarm.traffic.sources.counts import quantile_table
 from pktswarm.traffic.sources.processes import Steering, ragged

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from pktswarm.traffic.distributions import Distribution, Lognormal, Shaped, times
+from pktswarm.traffic.random.parse import Distribution, Lognormal, Shaped, times
 from pktswarm.traffic.sources.base import RTP_BYTES, UDP_BYTES, Continuous, Items, checked, law, parameter
 from pktswarm.traffic.sources.processes import Spells, Steering, ticks
 

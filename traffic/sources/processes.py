@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pktswarm.traffic.distributions import Distribution, Floats, times
-from pktswarm.traffic.rates import Rates
+from pktswarm.traffic.random.parse import Distribution, Floats, times
+from pktswarm.traffic.random.rates import Rates
 
 Ints = NDArray[np.int64]
 MOST_AT_ONCE = 1_000_000

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pktswarm.traffic.distributions import Distribution, Exponential, Geometric, Lognormal, Pareto, Shaped
+from pktswarm.traffic.random.parse import Distribution, Exponential, Geometric, Lognormal, Pareto, Shaped
 from pktswarm.traffic.sources.base import Items, Source, law, sessions
 from pktswarm.traffic.sources.processes import Steering, renewals
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pktswarm.traffic.distributions import Constant, Distribution, Exponential
+from pktswarm.traffic.random.parse import Constant, Distribution, Exponential
 from pktswarm.traffic.sources.base import RTP_BYTES, UDP_BYTES, Continuous, Items, checked, law
 from pktswarm.traffic.sources.counts import mean_count
 from pktswarm.traffic.sources.processes import Steering, alternating, ticks

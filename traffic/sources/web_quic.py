@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pktswarm.traffic.distributions import Constant, Distribution, Exponential, Lognormal, Shaped
+from pktswarm.traffic.random.parse import Constant, Distribution, Exponential, Lognormal, Shaped
 from pktswarm.traffic.sources.base import UDP_BYTES, Items, Source, law, parameter
 from pktswarm.traffic.sources.counts import mean_count, whole_counts
 from pktswarm.traffic.sources.processes import Steering, arrivals, ragged

@@ -15,7 +15,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 
-from pktswarm.traffic.playing import ECHO_REQUEST
+from pktswarm.traffic.frames.responder import ECHO_REQUEST
 
 GTPU_PORT, USER_PORT, SERVER_PORT = 2152, 49200, 5201
 G_PDU = 255

@@ -10,7 +10,7 @@ from pktswarm.master.upf.probe.packets import Tunnel, echo_request, tunnel_bytes
 from pktswarm.master.upf.probe.plane import UserPlane
 from pktswarm.master.upf.probe.trials import Trials
 from pktswarm.master.upf.probe.variants import Variant
-from pktswarm.traffic.playing import ECHO_RESPONSE, ERROR_INDICATION
+from pktswarm.traffic.frames.responder import ECHO_RESPONSE, ERROR_INDICATION
 
 SMALLEST_BYTES, LARGEST_BYTES = 1200, 9000
 ECHO_SEQUENCE = 4711

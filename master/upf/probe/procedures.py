@@ -10,7 +10,7 @@ from pktswarm.master.upf.probe import variants
 from pktswarm.master.upf.probe.findings import WORKS, Outcome
 from pktswarm.master.upf.probe.plane import QUIET_S
 from pktswarm.master.upf.probe.trials import NO_PLANE, Session, Trials
-from pktswarm.traffic.playing import END_MARKER
+from pktswarm.traffic.frames.responder import END_MARKER
 
 REPORT_S = 2.5
 """How long a report is awaited that is due after a second."""

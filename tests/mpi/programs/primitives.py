@@ -36,7 +36,7 @@ def wait(take, seconds=PATIENCE_S):  # type: ignore[no-untyped-def]
 
 def master(folder: Path) -> None:
     from pktswarm.master.mpi import World
-    from pktswarm.traffic.anchor import Anchor
+    from pktswarm.traffic.protocol.anchor import Anchor
 
     world = World(Anchor(os.getppid()))
     ranks = range(1, world.size)

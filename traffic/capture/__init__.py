@@ -1,0 +1,1 @@
+"""Capture files and filters: pcap and pcapng, libpcap expressions, classic BPF and eBPF."""

@@ -1,0 +1,1 @@
+"""Real TCP and UDP connections: blocks of application bytes, and their counts."""

@@ -1,0 +1,1 @@
+"""Counts: matching frames to flows, tallies, users, samples, recounts."""

@@ -1,0 +1,308 @@
+"""How a receiver tells one leg's frames from all others.
+
+A stream is known by the bits that no device on the way is expected to change: addresses, VLAN tags, labels, types,
+protocols, ports; not by lengths, checksums, ids, TTLs or TOS. A trace is known by its pair of MAC addresses,
+minus everything that a stream between the same two claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Any, Literal
+
+from pktswarm.traffic.capture import cbpf
+from pktswarm.traffic.frames.layout import TAG_TYPES, layout
+from pktswarm.traffic.frames.stamp import read_stamp
+from pktswarm.traffic.frames.template import Template, VaryingField, get_bits, put_bits
+
+MACS = b"\xff" * 12
+MOST_RANGE_BITS = 24
+"""That a filter can compare."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """A field of up to 32 bits whose values lie from low to high."""
+
+    bit: int
+    width: int
+    low: int
+    high: int
+
+    def holds(self, frame: bytes) -> bool:
+        """Not of a frame that ends before the field does."""
+        whole = self.bit + self.width <= 8 * len(frame)
+        return whole and self.low <= get_bits(frame, self.bit, self.width) <= self.high
+
+
+@dataclass(frozen=True)
+class Match:
+    """`value` under `mask`, from the frame's first byte; `length` without FCS, None: any."""
+
+    mask: bytes
+    value: bytes
+    length: int | None = None
+    ranges: tuple[Range, ...] = ()
+    kind: Literal["stream", "rest"] = "stream"
+    others: tuple[Match, ...] = ()
+    """For a rest: the matches whose frames are not its own."""
+    stream: int | None = None
+    """The number in its frames' stamps, where a capture knows them by that alone: behind a device that adds or takes
+    away headers, whose own affair it is what stands before the stamp."""
+    _bits: tuple[int, int] = field(init=False, repr=False, compare=False, default=(0, 0))
+
+    def __post_init__(self) -> None:
+        bits = int.from_bytes(self.mask, "big"), int.from_bytes(self.value, "big")
+        object.__setattr__(self, "_bits", bits)
+
+    @classmethod
+    def from_template(cls, template: Template) -> Match:
+        """Of a stream. Its frames keep their length on the way."""
+        identity = bytearray(template.identity_mask)
+        for varying in template.fields:
+            if varying.identity:
+                _mask_common_bits(identity, varying)
+        mask = bytes(identity).rstrip(b"\0")
+        value = bytes(m & d for m, d in zip(mask, template.data, strict=False))
+        ranges = tuple(_range(one) for one in template.fields if one.identity)
+        return cls(mask, value, len(template.data), tuple(one for one in ranges if one.width))
+
+    @classmethod
+    def rest(cls, source_mac: str, target_mac: str, others: Iterable[Match] = ()) -> Match:
+        """Of a trace: everything from one MAC address to the other that `others` do not claim."""
+        value = bytes.fromhex((target_mac + source_mac).replace(":", ""))
+        return cls(MACS, value, kind="rest", others=tuple(others))
+
+    @classmethod
+    def of_addresses(cls, source_mac: str, target_mac: str, source_ipv4: str, target_ipv4: str) -> Match:
+        """Every IPv4 packet from one host's address to the other's."""
+        head = bytes.fromhex((target_mac + source_mac).replace(":", "")) + b"\x08\x00" + bytes(12)
+        mask = MACS + b"\xff\xff" + bytes(12) + b"\xff" * 8
+        return cls(mask, head + ip_address(source_ipv4).packed + ip_address(target_ipv4).packed)
+
+    @classmethod
+    def of_arp(cls, source_mac: str, target_mac: str, source_ipv4: str) -> Match:
+        """What the host that has the address asks and answers for it."""
+        head = bytes.fromhex((target_mac + source_mac).replace(":", "")) + b"\x08\x06" + bytes(14)
+        mask = MACS + b"\xff\xff" + bytes(14) + b"\xff" * 4
+        return cls(mask, head + ip_address(source_ipv4).packed)
+
+    @classmethod
+    def of_numbers(
+        cls, source_mac: str, target_mac: str, fixed: dict[int, bytes], at: int, first: int, last: int
+    ) -> Match:
+        """Between two MACs, with these bytes at these places, and a 32-bit number from first to last at byte `at`."""
+        mask, value = bytearray(MACS.ljust(at + 4, b"\0")), bytearray(at + 4)
+        parts = {0: bytes.fromhex((target_mac + source_mac).replace(":", "")), **fixed}
+        for place, part in parts.items():
+            mask[place : place + len(part)] = b"\xff" * len(part)
+            value[place : place + len(part)] = part
+        # Always as many bits, so that two matches of two ranges are seen to be apart.
+        upper = 32 - MOST_RANGE_BITS
+        small = (1 << MOST_RANGE_BITS) - 1
+        ranges: tuple[Range, ...] = ()
+        if first >> MOST_RANGE_BITS == last >> MOST_RANGE_BITS:  # else more than a filter can compare
+            put_bits(mask, 8 * at, upper, (1 << upper) - 1)
+            put_bits(value, 8 * at, upper, first >> MOST_RANGE_BITS)
+            ranges = (Range(8 * at + upper, MOST_RANGE_BITS, first & small, last & small),)
+        short = bytes(mask).rstrip(b"\0")
+        return cls(short, bytes(value[: len(short)]), ranges=ranges)
+
+    def matches(self, frame: bytes) -> bool:
+        if self.stream is not None:
+            return stream_of(frame) == self.stream
+        mask, value = self._bits
+        if self.length is not None and len(frame) != self.length:
+            return False
+        if int.from_bytes(frame[: len(self.mask)], "big") & mask != value or len(frame) < len(self.mask):
+            return False
+        if any(not one.holds(frame) for one in self.ranges):
+            return False
+        return not any(other.matches(frame) for other in self.others)
+
+    def overlaps(self, other: Match) -> bool:
+        """Whether one frame could match both. A rest and a match that it leaves out share nothing."""
+        if other in self.others or self in other.others:
+            return False
+        if None not in (self.length, other.length) and self.length != other.length:
+            return False
+        if any(one.length is not None and one.length < len(two.mask) for one, two in ((self, other), (other, self))):
+            return False
+        if any(a & b & (x ^ y) for a, b, x, y in zip(self.mask, other.mask, self.value, other.value, strict=False)):
+            return False
+        return not any(_apart(one, two) for one in self._spans(other) for two in other._spans(self) if _same(one, two))
+
+    def _spans(self, other: Match) -> list[Range]:
+        """Its own ranges, and its constants wherever the other has a range."""
+        constants = (one for one in other.ranges if _known(self.mask, one))
+        fixed = [Range(o.bit, o.width, v, v) for o in constants for v in [get_bits(self.value, o.bit, o.width)]]
+        return [*self.ranges, *fixed]
+
+    @property
+    def outer_tag(self) -> tuple[int, int | None] | None:
+        """(TPID, TCI) of the outermost tag, None for an untagged frame. The TCI is None when part of it varies."""
+        if self.mask[12:14] != b"\xff\xff" or get_bits(self.value, 96, 16) not in TAG_TYPES:
+            return None
+        known = get_bits(self.mask, 112, 16) == 0xFFFF
+        return get_bits(self.value, 96, 16), get_bits(self.value, 112, 16) if known else None
+
+    @property
+    def target_mac(self) -> bytes | None:
+        """None when it varies from frame to frame."""
+        return self.value[:6] if self.mask[:6] == MACS[:6] else None
+
+    def program(self) -> cbpf.Program:
+        """A filter for a packet socket, which sees frames without their outermost VLAN tag."""
+        removed = 4 if self.outer_tag else 0
+        tests = [
+            *_tag_tests(self),
+            *_pattern_tests(_without_tag(self.mask, removed), _without_tag(self.value, removed)),
+        ]
+        if self.length is not None:
+            tests.append(cbpf.test(cbpf.LOAD_LENGTH, 0, cbpf.JUMP_EQUAL, self.length - removed))
+        tests += [_range_test(one, removed) for one in self.ranges]
+        return cbpf.all_of(*tests, *(cbpf.negate(other.program()) for other in self.others))
+
+    def pcap_filter(self) -> str:
+        """The mask as an expression for tools that read capture files, where every tag is in its place."""
+        parts = [f"len = {self.length}"] if self.length is not None else []
+        for at, size, mask, value in _words(self.mask, self.value):
+            parts.append(f"ether[{at}:{size}] & {mask:#x} = {value:#x}")
+        for one in self.ranges:
+            at, size, shift = _window(one)
+            taken = f"((ether[{at}:{size}] >> {shift}) & {(1 << one.width) - 1:#x})"
+            parts.append(f"{taken} >= {one.low} and {taken} <= {one.high}")
+        parts += [f"not ({other.pcap_filter()})" for other in self.others]
+        return " and ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "mask": self.mask.hex(),
+            "value": self.value.hex(),
+            "length": self.length,
+            "ranges": [[one.bit, one.width, one.low, one.high] for one in self.ranges],
+            "others": [other.to_json() for other in self.others],
+            "stream": self.stream,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Match:
+        return cls(
+            bytes.fromhex(data["mask"]),
+            bytes.fromhex(data["value"]),
+            data["length"],
+            tuple(Range(*one) for one in data["ranges"]),
+            data["kind"],
+            tuple(cls.from_json(one) for one in data["others"]),
+            data.get("stream"),
+        )
+
+
+def stream_of(frame: bytes) -> int | None:
+    """The number in a frame's stamp; None where it has none."""
+    try:
+        found = read_stamp(frame[layout(frame).payload :])
+    except (IndexError, ValueError):
+        return None
+    return None if found is None else found.stream
+
+
+def uncountable(match: Match, mode: str) -> str:
+    """Why a netsniff-ng receiver cannot count these frames truly; empty when it can."""
+    if match.target_mac is None:
+        return "the destination MAC varies, and a receiver takes only frames addressed to it"
+    if mode == "capture" and match.outer_tag is not None and match.outer_tag[1] is None:
+        return "the outermost VLAN tag varies, and a capture does not keep that tag: use mode count"
+    return ""
+
+
+def _varying_bits(varying: VaryingField) -> int:
+    """How many low bits of the field differ between its first and its last value."""
+    return (varying.first ^ varying.last).bit_length()
+
+
+def _mask_common_bits(mask: bytearray, varying: VaryingField) -> None:
+    low = _varying_bits(varying)
+    put_bits(mask, varying.bit, varying.width_bits, (1 << varying.width_bits) - (1 << low))
+
+
+def _range(varying: VaryingField) -> Range:
+    """Of the bits that differ; width 0 when there are none or more than a filter can compare."""
+    width = _varying_bits(varying)
+    if width > MOST_RANGE_BITS:
+        return Range(0, 0, 0, 0)
+    low, high = sorted((varying.first, varying.last))
+    small = (1 << width) - 1
+    return Range(varying.bit + varying.width_bits - width, width, low & small, high & small)
+
+
+def _known(mask: bytes, one: Range) -> bool:
+    return get_bits(mask, one.bit, one.width) == (1 << one.width) - 1  # what is beyond the mask is 0
+
+
+def _same(one: Range, two: Range) -> bool:
+    return (one.bit, one.width) == (two.bit, two.width)
+
+
+def _apart(one: Range, two: Range) -> bool:
+    return one.high < two.low or two.high < one.low
+
+
+def _without_tag(data: bytes, removed: int) -> bytes:
+    return data[:12] + data[12 + removed :]
+
+
+def _tag_tests(match: Match) -> list[cbpf.Program]:
+    """Of the outermost tag, which the kernel keeps beside the frame."""
+    if match.kind == "rest":
+        return []
+    if match.outer_tag is None:
+        return [cbpf.test(cbpf.LOAD_BYTE, cbpf.VLAN_PRESENT, cbpf.JUMP_EQUAL, 0)]
+    mask, value = get_bits(match.mask, 112, 16), get_bits(match.value, 112, 16)
+    return [tagged(match.outer_tag[0], value, mask)]
+
+
+def tagged(tpid: int, tci: int, mask: int = 0xFFFF) -> cbpf.Program:
+    return cbpf.all_of(
+        cbpf.test(cbpf.LOAD_BYTE, cbpf.VLAN_PRESENT, cbpf.JUMP_EQUAL, 1),
+        cbpf.test(cbpf.LOAD_HALF, cbpf.VLAN_TPID, cbpf.JUMP_EQUAL, tpid),
+        cbpf.test(cbpf.LOAD_HALF, cbpf.VLAN_TCI, cbpf.JUMP_EQUAL, tci, mask),
+    )
+
+
+def _words(mask: bytes, value: bytes) -> Iterable[tuple[int, int, int, int]]:
+    """(offset, size, mask, value) of 4, 2 or 1 bytes each, leaving out what is not looked at."""
+    at = 0
+    while at < len(mask):
+        size = next(size for size in (4, 2, 1) if at + size <= len(mask))
+        if any(mask[at : at + size]):
+            yield at, size, int.from_bytes(mask[at : at + size], "big"), int.from_bytes(value[at : at + size], "big")
+        at += size
+
+
+def _pattern_tests(mask: bytes, value: bytes) -> list[cbpf.Program]:
+    loads = {4: cbpf.LOAD_WORD, 2: cbpf.LOAD_HALF, 1: cbpf.LOAD_BYTE}
+    return [cbpf.test(loads[size], at, cbpf.JUMP_EQUAL, v, m) for at, size, m, v in _words(mask, value)]
+
+
+def _window(one: Range) -> tuple[int, int, int]:
+    """(offset, size, shift): the 1, 2 or 4 bytes that end with the range's last byte and hold it."""
+    stop = (one.bit + one.width + 7) // 8
+    size = next(size for size in (1, 2, 4) if (stop - size) * 8 <= one.bit)
+    return stop - size, size, stop * 8 - one.bit - one.width
+
+
+def _range_test(one: Range, removed: int) -> cbpf.Program:
+    at, size, shift = _window(one)
+    load = {4: cbpf.LOAD_WORD, 2: cbpf.LOAD_HALF, 1: cbpf.LOAD_BYTE}[size]
+    if removed and 14 <= at < 16:  # all of the tag's two bytes are loaded
+        shift += 8 * (16 - at - size)
+        load, at, removed = cbpf.LOAD_HALF, cbpf.VLAN_TCI, 0
+    elif at < 14:
+        removed = 0
+    mask = ((1 << one.width) - 1) << shift
+    low = cbpf.test(load, at - removed, cbpf.JUMP_NOT_LESS, one.low << shift, mask)
+    return cbpf.all_of(low, cbpf.negate(cbpf.test(load, at - removed, cbpf.JUMP_GREATER, one.high << shift, mask)))

@@ -1,0 +1,141 @@
+"""A stream's users, counted one by one: what tells them apart, and how their figures travel.
+
+A user is one value of a counter in the stream's headers: a TEID, an inner address, a port. User n of Leg.users has the
+value first + n * step.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+import zlib
+from array import array
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any
+
+from pktswarm.traffic.counting.expect import FIELD_PLACES
+from pktswarm.traffic.counting.kernel_structs import RawUserRule
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames.headers import HEADERS
+from pktswarm.traffic.frames.layout import layout
+from pktswarm.traffic.frames.template import Template, VaryingField
+
+MOST_USERS = 1 << 20
+"""Of one stream, and of one receiver. A user takes 64 bytes of a receiver's memory."""
+WORD_BITS = 64
+COLUMNS = ("packets", "bytes", "distinct", "latencies", "latency_sum_ns", "latency_min_ns", "latency_max_ns", "damaged")
+"""Of ReceiveCount.users, each with a value for every user and one more: all frames of the leg that are no user's."""
+
+
+def of_template(where: object, key: str, template: Template, name: str) -> dict[str, Any]:
+    """Leg.users by the stream's counter `name` ("ipv4.src"). BadInput where it is none that a receiver can use."""
+    usable = {one.name: by for one in template.fields for by in [_seen_as(template, one)] if by and _countable(one)}
+    if name not in usable:
+        problem = "no field of this stream by which its users can be told apart"
+        allowed = ", ".join(usable) or "a field that is given as {increment: [first, last]}"
+        raise BadInput(where, problem, key=key, value=name, allowed=allowed)
+    field = _field(template, {"field": name, "by": usable[name]})
+    if field.values > MOST_USERS:
+        raise BadInput(where, "too many users", key=key, value=field.values, allowed=f"up to {MOST_USERS}")
+    told = {"field": name, "by": usable[name], "first": field.first, "step": field.step, "count": field.values}
+    return told | ({"shift": field.below_bits, "low": field.below} if field.below_bits else {})
+
+
+def _countable(one: VaryingField) -> bool:
+    return one.mode == "increment" and one.values > 0
+
+
+def _seen_as(template: Template, one: VaryingField) -> str:
+    """In which of struct fields the receiver finds it; empty where it does not (an outer header of a tunnel)."""
+    try:
+        spans = layout(template.data).spans
+    except (IndexError, ValueError):
+        return ""
+    for name, (bit, bits) in spans.items():
+        if bit <= one.bit and one.bit + one.width_bits <= bit + bits and _in_one_word(name, one, bit):
+            return name
+    return ""
+
+
+def _end(name: str, one: VaryingField, bit: int) -> int:
+    """Where the field's last bit is in struct fields."""
+    offset: int = FIELD_PLACES[name][0]
+    return offset * 8 + one.bit - bit + one.width_bits
+
+
+def _in_one_word(name: str, one: VaryingField, bit: int) -> bool:
+    """What changes of it: the receiver looks at no more than the field's part in its last word."""
+    part = _part_bits(_end(name, one, bit), one.width_bits)
+    return one.first >> part == one.last >> part
+
+
+def _part_bits(end: int, width_bits: int) -> int:
+    return min(width_bits, end - (end - 1) // WORD_BITS * WORD_BITS)
+
+
+def _field(template: Template, users: dict[str, Any]) -> VaryingField:
+    return next(one for one in template.fields if one.name == users["field"] and _seen_as(template, one) == users["by"])
+
+
+def rule(template: Template, users: dict[str, Any], base: int) -> RawUserRule:
+    """What the counting program is told; `base`: the first user's place among all legs'. `template`: as received."""
+    users = {**users, **users.get("received", {})}
+    one = _field(template, users)
+    end = _end(users["by"], one, layout(template.data).spans[users["by"]][0])
+    mask = (1 << _part_bits(end, one.width_bits)) - 1
+    word = (end - 1) // WORD_BITS
+    shift = (word + 1) * WORD_BITS - end
+    return RawUserRule(users["first"] & mask, users["step"], mask, users["count"], base, word, shift)
+
+
+def of_addresses(by: str, first: int, count: int) -> dict[str, Any]:
+    """Leg.users of a trace's leg whose users have the IPv4 addresses from `first` on: `by` is "src_ip" or "dst_ip"."""
+    return {"field": f"ipv4.{by.removesuffix('_ip')}", "by": by, "first": first, "step": 1, "count": count}
+
+
+def address_rule(users: dict[str, Any], base: int) -> RawUserRule:
+    """As rule(), of what of_addresses() made. An IPv4 address has the first four bytes of its place in there."""
+    end = FIELD_PLACES[users["by"]][0] * 8 + 32
+    word = (end - 1) // WORD_BITS
+    return RawUserRule(users["first"], 1, (1 << 32) - 1, users["count"], base, word, (word + 1) * WORD_BITS - end)
+
+
+def notation(field: str, value: int) -> str:
+    """A user's value as it is written in a scenario: 10.60.0.7, or 4096."""
+    header, name = field.split(".")[-2:]  # before them its number, where the header occurs twice
+    kind = HEADERS[header].fields[name].kind
+    if kind == "ipv4":
+        return str(IPv4Address(value))
+    if kind == "ipv6":
+        return str(IPv6Address(value))
+    return value.to_bytes(6, "big").hex(":") if kind == "mac" else str(value)
+
+
+def named(users: dict[str, Any], n: int) -> str:
+    """User n as a person knows him: by the whole field, of which only the upper part may count (Leg.users, "shift")."""
+    number = users["first"] + n * users["step"]
+    return notation(users["field"], number << users.get("shift", 0) | users.get("low", 0))
+
+
+def values(users: dict[str, Any]) -> list[str]:
+    """Of each user, in order."""
+    return [named(users, n) for n in range(users["count"])]
+
+
+def pack(numbers: Sequence[int]) -> str:
+    """A column of 64-bit numbers as text: a tenth of what JSON would take."""
+    column = array("q", numbers)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return base64.b64encode(zlib.compress(column.tobytes(), 1)).decode()
+
+
+def unpack(text: str | Sequence[int]) -> list[int]:
+    """A packed column, or a plain one as it is."""
+    if not isinstance(text, str):
+        return list(text)
+    column = array("q", zlib.decompress(base64.b64decode(text)))
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column.tolist()

@@ -1,0 +1,1 @@
+"""Frames: headers, templates, sizes, layout, stamps, and responses for addresses that a node proxies."""

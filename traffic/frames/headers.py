@@ -1,0 +1,313 @@
+"""The table of headers a frame can be made of: for each field its place, default and what a user may write.
+
+Both the check and the building of frames (traffic.frames.build) read this one table; docs/headers.md describes it to
+users.
+Sources: IEEE 802.3, 802.1Q, RFC 3032 (MPLS), RFC 826 (ARP), RFC 791 (IPv4), RFC 8200 (IPv6), RFC 792 (ICMP),
+RFC 4443 (ICMPv6), RFC 768 (UDP), RFC 9293 (TCP), 3GPP TS 29.281, 5 (GTP-U), 3GPP TS 38.415, 5.5 (PDU session).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+Kind = str
+"""How a value is written: "number", "mac", "ipv4", "ipv6" or "flags"."""
+
+TCP_FLAGS = {"fin": 1, "syn": 2, "rst": 4, "psh": 8, "ack": 16, "urg": 32, "ece": 64, "cwr": 128}
+ALLOWED = {
+    "mac": "a MAC address such as 02:00:00:00:00:01",
+    "ipv4": "an IPv4 address such as 10.0.0.1",
+    "ipv6": "an IPv6 address such as fd00::1",
+    "flags": "a number from 0 to 255, or names out of " + ", ".join(TCP_FLAGS),
+}
+
+
+@dataclass(frozen=True)
+class Field:
+    """`bit` counts from the header's first bit. `default` None: required. `auto`: computed unless it is given.
+
+    `identity`: a receiver may know a frame by it, because no device on the way is expected to change it.
+    """
+
+    bit: int
+    width: int
+    default: int | None = 0
+    kind: Kind = "number"
+    auto: bool = False
+    identity: bool = False
+
+    @property
+    def largest(self) -> int:
+        return (1 << self.width) - 1
+
+    @property
+    def allowed(self) -> str:
+        return ALLOWED.get(self.kind, f"a whole number from 0 to {self.largest}")
+
+    def parse(self, value: Any) -> int:
+        """The value as a number that fits the field. Raises ValueError otherwise."""
+        number = _PARSERS[self.kind](value)
+        if not 0 <= number <= self.largest:
+            raise ValueError(f"out of range: {number}")
+        return number
+
+
+@dataclass(frozen=True)
+class Header:
+    """`next_headers` maps the header that may follow to the value that `next_field` then takes."""
+
+    size_bytes: int
+    fields: Mapping[str, Field]
+    next_field: str = ""
+    next_headers: Mapping[str, int] = field(default_factory=dict)
+    next_default: int = 0
+    """What `next_field` takes when raw bytes or the payload follow: a value set aside for experiments."""
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("not a whole number")
+    return value if isinstance(value, int) else int(value, 0)
+
+
+def _mac(value: Any) -> int:
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}", value):
+        raise ValueError("not a MAC address")
+    return int(re.sub("[:-]", "", value), 16)
+
+
+def _ipv4(value: Any) -> int:
+    if not isinstance(value, str):
+        raise ValueError("not an IPv4 address")
+    return _address(value, 4)
+
+
+def _ipv6(value: Any) -> int:
+    if not isinstance(value, str):
+        raise ValueError("not an IPv6 address")
+    return _address(value, 6)
+
+
+@lru_cache(65536)
+def _address(text: str, version: int) -> int:
+    """Remembered: a list of users' addresses is read anew for each size of the frame."""
+    return int(ipaddress.IPv4Address(text) if version == 4 else ipaddress.IPv6Address(text))
+
+
+def _flags(value: Any) -> int:
+    names = value.replace(",", " ").split() if isinstance(value, str) else value
+    if not isinstance(names, list) or any(name not in TCP_FLAGS for name in names):
+        return _number(value)
+    return sum({TCP_FLAGS[name] for name in names})
+
+
+_PARSERS = {"number": _number, "mac": _mac, "ipv4": _ipv4, "ipv6": _ipv6, "flags": _flags}
+
+_ETHERTYPES = {"vlan": 0x8100, "svlan": 0x88A8, "mpls": 0x8847, "arp": 0x0806, "ipv4": 0x0800, "ipv6": 0x86DD}
+# IEEE 802 Local Experimental EtherType 1; RFC 3692 protocol number.
+_EXPERIMENTAL_ETHERTYPE = 0x88B5
+_EXPERIMENTAL_PROTOCOL = 253
+_PROTOCOLS = {"ipv4": 4, "tcp": 6, "udp": 17, "ipv6": 41}
+
+GTPU_PORT, G_PDU, PDU_SESSION = 2152, 255, 0x85
+
+
+def _tag() -> Header:
+    return Header(
+        4,
+        {
+            # A capture on Linux loses the outermost tag; only a tag known in full can be put back as it was.
+            "priority": Field(0, 3, identity=True),
+            "dei": Field(3, 1, identity=True),
+            "id": Field(4, 12, identity=True),
+            "type": Field(16, 16, auto=True, identity=True),
+        },
+        "type",
+        _ETHERTYPES,
+        _EXPERIMENTAL_ETHERTYPE,
+    )
+
+
+def _echo(echo_request: int) -> Header:
+    return Header(
+        8,
+        {
+            "type": Field(0, 8, echo_request, identity=True),
+            "code": Field(8, 8, identity=True),
+            "checksum": Field(16, 16, auto=True),
+            "id": Field(32, 16, identity=True),
+            "sequence": Field(48, 16),
+        },
+    )
+
+
+HEADERS: dict[str, Header] = {
+    "ethernet": Header(
+        14,
+        {
+            "dst": Field(0, 48, None, "mac", identity=True),
+            "src": Field(48, 48, None, "mac", identity=True),
+            "type": Field(96, 16, auto=True, identity=True),
+        },
+        "type",
+        _ETHERTYPES,
+        _EXPERIMENTAL_ETHERTYPE,
+    ),
+    "vlan": _tag(),
+    "svlan": _tag(),
+    "mpls": Header(
+        4,
+        {
+            "label": Field(0, 20, None, identity=True),
+            "tc": Field(20, 3),
+            "bottom": Field(23, 1, auto=True, identity=True),
+            "ttl": Field(24, 8, 64),
+        },
+        "bottom",
+        {"mpls": 0, "ipv4": 1, "ipv6": 1},
+        1,
+    ),
+    "arp": Header(
+        28,
+        {
+            "hardware_type": Field(0, 16, 1, identity=True),
+            "protocol_type": Field(16, 16, 0x0800, identity=True),
+            "hardware_size": Field(32, 8, 6, identity=True),
+            "protocol_size": Field(40, 8, 4, identity=True),
+            "operation": Field(48, 16, 1, identity=True),
+            "sender_mac": Field(64, 48, None, "mac", identity=True),
+            "sender_ip": Field(112, 32, None, "ipv4", identity=True),
+            "target_mac": Field(144, 48, 0, "mac", identity=True),
+            "target_ip": Field(192, 32, None, "ipv4", identity=True),
+        },
+    ),
+    "ipv4": Header(
+        20,
+        {
+            "version": Field(0, 4, 4, identity=True),
+            "header_words": Field(4, 4, 5, identity=True),
+            "tos": Field(8, 8),
+            "dscp": Field(8, 6),
+            "ecn": Field(14, 2),
+            "length": Field(16, 16, auto=True),
+            "id": Field(32, 16),
+            "df": Field(49, 1),
+            "mf": Field(50, 1),
+            "fragment": Field(51, 13),
+            "ttl": Field(64, 8, 64),
+            "protocol": Field(72, 8, auto=True, identity=True),
+            "checksum": Field(80, 16, auto=True),
+            "src": Field(96, 32, None, "ipv4", identity=True),
+            "dst": Field(128, 32, None, "ipv4", identity=True),
+        },
+        "protocol",
+        {**_PROTOCOLS, "icmp": 1},
+        _EXPERIMENTAL_PROTOCOL,
+    ),
+    "ipv6": Header(
+        40,
+        {
+            "version": Field(0, 4, 6, identity=True),
+            "traffic_class": Field(4, 8),
+            "flow_label": Field(12, 20),
+            "length": Field(32, 16, auto=True),
+            "next_header": Field(48, 8, auto=True, identity=True),
+            "hop_limit": Field(56, 8, 64),
+            "src": Field(64, 128, None, "ipv6", identity=True),
+            "dst": Field(192, 128, None, "ipv6", identity=True),
+        },
+        "next_header",
+        {**_PROTOCOLS, "icmpv6": 58},
+        _EXPERIMENTAL_PROTOCOL,
+    ),
+    "icmp": _echo(8),
+    "icmpv6": _echo(128),
+    "udp": Header(
+        8,
+        {
+            "src": Field(0, 16, None, identity=True),
+            "dst": Field(16, 16, None, identity=True),
+            "length": Field(32, 16, auto=True),
+            "checksum": Field(48, 16, auto=True),
+        },
+        next_headers={"gtpu": GTPU_PORT},
+    ),
+    "tcp": Header(
+        20,
+        {
+            "src": Field(0, 16, None, identity=True),
+            "dst": Field(16, 16, None, identity=True),
+            "seq": Field(32, 32),
+            "ack": Field(64, 32),
+            "header_words": Field(96, 4, 5),
+            "flags": Field(104, 8, TCP_FLAGS["ack"], "flags"),
+            "window": Field(112, 16, 65535),
+            "checksum": Field(128, 16, auto=True),
+            "urgent": Field(144, 16),
+        },
+    ),
+    "gtpu": Header(
+        8,
+        {
+            "version": Field(0, 3, 1, identity=True),
+            "pt": Field(3, 1, 1, identity=True),
+            "e": Field(5, 1, auto=True, identity=True),
+            "s": Field(6, 1, auto=True, identity=True),
+            "pn": Field(7, 1, auto=True, identity=True),
+            "type": Field(8, 8, G_PDU, identity=True),
+            "length": Field(16, 16, auto=True),
+            "teid": Field(32, 32, None, identity=True),
+        },
+        next_headers={"gtpu_options": 0, "ipv4": 0, "ipv6": 0},
+    ),
+    "gtpu_options": Header(
+        4,
+        {"sequence": Field(0, 16), "npdu": Field(16, 8), "next_type": Field(24, 8, auto=True, identity=True)},
+        "next_type",
+        {"pdu_session": PDU_SESSION, "ipv4": 0, "ipv6": 0},
+    ),
+    "pdu_session": Header(
+        4,
+        {
+            # In units of 4 bytes.
+            "length": Field(0, 8, 1, identity=True),
+            "pdu_type": Field(8, 4, identity=True),
+            "ppp": Field(16, 1),
+            "rqi": Field(17, 1),
+            "qfi": Field(18, 6, identity=True),
+            "next_type": Field(24, 8, auto=True, identity=True),
+        },
+        "next_type",
+        {"ipv4": 0, "ipv6": 0},
+    ),
+}
+"""Every header but `raw`, whose bytes are its own."""
+
+OVERLAPPING = {"ipv4": [("tos", "dscp"), ("tos", "ecn")]}
+"""Two names for the same bits: a frame may give only one of them."""
+
+
+def may_follow(below: str, above: str) -> bool:
+    """Whether `above` makes sense right after `below`; raw bytes may follow anything but raw."""
+    if below == "raw":
+        return False
+    return above == "raw" or above in HEADERS[below].next_headers
+
+
+def gtpu_flag(name: str, above: list[dict[str, Any]]) -> int:
+    """A GTP-U header's flag `e`, `s` or `pn`, by the two headers that follow it.
+
+    The optional fields are there if any flag is set (TS 29.281, 5.1): `e` where an extension header follows, `s` and
+    `pn` where their field is given, and `s` where nothing else would say that they are there.
+    """
+    options = above[0].get("gtpu_options") if above else None
+    if options is None:
+        return 0
+    extended = bool(options.get("next_type", "pdu_session" in (above[1] if len(above) > 1 else ())))
+    numbered = "sequence" in options or not (extended or "npdu" in options)
+    return int({"e": extended, "s": numbered, "pn": "npdu" in options}[name])

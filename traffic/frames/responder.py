@@ -1,0 +1,216 @@
+"""What a node answers for the addresses that it plays: who has them, and whether their GTP-U path is alive.
+
+ARP (RFC 826), neighbour discovery (RFC 4861) and GTP-U's path management (3GPP TS 29.281, section 7). Frames are
+Ethernet frames without FCS and without VLAN tags.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address, ip_address
+from typing import Any
+
+from pktswarm.traffic.frames.headers import GTPU_PORT
+
+ETHERNET_BYTES, IPV4_BYTES, IPV6_BYTES, UDP_BYTES, GTPU_BYTES = 14, 20, 40, 8, 8
+OPTIONAL_BYTES = 4
+"""Of a GTP-U header where any of the flags E, S and PN is set."""
+ARP, IPV4, IPV6 = b"\x08\x06", b"\x08\x00", b"\x86\xdd"
+BROADCAST = b"\xff" * 6
+ARP_REQUEST = bytes.fromhex("0001080006040001")
+ARP_REPLY = bytes.fromhex("0001080006040002")
+UDP, ICMPV6 = 17, 58
+SOLICITATION, ADVERTISEMENT = 135, 136
+SOLICITED, OVERRIDE = 0x40, 0x20
+"""Flags of an advertisement."""
+TARGET_LINK_LAYER = b"\x02\x01"
+ALL_NODES = IPv6Address("ff02::1").packed
+HOP_LIMIT = 255
+"""Of neighbour discovery: a router would lower it."""
+TTL = 64
+ECHO_REQUEST, ECHO_RESPONSE, ERROR_INDICATION, END_MARKER = 1, 2, 26, 254
+RECOVERY = b"\x0e\x00"
+"""The one element of a response: its restart counter is not looked at, and sent as 0 (TS 29.281, 7.2.2)."""
+TEID_DATA = 16
+"""The element of an Error Indication that names the tunnel that is not known: 4 bytes follow."""
+MOST_TOLD = 16
+"""TEIDs of Error Indications and End Markers that are told; all are counted."""
+MOST_ENDED = 1 << 17
+"""TEIDs whose End Markers are counted one by one."""
+
+
+@dataclass
+class Played:
+    """What came for a node's addresses. `counts`: by kind ("arp", "neighbour", "echo": answered; "error_indication",
+    "end_marker": only told); `teids`: of the last two the first few; `ended`: End Markers by TEID; `missed`: frames
+    that nobody looked at, because they came too fast."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    teids: dict[str, list[int]] = field(default_factory=dict)
+    ended: Counter[int] = field(default_factory=Counter)
+    missed: int = 0
+
+    def note(self, kind: str, teid: int | None = None) -> None:
+        self.counts[kind] += 1
+        if teid is not None and len(known := self.teids.setdefault(kind, [])) < MOST_TOLD and teid not in known:
+            known.append(teid)
+
+    def note_end(self, teid: int) -> None:
+        self.note("end_marker", teid)
+        if teid in self.ended or len(self.ended) < MOST_ENDED:
+            self.ended[teid] += 1
+
+    def to_json(self) -> dict[str, Any]:
+        return {"counts": dict(self.counts), "teids": self.teids, "ended": dict(self.ended), "missed": self.missed}
+
+
+class Player:
+    """Answers for `addresses` with `mac`. ValueError: an address that is none."""
+
+    def __init__(self, mac: str, addresses: Iterable[str]) -> None:
+        self.mac = bytes.fromhex(mac.replace(":", ""))
+        self.addresses = dict.fromkeys(ip_address(address).packed for address in addresses)
+        self.played = Played()
+
+    def greetings(self, target: str) -> Iterator[bytes]:
+        """A question of each IPv4 address for `target` (IPv4, else none). Who answers it keeps the address of who asked
+        (RFC 826), and then has no need to ask himself."""
+        asked = ip_address(target).packed if target else b""
+        for own in self.addresses if len(asked) == 4 else ():
+            if len(own) == 4:
+                body = ARP_REQUEST + self.mac + own + bytes(6) + asked
+                yield (BROADCAST + self.mac + ARP + body).ljust(60, b"\0")
+
+    def answer(self, frame: bytes) -> bytes | None:
+        """The frame that answers this one; None where there is nothing to say. Counts it in `played`."""
+        match frame[12:14]:
+            case b"\x08\x06":
+                return self._arp(frame)
+            case b"\x08\x00":
+                return self._ipv4(frame)
+            case b"\x86\xdd":
+                return self._ipv6(frame)
+        return None
+
+    def _arp(self, frame: bytes) -> bytes | None:
+        asked = frame[38:42]
+        if len(frame) < 42 or frame[14:22] != ARP_REQUEST or asked not in self.addresses:
+            return None
+        self.played.note("arp")
+        sender = frame[22:32]
+        body = ARP_REPLY + self.mac + asked + sender
+        return (sender[:6] + self.mac + ARP + body).ljust(60, b"\0")
+
+    def _ipv4(self, frame: bytes) -> bytes | None:
+        if len(frame) < ETHERNET_BYTES + IPV4_BYTES:
+            return None
+        header = (frame[14] & 15) * 4
+        source, target = frame[26:30], frame[30:34]
+        at = ETHERNET_BYTES + header
+        fragment = int.from_bytes(frame[20:22], "big") & 0x3FFF
+        if header < IPV4_BYTES or frame[23] != UDP or fragment or target not in self.addresses:
+            return None
+        reply = self._gtpu(frame[at:], target, source)
+        if reply is None:
+            return None
+        fixed = bytearray(
+            b"\x45\0" + (IPV4_BYTES + len(reply)).to_bytes(2, "big") + bytes([0, 0, 0, 0, TTL, UDP, 0, 0])
+        )
+        fixed += target + source
+        fixed[10:12] = _checksum(bytes(fixed)).to_bytes(2, "big")
+        whole = _with_checksum(reply, 6, target + source + bytes([0, UDP]) + len(reply).to_bytes(2, "big"))
+        return (frame[6:12] + self.mac + IPV4 + bytes(fixed) + whole).ljust(60, b"\0")
+
+    def _ipv6(self, frame: bytes) -> bytes | None:
+        at = ETHERNET_BYTES + IPV6_BYTES
+        if len(frame) < at:
+            return None
+        protocol, source, target = frame[20], frame[22:38], frame[38:54]
+        if protocol == ICMPV6:
+            return self._neighbour(frame, source)
+        reply = self._gtpu(frame[at:], target, source) if protocol == UDP and target in self.addresses else None
+        return None if reply is None else self._in_ipv6(frame[6:12], target, source, UDP, reply, TTL)
+
+    def _neighbour(self, frame: bytes, source: bytes) -> bytes | None:
+        """It has been through no router. One from nobody (duplicate address detection) is answered to all."""
+        message = frame[ETHERNET_BYTES + IPV6_BYTES :]
+        asked = message[8:24]
+        if len(message) < 24 or message[0] != SOLICITATION or frame[21] != HOP_LIMIT or asked not in self.addresses:
+            return None
+        self.played.note("neighbour")
+        from_somebody = any(source)
+        flags = OVERRIDE | (SOLICITED if from_somebody else 0)
+        body = bytes([ADVERTISEMENT, 0, 0, 0, flags, 0, 0, 0]) + asked + TARGET_LINK_LAYER + self.mac
+        to = source if from_somebody else ALL_NODES
+        return self._in_ipv6(
+            frame[6:12] if from_somebody else b"\x33\x33" + to[12:], asked, to, ICMPV6, body, HOP_LIMIT
+        )
+
+    def _in_ipv6(self, to: bytes, source: bytes, target: bytes, protocol: int, body: bytes, hops: int) -> bytes:
+        pseudo = source + target + len(body).to_bytes(4, "big") + bytes([0, 0, 0, protocol])
+        whole = _with_checksum(body, 6 if protocol == UDP else 2, pseudo)
+        fixed = b"\x60\0\0\0" + len(body).to_bytes(2, "big") + bytes([protocol, hops]) + source + target
+        return to + self.mac + IPV6 + fixed + whole
+
+    def _gtpu(self, datagram: bytes, own: bytes, other: bytes) -> bytes | None:
+        """The UDP datagram that answers a GTP-U message, its checksum 0; what needs no answer is told."""
+        if len(datagram) < UDP_BYTES + GTPU_BYTES or int.from_bytes(datagram[2:4], "big") != GTPU_PORT:
+            return None
+        message = datagram[UDP_BYTES : int.from_bytes(datagram[4:6], "big")]
+        least = GTPU_BYTES + (OPTIONAL_BYTES if message[:1] and message[0] & 7 else 0)
+        if len(message) < least or message[0] >> 4 != 3:  # version 1, GTP and not GTP'
+            return None
+        match message[1]:
+            case 1:
+                self.played.note("echo")
+                return _echo_response(datagram[0:2], message)
+            case 26:
+                self.played.note("error_indication", _unknown_teid(message))
+            case 254:
+                self.played.note_end(int.from_bytes(message[4:8], "big"))
+        return None
+
+
+def _echo_response(port: bytes, request: bytes) -> bytes:
+    """To the port that the request came from, from 2152 (TS 29.281, 4.4.2.2), with its sequence number."""
+    sequence = request[8:10] if request[0] & 2 else b"\0\0"
+    body = sequence + b"\0\0" + RECOVERY
+    message = bytes([0x32, ECHO_RESPONSE]) + len(body).to_bytes(2, "big") + bytes(4) + body
+    length = UDP_BYTES + len(message)
+    return GTPU_PORT.to_bytes(2, "big") + port + length.to_bytes(2, "big") + b"\0\0" + message
+
+
+def _unknown_teid(message: bytes) -> int | None:
+    """What an Error Indication names (TS 29.281, 7.3.1): its first element, if it is that."""
+    at = _elements_at(message)
+    if at is None or len(message) < at + 5 or message[at] != TEID_DATA:
+        return None
+    return int.from_bytes(message[at + 1 : at + 5], "big")
+
+
+def _elements_at(message: bytes) -> int | None:
+    """Where a message's elements begin: behind the optional fields and extension headers (TS 29.281, 5.2)."""
+    if not message[0] & 7:
+        return GTPU_BYTES
+    at = GTPU_BYTES + OPTIONAL_BYTES
+    following = message[at - 1] if message[0] & 4 else 0
+    while following:
+        size = message[at] * 4 if at < len(message) else 0
+        if not size or at + size > len(message):
+            return None
+        at += size
+        following = message[at - 1]
+    return at
+
+
+def _with_checksum(body: bytes, at: int, pseudo: bytes) -> bytes:
+    """`body` with the checksum over itself and the pseudo header at `at`, where it has 0."""
+    return body[:at] + (_checksum(pseudo + body) or 0xFFFF).to_bytes(2, "big") + body[at + 2 :]
+
+
+def _checksum(data: bytes) -> int:
+    """RFC 1071's. 2**16 is 1 modulo 0xffff, so the number modulo 0xffff is the sum of its 16-bit words."""
+    total = int.from_bytes(data + bytes(len(data) % 2), "big")
+    return 0xFFFF - (total % 0xFFFF or 0xFFFF)

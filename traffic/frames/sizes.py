@@ -1,0 +1,109 @@
+"""The sizes of a stream's frames, FCS included: one, a list in turn, or several drawn by their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pktswarm.traffic.frames.build import LEAST_SIZE_BYTES
+
+LARGEST_SIZE_BYTES = 9618
+MOST_SIZES = 255
+SIMPLE_IMIX = ((64, 7), (594, 4), (1518, 1))
+"""The simple IMIX: IP packets of 40, 576 and 1500 bytes, 7 to 4 to 1, in Ethernet frames; see docs/xdp.md."""
+ALLOWED = (
+    f"a whole number from {LEAST_SIZE_BYTES} to {LARGEST_SIZE_BYTES}, a list of them, imix, {{size: weight, …}} or "
+    "{uniform: [smallest, largest]}"
+)
+FORMS = {
+    "anyOf": [
+        {"type": "integer", "minimum": LEAST_SIZE_BYTES, "maximum": LARGEST_SIZE_BYTES},
+        {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": MOST_SIZES,
+            "items": {"type": "integer", "minimum": LEAST_SIZE_BYTES, "maximum": LARGEST_SIZE_BYTES},
+        },
+        {"const": "imix"},
+        {
+            "type": "object",
+            "minProperties": 1,
+            "maxProperties": MOST_SIZES,
+            "patternProperties": {r"^\d+$": {"type": "integer", "minimum": 1}},
+            "additionalProperties": False,
+        },
+        {
+            "type": "object",
+            "properties": {
+                "uniform": {"type": "array", "minItems": 2, "maxItems": 2, "items": {"type": "integer"}},
+            },
+            "required": ["uniform"],
+            "additionalProperties": False,
+        },
+    ]
+}
+"""The same as JSON Schema."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """`pairs`: (size, weight). Drawn by the weights, or `in_turn`, one after another, each as often as it weighs."""
+
+    pairs: tuple[tuple[int, int], ...]
+    in_turn: bool = False
+
+    @property
+    def smallest(self) -> int:
+        return min(size for size, _ in self.pairs)
+
+    @property
+    def largest(self) -> int:
+        return max(size for size, _ in self.pairs)
+
+    @property
+    def mean_bytes(self) -> float:
+        return sum(size * weight for size, weight in self.pairs) / sum(weight for _, weight in self.pairs)
+
+
+def parse_sizes(given: Any) -> Sizes:
+    """Of what a scenario has under size_bytes. Raises ValueError with one message for anything else."""
+    if isinstance(given, list):
+        return _checked(((size, 1) for size in given), in_turn=True)
+    if given == "imix":
+        return Sizes(SIMPLE_IMIX)
+    if isinstance(given, dict):
+        return _uniform(given["uniform"]) if set(given) == {"uniform"} else _weighted(given)
+    return _checked([(given, 1)])
+
+
+def _checked(pairs: Iterable[tuple[Any, Any]], in_turn: bool = False) -> Sizes:
+    made = tuple(pairs)
+    if not 1 <= len(made) <= MOST_SIZES:
+        raise ValueError(f"{len(made)} sizes; allowed: 1 to {MOST_SIZES}")
+    for size, weight in made:
+        if not _is_whole(size) or not LEAST_SIZE_BYTES <= size <= LARGEST_SIZE_BYTES:
+            raise ValueError(f"no size: {size!r}; allowed: {ALLOWED}")
+        if not _is_whole(weight) or weight < 1:
+            raise ValueError(f"no weight of size {size}: {weight!r}; allowed: a whole number from 1")
+    return Sizes(made, in_turn)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _weighted(given: dict[Any, Any]) -> Sizes:
+    """Keys are text where the scenario came as JSON."""
+    return _checked((int(size) if str(size).isdigit() else size, weight) for size, weight in given.items())
+
+
+def _uniform(ends: Any) -> Sizes:
+    """Every size of the range, or as many as fit in even steps, the two ends among them."""
+    if not isinstance(ends, list) or len(ends) != 2:
+        raise ValueError(f"no range: {ends!r}; allowed: uniform: [smallest, largest]")
+    first, last = (pair[0] for pair in _checked((end, 1) for end in ends).pairs)
+    if first > last:
+        raise ValueError(f"the range is the wrong way round: {ends!r}; allowed: the smaller size first")
+    steps = min(last - first, MOST_SIZES - 1)
+    return Sizes(tuple((first + round(step * (last - first) / max(1, steps)), 1) for step in range(steps + 1)))

@@ -1,0 +1,1 @@
+"""Frames that would be sent, with their due times."""

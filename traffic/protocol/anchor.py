@@ -1,0 +1,65 @@
+"""What the launcher started stays behind as an anchor, and the rank goes on in a process and a session of its own.
+
+mpiexec ends a whole job when one of its proxies is lost, and a proxy kills what it started when mpiexec is gone. MPI
+itself needs both only until all ranks have found each other (docs/decisions/0007).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+
+from pktswarm.traffic.protocol import unprivileged
+from pktswarm.traffic.protocol.pmi import Relay
+
+PR_SET_PDEATHSIG = 1
+
+
+class Anchor:
+    """The rank's side: the launcher's process is its parent as long as that lives."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    @property
+    def lives(self) -> bool:
+        return os.getppid() == self._pid
+
+    def hold(self) -> None:
+        """Until release() this process ends with the anchor. Whoever changes its user has to call this again."""
+        _die_with_parent(signal.SIGTERM)
+        if not self.lives:  # it went before that
+            os._exit(1)
+
+    @staticmethod
+    def release() -> None:
+        """All ranks are there: the launcher is not needed any more."""
+        _die_with_parent(0)
+
+
+def drop(user: str) -> Anchor:
+    """Returns in the rank. The anchor becomes `user`, passes on what rank and proxy have to say to each other, and ends
+    with the rank's exit status."""
+    ours, theirs = socket.socketpair()
+    anchor, rank = os.getpid(), os.fork()
+    if rank == 0:
+        os.setsid()  # a proxy kills process groups
+        ours.close()
+        os.dup2(theirs.fileno(), _proxy())
+        theirs.close()
+        return Anchor(anchor)
+    theirs.close()
+    unprivileged.become(user)
+    status = Relay(socket.socket(fileno=_proxy()), ours).until_end_of(rank)
+    os._exit(abs(os.waitstatus_to_exitcode(status)))
+
+
+def _proxy() -> int:
+    """The descriptor of MPICH's process manager interface."""
+    return int(os.environ["PMI_FD"])
+
+
+def _die_with_parent(number: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)

@@ -1,0 +1,1 @@
+"""Reproducible random values: distributions, random number generators, rates over time."""

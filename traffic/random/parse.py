@@ -1,0 +1,258 @@
+"""Distributions of gaps, sizes and durations as a scenario names them, and tables of gaps for senders.
+
+docs/sources.md has the parameters. Values have the unit of the key they stand under (seconds, bytes).
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.random.base import Distribution, Floats, generator
+from pktswarm.traffic.random.distributions import (
+    Constant,
+    Empirical,
+    Exponential,
+    Gamma,
+    Geometric,
+    Lognormal,
+    Normal,
+    Pareto,
+    Shaped,
+    Uniform,
+    Weibull,
+    times,
+)
+from pktswarm.traffic.schedule.pace import relative_gaps
+
+__all__ = [
+    "Constant",
+    "Distribution",
+    "Empirical",
+    "Exponential",
+    "Floats",
+    "Gamma",
+    "Geometric",
+    "Lognormal",
+    "Normal",
+    "Pareto",
+    "Shaped",
+    "Uniform",
+    "Weibull",
+    "gap_table",
+    "generator",
+    "parse",
+    "parse_arrivals",
+    "times",
+]
+
+GAP_ENTRIES = 4096
+LARGEST = 1e300
+KINDS: dict[str, type[Distribution]] = {
+    kind.name: kind
+    for kind in (Uniform, Exponential, Normal, Lognormal, Geometric, Pareto, Gamma, Weibull, Constant, Empirical)
+}
+SHORT = {"constant": "value", "exponential": "mean", "geometric": "mean", "empirical": "file"}
+"""The parameter that a value in place of a mapping gives."""
+MODIFIERS = ("at_least", "at_most", "times")
+MEETS = {
+    "> 0": lambda value: value > 0,
+    ">= 1": lambda value: value >= 1,
+    "> 0 and <= 1": lambda value: 0 < value <= 1,
+}
+
+
+def parse(
+    where: object,
+    key: str,
+    value: Any,
+    *,
+    folder: Path = Path(),
+    need_mean: bool = False,
+    at_least: float | None = None,
+) -> Distribution:
+    """A distribution from what a scenario has under `key`. Raises BadInput.
+
+    `need_mean`: it must have a finite mean, above `at_least` if that is given. `at_least`: no value may be below.
+    `folder`: where the file of an empirical one is looked for.
+    """
+    if isinstance(value, Distribution):
+        made = value
+    elif isinstance(value, Mapping):
+        made = _parse_mapping(where, key, dict(value), folder)
+    else:
+        made = Constant(number(where, key, value))
+    _check(where, key, value, made, need_mean, at_least)
+    return made
+
+
+def number(where: object, key: str, value: Any, limit: str = "") -> float:
+    """A finite number that meets `limit`."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not -LARGEST <= value <= LARGEST:
+        raise BadInput(where, "not a finite number", key=key, value=value, allowed=limit or "a number")
+    if limit and not MEETS[limit](value):
+        raise BadInput(where, "out of range", key=key, value=value, allowed=limit)
+    return float(value)
+
+
+def _parse_mapping(where: object, key: str, value: dict[str, Any], folder: Path) -> Distribution:
+    modifiers = {word: value.pop(word) for word in MODIFIERS if word in value}
+    if len(value) != 1 or next(iter(value)) not in KINDS:
+        problem = "one distribution is wanted, by its name"
+        raise BadInput(where, problem, key=key, value=value, allowed=", ".join(KINDS))
+    name, parameters = next(iter(value.items()))
+    if name in SHORT and not isinstance(parameters, Mapping):
+        parameters = {SHORT[name]: parameters}
+    if not isinstance(parameters, Mapping):
+        raise BadInput(
+            where, "not a mapping of parameters", key=f"{key}.{name}", value=parameters, allowed=_forms(name)
+        )
+    if name == "empirical":
+        made: Distribution = _empirical(where, f"{key}.{name}", dict(parameters), folder)
+    else:
+        made = _parse_kind(where, f"{key}.{name}", KINDS[name], dict(parameters))
+    return _modified(where, key, made, modifiers) if modifiers else made
+
+
+def _forms(name: str) -> str:
+    if name == "empirical":
+        return "file, or values with or without weights"
+    return " or ".join(" and ".join(form) for form in KINDS[name].FORMS)
+
+
+def _parse_kind(where: object, key: str, kind: type[Distribution], given: dict[str, Any]) -> Distribution:
+    if not any(set(given) == set(form) for form in kind.FORMS):
+        found = ", ".join(map(str, given)) or "none"
+        raise BadInput(where, "not its parameters", key=key, value=found, allowed=_forms(kind.name))
+    checked = {name: number(where, f"{key}.{name}", value, kind.LIMITS.get(name, "")) for name, value in given.items()}
+    if kind is Uniform and not checked["least"] < checked["most"]:
+        raise BadInput(where, "least is not below most", key=key, value=given)
+    if kind is Pareto and "mean" in checked and checked["shape"] <= 1:
+        raise BadInput(where, "it has no mean", key=f"{key}.shape", value=given["shape"], allowed="> 1")
+    return kind.build(checked)
+
+
+def _modified(where: object, key: str, inner: Distribution, modifiers: dict[str, Any]) -> Distribution:
+    factor = number(where, f"{key}.times", modifiers.get("times", 1.0), "> 0")
+    low, high = (
+        None if modifiers.get(word) is None else number(where, f"{key}.{word}", modifiers[word])
+        for word in ("at_least", "at_most")
+    )
+    made = Shaped(inner, low, high, factor)
+    if made.share < 1e-6:
+        problem = "next to none of its values are within at_least and at_most"
+        raise BadInput(where, problem, key=key, value=modifiers)
+    return made
+
+
+def _check(where: object, key: str, value: Any, made: Distribution, need_mean: bool, at_least: float | None) -> None:
+    if at_least is not None and made.support[0] < at_least:
+        allowed = f"values of {at_least:g} or more: give it at_least"
+        raise BadInput(where, f"has values below {at_least:g}", key=key, value=value, allowed=allowed)
+    if not need_mean:
+        return
+    if made.mean is None:
+        raise BadInput(
+            where, "has no finite mean, which is needed here", key=key, value=value, allowed="give it at_most"
+        )
+    if at_least is not None and made.mean <= at_least:
+        raise BadInput(where, f"its mean is not above {at_least:g}", key=key, value=value)
+
+
+def _empirical(where: object, key: str, given: dict[str, Any], folder: Path) -> Empirical:
+    if set(given) == {"file"} and isinstance(given["file"], str):
+        return read_empirical(folder / given["file"])
+    if "values" not in given or not set(given) <= {"values", "weights"}:
+        found = ", ".join(map(str, given)) or "none"
+        raise BadInput(where, "not its parameters", key=key, value=found, allowed=_forms("empirical"))
+    values, weights = given["values"], given.get("weights")
+    if not isinstance(values, list | tuple) or not values:
+        raise BadInput(where, "no values", key=f"{key}.values", value=values, allowed="a list of numbers")
+    if weights is None:
+        weights = [1.0] * len(values)
+    if not isinstance(weights, list | tuple) or len(weights) != len(values):
+        raise BadInput(where, "not one for each value", key=f"{key}.weights", value=weights)
+    pairs = zip(values, weights, strict=True)
+    rows = [(f"{key}.values.{place}", (one, weight)) for place, (one, weight) in enumerate(pairs)]
+    return _checked_empirical(where, [(at, number(where, at, v), number(where, at, w)) for at, (v, w) in rows])
+
+
+def read_empirical(path: Path) -> Empirical:
+    """A CSV of `value` or `value,weight`; a heading of these words, blank lines and lines with # are passed over."""
+    rows = [(f"line {line}", *_row(path, line, cells)) for line, cells in csv_rows(path, ("value", "weight"))]
+    return _checked_empirical(path, rows)
+
+
+def _row(path: Path, line: int, cells: list[str]) -> tuple[float, float]:
+    if len(cells) > 2:
+        raise BadInput(path, "more than two columns", key=f"line {line}", value=cells, allowed="value or value,weight")
+    numbers = csv_numbers(path, line, cells)
+    return numbers[0], numbers[1] if len(numbers) == 2 else 1.0
+
+
+def _checked_empirical(where: object, rows: Sequence[tuple[str, float, float]]) -> Empirical:
+    for at, value, weight in rows:
+        if value < 0 or weight < 0:
+            raise BadInput(where, "negative", key=at, value=min(value, weight), allowed="0 or more")
+    if not sum(weight for _, _, weight in rows):
+        raise BadInput(where, "all weights are 0")
+    return Empirical(tuple(value for _, value, _ in rows), tuple(weight for _, _, weight in rows))
+
+
+def csv_rows(path: Path, heading: tuple[str, ...]) -> list[tuple[int, list[str]]]:
+    """Line number and cells of what is in a small CSV besides its heading, blank lines and comments."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(path, f"cannot be read: {error}") from None
+    rows: list[tuple[int, list[str]]] = []
+    for line, cells in enumerate(csv.reader(text.splitlines()), start=1):
+        stripped = [cell.strip() for cell in cells]
+        if not any(stripped) or stripped[0].startswith("#"):
+            continue
+        if not rows and tuple(cell.lower() for cell in stripped) == heading[: len(stripped)]:
+            continue
+        rows.append((line, stripped))
+    if not rows:
+        raise BadInput(path, "no values in it", allowed=",".join(heading))
+    return rows
+
+
+def csv_numbers(path: Path, line: int, cells: list[str]) -> list[float]:
+    found = []
+    for cell in cells:
+        try:
+            value = float(cell)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise BadInput(path, "not a number", key=f"line {line}", value=cell)
+        found.append(value)
+    return found
+
+
+# --- gaps ----------------------------------------------------------------------------------------------------------
+
+
+def parse_arrivals(where: object, key: str, value: Any, *, folder: Path = Path()) -> Distribution | None:
+    """How a stream's packets follow one another: None for evenly, else the distribution of their relative gaps."""
+    if value == "even":
+        return None
+    if value == "poisson":
+        return Exponential(1.0)
+    if not isinstance(value, Mapping):
+        allowed = "even, poisson, or a distribution of gaps"
+        raise BadInput(where, "not a way for packets to arrive", key=key, value=value, allowed=allowed)
+    return parse(where, key, value, folder=folder, need_mean=True, at_least=0)
+
+
+def gap_table(distribution: Distribution, entries: int = GAP_ENTRIES) -> list[int]:
+    """Leg.gap_table: relative gaps in ascending order, with a mean of exactly 1, to be drawn from at random.
+
+    They are the quantiles of the distribution, rescaled: what is rarer than once in `entries` gaps is not in it.
+    """
+    return sorted(relative_gaps(distribution.quantiles(entries)))

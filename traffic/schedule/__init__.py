@@ -1,0 +1,1 @@
+"""Schedules: which frame is due when, compiled for each engine."""

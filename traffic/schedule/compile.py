@@ -1,0 +1,479 @@
+"""A schedule: what the XDP sender executes, compiled from legs: streams, made from rules, and traces.
+
+What a slot, a rule, a window and a weight are is written in kernel/send.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames import stamp
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.sizes import MOST_SIZES
+from pktswarm.traffic.frames.template import Checksum, Template, VaryingField
+from pktswarm.traffic.frames.values import MOST_VALUES, number_of_places, places
+from pktswarm.traffic.protocol.task import FCS_BYTES, Leg
+from pktswarm.traffic.replay.shift import Shift
+from pktswarm.traffic.schedule import leg_frames, sequence_check, trace
+from pktswarm.traffic.schedule import pace as schedule_pace
+from pktswarm.traffic.schedule.checksum_weights import weights
+from pktswarm.traffic.schedule.fragments import Part, parts_of
+from pktswarm.traffic.schedule.pace import gap, seed_of
+from pktswarm.traffic.schedule.records import (
+    COUNT,
+    LARGEST_BYTES,
+    LINKED,
+    MAX_CHECKSUMS,
+    MAX_LEGS,
+    MAX_PARTS,
+    MAX_RULES,
+    NEVER,
+    RANDOM,
+    USER,
+    WINDOW_BYTES,
+    EditRecord,
+    LegRecord,
+    NoiseRecord,
+    PartRecord,
+    RuleRecord,
+    SlotRecord,
+    StepRecord,
+    SumRecord,
+)
+from pktswarm.traffic.schedule.sequence import Records
+from pktswarm.traffic.schedule.trace import Passes
+
+LATE_NS = 100_000
+"""A frame that leaves so long after its due time counts as late."""
+GRACE_NS = 1_000_000_000
+"""How long after its duration a timed leg may catch up on what was due within it."""
+MOST_CORES = 64
+MOST_USERS = 2**20
+"""Of a stream whose frames are counted user by user."""
+STREAM_OPTIONS = ("burst", "late", "stamp", "cores", "wait", "batch")
+TRACE_OPTIONS = ("late", "stamp", "cores", "wait", "batch")
+BATCH_SIZES = (1, 4, 8, 16, 32, 64, 128, 256)
+"""Frames that the kernel makes before it hands them on: FRAMES_A_READING in kernel/send.bpf.c divides all but 1."""
+
+
+@dataclass
+class CompiledLeg:
+    """Numbers in it (its first slot, record, place in the table) count from this leg's own first."""
+
+    record: LegRecord
+    slots: list[SlotRecord] = field(default_factory=list)
+    """One for each size: the first frame, stamped but for its time, its checksums right."""
+    parts: list[list[PartRecord]] = field(default_factory=list)
+    """Of each slot: the fragments that it is sent in; none where it is sent whole."""
+    table: list[int] = field(default_factory=list)
+    passes: Passes | None = None
+    """Of a trace."""
+    sequence: Records | None = None
+    lead_ns: int = 0
+    """When its first frame is due, from the start."""
+    duration_ns: int | None = None
+    largest_bytes: int = 0
+    steps: list[StepRecord] = field(default_factory=list)
+    gaps: list[int] = field(default_factory=list)
+    """The table of random gaps."""
+    users: list[int] = field(default_factory=list)
+    """Which user of Leg.users has a frame at each position of its rule; empty: they are not counted."""
+
+    def stop_ns(self, start_ns: int) -> int:
+        return NEVER if self.duration_ns is None else start_ns + self.duration_ns
+
+    def give_up_ns(self, start_ns: int) -> int:
+        grace_ns = GRACE_NS if self.record.timed else 0
+        return NEVER if self.duration_ns is None else start_ns + self.duration_ns + grace_ns
+
+    def pass_ns(self, start_ns: int) -> int:
+        """When the first pass through a trace begins, or through the steps of a pace or a sequence."""
+        return start_ns if self.steps or self.sequence is not None else start_ns + self.lead_ns
+
+    def step_end_ns(self, start_ns: int) -> int:
+        return NEVER if self.record.step_end_ns == NEVER else start_ns + self.record.step_end_ns
+
+    def first_due_ns(self, start_ns: int) -> int:
+        return start_ns + self.lead_ns if self.record.remaining else NEVER
+
+
+# --- what it can do ------------------------------------------------------------------------------------------------
+
+
+def unable(leg: Leg) -> str:
+    """Why no schedule can be made of this leg; empty when one can."""
+    known = TRACE_OPTIONS if leg.kind == "trace" else STREAM_OPTIONS
+    odd = [name for name in leg.options if name not in known]
+    if odd:
+        return f"it has no option {odd[0]!r} for a {leg.kind}"
+    if leg.options.get("wait", "asleep") not in ("asleep", "awake"):
+        return f"wait is asleep or awake, not {leg.options['wait']!r}"
+    if leg.options.get("late", "catch_up") not in ("catch_up", "skip"):
+        return f"late is catch_up or skip, not {leg.options['late']!r}"
+    if leg.options.get("cores", 1) not in range(1, MOST_CORES + 1):
+        return f"cores is a whole number from 1 to {MOST_CORES}, not {leg.options['cores']!r}"
+    if leg.options.get("batch", 1) not in BATCH_SIZES:
+        return f"batch is one of {', '.join(map(str, BATCH_SIZES))}, not {leg.options['batch']!r}"
+    if trouble := schedule_pace.unable(leg):
+        return trouble
+    if leg.kind == "trace":
+        return ""
+    return _unable_options(leg) or _unable_frame(leg)
+
+
+def _unable_options(leg: Leg) -> str:
+    burst = leg.options.get("burst", 1)
+    if not isinstance(burst, int) or not 1 <= burst <= 65536:
+        return f"burst is a whole number from 1 to 65536, not {burst!r}"
+    return _unable_sizes(leg)
+
+
+def _unable_sizes(leg: Leg) -> str:
+    if len(leg.sizes) > MOST_SIZES:
+        return f"its frames have at most {MOST_SIZES} sizes, not {len(leg.sizes)}"
+    total = number_of_places([weight for _, weight in leg_frames.sizes_bytes(leg)])
+    return f"its weights of sizes add up to at most {MOST_VALUES}, not {total}" if total > MOST_VALUES else ""
+
+
+def _unable_frame(leg: Leg) -> str:
+    sizes = [size for size, _ in leg_frames.sizes_bytes(leg)]
+    if max(sizes) - FCS_BYTES > LARGEST_BYTES:
+        return f"its frames have at most {LARGEST_BYTES + FCS_BYTES} bytes"
+    if leg.options.get("stamp") and not leg_frames.has_room(leg):
+        least = stamp.least_size_bytes(leg.frame["headers"])
+        return f"a stamp needs {stamp.PLAIN_BYTES} bytes of free payload: a frame of at least {least} bytes"
+    template = build_frame(leg.frame, min(sizes))
+    if len(template.fields) > MAX_RULES:
+        return f"it varies at most {MAX_RULES} fields of a frame, not {len(template.fields)}"
+    if len(template.checksums) > MAX_CHECKSUMS:
+        return f"it keeps at most {MAX_CHECKSUMS} checksums, not {len(template.checksums)}"
+    if trouble := _unable_users(leg, template):
+        return trouble
+    if leg.sequence_file and (trouble := sequence_check.unable(leg, template)):
+        return trouble
+    for one in template.fields:
+        if one.first >> 64 != one.last >> 64 or (one.shift_bits and one.width_bytes > WINDOW_BYTES):
+            return f"{one.name} varies in more than its last 64 bits"
+    return ""
+
+
+def _unable_users(leg: Leg, template: Template) -> str:
+    if not leg.users:
+        return ""
+    counted = [one for one in template.fields if one.name == leg.users["field"]]
+    if not counted:
+        return f"its users are told apart by {leg.users['field']}, which does not vary"
+    if counted[0].values > MOST_USERS:
+        return f"it counts at most {MOST_USERS} users, and {counted[0].name} takes {counted[0].values} values"
+    return ""
+
+
+# --- a leg ---------------------------------------------------------------------------------------------------------
+
+
+def compile_leg(leg: Leg, seed: int, passes: Passes | None = None, sequence: Records | None = None) -> CompiledLeg:
+    """Of a leg that unable() has nothing against. The same seed draws the same random values. `passes`: a trace's;
+    `sequence`: of a leg that has one."""
+    if leg.kind == "trace":
+        if passes is None:
+            raise ValueError(f"stream {leg.stream} is a trace")
+        return _compile_trace(leg, passes)
+    sizes = [size for size, _ in leg_frames.sizes_bytes(leg)]
+    if leg.sequence_file is None:
+        return compile_stream(leg, [build_frame(leg.frame, size) for size in sizes], seed)
+    if sequence is None:
+        raise ValueError(f"stream {leg.stream} is a sequence")
+    template = build_frame(leg.frame, max(sizes))
+    sequence_check.check(leg, sequence, template)
+    return _with_records(compile_stream(leg, [template], seed), leg, template, sequence)
+
+
+def compile_stream(leg: Leg, templates: list[Template], seed: int) -> CompiledLeg:
+    """`templates`: the same headers in each of the leg's sizes, in their order."""
+    record = LegRecord(random=_spread(seed))
+    compiled = CompiledLeg(record)
+    first = templates[0]
+    _sizes(compiled, leg, len(templates))
+    for index, checksum in enumerate(first.checksums):
+        record.sum[index] = SumRecord(checksum.offset_bytes, checksum.zero_is_ones)
+    record.sums = len(first.checksums)
+    if leg_frames.stamped(leg):
+        _place_stamp(record, leg, first.checksums)
+    for index, varying in enumerate(first.fields):
+        record.rule[index] = _rule(varying, first.checksums, compiled.table)
+    record.rules = len(first.fields)
+    start = max(first.random_payload[0], record.stamp + leg_frames.stamp_bytes(leg) if record.stamp else 0)
+    record.noise = _noise(max(templates, key=lambda template: len(template.data)), start)
+    compiled.slots = [_slot(leg, template, record, start) for template in templates]
+    _cut(compiled, leg, templates)
+    compiled.largest_bytes = max(len(template.data) for template in templates)
+    if leg.users:
+        _count_users(compiled, leg, [varying.name for varying in first.fields])
+    record.burst = leg.options.get("burst", 1)
+    record.gap = gap(leg.rate_pps, record.burst)
+    record.timed = leg.rate_pps is not None or bool(leg.rates)
+    if schedule_pace.is_paced(leg):
+        pace, compiled.lead_ns = schedule_pace.place(record, leg)
+        compiled.steps, compiled.gaps = pace.steps, pace.table
+    _pace(compiled, leg)
+    return compiled
+
+
+def _with_records(compiled: CompiledLeg, leg: Leg, template: Template, sequence: Records) -> CompiledLeg:
+    """A stream whose due times, users and sizes are those of records; it has the largest frame in its slot."""
+    record = compiled.record
+    for index, varying in enumerate(template.fields):
+        if varying.name == leg.user_field:
+            record.rule[index].mode, record.rule[index].position = USER, 0
+    for rule in sequence_check.size_rules(leg, template.checksums, _words):
+        record.rule[record.rules] = rule
+        record.rules += 1
+    record.records, record.sequence_of_records, record.timed = len(sequence), 1, 1
+    compiled.sequence, compiled.lead_ns = sequence, int(sequence["due_ns"][0])
+    compiled.duration_ns = None  # its records end it
+    return compiled
+
+
+def _spread(seed: int) -> int:
+    """A generator's first state from a small number, as splitmix64 mixes it (without its last shift). xorshift must not
+    begin with 0."""
+    mixed = (seed + 1) * 0x9E3779B97F4A7C15 % 2**64
+    mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    return (mixed ^ mixed >> 27) or 1
+
+
+def _place_stamp(record: LegRecord, leg: Leg, checksums: tuple[Checksum, ...]) -> None:
+    record.stamp = stamp.payload_offset(leg.frame["headers"])
+    record.checked = leg_frames.stamp_bytes(leg) == stamp.CHECKED_BYTES
+    # Sequence number, time and checksum end even numbers of bytes apart: the same weights do for all.
+    time = record.stamp + stamp.TIME_OFFSET
+    record.stamp_weight[:] = weights(checksums, record.stamp, time, time)
+
+
+def _rule(varying: VaryingField, checksums: tuple[Checksum, ...], table: list[int]) -> RuleRecord:
+    """Adds the values to `table` where they do not follow from the position by themselves."""
+    stop = varying.offset_bytes + varying.width_bytes
+    window = max(0, stop - WINDOW_BYTES)
+    shift = (window + WINDOW_BYTES - stop) * 8 + varying.shift_bits
+    mode = LINKED if varying.link is not None else RANDOM if varying.drawn else COUNT
+    count = varying.values % 2**64 if mode == RANDOM else min(varying.values, NEVER)
+    step = -varying.step if varying.mode == "decrement" else varying.step
+    listed = [varying.at(position) % 2**64 for position in range(count)] if varying.listed or varying.places else []
+    first = len(table) if listed else varying.first % 2**64
+    table += listed
+    return RuleRecord(
+        first=first,
+        step=step % 2**64,
+        count=count,
+        # A counter goes one further before each frame.
+        position=count - 1 if mode == COUNT else 0,
+        stay=varying.every - 1 if mode == COUNT else 0,
+        mask=((1 << min(varying.width_bits, 64)) - 1) << shift,
+        window=window,
+        shift=shift,
+        mode=mode,
+        table=bool(listed),
+        link=varying.link or 0,
+        weight=_words(weights(checksums, max(varying.offset_bytes, window), stop, window + WINDOW_BYTES)),
+    )
+
+
+def _noise(template: Template, start: int) -> NoiseRecord:
+    stop = template.random_payload[1]
+    if start >= stop:
+        return NoiseRecord()
+    return NoiseRecord(start, _words(weights(template.checksums, start, stop, start + WINDOW_BYTES)))
+
+
+def _slot(leg: Leg, template: Template, record: LegRecord, noise_start: int) -> SlotRecord:
+    data = bytearray(template.data)
+    if record.stamp:
+        behind = data[record.stamp + stamp.CHECKED_BYTES :]
+        first = stamp.Stamp(leg.id, 0, 0, stamp.payload_sum(bytes(behind)) if record.checked else None).pack()
+        data[record.stamp : record.stamp + len(first)] = first
+    template.mend(data)
+    stop = template.random_payload[1]
+    slot = SlotRecord(len(data), stop, -(-max(0, stop - noise_start) // WINDOW_BYTES))
+    slot.bytes[: len(data)] = data
+    return slot
+
+
+def _cut(compiled: CompiledLeg, leg: Leg, templates: list[Template]) -> None:
+    """What is longer than the MTU, in fragments."""
+    compiled.parts = [list(map(_part, parts_of(leg, len(one.data) + FCS_BYTES))) for one in templates]
+    compiled.record.in_parts = any(compiled.parts)
+    for slot, parts in zip(compiled.slots, compiled.parts, strict=True):
+        slot.parts = len(parts)
+
+
+def _part(part: Part) -> PartRecord:
+    record = PartRecord(part.head_bytes, part.start, part.stop - part.start, len(part.edits))
+    for index, one in enumerate(part.edits):
+        value = int.from_bytes(one.value.to_bytes(2, "big"), sys.byteorder)
+        record.edit[index] = EditRecord(one.at, value, one.kind)
+    return record
+
+
+def _sizes(compiled: CompiledLeg, leg: Leg, templates: int) -> None:
+    """The rule that chooses the size, and its list of slots: drawn by weight, or in turn."""
+    sizes = leg_frames.sizes_bytes(leg)
+    compiled.record.sizes = templates
+    if templates > 1:
+        compiled.table += places([weight for _, weight in sizes])
+    count = len(compiled.table)
+    mode, position = (COUNT, max(0, count - 1)) if leg.sizes_in_turn else (RANDOM, 0)
+    compiled.record.size = RuleRecord(count=count, mode=mode, position=position, table=1)
+
+
+def _count_users(compiled: CompiledLeg, leg: Leg, fields: list[str]) -> None:
+    """BadInput where the field takes a value that is no user's."""
+    number = fields.index(leg.users["field"])
+    rule = compiled.record.rule[number]
+    positions = np.arange(rule.count, dtype=np.uint64)
+    if rule.table:
+        values = np.array(compiled.table, dtype=np.uint64)[int(rule.first) + positions.astype(np.int64)]
+    else:
+        values = np.uint64(rule.first) + positions * np.uint64(rule.step)
+    # Modulo 2^64, so that a difference has its sign.
+    users, rest = np.divmod((values - np.uint64(leg.users["first"] % 2**64)).astype(np.int64), leg.users["step"])
+    odd = np.flatnonzero((rest != 0) | (users < 0) | (users >= leg.users["count"]))
+    if odd.size:
+        problem, value = f"{fields[number]} takes a value that is no user's", int(values[odd[0]])
+        raise BadInput(leg.stream, problem, key="users", value=value)
+    compiled.record.user_rule = number + 1
+    compiled.users = users.tolist()
+
+
+def _words(values: list[int]) -> ctypes.Array[ctypes.c_uint16]:
+    return (ctypes.c_uint16 * MAX_CHECKSUMS)(*values)
+
+
+def _compile_trace(leg: Leg, passes: Passes) -> CompiledLeg:
+    record = LegRecord(records=len(passes.records), period_ns=passes.period_ns, timed=passes.timed)
+    add = Shift(**leg.shift)
+    record.shifted = bool(leg.shift)
+    record.add_address[:] = add.user % 2**32, add.server % 2**32
+    record.add_port, record.add_teid = add.port % 2**16, add.teid % 2**32
+    compiled = CompiledLeg(record, passes=passes, lead_ns=int(leg.timing.get("lead_ns", 0)))
+    compiled.largest_bytes = int(passes.records["frame_bytes"].max())
+    if leg_frames.stamped(leg):
+        record.stamp, record.user_rule, compiled.users = 1, 1, [0, 1]
+    _pace(compiled, leg)
+    return compiled
+
+
+def _pace(compiled: CompiledLeg, leg: Leg) -> None:
+    compiled.record.late_ns = LATE_NS
+    compiled.record.skip = leg.options.get("late") == "skip"
+    count = leg.count_packets
+    steady = leg.rate_pps is not None and not compiled.steps
+    if count is None and steady and leg.rate_pps is not None and leg.duration_s is not None:
+        count = round(leg.rate_pps * leg.duration_s)  # a rate and a duration make a count, so that it is exact
+    compiled.record.remaining = NEVER if count is None else count
+    compiled.duration_ns = None if leg.duration_s is None else round(leg.duration_s * 1e9)
+
+
+# --- all legs of an interface --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Schedule:
+    """The legs with all their parts one behind another, as the kernel program finds them."""
+
+    legs: list[CompiledLeg]
+    slots: list[SlotRecord] = field(default_factory=list)
+    parts: list[PartRecord] = field(default_factory=list)
+    """MAX_PARTS of each slot, where any is sent in fragments."""
+    table: list[int] = field(default_factory=list)
+    records: list[NDArray[np.void]] = field(default_factory=list)
+    """Of traces and sequences, laid out as TraceRecord: each list once, though several instances go by it."""
+    stores: list[tuple[int, trace.Store]] = field(default_factory=list)
+    """The frames of traces, each with its first byte's place."""
+    steps: list[StepRecord] = field(default_factory=list)
+    gaps: list[int] = field(default_factory=list)
+    users: int = 0
+    """Places in the map of users."""
+
+    @property
+    def largest_bytes(self) -> int:
+        return max(leg.largest_bytes for leg in self.legs)
+
+    @property
+    def store_bytes(self) -> int:
+        return sum(store.size_bytes for _, store in self.stores)
+
+
+def compile_schedule(legs: list[Leg], read: trace.Read, read_sequence: Callable[[Leg], Records]) -> Schedule:
+    """`read` gives the frames of a trace's file, `read_sequence` the records of a leg that has a sequence."""
+    traces = trace.Traces(read, {leg.trace_file for leg in legs if leg.shift or leg_frames.stamped(leg)})
+    places = {leg.id: place for place, leg in enumerate(legs)}
+    compiled = []
+    for leg in legs:
+        passes = traces.of(leg) if leg.kind == "trace" else None
+        sequence = read_sequence(leg) if leg.sequence_file is not None else None
+        compiled.append(compile_leg(leg, seed_of(leg), passes, sequence))
+        compiled[-1].record.numbered_with = places[first_of(leg)]
+    return assemble(compiled)
+
+
+def first_of(leg: Leg) -> int:
+    """The leg whose sequence numbers a leg's stamps have: the instances of a trace share theirs."""
+    return leg.id if leg.counted_with is None or not leg_frames.stamped(leg) else leg.counted_with
+
+
+def assemble(legs: list[CompiledLeg]) -> Schedule:
+    if not 1 <= len(legs) <= MAX_LEGS:
+        raise ValueError(f"an interface has 1 to {MAX_LEGS} legs, not {len(legs)}")
+    whole = Schedule(legs)
+    for leg in legs:
+        leg.record.slot = len(whole.slots)
+        leg.record.first_step, leg.record.first_gap = len(whole.steps), len(whole.gaps)
+        leg.record.users, whole.users = whole.users, whole.users + len(leg.users)
+        for rule in (leg.record.size, *leg.record.rule):
+            rule.first += len(whole.table) if rule.table else 0
+        whole.slots += leg.slots
+        whole.table += leg.table
+        whole.steps += leg.steps
+        whole.gaps += leg.gaps
+    if any(leg.record.in_parts for leg in legs):
+        each = [parts for leg in legs for parts in leg.parts]
+        whole.parts = [part for one in each for part in [*one, *[PartRecord()] * (MAX_PARTS - len(one))]]
+    _place_records(whole)
+    return whole
+
+
+def _place_records(whole: Schedule) -> None:
+    """Lists of records one behind another, and frames from a new chunk on."""
+    first_record: dict[int, int] = {}
+    first_byte: dict[int, int] = {}
+    for leg in whole.legs:
+        records = leg.passes.records if leg.passes is not None else leg.sequence
+        if records is None:
+            continue
+        if id(records) not in first_record:
+            first_record[id(records)] = sum(map(len, whole.records))
+            whole.records.append(records)
+            if leg.passes is not None:
+                store = leg.passes.store
+                if id(store) not in first_byte:
+                    first_byte[id(store)] = whole.store_bytes
+                    whole.stores.append((whole.store_bytes, store))
+                records["place"] += first_byte[id(store)]
+        leg.record.first_record = first_record[id(records)]
+
+
+def tournament(due_ns: list[int]) -> tuple[int, list[int]]:
+    """(leaves, the leg that each node has). Leaves beyond the last leg stand for legs that are never due."""
+    leaves = 1 << (len(due_ns) - 1).bit_length()
+    due_ns = due_ns + [NEVER] * (leaves - len(due_ns))
+    winner = [0] * leaves + list(range(leaves))
+    for node in reversed(range(1, leaves)):
+        winner[node] = min(winner[2 * node], winner[2 * node + 1], key=lambda leg: due_ns[leg])
+    return leaves, winner

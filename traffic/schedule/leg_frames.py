@@ -1,0 +1,103 @@
+"""What the frames of a leg are, before a sender makes them: sizes, stamps and their room, and templates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pktswarm.traffic.frames import stamp
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.layout import layout
+from pktswarm.traffic.frames.template import Template
+from pktswarm.traffic.protocol.task import FCS_BYTES, Leg
+from pktswarm.traffic.schedule import pktgen
+
+
+def sizes_bytes(leg: Leg) -> list[tuple[int, int]]:
+    """(size with FCS, weight) of a stream's frames."""
+    return [(size, weight) for size, weight in leg.sizes] or [(leg.size_bytes, 1)]
+
+
+def stamped(leg: Leg) -> bool:
+    """Whether its frames carry a stamp: a stream's do where there is room in each, unless it says otherwise; those of a
+    trace that have room do where it is asked for."""
+    if leg.kind == "trace":
+        return leg.options.get("stamp") is True
+    return leg.kind == "stream" and bool(leg.options.get("stamp", True)) and has_room(leg)
+
+
+def stamp_bytes(leg: Leg) -> int:
+    """Of a stamped stream: with a checksum of the payload where that has room in each of its frames."""
+    return stamp.CHECKED_BYTES if has_room(leg, stamp.CHECKED_BYTES) and _is_checkable(leg) else stamp.PLAIN_BYTES
+
+
+def _is_checkable(leg: Leg) -> bool:
+    """Whether the payload ends where the receiver sees its end: lengths may be wrong on purpose."""
+    headers, size = leg.frame["headers"], min(size for size, _ in sizes_bytes(leg))
+    template = build_frame(leg.frame, size)
+    if not stamp_is_found(template, headers):
+        return False
+    return layout(template.data).payload_bytes == len(template.data) - stamp.payload_offset(headers)
+
+
+def sequence_limit(leg: Leg) -> int:
+    """All sequence numbers of its frames are below it; 0: nobody knows.
+
+    A leg without a rate sends one more for each frame that its interface's full ring drops, with a number of its own.
+    """
+    if leg.kind == "trace":
+        return 0 if leg.timing.get("mode") == "top" else leg.stamped_packets or 0
+    paced = leg.rate_pps is not None or bool(leg.rates) or bool(leg.sequence_file)
+    return leg.count_packets or 0 if paced or leg.engine != "xdp" else 0
+
+
+def has_room(leg: Leg, bytes_needed: int = stamp.PLAIN_BYTES) -> bool:
+    """Free payload only: bytes that the scenario gives in hex are the user's."""
+    taken = "hex" in leg.frame.get("payload", {}) or "arp" in leg.frame["headers"][-1]
+    held = stamp.payload_offset(leg.frame["headers"]) + bytes_needed + FCS_BYTES
+    return not taken and min(size for size, _ in sizes_bytes(leg)) >= held and leg.id <= stamp.LARGEST_STREAM
+
+
+def stamp_is_found(template: Template, headers: list[dict[str, Any]]) -> bool:
+    """Whether the program looks for the stamp where a sender puts it.
+
+    Not behind raw bytes that it does not understand, nor in a fragment or where the lengths are wrong on purpose.
+    """
+    try:
+        found = layout(template.data)
+    except (IndexError, ValueError):
+        return False
+    return found.payload == stamp.payload_offset(headers) and found.payload_bytes >= stamp.PLAIN_BYTES
+
+
+def templates_as_sent(leg: Leg) -> dict[int, Template]:
+    """Size with FCS → what the frames of a stream look like on the wire, by the engine that sends them."""
+    if leg.engine == "pktgen":
+        return {size: build_frame(pktgen.as_sent(leg), size) for size in pktgen.sizes_bytes(leg)}
+    if leg.engine == "xdp":
+        return {size: _stamped(leg, leg.frame, size) for size, _ in sizes_bytes(leg)}
+    return {size: build_frame(leg.frame, size) for size, _ in sizes_bytes(leg)}
+
+
+def templates_as_received(leg: Leg) -> dict[int, Template]:
+    """As templates_as_sent, behind a device that adds or takes away headers (Leg.arrives)."""
+    if not leg.arrives:
+        return templates_as_sent(leg)
+    frame = {**leg.frame, "headers": leg.arrives["headers"]}
+    sizes = [size + leg.arrives["added_bytes"] for size, _ in sizes_bytes(leg)]
+    return {size: _stamped(leg, frame, size) for size in sizes}
+
+
+def _stamped(leg: Leg, frame: dict[str, Any], size_bytes: int) -> Template:
+    """The stamp differs from frame to frame, and with it the checksum over the payload."""
+    template = build_frame(frame, size_bytes)
+    if not stamped(leg):
+        return template
+    start = stamp.payload_offset(frame["headers"])
+    varying = bytearray(template.varying_mask)
+    stop = start + stamp_bytes(leg)
+    varying[start:stop] = b"\xff" * (stop - start)
+    for checksum in template.checksums:
+        if checksum.covers(start, stop):
+            varying[checksum.offset_bytes : checksum.offset_bytes + 2] = b"\xff\xff"
+    return replace(template, varying_mask=bytes(varying))
