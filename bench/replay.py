@@ -27,7 +27,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 import report
 
-from pktswarm.nodes import present
+from pktswarm.nodes import availability
 from pktswarm.nodes.senders.xdp import Program
 from pktswarm.traffic.protocol.task import Leg
 from pktswarm.traffic.replay.build import Frames
@@ -191,7 +191,7 @@ def tcprewrite_s(path: Path) -> float:
 
 
 def can_load() -> bool:
-    why_not = present.xdp_sender() or ("" if os.geteuid() == 0 else "it needs root")
+    why_not = availability.xdp_sender() or ("" if os.geteuid() == 0 else "it needs root")
     if why_not:
         print(f"not measured on a node: {why_not}", file=sys.stderr)
     return not why_not

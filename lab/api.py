@@ -104,7 +104,7 @@ def down(name: str = "default", hosts_dir: Path = HOSTS) -> None:
             _end_guests(keeper)
             kill_and_wait(keeper.keeper_pid, DOWN_TIMEOUT_S, keeper.keeper_started)
             # Guards that were frozen, or killed before: their folders stand where those of this machine do.
-            subprocess.run([sys.executable, "-P", "-m", "pktswarm.nodes.leftovers", *map(str, networks)], check=True)
+            subprocess.run([sys.executable, "-P", "-m", "pktswarm.nodes.stale_spools", *map(str, networks)], check=True)
         if record_file.read(path) == keeper:
             path.unlink()
             record_file.profile_of(path).unlink(missing_ok=True)

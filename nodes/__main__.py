@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from pktswarm.nodes import guard, hold
+from pktswarm.nodes import guard, node_lock
 from pktswarm.traffic.protocol import anchor, unprivileged
 
 ANSWER_TIMEOUT_S = 10.0
@@ -32,7 +32,7 @@ def main() -> int:
     from pktswarm.nodes.rank import Rank  # all loaded while this still may read the files
 
     interface = Interface(arguments.interface)
-    held = guard.answer(pipe, "held", hold.WAIT_S + ANSWER_TIMEOUT_S)
+    held = guard.answer(pipe, "held", node_lock.WAIT_S + ANSWER_TIMEOUT_S)
     held_by, unfit = held["by"], {}
     if arguments.role == "transmit" and not held_by:  # what is tried there would disturb another's run
         pipe.send({"op": "probe", "interface": arguments.interface})

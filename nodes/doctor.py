@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pktswarm.nodes import guard, health, leftovers
+from pktswarm.nodes import guard, health, stale_spools
 from pktswarm.traffic import VERSION
 from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.protocol import unprivileged
@@ -55,7 +55,7 @@ def report(arguments: argparse.Namespace) -> dict[str, Any]:
         "versions": {**shown.get("versions", {}), **_versions()},
         "proxy_missing": bool(arguments.proxy) and not os.access(arguments.proxy, os.X_OK),
         "tools_missing": [tool for tool in ENGINES_NEED if not shutil.which(tool)],
-        "health": health.report(leftovers.SPOOLS),
+        "health": health.report(stale_spools.SPOOLS),
         **by_guard,
     }
 

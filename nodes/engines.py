@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from pktswarm.nodes import live_frames, present
+from pktswarm.nodes import availability, live_frames
 from pktswarm.nodes.engine import Receiver, Sender
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.senders import pktgen_module
@@ -30,18 +30,18 @@ class Known(NamedTuple):
 
 
 SENDERS = {
-    "xdp": Known("pktswarm.nodes.senders.xdp:XdpSender", present.xdp_sender, live_frames.trouble),
+    "xdp": Known("pktswarm.nodes.senders.xdp:XdpSender", availability.xdp_sender, live_frames.trouble),
     "pktgen": Known("pktswarm.nodes.senders.pktgen:PktgenSender", pktgen_module.missing),
-    "trafgen": Known("pktswarm.nodes.senders.trafgen:TrafgenSender", present.trafgen),
-    "tcpreplay": Known("pktswarm.nodes.senders.tcpreplay:TcpreplaySender", present.tcpreplay),
-    "interactive": Known("pktswarm.nodes.senders.interactive:InteractiveSender", present.nothing),
-    "socket": Known("pktswarm.nodes.senders.socket:SocketSender", present.sockets),
+    "trafgen": Known("pktswarm.nodes.senders.trafgen:TrafgenSender", availability.trafgen),
+    "tcpreplay": Known("pktswarm.nodes.senders.tcpreplay:TcpreplaySender", availability.tcpreplay),
+    "interactive": Known("pktswarm.nodes.interactive.sender:InteractiveSender", availability.nothing),
+    "socket": Known("pktswarm.nodes.senders.socket:SocketSender", availability.sockets),
 }
 RECEIVERS = {
-    "xdp": Known("pktswarm.nodes.receivers.xdp:XdpReceiver", present.xdp_receiver),
-    "netsniff-ng": Known("pktswarm.nodes.receivers.netsniff:NetsniffReceiver", present.netsniff),
-    "interactive": Known("pktswarm.nodes.receivers.interactive:InteractiveReceiver", present.nothing),
-    "socket": Known("pktswarm.nodes.receivers.socket:SocketReceiver", present.sockets),
+    "xdp": Known("pktswarm.nodes.receivers.xdp:XdpReceiver", availability.xdp_receiver),
+    "netsniff-ng": Known("pktswarm.nodes.receivers.netsniff:NetsniffReceiver", availability.netsniff),
+    "interactive": Known("pktswarm.nodes.interactive.receiver:InteractiveReceiver", availability.nothing),
+    "socket": Known("pktswarm.nodes.receivers.socket:SocketReceiver", availability.sockets),
 }
 
 

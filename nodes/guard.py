@@ -27,14 +27,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from pktswarm.nodes import changes, hold, leftovers
+from pktswarm.nodes import changes, node_lock, stale_spools
 from pktswarm.nodes.announce import INTERVAL_S as ANNOUNCE_EVERY_S
 from pktswarm.nodes.announce import announce
 from pktswarm.nodes.engine import Engine, Receiver, Sender
 from pktswarm.nodes.engines import receiver_class, sender_class, unfit
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.packet_port import PacketPort
-from pktswarm.nodes.playing import Answers
+from pktswarm.nodes.responder_sockets import Answers
 from pktswarm.nodes.watchdog import Watchdog
 from pktswarm.traffic.counting import samples
 from pktswarm.traffic.errors import BadInput, EngineError, PktswarmError
@@ -62,8 +62,8 @@ class Guard:
     def __init__(self, pipe: Lines, owner_gid: int) -> None:
         self.pipe, self.owner_gid = pipe, owner_gid
         self.ending = self.abandoned = False
-        self.spool = Path(tempfile.mkdtemp(prefix=leftovers.PREFIX, dir=leftovers.SPOOLS))
-        leftovers.lock(self.spool)
+        self.spool = Path(tempfile.mkdtemp(prefix=stale_spools.PREFIX, dir=stale_spools.SPOOLS))
+        stale_spools.lock(self.spool)
         with contextlib.suppress(OSError):  # a full disk is the doctor's to tell, who has a guard too
             changes.begin(self.spool)
         os.chown(self.spool, 0, owner_gid)
@@ -140,10 +140,10 @@ class Guard:
             case "hold":
                 self._hold(str(message["run"]), str(message["by"]))
             case "mend":
-                self.pipe.send({"event": "mended", "mended": [] if hold.holder() else self._mend()})
+                self.pipe.send({"event": "mended", "mended": [] if node_lock.holder() else self._mend()})
             case "leftovers":
-                found = leftovers.report(leftovers.SPOOLS, self.spool, str(message["interface"]))
-                self.pipe.send({"event": "leftovers", "holder": hold.holder(), **found})
+                found = stale_spools.report(stale_spools.SPOOLS, self.spool, str(message["interface"]))
+                self.pipe.send({"event": "leftovers", "holder": node_lock.holder(), **found})
             case "probe":
                 self.pipe.send({"event": "probed", "unfit": unfit(Interface(str(message["interface"])))})
             case "open_port":
@@ -172,11 +172,11 @@ class Guard:
 
     def _hold(self, run: str, by: str) -> None:
         """What guards that were killed left changed is put back first: else it would be taken for the node's own."""
-        other = hold.take(run, by)
+        other = node_lock.take(run, by)
         self.pipe.send({"event": "held", "by": other, "mended": [] if other else self._mend()})
 
     def _mend(self) -> list[str]:
-        return leftovers.mend(leftovers.SPOOLS, self.spool)
+        return stale_spools.mend(stale_spools.SPOOLS, self.spool)
 
     def _open_port(self, message: Message) -> None:
         addresses = [str(one) for one in message["addresses"]]

@@ -1,7 +1,7 @@
 """A packet socket on a traffic interface: the guard sends single frames through it, and reads what comes.
 
 For a probe, not for load: a few frames at a time, each call bounded in count and time. Beside it the node answers for
-the addresses that it plays (nodes.playing). Closing the sockets leaves nothing behind.
+the addresses that it plays (nodes.responder_sockets). Closing the sockets leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import select
 import socket
 import time
 
-from pktswarm.nodes.playing import Answers
+from pktswarm.nodes.responder_sockets import Answers
 from pktswarm.traffic.errors import BadInput
 
 ETH_P_ALL = 3

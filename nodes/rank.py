@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pktswarm.nodes.interface import Interface
-from pktswarm.nodes.meter import Meter
+from pktswarm.nodes.interface_sampler import Meter
 from pktswarm.nodes.mpi import Link, MasterGone
 from pktswarm.nodes.utc import Utc
 from pktswarm.traffic.protocol.anchor import Anchor

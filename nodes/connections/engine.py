@@ -9,9 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pktswarm.nodes.connections.address import Address
-from pktswarm.nodes.gate import Gate
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.process import EngineProcess
+from pktswarm.nodes.start_fifo import Gate
 from pktswarm.traffic.connections.counts import EndCount
 from pktswarm.traffic.errors import BadInput, EngineError
 from pktswarm.traffic.protocol.task import Leg, Role

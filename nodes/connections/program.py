@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pktswarm.nodes.connections.endpoint import ConnectingSide, ListeningSide, Side
 from pktswarm.nodes.connections.loop import READ, Loop
-from pktswarm.nodes.connections.side import ConnectingSide, ListeningSide, Side
 from pktswarm.traffic.protocol.task import leg_from_json
 
 LOOK_NS = 20_000_000

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
-from pktswarm.nodes import libbpf, present
+from pktswarm.nodes import availability, libbpf
 from pktswarm.nodes.engine import Receiver
 from pktswarm.nodes.interface import MERGING_OFFLOADS, SYS_NET, Interface
 from pktswarm.nodes.offloads import OffloadsOff
@@ -56,7 +56,7 @@ class XdpReceiver(Receiver):
     """Legs whose frames carry stamps are counted by these, the others by their bytes."""
 
     name: ClassVar[str] = "xdp"
-    object_file: ClassVar[Path] = present.COUNTER
+    object_file: ClassVar[Path] = availability.COUNTER
 
     def __init__(self, task: ReceiveTask, spool: Path) -> None:
         super().__init__(task, spool)
@@ -91,7 +91,7 @@ class XdpReceiver(Receiver):
         return time.clock_gettime_ns(self._clock)
 
     def prepare(self) -> None:
-        if why := present.xdp_receiver(self.object_file):
+        if why := availability.xdp_receiver(self.object_file):
             raise EngineError(self.name, why)
         self._check()
         numbered = [slot for slot, leg in enumerate(self.task.legs) if expect.numbered(leg)]

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pktswarm.nodes.engine import Sender
-from pktswarm.nodes.gate import Gate
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.process import EngineProcess
 from pktswarm.nodes.senders import tcpreplay_gate
+from pktswarm.nodes.start_fifo import Gate
 from pktswarm.traffic.capture.files import NS_PER_S, Packet, write_pcap
 from pktswarm.traffic.capture.trace import Trace
 from pktswarm.traffic.errors import BadInput, EngineError

@@ -21,7 +21,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pktswarm.nodes import libbpf, live_frames, present
+from pktswarm.nodes import availability, libbpf, live_frames
 from pktswarm.nodes.engine import Sender
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.process import EngineProcess
@@ -294,7 +294,7 @@ class Program:
 
     def __init__(self, compiled: Schedule, interface_index: int, batch: int, clock: Clock = "monotonic") -> None:
         self._compiled, self._clock = compiled, clock
-        self._object = libbpf.BpfObject(present.SENDER)
+        self._object = libbpf.BpfObject(availability.SENDER)
         self._memory: list[mmap.mmap] = []
         try:
             self._load(interface_index, batch)

@@ -39,7 +39,7 @@ from pktswarm.nodes import libbpf
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.receivers.echo import Echo
 from pktswarm.traffic.errors import PktswarmError
-from pktswarm.traffic.task import leg_from_json
+from pktswarm.traffic.protocol.task import leg_from_json
 given = json.loads(sys.argv[1])
 interface = Interface("rx0")
 try:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pktswarm.nodes import libbpf, present
+from pktswarm.nodes import availability, libbpf
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.layout import layout
@@ -33,7 +33,7 @@ from xdp_frames import CHECKED, A, B, a_leg, compile_program, stamped
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to load XDP programs"),
-    pytest.mark.skipif(bool(present.xdp_sender()), reason=present.xdp_sender() or "-"),
+    pytest.mark.skipif(bool(availability.xdp_sender()), reason=availability.xdp_sender() or "-"),
     pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing()),
     pytest.mark.skipif(not shutil.which("clang"), reason="clang is not installed"),
 ]

@@ -20,7 +20,7 @@ from wire import A, B, Wire, ethtool, shown
 from xdp_ends import Node, send
 from xdp_frames import a_leg, stamped
 
-from pktswarm.nodes import present
+from pktswarm.nodes import availability
 from pktswarm.traffic.counting import echo, users
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.frames.build import build_frame
@@ -30,7 +30,7 @@ from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 pytestmark = [
     pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
-    pytest.mark.skipif(bool(present.xdp_sender()), reason=present.xdp_sender() or "-"),
+    pytest.mark.skipif(bool(availability.xdp_sender()), reason=availability.xdp_sender() or "-"),
 ]
 DROP, PASS, REDIRECT = 1, 2, 4
 

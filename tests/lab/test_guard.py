@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pktswarm.nodes import guard, leftovers
+from pktswarm.nodes import guard, stale_spools
 from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.protocol.messages import Lines
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the guard
 @pytest.fixture(autouse=True)
 def spools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A place of the test's own: others' guards are in the usual one."""
-    monkeypatch.setattr(leftovers, "SPOOLS", tmp_path)
+    monkeypatch.setattr(stale_spools, "SPOOLS", tmp_path)
 
 
 def within(seconds: float, condition: Callable[[], bool]) -> bool:
@@ -40,7 +40,7 @@ class Spawned:
     def __init__(self) -> None:
         self.pipe = guard.spawn("nobody")
         deadline = time.monotonic() + 20
-        while not (new := list(leftovers.SPOOLS.glob("pktswarm-*"))) and time.monotonic() < deadline:
+        while not (new := list(stale_spools.SPOOLS.glob("pktswarm-*"))) and time.monotonic() < deadline:
             time.sleep(0.01)
         (self.spool,) = new
 
@@ -102,7 +102,7 @@ def test_sigterm_at_its_very_beginning_leaves_no_folder(name: str, monkeypatch: 
     monkeypatch.setattr(guard.os if name == "chown" else Path, name, terminated)
     pipe = guard.spawn("nobody")
     assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
-    assert list(leftovers.SPOOLS.iterdir()) == []
+    assert list(stale_spools.SPOOLS.iterdir()) == []
     pipe.socket.close()
 
 
@@ -143,7 +143,7 @@ def test_its_files_are_for_the_ranks_group_only() -> None:
 
 RANK = """
 import os, sys
-from pktswarm.nodes import guard, leftovers
+from pktswarm.nodes import guard, stale_spools
 pipe = guard.spawn("nobody")
 pipe.send({"op": "restore"})
 while pipe.receive(5):

@@ -21,8 +21,8 @@ from typing import Any
 import dpkt
 import pytest
 
-from pktswarm.nodes.receivers.interactive import InteractiveReceiver
-from pktswarm.nodes.senders.interactive import InteractiveSender
+from pktswarm.nodes.interactive.receiver import InteractiveReceiver
+from pktswarm.nodes.interactive.sender import InteractiveSender
 from pktswarm.traffic.capture.trace import write_pcap
 from pktswarm.traffic.interactive.prepare import Endpoint, Prepared, load, prepare
 from pktswarm.traffic.protocol.task import Leg, ReceiveCount, ReceiveTask, SendCount, SendTask

@@ -14,7 +14,7 @@ import pytest
 
 from pktswarm import lab
 from pktswarm.lab.birth import started_ticks
-from pktswarm.nodes import leftovers
+from pktswarm.nodes import stale_spools
 from pktswarm.traffic.errors import BadInput
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
@@ -71,14 +71,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def test_down_takes_the_folder_of_a_frozen_guard_along(tmp_path: Path) -> None:
     this = Lab(f"z{os.getpid()}", tmp_path)
     try:
-        before = set(leftovers.SPOOLS.glob("pktswarm-*"))
+        before = set(stale_spools.SPOOLS.glob("pktswarm-*"))
         rank = this.popen("rx1", sys.executable, "-P", "-c", FROZEN_GUARD)
         assert rank.stdout is not None and rank.stdout.readline() and rank.stdout.readline() == "frozen\n"
-        assert set(leftovers.SPOOLS.glob("pktswarm-*")) - before
+        assert set(stale_spools.SPOOLS.glob("pktswarm-*")) - before
     finally:
         this.end()
     rank.communicate(timeout=30)
-    assert not set(leftovers.SPOOLS.glob("pktswarm-*")) - before
+    assert not set(stale_spools.SPOOLS.glob("pktswarm-*")) - before
 
 
 def network_namespaces() -> set[int]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 from wire import SOL_PACKET, A, Wire, inside, ip
 
-from pktswarm.nodes.playing import Answers
+from pktswarm.nodes.responder_sockets import Answers
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 PLAYED = ("192.0.2.11", "2001:db8::11")

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pktswarm.nodes import present
+from pktswarm.nodes import availability
 from pktswarm.traffic.connections.counts import EndCount
 from pktswarm.traffic.protocol.task import Leg, ReceiveTask, SendTask
 
@@ -31,7 +31,7 @@ A, B = "02:00:00:00:0c:01", "02:00:00:00:0c:02"
 pytestmark = [
     pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make namespaces"),
-    pytest.mark.skipif(bool(present.sockets()), reason=present.sockets()),
+    pytest.mark.skipif(bool(availability.sockets()), reason=availability.sockets()),
 ]
 
 END = """
@@ -39,7 +39,7 @@ import json, sys, time
 from pathlib import Path
 from pktswarm.nodes.engines import receiver_class, sender_class
 from pktswarm.traffic.errors import PktswarmError
-from pktswarm.traffic.task import receive_task_from_json, send_task_from_json
+from pktswarm.traffic.protocol.task import receive_task_from_json, send_task_from_json
 role, task, spool = sys.argv[1], json.loads(sys.argv[2]), Path(sys.argv[3])
 if role == "transmit":
     engine = sender_class("socket")(send_task_from_json(task), spool)

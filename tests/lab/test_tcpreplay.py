@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pktswarm.nodes import present
+from pktswarm.nodes import availability
 from pktswarm.nodes.senders import tcpreplay_gate
 from pktswarm.nodes.senders.tcpreplay import TcpreplaySender
 from pktswarm.traffic.capture.trace import Packet, Trace, write_pcap
@@ -39,7 +39,7 @@ SO_TIMESTAMPNS, ETH_P_ALL = 35, 3
 pytestmark = [
     pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make namespaces"),
-    pytest.mark.skipif(bool(present.tcpreplay()), reason=present.tcpreplay()),
+    pytest.mark.skipif(bool(availability.tcpreplay()), reason=availability.tcpreplay()),
 ]
 
 

@@ -28,7 +28,7 @@ from wire import Line
 from xdp_ends import Node, send
 from xdp_frames import armed
 
-from pktswarm.nodes import present
+from pktswarm.nodes import availability
 from pktswarm.nodes.libbpf import run_once
 from pktswarm.traffic.capture.files import read_capture
 from pktswarm.traffic.capture.trace import Packet, write_pcap
@@ -42,8 +42,8 @@ from pktswarm.traffic.replay.table import pool
 pytestmark = [
     pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
-    pytest.mark.skipif(bool(present.xdp_sender()), reason=present.xdp_sender() or "-"),
-    pytest.mark.skipif(bool(present.xdp_receiver()), reason=present.xdp_receiver() or "-"),
+    pytest.mark.skipif(bool(availability.xdp_sender()), reason=availability.xdp_sender() or "-"),
+    pytest.mark.skipif(bool(availability.xdp_receiver()), reason=availability.xdp_receiver() or "-"),
 ]
 CONFIGS = Path("configs").resolve()
 PKTSWARM = Path(sys.executable).with_name("pktswarm")

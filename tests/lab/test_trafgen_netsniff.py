@@ -65,7 +65,7 @@ import json, sys, time
 from pathlib import Path
 from pktswarm.nodes.receivers.netsniff import NetsniffReceiver
 from pktswarm.nodes.senders.trafgen import TrafgenSender
-from pktswarm.traffic.task import receive_task_from_json, send_task_from_json, to_json
+from pktswarm.traffic.protocol.task import receive_task_from_json, send_task_from_json, to_json
 from pktswarm.traffic.errors import PktswarmError
 role, task, spool = sys.argv[1], json.loads(sys.argv[2]), Path(sys.argv[3])
 engine = (TrafgenSender(send_task_from_json(task), spool) if role == "transmit"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pktswarm.nodes import present
+from pktswarm.nodes import availability
 from pktswarm.nodes.libbpf import run_once
 from pktswarm.traffic.preview.frames import packets, recording
 from pktswarm.traffic.protocol.task import Leg
@@ -35,7 +35,7 @@ from xdp_ends import XDP_DROP, loaded, made_by
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
-    pytest.mark.skipif(bool(present.xdp_sender()), reason=present.xdp_sender()),
+    pytest.mark.skipif(bool(availability.xdp_sender()), reason=availability.xdp_sender()),
 ]
 
 POOLS = Settings(users=pool("10.60.0.1"), servers=pool("10.70.0.1"))

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from pktswarm.nodes import libbpf, present
+from pktswarm.nodes import availability, libbpf
 from pktswarm.nodes.receivers.xdp import XdpReceiver
 from pktswarm.traffic.counting import sequence_bitmap, users
 from pktswarm.traffic.counting.kernel_structs import (
@@ -232,7 +232,7 @@ def test_bad_input_is_named_before_the_start(program: Path, tmp_path: Path, task
 
 def test_a_program_that_is_not_built_is_missing(tmp_path: Path) -> None:
     missing: type[XdpReceiver] = type("Missing", (XdpReceiver,), {"object_file": tmp_path / "count.o"})
-    assert present.xdp_receiver(missing.object_file) == "count.o is not there (kernel/build.sh compiles it)"
+    assert availability.xdp_receiver(missing.object_file) == "count.o is not there (kernel/build.sh compiles it)"
     with pytest.raises(EngineError, match="is not there"):
         missing(ReceiveTask("lo", B, [], 60), tmp_path).prepare()
 

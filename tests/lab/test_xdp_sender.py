@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from pktswarm.nodes import present
+from pktswarm.nodes import availability
 from pktswarm.nodes.libbpf import kernel, run_once
 from pktswarm.nodes.receivers.xdp import XdpReceiver
 from pktswarm.nodes.senders.xdp import TAI_KERNEL
@@ -42,7 +42,7 @@ from xdp_ends import XDP_DROP, XDP_REDIRECT, loaded, made_by, send, start
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
-    pytest.mark.skipif(bool(present.xdp_sender()), reason=present.xdp_sender()),
+    pytest.mark.skipif(bool(availability.xdp_sender()), reason=availability.xdp_sender()),
 ]
 
 SLOW = "an emulated processor does not keep up"

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from pktswarm.nodes import present
+from pktswarm.nodes import availability
 from pktswarm.traffic.protocol.task import Leg
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -30,8 +30,8 @@ from xdp_frames import CHECKED, a_leg, mended, reordered, stamped
 pytestmark = [
     pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
-    pytest.mark.skipif(bool(present.xdp_sender()), reason=present.xdp_sender() or "-"),
-    pytest.mark.skipif(bool(present.xdp_receiver()), reason=present.xdp_receiver() or "-"),
+    pytest.mark.skipif(bool(availability.xdp_sender()), reason=availability.xdp_sender() or "-"),
+    pytest.mark.skipif(bool(availability.xdp_receiver()), reason=availability.xdp_receiver() or "-"),
 ]
 
 UDP4, TAGGED = 42, 46

@@ -16,7 +16,7 @@ from subprocess import PIPE
 
 import pytest
 
-from pktswarm.nodes import libbpf, present
+from pktswarm.nodes import availability, libbpf
 from pktswarm.traffic.capture import ebpf
 from pktswarm.traffic.capture import filter as pcap
 from pktswarm.traffic.counting import users
@@ -104,7 +104,7 @@ def test_faults_on_a_wire_are_exact(wire: Wire, program: Path) -> None:
 
 
 @pytest.mark.kernel("None-2")
-@pytest.mark.skipif(bool(present.xdp_sender()), reason=present.xdp_sender() or "-")
+@pytest.mark.skipif(bool(availability.xdp_sender()), reason=availability.xdp_sender() or "-")
 @pytest.mark.parametrize("wire", [1, 2], indirect=True)
 @pytest.mark.parametrize("rate_pps", [100_000.0, None])
 def test_the_xdp_senders_stamps_are_counted(wire: Wire, program: Path, tmp_path: Path, rate_pps: float | None) -> None:
@@ -231,7 +231,7 @@ while pipe.receive(0.5) or not pipe.closed:
 """
 
 
-MEND = "from pktswarm.nodes import leftovers; print(leftovers.mend(leftovers.SPOOLS, leftovers.SPOOLS))"
+MEND = "from pktswarm.nodes import stale_spools; print(stale_spools.mend(stale_spools.SPOOLS, stale_spools.SPOOLS))"
 
 
 def test_a_killed_guard_leaves_nothing_attached(wire: Wire) -> None:

@@ -30,7 +30,7 @@ RECEIVER = """
 import json, sys, tempfile, time
 from pathlib import Path
 from pktswarm.nodes.receivers.xdp import XdpReceiver
-from pktswarm.traffic.task import receive_task_from_json
+from pktswarm.traffic.protocol.task import receive_task_from_json
 from pktswarm.traffic.errors import PktswarmError
 XdpReceiver.object_file = Path(sys.argv[2])
 spool = tempfile.TemporaryDirectory()
@@ -58,7 +58,7 @@ SENDER = """
 import json, os, subprocess, sys, time
 from pathlib import Path
 from pktswarm.nodes.senders.xdp import XdpSender
-from pktswarm.traffic.task import send_task_from_json, to_json
+from pktswarm.traffic.protocol.task import send_task_from_json, to_json
 from pktswarm.traffic.errors import PktswarmError
 task, spool, extra = json.loads(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
 engine = XdpSender(send_task_from_json(task), spool, extra.get("most_repeats", 1 << 20))

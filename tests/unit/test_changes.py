@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pktswarm.nodes import changes, leftovers, tune
+from pktswarm.nodes import changes, stale_spools, tune
 from pktswarm.nodes.changes import Change, Place
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.offloads import OffloadsOff
@@ -83,28 +83,28 @@ def test_what_is_written_down_is_on_the_disk(spool: Path, card: Card, monkeypatc
 def test_the_next_one_puts_back_what_still_stands(spool: Path, card: Card, tmp_path: Path) -> None:
     switch_off(spool)
     card.offloads["gro"] = True  # by hand, since
-    assert leftovers.report(tmp_path, tmp_path, "eth1")["changed"] == ["rxvlan of eth1 (was on)"]
+    assert stale_spools.report(tmp_path, tmp_path, "eth1")["changed"] == ["rxvlan of eth1 (was on)"]
     assert card.offloads["rxvlan"] is False
     told = "rxvlan of eth1 (was on) was put back: a guard that was killed had left it"
-    assert leftovers.mend(tmp_path, tmp_path) == [told]
+    assert stale_spools.mend(tmp_path, tmp_path) == [told]
     assert card.offloads == {"gro": True, "lro": False, "rxvlan": True}
-    assert not spool.exists() and leftovers.mend(tmp_path, tmp_path) == []
+    assert not spool.exists() and stale_spools.mend(tmp_path, tmp_path) == []
 
 
 def test_a_guard_that_lives_is_left_alone(spool: Path, card: Card, tmp_path: Path) -> None:
     switch_off(spool)
-    handle = leftovers.lock(spool)
-    assert leftovers.report(tmp_path, tmp_path, "eth1")["changed"] == []
-    assert leftovers.mend(tmp_path, tmp_path) == [] and spool.exists() and not card.offloads["gro"]
+    handle = stale_spools.lock(spool)
+    assert stale_spools.report(tmp_path, tmp_path, "eth1")["changed"] == []
+    assert stale_spools.mend(tmp_path, tmp_path) == [] and spool.exists() and not card.offloads["gro"]
     os.close(handle)
-    assert len(leftovers.mend(tmp_path, tmp_path)) == 2
+    assert len(stale_spools.mend(tmp_path, tmp_path)) == 2
 
 
 def test_so_is_a_folder_in_which_an_engine_still_works(spool: Path, card: Card, tmp_path: Path) -> None:
     switch_off(spool)
     engine = subprocess.Popen(["sleep", "60"], cwd=spool)
     try:
-        assert leftovers.mend(tmp_path, tmp_path) == [] and spool.exists()
+        assert stale_spools.mend(tmp_path, tmp_path) == [] and spool.exists()
     finally:
         engine.kill()
         engine.wait()
@@ -113,10 +113,10 @@ def test_so_is_a_folder_in_which_an_engine_still_works(spool: Path, card: Card, 
 def test_what_cannot_be_put_back_is_told_and_found_again(spool: Path, card: Card, tmp_path: Path) -> None:
     switch_off(spool)
     card.refuses = "rxvlan"
-    done = leftovers.mend(tmp_path, tmp_path)
+    done = stale_spools.mend(tmp_path, tmp_path)
     assert [("cannot be put back" in words, words.split()[0]) for words in done] == [(True, "rxvlan"), (False, "gro")]
     assert "eth1: rxvlan cannot be set" in done[0]
-    assert leftovers.report(tmp_path, tmp_path, "eth1")["changed"] == ["rxvlan of eth1 (was on)"]
+    assert stale_spools.report(tmp_path, tmp_path, "eth1")["changed"] == ["rxvlan of eth1 (was on)"]
 
 
 def of_another_place(spool: Path, **other: object) -> None:
@@ -131,29 +131,29 @@ def test_another_namespaces_record_is_nobodys_here(
 ) -> None:
     switch_off(spool)
     of_another_place(spool, **other)
-    assert leftovers.report(tmp_path, tmp_path, "eth1")["folders"] == []
-    assert leftovers.mend(tmp_path, tmp_path) == [] and spool.exists() and not card.offloads["gro"]
-    leftovers.clear(tmp_path, {2})
+    assert stale_spools.report(tmp_path, tmp_path, "eth1")["folders"] == []
+    assert stale_spools.mend(tmp_path, tmp_path) == [] and spool.exists() and not card.offloads["gro"]
+    stale_spools.clear(tmp_path, {2})
     assert spool.exists()
 
 
 def test_of_a_namespace_that_ended_the_folder_goes(spool: Path, card: Card, tmp_path: Path) -> None:
     switch_off(spool)
     of_another_place(spool, namespace=1)
-    handle = leftovers.lock(spool)
-    leftovers.clear(tmp_path, {1})
+    handle = stale_spools.lock(spool)
+    stale_spools.clear(tmp_path, {1})
     assert spool.exists(), "its guard lives"
     os.close(handle)
-    leftovers.clear(tmp_path, {1})
+    stale_spools.clear(tmp_path, {1})
     assert not spool.exists() and not card.offloads["gro"]
 
 
 def test_a_boot_since_has_set_everything_back(spool: Path, card: Card, tmp_path: Path) -> None:
     switch_off(spool)
     of_another_place(spool, boot="another")
-    found = leftovers.report(tmp_path, tmp_path, "eth1")
+    found = stale_spools.report(tmp_path, tmp_path, "eth1")
     assert found["folders"] == [str(spool)] and found["changed"] == []
-    assert leftovers.mend(tmp_path, tmp_path) == [] and not spool.exists() and not card.offloads["gro"]
+    assert stale_spools.mend(tmp_path, tmp_path) == [] and not spool.exists() and not card.offloads["gro"]
 
 
 def test_what_provisioning_switched_off_since_stays_off(
@@ -161,7 +161,7 @@ def test_what_provisioning_switched_off_since_stays_off(
 ) -> None:
     switch_off(spool)
     monkeypatch.setattr(tune, "keeps", lambda *_: True)
-    assert leftovers.mend(tmp_path, tmp_path) == [] and not card.offloads["gro"] and not spool.exists()
+    assert stale_spools.mend(tmp_path, tmp_path) == [] and not card.offloads["gro"] and not spool.exists()
 
 
 def test_an_interface_made_anew_under_the_same_name_is_another(spool: Path, card: Card, tmp_path: Path) -> None:
@@ -169,14 +169,14 @@ def test_an_interface_made_anew_under_the_same_name_is_another(spool: Path, card
     (found, made) = changes.read(spool) or (Place.here(), [])
     document = {"place": vars(found), "changes": [vars(replace(one, index=6)) for one in made]}
     (spool / changes.RECORD).write_text(json.dumps(document))
-    assert leftovers.mend(tmp_path, tmp_path) == [] and not card.offloads["gro"]
+    assert stale_spools.mend(tmp_path, tmp_path) == [] and not card.offloads["gro"]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"place": {}, "changes": []}', '{"changes": [{"name": "x"}]}'])
 def test_a_record_that_cannot_be_read_is_none(spool: Path, tmp_path: Path, text: str) -> None:
     (spool / changes.RECORD).write_text(text)
     assert changes.read(spool) is None
-    assert leftovers.mend(tmp_path, tmp_path) == [] and spool.exists()
+    assert stale_spools.mend(tmp_path, tmp_path) == [] and spool.exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a folder to another user")
@@ -184,7 +184,7 @@ def test_a_folder_that_somebody_else_made_is_not_obeyed(spool: Path, card: Card,
     """Where guards have their folders everybody may write."""
     switch_off(spool)
     os.chown(spool, 65534, 65534)
-    assert leftovers.mend(tmp_path, tmp_path) == [] and not card.offloads["gro"]
+    assert stale_spools.mend(tmp_path, tmp_path) == [] and not card.offloads["gro"]
     os.chown(spool, 0, 0)
     other = tmp_path / "pktswarm-link"
     other.symlink_to(spool)
@@ -195,9 +195,9 @@ def test_a_setting_that_an_engine_changes_is_written_back(spool: Path, tmp_path:
     setting = tmp_path / "bpf_jit_enable"
     setting.write_text("0\n")
     changes.write_down(spool, changes.of_file(setting, "0\n"))
-    assert leftovers.report(tmp_path, tmp_path, "eth1")["changed"] == []
+    assert stale_spools.report(tmp_path, tmp_path, "eth1")["changed"] == []
     setting.write_text("1\n")
-    assert leftovers.mend(tmp_path, tmp_path) == [
+    assert stale_spools.mend(tmp_path, tmp_path) == [
         f"{setting} (was 0) was put back: a guard that was killed had left it"
     ]
     assert setting.read_text() == "0\n"

@@ -101,7 +101,7 @@ def test_the_help_of_dependence_names_what_there_is() -> None:
 
 
 def test_no_other_command_waits_for_scipy() -> None:
-    command = [sys.executable, "-c", "import sys, master.cli; sys.exit('scipy' in sys.modules)"]
+    command = [sys.executable, "-c", "import sys, pktswarm.master.cli; sys.exit('scipy' in sys.modules)"]
     assert subprocess.run(command, timeout=60, check=False).returncode == 0
 
 

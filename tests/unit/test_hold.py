@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from pktswarm.nodes import hold, leftovers
+from pktswarm.nodes import node_lock, stale_spools
 
 CHILD = """
 import sys, time
 from pathlib import Path
-from pktswarm.nodes import hold
-print(hold.take(sys.argv[1], sys.argv[2], 0.0, Path(sys.argv[3])), flush=True)
+from pktswarm.nodes import node_lock
+print(node_lock.take(sys.argv[1], sys.argv[2], 0.0, Path(sys.argv[3])), flush=True)
 time.sleep(60)
 """
 
@@ -36,13 +36,13 @@ def guard(run: str, by: str, folder: Path) -> Iterator[tuple[subprocess.Popen[st
 
 
 def test_the_second_run_is_told_who_holds_it_and_since_when(tmp_path: Path) -> None:
-    assert hold.holder(tmp_path / "none") == {}
+    assert node_lock.holder(tmp_path / "none") == {}
     folder = tmp_path / "run"
     with guard("one", "ann@desk", folder) as (_, told):
         assert told == "{}"
         with guard("two", "bob@bench", folder) as (_, refused):
             assert "'run': 'one', 'by': 'ann@desk', 'since': '20" in refused
-        assert hold.holder(folder)["by"] == "ann@desk"
+        assert node_lock.holder(folder)["by"] == "ann@desk"
 
 
 def test_both_ranks_of_a_run_hold_it_and_the_last_lets_go(tmp_path: Path) -> None:
@@ -51,10 +51,10 @@ def test_both_ranks_of_a_run_hold_it_and_the_last_lets_go(tmp_path: Path) -> Non
         assert told == "{}"
         first.send_signal(signal.SIGKILL)
         first.wait()
-        assert hold.holder(folder)["run"] == "one"
+        assert node_lock.holder(folder)["run"] == "one"
         second.send_signal(signal.SIGKILL)
         second.wait()
-        assert hold.holder(folder) == {}
+        assert node_lock.holder(folder) == {}
 
 
 def test_who_comes_just_after_a_kill_waits_for_it(tmp_path: Path) -> None:
@@ -85,9 +85,9 @@ def test_a_folder_without_its_guard_is_left_over_and_a_living_ones_is_not(tmp_pa
     for path in (dead, living, own, tmp_path / "other"):
         path.mkdir()
     (dead / "capture.pcap").write_bytes(bytes(1000))
-    handle = leftovers.lock(living)
+    handle = stale_spools.lock(living)
     try:
-        found = leftovers.report(tmp_path, own, "nothing0")
+        found = stale_spools.report(tmp_path, own, "nothing0")
     finally:
         os.close(handle)
     assert found == {"folders": [str(dead)], "bytes": 1000, "processes": [], "xdp_program": 0, "changed": []}
@@ -99,12 +99,12 @@ def test_an_engine_whose_guard_is_gone_is_found_even_where_its_folder_went(tmp_p
     spool.mkdir()
     engine = subprocess.Popen(["sleep", "60"], cwd=spool)
     try:
-        handle = leftovers.lock(spool)
-        assert leftovers.report(tmp_path, tmp_path / "own", "nothing0")["processes"] == []
+        handle = stale_spools.lock(spool)
+        assert stale_spools.report(tmp_path, tmp_path / "own", "nothing0")["processes"] == []
         os.close(handle)
         if gone:
             spool.rmdir()
-        found = leftovers.report(tmp_path, tmp_path / "own", "nothing0")["processes"]
+        found = stale_spools.report(tmp_path, tmp_path / "own", "nothing0")["processes"]
         assert found == [{"pid": engine.pid, "command": "sleep 60"}]
     finally:
         engine.kill()
@@ -114,7 +114,7 @@ def test_an_engine_whose_guard_is_gone_is_found_even_where_its_folder_went(tmp_p
 def test_looking_at_a_folder_does_not_take_it(tmp_path: Path) -> None:
     spool = tmp_path / "pktswarm-x"
     spool.mkdir()
-    leftovers.report(tmp_path, tmp_path / "own", "nothing0")
+    stale_spools.report(tmp_path, tmp_path / "own", "nothing0")
     handle = os.open(spool, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(handle)

@@ -16,7 +16,7 @@ from pktswarm.master.expectations import Expect
 from pktswarm.master.inventory import Host
 from pktswarm.master.ledger import Ledger
 from pktswarm.master.resolve import Rank, Resolved
-from pktswarm.nodes.interactive import Ends
+from pktswarm.nodes.interactive.ends import Ends
 from pktswarm.traffic.capture.trace import Packet, read_packets, write_pcap
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.interactive.machine import FlowReport, State

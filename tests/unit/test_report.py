@@ -327,6 +327,6 @@ def test_a_report_that_fails_costs_one_line_and_nothing_else(
 
 
 def test_nothing_of_the_report_is_loaded_before_it_is_made() -> None:
-    code = "import sys, master.cli, master.run, master.show; print({'jinja2', 'matplotlib'} & set(sys.modules))"
+    code = "import sys, pktswarm.master.cli, pktswarm.master.run, pktswarm.master.show; print({'jinja2', 'matplotlib'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "set()"

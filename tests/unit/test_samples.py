@@ -8,7 +8,7 @@ from typing import Any
 
 from pktswarm.master import samples
 from pktswarm.nodes.interface import Interface
-from pktswarm.nodes.meter import STAT, Meter, busy_ms
+from pktswarm.nodes.interface_sampler import STAT, Meter, busy_ms
 from pktswarm.traffic.counting.samples import RECEIVED, pack, unpack
 from pktswarm.traffic.protocol.task import Leg
 

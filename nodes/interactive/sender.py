@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pktswarm.nodes.engine import Sender
-from pktswarm.nodes.interactive import NAME, Ends
+from pktswarm.nodes.interactive.ends import NAME, Ends
 from pktswarm.traffic.protocol.task import ReceiveCount, SendCount, SendTask
 
 

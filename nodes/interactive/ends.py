@@ -1,6 +1,7 @@
 """The engine interactive on one node: a process for each leg that plays its side of the leg's flows.
 
-Sender and receiver differ in who begins: both send, both receive. The process is nodes.interactive_run; its last line
+Sender and receiver differ in who begins: both send, both receive. The process is nodes.interactive.process; its last
+line
 is what it did.
 """
 
@@ -13,11 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pktswarm.nodes.gate import Gate
 from pktswarm.nodes.interface import MERGING_OFFLOADS, Interface
 from pktswarm.nodes.offloads import OffloadsOff
 from pktswarm.nodes.process import EngineProcess
 from pktswarm.nodes.receivers.netsniff import BothWays
+from pktswarm.nodes.start_fifo import Gate
 from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.protocol.task import Leg, ReceiveCount, ReceiveTask, SendCount
 
@@ -126,7 +127,7 @@ class End:
             gate=str(self._gate.file) if begins else "",
             limit_s=max(1.0, limit_s - AHEAD_OF_LIMIT_S),
         )
-        command = [sys.executable, "-P", "-m", "pktswarm.nodes.interactive_run", json.dumps(asdict(orders))]
+        command = [sys.executable, "-P", "-m", "pktswarm.nodes.interactive.process", json.dumps(asdict(orders))]
         self.process = EngineProcess(NAME, command, spool / f"interactive-{there.id}.txt", limit_s + ARM_TIMEOUT_S)
         self._result: dict[str, Any] | None = None
 

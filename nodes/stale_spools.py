@@ -160,7 +160,8 @@ def _xdp_program(interface: str) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="pktswarm.nodes.leftovers", description="Remove the folders of guards whose network namespaces have ended."
+        prog="pktswarm.nodes.stale_spools",
+        description="Remove the folders of guards whose network namespaces have ended.",
     )
     parser.add_argument("namespaces", nargs="+", type=int, help="their inodes")
     clear(SPOOLS, set(parser.parse_args().namespaces))

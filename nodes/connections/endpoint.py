@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from pktswarm.nodes.connections.control import CONTROL, GREETING, MAGIC, Control, greeting
-from pktswarm.nodes.connections.ends import End, TcpEnd, UdpEnd
 from pktswarm.nodes.connections.loop import READ, WRITE, Loop
+from pktswarm.nodes.connections.sockets import End, TcpEnd, UdpEnd
 from pktswarm.traffic.connections.blocks import merge_moments, spread
 from pktswarm.traffic.connections.counts import EndCount, ReceivedCount, SentCount, sends
 from pktswarm.traffic.errors import EngineError

@@ -1,6 +1,7 @@
 """The process of the engine interactive: it plays one side of a trace on an interface, through a packet socket.
 
-Started as `python -m pktswarm.nodes.interactive_run JSON`, with the fields of `Orders`. It says "armed" when it hears
+Started as `python -m pktswarm.nodes.interactive.process JSON`, with the fields of `Orders`. It says "armed" when it
+hears
 what arrives; the beginner then reads the CLOCK_MONOTONIC instant (ns) of its start from the FIFO `gate`, and ends by
 itself when nothing is left to do. SIGINT ends it at any time. Its last line is what it did.
 """
@@ -21,7 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pktswarm.nodes.interactive import ARMED, RESULT, Orders
+from pktswarm.nodes.interactive.ends import ARMED, RESULT, Orders
 from pktswarm.traffic.capture.trace import read_trace
 from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.interactive.machine import Machine, Sending

@@ -1,0 +1,1 @@
+"""The engine interactive: both ends play one trace."""
