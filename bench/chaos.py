@@ -93,7 +93,7 @@ def _signal_rank_0(number: signal.Signals) -> Failure:
     @contextlib.contextmanager
     def fail(cluster: Cluster, run: subprocess.Popen[str], rng: random.Random) -> Iterator[None]:
         with contextlib.suppress(ValueError, OSError):
-            os.kill(rank_of(cluster, "m0", "-m pktswarm.master.rank0"), number)
+            os.kill(rank_of(cluster, "m0", "-m pktswarm.master.run.rank0"), number)
         yield
 
     return fail

@@ -57,7 +57,7 @@ TARGETS: dict[str, list[str]] = {
     "kernel/echo.bpf.c": ["tests/lab/test_echo.py"],
     "traffic/counting/tally.py": ["tests/unit/test_tally.py", "tests/unit/test_ledger.py", "tests/unit/test_echo.py"],
     "traffic/counting/match.py": UNIT_MATCH,
-    "master/ledger.py": UNIT_LEDGER,
+    "master/results/ledger.py": UNIT_LEDGER,
 }
 """File → its fast tests, those first that notice most."""
 SWAPS = {

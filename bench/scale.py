@@ -102,7 +102,7 @@ def _until_next(phases: dict[str, float], phase: str) -> float:
 
 def _look_at_memory(networks: set[int], command: int, memory: dict[str, float]) -> None:
     """The largest of each kind so far."""
-    kinds = {"-m pktswarm.master.rank0": "rank 0, MiB", "-m pktswarm.nodes": "a node's rank or guard, MiB"}
+    kinds = {"-m pktswarm.master.run.rank0": "rank 0, MiB", "-m pktswarm.nodes": "a node's rank or guard, MiB"}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue

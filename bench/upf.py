@@ -76,7 +76,7 @@ def measure(program: Path, window: int, sessions: int, **group: Any) -> dict[str
 
 
 def _smf(window: int, group: dict[str, Any]) -> dict[str, Any]:
-    from pktswarm.master.upf.groups import parse
+    from pktswarm.master.scenario.upf import parse
     from pktswarm.master.upf.smf import Smf
 
     os.sched_setaffinity(0, {SMF_CORE})

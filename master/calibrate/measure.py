@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from pktswarm.master.calibrate.asked import Form
-from pktswarm.master.calibrate.hold import Held, Ladder, Try
+from pktswarm.master.calibrate.options import Form
+from pktswarm.master.calibrate.rate_search import Held, Ladder, Try
 from pktswarm.master.calibrate.runs import STOPPED, Flow, Sent, Stopped
-from pktswarm.master.capacity.figures import FAILED
+from pktswarm.master.plan.capacity import FAILED
 from pktswarm.master.search.engine import BELOW, REPEATS, Search
 from pktswarm.master.search.goals import LOWEST_SHARE, Asked
 from pktswarm.master.search.trial import OWN_LIMIT, Trial

@@ -8,9 +8,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pktswarm.master.calibrate.work import Calibration
-from pktswarm.master.capacity.figures import AT_LEAST, FAILED, UNCONFIRMED, Figure
-from pktswarm.master.report.words import NOT_MEASURED, bps, pps
+from pktswarm.master.calibrate.calibration import Calibration
+from pktswarm.master.plan.capacity import AT_LEAST, FAILED, UNCONFIRMED, Figure
+from pktswarm.master.report.formatting import NOT_MEASURED, bps, pps
 
 NOTES = {
     AT_LEAST: "≥: more could not be tried; of a receiver, all its transmitters together could not overload it",

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from pktswarm.master.compare import differ, noise
+from pktswarm.master.compare import environment_diff, noise
 from pktswarm.master.compare.figures import FIGURES, Figure
-from pktswarm.master.compare.sides import Compared, Side
+from pktswarm.master.compare.run_sets import Compared, Side
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_NOT_AS_EXPECTED, BadInput
 
 FORMAT_VERSION = 1
@@ -102,8 +102,8 @@ class Comparison:
             "confidence": self.confidence,
             "noise_is_known": self.noise_is_known,
             "sides": [_side(one) for one in self.sides],
-            "scenario": self._beside(differ.scenarios),
-            "nodes": self._beside(differ.nodes),
+            "scenario": self._beside(environment_diff.scenarios),
+            "nodes": self._beside(environment_diff.nodes),
             "in_one_only": self.in_one_only(),
             "differences": [asdict(one) for one in self.differences],
         }
@@ -134,7 +134,7 @@ def _side(side: Side) -> dict[str, Any]:
         "runs": [_run(run) for run in side.runs],
         "left_out": side.left_out,
         "doubts": side.doubts,
-        "not_repetitions": differ.within(side),
+        "not_repetitions": environment_diff.within(side),
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pktswarm.master.compare.noise import Value
-from pktswarm.master.expectations import METRICS
+from pktswarm.master.scenario.expectations import METRICS
 from pktswarm.traffic.errors import BadInput
 
 Rows = list[dict[str, Any]]
@@ -174,7 +174,7 @@ CONNECTION = (
 NAMED = {"loss": "loss_ratio"} | {
     key: metric.column.replace("_packets", "_ratio") if metric.of else metric.column for key, metric in METRICS.items()
 }
-"""Of an expectation's key (master.expectations) the figure."""
+"""Of an expectation's key (master.scenario.expectations) the figure."""
 FIGURES = {figure.key: figure for figure in (*STREAM, *CONNECTION)}
 
 

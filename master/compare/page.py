@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pktswarm.master.compare import telling
+from pktswarm.master.compare import wording
 from pktswarm.master.compare.comparison import Comparison, Difference
 from pktswarm.master.compare.show import cautions
 from pktswarm.master.report.render import render
@@ -21,12 +21,12 @@ def _context(comparison: Comparison) -> dict[str, Any]:
     document = comparison.document()
     return {
         "document": document,
-        "verdict": telling.verdict(comparison),
+        "verdict": wording.verdict(comparison),
         "kind": _kind(comparison),
-        "explanation": telling.explanation(comparison),
+        "explanation": wording.explanation(comparison),
         "cautions": cautions(comparison, document),
         "beyond": [
-            {"worse": one.for_the_worse, "words": telling.sentence(one)} for one in telling.beyond_first(comparison)
+            {"worse": one.for_the_worse, "words": wording.sentence(one)} for one in wording.beyond_first(comparison)
         ],
         "tables": [_table(comparison, side.letter, side.name) for side in comparison.others],
         "first": {"letter": comparison.first.letter, "name": comparison.first.name},
@@ -43,7 +43,7 @@ def _kind(comparison: Comparison) -> str:
 
 def _table(comparison: Comparison, letter: str, name: str) -> dict[str, Any]:
     """Streams that differ by more than noise come first where there are too many rows."""
-    found = telling.shown([one for one in comparison.differences if one.side == letter])
+    found = wording.shown([one for one in comparison.differences if one.side == letter])
     beyond = {one.subject for one in found if one.beyond}
     if len(found) > MOST_ROWS:
         found = sorted(found, key=lambda one: one.subject not in beyond)
@@ -53,12 +53,12 @@ def _table(comparison: Comparison, letter: str, name: str) -> dict[str, Any]:
 def _row(one: Difference) -> dict[str, Any]:
     return {
         "subject": one.subject,
-        "title": telling.title(one),
-        "first": telling.spread(one, first=True),
-        "other": telling.spread(one, first=False),
-        "difference": telling.number(one.unit, one.difference, sign=True),
-        "relative": "" if one.unit == "ratio" else telling.percent(one.relative),
-        "noise": "" if one.noise is None else f"±{telling.number(one.unit, one.noise)}",
+        "title": wording.title(one),
+        "first": wording.spread(one, first=True),
+        "other": wording.spread(one, first=False),
+        "difference": wording.number(one.unit, one.difference, sign=True),
+        "relative": "" if one.unit == "ratio" else wording.percent(one.relative),
+        "noise": "" if one.noise is None else f"±{wording.number(one.unit, one.noise)}",
         "verdict": one.verdict or "not measured on both sides",
         "kind": "bad-word" if one.for_the_worse else "beyond" if one.beyond else "dim",
         "mark": "✗ worse, " if one.for_the_worse else "≠ " if one.beyond else "",

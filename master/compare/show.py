@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pktswarm.master.compare import telling
+from pktswarm.master.compare import wording
 from pktswarm.master.compare.comparison import BEYOND, Comparison, Difference
 from pktswarm.master.compare.figures import FIGURES
 
@@ -28,22 +28,22 @@ def print_comparison(console: Console, comparison: Comparison, folder: Path) -> 
         console.print(line, style="yellow", markup=False, highlight=False)
     for other in comparison.others:
         found = [one for one in comparison.differences if one.side == other.letter]
-        chosen, left = _chosen(telling.shown(found))
+        chosen, left = _chosen(wording.shown(found))
         console.print(table(comparison, other.letter, chosen))
         if left:
             console.print(f"[dim]{left} more streams are in compare.csv[/]")
     _print_told(console, document)
-    console.print(f"[dim]{escape(telling.explanation(comparison))}[/]", highlight=False)
-    for one in telling.beyond_first(comparison)[: telling.MOST_LINES]:
+    console.print(f"[dim]{escape(wording.explanation(comparison))}[/]", highlight=False)
+    for one in wording.beyond_first(comparison)[: wording.MOST_LINES]:
         colour, word = ("red", "worse") if one.for_the_worse else ("cyan", "different")
-        console.print(f"[{colour}]{word}[/]  {escape(telling.sentence(one))}", highlight=False)
-    console.print(telling.verdict(comparison), style="bold", highlight=False)
+        console.print(f"[{colour}]{word}[/]  {escape(wording.sentence(one))}", highlight=False)
+    console.print(wording.verdict(comparison), style="bold", highlight=False)
     console.print(f"results: {folder}", soft_wrap=True)
 
 
 def cautions(comparison: Comparison, document: dict[str, Any]) -> list[str]:
     """Before any figure: what is not as it seems."""
-    told = [line for side in comparison.sides for line in telling.doubts(side)]
+    told = [line for side in comparison.sides for line in wording.doubts(side)]
     for side in document["sides"]:
         told += [f"{side['side']}: {line}" for line in side["not_repetitions"]]
     told += [f"{one['stream']} is in {one['side']} and not in {one['not_in']}" for one in document["in_one_only"]]
@@ -68,12 +68,12 @@ def table(comparison: Comparison, letter: str, differences: list[Difference]) ->
 
 
 def _cells(one: Difference) -> list[str]:
-    noise = "" if one.noise is None else f"±{telling.number(one.unit, one.noise)}"
+    noise = "" if one.noise is None else f"±{wording.number(one.unit, one.noise)}"
     colour = "red" if one.for_the_worse else "cyan" if one.verdict == BEYOND else "dim"
-    change = telling.number(one.unit, one.difference, sign=True)
-    relative = "" if one.relative is None or one.unit == "ratio" else telling.percent(one.relative)
-    figures = [telling.spread(one, first=True), telling.spread(one, first=False)]
-    return [escape(telling.title(one)), *figures, change, relative, noise, f"[{colour}]{one.verdict}[/]"]
+    change = wording.number(one.unit, one.difference, sign=True)
+    relative = "" if one.relative is None or one.unit == "ratio" else wording.percent(one.relative)
+    figures = [wording.spread(one, first=True), wording.spread(one, first=False)]
+    return [escape(wording.title(one)), *figures, change, relative, noise, f"[{colour}]{one.verdict}[/]"]
 
 
 def _chosen(differences: list[Difference]) -> tuple[list[Difference], int]:
@@ -106,7 +106,7 @@ def print_repeated(console: Console, figures: list[dict[str, Any]], problem: str
         if one["subject"] != subject and subject:
             made.add_section()
         name = escape(one["subject"]) if one["subject"] != subject else ""
-        numbers = [telling.number(one["unit"], one[key]) for key in ("mean", "sd", "least", "most")]
+        numbers = [wording.number(one["unit"], one[key]) for key in ("mean", "sd", "least", "most")]
         made.add_row(name, FIGURES[one["figure"]].title, *numbers)
         subject = one["subject"]
     console.print(made)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pktswarm.master import ssh
-from pktswarm.master.inventory import Host, Inventory
+from pktswarm.master.cluster import ssh
+from pktswarm.master.cluster.inventory import Host, Inventory
 
 CONNECT_TIMEOUT_S = 3
 ANSWER_TIMEOUT_S = 20.0
@@ -74,7 +74,7 @@ class Round:
         return self._exchange(host, command, python, CLOCK_READINGS)
 
     def _program(self) -> list[str]:
-        # mpiexec starts it on every host from the folder that it is in itself (master/launch.py).
+        # mpiexec starts it on every host from the folder that it is in itself (master/run/launch.py).
         proxy = Path(self.inventory.master.python or sys.executable).with_name("hydra_pmi_proxy")
         return ["-P", "-m", "pktswarm.nodes.doctor", "--proxy", str(proxy)]
 

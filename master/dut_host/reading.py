@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from pktswarm.master import ssh
+from pktswarm.master.cluster import ssh
+from pktswarm.master.cluster.inventory import Host, Inventory
 from pktswarm.master.dut_host.counters import FILES, MISSED, PROC, SYS, Reading, parse, split_lines
-from pktswarm.master.inventory import Host, Inventory
 from pktswarm.traffic.errors import PktswarmError
 
 GLOB = f"{SYS}*{MISSED}"

@@ -6,13 +6,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from pktswarm.master.ledger import Event, Ledger
-from pktswarm.master.live.due import Due
-from pktswarm.master.live.parts import Part, Tracks
-from pktswarm.master.live.track import Track, rates
+from pktswarm.master.cluster.node import NodeState
+from pktswarm.master.live.expected_sent import Due
+from pktswarm.master.live.live_counters import Part, Tracks
+from pktswarm.master.live.rate_window import Track, rates
 from pktswarm.master.live.warnings import Warnings
-from pktswarm.master.node_state import NodeState
-from pktswarm.master.results import utc
+from pktswarm.master.results.folder import utc
+from pktswarm.master.results.ledger import Event, Ledger
 from pktswarm.traffic.counting.samples import unpack
 from pktswarm.traffic.protocol.task import Leg, with_fcs
 

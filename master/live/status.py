@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pktswarm.master.recount import check_format
 from pktswarm.master.report.folder import LOG, RUN
-from pktswarm.master.results import STATUS
+from pktswarm.master.results.folder import STATUS
+from pktswarm.master.results.recount import check_format
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, BadInput
 
 RUNS = (f"*/{LOG}", f"runs/*/{LOG}", f"*/runs/*/{LOG}")

@@ -6,8 +6,8 @@ import math
 from collections import deque
 from typing import Any
 
-from pktswarm.master.ledger import Event
-from pktswarm.master.node_state import NodeState
+from pktswarm.master.cluster.node import NodeState
+from pktswarm.master.results.ledger import Event
 
 BEHIND_OVER_S = 5
 """A node's rate is judged over so many seconds."""

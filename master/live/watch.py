@@ -9,15 +9,15 @@ from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 
-from pktswarm.master import show
-from pktswarm.master.ledger import Event, Ledger
 from pktswarm.master.live import view
 from pktswarm.master.live.figures import Figures
 from pktswarm.master.live.phases import words_of
+from pktswarm.master.results import terminal
+from pktswarm.master.results.ledger import Event, Ledger
 
 if TYPE_CHECKING:
     from pktswarm.master.live.metrics import Served
-    from pktswarm.master.run import Finished, Run
+    from pktswarm.master.run.run import Finished, Run
 
 LINE_EVERY_S = 5.0
 
@@ -85,8 +85,8 @@ class Watch:
 
 def watched(run: Run, served: Served | None) -> Finished:
     """Executes the run, followed on standard error, and by whoever asks for its metrics."""
-    console = show.console(stderr=True)
-    show.print_warnings(console, run.plan.warnings)
+    console = terminal.console(stderr=True)
+    terminal.print_warnings(console, run.plan.warnings)
     with Watch(console, run) as watch:
         if served is not None and served.start(lambda: watch.document):
             console.print(f"metrics: {served.url}", highlight=False)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pktswarm.master import inventory
+from pktswarm.master.cluster import inventory
 from pktswarm.traffic.errors import BadInput, EngineError
 
 FOLDER = Path(__file__).resolve().parents[2] / "ansible"

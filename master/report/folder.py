@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pktswarm.master.recount import check_format
+from pktswarm.master.results.recount import check_format
 from pktswarm.traffic.errors import EXIT_INCOMPLETE, BadInput
 
 SAMPLES, LOG, RUN = "samples.csv", "log.jsonl", "run.json"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pktswarm.master.report.formatting import bps, count, percent, pps, ratio
 from pktswarm.master.report.over_time import OverTime
-from pktswarm.master.report.words import bps, count, percent, pps, ratio
 
 FULL = 0.95
 """Of a link's speed on layer 1, in one bin."""

@@ -19,7 +19,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from pktswarm.master.report import delays
+from pktswarm.master.report import latency_series
 from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.random.rates import ETHERNET_OVERHEAD_BYTES
 
@@ -100,7 +100,7 @@ def read(
     path: Path,
     wanted: Iterable[str] | None,
     bin_s: float | None = None,
-    means_ns: Mapping[delays.Leg, float] | None = None,
+    means_ns: Mapping[latency_series.Leg, float] | None = None,
 ) -> OverTime | None:
     """None: there are no samples. `wanted`: the streams to read, None for all; `bin_s` None: the samples' own distance;
     `means_ns`: the mean latency of each leg as streams.csv has it, without which there is none over time.
@@ -203,7 +203,7 @@ def _rates(
     edges_ns: Floats,
     interfaces: dict[Key, Counts],
     streams: dict[Key, Counts],
-    means_ns: Mapping[delays.Leg, float],
+    means_ns: Mapping[latency_series.Leg, float],
 ) -> OverTime:
     ways: dict[str, list[Floats]] = {"transmit": [], "receive": []}
     nodes = []
@@ -250,14 +250,16 @@ def _by_stream(
     return _told(received, untold, 1), _told(missing, untold, 2)
 
 
-def _latency(edges_ns: Floats, streams: dict[Key, Counts], means_ns: Mapping[delays.Leg, float]) -> dict[str, Floats]:
+def _latency(
+    edges_ns: Floats, streams: dict[Key, Counts], means_ns: Mapping[latency_series.Leg, float]
+) -> dict[str, Floats]:
     """Empty where the samples tell no latency."""
     told = [
         ((_word(stream), _word(source), _word(target)), counts.table[:, [0, 4, 5]])
         for (stream, source, target, role), counts in streams.items()
         if role == b"receive" and counts.figures > len(STREAM)
     ]
-    return delays.over_time(edges_ns, told, means_ns)
+    return latency_series.over_time(edges_ns, told, means_ns)
 
 
 def _word(name: bytes) -> str:

@@ -9,15 +9,15 @@ from typing import Any
 
 import yaml
 
-from pktswarm.master.judge import node_totals
 from pktswarm.master.report import limits, over_time, plots
 from pktswarm.master.report.folder import SAMPLES, Results
 from pktswarm.master.report.over_time import MOST_STREAMS, PEAK_S, OverTime
 from pktswarm.master.report.plots import Plot
 from pktswarm.master.report.render import render
 from pktswarm.master.report.shapes import Shapes, shapes
-from pktswarm.master.results import STREAM_COLUMNS
-from pktswarm.master.scenario import Scenario
+from pktswarm.master.results.folder import STREAM_COLUMNS
+from pktswarm.master.results.verdicts import node_totals
+from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.traffic.connections.counts import COLUMNS
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 

@@ -21,7 +21,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from pktswarm.master.figures import write_rows
+from pktswarm.master.output import write_rows
 from pktswarm.master.report.over_time import MOST_STREAMS, Floats, OverTime, thin
 from pktswarm.master.report.shapes import Shapes
 

@@ -7,7 +7,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pktswarm.master.report import words
+from pktswarm.master.report import formatting
 from pktswarm.traffic import VERSION
 
 FILTERS = ("count", "percent", "ratio", "microseconds", "pps", "bps", "seconds", "cpus")
@@ -21,7 +21,7 @@ def render(template: str, context: dict[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {name: getattr(words, name) for name in FILTERS}
+    environment.filters |= {name: getattr(formatting, name) for name in FILTERS}
     style, _, _ = environment.loader.get_source(environment, "report.css")  # type: ignore[union-attr]
     page = environment.get_template(template)
     return page.render(style=Markup(style), version=VERSION, **context).lstrip()  # noqa: S704

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pktswarm.master import interactive
-from pktswarm.master.recount import captures_of
+from pktswarm.master.plan import interactive
+from pktswarm.master.results.recount import captures_of
 from pktswarm.traffic.capture.index import index_capture
 from pktswarm.traffic.errors import PktswarmError
 from pktswarm.traffic.preview import due_frames

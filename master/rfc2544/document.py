@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pktswarm.master.rfc2544 import formulas
-from pktswarm.master.rfc2544.asked import WARNING, Asked
+from pktswarm.master.rfc2544.options import WARNING, Asked
 from pktswarm.master.rfc2544.procedure import Benchmark, OfSize
 from pktswarm.traffic.random.rates import ETHERNET_OVERHEAD_BYTES
 

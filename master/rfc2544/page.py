@@ -9,13 +9,13 @@ from typing import Any
 import matplotlib
 from matplotlib.ticker import NullLocator
 
-from pktswarm.master.report import words
+from pktswarm.master.report import formatting
 from pktswarm.master.report.plots import LINES, STYLE, Plot, line_style, new_axes, svg_of
 from pktswarm.master.report.render import render
-from pktswarm.master.results import replace_text
+from pktswarm.master.results.folder import replace_text
 from pktswarm.master.rfc2544.formulas import LOADS_PERCENT
-from pktswarm.master.rfc2544.kept import PAGE
 from pktswarm.master.rfc2544.show import burst, cells, remarks
+from pktswarm.master.rfc2544.storage import PAGE
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
 VERDICTS = {EXIT_AS_EXPECTED: ("Whole", "good"), EXIT_INCOMPLETE: ("Incomplete", "doubt")}
@@ -128,12 +128,12 @@ def _draw(axes: Any, lines: dict[str, list[tuple[float, float]]]) -> None:
 
 
 def _of_maximum(of: dict[str, Any]) -> str:
-    return words.percent(of["throughput"]["of_maximum_percent"], 100)
+    return formatting.percent(of["throughput"]["of_maximum_percent"], 100)
 
 
 def _loss_at(of: dict[str, Any], load_percent: int) -> str:
     at = next((one["loss_percent"] for one in of["loss"] if one["load_percent"] == load_percent), None)
-    return words.percent(at, 100)
+    return formatting.percent(at, 100)
 
 
 def _lost(of: dict[str, Any]) -> int | None:

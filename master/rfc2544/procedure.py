@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pktswarm.master.rfc2544 import formulas
-from pktswarm.master.rfc2544.asked import BACK_TO_BACK, LATENCY, LOSS, THROUGHPUT, Asked
 from pktswarm.master.rfc2544.bursts import BurstSearch
+from pktswarm.master.rfc2544.options import BACK_TO_BACK, LATENCY, LOSS, THROUGHPUT, Asked
 from pktswarm.master.search import goals
 from pktswarm.master.search.attempts import NoFigure, Procedure, Told
 from pktswarm.master.search.engine import BELOW, HIGHEST, Found, Search

@@ -9,8 +9,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pktswarm.master.report import words
-from pktswarm.master.rfc2544.asked import LOSS
+from pktswarm.master.report import formatting
+from pktswarm.master.rfc2544.options import LOSS
 from pktswarm.master.rfc2544.procedure import Benchmark
 from pktswarm.master.search.engine import BELOW, HIGHEST
 
@@ -48,13 +48,13 @@ def cells(of: dict[str, Any]) -> list[str]:
         f"{of['size_bytes']}",
         f"{of['maximum_pps']:,.0f}",
         rate(found),
-        words.NOT_MEASURED if share is None else f"{share:.2f}",
-        words.NOT_MEASURED if bits is None else f"{bits / 1e6:,.3f}",
-        words.microseconds(latency.get("mean_ns")),
-        words.microseconds(latency.get("bound_ns")),
-        words.NOT_MEASURED if most is None else f"{words.percent(most, 100)}".replace(" ", NO_BREAK),
+        formatting.NOT_MEASURED if share is None else f"{share:.2f}",
+        formatting.NOT_MEASURED if bits is None else f"{bits / 1e6:,.3f}",
+        formatting.microseconds(latency.get("mean_ns")),
+        formatting.microseconds(latency.get("bound_ns")),
+        formatting.NOT_MEASURED if most is None else f"{formatting.percent(most, 100)}".replace(" ", NO_BREAK),
         burst(bursts),
-        words.NOT_MEASURED if buffer_s is None else f"{1e3 * buffer_s:,.3f}",
+        formatting.NOT_MEASURED if buffer_s is None else f"{1e3 * buffer_s:,.3f}",
     ]
 
 
@@ -63,14 +63,14 @@ def rate(found: dict[str, Any]) -> str:
     if found.get("state") == BELOW:
         return f"<{NO_BREAK}{found['upper_pps']:,.0f}"
     if found.get("rate_pps") is None:
-        return words.NOT_MEASURED
+        return formatting.NOT_MEASURED
     return f"{'≥' + NO_BREAK if found['state'] == HIGHEST else ''}{found['rate_pps']:,.0f}"
 
 
 def burst(found: dict[str, Any]) -> str:
     """Frames; ≥: the longest that was sent lost none."""
     if not found:
-        return words.NOT_MEASURED
+        return formatting.NOT_MEASURED
     return f"{'≥' + NO_BREAK if found['at_the_limit'] else ''}{found['frames_mean']:,.0f}"
 
 

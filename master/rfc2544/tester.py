@@ -8,20 +8,20 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pktswarm.master.fill import PLACEHOLDERS, fill
-from pktswarm.master.inventory import Inventory
-from pktswarm.master.plan import default_headers
-from pktswarm.master.rfc2544.asked import BACK_TO_BACK, LATENCY, LOSS, Asked
+from pktswarm.master.cluster.inventory import Inventory
+from pktswarm.master.plan.allowlist import Allow
+from pktswarm.master.plan.plan import default_headers
 from pktswarm.master.rfc2544.formulas import maximum_pps
+from pktswarm.master.rfc2544.options import BACK_TO_BACK, LATENCY, LOSS, Asked
 from pktswarm.master.rfc2544.procedure import Limit, Wanted
-from pktswarm.master.scenario import Scenario, Stream
+from pktswarm.master.scenario.addresses import PLACEHOLDERS, fill
+from pktswarm.master.scenario.scenario import Scenario, Stream
 from pktswarm.master.search import goals
 from pktswarm.master.search.attempts import Told
 from pktswarm.master.search.latency import latencies
 from pktswarm.master.search.load import Load, load_of
 from pktswarm.master.search.runs import Runs
 from pktswarm.master.search.trial import Tolerance
-from pktswarm.master.under_test import Allow
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.stamp import least_size_bytes
 from pktswarm.traffic.random.rates import ETHERNET_OVERHEAD_BYTES

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from pktswarm.master.ledger import STOPPED
+from pktswarm.master.results.ledger import STOPPED
 from pktswarm.master.search.engine import REPEATS, UNFINISHED
 from pktswarm.master.search.latency import Latencies
 from pktswarm.master.search.trial import OWN_LIMIT, Trial

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pktswarm.master import plan as plans
-from pktswarm.master.expectations import Expect
-from pktswarm.master.inventory import Inventory
-from pktswarm.master.scenario import Receive, Scenario, Source, Stream
+from pktswarm.master.cluster.inventory import Inventory
+from pktswarm.master.plan import plan as plans
+from pktswarm.master.scenario.expectations import Expect
+from pktswarm.master.scenario.scenario import Receive, Scenario, Source, Stream
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.protocol.task import Leg
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from rich.console import Console
 
 from pktswarm.master.live.watch import Watch
-from pktswarm.master.results import Outcome
-from pktswarm.master.run import Run
+from pktswarm.master.plan.allowlist import Allow
+from pktswarm.master.results.folder import Outcome
+from pktswarm.master.run.run import Run
 from pktswarm.master.search.load import Load
 from pktswarm.master.search.trial import Tolerance, Trial, trial_of
-from pktswarm.master.under_test import Allow
 
 
 class Runs:

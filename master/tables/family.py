@@ -18,11 +18,11 @@ from pydantic import Field, ValidationError, model_validator
 from rich import box
 from rich.table import Table
 
-from pktswarm.master.inventory import load_yaml
-from pktswarm.master.model import Location, Strict, Yaml, bad_input, keys_of
-from pktswarm.master.results import Outcome
-from pktswarm.master.tables.kept import Kept
+from pktswarm.master.cluster.inventory import load_yaml
+from pktswarm.master.results.folder import Outcome
+from pktswarm.master.scenario.fields import Location, Strict, Yaml, bad_input, keys_of
 from pktswarm.master.tables.measures import ALWAYS, MEASURES, Measured
+from pktswarm.master.tables.storage import Kept
 from pktswarm.traffic.errors import EXIT_INCOMPLETE, BadInput
 
 VARIABLE = re.compile(r"\$(\w+)")

@@ -15,10 +15,10 @@ from typing import Any, Literal
 from rich import box
 from rich.table import Table
 
-from pktswarm.master import scenario as scenarios
-from pktswarm.master.inventory import Inventory
-from pktswarm.master.results import Outcome
-from pktswarm.master.tables.kept import Kept
+from pktswarm.master.cluster.inventory import Inventory
+from pktswarm.master.results.folder import Outcome
+from pktswarm.master.scenario import scenario as scenarios
+from pktswarm.master.tables.storage import Kept
 from pktswarm.traffic.errors import BadInput
 
 CONFIGS = {25: Path("configs/netspec-25.yaml"), 60: Path("configs/netspec-60.yaml")}

@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pktswarm.master.upf import result
+from pktswarm.master.results.handover_report import Moves
+from pktswarm.master.scenario.upf import Upf
+from pktswarm.master.upf import session_results
 from pktswarm.master.upf.background import Background
-from pktswarm.master.upf.groups import Upf
-from pktswarm.master.upf.load import Loads
-from pktswarm.master.upf.moved import Moves
 from pktswarm.master.upf.sessions import ESTABLISHED, Sessions
+from pktswarm.master.upf.signalling_load import Loads
 from pktswarm.master.upf.smf import Smf
 from pktswarm.traffic.errors import PktswarmError
 
@@ -78,7 +78,7 @@ class ControlPlane:
             return f"the SMF failed: {self._background.problem!r}"
         if self.smf.alive or self._ended:
             return ""
-        return next((event.words for event in self.smf.events if event.kind in result.TROUBLE), "")
+        return next((event.words for event in self.smf.events if event.kind in session_results.TROUBLE), "")
 
     # --- the end ------------------------------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ class ControlPlane:
         self._ended = True
         self.take_down()
         if self.loads is not None:
-            self.document = {**result.document(self.smf, self.loads), "set_up_s": self.standing_s}
+            self.document = {**session_results.document(self.smf, self.loads), "set_up_s": self.standing_s}
             if self.loads.handover is not None:
                 self.moves = Moves.of_load(self.loads.handover, time.monotonic_ns())
 
@@ -111,10 +111,10 @@ class ControlPlane:
 
     def notes(self) -> list[str]:
         """Events on N4 that cost no packet and no session."""
-        return [f"N4: {event.words}" for event in self.smf.events if event.kind in result.HARMLESS]
+        return [f"N4: {event.words}" for event in self.smf.events if event.kind in session_results.HARMLESS]
 
     def _trouble_words(self) -> list[str]:
-        found = [event.words for event in self.smf.events if event.kind in result.TROUBLE]
-        for name, one in {} if self.loads is None else result.operations(self.smf, self.loads).items():
+        found = [event.words for event in self.smf.events if event.kind in session_results.TROUBLE]
+        for name, one in {} if self.loads is None else session_results.operations(self.smf, self.loads).items():
             found += [f"{name}: {count:,} x {words}" for words, count in one.statistics.failures.items()]
         return found

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pktswarm.master.upf.answers import ACCEPTED, NO_ASSOCIATION, Answer, Header, Usage
-from pktswarm.master.upf.exchange import Exchange, Request
+from pktswarm.master.upf.pfcp_decode import ACCEPTED, NO_ASSOCIATION, Answer, Header, Usage
+from pktswarm.master.upf.pfcp_transport import Exchange, Request
 from pktswarm.master.upf.sessions import (
     DELETED,
     DOWNLINK,

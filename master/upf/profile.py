@@ -12,8 +12,8 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, ValidationError
 
-from pktswarm.master.inventory import Inventory, load_yaml
-from pktswarm.master.model import Strict, Yaml, bad_input, keys_of
+from pktswarm.master.cluster.inventory import Inventory, load_yaml
+from pktswarm.master.scenario.fields import Strict, Yaml, bad_input, keys_of
 from pktswarm.traffic.errors import BadInput
 
 FORMAT_VERSION = 1

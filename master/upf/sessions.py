@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pktswarm.master.upf.groups import Group, Upf
+from pktswarm.master.scenario.upf import Group, Upf
 from pktswarm.master.upf.template import big_endian
 
 IDLE, ESTABLISHED, REFUSED, UNANSWERED, DELETED, LOST = range(6)

@@ -15,13 +15,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pktswarm.master.upf import answers, messages
-from pktswarm.master.upf.answers import ACCEPTED, NO_ASSOCIATION, NO_CONTEXT, Answer, Header
-from pktswarm.master.upf.exchange import Exchange
+from pktswarm.master.scenario.upf import Group, Upf
+from pktswarm.master.upf import pfcp_decode, pfcp_encode
 from pktswarm.master.upf.features import names as feature_names
-from pktswarm.master.upf.groups import Group, Upf
-from pktswarm.master.upf.messages import Action, GroupMessages, Own
 from pktswarm.master.upf.operations import Delete, Establish, Modify, Operation, add_usage
+from pktswarm.master.upf.pfcp_decode import ACCEPTED, NO_ASSOCIATION, NO_CONTEXT, Answer, Header
+from pktswarm.master.upf.pfcp_encode import Action, GroupMessages, Own
+from pktswarm.master.upf.pfcp_transport import Exchange
 from pktswarm.master.upf.profile import Numbered
 from pktswarm.master.upf.sessions import ESTABLISHED, LOST, Sessions
 from pktswarm.master.upf.sources import Bulk, Heartbeats, Queue, Single
@@ -70,12 +70,12 @@ class Smf:
         self._next_progress = 0.0
         self._groups = [GroupMessages(self.upf, group, self.own) for group in self.upf.groups]
         self._served: dict[tuple[int, int], bytes] = {}
-        self._heartbeat = Template(lambda values: messages.heartbeat_response(self.own, _sequence(values)))
+        self._heartbeat = Template(lambda values: pfcp_encode.heartbeat_response(self.own, _sequence(values)))
         self._report = {cause: _report_template(cause) for cause in (ACCEPTED, NO_CONTEXT)}
-        self.heartbeats = Heartbeats(self.exchange, self._encoder(messages.heartbeat_request), upf.heartbeat_s)
+        self.heartbeats = Heartbeats(self.exchange, self._encoder(pfcp_encode.heartbeat_request), upf.heartbeat_s)
         self.heartbeats.stamp = self._stamp
         self.establishing = self.operation(Establish, lambda one: one.establishment)
-        self.deleting = self.operation(Delete, lambda one: messages.session_deletion_request)
+        self.deleting = self.operation(Delete, lambda one: pfcp_encode.session_deletion_request)
         self.querying = self.operation(Modify, lambda one: one.query)
         self.modifying = {
             action: self.operation(Modify, lambda one, action=action: one.modification(action))  # type: ignore[misc]
@@ -121,7 +121,7 @@ class Smf:
         if answer.cause == ACCEPTED:
             return answer
         refused = answer.words
-        if self._single(messages.association_release_request, MOST_TO_ASSOCIATE_S).answer is not None:
+        if self._single(pfcp_encode.association_release_request, MOST_TO_ASSOCIATE_S).answer is not None:
             answer = self._ask_for_association()
         if answer.cause != ACCEPTED:
             words = f"the UPF refuses the association with {self.own.node_id}: {refused}; "
@@ -131,7 +131,7 @@ class Smf:
 
     def _ask_for_association(self) -> Answer:
         started_ns = time.monotonic_ns()
-        attempt = self._single(messages.association_setup_request, MOST_TO_ASSOCIATE_S)
+        attempt = self._single(pfcp_encode.association_setup_request, MOST_TO_ASSOCIATE_S)
         if attempt.answer is not None:
             return attempt.answer
         seconds = (time.monotonic_ns() - started_ns) / 1e9
@@ -189,7 +189,7 @@ class Smf:
 
     def _chooses(self, what: Numbered) -> bool:
         """Whether the UPF announces that it chooses TEIDs (FTUP) or UE addresses (UEIP), and does (its profile)."""
-        announced = answers.chooses_ue_addresses if what == "ue_addresses" else answers.chooses_teids
+        announced = pfcp_decode.chooses_ue_addresses if what == "ue_addresses" else pfcp_decode.chooses_teids
         return announced(self.features) and what not in self.upf.numbered
 
     def _chooses_teids(self, group: Group) -> bool:
@@ -276,7 +276,7 @@ class Smf:
         if not self.upf.association_release:
             self._tell("unreleased", "the association is not released: by its profile the UPF does not implement that")
             return
-        attempt = self._single(messages.association_release_request)
+        attempt = self._single(pfcp_encode.association_release_request)
         if attempt.answer is None:
             self._tell("unreleased", f"the association's release: {attempt.problem}; its sessions were deleted before")
         elif attempt.answer.cause != ACCEPTED:
@@ -317,11 +317,11 @@ class Smf:
     def _serve(self, header: Header, data: memoryview, length: int) -> bytes | None:
         """The answer to a request of the UPF; the same again if it asks again, and what it reports counts once."""
         key = (header.kind, header.sequence)
-        if header.kind == answers.HEARTBEAT_REQUEST:
+        if header.kind == pfcp_decode.HEARTBEAT_REQUEST:
             self.heartbeats_answered += 1
             if self.alive:
                 self._keep_record()
-            self._stamp(answers.answer(data, length, header.body).recovery_stamp)
+            self._stamp(pfcp_decode.answer(data, length, header.body).recovery_stamp)
             return _patched(self._heartbeat, header.sequence)
         if key not in self._served:
             reply = self._reply(header, data, length)
@@ -333,24 +333,24 @@ class Smf:
         return self._served[key]
 
     def _reply(self, header: Header, data: memoryview, length: int) -> bytes | None:
-        if header.kind == answers.SESSION_REPORT_REQUEST:
+        if header.kind == pfcp_decode.SESSION_REPORT_REQUEST:
             return self._take_report(header, data, length)
-        if header.kind == answers.ASSOCIATION_SETUP_REQUEST:
-            self._stamp(answers.answer(data, length, header.body).recovery_stamp)
-            return messages.association_setup_response(self.own, header.sequence, ACCEPTED)
-        if header.kind == answers.ASSOCIATION_UPDATE_REQUEST:
+        if header.kind == pfcp_decode.ASSOCIATION_SETUP_REQUEST:
+            self._stamp(pfcp_decode.answer(data, length, header.body).recovery_stamp)
+            return pfcp_encode.association_setup_response(self.own, header.sequence, ACCEPTED)
+        if header.kind == pfcp_decode.ASSOCIATION_UPDATE_REQUEST:
             self._tell("report", "the UPF updates the association")
-            return messages.association_update_response(self.own, header.sequence, ACCEPTED)
-        if header.kind == answers.NODE_REPORT_REQUEST:
+            return pfcp_encode.association_update_response(self.own, header.sequence, ACCEPTED)
+        if header.kind == pfcp_decode.NODE_REPORT_REQUEST:
             self._tell("report", "the UPF reports a user plane path failure")
-            return messages.node_report_response(self.own, header.sequence, ACCEPTED)
+            return pfcp_encode.node_report_response(self.own, header.sequence, ACCEPTED)
         return None
 
     def _take_report(self, header: Header, data: memoryview, length: int) -> bytes:
         row = self.sessions.row_of(header.seid or 0)
         if row is None or not self.sessions.remote_seid[row]:
             return _patched(self._report[NO_CONTEXT], header.sequence)
-        report = answers.report(data, length, header.body)
+        report = pfcp_decode.report(data, length, header.body)
         for usage in report.usage:
             add_usage(self.sessions, row, usage)
         if report.downlink_data:
@@ -400,7 +400,7 @@ def _sequence(values: Any) -> int:
 
 def _report_template(cause: int) -> Template:
     def encode(values: Any) -> bytes:
-        return messages.session_report_response(_sequence(values), int.from_bytes(values["seid"], "big"), cause)
+        return pfcp_encode.session_report_response(_sequence(values), int.from_bytes(values["seid"], "big"), cause)
 
     return Template(encode)
 

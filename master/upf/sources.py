@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pktswarm.master.upf.answers import Answer, Header
-from pktswarm.master.upf.exchange import Exchange, Request
 from pktswarm.master.upf.operations import Operation
+from pktswarm.master.upf.pfcp_decode import Answer, Header
+from pktswarm.master.upf.pfcp_transport import Exchange, Request
 from pktswarm.master.upf.statistics import Statistics
 
 CHUNK = 256

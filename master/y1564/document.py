@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from pktswarm.master.rfc2544.asked import WARNING
+from pktswarm.master.rfc2544.options import WARNING
 from pktswarm.master.y1564.procedure import Activation, Done
 from pktswarm.master.y1564.steps import PERFORMANCE, TOLERANCE
 

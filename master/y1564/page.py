@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from pktswarm.master.report.render import render
-from pktswarm.master.results import replace_text
-from pktswarm.master.y1564.kept import PAGE
+from pktswarm.master.results.folder import replace_text
 from pktswarm.master.y1564.show import cells, failed, remarks
+from pktswarm.master.y1564.storage import PAGE
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
 VERDICTS = {EXIT_AS_EXPECTED: ("Every service passed", "good"), EXIT_INCOMPLETE: ("Incomplete", "doubt")}

@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from pktswarm.master import scenario as scenarios
-from pktswarm.master.expectations import Limits
-from pktswarm.master.inventory import load_yaml
-from pktswarm.master.model import Location, Strict, Yaml, bad_input, keys_of
-from pktswarm.master.scenario import Scenario, Stream
+from pktswarm.master.cluster.inventory import load_yaml
+from pktswarm.master.scenario import scenario as scenarios
+from pktswarm.master.scenario.expectations import Limits
+from pktswarm.master.scenario.fields import Location, Strict, Yaml, bad_input, keys_of
+from pktswarm.master.scenario.scenario import Scenario, Stream
 from pktswarm.traffic.errors import BadInput
 
 SHARE = re.compile(r"(\d+(?:\.\d+)?) ?%")

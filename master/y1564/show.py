@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pktswarm.master.report import words
+from pktswarm.master.report import formatting
 from pktswarm.master.y1564.procedure import Activation
 
 COLOURS = {"pass": "green", "fail": "red", "not known": "yellow"}
@@ -42,13 +42,13 @@ def table(rows: list[dict[str, Any]]) -> Table:
 def cells(row: dict[str, Any]) -> list[str]:
     """Without the verdict."""
     times = [milliseconds(row[f"delay_{name}_ns"]) for name in ("mean", "variation", "bound")]
-    ratios = [words.percent(row[name], 1) for name in ("loss_ratio", "availability")]
+    ratios = [formatting.percent(row[name], 1) for name in ("loss_ratio", "availability")]
     rates = [_mbps(row["load_bps"]), _mbps(row["received_bps"])]
     return [row["service"], row["step"], *rates, ratios[0], *times, ratios[1]]
 
 
 def milliseconds(value_ns: float | None) -> str:
-    return words.NOT_MEASURED if value_ns is None else f"{value_ns / 1e6:,.3f}"
+    return formatting.NOT_MEASURED if value_ns is None else f"{value_ns / 1e6:,.3f}"
 
 
 def remarks(document: dict[str, Any]) -> list[str]:
@@ -79,4 +79,4 @@ def print_found(console: Console, document: dict[str, Any], folder: Path) -> Non
 
 
 def _mbps(value_bps: float | None) -> str:
-    return words.NOT_MEASURED if value_bps is None else f"{value_bps / 1e6:,.3f}"
+    return formatting.NOT_MEASURED if value_bps is None else f"{value_bps / 1e6:,.3f}"

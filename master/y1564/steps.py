@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pktswarm.master import verdicts
-from pktswarm.master.expectations import METRICS, allowed
+from pktswarm.master.results import limits
+from pktswarm.master.results.limits import Found, Outcome, Values
+from pktswarm.master.scenario.expectations import METRICS, allowed
 from pktswarm.master.search.latency import Latencies
-from pktswarm.master.verdicts import Found, Outcome, Values
 from pktswarm.master.y1564.services import Service
 
 WORST_FIRST: tuple[Outcome, ...] = ("failed", "not measured", "not decided", "held")
@@ -113,7 +113,7 @@ def judge(service: Service, kind: str, measured: Measured) -> list[Check]:
 
 def _of_limit(key: str, limit: int | str | float, rows: Sequence[Values]) -> Check:
     metric = METRICS[key]
-    found, whole = verdicts.measured(metric, rows), verdicts.whole(metric, rows)
+    found, whole = limits.measured(metric, rows), limits.whole(metric, rows)
     if found is None or whole is None:
         return Check(key, None)
     bounds = {"at_least" if metric.at_least else "at_most": allowed(limit, whole)}

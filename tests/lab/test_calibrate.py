@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pktswarm import lab
-from pktswarm.master.capacity import figures
+from pktswarm.master.plan import capacity
 
 sys.path.insert(0, str(Path(__file__).parent))
 from running import cluster_of, held_up
@@ -47,7 +47,7 @@ def test_a_calibration_finds_what_nodes_hold_and_keeps_it(cluster: Cluster) -> N
         if status != 3 or not held_up(err):
             break
     sent, received = told["figures"]
-    known = figures.beside(cluster.hosts)
+    known = capacity.beside(cluster.hosts)
     assert known is not None and [one.model_dump() for one in known.figures] == [sent, received], err
     assert told["wiring"] == known.wiring == "through the lab's switches, with no device"
     assert (sent["role"], received["role"], received["senders"]) == ("transmit", "receive", ["tx1"])
@@ -82,16 +82,16 @@ def test_a_run_is_split_by_what_is_known_and_its_counts_are_whole(cluster: Clust
     kernel = os.uname().release
     usual = {"role": "transmit", "engine": "xdp", "size_bytes": 64, "state": "confirmed", "driver": "veth"}
     made = [
-        figures.Figure(node="tx1", rate_pps=500, kernel=kernel, **usual),
-        figures.Figure(node="tx2", rate_pps=50_000, kernel=kernel, **usual),
-        figures.Figure(
+        capacity.Figure(node="tx1", rate_pps=500, kernel=kernel, **usual),
+        capacity.Figure(node="tx2", rate_pps=50_000, kernel=kernel, **usual),
+        capacity.Figure(
             node="rx1",
             rate_pps=2000,
             kernel="0.0.1",
             **usual | {"role": "receive", "mode": "count"},  # long ago
         ),
     ]
-    figures.Capacity(figures.path_of(cluster.hosts), tuple(made)).write()
+    capacity.Capacity(capacity.path_of(cluster.hosts), tuple(made)).write()
     scenario = cluster.folder / "split.yaml"
     stream = "{name: a, engine: xdp, rate_pps: 3000, duration_s: 1}"
     scenario.write_text(f"name: split\nstreams: [{stream}]\nreceive: {{mode: count}}\nexpect: {{sent: intended}}\n")

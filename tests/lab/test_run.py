@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from pktswarm import lab
-from pktswarm.master.silence import LONGEST_S
+from pktswarm.master.run.silence import LONGEST_S
 from pktswarm.nodes import live_frames
 from pktswarm.traffic.capture.files import Packet, read_capture, write_pcap
 
@@ -253,7 +253,7 @@ def test_ranks_run_unprivileged_and_only_their_guards_are_root(cluster: Cluster)
     net = {Path(f"/proc/{cluster.state.keeper.pids[node]}/ns/net").stat().st_ino for node in ("m0", "tx1", "rx1")}
     started = [
         pid
-        for words in ("-m pktswarm.nodes --role", "-m pktswarm.master.rank0")
+        for words in ("-m pktswarm.nodes --role", "-m pktswarm.master.run.rank0")
         for ns in net
         for pid in pids_of(words, ns)
     ]
@@ -341,7 +341,7 @@ def pid_on_master(cluster: Cluster, words: str, program: str) -> int:
 
 
 def rank_0_of(cluster: Cluster) -> int:
-    return rank_of(cluster, "m0", "-m pktswarm.master.rank0")
+    return rank_of(cluster, "m0", "-m pktswarm.master.run.rank0")
 
 
 def test_a_killed_mpiexec_costs_no_counts(cluster: Cluster) -> None:

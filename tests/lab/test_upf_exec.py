@@ -104,7 +104,7 @@ def test_a_session_that_may_not_be_weighted_is_a_note(tmp_path: Path) -> None:
 
 def test_a_lab_without_the_right_to_raise_a_priority_comes_up_and_says_so(tmp_path: Path) -> None:
     """CAP_SYS_NICE is bit 23; without it in the bounding set no program of the lab can have it."""
-    python = "import sys; from pktswarm.master.cli import main; sys.argv[0] = 'pktswarm'; main()"
+    python = "import sys; from pktswarm.master.cli.app import main; sys.argv[0] = 'pktswarm'; main()"
     drop = ["setpriv", "--bounding-set=-sys_nice", "--inh-caps=-sys_nice"]
     words = ["lab", "up", "--name", name(), "--transmit", "1", "--receive", "1", "--dut", "exec", "--", "sleep", "600"]
     command = [*drop, sys.executable, "-P", "-c", python, *words]
@@ -192,7 +192,7 @@ def test_a_killed_upf_is_no_more_there_and_the_lab_still_ends(tmp_path: Path) ->
 
 
 def test_the_command_line_brings_one_up_and_speaks_to_it(tmp_path: Path) -> None:
-    python = "import sys; from pktswarm.master.cli import main; sys.argv[0] = 'pktswarm'; main()"
+    python = "import sys; from pktswarm.master.cli.app import main; sys.argv[0] = 'pktswarm'; main()"
     program = [sys.executable, "-P", "-c", python]
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:

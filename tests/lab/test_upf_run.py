@@ -15,7 +15,7 @@ import pytest
 from running import wait_for
 from upf_cluster import USERS, UpfCluster, ended, table
 
-from pktswarm.master.recount import captures_of, recount
+from pktswarm.master.results.recount import captures_of, recount
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 
@@ -224,7 +224,7 @@ def test_a_family_of_runs_is_a_table(cluster: UpfCluster) -> None:
     command = [
         sys.executable,
         "-m",
-        "pktswarm.master.cli",
+        "pktswarm.master.cli.app",
         "table",
         str(cluster.folder / "family.yaml"),
         "--seconds",

@@ -37,7 +37,7 @@ class Cluster:
         command = [
             sys.executable,
             "-m",
-            "pktswarm.master.cli",
+            "pktswarm.master.cli.app",
             "sessions",
             str(config),
             "--json",

@@ -20,7 +20,7 @@ from upf_cluster import UpfCluster, ended, table
 from wire import SO_RCVBUFFORCE
 
 from pktswarm.lab.namespaces import network_of
-from pktswarm.master.recount import recount
+from pktswarm.master.results.recount import recount
 
 pytestmark = [
     pytest.mark.alone,

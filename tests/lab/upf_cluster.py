@@ -62,7 +62,7 @@ class UpfCluster:
         command = [
             sys.executable,
             "-m",
-            "pktswarm.master.cli",
+            "pktswarm.master.cli.app",
             "run",
             str(config),
             "--json",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pktswarm.master.launch import MPI_SETTINGS
+from pktswarm.master.run.launch import MPI_SETTINGS
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 PROGRAM = Path(__file__).parent / "programs" / "primitives.py"

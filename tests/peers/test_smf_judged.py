@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 from go_programs import HERE, go
 
+from pktswarm.master.scenario.upf import parse
 from pktswarm.master.upf.background import Background
-from pktswarm.master.upf.groups import parse
-from pktswarm.master.upf.load import Loads
 from pktswarm.master.upf.probe.probe import Probe
 from pktswarm.master.upf.probe.signalling import Signalling
 from pktswarm.master.upf.probe.users import DEFAULT_USERS, section
-from pktswarm.master.upf.result import failed
+from pktswarm.master.upf.session_results import failed
 from pktswarm.master.upf.sessions import DELETED, ESTABLISHED
+from pktswarm.master.upf.signalling_load import Loads
 from pktswarm.master.upf.smf import Smf
 
 OWN = f"127.{40 + os.getpid() % 50}.{os.getpid() // 50 % 256}"

@@ -44,7 +44,7 @@ def test_it_runs_outside_of_the_tree(wheel: Path, tmp_path: Path) -> None:
     target = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(target)
     program = f"import sys; sys.path.insert(0, {str(target)!r}); import pktswarm; print(pktswarm.__file__)\n"
-    program += "from pktswarm.master.cli import main; sys.argv[1:] = ['--version']; main()"
+    program += "from pktswarm.master.cli.app import main; sys.argv[1:] = ['--version']; main()"
     done = subprocess.run(
         [sys.executable, "-P", "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
     )

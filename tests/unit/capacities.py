@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pktswarm.master.capacity.figures import path_of
+from pktswarm.master.plan.capacity import path_of
 
 NODE = {"kernel": "6.18.0", "driver": "veth", "speed_mbps": None}
 

@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pktswarm.master import samples
-from pktswarm.master.expectations import Expect
-from pktswarm.master.inventory import Host
-from pktswarm.master.ledger import Ledger
-from pktswarm.master.resolve import Rank, Resolved
-from pktswarm.master.results import Folder, Outcome
-from pktswarm.master.scenario import Scenario
+from pktswarm.master.cluster.inventory import Host
+from pktswarm.master.plan.resolve import Rank, Resolved
+from pktswarm.master.results import samples
+from pktswarm.master.results.folder import Folder, Outcome
+from pktswarm.master.results.ledger import Ledger
+from pktswarm.master.scenario.expectations import Expect
+from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.counting.samples import pack
 from pktswarm.traffic.counting.tally import Jitter, Latency, Tally

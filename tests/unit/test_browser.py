@@ -17,7 +17,7 @@ from browser import chromium, looked_at
 from result_folders import Made, leg
 
 from pktswarm.master import report
-from pktswarm.master.compare import kept, sides
+from pktswarm.master.compare import run_sets, storage
 from pktswarm.master.compare.comparison import Comparison
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
@@ -36,8 +36,8 @@ def a_crashed_one(folder: Path) -> str:
 
 def a_comparison(folder: Path) -> str:
     words = [",".join(str(Made(lost={0: n}).write(folder)) for n in losses) for losses in ([0, 1], [90, 95])]
-    first, *others = sides.sides(words)
-    return (kept.keep(Comparison(first, others), folder / "kept") / kept.PAGE).read_text()
+    first, *others = run_sets.sides(words)
+    return (storage.keep(Comparison(first, others), folder / "kept") / storage.PAGE).read_text()
 
 
 PAGES = {"report": a_report, "crashed": a_crashed_one, "comparison": a_comparison}

@@ -13,14 +13,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pktswarm.master import cli, inventory
-from pktswarm.master.calibrate import asked, hold, measure, show
+from pktswarm.master.calibrate import measure, rate_search, show
+from pktswarm.master.calibrate import options as asked
+from pktswarm.master.calibrate.calibration import Calibration
 from pktswarm.master.calibrate.runs import Flow, Sent, Stopped, _lost_not_doubted
-from pktswarm.master.calibrate.work import Calibration
-from pktswarm.master.capacity import figures
-from pktswarm.master.ledger import Ledger
-from pktswarm.master.resolve import Rank
-from pktswarm.master.results import Outcome, Row
+from pktswarm.master.cli import app
+from pktswarm.master.cluster import inventory
+from pktswarm.master.plan import capacity
+from pktswarm.master.plan.resolve import Rank
+from pktswarm.master.results.folder import Outcome, Row
+from pktswarm.master.results.ledger import Ledger
 from pktswarm.master.search.trial import OWN_LIMIT, Trial
 from pktswarm.traffic.errors import BadInput, PktswarmError
 from pktswarm.traffic.protocol.task import Leg
@@ -48,11 +50,11 @@ def hosts_file(folder: Path, variables: str = "{}", sides: tuple[str, str] = ("a
 # --- what holds -----------------------------------------------------------------------------------------------------
 
 
-def steady(limit_pps: float, calls: list[float] | None = None) -> hold.Tried:
-    def tried(rate_pps: float) -> hold.Try:
+def steady(limit_pps: float, calls: list[float] | None = None) -> rate_search.Tried:
+    def tried(rate_pps: float) -> rate_search.Try:
         if calls is not None:
             calls.append(rate_pps)
-        return hold.Try(rate_pps <= limit_pps, min(rate_pps, limit_pps))
+        return rate_search.Try(rate_pps <= limit_pps, min(rate_pps, limit_pps))
 
     return tried
 
@@ -61,8 +63,8 @@ def steady(limit_pps: float, calls: list[float] | None = None) -> hold.Tried:
 @pytest.mark.parametrize("confirmations", [1, 9])
 def test_a_rate_is_found_within_the_precision_and_confirmed(first_pps: float, confirmations: int) -> None:
     calls: list[float] = []
-    found = hold.Ladder(steady(1000.0, calls), 0.05, confirmations).found(first_pps)
-    assert found.state == hold.CONFIRMED and found.rate_pps is not None and found.above_pps is not None
+    found = rate_search.Ladder(steady(1000.0, calls), 0.05, confirmations).found(first_pps)
+    assert found.state == rate_search.CONFIRMED and found.rate_pps is not None and found.above_pps is not None
     assert found.rate_pps <= 1000 < found.above_pps and found.rate_pps >= found.above_pps * 0.95
     assert calls.count(found.rate_pps) == 1 + confirmations and found.trials == len(calls)
     assert found.above_pps in calls
@@ -72,34 +74,34 @@ def test_a_rate_is_found_within_the_precision_and_confirmed(first_pps: float, co
 def test_with_noise_a_confirmed_rate_held_twice_and_one_above_it_did_not(seed: int) -> None:
     chance, tries = random.Random(seed), []
 
-    def tried(rate_pps: float) -> hold.Try:
+    def tried(rate_pps: float) -> rate_search.Try:
         limit_pps = 1000 * chance.uniform(0.9, 1.0)
         tries.append((rate_pps, rate_pps <= limit_pps))
-        return hold.Try(rate_pps <= limit_pps, min(rate_pps, limit_pps))
+        return rate_search.Try(rate_pps <= limit_pps, min(rate_pps, limit_pps))
 
-    found = hold.Ladder(tried, 0.05, 1).found(1000.0)
-    if found.state == hold.CONFIRMED:
+    found = rate_search.Ladder(tried, 0.05, 1).found(1000.0)
+    if found.state == rate_search.CONFIRMED:
         assert tries[-1] == (found.rate_pps, True) and tries.count((found.rate_pps, True)) >= 2
         assert (found.above_pps, False) in tries and found.above_pps is not None
         assert found.rate_pps is not None and found.above_pps > found.rate_pps
     else:
-        assert found.state == hold.UNCONFIRMED and found.problem
+        assert found.state == rate_search.UNCONFIRMED and found.problem
 
 
 def test_a_rate_that_does_not_hold_again_is_lowered_until_one_does() -> None:
-    found = hold.Ladder(steady(1000.0), 0.1, 1).confirmed(1300.0, None)
-    assert found.state == hold.CONFIRMED and found.rate_pps == pytest.approx(1300 * 0.9**3)
+    found = rate_search.Ladder(steady(1000.0), 0.1, 1).confirmed(1300.0, None)
+    assert found.state == rate_search.CONFIRMED and found.rate_pps == pytest.approx(1300 * 0.9**3)
     assert found.above_pps == pytest.approx(1300 * 0.9**2)
 
 
 def test_a_rate_that_never_holds_again_is_told_as_such() -> None:
-    found = hold.Ladder(lambda rate: hold.Try(False, rate), 0.05, 1).confirmed(1000.0, 1100.0)
-    assert (found.state, found.rate_pps, found.problem) == (hold.UNCONFIRMED, 1000.0, "no rate held again")
+    found = rate_search.Ladder(lambda rate: rate_search.Try(False, rate), 0.05, 1).confirmed(1000.0, 1100.0)
+    assert (found.state, found.rate_pps, found.problem) == (rate_search.UNCONFIRMED, 1000.0, "no rate held again")
 
 
 def test_a_run_that_says_nothing_ends_it_with_its_reason() -> None:
-    found = hold.Ladder(lambda rate: hold.Try(False, 0.0, "tx1 was lost"), 0.05, 1).found(1000.0)
-    assert (found.state, found.rate_pps, found.problem) == (hold.FAILED, None, "tx1 was lost")
+    found = rate_search.Ladder(lambda rate: rate_search.Try(False, 0.0, "tx1 was lost"), 0.05, 1).found(1000.0)
+    assert (found.state, found.rate_pps, found.problem) == (rate_search.FAILED, None, "tx1 was lost")
 
 
 # --- a transmitter --------------------------------------------------------------------------------------------------
@@ -150,7 +152,7 @@ def test_a_transmitter_that_is_held_up_once_is_tried_again() -> None:
 
 def test_a_transmitter_of_which_a_run_says_nothing_has_no_figure() -> None:
     sent, _ = node(100_000, trouble=lambda number: "tx1: lost" if number == 2 else "")
-    assert measure.Transmitter(sent, FORM).found() == hold.Held("failed", trials=2, problem="tx1: lost")
+    assert measure.Transmitter(sent, FORM).found() == rate_search.Held("failed", trials=2, problem="tx1: lost")
     nothing, _ = node(0.0)
     assert measure.Transmitter(nothing, FORM).found().problem == "nothing was sent"
 
@@ -317,7 +319,7 @@ def calibrated(
     made = cluster or Cluster(limits, {name: report() for name in limits})
     given = {"sizes": "64", "nodes": [], "form": FORM, **more}
     wanted = asked.asked(loaded, engines=words or "xdp", **given)
-    known = figures.beside(hosts) or figures.Capacity(figures.path_of(hosts), wiring="a test")
+    known = capacity.beside(hosts) or capacity.Capacity(capacity.path_of(hosts), wiring="a test")
     work = Calibration(loaded, wanted, made, known, lambda figure, known: None)  # type: ignore[arg-type]
     work.run()
     return work, made
@@ -326,7 +328,7 @@ def calibrated(
 def test_every_node_is_measured_and_kept(tmp_path: Path) -> None:
     hosts = hosts_file(tmp_path)
     work, _ = calibrated(hosts, "xdp,trafgen,pktgen", sizes="64,512")
-    known = figures.beside(hosts)
+    known = capacity.beside(hosts)
     assert known is not None and work.status == 0 and len(known.figures) == 2 * (3 * 2 + 1)
     rates = {(one.node, one.engine): one.rate_pps or 0 for one in known.figures if one.size_bytes == 64}
     for (name, _), rate in rates.items():
@@ -363,11 +365,11 @@ def test_what_is_known_is_not_measured_again_unless_asked_better_or_changed(tmp_
 def test_ctrl_c_keeps_what_was_found(patience: int, tmp_path: Path) -> None:
     hosts = hosts_file(tmp_path)
     whole, _ = calibrated(hosts_file(tmp_path))
-    figures.path_of(hosts).unlink()
+    capacity.path_of(hosts).unlink()
     limits = {"tx1": 30_000.0, "tx2": 50_000.0, "tx3": 20_000.0, "rx1": 65_000.0}
     work, _ = calibrated(hosts, cluster=Cluster(limits, {name: report() for name in limits}, patience))
     assert (work.status, work.problem) == (3, "stopped by the user") and len(work.done) < 4
-    known = figures.beside(hosts)
+    known = capacity.beside(hosts)
     kept = [] if known is None else [one.rate_pps for one in known.figures]
     assert kept == [one.rate_pps for one in whole.done][: len(kept)] and len(kept) == len(work.done)
     rest, _ = calibrated(hosts)
@@ -377,7 +379,7 @@ def test_ctrl_c_keeps_what_was_found(patience: int, tmp_path: Path) -> None:
 def test_a_figure_that_is_not_found_is_told_and_not_kept(tmp_path: Path) -> None:
     hosts = hosts_file(tmp_path)
     work, _ = calibrated(hosts, nodes=["rx1"])
-    assert work.status == 3 and figures.beside(hosts) is None
+    assert work.status == 3 and capacity.beside(hosts) is None
     words = "no other node is known to send 64 bytes: calibrate the transmitters first"
     assert [one.problem for one in work.done] == [words] and words in show.line(work.done[0], False)
 
@@ -390,7 +392,7 @@ def test_a_figure_that_is_not_found_is_told_and_not_kept(tmp_path: Path) -> None
     limits = {"tx1": 30_000.0, "tx2": 50_000.0, "tx3": 20_000.0, "rx1": 65_000.0}
     work, _ = calibrated(hosts, cluster=Refusing(limits, {name: report() for name in limits}))
     assert work.status == 3 and [one.state for one in work.done].count("failed") == 1
-    known = figures.beside(hosts)
+    known = capacity.beside(hosts)
     assert known is not None and {one.node for one in known.figures} == {"tx2", "tx3", "rx1"}
 
 
@@ -433,7 +435,7 @@ def test_bad_input_is_one_message_and_nothing_is_left(name: str, tmp_path: Path)
     hosts = hosts_file(tmp_path, variables)
     with pytest.raises(BadInput) as error:
         given = ["calibrate", "--hosts", str(hosts), "--results", str(tmp_path / "results"), *options]
-        cli.app(given, standalone_mode=False)
+        app.app(given, standalone_mode=False)
     assert words in str(error.value) and "\n" not in str(error.value)
     assert {path.name for path in tmp_path.iterdir()} == {"hosts.yml"}
 
@@ -452,21 +454,21 @@ def test_a_calibration_that_ends_before_its_first_run_leaves_nothing(
     monkeypatch.setattr(Calibration, "run", run)
     hosts = hosts_file(tmp_path)
     with pytest.raises(PktswarmError, match="does not answer"):
-        cli.app(["calibrate", "--hosts", str(hosts), "--results", str(tmp_path / "results")], standalone_mode=False)
-    assert not list((tmp_path / "results").iterdir()) and not figures.path_of(hosts).exists()
+        app.app(["calibrate", "--hosts", str(hosts), "--results", str(tmp_path / "results")], standalone_mode=False)
+    assert not list((tmp_path / "results").iterdir()) and not capacity.path_of(hosts).exists()
 
 
 def test_json_has_the_figures_and_where_they_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(self: Calibration) -> None:
-        self.done.append(figures.Figure(**figure("tx1", 1000)))
+        self.done.append(capacity.Figure(**figure("tx1", 1000)))
 
     monkeypatch.setattr(Calibration, "run", run)
     hosts = hosts_file(tmp_path)
     written(hosts, figure("tx1", 1000))
     given = ["calibrate", "--hosts", str(hosts), "--results", str(tmp_path / "results"), "--json"]
-    cli.app(given, standalone_mode=False)
+    app.app(given, standalone_mode=False)
     document = json.loads(capsys.readouterr().out)
-    assert document["capacity"] == str(figures.path_of(hosts)) and document["status"] == 0
+    assert document["capacity"] == str(capacity.path_of(hosts)) and document["status"] == 0
     assert document["figures"][0]["rate_pps"] == 1000 and document["wiring"].startswith("side a to side b")

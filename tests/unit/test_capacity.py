@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
-from pktswarm.master import cli, explain, inventory, plan, preview
-from pktswarm.master import run as runs
-from pktswarm.master import scenario as scenarios
-from pktswarm.master.capacity import figures, spread
-from pktswarm.master.judge import node_totals
+from pktswarm.master.cli import app
+from pktswarm.master.cluster import inventory
+from pktswarm.master.plan import capacity as figures
+from pktswarm.master.plan import capacity_weights, explain, plan
+from pktswarm.master.preview import preview
 from pktswarm.master.report import limits as reports_limits
+from pktswarm.master.results.verdicts import node_totals
+from pktswarm.master.run import run as runs
+from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.traffic.errors import BadInput
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -215,11 +218,11 @@ def test_a_changing_rate_counts_by_its_peak(hosts: Path) -> None:
 
 
 def test_spread_is_even_but_for_those_that_are_full() -> None:
-    assert spread.spread(90, [100, 100, 100]) == pytest.approx([30, 30, 30])
-    assert spread.spread(90, [10, 100, 35]) == pytest.approx([10, 45, 35])
-    assert spread.spread(300, [10, 20, 30]) == pytest.approx([50, 100, 150])
-    assert spread.spread(9, [0, 0, 0]) == pytest.approx([3, 3, 3])
-    assert spread.whole_numbers(10, [1, 1, 1], [1, 5, 1]) == [3, 4, 3]
+    assert capacity_weights.spread(90, [100, 100, 100]) == pytest.approx([30, 30, 30])
+    assert capacity_weights.spread(90, [10, 100, 35]) == pytest.approx([10, 45, 35])
+    assert capacity_weights.spread(300, [10, 20, 30]) == pytest.approx([50, 100, 150])
+    assert capacity_weights.spread(9, [0, 0, 0]) == pytest.approx([3, 3, 3])
+    assert capacity_weights.whole_numbers(10, [1, 1, 1], [1, 5, 1]) == [3, 4, 3]
 
 
 SHIPPED = ["demo", "gtpu", "ericload-tcp", "traffic-mix", "upf", "upf/oversize", "upf/echo", "upf/handover"]
@@ -317,7 +320,7 @@ def test_a_run_says_what_is_too_much_before_it_starts(
 
     monkeypatch.setattr(runs.Run, "execute", execute)
     with pytest.raises(BadInput, match="nothing is sent here"):
-        cli.app(["run", str(hosts.with_name("s.yaml")), "--hosts", str(hosts)], standalone_mode=False)
+        app.app(["run", str(hosts.with_name("s.yaml")), "--hosts", str(hosts)], standalone_mode=False)
     assert "warning: a: of 3,000 packets/s its transmitters can send about 300\n" in capsys.readouterr().err
 
 

@@ -101,7 +101,7 @@ def test_the_help_of_dependence_names_what_there_is() -> None:
 
 
 def test_no_other_command_waits_for_scipy() -> None:
-    command = [sys.executable, "-c", "import sys, pktswarm.master.cli; sys.exit('scipy' in sys.modules)"]
+    command = [sys.executable, "-c", "import sys, pktswarm.master.cli.app; sys.exit('scipy' in sys.modules)"]
     assert subprocess.run(command, timeout=60, check=False).returncode == 0
 
 
@@ -137,8 +137,8 @@ def test_wrong_words_are_status_2(arguments: list[str]) -> None:
 
 def test_a_second_ctrl_c_while_it_ends_does_not_change_its_exit_status() -> None:
     program = (
-        "import atexit, os, signal, sys; from pktswarm.master import cli; "
-        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT)); sys.argv = ['pktswarm', 'schema']; cli.main()"
+        "import atexit, os, signal, sys; from pktswarm.master.cli import app; "
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT)); sys.argv = ['pktswarm', 'schema']; app.main()"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

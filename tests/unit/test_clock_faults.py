@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from pktswarm.master.expectations import Expect
-from pktswarm.master.inventory import Host
-from pktswarm.master.ledger import Ledger
-from pktswarm.master.resolve import Rank, Resolved
-from pktswarm.master.results import Outcome, stream_values
+from pktswarm.master.cluster.inventory import Host
+from pktswarm.master.plan.resolve import Rank, Resolved
+from pktswarm.master.results.folder import Outcome, stream_values
+from pktswarm.master.results.ledger import Ledger
+from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.connections.counts import EndCount, ReceivedCount, SentCount
 from pktswarm.traffic.connections.counts import values as connection_values
 from pktswarm.traffic.counting import users

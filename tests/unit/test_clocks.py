@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pktswarm.master.clocks import Reading, off_the_line_ns, offset_at, parted
+from pktswarm.master.cluster.clock_offsets import Reading, off_the_line_ns, offset_at, parted
 
 S = 1_000_000_000
 

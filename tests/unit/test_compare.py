@@ -18,10 +18,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from pages import Page, check_accessible, check_nothing_to_fetch_or_run
 from result_folders import Made, changed, leg
 
-from pktswarm.master import recount, report
-from pktswarm.master.compare import kept, noise, sides, telling
+from pktswarm.master import report
+from pktswarm.master.compare import noise, run_sets, storage, wording
 from pktswarm.master.compare.comparison import BEYOND, CLOCKS, SAME, UNKNOWN, WITHIN, Comparison, Difference
 from pktswarm.master.compare.noise import Value
+from pktswarm.master.results import recount
 from pktswarm.traffic.errors import BadInput
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
@@ -44,7 +45,7 @@ def repeated(folder: Path, losses: Sequence[int], change: Change = lambda docume
 
 
 def compare(*words: str) -> Comparison:
-    first, *others = sides.sides(list(words))
+    first, *others = run_sets.sides(list(words))
     return Comparison(first, others)
 
 
@@ -131,7 +132,7 @@ def test_what_was_not_measured_stays_empty(tmp_path: Path) -> None:
     lost, jitter = (of(comparison, "small", name) for name in ("lost_packets", "jitter_sd_ns"))
     assert (lost.first, lost.other, lost.difference, lost.verdict) == (5, None, None, "")
     assert (jitter.other, of(comparison, "all streams", "loss_ratio").other) == (None, None)
-    folder = kept.keep(comparison, tmp_path / "kept")
+    folder = storage.keep(comparison, tmp_path / "kept")
     rows = {(row["subject"], row["figure"]): row for row in csv.DictReader((folder / "compare.csv").open())}
     row = rows["small", "lost_packets"]
     assert [row[name] for name in ("first", "other", "difference", "relative", "noise")] == ["5.0", "", "", "", ""]
@@ -168,7 +169,7 @@ def test_compared_with_itself_everything_is_the_same(tmp_path: Path) -> None:
     runs = repeated(tmp_path, [3, 9, 1])
     comparison = compare(runs, runs)
     assert {one.verdict for one in comparison.differences} == {SAME}
-    assert telling.verdict(comparison) == "No difference is larger than the noise"
+    assert wording.verdict(comparison) == "No difference is larger than the noise"
     assert not (document := comparison.document())["scenario"] and not document["nodes"]
 
 
@@ -176,15 +177,15 @@ def test_single_runs_say_that_the_noise_is_not_known(tmp_path: Path) -> None:
     comparison = compare(repeated(tmp_path, [0]), repeated(tmp_path, [90]))
     one = of(comparison, "small", "loss_ratio")
     assert (one.verdict, one.noise, one.for_the_worse) == (UNKNOWN, None, False)
-    assert telling.verdict(comparison) == "The noise is not known: not every side was repeated"
-    assert "A and B are one run each" in telling.explanation(comparison)
+    assert wording.verdict(comparison) == "The noise is not known: not every side was repeated"
+    assert "A and B are one run each" in wording.explanation(comparison)
     assert comparison.status(fail_on_worse=True) == 0, "and so the option is refused: see below"
 
 
 def test_better_is_not_worse(tmp_path: Path) -> None:
     comparison = compare(repeated(tmp_path, [90, 91, 90]), repeated(tmp_path, [0, 0, 0]))
     assert of(comparison, "small", "loss_ratio").beyond and comparison.status(fail_on_worse=True) == 0
-    assert telling.verdict(comparison).endswith("none for the worse")
+    assert wording.verdict(comparison).endswith("none for the worse")
 
 
 def test_more_than_two_sides_are_each_compared_with_the_first(tmp_path: Path) -> None:
@@ -242,7 +243,7 @@ def test_where_no_run_is_whole_they_are_shown_and_nothing_is_said_of_differences
     comparison = compare(repeated(tmp_path, [0, 0]), repeated(tmp_path, [99, 99], incomplete))
     one = of(comparison, "small", "loss_ratio")
     assert (one.other, one.verdict) == (pytest.approx(0.33), UNKNOWN)
-    assert "nothing can be said" in telling.verdict(comparison)
+    assert "nothing can be said" in wording.verdict(comparison)
     with pytest.raises(BadInput, match="--fail-on-worse"):
         comparison.check_noise()
 
@@ -302,7 +303,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no results of a run here"):
         compare(one, str(tmp_path))
     with pytest.raises(BadInput, match="--results: cannot be written"):
-        kept.keep(compare(one, one), Path(one) / "run.json")
+        storage.keep(compare(one, one), Path(one) / "run.json")
 
 
 def test_a_noise_that_is_not_known_cannot_decide_the_exit_status(tmp_path: Path) -> None:
@@ -354,7 +355,7 @@ def test_the_page_can_be_read_by_all_and_runs_nothing(tmp_path: Path) -> None:
     legs = [leg(0, HOSTILE), leg(1, "large", "tx2", "rx2")]
     other = repeated(tmp_path, [0, 0], lambda document: document["scenario"].update(description=HOSTILE))
     comparison = compare(repeated(tmp_path, [0, 0], legs=legs), repeated(tmp_path, [88, 90], legs=legs), other)
-    text = (kept.keep(comparison, tmp_path / "kept") / "compare.html").read_text()
+    text = (storage.keep(comparison, tmp_path / "kept") / "compare.html").read_text()
     check_nothing_to_fetch_or_run(text)
     check_accessible(Page(text))
     assert HOSTILE in Page(text).text

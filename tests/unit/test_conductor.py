@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from pktswarm.master import conductor as module
-from pktswarm.master.conductor import Conductor
+from pktswarm.master.run import conductor as module
+from pktswarm.master.run.conductor import Conductor
 from pktswarm.traffic.protocol.messages import Lines, Message
 
 ROLES = {1: "transmit", 2: "transmit", 3: "receive"}

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from pktswarm.master import inventory, plan, resolve, scenario
-from pktswarm.master.expectations import Expect
-from pktswarm.master.explain import explain
-from pktswarm.master.inventory import Host
-from pktswarm.master.ledger import Ledger
-from pktswarm.master.resolve import Rank, Resolved
-from pktswarm.master.results import Outcome
+from pktswarm.master.cluster import inventory
+from pktswarm.master.cluster.inventory import Host
+from pktswarm.master.plan import plan, resolve
+from pktswarm.master.plan.explain import explain
+from pktswarm.master.plan.resolve import Rank, Resolved
+from pktswarm.master.results.folder import Outcome
+from pktswarm.master.results.ledger import Ledger
+from pktswarm.master.scenario import scenario
+from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.connections.counts import COLUMNS, EndCount, ReceivedCount, SentCount, values
 from pktswarm.traffic.counting.match import Match

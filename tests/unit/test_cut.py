@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pktswarm.master import inventory, judge, plan, scenario
-from pktswarm.master.results import Row, stream_values
+from pktswarm.master.cluster import inventory
+from pktswarm.master.plan import plan
+from pktswarm.master.results import verdicts
+from pktswarm.master.results.folder import Row, stream_values
+from pktswarm.master.scenario import scenario
 from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame
@@ -111,8 +114,8 @@ def test_the_background_is_told_from_the_targets_and_summed_apart(tmp_path: Path
     legs = planned(tmp_path, text).legs
     rows = [Row(leg, intended=leg.intended_packets, sent=10 + leg.id, received=9) for leg in legs]
     assert [stream_values(row)["group"] for row in rows] == ["target", "target", "background"]
-    target, background = judge.group_totals(rows)
+    target, background = verdicts.group_totals(rows)
     assert (target["group"], target["intended_packets"], target["sent_packets"]) == ("target", 7, 21)
     assert (background["group"], background["sent_packets"], background["lost_packets"]) == ("background", 12, 3)
-    assert judge.group_totals(rows[:2]) == []
-    assert [total["stream"] for total in judge.totals(rows)] == ["a", "b", "c", "total"]
+    assert verdicts.group_totals(rows[:2]) == []
+    assert [total["stream"] for total in verdicts.totals(rows)] == ["a", "b", "c", "total"]

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pktswarm.master import inventory, ssh
-from pktswarm.master.cli import app
+from pktswarm.master.cli.app import app
+from pktswarm.master.cluster import inventory, ssh
+from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.doctor import judge, show
 from pktswarm.master.doctor.ask import Answer, Round
-from pktswarm.master.inventory import Host
 from pktswarm.nodes import health, tune
 
 VERSIONS = {"pktswarm": "0.1.0", "python": "3.11.7", "word_bits": "64", "mpi4py": "4.1.2", "mpi": "MPICH Version: 5"}

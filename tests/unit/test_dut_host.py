@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pktswarm.master import inventory, ssh
+from pktswarm.master.cluster import inventory, ssh
 from pktswarm.master.dut_host import reading, report
 from pktswarm.master.dut_host.counters import FILES, REASONS, Drops, Interface, Reading, between, parse, split_lines
 from pktswarm.master.dut_host.reading import OverSsh, source_of

@@ -15,12 +15,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_ledger import COUNTERS
 from test_upf_tunnels import DOWN, UP, UPF, ends, hosts_file, in_place, planned
 
-from pktswarm.master import explain, inventory, plan, scenario
-from pktswarm.master.expectations import Expect
-from pktswarm.master.inventory import Host
-from pktswarm.master.ledger import Ledger
-from pktswarm.master.resolve import Rank, Resolved, ranks
-from pktswarm.master.results import stream_values
+from pktswarm.master.cluster import inventory
+from pktswarm.master.cluster.inventory import Host
+from pktswarm.master.plan import explain, plan
+from pktswarm.master.plan.resolve import Rank, Resolved, ranks
+from pktswarm.master.results.folder import stream_values
+from pktswarm.master.results.ledger import Ledger
+from pktswarm.master.scenario import scenario
+from pktswarm.master.scenario.expectations import Expect
 from pktswarm.nodes import libbpf
 from pktswarm.nodes.receivers.echo import OBJECT
 from pktswarm.traffic.counting import echo, expect, users

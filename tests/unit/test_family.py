@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from pktswarm.master import cli_table, inventory, plan
-from pktswarm.master import scenario as scenarios
-from pktswarm.master.results import Outcome
-from pktswarm.master.tables import failed, measures
+from pktswarm.master.cli import table as cli_table
+from pktswarm.master.cluster import inventory
+from pktswarm.master.plan import plan
+from pktswarm.master.results.folder import Outcome
+from pktswarm.master.scenario import scenario as scenarios
+from pktswarm.master.tables import failure_table, measures
 from pktswarm.master.tables import family as families
 from pktswarm.traffic.errors import BadInput
 
@@ -313,8 +315,8 @@ def test_how_many_points_went_wrong_stands_beside_the_references(tmp_path: Path)
     told[2]["problem"], told[3]["measured"] = "interrupted", {"loss_ratio": None}
     half = {"part": "half", "points": 2, "failed": 1, "reference_points": 2, "reference_failed": 1}
     whole = {"part": "whole", "points": 0, "failed": 0, "reference_points": 0, "reference_failed": 0}
-    assert failed.rows(family, told) == [half, whole]
-    assert list(failed.table(family, told).columns[3].cells) == ["50 [dim](50)[/]", "–"]
+    assert failure_table.rows(family, told) == [half, whole]
+    assert list(failure_table.table(family, told).columns[3].cells) == ["50 [dim](50)[/]", "–"]
 
 
 def test_the_zero_drop_tests_are_the_references_hundred() -> None:
@@ -322,7 +324,9 @@ def test_the_zero_drop_tests_are_the_references_hundred() -> None:
     family = families.load(Path("configs/tables/dirnberger-b.1.yaml")).in_full()
     assert len(families.points(family)) == 100
     told = [{"labels": point.labels, "measured": {}, "problem": ""} for point in families.points(family)]
-    theirs = {one["part"]: (one["reference_failed"], one["reference_points"]) for one in failed.rows(family, told)}
+    theirs = {
+        one["part"]: (one["reference_failed"], one["reference_points"]) for one in failure_table.rows(family, told)
+    }
     assert theirs["90000"] == (5, 10) and theirs["50000"] == (0, 30)
     assert sum(points for _, points in theirs.values()) == 100
 
@@ -335,7 +339,7 @@ def test_k_and_rates_of_a_point() -> None:
 
 
 def test_as_long_as_a_reference_that_does_not_say_how_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pktswarm.master.cli.enter_lab", lambda hosts: None)
+    monkeypatch.setattr("pktswarm.master.cli.app.enter_lab", lambda hosts: None)
     path = written(tmp_path, reference_seconds=None)
     with pytest.raises(BadInput, match="--full: it does not say how long"):
         cli_table.table(str(path), hosts=HOSTS, full=True)

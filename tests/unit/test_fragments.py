@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from pktswarm.master import inventory, plan, resolve, scenario
-from pktswarm.master.node_state import told_sent, unfinished
-from pktswarm.master.upf.tunnels import to_cut
+from pktswarm.master.cluster import inventory
+from pktswarm.master.cluster.node import told_sent, unfinished
+from pktswarm.master.plan import plan, resolve
+from pktswarm.master.plan.session_streams import to_cut
+from pktswarm.master.scenario import scenario
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.protocol.task import Leg, ReceiveTask

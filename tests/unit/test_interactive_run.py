@@ -11,11 +11,13 @@ from unittest.mock import Mock, PropertyMock
 import pytest
 from rich.console import Console
 
-from pktswarm.master import interactive, inventory, plan, resolve, scenario
-from pktswarm.master.expectations import Expect
-from pktswarm.master.inventory import Host
-from pktswarm.master.ledger import Ledger
-from pktswarm.master.resolve import Rank, Resolved
+from pktswarm.master.cluster import inventory
+from pktswarm.master.cluster.inventory import Host
+from pktswarm.master.plan import interactive, plan, resolve
+from pktswarm.master.plan.resolve import Rank, Resolved
+from pktswarm.master.results.ledger import Ledger
+from pktswarm.master.scenario import scenario
+from pktswarm.master.scenario.expectations import Expect
 from pktswarm.nodes.interactive.ends import Ends
 from pktswarm.traffic.capture.trace import Packet, read_packets, write_pcap
 from pktswarm.traffic.errors import BadInput

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pktswarm.master import inventory, ssh
+from pktswarm.master.cluster import inventory, ssh
 from pktswarm.traffic.errors import BadInput
 
 GOOD = """

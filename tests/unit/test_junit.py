@@ -13,10 +13,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from result_folders import Made
 
-from pktswarm.master.expectations import Expect
-from pktswarm.master.judge import judge_connections
 from pktswarm.master.report import junit
-from pktswarm.master.verdicts import verdict
+from pktswarm.master.results.limits import verdict
+from pktswarm.master.results.verdicts import judge_connections
+from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.connections.counts import ConnectionRow, ReceivedCount, SentCount
 from pktswarm.traffic.protocol.task import Leg
 

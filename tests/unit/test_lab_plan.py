@@ -11,7 +11,7 @@ from pktswarm.lab import links, record_file, ssh
 from pktswarm.lab.birth import started_ticks
 from pktswarm.lab.plan import plan, rate_bps
 from pktswarm.lab.record_file import Keeper
-from pktswarm.master import inventory
+from pktswarm.master.cluster import inventory
 from pktswarm.traffic.errors import BadInput, PktswarmError
 
 

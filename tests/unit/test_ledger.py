@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pktswarm.master.expectations import Expect
-from pktswarm.master.inventory import Host
-from pktswarm.master.judge import judge, totals
-from pktswarm.master.ledger import Ledger, first_frame_skew_ns, flow_rows, fold
-from pktswarm.master.resolve import Rank, Resolved
-from pktswarm.master.results import Row, stream_values
-from pktswarm.master.verify import Compared
+from pktswarm.master.cluster.inventory import Host
+from pktswarm.master.plan.resolve import Rank, Resolved
+from pktswarm.master.results.folder import Row, stream_values
+from pktswarm.master.results.ledger import Ledger, first_frame_skew_ns, flow_rows, fold
+from pktswarm.master.results.trace_verify import Compared
+from pktswarm.master.results.verdicts import judge, totals
+from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.protocol.task import Leg, ReceiveCount, ReceiveTask, SendCount
 from pktswarm.traffic.replay.flows import Flow, FlowCount

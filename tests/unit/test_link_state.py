@@ -1,6 +1,6 @@
 """What a node's samples tell of its traffic interface, apart from its outages."""
 
-from pktswarm.master.link_state import LinkState
+from pktswarm.master.cluster.link_state import LinkState
 
 
 def sample(mtu: int | None, **counters: int) -> dict[str, int]:

@@ -17,15 +17,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pktswarm.master.cli import app
-from pktswarm.master.ledger import Ledger
+from pktswarm.master.cli.app import app
 from pktswarm.master.live import status, view
-from pktswarm.master.live.due import Due
+from pktswarm.master.live.expected_sent import Due
 from pktswarm.master.live.figures import Figures
 from pktswarm.master.live.metrics import Served
-from pktswarm.master.live.track import Track, together
-from pktswarm.master.resolve import Resolved
-from pktswarm.master.results import Folder
+from pktswarm.master.live.rate_window import Track, together
+from pktswarm.master.plan.resolve import Resolved
+from pktswarm.master.results.folder import Folder
+from pktswarm.master.results.ledger import Ledger
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.schedule.pace import due_times, exponential_gaps, intended_packets
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pktswarm.master.expectations import Expect
-from pktswarm.master.inventory import Host
-from pktswarm.master.ledger import Ledger
-from pktswarm.master.resolve import Rank, Resolved
-from pktswarm.master.results import stream_values
+from pktswarm.master.cluster.inventory import Host
+from pktswarm.master.plan.resolve import Rank, Resolved
+from pktswarm.master.results.folder import stream_values
+from pktswarm.master.results.ledger import Ledger
+from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.protocol.task import Leg, ReceiveCount, ReceiveTask, SendCount
 
 LEGS = [Leg(n, "s", "tx1", to, "stream", engine="xdp", intended_packets=500) for n, to in enumerate(("rx1", "rx2"))]

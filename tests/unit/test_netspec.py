@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from pktswarm.master import inventory, plan
-from pktswarm.master import scenario as scenarios
-from pktswarm.master.results import Outcome
+from pktswarm.master.cluster import inventory
+from pktswarm.master.plan import plan
+from pktswarm.master.results.folder import Outcome
+from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.master.tables.netspec import FULL_S, SETS, Netspec, figures, tables
 
 HOSTS = """

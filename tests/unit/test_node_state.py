@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pktswarm.master.inventory import Host
-from pktswarm.master.node_state import NodeState, reports_by_host
-from pktswarm.master.resolve import Rank
+from pktswarm.master.cluster.inventory import Host
+from pktswarm.master.cluster.node import NodeState, reports_by_host
+from pktswarm.master.plan.resolve import Rank
 from pktswarm.traffic.protocol.task import Role
 
 

@@ -2,7 +2,7 @@
 
 import socket
 
-from pktswarm.master.run import _order
+from pktswarm.master.run.run import _order
 from pktswarm.traffic.protocol.messages import Lines
 
 

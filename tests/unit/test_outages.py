@@ -2,7 +2,7 @@
 
 import pytest
 
-from pktswarm.master.outages import Outages
+from pktswarm.master.cluster.link_outages import Outages
 
 S = 1_000_000_000
 

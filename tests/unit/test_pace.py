@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pktswarm.master import explain, inventory, plan, scenario
+from pktswarm.master.cluster import inventory
+from pktswarm.master.plan import explain, plan
+from pktswarm.master.scenario import scenario
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.protocol.task import Leg
 from pktswarm.traffic.schedule import pace

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from pktswarm.master import explain, inventory, plan, resolve, scenario
+from pktswarm.master.cluster import inventory
+from pktswarm.master.plan import explain, plan, resolve
+from pktswarm.master.scenario import scenario
 from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pktswarm.master import preview as previews
-from pktswarm.master import preview_show
+from pktswarm.master.preview import preview as previews
+from pktswarm.master.preview import tables
 from pktswarm.traffic.capture.index import index_capture
 from pktswarm.traffic.capture.trace import read_packets
 from pktswarm.traffic.errors import BadInput
@@ -417,7 +417,7 @@ def test_a_host_that_sends_nothing_of_a_stream(tmp_path: Path) -> None:
 
 def test_the_total_over_time_is_the_sum_of_the_streams() -> None:
     found = look(XDP)
-    whole = preview_show.total(found)
+    whole = tables.total(found)
     assert whole.packets.sum() == 72_000 and len(whole.packets) == max(
         len(stream.over_time.packets) for stream in found.streams.values()
     )

@@ -9,9 +9,9 @@ import pytest
 from pktswarm.lab import bare, mirror
 from pktswarm.lab.plan import plan
 from pktswarm.lab.record_file import Keeper, read, write
-from pktswarm.master import inventory
-from pktswarm.master.launch import Launch
+from pktswarm.master.cluster import inventory
 from pktswarm.master.provision import bundle, playbook
+from pktswarm.master.run.launch import Launch
 from pktswarm.traffic.errors import BadInput, EngineError
 
 KEEPER = Keeper("x", 1, 1, 1, {"m0": 1})

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pktswarm.lab import record, record_large, rtp, video
-from pktswarm.master import cli_lab
+from pktswarm.master.cli import lab
 from pktswarm.traffic.capture.trace import Packet, read_trace, write_pcap
 from pktswarm.traffic.errors import BadInput, PktswarmError
 
@@ -75,10 +75,10 @@ def test_a_video_that_nobody_serves() -> None:
 
 def test_the_large_traces_names_without_asking_for_them() -> None:
     with pytest.raises(BadInput, match=r"goes with --large; --out names the small trace"):
-        cli_lab.record(udp=Path("mine.pcapng"))
+        lab.record(udp=Path("mine.pcapng"))
 
 
 def test_the_small_traces_names_with_the_large_ones() -> None:
     for given in ({"name": "mine"}, {"out": Path("mine.pcapng")}):
         with pytest.raises(BadInput, match=r"name, out = 'mine.*': does not go with --large"):
-            cli_lab.record(large=True, **given)  # type: ignore[arg-type]
+            lab.record(large=True, **given)  # type: ignore[arg-type]

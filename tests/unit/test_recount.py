@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pktswarm.master.recount import LegRecount, run_json
+from pktswarm.master.results.recount import LegRecount, run_json
 from pktswarm.traffic.counting.recount import recount_stream, recount_trace
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.protocol.task import Leg

@@ -12,10 +12,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from result_folders import Made, changed
 
 from pktswarm.master import report
-from pktswarm.master.compare import sides
-from pktswarm.master.repeat import Repeated
-from pktswarm.master.results import Outcome
-from pktswarm.master.run import Finished
+from pktswarm.master.compare import run_sets
+from pktswarm.master.results.folder import Outcome
+from pktswarm.master.run.repeat import Repeated
+from pktswarm.master.run.run import Finished
 from pktswarm.traffic.errors import BadInput, PktswarmError
 
 
@@ -35,7 +35,7 @@ def test_a_repetition_ends_with_the_first_run_that_is_incomplete(
     assert document == one.document() and one.status == max(statuses)
     assert document["problem"] == ("run 2 of 3 is incomplete: stopped by the user" if whole == 1 else "")
     assert [run["status"] for run in document["runs"]] == statuses[: len(document["runs"])]
-    side = sides.side("A", str(one.path))
+    side = run_sets.side("A", str(one.path))
     assert len(side.runs) == whole
     assert side.left_out == [] if whole == 3 else "1 of 3 runs" in side.left_out[0]
 
@@ -64,7 +64,7 @@ def test_a_repetition_has_no_page_of_its_own(tmp_path: Path) -> None:
 def test_a_repeat_json_that_cannot_be_read_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "repeat.json").write_text(text)
     with pytest.raises(BadInput, match=r"repeat\.json"):
-        sides.side("A", str(tmp_path))
+        run_sets.side("A", str(tmp_path))
 
 
 def test_a_repetition_that_was_killed_has_the_runs_until_then(tmp_path: Path) -> None:
@@ -75,6 +75,6 @@ def test_a_repetition_that_was_killed_has_the_runs_until_then(tmp_path: Path) ->
     one = Repeated(tmp_path, "made", 5)
     with pytest.raises(RuntimeError):
         one.run(lambda folder: steps.pop(0)(folder))
-    side = sides.side("A", str(one.path))
+    side = run_sets.side("A", str(one.path))
     assert len(side.runs) == 2
     assert side.left_out == [f"3 of 5 runs of {one.path.name}: it did not come to its end"]

@@ -16,12 +16,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from recordings import MACS, NODES, ipv4, ipv6, tcp, udp
 from test_replay_verify import DELAY_NS, case, legs
 
-from pktswarm.master import verify
-from pktswarm.master.inventory import Host
-from pktswarm.master.ledger import NodeState
-from pktswarm.master.resolve import Rank
-from pktswarm.master.results import Row, stream_values
-from pktswarm.master.show import flow_words
+from pktswarm.master.cluster.inventory import Host
+from pktswarm.master.plan.resolve import Rank
+from pktswarm.master.results import trace_verify
+from pktswarm.master.results.folder import Row, stream_values
+from pktswarm.master.results.ledger import NodeState
+from pktswarm.master.results.terminal import flow_words
 from pktswarm.traffic.capture.trace import write_pcap
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.counting.tally import Latency, Tally
@@ -116,9 +116,9 @@ def a_row(**more: object) -> Row:
     return Row(Leg(0, "t", "a", "b", "trace"), sent=5, latest_ns=4000, **more)  # type: ignore[arg-type]
 
 
-def compared(delays_ns: list[int] | None, flows: list[FlowCount] | None = None) -> verify.Compared:
+def compared(delays_ns: list[int] | None, flows: list[FlowCount] | None = None) -> trace_verify.Compared:
     array = None if delays_ns is None else np.array(delays_ns, np.int64)
-    return verify.Compared(Leg(0, "t", "a", "b", "trace"), None, flows or [], array)
+    return trace_verify.Compared(Leg(0, "t", "a", "b", "trace"), None, flows or [], array)
 
 
 def captured(due_ns: int, delay_ns: int, sender: NodeState, receiver: NodeState) -> int:
@@ -136,7 +136,7 @@ def test_latency_by_captures_and_its_bound(drift_ns: int) -> None:
     receiver = a_node("b", "receive", -3_000_000_000, -drift_ns, utc_ns=10**18)
     true_ns = [1_000_000 + 1000 * number for number in range(1, 101)]
     one = compared([captured(n * 10**6, delay, sender, receiver) for n, delay in enumerate(true_ns)])
-    found = verify.latency(one, a_row(), sender, receiver, START_NS, MIDDLE_NS)
+    found = trace_verify.latency(one, a_row(), sender, receiver, START_NS, MIDDLE_NS)
     assert found is not None
     made, bound_ns = found
     assert (made.frames, made.min_ns, made.p50_ns, made.p99_ns, made.max_ns) == (
@@ -150,7 +150,9 @@ def test_a_receiver_whose_utc_steps_has_a_wider_bound() -> None:
     sender, receiver = a_node("a", "transmit", 0), a_node("b", "receive", 0, utc_ns=10**18)
     stepped = a_node("b", "receive", 0, utc_ns=10**18, step_ns=3_000_000)
     one = compared([captured(0, 1_000_000, sender, receiver)])
-    even, wider = (verify.latency(one, a_row(), sender, node, START_NS, MIDDLE_NS) for node in (receiver, stepped))
+    even, wider = (
+        trace_verify.latency(one, a_row(), sender, node, START_NS, MIDDLE_NS) for node in (receiver, stepped)
+    )
     assert even is not None and wider is not None
     assert wider[1] - even[1] == 1_500_000 and abs(wider[0].p50_ns - even[0].p50_ns) <= wider[1]
 
@@ -165,7 +167,7 @@ def test_no_latency_without_clocks_due_times_or_a_known_lateness() -> None:
         (compared([5]), a_row(), (sender, silent)),
         (compared([5]), a_row(), (NodeState(sender.rank), receiver)),
     ):
-        assert verify.latency(one, row, *nodes, START_NS, MIDDLE_NS) is None
+        assert trace_verify.latency(one, row, *nodes, START_NS, MIDDLE_NS) is None
 
 
 LATENCY = Latency(9, 1000, 1500.0, 2000, 3000, 4000, 4500, 5000)
@@ -176,13 +178,13 @@ def test_the_results_say_by_what_a_latency_was_obtained() -> None:
     values = stream_values(row)
     assert (values["latency_by"], values["latency_p50_ns"], values["latency_bound_ns"]) == ("captures", 2000, 6000)
     assert values["lost_by"] == "difference"
-    told = verify.words(row)
+    told = trace_verify.words(row)
     assert "p50 2.0, p99 4.0, max 5.0 ± 6.0 us from matching captures (9 frames)" in told and "4.0 us later" in told
-    assert verify.latencies([row])[0]["p99_ns"] == 4000
+    assert trace_verify.latencies([row])[0]["p99_ns"] == 4000
     stamps = replace(row, tally=Tally(5, 500, distinct=5, latency=replace(LATENCY, p50_ns=7)), clock_bound_ns=8)
     values = stream_values(stamps)
     assert (values["latency_by"], values["latency_p50_ns"], values["latency_bound_ns"]) == ("stamps", 7, 8)
-    assert verify.words(stamps) == "" and verify.latencies([stamps])[0]["p50_ns"] == 2000
+    assert trace_verify.words(stamps) == "" and trace_verify.latencies([stamps])[0]["p50_ns"] == 2000
     assert "latency_by" not in stream_values(a_row())
 
 
@@ -198,15 +200,15 @@ def test_a_stamped_trace_loses_by_number_and_by_count() -> None:
 
 def test_rows_of_flows() -> None:
     flows = [FlowCount(Flow(17, ONE, 1, TWO, 2), 3, 1), FlowCount(Flow(6, ONE, 1, TWO, 2), 2, 2)]
-    rows = verify.flow_rows([compared([], [*flows, FlowCount(OTHER, 0, 4)])], [a_row(received=7)])
+    rows = trace_verify.flow_rows([compared([], [*flows, FlowCount(OTHER, 0, 4)])], [a_row(received=7)])
     assert [row["lost_packets"] for row in rows] == [2, 0, -4]
-    assert {name for row in rows for name in row} == set(verify.FLOW_COLUMNS)
+    assert {name for row in rows for name in row} == set(trace_verify.FLOW_COLUMNS)
     assert flow_words(rows) == (
         "2 flows of traces, 1 of them lost packets by count, most 1.1.1.1 port 1 → 2.2.2.2 port 2: 2 of 3 "
         "(flow_counts.csv)"
     )
     # Of 4 that were sent nobody knows of which flow the fifth would have been.
-    rows = verify.flow_rows([compared([], flows)], [replace(a_row(received=3), sent=4)])
+    rows = trace_verify.flow_rows([compared([], flows)], [replace(a_row(received=3), sent=4)])
     assert [(row["sent_packets"], row["lost_packets"], row["lost_by"]) for row in rows] == [(None, None, None)] * 2
     assert "of 2 it is not known what was sent" in flow_words(rows)
 
@@ -230,7 +232,7 @@ def test_what_was_captured_whole_is_compared(
     match = Match.rest(NODES.user_mac.hex(), NODES.server_mac.hex()).to_json()
     mine = [replace(leg, match=match) for leg in legs(tmp_path / "sent")]
     (tmp_path / "captures" / "b-capture-1.pcap").write_bytes(write_pcap(packets[1:]))
-    results = verify.compare(tmp_path, mine, {"b": ReceiveTask("eth1", "", mine, 9.0, **more)}, asked, [])
+    results = trace_verify.compare(tmp_path, mine, {"b": ReceiveTask("eth1", "", mine, 9.0, **more)}, asked, [])
     told = [one.verified and (one.verified.as_intended, one.verified.lost) for one in results]
     assert told == found
     for one in results:
@@ -241,26 +243,28 @@ def test_what_was_captured_whole_is_compared(
 def test_what_is_too_much_to_compare_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "captures").mkdir()
     (tmp_path / "captures" / "b-capture-1.pcap").write_bytes(bytes(2_000_000))
-    monkeypatch.setattr(verify, "MOST_CAPTURED_BYTES", 1_000_000)
+    monkeypatch.setattr(trace_verify, "MOST_CAPTURED_BYTES", 1_000_000)
     notes: list[str] = []
     task = ReceiveTask("eth1", "", [Leg(0, "t", "a", "b", "trace")], 9.0)
-    assert verify.compare(tmp_path, task.legs, {"b": task}, set(), notes) == []
+    assert trace_verify.compare(tmp_path, task.legs, {"b": task}, set(), notes) == []
     assert notes == ["b captured 0.0 GB: no loss by flow and no latency is made of so much"]
 
 
 def test_a_capture_that_is_not_whole_is_told_and_left_alone(tmp_path: Path) -> None:
     flows = [FlowCount(Flow(17, ONE, 1, TWO, 2), 5, 3)]
     one, row = compared([5], flows), a_row(received=4)
-    assert verify.flow_rows([one], [row]) == []
-    assert verify.trouble([one], [row]) == ["t, a → b: the run counted 4 packets, the capture has 3: no loss by flow"]
-    assert verify.trouble([one], [a_row(received=3)]) == []
+    assert trace_verify.flow_rows([one], [row]) == []
+    assert trace_verify.trouble([one], [row]) == [
+        "t, a → b: the run counted 4 packets, the capture has 3: no loss by flow"
+    ]
+    assert trace_verify.trouble([one], [a_row(received=3)]) == []
     (tmp_path / "captures").mkdir()
     (tmp_path / "captures" / "b-capture-1.pcap").write_bytes(b"no capture")
     notes: list[str] = []
     task = ReceiveTask(
         "eth1", "", [Leg(0, "t", "a", "b", "trace", match=Match.rest("02" * 6, "04" * 6).to_json())], 9.0
     )
-    assert verify.compare(tmp_path, task.legs, {"b": task}, set(), notes) == []
+    assert trace_verify.compare(tmp_path, task.legs, {"b": task}, set(), notes) == []
     assert len(notes) == 1 and notes[0].startswith("no loss by flow and no latency by captures: ")
     with pytest.raises(BadInput):
-        verify.compare(tmp_path, task.legs, {"b": task}, {"t"}, notes)
+        trace_verify.compare(tmp_path, task.legs, {"b": task}, {"t"}, notes)

@@ -13,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from recordings import MACS, T0_NS, checksums_right, ipv4, ipv6, listed, made, prepared, reference_checksum, tcp, udp
 
-from pktswarm.master import scenario
+from pktswarm.master.scenario import scenario
 from pktswarm.nodes.senders.xdp import share
 from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.counting import expect

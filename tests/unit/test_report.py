@@ -17,11 +17,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 from pages import Page, check_accessible, check_nothing_to_fetch_or_run
 from result_folders import Made, leg
 
-from pktswarm.master import cli_report, report, scenario
-from pktswarm.master.report import over_time, words
+from pktswarm.master import report
+from pktswarm.master.cli import report as cli_report
+from pktswarm.master.report import formatting, over_time
 from pktswarm.master.report.folder import read
-from pktswarm.master.results import Outcome
-from pktswarm.master.run import Finished
+from pktswarm.master.results.folder import Outcome
+from pktswarm.master.run.run import Finished
+from pktswarm.master.scenario import scenario
 from pktswarm.traffic.errors import BadInput
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
@@ -101,12 +103,22 @@ def test_what_was_not_measured_is_a_dash_and_never_0(tmp_path: Path) -> None:
     (folder / "run.json").write_text(json.dumps(document))
     total = page_of(folder).inside("total")
     assert [one["text"] for one in total if one["tag"] == "td"][3:5] == ["–", "–"]
-    assert (words.count(None), words.microseconds(None), words.percent(None, 3), words.pps(None)) == ("–",) * 4
+    assert (
+        formatting.count(None),
+        formatting.microseconds(None),
+        formatting.percent(None, 3),
+        formatting.pps(None),
+    ) == ("–",) * 4
 
 
 def test_parts_of_a_percent_are_not_rounded_away() -> None:
-    assert [words.percent(n, 1_000_000) for n in (0, 1, 150, 500_000)] == ["0.00 %", "0.0001 %", "0.01 %", "50.00 %"]
-    assert [words.bps(n) for n in (999, 1_500, 2.5e6, 1e10)] == [
+    assert [formatting.percent(n, 1_000_000) for n in (0, 1, 150, 500_000)] == [
+        "0.00 %",
+        "0.0001 %",
+        "0.01 %",
+        "50.00 %",
+    ]
+    assert [formatting.bps(n) for n in (999, 1_500, 2.5e6, 1e10)] == [
         "999.0 bit/s", "1.500 kbit/s", "2.500 Mbit/s", "10.000 Gbit/s",
     ]  # fmt: skip
 
@@ -274,8 +286,8 @@ def test_no_run_and_a_run_of_another_format_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no results of a run here"):
         read(tmp_path)
     (tmp_path / "run.json").write_text('{"format_version": 2}')
-    words = r"format_version = 2: of a newer format: read it with the pktswarm that wrote it, .* \(allowed: 1\)"
-    with pytest.raises(BadInput, match=words):
+    formatting = r"format_version = 2: of a newer format: read it with the pktswarm that wrote it, .* \(allowed: 1\)"
+    with pytest.raises(BadInput, match=formatting):
         read(tmp_path)
 
 
@@ -327,6 +339,7 @@ def test_a_report_that_fails_costs_one_line_and_nothing_else(
 
 
 def test_nothing_of_the_report_is_loaded_before_it_is_made() -> None:
-    code = "import sys, pktswarm.master.cli, pktswarm.master.run, pktswarm.master.show; print({'jinja2', 'matplotlib'} & set(sys.modules))"
+    code = "import sys, pktswarm.master.cli.app, pktswarm.master.run.run, pktswarm.master.results.terminal;"
+    code += "print({'jinja2', 'matplotlib'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "set()"

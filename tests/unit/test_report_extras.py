@@ -16,8 +16,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from pages import Page, check_accessible
 from result_folders import Made, leg
 
-from pktswarm.master import preview, report
-from pktswarm.master.node_state import failed
+from pktswarm.master import report
+from pktswarm.master.cluster.node import failed
+from pktswarm.master.preview import preview
 from pktswarm.master.report import over_time, shapes
 from pktswarm.master.report.shapes import MOST_DUE_PACKETS
 from pktswarm.traffic.capture.files import Packet, write_pcap

@@ -18,15 +18,16 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).parent))
 from browser import chromium, looked_at
 
-from pktswarm.master import cli, cli_rfc2544, inventory
-from pktswarm.master import scenario as scenarios
-from pktswarm.master.results import Row
-from pktswarm.master.rfc2544 import asked as ask
+from pktswarm.master.cli import app, rfc2544
+from pktswarm.master.cluster import inventory
+from pktswarm.master.results.folder import Row
 from pktswarm.master.rfc2544 import formulas, page, show, tester
-from pktswarm.master.rfc2544.asked import FULL, QUICK, TESTS, Asked
+from pktswarm.master.rfc2544 import options as ask
 from pktswarm.master.rfc2544.bursts import BurstSearch
-from pktswarm.master.rfc2544.kept import Kept
+from pktswarm.master.rfc2544.options import FULL, QUICK, TESTS, Asked
 from pktswarm.master.rfc2544.procedure import HOLDS_ALL, NO_RATE, Benchmark, Limit, Wanted
+from pktswarm.master.rfc2544.storage import Kept
+from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.master.search.attempts import Told
 from pktswarm.master.search.latency import Latencies, latencies
 from pktswarm.master.search.trial import Trial
@@ -382,16 +383,16 @@ def test_bad_input_is_one_message_and_nothing_is_left(name: str, tmp_path: Path)
     path.write_text(f"name: s\n{text.replace('configs/', f'{Path.cwd()}/configs/')}\n")
     given = ["rfc2544", path, "--hosts", EXAMPLE, "--results", tmp_path / "results", *options]
     with pytest.raises(BadInput) as error:
-        cli.app([*map(str, given)], standalone_mode=False)
+        app.app([*map(str, given)], standalone_mode=False)
     assert str(error.value).startswith(f"{path}: {words}") and "\n" not in str(error.value)
     assert not (tmp_path / "results").exists()
 
 
 def test_the_help_warns_as_rfc_6815_asks_and_tells_what_the_quick_form_is() -> None:
-    told = " ".join((cli_rfc2544.rfc2544.__doc__ or "").split())
+    told = " ".join((rfc2544.rfc2544.__doc__ or "").split())
     assert "only in an isolated test network, NEVER on a network in use (RFC 6815)" in told
     assert "is not conformant to RFC 2544" in told
-    assert ",".join(map(str, formulas.SIZES_BYTES)) == cli_rfc2544.SIZES and ",".join(TESTS) == cli_rfc2544.TESTS
+    assert ",".join(map(str, formulas.SIZES_BYTES)) == rfc2544.SIZES and ",".join(TESTS) == rfc2544.TESTS
 
 
 # --- what is kept and shown ------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pktswarm.master.results import Folder
-from pktswarm.master.run import Run, _handled
+from pktswarm.master.results.folder import Folder
+from pktswarm.master.run.run import Run, _handled
 from pktswarm.traffic.protocol.messages import Lines
 
 
@@ -98,7 +98,7 @@ def test_a_capture_that_did_not_come_whole_is_a_doubt(tmp_path: Path) -> None:
 def test_a_run_that_was_told_to_stop_is_waited_for_while_rank_0_says_that_it_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pktswarm.master.run.STOP_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("pktswarm.master.run.run.STOP_TIMEOUT_S", 0.5)
     run, (ours, theirs) = without_a_start(tmp_path), socket.socketpair()
     control, rank0 = Lines(ours), Lines(theirs)
     run.ledger.phases = [("gather", 0)]

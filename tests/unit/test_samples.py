@@ -6,7 +6,7 @@ import socket
 from dataclasses import asdict
 from typing import Any
 
-from pktswarm.master import samples
+from pktswarm.master.results import samples
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.interface_sampler import STAT, Meter, busy_ms
 from pktswarm.traffic.counting.samples import RECEIVED, pack, unpack

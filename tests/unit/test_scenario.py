@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pktswarm.master import scenario
+from pktswarm.master.scenario import scenario
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.sizes import parse_sizes
 

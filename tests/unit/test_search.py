@@ -14,11 +14,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pktswarm.master import cli, cli_search, inventory, plan
-from pktswarm.master import scenario as scenarios
-from pktswarm.master.expectations import Limits
-from pktswarm.master.results import Outcome, Row
-from pktswarm.master.search import engine, goals, kept, show
+from pktswarm.master.cli import app
+from pktswarm.master.cli import search as cli_search
+from pktswarm.master.cluster import inventory
+from pktswarm.master.plan import plan
+from pktswarm.master.results.folder import Outcome, Row
+from pktswarm.master.scenario import scenario as scenarios
+from pktswarm.master.scenario.expectations import Limits
+from pktswarm.master.search import engine, goals, show, storage
 from pktswarm.master.search.load import Load, load_of
 from pktswarm.master.search.show import trial_line
 from pktswarm.master.search.trial import Tolerance, Trial, trial_of
@@ -404,7 +407,7 @@ def test_bad_input_is_one_message_and_nothing_is_left(name: str, tmp_path: Path)
     path.write_text(f"name: s\n{text.replace('configs/', f'{Path.cwd()}/configs/')}\n")
     words_given = ["search", path, "--hosts", EXAMPLE, "--results", tmp_path / "results", *options]
     with pytest.raises(BadInput) as error:
-        cli.app([*map(str, words_given)], standalone_mode=False)
+        app.app([*map(str, words_given)], standalone_mode=False)
     assert str(error.value).startswith(f"{path}: {words}") and "\n" not in str(error.value)
     assert not (tmp_path / "results").exists()
 
@@ -425,7 +428,7 @@ def test_what_comes_back_has_no_rate_of_its_own() -> None:
 
 def test_table_json_and_csv_have_the_same_numbers(tmp_path: Path) -> None:
     done = search(device(36_789.0), (0.0, 0.02))
-    folder = kept.Kept(tmp_path, "s", {"name": "s"})
+    folder = storage.Kept(tmp_path, "s", {"name": "s"})
     document = folder.write(done)
     assert json.loads((folder.path / "search.json").read_text()) == json.loads(json.dumps(document))
     with (folder.path / "search.csv").open(newline="") as file:
@@ -465,7 +468,7 @@ def test_no_figure_is_cut_on_a_narrow_terminal() -> None:
 
 
 def test_an_error_before_the_first_trial_leaves_no_folder(tmp_path: Path) -> None:
-    folder = kept.Kept(tmp_path, "s", {})
+    folder = storage.Kept(tmp_path, "s", {})
     nothing = engine.Search(goals.Asked(), 1000, 100_000, device(1))
     with pytest.raises(BadInput), folder.unless_nothing_was_tried(nothing):
         raise BadInput("tx1", "no engine")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pktswarm.master import silence
-from pktswarm.master.silence import LONGEST_S, SilenceTimer
+from pktswarm.master.run import silence
+from pktswarm.master.run.silence import LONGEST_S, SilenceTimer
 
 
 @pytest.fixture

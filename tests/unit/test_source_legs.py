@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pktswarm.master import explain, inventory, plan, resolve, scenario, source_legs
+from pktswarm.master.cluster import inventory
+from pktswarm.master.plan import explain, plan, resolve, sources
+from pktswarm.master.scenario import scenario
 from pktswarm.traffic.capture.files import read_capture
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame
@@ -128,7 +130,7 @@ def test_tunnels_come_on_top_of_the_sources_sizes_and_every_header_moves_with_th
     inner = {"increment": ["10.60.4.1", "10.60.4.241"], "step": 16, "with": "gtpu.teid"}
     assert second.frame["headers"][4]["ipv4"]["src"] == inner
     assert min(size for size, _ in first.sizes) == 64 + 36
-    assert source_legs.encapsulation_bytes(first.frame["headers"]) == 36
+    assert sources.encapsulation_bytes(first.frame["headers"]) == 36
 
 
 def test_one_user_needs_no_counter(tmp_path: Path) -> None:

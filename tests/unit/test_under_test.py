@@ -8,13 +8,15 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pktswarm.master import inventory, plan, scenario, ssh, under_test
-from pktswarm.master.cli import app
-from pktswarm.master.inventory import Host
-from pktswarm.master.launch import Launch
-from pktswarm.master.node_state import NodeState
-from pktswarm.master.resolve import Rank, ranks
-from pktswarm.master.results import Folder
+from pktswarm.master.cli.app import app
+from pktswarm.master.cluster import inventory, ssh
+from pktswarm.master.cluster.inventory import Host
+from pktswarm.master.cluster.node import NodeState
+from pktswarm.master.plan import allowlist, plan
+from pktswarm.master.plan.resolve import Rank, ranks
+from pktswarm.master.results.folder import Folder
+from pktswarm.master.run.launch import Launch
+from pktswarm.master.scenario import scenario
 from pktswarm.master.search.load import load_of
 from pktswarm.master.search.runs import Runs
 from pktswarm.master.search.trial import Tolerance
@@ -40,11 +42,11 @@ def hosts(folder: Path, variables: str = "") -> Path:
     return path
 
 
-def check(folder: Path, header: str, variables: str = "", allow: under_test.Allow | None = None) -> None:
+def check(folder: Path, header: str, variables: str = "", allow: allowlist.Allow | None = None) -> None:
     file = folder / "s.yaml"
     file.write_text(STREAM % header)
-    read = (allow or under_test.Allow()).inventory(inventory.load(hosts(folder, variables)))
-    under_test.check_plan(read, plan.plan(scenario.load(file), file, read))
+    read = (allow or allowlist.Allow()).inventory(inventory.load(hosts(folder, variables)))
+    allowlist.check_plan(read, plan.plan(scenario.load(file), file, read))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,7 @@ def test_what_is_not_is_refused_unless_allowed(tmp_path: Path, header: str, vari
         check(tmp_path, header, variables)
     for word in [str(tmp_path / "hosts.yml"), "'s' would be sent there", *words]:
         assert word in str(caught.value)
-    check(tmp_path, header, variables, under_test.Allow(any_address=True))
+    check(tmp_path, header, variables, allowlist.Allow(any_address=True))
 
 
 TRACE = f"""name: t
@@ -103,27 +105,27 @@ def trace_plan(folder: Path, scale: str, more: str = "") -> tuple[inventory.Inve
 def test_the_addresses_of_all_instances_of_a_trace_are_looked_at(tmp_path: Path, name: str) -> None:
     pools = {"users": "10.0.0.0", "servers": "10.1.0.0", name: "10.255.255.250"}
     given = "".join(f", {which}: {{first: {first}}}" for which, first in pools.items())
-    under_test.check_plan(*trace_plan(tmp_path, "1", given))
+    allowlist.check_plan(*trace_plan(tmp_path, "1", given))
     with pytest.raises(BadInput, match=rf"{name} = '(10\.255.* to )?11\.0\.0\..*'s' would be sent there"):
-        under_test.check_plan(*trace_plan(tmp_path, "200", given))
+        allowlist.check_plan(*trace_plan(tmp_path, "200", given))
 
 
 def test_instances_that_leave_a_nodes_own_address_are_looked_at_when_it_is_known(tmp_path: Path) -> None:
     read, made = trace_plan(tmp_path, "{instances: 3, servers: 16777216}")
-    under_test.check_plan(read, made)
+    allowlist.check_plan(read, made)
     legs = [replace(leg, pools={"servers": {"first": "8.8.4.2", "count": 1}}) for leg in made.legs]
     with pytest.raises(BadInput, match=r"servers = '9\.8\.4\.2'"):
-        under_test.check_legs(under_test.Allowed(read), legs, made.shares)
+        allowlist.check_legs(allowlist.Allowed(read), legs, made.shares)
     wrapping = replace(legs[0], pools={"servers": {"first": "255.255.255.255", "count": 2}})
     with pytest.raises(BadInput, match=r"servers = '8\.8\.4\.2 to 8\.8\.4\.3'"):
         shifted = replace(wrapping, shift={"server": int(IPv4Address("8.8.4.2")) + 1})
-        under_test.check_legs(under_test.Allowed(read), [shifted], made.shares)
+        allowlist.check_legs(allowlist.Allowed(read), [shifted], made.shares)
 
 
 def test_the_tunnel_that_a_upf_asks_for_is_looked_at(tmp_path: Path) -> None:
     read, made = trace_plan(tmp_path, "1")
     with pytest.raises(BadInput, match=r"gtpu\.target = '9\.9\.9\.9'"):
-        under_test.check_legs(under_test.Allowed(read), made.legs, made.shares, {made.legs[0].id: "9.9.9.9"})
+        allowlist.check_legs(allowlist.Allowed(read), made.legs, made.shares, {made.legs[0].id: "9.9.9.9"})
 
 
 def test_the_command_refuses_before_any_host_is_touched(tmp_path: Path) -> None:
@@ -140,8 +142,8 @@ def test_what_makes_many_runs_can_be_told_otherwise_too(tmp_path: Path) -> None:
     load = load_of(file, scenario.load(file), inventory.load(hosts(tmp_path)), [])
     given = (load, hosts(tmp_path), tmp_path, Tolerance(0.005), 1.0, Console(quiet=True))
     with pytest.raises(BadInput, match=r"8\.8\.8\.8"):
-        Runs(*given, under_test.Allow()).plan(load.own_pps, 1.0)
-    assert Runs(*given, under_test.Allow(any_address=True)).plan(load.own_pps, 1.0).allow.any_address
+        Runs(*given, allowlist.Allow()).plan(load.own_pps, 1.0)
+    assert Runs(*given, allowlist.Allow(any_address=True)).plan(load.own_pps, 1.0).allow.any_address
     for command in ("run", "search", "rfc2544", "y1564", "table"):
         shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).output
         assert "--allow-any-address" in shown and "--allow-control-interface" in shown
@@ -153,9 +155,9 @@ def node(carries: list[str]) -> NodeState:
 
 
 def test_an_interface_with_the_default_route_is_refused() -> None:
-    under_test.refuse_interfaces([node([])])
+    allowlist.refuse_interfaces([node([])])
     with pytest.raises(BadInput, match=r"tx1: traffic_interface = 'eth1': carries the node's default route.*--allow-c"):
-        under_test.refuse_interfaces([node(["the node's default route"])])
+        allowlist.refuse_interfaces([node(["the node's default route"])])
 
 
 # --- names that would be options or commands ----------------------------------------------------------------------

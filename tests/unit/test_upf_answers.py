@@ -7,16 +7,16 @@ import pytest
 from scapy.contrib import pfcp
 from scapy.packet import Packet
 
-from pktswarm.master.upf import answers
-from pktswarm.master.upf.answers import Answer, Malformed
-from pktswarm.master.upf.load import Rate
+from pktswarm.master.upf import pfcp_decode
+from pktswarm.master.upf.pfcp_decode import Answer, Malformed
+from pktswarm.master.upf.signalling_load import Rate
 from pktswarm.master.upf.statistics import Times
 from pktswarm.traffic.counting.tally import bucket, middle
 
 
 def read(message: Packet) -> Answer:
     data = bytes(message)
-    return answers.answer(data, len(data), answers.header(data, len(data)).body)
+    return pfcp_decode.answer(data, len(data), pfcp_decode.header(data, len(data)).body)
 
 
 def response(*elements: Packet, seid: int = 5, sequence: int = 7) -> Packet:
@@ -42,7 +42,7 @@ RICH = response(
 
 def test_everything_in_an_establishment_response() -> None:
     found = read(RICH)
-    assert answers.header(bytes(RICH), len(RICH))[:3] == (51, 5, 7)
+    assert pfcp_decode.header(bytes(RICH), len(RICH))[:3] == (51, 5, 7)
     assert (found.cause, found.node_id, found.remote_seid) == (1, "192.0.2.8", 2**63 + 5)
     assert (found.teid, found.upf_v4) == (0xFFFFFFFE, 0xC6120009)
     assert found.upf_v6 is not None and found.upf_v6.hex() == "20010db8" + "0" * 22 + "09"
@@ -78,19 +78,19 @@ def test_usage_reports_tell_what_was_measured_and_nothing_else() -> None:
     one = pfcp.IE_UsageReport_SDR(IE_list=[pfcp.IE_URR_Id(id=4), volume, pfcp.IE_DurationMeasurement(duration=9)])
     two = pfcp.IE_UsageReport_SDR(IE_list=[pfcp.IE_URR_Id(id=5)])
     found = read(response(pfcp.IE_Cause(cause=1), one, two)).usage
-    assert found == [answers.Usage(4, downlink_bytes=2**40, duration_s=9), answers.Usage(5)]
+    assert found == [pfcp_decode.Usage(4, downlink_bytes=2**40, duration_s=9), pfcp_decode.Usage(5)]
 
 
 def test_a_message_that_is_cut_is_malformed_and_nothing_worse() -> None:
     data = bytes(RICH)
     for length in range(len(data)):
         with pytest.raises(Malformed):
-            answers.header(data[:length], length)
+            pfcp_decode.header(data[:length], length)
     for length in range(16, len(data)):
         # The header's length is right, the last element's is not: it ends early, or in the middle of its value.
         cut = data[:2] + (length - 4).to_bytes(2, "big") + data[4:length]
         try:
-            answers.answer(cut, length, answers.header(cut, length).body)
+            pfcp_decode.answer(cut, length, pfcp_decode.header(cut, length).body)
         except Malformed:
             pass
 
@@ -102,18 +102,18 @@ def test_any_byte_may_be_wrong() -> None:
             wrong = bytearray(data)
             wrong[random.integers(len(wrong))] = random.integers(256)
             try:
-                header = answers.header(wrong, len(wrong))
-                answers.answer(wrong, len(wrong), header.body)
-                answers.report(wrong, len(wrong), header.body)
+                header = pfcp_decode.header(wrong, len(wrong))
+                pfcp_decode.answer(wrong, len(wrong), header.body)
+                pfcp_decode.report(wrong, len(wrong), header.body)
             except Malformed:
                 pass
 
 
 def test_features_of_short_and_long_lists() -> None:
-    assert not answers.chooses_teids(b"")
-    assert answers.chooses_teids(b"\x10\x00")
-    assert not answers.chooses_ue_addresses(b"\x10\x00")
-    assert answers.chooses_ue_addresses(bytes.fromhex("000004000000"))
+    assert not pfcp_decode.chooses_teids(b"")
+    assert pfcp_decode.chooses_teids(b"\x10\x00")
+    assert not pfcp_decode.chooses_ue_addresses(b"\x10\x00")
+    assert pfcp_decode.chooses_ue_addresses(bytes.fromhex("000004000000"))
 
 
 def test_response_times_are_counted_as_the_counter_in_the_kernel_does() -> None:

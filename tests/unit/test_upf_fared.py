@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pktswarm.master.expectations import Expect
-from pktswarm.master.judge import judge_mbr
-from pktswarm.master.show import console
-from pktswarm.master.upf.fared import lines, mbr, report, worst
-from pktswarm.master.users import Users
+from pktswarm.master.results.terminal import console
+from pktswarm.master.results.user_report import lines, mbr, report, worst
+from pktswarm.master.results.users import Users
+from pktswarm.master.results.verdicts import judge_mbr
+from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.protocol.task import Leg
 
 FIRST = 0x0A2D0001

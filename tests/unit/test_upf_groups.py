@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pktswarm.master.upf.groups import load, parse
+from pktswarm.master.scenario.upf import load, parse
 from pktswarm.traffic.errors import BadInput
 
 GROUP = {"name": "base", "sessions": 2, "ue_addresses": "10.45.0.1"}

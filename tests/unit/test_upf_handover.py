@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from pktswarm.master import inventory, samples, split
-from pktswarm.master.expectations import Expect
-from pktswarm.master.inventory import Host
-from pktswarm.master.judge import judge_tunnels
-from pktswarm.master.node_state import NodeState
-from pktswarm.master.plan import Plan
-from pktswarm.master.resolve import Rank, ranks
-from pktswarm.master.results import Row
-from pktswarm.master.upf import moved
-from pktswarm.master.upf.moved import Move, Moves
+from pktswarm.master.cluster import inventory
+from pktswarm.master.cluster.inventory import Host
+from pktswarm.master.cluster.node import NodeState
+from pktswarm.master.plan.plan import Plan
+from pktswarm.master.plan.resolve import Rank, ranks
+from pktswarm.master.plan.session_streams import moved_in_tunnels
+from pktswarm.master.results import handover_report, handover_rows, samples
+from pktswarm.master.results.folder import Row
+from pktswarm.master.results.handover_report import Move, Moves
+from pktswarm.master.results.users import Users
+from pktswarm.master.results.verdicts import judge_tunnels
+from pktswarm.master.scenario.expectations import Expect
 from pktswarm.master.upf.sessions import Sessions
-from pktswarm.master.upf.tunnels import moved_in_tunnels
-from pktswarm.master.users import Users
 from pktswarm.traffic.counting import sequence_bitmap, users
 from pktswarm.traffic.counting.samples import pack
 from pktswarm.traffic.counting.tally import Latency, Tally
@@ -141,7 +141,7 @@ def test_what_moves_is_not_captured(tmp_path: Path) -> None:
 
 
 def scenario_of(path: Path) -> Any:
-    from pktswarm.master import scenario
+    from pktswarm.master.scenario import scenario
 
     return scenario.load(path)
 
@@ -193,7 +193,7 @@ def together(**parts: Row) -> Row:
     row = Row(LEG, "xdp", 200, 200, users=Users(LEG))
     assert row.users is not None
     row.users.sent = [100, 100]
-    split.put_together(row, parts)
+    handover_rows.put_together(row, parts)
     return row
 
 
@@ -211,14 +211,14 @@ def test_lost_is_what_came_to_no_node() -> None:
     assert row.users.row(0)["latency_min_ns"] == 1050 and row.users.row(0)["latency_max_ns"] == 3000
     assert row.users.latency_means_ns()[0] == (40 * 1050 + 59 * 3000) / 99
     assert row.clock_bound_ns == 300
-    assert [one["received_packets"] for one in split.document(row)["each"]] == [79, 118]
+    assert [one["received_packets"] for one in handover_rows.document(row)["each"]] == [79, 118]
 
 
 def test_what_came_to_two_nodes_hides_no_loss() -> None:
     row = together(tx1=counted(set(range(100)), 1000), tx2=counted(set(range(90, 200)) - {150}, 1000, duplicated=1))
     assert (row.received, row.lost, row.at_several) == (210, 1, 10)
     assert row.tally is not None and row.tally.duplicated == 11
-    (note,) = split.notes([row])
+    (note,) = handover_rows.notes([row])
     assert note.startswith("down from rx1: 10 packets came to more than one gNB; they count as duplicates")
     # Of users it is not known; nor are these packets taken for another user's.
     assert row.users is not None and sum(row.users.lost() or []) == 1 - 10
@@ -233,7 +233,7 @@ def test_packets_in_fragments_are_told_by_the_frames_of_all_nodes() -> None:
     cut.received_frames = 300
     row = together(tx1=whole, tx2=cut)
     assert (row.received, row.received_frames) == (200, 380)
-    assert [one["received_frames"] for one in split.document(row)["each"]] == [None, 300]
+    assert [one["received_frames"] for one in handover_rows.document(row)["each"]] == [None, 300]
 
 
 def test_a_node_where_nothing_came_and_one_that_said_nothing() -> None:
@@ -252,7 +252,7 @@ def test_frames_of_packets_in_fragments_are_those_of_all_nodes() -> None:
     here.received_frames = 240
     row = together(tx1=here, tx2=there)
     assert row.received_frames == 240 + 120
-    assert [one["received_frames"] for one in split.document(row)["each"]] == [240, None]
+    assert [one["received_frames"] for one in handover_rows.document(row)["each"]] == [240, None]
 
 
 def test_a_sample_tells_where_it_was_taken_and_not_what_is_missing_there() -> None:
@@ -306,12 +306,12 @@ def fared(direction: str, gnb: str, sent: list[int], lost: list[int]) -> Users:
 
 def test_end_markers_are_looked_for_in_the_tunnel_that_was_left_at_the_gnb_that_was_left() -> None:
     nodes = [host_state("tx1", {"1": 1, "2": 1}), host_state("tx2", {"2": 1, "1": 1}), host_state("rx1", {})]
-    told = moved.report(MOVES, [], PLAYS, nodes, gathered_ns=45)
+    told = handover_report.report(MOVES, [], PLAYS, nodes, gathered_ns=45)
     # TEID 2 ended at the wrong gNB; 10.99.0.1 is nobody's, and the last move was answered too late.
     assert told["end_markers"] == {"asked": 3, "came": 3, "others": 1, "not_looked_for": 2}
-    later = moved.report(MOVES, [], PLAYS, [*nodes[:1], host_state("tx2", None)], gathered_ns=None)
+    later = handover_report.report(MOVES, [], PLAYS, [*nodes[:1], host_state("tx2", None)], gathered_ns=None)
     assert later["end_markers"] == {"asked": 2, "came": 1, "others": 1, "not_looked_for": 3}
-    assert moved.report(replace(MOVES, end_marker=False), [], PLAYS, nodes, 45)["end_markers"] is None
+    assert handover_report.report(replace(MOVES, end_marker=False), [], PLAYS, nodes, 45)["end_markers"] is None
 
 
 def test_users_that_moved_are_told_apart_from_those_that_did_not() -> None:
@@ -322,7 +322,7 @@ def test_users_that_moved_are_told_apart_from_those_that_did_not() -> None:
     ]
     other = Users(replace(LEG, users={"group": "others", "gnb": "a", "count": 1}), True, [5])
     other.moves = MOVES.of(other)
-    told = moved.report(MOVES, [*each, other], PLAYS, [], 45)
+    told = handover_report.report(MOVES, [*each, other], PLAYS, [], 45)
     assert told["users"] == {"moved": 3, "failed": 1, "stayed": 1}
     assert told["lost"] == {
         "down": {
@@ -336,7 +336,7 @@ def test_users_that_moved_are_told_apart_from_those_that_did_not() -> None:
             "stayed": {"users": 1, "lost_packets": 4, "sent_packets": 10},
         },
     }
-    first, down, up = moved.lines(told)
+    first, down, up = handover_report.lines(told)
     assert first == (
         "handover of users: 5 of 6 moves done (7 were due), 3 of 5 users moved; "
         "0 of 0 end markers came to the gNBs that they left, 5 were not looked for"
@@ -352,6 +352,6 @@ def test_users_that_moved_are_told_apart_from_those_that_did_not() -> None:
 def test_what_was_not_measured_is_not_told_as_nothing() -> None:
     one = fared("down", "b", [10, 10], [0, 0])
     one.received = None
-    told = moved.report(MOVES, [one], PLAYS, [], 45)
+    told = handover_report.report(MOVES, [one], PLAYS, [], 45)
     assert told["lost"] == {"down": dict.fromkeys(("moved", "failed", "stayed"))}
-    assert "what users that moved lost was not measured" in moved.lines(told)[1]
+    assert "what users that moved lost was not measured" in handover_report.lines(told)[1]

@@ -13,9 +13,9 @@ import dpkt
 import numpy as np
 import pytest
 
-from pktswarm.master.upf import messages
-from pktswarm.master.upf.groups import parse
-from pktswarm.master.upf.messages import GroupMessages, Own
+from pktswarm.master.scenario.upf import parse
+from pktswarm.master.upf import pfcp_encode
+from pktswarm.master.upf.pfcp_encode import GroupMessages, Own
 from pktswarm.master.upf.sessions import Sessions
 from pktswarm.master.upf.template import WIDTHS, Template, big_endian
 
@@ -229,15 +229,15 @@ def test_messages_of_the_association(node_id: str, element: bytes) -> None:
     sequence = int.from_bytes(VALUES["sequence"], "big")
     stamp, fine = ie(96, struct.pack("!I", OWN.recovery_stamp)), ie(19, "01")
     for made, expected in (
-        (messages.heartbeat_request(own, sequence), message(1, stamp, seid=None)),
-        (messages.heartbeat_response(own, sequence), message(2, stamp, seid=None)),
-        (messages.association_setup_request(own, sequence), message(5, element, stamp, seid=None)),
-        (messages.association_setup_response(own, sequence, 1), message(6, element, fine, stamp, seid=None)),
-        (messages.association_update_response(own, sequence, 1), message(8, element, fine, seid=None)),
-        (messages.association_release_request(own, sequence), message(9, element, seid=None)),
-        (messages.node_report_response(own, sequence, 1), message(13, element, fine, seid=None)),
-        (messages.session_report_response(sequence, 9, 65), message(57, ie(19, "41"))),
-        (messages.session_deletion_request(VALUES), message(54)),
+        (pfcp_encode.heartbeat_request(own, sequence), message(1, stamp, seid=None)),
+        (pfcp_encode.heartbeat_response(own, sequence), message(2, stamp, seid=None)),
+        (pfcp_encode.association_setup_request(own, sequence), message(5, element, stamp, seid=None)),
+        (pfcp_encode.association_setup_response(own, sequence, 1), message(6, element, fine, stamp, seid=None)),
+        (pfcp_encode.association_update_response(own, sequence, 1), message(8, element, fine, seid=None)),
+        (pfcp_encode.association_release_request(own, sequence), message(9, element, seid=None)),
+        (pfcp_encode.node_report_response(own, sequence, 1), message(13, element, fine, seid=None)),
+        (pfcp_encode.session_report_response(sequence, 9, 65), message(57, ie(19, "41"))),
+        (pfcp_encode.session_deletion_request(VALUES), message(54)),
         (group_messages(usage={}).query(VALUES), message(52, ie(77, ie(81, "00000001")))),
     ):
         assert made.hex() == expected.hex()
@@ -257,7 +257,7 @@ def test_a_patched_message_is_the_one_that_scapy_encodes() -> None:
     for number, group in enumerate(upf.groups):
         rows = sessions.rows_of(group.name)
         made = GroupMessages(upf, group, OWN)
-        for encode in (made.establishment, made.modification("forward", True), messages.session_deletion_request):
+        for encode in (made.establishment, made.modification("forward", True), pfcp_encode.session_deletion_request):
             columns = {**sessions.columns(rows), "sequence": big_endian(2**24 - 3 + rows, 3)}
             for place, row in enumerate(Template(encode).render(columns, len(rows))):
                 values = {name: columns[name][place].tobytes() for name in WIDTHS}
@@ -332,12 +332,12 @@ def everything() -> list[bytes]:
             made.append(one.modification("forward", True)(VALUES))
     for node_id in ("192.0.2.4", "2001:db8::4", "smf.example.org"):
         own = Own("192.0.2.4", node_id, 3_900_000_000)
-        made += [messages.heartbeat_request(own, 1), messages.heartbeat_response(own, 2)]
-        made += [messages.association_setup_request(own, 3), messages.association_release_request(own, 4)]
-        made += [messages.association_setup_response(own, 5, 1), messages.association_update_response(own, 6, 1)]
-        made.append(messages.node_report_response(own, 7, 1))
-    made += [messages.session_report_response(8, 9, 1), messages.session_report_response(8, 0, 65)]
-    return [*made, messages.session_deletion_request(VALUES)]
+        made += [pfcp_encode.heartbeat_request(own, 1), pfcp_encode.heartbeat_response(own, 2)]
+        made += [pfcp_encode.association_setup_request(own, 3), pfcp_encode.association_release_request(own, 4)]
+        made += [pfcp_encode.association_setup_response(own, 5, 1), pfcp_encode.association_update_response(own, 6, 1)]
+        made.append(pfcp_encode.node_report_response(own, 7, 1))
+    made += [pfcp_encode.session_report_response(8, 9, 1), pfcp_encode.session_report_response(8, 0, 65)]
+    return [*made, pfcp_encode.session_deletion_request(VALUES)]
 
 
 MUST_AND_MAY: dict[int | str, tuple[set[int], set[int]]] = {

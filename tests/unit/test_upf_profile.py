@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pktswarm.master.inventory import Host, Inventory
+from pktswarm.master.cluster.inventory import Host, Inventory
+from pktswarm.master.scenario.upf import Upf, filled_in, parse
 from pktswarm.master.upf import profile as profiles
-from pktswarm.master.upf.groups import Upf, filled_in, parse
 from pktswarm.master.upf.profile import Profile
 from pktswarm.traffic.errors import BadInput
 

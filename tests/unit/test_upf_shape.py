@@ -12,8 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from test_upf_tunnels import DOWN, GROUP, UP, UPF, ends, hosts_file, in_place, node, planned
 
-from pktswarm.master import inventory
-from pktswarm.master.upf.tunnels import ends_of
+from pktswarm.master.cluster import inventory
+from pktswarm.master.plan.session_streams import ends_of
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.protocol.task import Leg
 from pktswarm.traffic.schedule import compile as schedule

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pktswarm.master.scenario.upf import Upf, parse
 from pktswarm.master.upf import unreleased
 from pktswarm.master.upf.background import Background
 from pktswarm.master.upf.control_plane import ControlPlane
-from pktswarm.master.upf.groups import Upf, parse
-from pktswarm.master.upf.load import Loads
-from pktswarm.master.upf.result import document, failed, write_users
+from pktswarm.master.upf.session_results import document, failed, write_users
 from pktswarm.master.upf.sessions import DELETED, ESTABLISHED, LOST, REFUSED, UNANSWERED
+from pktswarm.master.upf.signalling_load import Loads
 from pktswarm.master.upf.smf import Smf
 from pktswarm.traffic.errors import BadInput
 
@@ -656,7 +656,7 @@ def test_ctrl_c_deletes_what_was_established(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "pktswarm.master.cli",
+        "pktswarm.master.cli.app",
         "sessions",
         str(config),
         "--hold",

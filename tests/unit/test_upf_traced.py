@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pktswarm.master import inventory, plan, resolve, scenario, verify
-from pktswarm.master.upf import traced
+from pktswarm.master.cluster import inventory
+from pktswarm.master.plan import plan, resolve, session_traces
+from pktswarm.master.results import trace_verify
+from pktswarm.master.scenario import scenario
 from pktswarm.master.upf.sessions import Sessions
 from pktswarm.traffic.capture.trace import Packet, read_trace, write_pcap
 from pktswarm.traffic.counting.match import Match
@@ -69,8 +71,8 @@ def sent(found: plan.Plan, hosts: Path, number: int) -> list[bytes]:
     leg, known = found.legs[number], {host.name: host for host in inventory.load(hosts).hosts}
     share, tunnels = found.shares[leg.id], found.carried[leg.id]
     ends = (leg.target, leg.source) if share.downlink else (leg.source, leg.target)
-    nodes = traced.nodes(tunnels, found.upf, known[ends[0]], known[ends[1]], share.downlink)
-    prepared = traced.as_they_stand(share.prepared, tunnels, sessions_of(found))
+    nodes = session_traces.nodes(tunnels, found.upf, known[ends[0]], known[ends[1]], share.downlink)
+    prepared = session_traces.as_they_stand(share.prepared, tunnels, sessions_of(found))
     frames = frames_of(prepared, share.rows, nodes, share.downlink)
     return [frames.frame(row) for row in range(len(frames))]
 
@@ -126,7 +128,7 @@ def test_what_arrives_is_known_by_its_users(tmp_path: Path) -> None:
     assert found.upf is not None
     tunnels, sessions = found.carried[0], sessions_of(found)
     ends = known["tx1"], known["rx1"]
-    up, down = (traced.match(tunnels, found.upf, sessions, *ends, way) for way in (False, True))
+    up, down = (session_traces.match(tunnels, found.upf, sessions, *ends, way) for way in (False, True))
     out, back = sent(found, hosts, 0)[0], sent(found, hosts, 3)[0]
     at_core = bytes.fromhex((ends[1].mac + UPF["n6_mac"]).replace(":", "")) + b"\x08\x00" + out[58:]
     assert up.matches(at_core) and not up.matches(out) and not down.matches(at_core)
@@ -230,7 +232,7 @@ def test_a_capture_from_elsewhere_is_not_held_to_what_a_upf_changes(tmp_path: Pa
         run = {"format_version": 1, "scenario": {"traces": traces}, "legs": [asdict(leg)]}
         (tmp_path / "run.json").write_text(json.dumps(run))
         with pytest.raises(BadInput, match=message):
-            verify.elsewhere(tmp_path, capture)
+            trace_verify.elsewhere(tmp_path, capture)
 
 
 def test_two_traces_have_not_the_same_users(tmp_path: Path) -> None:
@@ -267,4 +269,4 @@ def test_nodes_without_a_role_or_a_upf_without_a_mac(tmp_path: Path) -> None:
 def test_teids_that_do_not_follow_one_another(tmp_path: Path) -> None:
     found = planned(tmp_path, hosts_file(tmp_path))
     with pytest.raises(BadInput, match=r"chose TEIDs that do not follow one another.*first_teid"):
-        traced.as_they_stand(found.shares[0].prepared, found.carried[0], sessions_of(found, [7, 9, 8, 10, 11]))
+        session_traces.as_they_stand(found.shares[0].prepared, found.carried[0], sessions_of(found, [7, 9, 8, 10, 11]))

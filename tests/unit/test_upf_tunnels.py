@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pktswarm.master import inventory, plan, scenario
-from pktswarm.master.expectations import Expect
-from pktswarm.master.judge import judge_tunnels
-from pktswarm.master.results import Row
+from pktswarm.master.cluster import inventory
+from pktswarm.master.plan import plan
+from pktswarm.master.plan.session_streams import ends_of, in_tunnels
+from pktswarm.master.results.folder import Row
+from pktswarm.master.results.users import Users
+from pktswarm.master.results.verdicts import judge_tunnels
+from pktswarm.master.scenario import scenario
+from pktswarm.master.scenario.expectations import Expect
 from pktswarm.master.upf.sessions import Sessions
-from pktswarm.master.upf.tunnels import ends_of, in_tunnels
-from pktswarm.master.users import Users
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.protocol.task import Leg

@@ -22,10 +22,12 @@ from scapy.layers.l2 import Ether
 sys.path.insert(0, str(Path(__file__).parent))
 from test_upf_tunnels import CONTAINER, DOWN, GROUP, UP, UPF, ends, hosts_file, node, planned
 
-from pktswarm.master import inventory, plan, scenario
-from pktswarm.master.upf.groups import filled_in, parse
+from pktswarm.master.cluster import inventory
+from pktswarm.master.plan import plan
+from pktswarm.master.plan.session_streams import ends_of, in_tunnels
+from pktswarm.master.scenario import scenario
+from pktswarm.master.scenario.upf import filled_in, parse
 from pktswarm.master.upf.sessions import Sessions
-from pktswarm.master.upf.tunnels import ends_of, in_tunnels
 from pktswarm.traffic.capture.files import Packet, write_pcap
 from pktswarm.traffic.counting import tunnel_fields, users
 from pktswarm.traffic.errors import BadInput

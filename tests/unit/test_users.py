@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from pktswarm.master import scenario, users
-from pktswarm.master.results import Folder, Outcome, Row
-from pktswarm.master.users import Users, line
+from pktswarm.master.results import users
+from pktswarm.master.results.folder import Folder, Outcome, Row
+from pktswarm.master.results.users import Users, line
+from pktswarm.master.scenario import scenario
 from pktswarm.traffic.counting import users as common
 from pktswarm.traffic.counting.expect import FIELD_PLACES
 from pktswarm.traffic.errors import BadInput

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from pktswarm.master.utc_steps import Step, UtcSteps
+from pktswarm.master.cluster.utc_steps import Step, UtcSteps
 from pktswarm.nodes.utc import Utc
 
 S = 1_000_000_000

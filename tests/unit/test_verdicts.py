@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from pktswarm.master import expectations, verdicts
-from pktswarm.master.expectations import METRICS, Expect, Limits, UserLimits, parse
-from pktswarm.master.results import STREAM_COLUMNS, Row
-from pktswarm.master.users import Users
-from pktswarm.master.verdicts import Found
+from pktswarm.master.results import limits as verdicts
+from pktswarm.master.results.folder import STREAM_COLUMNS, Row
+from pktswarm.master.results.limits import Found
+from pktswarm.master.results.users import Users
+from pktswarm.master.scenario import expectations
+from pktswarm.master.scenario.expectations import METRICS, Expect, Limits, UserLimits, parse
 from pktswarm.traffic.counting.tally import LARGEST_ERROR
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.protocol.task import Leg

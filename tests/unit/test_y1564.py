@@ -16,15 +16,16 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).parent))
 from browser import chromium, looked_at
 
-from pktswarm.master import cli, inventory
+from pktswarm.master.cli import app
+from pktswarm.master.cluster import inventory
+from pktswarm.master.plan.allowlist import Allow
 from pktswarm.master.search.latency import Latencies
 from pktswarm.master.search.trial import Trial
-from pktswarm.master.under_test import Allow
 from pktswarm.master.y1564 import page, services, show, steps, tester
-from pktswarm.master.y1564.kept import Kept
 from pktswarm.master.y1564.procedure import Activation, ToldOfAll, Wanted
 from pktswarm.master.y1564.services import Service
 from pktswarm.master.y1564.steps import CIR, EIR, PERFORMANCE, POLICING, Check, Measured, availability, judge
+from pktswarm.master.y1564.storage import Kept
 from pktswarm.traffic.errors import BadInput, PktswarmError
 
 SHIPPED = Path("configs/services/access.yaml")
@@ -297,7 +298,7 @@ def test_bad_input_is_one_message_and_nothing_is_left(name: str, tmp_path: Path)
     path.write_text(f"name: s\n{text}\n")
     given = ["y1564", path, "--hosts", "hosts/example.yml", "--results", tmp_path / "results", *options]
     with pytest.raises(BadInput) as error:
-        cli.app([*map(str, given)], standalone_mode=False)
+        app.app([*map(str, given)], standalone_mode=False)
     assert str(error.value).startswith(f"{path}: {words}") and "\n" not in str(error.value)
     assert not (tmp_path / "results").exists()
 

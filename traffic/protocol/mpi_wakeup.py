@@ -1,6 +1,7 @@
 """Sleep until something may have come over MPI, which has no call for that: its own waits spin a processor.
 
-What MPI sends goes over TCP sockets of this process (master/launch.py sees to that), and poll(2) tells when one of them
+What MPI sends goes over TCP sockets of this process (master/run/launch.py sees to that), and poll(2) tells when one
+of them
 has something to read. That is a hint, not the news: MPI is asked afterwards as if the time had gone by.
 """
 

@@ -10,8 +10,8 @@ import time
 from types import TracebackType
 from typing import IO, Any, Self
 
-from pktswarm.master import ssh
-from pktswarm.master.inventory import Host, Inventory
+from pktswarm.master.cluster import ssh
+from pktswarm.master.cluster.inventory import Host, Inventory
 from pktswarm.traffic.errors import PktswarmError
 
 START_TIMEOUT_S = 20.0

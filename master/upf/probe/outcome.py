@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pktswarm.master.results import new_folder, replace_text, utc
+from pktswarm.master.results.folder import new_folder, replace_text, utc
 from pktswarm.master.upf import profile as profiles
 from pktswarm.master.upf.probe import conclusions, page, tables
 from pktswarm.master.upf.probe.findings import Findings

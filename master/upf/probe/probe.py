@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from pktswarm.master.upf import features, messages
+from pktswarm.master.upf import features, pfcp_encode
 from pktswarm.master.upf.probe import variants
 from pktswarm.master.upf.probe.findings import Finding, Findings, Outcome
 from pktswarm.master.upf.probe.paths import Paths
@@ -85,7 +85,7 @@ class Probe:
         self.findings.left_sessions = len(self.n4.sessions)
         if self.findings.get("heartbeat") is None or not self.trials.beat().works:
             return
-        update = self.n4.ask(lambda sequence: messages.association_update_request(self.n4.own, sequence))
+        update = self.n4.ask(lambda sequence: pfcp_encode.association_update_request(self.n4.own, sequence))
         self.trials.add("association", "association update", "TS 29.244 6.2.7", self.n4.outcome(update))
         beats = self.n4.heartbeats
         words = f"{beats} in {time.monotonic() - self.trials.began:.0f} s"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pktswarm.master.upf.answers import Usage
+from pktswarm.master.upf.pfcp_decode import Usage
 from pktswarm.master.upf.probe import variants
 from pktswarm.master.upf.probe.findings import WORKS, Outcome
 from pktswarm.master.upf.probe.plane import QUIET_S

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pktswarm.master.upf import answers, messages
-from pktswarm.master.upf.answers import ACCEPTED, Answer, Header, Report
-from pktswarm.master.upf.exchange import Exchange
-from pktswarm.master.upf.groups import Upf
-from pktswarm.master.upf.messages import Own
+from pktswarm.master.scenario.upf import Upf
+from pktswarm.master.upf import pfcp_decode, pfcp_encode
+from pktswarm.master.upf.pfcp_decode import ACCEPTED, Answer, Header, Report
+from pktswarm.master.upf.pfcp_encode import Own
+from pktswarm.master.upf.pfcp_transport import Exchange
 from pktswarm.master.upf.probe.findings import WORKS, Outcome
 from pktswarm.master.upf.smf import NTP_TO_UNIX_S
 from pktswarm.master.upf.sources import Single
@@ -68,7 +68,7 @@ class Signalling:
         return answer
 
     def release(self) -> Outcome:
-        outcome = self.outcome(self.ask(lambda sequence: messages.association_release_request(self.own, sequence)))
+        outcome = self.outcome(self.ask(lambda sequence: pfcp_encode.association_release_request(self.own, sequence)))
         if outcome.works:
             self._record.remove()
         else:
@@ -80,7 +80,7 @@ class Signalling:
             self._record.write(self._upf_stamp)
 
     def _set_up(self) -> Answer:
-        answer = self.ask(lambda sequence: messages.association_setup_request(self.own, sequence), TO_ASSOCIATE_S)
+        answer = self.ask(lambda sequence: pfcp_encode.association_setup_request(self.own, sequence), TO_ASSOCIATE_S)
         if answer is None or answer.cause != ACCEPTED:
             problem = "does not answer" if answer is None else f"refuses the association: {answer.words}"
             problem += f" (Association Setup Request from {self.own.address} to UDP port {self.upf.n4_port})"
@@ -99,8 +99,8 @@ class Signalling:
 
     def delete(self, seid: int) -> tuple[Outcome, Answer | None]:
         remote = self.sessions.pop(seid)
-        answer = self.ask(lambda sequence: messages.session_deletion_request(values(sequence, remote)))
-        if answer is None or answer.cause not in (ACCEPTED, answers.NO_CONTEXT):
+        answer = self.ask(lambda sequence: pfcp_encode.session_deletion_request(values(sequence, remote)))
+        if answer is None or answer.cause not in (ACCEPTED, pfcp_decode.NO_CONTEXT):
             self.sessions[seid] = remote
         return self.outcome(answer), answer
 
@@ -126,20 +126,20 @@ class Signalling:
         return self._served[key]
 
     def _reply(self, header: Header, data: memoryview, length: int) -> bytes | None:
-        if header.kind == answers.HEARTBEAT_REQUEST:
+        if header.kind == pfcp_decode.HEARTBEAT_REQUEST:
             self.heartbeats += 1
             self._keep_record()
-            return messages.heartbeat_response(self.own, header.sequence)
-        if header.kind == answers.SESSION_REPORT_REQUEST:
+            return pfcp_encode.heartbeat_response(self.own, header.sequence)
+        if header.kind == pfcp_decode.SESSION_REPORT_REQUEST:
             seid = header.seid or 0
-            self.reports.append((seid, answers.report(data, length, header.body)))
+            self.reports.append((seid, pfcp_decode.report(data, length, header.body)))
             remote = self.sessions.get(seid)
-            cause = ACCEPTED if remote is not None else answers.NO_CONTEXT
-            return messages.session_report_response(header.sequence, remote or 0, cause)
-        if header.kind == answers.NODE_REPORT_REQUEST:
-            return messages.node_report_response(self.own, header.sequence, ACCEPTED)
-        if header.kind == answers.ASSOCIATION_UPDATE_REQUEST:
-            return messages.association_update_response(self.own, header.sequence, ACCEPTED)
+            cause = ACCEPTED if remote is not None else pfcp_decode.NO_CONTEXT
+            return pfcp_encode.session_report_response(header.sequence, remote or 0, cause)
+        if header.kind == pfcp_decode.NODE_REPORT_REQUEST:
+            return pfcp_encode.node_report_response(self.own, header.sequence, ACCEPTED)
+        if header.kind == pfcp_decode.ASSOCIATION_UPDATE_REQUEST:
+            return pfcp_encode.association_update_response(self.own, header.sequence, ACCEPTED)
         return None
 
 

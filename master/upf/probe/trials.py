@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
-from pktswarm.master.upf import messages
-from pktswarm.master.upf.answers import Answer
+from pktswarm.master.upf import pfcp_encode
+from pktswarm.master.upf.pfcp_decode import Answer
 from pktswarm.master.upf.probe import variants
 from pktswarm.master.upf.probe.findings import WORKS, Area, Finding, Findings, Outcome
 from pktswarm.master.upf.probe.packets import Tunnel
@@ -34,7 +34,7 @@ class Session:
     """One session that stands."""
 
     user: User
-    encoder: messages.GroupMessages
+    encoder: pfcp_encode.GroupMessages
     values: dict[str, bytes]
     tunnels: list[Tunnel]
 
@@ -106,7 +106,7 @@ class Trials:
             elements = encoder.establishment_elements(wanted)
             if variant.alter is not None:
                 variant.alter(elements)
-            return messages.encode_message("PFCPSessionEstablishmentRequest", 50, wanted, elements, session=True)
+            return pfcp_encode.encode_message("PFCPSessionEstablishmentRequest", 50, wanted, elements, session=True)
 
         outcome, answer = self.n4.establish(user.number, encode)
         if not outcome.works or answer is None:
@@ -158,7 +158,7 @@ class Trials:
         return self.n4.ask(request)
 
     def beat(self) -> Outcome:
-        answer = self.n4.ask(lambda sequence: messages.heartbeat_request(self.n4.own, sequence))
+        answer = self.n4.ask(lambda sequence: pfcp_encode.heartbeat_request(self.n4.own, sequence))
         return Outcome("no answer") if answer is None else WORKS
 
 

@@ -8,11 +8,11 @@ from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Any
 
-from pktswarm.master.inventory import Inventory
-from pktswarm.master.upf.answers import Answer
-from pktswarm.master.upf.groups import Upf, filled_in, parse
-from pktswarm.master.upf.messages import GroupMessages, Own
-from pktswarm.master.upf.pools import Pool, parse_pool
+from pktswarm.master.cluster.inventory import Inventory
+from pktswarm.master.scenario.upf import Upf, filled_in, parse
+from pktswarm.master.scenario.upf_pools import Pool, parse_pool
+from pktswarm.master.upf.pfcp_decode import Answer
+from pktswarm.master.upf.pfcp_encode import GroupMessages, Own
 from pktswarm.master.upf.probe.packets import Tunnel
 from pktswarm.master.upf.probe.variants import Variant
 

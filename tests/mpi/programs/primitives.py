@@ -35,7 +35,7 @@ def wait(take, seconds=PATIENCE_S):  # type: ignore[no-untyped-def]
 
 
 def master(folder: Path) -> None:
-    from pktswarm.master.mpi import World
+    from pktswarm.master.run.mpi import World
     from pktswarm.traffic.protocol.anchor import Anchor
 
     world = World(Anchor(os.getppid()))

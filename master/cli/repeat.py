@@ -1,0 +1,70 @@
+"""`pktswarm run --repeat N`: the same run again and again, and how its figures scatter."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import typer
+
+from pktswarm.master.cli import report
+from pktswarm.traffic.errors import EXIT_INCOMPLETE
+
+if TYPE_CHECKING:
+    from pktswarm.master.live.metrics import Served
+    from pktswarm.master.plan.allowlist import Allow
+    from pktswarm.master.run.repeat import Repeated
+    from pktswarm.master.run.run import Finished
+
+
+def repeat(
+    scenario: Path,
+    hosts: Path,
+    results: Path,
+    patience: float,
+    asked: int,
+    as_json: bool,
+    junit: Path | None,
+    page: bool,
+    served: Served | None,
+    allow: Allow,
+) -> NoReturn:
+    """In the lab's master already, where there is a lab. The scenario is read once."""
+    from pktswarm.master.live.watch import watched
+    from pktswarm.master.results import terminal
+    from pktswarm.master.run.repeat import Repeated
+    from pktswarm.master.run.run import Run
+    from pktswarm.master.scenario import scenario as scenarios
+
+    wanted = scenarios.load(scenario)
+    repeated = Repeated(results, wanted.name, asked)
+    console = terminal.console(stderr=True)
+
+    def once(folder: Path) -> Finished:
+        return watched(Run(scenario, hosts, folder, patience, scenario=wanted, allow=allow), served)
+
+    def tell(finished: Finished) -> None:
+        outcome, number = finished.outcome, len(repeated.finished)
+        words = "incomplete: " if outcome.status == EXIT_INCOMPLETE else ""
+        console.print(f"run {number} of {asked}: {words}{outcome.reason}", markup=False, highlight=False)
+        report.after_run(finished, None, page)
+
+    repeated.run(once, tell)
+    _finish(repeated, as_json)
+    if junit is not None:
+        report.junit_of([one.outcome.document for one in repeated.finished], junit)
+    raise typer.Exit(repeated.status)
+
+
+def _finish(repeated: Repeated, as_json: bool) -> None:
+    from pktswarm.master.compare.dispersion import spread
+    from pktswarm.master.compare.run_sets import side
+    from pktswarm.master.compare.show import print_repeated
+    from pktswarm.master.results import terminal
+
+    figures = spread(side("A", str(repeated.path)))
+    if as_json:
+        print(json.dumps({"results": str(repeated.path), **repeated.document(), "figures": figures}))
+    else:
+        print_repeated(terminal.console(), figures, repeated.problem, repeated.path)

@@ -1,0 +1,89 @@
+"""`pktswarm status`: how far a run is, asked from another terminal."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pktswarm.master.live.status import Found
+
+EXAMPLES = "Examples: pktswarm status · pktswarm status --watch · pktswarm status results/20260101T120000Z-demo --json"
+EVERY_S, LINE_EVERY_S = 1.0, 5.0
+
+
+def status(
+    result: Annotated[Path, typer.Argument(help="A run's folder, or one with runs: the newest that goes on.")] = Path(
+        "results"
+    ),
+    watch: Annotated[bool, typer.Option("--watch", help="Until the run has ended.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output, a line each time.")] = False,
+) -> None:
+    """How far a run is: running, finished, or died.
+
+    Exit status: 0 while it goes on, that of the run when it has finished, 3 when it died.
+    """
+    from pktswarm.master.live import status as statuses
+    from pktswarm.master.results import terminal
+
+    path = statuses.find(result)
+    console = terminal.console()
+    tell = _as_json if as_json else _Shown(console, watch)
+    found = statuses.look(path)
+    tell(found)
+    while watch and found.state == "running":
+        time.sleep(EVERY_S)
+        found = statuses.look(path)
+        tell(found)
+    raise typer.Exit(found.exit_status)
+
+
+def _as_json(found: Found) -> None:
+    print(json.dumps(found.document()), flush=True)
+
+
+class _Shown:
+    """On a terminal the screen is drawn over and over; elsewhere a line now and then."""
+
+    def __init__(self, console: Console, again: bool) -> None:
+        self.console, self.again = console, again
+        self._next_line = 0.0
+
+    def __call__(self, found: Found) -> None:
+        if found.state == "running" and not self.console.is_terminal:
+            self._line(found)
+            return
+        if self.again:
+            self.console.clear()
+        self._whole(found)
+
+    def _line(self, found: Found) -> None:
+        from pktswarm.master.live import view
+
+        if time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + LINE_EVERY_S
+            words = "nothing told yet" if found.figures is None else view.line(found.figures)
+            self.console.print(f"{found.path}: {words}", markup=False, highlight=False, soft_wrap=True)
+
+    def _whole(self, found: Found) -> None:
+        from pktswarm.master.live import view
+
+        reason = "" if found.outcome is None else f", exit {found.outcome['status']}: {found.outcome['reason']}"
+        self.console.print(f"{found.path}: {found.state}{reason}", markup=False, highlight=False, soft_wrap=True)
+        if found.figures is not None:
+            self.console.print(view.screen(found.figures, *self.console.size))
+        for total in () if found.outcome is None else found.outcome.get("totals", ()):
+            self.console.print(_total(total), markup=False, highlight=False, soft_wrap=True)
+        if found.state == "died":
+            self.console.print(f"What it left behind: pktswarm report {found.path}", markup=False, soft_wrap=True)
+
+
+def _total(total: dict[str, Any]) -> str:
+    counts = ((name, total.get(f"{name}_packets")) for name in ("intended", "sent", "received", "lost"))
+    return f"{total['stream']}: " + ", ".join(f"{'–' if n is None else f'{n:,}'} {name}" for name, n in counts)

@@ -1,0 +1,1 @@
+"""The hosts of a run: inventory, SSH, ranks, clock offsets, link state."""

@@ -1,0 +1,1 @@
+"""`pktswarm dependence`: long-range dependence in arrivals."""

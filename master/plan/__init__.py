@@ -1,0 +1,1 @@
+"""From a scenario and an inventory to the tasks of each rank."""

@@ -1,0 +1,169 @@
+"""Which addresses test traffic may go to, and which interfaces it may leave by: RFC 6815 in the tester itself."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from pktswarm.master.cluster.inventory import UPF_ADDRESSES, Inventory, Network
+from pktswarm.master.cluster.node import NodeState
+from pktswarm.master.plan.plan import Plan, Share
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames.headers import HEADERS
+from pktswarm.traffic.frames.values import ends_of, listed
+from pktswarm.traffic.protocol.task import Leg
+
+NOWHERE = (
+    "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 "
+    "192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4 "
+    "::/128 ::1/128 fc00::/7 fe80::/10 ff00::/8 2001:2::/48 2001:db8::/32 3fff::/20"
+)
+"""Special-purpose addresses (RFC 6890 and its registry) and multicast: no provider routes them."""
+DEFAULT: tuple[Network, ...] = tuple(map(ipaddress.ip_network, NOWHERE.split()))
+EVERYWHERE: tuple[Network, ...] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
+TARGETS = {("ipv4", "dst"): 4, ("ipv6", "dst"): 6, ("arp", "target_ip"): 4}
+SHIFTED_BY, NUMBERS = {"users": "user", "servers": "server"}, 1 << 32
+ALLOW_ADDRESSES, ALLOW_INTERFACES = "--allow-any-address", "--allow-control-interface"
+
+Range = tuple[int, int, int]
+"""IP version, first, last."""
+
+
+@dataclass(frozen=True)
+class Allow:
+    """What a run was told in as many words that it may do."""
+
+    any_address: bool = False
+    control_interface: bool = False
+
+    def inventory(self, given: Inventory) -> Inventory:
+        return replace(given, under_test=EVERYWHERE) if self.any_address else given
+
+
+class Allowed:
+    """The addresses of an inventory that are under test: those it declares, or no provider's, and its own hosts'."""
+
+    def __init__(self, inventory: Inventory, own: Iterable[str] = ()) -> None:
+        networks = [*(inventory.under_test or DEFAULT), *map(ipaddress.ip_network, {*_own(inventory), *own})]
+        self.path, self.declared = inventory.path, inventory.under_test
+        self._ranges = _merged((n.version, int(n[0]), int(n[-1])) for n in networks)
+
+    def check(self, stream: str, what: str, versions_range: Range) -> None:
+        """BadInput where any address of the range is not among them."""
+        version, first, last = versions_range
+        if any(v == version and low <= first and last <= high for v, low, high in self._ranges):
+            return
+        make = ipaddress.IPv4Address if version == 4 else ipaddress.IPv6Address
+        value = str(make(first)) if first == last else f"{make(first)} to {make(last)}"
+        declared = ", ".join(map(str, self.declared)) or "private and other special-purpose addresses, none is declared"
+        allowed = f"pktswarm_under_test: {declared}; or {ALLOW_ADDRESSES}"
+        raise BadInput(
+            self.path,
+            f"{stream!r} would be sent there, which is not under test",
+            key=what,
+            value=value,
+            allowed=allowed,
+        )
+
+
+def check_plan(inventory: Inventory, plan: Plan) -> None:
+    """What is known before a host is touched."""
+    check_legs(Allowed(inventory), plan.legs, plan.shares)
+
+
+def check_legs(
+    allowed: Allowed,
+    legs: Iterable[Leg],
+    shares: Mapping[int, Share],
+    tunnels: Mapping[int, str] = MappingProxyType({}),
+) -> None:
+    """The targets in the headers of every frame, of the outermost and of those within ("auto" is a node's own); of a
+    trace, `shares` by leg, its pools as each of its instances takes them. `tunnels`: leg → a UPF's address."""
+    for leg in legs:
+        for header in leg.frame.get("headers", ()):
+            for what, found in _targets(header):
+                allowed.check(leg.stream, what, found)
+        if leg.id in shares:
+            for what, found in _of_trace(leg, shares[leg.id], tunnels.get(leg.id, "")):
+                allowed.check(leg.stream, what, found)
+
+
+def refuse_interfaces(nodes: Iterable[NodeState]) -> None:
+    """A tester at full rate would cut its own control connection, or flood what is beyond the default route."""
+    for node in nodes:
+        interface = node.report["interface"]
+        for carried in interface.get("carries", ()):
+            raise BadInput(
+                node.rank.host.name,
+                f"carries {carried}: test traffic must not meet it",
+                key="traffic_interface",
+                value=interface["name"],
+                allowed=f"an interface of the test network's own; or {ALLOW_INTERFACES}",
+            )
+
+
+def told_addresses(nodes: Iterable[NodeState]) -> set[str]:
+    """Of nodes whose address the inventory leaves out."""
+    return {ip for node in nodes if (ip := node.report["interface"].get("ipv4"))}
+
+
+def _own(inventory: Inventory) -> Iterator[str]:
+    for host in inventory.hosts:
+        yield from (one for one in (host.ipv4, host.ipv6) if one)
+        yield from (one.split("/")[0] for one in host.socket_ipv4)
+    upf = inventory.variables.get("pktswarm_upf")
+    given: dict[str, Any] = upf if isinstance(upf, dict) else {}
+    yield from (str(given[name]) for name in UPF_ADDRESSES if given.get(name))
+
+
+def _targets(header: dict[str, Any]) -> Iterator[tuple[str, Range]]:
+    for (name, field_name), version in TARGETS.items():
+        given: dict[str, Any] = header.get(name) or {}
+        value = given.get(field_name, "auto")
+        if value == "auto":
+            continue
+        field, what = HEADERS[name].fields[field_name], f"{name}.{field_name}"
+        if not isinstance(value, dict):
+            yield what, (version, field.parse(value), field.parse(value))
+        elif some := listed(field, value):
+            yield from ((what, (version, one, one)) for one in sorted(set(some)))
+        else:
+            first, last = sorted(ends_of(field, value))
+            yield what, (version, first, last)
+
+
+def _of_trace(leg: Leg, share: Share, tunnel: str) -> Iterator[tuple[str, Range]]:
+    for name, pool in leg.pools.items():
+        if not pool["first"]:
+            continue  # a node without an address; it is refused where it needs one
+        count, by = int(pool["count"] or 1), leg.shift.get(SHIFTED_BY[name], 0)
+        first = int(ipaddress.IPv4Address(pool["first"])) + by
+        for low, high in _wrapped(first, first + count - 1):
+            yield name, (4, low, high)
+            if "prefix6" in pool and share.prepared.has_ipv6:
+                prefix = int(ipaddress.IPv6Address(pool["prefix6"]))
+                yield f"{name}.prefix6", (6, prefix | low, prefix | high)
+    gtpu = share.prepared.settings.gtpu
+    if target := tunnel or (gtpu.target if gtpu else ""):
+        address = ipaddress.ip_address(target)
+        yield "gtpu.target", (address.version, int(address), int(address))
+
+
+def _wrapped(first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Addresses of 32 bits, as what adds to them wraps."""
+    first, last = first % NUMBERS, last % NUMBERS
+    yield from [(first, last)] if first <= last else [(first, NUMBERS - 1), (0, last)]
+
+
+def _merged(ranges: Iterable[Range]) -> list[Range]:
+    """Neighbours and overlaps are one."""
+    merged: list[Range] = []
+    for version, first, last in sorted(ranges):
+        if merged and merged[-1][0] == version and first <= merged[-1][2] + 1:
+            merged[-1] = (version, merged[-1][1], max(last, merged[-1][2]))
+        else:
+            merged.append((version, first, last))
+    return merged

@@ -1,0 +1,224 @@
+"""The capacity file of an inventory: what each node was seen to send, and to receive without loss (docs/calibrate.md).
+
+`pktswarm calibrate` writes it beside the inventory. Sizes count the FCS. Figures of sizes that were not measured are
+taken from those that were, and never too high for it: the time that a node needs for a frame does not fall with its
+size, and grows ever faster where a link takes over from a processor (it is convex), so it lies below the straight line
+between two measured sizes.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from pktswarm.master.results.folder import replace_text
+from pktswarm.master.scenario.fields import Location, Strict, bad_input, keys_of
+from pktswarm.traffic import VERSION
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.protocol.task import Role
+
+FORMAT_VERSION = 1
+CONFIRMED, AT_LEAST, UNCONFIRMED, FAILED = "confirmed", "at least", "not confirmed", "failed"
+USED = (CONFIRMED, AT_LEAST)
+FURTHEST = 1.05
+"""Beyond the largest size that was measured, as a part of it, by which figures are taken for known."""
+AGAIN = "make it with: pktswarm calibrate --hosts"
+
+
+class Figure(Strict):
+    """Of one node, in one role, by one engine, at one frame size.
+
+    `rate_pps`: the highest rate that was seen to hold, twice or more often; `above_pps`: the lowest one above it that
+    was seen not to. With `state` "at least" there was none: its partners could not send (or it could not be asked for)
+    more. "not confirmed": it held once and not again. "failed": `problem` says why there is no rate.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    node: str
+    role: Role
+    engine: str
+    mode: Literal["", "count", "capture"] = ""
+    """Of a receiver."""
+    size_bytes: int = Field(ge=64, le=9618)
+    state: Literal["confirmed", "at least", "not confirmed", "failed"]
+    rate_pps: float | None = Field(None, gt=0)
+    above_pps: float | None = None
+    top_pps: float | None = None
+    """Of a transmitter: as fast as it goes, by its interface's counter."""
+    senders: list[str] = Field(default_factory=list)
+    """Of a receiver: by whom it was overloaded, or could not be."""
+    kernel: str
+    driver: str
+    speed_mbps: int | None = None
+    engine_version: str = ""
+    pktswarm: str = ""
+    utc: str = ""
+    trial_s: float | None = None
+    precision: float | None = None
+    trials: int = 0
+    problem: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str, str, int]:
+        return self.node, self.role, self.engine, self.mode, self.size_bytes
+
+    @property
+    def l2_bps(self) -> float | None:
+        return None if self.rate_pps is None else 8 * self.size_bytes * self.rate_pps
+
+    def changed(self, report: Mapping[str, Any]) -> str:
+        """What of the node is other than when it was measured; empty where nothing is. `report`: the node's own."""
+        interface = report.get("interface", {})
+        now = {"kernel": report.get("kernel"), "driver": interface.get("driver")}
+        if self.speed_mbps is not None:
+            now["speed_mbps"] = interface.get("speed_mbps")
+        return ", ".join(
+            f"{name} {getattr(self, name)} then, {there} now"
+            for name, there in now.items()
+            if there != getattr(self, name)
+        )
+
+
+class _File(Strict):
+    format_version: Literal[1]
+    pktswarm: str = ""
+    wiring: str = ""
+    missing: dict[str, dict[str, str]] = Field(default_factory=dict)
+    figures: list[Figure] = Field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Of a node for frames of some sizes: packets/s; `least`: no higher rate was ever tried."""
+
+    rate_pps: float
+    engine: str
+    least: bool
+    utc: str
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What is known of an inventory's nodes. `missing`: node → engines that it lacks, and why."""
+
+    path: Path
+    figures: tuple[Figure, ...] = ()
+    missing: dict[str, dict[str, str]] | None = None
+    wiring: str = ""
+
+    def figure(self, key: tuple[str, str, str, str, int]) -> Figure | None:
+        return next((one for one in self.figures if one.key == key), None)
+
+    def with_figure(self, figure: Figure) -> Capacity:
+        return replace(self, figures=(*(one for one in self.figures if one.key != figure.key), figure))
+
+    def limit(
+        self, node: str, role: Role, engine: str, mode: str, sizes: Sequence[tuple[float, float]]
+    ) -> Limit | None:
+        """`sizes`: (bytes with FCS, weight). None where nothing is known of the node in this."""
+        wanted = (node, role, engine, mode)
+        known = {one.size_bytes: one for one in self.figures if one.key[:4] == wanted and one.state in USED}
+        rates = {size: one.rate_pps for size, one in known.items() if one.rate_pps is not None}
+        if not rates or max(size for size, _ in sizes) > FURTHEST * max(rates):
+            return None
+        weights = sum(weight for _, weight in sizes)
+        mean_s = sum(weight * _seconds(rates, size) for size, weight in sizes) / weights
+        least = any(one.state == AT_LEAST for one in known.values())
+        return Limit(1 / mean_s, engine, least, max(one.utc for one in known.values()))
+
+    def lacks(self, node: str, engine: str) -> bool:
+        """Whether the node told that it has no such engine."""
+        return bool((self.missing or {}).get(node, {}).get(engine))
+
+    def as_told(self, reports: Mapping[str, Mapping[str, Any]]) -> tuple[Capacity, list[str]]:
+        """Without what is of other kernels, drivers or links than the nodes have now; and what that is, in words.
+
+        `reports`: node → what it told; of other nodes everything stays.
+        """
+        kept, told = [], {}
+        for one in self.figures:
+            why = one.changed(reports[one.node]) if one.node in reports else ""
+            if not why:
+                kept.append(one)
+            elif one.state in USED:
+                told[one.node] = (
+                    f"{one.node}: what it was seen to do is not used any more, it has changed since ({why})"
+                )
+        missing = {**(self.missing or {}), **{node: missing_of(report) for node, report in reports.items()}}
+        return replace(self, figures=tuple(kept), missing=missing), list(told.values())
+
+    def write(self) -> None:
+        document = {
+            "format_version": FORMAT_VERSION,
+            "pktswarm": VERSION,
+            "wiring": self.wiring,
+            "missing": self.missing or {},
+            "figures": [one.model_dump() for one in self.figures],
+        }
+        replace_text(self.path, json.dumps(document, indent=2) + "\n")
+
+
+def missing_of(report: Mapping[str, Any]) -> dict[str, str]:
+    """Senders that a node lacks, and why."""
+    return {name: why for name, why in report.get("senders", {}).items() if why}
+
+
+def path_of(inventory: Path) -> Path:
+    """hosts/NAME.yml → hosts/NAME.capacity.json"""
+    return inventory.with_suffix(".capacity.json")
+
+
+def beside(inventory: Path) -> Capacity | None:
+    """What is known of an inventory's nodes; None where nothing was measured. BadInput for a file that is none."""
+    path = path_of(inventory)
+    try:
+        data = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise BadInput(path, f"cannot be read: {error}", allowed=f"{AGAIN} {inventory}") from None
+    if not isinstance(data, dict) or data.get("format_version") != FORMAT_VERSION:
+        value = data.get("format_version") if isinstance(data, dict) else None
+        allowed = f"{FORMAT_VERSION}; delete it and {AGAIN} {inventory}"
+        raise BadInput(path, "is of another format", key="format_version", value=value, allowed=allowed)
+    try:
+        file = _File.model_validate(data)
+    except ValidationError as error:
+        raise bad_input(path, error, _known_keys) from None
+    _check(path, file.figures)
+    return Capacity(path, tuple(file.figures), file.missing, file.wiring)
+
+
+def _check(path: Path, figures: Iterable[Figure]) -> None:
+    seen: set[object] = set()
+    for number, one in enumerate(figures):
+        if one.state in USED and one.rate_pps is None:
+            raise BadInput(path, f"is missing where the state is {one.state!r}", key=f"figures.{number}.rate_pps")
+        if one.key in seen:
+            what = " ".join(map(str, one.key))
+            raise BadInput(path, "stands twice", key=f"figures.{number}", value=what, allowed="one figure of each")
+        seen.add(one.key)
+
+
+def _known_keys(location: Location) -> str:
+    return keys_of(Figure if len(location) > 1 else _File)
+
+
+def _seconds(rates: Mapping[int, float], size: float) -> float:
+    """What a frame takes at most; see the module's words. `rates`: size in bytes → packets/s."""
+    sizes = sorted(rates)
+    place = bisect_left(sizes, size)
+    if place == 0:
+        return 1 / rates[sizes[0]]
+    if place == len(sizes):
+        return size / sizes[-1] / rates[sizes[-1]]
+    low, high = sizes[place - 1], sizes[place]
+    part = (size - low) / (high - low)
+    return (1 - part) / rates[low] + part / rates[high]

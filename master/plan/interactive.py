@@ -1,0 +1,214 @@
+"""Traces that are played by both ends: their legs, what the nodes are given, and how far each flow was stretched.
+
+Such a trace has two legs between the same two ranks: one from the side that begins the flows, and one that answers it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from pktswarm.master.scenario.scenario import Trace
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.interactive.prepare import Endpoint, Prepared, load, prepare
+from pktswarm.traffic.interactive.script import Key, packet_key
+from pktswarm.traffic.protocol.task import FCS_BYTES, Leg
+from pktswarm.traffic.replay.prepare import Prepared as Recorded
+from pktswarm.traffic.replay.prepare import share_rows
+
+ENGINE = "interactive"
+STRETCH_ALLOWED, STRETCH_ALLOWED_S = 10.0, 120.0
+"""So much longer than recorded, and a constant on top, before the run ends what is still going on."""
+WORST_SHOWN = 10
+ANY_ENDS = Endpoint("02:00:00:00:00:0a", "192.0.2.1"), Endpoint("02:00:00:00:00:0b", "192.0.2.2")
+"""For counting, before the nodes' own are known (RFC 5737)."""
+COLUMNS = [
+    "stream",
+    "from",
+    "to",
+    "flow",
+    "ports",
+    "state",
+    "recorded_ns",
+    "replayed_ns",
+    "stretch",
+    "sent_packets",
+    "resent_packets",
+    "received_packets",
+    "answers_sent_packets",
+    "answers_resent_packets",
+    "answers_received_packets",
+    "duplicated_packets",
+]
+_STATES = ("complete", "unfinished", "given up")
+
+
+def limit_s(expected_s: float) -> float:
+    """How long an interactive replay may take at most."""
+    return expected_s * STRETCH_ALLOWED + STRETCH_ALLOWED_S
+
+
+@dataclass(frozen=True)
+class Play:
+    """The flows of a trace that two nodes play, by the numbers that traffic.replay gives them."""
+
+    path: Path
+    flows: NDArray[np.int64]
+
+
+def legs_of(trace: Trace, pairs: list[tuple[str, str]], first_id: int) -> tuple[list[Leg], dict[int, Play], list[str]]:
+    """Two legs for each pair of nodes, what they play (by the id of the leg that begins the flows), and notes."""
+    recorded = load(trace.file)
+    legs: list[Leg] = []
+    plays: dict[int, Play] = {}
+    notes = list(recorded.notes)
+    for pair, rows in zip(pairs, share_rows(recorded, len(pairs)), strict=True):
+        flows = np.unique(recorded.flow[rows["all"]])
+        if not len(flows):
+            notes.append(f"{trace.name}: {pair[0]} sends nothing, the trace has fewer flows than transmitters")
+            continue
+        plays[first_id + len(legs)] = Play(trace.file, flows)
+        legs += _two_legs(trace, recorded, pair, flows, first_id + len(legs))
+    return legs, plays, notes
+
+
+def _two_legs(
+    trace: Trace, recorded: Recorded, pair: tuple[str, str], flows: NDArray[np.int64], first_id: int
+) -> list[Leg]:
+    """The leg that begins the flows of a share, and the one that answers it. Counts are known when the MTU is."""
+    ready = prepare(recorded, flows, *ANY_ENDS)
+    if not ready.packets:
+        raise BadInput(trace.file, "has no flow that can be played interactively", key="interactive", value=True)
+    lead_ns = int(recorded.due.time_ns[np.isin(recorded.flow, flows)][0])
+    timing = {"mode": "original", "value": 1.0, "lead_ns": lead_ns, "period_ns": recorded.due.period_ns}
+    there = Leg(
+        id=first_id,
+        stream=trace.name,
+        source=pair[0],
+        target=pair[1],
+        kind="trace",
+        engine=ENGINE,
+        size_bytes=max(len(packet.data) for packet in ready.packets) + FCS_BYTES,
+        timing=timing,
+    )
+    back = replace(there, id=first_id + 1, source=pair[1], target=pair[0], answers=first_id)
+    return [_counted(there, ready.forward), _counted(back, len(ready.packets) - ready.forward)]
+
+
+def _counted(leg: Leg, packets: int) -> Leg:
+    return replace(leg, count_packets=packets, intended_packets=packets)
+
+
+def prepared_legs(
+    legs: list[Leg], play: Play, mtu_bytes: int, beginner: Endpoint, answerer: Endpoint, capture_ring_mib: int = 0
+) -> tuple[list[Leg], Prepared]:
+    """The two legs of a share with their packets, the frames that both nodes are given, and what there is to tell.
+
+    `capture_ring_mib`: of the captures at both nodes; 0: none.
+    """
+    trace = load(play.path, mtu_bytes, f"{legs[0].source} or {legs[0].target}")
+    ready = prepare(trace, play.flows, beginner, answerer)
+    counts = (ready.forward, len(ready.packets) - ready.forward)
+    return [
+        replace(
+            _counted(leg, count),
+            trace_file=f"leg-{legs[0].id}.pcap",
+            options={"capture_ring_mib": capture_ring_mib} if capture_ring_mib else {},
+            timing={**leg.timing, "beginner_mac": beginner.mac, "answerer_mac": answerer.mac},
+        )
+        for leg, count in zip(legs, counts, strict=True)
+    ], ready
+
+
+def refuse_equal(leg: Leg, ready: Prepared, played: dict[tuple[bytes, Key], str]) -> None:
+    """Raises BadInput for a packet that an earlier trace between the same nodes has too: it would count for both.
+
+    `played`: (both MACs, what tells a packet wherever it arrives) → the trace that it is of; filled in here.
+    """
+    for packet in ready.packets:
+        other = played.setdefault((packet.data[:12], packet_key(packet.data)), leg.stream)
+        if other != leg.stream:
+            problem = f"{other!r} and {leg.stream!r} have a packet in common between {leg.source} and {leg.target}"
+            raise BadInput(leg.target, f"{problem}: it cannot be told whose it is", key="traces.interactive")
+
+
+def notes(leg: Leg, ready: Prepared) -> list[str]:
+    """What the user should know of a share that was made ready."""
+    told = {
+        "packets had been merged by the recording host, and are cut again": ready.cut,
+        "packets had a wrong checksum in the recording, mended": ready.mended,
+    }
+    told |= {f"packets are not sent: {why}": number for why, number in ready.left_out.items()}
+    return [f"{leg.stream} from {leg.source}: {number} {what}" for what, number in told.items() if number]
+
+
+# --- results ----------------------------------------------------------------------------------------------------
+
+
+def flow_rows(there: Leg, begun: list[dict[str, Any]], answered: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row a flow, of what its two ends told. A figure of an end that told nothing is None."""
+    other = {flow["flow"]: flow for flow in answered}
+    return [_flow_row(there, flow, other.get(flow["flow"], {})) for flow in begun]
+
+
+def _flow_row(leg: Leg, begun: dict[str, Any], answered: dict[str, Any]) -> dict[str, Any]:
+    recorded_ns, replayed_ns = begun["recorded_ns"], begun["replayed_ns"]
+    states = [begun["state"], *([answered["state"]] if answered else [])]
+    return {
+        "stream": leg.stream,
+        "from": leg.source,
+        "to": leg.target,
+        "flow": begun["flow"],
+        "ports": begun["label"],
+        "state": max(states, key=_STATES.index),
+        "recorded_ns": recorded_ns,
+        "replayed_ns": replayed_ns,
+        "stretch": None if replayed_ns is None or not recorded_ns else round(replayed_ns / recorded_ns, 4),
+        "sent_packets": begun["sent"],
+        "resent_packets": begun["resent"],
+        "received_packets": answered.get("received"),
+        "answers_sent_packets": answered.get("sent"),
+        "answers_resent_packets": answered.get("resent"),
+        "answers_received_packets": begun["received"],
+        "duplicated_packets": begun["duplicates"] + answered["duplicates"] if answered else None,
+    }
+
+
+def trouble(flows: list[dict[str, Any]]) -> list[str]:
+    """A note for each stream with flows that did not come to their end."""
+    found = []
+    for name in dict.fromkeys(flow["stream"] for flow in flows):
+        states = [flow["state"] for flow in flows if flow["stream"] == name]
+        for state in _STATES[1:]:
+            if state in states:
+                found.append(f"{name}: {states.count(state)} of {len(states)} flows {state}")
+    return found
+
+
+def table(flows: list[dict[str, Any]]) -> Table:
+    """The flows that were stretched most (and before them those that did not come to their end)."""
+    made = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
+    made.add_column("stream", no_wrap=True)
+    made.add_column("flow", no_wrap=True)
+    for name in ("recorded s", "replayed s", "stretch", "sent again", "state"):
+        made.add_column(name, justify="right", no_wrap=True)
+    # By the time that was added: a look-up of microseconds is a hundred times as long through any device.
+    worst = sorted(flows, key=lambda flow: (_STATES.index(flow["state"]), _added_ns(flow)), reverse=True)
+    for flow in worst[:WORST_SHOWN]:
+        again = flow["resent_packets"] + (flow["answers_resent_packets"] or 0)
+        stretch = "–" if flow["stretch"] is None else f"{flow['stretch']:.2f}"
+        times = (flow["recorded_ns"], flow["replayed_ns"])
+        seconds = ["–" if time_ns is None else f"{time_ns / 1e9:.3f}" for time_ns in times]
+        made.add_row(escape(flow["stream"]), escape(flow["ports"]), *seconds, stretch, f"{again:,}", flow["state"])
+    return made
+
+
+def _added_ns(flow: dict[str, Any]) -> int:
+    return 0 if flow["replayed_ns"] is None else int(flow["replayed_ns"] - flow["recorded_ns"])

@@ -1,0 +1,94 @@
+"""The pace of a stream as its legs have it: a rate that changes, random arrivals, seeds."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pktswarm.master.scenario.scenario import Stream
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.random.parse import gap_table, parse_arrivals
+from pktswarm.traffic.random.rates import Rates, parse_rates
+from pktswarm.traffic.schedule import pace
+
+
+def own_seed(seed: int, name: str, number: int = 0) -> int:
+    """Of the leg `number` of a stream or source: other streams, and how many there are, make no difference to it."""
+    return seed << 32 | zlib.crc32(f"{name} {number}".encode())
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Of a whole stream. `rates` are in packets/s, None: as fast as it goes; `gaps`: Leg.gap_table."""
+
+    name: str
+    path: Path
+    key: str
+    seed: int
+    rates: Rates | None
+    gaps: list[int]
+    stop_s: float | None
+    """The scenario's cut-off time."""
+
+    @classmethod
+    def of(cls, stream: Stream, path: Path, key: str, seed: int, stop_s: float | None = None) -> Pace:
+        """BadInput for a rate or arrivals that there cannot be. `seed`, `stop_s`: the scenario's."""
+        own = seed if stream.seed is None else stream.seed
+        return cls(stream.name, path, key, own, _rates(stream, path, key, own), _gaps(stream, path, key), stop_s)
+
+    def seed_of(self, number: int) -> int:
+        return own_seed(self.seed, self.name, number)
+
+    def give(self, leg: Leg, weight: int, whole: int) -> Leg:
+        """The leg with its part of the rates, `weight` of `whole`, and as many intended packets as they make."""
+        leg = replace(leg, gap_table=self.gaps, **self._part(weight, whole))
+        if trouble := pace.unable(leg):
+            raise BadInput(self.path, trouble, key=f"{self.key}.rate")
+        if pace.is_paced(leg):
+            due = next(pace.due_blocks(leg), None)
+            leg = replace(leg, timing={"lead_ns": 0 if due is None else int(due[0])})
+        if leg.count_packets is not None:
+            return replace(leg, intended_packets=leg.count_packets)
+        if pace.is_paced(leg):
+            return replace(leg, intended_packets=pace.intended_packets(leg))
+        return leg
+
+    def packets(self, count: int | None, duration_s: float | None) -> int | None:
+        """Of the whole stream: `count`, or what its rate makes in that time, up to the scenario's cut-off; None where
+        it goes as fast as it can or unevenly."""
+        if self.rates is None or len(self.rates.rate) > 1 or self.gaps:
+            return count
+        rate_pps = float(self.rates.rate[0])
+        by_time = [round(rate_pps * one) for one in (duration_s, self.stop_s) if one is not None]
+        return min(by_time if count is None else [count, *by_time], default=None)
+
+    def _part(self, weight: int, whole: int) -> dict[str, Any]:
+        if self.rates is None:
+            return {}
+        if len(self.rates.rate) == 1:
+            return {"rate_pps": float(self.rates.rate[0]) * weight / whole}
+        return {"rates": self.rates.times(weight / whole).pairs()}
+
+
+def _rates(stream: Stream, path: Path, key: str, seed: int) -> Rates | None:
+    """A profile is drawn once for all the stream's nodes."""
+    given = stream.pps() if stream.rate is None else stream.rate
+    if given is None:
+        return None
+    if stream.duration_s is None and isinstance(given, dict) and "steady" not in given:
+        problem, allowed = "a rate that changes ends after a time, not a count", "duration_s"
+        raise BadInput(path, problem, key=f"{key}.count_packets", value=stream.count_packets, allowed=allowed)
+    drawn, length_s = own_seed(seed, stream.name), stream.duration_s or 1.0
+    rates = parse_rates(path, f"{key}.rate", given, length_s, seed=drawn, folder=path.parent)
+    return rates.in_pps(stream.sizes().mean_bytes)
+
+
+def _gaps(stream: Stream, path: Path, key: str) -> list[int]:
+    """Empty where frames follow one another evenly."""
+    arrivals = parse_arrivals(path, f"{key}.arrivals", stream.arrivals, folder=path.parent)
+    if arrivals is None:
+        return []
+    return pace.exponential_gaps() if stream.arrivals == "poisson" else gap_table(arrivals)

@@ -1,0 +1,164 @@
+"""A trace of a session group: who sends it to whom, and what its frames are on both sides of the UPF.
+
+User n of the trace (and of its instances, which follow one another) is the group's n-th session. All are at one gNB:
+frames without a stamp are known by a range of addresses, and users of several gNBs take turns. Its node sends what goes
+up, in tunnels, and receives what goes down. A trace's frames are known by their stamps; those
+without room for one by their user's address (N6) or TEID (N3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pktswarm.master.cluster.inventory import Host, Inventory
+from pktswarm.master.plan.session_streams import (
+    Tunnels,
+    check_macs,
+    core_nodes,
+    gnb_nodes,
+    one_upf_address,
+    rows_at,
+    told_of_users,
+)
+from pktswarm.master.scenario.upf import Upf
+from pktswarm.master.upf.sessions import Sessions
+from pktswarm.traffic.counting.match import Match
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames.headers import G_PDU, GTPU_PORT
+from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.replay.prepare import Gtpu, Nodes, Prepared, Settings
+from pktswarm.traffic.replay.table import Pool
+
+IPV4 = b"\x08\x00\x45"
+"""The type behind the MACs, and a header of 20 bytes."""
+SOURCE_AT, TYPE_AT, TEID_AT = 26, 43, 46
+"""Bytes before a user's address without tunnel, and before the message type and TEID of an untagged frame."""
+
+
+def at_one_gnb(upf: Upf, names: set[str]) -> Upf:
+    """With the groups of traces at the first gNB, where they do not say at which."""
+    groups = [
+        group.model_copy(update={"gnb": next(iter(upf.gnbs))}) if group.name in names and group.gnb is None else group
+        for group in upf.groups
+    ]
+    return upf.model_copy(update={"groups": groups})
+
+
+def carried(where: Path, index: int, trace: Any, upf: Upf, inventory: Inventory) -> tuple[tuple[str, str], Tunnels]:
+    """(the gNB's node, the data network's), and whose users they are. BadInput where there is no such node."""
+    key = f"traces.{index}"
+    check_macs(where, key, upf)
+    ways = ("up", "down") if trace.direction == "both" else (trace.direction,)
+    for way in ways:
+        sends, receives = ("transmit", "receive") if way == "up" else ("receive", "transmit")
+        gnbs = gnb_nodes(where, key, upf, trace.sessions, sends, inventory)
+        core = core_nodes(where, f"{key}.to", _core(trace.target, receives), receives, inventory)
+    if len(gnbs) > 1:
+        problem = "a trace's users are at one gNB; the group's are at " + ", ".join(gnbs.values())
+        allowed = f"upf.groups: gnb: {next(iter(gnbs.values()))}"
+        raise BadInput(where, problem, key=f"{key}.sessions", value=trace.sessions, allowed=allowed)
+    (node, gnb), *_ = gnbs.items()
+    if ":" in upf.gnbs[gnb]:
+        problem = "a trace's tunnels are of IPv4, and the gNB's address is not"
+        raise BadInput(where, problem, key=f"upf.gnbs.{gnb}", value=upf.gnbs[gnb])
+    return (node, core[0]), Tunnels(where, key, trace.sessions, gnb, "up", 0)
+
+
+def _core(given: str, role: str) -> str:
+    """`to` left out is the group of those that receive; for what goes down, of those that send."""
+    return role if given == "receive" else given
+
+
+def settings(plain: Settings, tunnels: Tunnels, upf: Upf, sessions: Sessions) -> Settings:
+    """Of the trace, with the group's addresses. BadInput where the UPF chooses these."""
+    addresses = sessions.ue_v4[rows_at(sessions, tunnels)]
+    if not addresses[0]:
+        problem = "a trace needs addresses that are known beforehand, and the UPF chooses them"
+        raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group)
+    group = upf.group(tunnels.group)
+    qfi = None if group.qos is None else group.qos.qfi
+    teid = 1 if group.first_teid == "choose" else group.first_teid
+    return replace(
+        plain,
+        users=Pool(int(addresses[0])),
+        gtpu=Gtpu(teid, qfi=qfi, source=upf.gnbs[tunnels.gnb]),
+        tag=b"",
+        split="user",
+        behind_upf=True,
+    )
+
+
+def with_group(leg: Leg, downlink: bool, tunnels: Tunnels, upf: Upf, settings: Settings) -> Leg:
+    """With users who are told to be the group's, as those of its streams: what both bring counts against their MBR.
+    BadInput where they have one and are too many to be counted one by one."""
+    if leg.counted_with is not None or settings.gtpu is None:
+        return leg
+    gtpu = replace(settings.gtpu, qfi=None) if downlink else settings.gtpu
+    way = replace(tunnels, direction="down" if downlink else "up")
+    told = told_of_users(way, upf, gtpu.tunnel().overhead_bytes)
+    if not leg.users and told["mbr_bps"] is not None:
+        problem = "its users have an MBR, and are more than are counted one by one"
+        raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group)
+    return replace(leg, users=leg.users and {**leg.users, **told})
+
+
+def check_room(prepared: Prepared, tunnels: Tunnels, upf: Upf) -> None:
+    """As many sessions as all instances have users."""
+    need = next(need for name, _, need in prepared.pools if name == "users")
+    has = upf.group(tunnels.group).sessions
+    if need > has:
+        problem = f"the trace and its instances have {need} users, the group {has} sessions"
+        raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group)
+
+
+def as_they_stand(prepared: Prepared, tunnels: Tunnels, sessions: Sessions) -> Prepared:
+    """With the tunnels that the UPF has. BadInput where it chose TEIDs that do not follow one another."""
+    gtpu, rows = prepared.settings.gtpu, rows_at(sessions, tunnels)
+    if gtpu is None:
+        raise ValueError(f"{tunnels.key} has no tunnels")
+    teids = sessions.uplink_teid[rows].astype(np.int64)
+    if (np.diff(teids) != 1).any():
+        problem = "the UPF chose TEIDs that do not follow one another, and a trace's have to"
+        raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group, allowed="first_teid")
+    target = one_upf_address(tunnels, "ipv4", sessions, rows, True)
+    return replace(prepared, settings=replace(prepared.settings, gtpu=replace(gtpu, teid=int(teids[0]), target=target)))
+
+
+def nodes(tunnels: Tunnels, upf: Upf, gnb: Host, core: Host, downlink: bool) -> Nodes:
+    """Between whom a frame goes as it is sent: the UPF stands for the other end."""
+    users, servers = (upf.n6_mac, core.mac) if downlink else (gnb.mac, upf.n3_mac)
+    macs = [bytes.fromhex(mac.replace(":", "")) for mac in (users, servers)]
+    addresses = [bytes(int(part) for part in ipv4.split(".")) for ipv4 in (upf.gnbs[tunnels.gnb], core.ipv4)]
+    return Nodes(*macs, *addresses)
+
+
+def match(tunnels: Tunnels, upf: Upf, sessions: Sessions, gnb: Host, core: Host, downlink: bool) -> Match:
+    """Of its frames as they are received."""
+    rows = rows_at(sessions, tunnels)
+    if downlink:
+        # An End Marker has a user's TEID too.
+        fixed = {12: IPV4, 23: b"\x11", 36: GTPU_PORT.to_bytes(2, "big"), TYPE_AT: bytes([G_PDU])}
+        first, last = (int(sessions.downlink_teid[rows[place]]) for place in (0, -1))
+        return Match.of_numbers(upf.n3_mac, gnb.mac, fixed, TEID_AT, first, last)
+    first, last = (int(sessions.ue_v4[rows[place]]) for place in (0, -1))
+    return Match.of_numbers(upf.n6_mac, core.mac, {12: IPV4}, SOURCE_AT, first, last)
+
+
+def added_bytes(prepared: Prepared, downlink: bool) -> int:
+    """How much longer a frame may be where it is received: a tunnel longer, for what goes down, or shorter by it. 0: no
+    UPF is between."""
+    gtpu = prepared.settings.gtpu
+    if gtpu is None or not prepared.settings.behind_upf:
+        return 0
+    return gtpu.downlink_bytes if downlink else -gtpu.tunnel().overhead_bytes
+
+
+def plays(tunnels: Tunnels, upf: Upf, ends: tuple[str, str], hosts: Mapping[str, Host]) -> dict[str, list[str]]:
+    """Host → the addresses that it answers for: the gNB's, and the servers' node's."""
+    node, core = ends
+    return {node: [upf.gnbs[tunnels.gnb]], core: [hosts[core].ipv4]}

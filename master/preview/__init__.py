@@ -1,0 +1,1 @@
+"""`pktswarm preview`: a scenario's traffic, without sending it."""

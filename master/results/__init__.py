@@ -1,0 +1,1 @@
+"""The counts of a run, its verdicts, and the results folder."""

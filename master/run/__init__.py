@@ -1,0 +1,1 @@
+"""One run: launch, rank 0, and the phases from hello to restore."""

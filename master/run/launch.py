@@ -1,0 +1,182 @@
+"""mpiexec over SSH: the command, the process, and what went wrong when the ranks do not come up."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from pktswarm.master.cluster import ssh
+from pktswarm.master.cluster.inventory import Host, Inventory
+from pktswarm.master.plan.resolve import Rank
+from pktswarm.traffic.errors import BadInput, PktswarmError
+from pktswarm.traffic.protocol.messages import peer
+
+REAP_S = 3.0
+MPI_SETTINGS = {
+    # Left to itself MPICH talks through shared memory between hosts that share a kernel.
+    "MPIR_CVAR_CH4_NETMOD": "ofi",
+    "MPIR_CVAR_NOLOCAL": "1",
+    "FI_PROVIDER": "tcp",
+}
+
+
+class Launch:
+    """The ranks of one run, and the socket on which rank 0 answers."""
+
+    def __init__(self, inventory: Inventory, ranks: list[Rank], patience: float = 1.0) -> None:
+        self.inventory, self.ranks, self.patience = inventory, ranks, patience
+        # An abstract socket and an unlinked file: even SIGKILL leaves nothing of them.
+        self.output = tempfile.TemporaryFile()  # noqa: SIM115 - closed in stop()
+        self._last_words = ""
+        self.run = secrets.token_hex(8)
+        self.control = "pktswarm-" + secrets.token_hex(16)
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(f"\0{self.control}")
+        self.listener.listen(1)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            self.command(),
+            stdin=subprocess.DEVNULL,
+            stdout=self.output,
+            stderr=subprocess.STDOUT,
+            env=self.environment(),
+            # Ctrl-C is the command line's: mpiexec would kill every rank at once.
+            start_new_session=True,
+        )
+
+    def command(self) -> list[str]:
+        master = self.inventory.master
+        # mpiexec starts its proxy on every host from the folder that it is in here itself: one path for all hosts.
+        mpiexec = Path(master.python or sys.executable).with_name("mpiexec")
+        command = [str(mpiexec), "-launcher", "ssh", "-disable-auto-cleanup"]
+        command += ["-localhost", master.address, "-hosts", self.slots()]
+        roles = json.dumps([rank.role for rank in self.ranks])
+        rank0 = ["-m", "pktswarm.master.run.rank0", "--control", self.control, "--roles", roles, "--user", master.user]
+        rank0 += ["--patience", str(self.patience)]
+        command += self._section(master, rank0)
+        by = f"{pwd.getpwuid(os.getuid()).pw_name}@{socket.gethostname()}"
+        for rank in self.ranks:
+            arguments = ["-m", "pktswarm.nodes", "--role", rank.role, "--host", rank.host.name]
+            arguments += ["--interface", rank.host.traffic_interface, "--user", rank.host.user]
+            arguments += ["--master", master.address, "--run", self.run, "--by", by]
+            command += [":", *self._section(rank.host, arguments)]
+        return command
+
+    @staticmethod
+    def _section(host: Host, arguments: list[str]) -> list[str]:
+        interface = ["-env", "FI_TCP_IFACE", host.control_interface] if host.control_interface else []
+        # The folder is said for each: where it is not, it is mpiexec's own, which a node need not have.
+        return ["-n", "1", "-wdir", "/", *interface, host.python or sys.executable, "-P", *arguments]
+
+    def slots(self) -> str:
+        """One slot a rank, in their order: mpiexec fills them one after another."""
+        hosts = [self.inventory.master, *(rank.host for rank in self.ranks)]
+        return ",".join(f"{host.address}:1" for host in hosts)
+
+    def environment(self) -> dict[str, str]:
+        environment = {**os.environ, **MPI_SETTINGS}
+        environment["HYDRA_LAUNCHER_EXTRA_ARGS"] = " ".join(ssh.options(self.inventory))
+        return environment
+
+    def accept(self, timeout_s: float) -> socket.socket:
+        """Rank 0's connection. Raises BadInput naming the host that kept the ranks from coming up."""
+        self.listener.settimeout(0.05)
+        deadline = time.monotonic() + timeout_s * self.patience
+        while time.monotonic() < deadline and self.running():
+            try:
+                connection, _ = self.listener.accept()
+            except TimeoutError:
+                continue
+            if peer(connection).uid == os.geteuid():
+                return connection
+            connection.close()  # a stranger guessed the name
+        raise self.diagnose()
+
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def diagnose(self, hosts: list[Host] | None = None) -> PktswarmError:
+        """Ask every host by itself what SSH says; the first that does not answer is the reason."""
+        asked = hosts or list(self.inventory.hosts)
+        with ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(self._try_ssh, asked))
+        for host, problem in zip(asked, answers, strict=True):
+            if problem:
+                return BadInput(host.name, problem, key="ansible_host", value=host.address)
+        return PktswarmError(f"the ranks did not come up; mpiexec said: {self.words() or 'nothing'}")
+
+    def words(self) -> str:
+        """What mpiexec and the ranks printed: nothing, when all is well."""
+        if not self.output.closed:
+            self.output.seek(0)
+            self._last_words = self.output.read().decode(errors="replace").strip()[-4000:]
+        return self._last_words
+
+    def _try_ssh(self, host: Host) -> str:
+        python = host.python or sys.executable
+        command = ssh.command(self.inventory, host, [python, "-P", "-c", "import pktswarm.nodes.rank"])
+        limit_s = (ssh.CONNECT_TIMEOUT_S + 10) * self.patience
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+        except subprocess.TimeoutExpired:
+            return "does not answer"
+        if done.returncode == 0:
+            return ""
+        return ssh.trouble(done.returncode, done.stderr, python)
+
+    def stop(self) -> None:
+        """End mpiexec and everything it started here; the nodes' guards notice by themselves."""
+        if self.process is not None:
+            for step in (signal.SIGTERM, signal.SIGKILL):
+                if not self.running():
+                    break
+                os.killpg(self.process.pid, step)
+                self._wait(3.0)
+            self.process.wait()
+            _reap_children()
+        self.words()
+        self.listener.close()
+        self.output.close()
+
+    def wait(self, seconds: float) -> bool:
+        """True when mpiexec ended by itself in time."""
+        self._wait(seconds)
+        return not self.running()
+
+    def _wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while self.running() and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+
+def _reap_children() -> None:
+    """What mpiexec left behind became ours (see adopt_orphans); it is killed by its id."""
+    deadline = time.monotonic() + REAP_S
+    while (left := _children()) and time.monotonic() < deadline:
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _children() -> list[int]:
+    """Our child processes; not every kernel has the file that lists them, so every process is asked for its parent."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1]) == os.getpid():
+                    found.append(int(entry.name))
+    return found

@@ -1,0 +1,43 @@
+"""Rank 0, started by mpiexec on the master: `python -m pktswarm.master.run.rank0 --control SOCKET --user NAME`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import sys
+
+from pktswarm.master.run.conductor import Conductor
+from pktswarm.master.run.mpi import World
+from pktswarm.traffic.protocol import anchor, unprivileged
+from pktswarm.traffic.protocol.messages import Lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="pktswarm.master.run.rank0", description="The master's rank; started by mpiexec."
+    )
+    parser.add_argument("--control", required=True, help="abstract Unix socket of the command line")
+    parser.add_argument("--roles", required=True, help="JSON list: the role of rank 1, 2, …")
+    parser.add_argument("--user", default="")
+    parser.add_argument("--patience", type=float, default=1.0, help="multiplies every deadline")
+    arguments = parser.parse_args()
+    user = unprivileged.name(arguments.user)
+    launcher = anchor.drop(user)
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect("\0" + arguments.control)
+    unprivileged.become(user)
+    launcher.hold()
+    roles = dict(enumerate(json.loads(arguments.roles), start=1))
+    world = World(launcher)
+    conductor = Conductor(world, Lines(connection), roles, arguments.patience)
+    conductor.conduct()
+    if not conductor.whole:
+        os._exit(0)  # MPI's finalize would wait for the dead
+    world.finalize()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""`run --repeat N`: the same run again and again, in one folder with what became of each."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pktswarm.master.report.folder import REPEATED
+from pktswarm.master.results.folder import new_folder, replace_text
+from pktswarm.master.run.run import Finished
+from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, PktswarmError
+
+FORMAT_VERSION = 1
+RUNS = "runs"
+UNFINISHED = "it did not come to its end"
+"""What repeat.json says until it does."""
+
+
+class Repeated:
+    """`results/<UTC time>-<name>-repeat/`: repeat.json, written anew after each run, and the runs in `runs/`."""
+
+    def __init__(self, results: Path, name: str, asked: int) -> None:
+        self.name, self.asked = name, asked
+        self.path = new_folder(results, f"{name}-repeat")
+        self.finished: list[Finished] = []
+        self.problem = UNFINISHED
+        """Why it ended before its time."""
+
+    def run(self, once: Callable[[Path], Finished], tell: Callable[[Finished], None] = lambda finished: None) -> None:
+        """`once` makes one run in the folder that it is given; `tell` is told each one that is kept. Ends with the
+        first that is incomplete; an error before it leaves no folder behind."""
+        try:
+            self._runs(once, tell)
+        except PktswarmError as error:
+            if not self.finished:
+                raise
+            self.problem = str(error)
+        finally:
+            if not self.finished:
+                shutil.rmtree(self.path)
+        self.write()
+
+    def _runs(self, once: Callable[[Path], Finished], tell: Callable[[Finished], None]) -> None:
+        while len(self.finished) < self.asked:
+            self.finished.append(once(self.path / RUNS))
+            self.write()
+            tell(self.finished[-1])
+            outcome = self.finished[-1].outcome
+            if outcome.status == EXIT_INCOMPLETE:
+                self.problem = f"run {len(self.finished)} of {self.asked} is incomplete: {outcome.reason}"
+                return
+        self.problem = ""
+
+    @property
+    def status(self) -> int:
+        """The exit status: the worst of the runs."""
+        if self.problem:
+            return EXIT_INCOMPLETE
+        return max((one.outcome.status for one in self.finished), default=EXIT_AS_EXPECTED)
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "format_version": FORMAT_VERSION,
+            "name": self.name,
+            "status": self.status,
+            "problem": self.problem,
+            "asked_runs": self.asked,
+            "runs": [
+                {
+                    "folder": str(one.folder.relative_to(self.path)),
+                    "status": one.outcome.status,
+                    "reason": one.outcome.reason,
+                }
+                for one in self.finished
+            ],
+        }
+
+    def write(self) -> None:
+        replace_text(self.path / REPEATED, json.dumps(self.document(), indent=2) + "\n")

@@ -1,0 +1,503 @@
+"""One run from the command line's side: check, plan, launch, hand out the tasks, keep what comes, judge."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pktswarm.master.cluster import inventory as inventories
+from pktswarm.master.cluster.node import refuse_held, reports_by_host
+from pktswarm.master.dut_host.reading import SSH_LIMIT_S, source_of
+from pktswarm.master.dut_host.watch import DutHost
+from pktswarm.master.plan import allowlist, capacity, capacity_limits
+from pktswarm.master.plan import plan as plans
+from pktswarm.master.plan.resolve import Rank, Resolved, ranks, resolve
+from pktswarm.master.results import samples
+from pktswarm.master.results.folder import Folder, Outcome, utc
+from pktswarm.master.results.ledger import Event, Ledger
+from pktswarm.master.results.trace_verify import Compared, compare
+from pktswarm.master.run.launch import Launch
+from pktswarm.master.run.silence import SilenceTimer
+from pktswarm.master.scenario import scenario as scenarios
+from pktswarm.master.scenario.scenario import Scenario
+from pktswarm.master.scenario.upf import Upf
+from pktswarm.master.upf.session_results import write_users
+from pktswarm.traffic.errors import BadInput, PktswarmError
+from pktswarm.traffic.protocol.messages import Lines, Message
+from pktswarm.traffic.protocol.task import Leg
+
+if TYPE_CHECKING:
+    from pktswarm.master.upf.control_plane import ControlPlane
+
+LAUNCH_TIMEOUT_S = 20.0
+LEAVE_TIMEOUT_S = 5.0
+STOP_TIMEOUT_S = 30.0
+BEFORE_WORDS = ("launch", "hello")
+"""Until all nodes are there rank 0 may be busy with MPI's own start, which has a deadline of its own."""
+AFTER_SENDING = ("drain", "gather", "restore", "over")
+PR_SET_CHILD_SUBREAPER = 36
+NOTHING = allowlist.Allow()
+Watcher = Callable[[Ledger, Event], None]
+TICK: Event = {"event": "tick"}
+"""Told to a watcher ten times a second, so that it shows how time goes by while nothing is heard."""
+
+
+@dataclass
+class Finished:
+    folder: Path
+    outcome: Outcome
+    written: bool = True
+    """False: the folder could not be written any more, and the outcome says why."""
+
+
+class Run:
+    """Checked and planned when it is made; `execute` touches the hosts."""
+
+    def __init__(
+        self,
+        scenario_path: Path,
+        inventory_path: Path,
+        results: Path,
+        patience: float = 1.0,
+        keep_sent: bool = True,
+        scenario: Scenario | None = None,
+        by_capacity: bool = True,
+        allow: allowlist.Allow = NOTHING,
+    ) -> None:
+        """`keep_sent`: the very frames that are sent of traces, in the results; with captures they are always kept,
+        which are compared with them. `scenario`: what the file's was made into. `by_capacity`: planned by
+        what the nodes were seen to do, where that is known. `allow`: see master.plan.allowlist."""
+        self.scenario_path, self.inventory_path = scenario_path, inventory_path
+        self.results, self.patience = results, patience
+        self.watch: Watcher = lambda ledger, event: None
+        self.inventory, self.allow = allow.inventory(inventories.load(inventory_path)), allow
+        self.scenario = scenarios.load(scenario_path) if scenario is None else scenario
+        self.keep_sent = keep_sent or self.scenario.receive.mode == "capture"
+        self.capacity = capacity.beside(inventory_path) if by_capacity else None
+        self._not_used: list[str] = []
+        self._legs: dict[int, Leg] = {}
+        """By number; once they are resolved."""
+        self.plan = self._planned()
+        allowlist.check_plan(self.inventory, self.plan)
+        self.ranks: list[Rank] = ranks(self.inventory, self.plan.legs)
+        self.ledger = Ledger(self.ranks)
+        is_upf = self.plan.upf is not None or "pktswarm_upf" in self.inventory.variables
+        self.dut_host = DutHost(source_of(self.inventory), "UPF" if is_upf else "device")
+        self.folder: Folder | None = None
+        self._early: list[Event] = []
+        self._interrupts = 0
+        self._told_to_stop = 0
+        self._began = self._interrupted_at = self._heard_at = 0.0
+        self._refusal: PktswarmError | None = None
+        self.control_plane: ControlPlane | None = None
+        self._without_upf = self._without_disk = self._without_mpiexec = ""
+        self._frozen = False
+        """Rank 0: it is not waited for."""
+
+    def _planned(self) -> plans.Plan:
+        made = plans.plan(self.scenario, self.scenario_path, self.inventory, self.capacity)
+        return replace(made, patience=self.patience)
+
+    def execute(self, watch: Watcher) -> Finished:
+        """`watch` is told every event, for the terminal. Raises BadInput when nothing was sent because of it."""
+        self.watch = watch
+        adopt_orphans()
+        self._began = time.monotonic()
+        launch = Launch(self.inventory, self.ranks, self.patience)
+        with self._interruptible():
+            try:
+                launch.start()
+                control = Lines(launch.accept(LAUNCH_TIMEOUT_S))
+                self._follow(control, launch)
+                # Ranks that leave by themselves restore their nodes first; those that do not are ended.
+                at_once = self._interrupts > 1 or self._frozen
+                if self.folder is not None:
+                    # Before launch.stop(), which ends every child of this process.
+                    self.ledger.dut_host = self.dut_host.finish(0.0 if at_once else SSH_LIMIT_S)
+                launch.wait(0.0 if at_once else LEAVE_TIMEOUT_S * self.patience)
+            finally:
+                launch.stop()
+                self._end_sessions()
+        return self._result(launch)
+
+    # --- sessions -----------------------------------------------------------------------------------------------
+
+    def _set_up(self, upf: Upf) -> None:
+        """Once the nodes are ours, and before they are told their tasks: what the UPF chooses is in their frames."""
+        from pktswarm.master.upf.control_plane import ControlPlane  # PFCP's encoder takes a third of a second to load
+
+        self._tell_phase("sessions")
+        plane = ControlPlane(self.scenario_path, upf)
+        plane.smf.progress = self._tell_sessions
+        try:
+            with _unwinding():
+                plane.begin()
+        except BaseException:
+            # Signals only count again: another one does not leave sessions behind.
+            plane.take_down()
+            raise
+        self.control_plane = plane
+
+    def _tell_phase(self, name: str) -> None:
+        """Of ours, not of rank 0's."""
+        event = {"event": "phase", "name": name, "at_ns": time.monotonic_ns()}
+        with self._on_disk():
+            self._keep(event)
+        self._show(event)
+
+    def _tell_sessions(self, done: int, asked: int) -> None:
+        """For who watches; it is no part of the run's log."""
+        self._show({"event": "sessions", "done": done, "asked": asked})
+
+    def _pace_loads(self, event: Event) -> None:
+        if self.control_plane is None:
+            return
+        if event["event"] == "start":
+            self.control_plane.start_loads(event["at_ns"])
+        elif self.ledger.phase in AFTER_SENDING or event["event"] == "stopped":
+            self.control_plane.stop_loads()
+
+    def _end_without_upf(self, control: Lines) -> None:
+        """Nothing that is sent arrives any more."""
+        if self.control_plane is None or self._without_upf or not (words := self.control_plane.trouble):
+            return
+        self._without_upf = words
+        self._stop(control, words)
+
+    def _end_sessions(self) -> None:
+        if self.control_plane is not None:
+            self._tell_phase("sessions' end")
+            self.control_plane.end()
+            self.ledger.more_doubts += self.control_plane.doubts()
+            self.ledger.notes += self.control_plane.notes()
+            self.ledger.moves = self.control_plane.moves
+
+    # --- following the run --------------------------------------------------------------------------------------
+
+    def _follow(self, control: Lines, launch: Launch) -> None:
+        """Until rank 0 is over or gone, or does not end in time after it was told to."""
+        silence = SilenceTimer()
+        while not control.closed and not self.ledger.over and not self._overdue():
+            self._pass_on_interrupts(control)
+            self._end_without_upf(control)
+            self._end_without_disk(control)
+            if self._interrupts > 1:
+                return
+            self._look_at_mpiexec(launch)
+            heard = control.receive(0.1)
+            silence.look(heard)
+            for event, raw in control.messages():
+                self._heard_at = time.monotonic()
+                if event["event"] != "alive":
+                    self._take(event, raw, control)
+            self._show(TICK)
+            if self.ledger.phase not in BEFORE_WORDS and silence.is_over(self.patience):
+                self.ledger.stopped = (
+                    f"rank 0 froze in phase {self.ledger.phase!r}: no report for {silence.silent_s:.1f} s"
+                )
+                self._frozen = True
+                return
+
+    def _look_at_mpiexec(self, launch: Launch) -> None:
+        """Ranks that have found each other do without it. It goes with any of its proxies: with a node, or a link."""
+        if not self._without_mpiexec and not launch.running():
+            self._without_mpiexec = f"mpiexec ended in phase {self.ledger.phase!r}; the ranks went on without it"
+
+    def _overdue(self) -> bool:
+        """Rank 0 keeps all deadlines but those of MPI's own start and of its own death."""
+        now = time.monotonic()
+        if self.ledger.phase == "launch":
+            return now > self._began + LAUNCH_TIMEOUT_S * self.patience
+        # It says that it lives from when it was told to stop: what is left may take a while.
+        last = max(self._interrupted_at, self._heard_at)
+        return bool(self._interrupted_at) and now > last + STOP_TIMEOUT_S * self.patience
+
+    def _take(self, event: Event, raw: bytes, control: Lines) -> None:
+        if event["event"] == "piece":
+            with self._on_disk():
+                self._capture(event, raw)
+            return
+        self.ledger.take(event)
+        with self._on_disk():
+            if event["event"] == "sample":
+                self._sample(event)
+            else:
+                self._keep(event)
+        self._show(event)
+        self._pace_loads(event)
+        if event["event"] == "phase" and event["name"] == "gather":
+            self.dut_host.after()
+        if event["event"] == "phase" and event["name"] in ("look", "plan"):
+            self._answer(control, event["name"])
+
+    def _show(self, event: Event) -> None:
+        """A terminal that is gone is no reason to end."""
+        with contextlib.suppress(OSError):
+            self.watch(self.ledger, event)
+
+    @contextlib.contextmanager
+    def _on_disk(self) -> Iterator[None]:
+        """What the master's disk does not take ends the run in order; what was counted can still be told."""
+        try:
+            yield
+        except OSError as error:
+            self._without_disk = self._without_disk or f"{self.results} on the master: {error.strerror}"
+
+    def _end_without_disk(self, control: Lines) -> None:
+        if self._without_disk and not self._interrupted_at:
+            self._stop(control, self._without_disk)
+
+    def _stop(self, control: Lines, problem: str = "") -> None:
+        self._interrupted_at = time.monotonic()
+        _order(control, {"op": "stop", "problem": problem})
+
+    def _answer(self, control: Lines, phase: str) -> None:
+        """Rank 0 waits for it in these phases; a refusal ends the run, and nothing was sent."""
+        try:
+            if phase == "look":
+                self._look()
+                _order(control, {"op": "looked"})
+            else:
+                self._hand_out(control)
+        except OSError as error:
+            self._refusal = PktswarmError(f"{error.filename or self.results}: {error.strerror}; nothing was sent")
+        except PktswarmError as error:
+            self._refusal = error
+        if self._refusal is not None:
+            _order(control, {"op": "stop", "problem": str(self._refusal)})
+
+    def _keep(self, event: Event) -> None:
+        """Nothing is written before the tasks stand: bad input leaves no folder behind."""
+        event = {"utc": utc(time.time_ns()), **event}
+        if self.folder is None:
+            self._early.append(event)
+        else:
+            self.folder.log(event)
+
+    def _look(self) -> None:
+        """Once all nodes have told what they are, and before their clocks are read. Raises PktswarmError."""
+        nodes = self.ledger.nodes.values()
+        refuse_held(nodes)
+        if not self.allow.control_interface:
+            allowlist.refuse_interfaces(nodes)
+        self._plan_by_what_holds(reports_by_host(nodes))
+        if self.plan.upf is not None:
+            self._set_up(self.plan.upf)
+        self.dut_host.before()
+
+    def _hand_out(self, control: Lines) -> None:
+        self.ledger.resolved = resolved = self._resolve()
+        self.folder = Folder(self.results, self.scenario.name)
+        for event in self._early:
+            self.folder.log(event)
+        if self.control_plane is not None:
+            write_users(self.folder.path / "sessions.csv", self.control_plane.sessions)
+        self._legs = {leg.id: leg for leg in resolved.legs}
+        for rank in self.ranks:
+            name = rank.host.name
+            task = resolved.sends.get(name) if rank.role == "transmit" else resolved.receives.get(name)
+            files = (resolved.files if rank.role == "transmit" else resolved.answer_files).get(name, [])
+            if task is not None:
+                listed = [{"name": n, "bytes": len(d)} for n, d in files]
+                body = {"task": asdict(task), "files": listed, "sample_every_s": 1 / self.scenario.samples_per_s}
+                _order(control, {"op": "task", "rank": rank.number, "body": body}, b"".join(d for _, d in files))
+            for file_name, data in files if self.keep_sent else ():
+                self.folder.sent(file_name, data)
+        _order(control, {"op": "go", "run_limit_s": self.plan.limit_s, "drain_s": self.scenario.receive.drain_s})
+
+    def _resolve(self) -> Resolved:
+        nodes = self.ledger.nodes.values()
+        reports = reports_by_host(nodes)
+        hosts = {rank.host.name: rank.host for rank in self.ranks}
+        sessions = None if self.control_plane is None else self.control_plane.sessions
+        resolved = resolve(self.scenario, self.plan, hosts, reports, self.ledger.clocks(), sessions)
+        allowed = allowlist.Allowed(self.inventory, allowlist.told_addresses(nodes))
+        allowlist.check_legs(allowed, resolved.legs, self.plan.shares, resolved.tunnels)
+        resolved.notes += [*self.plan.notes, *self._not_used, *self.plan.warnings]
+        return resolved
+
+    def _plan_by_what_holds(self, reports: dict[str, dict[str, Any]]) -> None:
+        """Again, where nodes are not any more what their capacity was measured of, or lack engines since."""
+        if self.capacity is None:
+            return
+        self.capacity, self._not_used = self.capacity.as_told(reports)
+        if plans.limits_of(self.plan, self.scenario, self.capacity) == list(self.plan.limits):
+            return
+        self.plan = self._planned()
+        if ranks(self.inventory, self.plan.legs) != self.ranks:
+            problem = f"{'; '.join(self._not_used)}: without it other nodes would have to send"
+            raise BadInput(self.capacity.path, problem, allowed=f"{capacity.AGAIN} {self.inventory_path}")
+
+    def _capture(self, event: Event, raw: bytes) -> None:
+        if self.folder is not None:
+            self.folder.capture_piece(self.ledger.nodes[event["rank"]].rank.host.name, event["name"], raw)
+
+    def _captures_missing(self, folder: Folder) -> list[str]:
+        """They are fetched when all is counted, and a node or rank 0 may be lost meanwhile."""
+        found = []
+        for node in self.ledger.nodes.values():
+            host = node.rank.host.name
+            for name, due in node.captures.items():
+                if (came := folder.capture_bytes(host, name)) != due:
+                    found.append(f"{host}: {came:,} of the {due:,} bytes of {name} came")
+        return found
+
+    def _sample(self, event: Event) -> None:
+        """Many a second: they have a file of their own and are not in the log."""
+        if self.folder is not None:
+            rank, at_ns = self.ledger.nodes[event["rank"]].rank, self.ledger.sampled_ns(event)
+            self.folder.sample(samples.rows(event, rank.host.name, rank.role, at_ns, self._legs))
+
+    # --- interrupts ---------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Once: stop in order, gather, report. Twice: at once; the guards restore the nodes all the same."""
+
+        def count(*_: object) -> None:
+            self._interrupts += 1
+
+        with _handled(count):
+            yield
+
+    def _pass_on_interrupts(self, control: Lines) -> None:
+        if self._interrupts > self._told_to_stop:
+            self._told_to_stop = self._interrupts
+            self._stop(control)
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    def _result(self, launch: Launch) -> Finished:
+        if self._refusal is not None:
+            self._discard()
+            raise self._refusal
+        if self.ledger.bad_input:
+            self._discard()
+            raise BadInput(self.scenario_path, self.ledger.bad_input)
+        if self.folder is None:
+            raise self._why_nothing(launch)
+        self.ledger.notes += self._aftermath()
+        if self._without_disk:
+            self.ledger.more_doubts.append(f"{self._without_disk}: what was to be written there is not whole")
+        self.ledger.more_doubts += self._captures_missing(self.folder)
+        self.ledger.look_at_master_utc(time.monotonic_ns(), time.time_ns() - time.monotonic_ns())
+        try:
+            compared = self._compared(self.folder)
+            outcome = self.ledger.outcome(self.scenario.expect, self._extra(), compared)
+            self.folder.log({"event": "mpiexec", "output": launch.words()})
+            self.folder.write(outcome)
+            self.folder.close()
+        except OSError as error:
+            self.ledger.more_doubts.append(f"{self.folder.path}: {error.strerror}: the results were not written")
+            return Finished(
+                self.folder.path, self.ledger.outcome(self.scenario.expect, self._extra(), []), written=False
+            )
+        return Finished(self.folder.path, outcome)
+
+    def _aftermath(self) -> list[str]:
+        """Of mpiexec; and of a UPF that was lost: its last word, and what of the users' packets arrived."""
+        start_ns, plane = self.ledger.start_ns, self.control_plane
+        told = [self._without_mpiexec] if self._without_mpiexec else []
+        if plane is None or not self._without_upf or plane.last_word_ns is None or start_ns is None:
+            return told
+        told.append(f"the UPF's last word on N4 came {(plane.last_word_ns - start_ns) / 1e9:.2f} s after the start")
+        for row in self.ledger.rows():
+            if row.leg.id in self.plan.tunnels | self.plan.carried and row.lost is not None:
+                last = (
+                    "no packet arrived" if row.last_ns is None else f"the last packet came at {row.last_ns / 1e9:.2f} s"
+                )
+                told.append(f"{row.leg.stream} from {row.leg.source}: {last}, {row.lost:,} of {row.sent:,} are lost")
+        return told
+
+    def _compared(self, folder: Folder) -> list[Compared]:
+        """Of traces; of none where a run did not end as it should."""
+        if self.ledger.stopped or not self.ledger.over:
+            return []
+        names = {trace.name for trace in self.scenario.traces if trace.verify}
+        resolved = self.ledger.resolved
+        faults = self.ledger.faults()
+        untimed = {host for host in resolved.receives if faults.utc_set(host)}
+        return compare(folder.path, resolved.legs, resolved.receives, names, self.ledger.notes, untimed)
+
+    def _why_nothing(self, launch: Launch) -> PktswarmError:
+        if self._interrupts:
+            return PktswarmError("stopped by the user before anything was sent")
+        lost = [f"{node.name}: {node.problem}" for node in self.ledger.nodes.values() if node.problem]
+        # A host that cannot be reached ends mpiexec, and it is chance whether rank 0 had come up by then.
+        told = "; ".join(lost) or self.ledger.stopped
+        return PktswarmError(told) if told else launch.diagnose()
+
+    def _discard(self) -> None:
+        """Bad input that only a node could see: nothing was sent, so no folder stays."""
+        if self.folder is not None:
+            self.folder.discard()
+
+    def _extra(self) -> dict[str, Any]:
+        return {
+            "name": self.scenario.name,
+            "scenario_file": str(self.scenario_path),
+            "hosts_file": str(self.inventory_path),
+            "scenario": json.loads(self.scenario.model_dump_json(by_alias=True)),
+            "inventory": [asdict(host) for host in (self.inventory.master, *self.inventory.hosts)],
+            "legs": [asdict(leg) for leg in self.ledger.resolved.legs],
+            **self._capacity(),
+            **({} if self.control_plane is None else {"upf": self.control_plane.document}),
+            "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+
+    def _capacity(self) -> dict[str, Any]:
+        if self.capacity is None:
+            return {}
+        resolved = self.ledger.resolved
+        senders = {leg.id: leg.engine for leg in resolved.legs}
+        receivers = {host: task.engine.split("+")[0] for host, task in resolved.receives.items()}
+        # What was measured of another engine than the one that worked says nothing.
+        held = [
+            one
+            for one in self.plan.limits
+            if one.limit.engine == (senders.get(one.leg) if one.role == "transmit" else receivers.get(one.node))
+        ]
+        return {"capacity": capacity_limits.document(held, self.capacity, self._not_used)}
+
+
+def _order(control: Lines, message: Message, raw: bytes = b"") -> None:
+    """To rank 0. It may be over, told by Ctrl-C or dead: then what it said last is still to be read, and tells."""
+    with contextlib.suppress(OSError):
+        control.send(message, raw)
+
+
+@contextlib.contextmanager
+def _unwinding() -> Iterator[None]:
+    """While nothing is sent: what asks this process to end does it as Ctrl-C does, and everything is undone."""
+
+    def end(*_: object) -> None:
+        raise PktswarmError("interrupted")
+
+    with _handled(end):
+        yield
+
+
+@contextlib.contextmanager
+def _handled(handler: Callable[..., None]) -> Iterator[None]:
+    """What asks this process to end calls `handler` meanwhile; but for a hangup that is ignored, as nohup has it."""
+    asking = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        asking.remove(signal.SIGHUP)
+    before = {one: signal.signal(one, handler) for one in asking}
+    try:
+        yield
+    finally:
+        for one, was in before.items():
+            signal.signal(one, was)
+
+
+def adopt_orphans() -> None:
+    """What mpiexec leaves behind when it is killed becomes our child, so that we can end it by its id."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

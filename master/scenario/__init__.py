@@ -1,0 +1,1 @@
+"""The scenario file: its sections, checked."""

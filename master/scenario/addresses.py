@@ -1,0 +1,45 @@
+"""Addresses that a scenario leaves out, or calls "auto", are the two nodes' own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pktswarm.master.cluster.inventory import Host
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.protocol.task import Leg
+
+Header = dict[str, dict[str, Any] | None]
+
+PLACEHOLDERS = (
+    Host("from", "", (), mac="02:00:00:00:00:01", ipv4="192.0.2.1", ipv6="2001:db8::1"),
+    Host("to", "", (), mac="02:00:00:00:00:02", ipv4="192.0.2.2", ipv6="2001:db8::2"),
+)
+"""Stand for the nodes while a scenario is checked by itself (addresses of RFC 5737)."""
+
+
+def fill(headers: list[Header], source: Host, target: Host) -> list[dict[str, dict[str, Any]]]:
+    """The headers with both ends' MAC and IPv4 address where they were left out. BadInput names the host without."""
+    return [_fill(header, source, target) for header in headers]
+
+
+def with_placeholders(leg: Leg) -> Leg:
+    """With addresses that stand for the nodes': which they are makes no difference to what an engine can do."""
+    if leg.kind != "stream":
+        return leg
+    return replace(leg, frame={**leg.frame, "headers": fill(leg.frame["headers"], *PLACEHOLDERS)})
+
+
+def _fill(header: Header, source: Host, target: Host) -> dict[str, dict[str, Any]]:
+    own = {"ethernet": ("mac", source.mac, target.mac), "ipv4": ("ipv4", source.ipv4, target.ipv4)}
+    filled: dict[str, dict[str, Any]] = {}
+    for name, given in header.items():
+        fields = dict(given or {})
+        what, from_source, from_target = own.get(name, ("", "", ""))
+        for key, value, host in (("src", from_source, source), ("dst", from_target, target)):
+            if what and fields.get(key, "auto") == "auto":
+                if not value:
+                    raise BadInput(host.name, f"no address known; give {what} in the inventory", key=f"{name}.{key}")
+                fields[key] = value
+        filled[name] = fields
+    return filled

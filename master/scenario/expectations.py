@@ -1,0 +1,158 @@
+"""What is expected of a run: limits of what is measured.
+
+Runs, searches, services (Y.1564), comparisons and JUnit's test cases name figures by these keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from pktswarm.master.scenario.fields import Name, Strict
+from pktswarm.traffic.errors import BadInput
+
+SHARE = r"^\d+(\.\d+)? ?%$"
+Packets = Annotated[int, Field(ge=0, strict=True)] | Annotated[str, Field(pattern=SHARE)]
+"""So many, or a share with its sign: 0.1 %."""
+Microseconds = Annotated[float, Field(gt=0)]
+Rate = Annotated[float, Field(gt=0)]
+Unit = Literal["packets", "us", "per_s"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """`column`: of streams.csv. `of`: of which column a share is. Of packets and times a limit is the most that is
+    allowed, of rates the least. `rounded`: a percentile, which stands for a bucket of a histogram."""
+
+    column: str
+    unit: Unit
+    of: str = ""
+    stamped: bool = True
+    """Only stamps tell."""
+    rounded: bool = False
+
+    @property
+    def at_least(self) -> bool:
+        return self.unit == "per_s"
+
+
+METRICS = {
+    "altered": Metric("altered_packets", "packets", of="received_packets"),
+    "reordered": Metric("reordered_packets", "packets", of="received_packets"),
+    "duplicated": Metric("duplicated_packets", "packets", of="received_packets"),
+    "misdelivered": Metric("misdelivered_packets", "packets", of="sent_packets"),
+    "latency_mean_us": Metric("latency_mean_ns", "us", stamped=False),
+    "latency_p50_us": Metric("latency_p50_ns", "us", stamped=False, rounded=True),
+    "latency_p90_us": Metric("latency_p90_ns", "us", stamped=False, rounded=True),
+    "latency_p99_us": Metric("latency_p99_ns", "us", stamped=False, rounded=True),
+    "latency_p999_us": Metric("latency_p999_ns", "us", stamped=False, rounded=True),
+    "latency_max_us": Metric("latency_max_ns", "us", stamped=False),
+    "jitter_sd_us": Metric("jitter_sd_ns", "us"),
+    "jitter_rfc3550_us": Metric("jitter_rfc3550_ns", "us"),
+    "sent_pps": Metric("sent_pps", "per_s", stamped=False),
+    "received_pps": Metric("received_pps", "per_s", stamped=False),
+    "sent_bps": Metric("sent_bps", "per_s", stamped=False),
+    "received_bps": Metric("received_bps", "per_s", stamped=False),
+}
+"""But for `loss`, which is judged of everything that is sent."""
+
+
+class Limits(Strict):
+    """Of one stream, each key of METRICS and `loss`."""
+
+    loss: Packets | None = Field(None, description="at most so many packets lost, or so much: 0.1 %")
+    altered: Packets | None = Field(None, description="at most so many packets, or so much of what was received")
+    reordered: Packets | None = Field(None, description="as altered (RFC 4737)")
+    duplicated: Packets | None = Field(None, description="as altered")
+    misdelivered: Packets | None = Field(None, description="came to a wrong receiver: of what was sent")
+    latency_mean_us: Microseconds | None = None
+    latency_p50_us: Microseconds | None = Field(None, description="median")
+    latency_p90_us: Microseconds | None = None
+    latency_p99_us: Microseconds | None = None
+    latency_p999_us: Microseconds | None = Field(None, description="99.9 %")
+    latency_max_us: Microseconds | None = None
+    jitter_sd_us: Microseconds | None = Field(None, description="standard deviation of the differences of delay")
+    jitter_rfc3550_us: Microseconds | None = Field(None, description="the running estimate of RFC 3550")
+    sent_pps: Rate | None = Field(None, description="at least")
+    received_pps: Rate | None = Field(None, description="at least")
+    sent_bps: Rate | None = Field(None, description="at least; with FCS")
+    received_bps: Rate | None = Field(None, description="at least; with FCS")
+
+    def over(self, others: Limits) -> Limits:
+        """These, and where one is not set the other's."""
+        keys = Limits.model_fields
+        mine = {key: getattr(self, key) for key in keys}
+        return Limits(**{key: getattr(others, key) if value is None else value for key, value in mine.items()})
+
+    def given(self) -> dict[str, int | str | float]:
+        """Those of METRICS that are set."""
+        return {key: limit for key in METRICS if (limit := getattr(self, key)) is not None}
+
+
+class UserLimits(Strict):
+    """Of each single user of a stream."""
+
+    loss: Packets | None = Field(None, description="of what was sent to him")
+    latency_mean_us: Microseconds | None = None
+    latency_max_us: Microseconds | None = None
+
+
+class Expect(Limits):
+    """What stands here is of each stream; `streams` says otherwise of single ones."""
+
+    sent: Literal["intended"] | dict[Name, int] | None = None
+    received: dict[Name, int] | None = None
+    streams: dict[Name, Limits] = Field(default_factory=dict, description="of single streams, on top of what is above")
+    users: UserLimits = Field(
+        default_factory=lambda: UserLimits.model_validate({}),
+        description="of every user of each stream that counts them",
+    )
+    mbr: bool = Field(False, strict=True, description="no user of sessions gets more than his MBR; see docs/upf.md")
+    sessions_accepted: Packets | None = Field(None, description="at least so many sessions, or so much of those asked")
+
+    def limits(self, stream: str) -> Limits:
+        own = self.streams.get(stream)
+        return self if own is None else own.over(self)
+
+    @property
+    def of_users(self) -> dict[str, int | str | float]:
+        return {key: limit for key in UserLimits.model_fields if (limit := getattr(self.users, key)) is not None}
+
+    @property
+    def names(self) -> set[str]:
+        """The streams that are named."""
+        named = set(self.received or {}) | set(self.streams)
+        return named | (set(self.sent) if isinstance(self.sent, dict) else set())
+
+
+def parse(where: object, option: str, texts: Iterable[str]) -> Limits:
+    """From KEY=LIMIT of a command line, as a file has them. BadInput names the option."""
+    given = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or key not in METRICS:
+            raise BadInput(
+                where, "is no limit", key=option, value=text, allowed=f"KEY=LIMIT, KEY of {', '.join(METRICS)}"
+            )
+        given[key] = value if value.endswith("%") else _number(value)
+    try:
+        return Limits.model_validate(given)
+    except ValidationError as error:
+        key = str(error.errors()[0]["loc"][0])
+        allowed_ = "packets, or a share with its sign: 0.1 %" if METRICS[key].of else "a number, more than 0"
+        raise BadInput(where, "is no limit", key=option, value=f"{key}={given[key]}", allowed=allowed_) from None
+
+
+def _number(text: str) -> int | float | str:
+    try:
+        return int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        return text
+
+
+def allowed(limit: int | str | float, whole: float) -> float:
+    """A share of `whole`, or the number itself."""
+    return whole * float(limit.rstrip("% ")) / 100 if isinstance(limit, str) else limit

@@ -1,0 +1,321 @@
+"""Requests and answers over UDP: a window, repetition after T1, giving up after N1 (TS 29.244, 6.4).
+
+One thread, one loop; it waits in poll() and never spins. Whoever has something to send is a Source, which is asked
+when the window has room; whoever wants the answer is the request's Handler.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pktswarm.master.scenario.upf import Upf
+from pktswarm.master.upf import pfcp_decode
+from pktswarm.master.upf.pfcp_decode import Answer, Header, Malformed
+from pktswarm.traffic.errors import BadInput
+
+PFCP_PORT = 8805
+"""Where an SMF takes requests; ours are sent from it too (6.3)."""
+BUFFER_BYTES = 4 * 2**20
+MOST_AT_ONCE = 256
+"""Datagrams read before anything else gets its turn."""
+MOST_LATE = 65536
+SEQUENCES = 2**24
+SEQUENCE_NS = 20_000
+"""Our first sequence number is the time in this unit. A UPF keeps its answers for a while, by address, port and
+sequence number, all of which an SMF that began at 1 again would share with the one before it."""
+
+
+class Handler(Protocol):
+    """What becomes of a request. One of `answered` and `failed` is called, once; `late` perhaps after `failed`."""
+
+    def answered(self, request: Request, header: Header, answer: Answer, now_ns: int) -> None: ...
+
+    def failed(self, request: Request, words: str, now_ns: int) -> None: ...
+
+    def late(self, request: Request, header: Header, answer: Answer) -> None: ...
+
+    def repeated(self, request: Request) -> None: ...
+
+
+class Request:
+    """One message to the UPF that wants an answer. `row`: what it is about, the handler's own affair."""
+
+    __slots__ = ("data", "due_ns", "first_ns", "handler", "row", "sequence", "tries")
+
+    def __init__(self, sequence: int, data: bytes | memoryview, handler: Handler, row: int = 0) -> None:
+        self.sequence, self.data, self.handler, self.row = sequence, data, handler, row
+        self.first_ns = self.due_ns = self.tries = 0
+
+
+class Source(Protocol):
+    windowed: bool
+    """False: it is sent whatever is outstanding (heartbeats)."""
+
+    def next_ns(self) -> int | None:
+        """When there is something to send (monotonic; the past is now); None: nothing, but for news."""
+
+    def take(self, room: int, now_ns: int) -> Sequence[Request]:
+        """At most `room` requests that are due."""
+
+
+@dataclass
+class Counts:
+    """Datagrams, not sessions."""
+
+    sent: int = 0
+    repeated: int = 0
+    received: int = 0
+    late: int = 0
+    """Answers to requests that were given up."""
+    stray: int = 0
+    """Answers to nothing that was asked, a second answer to the same among them."""
+    unreadable: int = 0
+    refused_by_host: int = 0
+    """ICMP port unreachable: nobody listens there."""
+
+
+class Exchange:
+    """Talks to one UPF. `serve` answers the UPF's own requests: its bytes go back to where the request came from."""
+
+    def __init__(self, where: Path, upf: Upf, serve: Callable[[Header, memoryview, int], bytes | None]) -> None:
+        self.window, self.n1, self.t1_ns, self.serve = upf.window, upf.n1, round(upf.t1_s * 1e9), serve
+        self.counts = Counts()
+        self.sources: list[Source] = []
+        self.outstanding: dict[int, Request] = {}
+        self.heard_ns = 0
+        """When anything last came from the UPF."""
+        self.silent: Callable[[], None] = lambda: None
+        """Called when a request is given up, and nothing at all was heard since it was first sent."""
+        self.trouble = ""
+        self.peer = (upf.n4, upf.n4_port)
+        self._waiting: deque[Request] = deque()
+        self._given_up: dict[int, Request] = {}
+        self._sequence = time.time_ns() // SEQUENCE_NS % SEQUENCES
+        self._buffer = bytearray(65536)
+        self._view = memoryview(self._buffer)
+        self.address, self._socket, self._other = _open(where, upf)
+        self._poll = select.poll()
+        for one in (self._socket, self._other):
+            self._poll.register(one, select.POLLIN)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._other.close()
+
+    def sequences(self, count: int) -> NDArray[np.int64]:
+        """The next `count` sequence numbers, each for one request."""
+        found = (self._sequence + 1 + np.arange(count)) % SEQUENCES
+        self._sequence = int(found[-1]) if count else self._sequence
+        return found
+
+    def step(self, until_ns: int) -> None:
+        """Does what there is to do; where there is nothing, waits for news, at most until `until_ns`."""
+        busy = self._receive(self._socket) + self._receive(self._other)
+        now_ns = time.monotonic_ns()
+        self._expire(now_ns)
+        busy += self._feed(now_ns)
+        if not busy:
+            self._poll.poll(self._idle_ms(now_ns, until_ns))
+
+    def run(self, done: Callable[[], bool], seconds: float | None = None) -> None:
+        """Until `done`, or so long."""
+        end_ns = time.monotonic_ns() + round(seconds * 1e9) if seconds is not None else 2**63
+        while not done() and time.monotonic_ns() < end_ns:
+            self.step(end_ns)
+
+    def abandon(self, words: str) -> None:
+        """Everything outstanding fails, and nobody is asked for more."""
+        self.sources.clear()
+        now_ns = time.monotonic_ns()
+        while self.outstanding:
+            _, request = self.outstanding.popitem()
+            self._given_up[request.sequence] = request
+            request.handler.failed(request, words, now_ns)
+
+    def _feed(self, now_ns: int) -> int:
+        fed = 0
+        for source in tuple(self.sources):
+            room = self.window - len(self.outstanding) if source.windowed else 1
+            next_ns = source.next_ns() if room > 0 else None
+            if next_ns is not None and next_ns <= now_ns:
+                for request in source.take(room, now_ns):
+                    self._first(request)
+                    fed += 1
+        return fed
+
+    def _first(self, request: Request) -> None:
+        if self._given_up:
+            self._given_up.pop(request.sequence, None)
+        self.outstanding[request.sequence] = request
+        request.first_ns = time.monotonic_ns()
+        self._send(request, request.first_ns)
+
+    def _send(self, request: Request, now_ns: int) -> None:
+        request.tries += 1
+        request.due_ns = now_ns + self.t1_ns
+        self._waiting.append(request)
+        self.counts.sent += 1
+        for _ in range(2):
+            try:
+                self._socket.send(request.data)
+                return
+            except ConnectionRefusedError:
+                # The kernel tells of an earlier datagram here, and this one has not left yet.
+                self.counts.refused_by_host += 1
+                self.trouble = "ICMP port unreachable"
+            except OSError as problem:
+                # Repeated after T1 like any datagram that gets lost; if it stays so, the words say why.
+                self.trouble = problem.strerror or str(problem)
+                return
+
+    def _expire(self, now_ns: int) -> None:
+        waiting = self._waiting
+        while waiting:
+            request = waiting[0]
+            if self.outstanding.get(request.sequence) is not request:
+                waiting.popleft()
+                continue
+            if request.due_ns > now_ns:
+                return
+            waiting.popleft()
+            if request.tries < self.n1:
+                self.counts.repeated += 1
+                request.handler.repeated(request)
+                self._send(request, now_ns)
+            else:
+                self._give_up(request, now_ns)
+
+    def _give_up(self, request: Request, now_ns: int) -> None:
+        del self.outstanding[request.sequence]
+        self._given_up[request.sequence] = request
+        if len(self._given_up) > MOST_LATE:
+            del self._given_up[next(iter(self._given_up))]
+        request.handler.failed(request, self.no_answer(request), now_ns)
+        if self.heard_ns < request.first_ns:
+            self.silent()
+
+    def no_answer(self, request: Request) -> str:
+        times = "once" if request.tries == 1 else f"{request.tries} times"
+        return f"no answer (sent {times})" + (f": {self.trouble}" if self.trouble else "")
+
+    def _idle_ms(self, now_ns: int, until_ns: int) -> int:
+        wanted = [until_ns]
+        if self._waiting:
+            wanted.append(self._waiting[0].due_ns)
+        full = len(self.outstanding) >= self.window
+        for source in self.sources:
+            next_ns = None if full and source.windowed else source.next_ns()
+            if next_ns is not None:
+                wanted.append(next_ns)
+        return max(0, min(1000, -((now_ns - min(wanted)) // 1_000_000)))
+
+    def _receive(self, endpoint: socket.socket) -> int:
+        connected = endpoint is self._socket
+        for taken in range(MOST_AT_ONCE):
+            try:
+                if connected:
+                    length, sender = endpoint.recv_into(self._buffer, 0, socket.MSG_DONTWAIT), self.peer
+                else:
+                    length, sender = endpoint.recvfrom_into(self._buffer, 0, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return taken
+            except ConnectionRefusedError:
+                self.counts.refused_by_host += 1
+                self.trouble = "ICMP port unreachable"
+                continue
+            if connected or sender[0] == self.peer[0]:
+                self._heard(length, sender)
+            else:
+                self.counts.stray += 1
+        return MOST_AT_ONCE
+
+    def _heard(self, length: int, sender: tuple[str, int]) -> None:
+        now_ns = time.monotonic_ns()
+        self.heard_ns, self.trouble = now_ns, ""
+        self.counts.received += 1
+        try:
+            header = pfcp_decode.header(self._buffer, length)
+            request = self.outstanding.get(header.sequence)
+            if request is not None and request.data[1] + 1 == header.kind:
+                del self.outstanding[header.sequence]
+                self._answered(request, header, length, now_ns)
+            elif request is not None and header.kind == pfcp_decode.VERSION_NOT_SUPPORTED:
+                del self.outstanding[header.sequence]
+                request.handler.failed(request, "the UPF does not speak version 1 of PFCP", now_ns)
+            elif header.kind in pfcp_decode.REQUESTS:
+                reply = self.serve(header, self._view, length)
+                if reply is not None:
+                    self._other.sendto(reply, sender)
+            else:
+                self._unexpected(header, length)
+        except Malformed:
+            self.counts.unreadable += 1
+
+    def _answered(self, request: Request, header: Header, length: int, now_ns: int) -> None:
+        try:
+            answer = pfcp_decode.answer(self._buffer, length, header.body)
+        except Malformed as problem:
+            self.counts.unreadable += 1
+            request.handler.failed(request, f"the answer cannot be read: {problem}", now_ns)
+        else:
+            request.handler.answered(request, header, answer, now_ns)
+
+    def _unexpected(self, header: Header, length: int) -> None:
+        request = self._given_up.get(header.sequence)
+        if request is None or request.data[1] + 1 != header.kind:
+            self.counts.stray += 1
+            return
+        del self._given_up[header.sequence]
+        self.counts.late += 1
+        request.handler.late(request, header, pfcp_decode.answer(self._buffer, length, header.body))
+
+
+def _open(where: Path, upf: Upf) -> tuple[str, socket.socket, socket.socket]:
+    """Our address; a socket for what comes from the UPF's N4 port, and one for what it sends from another: its own
+    requests may come from any (6.3)."""
+    family = socket.AF_INET6 if ":" in upf.n4 else socket.AF_INET
+    pair = [socket.socket(family, socket.SOCK_DGRAM) for _ in range(2)]
+    try:
+        address = upf.bind or _own_address(where, upf, family)
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            # Ours share the port with each other, and would with another SMF of this program: so one asks without.
+            _bind(where, probe, address, given=upf.bind is not None)
+        for one in pair:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+                one.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+            _bind(where, one, address, given=upf.bind is not None)
+        pair[0].connect((upf.n4, upf.n4_port))
+    except OSError as problem:
+        for one in pair:
+            one.close()
+        raise BadInput(where, f"cannot be reached: {problem.strerror}", key="upf.n4", value=upf.n4) from None
+    except BadInput:
+        for one in pair:
+            one.close()
+        raise
+    return address, pair[0], pair[1]
+
+
+def _own_address(where: Path, upf: Upf, family: int) -> str:
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((upf.n4, upf.n4_port))
+        return str(probe.getsockname()[0])
+
+
+def _bind(where: Path, one: socket.socket, address: str, given: bool) -> None:
+    try:
+        one.bind((address, PFCP_PORT))
+    except OSError as problem:
+        words = f"UDP port {PFCP_PORT} of {address} cannot be had: {problem.strerror}"
+        raise BadInput(where, words, key="upf.bind" if given else "upf.n4", value=address if given else None) from None
