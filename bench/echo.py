@@ -32,7 +32,8 @@ from bench.engines.wire import (
 from pktswarm.nodes import libbpf
 from pktswarm.nodes.receivers.xdp import XdpReceiver
 from pktswarm.traffic.counting import echo, users
-from pktswarm.traffic.protocol.task import Leg, ReceiveTask
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 
 SENDER_CORE, ECHO_CORE = 0, 1

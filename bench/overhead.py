@@ -32,7 +32,8 @@ from pktswarm import lab
 from pktswarm.nodes.receivers.netsniff import NetsniffReceiver
 from pktswarm.nodes.senders import tcpreplay, trafgen
 from pktswarm.traffic.frames.build import build_frame
-from pktswarm.traffic.protocol.task import Leg, ReceiveTask, leg_from_json
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveTask, leg_from_json
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 TRACE = Path(__file__).resolve().parent.parent / "configs" / "traces" / "lab.pcapng"

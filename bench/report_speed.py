@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "unit"))
 import report
 from result_folders import Made
 
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 
 NODES, STREAMS, USERS, PPS = 16, 64, 65_536, 1_000.0
 LONGEST_S, LARGEST_BYTES = 10.0, 2_000_000

@@ -104,8 +104,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct strangers);
-} strangers SEC(".maps");
+	__type(value, struct unmatched);
+} unmatched SEC(".maps");
 
 /* By the stream in their stamp: frames of other receivers' streams of this run. */
 struct {
@@ -241,7 +241,7 @@ static __always_inline int believed(struct tally *t, struct window *w, struct us
 		return 0;
 	}
 	t->candidate = 0;
-	t->astray--;
+	t->invalid_sequence--;
 	t->distinct++;
 	if (of_candidate)
 		of_candidate->distinct++;
@@ -276,7 +276,7 @@ static __always_inline enum told take_number(struct tally *t, struct window *w, 
 
 	if ((e->limit && sequence >= e->limit) ||
 	    (!marked && sequence >= t->next + ahead && !believed(t, w, of_candidate, a, ahead))) {
-		t->astray++;
+		t->invalid_sequence++;
 		return ASTRAY;
 	}
 	t->candidate = 0;
@@ -768,10 +768,10 @@ static __always_inline int count_by_bytes(const struct frame *frame, enum parsed
 	return verdict(a);
 }
 
-static __always_inline int pass_stranger(enum stranger kind, const struct arrival *a)
+static __always_inline int pass_unmatched(enum unmatched_kind kind, const struct arrival *a)
 {
 	__u32 key = 0;
-	struct strangers *s = bpf_map_lookup_elem(&strangers, &key);
+	struct unmatched *s = bpf_map_lookup_elem(&unmatched, &key);
 
 	if (s) {
 		s->packets[kind]++;
@@ -830,15 +830,15 @@ static __always_inline int by_pktgen(__u32 slot)
 	return e && e->numbered == NUMBERED_BY_PKTGEN;
 }
 
-static __always_inline enum stranger stranger(enum parsed parsed, const struct stamp *stamp, int is_damaged)
+static __always_inline enum unmatched_kind unmatched_kind_of(enum parsed parsed, const struct stamp *stamp, int is_damaged)
 {
 	if (parsed == PARSED_FRAGMENT)
-		return STRANGER_FRAGMENT;
+		return UNMATCHED_FRAGMENT;
 	if (parsed == PARSED_MALFORMED)
-		return STRANGER_MALFORMED;
+		return UNMATCHED_MALFORMED;
 	if (is_damaged)
-		return STRANGER_DAMAGED;
-	return stamp ? STRANGER_STREAM : STRANGER_OTHER;
+		return UNMATCHED_DAMAGED;
+	return stamp ? UNMATCHED_STREAM : UNMATCHED_OTHER;
 }
 
 static __always_inline int is_numbered_by_us(__u32 slot)
@@ -886,7 +886,7 @@ int count(struct xdp_md *ctx)
 			bpf_tail_call(ctx, &fragmented, 0);
 		if (stamp && !a.damaged)
 			tell_misdelivered(stamp);
-		return pass_stranger(stranger(parsed, stamp, a.damaged), &a);
+		return pass_unmatched(unmatched_kind_of(parsed, stamp, a.damaged), &a);
 	}
 	if (a.damaged && is_numbered_by_us(a.slot))
 		return count_numbered(ctx, &frame, &a);
@@ -1009,12 +1009,12 @@ int count_fragment(struct xdp_md *ctx)
 	if (parsed != PARSED_FRAGMENT)
 		return XDP_ABORTED;
 	if (ip_damaged(&frame)) /* with another id or offset it would be put to another packet */
-		return pass_stranger(STRANGER_DAMAGED, &a);
+		return pass_unmatched(UNMATCHED_DAMAGED, &a);
 	parsed = parse_piece(ctx, &frame, &piece);
 	for (int i = 0; i < MOST_IP_LAYERS && parsed == PARSED_IP; i++)
 		parsed = parse_ip(ctx, &frame);
 	if (parsed == PARSED_MALFORMED || parsed == PARSED_IP)
-		return pass_stranger(STRANGER_MALFORMED, &a);
+		return pass_unmatched(UNMATCHED_MALFORMED, &a);
 	if (!piece.offset && parsed == PARSED)
 		stamp = find_stamp(ctx, &frame);
 	if (stamp && stamp_holds(stamp))
@@ -1037,7 +1037,7 @@ int count_fragment(struct xdp_md *ctx)
 	if (add(whole, &piece, whole->slot == FOREIGN ? 0 : sum_of_piece(ctx, &frame, &piece)))
 		return count_whole(whole, &piece.key, &a);
 	if (whole->slot == FOREIGN)
-		return pass_stranger(STRANGER_FRAGMENT, &a);
+		return pass_unmatched(UNMATCHED_FRAGMENT, &a);
 	return whole->slot ? XDP_DROP : XDP_PASS;
 }
 

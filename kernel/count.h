@@ -126,7 +126,7 @@ struct tally {
 	__u64 duplicated;
 	__u64 reordered;
 	__u64 too_late; /* further behind than the window remembers: a duplicate or not, nobody knows */
-	__u64 astray; /* a number that cannot be, or one far ahead that no second frame confirmed */
+	__u64 invalid_sequence; /* a number that cannot be, or one far ahead that no second frame confirmed */
 	__u64 damaged; /* the stamp does not verify: altered frames of this leg of which nobody knows the number */
 	__u64 altered;
 	__u64 altered_by[CAUSES];
@@ -205,16 +205,16 @@ struct row {
 };
 
 /* Frames that no leg has. They pass on to the host. */
-enum stranger {
-	STRANGER_OTHER, /* ARP, SSH: not test traffic */
-	STRANGER_STREAM, /* a stamp of a stream that is not expected here */
-	STRANGER_FRAGMENT, /* of an IP packet: its payload is not all here */
-	STRANGER_MALFORMED, /* headers that end before they should */
-	STRANGER_DAMAGED, /* a stamp that does not verify, of nobody knows which stream; a fragment with a damaged header */
+enum unmatched_kind {
+	UNMATCHED_OTHER, /* ARP, SSH: not test traffic */
+	UNMATCHED_STREAM, /* a stamp of a stream that is not expected here */
+	UNMATCHED_FRAGMENT, /* of an IP packet: its payload is not all here */
+	UNMATCHED_MALFORMED, /* headers that end before they should */
+	UNMATCHED_DAMAGED, /* a stamp that does not verify, of nobody knows which stream; a fragment with a damaged header */
 	STRANGERS,
 };
 
-struct strangers {
+struct unmatched {
 	__u64 packets[STRANGERS];
 	__u64 bytes[STRANGERS];
 };

@@ -359,7 +359,7 @@ static __always_inline struct pending *waiting(void)
  * this. `number` has seen the bulk and no more. `echo` may have numbered the frame for which a full bulk has to go.
  */
 SEC("raw_tracepoint/xdp_devmap_xmit")
-int told_sent(struct bpf_raw_tracepoint_args *ctx)
+int sum_sent(struct bpf_raw_tracepoint_args *ctx)
 {
 	__s32 sent = ctx->args[2], drops = ctx->args[3];
 	struct pending *mine = waiting();
@@ -383,7 +383,7 @@ int told_sent(struct bpf_raw_tracepoint_args *ctx)
 
 /* trace_xdp_redirect_err(dev, xdp, target, err, …): the frame numbered last was not queued. */
 SEC("raw_tracepoint/xdp_redirect_err")
-int told_refused(struct bpf_raw_tracepoint_args *ctx)
+int sum_refused(struct bpf_raw_tracepoint_args *ctx)
 {
 	struct pending *mine = settings.single ? waiting() : 0;
 	struct echo_flow *flow;

@@ -926,7 +926,7 @@ static long drop_one(__u32 round, __s32 *error)
 
 /* trace_xdp_devmap_xmit(from_dev, to_dev, sent, drops, err) */
 SEC("raw_tracepoint/xdp_devmap_xmit")
-int told_sent(struct bpf_raw_tracepoint_args *ctx)
+int sum_sent(struct bpf_raw_tracepoint_args *ctx)
 {
 	__s32 sent = ctx->args[2], drops = ctx->args[3], error = ctx->args[4];
 
@@ -948,7 +948,7 @@ int told_sent(struct bpf_raw_tracepoint_args *ctx)
 
 /* trace_xdp_redirect_err(dev, xdp, target, err, …): the frame made last was not queued. */
 SEC("raw_tracepoint/xdp_redirect_err")
-int told_refused(struct bpf_raw_tracepoint_args *ctx)
+int sum_refused(struct bpf_raw_tracepoint_args *ctx)
 {
 	struct leg *leg;
 	__u32 index;

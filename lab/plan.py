@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.frames import bits
+from pktswarm.traffic.frames import sizes
 
 Group = Literal["master", "transmit", "receive"]
 Side = Literal["", "a", "b", "n3", "n6"]
@@ -226,7 +226,7 @@ def _bottleneck(name: str, mtu: int, rate_bps: int, queue_bytes: int) -> Bottlen
 
 def rate_bps(text: str) -> int:
     """`100mbit` in bits a second. Raises BadInput."""
-    return bits.rate_bps("lab", "bottleneck", text)
+    return sizes.rate_bps("lab", "bottleneck", text)
 
 
 def check_name(name: str) -> None:

@@ -1,15 +1,19 @@
-"""What the commands that show figures have in common: a plain table, rows as CSV, a picture's name."""
+"""Output of commands that show figures: a plain table, rows as CSV, a picture."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.table import Table
 
 from pktswarm.traffic.errors import BadInput
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def check_picture(path: Path | None, option: str, ending: str, command: str) -> None:
@@ -34,3 +38,16 @@ def write_rows(path: Path, header: str, rows: Iterable[Iterable[object]]) -> Non
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header.split(","))
         writer.writerows(rows)
+
+
+def write_figure(figure: Figure, path: Path) -> None:
+    """SVG or PNG by the file's ending. Raises BadInput where it cannot be written."""
+    # Matplotlib takes longer to load than most commands to run, and few of them draw.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    canvas = (FigureCanvasSVG if path.suffix.lower() == ".svg" else FigureCanvasAgg)(figure)
+    try:
+        canvas.print_figure(path, dpi=110)
+    except OSError as error:
+        raise BadInput(path, f"cannot be written: {error.strerror}") from None

@@ -180,7 +180,7 @@ class Guard:
 
     def _open_port(self, message: Message) -> None:
         addresses = [str(one) for one in message["addresses"]]
-        self.port = PacketPort(str(message["interface"]), str(message["mac"]), addresses, str(message["greets"]))
+        self.port = PacketPort(str(message["interface"]), str(message["mac"]), addresses, str(message["arp_targets"]))
         self.answers = self.port.answers
         self.pipe.send({"event": "port_opened"})
 
@@ -232,8 +232,8 @@ class Guard:
 
     def _play(self, task: tasks.SendTask | tasks.ReceiveTask) -> None:
         """Until the node is restored, beside whatever the engines do."""
-        if task.plays:
-            self.answers = Answers(task.interface, task.mac, task.plays, task.greets)
+        if task.proxy_addresses:
+            self.answers = Answers(task.interface, task.mac, task.proxy_addresses, task.arp_targets)
 
     def _start_engines(self, at_ns: int) -> None:
         for engine in self.engines:

@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("--interface", required=True)
     parser.add_argument("--mac", required=True)
     parser.add_argument("--address", action="append", default=[], help="an address that this node answers for")
-    parser.add_argument("--greets", default="", help="an address that is asked for by ARP first")
+    parser.add_argument("--arp-target", default="", help="an address that is asked for by ARP first")
     parser.add_argument("--user", default="")
     parser.add_argument("--by", default="", help="who holds the node")
     arguments = parser.parse_args()
@@ -53,7 +53,7 @@ def _open(pipe: Lines, arguments: argparse.Namespace) -> None:
     pipe.send({"op": "hold", "run": arguments.by, "by": arguments.by})
     if other := guard.answer(pipe, "held", ANSWER_TIMEOUT_S)["by"]:
         raise EngineError("guard", f"the node is held for {other['run']} by {other['by']} since {other['since']}")
-    opened = {"interface": arguments.interface, "mac": arguments.mac, "greets": arguments.greets}
+    opened = {"interface": arguments.interface, "mac": arguments.mac, "arp_targets": arguments.arp_target}
     pipe.send({"op": "open_port", "addresses": arguments.address, **opened})
     guard.answer(pipe, "port_opened", ANSWER_TIMEOUT_S)
 

@@ -72,14 +72,14 @@ class Answers:
     """Answers on `interface` from now on, whenever `serve` is called; first greets the one who `greets` is. OSError: a
     socket cannot be had (needs root)."""
 
-    def __init__(self, interface: str, mac: str, addresses: list[str], greets: str = "") -> None:
+    def __init__(self, interface: str, mac: str, addresses: list[str], arp_targets: str = "") -> None:
         self.player = Player(mac, addresses)
         self._sockets: list[socket.socket] = []
         with ExitStack() as undo:
             undo.callback(self.close)
             for protocol, steps in ((ETH_P_ARP, []), (ETH_P_IP, _IPV4_GTPU), (ETH_P_IPV6, _IPV6_GTPU_OR_NEIGHBOUR)):
                 self._sockets.append(_socket(interface, protocol, steps))
-            for frame in self.player.greetings(greets):
+            for frame in self.player.greetings(arp_targets):
                 with _as_if_lost():
                     self._sockets[0].send(frame)
             undo.pop_all()

@@ -17,7 +17,8 @@ from pktswarm.nodes.senders.xdp import XdpSender
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
-from pktswarm.traffic.protocol.task import Leg, ReceiveTask, SendTask
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveTask, SendTask
 
 LIMIT_S = 120.0
 LEAD_S = 0.05

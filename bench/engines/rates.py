@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.engines import bare, ours, peers
 from bench.engines.wire import BenchError, Wire, Worker, sink
 from pktswarm.nodes.senders.xdp import XdpSender
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 
 BEGIN_S = 20.0
 WARM_S = 0.5

@@ -19,7 +19,7 @@ from bench.engines.wire import BenchError, Wire, Worker, clock
 from pktswarm.nodes.senders.xdp import XdpSender
 from pktswarm.traffic.capture.files import Packet
 from pktswarm.traffic.frames.build import build_frame
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 
 RATES_PPS = (10_000, 100_000, 1_000_000)
 USERS = 65_536

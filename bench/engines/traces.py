@@ -6,7 +6,8 @@ import random
 from pathlib import Path
 
 from bench.engines.ours import UDP_HEADERS
-from pktswarm.traffic.capture.files import NS_PER_S, Packet, write_pcap
+from pktswarm.traffic.capture.constants import NS_PER_S
+from pktswarm.traffic.capture.files import Packet, write_pcap
 from pktswarm.traffic.capture.trace import read_trace
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.protocol.task import FCS_BYTES

@@ -40,7 +40,7 @@ class Job:
     def key(self) -> tuple[str, str, str, str, int]:
         return self.node, self.role, self.engine, self.mode, self.size_bytes
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return f"{self.node}, {self.role} by {self.engine}, {self.size_bytes} bytes"
 
 

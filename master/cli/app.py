@@ -28,7 +28,7 @@ from pktswarm.master.cli import (
 from pktswarm.master.cli import lab as cli_lab
 from pktswarm.master.cli import repeat as cli_repeat
 from pktswarm.master.cli import report as cli_report
-from pktswarm.master.cli.options import AnyAddress, ControlInterface
+from pktswarm.master.cli.options import AnyAddress, ControlInterface, enter_lab
 from pktswarm.traffic import VERSION
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
 
@@ -203,16 +203,6 @@ def _metrics(port: int | None) -> Served | None:
     from pktswarm.master.live.metrics import Served
 
     return Served(port)
-
-
-def enter_lab(hosts: Path) -> None:
-    """When the inventory is a lab's, go into the namespaces of its master; before any thread exists."""
-    from pktswarm.master.cluster import inventory
-
-    if inventory.load(hosts).variables.get("pktswarm_lab"):
-        from pktswarm import lab
-
-        lab.enter(hosts.resolve())
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from pktswarm.master.cli.options import enter_lab
 from pktswarm.traffic.errors import BadInput
 
 EXAMPLES = (
@@ -44,11 +45,10 @@ def calibrate(
     from pktswarm.master.calibrate.calibration import Calibration
     from pktswarm.master.calibrate.runs import Runs
     from pktswarm.master.calibrate.show import line, print_found
-    from pktswarm.master.cli.app import enter_lab
     from pktswarm.master.cluster import inventory
+    from pktswarm.master.files import new_folder
     from pktswarm.master.plan import capacity
     from pktswarm.master.results import terminal
-    from pktswarm.master.results.folder import new_folder
 
     if quick and full:
         raise BadInput(asking.COMMAND, "contradict each other", key="--quick, --full", allowed="one of them")

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from pktswarm.master.cli.options import enter_lab
+
 EXAMPLES = "Examples: pktswarm doctor · pktswarm doctor --hosts hosts/example.yml --json · pktswarm doctor --mend"
 
 
@@ -23,7 +25,6 @@ def doctor(
 
     Exit status: 0 all well, 1 something keeps a run from being right, 2 bad input, 3 a host is not reached.
     """
-    from pktswarm.master.cli.app import enter_lab
     from pktswarm.master.cluster import inventory
     from pktswarm.master.doctor import judge
     from pktswarm.master.doctor.ask import Round

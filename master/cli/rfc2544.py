@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pktswarm.master.cli import benchmark as cli_benchmark
-from pktswarm.master.cli.options import AnyAddress, ControlInterface
+from pktswarm.master.cli.options import AnyAddress, ControlInterface, enter_lab
 
 EXAMPLES = (
     "Examples: pktswarm rfc2544 · pktswarm rfc2544 --sizes 64,512,1518 --tests throughput,latency · "
@@ -47,7 +47,6 @@ def rfc2544(
     It overloads the device under test on purpose: only in an isolated test network, NEVER on a network in use
     (RFC 6815). The quick form, which is the default, is not conformant to RFC 2544: its trials are short.
     """
-    from pktswarm.master.cli.app import enter_lab
     from pktswarm.master.cluster import inventory
     from pktswarm.master.plan.allowlist import Allow
     from pktswarm.master.results import terminal

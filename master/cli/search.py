@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from pktswarm.master.cli.options import AnyAddress, ControlInterface
+from pktswarm.master.cli.options import AnyAddress, ControlInterface, enter_lab
 
 if TYPE_CHECKING:
     from pktswarm.master.search.engine import Search
@@ -54,7 +54,6 @@ def search(
     It overloads the device under test on purpose: only in an isolated test network, NEVER on a network in use
     (RFC 6815).
     """
-    from pktswarm.master.cli.app import enter_lab
     from pktswarm.master.cluster import inventory
     from pktswarm.master.plan.allowlist import Allow
     from pktswarm.master.results import terminal

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from pktswarm.master.cli.options import enter_lab
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
 EXAMPLES = "Example: pktswarm sessions configs/upf/sessions.yaml --hosts hosts/lab-default.yml --hold 10"
@@ -22,7 +23,6 @@ def sessions(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
     """Set up the sessions of a UPF over N4, hold them, take them down; no user traffic is sent."""
-    from pktswarm.master.cli.app import enter_lab
     from pktswarm.master.cluster import inventory
     from pktswarm.master.scenario.upf import load
 

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pktswarm.master.cli.options import AnyAddress, ControlInterface
+from pktswarm.master.cli.options import AnyAddress, ControlInterface, enter_lab
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, BadInput, PktswarmError
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ def table(
     control_interface: ControlInterface = False,
 ) -> None:
     """A reference's table or figures, made again: every point is a run."""
-    from pktswarm.master.cli.app import enter_lab
     from pktswarm.master.plan.allowlist import Allow
 
     allow = Allow(any_address, control_interface)

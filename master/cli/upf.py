@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pktswarm.master.cli.options import enter_lab
 from pktswarm.traffic.errors import BadInput
 
 if TYPE_CHECKING:
@@ -45,10 +46,9 @@ def probe(
 
     Exit status: 0 a session passes packets both ways, 1 none does, 2 bad input or no association, 3 incomplete.
     """
-    from pktswarm.master.cli.app import enter_lab
     from pktswarm.master.cluster import inventory as inventories
     from pktswarm.master.results import terminal
-    from pktswarm.master.upf import profile as profiles
+    from pktswarm.master.scenario import upf_profile as profiles
     from pktswarm.master.upf.probe.outcome import Probed
     from pktswarm.master.upf.probe.users import DEFAULT_USERS, section
 
@@ -103,6 +103,6 @@ def _user_plane(where: Path, inventory: Inventory, upf: Upf) -> Iterator[UserPla
             raise BadInput(where, "is missing", key=f"pktswarm_upf.{key}", allowed="an address, or --n4-only")
     assert upf.n3 is not None
     wiring = Wiring(gnb.mac, server.mac, upf.n3_mac, upf.n6_mac, gnb.ipv4, upf.n3, server.ipv4, server.ipv6)
-    greets = {"4": upf.n3}, {"4": upf.n6 or ""}
-    with End(inventory, gnb, greets[0]) as gnb_end, End(inventory, server, greets[1]) as server_end:
+    arp_targets = {"4": upf.n3}, {"4": upf.n6 or ""}
+    with End(inventory, gnb, arp_targets[0]) as gnb_end, End(inventory, server, arp_targets[1]) as server_end:
         yield UserPlane(gnb_end, server_end, wiring)

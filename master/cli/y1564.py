@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pktswarm.master.cli import benchmark
-from pktswarm.master.cli.options import AnyAddress, ControlInterface
+from pktswarm.master.cli.options import AnyAddress, ControlInterface, enter_lab
 from pktswarm.traffic.errors import BadInput
 
 EXAMPLES = (
@@ -34,7 +34,6 @@ def y1564(
 
     Only in an isolated test network, NEVER on a network in use (RFC 6815): services are sent above what was agreed.
     """
-    from pktswarm.master.cli.app import enter_lab
     from pktswarm.master.cluster import inventory
     from pktswarm.master.plan.allowlist import Allow
     from pktswarm.master.results import terminal

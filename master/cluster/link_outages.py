@@ -27,7 +27,7 @@ class Outages:
             self.found[-1] = (begun_ns, at_ns, times)
             self.since_ns = None
 
-    def words(self, interface: str) -> list[str]:
+    def describe(self, interface: str) -> list[str]:
         told = []
         for begun_ns, ended_ns, times in self.found:
             end = "on" if ended_ns is None else f"to {ended_ns / 1e9:.2f} s"

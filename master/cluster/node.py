@@ -9,8 +9,8 @@ from typing import Any
 from pktswarm.master.cluster.clock_offsets import Reading, off_the_line_ns, offset_at, parted
 from pktswarm.master.cluster.link_outages import Outages
 from pktswarm.master.cluster.link_state import LinkState
+from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.cluster.utc_steps import UtcSteps
-from pktswarm.master.plan.resolve import Rank
 from pktswarm.traffic.connections.counts import EndCount
 from pktswarm.traffic.errors import PktswarmError
 
@@ -130,7 +130,7 @@ def failed(counts: list[dict[str, Any]] | None) -> int | None:
     return sum(known) if known and len(known) == len(each) else None
 
 
-def told_sent(counts: list[dict[str, Any]]) -> int | None:
+def sum_sent(counts: list[dict[str, Any]]) -> int | None:
     """All that the engines put on the wire: also what they sent again."""
     sent = told(counts, "sent_packets")
     more = (count.get("resent_packets") or _fragments(count) for count in counts)
@@ -156,7 +156,7 @@ def outages(nodes: Iterable[NodeState]) -> list[str]:
     found = []
     for node in nodes:
         interface = node.rank.host.traffic_interface
-        found += [f"{node.name}: {one}" for one in node.outages.words(interface) + node.link.notes(interface)]
+        found += [f"{node.name}: {one}" for one in node.outages.describe(interface) + node.link.notes(interface)]
     return found
 
 

@@ -19,7 +19,7 @@ class Step:
     after_ns: int
     before_ns: int
 
-    def words(self, start_ns: int) -> str:
+    def describe(self, start_ns: int) -> str:
         begun_s, ended_s = (self.after_ns - start_ns) / 1e9, (self.before_ns - start_ns) / 1e9
         times = f"between {begun_s:.2f} s and {ended_s:.2f} s after the start"
         by = "and set back" if self.by_ns is None else f"by {self.by_ns / 1e9:+,.6f} s in all"

@@ -9,7 +9,7 @@ from typing import Any
 
 from pktswarm.master.compare.comparison import Comparison, Difference
 from pktswarm.master.compare.figures import FIGURES
-from pktswarm.master.results.folder import new_folder, replace_text, write_csv
+from pktswarm.master.files import new_folder, replace_text, write_csv
 from pktswarm.traffic.errors import BadInput
 
 COLUMNS = [field.name for field in fields(Difference)]

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from pktswarm.master.figure import write
+from pktswarm.master.output import write_figure
 from pktswarm.traffic.dependence import Dependence, Estimate
 
 DRAW_IN_CASES = ("variance-time", "wavelet")
@@ -17,7 +17,7 @@ DRAW_IN_CASES = ("variance-time", "wavelet")
 
 def draw(reports: list[Dependence], path: Path) -> None:
     """PNG or SVG by the file's ending."""
-    write(_figure(reports), path)
+    write_figure(_figure(reports), path)
 
 
 def _figure(reports: list[Dependence]) -> Figure:

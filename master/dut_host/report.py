@@ -24,7 +24,7 @@ def document(found: HostDrops, lost: int | None) -> dict[str, Any]:
         "interfaces": {name: None if one is None else asdict(one) for name, one in drops.interfaces.items()},
         "udp_ports": {str(port): count for port, count in sorted(drops.ports.items())},
         "machine_softnet_dropped": drops.softnet_dropped,
-        "words": words(drops, lost, found.device),
+        "words": describe(drops, lost, found.device),
     }
 
 
@@ -43,7 +43,7 @@ def beside_loss(verdicts: list[dict[str, Any]], host: dict[str, Any] | None) -> 
     return [{**one, "note": host["words"]} if is_it else one for one, is_it in zip(verdicts, is_loss, strict=True)]
 
 
-def words(drops: Drops, lost: int | None, device: str) -> str:
+def describe(drops: Drops, lost: int | None, device: str) -> str:
     """One line; empty where nothing was lost and nothing dropped. Claims no more than was counted."""
     host, total = f"the {device}'s host", drops.total
     if total is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule.records import GAP_TABLE_BITS
 
 NS = 1e9

@@ -7,14 +7,15 @@ import time
 from typing import Any
 
 from pktswarm.master.cluster.node import NodeState
+from pktswarm.master.files import utc
 from pktswarm.master.live.expected_sent import Due
 from pktswarm.master.live.live_counters import Part, Tracks
 from pktswarm.master.live.rate_window import Track, rates
 from pktswarm.master.live.warnings import Warnings
-from pktswarm.master.results.folder import utc
 from pktswarm.master.results.ledger import Event, Ledger
 from pktswarm.traffic.counting.samples import unpack
-from pktswarm.traffic.protocol.task import Leg, with_fcs
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import with_fcs
 
 FORMAT_VERSION = 1
 TICK_S = 1.0
@@ -84,7 +85,7 @@ class Figures:
         for leg, sent in unpack(event, "sent").items():
             self._tracks.sent.setdefault((leg, host), Track()).take(at_ns, sent)
         for leg, came in unpack(event, "received").items():
-            if self._legs[leg].also_at:  # what is missing here may have come elsewhere
+            if self._legs[leg].handover_targets:  # what is missing here may have come elsewhere
                 came["missing"] = None
             self._correct_latency(ledger, node, leg, came)
             self._tracks.received.setdefault((leg, host), Track()).take(at_ns, came)

@@ -9,7 +9,8 @@ from typing import Any
 
 from pktswarm.master.live.expected_sent import Due
 from pktswarm.master.live.rate_window import Track, rates, together
-from pktswarm.traffic.protocol.task import Leg, with_fcs
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import with_fcs
 
 End = tuple[int, str]
 """Leg, and the host that sends or counts it."""
@@ -48,7 +49,7 @@ class Part:
         """`host` and `role`: only what that rank tells of them."""
         legs = list(legs)
         senders = [(leg, sender_of(leg)) for leg in legs]
-        receivers = [(leg, (leg.id, name)) for leg in legs if leg.counted_with is None for name in leg.receivers]
+        receivers = [(leg, (leg.id, name)) for leg in legs if leg.merged_into is None for name in leg.receivers]
         sent = [(leg, end) for leg, end in senders if _is_at(end, _sending_role(leg), host, role)]
         received = [(leg, end) for leg, end in receivers if _is_at(end, "receive", host, role)]
         mine = {leg.id: leg for leg, _ in [*sent, *received]}

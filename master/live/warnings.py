@@ -42,7 +42,7 @@ class Warnings:
 
     def look_at_utc(self, node: NodeState, start_ns: int) -> None:
         for step in node.utc.found[-1:]:
-            self._tell("UTC", node, (step.before_ns - start_ns) / 1e9, step.words(start_ns))
+            self._tell("UTC", node, (step.before_ns - start_ns) / 1e9, step.describe(start_ns))
 
     def look_at_clock(self, node: NodeState, event: Event, at_s: float) -> None:
         """An event "drift" beside the reading at the start."""

@@ -10,11 +10,12 @@ from typing import Any
 
 from pktswarm.master.cluster.inventory import UPF_ADDRESSES, Inventory, Network
 from pktswarm.master.cluster.node import NodeState
-from pktswarm.master.plan.plan import Plan, Share
+from pktswarm.master.plan.plan import Plan
+from pktswarm.master.plan.shares import Share
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.headers import HEADERS
 from pktswarm.traffic.frames.values import ends_of, listed
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 
 NOWHERE = (
     "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 "

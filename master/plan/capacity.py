@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from pktswarm.master.results.folder import replace_text
+from pktswarm.master.files import replace_text
 from pktswarm.master.scenario.fields import Location, Strict, bad_input, keys_of
 from pktswarm.traffic import VERSION
 from pktswarm.traffic.errors import BadInput

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from pktswarm.master.plan.capacity import Capacity, Limit
 from pktswarm.master.scenario.addresses import with_placeholders
-from pktswarm.traffic.protocol.task import FCS_BYTES, Leg, Role
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import FCS_BYTES, Role
 from pktswarm.traffic.schedule.capabilities import order, unable
 from pktswarm.traffic.schedule.leg_frames import sizes_bytes
 
 if TYPE_CHECKING:
-    from pktswarm.master.plan.plan import Share
+    from pktswarm.master.plan.shares import Share
     from pktswarm.master.scenario.scenario import Receive
     from pktswarm.traffic.schedule.sequence import Records
 
@@ -83,7 +84,7 @@ class Load:
     def engines(self) -> str:
         return ", ".join(dict.fromkeys(one.limit.engine for one in self.parts))
 
-    def words(self) -> str:
+    def describe(self) -> str:
         does = "send" if self.role == "transmit" else "receive"
         at_most = " or more" if self.least else ""
         return (
@@ -181,7 +182,7 @@ def _warning(load: Load) -> str:
         end = "more was never tried" if load.least else "what does not leave is no loss of the device"
     else:
         end = "more was never tried" if load.least else "what is lost may be lost by it, not by the device"
-    return f"{load.words()}: {end}"
+    return f"{load.describe()}: {end}"
 
 
 def _reached(loads: Sequence[Load]) -> list[str]:

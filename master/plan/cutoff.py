@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule import pace, sequence, trace
 from pktswarm.traffic.schedule.sequence import Records
 from pktswarm.traffic.schedule.trace import Integers

@@ -16,7 +16,7 @@ from pktswarm.master.plan.capacity import Capacity
 from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.master.scenario.addresses import with_placeholders
 from pktswarm.master.scenario.upf import Upf
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule.capabilities import order, unable
 
 
@@ -37,8 +37,8 @@ def explain(scenario_path: Path, inventory_path: Path) -> str:
     """The plan in words, a line a leg."""
     scenario, plan, capacity = _load(scenario_path, inventory_path)
     lines = [f"{scenario.name}: {scenario.description}" if scenario.description else scenario.name]
-    instances = Counter(leg.id if leg.counted_with is None else leg.counted_with for leg in plan.legs)
-    lines += [_line(leg, instances[leg.id]) for leg in plan.legs if leg.counted_with is None]
+    instances = Counter(leg.id if leg.merged_into is None else leg.merged_into for leg in plan.legs)
+    lines += [_line(leg, instances[leg.id]) for leg in plan.legs if leg.merged_into is None]
     lines += [_sessions(plan.upf)] if plan.upf is not None else []
     lines.append(f"receivers: {scenario.receive.mode}" + _filter_words(scenario.receive.filter))
     lines.append(f"sending takes about {plan.expected_s:.1f} s")
@@ -59,7 +59,7 @@ def _load(scenario_path: Path, inventory_path: Path) -> tuple[scenarios.Scenario
 def _capacity(plan: plans.Plan, capacity: Capacity) -> list[str]:
     loads = capacity_limits.loads_of(plan.limits)
     known = "" if loads else " nothing that this scenario needs"
-    return [f"by {capacity.path}:{known}", *(f"  {load.words()}" for load in loads)]
+    return [f"by {capacity.path}:{known}", *(f"  {load.describe()}" for load in loads)]
 
 
 def _sessions(upf: Upf) -> str:

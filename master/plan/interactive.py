@@ -19,7 +19,8 @@ from pktswarm.master.scenario.scenario import Trace
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.interactive.prepare import Endpoint, Prepared, load, prepare
 from pktswarm.traffic.interactive.script import Key, packet_key
-from pktswarm.traffic.protocol.task import FCS_BYTES, Leg
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.replay.prepare import Prepared as Recorded
 from pktswarm.traffic.replay.prepare import share_rows
 

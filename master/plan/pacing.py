@@ -9,7 +9,7 @@ from typing import Any
 
 from pktswarm.master.scenario.scenario import Stream
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.random.parse import gap_table, parse_arrivals
 from pktswarm.traffic.random.rates import Rates, parse_rates
 from pktswarm.traffic.schedule import pace
@@ -21,7 +21,7 @@ def own_seed(seed: int, name: str, number: int = 0) -> int:
 
 
 @dataclass(frozen=True)
-class Pace:
+class StreamPacing:
     """Of a whole stream. `rates` are in packets/s, None: as fast as it goes; `gaps`: Leg.gap_table."""
 
     name: str
@@ -34,7 +34,7 @@ class Pace:
     """The scenario's cut-off time."""
 
     @classmethod
-    def of(cls, stream: Stream, path: Path, key: str, seed: int, stop_s: float | None = None) -> Pace:
+    def of(cls, stream: Stream, path: Path, key: str, seed: int, stop_s: float | None = None) -> StreamPacing:
         """BadInput for a rate or arrivals that there cannot be. `seed`, `stop_s`: the scenario's."""
         own = seed if stream.seed is None else stream.seed
         return cls(stream.name, path, key, own, _rates(stream, path, key, own), _gaps(stream, path, key), stop_s)

@@ -16,74 +16,32 @@ from pktswarm.master.plan import cutoff, interactive, session_traces
 from pktswarm.master.plan import session_streams as tunnelling
 from pktswarm.master.plan.capacity import Capacity
 from pktswarm.master.plan.capacity_weights import weights as spread_weights
-from pktswarm.master.plan.pacing import Pace
+from pktswarm.master.plan.pacing import StreamPacing
 from pktswarm.master.plan.session_streams import Tunnels
+from pktswarm.master.plan.shares import Share
 from pktswarm.master.plan.sources import connection_items, source_legs
 from pktswarm.master.scenario.scenario import Connection, Scenario, Stream, Trace
 from pktswarm.master.scenario.upf import Upf, filled_in
 from pktswarm.master.scenario.upf_shape import Shape
 from pktswarm.master.upf.sessions import Sessions
-from pktswarm.traffic.counting import users
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.protocol.task import FCS_BYTES, Leg
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.replay import timing
 from pktswarm.traffic.replay.prepare import Prepared, Settings, prepare, share_rows
 from pktswarm.traffic.replay.shift import Shift
-from pktswarm.traffic.replay.table import SOURCE_SERVER, TARGET_SERVER, Pool
+from pktswarm.traffic.replay.table import Pool
 from pktswarm.traffic.schedule.capabilities import check_numbers
 from pktswarm.traffic.schedule.fragments import IDS
 from pktswarm.traffic.schedule.sequence import Records
 
 FIRST_UDP_PORT = 5001
-MOST_USERS = 1 << 16
-"""Of a trace, counted one by one."""
 MARGIN_S = 20.0
 """How much longer than planned an engine may take before its guard ends it."""
 SLOWEST_BPS = 1e6
 """Assumed of connections that send so many blocks as fast as they can, and to drain what is queued in one."""
 SLOWEST_PPS = 1000.0
 """Assumed of an engine told to send as fast as it can, only to bound its time."""
-
-
-@dataclass(frozen=True)
-class Share:
-    """What of a trace one transmitter sends: rows of `prepared`, in the order of sending."""
-
-    prepared: Prepared
-    rows: NDArray[np.int64]
-    downlink: bool = False
-    """It is sent by the servers' node to the users'."""
-
-    @property
-    def frame_bytes(self) -> int:
-        return int(self.prepared.frame_bytes[self.rows].sum())
-
-    def users(self) -> dict[str, Any]:
-        """Leg.users: those of a pool, told by one address of every packet. Empty where they are not counted."""
-        found = {name: (pool, need) for name, pool, need in self.prepared.pools}
-        by = {"up": "src_ip", "down": "dst_ip", "both": "dst_ip" if self.downlink else "src_ip"}
-        way = by.get(self.prepared.settings.direction)
-        if "users" not in found or way is None or found["users"][1] > MOST_USERS:
-            return {}
-        pool, need = found["users"]
-        return users.of_addresses(way, pool.first, need)
-
-    def by_user(self, repeat: int) -> tuple[list[int], list[int]] | None:
-        """(packets, bytes with FCS) to or from each user in all passes and instances, in the order of Leg.users; None
-        where some packets are no user's (of an IPv6 user, or between two servers)."""
-        prepared, leg_users = self.prepared, self.users()
-        if not leg_users:
-            return None
-        columns = prepared.pieces.columns.take(self.rows)
-        not_users = SOURCE_SERVER if leg_users["by"] == "src_ip" else TARGET_SERVER
-        if (prepared.table.ends[columns.pair] & not_users).any() or (columns.version == 6).any():
-            return None
-        packets, size_bytes = np.zeros((2, leg_users["count"]), np.int64)
-        for instance in range(prepared.settings.instances.count):
-            user = prepared.table.user[columns.pair] + prepared.shift(instance).user
-            np.add.at(packets, user, repeat)
-            np.add.at(size_bytes, user, repeat * (prepared.frame_bytes[self.rows] + FCS_BYTES))
-        return packets.tolist(), size_bytes.tolist()
 
 
 @dataclass(frozen=True)
@@ -104,7 +62,7 @@ class Plan:
     """The scenario's, with what the inventory knows of it."""
     tunnels: dict[int, Tunnels] = field(default_factory=dict)
     """Leg id → the users of a stream of sessions."""
-    carried: dict[int, Tunnels] = field(default_factory=dict)
+    trace_sessions: dict[int, Tunnels] = field(default_factory=dict)
     """Leg id → those of a trace of sessions."""
     patience: float = 1.0
     """Multiplies what is allowed beyond the sending itself."""
@@ -178,14 +136,16 @@ class _Draft:
         self.sequences: dict[int, Records] = {}
         self.plays: dict[int, interactive.Play] = {}
         self.tunnels: dict[int, Tunnels] = {}
-        self.carried: dict[int, Tunnels] = {}
+        self.trace_sessions: dict[int, Tunnels] = {}
 
     def _pairs(self, origin: str, target: str, key: str) -> list[tuple[str, str]]:
         return _pairs_of(origin, target, key, self.path, self.inventory)
 
     def streams(self) -> None:
         for index, stream in enumerate(self.scenario.streams):
-            pace = Pace.of(stream, self.path, f"streams.{index}", self.scenario.seed, self.scenario.stop_after_s)
+            pace = StreamPacing.of(
+                stream, self.path, f"streams.{index}", self.scenario.seed, self.scenario.stop_after_s
+            )
             if stream.sessions is not None and self.upf is not None:
                 first_id = len(self.legs)
                 legs, users = _session_legs(stream, index, self.path, self.upf, self.inventory, first_id, pace)
@@ -232,12 +192,12 @@ class _Draft:
         _check_pools_apart(read)
 
     def _trace_of_sessions(self, index: int, trace: Trace, upf: Upf) -> Prepared:
-        pair, tunnels = session_traces.carried(self.path, index, trace, upf, self.inventory)
+        pair, tunnels = session_traces.trace_sessions(self.path, index, trace, upf, self.inventory)
         plain = trace.settings(self.path, tunnels.key)
         prepared = prepare(trace.file, session_traces.settings(plain, tunnels, upf, Sessions(upf)))
         session_traces.check_room(prepared, tunnels, upf)
         legs, shares, told = _trace_legs(trace, prepared, [pair], len(self.legs))
-        self.carried |= dict.fromkeys((leg.id for leg in legs), tunnels)
+        self.trace_sessions |= dict.fromkeys((leg.id for leg in legs), tunnels)
         for leg in legs:
             whose = session_traces.with_group(leg, shares[leg.id].downlink, tunnels, upf, prepared.settings)
             self.legs.append(replace(whose, engine="xdp"))
@@ -262,7 +222,9 @@ class _Draft:
             raise BadInput(self.path, "nothing is sent until then", key="stop_after_s", value=stop_s)
         check_numbers(legs)  # those that name xdp; for `auto` it is known once the nodes have answered
         notes = tuple(self.notes)
-        return Plan(tuple(legs), self.shares, notes, self.sequences, self.plays, self.upf, self.tunnels, self.carried)
+        return Plan(
+            tuple(legs), self.shares, notes, self.sequences, self.plays, self.upf, self.tunnels, self.trace_sessions
+        )
 
 
 def _cut(legs: list[Leg], stop_s: float, sequences: dict[int, Records], shares: dict[int, Share]) -> list[Leg]:
@@ -323,7 +285,7 @@ def _stream_legs(
     index: int,
     pairs: list[tuple[str, str]],
     first_id: int,
-    pace: Pace,
+    pace: StreamPacing,
     weights: list[int] | None = None,
 ) -> list[Leg]:
     """`weights`: of the pairs, in the stream's rate and count; left out, all are alike."""
@@ -376,7 +338,7 @@ def _oversize(scenario: Scenario, stream: Stream) -> dict[str, Any]:
 
 
 def _session_legs(
-    stream: Stream, index: int, path: Path, upf: Upf, inventory: Inventory, first_id: int, pace: Pace
+    stream: Stream, index: int, path: Path, upf: Upf, inventory: Inventory, first_id: int, pace: StreamPacing
 ) -> tuple[list[Leg], dict[int, Tunnels]]:
     """A leg for each gNB that has users of the group, and one for what comes back there; frames are provisional until
     the sessions stand."""
@@ -401,7 +363,7 @@ def _session_legs(
         leg.id: Tunnels(path, f"streams.{index}", name, gnbs[ends[leg.id]], way, port, ip, shaped(leg), among)
         for leg in legs
     }
-    legs = [replace(leg, also_at=[host for host in among if host != leg.target]) for leg in legs]
+    legs = [replace(leg, handover_targets=[host for host in among if host != leg.target]) for leg in legs]
     made = [tunnelling.in_tunnels(leg, tunnels[leg.id], upf, sessions) for leg in legs]
     if stream.echo:
         for leg in list(made):
@@ -461,7 +423,7 @@ def _instances(trace: Trace, share: Share, ends: tuple[str, str], first_id: int)
             shift=_shift(prepared.shift(number)),
             pools=_pools(prepared),
             stamped_packets=_stamped(trace, share),
-            counted_with=first_id if number else None,
+            merged_into=first_id if number else None,
             users={} if number else share.users(),
             options=trace.options,
         )

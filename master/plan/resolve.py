@@ -8,10 +8,11 @@ from ipaddress import ip_interface
 from typing import Any
 
 from pktswarm.master.cluster.clock_offsets import Clocks
-from pktswarm.master.cluster.inventory import Host, Inventory
+from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.plan import interactive, session_traces
-from pktswarm.master.plan.plan import Plan, Share
+from pktswarm.master.plan.plan import Plan
 from pktswarm.master.plan.session_streams import ends_of, in_tunnels, largest_received_bytes, moved_in_tunnels, to_cut
+from pktswarm.master.plan.shares import Share
 from pktswarm.master.scenario.addresses import fill
 from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.master.upf.sessions import Sessions
@@ -25,7 +26,8 @@ from pktswarm.traffic.counting.match import Match, uncountable
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.interactive.prepare import Endpoint
 from pktswarm.traffic.interactive.script import Key
-from pktswarm.traffic.protocol.task import FCS_BYTES, Leg, ReceiveTask, Role, SendTask
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import FCS_BYTES, ReceiveTask, SendTask
 from pktswarm.traffic.replay import files, stamps
 from pktswarm.traffic.replay.prepare import Nodes, check_lengths, frames_of
 from pktswarm.traffic.schedule import capabilities, leg_frames, sequence
@@ -33,15 +35,6 @@ from pktswarm.traffic.schedule.fragments import longest_frame_bytes
 
 VLAN_TAG_BYTES = 4
 ETHERNET_HEADER_BYTES = 14
-
-
-@dataclass(frozen=True)
-class Rank:
-    """One MPI process: `number` in COMM_WORLD, one role of one host."""
-
-    number: int
-    host: Host
-    role: Role
 
 
 @dataclass
@@ -58,7 +51,7 @@ class Resolved:
     notes: list[str] = field(default_factory=list)
     played: dict[tuple[bytes, Key], str] = field(default_factory=dict)
     """The packets of interactive traces: see interactive.refuse_equal."""
-    plays: dict[str, list[str]] = field(default_factory=dict)
+    proxy_addresses: dict[str, list[str]] = field(default_factory=dict)
     """Host → the addresses for which it answers."""
     moved: dict[str, list[Leg]] = field(default_factory=dict)
     """Host → legs of other hosts' that may come there too, as it sees them (Leg.also_at)."""
@@ -81,16 +74,6 @@ class Resolved:
             line = f"{engine} sends {', '.join(streams)} on {', '.join(hosts)}"
             lines.append(f"{line}, because: {because}" if because else line)
         return lines
-
-
-def ranks(inventory: Inventory, legs: tuple[Leg, ...]) -> list[Rank]:
-    """One rank for each (host, role) that has work, transmitters first; rank 0 is the master's and not among them."""
-    busy: dict[Role, set[str]] = {
-        "transmit": {leg.transmitter for leg in legs},
-        "receive": {name for leg in legs for name in leg.receivers},
-    }
-    pairs = [(host, role) for role, names in busy.items() for host in inventory.hosts if host.name in names]
-    return [Rank(number, host, role) for number, (host, role) in enumerate(pairs, start=1)]
 
 
 def resolve(
@@ -128,17 +111,17 @@ def resolve(
         else:
             share = plan.shares[leg.id]
             chosen = _choose(leg, reports[leg.source], resolved)
-            if leg.counted_with is None:
+            if leg.merged_into is None:
                 _check_trace_mtu(leg, share, reports)
                 _refuse_tagged_trace(share, scenario.receive.mode)
             through = None
-            if leg.id in plan.carried and leg.counted_with is None:
+            if leg.id in plan.trace_sessions and leg.merged_into is None:
                 share, through = _carried(leg, share, plan, known, sessions, resolved)
             resolved.legs.append(_with_file(chosen, share, known, resolved, through))
     capabilities.check_numbers(resolved.legs)
     _trace_matches(resolved, plan, known, sessions)
     _refuse_uncountable(resolved.legs, scenario.receive.mode)
-    _refuse_indistinguishable(resolved.legs, set(plan.carried))
+    _refuse_indistinguishable(resolved.legs, set(plan.trace_sessions))
     _tasks(scenario, plan, resolved, known, reports, clocks or Clocks())
     return resolved
 
@@ -208,7 +191,7 @@ def _tunnelled(
 
 def _play(resolved: Resolved, ends: dict[str, list[str]]) -> None:
     for host, addresses in ends.items():
-        resolved.plays[host] = list(dict.fromkeys([*resolved.plays.get(host, []), *addresses]))
+        resolved.proxy_addresses[host] = list(dict.fromkeys([*resolved.proxy_addresses.get(host, []), *addresses]))
 
 
 def _sequence(leg: Leg, plan: Plan, resolved: Resolved) -> Leg:
@@ -320,9 +303,9 @@ def _carried(
     """What goes through a UPF, by the tunnels as they stand; and between whom."""
     if plan.upf is None or sessions is None:
         raise ValueError(f"{leg.stream} is resolved without its sessions")
-    tunnels, (gnb, core) = plan.carried[leg.id], _ends(leg, share)
+    tunnels, (gnb, core) = plan.trace_sessions[leg.id], _ends(leg, share)
     _refuse_without_ipv4(known[core])
-    _play(resolved, session_traces.plays(tunnels, plan.upf, (gnb, core), known))
+    _play(resolved, session_traces.proxy_addresses(tunnels, plan.upf, (gnb, core), known))
     standing = replace(share, prepared=session_traces.as_they_stand(share.prepared, tunnels, sessions))
     if standing.prepared.settings.gtpu is not None and not share.downlink:
         resolved.tunnels[leg.id] = standing.prepared.settings.gtpu.target
@@ -346,7 +329,7 @@ def _refuse_tagged_trace(share: Share, mode: str) -> None:
 def _with_file(leg: Leg, share: Share, known: dict[str, Host], resolved: Resolved, through: Nodes | None = None) -> Leg:
     """The leg with the name of its file: frames between its two nodes, or those that a UPF is between. An instance has
     that of its first one."""
-    first = leg.id if leg.counted_with is None else leg.counted_with
+    first = leg.id if leg.merged_into is None else leg.merged_into
     name = f"leg-{first}.pcap"
     pools = _pools(leg, share, known)
     if first == leg.id:
@@ -421,10 +404,10 @@ def _trace_matches(resolved: Resolved, plan: Plan, known: dict[str, Host], sessi
     """A trace's frames are all between its two MACs that no stream claims; a tag that all have is looked at too. One of
     sessions is known by its users."""
     for index, leg in enumerate(resolved.legs):
-        if leg.id in plan.carried and plan.upf is not None and sessions is not None:
-            carried = plan.shares[leg.id]
-            gnb, core = (known[name] for name in _ends(leg, carried))
-            match = session_traces.match(plan.carried[leg.id], plan.upf, sessions, gnb, core, carried.downlink)
+        if leg.id in plan.trace_sessions and plan.upf is not None and sessions is not None:
+            own = plan.shares[leg.id]
+            gnb, core = (known[name] for name in _ends(leg, own))
+            match = session_traces.match(plan.trace_sessions[leg.id], plan.upf, sessions, gnb, core, own.downlink)
             resolved.legs[index] = replace(leg, match=match.to_json())
         elif leg.kind == "trace":
             same_pair = [
@@ -446,17 +429,17 @@ def _refuse_uncountable(legs: list[Leg], mode: str) -> None:
             raise BadInput(leg.target, f"{leg.stream!r} cannot be counted there: {why}", key="receive.mode", value=mode)
 
 
-def _refuse_indistinguishable(legs: list[Leg], carried: set[int]) -> None:
+def _refuse_indistinguishable(legs: list[Leg], in_sessions: set[int]) -> None:
     """Two legs that one frame could belong to would be counted wrong without a word. `carried`: traces of sessions."""
-    legs = [leg for leg in legs if leg.counted_with is None]
+    legs = [leg for leg in legs if leg.merged_into is None]
     for index, leg in enumerate(legs):
         for other in legs[:index]:
             # Connections are told apart by their ports, and nobody counts their frames; two interactive traces by
             # their content, which was compared when they were made ready.
             apart = leg.kind == other.kind == "connections" or leg.engine == other.engine == interactive.ENGINE
             # Those of sessions by their stamps, always: gNBs' users may be anybody's neighbours.
-            apart = apart or bool(leg.arrives and (other.arrives or other.id in carried))
-            apart = apart or bool(other.arrives and leg.id in carried)
+            apart = apart or bool(leg.arrives and (other.arrives or other.id in in_sessions))
+            apart = apart or bool(other.arrives and leg.id in in_sessions)
             if leg.target != other.target or apart:
                 continue
             if Match.from_json(leg.match).overlaps(Match.from_json(other.match)):
@@ -552,7 +535,7 @@ def _tasks(
     receiving: dict[tuple[str, str], list[str]] = {}
     for name, host in known.items():
         sent = [leg for leg in resolved.legs if leg.transmitter == name]
-        received = [leg for leg in resolved.legs if leg.receiver == name and leg.counted_with is None]
+        received = [leg for leg in resolved.legs if leg.receiver == name and leg.merged_into is None]
         received += resolved.moved.get(name, [])
         if sent:
             resolved.sends[name] = SendTask(
@@ -561,8 +544,8 @@ def _tasks(
                 limit_s=plan.limit_s,
                 clock="ptp" if scenario.clock == "ptp" else "monotonic",
                 mac=host.mac,
-                plays=[] if received else resolved.plays.get(name, []),
-                greets=_upf_at(host, plan),
+                proxy_addresses=[] if received else resolved.proxy_addresses.get(name, []),
+                arp_targets=_upf_at(host, plan),
             )
         if received:
             engine, because = _receiving(scenario, name, received, reports[name], no_filter)
@@ -580,8 +563,8 @@ def _tasks(
                 tai=scenario.clock == "ptp",
                 capture_every=scenario.receive.capture_every,
                 capture_filter=scenario.receive.capture_filter,
-                plays=resolved.plays.get(name, []),
-                greets=_upf_at(host, plan),
+                proxy_addresses=resolved.proxy_addresses.get(name, []),
+                arp_targets=_upf_at(host, plan),
                 streams=max(leg.id for leg in resolved.legs) + 1,
                 echoes=[leg for leg in resolved.legs if leg.echo_of is not None and leg.source == name],
                 **_clock_offsets(name, received, clocks),

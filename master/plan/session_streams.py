@@ -29,7 +29,8 @@ from pktswarm.traffic.frames.headers import GTPU_PORT, HEADERS
 from pktswarm.traffic.frames.stamp import PLAIN_BYTES
 from pktswarm.traffic.frames.stamp import least_size_bytes as stamp_size_bytes
 from pktswarm.traffic.frames.values import MOST_VALUES
-from pktswarm.traffic.protocol.task import FCS_BYTES, Leg
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.schedule.fragments import with_ids
 from pktswarm.traffic.schedule.leg_frames import sizes_bytes, stamped
 
@@ -213,12 +214,12 @@ def moved_in_tunnels(leg: Leg, tunnels: Tunnels, upf: Upf, sessions: Sessions, h
     at any gNB."""
     return [
         in_tunnels(_received_at(leg, host), replace(tunnels, moved_to=tunnels.among[host]), upf, sessions, hosts)
-        for host in leg.also_at
+        for host in leg.handover_targets
     ]
 
 
 def _received_at(leg: Leg, host: str) -> Leg:
-    return replace(leg, target=host, also_at=[other for other in leg.receivers if other != host])
+    return replace(leg, target=host, handover_targets=[other for other in leg.receivers if other != host])
 
 
 def users_at(sessions: Sessions, group: str, gnb: str) -> int:

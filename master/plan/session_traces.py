@@ -30,7 +30,7 @@ from pktswarm.master.upf.sessions import Sessions
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.headers import G_PDU, GTPU_PORT
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.replay.prepare import Gtpu, Nodes, Prepared, Settings
 from pktswarm.traffic.replay.table import Pool
 
@@ -49,7 +49,9 @@ def at_one_gnb(upf: Upf, names: set[str]) -> Upf:
     return upf.model_copy(update={"groups": groups})
 
 
-def carried(where: Path, index: int, trace: Any, upf: Upf, inventory: Inventory) -> tuple[tuple[str, str], Tunnels]:
+def trace_sessions(
+    where: Path, index: int, trace: Any, upf: Upf, inventory: Inventory
+) -> tuple[tuple[str, str], Tunnels]:
     """(the gNB's node, the data network's), and whose users they are. BadInput where there is no such node."""
     key = f"traces.{index}"
     check_macs(where, key, upf)
@@ -96,7 +98,7 @@ def settings(plain: Settings, tunnels: Tunnels, upf: Upf, sessions: Sessions) ->
 def with_group(leg: Leg, downlink: bool, tunnels: Tunnels, upf: Upf, settings: Settings) -> Leg:
     """With users who are told to be the group's, as those of its streams: what both bring counts against their MBR.
     BadInput where they have one and are too many to be counted one by one."""
-    if leg.counted_with is not None or settings.gtpu is None:
+    if leg.merged_into is not None or settings.gtpu is None:
         return leg
     gtpu = replace(settings.gtpu, qfi=None) if downlink else settings.gtpu
     way = replace(tunnels, direction="down" if downlink else "up")
@@ -158,7 +160,9 @@ def added_bytes(prepared: Prepared, downlink: bool) -> int:
     return gtpu.downlink_bytes if downlink else -gtpu.tunnel().overhead_bytes
 
 
-def plays(tunnels: Tunnels, upf: Upf, ends: tuple[str, str], hosts: Mapping[str, Host]) -> dict[str, list[str]]:
+def proxy_addresses(
+    tunnels: Tunnels, upf: Upf, ends: tuple[str, str], hosts: Mapping[str, Host]
+) -> dict[str, list[str]]:
     """Host → the addresses that it answers for: the gNB's, and the servers' node's."""
     node, core = ends
     return {node: [upf.gnbs[tunnels.gnb]], core: [hosts[core].ipv4]}

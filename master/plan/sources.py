@@ -16,7 +16,7 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame, check_frame, least_size_bytes, varying
 from pktswarm.traffic.frames.headers import HEADERS
 from pktswarm.traffic.frames.template import Template, VaryingField
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.random.rates import Rates
 from pktswarm.traffic.schedule import sequence
 from pktswarm.traffic.schedule.sequence import Records

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pktswarm.master.figure import write
+from pktswarm.master.output import write_figure
 from pktswarm.master.preview.preview import Preview
 from pktswarm.master.preview.tables import all_gaps, sizes_of, total
 from pktswarm.traffic.preview.due_frames import Series
@@ -19,7 +19,7 @@ MOST_LINES = 9
 
 def draw(found: Preview, path: Path) -> None:
     """PNG or SVG by the file's ending."""
-    write(_figure(found), path)
+    write_figure(_figure(found), path)
 
 
 def _figure(found: Preview) -> Figure:

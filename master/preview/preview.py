@@ -23,10 +23,10 @@ from pktswarm.traffic.capture.files import pcap_parts
 from pktswarm.traffic.connections.blocks import Blocks
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.preview import due_frames
 from pktswarm.traffic.preview.due_frames import Block, Counts, Gaps, Series, Share
 from pktswarm.traffic.preview.frames import Recording, of_sequence, packets, recording
-from pktswarm.traffic.protocol.task import Leg
 from pktswarm.traffic.schedule.capabilities import RULES
 
 MADE_UP_FIRST = IPv4Address("198.18.0.0")

@@ -12,8 +12,8 @@ from rich.markup import escape
 from pktswarm.master.output import figures_table, write_rows
 from pktswarm.master.preview.preview import Connections, Preview, Stream
 from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.preview.due_frames import Counts, Gaps, Series, Share
-from pktswarm.traffic.protocol.task import Leg
 
 TIMES_SHOWN, SIZES_SHOWN, USERS_SHOWN = 10, 8, 10
 

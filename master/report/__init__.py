@@ -16,9 +16,9 @@ PAGE = "report.html"
 
 def make(folder: Path, page: Path | None = None) -> Path:
     """The page of the run in `folder`, and the figures of its plots as CSV in that folder. Raises BadInput."""
+    from pktswarm.master.files import replace_text
     from pktswarm.master.report import folder as folders
     from pktswarm.master.report.page import html
-    from pktswarm.master.results.folder import replace_text
 
     target = folder / PAGE if page is None else page
     results = folders.read(folder)

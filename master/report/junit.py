@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as xml
 
-from pktswarm.master.results.folder import replace_text
+from pktswarm.master.files import replace_text
 from pktswarm.traffic.errors import EXIT_INCOMPLETE
 
 NOT_IN_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

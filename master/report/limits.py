@@ -14,7 +14,7 @@ FULL = 0.95
 """Of a link's speed on layer 1, in one bin."""
 
 
-def words(document: dict[str, Any], nodes: list[dict[str, str]], over_time: OverTime | None) -> list[str]:
+def describe(document: dict[str, Any], nodes: list[dict[str, str]], over_time: OverTime | None) -> list[str]:
     """Sentences. `nodes`: of nodes.csv."""
     streams = document.get("totals", [])[:-1]
     return [

@@ -15,7 +15,7 @@ from pktswarm.master.report.over_time import MOST_STREAMS, PEAK_S, OverTime
 from pktswarm.master.report.plots import Plot
 from pktswarm.master.report.render import render
 from pktswarm.master.report.shapes import Shapes, shapes
-from pktswarm.master.results.folder import STREAM_COLUMNS
+from pktswarm.master.results.row import STREAM_COLUMNS
 from pktswarm.master.results.verdicts import node_totals
 from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.traffic.connections.counts import COLUMNS
@@ -84,7 +84,7 @@ def _context(results: Results) -> dict[str, Any]:
         "peak_in": None if peaks is None else round(float(peaks.in_pps.max()) * PEAK_S),
         "peak_out": None if peaks is None else round(float(peaks.out_pps.max()) * PEAK_S),
         "clocks": _clocks(document),
-        "limits": limits.words(document, nodes, samples),
+        "limits": limits.describe(document, nodes, samples),
         "so_far": _so_far(samples) if results.crashed and samples is not None else [],
         "scenario": _yaml(document.get("scenario", {})),
         "files": [(name, told) for name, told in DESCRIBED.items() if (results.path / name).is_file()],

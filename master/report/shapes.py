@@ -17,10 +17,11 @@ from pktswarm.master.plan import interactive
 from pktswarm.master.results.recount import captures_of
 from pktswarm.traffic.capture.index import index_capture
 from pktswarm.traffic.errors import PktswarmError
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.preview import due_frames
 from pktswarm.traffic.preview.due_frames import Counts, Gaps
 from pktswarm.traffic.preview.frames import of_sequence, recording
-from pktswarm.traffic.protocol.task import FCS_BYTES, Leg, leg_from_json
+from pktswarm.traffic.protocol.task import FCS_BYTES, leg_from_json
 from pktswarm.traffic.schedule import sequence
 
 MOST_CAPTURED_BYTES = 1 << 30

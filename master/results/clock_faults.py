@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from pktswarm.master.cluster.node import NodeState
-from pktswarm.master.results.folder import Row
+from pktswarm.master.results.row import Row
 from pktswarm.traffic.connections.counts import ConnectionRow
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 
 SECONDS_BY_UTC = ("trafgen", "tcpreplay")
 
@@ -62,14 +62,14 @@ class ClockFaults:
         told = [words for host in self._nodes for words in self._words(host)]
         streams: dict[str, dict[str, None]] = {}
         for row in rows:
-            for why in row.untimed:
+            for why in row.omitted_timing:
                 streams.setdefault(why, {})[row.leg.stream] = None
         return told + [f"left out of {', '.join(names)}: {why}" for why, names in streams.items()]
 
     def _words(self, host: str) -> list[str]:
         # Two ranks of one host tell of one clock.
         steps = max((node.utc.found for node in self._nodes[host]), key=len)
-        told = [f"{host}: {step.words(self._start_ns)}" for step in steps]
+        told = [f"{host}: {step.describe(self._start_ns)}" for step in steps]
         parted = next(filter(None, (node.parted for node in self._nodes[host])), None)
         if parted is not None:
             moved_ns, took_ns = parted
@@ -94,7 +94,7 @@ def leave_out_stamps(row: Row, why: str) -> None:
         return
     if row.tally.latency is not None:
         row.delays, row.clock_bound_ns = None, None
-        row.untimed.append(f"latency, because {why}")
+        row.omitted_timing.append(f"latency, because {why}")
     if row.tally.jitter is not None:
-        row.untimed.append(f"jitter, because {why}")
+        row.omitted_timing.append(f"jitter, because {why}")
     row.tally = replace(row.tally, latency=None, jitter=None)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pktswarm.master.cluster.node import NodeState, told, told_sent
+from pktswarm.master.cluster.node import NodeState, sum_sent, told
 from pktswarm.master.plan.resolve import Resolved
-from pktswarm.master.results.folder import Row
+from pktswarm.master.results.row import Row
 from pktswarm.traffic.connections.counts import ConnectionRow
 from pktswarm.traffic.protocol.task import ReceiveTask
 
@@ -74,7 +74,7 @@ def _frames_of_its_own(node: NodeState, resolved: Resolved) -> list[str]:
     # A host that receives too announces itself through the same interface.
     if node.rank.role != "transmit" or not traces or "receive" in host.roles or node.counts is None:
         return []
-    more = (node.interface or {}).get("tx_packets", 0) - (told_sent(node.counts) or 0)
+    more = (node.interface or {}).get("tx_packets", 0) - (sum_sent(node.counts) or 0)
     if more <= 0:
         return []
     return [
@@ -87,7 +87,7 @@ def _against_interface(node: NodeState) -> list[str]:
     """An engine cannot have sent or taken more than its interface did."""
     if node.counts is None or node.interface is None:
         return []
-    figures = {"tx_packets": told_sent(node.counts), "rx_packets": told(node.counts, "received_packets")}
+    figures = {"tx_packets": sum_sent(node.counts), "rx_packets": told(node.counts, "received_packets")}
     doubts = []
     for counter, count in figures.items():
         if count is not None and count > node.interface[counter]:

@@ -5,71 +5,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from pktswarm.master.cluster.node import NodeState
 from pktswarm.master.results.users import Users
+from pktswarm.master.upf.moves import Moves
 
 if TYPE_CHECKING:
-    from pktswarm.master.upf.signalling_load import Handover
+    pass
 
 FATES = {"moved": "users that moved", "failed": "those whose moves failed", "stayed": "those that stayed"}
 """By handovers of a user: some accepted; none accepted, some failed; none."""
-
-
-@dataclass(frozen=True)
-class Move:
-    """An accepted one. `left`: the gNB's address; `teid`: the tunnel there, whose end is to be marked."""
-
-    at_ns: int
-    left: str
-    teid: int
-
-
-@dataclass(frozen=True)
-class Moves:
-    """Of a run's handovers. Times are the master's CLOCK_MONOTONIC."""
-
-    group: str
-    end_marker: bool
-    """Whether the UPF was asked for end markers."""
-    intended: int
-    requested: int
-    failures: dict[str, int]
-    accepted: list[Move]
-    by_user: dict[str, tuple[list[int], list[int]]] = field(default_factory=dict)
-    """gNB where users began → of each in their order: accepted moves, failed ones."""
-
-    @classmethod
-    def of_load(cls, load: Handover, now_ns: int) -> Moves:
-        sessions, statistics = load.sessions, load.moving.statistics
-        rows = sessions.rows_of(load.settings.group)
-        made = [
-            Move(at_ns, str(sessions.gnb_addresses[load.left(gnb)]), int(sessions.downlink_teid[row]))
-            for at_ns, row, gnb in zip(*load.moves, strict=True)
-        ]
-        return cls(
-            group=load.settings.group,
-            end_marker=load.settings.end_marker,
-            intended=load.rate.intended(now_ns),
-            requested=statistics.requested,
-            failures=dict(statistics.failures),
-            accepted=made,
-            by_user={name: _counts(load, rows[load.home[rows] == n]) for n, name in enumerate(sessions.gnbs)},
-        )
-
-    def of(self, users: Users) -> tuple[list[int], list[int]] | None:
-        """Users.moves."""
-        told = users.leg.users
-        return self.by_user[told["gnb"]] if told.get("group") == self.group else None
-
-
-def _counts(load: Handover, rows: NDArray[np.int64]) -> tuple[list[int], list[int]]:
-    return load.accepted[rows].tolist(), load.failed[rows].tolist()
 
 
 # --- what came of it -------------------------------------------------------------------------------------------------
@@ -78,11 +24,12 @@ def _counts(load: Handover, rows: NDArray[np.int64]) -> tuple[list[int], list[in
 def report(
     moves: Moves,
     users: Sequence[Users],
-    plays: Mapping[str, Sequence[str]],
+    proxy_addresses: Mapping[str, Sequence[str]],
     nodes: Iterable[NodeState],
     gathered_ns: int | None,
 ) -> dict[str, Any]:
-    """For run.json. `users`: of all streams; `plays`: host → the addresses it answered for; `gathered_ns`: when the
+    """For run.json. `users`: of all streams; `proxy_addresses`: host → the addresses it answered for; `gathered_ns`:
+    when the
     nodes were asked for what they had seen."""
     pairs = [pair for each in moves.by_user.values() for pair in zip(*each, strict=True)]
     fates = Counter(_fate(*pair) for pair in pairs)
@@ -93,7 +40,7 @@ def report(
         "accepted": len(moves.accepted),
         "failures": moves.failures,
         "users": {fate: fates[fate] for fate in FATES},
-        "end_markers": _end_markers(moves, plays, nodes, gathered_ns) if moves.end_marker else None,
+        "end_markers": _end_markers(moves, proxy_addresses, nodes, gathered_ns) if moves.end_marker else None,
         "lost": _lost(users),
     }
 
@@ -103,13 +50,13 @@ def _fate(accepted: int, failed: int) -> str:
 
 
 def _end_markers(
-    moves: Moves, plays: Mapping[str, Sequence[str]], nodes: Iterable[NodeState], gathered_ns: int | None
+    moves: Moves, proxy_addresses: Mapping[str, Sequence[str]], nodes: Iterable[NodeState], gathered_ns: int | None
 ) -> dict[str, int]:
     """Of the moves away from gNBs that nodes played, answered before these were asked: `asked`, and how many came, each
     to the gNB that was left and in the tunnel there. Those of other moves are `not_looked_for`; `others` came although
     none was asked for there."""
     told = {node.rank.host.name: node.played for node in nodes if node.played is not None}
-    hosts = {address: host for host, own in plays.items() if host in told for address in own}
+    hosts = {address: host for host, own in proxy_addresses.items() if host in told for address in own}
     seen = Counter({(host, int(teid)): n for host, one in told.items() for teid, n in one["ended"].items()})
     asked = Counter(
         (hosts[move.left], move.teid)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pktswarm.master.results.folder import Row, stream_values
+from pktswarm.master.results.row import Row, stream_values
 from pktswarm.traffic.counting import sequence_bitmap
 from pktswarm.traffic.counting.tally import PERCENTILES, Latency, Tally
 from pktswarm.traffic.counting.users import COLUMNS
@@ -42,7 +42,7 @@ def put_together(row: Row, parts: dict[str, Row]) -> None:
     row.missed = sum(one.missed for one in each)
     row.first_ns = min((one.first_ns for one in each if one.first_ns is not None), default=None)
     row.last_ns = max((one.last_ns for one in each if one.last_ns is not None), default=None)
-    row.untimed += [why for one in each for why in one.untimed]
+    row.omitted_timing += [why for one in each for why in one.omitted_timing]
     row.clock_bound_ns = _most(one.clock_bound_ns for one in each if one.received)
     row.tally = _tally(row, each)
     if row.users is not None:
@@ -82,7 +82,7 @@ def _tally(row: Row, each: Sequence[Row]) -> Tally | None:
         duplicated=row.at_several + sum(one.duplicated or 0 for one in tallies),
         reordered=sum(one.reordered or 0 for one in tallies),
         too_late=sum(one.too_late or 0 for one in tallies),
-        astray=sum(one.astray or 0 for one in tallies),
+        invalid_sequence=sum(one.invalid_sequence or 0 for one in tallies),
         damaged=sum(one.damaged for one in tallies),
         impossible=sum(one.impossible for one in tallies),
         altered=sum(one.altered or 0 for one in tallies),

@@ -9,11 +9,13 @@ from typing import Any
 
 from pktswarm.master.cluster.clock_offsets import Clocks
 from pktswarm.master.cluster.node import NodeState, failed, mended, outages, told, unfinished
+from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.cluster.utc_steps import UtcSteps
 from pktswarm.master.dut_host import report as host_report
 from pktswarm.master.dut_host.watch import HostDrops
+from pktswarm.master.files import utc
 from pktswarm.master.plan import interactive
-from pktswarm.master.plan.resolve import Rank, Resolved
+from pktswarm.master.plan.resolve import Resolved
 from pktswarm.master.results import (
     handover_report,
     handover_rows,
@@ -25,7 +27,8 @@ from pktswarm.master.results import (
 )
 from pktswarm.master.results.clock_faults import ClockFaults, leave_out_stamps
 from pktswarm.master.results.doubts import doubts
-from pktswarm.master.results.folder import FORMAT_VERSION, Outcome, Row, stream_values, utc
+from pktswarm.master.results.folder import FORMAT_VERSION, Outcome
+from pktswarm.master.results.row import Row, stream_values
 from pktswarm.master.results.trace_verify import Compared
 from pktswarm.master.results.users import Users
 from pktswarm.master.results.verdicts import (
@@ -38,13 +41,15 @@ from pktswarm.master.results.verdicts import (
     totals,
 )
 from pktswarm.master.scenario.expectations import Expect
+from pktswarm.master.upf.moves import Moves
 from pktswarm.traffic.connections.counts import ConnectionRow, EndCount, directions
 from pktswarm.traffic.connections.counts import values as connection_values
 from pktswarm.traffic.counting import echo
 from pktswarm.traffic.counting.tally import Tally
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
 from pktswarm.traffic.frames.stamp import LAYOUT_VERSION
-from pktswarm.traffic.protocol.task import Leg, with_fcs
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import with_fcs
 
 Event = dict[str, Any]
 STOPPED = "stopped by the user"
@@ -69,7 +74,7 @@ class Ledger:
         self.more_doubts: list[str] = []
         """Of what is not the nodes'."""
         self.master_utc = UtcSteps()
-        self.moves: handover_report.Moves | None = None
+        self.moves: Moves | None = None
         """Of users that were to move to other gNBs, once the sessions have ended."""
         self.dut_host: HostDrops | None = None
         """Of the device's host, where it is read."""
@@ -177,7 +182,7 @@ class Ledger:
         rows = {
             leg.id: Row(leg, leg.engine, leg.intended_packets, users=Users(leg) if leg.users else None) for leg in legs
         }
-        parts: dict[int, dict[str, Row]] = {leg.id: {} for leg in legs if leg.also_at}
+        parts: dict[int, dict[str, Row]] = {leg.id: {} for leg in legs if leg.handover_targets}
         for node in self.nodes.values():
             for count in node.counts or []:
                 row = rows[count["leg"]]
@@ -185,7 +190,7 @@ class Ledger:
                     _take_sent(row, count)
                     if count["first_ns"] is not None:
                         row.left_ns = self._monotonic_since_start(count["first_ns"], node)
-                elif row.leg.also_at:
+                elif row.leg.handover_targets:
                     parts[row.leg.id][node.rank.host.name] = self._part(row.leg, count, node)
                 else:
                     self._take_received(row, count, node)
@@ -193,7 +198,7 @@ class Ledger:
             handover_rows.put_together(rows[leg_id], one)
         for row in rows.values():
             if why := self.faults().of_seconds(row.leg, row.engine):
-                row.untimed.append(f"the rate sent, because {why}")
+                row.omitted_timing.append(f"the rate sent, because {why}")
                 row.seconds = None
             if row.leg.echo_of is not None:
                 _take_what_is_echoed(row, rows[row.leg.echo_of])
@@ -203,7 +208,7 @@ class Ledger:
             if row.users is not None and (due := self.resolved.by_user.get(row.leg.id)):
                 row.users.take_due(*due, row.sent)
             if row.users is not None and self.moves is not None:
-                row.users.moves = self.moves.of(row.users)
+                row.users.moves = self.moves.of(row.users.leg)
         return folded
 
     def _part(self, leg: Leg, count: dict[str, Any], node: NodeState) -> Row:
@@ -226,7 +231,7 @@ class Ledger:
         row.missed, row.received_frames = count["dropped_packets"], count["received_frames"]
         by_ns = count.get("utc_less_monotonic_ns")
         if count["first_ns"] is not None and by_ns is None and (why := self.faults().utc_set(node.rank.host.name)):
-            row.untimed.append(f"when it came, because {why}")
+            row.omitted_timing.append(f"when it came, because {why}")
         row.first_ns = self._since_start(count["first_ns"], node, by_ns)
         row.last_ns = self._since_start(count["last_ns"], node, by_ns)
 
@@ -376,7 +381,7 @@ class Ledger:
             row, leg = by_leg[one.leg.id], one.leg
             sender, receiver = ends[leg.transmitter, "transmit"], ends[leg.receiver, "receive"]
             if why := self.faults().of_capture(leg):
-                row.untimed.append(f"what its captures tell of times, because {why}")
+                row.omitted_timing.append(f"what its captures tell of times, because {why}")
             elif self.start_ns is not None and one.agrees(row):
                 found = trace_verify.latency(one, row, sender, receiver, self.start_ns, self._middle_ns())
                 row.matched, row.matched_bound_ns = found or (None, None)
@@ -450,15 +455,15 @@ class Ledger:
             *outages(self.nodes.values()),
             *misdelivered.notes(rows, self.nodes.values(), self.resolved),
             *(
-                f"the master: {step.words(self.start_ns or 0)}; so are times in the log"
+                f"the master: {step.describe(self.start_ns or 0)}; so are times in the log"
                 for step in self.master_utc.found
             ),
             *self.faults().notes(rows),
         ]
 
-    def _handover(self, moves: handover_report.Moves, users: list[Users]) -> dict[str, Any]:
+    def _handover(self, moves: Moves, users: list[Users]) -> dict[str, Any]:
         gathered_ns = dict(self.phases).get("gather")
-        return handover_report.report(moves, users, self.resolved.plays, self.nodes.values(), gathered_ns)
+        return handover_report.report(moves, users, self.resolved.proxy_addresses, self.nodes.values(), gathered_ns)
 
     def _status(self, verdicts: list[dict[str, Any]], doubts: list[str]) -> tuple[int, str]:
         if self.stopped:
@@ -486,8 +491,8 @@ class Ledger:
 def fold(rows: dict[int, Row]) -> list[Row]:
     """Each leg that is counted with another added to that one's row."""
     for row in rows.values():
-        if row.leg.counted_with is not None:
-            first = rows[row.leg.counted_with]
+        if row.leg.merged_into is not None:
+            first = rows[row.leg.merged_into]
             first.intended, first.sent = _sum(first.intended, row.intended), _sum(first.sent, row.sent)
             first.sent_bytes = _sum(first.sent_bytes, row.sent_bytes)
             first.stamped = _sum(first.stamped, row.stamped)
@@ -495,7 +500,7 @@ def fold(rows: dict[int, Row]) -> list[Row]:
             first.late = _sum(first.late, row.late)
             first.seconds = _span_s(first, row)
             first.left_ns = min((ns for ns in (first.left_ns, row.left_ns) if ns is not None), default=None)
-    return [row for row in rows.values() if row.leg.counted_with is None]
+    return [row for row in rows.values() if row.leg.merged_into is None]
 
 
 def _span_s(one: Row, other: Row) -> float | None:

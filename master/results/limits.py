@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pktswarm.master.results.folder import Row, stream_values
+from pktswarm.master.results.row import Row, stream_values
 from pktswarm.master.results.users import Users
 from pktswarm.master.scenario.expectations import METRICS, Expect, Limits, Metric, allowed
 from pktswarm.traffic.counting.tally import LARGEST_ERROR

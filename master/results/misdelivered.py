@@ -11,7 +11,7 @@ from typing import Any
 
 from pktswarm.master.cluster.node import NodeState, told_received_frames
 from pktswarm.master.plan.resolve import Resolved
-from pktswarm.master.results.folder import Row
+from pktswarm.master.results.row import Row
 
 MOST_OF_OTHERS = 100
 """Announcements, ARP, LLDP and the like: so many frames of no stream are nothing to speak of."""
@@ -49,7 +49,11 @@ def _of_no_stream(node: NodeState, resolved: Resolved) -> str:
     taken = told_received_frames(node.counts)
     if node.rank.role != "receive" or task is None or node.interface is None or taken is None:
         return ""
-    if task.filter or task.plays or any(leg.kind == "connections" or leg.engine == "interactive" for leg in task.legs):
+    if (
+        task.filter
+        or task.proxy_addresses
+        or any(leg.kind == "connections" or leg.engine == "interactive" for leg in task.legs)
+    ):
         return ""
     known = taken + sum((_told(node.counts) or {}).values())
     more = node.interface["rx_packets"] - known

@@ -26,12 +26,13 @@ from pktswarm.traffic.counting.recount import Recount, recount_stream, recount_t
 from pktswarm.traffic.counting.trace_verify import stream_of
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_NOT_AS_EXPECTED, BadInput
 from pktswarm.traffic.frames.stamp import LAYOUT_VERSION
-from pktswarm.traffic.protocol.task import FCS_BYTES, Leg, leg_from_json
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import FCS_BYTES, leg_from_json
 from pktswarm.traffic.replay.files import frames_to_send, packets
 from pktswarm.traffic.schedule import sequence
 from pktswarm.traffic.schedule.leg_frames import templates_as_received
 
-FORMAT_VERSIONS = (1,)
+FORMAT_VERSIONS = (1, 2)
 
 
 @dataclass
@@ -55,7 +56,7 @@ class LegRecount:
 @dataclass
 class Outcome:
     legs: list[LegRecount]
-    strangers: dict[str, int] = field(default_factory=dict)
+    unmatched: dict[str, int] = field(default_factory=dict)
     """Host → captured frames that belong to no leg."""
 
     @property
@@ -83,7 +84,7 @@ class Outcome:
             | {"agrees": x.agrees}
             for x in self.legs
         ]
-        return {"status": self.status, "summary": self.summary, "legs": legs, "strangers_packets": self.strangers}
+        return {"status": self.status, "summary": self.summary, "legs": legs, "strangers_packets": self.unmatched}
 
 
 def recount(folder: Path) -> Outcome:
@@ -101,10 +102,10 @@ def recount(folder: Path) -> Outcome:
     outcome = Outcome([])
     groups = together(legs)
     for host in dict.fromkeys(leg.target for leg in legs):
-        mine = [leg for leg in legs if leg.target == host and leg.counted_with is None]
+        mine = [leg for leg in legs if leg.target == host and leg.merged_into is None]
         if not (captures := captures_of(folder, host)):
             raise BadInput(folder / "captures", f"there is no capture of {host}")
-        captured, outcome.strangers[host] = captured_packets(captures, mine)
+        captured, outcome.unmatched[host] = captured_packets(captures, mine)
         frames = {number: [packet.data for packet in of_leg] for number, of_leg in captured.items()}
         outcome.legs += [
             LegRecount(
@@ -184,21 +185,21 @@ def captured_packets(
     wanted; None: all."""
     matches = [(leg.id, Match.from_json(leg.match)) for leg in legs]
     of_leg: dict[int, list[Packet]] = {leg.id: [] for leg in legs if kept is None or leg.id in kept}
-    strangers = 0
+    unmatched = 0
     for packet in (packet for path in captures for packet in read_capture(path)):
         owner = next((number for number, match in matches if match.matches(packet.data)), None)
         if owner is None:
-            strangers += 1
+            unmatched += 1
         elif owner in of_leg:
             of_leg[owner].append(Packet(packet.time_ns, packet.data))
-    return of_leg, strangers
+    return of_leg, unmatched
 
 
 def together(legs: list[Leg]) -> dict[int, list[Leg]]:
     """Leg id → the legs that are counted in its row, itself first."""
     groups: dict[int, list[Leg]] = {}
     for leg in legs:
-        groups.setdefault(leg.id if leg.counted_with is None else leg.counted_with, []).append(leg)
+        groups.setdefault(leg.id if leg.merged_into is None else leg.merged_into, []).append(leg)
     return groups
 
 

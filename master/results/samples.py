@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from pktswarm.traffic.counting.samples import unpack
-from pktswarm.traffic.protocol.task import Leg, with_fcs
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import with_fcs
 
 INTERFACE = {
     "tx_packets": "tx_packets",
@@ -54,7 +55,7 @@ def rows(event: dict[str, Any], node: str, role: str, time_ns: int, legs: dict[i
     for number, came in unpack(event, "received").items():
         leg = legs[number]
         to = leg.to
-        if leg.also_at:  # what is missing here may have come elsewhere
+        if leg.handover_targets:  # what is missing here may have come elsewhere
             to, came = node, {**came, "missing": None}
         came = {**came, "bytes": with_fcs(came["bytes"], came["packets"])}
         received = [came[name] for name in RECEIVED.values()]
@@ -70,7 +71,7 @@ def sent_of_rows(
     summed: dict[int, dict[str, int | None]] = {}
     for number, figures in sent.items():
         leg = legs[number]
-        row = leg.id if leg.counted_with is None else leg.counted_with
+        row = leg.id if leg.merged_into is None else leg.merged_into
         summed[row] = _added(summed[row], figures) if row in summed else figures
     return [(legs[number], figures) for number, figures in summed.items()]
 

@@ -13,11 +13,12 @@ from rich.table import Table
 
 from pktswarm.master.plan import interactive
 from pktswarm.master.results import handover_report, trace_verify, user_report, users
-from pktswarm.master.results.folder import Outcome, Row, lost_by, stream_values
+from pktswarm.master.results.folder import Outcome
+from pktswarm.master.results.row import Row, lost_by, stream_values
 from pktswarm.master.upf.session_results import lines as upf_lines
 from pktswarm.traffic.connections.counts import ConnectionRow
 from pktswarm.traffic.connections.counts import values as connection_values
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 
 COLOURS = {0: "green", 1: "red", 3: "yellow"}
 WIDTH_WITHOUT_TERMINAL = 120
@@ -202,7 +203,7 @@ def print_outcome(console: Console, outcome: Outcome, folder: object) -> None:
     if outcome.flows:
         console.print(interactive.table(outcome.flows))
     for row in outcome.rows:
-        for words in filter(None, (unstamped_words(row), trace_verify.words(row))):
+        for words in filter(None, (unstamped_words(row), trace_verify.describe(row))):
             console.print(f"[dim]{escape(words)}[/]")
     if outcome.flow_counts:
         console.print(escape(flow_words(outcome.flow_counts)))

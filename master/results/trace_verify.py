@@ -18,13 +18,14 @@ from pktswarm.traffic.capture.files import Packet
 from pktswarm.traffic.counting.tally import PERCENTILES, Latency
 from pktswarm.traffic.counting.trace_verify import Verified, arrivals, intended, verified
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.protocol.task import Leg, ReceiveTask, leg_from_json
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveTask, leg_from_json
 from pktswarm.traffic.replay import flows
 from pktswarm.traffic.replay.flows import FlowCount
 
 if TYPE_CHECKING:
     from pktswarm.master.cluster.node import NodeState
-    from pktswarm.master.results.folder import Row
+    from pktswarm.master.results.row import Row
 
 MOST_CAPTURED_BYTES = 1 << 30
 FLOW_COLUMNS = [
@@ -95,7 +96,7 @@ def elsewhere(folder: Path, capture: Path) -> list[Compared]:
     document = run_json(folder)
     legs = [leg_from_json(data) for data in document["legs"] if data["kind"] != "connections"]
     groups = together(legs)
-    packets, strangers = captured_packets([capture], [leg for leg in legs if leg.counted_with is None])
+    packets, unmatched = captured_packets([capture], [leg for leg in legs if leg.merged_into is None])
     # An interactive trace has no times of its own to hold it to, and a UPF changes the frames of one of sessions.
     changed = {one["name"] for one in document["scenario"]["traces"] if one.get("sessions")}
     traces = [leg for leg in legs if leg.kind == "trace" and leg.engine != interactive.ENGINE]
@@ -103,7 +104,7 @@ def elsewhere(folder: Path, capture: Path) -> list[Compared]:
     found = [_compared(folder, groups[leg.id], packets[leg.id], True) for leg in traces if packets.get(leg.id)]
     if not found:
         problem = f"has no packet of a trace of {folder} that arrives as it was sent"
-        raise BadInput(capture, problem, value=f"{strangers} other packets")
+        raise BadInput(capture, problem, value=f"{unmatched} other packets")
     return found
 
 
@@ -124,7 +125,7 @@ def verdicts(results: Sequence[Compared]) -> list[dict[str, Any]]:
 
 
 def _verdict(one: Compared, found: Verified) -> dict[str, Any]:
-    path, words = f"{one.leg.stream} from {one.leg.source}", found.words()
+    path, words = f"{one.leg.stream} from {one.leg.source}", found.describe()
     parts = {"what": f"{path}: packet by packet", "found": words, "expected": "none altered, twice or out of order"}
     return {"text": f"{path}: {words}", "holds": found.holds, **parts}
 
@@ -223,7 +224,7 @@ def latencies(rows: Sequence[Row]) -> list[dict[str, Any]]:
     ]
 
 
-def words(row: Row) -> str:
+def describe(row: Row) -> str:
     """What the latency of a row is that no stamp tells; empty for others."""
     if row.latency_by != "captures" or row.matched is None or row.latest_ns is None or row.matched_bound_ns is None:
         return ""

@@ -8,7 +8,8 @@ from typing import Any
 
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.counting.tally import not_received
-from pktswarm.traffic.protocol.task import FCS_BYTES, Leg
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import FCS_BYTES
 
 COLUMNS = [
     "stream",

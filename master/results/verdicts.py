@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pktswarm.master.results.folder import Row
 from pktswarm.master.results.limits import Outcome, verdict
+from pktswarm.master.results.row import Row
 from pktswarm.master.scenario.expectations import Expect, allowed
 from pktswarm.traffic.connections.counts import ConnectionRow
 
@@ -87,13 +87,13 @@ def judge(expect: Expect, rows: list[Row]) -> list[dict[str, Any]]:
 
 def judge_tunnels(expect: Expect, rows: list[Row]) -> list[dict[str, Any]]:
     """Of streams of sessions, where loss is judged: a packet in another user's tunnel is not lost to the stream."""
-    astray: dict[str, int] = {}
+    invalid_sequence: dict[str, int] = {}
     for row in rows:
         if row.leg.arrives and row.users is not None and (lost := row.users.lost()) is not None:
             more = sum(-packets for packets in lost if packets < 0) + row.users.nobodys
             # What came to two gNBs is one too many as well, and nobody else's.
-            astray[row.leg.stream] = astray.get(row.leg.stream, 0) + max(0, more - row.at_several)
-    told = astray if expect.loss is not None else {}
+            invalid_sequence[row.leg.stream] = invalid_sequence.get(row.leg.stream, 0) + max(0, more - row.at_several)
+    told = invalid_sequence if expect.loss is not None else {}
     words = "came as another user's"
     return [
         verdict(f"{name}:", f"{more} {words}", 0, _outcome(more, more == 0), f"{name}: {words}")

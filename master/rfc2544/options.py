@@ -7,9 +7,8 @@ from pathlib import Path
 
 from pktswarm.master.rfc2544.formulas import SIZES_BYTES
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.frames import bits
 from pktswarm.traffic.frames.build import LEAST_SIZE_BYTES
-from pktswarm.traffic.frames.sizes import LARGEST_SIZE_BYTES
+from pktswarm.traffic.frames.sizes import LARGEST_SIZE_BYTES, rate_bps
 
 THROUGHPUT, LATENCY, LOSS, BACK_TO_BACK = TESTS = ("throughput", "latency", "loss", "back-to-back")
 NEEDS_THROUGHPUT = (LATENCY, BACK_TO_BACK)
@@ -99,7 +98,7 @@ def asked(
     where: Path, sizes: str, tests: str, full: bool, medium: str | None, precision: float, longest_burst_s: float
 ) -> Asked:
     """From the command line's words. BadInput names the option."""
-    bps = None if medium is None else float(bits.rate_bps(where, "--max", medium))
+    bps = None if medium is None else float(rate_bps(where, "--max", medium))
     if not 0 < longest_burst_s <= LONGEST_BURST_S:
         allowed = f"up to {LONGEST_BURST_S:g} s"
         raise BadInput(where, "is no burst's", key="--longest-burst", value=longest_burst_s, allowed=allowed)

@@ -9,10 +9,10 @@ from typing import Any
 import matplotlib
 from matplotlib.ticker import NullLocator
 
+from pktswarm.master.files import replace_text
 from pktswarm.master.report import formatting
 from pktswarm.master.report.plots import LINES, STYLE, Plot, line_style, new_axes, svg_of
 from pktswarm.master.report.render import render
-from pktswarm.master.results.folder import replace_text
 from pktswarm.master.rfc2544.formulas import LOADS_PERCENT
 from pktswarm.master.rfc2544.show import burst, cells, remarks
 from pktswarm.master.rfc2544.storage import PAGE

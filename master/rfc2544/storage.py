@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from pktswarm.master.results.folder import replace_text, write_csv
+from pktswarm.master.files import replace_text, write_csv
 from pktswarm.master.rfc2544.document import POINTS, document
 from pktswarm.master.rfc2544.procedure import Benchmark
 from pktswarm.master.search import storage

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pktswarm.master.cluster import ssh
 from pktswarm.master.cluster.inventory import Host, Inventory
-from pktswarm.master.plan.resolve import Rank
+from pktswarm.master.cluster.ranks import Rank
 from pktswarm.traffic.errors import BadInput, PktswarmError
 from pktswarm.traffic.protocol.messages import peer
 
@@ -116,9 +116,9 @@ class Launch:
         for host, problem in zip(asked, answers, strict=True):
             if problem:
                 return BadInput(host.name, problem, key="ansible_host", value=host.address)
-        return PktswarmError(f"the ranks did not come up; mpiexec said: {self.words() or 'nothing'}")
+        return PktswarmError(f"the ranks did not come up; mpiexec said: {self.messages() or 'nothing'}")
 
-    def words(self) -> str:
+    def messages(self) -> str:
         """What mpiexec and the ranks printed: nothing, when all is well."""
         if not self.output.closed:
             self.output.seek(0)
@@ -147,7 +147,7 @@ class Launch:
                 self._wait(3.0)
             self.process.wait()
             _reap_children()
-        self.words()
+        self.messages()
         self.listener.close()
         self.output.close()
 

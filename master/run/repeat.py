@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pktswarm.master.files import new_folder, replace_text
 from pktswarm.master.report.folder import REPEATED
-from pktswarm.master.results.folder import new_folder, replace_text
 from pktswarm.master.run.run import Finished
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, PktswarmError
 

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from pktswarm.master.cluster import inventory as inventories
 from pktswarm.master.cluster.node import refuse_held, reports_by_host
+from pktswarm.master.cluster.ranks import Rank, ranks
 from pktswarm.master.dut_host.reading import SSH_LIMIT_S, source_of
 from pktswarm.master.dut_host.watch import DutHost
+from pktswarm.master.files import utc
 from pktswarm.master.plan import allowlist, capacity, capacity_limits
 from pktswarm.master.plan import plan as plans
-from pktswarm.master.plan.resolve import Rank, Resolved, ranks, resolve
+from pktswarm.master.plan.resolve import Resolved, resolve
 from pktswarm.master.results import samples
-from pktswarm.master.results.folder import Folder, Outcome, utc
+from pktswarm.master.results.folder import Folder, Outcome
 from pktswarm.master.results.ledger import Event, Ledger
 from pktswarm.master.results.trace_verify import Compared, compare
 from pktswarm.master.run.launch import Launch
@@ -30,8 +32,8 @@ from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.master.scenario.upf import Upf
 from pktswarm.master.upf.session_results import write_users
 from pktswarm.traffic.errors import BadInput, PktswarmError
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.messages import Lines, Message
-from pktswarm.traffic.protocol.task import Leg
 
 if TYPE_CHECKING:
     from pktswarm.master.upf.control_plane import ControlPlane
@@ -391,7 +393,7 @@ class Run:
         try:
             compared = self._compared(self.folder)
             outcome = self.ledger.outcome(self.scenario.expect, self._extra(), compared)
-            self.folder.log({"event": "mpiexec", "output": launch.words()})
+            self.folder.log({"event": "mpiexec", "output": launch.messages()})
             self.folder.write(outcome)
             self.folder.close()
         except OSError as error:
@@ -409,7 +411,7 @@ class Run:
             return told
         told.append(f"the UPF's last word on N4 came {(plane.last_word_ns - start_ns) / 1e9:.2f} s after the start")
         for row in self.ledger.rows():
-            if row.leg.id in self.plan.tunnels | self.plan.carried and row.lost is not None:
+            if row.leg.id in self.plan.tunnels | self.plan.trace_sessions and row.lost is not None:
                 last = (
                     "no packet arrived" if row.last_ns is None else f"the last packet came at {row.last_ns / 1e9:.2f} s"
                 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 
 Header = dict[str, dict[str, Any] | None]
 

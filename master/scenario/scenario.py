@@ -37,7 +37,7 @@ from pktswarm.traffic.frames.sizes import FORMS, Sizes, parse_sizes
 from pktswarm.traffic.random.rates import ETHERNET_OVERHEAD_BYTES
 from pktswarm.traffic.replay.prepare import Gtpu, Instances, Settings
 from pktswarm.traffic.replay.table import IPV6_PREFIX, Pool, Rule, pool
-from pktswarm.traffic.replay.timing import Pace
+from pktswarm.traffic.replay.timing import ReplayTiming
 
 
 def _a_size(given: Any) -> Any:
@@ -398,18 +398,18 @@ class Trace(Traffic):
             split=self.split or ("user" if by_user else "flow"),
         )
 
-    def _pace(self) -> Pace:
+    def _pace(self) -> ReplayTiming:
         longest = None if self.longest_gap_s is None else round(self.longest_gap_s * 1e9)
         if self.speed is not None:
-            return Pace("multiplier", self.speed, longest)
+            return ReplayTiming("multiplier", self.speed, longest)
         if self.rate_pps is not None:
-            return Pace("mean_pps", self.rate_pps, longest)
+            return ReplayTiming("mean_pps", self.rate_pps, longest)
         if self.rate_bps is not None:
-            return Pace("mean_bps", self.rate_bps, longest)
+            return ReplayTiming("mean_bps", self.rate_bps, longest)
         if isinstance(self.timing, str):
-            return Pace(self.timing, 1.0, longest)
+            return ReplayTiming(self.timing, 1.0, longest)
         mode, value = next(iter(self.timing.items()))
-        return Pace(mode, value, longest)
+        return ReplayTiming(mode, value, longest)
 
     def _instances(self) -> Instances:
         one = self.scale

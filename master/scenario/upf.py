@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, ValidationError, model_validator
 
 from pktswarm.master.cluster.inventory import Inventory, load_yaml
+from pktswarm.master.scenario import upf_profile as profiles
 from pktswarm.master.scenario.fields import Location, Name, Strict, Yaml, bad_input, keys_of
 from pktswarm.master.scenario.upf_pools import LAST_TEID, Pool, check_apart, parse_pool
+from pktswarm.master.scenario.upf_profile import Numbered, Profile
 from pktswarm.master.scenario.upf_rules import Buffer, Qos, Usage
 from pktswarm.master.scenario.upf_servers import Servers
 from pktswarm.master.scenario.upf_shape import MOST_FLOWS
-from pktswarm.master.upf import profile as profiles
-from pktswarm.master.upf.profile import Numbered, Profile
 from pktswarm.traffic.errors import BadInput
 
 MOST_SESSIONS = 2**20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pktswarm.master.results.folder import Row
+from pktswarm.master.results.row import Row
 
 
 @dataclass(frozen=True)

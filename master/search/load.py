@@ -11,7 +11,7 @@ from pktswarm.master.plan import plan as plans
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.master.scenario.scenario import Receive, Scenario, Source, Stream
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 
 A_RATE = "rate_pps, rate_bps or rate_l1_bps, or a rate in packets/s"
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from pktswarm.master.results.folder import new_folder, replace_text, write_csv
+from pktswarm.master.files import new_folder, replace_text, write_csv
 from pktswarm.master.search.engine import Search
 
 FORMAT_VERSION = 1
@@ -31,7 +31,7 @@ TRIAL_COLUMNS = [
 ]
 
 
-class Trying(Protocol):
+class TrialHistory(Protocol):
     @property
     def trials(self) -> Sequence[object]: ...
 
@@ -49,7 +49,7 @@ class Kept:
         return self.path / "runs"
 
     @contextlib.contextmanager
-    def unless_nothing_was_tried(self, search: Trying) -> Iterator[None]:
+    def unless_nothing_was_tried(self, search: TrialHistory) -> Iterator[None]:
         """An error before the first trial leaves no folder behind."""
         try:
             yield

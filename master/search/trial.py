@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pktswarm.master.results.folder import Outcome, Row, stream_values
+from pktswarm.master.results.folder import Outcome
 from pktswarm.master.results.limits import of_limits
+from pktswarm.master.results.row import Row, stream_values
 from pktswarm.master.scenario.expectations import Limits
 from pktswarm.traffic.errors import EXIT_INCOMPLETE
 from pktswarm.traffic.random.rates import ETHERNET_OVERHEAD_BYTES

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pktswarm.master.results.handover_report import Moves
 from pktswarm.master.scenario.upf import Upf
 from pktswarm.master.upf import session_results
 from pktswarm.master.upf.background import Background
+from pktswarm.master.upf.moves import Moves
 from pktswarm.master.upf.sessions import ESTABLISHED, Sessions
 from pktswarm.master.upf.signalling_load import Loads
 from pktswarm.master.upf.smf import Smf

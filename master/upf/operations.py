@@ -86,7 +86,7 @@ class Operation:
         self.statistics.response.add(now_ns - request.first_ns)
         self.statistics.last_ns = now_ns
         if answer.cause != ACCEPTED:
-            self._refused(row, answer.words)
+            self._refused(row, answer.description)
             self.refused(row, answer)
             self.hook(row, False, now_ns)
             if answer.cause == NO_ASSOCIATION:

@@ -175,7 +175,7 @@ class Answer:
     usage: list[Usage] | None = None
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The cause, and what the UPF says was wrong."""
         return cause_words(self.cause, self.offending, self.failed_rule)
 

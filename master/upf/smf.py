@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pktswarm.master.scenario.upf import Group, Upf
+from pktswarm.master.scenario.upf_features import names as feature_names
+from pktswarm.master.scenario.upf_profile import Numbered
 from pktswarm.master.upf import pfcp_decode, pfcp_encode
-from pktswarm.master.upf.features import names as feature_names
 from pktswarm.master.upf.operations import Delete, Establish, Modify, Operation, add_usage
 from pktswarm.master.upf.pfcp_decode import ACCEPTED, NO_ASSOCIATION, NO_CONTEXT, Answer, Header
 from pktswarm.master.upf.pfcp_encode import Action, GroupMessages, Own
 from pktswarm.master.upf.pfcp_transport import Exchange
-from pktswarm.master.upf.profile import Numbered
 from pktswarm.master.upf.sessions import ESTABLISHED, LOST, Sessions
 from pktswarm.master.upf.sources import Bulk, Heartbeats, Queue, Single
 from pktswarm.master.upf.statistics import Statistics
@@ -111,7 +111,7 @@ class Smf:
         profile = self.upf.found_profile
         if profile is None:
             return
-        self._tell("profiled", f"profile {self.upf.profile}: {profile.words()}")
+        self._tell("profiled", f"profile {self.upf.profile}: {profile.describe()}")
         if other := profile.of_another(self.upf_node_id, feature_names(self.features)):
             self._tell("profiled", f"profile {self.upf.profile} is {other}; make it again with pktswarm upf probe")
 
@@ -120,7 +120,7 @@ class Smf:
         answer = self._ask_for_association()
         if answer.cause == ACCEPTED:
             return answer
-        refused = answer.words
+        refused = answer.description
         if self._single(pfcp_encode.association_release_request, MOST_TO_ASSOCIATE_S).answer is not None:
             answer = self._ask_for_association()
         if answer.cause != ACCEPTED:
@@ -280,7 +280,7 @@ class Smf:
         if attempt.answer is None:
             self._tell("unreleased", f"the association's release: {attempt.problem}; its sessions were deleted before")
         elif attempt.answer.cause != ACCEPTED:
-            self._tell("unreleased", f"the association's release is refused: {attempt.answer.words}")
+            self._tell("unreleased", f"the association's release is refused: {attempt.answer.description}")
         else:
             self._tell("released", "the association")
             self._record.remove()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pktswarm.master.files import replace_text
 from pktswarm.master.report.render import render
-from pktswarm.master.results.folder import replace_text
 from pktswarm.master.y1564.show import cells, failed, remarks
 from pktswarm.master.y1564.storage import PAGE
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE

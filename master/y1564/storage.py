@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pktswarm.master.results.folder import replace_text, write_csv
+from pktswarm.master.files import replace_text, write_csv
 from pktswarm.master.search import storage
 from pktswarm.master.y1564.document import document
 from pktswarm.master.y1564.procedure import Activation

@@ -11,7 +11,8 @@ from pktswarm.master.cluster.inventory import Inventory
 from pktswarm.master.plan.allowlist import Allow
 from pktswarm.master.report import over_time
 from pktswarm.master.report.folder import SAMPLES
-from pktswarm.master.results.folder import Outcome, Row, stream_values
+from pktswarm.master.results.folder import Outcome
+from pktswarm.master.results.row import Row, stream_values
 from pktswarm.master.search.latency import latencies
 from pktswarm.master.search.load import Load, load_of
 from pktswarm.master.search.runs import Runs

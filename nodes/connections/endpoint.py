@@ -16,7 +16,7 @@ from pktswarm.nodes.connections.sockets import End, TcpEnd, UdpEnd
 from pktswarm.traffic.connections.blocks import merge_moments, spread
 from pktswarm.traffic.connections.counts import EndCount, ReceivedCount, SentCount, sends
 from pktswarm.traffic.errors import EngineError
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 
 CONNECT_TIMEOUT_S = 5.0
 CONNECTS_PER_S = 500

@@ -14,7 +14,8 @@ from pktswarm.nodes.process import EngineProcess
 from pktswarm.nodes.start_fifo import Gate
 from pktswarm.traffic.connections.counts import EndCount
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.protocol.task import Leg, Role
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import Role
 
 NAME = "socket"
 

@@ -20,7 +20,8 @@ from pktswarm.nodes.process import EngineProcess
 from pktswarm.nodes.receivers.netsniff import BothWays
 from pktswarm.nodes.start_fifo import Gate
 from pktswarm.traffic.errors import EngineError
-from pktswarm.traffic.protocol.task import Leg, ReceiveCount, ReceiveTask, SendCount
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
 
 NAME = "interactive"
 ARMED, RESULT = "pktswarm: armed", "pktswarm: result "

@@ -95,9 +95,9 @@ class Player:
                 return
             if frame[6:12] != self.peer_mac:
                 continue
-            strangers = self.machine.strangers
+            unmatched = self.machine.unmatched
             self._send(self.machine.arrived(frame, time.monotonic_ns()))
-            if strangers == self.machine.strangers:
+            if unmatched == self.machine.unmatched:
                 self.received_utc_ns = [*self.received_utc_ns[:1], time.time_ns()]
 
     def _send(self, sendings: list[Sending]) -> None:
@@ -123,7 +123,7 @@ class Player:
         spans = self.first_sent_ns is not None and self.last_sent_ns is not None
         return {
             "flows": [asdict(report) for report in self.machine.reports()],
-            "strangers": self.machine.strangers,
+            "unmatched": self.machine.unmatched,
             "dropped": dropped,
             "started_ns": self.started_ns,
             "first_sent_ns": self.first_sent_ns,

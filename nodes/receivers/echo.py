@@ -16,7 +16,8 @@ from pktswarm.traffic.counting import users
 from pktswarm.traffic.counting.echo import COPIES, NAME, EchoSettings, RawFlow, Unexplained, due
 from pktswarm.traffic.counting.kernel_structs import RawUserRule
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.protocol.task import Leg, SendCount
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import SendCount
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 
 OBJECT = libbpf.OBJECTS / "echo.o"
@@ -43,7 +44,7 @@ class Echo:
             self._load(EchoSettings(alone, counted, single))
             self._fill()
             self._plug(interface.index)
-            for program, event in (("told_sent", "xdp_devmap_xmit"), ("told_refused", "xdp_redirect_err")):
+            for program, event in (("sum_sent", "xdp_devmap_xmit"), ("sum_refused", "xdp_redirect_err")):
                 self._object.attach_raw_tracepoint(program, event)
         except BaseException:
             self._object.close()

@@ -28,22 +28,23 @@ from pktswarm.traffic.counting.kernel_structs import (
     HISTOGRAM_BUCKETS,
     NUMBERED_BY_PKTGEN,
     NUMBERED_BY_US,
-    STRANGERS,
     SUMS_IP,
+    UNMATCHED_KINDS,
     Expectation,
     RawFiltered,
     RawFragments,
     RawHistogram,
     RawPutTogether,
     RawRow,
-    RawStrangers,
     RawTally,
+    RawUnmatched,
     RawUser,
     RawUserRule,
     Settings,
 )
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.protocol.task import Leg, ReceiveCount, ReceiveTask, SendCount
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
 from pktswarm.traffic.schedule import fragments, leg_frames, pktgen
 from pktswarm.traffic.schedule.leg_frames import templates_as_received
 
@@ -385,10 +386,10 @@ class XdpReceiver(Receiver):
         made = self._expectations[slot]
         return tally.delays(self._raw(slot), self._buckets(slot), made.bias_ns) if made.timed else None
 
-    def strangers(self) -> dict[str, int]:
+    def unmatched(self) -> dict[str, int]:
         """Frames that no leg has, by kind; they went on to the host. "filtered": the filter left them out."""
-        each = self._per_cpu(RawStrangers, "strangers")
-        found = {name: sum(one.packets[index] for one in each) for index, name in enumerate(STRANGERS)}
+        each = self._per_cpu(RawUnmatched, "unmatched")
+        found = {name: sum(one.packets[index] for one in each) for index, name in enumerate(UNMATCHED_KINDS)}
         if self.task.filter_program:
             found["filtered"] = sum(one.packets for one in self._per_cpu(RawFiltered, "filtered"))
         return found
@@ -408,7 +409,7 @@ class XdpReceiver(Receiver):
 
     def counts(self) -> list[ReceiveCount]:
         to_utc_ns = time.time_ns() - time.clock_gettime_ns(self._clock)
-        strangers = self.strangers()
+        unmatched = self.unmatched()
         counts = [
             ReceiveCount(
                 leg.id,
@@ -418,11 +419,11 @@ class XdpReceiver(Receiver):
                 None if one.first_ns is None else one.first_ns + to_utc_ns,
                 None if one.last_ns is None else one.last_ns + to_utc_ns,
                 note=self._note(leg, one),
-                output=json.dumps({"strangers": strangers}),
+                output=json.dumps({"unmatched": unmatched}),
                 tally=one.to_json(),
                 users=self._packed_users(leg.id),
                 marks=self._packed_marks(leg, one),
-                delays=self._delays(slot) if leg.also_at else None,
+                delays=self._delays(slot) if leg.handover_targets else None,
                 utc_less_monotonic_ns=None if self.task.tai else to_utc_ns,
             )
             for slot, (leg, one) in enumerate(zip(self.task.legs, self.tallies().values(), strict=True))
@@ -459,8 +460,8 @@ class XdpReceiver(Receiver):
             notes.append("no latency: pktgen writes a frame's time before it waits for its turn")
         if one.too_late:
             notes.append(f"{one.too_late} frames came over {tally.REMEMBERED} behind and count as lost")
-        if one.astray:
-            notes.append(f"{one.astray} frames have a sequence number that cannot be")
+        if one.invalid_sequence:
+            notes.append(f"{one.invalid_sequence} frames have a sequence number that cannot be")
         if one.damaged:
             notes.append(f"{one.damaged} altered frames have a stamp that does not verify; they are received, not lost")
         if one.impossible:

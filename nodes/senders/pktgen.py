@@ -18,7 +18,8 @@ from typing import ClassVar
 from pktswarm.nodes.engine import Sender
 from pktswarm.nodes.senders import pktgen_keeper, pktgen_module, pktgen_proc
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.protocol.task import Leg, SendCount, SendTask
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import SendCount, SendTask
 from pktswarm.traffic.schedule.pktgen import device_commands, shares, unable
 
 __all__ = ["PktgenSender", "unable"]

@@ -23,10 +23,12 @@ from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.process import EngineProcess
 from pktswarm.nodes.senders import tcpreplay_gate
 from pktswarm.nodes.start_fifo import Gate
-from pktswarm.traffic.capture.files import NS_PER_S, Packet, write_pcap
+from pktswarm.traffic.capture.constants import NS_PER_S
+from pktswarm.traffic.capture.files import Packet, write_pcap
 from pktswarm.traffic.capture.trace import Trace
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.protocol.task import FCS_BYTES, Leg, SendCount, SendTask
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import FCS_BYTES, SendCount, SendTask
 from pktswarm.traffic.replay.files import check_mtu, frames_to_send, packets
 
 ARM_TIMEOUT_S = 1.5

@@ -20,7 +20,8 @@ from pktswarm.nodes.process import EngineProcess
 from pktswarm.traffic.errors import BadInput, EngineError
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.template import Template
-from pktswarm.traffic.protocol.task import FCS_BYTES, Leg, SendCount, SendTask
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import FCS_BYTES, SendCount, SendTask
 from pktswarm.traffic.schedule.capabilities import trafgen_list_frames, trafgen_list_length
 
 JUMBO_BYTES = 1900

@@ -27,7 +27,8 @@ from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.process import EngineProcess
 from pktswarm.nodes.senders import xdp_run
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.protocol.task import FCS_BYTES, Clock, Leg, SendCount, SendTask
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import FCS_BYTES, Clock, SendCount, SendTask
 from pktswarm.traffic.replay.build import Frames
 from pktswarm.traffic.replay.files import check_mtu, mapped_frames, trace_path
 from pktswarm.traffic.schedule import compile as schedule
@@ -361,7 +362,7 @@ class Program:
         self.state.due_ns[:] = [NEVER] * MAX_LEGS
 
     def _attach(self) -> None:
-        for program, event in (("told_sent", "xdp_devmap_xmit"), ("told_refused", "xdp_redirect_err")):
+        for program, event in (("sum_sent", "xdp_devmap_xmit"), ("sum_refused", "xdp_redirect_err")):
             self._object.attach_raw_tracepoint(program, event)
         self.fd, self.number = self._object.program_fd("send"), self._object.program_id("send")
         self.state_number = self._object.map_id(".bss")

@@ -23,7 +23,8 @@ from wire import PACKET_AUXDATA, PACKET_OUTGOING, SO_RCVBUFFORCE, SOL_PACKET, A,
 from xdp_frames import CHECKED, PLAIN, checksum
 
 from pktswarm.nodes import libbpf
-from pktswarm.traffic.protocol.task import Leg, to_json
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import to_json
 
 ROOT = Path(__file__).parents[2]
 UP, BACK = 3, 4

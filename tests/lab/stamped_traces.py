@@ -11,7 +11,7 @@ from recordings import NODES
 from xdp_ends import loaded, made_by
 
 from pktswarm.traffic.capture.trace import Packet, write_pcap
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.replay import files, stamps
 from pktswarm.traffic.replay.prepare import Nodes, Settings, frames_of, prepare
 from pktswarm.traffic.schedule import compile as schedule
@@ -50,7 +50,7 @@ def legs_of(
             options=STAMPED,
             stamped_packets=int(np.count_nonzero(frames.stamp_at)) * repeat * instances,
             shift={"user": number} if number else {},
-            counted_with=0 if number else None,
+            merged_into=0 if number else None,
             **more,
         )
         for number in range(instances)

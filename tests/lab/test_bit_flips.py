@@ -18,7 +18,7 @@ import pytest
 from pktswarm.nodes import libbpf
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.counting.tally import not_received
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -210,7 +210,7 @@ def test_a_jump_is_believed_when_a_second_frame_confirms_it(program: Path, tmp_p
         counter.take(stamped(leg, number, magic=CHECKED))
     found, columns = counter.figures().tally, counter.receiver.users(300)
     counter.receiver.restore()
-    assert (found.distinct, found.astray, found.reordered, found.missing) == (5, 1, 0, 4 + BELIEVED_AHEAD)
+    assert (found.distinct, found.invalid_sequence, found.reordered, found.missing) == (5, 1, 0, 4 + BELIEVED_AHEAD)
     assert columns is not None and (columns["packets"][0], columns["distinct"][0]) == (6, 5)
 
 
@@ -221,7 +221,7 @@ def test_a_number_within_the_believed_distance_needs_no_second_frame(program: Pa
         counter.take(stamped(leg, number))
     found = counter.figures().tally
     counter.receiver.restore()
-    assert (found.distinct, found.astray, found.highest) == (2, 0, BELIEVED_AHEAD)
+    assert (found.distinct, found.invalid_sequence, found.highest) == (2, 0, BELIEVED_AHEAD)
 
 
 @pytest.mark.parametrize("sent_s", [-4000, -0.1, 0.5, 200_000])

@@ -19,7 +19,7 @@ from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.layout import layout
 from pktswarm.traffic.frames.stamp import read_stamp
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.replay.prepare import Settings
 
 sys.path.insert(0, str(Path(__file__).parent))

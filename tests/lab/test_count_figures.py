@@ -17,7 +17,7 @@ import pytest
 
 from pktswarm.nodes import libbpf
 from pktswarm.traffic.counting import tally, users
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -24,7 +24,7 @@ from pktswarm.nodes import availability
 from pktswarm.traffic.counting import echo, users
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.frames.build import build_frame
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 
 pytestmark = [
@@ -245,14 +245,14 @@ def test_counted_sent_back_and_received_back_agree(wire: Wire, tmp_path: Path, p
         assert (gnb.attached, core.attached) == ("native", "native")
         (sent,) = send(wire, tmp_path, [up])
         there, _, (came, returned) = core.stop()
-        here, strangers, (counted,) = gnb.stop()
+        here, unmatched, (counted,) = gnb.stop()
     due = 200 * percent
     assert sent["sent_packets"] == there[str(UP)]["distinct"] == came["received_packets"] == 20_000
     assert (returned["leg"], returned["engine"], returned["sent_packets"]) == (BACK, "echo", due)
     found = here[str(BACK)]
     assert (found["packets"], found["distinct"], found["duplicated"], found["altered"]) == (due, due, 0, 0)
     assert found["latency"]["frames"] == due and 0 < found["latency"]["min_ns"] < 1e9
-    assert strangers["unknown_stream"] == 0
+    assert unmatched["unknown_stream"] == 0
     by_user = users.unpack(counted["users"]["distinct"])
     assert [*returned["users"], 0] == by_user and sum(by_user) == due
     assert min(by_user[:USERS]) > 0.7 * due / USERS and max(by_user) < 1.3 * due / USERS

@@ -25,7 +25,8 @@ from pktswarm.traffic.capture.files import Packet, write_pcap
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
-from pktswarm.traffic.protocol.task import Leg, ReceiveTask
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule import fragments
 from pktswarm.traffic.schedule.fragments import with_ids
@@ -222,7 +223,7 @@ def test_what_did_not_all_come_is_lost(bench: Callable[[Leg], Bench]) -> None:
         assert verdicts == [DROP if number % 3 else PASS] * 3
     assert (one.tally.packets, one.count.unfinished_packets) == (0, 30)
     assert one.receiver.fragments()["again"] == 30
-    assert sum(one.receiver.strangers().values()) == 0
+    assert sum(one.receiver.unmatched().values()) == 0
 
 
 def test_a_packet_that_comes_twice_is_duplicated(bench: Callable[[Leg], Bench]) -> None:
@@ -312,7 +313,7 @@ def test_a_fragment_with_a_damaged_header_is_put_to_no_packet(bench: Callable[[L
     damaged[14 + 5] ^= (FIRST_ID ^ FIRST_ID + 1) & 0xFF
     assert damaged[18:20] == end[18:20]
     assert one.feed([first, other, bytes(damaged)]) == [DROP, DROP, PASS]
-    assert (one.tally.packets, one.receiver.strangers()["damaged"]) == (0, 1)
+    assert (one.tally.packets, one.receiver.unmatched()["damaged"]) == (0, 1)
     one.feed([end])
     assert (one.tally.packets, one.tally.altered, one.count.unfinished_packets) == (1, 0, 1)
 
@@ -396,7 +397,7 @@ def test_fragments_of_others_go_on_to_the_host(bench: Callable[[Leg], Bench]) ->
     one = bench(leg)
     pieces = fragment(IP(src="10.1.1.1", dst="10.1.1.2") / UDP(sport=1, dport=2) / bytes(3000), 1000)
     assert one.feed([bytes(14 - 2) + b"\x08\x00" + bytes(piece) for piece in pieces]) == [PASS] * len(pieces)
-    assert one.receiver.strangers()["fragment"] == len(pieces)
+    assert one.receiver.unmatched()["fragment"] == len(pieces)
     assert (one.tally.packets, one.count.unfinished_packets) == (0, 0)
 
 
@@ -409,7 +410,7 @@ def test_fragments_with_lengths_that_cannot_be(bench: Callable[[Leg], Bench]) ->
     empty = bytearray(second)
     empty[16:18] = (20).to_bytes(2, "big")
     assert one.feed([cut_short, mended(odd, 14), mended(empty, 14)]) == [PASS] * 3
-    assert one.receiver.strangers()["malformed"] == 3
+    assert one.receiver.unmatched()["malformed"] == 3
     one.feed([first, second])
     assert one.tally.packets == 1
 

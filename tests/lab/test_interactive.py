@@ -25,7 +25,8 @@ from pktswarm.nodes.interactive.receiver import InteractiveReceiver
 from pktswarm.nodes.interactive.sender import InteractiveSender
 from pktswarm.traffic.capture.trace import write_pcap
 from pktswarm.traffic.interactive.prepare import Endpoint, Prepared, load, prepare
-from pktswarm.traffic.protocol.task import Leg, ReceiveCount, ReceiveTask, SendCount, SendTask
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount, SendTask
 
 sys.path.insert(0, str(Path(__file__).parent))
 from acknowledged import Seen, acknowledged_too_early

@@ -494,7 +494,7 @@ def with_ssh(cluster: Cluster, keyword: str, value: Path) -> Any:
 
 
 def test_a_refused_key_is_named(cluster: Cluster) -> None:
-    key = cluster.folder / "stranger"
+    key = cluster.folder / "unmatched"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     refused(cluster, with_ssh(cluster, "IdentityFile", key), "tx1", "refuses the key")
 

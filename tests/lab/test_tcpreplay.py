@@ -23,7 +23,8 @@ from pktswarm.nodes.senders.tcpreplay import TcpreplaySender
 from pktswarm.traffic.capture.trace import Packet, Trace, write_pcap
 from pktswarm.traffic.counting.recount import recount_trace
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.protocol.task import Leg, SendCount, SendTask
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import SendCount, SendTask
 from pktswarm.traffic.replay.files import packets
 from pktswarm.traffic.replay.prepare import Nodes, Settings, frames_of, prepare, share_rows
 

@@ -34,7 +34,8 @@ from pktswarm.traffic.capture.files import read_capture
 from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.counting.trace_verify import digest
-from pktswarm.traffic.protocol.task import Leg, ReceiveTask
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.replay import files, stamps
 from pktswarm.traffic.replay.prepare import Instances, Settings
 from pktswarm.traffic.replay.table import pool
@@ -147,19 +148,19 @@ def test_137_dropped_are_137_lost_of_a_trace(line: Line, tmp_path: Path) -> None
         device.drop(NO_STREAM, number)
     with Node(line, None, legs[:1]) as node, device:
         counts = send(line, tmp_path, legs)
-        tallies, strangers, [received] = node.stop()
+        tallies, unmatched, [received] = node.stop()
         assert device.stop() == Done(total, 137 + 11, 41, 0)
     assert line.lost_on_the_way() == {"tx0": 0, "out0": 0}
     assert sum(one["sent_packets"] for one in counts) == total
     assert sum(one["stamped_packets"] for one in counts) == stamped
     one = tallies["0"]
     assert stamped - one["distinct"] == 137
-    assert (one["duplicated"], one["reordered"], one["astray"], one["too_late"]) == (0, 0, 0, 0)
+    assert (one["duplicated"], one["reordered"], one["invalid_sequence"], one["too_late"]) == (0, 0, 0, 0)
     assert (one["altered"], one["altered_by"]) == (41, {"payload": 41})
     assert one["latency"]["frames"] == stamped - 137 - 41 and one["jitter"]["pairs"] == stamped - 137 - 41 - 1
     assert received["unstamped_packets"] == plain - 11
     assert received["received_packets"] == total - 137 - 11
-    assert strangers == {"other": 0, "unknown_stream": 0, "fragment": 0, "malformed": 0, "damaged": 0}
+    assert unmatched == {"other": 0, "unknown_stream": 0, "fragment": 0, "malformed": 0, "damaged": 0}
 
 
 @pytest.mark.parametrize("timing", ["original", "top"])

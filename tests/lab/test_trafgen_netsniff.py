@@ -21,7 +21,8 @@ import pytest
 from pktswarm.traffic.capture.netsniff import CaptureFile
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.frames.build import build_frame
-from pktswarm.traffic.protocol.task import Leg, ReceiveCount, ReceiveTask, SendCount, SendTask, to_json
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount, SendTask, to_json
 
 sys.path.insert(0, str(Path(__file__).parent))
 from wire import A, B, Wire, ethtool, ip
@@ -195,8 +196,8 @@ def test_strangers_and_the_users_filter_are_left_out(wire: Wire, tmp_path: Path)
     """Frames to another MAC are not taken, nor those the filter refuses: `vlan` sees the outermost tag."""
     other = {"ethernet": {"src": A, "dst": "02:00:00:00:00:99"}}
     legs = [a_leg("vlan", 0), a_leg("udp4", 1)]
-    stranger = {"headers": [other, IPV4, UDP]}
-    sent_too = replace(a_leg("udp4", 2), frame=stranger)
+    unmatched = {"headers": [other, IPV4, UDP]}
+    sent_too = replace(a_leg("udp4", 2), frame=unmatched)
     task = ReceiveTask("rx0", B, legs, 60, ring_mib=16, filter="vlan 10")
     receiver = node(wire.receiver, "receive", task, tmp_path)
     try:

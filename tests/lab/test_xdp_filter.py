@@ -99,9 +99,9 @@ class Filter:
 
     def accepts(self, frame: bytes) -> bool:
         """Whether it got to the counting program: as one of the leg's, or as a stranger."""
-        before = self.receiver.strangers()["filtered"]
+        before = self.receiver.unmatched()["filtered"]
         libbpf.run_once(self.fd, frame)
-        return self.receiver.strangers()["filtered"] == before
+        return self.receiver.unmatched()["filtered"] == before
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +178,7 @@ def test_what_matches_counts_and_the_rest_passes(tmp_path: Path) -> None:
         wrong[22] = 63
         assert libbpf.run_once(one.fd, right) == (DROP, right)
         assert libbpf.run_once(one.fd, bytes(wrong)) == (PASS, bytes(wrong))
-        assert one.receiver.strangers() == dict.fromkeys(one.receiver.strangers(), 0) | {"filtered": 1}
+        assert one.receiver.unmatched() == dict.fromkeys(one.receiver.unmatched(), 0) | {"filtered": 1}
         assert one.receiver.tallies()[0].packets == 1
     finally:
         one.receiver.restore()

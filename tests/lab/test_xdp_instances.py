@@ -15,8 +15,8 @@ import pytest
 
 from pktswarm.nodes import availability
 from pktswarm.nodes.libbpf import run_once
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.preview.frames import packets, recording
-from pktswarm.traffic.protocol.task import Leg
 from pktswarm.traffic.replay import files
 from pktswarm.traffic.replay.build import Frames
 from pktswarm.traffic.replay.prepare import Gtpu, Instances, Settings

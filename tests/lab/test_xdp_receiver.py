@@ -30,7 +30,7 @@ from pktswarm.traffic.counting.kernel_structs import (
     CAUSE_SLOTS,
     CAUSES,
     SHARED,
-    STRANGERS,
+    UNMATCHED_KINDS,
     WINDOW_WORDS,
     RawTally,
     RawUserRule,
@@ -41,7 +41,8 @@ from pktswarm.traffic.errors import BadInput, EngineError
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.layout import layout
 from pktswarm.traffic.frames.template import put_bits
-from pktswarm.traffic.protocol.task import Leg, ReceiveTask
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -141,7 +142,7 @@ def test_a_stamp_is_found_in_every_shape(bench: Callable[..., Bench], shape: str
     assert (found.packets, found.distinct, found.missing, found.altered) == (3, 3, 1, 0)
     assert found.bytes == 3 * (leg.size_bytes - 4)
     assert found.lost(10) == 7
-    assert sum(one.receiver.strangers().values()) == 0
+    assert sum(one.receiver.unmatched().values()) == 0
 
 
 def test_the_shortest_frame(bench: Callable[..., Bench]) -> None:
@@ -160,7 +161,7 @@ def test_where_a_capture_runs_too_counted_frames_go_on(bench: Callable[..., Benc
 ARP = bytes.fromhex("ffffffffffff02000000000a0806") + bytes(46)
 
 
-def strangers() -> dict[str, list[bytes]]:
+def unmatched() -> dict[str, list[bytes]]:
     whole, others = stamped(a_leg(), 0), stamped(a_leg("tcp4"), 0)
     fragment = whole[:20] + b"\x20\x00" + whole[22:]
     return {
@@ -172,13 +173,13 @@ def strangers() -> dict[str, list[bytes]]:
     }
 
 
-@pytest.mark.parametrize("kind", STRANGERS)
+@pytest.mark.parametrize("kind", UNMATCHED_KINDS)
 def test_strangers_go_on_and_are_counted_apart(bench: Callable[..., Bench], kind: str) -> None:
-    one, frames = bench(a_leg()), strangers()[kind]
+    one, frames = bench(a_leg()), unmatched()[kind]
     if kind == "other":
         frames = frames[:2]  # the third is a stamp cut off: see below
     assert one.feed(frames) == {PASS: len(frames)}
-    assert one.receiver.strangers() == {**dict.fromkeys(STRANGERS, 0), kind: len(frames)}
+    assert one.receiver.unmatched() == {**dict.fromkeys(UNMATCHED_KINDS, 0), kind: len(frames)}
     assert one.tally().packets == 0
 
 
@@ -192,7 +193,7 @@ def test_every_cut_is_survived(bench: Callable[..., Bench]) -> None:
         found = one.tally(number)
         assert found.packets == verdicts[DROP] == len(frame) - end, shape
         assert found.altered_by == {"length": found.packets}, shape
-        assert sum(one.receiver.strangers().values()) == verdicts[PASS] == end - 14, shape
+        assert sum(one.receiver.unmatched().values()) == verdicts[PASS] == end - 14, shape
 
 
 def test_malformed_frames_never_stop_the_count(bench: Callable[..., Bench]) -> None:
@@ -207,14 +208,14 @@ def test_malformed_frames_never_stop_the_count(bench: Callable[..., Bench]) -> N
         verdicts = one.feed([bytes(frame[: draw.choice([len(frame), draw.randrange(14, len(frame))])])])
         assert set(verdicts) <= {PASS, DROP}
     tallies = one.receiver.tallies().values()
-    assert sum(found.packets for found in tallies) + sum(one.receiver.strangers().values()) == 6000
+    assert sum(found.packets for found in tallies) + sum(one.receiver.unmatched().values()) == 6000
     assert sum(found.packets for found in tallies) > 500
 
 
 def test_noise_never_stops_the_count(bench: Callable[..., Bench]) -> None:
     draw, one = random.Random(2), bench(a_leg())
     assert one.feed(draw.randbytes(draw.randrange(14, 1500)) for _ in range(3000)) == {PASS: 3000}
-    assert sum(one.receiver.strangers().values()) == 3000
+    assert sum(one.receiver.unmatched().values()) == 3000
 
 
 @pytest.mark.parametrize(
@@ -254,7 +255,7 @@ def test_ipv6_options_are_passed_over(bench: Callable[..., Bench]) -> None:
     found = one.tally()
     assert (found.packets, found.duplicated, found.altered) == (3, 2, 0)
     assert one.feed([ipv6_options([2], broken=True)]) == {PASS: 1}
-    assert one.receiver.strangers()["malformed"] == 1
+    assert one.receiver.unmatched()["malformed"] == 1
 
 
 def test_ip_and_tcp_options_are_passed_over(bench: Callable[..., Bench]) -> None:
@@ -274,7 +275,7 @@ def test_gtpu_extensions_without_an_end_are_malformed(bench: Callable[..., Bench
     frame = build_frame({"headers": shape, "payload": {"hex": user.hex()}}, 400).data
     one = bench(a_leg())
     assert one.feed([frame]) == {PASS: 1}
-    assert one.receiver.strangers()["malformed"] == 1
+    assert one.receiver.unmatched()["malformed"] == 1
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------
@@ -293,7 +294,7 @@ def test_loss_duplication_and_swaps_are_exact(bench: Callable[..., Bench]) -> No
     found = one.tally()
     assert found.packets == 5000 - 137 + 29
     assert (found.lost(5000), found.missing, found.duplicated, found.reordered) == (137, 137, 29, 41)
-    assert (found.too_late, found.astray, found.altered) == (0, 0, 0)
+    assert (found.too_late, found.invalid_sequence, found.altered) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -329,10 +330,10 @@ def test_a_real_gap_is_believed_and_a_damaged_number_is_not(bench: Callable[...,
     one = bench(leg)
     one.feed(stamped(leg, n) for n in (0, 1, far, 2, far + 9, 3))
     found = one.tally()
-    assert (found.distinct, found.astray, found.missing, found.reordered) == (4, 2, 0, 0)
+    assert (found.distinct, found.invalid_sequence, found.missing, found.reordered) == (4, 2, 0, 0)
     one.feed(stamped(leg, n) for n in (1_000_001, 1_000_000, 1_000_002, 1_000_002))
     found = one.tally()
-    assert (found.distinct, found.astray, found.duplicated, found.reordered) == (7, 2, 1, 1)
+    assert (found.distinct, found.invalid_sequence, found.duplicated, found.reordered) == (7, 2, 1, 1)
     assert found.highest == 1_000_002
 
 
@@ -341,21 +342,21 @@ def test_a_number_that_was_never_sent_is_astray(bench: Callable[..., Bench]) -> 
     leg = a_leg(count_packets=10, rate_pps=1000.0)
     one = bench(leg)
     one.feed(stamped(leg, n) for n in (0, 9, 10, 11))
-    assert (one.tally().distinct, one.tally().astray) == (2, 2)
+    assert (one.tally().distinct, one.tally().invalid_sequence) == (2, 2)
 
 
 def test_without_a_rate_higher_numbers_stand_for_frames_that_a_full_ring_dropped(bench: Callable[..., Bench]) -> None:
     leg = a_leg(count_packets=10)
     one = bench(leg)
     one.feed(stamped(leg, n) for n in (0, 9, 10, 11))
-    assert (one.tally().distinct, one.tally().astray) == (4, 0)
+    assert (one.tally().distinct, one.tally().invalid_sequence) == (4, 0)
 
 
 def test_two_nodes_together_know_which_numbers_came(bench: Callable[..., Bench]) -> None:
     """Of two legs whose users move: however far numbers jump and however late they are, here or there or at both."""
     draw = random.Random(1)
     shape = {"count_packets": 1_000_000, "intended_packets": 1_000_000, "rate_pps": 1000.0}
-    there = [[a_leg(number=number, **shape, also_at=[other]) for number in (3, 4)] for other in "cd"]
+    there = [[a_leg(number=number, **shape, handover_targets=[other]) for number in (3, 4)] for other in "cd"]
     union: dict[int, int] = {3: 0, 4: 0}
     came: dict[int, Counter[int]] = {3: Counter(), 4: Counter()}
     for legs in there:
@@ -367,7 +368,12 @@ def test_two_nodes_together_know_which_numbers_came(bench: Callable[..., Bench])
                 oracle.take(n)
             one.feed(stamped(leg, n) for n in arrivals)
             found = one.tally(leg.id)
-            assert (found.packets, found.distinct, found.too_late, found.astray) == (1500, len(oracle.seen), 0, 0)
+            assert (found.packets, found.distinct, found.too_late, found.invalid_sequence) == (
+                1500,
+                len(oracle.seen),
+                0,
+                0,
+            )
             assert (found.duplicated, found.reordered) == (oracle.duplicated, oracle.reordered)
             came[leg.id].update(oracle.seen)
         for count in one.receiver.counts():
@@ -378,10 +384,10 @@ def test_two_nodes_together_know_which_numbers_came(bench: Callable[..., Bench])
 
 
 def test_a_number_beyond_the_marks_is_astray(bench: Callable[..., Bench]) -> None:
-    leg = a_leg(rates=[[0, 10.0]], intended_packets=100, duration_s=10.0, also_at=["c"])
+    leg = a_leg(rates=[[0, 10.0]], intended_packets=100, duration_s=10.0, handover_targets=["c"])
     one = bench(leg)
     one.feed(stamped(leg, n) for n in (0, 99, 191, 192, 2**40))
-    assert (one.tally().distinct, one.tally().astray) == (3, 2)
+    assert (one.tally().distinct, one.tally().invalid_sequence) == (3, 2)
     (count,) = one.receiver.counts()
     assert count.marks is not None and sequence_bitmap.unpack(count.marks) == 1 | 1 << 99 | 1 << 191
 
@@ -592,7 +598,7 @@ def test_both_sides_have_the_same_structs(program: Path) -> None:
     header = (ROOT / "kernel/count.h").read_text()
     assert re.findall(r"^\tCAUSE_(\w+),", header, re.M) == [name.upper() for name in CAUSES]
     assert f"CAUSES = {CAUSE_SLOTS}," in header
-    assert len(re.findall(r"^\tSTRANGER_(\w+),", header, re.M)) == len(STRANGERS)
+    assert len(re.findall(r"^\tUNMATCHED_(\w+),", header, re.M)) == len(UNMATCHED_KINDS)
 
 
 def structs(object_file: Path) -> dict[str, tuple[int, dict[str, int]]]:
@@ -789,8 +795,8 @@ def test_pktgens_numbers_tell_loss_duplication_and_order(bench: Callable[..., Be
     one.feed([stamped(other, 0), by_pktgen(leg, 5)[:30] + bytes([10, 9, 9, 9]) + by_pktgen(leg, 5)[34:]])
     found = one.tally()
     assert (found.packets, found.lost(300), found.duplicated, found.reordered) == (299, 3, 2, 1)
-    assert (found.astray, found.altered) == (0, 0)
-    assert one.tally(1).packets == 1 and one.receiver.strangers()["other"] == 1
+    assert (found.invalid_sequence, found.altered) == (0, 0)
+    assert one.tally(1).packets == 1 and one.receiver.unmatched()["other"] == 1
 
 
 def test_pktgens_32_bits_go_on_beyond_their_end(bench: Callable[..., Bench]) -> None:
@@ -805,7 +811,7 @@ def test_pktgens_32_bits_go_on_beyond_their_end(bench: Callable[..., Bench]) -> 
     one.receiver._map("tallies").update(struct.pack("=I", 0), bytes(moved))
     one.feed(by_pktgen(leg, n) for n in ((1 << 32) - 2, (1 << 32) - 1, 0, 1, 3, 2, 1))
     found = one.tally()
-    assert (found.distinct, found.duplicated, found.reordered, found.astray) == (2 + 6, 1, 1, 0)
+    assert (found.distinct, found.duplicated, found.reordered, found.invalid_sequence) == (2 + 6, 1, 1, 0)
     assert found.highest == (1 << 32) + 2
 
 
@@ -815,7 +821,7 @@ def test_a_header_of_pktgens_without_its_magic_is_damaged(bench: Callable[..., B
     one, frame = bench(leg), by_pktgen(leg, 2)
     one.feed([by_pktgen(leg, 1), frame[:42] + b"\0" + frame[43:], frame[:46] + b"\x80" + frame[47:]])
     found = one.tally()
-    assert (found.packets, found.distinct, found.damaged, found.astray) == (3, 1, 1, 1)
+    assert (found.packets, found.distinct, found.damaged, found.invalid_sequence) == (3, 1, 1, 1)
     assert (found.altered, found.altered_by, found.lost(2)) == (1, {"stamp": 1}, 0)
 
 

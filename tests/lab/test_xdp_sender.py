@@ -27,9 +27,10 @@ from pktswarm.traffic.capture.files import Packet, write_pcap
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.template import Checksum, Template, VaryingField, get_bits, put_bits
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.preview.due_frames import KernelMarks
 from pktswarm.traffic.preview.frames import KernelMaker
-from pktswarm.traffic.protocol.task import Clock, Leg, ReceiveTask
+from pktswarm.traffic.protocol.task import Clock, ReceiveTask
 from pktswarm.traffic.random.xorshift import KernelDraw
 from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule import leg_frames, sequence

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from pktswarm.nodes import availability
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 
 sys.path.insert(0, str(Path(__file__).parent))
 from device import NO_STREAM, Done, Passed, SlowDevice, XdpDevice
@@ -36,8 +36,8 @@ pytestmark = [
 
 UDP4, TAGGED = 42, 46
 """Where the stamp begins: behind Ethernet, IPv4 and UDP, without and with a VLAN tag."""
-NONE = {"duplicated": 0, "reordered": 0, "altered": 0, "too_late": 0, "astray": 0}
-NO_STRANGERS = {"other": 0, "unknown_stream": 0, "fragment": 0, "malformed": 0, "damaged": 0}
+NONE = {"duplicated": 0, "reordered": 0, "altered": 0, "too_late": 0, "invalid_sequence": 0}
+NO_UNMATCHED = {"other": 0, "unknown_stream": 0, "fragment": 0, "malformed": 0, "damaged": 0}
 
 # In an IPv4 UDP frame without a tag: cause → (offset, bits).
 REWRITES = {
@@ -101,12 +101,12 @@ def test_137_dropped_are_137_lost_and_each_rewrite_has_its_cause(line: Line, tmp
     with Node(line, None, legs) as node, device:
         assert node.attached == "native"
         sent_all(send(line, tmp_path, legs), legs)
-        tallies, strangers, counts = node.stop()
+        tallies, unmatched, counts = node.stop()
         done = device.stop()
     changed = sum(sum(each.values()) for each in causes.values())
     assert done == Done(5 * count, 137 + 7, changed, 0)
     carried(line)
-    assert strangers == NO_STRANGERS
+    assert unmatched == NO_UNMATCHED
     lost = {leg.id: count - tallies[str(leg.id)]["distinct"] for leg in legs}
     assert lost == {0: 0, 1: 137, 2: 0, 300: 0, 4: 7}
     for leg in legs:
@@ -156,10 +156,10 @@ def test_41_damaged_payloads_are_41_altered(line: Line) -> None:
         device.flip(0, number, draw.randrange(UDP4 + 22, 160 - 8), bytes([1 << draw.randrange(8)]))
     with Node(line, None, legs) as node, device:
         finish(send_raw(line, [stamped(leg, n, time.monotonic_ns(), CHECKED) for n in range(6000) for leg in legs]))
-        tallies, strangers, _ = node.stop()
+        tallies, unmatched, _ = node.stop()
         assert device.stop() == Done(12_000, 0, 41, 0)
     carried(line)
-    assert strangers == NO_STRANGERS
+    assert unmatched == NO_UNMATCHED
     assert part(tallies["0"], *NONE, "distinct") == {**NONE, "altered": 41, "distinct": 6000}
     assert tallies["0"]["altered_by"] == {"payload": 41}
     assert part(tallies["9"], *NONE, "distinct") == {**NONE, "distinct": 6000}
@@ -180,12 +180,12 @@ def test_unstamped_legs_are_counted_by_their_bytes(line: Line, tmp_path: Path) -
         device.flip(NO_STREAM, number, 36, b"\x10")
     with Node(line, None, legs) as node, device:
         sent_all(send(line, tmp_path, legs), legs)
-        tallies, strangers, _ = node.stop()
+        tallies, unmatched, _ = node.stop()
         assert device.stop() == Done(20_000, 137, 41, 0)
     carried(line)
     assert (tallies["1"]["packets"], tallies["1"]["distinct"]) == (10_000 - 137 - 41, None)
     assert tallies["1"]["altered"] is None and tallies["1"]["bytes"] == (10_000 - 137 - 41) * 96
-    assert strangers == {**NO_STRANGERS, "other": 41}
+    assert unmatched == {**NO_UNMATCHED, "other": 41}
     assert part(tallies["2"], *NONE, "distinct") == {**NONE, "distinct": 10_000}
 
 
@@ -206,7 +206,7 @@ def test_two_million_frames_as_fast_as_it_goes(line: Line, tmp_path: Path) -> No
     with Node(line, None, legs) as node, device:
         counts = send(line, tmp_path, legs)
         sent_all(counts, legs)
-        tallies, strangers, _ = node.stop()
+        tallies, unmatched, _ = node.stop()
         done = device.stop()
     failed = [one["failed_packets"] for one in counts]
     assert (done.seen, done.failed) == (2 * count, 0)
@@ -215,7 +215,7 @@ def test_two_million_frames_as_fast_as_it_goes(line: Line, tmp_path: Path) -> No
     one, two, refused = tallies["1"], tallies["2"], line.lost_on_the_way()["out0"]
     lost = [count - one["distinct"], count - two["distinct"]]
     assert sum(lost) == done.dropped + refused and lost[0] >= done.dropped
-    assert strangers == NO_STRANGERS
+    assert unmatched == NO_UNMATCHED
     for each, cause, amount, unsent in ((one, "ttl", 4_100, failed[0]), (two, "src_ip", 1_000, failed[1])):
         assert part(each) == {**NONE, "altered": each["altered_by"][cause]}
         assert amount - unsent - refused <= each["altered"] <= amount
@@ -236,9 +236,9 @@ def crossed(
     with Node(line, None, legs) as node, device:
         sent_all(send(line, spool, legs), legs)
         passed = device.stop()
-        tallies, strangers, _ = node.stop()
+        tallies, unmatched, _ = node.stop()
     carried(line)
-    return passed, tallies, strangers
+    return passed, tallies, unmatched
 
 
 def check(tally: dict[str, Any], passed: list[Passed], stream: int) -> None:
@@ -272,8 +272,8 @@ def test_copies_swaps_and_held_frames(line: Line, tmp_path: Path) -> None:
     for number in draw.sample(range(1, count - 100, 2), 53):
         device.hold(1, number, draw.randrange(1, 40))
         device.copy(1, number)
-    passed, tallies, strangers = crossed(line, tmp_path, legs, device)
-    assert strangers == NO_STRANGERS
+    passed, tallies, unmatched = crossed(line, tmp_path, legs, device)
+    assert unmatched == NO_UNMATCHED
     for leg in legs:
         check(tallies[str(leg.id)], passed, leg.id)
     one, two, three = (tallies[str(leg.id)] for leg in legs)
@@ -302,8 +302,8 @@ def test_cut_and_untagged_frames(line: Line, tmp_path: Path) -> None:
         device.untag(1, number)
     for number in range(2, 1900, 100):
         device.write(0, number, 22, b"\x05")
-    _, tallies, strangers = crossed(line, tmp_path, legs, device)
-    assert strangers == NO_STRANGERS
+    _, tallies, unmatched = crossed(line, tmp_path, legs, device)
+    assert unmatched == NO_UNMATCHED
     assert tallies["0"]["altered_by"] == {"length": 17, "payload": 17, "ttl": 19} and tallies["0"]["altered"] == 36
     untagged = len(range(1, 2000, 87))
     assert (tallies["1"]["altered"], tallies["1"]["altered_by"]) == (untagged, {"vlan": untagged})

@@ -90,7 +90,7 @@ def test_faults_on_a_wire_are_exact(wire: Wire, program: Path) -> None:
     with Node(wire, program, legs) as node:
         assert node.attached == "native"
         finish(send_raw(wire, frames))
-        tallies, strangers, counts = node.stop()
+        tallies, unmatched, counts = node.stop()
     assert wire.counter("tx", "dropped") == 0
     one, two = tallies["0"], tallies["7"]
     assert (8000 - one["distinct"], one["duplicated"], one["reordered"]) == (137, 29, 41)
@@ -100,7 +100,7 @@ def test_faults_on_a_wire_are_exact(wire: Wire, program: Path) -> None:
     assert [count["received_packets"] for count in counts] == [7863 + 29, 7863]
     assert [count["received_bytes"] for count in counts] == [(7863 + 29) * 160, 7863 * 160]
     assert abs(counts[0]["last_ns"] - time.time_ns()) < 60e9 and counts[0]["first_ns"] < counts[0]["last_ns"]
-    assert strangers["unknown_stream"] == strangers["fragment"] == strangers["malformed"] == 0
+    assert unmatched["unknown_stream"] == unmatched["fragment"] == unmatched["malformed"] == 0
 
 
 @pytest.mark.kernel("None-2")
@@ -118,7 +118,7 @@ def test_the_xdp_senders_stamps_are_counted(wire: Wire, program: Path, tmp_path:
     for leg, count in zip(legs, counts, strict=True):
         one = tallies[str(leg.id)]
         assert count["sent_packets"] == one["packets"] == one["distinct"] == 100_000
-        assert (one["duplicated"], one["reordered"], one["altered"], one["astray"]) == (0, 0, 0, 0)
+        assert (one["duplicated"], one["reordered"], one["altered"], one["invalid_sequence"]) == (0, 0, 0, 0)
         assert one["latency"]["frames"] == 100_000 and 0 < one["latency"]["p50_ns"] < 10_000_000
 
 
@@ -135,7 +135,7 @@ def test_two_cpus_at_once_count_as_one(wire: Wire, program: Path) -> None:
         tallies, _, _ = node.stop()
     one = tallies["0"]
     assert (one["packets"], one["distinct"], one["duplicated"]) == (40_000, 40_000, 0)
-    assert one["too_late"] == one["astray"] == one["altered"] == 0
+    assert one["too_late"] == one["invalid_sequence"] == one["altered"] == 0
 
 
 def test_users_on_two_cpus_at_once_are_whole(wire: Wire, program: Path) -> None:
@@ -171,9 +171,9 @@ def test_a_filter_stands_before_the_count(wire: Wire, program: Path) -> None:
     with Node(wire, program, legs, filter_program=text) as node:
         assert node.attached == "native"
         finish(send_raw(wire, [stamped(leg, n) for n in range(500) for leg in legs]))
-        tallies, strangers, _ = node.stop()
+        tallies, unmatched, _ = node.stop()
     assert (tallies["0"]["packets"], tallies["7"]["packets"], tallies["7"]["distinct"]) == (0, 500, 500)
-    assert strangers["filtered"] >= 500
+    assert unmatched["filtered"] >= 500
 
 
 def test_the_hosts_own_traffic_passes(wire: Wire, program: Path) -> None:
@@ -183,9 +183,9 @@ def test_the_hosts_own_traffic_passes(wire: Wire, program: Path) -> None:
     with Node(wire, program, [leg]) as node:
         ip("netns", "exec", wire.sender, sys.executable, "-c", KNOCK)
         finish(send_raw(wire, [stamped(leg, n) for n in range(100)]))
-        tallies, strangers, _ = node.stop()
+        tallies, unmatched, _ = node.stop()
     assert tallies["0"]["packets"] == 100
-    assert strangers["other"] >= 2  # an ARP request and the datagram
+    assert unmatched["other"] >= 2  # an ARP request and the datagram
 
 
 @pytest.mark.parametrize("wire", [1, 2], indirect=True)
@@ -371,7 +371,7 @@ def test_frames_made_up_for_are_not_lost(wire: Wire, program: Path, tmp_path: Pa
     with Node(wire, program, [leg]) as node:
         (count,) = send(wire, tmp_path, [leg])
         assert wire.settled(count["sent_packets"])
-        tallies, strangers, _ = node.stop()
+        tallies, unmatched, _ = node.stop()
     assert count["failed_packets"] > 0
-    figures = [tallies["0"][name] for name in ("distinct", "packets", "duplicated", "astray", "too_late")]
-    assert figures == [count["sent_packets"], 300_000, 0, 0, 0], strangers
+    figures = [tallies["0"][name] for name in ("distinct", "packets", "duplicated", "invalid_sequence", "too_late")]
+    assert figures == [count["sent_packets"], 300_000, 0, 0, 0], unmatched

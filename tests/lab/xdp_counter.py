@@ -12,7 +12,8 @@ from xdp_frames import B, armed
 from pktswarm.nodes import libbpf
 from pktswarm.traffic.counting.kernel_structs import RawTally
 from pktswarm.traffic.counting.tally import Tally
-from pktswarm.traffic.protocol.task import Leg, ReceiveTask
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveTask
 
 
 @dataclass
@@ -25,7 +26,7 @@ class Figures:
     @property
     def moved(self) -> dict[str, int]:
         one = asdict(self.tally)
-        names = ("altered", "duplicated", "reordered", "too_late", "astray", "impossible")
+        names = ("altered", "duplicated", "reordered", "too_late", "invalid_sequence", "impossible")
         return {name: one[name] for name in names} | {"lost": self.tally.lost(self.sent) or 0}
 
 

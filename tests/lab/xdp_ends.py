@@ -20,7 +20,8 @@ from wire import B, Wire
 from pktswarm.nodes.libbpf import run_once
 from pktswarm.nodes.receivers.xdp import XdpReceiver
 from pktswarm.nodes.senders.xdp import Program
-from pktswarm.traffic.protocol.task import Clock, Leg, ReceiveTask, SendTask, to_json
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import Clock, ReceiveTask, SendTask, to_json
 from pktswarm.traffic.schedule.compile import Schedule
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +47,7 @@ try:
     engine.stop()
     counts = [*engine.counts(), *engine.other_way()]
     tallies = {leg: one.to_json() for leg, one in engine.tallies().items()}
-    print(json.dumps([tallies, engine.strangers(), [vars(one) for one in counts]]))
+    print(json.dumps([tallies, engine.unmatched(), [vars(one) for one in counts]]))
 except PktswarmError as error:
     print(type(error).__name__, error)
     sys.exit(9)
@@ -166,8 +167,8 @@ class Node:
         """Tallies by leg, strangers, counts."""
         out, err = self.process.communicate("stop\n", timeout=300)
         assert self.process.returncode == 0, out + err
-        tallies, strangers, counts = json.loads(out)
-        return tallies, strangers, counts
+        tallies, unmatched, counts = json.loads(out)
+        return tallies, unmatched, counts
 
 
 def start(wire: Wire, spool: Path, legs: list[Leg], limit_s: float = 120, **extra: Any) -> subprocess.Popen[str]:

@@ -17,7 +17,7 @@ from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.layout import layout
 from pktswarm.traffic.frames.template import Template
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 
 ROOT = Path(__file__).parents[2]
 A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"

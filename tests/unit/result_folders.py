@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pktswarm.master.cluster.inventory import Host
-from pktswarm.master.plan.resolve import Rank, Resolved
+from pktswarm.master.cluster.ranks import Rank
+from pktswarm.master.plan.resolve import Resolved
 from pktswarm.master.results import samples
 from pktswarm.master.results.folder import Folder, Outcome
 from pktswarm.master.results.ledger import Ledger
@@ -18,7 +19,8 @@ from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.counting.samples import pack
 from pktswarm.traffic.counting.tally import Jitter, Latency, Tally
-from pktswarm.traffic.protocol.task import Leg, ReceiveCount, SendCount
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveCount, SendCount
 
 FRAME_BYTES = 60
 CLOCK = {"offset_ns": 50, "bound_ns": 9_000, "realtime_minus_monotonic_ns": 10_000}

@@ -19,13 +19,14 @@ from pktswarm.master.calibrate.calibration import Calibration
 from pktswarm.master.calibrate.runs import Flow, Sent, Stopped, _lost_not_doubted
 from pktswarm.master.cli import app
 from pktswarm.master.cluster import inventory
+from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.plan import capacity
-from pktswarm.master.plan.resolve import Rank
-from pktswarm.master.results.folder import Outcome, Row
+from pktswarm.master.results.folder import Outcome
 from pktswarm.master.results.ledger import Ledger
+from pktswarm.master.results.row import Row
 from pktswarm.master.search.trial import OWN_LIMIT, Trial
 from pktswarm.traffic.errors import BadInput, PktswarmError
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 
 sys.path.insert(0, str(Path(__file__).parent))
 from capacities import figure, written

@@ -336,7 +336,7 @@ def told_by(sent_pps: dict[int, float], lost: int = 0, more: tuple[dict[str, Any
     ]
     rows = [{"leg": leg, "to": "rx1", "sent_pps": pps, "lost_packets": lost} for leg, pps in sent_pps.items()]
     document = {"capacity": {"legs": legs, "not_used": []}, "rows": [*rows, *more]}
-    return [words for words in reports_limits.words(document, [], None) if "x1 was" in words]
+    return [words for words in reports_limits.describe(document, [], None) if "x1 was" in words]
 
 
 def test_the_report_tells_a_receivers_own_loss_from_the_devices() -> None:

@@ -11,14 +11,17 @@ from typing import Any
 import pytest
 
 from pktswarm.master.cluster.inventory import Host
-from pktswarm.master.plan.resolve import Rank, Resolved
-from pktswarm.master.results.folder import Outcome, stream_values
+from pktswarm.master.cluster.ranks import Rank
+from pktswarm.master.plan.resolve import Resolved
+from pktswarm.master.results.folder import Outcome
 from pktswarm.master.results.ledger import Ledger
+from pktswarm.master.results.row import stream_values
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.connections.counts import EndCount, ReceivedCount, SentCount
 from pktswarm.traffic.connections.counts import values as connection_values
 from pktswarm.traffic.counting import users
-from pktswarm.traffic.protocol.task import Leg, ReceiveCount, ReceiveTask, SendCount
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
 
 S = 1_000_000_000
 UTC_NS = 1_700_000_000 * S

@@ -10,9 +10,10 @@ import pytest
 
 from pktswarm.master.cluster import inventory
 from pktswarm.master.cluster.inventory import Host
+from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.plan import plan, resolve
 from pktswarm.master.plan.explain import explain
-from pktswarm.master.plan.resolve import Rank, Resolved
+from pktswarm.master.plan.resolve import Resolved
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.results.ledger import Ledger
 from pktswarm.master.scenario import scenario
@@ -21,7 +22,8 @@ from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.connections.counts import COLUMNS, EndCount, ReceivedCount, SentCount, values
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.protocol.task import Leg, ReceiveCount, SendCount, legs_of
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveCount, SendCount, legs_of
 from pktswarm.traffic.schedule.capabilities import choose
 
 HOSTS = """

@@ -9,12 +9,12 @@ import pytest
 from pktswarm.master.cluster import inventory
 from pktswarm.master.plan import plan
 from pktswarm.master.results import verdicts
-from pktswarm.master.results.folder import Row, stream_values
+from pktswarm.master.results.row import Row, stream_values
 from pktswarm.master.scenario import scenario
 from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule import capabilities, pace
 
 HOSTS = """

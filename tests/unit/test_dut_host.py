@@ -45,7 +45,7 @@ def test_drops_are_what_the_counters_grew_by() -> None:
     assert drops.not_taken == {"n3": 12, "n6": 12}  # announcements of nodes: nothing that a run counts
     assert drops.ports == {2152: 44244}
     assert drops.uncounted == []
-    line = report.words(drops, 44810, "UPF")
+    line = report.describe(drops, 44810, "UPF")
     dropped = "receive buffer of UDP port 2152 44,244; ogstun, to be sent 566"
     assert line == f"44,810 lost, of which the UPF's host dropped 44,810 ({dropped})"
 
@@ -55,7 +55,7 @@ def test_only_the_interfaces_asked_for_count() -> None:
     assert drops.parts == {"receive buffer": 44244}
     assert drops.interfaces == {"n3": Interface(12, 0, 0, 0, 0), "n9": None}
     assert drops.uncounted == ["n9"]
-    assert report.words(drops, 44810, "UPF").endswith("; not counted: n9")
+    assert report.describe(drops, 44810, "UPF").endswith("; not counted: n9")
 
 
 def test_what_is_missing_or_went_back_is_not_counted() -> None:
@@ -65,7 +65,7 @@ def test_what_is_missing_or_went_back_is_not_counted() -> None:
     assert back.reasons["UDP memory"] == 0
     without = between(Reading({}, {}, {}, None), Reading({}, {}, {}, None))
     assert without.total is None and without.softnet_dropped is None
-    assert report.words(without, 5, "device") == "what the device's host dropped was not counted"
+    assert report.describe(without, 5, "device") == "what the device's host dropped was not counted"
     ipv4 = {name: value for name, value in after.protocols.items() if "6" not in name}
     assert between(before, Reading(ipv4, {}, {}, 0)).reasons["receive buffer"] == 44244
 
@@ -135,7 +135,7 @@ def drops(buffer: int | None = 0, softnet: int = 0, **interfaces: Interface) -> 
     ],
 )
 def test_the_line_claims_what_was_counted(found: Drops, lost: int | None, line: str) -> None:
-    said = report.words(found, lost, "UPF")
+    said = report.describe(found, lost, "UPF")
     assert said == line
 
 

@@ -17,10 +17,11 @@ from test_upf_tunnels import DOWN, UP, UPF, ends, hosts_file, in_place, planned
 
 from pktswarm.master.cluster import inventory
 from pktswarm.master.cluster.inventory import Host
+from pktswarm.master.cluster.ranks import Rank, ranks
 from pktswarm.master.plan import explain, plan
-from pktswarm.master.plan.resolve import Rank, Resolved, ranks
-from pktswarm.master.results.folder import stream_values
+from pktswarm.master.plan.resolve import Resolved
 from pktswarm.master.results.ledger import Ledger
+from pktswarm.master.results.row import stream_values
 from pktswarm.master.scenario import scenario
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.nodes import libbpf
@@ -28,7 +29,8 @@ from pktswarm.nodes.receivers.echo import OBJECT
 from pktswarm.traffic.counting import echo, expect, users
 from pktswarm.traffic.counting.echo import MOST_PERCENT
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.protocol.task import Leg, ReceiveCount, ReceiveTask, SendCount, receive_task_from_json, to_json
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount, receive_task_from_json, to_json
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 
 PERCENTS = (0, 1, 7, 33, 50, 99, 100, 101, 250, 333, 499, 500)
@@ -172,7 +174,7 @@ LEGS = [
     Leg(0, "up", "tx1", "rx1", "stream", "xdp", intended_packets=1000),
     Leg(1, "up-echo", "rx1", "tx1", "stream", "xdp", echo_of=0, echo_percent=33),
 ]
-TALLY = {"altered": 0, "duplicated": 0, "reordered": 0, "too_late": 0, "astray": 0}
+TALLY = {"altered": 0, "duplicated": 0, "reordered": 0, "too_late": 0, "invalid_sequence": 0}
 LATENCY = dict.fromkeys(("min_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns"), 700) | {"mean_ns": 700.0}
 
 

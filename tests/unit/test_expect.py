@@ -25,7 +25,8 @@ from pktswarm.traffic.counting.match import Match, Range
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.layout import layout
-from pktswarm.traffic.protocol.task import Leg, ReceiveTask
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.schedule.leg_frames import stamp_is_found
 
 A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"

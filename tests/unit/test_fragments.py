@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from pktswarm.master.cluster import inventory
-from pktswarm.master.cluster.node import told_sent, unfinished
+from pktswarm.master.cluster.node import sum_sent, unfinished
 from pktswarm.master.plan import plan, resolve
 from pktswarm.master.plan.session_streams import to_cut
 from pktswarm.master.scenario import scenario
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame
-from pktswarm.traffic.protocol.task import Leg, ReceiveTask
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.schedule import fragments
 from pktswarm.traffic.schedule.fragments import frames_of, parts, parts_of, together_ms, with_ids
 from pktswarm.traffic.schedule.records import PartRecord
@@ -228,7 +229,7 @@ def test_what_the_sender_cuts(
 
 def test_where_users_move_the_smallest_mtu_holds(tmp_path: Path) -> None:
     found = planned(tmp_path, {**DOWN, "oversize": "inner"})
-    leg = replace(found.legs[0], also_at=["tx2", "tx3"])
+    leg = replace(found.legs[0], handover_targets=["tx2", "tx3"])
     others = {"tx2": {"name": "eth1", "mtu": 1300}, "tx3": {"name": "eth1", "mtu": 9000}}
     assert to_cut(leg, found.tunnels[0], {**interfaces(), **others}).oversize["mtu_bytes"] == 1256
     with pytest.raises(BadInput, match="mtu_bytes = 1400: more than the MTU of tx2's eth1"):
@@ -262,7 +263,7 @@ def test_frames_are_held_against_the_interface_and_what_is_not_whole_is_told() -
         {"leg": 0, "sent_packets": 10, "sent_frames": 25, "resent_packets": None},
         {"leg": 1, "sent_packets": 5, "sent_frames": None, "resent_packets": None},
     ]
-    assert told_sent(counts) == 30
+    assert sum_sent(counts) == 30
     host = SimpleNamespace(host=SimpleNamespace(name="rx1"))
     nodes: list[Any] = [SimpleNamespace(rank=host, counts=[{"unfinished_packets": 1204}, {"unfinished_packets": None}])]
     assert unfinished(nodes) == ["rx1: 1,204 packets of which not all fragments came"]

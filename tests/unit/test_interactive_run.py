@@ -13,8 +13,9 @@ from rich.console import Console
 
 from pktswarm.master.cluster import inventory
 from pktswarm.master.cluster.inventory import Host
+from pktswarm.master.cluster.ranks import Rank, ranks
 from pktswarm.master.plan import interactive, plan, resolve
-from pktswarm.master.plan.resolve import Rank, Resolved
+from pktswarm.master.plan.resolve import Resolved
 from pktswarm.master.results.ledger import Ledger
 from pktswarm.master.scenario import scenario
 from pktswarm.master.scenario.expectations import Expect
@@ -22,7 +23,8 @@ from pktswarm.nodes.interactive.ends import Ends
 from pktswarm.traffic.capture.trace import Packet, read_packets, write_pcap
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.interactive.machine import FlowReport, State
-from pktswarm.traffic.protocol.task import Leg, ReceiveCount, SendCount
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveCount, SendCount
 
 RECORDED = Path(__file__).parents[2] / "configs" / "traces" / "lab.pcapng"
 HOSTS = """
@@ -64,8 +66,8 @@ def test_each_share_has_a_leg_of_each_side_and_the_ranks_of_the_first_do_both(tm
     assert pairs == [("tx1", "rx1", None), ("rx1", "tx1", 0), ("tx2", "rx2", None), ("rx2", "tx2", 2)]
     assert [leg.id for leg in planned.legs] == [0, 1, 2, 3]
     assert sum(leg.intended_packets or 0 for leg in planned.legs) == 895
-    ranks = [(rank.host.name, rank.role) for rank in resolve.ranks(hosts, planned.legs)]
-    assert ranks == [("tx1", "transmit"), ("tx2", "transmit"), ("rx1", "receive"), ("rx2", "receive")]
+    roles = [(rank.host.name, rank.role) for rank in ranks(hosts, planned.legs)]
+    assert roles == [("tx1", "transmit"), ("tx2", "transmit"), ("rx1", "receive"), ("rx2", "receive")]
     assert planned.limit_s > 10 * planned.expected_s
 
 

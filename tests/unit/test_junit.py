@@ -18,7 +18,7 @@ from pktswarm.master.results.limits import verdict
 from pktswarm.master.results.verdicts import judge_connections
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.connections.counts import ConnectionRow, ReceivedCount, SentCount
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 
 
 def document(tmp_path: Path, events: Any = (), **made: Any) -> dict[str, Any]:

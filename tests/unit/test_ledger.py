@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 
 from pktswarm.master.cluster.inventory import Host
-from pktswarm.master.plan.resolve import Rank, Resolved
-from pktswarm.master.results.folder import Row, stream_values
+from pktswarm.master.cluster.ranks import Rank
+from pktswarm.master.plan.resolve import Resolved
 from pktswarm.master.results.ledger import Ledger, first_frame_skew_ns, flow_rows, fold
+from pktswarm.master.results.row import Row, stream_values
 from pktswarm.master.results.trace_verify import Compared
 from pktswarm.master.results.verdicts import judge, totals
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.counting import users
-from pktswarm.traffic.protocol.task import Leg, ReceiveCount, ReceiveTask, SendCount
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
 from pktswarm.traffic.replay.flows import Flow, FlowCount
 
 TX = Host("tx1", "10.0.0.1", ("transmit",), traffic_interface="eth1")
@@ -293,7 +295,7 @@ def test_the_instances_of_a_trace_are_one_row_over_all_of_their_time() -> None:
     second = 1_000_000_000
     rows = {
         number: Row(
-            replace(LEG, id=number, kind="trace", counted_with=0 if number else None),
+            replace(LEG, id=number, kind="trace", merged_into=0 if number else None),
             engine="xdp",
             sent=101,
             late=number,
@@ -521,7 +523,7 @@ def test_what_an_engine_made_utc_itself_is_taken_back_by_what_it_added() -> None
         made, 2, xdp_count(first_ns=7_000 + 1_050, last_ns=7_000 + 1_250, utc_less_monotonic_ns=7_000), rx_packets=100
     )
     (row,) = made.rows()
-    assert (row.first_ns, row.last_ns, row.untimed) == (0, 200, [])
+    assert (row.first_ns, row.last_ns, row.omitted_timing) == (0, 200, [])
 
 
 def test_the_first_frame_of_a_sender_is_told_since_the_start() -> None:
@@ -563,7 +565,7 @@ def test_users_of_a_trace_have_what_its_schedule_has_where_all_of_it_was_sent() 
 
 
 def test_a_leg_that_comes_to_two_nodes_is_one_row_of_both() -> None:
-    leg = replace(LEG, also_at=["rx2"])
+    leg = replace(LEG, handover_targets=["rx2"])
     made = Ledger([Rank(1, TX, "transmit"), Rank(2, RX, "receive"), Rank(3, replace(RX, name="rx2"), "receive")])
     made.resolved = Resolved([leg])
     for rank, packets in ((2, 70), (3, 30)):
@@ -577,14 +579,12 @@ def test_a_leg_that_comes_to_two_nodes_is_one_row_of_both() -> None:
 def test_instances_that_were_not_all_counted_have_no_sums() -> None:
     rows = {
         0: Row(LEG, intended=10, sent=10, sent_bytes=640, stamped=5, late=0, latest_ns=7, seconds=2.0),
-        1: Row(
-            replace(LEG, id=1, counted_with=0), intended=20, sent=20, sent_bytes=640, stamped=6, late=2, latest_ns=4
-        ),
+        1: Row(replace(LEG, id=1, merged_into=0), intended=20, sent=20, sent_bytes=640, stamped=6, late=2, latest_ns=4),
     }
     (row,) = fold(rows)
     assert (row.intended, row.sent, row.sent_bytes, row.stamped, row.late, row.latest_ns) == (30, 30, 1280, 11, 2, 7)
     assert row.seconds == 2.0 and row.left_ns is None, "of which both are not known the longer one is left"
-    rows[1] = Row(replace(LEG, id=1, counted_with=0))
+    rows[1] = Row(replace(LEG, id=1, merged_into=0))
     (row,) = fold(rows)
     assert (row.sent, row.late, row.latest_ns) == (None, None, None)
 
@@ -668,7 +668,7 @@ def test_captures_of_a_node_whose_utc_was_set_tell_no_latency() -> None:
     made.take({"event": "utc set", "rank": 2, "at_ns": START_NS + SECOND, "reading": reading})
     row, documents = captured(made, 100)
     assert row.matched is None and documents == []
-    assert [words for words in row.untimed if words.startswith("what its captures tell of times, because")]
+    assert [words for words in row.omitted_timing if words.startswith("what its captures tell of times, because")]
 
 
 def flow_report(number: int, **more: int) -> dict[str, Any]:

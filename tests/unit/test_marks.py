@@ -9,13 +9,13 @@ import pytest
 
 from pktswarm.traffic.counting import sequence_bitmap
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 
 LEG = Leg(3, "s", "tx1", "rx1", "stream", intended_packets=640)
 
 
 def moved(packets: int, number: int = 3) -> Leg:
-    return Leg(number, "s", "tx1", "rx1", "stream", intended_packets=packets, also_at=["rx2"])
+    return Leg(number, "s", "tx1", "rx1", "stream", intended_packets=packets, handover_targets=["rx2"])
 
 
 def test_only_a_leg_that_several_nodes_count_has_marks_and_each_its_own() -> None:

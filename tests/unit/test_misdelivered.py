@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from pktswarm.master.cluster.inventory import Host
-from pktswarm.master.plan.resolve import Rank, Resolved
-from pktswarm.master.results.folder import stream_values
+from pktswarm.master.cluster.ranks import Rank
+from pktswarm.master.plan.resolve import Resolved
 from pktswarm.master.results.ledger import Ledger
+from pktswarm.master.results.row import stream_values
 from pktswarm.master.scenario.expectations import Expect
-from pktswarm.traffic.protocol.task import Leg, ReceiveCount, ReceiveTask, SendCount
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
 
 LEGS = [Leg(n, "s", "tx1", to, "stream", engine="xdp", intended_packets=500) for n, to in enumerate(("rx1", "rx2"))]
 COUNTERS = dict.fromkeys(("tx_packets", "tx_bytes", "tx_dropped", "rx_packets", "rx_bytes", "rx_dropped"), 0)
@@ -66,7 +68,7 @@ def test_of_frames_without_stamps_the_interface_tells() -> None:
     assert notes(made) == ["rx2 (receive): 500 frames came to eth1 that are of none of its streams"]
 
 
-@pytest.mark.parametrize("task", [{"filter": "udp"}, {"plays": ["10.0.0.9"]}])
+@pytest.mark.parametrize("task", [{"filter": "udp"}, {"proxy_addresses": ["10.0.0.9"]}])
 def test_a_receiver_that_takes_a_part_only_or_talks_itself_tells_nothing(task: dict[str, Any]) -> None:
     assert notes(run(None, 1000, stamped=False, **task)) == []
 

@@ -24,5 +24,5 @@ def test_outages(samples: list[tuple[int, int, int]], words: list[str]) -> None:
     link = Outages()
     for at_s, downs, ups in samples:
         link.take(at_s * S, {"link_downs": downs, "link_ups": ups})
-    told = link.words("eth1")
+    told = link.describe("eth1")
     assert len(told) == len(words) and all(part in one for part, one in zip(words, told, strict=True))

@@ -10,7 +10,7 @@ from pktswarm.master.cluster import inventory
 from pktswarm.master.plan import explain, plan
 from pktswarm.master.scenario import scenario
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule import pace
 from pktswarm.traffic.schedule.capabilities import unable
 

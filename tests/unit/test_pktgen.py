@@ -13,7 +13,8 @@ import pytest
 from pktswarm.nodes.senders import pktgen_keeper, pktgen_module, pktgen_proc
 from pktswarm.nodes.senders.pktgen import count_of_devices, plan, unable
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.protocol.task import Leg, SendTask
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import SendTask
 from pktswarm.traffic.schedule.pktgen import count_of, device_commands, shares
 
 SAMPLES = Path(__file__).parent / "samples"

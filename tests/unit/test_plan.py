@@ -12,7 +12,7 @@ from pktswarm.master.scenario import scenario
 from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule import capabilities
 
 HOSTS = """
@@ -411,7 +411,7 @@ def test_an_instance_is_a_leg_that_shares_the_file_and_is_counted_with_the_first
     text = TRACE.replace("KEYS", f"scale: 3, repeat: 2, {USERS}, gtpu: {{teid: 7}}")
     made = resolved(tmp_path, text, tx=1, rx=1)
     assert [leg.shift for leg in made.legs] == [{}, *({"user": n, "server": n, "teid": n} for n in (1, 2))]
-    assert [(leg.counted_with, leg.trace_file, leg.count_packets) for leg in made.legs] == [
+    assert [(leg.merged_into, leg.trace_file, leg.count_packets) for leg in made.legs] == [
         (None, "leg-0.pcap", 18),
         (0, "leg-0.pcap", 18),
         (0, "leg-0.pcap", 18),

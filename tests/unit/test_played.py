@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.cluster.node import NodeState
-from pktswarm.master.plan.resolve import Rank
+from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.results import proxy_counts
 
 

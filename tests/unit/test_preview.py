@@ -22,10 +22,10 @@ from pktswarm.traffic.capture.trace import read_packets
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.preview import due_frames
 from pktswarm.traffic.preview.due_frames import Gaps, KernelMarks, Marks, Rows, Series
 from pktswarm.traffic.preview.frames import KernelMaker
-from pktswarm.traffic.protocol.task import Leg
 from pktswarm.traffic.random.xorshift import FrameStates, Jump, KernelDraw, drawn
 from pktswarm.traffic.schedule import pace
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pktswarm.traffic.replay import ragged
+from pktswarm.traffic import ragged
 
 
 @pytest.mark.parametrize("most", [1, 5, 64, 700, 3000])

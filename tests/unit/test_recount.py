@@ -10,7 +10,7 @@ import pytest
 from pktswarm.master.results.recount import LegRecount, run_json
 from pktswarm.traffic.counting.recount import recount_stream, recount_trace
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 
 SENT = [bytes([n]) * 70 for n in range(10)]
 

@@ -38,7 +38,7 @@ from recordings import (
 
 from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.replay import files, timing
 from pktswarm.traffic.replay.parse import parse
 from pktswarm.traffic.replay.ports import FIRST_FREE_PORT, step
@@ -241,13 +241,13 @@ SIZES = np.array([60, 100, 60])
 
 
 def test_packets_are_sent_in_order_of_time() -> None:
-    due = timing.due(TIMES, SIZES, timing.Pace())
+    due = timing.due(TIMES, SIZES, timing.ReplayTiming())
     assert due.order.tolist() == [0, 2, 1] and due.time_ns.tolist() == [0, 10**9, 4 * 10**9]
     assert due.period_ns == 6 * 10**9
 
 
 def test_long_gaps_are_shortened_and_counted() -> None:
-    due = timing.due(TIMES, SIZES, timing.Pace(longest_gap_ns=1_500_000_000))
+    due = timing.due(TIMES, SIZES, timing.ReplayTiming(longest_gap_ns=1_500_000_000))
     assert (due.time_ns.tolist(), due.shortened) == ([0, 10**9, 2_500_000_000], 1)
 
 
@@ -255,13 +255,13 @@ def test_long_gaps_are_shortened_and_counted() -> None:
     ("mode", "value", "speed"), [("mean_pps", 1.0, 2.0), ("mean_bps", 8 * 232 / 3, 2.0), ("multiplier", 4.0, 4.0)]
 )
 def test_a_mean_rate_is_a_speed(mode: Any, value: float, speed: float) -> None:
-    due = timing.due(TIMES, SIZES, timing.Pace(mode, value))
+    due = timing.due(TIMES, SIZES, timing.ReplayTiming(mode, value))
     assert (due.mode, due.value) == ("multiplier", pytest.approx(speed))
     assert due.period_ns == pytest.approx(6e9 / speed)
 
 
 def test_a_trace_without_a_duration_goes_at_the_rate_itself() -> None:
-    due = timing.due(np.array([7, 7]), np.array([60, 60]), timing.Pace("mean_pps", 100.0))
+    due = timing.due(np.array([7, 7]), np.array([60, 60]), timing.ReplayTiming("mean_pps", 100.0))
     assert (due.mode, due.value) == ("pps", 100.0)
 
 

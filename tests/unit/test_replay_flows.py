@@ -17,17 +17,18 @@ from recordings import MACS, NODES, ipv4, ipv6, tcp, udp
 from test_replay_verify import DELAY_NS, case, legs
 
 from pktswarm.master.cluster.inventory import Host
-from pktswarm.master.plan.resolve import Rank
+from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.results import trace_verify
-from pktswarm.master.results.folder import Row, stream_values
 from pktswarm.master.results.ledger import NodeState
+from pktswarm.master.results.row import Row, stream_values
 from pktswarm.master.results.terminal import flow_words
 from pktswarm.traffic.capture.trace import write_pcap
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.counting.tally import Latency, Tally
 from pktswarm.traffic.counting.trace_verify import arrivals, intended
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.protocol.task import Leg, ReceiveTask
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.replay.flows import OTHER, Flow, FlowCount, count, flow_of
 
 ONE, TWO = bytes([1, 1, 1, 1]), bytes([2, 2, 2, 2])
@@ -178,13 +179,13 @@ def test_the_results_say_by_what_a_latency_was_obtained() -> None:
     values = stream_values(row)
     assert (values["latency_by"], values["latency_p50_ns"], values["latency_bound_ns"]) == ("captures", 2000, 6000)
     assert values["lost_by"] == "difference"
-    told = trace_verify.words(row)
+    told = trace_verify.describe(row)
     assert "p50 2.0, p99 4.0, max 5.0 ± 6.0 us from matching captures (9 frames)" in told and "4.0 us later" in told
     assert trace_verify.latencies([row])[0]["p99_ns"] == 4000
     stamps = replace(row, tally=Tally(5, 500, distinct=5, latency=replace(LATENCY, p50_ns=7)), clock_bound_ns=8)
     values = stream_values(stamps)
     assert (values["latency_by"], values["latency_p50_ns"], values["latency_bound_ns"]) == ("stamps", 7, 8)
-    assert trace_verify.words(stamps) == "" and trace_verify.latencies([stamps])[0]["p50_ns"] == 2000
+    assert trace_verify.describe(stamps) == "" and trace_verify.latencies([stamps])[0]["p50_ns"] == 2000
     assert "latency_by" not in stream_values(a_row())
 
 

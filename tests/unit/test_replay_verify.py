@@ -13,7 +13,7 @@ from recordings import made, prepared, udp
 from pktswarm.traffic.capture.trace import Packet
 from pktswarm.traffic.counting.trace_verify import Intended, Verified, intended, verified, verify
 from pktswarm.traffic.counting.trace_verify import arrivals as captures
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.replay import files
 from pktswarm.traffic.replay.prepare import Instances, Settings
 from pktswarm.traffic.replay.table import pool
@@ -67,7 +67,7 @@ def test_all_as_intended(tmp_path: Path, instances: int, repeat: int) -> None:
     result = verify(wanted, packets)
     assert told(result) == (10 * instances * repeat, 0, 0, 0, 0)
     assert result.holds and (result.error_p50_ns, result.error_max_ns) == (0, 0)
-    assert result.words().startswith(
+    assert result.describe().startswith(
         f"{10 * instances * repeat} of {10 * instances * repeat} packets came as intended;"
     )
 
@@ -79,7 +79,7 @@ def test_a_bit_a_loss_and_a_copy(tmp_path: Path) -> None:
     packets[3] = packets[3]._replace(data=bytes(flipped))
     result = verify(wanted, [*packets[:6], packets[5], *packets[7:]])
     assert told(result) == (8, 1, 2, 1, 0)
-    assert not result.holds and "1 altered, 2 lost, 1 duplicated" in result.words()
+    assert not result.holds and "1 altered, 2 lost, 1 duplicated" in result.describe()
 
 
 def test_order_is_of_a_flow(tmp_path: Path) -> None:

@@ -285,8 +285,8 @@ def test_no_run_and_a_run_of_another_format_are_refused(tmp_path: Path) -> None:
         read(tmp_path / "none")
     with pytest.raises(BadInput, match="no results of a run here"):
         read(tmp_path)
-    (tmp_path / "run.json").write_text('{"format_version": 2}')
-    formatting = r"format_version = 2: of a newer format: read it with the pktswarm that wrote it, .* \(allowed: 1\)"
+    (tmp_path / "run.json").write_text('{"format_version": 3}')
+    formatting = r"format_version = 3: of a newer format: read it with the pktswarm that wrote it, .* \(allowed: 1, 2\)"
     with pytest.raises(BadInput, match=formatting):
         read(tmp_path)
 

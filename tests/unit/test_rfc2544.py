@@ -20,7 +20,7 @@ from browser import chromium, looked_at
 
 from pktswarm.master.cli import app, rfc2544
 from pktswarm.master.cluster import inventory
-from pktswarm.master.results.folder import Row
+from pktswarm.master.results.row import Row
 from pktswarm.master.rfc2544 import formulas, page, show, tester
 from pktswarm.master.rfc2544 import options as ask
 from pktswarm.master.rfc2544.bursts import BurstSearch
@@ -33,7 +33,7 @@ from pktswarm.master.search.latency import Latencies, latencies
 from pktswarm.master.search.trial import Trial
 from pktswarm.traffic.counting.tally import Jitter, Latency, Tally
 from pktswarm.traffic.errors import BadInput, PktswarmError
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 
 EXAMPLE, SCENARIO = Path("hosts/example.yml"), Path("configs/rfc2544.yaml")
 MEDIUM_BPS, DEVICE_BPS, QUEUE_BYTES = 100e6, 40e6, 100_000

@@ -74,7 +74,7 @@ def test_what_the_disk_did_not_take_as_a_run_ended_is_a_doubt(tmp_path: Path, mo
     run._without_disk = "results on the master: No space left on device"
     run.folder = SimpleNamespace(path=tmp_path, log=lambda _: None, write=lambda _: None, close=lambda: None)  # type: ignore[assignment]
     run.ledger.start_ns, run.ledger.start_utc_ns, run.ledger.over = 1, 1, True
-    finished = run._result(SimpleNamespace(words=lambda: ""))  # type: ignore[arg-type]
+    finished = run._result(SimpleNamespace(messages=lambda: ""))  # type: ignore[arg-type]
     assert finished.outcome.status == 3
     assert any(
         "No space left on device: what was to be written" in doubt for doubt in finished.outcome.document["doubts"]

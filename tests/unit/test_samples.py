@@ -10,9 +10,9 @@ from pktswarm.master.results import samples
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.interface_sampler import STAT, Meter, busy_ms
 from pktswarm.traffic.counting.samples import RECEIVED, pack, unpack
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 
-LEGS = {7: Leg(7, "s", "tx1", "rx1", "stream"), 8: Leg(8, "s", "tx1", "rx1", "trace", counted_with=7, background=True)}
+LEGS = {7: Leg(7, "s", "tx1", "rx1", "stream"), 8: Leg(8, "s", "tx1", "rx1", "trace", merged_into=7, background=True)}
 INTERFACE = {"tx_packets": 5, "tx_bytes": 300, "rx_packets": 1, "rx_bytes": 60, "rx_dropped": 0}
 
 

@@ -20,7 +20,7 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.template import Checksum, mending_order, put_bits
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.replay.build import Frames
 from pktswarm.traffic.replay.files import mapped_frames
 from pktswarm.traffic.schedule import compile as schedule

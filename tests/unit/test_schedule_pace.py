@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule import capabilities, pace
 from pktswarm.traffic.schedule.pace import exponential_gaps, relative_gaps
 

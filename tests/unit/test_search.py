@@ -18,7 +18,8 @@ from pktswarm.master.cli import app
 from pktswarm.master.cli import search as cli_search
 from pktswarm.master.cluster import inventory
 from pktswarm.master.plan import plan
-from pktswarm.master.results.folder import Outcome, Row
+from pktswarm.master.results.folder import Outcome
+from pktswarm.master.results.row import Row
 from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.master.scenario.expectations import Limits
 from pktswarm.master.search import engine, goals, show, storage
@@ -26,7 +27,7 @@ from pktswarm.master.search.load import Load, load_of
 from pktswarm.master.search.show import trial_line
 from pktswarm.master.search.trial import Tolerance, Trial, trial_of
 from pktswarm.traffic.errors import BadInput, PktswarmError
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 
 EXAMPLE = Path("hosts/example.yml")
 LOSSES = (0.0, 0.005, 0.02)
@@ -296,7 +297,7 @@ def test_figures_are_of_a_load_within_the_precision() -> None:
         ([row(received=None)], 0, "no counts"),
         ([], 0, "no counts"),
     ],
-    ids=["doubt", "unsent", "too many", "strangers", "strangers in one", "uncounted", "nothing"],
+    ids=["doubt", "unsent", "too many", "unmatched", "strangers in one", "uncounted", "nothing"],
 )
 def test_what_a_trial_does_not_tell_of_the_device(rows: list[Row], status: int, words: str) -> None:
     made = tried(rows, status, "a doubt")

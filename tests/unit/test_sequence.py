@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule import capabilities, sequence
 from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule.records import TraceRecord

@@ -140,7 +140,9 @@ def test_rfc3550s_estimate_is_kept_in_sixteenths() -> None:
 
 
 def a_raw_tally() -> RawTally:
-    raw = RawTally(packets=100, bytes=6000, distinct=90, duplicated=6, too_late=3, astray=1, reordered=4, next=95)
+    raw = RawTally(
+        packets=100, bytes=6000, distinct=90, duplicated=6, too_late=3, invalid_sequence=1, reordered=4, next=95
+    )
     raw.first_ns, raw.last_ns, raw.altered = 5, 9, 7
     raw.altered_by[CAUSES.index("ttl")], raw.altered_by[CAUSES.index("payload")] = 4, 5
     return raw
@@ -183,7 +185,7 @@ def test_a_tally_travels_as_json() -> None:
 
 def a_raw_tally_of_its_own_figures() -> RawTally:
     """No two figures are the same, so that none can stand in another's place."""
-    raw = RawTally(packets=1007, bytes=60_420, distinct=900, duplicated=60, too_late=30, astray=10, damaged=7)
+    raw = RawTally(packets=1007, bytes=60_420, distinct=900, duplicated=60, too_late=30, invalid_sequence=10, damaged=7)
     raw.reordered, raw.altered, raw.next, raw.first_ns, raw.last_ns, raw.impossible = 41, 52, 950, 11, 13, 3
     raw.latencies, raw.latency_sum_ns, raw.latency_min_ns, raw.latency_max_ns, raw.negative = 4, 8_002, 17, 4_000, 2
     raw.jitter_pairs, raw.jitter_sum_ns, raw.jitter_squares_low = 4, 6, 13
@@ -203,7 +205,7 @@ def test_each_figure_has_its_name() -> None:
         duplicated=60,
         reordered=41,
         too_late=30,
-        astray=10,
+        invalid_sequence=10,
         altered=52,
         altered_by={"ttl": 52},
         highest=949,
@@ -222,7 +224,7 @@ def test_missing_are_the_numbers_up_to_the_highest_that_have_not_come() -> None:
 def test_what_was_not_counted_is_none_and_what_did_not_happen_is_0() -> None:
     found = Tally(3, 180)
     assert found.to_json() == {
-        **dict.fromkeys(("first_ns", "last_ns", "distinct", "duplicated", "reordered", "too_late", "astray")),
+        **dict.fromkeys(("first_ns", "last_ns", "distinct", "duplicated", "reordered", "too_late", "invalid_sequence")),
         **dict.fromkeys(("altered", "altered_by", "highest", "latency", "jitter")),
         **{"packets": 3, "bytes": 180, "damaged": 0, "impossible": 0},
     }
@@ -246,9 +248,9 @@ def test_samples_have_what_needs_no_more_than_reading() -> None:
     assert so_far(raw, numbered=True, timed=True) == read | numbers | times
     raw.latencies = 0
     assert so_far(raw, numbered=True, timed=True) == read | numbers
-    raw.astray += 1
+    raw.invalid_sequence += 1
     assert so_far(raw, numbered=False, timed=False) == read
-    with pytest.raises(EngineError, match=r"packets 1007, .* astray 11, damaged 7$"):
+    with pytest.raises(EngineError, match=r"packets 1007, .* invalid_sequence 11, damaged 7$"):
         so_far(raw, numbered=True, timed=False)
 
 

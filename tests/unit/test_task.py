@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pktswarm.traffic.protocol.task import Leg, ReceiveTask, share_of
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveTask, share_of
 
 FRAMES, CONNECTIONS = Leg(0, "s", "a", "b", "stream"), Leg(1, "c", "a", "b", "connections")
 

@@ -23,7 +23,8 @@ from pktswarm.nodes.senders.tcpreplay import (
 from pktswarm.nodes.senders.tcpreplay_gate import Feed, packets, schedule
 from pktswarm.traffic.capture.trace import Packet, Trace, write_pcap
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.protocol.task import Leg, SendTask
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import SendTask
 
 SAMPLES = Path(__file__).parent / "samples"
 TRACE = Trace(Path("share.pcap"), [Packet(n * 50_000_000, bytes(96)) for n in range(3)])

@@ -223,7 +223,7 @@ def a_record(payload: bytes, wire_bytes: int | None = None) -> bytes:
     return struct.pack("<IIII", 1, 2, len(payload), wire_bytes or len(payload)) + payload
 
 
-@pytest.mark.parametrize("kind", ["noise", "captures in packets", "astray", "long"])
+@pytest.mark.parametrize("kind", ["noise", "captures in packets", "invalid_sequence", "long"])
 @pytest.mark.parametrize("cut", [0, 5, 30])
 def test_many_walkers_find_what_one_finds(kind: str, cut: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where payloads look like records: whole ones, and chains that never join the true one."""
@@ -233,7 +233,7 @@ def test_many_walkers_find_what_one_finds(kind: str, cut: int, monkeypatch: pyte
         size = draw.randrange(14, 60_000 if kind == "long" else 1500)
         inner = b"".join(a_record(draw.randbytes(draw.randrange(14, 90))) for _ in range(draw.randrange(40)))
         packets.append({"noise": draw.randbytes(size), "captures in packets": inner}.get(kind, bytes(size)))
-        if kind == "astray":
+        if kind == "invalid_sequence":
             # Each of these passes over the true records behind it.
             packets[-1] = b"".join(a_record(bytes(20)) for _ in range(30)) + struct.pack("<IIII", 1, 1, 9999, 9999)
     data = bytes(24) + b"".join(map(a_record, packets))

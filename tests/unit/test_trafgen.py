@@ -14,7 +14,7 @@ from pktswarm.nodes.senders import trafgen
 from pktswarm.traffic.capture.netsniff import CaptureFile
 from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.frames.build import build_frame
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule.capabilities import unable
 
 SAMPLES = Path(__file__).parent / "samples"

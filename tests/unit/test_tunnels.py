@@ -12,7 +12,7 @@ from pktswarm.traffic.counting.match import Match, stream_of
 from pktswarm.traffic.counting.recount import recount_stream
 from pktswarm.traffic.counting.tunnel_fields import shape, without_options
 from pktswarm.traffic.frames.stamp import Stamp
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule.leg_frames import templates_as_received
 
 STREAM = 7

@@ -12,8 +12,8 @@ from pktswarm.master.cli.app import app
 from pktswarm.master.cluster import inventory, ssh
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.cluster.node import NodeState
+from pktswarm.master.cluster.ranks import Rank, ranks
 from pktswarm.master.plan import allowlist, plan
-from pktswarm.master.plan.resolve import Rank, ranks
 from pktswarm.master.results.folder import Folder
 from pktswarm.master.run.launch import Launch
 from pktswarm.master.scenario import scenario

@@ -70,7 +70,7 @@ def test_everything_in_an_establishment_response() -> None:
     ],
 )
 def test_causes_in_words(elements: list[Packet], words: str) -> None:
-    assert read(response(*elements)).words == words
+    assert read(response(*elements)).description == words
 
 
 def test_usage_reports_tell_what_was_measured_and_nothing_else() -> None:

@@ -12,7 +12,7 @@ from pktswarm.master.results.user_report import lines, mbr, report, worst
 from pktswarm.master.results.users import Users
 from pktswarm.master.results.verdicts import judge_mbr
 from pktswarm.master.scenario.expectations import Expect
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 
 FIRST = 0x0A2D0001
 """10.45.0.1."""

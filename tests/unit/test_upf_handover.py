@@ -16,21 +16,21 @@ import pytest
 from pktswarm.master.cluster import inventory
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.cluster.node import NodeState
+from pktswarm.master.cluster.ranks import Rank, ranks
 from pktswarm.master.plan.plan import Plan
-from pktswarm.master.plan.resolve import Rank, ranks
 from pktswarm.master.plan.session_streams import moved_in_tunnels
 from pktswarm.master.results import handover_report, handover_rows, samples
-from pktswarm.master.results.folder import Row
-from pktswarm.master.results.handover_report import Move, Moves
+from pktswarm.master.results.row import Row
 from pktswarm.master.results.users import Users
 from pktswarm.master.results.verdicts import judge_tunnels
 from pktswarm.master.scenario.expectations import Expect
+from pktswarm.master.upf.moves import Move, Moves
 from pktswarm.master.upf.sessions import Sessions
 from pktswarm.traffic.counting import sequence_bitmap, users
 from pktswarm.traffic.counting.samples import pack
 from pktswarm.traffic.counting.tally import Latency, Tally
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule.leg_frames import templates_as_received
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -73,7 +73,7 @@ def test_users_of_one_gnb_may_move_to_those_where_nobody_began(tmp_path: Path) -
     assert [leg.receivers for leg in found.legs] == [["tx2", "tx1", "tx3"]]
     assert {rank.host.name for rank in ranks(inventory.load(hosts), found.legs)} == {"tx1", "tx2", "tx3", "rx1"}
     others, _ = moving(tmp_path, {**DOWN, "sessions": "others"}, groups=[GROUP, {**GROUP, "name": "others", **OTHERS}])
-    assert [leg.also_at for leg in others.legs] == [[]] * 3
+    assert [leg.handover_targets for leg in others.legs] == [[]] * 3
 
 
 OTHERS = {"ue_addresses": "10.46.0.1/16"}
@@ -88,7 +88,7 @@ def test_at_another_gnb_a_user_has_the_same_tunnel_to_another_address(tmp_path: 
     legs = [(leg, found.tunnels[leg.id]) for leg in found.legs]
     for (home, tunnels), rows in zip(legs, ([0, 3], [1, 4], [2]), strict=True):
         there = moved_in_tunnels(home, tunnels, found.upf, sessions, known)
-        assert [leg.target for leg in there] == home.also_at
+        assert [leg.target for leg in there] == home.handover_targets
         for leg in there:
             assert (leg.id, sorted(leg.receivers)) == (home.id, ["tx1", "tx2", "tx3"])
             (template,) = templates_as_received(leg).values()
@@ -158,7 +158,7 @@ LEG = Leg(
     intended_packets=200,
     arrives={"headers": []},
     users={"group": "users", "gnb": "a", "direction": "down", "field": "ipv4.dst", "first": 1, "step": 1, "count": 2},
-    also_at=["tx2"],
+    handover_targets=["tx2"],
 )
 
 
@@ -172,7 +172,7 @@ def counted(came: set[int], delay_ns: int, shift_ns: int = 0, **more: int) -> Ro
     part.delays = [[delay_ns, len(came)]]
     points = dict.fromkeys(("p50_ns", "p90_ns", "p99_ns", "p999_ns"), delay_ns + shift_ns)
     latency = Latency(len(came), delay_ns + shift_ns, delay_ns + shift_ns, **points, max_ns=delay_ns + shift_ns)
-    figures = {"duplicated": 0, "reordered": 0, "too_late": 0, "astray": 0, "altered": 0, **more}
+    figures = {"duplicated": 0, "reordered": 0, "too_late": 0, "invalid_sequence": 0, "altered": 0, **more}
     part.tally = Tally(part.received or 0, 0, distinct=len(came), latency=latency if came else None, **figures)
     part.users = Users(LEG, True)
     part.users.shift_ns = shift_ns
@@ -300,7 +300,7 @@ def fared(direction: str, gnb: str, sent: list[int], lost: list[int]) -> Users:
         "distinct": [all_ - gone for all_, gone in zip(sent, lost, strict=True)],
         "damaged": [0] * len(sent),
     }
-    one.moves = MOVES.of(one)
+    one.moves = MOVES.of(one.leg)
     return one
 
 
@@ -321,7 +321,7 @@ def test_users_that_moved_are_told_apart_from_those_that_did_not() -> None:
         fared("up", "a", [10, 10, 10], [0, 0, 4]),
     ]
     other = Users(replace(LEG, users={"group": "others", "gnb": "a", "count": 1}), True, [5])
-    other.moves = MOVES.of(other)
+    other.moves = MOVES.of(other.leg)
     told = handover_report.report(MOVES, [*each, other], PLAYS, [], 45)
     assert told["users"] == {"moved": 3, "failed": 1, "stayed": 1}
     assert told["lost"] == {

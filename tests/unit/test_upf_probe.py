@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pktswarm.master.upf.features import names
+from pktswarm.master.scenario.upf_features import names
 from pktswarm.master.upf.probe import conclusions, procedures, signalling, tables, variants
 from pktswarm.master.upf.probe.findings import WORKS, Finding, Findings, Outcome
 from pktswarm.master.upf.probe.outcome import Probed
@@ -218,7 +218,7 @@ def test_end_markers_that_do_not_come_are_in_the_profile() -> None:
         "session", variants.HANDOVER.name, "", Outcome("no answer", "accepted, but no end marker came"), None, WORKS
     )
     profile = conclusions.profile(whole(row=row), "")
-    assert profile is not None and not profile.end_markers and "no end markers" in profile.words()
+    assert profile is not None and not profile.end_markers and "no end markers" in profile.describe()
     assert profile.found[variants.HANDOVER.name] == "N4: no answer (accepted, but no end marker came)"
 
 

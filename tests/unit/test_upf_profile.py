@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pktswarm.master.cluster.inventory import Host, Inventory
+from pktswarm.master.scenario import upf_profile as profiles
 from pktswarm.master.scenario.upf import Upf, filled_in, parse
-from pktswarm.master.upf import profile as profiles
-from pktswarm.master.upf.profile import Profile
+from pktswarm.master.scenario.upf_profile import Profile
 from pktswarm.traffic.errors import BadInput
 
 SECTION: dict[str, Any] = {
@@ -44,7 +44,7 @@ def test_the_profile_beside_the_inventory_is_taken(tmp_path: Path) -> None:
     assert upf.handover is not None and not upf.handover.end_marker
     assert upf.profile == str(tmp_path / "shelf.upf.yml") and upf.found_profile == OLD
     words = "release 15, no 3GPP interface types, teids numbered by the SMF, no association release, no end markers"
-    assert OLD.words() == words
+    assert OLD.describe() == words
 
 
 def test_network_instances_of_the_profile_are_those_of_groups_without(tmp_path: Path) -> None:

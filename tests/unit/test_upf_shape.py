@@ -15,7 +15,7 @@ from test_upf_tunnels import DOWN, GROUP, UP, UPF, ends, hosts_file, in_place, n
 from pktswarm.master.cluster import inventory
 from pktswarm.master.plan.session_streams import ends_of
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule import compile as schedule
 
 FIVE = {**GROUP, "gnb": "tx1"}

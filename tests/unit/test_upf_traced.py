@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pktswarm.master.cluster import inventory
-from pktswarm.master.plan import plan, resolve, session_traces
+from pktswarm.master.plan import plan, resolve, session_traces, shares
 from pktswarm.master.results import trace_verify
 from pktswarm.master.scenario import scenario
 from pktswarm.master.upf.sessions import Sessions
@@ -21,7 +21,7 @@ from pktswarm.traffic.capture.trace import Packet, read_trace, write_pcap
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.dissect import TCP
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.replay.prepare import frames_of
 
 LAB = Path("configs/traces/lab.pcapng").resolve()
@@ -69,7 +69,7 @@ def sent(found: plan.Plan, hosts: Path, number: int) -> list[bytes]:
     """The frames of a leg."""
     assert found.upf is not None
     leg, known = found.legs[number], {host.name: host for host in inventory.load(hosts).hosts}
-    share, tunnels = found.shares[leg.id], found.carried[leg.id]
+    share, tunnels = found.shares[leg.id], found.trace_sessions[leg.id]
     ends = (leg.target, leg.source) if share.downlink else (leg.source, leg.target)
     nodes = session_traces.nodes(tunnels, found.upf, known[ends[0]], known[ends[1]], share.downlink)
     prepared = session_traces.as_they_stand(share.prepared, tunnels, sessions_of(found))
@@ -126,7 +126,7 @@ def test_what_arrives_is_known_by_its_users(tmp_path: Path) -> None:
     found = planned(tmp_path, hosts)
     known = {host.name: host for host in inventory.load(hosts).hosts}
     assert found.upf is not None
-    tunnels, sessions = found.carried[0], sessions_of(found)
+    tunnels, sessions = found.trace_sessions[0], sessions_of(found)
     ends = known["tx1"], known["rx1"]
     up, down = (session_traces.match(tunnels, found.upf, sessions, *ends, way) for way in (False, True))
     out, back = sent(found, hosts, 0)[0], sent(found, hosts, 3)[0]
@@ -172,7 +172,7 @@ def test_an_mbr_is_of_what_a_trace_brings_too(tmp_path: Path, monkeypatch: pytes
     hosts = hosts_file(tmp_path)
     found = planned(tmp_path, hosts, limits, expect={"mbr": True})
     assert [leg.users.get("mbr_bps") for leg in found.legs] == [1000, None, None, 2000, None, None]
-    monkeypatch.setattr(plan, "MOST_USERS", 2)
+    monkeypatch.setattr(shares, "MOST_USERS", 2)
     assert planned(tmp_path, hosts).legs[0].users == {}
     with pytest.raises(BadInput, match=r"traces\.0\.sessions = 'web': its users have an MBR, and are more than are"):
         planned(tmp_path, hosts, limits)
@@ -269,4 +269,6 @@ def test_nodes_without_a_role_or_a_upf_without_a_mac(tmp_path: Path) -> None:
 def test_teids_that_do_not_follow_one_another(tmp_path: Path) -> None:
     found = planned(tmp_path, hosts_file(tmp_path))
     with pytest.raises(BadInput, match=r"chose TEIDs that do not follow one another.*first_teid"):
-        session_traces.as_they_stand(found.shares[0].prepared, found.carried[0], sessions_of(found, [7, 9, 8, 10, 11]))
+        session_traces.as_they_stand(
+            found.shares[0].prepared, found.trace_sessions[0], sessions_of(found, [7, 9, 8, 10, 11])
+        )

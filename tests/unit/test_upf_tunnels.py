@@ -15,7 +15,7 @@ import pytest
 from pktswarm.master.cluster import inventory
 from pktswarm.master.plan import plan
 from pktswarm.master.plan.session_streams import ends_of, in_tunnels
-from pktswarm.master.results.folder import Row
+from pktswarm.master.results.row import Row
 from pktswarm.master.results.users import Users
 from pktswarm.master.results.verdicts import judge_tunnels
 from pktswarm.master.scenario import scenario
@@ -23,7 +23,7 @@ from pktswarm.master.scenario.expectations import Expect
 from pktswarm.master.upf.sessions import Sessions
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule.leg_frames import templates_as_received, templates_as_sent
 

@@ -31,7 +31,7 @@ from pktswarm.master.upf.sessions import Sessions
 from pktswarm.traffic.capture.files import Packet, write_pcap
 from pktswarm.traffic.counting import tunnel_fields, users
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule.leg_frames import templates_as_received
 

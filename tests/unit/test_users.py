@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from pktswarm.master.results import users
-from pktswarm.master.results.folder import Folder, Outcome, Row
+from pktswarm.master.results.folder import Folder, Outcome
+from pktswarm.master.results.row import Row
 from pktswarm.master.results.users import Users, line
 from pktswarm.master.scenario import scenario
 from pktswarm.traffic.counting import users as common
@@ -20,7 +21,7 @@ from pktswarm.traffic.counting.expect import FIELD_PLACES
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.template import Template
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 
 ETHERNET = {"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}}
 IPV4 = {"ipv4": {"src": {"increment": ["10.60.0.1", "10.60.1.0"]}, "dst": "10.0.0.2"}}

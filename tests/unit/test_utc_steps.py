@@ -22,7 +22,7 @@ def test_a_step_is_told_with_its_size_and_to_the_distance_of_two_readings() -> N
     for at_ns, value_ns in ((S, 50), (2 * S, 50), (3 * S, 50 - 2 * S), (4 * S, 50 - 2 * S)):
         utc.take(at_ns, value_ns, 1_000)
     assert utc.found == [Step(-2 * S, 2 * S, 3 * S)]
-    assert utc.found[0].words(S) == "its UTC was set by -2.000000 s in all between 1.00 s and 2.00 s after the start"
+    assert utc.found[0].describe(S) == "its UTC was set by -2.000000 s in all between 1.00 s and 2.00 s after the start"
 
 
 def test_a_step_there_and_back_is_two_steps() -> None:
@@ -53,7 +53,7 @@ def test_one_that_was_set_and_set_back_between_two_readings_is_not_missed() -> N
     for at_ns, was_set in ((S, False), (2 * S, True), (3 * S, False)):
         utc.take(at_ns, 50, 1_000, was_set)
     assert utc.found == [Step(None, S, 2 * S)]
-    assert utc.found[0].words(S) == "its UTC was set and set back between 0.00 s and 1.00 s after the start"
+    assert utc.found[0].describe(S) == "its UTC was set and set back between 0.00 s and 1.00 s after the start"
 
 
 def test_a_step_that_is_read_is_not_told_again_as_one_and_back() -> None:

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from pktswarm.master.results import limits as verdicts
-from pktswarm.master.results.folder import STREAM_COLUMNS, Row
 from pktswarm.master.results.limits import Found
+from pktswarm.master.results.row import STREAM_COLUMNS, Row
 from pktswarm.master.results.users import Users
 from pktswarm.master.scenario import expectations
 from pktswarm.master.scenario.expectations import METRICS, Expect, Limits, UserLimits, parse
 from pktswarm.traffic.counting.tally import LARGEST_ERROR
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 
 ROW: dict[str, Any] = {
     "sent_packets": 1000,

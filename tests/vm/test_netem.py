@@ -75,7 +75,7 @@ class Outcome:
     sent: list[int]
     """By the sender, which knows what its ring did not take: an emulated machine does not always keep up."""
     tallies: dict[str, Any]
-    strangers: dict[str, int]
+    unmatched: dict[str, int]
     netem: dict[str, int]
     """What tc says: packets that left, drops, requeues (those that netem let jump the queue)."""
     full: int
@@ -122,7 +122,7 @@ def cross(line: Line, spool: Path, legs: list[Any], frames: list[bytes] | None =
                 finish(send_raw(line, frames))
                 sent = [len(frames)]
             settle(line, node)
-            tallies, strangers, _ = node.stop()
+            tallies, unmatched, _ = node.stop()
         told = netem(line)
         ear.terminate()
         heard = [bytes.fromhex(one) for one in json.loads(ear.communicate(timeout=60)[0])]
@@ -130,8 +130,8 @@ def cross(line: Line, spool: Path, legs: list[Any], frames: list[bytes] | None =
         ear.kill()
         ear.wait()
     full = line.lost_on_the_way()["out0"]
-    check_counters(line, tallies, strangers, told["packets"] - full, heard)
-    return Outcome(sent, tallies, strangers, told, full, heard)
+    check_counters(line, tallies, unmatched, told["packets"] - full, heard)
+    return Outcome(sent, tallies, unmatched, told, full, heard)
 
 
 def sent_of(line: Line, spool: Path, legs: list[Any]) -> list[int]:
@@ -145,10 +145,10 @@ def lost(outcome: Outcome) -> list[int]:
 
 
 def check_counters(
-    line: Line, tallies: dict[str, Any], strangers: dict[str, int], crossed: int, heard: list[bytes]
+    line: Line, tallies: dict[str, Any], unmatched: dict[str, int], crossed: int, heard: list[bytes]
 ) -> None:
     """Everything that left netem was seen: by the interfaces, by the receiver, by the capture."""
-    packets = sum(one["packets"] for one in tallies.values()) + sum(strangers.values())
+    packets = sum(one["packets"] for one in tallies.values()) + sum(unmatched.values())
     assert packets == crossed == len(heard) == line.counter("rx")
     assert packets == int(shown(line.device, "out0")["stats64"]["tx"]["packets"])
     assert line.lost_on_the_way()["tx0"] == 0
@@ -175,8 +175,8 @@ def check_numbers(outcome: Outcome) -> None:
         each = Counter(order)
         assert (one["packets"], one["distinct"]) == (len(order), len(each))
         assert (one["duplicated"], one["reordered"]) == (len(order) - len(each), reordered(order))
-        assert (one["altered"], one["astray"], one["too_late"]) == (0, 0, 0)
-    assert not any(outcome.strangers.values())
+        assert (one["altered"], one["invalid_sequence"], one["too_late"]) == (0, 0, 0)
+    assert not any(outcome.unmatched.values())
 
 
 def test_loss_is_what_netem_dropped(line: Line, tmp_path: Path) -> None:
@@ -314,6 +314,6 @@ def test_corruption_is_that_of_the_capture(line: Line, tmp_path: Path) -> None:
     assert ours["protocol"] + ours["stamp"] + ours["checksum"] <= found["else"]
     assert ours["stamp"] and ours["checksum"]
     # Where the stamp's magic, stream or headers are hit the frame is a stranger; no frame is gone.
-    assert one["packets"] + sum(outcome.strangers.values()) == COUNT
-    assert sum(outcome.strangers.values()) <= found["else"] + found["lengths"]
-    assert COUNT - one["packets"] == sum(outcome.strangers.values())
+    assert one["packets"] + sum(outcome.unmatched.values()) == COUNT
+    assert sum(outcome.unmatched.values()) <= found["else"] + found["lengths"]
+    assert COUNT - one["packets"] == sum(outcome.unmatched.values())

@@ -17,7 +17,7 @@ from pktswarm.traffic.capture import ebpf
 from pktswarm.traffic.capture import filter as pcap
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.counting.match import Match
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
@@ -49,21 +49,21 @@ def counted(wire: Wire, spool: Path, one: Leg, **task: Any) -> tuple[dict[str, A
         (sent,) = wire.send(spool, one)
         assert sent.sent_packets == COUNT
         time.sleep(0.5)
-        tallies, strangers, (count,) = node.stop()
-    return tallies["0"], strangers, count
+        tallies, unmatched, (count,) = node.stop()
+    return tallies["0"], unmatched, count
 
 
 def test_each_frame_counts_by_pktgens_number_and_time(wire: Wire, tmp_path: Path) -> None:
     (template,) = templates_as_sent(made := a_leg(frame={"headers": headers(src={"increment": [5000, 5049]})})).values()
     made = replace(made, users=users.of_template("test", "users", template, "udp.src"))
     program = ebpf.to_hex(ebpf.translate(pcap.compile_ethernet("udp dst port 6000 and ip[8] = 32", "test")))
-    tally, strangers, count = counted(wire, tmp_path, made, filter_program=program)
+    tally, unmatched, count = counted(wire, tmp_path, made, filter_program=program)
     assert (tally["packets"], tally["distinct"], tally["highest"]) == (COUNT, COUNT, COUNT - 1)
-    assert [tally[name] for name in ("duplicated", "reordered", "too_late", "astray", "altered")] == [0] * 5
+    assert [tally[name] for name in ("duplicated", "reordered", "too_late", "invalid_sequence", "altered")] == [0] * 5
     assert tally["latency"]["frames"] == COUNT
     assert -100_000 < tally["latency"]["min_ns"] < tally["latency"]["max_ns"] < 1_000_000_000
     assert tally["jitter"]["pairs"] == COUNT - 1
-    assert strangers["other"] == 0
+    assert unmatched["other"] == 0
     assert users.unpack(count["users"]["packets"]) == [COUNT // 50] * 50 + [0]
     assert users.unpack(count["users"]["latencies"]) == [COUNT // 50] * 50 + [0]
 

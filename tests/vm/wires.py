@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pktswarm.nodes.senders.pktgen import PktgenSender
-from pktswarm.traffic.protocol.task import Leg, SendCount, SendTask
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import SendCount, SendTask
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 from wire import inside, ip

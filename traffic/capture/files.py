@@ -14,14 +14,13 @@ from pktswarm.traffic.capture.constants import (
     INTERFACE_DESCRIPTION,
     LINKTYPE_ETHERNET,
     LINKTYPE_RAW,
+    NS_PER_S,
     OPTION_COMMENT,
     OPTION_IF_TSRESOL,
     PCAP_MAGIC_NS,
     SECTION_HEADER,
+    SNAPLEN_BYTES,
 )
-
-NS_PER_S = 1_000_000_000
-SNAPLEN_BYTES = 262_144
 
 
 class Packet(NamedTuple):

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pktswarm.traffic.capture import constants as form
-from pktswarm.traffic.capture.files import NS_PER_S, SNAPLEN_BYTES
+from pktswarm.traffic.capture.constants import NS_PER_S, SNAPLEN_BYTES
 from pktswarm.traffic.capture.walk import walk
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.replay.ragged import anywhere
+from pktswarm.traffic.ragged import anywhere
 
 PCAP_NS_PER_TICK = {form.PCAP_MAGIC: 1000, form.PCAP_MAGIC_NS: 1}
 ENDS_WITHIN_PACKET = "is truncated: it ends inside packet {}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pktswarm.traffic.capture.files import NS_PER_S
+from pktswarm.traffic.capture.constants import NS_PER_S
 from pktswarm.traffic.capture.index import PCAP_HEADER_BYTES, PCAP_NS_PER_TICK, index_capture
 
 MACS_BYTES = 12

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from pktswarm.traffic.replay.ragged import anywhere
+from pktswarm.traffic.ragged import anywhere
 
 Integers = NDArray[np.int64]
 Data = bytes | mmap.mmap
@@ -83,10 +83,10 @@ class _Walkers:
             limit = np.append(begins[mine[1:]], self._end - HEADER_BYTES + 1)
             at[mine] = self._run(mine, at[mine], limit, found)
             # All that arrived somewhere else drop the walker ahead of them.
-            astray = mine[1:][at[mine[:-1]] != begins[mine[1:]]]
-            if not len(astray):
+            invalid_sequence = mine[1:][at[mine[:-1]] != begins[mine[1:]]]
+            if not len(invalid_sequence):
                 return Chain(*found.in_order(keep, self._kind), int(at[mine[-1]]))
-            keep[astray] = False
+            keep[invalid_sequence] = False
 
     def _run(self, walker: Integers, at: Integers, limit: Integers, found: _Found) -> Integers:
         """Where each is when it is at its limit, or beyond."""

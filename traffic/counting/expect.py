@@ -33,7 +33,7 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.layout import Layout, layout
 from pktswarm.traffic.frames.template import Template, get_bits, put_bits
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule import leg_frames, pktgen
 
 ALLOWED = {

@@ -29,8 +29,8 @@ CAUSES = (
 CAUSE_SLOTS = 16
 SUMS_IP, SUMS_TRANSPORT = 1, 2
 """enum sums."""
-STRANGERS = ("other", "unknown_stream", "fragment", "malformed", "damaged")
-"""enum stranger, in its order."""
+UNMATCHED_KINDS = ("other", "unknown_stream", "fragment", "malformed", "damaged")
+"""enum unmatched_kind, in its order."""
 FRAGMENTS = ("begun", "foreign", "whole", "again", "too_long")
 """enum fragments_event, in its order: packets, and of the last two fragments."""
 WINDOW_WORDS = 2048
@@ -124,7 +124,7 @@ class RawTally(Structure):
         ("duplicated", c_uint64),
         ("reordered", c_uint64),
         ("too_late", c_uint64),
-        ("astray", c_uint64),
+        ("invalid_sequence", c_uint64),
         ("damaged", c_uint64),
         ("altered", c_uint64),
         ("altered_by", c_uint64 * CAUSE_SLOTS),
@@ -173,8 +173,8 @@ class RawRow(Structure):
     )
 
 
-class RawStrangers(Structure):
-    _fields_ = (("packets", c_uint64 * len(STRANGERS)), ("bytes", c_uint64 * len(STRANGERS)))
+class RawUnmatched(Structure):
+    _fields_ = (("packets", c_uint64 * len(UNMATCHED_KINDS)), ("bytes", c_uint64 * len(UNMATCHED_KINDS)))
 
 
 class Settings(Structure):
@@ -214,7 +214,7 @@ SHARED: dict[str, type[Structure]] = {
     "histogram": RawHistogram,
     "range": RawRange,
     "row": RawRow,
-    "strangers": RawStrangers,
+    "unmatched": RawUnmatched,
     "settings": Settings,
     "user_rule": RawUserRule,
     "user": RawUser,

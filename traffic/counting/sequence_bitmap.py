@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Sequence
 
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 
 WORD_BITS = 64
 MOST_WORDS = 1 << 22
@@ -23,7 +23,7 @@ MOST_WORDS = 1 << 22
 def words(leg: Leg) -> int:
     """That hold a bit for each of its numbers, and one word more; 0 for a leg that one node counts. ValueError where
     nobody knows how many there are: what is beyond the marks would count as damaged."""
-    if not leg.also_at:
+    if not leg.handover_targets:
         return 0
     if leg.intended_packets is None:
         raise ValueError(f"{leg.stream} is counted at several nodes, and nobody knows how many packets it has")

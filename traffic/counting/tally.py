@@ -75,7 +75,7 @@ class Tally:
     duplicated: int | None = None
     reordered: int | None = None
     too_late: int | None = None
-    astray: int | None = None
+    invalid_sequence: int | None = None
     altered: int | None = None
     altered_by: dict[str, int] | None = None
     highest: int | None = None
@@ -133,7 +133,7 @@ def stamped(raw: RawTally, buckets: Sequence[int] | None, bias_ns: int = 0) -> T
         duplicated=raw.duplicated,
         reordered=raw.reordered,
         too_late=raw.too_late,
-        astray=raw.astray,
+        invalid_sequence=raw.invalid_sequence,
         altered=raw.altered,
         altered_by={name: count for name, count in zip(CAUSES, raw.altered_by, strict=False) if count},
         highest=raw.next - 1 if raw.next else None,
@@ -166,7 +166,7 @@ def _check(raw: RawTally) -> None:
 
 def adds_up(raw: RawTally) -> bool:
     """Not so when a figure is wrong."""
-    return bool(raw.packets == raw.distinct + raw.duplicated + raw.too_late + raw.astray + raw.damaged)
+    return bool(raw.packets == raw.distinct + raw.duplicated + raw.too_late + raw.invalid_sequence + raw.damaged)
 
 
 def torn(raw: RawTally, stamped: bool) -> bool:
@@ -179,7 +179,7 @@ def _times(raw: RawTally) -> tuple[int, int] | tuple[None, None]:
 
 
 def _figures(raw: RawTally) -> str:
-    names = ("packets", "distinct", "duplicated", "too_late", "astray", "damaged")
+    names = ("packets", "distinct", "duplicated", "too_late", "invalid_sequence", "damaged")
     return ", ".join(f"{name} {getattr(raw, name)}" for name in names)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pktswarm.traffic.capture.files import Packet
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.replay.files import frames_to_send
 from pktswarm.traffic.replay.flows import Flow, flow_of
 from pktswarm.traffic.replay.stamps import blanked
@@ -72,7 +72,7 @@ class Verified:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    def words(self) -> str:
+    def describe(self) -> str:
         told = f"{self.as_intended:,} of {self.intended:,} packets came as intended"
         odd = {"altered": self.altered, "lost": self.lost, "duplicated": self.duplicated}
         odd["out of order in their flow"] = self.reordered

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pktswarm.traffic.capture.files import NS_PER_S
+from pktswarm.traffic.capture.constants import NS_PER_S
 from pktswarm.traffic.capture.index import LATEST_NS, index_capture
 from pktswarm.traffic.errors import BadInput
 

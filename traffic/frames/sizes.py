@@ -1,17 +1,21 @@
-"""The sizes of a stream's frames, FCS included: one, a list in turn, or several drawn by their weights."""
+"""Frame sizes, FCS included: one, a list in turn, or several drawn by their weights; and bit rates as text."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import LEAST_SIZE_BYTES
 
 LARGEST_SIZE_BYTES = 9618
 MOST_SIZES = 255
 SIMPLE_IMIX = ((64, 7), (594, 4), (1518, 1))
 """The simple IMIX: IP packets of 40, 576 and 1500 bytes, 7 to 4 to 1, in Ethernet frames; see docs/xdp.md."""
+BIT_RATE_UNITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+RATE_FORMS = "like 64kbit, 100mbit, 1gbit"
 ALLOWED = (
     f"a whole number from {LEAST_SIZE_BYTES} to {LARGEST_SIZE_BYTES}, a list of them, imix, {{size: weight, …}} or "
     "{uniform: [smallest, largest]}"
@@ -107,3 +111,14 @@ def _uniform(ends: Any) -> Sizes:
         raise ValueError(f"the range is the wrong way round: {ends!r}; allowed: the smaller size first")
     steps = min(last - first, MOST_SIZES - 1)
     return Sizes(tuple((first + round(step * (last - first) / max(1, steps)), 1) for step in range(steps + 1)))
+
+
+# --- bit rates ---
+
+
+def rate_bps(where: object, key: str, text: str) -> int:
+    """Bits a second; `kbit`, `mbit` and `gbit` as the tool tc has them. Raises BadInput."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(bit|kbit|mbit|gbit)", text.strip().lower())
+    if not match or float(match[1]) == 0:
+        raise BadInput(where, "is not a rate", key=key, value=text, allowed=RATE_FORMS)
+    return round(float(match[1]) * BIT_RATE_UNITS[match[2]])

@@ -267,7 +267,7 @@ class Machine:
 
     def __init__(self, script: Script, forward: bool) -> None:
         self.plays = [Play(flow, forward) for flow in script.flows]
-        self.strangers = 0
+        self.unmatched = 0
         self.last_ns = 0
         self._expected: dict[Key, list[tuple[Play, Item]]] = defaultdict(list)
         for play in self.plays:
@@ -294,7 +294,7 @@ class Machine:
         """A frame came in; what is to be sent because of it at once."""
         found = self._expected.get(packet_key(frame))
         if not found:
-            self.strangers += 1
+            self.unmatched += 1
             return []
         # Packets of a recording that nothing tells apart (not of TCP) come one after another.
         play, item = next((one for one in found if one[1].number not in one[0].came_ns), found[-1])

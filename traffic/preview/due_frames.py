@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pktswarm.traffic.connections.blocks import Blocks
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.values import places
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.random.xorshift import FrameStates, Words, drawn
 from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule import leg_frames, pace, pktgen

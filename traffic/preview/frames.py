@@ -21,8 +21,9 @@ from pktswarm.traffic.counting.users import notation
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.template import Template, put_bits
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.preview.due_frames import Block, Integers, Rows, blocks
-from pktswarm.traffic.protocol.task import FCS_BYTES, Leg
+from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.random.xorshift import KernelDraw
 from pktswarm.traffic.replay.build import Frames
 from pktswarm.traffic.replay.files import frames_to_send

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from pktswarm.traffic import ragged
 from pktswarm.traffic.frames.dissect import ICMP, TCP, UDP
 from pktswarm.traffic.frames.stamp import CHECKED_BYTES
-from pktswarm.traffic.replay import ragged
 from pktswarm.traffic.replay.oversize import Pieces
 from pktswarm.traffic.replay.parse import Columns
 

@@ -12,13 +12,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pktswarm.traffic.capture.constants import LINKTYPE_ETHERNET, PCAP_MAGIC_NS
-from pktswarm.traffic.capture.files import NS_PER_S, SNAPLEN_BYTES, Packet
+from pktswarm.traffic import ragged
+from pktswarm.traffic.capture.constants import LINKTYPE_ETHERNET, NS_PER_S, PCAP_MAGIC_NS, SNAPLEN_BYTES
+from pktswarm.traffic.capture.files import Packet
 from pktswarm.traffic.capture.index import PCAP_HEADER_BYTES, CaptureIndex, index_capture
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.dissect import VLAN_TYPES
-from pktswarm.traffic.protocol.task import Leg
-from pktswarm.traffic.replay import oversize, ragged, timing
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.replay import oversize, timing
 from pktswarm.traffic.replay import shift as shifting
 from pktswarm.traffic.replay.build import ALIGN_BYTES, CHUNK_PACKETS, Frames
 from pktswarm.traffic.replay.shift import Shift

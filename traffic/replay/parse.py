@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pktswarm.traffic import ragged
 from pktswarm.traffic.capture.constants import LINKTYPE_ETHERNET
 from pktswarm.traffic.capture.files import link_type_name
 from pktswarm.traffic.capture.index import CaptureIndex, index_capture
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames import dissect
 from pktswarm.traffic.frames.dissect import HEADER_BYTES, TCP, UDP, VLAN_TYPES
-from pktswarm.traffic.replay import ragged
 from pktswarm.traffic.replay.pairs import Pairs, join_fragments
 
 Integers = NDArray[np.int64]

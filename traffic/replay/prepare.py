@@ -75,7 +75,7 @@ class Settings:
     direction: Direction = "all"
     filter: str = ""
     window: tuple[float, float | None] | None = None
-    pace: timing.Pace = field(default_factory=timing.Pace)
+    pace: timing.ReplayTiming = field(default_factory=timing.ReplayTiming)
     instances: Instances = Instances()
     gtpu: Gtpu | None = None
     tag: bytes | None = None

@@ -15,7 +15,7 @@ NS_PER_S = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Pace:
+class ReplayTiming:
     """`value`: a factor for multiplier; packets or bits (frames with FCS) a second for the others, of which mean_pps
     and mean_bps keep the shape of the trace and pps and bps go evenly."""
 
@@ -42,7 +42,7 @@ class Due:
         return round(period_ns(self.time_ns) / self.value) if self.mode in ("original", "multiplier") else 0
 
 
-def due(time_ns: Integers, frame_bytes: Integers, pace: Pace) -> Due:
+def due(time_ns: Integers, frame_bytes: Integers, pace: ReplayTiming) -> Due:
     """Of all packets of a trace. `frame_bytes`: as sent, without FCS."""
     order = np.argsort(time_ns, kind="stable")
     times, shortened = time_ns[order] - time_ns[order[0]], 0

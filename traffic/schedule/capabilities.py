@@ -9,7 +9,7 @@ from typing import Any
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.template import Template
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule import leg_frames, pktgen
 from pktswarm.traffic.schedule.records import MAX_LEGS

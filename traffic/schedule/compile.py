@@ -19,7 +19,8 @@ from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.sizes import MOST_SIZES
 from pktswarm.traffic.frames.template import Checksum, Template, VaryingField
 from pktswarm.traffic.frames.values import MOST_VALUES, number_of_places, places
-from pktswarm.traffic.protocol.task import FCS_BYTES, Leg
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.replay.shift import Shift
 from pktswarm.traffic.schedule import leg_frames, sequence_check, trace
 from pktswarm.traffic.schedule import pace as schedule_pace
@@ -425,7 +426,7 @@ def compile_schedule(legs: list[Leg], read: trace.Read, read_sequence: Callable[
 
 def first_of(leg: Leg) -> int:
     """The leg whose sequence numbers a leg's stamps have: the instances of a trace share theirs."""
-    return leg.id if leg.counted_with is None or not leg_frames.stamped(leg) else leg.counted_with
+    return leg.id if leg.merged_into is None or not leg_frames.stamped(leg) else leg.merged_into
 
 
 def assemble(legs: list[CompiledLeg]) -> Schedule:

@@ -13,7 +13,8 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import length_fields
 from pktswarm.traffic.frames.headers import HEADERS
 from pktswarm.traffic.frames.template import get_bits, put_bits
-from pktswarm.traffic.protocol.task import FCS_BYTES, Leg, ReceiveTask
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import FCS_BYTES, ReceiveTask
 from pktswarm.traffic.schedule.records import EDIT_PLAIN, EDIT_SUM, EDIT_SUMMED, MAX_EDITS, MAX_PARTS
 
 UNIT_BYTES = 8

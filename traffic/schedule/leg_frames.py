@@ -9,7 +9,8 @@ from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.layout import layout
 from pktswarm.traffic.frames.template import Template
-from pktswarm.traffic.protocol.task import FCS_BYTES, Leg
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.schedule import pktgen
 
 

@@ -19,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pktswarm.traffic.protocol.task import Leg
+from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule.records import GAP_FRACTION_BITS, GAP_TABLE_BITS, NEVER, LegRecord, StepRecord
 
 MOST_STEPS, MOST_GAPS = 2**20, 2**16
@@ -115,7 +115,7 @@ def _steps(leg: Leg) -> list[tuple[int, float]]:
 
 
 @dataclass(frozen=True)
-class Pace:
+class StepPacing:
     steps: list[StepRecord]
     period_ns: int
     table: list[int]
@@ -137,7 +137,7 @@ def draws(seed: int, numbers: Times) -> Times:
     return mixed ^ mixed >> np.uint64(31)
 
 
-def pace(leg: Leg) -> Pace:
+def pace(leg: Leg) -> StepPacing:
     """Of a leg with a rate, that unable() has nothing against."""
     given, burst = _steps(leg), leg.options.get("burst", 1)
     seed = int(draws(0, np.array([seed_of(leg)], dtype=np.uint64))[0])
@@ -147,7 +147,7 @@ def pace(leg: Leg) -> Pace:
     for each, until_ns in zip(gaps, ends, strict=True):
         steps.append(StepRecord(each, until_ns, *(_ratio(each, before) if each else _ONE)))
         before = each or before
-    return Pace(steps, leg.rates_period_ns or 0, leg.gap_table, seed)
+    return StepPacing(steps, leg.rates_period_ns or 0, leg.gap_table, seed)
 
 
 def _last(gaps: list[int]) -> int:
@@ -190,7 +190,7 @@ class State:
     crossing: bool = True
 
 
-def first(given: Pace) -> State:
+def first(given: StepPacing) -> State:
     """The state at the start: as if it had been in the last step, a frame (or its first gap) due."""
     state = State()
     if given.table:
@@ -200,7 +200,7 @@ def first(given: Pace) -> State:
     return state
 
 
-def _next_step(given: Pace, state: State) -> None:
+def _next_step(given: StepPacing, state: State) -> None:
     begin_ns = state.step_end_ns
     state.step += 1
     if state.step == len(given.steps):
@@ -221,7 +221,7 @@ def _until_step_ends(state: State, due_ns: int) -> None:
         state.crossing, state.due_ns = True, state.step_end_ns
 
 
-def _bursts(given: Pace, until_ns: int) -> Iterator[Times]:
+def _bursts(given: StepPacing, until_ns: int) -> Iterator[Times]:
     """When bursts are due, from the start, before `until_ns`."""
     state = first(given)
     while state.due_ns < until_ns:
@@ -231,7 +231,7 @@ def _bursts(given: Pace, until_ns: int) -> Iterator[Times]:
             yield _block(given, state, min(until_ns, state.step_end_ns))
 
 
-def _block(given: Pace, state: State, end_ns: int) -> Times:
+def _block(given: StepPacing, state: State, end_ns: int) -> Times:
     """Up to BLOCK of them, before `end_ns`; the state moves on."""
     each = given.steps[state.step].gap
     number = (end_ns - state.due_ns << GAP_FRACTION_BITS) // each + 1
@@ -246,7 +246,7 @@ def _block(given: Pace, state: State, end_ns: int) -> Times:
     return due[:kept]
 
 
-def _sums(given: Pace, state: State, each: int, number: int) -> tuple[Times, Times]:
+def _sums(given: StepPacing, state: State, each: int, number: int) -> tuple[Times, Times]:
     """The sums of no, one, … `number` gaps: whole nanoseconds, and the sums of their 2**-24 parts."""
     if not given.table:
         counted = np.arange(number + 1, dtype=np.uint64)
@@ -281,7 +281,7 @@ def intended_packets(leg: Leg) -> int:
     return sum(len(block) for block in due_blocks(leg))
 
 
-def place(record: LegRecord, leg: Leg) -> tuple[Pace, int]:
+def place(record: LegRecord, leg: Leg) -> tuple[StepPacing, int]:
     """Puts the start's state into a leg's record. Returns the pace, and when the leg is first due."""
     given = pace(leg)
     state = first(given)

@@ -12,7 +12,8 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from typing import Any
 
 from pktswarm.traffic.frames.headers import HEADERS
-from pktswarm.traffic.protocol.task import FCS_BYTES, Leg
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import FCS_BYTES
 
 PAYLOAD_HEADER_BYTES = 16
 """Magic, sequence number, seconds, microseconds: pktgen silently enlarges a frame that has no room for them."""

@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.template import Template
-from pktswarm.traffic.protocol.task import FCS_BYTES, Leg
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import FCS_BYTES
 
 MAGIC = b"PKTSEQ1\n"
 RECORD = np.dtype([("due_ns", "<u8"), ("user", "<u4"), ("unused", "<u2"), ("frame_bytes", "<u2")])

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import given_lengths, length_fields
 from pktswarm.traffic.frames.template import Checksum, Template
-from pktswarm.traffic.protocol.task import FCS_BYTES, Leg
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.schedule.checksum_weights import weights
 from pktswarm.traffic.schedule.records import MAX_RULES, SIZE, WINDOW_BYTES, RuleRecord
 from pktswarm.traffic.schedule.sequence import Records

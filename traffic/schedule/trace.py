@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pktswarm.traffic import ragged
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.protocol.task import FCS_BYTES, Leg
-from pktswarm.traffic.replay import ragged, timing
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import FCS_BYTES
+from pktswarm.traffic.replay import timing
 from pktswarm.traffic.replay.build import Frames
 from pktswarm.traffic.replay.files import in_order
 from pktswarm.traffic.schedule.records import CHUNK_BYTES, LARGEST_BYTES, SLOT_BYTES

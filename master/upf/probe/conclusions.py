@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from pktswarm.master.scenario.upf_profile import Numbered, Profile
 from pktswarm.master.upf.probe import variants
 from pktswarm.master.upf.probe.findings import Finding, Findings, Outcome
-from pktswarm.master.upf.profile import Numbered, Profile
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
 
 
@@ -32,19 +32,19 @@ def profile(findings: Findings, made: str) -> Profile | None:
         association_release=findings.works("association release"),
         groups=findings.group_keys,
         end_markers=_does(findings, variants.HANDOVER.name),
-        found={row.name: words(row) for row in findings.rows},
+        found={row.name: describe(row) for row in findings.rows},
     )
 
 
-def words(row: Finding) -> str:
+def describe(row: Finding) -> str:
     """One line of a finding, for the profile."""
     parts = [(name, one) for name, one in (("N4", row.n4), ("up", row.up), ("down", row.down)) if one is not None]
     if row.works:
         return "; ".join(["works", *(one.words for _, one in parts if one.words)])
-    return "; ".join(f"{name}: {describe(one)}" for name, one in parts if not one.works)
+    return "; ".join(f"{name}: {describe_outcome(one)}" for name, one in parts if not one.works)
 
 
-def describe(outcome: Outcome) -> str:
+def describe_outcome(outcome: Outcome) -> str:
     return f"{outcome.state} ({outcome.words})" if outcome.words else outcome.state
 
 

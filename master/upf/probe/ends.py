@@ -22,8 +22,8 @@ END_TIMEOUT_S = 5.0
 class End:
     """Used as a context. Everything raises PktswarmError that names the host if it fails or does not answer."""
 
-    def __init__(self, inventory: Inventory, host: Host, greets: dict[str, str]) -> None:
-        """`greets`: by IP version of the host's address, the UPF's address that is asked for first."""
+    def __init__(self, inventory: Inventory, host: Host, arp_targets: dict[str, str]) -> None:
+        """`arp_targets`: by IP version of the host's address, the UPF's address that is asked for first."""
         self.host, self.mac = host, host.mac
         self.mtu_bytes = 0
         python = host.python or sys.executable
@@ -39,7 +39,14 @@ class End:
             host.mac,
         ]
         remote += [part for one in addresses for part in ("--address", one)]
-        remote += ["--greets", greets.get("4", ""), "--user", host.user, "--by", f"upf probe of {inventory.path.name}"]
+        remote += [
+            "--arp-target",
+            arp_targets.get("4", ""),
+            "--user",
+            host.user,
+            "--by",
+            f"upf probe of {inventory.path.name}",
+        ]
         self._process = subprocess.Popen(
             ssh.command(inventory, host, remote),
             stdin=subprocess.PIPE,

@@ -10,8 +10,8 @@ from typing import Any
 
 from rich.console import Console
 
-from pktswarm.master.results.folder import new_folder, replace_text, utc
-from pktswarm.master.upf import profile as profiles
+from pktswarm.master.files import new_folder, replace_text, utc
+from pktswarm.master.scenario import upf_profile as profiles
 from pktswarm.master.upf.probe import conclusions, page, tables
 from pktswarm.master.upf.probe.findings import Findings
 from pktswarm.traffic.errors import EXIT_INCOMPLETE
@@ -61,5 +61,5 @@ class Probed:
         if self.problem:
             console.print(self.problem, style="red", markup=False)
         if self.path is not None and self.profile is not None:
-            console.print(f"profile: {self.path} ({self.profile.words()})", markup=False, highlight=False)
+            console.print(f"profile: {self.path} ({self.profile.describe()})", markup=False, highlight=False)
         console.print(f"page: {folder / 'report.html'}", markup=False, highlight=False)

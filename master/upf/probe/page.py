@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from pktswarm.master.report.render import render
-from pktswarm.master.upf.probe.conclusions import describe
+from pktswarm.master.scenario.upf_profile import Profile
+from pktswarm.master.upf.probe.conclusions import describe_outcome
 from pktswarm.master.upf.probe.findings import Findings
-from pktswarm.master.upf.profile import Profile
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
 VERDICTS = {EXIT_AS_EXPECTED: ("good", "Packets pass both ways"), EXIT_INCOMPLETE: ("doubt", "Sessions were left")}
@@ -23,7 +23,7 @@ def html(findings: Findings, status: int, profile: Profile | None, profile_path:
             "kind": kind,
             "verdict": verdict,
             "status": status,
-            "describe": describe,
+            "describe": describe_outcome,
             "profile": profile,
             "profile_path": profile_path,
             "command": command,

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from pktswarm.master.upf import features, pfcp_encode
+from pktswarm.master.scenario import upf_features
+from pktswarm.master.upf import pfcp_encode
 from pktswarm.master.upf.probe import variants
 from pktswarm.master.upf.probe.findings import Finding, Findings, Outcome
 from pktswarm.master.upf.probe.paths import Paths
@@ -55,7 +56,7 @@ class Probe:
         answer = self.n4.associate()
         found = self.findings
         found.node_id, found.recovery_stamp = answer.node_id, answer.recovery_stamp
-        found.features = features.names(answer.features)
+        found.features = upf_features.names(answer.features)
         words = "features: " + (" ".join(found.features) or "none announced")
         self.trials.add("association", "association setup", "TS 29.244 6.2.6", Outcome("works", words))
         self.trials.add("association", "heartbeat", "TS 29.244 6.2.2", self.trials.beat())

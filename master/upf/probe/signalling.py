@@ -82,7 +82,7 @@ class Signalling:
     def _set_up(self) -> Answer:
         answer = self.ask(lambda sequence: pfcp_encode.association_setup_request(self.own, sequence), TO_ASSOCIATE_S)
         if answer is None or answer.cause != ACCEPTED:
-            problem = "does not answer" if answer is None else f"refuses the association: {answer.words}"
+            problem = "does not answer" if answer is None else f"refuses the association: {answer.description}"
             problem += f" (Association Setup Request from {self.own.address} to UDP port {self.upf.n4_port})"
             raise BadInput(self.where, problem, key="upf.n4", value=self.upf.n4)
         return answer
@@ -116,7 +116,7 @@ class Signalling:
     def outcome(self, answer: Answer | None) -> Outcome:
         if answer is None:
             return Outcome("no answer", self.exchange.trouble)
-        return WORKS if answer.cause == ACCEPTED else Outcome("refused", answer.words)
+        return WORKS if answer.cause == ACCEPTED else Outcome("refused", answer.description)
 
     def _serve(self, header: Header, data: memoryview, length: int) -> bytes | None:
         """The answer to a request of the UPF; the same again if it comes again."""

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pktswarm.master.upf.probe.conclusions import describe
+from pktswarm.master.upf.probe.conclusions import describe_outcome
 from pktswarm.master.upf.probe.findings import STATES, Findings, Outcome
 
 STYLES = dict(zip(STATES, ("green", "red", "yellow", "red", "dim"), strict=True))
@@ -30,4 +30,4 @@ def print_findings(console: Console, findings: Findings) -> None:
 
 
 def _cell(outcome: Outcome | None) -> Text:
-    return Text("") if outcome is None else Text(describe(outcome), style=STYLES[outcome.state])
+    return Text("") if outcome is None else Text(describe_outcome(outcome), style=STYLES[outcome.state])

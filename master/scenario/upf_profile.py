@@ -50,7 +50,7 @@ class Profile(Strict):
         names = ("release", "interface_types", "instances_as", "numbered", "association_release")
         return {name: getattr(self, name) for name in names}
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """What differs from a UPF that does everything, for a note."""
         found = [f"release {self.release}"]
         found += ["no 3GPP interface types"] if not self.interface_types else []

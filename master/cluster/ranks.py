@@ -1,0 +1,28 @@
+"""The MPI ranks of a run: rank 0 is the master, each other rank is one role of one host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pktswarm.master.cluster.inventory import Host, Inventory
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import Role
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One MPI process: `number` in COMM_WORLD, one role of one host."""
+
+    number: int
+    host: Host
+    role: Role
+
+
+def ranks(inventory: Inventory, legs: tuple[Leg, ...]) -> list[Rank]:
+    """One rank for each (host, role) that has work, transmitters first; rank 0 is the master's and not among them."""
+    busy: dict[Role, set[str]] = {
+        "transmit": {leg.transmitter for leg in legs},
+        "receive": {name for leg in legs for name in leg.receivers},
+    }
+    pairs = [(host, role) for role, names in busy.items() for host in inventory.hosts if host.name in names]
+    return [Rank(number, host, role) for number, (host, role) in enumerate(pairs, start=1)]

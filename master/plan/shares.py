@@ -1,0 +1,58 @@
+"""A node's share of a trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pktswarm.traffic.counting import users
+from pktswarm.traffic.protocol.task import FCS_BYTES
+from pktswarm.traffic.replay.prepare import Prepared
+from pktswarm.traffic.replay.table import SOURCE_SERVER, TARGET_SERVER
+
+MOST_USERS = 1 << 16
+"""Limit of the users of a trace that are counted individually."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What of a trace one transmitter sends: rows of `prepared`, in the order of sending."""
+
+    prepared: Prepared
+    rows: NDArray[np.int64]
+    downlink: bool = False
+    """It is sent by the servers' node to the users'."""
+
+    @property
+    def frame_bytes(self) -> int:
+        return int(self.prepared.frame_bytes[self.rows].sum())
+
+    def users(self) -> dict[str, Any]:
+        """Leg.users: those of a pool, told by one address of every packet. Empty where they are not counted."""
+        found = {name: (pool, need) for name, pool, need in self.prepared.pools}
+        by = {"up": "src_ip", "down": "dst_ip", "both": "dst_ip" if self.downlink else "src_ip"}
+        way = by.get(self.prepared.settings.direction)
+        if "users" not in found or way is None or found["users"][1] > MOST_USERS:
+            return {}
+        pool, need = found["users"]
+        return users.of_addresses(way, pool.first, need)
+
+    def by_user(self, repeat: int) -> tuple[list[int], list[int]] | None:
+        """(packets, bytes with FCS) to or from each user in all passes and instances, in the order of Leg.users; None
+        where some packets are no user's (of an IPv6 user, or between two servers)."""
+        prepared, leg_users = self.prepared, self.users()
+        if not leg_users:
+            return None
+        columns = prepared.pieces.columns.take(self.rows)
+        not_users = SOURCE_SERVER if leg_users["by"] == "src_ip" else TARGET_SERVER
+        if (prepared.table.ends[columns.pair] & not_users).any() or (columns.version == 6).any():
+            return None
+        packets, size_bytes = np.zeros((2, leg_users["count"]), np.int64)
+        for instance in range(prepared.settings.instances.count):
+            user = prepared.table.user[columns.pair] + prepared.shift(instance).user
+            np.add.at(packets, user, repeat)
+            np.add.at(size_bytes, user, repeat * (prepared.frame_bytes[self.rows] + FCS_BYTES))
+        return packets.tolist(), size_bytes.tolist()

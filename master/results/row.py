@@ -1,0 +1,231 @@
+"""The counts of one flow: a row of streams.csv."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pktswarm.master.results.users import Users
+from pktswarm.traffic.counting.tally import Latency, Tally
+from pktswarm.traffic.leg import Leg
+
+STREAM_COLUMNS = [
+    "stream",
+    "from",
+    "to",
+    "intended_packets",
+    "sent_packets",
+    "received_packets",
+    "lost_packets",
+    "duplicated_packets",
+    "reordered_packets",
+    "altered_packets",
+    "late_packets",
+    "sent_bytes",
+    "received_bytes",
+    "latency_min_ns",
+    "latency_mean_ns",
+    "latency_p50_ns",
+    "latency_p90_ns",
+    "latency_p99_ns",
+    "latency_p999_ns",
+    "latency_max_ns",
+    "latency_bound_ns",
+    "jitter_sd_ns",
+    "jitter_rfc3550_ns",
+    "lost_by",
+    "engine",
+    "first_ns",
+    "last_ns",
+    "sent_pps",
+    "received_pps",
+    "sent_bps",
+    "received_bps",
+    "k",
+    "k_sender",
+    "group",
+    "resent_packets",
+    "latency_by",
+    "unstamped_sent_packets",
+    "unstamped_received_packets",
+    "sent_frames",
+    "received_frames",
+    "misdelivered_packets",
+]
+
+
+@dataclass
+class Row:
+    """One leg with its counts. None: not measured, an empty cell."""
+
+    leg: Leg
+    engine: str = ""
+    intended: int | None = None
+    sent: int | None = None
+    received: int | None = None
+    stamped: int | None = None
+    """Of a stamped trace: how many of `sent` had a stamp."""
+    unstamped: int | None = None
+    """Of a stamped trace: how many of `received` had none."""
+    latest_ns: int | None = None
+    """How late a frame left at most."""
+    late: int | None = None
+    """Sent after their due times; of an engine that has due times."""
+    sent_bytes: int | None = None
+    received_bytes: int | None = None
+    seconds: float | None = None
+    first_ns: int | None = None
+    last_ns: int | None = None
+    missed: int = 0
+    """Frames that the receiving engine itself failed to take."""
+    tally: Tally | None = None
+    """From an engine that reads stamps."""
+    clock_bound_ns: int | None = None
+    misdelivered: dict[str, int] | None = None
+    """Host → packets that came there, which they are not for; None: nobody looked."""
+    omitted_timing: list[str] = field(default_factory=list)
+    """What is left out of it because of a clock, and why."""
+    left_ns: int | None = None
+    """When the first frame left, since the start instant, where the engine tells it."""
+    captured: int | None = None
+    """What a second engine beside the counting one took."""
+    resent: int | None = None
+    """Sent once more by the engine interactive, not in `sent`."""
+    flows: list[dict[str, Any]] | None = None
+    """What the sending end of an interactive leg tells of each flow."""
+    matched: Latency | None = None
+    """Of a captured trace: latency from due times to captures."""
+    matched_bound_ns: int | None = None
+    users: Users | None = None
+    """Of a stream whose users are counted one by one."""
+    marks: str | None = None
+    """As ReceiveCount's: the numbers that came, where other nodes count the leg too."""
+    delays: list[list[int]] | None = None
+    parts: dict[str, Row] = field(default_factory=dict)
+    """Host → what it counted of a leg whose users move."""
+    at_several: int = 0
+    """Arrivals of numbers that had come to another of these hosts as well: duplicates."""
+    sent_frames: int | None = None
+    """Where packets go in fragments."""
+    received_frames: int | None = None
+
+    @property
+    def lost(self) -> int | None:
+        """Stamped: distinct sequence numbers sent and never received. Unstamped: sent − received, which is negative
+        when more came than was sent (duplicates, strangers)."""
+        if self.tally is not None and self.tally.distinct is not None:
+            return self._lost_of_numbers(self.tally)
+        return None if self.sent is None or self.received is None else self.sent - self.received
+
+    @property
+    def latency_by(self) -> str | None:
+        if self.tally is not None and self.tally.latency is not None:
+            return "stamps" if self.leg.echo_of is None else "round trip"
+        return None if self.matched is None else "captures"
+
+    @property
+    def unstamped_sent(self) -> int | None:
+        """Of a stamped trace: frames that had no room for a stamp."""
+        return None if self.sent is None or self.stamped is None else self.sent - self.stamped
+
+    def _lost_of_numbers(self, tally: Tally) -> int | None:
+        if self.sent is None or self.unstamped is None:
+            return None if self.sent is None else tally.lost(self.sent)
+        lost = None if self.stamped is None else tally.lost(self.stamped)
+        return None if lost is None or self.unstamped_sent is None else lost + self.unstamped_sent - self.unstamped
+
+    @property
+    def received_seconds(self) -> float | None:
+        if self.first_ns is None or self.last_ns is None or self.last_ns <= self.first_ns:
+            return None
+        return (self.last_ns - self.first_ns) / 1e9
+
+    @property
+    def sent_gaps(self) -> int | None:
+        """As many as `seconds` is long: xdp's are from the first frame to the last, others' to the end of the last."""
+        return self.sent - 1 if self.sent and self.engine == "xdp" else self.sent
+
+    @property
+    def k(self) -> float | None:
+        return _ratio(self.received, self.intended)
+
+    @property
+    def k_sender(self) -> float | None:
+        return _ratio(self.sent, self.intended)
+
+
+def stream_values(row: Row) -> dict[str, Any]:
+    """One row of streams.csv; bytes and bits count the FCS."""
+    return {
+        "stream": row.leg.stream,
+        "from": row.leg.source,
+        "to": row.leg.to,
+        "intended_packets": row.intended,
+        "sent_packets": row.sent,
+        "received_packets": row.received,
+        "lost_packets": row.lost,
+        "late_packets": row.late,
+        "sent_bytes": row.sent_bytes,
+        "received_bytes": row.received_bytes,
+        "lost_by": lost_by(row),
+        **_stamp_values(row),
+        **_latency_values(row),
+        "engine": row.engine,
+        "first_ns": row.first_ns,
+        "last_ns": row.last_ns,
+        "sent_pps": rate(row.sent_gaps, row.seconds),
+        "received_pps": rate(None if row.received is None else row.received - 1, row.received_seconds),
+        "sent_bps": rate(None if row.sent_bytes is None else 8 * row.sent_bytes, row.seconds),
+        "received_bps": rate(None if row.received_bytes is None else 8 * row.received_bytes, row.received_seconds),
+        "k": _rounded(row.k),
+        "k_sender": _rounded(row.k_sender),
+        "group": row.leg.group,
+        "resent_packets": row.resent,
+        "unstamped_sent_packets": row.unstamped_sent,
+        "unstamped_received_packets": row.unstamped,
+        "sent_frames": row.sent_frames,
+        "received_frames": row.received_frames,
+        "misdelivered_packets": None if row.misdelivered is None else sum(row.misdelivered.values()),
+    }
+
+
+def lost_by(row: Row) -> str | None:
+    if row.lost is None:
+        return None
+    if row.tally is None or row.tally.distinct is None:
+        return "difference"
+    return "stamps+difference" if row.unstamped or row.unstamped_sent else "stamps"
+
+
+def _stamp_values(row: Row) -> dict[str, Any]:
+    """The columns that only stamps fill; those of engines without stamps stay empty."""
+    if row.tally is None:
+        return {}
+    values = {f"{name}_packets": getattr(row.tally, name) for name in ("duplicated", "reordered", "altered")}
+    if row.tally.jitter is not None:
+        values["jitter_sd_ns"] = round(row.tally.jitter.sd_ns)
+        values["jitter_rfc3550_ns"] = round(row.tally.jitter.rfc3550_ns)
+    return values
+
+
+def _latency_values(row: Row) -> dict[str, Any]:
+    by = row.latency_by
+    latency = row.matched if by == "captures" else None if row.tally is None else row.tally.latency
+    if latency is None:
+        return {}
+    points = ("min_ns", "mean_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns")
+    values: dict[str, Any] = {f"latency_{point}": round(getattr(latency, point)) for point in points}
+    bound_ns = row.matched_bound_ns if by == "captures" else row.clock_bound_ns
+    return {**values, "latency_bound_ns": bound_ns, "latency_by": by}
+
+
+def rate(amount: int | None, seconds: float | None) -> float | None:
+    return None if amount is None or not seconds else round(amount / seconds, 1)
+
+
+def _ratio(part: int | None, whole: int | None) -> float | None:
+    return None if part is None or not whole else part / whole
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)

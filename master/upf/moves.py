@@ -1,0 +1,65 @@
+"""Accepted and failed handovers of a run, per user."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pktswarm.traffic.leg import Leg
+
+if TYPE_CHECKING:
+    from pktswarm.master.upf.signalling_load import Handover
+
+
+@dataclass(frozen=True)
+class Move:
+    """An accepted one. `left`: the gNB's address; `teid`: the tunnel there, whose end is to be marked."""
+
+    at_ns: int
+    left: str
+    teid: int
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Of a run's handovers. Times are the master's CLOCK_MONOTONIC."""
+
+    group: str
+    end_marker: bool
+    """Whether the UPF was asked for end markers."""
+    intended: int
+    requested: int
+    failures: dict[str, int]
+    accepted: list[Move]
+    by_user: dict[str, tuple[list[int], list[int]]] = field(default_factory=dict)
+    """gNB where users began → of each in their order: accepted moves, failed ones."""
+
+    @classmethod
+    def of_load(cls, load: Handover, now_ns: int) -> Moves:
+        sessions, statistics = load.sessions, load.moving.statistics
+        rows = sessions.rows_of(load.settings.group)
+        made = [
+            Move(at_ns, str(sessions.gnb_addresses[load.left(gnb)]), int(sessions.downlink_teid[row]))
+            for at_ns, row, gnb in zip(*load.moves, strict=True)
+        ]
+        return cls(
+            group=load.settings.group,
+            end_marker=load.settings.end_marker,
+            intended=load.rate.intended(now_ns),
+            requested=statistics.requested,
+            failures=dict(statistics.failures),
+            accepted=made,
+            by_user={name: _counts(load, rows[load.home[rows] == n]) for n, name in enumerate(sessions.gnbs)},
+        )
+
+    def of(self, leg: Leg) -> tuple[list[int], list[int]] | None:
+        """Users.moves."""
+        users = leg.users
+        return self.by_user[users["gnb"]] if users.get("group") == self.group else None
+
+
+def _counts(load: Handover, rows: NDArray[np.int64]) -> tuple[list[int], list[int]]:
+    return load.accepted[rows].tolist(), load.failed[rows].tolist()

@@ -1,0 +1,130 @@
+"""A flow: one stream from one transmitter to one receiver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One stream's share from one transmitter to one receiver.
+
+    `frame` is for streams: {"headers": [{"ethernet": {...}}, {"ipv4": {...}}, …], "payload": {...}} with every "auto"
+    already resolved (see traffic.frames.build). `trace_file` is for traces: a name inside the transmitter's spool
+    folder.
+    `size_bytes` counts the FCS (RFC 2544); engines that do not are given FCS_BYTES less.
+    `rate_pps` None: as fast as the engine can. At least one of `count_packets` and `duration_s` is set;
+    for a trace `count_packets` is the packets of one pass times `repeat`.
+    """
+
+    id: int
+    stream: str
+    source: str
+    target: str
+    kind: Literal["stream", "trace", "connections"]
+    engine: str = "auto"
+    frame: dict[str, Any] = field(default_factory=dict)
+    size_bytes: int = 64
+    sizes: list[list[int]] = field(default_factory=list)
+    """A stream of several sizes: [size with FCS, weight]; empty: all are size_bytes, else that is the largest."""
+    sizes_in_turn: bool = False
+    """The sizes one after another, each as often as its weight; else drawn at random by their weights."""
+    rate_pps: float | None = None
+    rates: list[list[float]] = field(default_factory=list)
+    """A rate that changes: [from ns since the start, packets/s] (0: silence until the next), the first one from 0. Then
+    rate_pps is not looked at. See traffic.schedule.pace."""
+    rates_period_ns: int | None = None
+    """`rates` begin again after so long; None: the last one stays."""
+    gap_table: list[int] = field(default_factory=list)
+    """Random gaps: each is an entry of this, in 2**-20 of the gap of the rate; their mean is exactly 1."""
+    seed: int | None = None
+    """Of all that is drawn at random; None: the leg's id."""
+    count_packets: int | None = None
+    duration_s: float | None = None
+    intended_packets: int | None = None
+    trace_file: str | None = None
+    sequence_file: str | None = None
+    """A stream whose frames are a source's: when each is due, whose it is and how long, in a file of the transmitter's
+    spool folder (traffic.schedule.sequence). `sizes` are then the smallest and the largest."""
+    user_field: str = ""
+    """Of a sequence: the varying field of the template that stands at the record's user."""
+    timing: dict[str, Any] = field(default_factory=dict)
+    """A trace's pace: {"mode": "original"|"multiplier"|"pps"|"bps"|"top", "value": float}. Of all: "lead_ns", when the
+    first frame is due if that is not the start."""
+    repeat: int = 1
+    shift: dict[str, int] = field(default_factory=dict)
+    """An instance of a trace: what is added to the frames of its file: "user" and "server" (addresses), "port" (the
+    user's), "teid". See traffic.replay.shift. Empty: nothing."""
+    pools: dict[str, Any] = field(default_factory=dict)
+    """Of a trace: {"users": {"first": "10.60.0.1", "count": 3, "prefix6": "fd00::"}, "servers": {…}}: the addresses of
+    the instance whose shift is 0."""
+    stamped_packets: int | None = None
+    """Of a trace that is stamped where its frames have room (options: {"stamp": True}): how many are, of this leg and
+    those that are counted with it; fewer where the scenario cuts it off."""
+    merged_into: int | None = None
+    """The leg in whose row this one is counted: further instances of a trace look alike to a receiver."""
+    match: dict[str, Any] = field(default_factory=dict)
+    """How a receiver tells this leg's frames from all others: see traffic.counting.match.Match."""
+    expect: dict[str, Any] = field(default_factory=dict)
+    """Header fields that the device under test is to change ({"ttl": 63}), or may (None): see
+    traffic.counting.expect."""
+    arrives: dict[str, Any] = field(default_factory=dict)
+    """Of a stream, where a device adds or takes away whole headers: {"headers": those that the receiver sees,
+    "added_bytes": how much longer a frame is there (less than 0: shorter)}. Empty: those of `frame`."""
+    oversize: dict[str, Any] = field(default_factory=dict)
+    """Of sessions: what becomes of packets that are longer than the MTU; empty: there are none. {"by": "inner"} or
+    {"by": "outer"}, as the scenario says, "mtu_bytes", "ids": [first, last], those of its packets' fragments; and
+    "cut", which of its IPv4 headers is cut, "outer" or "inner", where its sender does that. See
+    traffic.schedule.fragments."""
+    users: dict[str, Any] = field(default_factory=dict)
+    """What tells a stream's users apart, if they are counted one by one: {"field": the name of a varying field of the
+    template, "by": its name in traffic.counting.kernel_structs.Fields ("teid", "src_ip", "dst_ip", …), "first",
+    "step", "count"}.
+    User n has the value first + n * step; "shift" and "low": of an IPv6 address these are the upper bits, and the lower
+    ones are the same for all. "received": those of them that are others at the receiver (`arrives`).
+    Of sessions also "group", "gnb", "direction", "mbr_bps" (None: no limit), and "outer_bytes": what is around a user's
+    IP packet in a frame without FCS, as sent and as received."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """The engine's own settings ("clone_skb", "burst", "threads", …)."""
+    background: bool = False
+    """Of a stream or trace: told apart from the targets in the results."""
+    connection: dict[str, Any] = field(default_factory=dict)
+    """Of connections: "protocol" ("tcp", "udp"), "connections" (how many at once), "direction" ("up": from source to
+    target, "down", "both"), "block_bytes", "period_ns", "blocks", "duration_ns", "pace_bps", "congestion", "nodelay",
+    "send_buffer_bytes", "background", and "items": for each connection its list of [time_ns, bytes], in place of
+    blocks of one size. Then, once the nodes have answered: "source_ipv4", "target_ipv4" (with prefix length), "port",
+    "datagram_bytes", "drain_s"."""
+    answers: int | None = None
+    """The leg whose flows this one is the other side of (engine interactive): the ranks of that leg do both."""
+    echo_of: int | None = None
+    """The leg whose frames come back as this one: its receiver sends `echo_percent` of what it counts to its sender.
+    Stream and number in the stamps are this one's, the time is that of the first sending."""
+    echo_percent: int = 0
+    handover_targets: list[str] = field(default_factory=list)
+    """Hosts beside the target to which its frames may come, for its users move there. Each counts what comes to it."""
+
+    @property
+    def group(self) -> str:
+        return "background" if self.background else "target"
+
+    @property
+    def transmitter(self) -> str:
+        """The host whose transmit rank has to do with it; empty: none has, a receiver sends it."""
+        if self.echo_of is not None:
+            return ""
+        return self.source if self.answers is None else self.target
+
+    @property
+    def receiver(self) -> str:
+        """The host whose receive rank has to do with it."""
+        return self.target if self.answers is None else self.source
+
+    @property
+    def receivers(self) -> list[str]:
+        return [self.receiver, *self.handover_targets]
+
+    @property
+    def to(self) -> str:
+        """For tables: where its frames come to."""
+        return "+".join([self.target, *self.handover_targets])
