@@ -47,9 +47,8 @@ from failures import (
     traffic_link_down,
     wait_until,
 )
-from run_cluster import STOP_S, Cluster, network_of, pids_of, rank_of
-
 from pktswarm import lab
+from run_cluster import STOP_S, Cluster, network_of, pids_of, rank_of
 
 TEXT = """receive: {ring_mib: 4}
 streams: [{name: s, size_bytes: 512, rate_pps: 2000, count_packets: 6000}]"""

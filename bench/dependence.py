@@ -18,7 +18,6 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 import report
-
 from pktswarm.traffic.capture.index import index_capture
 from pktswarm.traffic.dependence.arrivals import Integers
 from pktswarm.traffic.dependence.noise import one_series

@@ -27,7 +27,6 @@ from typing import Any, NoReturn
 
 sys.path.insert(0, str(Path(__file__).parent))
 import report
-
 from pktswarm import lab
 from pktswarm.nodes.receivers.netsniff import NetsniffReceiver
 from pktswarm.nodes.senders import tcpreplay, trafgen

@@ -26,7 +26,6 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 import report
-
 from pktswarm.nodes import availability
 from pktswarm.nodes.senders.xdp import Program
 from pktswarm.traffic.leg import Leg

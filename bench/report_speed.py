@@ -19,9 +19,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "unit"))
 import report
-from result_folders import Made
-
 from pktswarm.traffic.leg import Leg
+from result_folders import Made
 
 NODES, STREAMS, USERS, PPS = 16, 64, 65_536, 1_000.0
 LONGEST_S, LARGEST_BYTES = 10.0, 2_000_000

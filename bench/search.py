@@ -19,7 +19,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 import report
-
 from pktswarm import lab
 
 SIZES = (64, 128, 256, 512, 1024, 1518)

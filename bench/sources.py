@@ -15,7 +15,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import report
-
 from pktswarm.traffic.sources import SOURCES
 
 LONGEST_S = 3.0

@@ -19,12 +19,12 @@ from scapy.layers.inet import IP, TCP, UDP, IPOption_NOP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Dot1AD, Dot1Q, Ether
 from scapy.packet import Packet, Raw
-from wire import PACKET_AUXDATA, PACKET_OUTGOING, SO_RCVBUFFORCE, SOL_PACKET, A, B, Wire, ethtool, inside, with_vlan_tag
-from xdp_frames import CHECKED, PLAIN, checksum
 
 from pktswarm.nodes import libbpf
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import to_json
+from wire import PACKET_AUXDATA, PACKET_OUTGOING, SO_RCVBUFFORCE, SOL_PACKET, A, B, Wire, ethtool, inside, with_vlan_tag
+from xdp_frames import CHECKED, PLAIN, checksum
 
 ROOT = Path(__file__).parents[2]
 UP, BACK = 3, 4

@@ -12,10 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from pktswarm import lab
 from run_cluster import Cluster, network_of, pids_of
 from running import received_packets, sent_packets
-
-from pktswarm import lab
 
 Packets = dict[str, tuple[int, int]]
 """Of each node: sent and received by its traffic interface."""

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from running import sent_packets, wait_for, wait_until_sent
 
 from pktswarm import lab
+from running import sent_packets, wait_for, wait_until_sent
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 LONG = "streams: [{name: long, size_bytes: 128, rate_pps: 400, duration_s: 20}]"

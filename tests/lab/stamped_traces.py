@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from recordings import NODES
-from xdp_ends import loaded, made_by
 
 from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.replay import files, stamps
 from pktswarm.traffic.replay.prepare import Nodes, Settings, frames_of, prepare
 from pktswarm.traffic.schedule import compile as schedule
+from recordings import NODES
+from xdp_ends import loaded, made_by
 
 STAMPED = {"stamp": True}
 GAP_NS = 100_000

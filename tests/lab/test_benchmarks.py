@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 from pktswarm import lab
-
-sys.path.insert(0, str(Path(__file__).parent))
 from running import cluster_of, held_up, qdisc_drops
 
 pytestmark = [

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +19,6 @@ from pktswarm.traffic.counting import users
 from pktswarm.traffic.counting.tally import not_received
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
-
-sys.path.insert(0, str(Path(__file__).parent))
 from xdp_counter import Counter, flip_each, flipped
 from xdp_frames import CHECKED, ETHERNET, PLAIN, ROOT, SHAPES, UDP, a_leg, compile_program, stamped
 

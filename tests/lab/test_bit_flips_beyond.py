@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from echo_ends import BACK, UP, End, near_end
 from pktswarm.nodes import availability, libbpf
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.frames.build import build_frame
@@ -21,10 +21,6 @@ from pktswarm.traffic.frames.layout import layout
 from pktswarm.traffic.frames.stamp import read_stamp
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.replay.prepare import Settings
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-from echo_ends import BACK, UP, End, near_end
 from recordings import tcp, udp
 from stamped_traces import legs_of, macs, made_by_the_program
 from wire import Wire

@@ -11,8 +11,6 @@ import pytest
 
 from pktswarm import lab
 from pktswarm.master.plan import capacity
-
-sys.path.insert(0, str(Path(__file__).parent))
 from running import cluster_of, held_up
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 
 from pktswarm import lab
-
-sys.path.insert(0, str(Path(__file__).parent))
 from running import wait_for
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")

@@ -17,8 +17,6 @@ import pytest
 import yaml
 
 from pktswarm import lab
-
-sys.path.insert(0, str(Path(__file__).parent))
 from running import qdisc_drops, wait_for, wait_until_sent
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,8 +18,6 @@ from pktswarm.nodes import libbpf
 from pktswarm.traffic.counting import tally, users
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
-
-sys.path.insert(0, str(Path(__file__).parent))
 from xdp_counter import Counter
 from xdp_frames import CHECKED, ETHERNET, SHAPES, a_leg, compile_program, stamped
 

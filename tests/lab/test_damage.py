@@ -10,13 +10,10 @@ import os
 import random
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
 from run_cluster import Cluster
 from running import cluster_of
 

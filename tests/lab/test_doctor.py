@@ -15,10 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pktswarm import lab
-
-sys.path.insert(0, str(Path(__file__).parent))
 from failures import inside, wait_until
+from pktswarm import lab
 from run_cluster import network_of, pids_of
 from running import cluster_of, wait_for, wait_until_sent
 

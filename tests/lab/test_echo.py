@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,18 +13,16 @@ import pytest
 from scapy.layers.inet import UDP
 from scapy.layers.l2 import Ether
 
-sys.path.insert(0, str(Path(__file__).parent))
 from echo_ends import BACK, SHAPES, UP, End, Near, frame, near_end
-from wire import A, B, Wire, ethtool, shown
-from xdp_ends import Node, send
-from xdp_frames import a_leg, stamped
-
 from pktswarm.nodes import availability
 from pktswarm.traffic.counting import echo, users
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
+from wire import A, B, Wire, ethtool, shown
+from xdp_ends import Node, send
+from xdp_frames import a_leg, stamped
 
 pytestmark = [
     pytest.mark.alone,

@@ -50,7 +50,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,9 +57,6 @@ from typing import Any
 
 import pytest
 
-from pktswarm import lab
-
-sys.path.insert(0, str(Path(__file__).parent))
 from failures import (
     control_link_cut,
     disagreements,
@@ -79,6 +75,7 @@ from failures import (
     traffic_link_down,
     wait_until,
 )
+from pktswarm import lab
 from run_cluster import PKTSWARM, STOP_S, Cluster, offloads_on, rank_of
 from running import wait_for
 

@@ -8,7 +8,6 @@ import os
 import random
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -30,8 +29,6 @@ from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule import fragments
 from pktswarm.traffic.schedule.fragments import with_ids
-
-sys.path.insert(0, str(Path(__file__).parent))
 from wire import SO_RCVBUFFORCE, A, B, Wire, inside, ip
 from xdp_counter import Counter, change, flipped
 from xdp_ends import Node, loaded, made_by, send

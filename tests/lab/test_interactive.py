@@ -21,15 +21,13 @@ from typing import Any
 import dpkt
 import pytest
 
+from acknowledged import Seen, acknowledged_too_early
 from pktswarm.nodes.interactive.receiver import InteractiveReceiver
 from pktswarm.nodes.interactive.sender import InteractiveSender
 from pktswarm.traffic.capture.trace import write_pcap
 from pktswarm.traffic.interactive.prepare import Endpoint, Prepared, load, prepare
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount, SendTask
-
-sys.path.insert(0, str(Path(__file__).parent))
-from acknowledged import Seen, acknowledged_too_early
 from wire import PACKET_OUTGOING, SO_RCVBUFFORCE, A, B, Line, ethtool, inside
 
 ROOT = Path(__file__).parents[2]

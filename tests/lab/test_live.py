@@ -21,8 +21,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pktswarm import lab
-
-sys.path.insert(0, str(Path(__file__).parent))
 from running import cluster_of, wait_for
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")

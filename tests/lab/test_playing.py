@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from wire import SOL_PACKET, A, Wire, inside, ip
 
 from pktswarm.nodes.responder_sockets import Answers
+from wire import SOL_PACKET, A, Wire, inside, ip
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 PLAYED = ("192.0.2.11", "2001:db8::11")

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import cluster_of
 
 from pktswarm import lab
 from pktswarm.traffic.capture.files import Packet, read_capture, write_pcap
+from running import cluster_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 

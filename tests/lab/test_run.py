@@ -21,8 +21,6 @@ from pktswarm import lab
 from pktswarm.master.run.silence import LONGEST_S
 from pktswarm.nodes import live_frames
 from pktswarm.traffic.capture.files import Packet, read_capture, write_pcap
-
-sys.path.insert(0, str(Path(__file__).parent))
 from run_cluster import (
     LONG,
     PKTSWARM,

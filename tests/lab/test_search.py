@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 
 from pktswarm import lab
-
-sys.path.insert(0, str(Path(__file__).parent))
 from police import Police
 from running import cluster_of, held_up, wait_for
 

@@ -20,8 +20,6 @@ from pktswarm.nodes import availability
 from pktswarm.traffic.connections.counts import EndCount
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import ReceiveTask, SendTask
-
-sys.path.insert(0, str(Path(__file__).parent))
 from running import wait_until_sent
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,6 @@ import os
 import re
 import socket
 import struct
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -27,8 +26,6 @@ from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import SendCount, SendTask
 from pktswarm.traffic.replay.files import packets
 from pktswarm.traffic.replay.prepare import Nodes, Settings, frames_of, prepare, share_rows
-
-sys.path.insert(0, str(Path(__file__).parent))
 from wire import PACKET_AUXDATA, PACKET_OUTGOING, SO_RCVBUFFORCE, SOL_PACKET, Wire, inside, ip, with_vlan_tag
 
 ROOT = Path(__file__).parents[2]

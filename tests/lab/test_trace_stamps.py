@@ -15,19 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import cluster_of
 
-from pktswarm import lab
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from device import NO_STREAM, Done, XdpDevice
-from recordings import NODES, ipv4, tcp, udp
-from stamped_traces import legs_of, macs, made_by_the_program
-from wire import Line
-from xdp_ends import Node, send
-from xdp_frames import armed
-
+from pktswarm import lab
 from pktswarm.nodes import availability
 from pktswarm.nodes.libbpf import run_once
 from pktswarm.traffic.capture.files import read_capture
@@ -39,6 +29,12 @@ from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.replay import files, stamps
 from pktswarm.traffic.replay.prepare import Instances, Settings
 from pktswarm.traffic.replay.table import pool
+from recordings import NODES, ipv4, tcp, udp
+from running import cluster_of
+from stamped_traces import legs_of, macs, made_by_the_program
+from wire import Line
+from xdp_ends import Node, send
+from xdp_frames import armed
 
 pytestmark = [
     pytest.mark.alone,

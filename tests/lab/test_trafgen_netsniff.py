@@ -23,8 +23,6 @@ from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount, SendTask, to_json
-
-sys.path.insert(0, str(Path(__file__).parent))
 from wire import A, B, Wire, ethtool, ip
 
 pytestmark = [

@@ -19,6 +19,7 @@ from typing import Any
 
 import dpkt
 import pytest
+
 from running import cluster_of, wait_for
 from test_upf_run import ECHO
 from upf_cluster import UpfCluster, ended

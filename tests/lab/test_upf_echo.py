@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import pytest
+
 from upf_cluster import UpfCluster, ended, table
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")

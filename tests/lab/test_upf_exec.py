@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
-from upf_ends import ethernet, mac, user4
 
 from pktswarm import lab
 from pktswarm.lab.birth import started_ticks
 from pktswarm.lab.namespaces import network_of
 from pktswarm.lab.upf_host import NICE, weigh_session
 from pktswarm.traffic.errors import BadInput, PktswarmError
+from upf_ends import ethernet, mac, user4
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.packet import Raw
-from upf_ends import SERVER4, UE4, UE6, ethernet, g_pdu, user4, user6
-from wire import inside, ip
 
 from pktswarm.lab.upf import rules
 from pktswarm.lab.upf.datapath import EVENT_BUFFERED, EVENT_HELD, EVENT_NO_NEIGHBOUR, DataPath, Settings
 from pktswarm.lab.upf.rules import ACCESS, BUFFER, CORE, FORWARD, NOTIFY, Far, Filter, Pdr, Qer
 from pktswarm.lab.upf.session import Content
 from pktswarm.nodes import libbpf
+from upf_ends import SERVER4, UE4, UE6, ethernet, g_pdu, user4, user6
+from wire import inside, ip
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to load XDP programs")
 

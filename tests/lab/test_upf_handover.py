@@ -10,6 +10,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+
 from running import cluster_of, wait_for
 from upf_cluster import UpfCluster, ended, rows_of, table
 

@@ -16,6 +16,8 @@ import pytest
 from scapy.contrib import pfcp
 from scapy.contrib.gtp import GTP_U_Header
 from scapy.packet import Packet
+
+from pktswarm.lab.upf.ie import Cause
 from upf_ends import (
     SMF_SEID,
     TEID_UP,
@@ -29,8 +31,6 @@ from upf_ends import (
     urr,
     user4,
 )
-
-from pktswarm.lab.upf.ie import Cause
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 

@@ -11,6 +11,9 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6, IPv6ExtHdrDestOpt, IPv6ExtHdrFragment
 from scapy.packet import Packet, Raw
+
+from pktswarm.lab.upf.outer import in_ipv4, in_ipv6
+from pktswarm.lab.upf.rules import OUTER_IPV4, OUTER_IPV6, Qer
 from test_upf_frames import (
     DROP,
     GNB,
@@ -28,9 +31,6 @@ from test_upf_frames import (
     sent_up,
 )
 from upf_ends import ethernet, g_pdu, user4, user6
-
-from pktswarm.lab.upf.outer import in_ipv4, in_ipv6
-from pktswarm.lab.upf.rules import OUTER_IPV4, OUTER_IPV6, Qer
 
 __all__ = ["namespace", "path"]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to load XDP programs")

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 import pytest
+
 from upf_cluster import UpfCluster, rows_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")

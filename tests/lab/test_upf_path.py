@@ -13,6 +13,10 @@ from scapy.contrib import pfcp
 from scapy.contrib.gtp import GTP_U_Header
 from scapy.layers.inet import IP, fragment
 from scapy.packet import Packet
+
+from pktswarm import lab
+from pktswarm.lab.upf_host import ORDERS
+from pktswarm.traffic.errors import BadInput
 from upf_ends import (
     SMF_SEID,
     TEID_DOWN,
@@ -26,10 +30,6 @@ from upf_ends import (
     user4,
     user6,
 )
-
-from pktswarm import lab
-from pktswarm.lab.upf_host import ORDERS
-from pktswarm.traffic.errors import BadInput
 
 pytestmark = [
     pytest.mark.alone,

@@ -11,12 +11,12 @@ from scapy.contrib import pfcp
 from scapy.contrib.gtp import GTP_U_Header
 from scapy.layers.inet6 import IPv6, IPv6ExtHdrFragment, fragment6, in6_chksum
 from scapy.packet import Packet
-from test_upf_path import BUFFER, FORWARD, NOTIFY, ends, establish, user_packet, within
-from upf_ends import SMF_SEID, TEID_DOWN, TEID_UP, Ends, cause, qer, update_far, user4, user6
 
 from pktswarm import lab
 from pktswarm.lab.namespaces import network_of
 from pktswarm.lab.upf.ie import Cause
+from test_upf_path import BUFFER, FORWARD, NOTIFY, ends, establish, user_packet, within
+from upf_ends import SMF_SEID, TEID_DOWN, TEID_UP, Ends, cause, qer, update_far, user4, user6
 
 __all__ = ["ends"]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import wait_until_sent
-from upf_cluster import UpfCluster, ended
 
 from pktswarm.lab import api
+from running import wait_until_sent
+from upf_cluster import UpfCluster, ended
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 

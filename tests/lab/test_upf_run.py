@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import wait_for
-from upf_cluster import USERS, UpfCluster, ended, table
 
 from pktswarm.master.results.recount import captures_of, recount
+from running import wait_for
+from upf_cluster import USERS, UpfCluster, ended, table
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 

@@ -13,11 +13,11 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from pktswarm.master.results.recount import recount
 from running import wait_for
 from test_upf_run import seen
 from upf_cluster import USERS, UpfCluster, table
-
-from pktswarm.master.results.recount import recount
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 DUAL = {**USERS, "ue_addresses": ["10.45.0.1/16", "2001:db8:45::1/48"]}

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import cluster_of
 
 from pktswarm import lab
+from running import cluster_of
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces"),

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import cluster_of, wait_for
-from upf_cluster import UpfCluster, ended, table
-from wire import SO_RCVBUFFORCE
 
 from pktswarm.lab.namespaces import network_of
 from pktswarm.master.results.recount import recount
+from running import cluster_of, wait_for
+from upf_cluster import UpfCluster, ended, table
+from wire import SO_RCVBUFFORCE
 
 pytestmark = [
     pytest.mark.alone,

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import cluster_of
-from upf_cluster import UpfCluster, table
 
 from pktswarm import lab
+from running import cluster_of
+from upf_cluster import UpfCluster, table
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
 LAB = Path("configs/traces/lab.pcapng").resolve()

@@ -6,7 +6,6 @@ import ctypes
 import os
 import random
 import struct
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,6 @@ from pktswarm.traffic.capture import cbpf, ebpf
 from pktswarm.traffic.capture import filter as pcap
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.protocol.task import ReceiveTask
-
-sys.path.insert(0, str(Path(__file__).parent))
 from xdp_frames import SHAPES, B, a_leg, stamped
 
 pytestmark = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import struct
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -25,9 +24,6 @@ from pktswarm.traffic.replay.table import pool
 from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule import trace
 from pktswarm.traffic.schedule.compile import Schedule
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from recordings import checksums_right, ipv4, ipv6, made, prepared, reference_checksum, tcp, udp
 from test_xdp_sender import send_and_listen
 from wire import Wire

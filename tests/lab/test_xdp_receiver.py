@@ -12,7 +12,6 @@ import re
 import shutil
 import statistics
 import struct
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -44,8 +43,6 @@ from pktswarm.traffic.frames.template import put_bits
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
-
-sys.path.insert(0, str(Path(__file__).parent))
 from xdp_frames import (
     CHECKED,
     ETHERNET,

@@ -36,8 +36,6 @@ from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule import leg_frames, sequence
 from pktswarm.traffic.schedule import pace as schedule_pace
 from pktswarm.traffic.schedule.records import LARGEST_BYTES, NEVER, TURN_LONG, TURN_OF_ONE, TURN_OVER
-
-sys.path.insert(0, str(Path(__file__).parent))
 from wire import EMULATED, A, B, Wire, ip
 from xdp_ends import XDP_DROP, XDP_REDIRECT, loaded, made_by, send, start
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import random
 import statistics
-import sys
 import time
 from collections import Counter
 from dataclasses import replace
@@ -18,11 +17,9 @@ from typing import Any
 
 import pytest
 
+from device import NO_STREAM, Done, Passed, SlowDevice, XdpDevice
 from pktswarm.nodes import availability
 from pktswarm.traffic.leg import Leg
-
-sys.path.insert(0, str(Path(__file__).parent))
-from device import NO_STREAM, Done, Passed, SlowDevice, XdpDevice
 from wire import EMULATED, Line
 from xdp_ends import Node, finish, send, send_raw
 from xdp_frames import CHECKED, a_leg, mended, reordered, stamped

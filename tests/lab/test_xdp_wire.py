@@ -22,8 +22,6 @@ from pktswarm.traffic.capture import filter as pcap
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.frames.layout import layout
 from pktswarm.traffic.protocol.task import ReceiveTask
-
-sys.path.insert(0, str(Path(__file__).parent))
 from wire import EMULATED, Wire, ethtool, ip, shown
 from xdp_ends import ROOT, Node, finish, send, send_raw
 from xdp_frames import CHECKED, B, a_leg, compile_program, mended, stamped

@@ -7,13 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from xdp_frames import B, armed
-
 from pktswarm.nodes import libbpf
 from pktswarm.traffic.counting.kernel_structs import RawTally
 from pktswarm.traffic.counting.tally import Tally
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import ReceiveTask
+from xdp_frames import B, armed
 
 
 @dataclass

@@ -15,14 +15,13 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
-from wire import B, Wire
-
 from pktswarm.nodes.libbpf import run_once
 from pktswarm.nodes.receivers.xdp import XdpReceiver
 from pktswarm.nodes.senders.xdp import Program
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import Clock, ReceiveTask, SendTask, to_json
 from pktswarm.traffic.schedule.compile import Schedule
+from wire import B, Wire
 
 ROOT = Path(__file__).parents[2]
 XDP_DROP, XDP_REDIRECT = 1, 4

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from go_programs import HERE, go
 
+from go_programs import HERE, go
 from pktswarm.master.scenario.upf import parse
 from pktswarm.master.upf.background import Background
 from pktswarm.master.upf.probe.probe import Probe

@@ -5,13 +5,11 @@ from __future__ import annotations
 import itertools
 import random
 import statistics
-import sys
 from pathlib import Path
 
 import dpkt
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench.engines import __main__ as command
 from bench.engines import ours, rows, timing, traces
 from bench.engines.peers import testpmd_sent as sent_by_testpmd

@@ -12,13 +12,11 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
 from browser import chromium, looked_at
-from result_folders import Made, leg
-
 from pktswarm.master import report
 from pktswarm.master.compare import run_sets, storage
 from pktswarm.master.compare.comparison import Comparison
+from result_folders import Made, leg
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 PHONE, DESK = 400, 1280

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from capacities import figure, written
 from pktswarm.master.calibrate import measure, rate_search, show
 from pktswarm.master.calibrate import options as asked
 from pktswarm.master.calibrate.calibration import Calibration
@@ -27,9 +27,6 @@ from pktswarm.master.results.row import Row
 from pktswarm.master.search.trial import OWN_LIMIT, Trial
 from pktswarm.traffic.errors import BadInput, PktswarmError
 from pktswarm.traffic.leg import Leg
-
-sys.path.insert(0, str(Path(__file__).parent))
-from capacities import figure, written
 
 FORM = asked.Form(1.0, 0.05, 1)
 HOSTS = """

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from capacities import figure, written
 from pktswarm.master.cli import app
 from pktswarm.master.cluster import inventory
 from pktswarm.master.plan import capacity as figures
@@ -21,9 +21,6 @@ from pktswarm.master.results.verdicts import node_totals
 from pktswarm.master.run import run as runs
 from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.traffic.errors import BadInput
-
-sys.path.insert(0, str(Path(__file__).parent))
-from capacities import figure, written
 
 HOSTS = """
 all:

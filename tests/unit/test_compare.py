@@ -14,16 +14,14 @@ from typing import Any
 import pytest
 from scipy import stats
 
-sys.path.insert(0, str(Path(__file__).parent))
 from pages import Page, check_accessible, check_nothing_to_fetch_or_run
-from result_folders import Made, changed, leg
-
 from pktswarm.master import report
 from pktswarm.master.compare import noise, run_sets, storage, wording
 from pktswarm.master.compare.comparison import BEYOND, CLOCKS, SAME, UNKNOWN, WITHIN, Comparison, Difference
 from pktswarm.master.compare.noise import Value
 from pktswarm.master.results import recount
 from pktswarm.traffic.errors import BadInput
+from result_folders import Made, changed, leg
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 HOSTILE = "<script>alert(1)</script>"

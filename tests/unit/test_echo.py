@@ -5,15 +5,10 @@ from __future__ import annotations
 import ctypes
 import json
 import math
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from test_ledger import COUNTERS
-from test_upf_tunnels import DOWN, UP, UPF, ends, hosts_file, in_place, planned
 
 from pktswarm.master.cluster import inventory
 from pktswarm.master.cluster.inventory import Host
@@ -32,6 +27,8 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount, receive_task_from_json, to_json
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
+from test_ledger import COUNTERS
+from test_upf_tunnels import DOWN, UP, UPF, ends, hosts_file, in_place, planned
 
 PERCENTS = (0, 1, 7, 33, 50, 99, 100, 101, 250, 333, 499, 500)
 

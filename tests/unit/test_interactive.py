@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import random
 import socket
-import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,15 +12,13 @@ from pathlib import Path
 import dpkt
 import pytest
 
+from acknowledged import Seen, acknowledged_too_early
 from pktswarm.traffic.capture.files import Packet, write_pcap
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.interactive.machine import LINGER_NS, MOST_TRIES, FlowReport, Machine
 from pktswarm.traffic.interactive.prepare import Endpoint, Prepared, load, prepare
 from pktswarm.traffic.interactive.script import COPIES, NOT_RECORDED, read_script, script_of
 from pktswarm.traffic.interactive.sequence import Coverage
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
-from acknowledged import Seen, acknowledged_too_early
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "configs" / "traces" / "lab.pcapng"

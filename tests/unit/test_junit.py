@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as xml
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from result_folders import Made
 
 from pktswarm.master.report import junit
 from pktswarm.master.results.limits import verdict
@@ -19,6 +15,7 @@ from pktswarm.master.results.verdicts import judge_connections
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.connections.counts import ConnectionRow, ReceivedCount, SentCount
 from pktswarm.traffic.leg import Leg
+from result_folders import Made
 
 
 def document(tmp_path: Path, events: Any = (), **made: Any) -> dict[str, Any]:

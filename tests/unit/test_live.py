@@ -6,7 +6,6 @@ import fcntl
 import io
 import json
 import re
-import sys
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
@@ -28,8 +27,6 @@ from pktswarm.master.results.folder import Folder
 from pktswarm.master.results.ledger import Ledger
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.schedule.pace import due_times, exponential_gaps, intended_packets
-
-sys.path.insert(0, str(Path(__file__).parent))
 from result_folders import FRAME_BYTES, Made, leg
 
 SECOND = 1_000_000_000

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from result_folders import Made, changed
 
 from pktswarm.master import report
 from pktswarm.master.compare import run_sets
@@ -17,6 +13,7 @@ from pktswarm.master.results.folder import Outcome
 from pktswarm.master.run.repeat import Repeated
 from pktswarm.master.run.run import Finished
 from pktswarm.traffic.errors import BadInput, PktswarmError
+from result_folders import Made, changed
 
 
 def finishing(folder: Path, status: int = 0, reason: str = "as expected") -> Finished:

@@ -8,7 +8,6 @@ import shutil
 import socket
 import struct
 import subprocess
-import sys
 from dataclasses import replace
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -18,7 +17,15 @@ import dpkt
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+from pktswarm.traffic.capture.trace import Packet, write_pcap
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.replay import files, timing
+from pktswarm.traffic.replay.parse import parse
+from pktswarm.traffic.replay.ports import FIRST_FREE_PORT, step
+from pktswarm.traffic.replay.prepare import Gtpu, Instances, Settings, frames_of, prepare, share_rows
+from pktswarm.traffic.replay.shift import Shift, shifted
+from pktswarm.traffic.replay.table import Rule, make_table, pool
 from recordings import (
     MACS,
     NODES,
@@ -35,16 +42,6 @@ from recordings import (
     tcp,
     udp,
 )
-
-from pktswarm.traffic.capture.trace import Packet, write_pcap
-from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.leg import Leg
-from pktswarm.traffic.replay import files, timing
-from pktswarm.traffic.replay.parse import parse
-from pktswarm.traffic.replay.ports import FIRST_FREE_PORT, step
-from pktswarm.traffic.replay.prepare import Gtpu, Instances, Settings, frames_of, prepare, share_rows
-from pktswarm.traffic.replay.shift import Shift, shifted
-from pktswarm.traffic.replay.table import Rule, make_table, pool
 
 HERE = Path(__file__).resolve()
 TRACES = next((p for up in HERE.parents if (p := up / "shared" / "traces").is_dir()), HERE.parents[3] / "shared")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from recordings import MACS, NODES, ipv4, ipv6, tcp, udp
-from test_replay_verify import DELAY_NS, case, legs
 
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.cluster.ranks import Rank
@@ -30,6 +25,8 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.replay.flows import OTHER, Flow, FlowCount, count, flow_of
+from recordings import MACS, NODES, ipv4, ipv6, tcp, udp
+from test_replay_verify import DELAY_NS, case, legs
 
 ONE, TWO = bytes([1, 1, 1, 1]), bytes([2, 2, 2, 2])
 SIX = bytes(15) + b"\x01", bytes(15) + b"\x02"

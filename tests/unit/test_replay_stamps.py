@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import struct
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from recordings import MACS, T0_NS, checksums_right, ipv4, ipv6, listed, made, prepared, reference_checksum, tcp, udp
 
 from pktswarm.master.scenario import scenario
 from pktswarm.nodes.senders.xdp import share
@@ -26,6 +22,7 @@ from pktswarm.traffic.replay.build import STAMP_BYTES, Frames
 from pktswarm.traffic.replay.prepare import Gtpu, Instances, Settings, prepare
 from pktswarm.traffic.replay.table import pool
 from pktswarm.traffic.schedule import capabilities
+from recordings import MACS, T0_NS, checksums_right, ipv4, ipv6, listed, made, prepared, reference_checksum, tcp, udp
 
 STREAM = 259
 HOST6 = bytes.fromhex("fd00000000000000000000000000000a"), bytes.fromhex("fd00000000000000000000000000000b")

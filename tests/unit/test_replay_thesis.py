@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import heapq
-import sys
 from dataclasses import replace
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import NamedTuple
-
-sys.path.insert(0, str(Path(__file__).parent))
-from recordings import listed, made, tcp, udp
 
 from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.replay.build import Frames
 from pktswarm.traffic.replay.prepare import Gtpu, Instances, Prepared, Settings, prepare
 from pktswarm.traffic.replay.shift import shifted
 from pktswarm.traffic.replay.table import make_table, pool
+from recordings import listed, made, tcp, udp
 
 CLIENT, SERVER = "192.168.4.1", "119.235.235.110"
 FIGURE_4_1 = [

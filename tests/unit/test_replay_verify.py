@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from recordings import made, prepared, udp
 
 from pktswarm.traffic.capture.trace import Packet
 from pktswarm.traffic.counting.trace_verify import Intended, Verified, intended, verified, verify
@@ -17,6 +13,7 @@ from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.replay import files
 from pktswarm.traffic.replay.prepare import Instances, Settings
 from pktswarm.traffic.replay.table import pool
+from recordings import made, prepared, udp
 
 DELAY_NS = 77_000
 FRAMES = [udp("1.1.1.1", 9 + n % 2, "2.2.2.2", 53, bytes([n])) for n in range(10)]

@@ -13,10 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-sys.path.insert(0, str(Path(__file__).parent))
 from pages import Page, check_accessible, check_nothing_to_fetch_or_run
-from result_folders import Made, leg
-
 from pktswarm.master import report
 from pktswarm.master.cli import report as cli_report
 from pktswarm.master.report import formatting, over_time
@@ -25,6 +22,7 @@ from pktswarm.master.results.folder import Outcome
 from pktswarm.master.run.run import Finished
 from pktswarm.master.scenario import scenario
 from pktswarm.traffic.errors import BadInput
+from result_folders import Made, leg
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 HOSTILE = "<script>alert(1)</script>$x_1$&amp;"

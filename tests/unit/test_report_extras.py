@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
 from pages import Page, check_accessible
-from result_folders import Made, leg
-
 from pktswarm.master import report
 from pktswarm.master.cluster.node import failed
 from pktswarm.master.preview import preview
 from pktswarm.master.report import over_time, shapes
 from pktswarm.master.report.shapes import MOST_DUE_PACKETS
 from pktswarm.traffic.capture.files import Packet, write_pcap
+from result_folders import Made, leg
 
 COLUMNS = (
     "time_ns,node,role,tx_packets,tx_bytes,rx_packets,rx_bytes,rx_dropped_packets,tx_dropped_packets,link_downs,"

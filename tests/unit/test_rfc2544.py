@@ -7,7 +7,6 @@ import io
 import json
 import random
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-sys.path.insert(0, str(Path(__file__).parent))
 from browser import chromium, looked_at
-
 from pktswarm.master.cli import app, rfc2544
 from pktswarm.master.cluster import inventory
 from pktswarm.master.results.row import Row

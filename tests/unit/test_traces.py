@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import random
 import struct
-import sys
 from pathlib import Path
 
 import dpkt
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from recordings import T0_NS, made, udp
-
 from pktswarm.traffic.capture import walk
 from pktswarm.traffic.capture.trace import Packet, read_packets, read_trace, write_pcap, write_pcapng
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.replay.prepare import Settings, prepare, share_rows
+from recordings import T0_NS, made, udp
 
 RECORDED = Path(__file__).parents[2] / "configs" / "traces" / "lab.pcapng"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import struct
-import sys
 from dataclasses import replace
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -32,8 +31,6 @@ from pktswarm.traffic.counting.tally import Latency, Tally
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule.leg_frames import templates_as_received
-
-sys.path.insert(0, str(Path(__file__).parent))
 from test_upf_tunnels import DOWN, GROUP, UP, UPF, hosts_file, node, planned
 
 HANDOVER = {"group": "users", "users_per_s": 10}

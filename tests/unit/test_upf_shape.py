@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from test_upf_tunnels import DOWN, GROUP, UP, UPF, ends, hosts_file, in_place, node, planned
-
 from pktswarm.master.cluster import inventory
 from pktswarm.master.plan.session_streams import ends_of
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule import compile as schedule
+from test_upf_tunnels import DOWN, GROUP, UP, UPF, ends, hosts_file, in_place, node, planned
 
 FIVE = {**GROUP, "gnb": "tx1"}
 

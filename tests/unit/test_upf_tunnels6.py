@@ -7,7 +7,6 @@ import random
 import shutil
 import struct
 import subprocess
-import sys
 from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,6 @@ from scapy.contrib.gtp import GTP_U_Header
 from scapy.layers.inet import UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
-
-sys.path.insert(0, str(Path(__file__).parent))
-from test_upf_tunnels import CONTAINER, DOWN, GROUP, UP, UPF, ends, hosts_file, node, planned
 
 from pktswarm.master.cluster import inventory
 from pktswarm.master.plan import plan
@@ -34,6 +30,7 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule.leg_frames import templates_as_received
+from test_upf_tunnels import CONTAINER, DOWN, GROUP, UP, UPF, ends, hosts_file, node, planned
 
 N3_6 = "2001:db8:92::1"
 UPF6 = {**UPF, "n3_ipv6": N3_6}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-sys.path.insert(0, str(Path(__file__).parent))
 from browser import chromium, looked_at
-
 from pktswarm.master.cli import app
 from pktswarm.master.cluster import inventory
 from pktswarm.master.plan.allowlist import Allow

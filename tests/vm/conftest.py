@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +12,6 @@ import pytest
 
 from pktswarm.lab.vm import PAIR_MACS
 from pktswarm.nodes.senders.pktgen_module import missing
-
-sys.path.insert(0, str(Path(__file__).parent))
 from wires import RX_MAC, TX_MAC, Wire, ip, namespaces
 
 

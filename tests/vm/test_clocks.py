@@ -8,7 +8,6 @@ import os
 import random
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +16,6 @@ from typing import Any
 import pytest
 
 from pktswarm import lab
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 from running import wait_for, wait_until_sent
 from test_cluster import PATIENCE, PKTSWARM
 

@@ -15,8 +15,6 @@ import dpkt
 import pytest
 
 from pktswarm import lab
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 from xdp_frames import CHECKED, PLAIN, reordered
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")

@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 from wire import Line, ip, shown
 from xdp_ends import Node, finish, send, send_raw
 from xdp_frames import CHECKED, a_leg, reordered, stamped

@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
-from wires import Wire, headers, inside, leg
 
 from pktswarm.lab.vm import PAIR_MACS
 from pktswarm.nodes.senders import pktgen_proc
 from pktswarm.traffic.errors import BadInput, EngineError
+from wires import Wire, headers, inside, leg
 
 SIZES = [64, 512, 1500]
 UNPACED_PACKETS = 900

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from wires import Wire, headers, leg
 
 from pktswarm.nodes import libbpf
 from pktswarm.traffic.capture import ebpf
@@ -19,9 +17,8 @@ from pktswarm.traffic.counting import users
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 from test_xdp_wire import Node
+from wires import Wire, headers, leg
 
 COUNT = 200
 """No more than the ring of the receiver's veth end holds (256): a frame it refuses takes its number with it."""

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from wires import Wire, inside, leg
 
 from pktswarm.traffic.errors import EngineError
+from wires import Wire, inside, leg
 
 OWNER = """
 import sys, time

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from wires import RX_MAC, TX_MAC, Wire, headers, leg
 
 FIELDS = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,6 @@ from typing import Any
 from pktswarm.nodes.senders.pktgen import PktgenSender
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import SendCount, SendTask
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 from wire import inside, ip
 
 __all__ = ["RX_MAC", "TX_MAC", "Wire", "headers", "inside", "ip", "leg", "namespaces"]
