@@ -1,7 +1,13 @@
 #!/bin/sh
-# Compiles the XDP programs into nodes/bpf/. Needs Debian's clang, libbpf-dev and linux-libc-dev, on one machine only:
+# build.sh [FOLDER]: compiles the XDP programs into nodes/bpf/, and those of the tests into tests/lab/; or all of them into
+# FOLDER, which a test compares with what ships. Needs Debian's clang, libbpf-dev and linux-libc-dev, on one machine only:
 # the bytecode does not depend on the processor, and nodes get it with the package.
 set -eu
+programs=${1:-$(dirname "$0")/../nodes/bpf}
+devices=${1:-$(dirname "$0")/../tests/lab}
+mkdir -p "$programs"
+programs=$(realpath "$programs")
+devices=$(realpath "$devices")
 cd "$(dirname "$0")"
 
 headers=/usr/include/$(uname -m)-linux-gnu # asm/types.h
@@ -13,10 +19,10 @@ compile() {
   mv "$2.new" "$2"
 }
 
-mkdir -p ../nodes/bpf
 for source in *.bpf.c; do
-  compile "$source" "../nodes/bpf/${source%.bpf.c}.o"
+  compile "$source" "$programs/${source%.bpf.c}.o"
 done
 for source in ../tests/lab/*.bpf.c; do # the devices under test of the tests
-  compile "$source" "${source%.bpf.c}.o"
+  name=$(basename "$source" .bpf.c)
+  compile "$source" "$devices/$name.o"
 done
