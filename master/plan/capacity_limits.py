@@ -15,7 +15,7 @@ from pktswarm.traffic.schedule.leg_frames import sizes_bytes
 
 if TYPE_CHECKING:
     from pktswarm.master.plan.shares import Share
-    from pktswarm.master.scenario.scenario import Receive
+    from pktswarm.master.scenario.receive import Receive
     from pktswarm.traffic.schedule.sequence import Records
 
 RECEIVERS = ("xdp", "netsniff-ng")

@@ -15,7 +15,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from pktswarm.master.scenario.scenario import Trace
+from pktswarm.master.scenario.trace import Trace
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.interactive.prepare import Endpoint, Prepared, load, prepare
 from pktswarm.traffic.interactive.script import Key, packet_key

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pktswarm.master.scenario.scenario import Stream
+from pktswarm.master.scenario.stream import Stream
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.random.parse import gap_table, parse_arrivals

@@ -20,7 +20,10 @@ from pktswarm.master.plan.pacing import StreamPacing
 from pktswarm.master.plan.session_streams import Tunnels
 from pktswarm.master.plan.shares import Share
 from pktswarm.master.plan.sources import connection_items, source_legs
-from pktswarm.master.scenario.scenario import Connection, Scenario, Stream, Trace
+from pktswarm.master.scenario.connection import Connection
+from pktswarm.master.scenario.scenario import Scenario
+from pktswarm.master.scenario.stream import Stream
+from pktswarm.master.scenario.trace import Trace
 from pktswarm.master.scenario.upf import Upf, filled_in
 from pktswarm.master.scenario.upf_shape import Shape
 from pktswarm.master.upf.sessions import Sessions

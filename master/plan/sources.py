@@ -9,7 +9,8 @@ from typing import Any
 
 from pktswarm.master.plan.pacing import own_seed
 from pktswarm.master.scenario.addresses import PLACEHOLDERS, fill
-from pktswarm.master.scenario.scenario import Connection, Source
+from pktswarm.master.scenario.connection import Connection
+from pktswarm.master.scenario.source import Source
 from pktswarm.traffic.connections.blocks import MOST_BLOCK_BYTES
 from pktswarm.traffic.counting.users import notation
 from pktswarm.traffic.errors import BadInput

@@ -15,7 +15,8 @@ from pktswarm.master.rfc2544.formulas import maximum_pps
 from pktswarm.master.rfc2544.options import BACK_TO_BACK, LATENCY, LOSS, Asked
 from pktswarm.master.rfc2544.procedure import Limit, Wanted
 from pktswarm.master.scenario.addresses import PLACEHOLDERS, fill
-from pktswarm.master.scenario.scenario import Scenario, Stream
+from pktswarm.master.scenario.scenario import Scenario
+from pktswarm.master.scenario.stream import Stream
 from pktswarm.master.search import goals
 from pktswarm.master.search.attempts import Told
 from pktswarm.master.search.latency import latencies

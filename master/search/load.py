@@ -9,7 +9,10 @@ from typing import Any
 from pktswarm.master.cluster.inventory import Inventory
 from pktswarm.master.plan import plan as plans
 from pktswarm.master.scenario.expectations import Expect
-from pktswarm.master.scenario.scenario import Receive, Scenario, Source, Stream
+from pktswarm.master.scenario.receive import Receive
+from pktswarm.master.scenario.scenario import Scenario
+from pktswarm.master.scenario.source import Source
+from pktswarm.master.scenario.stream import Stream
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
 

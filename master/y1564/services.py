@@ -13,7 +13,8 @@ from pktswarm.master.cluster.inventory import load_yaml
 from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.master.scenario.expectations import Limits
 from pktswarm.master.scenario.fields import Location, Strict, Yaml, bad_input, keys_of
-from pktswarm.master.scenario.scenario import Scenario, Stream
+from pktswarm.master.scenario.scenario import Scenario
+from pktswarm.master.scenario.stream import Stream
 from pktswarm.traffic.errors import BadInput
 
 SHARE = re.compile(r"(\d+(?:\.\d+)?) ?%")

@@ -1,0 +1,25 @@
+"""Section `receive`: how receivers count and capture."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from pktswarm.master.scenario.fields import Strict
+
+
+class Receive(Strict):
+    mode: Literal["capture", "count"] = "capture"
+    engine: Literal["auto", "netsniff-ng", "xdp"] = Field(
+        "auto", description="auto: xdp where the host has it and it can tell all streams apart, else netsniff-ng"
+    )
+    filter: str = Field("", max_length=2000, description="pcap syntax; on top of what is addressed to the node")
+    capture_filter: str = Field(
+        "", max_length=2000, description="pcap syntax: of what counts, only this is captured (receiver xdp)"
+    )
+    capture_every: int = Field(
+        1, ge=1, le=1_000_000, description="mode capture, receiver xdp: the first of so many frames of each stream"
+    )
+    ring_mib: int = Field(16, ge=1, le=4096)
+    drain_s: float = Field(0.3, ge=0, le=60, description="wait for frames in flight after the last was sent")

@@ -1,0 +1,142 @@
+"""Section `streams`: synthetic frames of one shape."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from pktswarm.master.scenario.fields import Name
+from pktswarm.master.scenario.section import Seed, Size, Traffic
+from pktswarm.master.scenario.upf_shape import MOST_IN_A_ROW, Shape, SourcePort
+from pktswarm.traffic.counting.echo import MOST_PERCENT
+from pktswarm.traffic.frames.headers import GTPU_PORT
+from pktswarm.traffic.frames.sizes import Sizes, parse_sizes
+from pktswarm.traffic.random.rates import ETHERNET_OVERHEAD_BYTES
+
+OF_SESSIONS = ("oversize", "mtu_bytes", "outer_source_port", "interleave")
+"""Keys of a stream that only go with sessions, and have a value by themselves."""
+
+
+class Stream(Traffic):
+    """Synthetic frames of one shape. Rate and count are the whole stream's, shared by its transmitters,
+    unless `per` is "node"."""
+
+    size_bytes: Size = Field(64, description="with the FCS (RFC 2544); several by weight, a list in turn")
+    rate_pps: float | None = Field(None, gt=0)
+    rate_bps: float | None = Field(None, gt=0, description="bits of the frames with FCS a second (layer 2)")
+    rate_l1_bps: float | None = Field(None, gt=0, description="with preamble and gap: what the wire carries")
+    rate: float | dict[str, Any] | None = Field(
+        None, description="packets/s, or a rate that changes, {sine: {…}, unit: bps}; see docs/sources.md"
+    )
+    arrivals: Literal["even", "poisson"] | dict[str, Any] = Field(
+        "even", description="how frames follow one another; a distribution of gaps: {pareto: {…}}"
+    )
+    burst: int = Field(1, ge=1, le=65536, description="so many frames back to back; the rate stays")
+    seed: Seed | None = Field(None, description="of all that is drawn; left out: the scenario's")
+    count_packets: int | None = Field(None, gt=0)
+    duration_s: float | None = Field(None, gt=0, le=7 * 86400)
+    per: Literal["stream", "node"] = "stream"
+    headers: list[dict[str, dict[str, Any] | None]] | None = Field(
+        None, description="Ethernet, IPv4 and UDP between the nodes if left out; see docs/headers.md"
+    )
+    payload: dict[str, Any] = Field(default_factory=dict, description="{fill: 0}, {hex: …} or {random: true}")
+    expect: dict[str, Any] = Field(
+        default_factory=dict,
+        description="fields that the device is to change, {ttl: 63}, or may, {src_mac: null}; see docs/xdp-receiver.md",
+    )
+    users: str = Field("", description="the counter that tells users apart, header.field: each is counted by itself")
+    sessions: Name | None = Field(
+        None, description="a group of upf.groups: frames of its users, in their tunnels; see docs/upf.md"
+    )
+    direction: Literal["up", "down"] | None = Field(None, description="of sessions: from the users, or to them")
+    echo: Annotated[int, Field(ge=0, le=MOST_PERCENT, strict=True)] = Field(
+        0, description="direction up: percent of what the data network receives that it sends back; see docs/upf.md"
+    )
+    ip: Literal["ipv4", "ipv6"] | None = Field(
+        None, description="of sessions: by which of their addresses; left out: IPv4, if users have one"
+    )
+    oversize: Literal["refuse", "inner", "outer"] = Field(
+        "refuse",
+        description="of sessions: packets longer than the MTU; inner: the user's in fragments, each in the tunnel; "
+        "outer: the tunnel's; see docs/upf.md",
+    )
+    mtu_bytes: int | None = Field(
+        None, ge=576, le=9000, description="what oversize goes by: N3's; left out: that of the nodes' interfaces"
+    )
+    outer_source_port: SourcePort = Field(
+        GTPU_PORT, description="of sessions, direction up: the tunnels' UDP source port; see docs/upf.md"
+    )
+    interleave: int = Field(
+        1,
+        ge=1,
+        le=MOST_IN_A_ROW,
+        strict=True,
+        description="of sessions: frames of a user in a row, then the next one's",
+    )
+
+    @model_validator(mode="after")
+    def _of_sessions(self) -> Stream:
+        if self.sessions is None:
+            if self.direction is not None:
+                raise ValueError("direction goes with sessions; from and to say who sends to whom")
+            if self.echo:
+                raise ValueError("echo goes with sessions and direction: up")
+            if self.ip is not None:
+                raise ValueError("ip goes with sessions; headers say what frames are made of")
+            if given := [name for name in OF_SESSIONS if getattr(self, name) != type(self).model_fields[name].default]:
+                raise ValueError(f"{given[0]} goes with sessions")
+            return self
+        if self.direction is None:
+            raise ValueError("sessions need a direction: up or down")
+        if self.echo and self.direction == "down":
+            raise ValueError("echo is the data network's, which receives what goes up: direction is down")
+        if self.outer_source_port != GTPU_PORT and self.direction == "down":
+            raise ValueError("outer_source_port is the gNBs', and direction is down: what comes down has the UPF's")
+        gnbs = ("source", "from") if self.direction == "up" else ("target", "to")
+        own = {"headers": "headers", "users": "users", "per": "per", gnbs[0]: gnbs[1]}
+        if given := [word for name, word in own.items() if name in self.model_fields_set]:
+            raise ValueError(f"{given[0]} follows from the sessions; leave it out")
+        if self.engine not in ("auto", "xdp") or self.options.get("stamp") is False:
+            raise ValueError("frames of sessions are known by their stamps, which only engine xdp writes")
+        if self.oversize == "refuse" and self.mtu_bytes is not None:
+            raise ValueError("mtu_bytes goes with oversize: inner or outer")
+        if self.oversize != "refuse" and self.echo:
+            raise ValueError("echo does not send back what came in fragments: oversize is refuse then")
+        return self
+
+    @model_validator(mode="after")
+    def _one_rate_and_an_end(self) -> Stream:
+        given = [name for name in ("rate", "rate_pps", "rate_bps", "rate_l1_bps") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} contradict each other; give one")
+        if not given and self.arrivals != "even":
+            raise ValueError("arrivals need a rate: how many there are in a second")
+        if self.burst > 1 and "burst" in self.options:
+            raise ValueError("burst and options.burst contradict each other; give one")
+        if self.count_packets is None and self.duration_s is None:
+            raise ValueError("count_packets or duration_s is needed: a stream must end")
+        if self.count_packets is not None and self.duration_s is not None:
+            raise ValueError("count_packets and duration_s contradict each other; give one")
+        return self
+
+    @property
+    def echo_name(self) -> str:
+        """What the stream of what comes back is called."""
+        return f"{self.name}-echo"
+
+    @property
+    def shape(self) -> Shape:
+        """Of a stream of sessions."""
+        return Shape(self.outer_source_port, self.interleave)
+
+    def sizes(self) -> Sizes:
+        return parse_sizes(self.size_bytes)
+
+    def pps(self) -> float | None:
+        """The rate in packets a second, on average over its sizes; None is as fast as the engine can."""
+        if self.rate_bps is not None:
+            return self.rate_bps / (8 * self.sizes().mean_bytes)
+        if self.rate_l1_bps is not None:
+            return self.rate_l1_bps / (8 * (self.sizes().mean_bytes + ETHERNET_OVERHEAD_BYTES))
+        return self.rate_pps
