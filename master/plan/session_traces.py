@@ -16,15 +16,9 @@ from typing import Any
 import numpy as np
 
 from pktswarm.master.cluster.inventory import Host, Inventory
-from pktswarm.master.plan.session_streams import (
-    Tunnels,
-    check_macs,
-    core_nodes,
-    gnb_nodes,
-    one_upf_address,
-    rows_at,
-    told_of_users,
-)
+from pktswarm.master.plan.session_headers import Tunnels, one_upf_address, rows_at
+from pktswarm.master.plan.session_nodes import check_macs, core_nodes, gnb_nodes
+from pktswarm.master.plan.session_streams import told_of_users
 from pktswarm.master.scenario.upf import Upf
 from pktswarm.master.upf.sessions import Sessions
 from pktswarm.traffic.counting.match import Match

@@ -16,7 +16,8 @@ from pktswarm.master.cluster import inventory as inventories
 from pktswarm.master.cluster.inventory import Host, Inventory
 from pktswarm.master.plan import capacity as figures
 from pktswarm.master.plan import plan as plans
-from pktswarm.master.plan.resolve import Resolved, resolve
+from pktswarm.master.plan.resolve import resolve
+from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.traffic.capture.files import pcap_parts

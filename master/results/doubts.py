@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pktswarm.master.cluster.node import NodeState, sum_sent, told
-from pktswarm.master.plan.resolve import Resolved
+from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results.row import Row
 from pktswarm.traffic.connections.counts import ConnectionRow
 from pktswarm.traffic.protocol.task import ReceiveTask

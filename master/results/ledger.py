@@ -15,7 +15,7 @@ from pktswarm.master.dut_host import report as host_report
 from pktswarm.master.dut_host.watch import HostDrops
 from pktswarm.master.files import utc
 from pktswarm.master.plan import interactive
-from pktswarm.master.plan.resolve import Resolved
+from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results import (
     handover_report,
     handover_rows,

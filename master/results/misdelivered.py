@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pktswarm.master.cluster.node import NodeState, told_received_frames
-from pktswarm.master.plan.resolve import Resolved
+from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results.row import Row
 
 MOST_OF_OTHERS = 100

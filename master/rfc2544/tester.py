@@ -10,7 +10,7 @@ from rich.console import Console
 
 from pktswarm.master.cluster.inventory import Inventory
 from pktswarm.master.plan.allowlist import Allow
-from pktswarm.master.plan.plan import default_headers
+from pktswarm.master.plan.streams import default_headers
 from pktswarm.master.rfc2544.formulas import maximum_pps
 from pktswarm.master.rfc2544.options import BACK_TO_BACK, LATENCY, LOSS, Asked
 from pktswarm.master.rfc2544.procedure import Limit, Wanted

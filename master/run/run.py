@@ -20,7 +20,8 @@ from pktswarm.master.dut_host.watch import DutHost
 from pktswarm.master.files import utc
 from pktswarm.master.plan import allowlist, capacity, capacity_limits
 from pktswarm.master.plan import plan as plans
-from pktswarm.master.plan.resolve import Resolved, resolve
+from pktswarm.master.plan.resolve import resolve
+from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results import samples
 from pktswarm.master.results.folder import Folder, Outcome
 from pktswarm.master.results.ledger import Event, Ledger

@@ -10,7 +10,7 @@ from typing import Any
 
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.cluster.ranks import Rank
-from pktswarm.master.plan.resolve import Resolved
+from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results import samples
 from pktswarm.master.results.folder import Folder, Outcome
 from pktswarm.master.results.ledger import Ledger

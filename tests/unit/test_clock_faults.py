@@ -12,7 +12,7 @@ import pytest
 
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.cluster.ranks import Rank
-from pktswarm.master.plan.resolve import Resolved
+from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.results.ledger import Ledger
 from pktswarm.master.results.row import stream_values

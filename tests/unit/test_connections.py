@@ -11,9 +11,9 @@ import pytest
 from pktswarm.master.cluster import inventory
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.cluster.ranks import Rank
-from pktswarm.master.plan import plan, resolve
+from pktswarm.master.plan import durations, plan, resolve
 from pktswarm.master.plan.explain import explain
-from pktswarm.master.plan.resolve import Resolved
+from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.results.ledger import Ledger
 from pktswarm.master.scenario import scenario
@@ -162,7 +162,7 @@ def test_every_pair_has_the_whole_of_it(tmp_path: Path) -> None:
         ("block_bytes: 1000, period_s: 0.5, blocks: 10", 5.0),
         ("block_bytes: 125000, blocks: 10, pace_bps: 2000000", 5.0),
         ("block_bytes: 125000, blocks: 10, period_s: 0.1, pace_bps: 2000000", 5.0),
-        ("block_bytes: 125000, blocks: 10", 10 * 125_000 * 8 / plan.SLOWEST_BPS),
+        ("block_bytes: 125000, blocks: 10", 10 * 125_000 * 8 / durations.SLOWEST_BPS),
     ],
 )
 def test_the_time_it_takes_bounds_the_run(tmp_path: Path, shape: str, seconds: float) -> None:

@@ -14,7 +14,7 @@ from pktswarm.master.cluster import inventory
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.cluster.ranks import Rank, ranks
 from pktswarm.master.plan import explain, plan
-from pktswarm.master.plan.resolve import Resolved
+from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results.ledger import Ledger
 from pktswarm.master.results.row import stream_values
 from pktswarm.master.scenario import scenario

@@ -13,7 +13,7 @@ import pytest
 
 from pktswarm.master.cluster import inventory
 from pktswarm.master.cluster.node import sum_sent, unfinished
-from pktswarm.master.plan import plan, resolve
+from pktswarm.master.plan import plan, resolve_streams
 from pktswarm.master.plan.session_streams import to_cut
 from pktswarm.master.scenario import scenario
 from pktswarm.traffic.errors import BadInput
@@ -251,11 +251,11 @@ def test_without_a_word_longer_packets_are_refused(tmp_path: Path) -> None:
     for stream, size, most in ((UP, 1519, 1518), (DOWN, 1475, 1474)):
         leg = planned(tmp_path, {**stream, "size_bytes": size}).legs[0]
         with pytest.raises(BadInput) as caught:
-            resolve._check_mtu(leg, reports)
+            resolve_streams.check_mtu(leg, reports)
         told = f"a frame of '{stream['name']}' is longer than its MTU of 1500 bytes lets through"
         assert told in str(caught.value)
         assert f"allowed: size_bytes up to {most}, or oversize: inner or outer" in str(caught.value)
-        resolve._check_mtu(replace(leg, size_bytes=most), reports)
+        resolve_streams.check_mtu(replace(leg, size_bytes=most), reports)
 
 
 def test_frames_are_held_against_the_interface_and_what_is_not_whole_is_told() -> None:

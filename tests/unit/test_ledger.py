@@ -10,7 +10,7 @@ import pytest
 
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.cluster.ranks import Rank
-from pktswarm.master.plan.resolve import Resolved
+from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results.ledger import Ledger, first_frame_skew_ns, flow_rows, fold
 from pktswarm.master.results.row import Row, stream_values
 from pktswarm.master.results.trace_verify import Compared

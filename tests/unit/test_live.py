@@ -22,7 +22,7 @@ from pktswarm.master.live.expected_sent import Due
 from pktswarm.master.live.figures import Figures
 from pktswarm.master.live.metrics import Served
 from pktswarm.master.live.rate_window import Track, together
-from pktswarm.master.plan.resolve import Resolved
+from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results.folder import Folder
 from pktswarm.master.results.ledger import Ledger
 from pktswarm.traffic.errors import BadInput

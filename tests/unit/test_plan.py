@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pktswarm.master.cluster import inventory
-from pktswarm.master.plan import explain, plan, resolve
+from pktswarm.master.plan import explain, plan, resolve, streams
 from pktswarm.master.scenario import scenario
 from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.counting.match import Match
@@ -104,10 +104,10 @@ def test_a_duration_that_does_not_divide_makes_the_streams_count(tmp_path: Path)
 
 def test_what_does_not_divide_goes_to_those_that_miss_most() -> None:
     """A node with more than its rate makes in the time would have one packet due as the time is over."""
-    assert plan._split(105, [4, 3, 3]) == [42, 32, 31]
-    assert plan._split(150, [34, 33, 33]) == [51, 50, 49]
-    assert plan._split(10, [2, 1, 1]) == [5, 3, 2]
-    assert plan._split(100, [1, 1, 1]) == [34, 33, 33]
+    assert streams.split(105, [4, 3, 3]) == [42, 32, 31]
+    assert streams.split(150, [34, 33, 33]) == [51, 50, 49]
+    assert streams.split(10, [2, 1, 1]) == [5, 3, 2]
+    assert streams.split(100, [1, 1, 1]) == [34, 33, 33]
 
 
 def test_a_cut_off_stream_has_as_many_as_its_rate_makes_until_then(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pktswarm.master.cluster import inventory
-from pktswarm.master.plan import plan, resolve, session_traces, shares
+from pktswarm.master.plan import plan, resolve_traces, session_traces, shares
 from pktswarm.master.results import trace_verify
 from pktswarm.master.scenario import scenario
 from pktswarm.master.upf.sessions import Sessions
@@ -160,10 +160,10 @@ def test_what_goes_down_leaves_room_for_its_tunnel(tmp_path: Path) -> None:
     whole = planned(tmp_path, hosts, direction="down", scale=1)
     assert max(map(len, sent(whole, hosts, 0))) == 1514
     with pytest.raises(BadInput, match="longer than the MTU of tx1 eth1 less 44 bytes of its tunnel"):
-        resolve._check_trace_mtu(whole.legs[0], whole.shares[0], reports)
+        resolve_traces.check_trace_mtu(whole.legs[0], whole.shares[0], reports)
     for way in ("skip", "cut"):
         fits = planned(tmp_path, hosts, direction="down", scale=1, oversize=way)
-        resolve._check_trace_mtu(fits.legs[0], fits.shares[0], reports)
+        resolve_traces.check_trace_mtu(fits.legs[0], fits.shares[0], reports)
         assert max(map(len, sent(fits, hosts, 0))) <= 1470
 
 

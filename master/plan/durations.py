@@ -1,0 +1,54 @@
+"""The time that a flow takes at its intended rate."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pktswarm.master.plan import interactive
+from pktswarm.master.plan.shares import Share
+from pktswarm.traffic.leg import Leg
+
+SLOWEST_BPS = 1e6
+"""Assumed of connections that send so many blocks as fast as they can, and to drain what is queued in one."""
+
+
+SLOWEST_PPS = 1000.0
+"""Assumed of an engine told to send as fast as it can, only to bound its time."""
+
+
+def seconds_of(leg: Leg, share: Share | None) -> float:
+    """How long a leg takes at its intended rate."""
+    if leg.kind == "connections":
+        return _connection_seconds(leg.connection)
+    if leg.engine == interactive.ENGINE:
+        return float(leg.timing["period_ns"]) / 1e9
+    return min(_whole_seconds(leg, share), leg.duration_s or math.inf)
+
+
+def _whole_seconds(leg: Leg, share: Share | None) -> float:
+    if share is not None:
+        span = leg.timing.get("period_ns", 0) / 1e9
+        mode, value = leg.timing["mode"], float(leg.timing["value"])
+        if mode == "pps":
+            return len(share.rows) * leg.repeat / value
+        if mode == "bps":
+            return 8 * share.frame_bytes * leg.repeat / value
+        if not span:
+            return len(share.rows) * leg.repeat / SLOWEST_PPS
+        # An instance that starts later ends later.
+        return float(leg.repeat * span + leg.timing["lead_ns"] / 1e9)
+    if leg.rate_pps and leg.count_packets:
+        return leg.count_packets / leg.rate_pps
+    return leg.duration_s if leg.duration_s else (leg.count_packets or 0) / SLOWEST_PPS
+
+
+def _connection_seconds(connection: dict[str, Any]) -> float:
+    if connection["duration_ns"] is not None:
+        return float(connection["duration_ns"]) / 1e9
+    blocks = int(connection["blocks"])
+    at_rate = 8 * blocks * connection["block_bytes"] / (connection["pace_bps"] or SLOWEST_BPS)
+    if connection["period_ns"]:
+        by_period = float(blocks * connection["period_ns"] / 1e9)
+        return max(by_period, at_rate) if connection["pace_bps"] else by_period
+    return float(at_rate)

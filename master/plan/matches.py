@@ -1,0 +1,67 @@
+"""The matches of traces, and the refusal of flows that a receiver cannot tell apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pktswarm.master.cluster.inventory import Host
+from pktswarm.master.plan import interactive, session_traces
+from pktswarm.master.plan.plan import Plan
+from pktswarm.master.plan.resolve_connections import matches_between
+from pktswarm.master.plan.resolve_traces import ends_of_share
+from pktswarm.master.plan.resolved import Resolved
+from pktswarm.master.upf.sessions import Sessions
+from pktswarm.traffic.counting.match import Match, uncountable
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.leg import Leg
+
+
+def add_trace_matches(resolved: Resolved, plan: Plan, known: dict[str, Host], sessions: Sessions | None) -> None:
+    """A trace's frames are all between its two MACs that no stream claims; a tag that all have is looked at too. One of
+    sessions is known by its users."""
+    for index, leg in enumerate(resolved.legs):
+        if leg.id in plan.trace_sessions and plan.upf is not None and sessions is not None:
+            own = plan.shares[leg.id]
+            gnb, core = (known[name] for name in ends_of_share(leg, own))
+            match = session_traces.match(plan.trace_sessions[leg.id], plan.upf, sessions, gnb, core, own.downlink)
+            resolved.legs[index] = replace(leg, match=match.to_json())
+        elif leg.kind == "trace":
+            same_pair = [
+                o for o in resolved.legs if o.kind == "stream" and (o.source, o.target) == (leg.source, leg.target)
+            ]
+            others = [*(Match.from_json(o.match) for o in same_pair), *matches_between(resolved, known, leg)]
+            match = Match.rest(known[leg.source].mac, known[leg.target].mac, others)
+            share = plan.shares.get(leg.id)  # an interactive leg has none
+            if share is not None and (tag := share.prepared.settings.tag):
+                match = Match(match.mask + b"\xff" * len(tag), match.value + tag, others=match.others)
+            resolved.legs[index] = replace(leg, match=match.to_json())
+
+
+def refuse_uncountable(legs: list[Leg], mode: str) -> None:
+    for leg in legs:
+        # Connections have no frames of ours, and the engine interactive counts its legs by their content.
+        counted = leg.kind != "connections" and leg.engine != interactive.ENGINE
+        if counted and (why := uncountable(Match.from_json(leg.match), mode)):
+            raise BadInput(leg.target, f"{leg.stream!r} cannot be counted there: {why}", key="receive.mode", value=mode)
+
+
+def refuse_indistinguishable(legs: list[Leg], in_sessions: set[int]) -> None:
+    """Two legs that one frame could belong to would be counted wrong without a word. `carried`: traces of sessions."""
+    legs = [leg for leg in legs if leg.merged_into is None]
+    for index, leg in enumerate(legs):
+        for other in legs[:index]:
+            # Connections are told apart by their ports, and nobody counts their frames; two interactive traces by
+            # their content, which was compared when they were made ready.
+            apart = leg.kind == other.kind == "connections" or leg.engine == other.engine == interactive.ENGINE
+            # Those of sessions by their stamps, always: gNBs' users may be anybody's neighbours.
+            apart = apart or bool(leg.arrives and (other.arrives or other.id in in_sessions))
+            apart = apart or bool(other.arrives and leg.id in in_sessions)
+            if leg.target != other.target or apart:
+                continue
+            if Match.from_json(leg.match).overlaps(Match.from_json(other.match)):
+                raise BadInput(
+                    leg.target,
+                    f"{other.stream!r} and {leg.stream!r} from {leg.source} cannot be told apart there",
+                    key="headers",
+                    allowed="streams that differ in an address or port; one trace between two hosts (or interactive)",
+                )

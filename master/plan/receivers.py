@@ -1,0 +1,82 @@
+"""The engines that count on each receiver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pktswarm.master.plan import interactive
+from pktswarm.master.scenario.scenario import Scenario
+from pktswarm.traffic.capture import ebpf
+from pktswarm.traffic.capture import filter as pcap
+from pktswarm.traffic.counting import expect
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.leg import Leg
+
+
+def receiving_engines(
+    scenario: Scenario, host: str, legs: list[Leg], report: dict[str, Any], no_filter: str
+) -> tuple[str, str]:
+    """The engine or engines that count on `host`, and why not xdp. BadInput for one that the host lacks.
+
+    `no_filter`: why the scenario's filter cannot be had in XDP.
+    """
+    frames = [leg for leg in legs if leg.kind != "connections" and leg.engine != interactive.ENGINE]
+    names, because = _counting(scenario, host, frames, report, no_filter) if frames else ([], "")
+    names += [interactive.ENGINE] if any(leg.engine == interactive.ENGINE for leg in legs) else []
+    names += ["socket"] if any(leg.kind == "connections" for leg in legs) else []
+    for name in names:
+        if missing := report["receivers"][name]:
+            raise BadInput(host, f"no engine can receive here: {name}: {missing}", key="receive")
+    if frames:
+        _refuse_without_xdp(scenario, host, names, because, frames)
+    return "+".join(names), f"xdp: {because}" if because else ""
+
+
+def _counting(
+    scenario: Scenario, host: str, legs: list[Leg], report: dict[str, Any], no_filter: str
+) -> tuple[list[str], str]:
+    """What counts frames."""
+    wanted, because = scenario.receive.engine, ""
+    if wanted == "auto":
+        because = report["receivers"]["xdp"] or no_filter or _unknown_to_xdp(host, legs, report)
+        wanted = "netsniff-ng" if because else "xdp"
+    return ["xdp", "netsniff-ng"] if wanted == "xdp" and scenario.receive.mode == "capture" else [wanted], because
+
+
+def _unknown_to_xdp(host: str, legs: list[Leg], report: dict[str, Any]) -> str:
+    """Why the receiver xdp cannot tell all legs apart; empty when it can."""
+    known = expect.known_by_bytes(legs)
+    if report["interface"].get("driver") == "veth" and any(match.outer_tag for _, match in known):
+        return "a veth may hand over a VLAN tag beside the frame, where XDP does not see it"
+    try:
+        expect.rows(host, known)
+    except BadInput as error:
+        return error.problem
+    return ""
+
+
+def _refuse_without_xdp(scenario: Scenario, host: str, names: list[str], because: str, legs: list[Leg]) -> None:
+    """What only the receiver xdp does would otherwise be left out without a word."""
+    if "xdp" in names:
+        return
+    asked = {"receive.capture_every": scenario.receive.capture_every > 1, "clock": scenario.clock == "ptp"}
+    asked["receive.capture_filter"] = bool(scenario.receive.capture_filter)
+    asked |= {f"streams.{leg.stream}.users": bool(leg.users) for leg in legs if leg.kind == "stream"}
+    for key, wanted in asked.items():
+        if wanted:
+            why = f"only the receiver xdp does that, and it cannot receive here: {because}" if because else ""
+            raise BadInput(host, why or "only the receiver xdp does that", key=key, allowed="receive: {engine: xdp}")
+
+
+def translated_filter(scenario: Scenario) -> tuple[str, str]:
+    """The filter for the receiver xdp, where that is asked for or may be taken; or why there is none."""
+    if scenario.receive.capture_filter:
+        pcap.compile_ethernet(scenario.receive.capture_filter, "receive.capture_filter")
+    if not scenario.receive.filter or scenario.receive.engine == "netsniff-ng":
+        return "", ""
+    try:
+        return ebpf.to_hex(ebpf.translate(pcap.compile_ethernet(scenario.receive.filter, "receive"))), ""
+    except BadInput as error:
+        if scenario.receive.engine == "xdp":
+            raise
+        return "", error.problem

@@ -1,0 +1,61 @@
+"""Flows of connections with the addresses and the port that they use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import ip_interface
+from typing import Any
+
+from pktswarm.master.cluster.inventory import Host
+from pktswarm.master.plan.resolved import Resolved
+from pktswarm.traffic.connections.blocks import IP_UDP_BYTES, MOST_PARTS
+from pktswarm.traffic.connections.counts import FIRST_PORT
+from pktswarm.traffic.counting.match import Match
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.leg import Leg
+
+
+def addressed(leg: Leg, known: dict[str, Host], reports: dict[str, dict[str, Any]], drain_s: float) -> Leg:
+    """The leg with the addresses and the port that its connections use, and what tells their frames."""
+    source, target = known[leg.source], known[leg.target]
+    source_ipv4, target_ipv4 = source.socket_ipv4[0], target.socket_ipv4[-1]
+    one, two = ip_interface(source_ipv4), ip_interface(target_ipv4)
+    if one.ip not in two.network or two.ip not in one.network:
+        raise BadInput(target.name, f"not in one network with {source_ipv4}", key="socket_ipv4", value=target_ipv4)
+    mtu = min(reports[name]["interface"]["mtu"] for name in (leg.source, leg.target))
+    told = {
+        "source_ipv4": source_ipv4,
+        "target_ipv4": target_ipv4,
+        "port": FIRST_PORT + leg.id,
+        "datagram_bytes": mtu - IP_UDP_BYTES,
+        "drain_s": drain_s,
+    }
+    if leg.connection["protocol"] == "udp":
+        _check_parts(leg, mtu)
+    match = Match.of_addresses(source.mac, target.mac, source_ipv4.split("/")[0], target_ipv4.split("/")[0])
+    return replace(leg, connection={**leg.connection, **told}, match=match.to_json())
+
+
+def _check_parts(leg: Leg, mtu: int) -> None:
+    """The datagrams of a block are numbered in 16 bits."""
+    items = leg.connection.get("items", [])
+    largest = max((size for one in items for _, size in one), default=leg.connection["block_bytes"] or 0)
+    most = MOST_PARTS * (mtu - IP_UDP_BYTES)
+    if largest > most:
+        problem = f"a block is more than {MOST_PARTS} datagrams at an MTU of {mtu} bytes"
+        raise BadInput(leg.stream, problem, key="block_bytes", value=largest, allowed=f"up to {most}")
+
+
+def matches_between(resolved: Resolved, known: dict[str, Host], trace: Leg) -> list[Match]:
+    """What the connections of two hosts put between the MACs of a trace, in the trace's direction: also the answers
+    of connections that go the other way, and the ARP of both."""
+    source, target = known[trace.source], known[trace.target]
+    ends = {trace.source, trace.target}
+    matches: dict[Match, None] = {}
+    for leg in resolved.legs:
+        if leg.kind == "connections" and {leg.source, leg.target} == ends:
+            there = {leg.source: "source_ipv4", leg.target: "target_ipv4"}
+            one, two = (leg.connection[there[name]].split("/")[0] for name in (trace.source, trace.target))
+            matches[Match.of_addresses(source.mac, target.mac, one, two)] = None
+            matches[Match.of_arp(source.mac, target.mac, one)] = None
+    return list(matches)

@@ -1,0 +1,138 @@
+"""Flows of traces with the files of frames that their transmitters replay."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import replace
+from typing import Any
+
+from pktswarm.master.cluster.inventory import Host
+from pktswarm.master.plan import interactive, session_traces
+from pktswarm.master.plan.plan import Plan
+from pktswarm.master.plan.resolve_streams import ETHERNET_HEADER_BYTES
+from pktswarm.master.plan.resolved import Resolved, choose_engine, play
+from pktswarm.master.plan.shares import Share
+from pktswarm.master.upf.sessions import Sessions
+from pktswarm.traffic.capture.files import write_pcap
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.interactive.prepare import Endpoint
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.replay import files, stamps
+from pktswarm.traffic.replay.prepare import Nodes, check_lengths, frames_of
+
+
+def check_trace_mtu(leg: Leg, share: Share, reports: dict[str, dict[str, Any]]) -> None:
+    # A UPF puts what goes down into a tunnel; its MTU is taken for that of the node on the same side.
+    added = session_traces.added_bytes(share.prepared, share.downlink)
+    for name, more in ((leg.source, 0), (leg.target, added)):
+        interface = reports[name]["interface"]
+        where = f"{name} {interface['name']}" + (f" less {more} bytes of its tunnel" if more > 0 else "")
+        check_lengths(share.prepared, share.rows, interface["mtu"] - more, where)
+
+
+def carried(
+    leg: Leg,
+    share: Share,
+    plan: Plan,
+    known: dict[str, Host],
+    sessions: Sessions | None,
+    resolved: Resolved,
+) -> tuple[Share, Nodes]:
+    """What goes through a UPF, by the tunnels as they stand; and between whom."""
+    if plan.upf is None or sessions is None:
+        raise ValueError(f"{leg.stream} is resolved without its sessions")
+    tunnels, (gnb, core) = plan.trace_sessions[leg.id], ends_of_share(leg, share)
+    _refuse_without_ipv4(known[core])
+    play(resolved, session_traces.proxy_addresses(tunnels, plan.upf, (gnb, core), known))
+    standing = replace(share, prepared=session_traces.as_they_stand(share.prepared, tunnels, sessions))
+    if standing.prepared.settings.gtpu is not None and not share.downlink:
+        resolved.tunnels[leg.id] = standing.prepared.settings.gtpu.target
+    return standing, session_traces.nodes(tunnels, plan.upf, known[gnb], known[core], share.downlink)
+
+
+def refuse_tagged_trace(share: Share, mode: str) -> None:
+    columns = share.prepared.pieces.columns
+    tagged = columns.l3[share.rows] > ETHERNET_HEADER_BYTES
+    if share.prepared.settings.tag is None and tagged.any() and mode == "capture":
+        raise BadInput(
+            share.prepared.parsed.path,
+            f"packet {columns.number[share.rows][tagged].min()} has a VLAN tag, and a capture does not keep a trace's "
+            "tags",
+            key="receive.mode",
+            value=mode,
+            allowed="count, or one tag for all (vlan)",
+        )
+
+
+def with_file(leg: Leg, share: Share, known: dict[str, Host], resolved: Resolved, through: Nodes | None = None) -> Leg:
+    """The leg with the name of its file: frames between its two nodes, or those that a UPF is between. An instance has
+    that of its first one."""
+    first = leg.id if leg.merged_into is None else leg.merged_into
+    name = f"leg-{first}.pcap"
+    pools = _pools(leg, share, known)
+    if first == leg.id:
+        resolved.by_user[leg.id] = share.by_user(leg.repeat)
+        frames = frames_of(share.prepared, share.rows, through or _nodes(leg, share, known), share.downlink)
+        stamps.put(frames, first)
+        resolved.files.setdefault(leg.source, []).extend(
+            [(name, files.pcap_bytes(frames)), (files.rows_name(name), files.row_bytes(frames))]
+        )
+        if frames.mended:
+            told = f"{frames.mended} packets had a wrong checksum in the recording, mended"
+            resolved.notes.append(f"{leg.stream} from {leg.source}: {told}")
+    return replace(leg, trace_file=name, pools=pools)
+
+
+def interactive_legs(
+    legs: list[Leg],
+    play: interactive.Play,
+    known: dict[str, Host],
+    reports: dict[str, Any],
+    resolved: Resolved,
+    ring_mib: int,
+) -> list[Leg]:
+    """A share that both its nodes play: they are given the same file. `ring_mib` of the captures at both; 0: none."""
+    there = choose_engine(legs[0], reports[legs[0].source], resolved)
+    names = (there.source, there.target)
+    mtu_bytes = min(reports[name]["interface"]["mtu"] for name in names)
+    beginner, answerer = (_endpoint(known[name]) for name in names)
+    if ring_mib and (missing := [name for name in names if reports[name]["receivers"]["netsniff-ng"]]):
+        resolved.notes.append(f"{there.stream}: no captures, {missing[0]} lacks netsniff-ng")
+        ring_mib = 0
+    made, ready = interactive.prepared_legs([there, legs[1]], play, mtu_bytes, beginner, answerer, ring_mib)
+    interactive.refuse_equal(there, ready, resolved.played)
+    file = (f"leg-{there.id}.pcap", write_pcap(ready.packets))
+    resolved.files.setdefault(there.source, []).append(file)
+    resolved.answer_files.setdefault(there.target, []).append(file)
+    resolved.notes += interactive.notes(there, ready)
+    return made
+
+
+def _endpoint(host: Host) -> Endpoint:
+    _refuse_without_ipv4(host)
+    return Endpoint(host.mac, host.ipv4)
+
+
+def _nodes(leg: Leg, share: Share, known: dict[str, Host]) -> Nodes:
+    ends = [known[name] for name in ends_of_share(leg, share)]
+    for host in ends:
+        _refuse_without_ipv4(host)
+    macs = [bytes.fromhex(host.mac.replace(":", "")) for host in ends]
+    return Nodes(*macs, *(ipaddress.IPv4Address(host.ipv4).packed for host in ends))
+
+
+def _refuse_without_ipv4(host: Host) -> None:
+    if not host.ipv4:
+        raise BadInput(host.name, "no address known for the trace; give ipv4 in the inventory", key="ipv4")
+
+
+def ends_of_share(leg: Leg, share: Share) -> tuple[str, str]:
+    """The users' node and the servers'."""
+    return (leg.target, leg.source) if share.downlink else (leg.source, leg.target)
+
+
+def _pools(leg: Leg, share: Share, known: dict[str, Host]) -> dict[str, Any]:
+    """The leg's pools; a node's own address is a pool of one."""
+    user, server = ends_of_share(leg, share)
+    own = {"users": {"first": known[user].ipv4, "count": 1}, "servers": {"first": known[server].ipv4, "count": 1}}
+    return {**own, **leg.pools}

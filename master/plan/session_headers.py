@@ -1,0 +1,188 @@
+"""Headers of a session group's frames, in and outside their tunnels, and the ranges of its users."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pktswarm.master.scenario.upf_shape import Shape
+from pktswarm.master.upf.sessions import Sessions
+from pktswarm.traffic.counting.users import MOST_USERS
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames.headers import GTPU_PORT, HEADERS
+from pktswarm.traffic.frames.values import MOST_VALUES
+
+Headers = list[dict[str, dict[str, Any]]]
+
+
+USER = "gtpu.teid"
+"""The field of a frame in its tunnel that the user's others go with."""
+
+
+UPLINK = 1
+"""The PDU type of a PDU session container on its way to the UPF (TS 38.415)."""
+
+
+PREFIX_BITS = 64
+"""Of an IPv6 user, who has them to himself (TS 23.501, 5.8.2.2.1), and as many behind them."""
+
+
+CONTAINER_BYTES = 8
+"""What a PDU session container, and the optional fields before it, take of a tunnelled frame."""
+
+
+TUNNEL_BYTES = sum(HEADERS[name].size_bytes for name in ("ipv4", "udp", "gtpu"))
+"""Without one."""
+
+
+@dataclass(frozen=True)
+class Tunnels:
+    """The users of one gNB in a group, in one direction. `key`: the stream's place in the file; `port`: of the
+    server, and of a user who has one flow; it tells streams apart."""
+
+    where: Path
+    key: str
+    group: str
+    gnb: str
+    direction: Literal["up", "down"]
+    port: int
+    ip: str = "ipv4"
+    """Which of their addresses the users have: "ipv4" or "ipv6"."""
+    shape: Shape = field(default_factory=Shape)
+    among: dict[str, str] = field(default_factory=dict)
+    """Down, of users that move: host → gNB, of all that they move among."""
+    moved_to: str = ""
+    """The one of these where they are looked at, if that is not `gnb`, where they begin."""
+
+
+@dataclass(frozen=True)
+class UserRange:
+    """Values one step apart, each a user's."""
+
+    first: int
+    step: int
+    count: int
+    low: int | None = None
+    """Of IPv6 addresses, whose /64 prefixes the values are: the interface identifier that all have."""
+
+    @property
+    def last(self) -> int:
+        return self.first + (self.count - 1) * self.step
+
+    @property
+    def told(self) -> dict[str, int]:
+        """For Leg.users."""
+        lower = {} if self.low is None else {"shift": PREFIX_BITS, "low": self.low}
+        return {"first": self.first, "step": self.step, "count": self.count, **lower}
+
+    def address(self, value: int) -> str:
+        return str(IPv4Address(value) if self.low is None else IPv6Address(value << PREFIX_BITS | self.low))
+
+
+def rows_at(sessions: Sessions, tunnels: Tunnels) -> NDArray[np.int64]:
+    """Of the users at one gNB."""
+    rows = sessions.rows_of(tunnels.group)
+    return np.compress(sessions.gnb[rows] == sessions.gnbs.index(tunnels.gnb), rows)
+
+
+def users_range(tunnels: Tunnels, sessions: Sessions, rows: NDArray[np.int64]) -> UserRange:
+    if tunnels.ip == "ipv4":
+        return run_of(tunnels, "UE addresses", chosen_values(sessions.ue_v4[rows]))
+    halves = sessions.ue_v6[rows].view(">u8").astype(np.uint64)
+    lows = np.unique(halves[:, 1])
+    if len(lows) > 1:
+        problem = f"the interface identifiers of its users at {tunnels.gnb} are not the same"
+        raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group)
+    run = run_of(tunnels, "UE prefixes", chosen_values(halves[:, 0]))
+    # A UPF chooses a prefix; :: would be the address of its routers (RFC 4291, 2.6.1).
+    return replace(run, first=run.first % 2**PREFIX_BITS, low=int(lows[0]) or 1)
+
+
+def chosen_values(values: NDArray[Any]) -> NDArray[np.int64]:
+    """The values; before they are known, 1, 2, 3, …"""
+    known = values.astype(np.int64)
+    return known if known.any() else np.arange(1, len(known) + 1)
+
+
+def run_of(tunnels: Tunnels, what: str, values: NDArray[np.int64]) -> UserRange:
+    steps = np.unique(np.diff(values))
+    if len(values) > MOST_USERS or len(steps) > 1 or (steps < 1).any():
+        problem = f"its {what} at {tunnels.gnb} are not one step apart, and cannot be counted one by one"
+        raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group)
+    return UserRange(int(values[0]), int(steps[0]) if len(steps) else 1, len(values))
+
+
+def field_values(tunnels: Tunnels, values: NDArray[np.int64]) -> dict[str, Any]:
+    """Of a field: one step apart where they are, a list where the UPF chose otherwise."""
+    steps = np.unique(np.diff(values))
+    if len(steps) <= 1 and (steps >= 1).all():
+        return {"increment": [int(values[0]), int(values[-1])], "step": int(steps[0]) if len(steps) else 1}
+    if len(values) > MOST_VALUES:
+        problem = "the UPF chose TEIDs that do not follow one another, of more users than a list holds"
+        allowed = f"up to {MOST_VALUES} users a gNB, or first_teid"
+        raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group, allowed=allowed)
+    return {"list": values.tolist()}
+
+
+def _span(run: UserRange, link: str = "") -> dict[str, Any]:
+    ends = [run.address(run.first), run.address(run.last)]
+    step = run.step << PREFIX_BITS if run.low is not None and run.count > 1 else run.step
+    return {"increment": ends, "step": step} | ({"with": link} if link else {})
+
+
+def ip_of(address: str) -> str:
+    """The kind of an address, as headers and the inventory call it."""
+    return f"ipv{ip_address(address).version}"
+
+
+def one_upf_address(tunnels: Tunnels, ip: str, sessions: Sessions, rows: NDArray[np.int64], known: bool) -> str:
+    """Of the gNB's kind."""
+    if ip == "ipv4":
+        addresses = [str(IPv4Address(int(one))) for one in np.unique(sessions.upf_v4[rows])]
+    else:
+        addresses = [str(IPv6Address(one.tobytes())) for one in np.unique(sessions.upf_v6[rows], axis=0)]
+    if known and (len(addresses) > 1 or not int(ip_address(addresses[0]))):
+        told = ", ".join(addresses) if len(addresses) > 1 else "none"
+        kind = ip.replace("ip", "IP")
+        problem = f"the UPF has to have one {kind} address for the tunnels of a gNB's users, and told {told}"
+        raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group)
+    return addresses[0]
+
+
+def ethernet(source_mac: str, target_mac: str) -> dict[str, dict[str, Any]]:
+    return {"ethernet": {"src": source_mac, "dst": target_mac}}
+
+
+def tunnel_headers(
+    source: str, target: str, teid: dict[str, Any], qfi: int | None, source_port: Any = GTPU_PORT
+) -> Headers:
+    """Over IPv4 a tunnel's UDP checksum is 0: what it carries has its own. Over IPv6 it is there, and right: who is not
+    told that it may be 0 (RFC 6935) drops such packets (RFC 8200, 8.1), Linux too."""
+    ip = ip_of(source)
+    made: Headers = [
+        {ip: {"src": source, "dst": target}},
+        {"udp": {"src": source_port, "dst": GTPU_PORT} | ({"checksum": 0} if ip == "ipv4" else {})},
+        {"gtpu": {"teid": teid}},
+    ]
+    if qfi is not None:
+        made += [{"gtpu_options": {}}, {"pdu_session": {"pdu_type": UPLINK, "qfi": qfi}}]
+    return made
+
+
+def inner_headers(tunnels: Tunnels, ue: UserRange, node: str, link: str = "") -> Headers:
+    """The users' packets. `link`: the field by which they are told apart, if that is another than their address."""
+    shape, up = tunnels.shape, tunnels.direction == "up"
+    user = _span(ue, link) if link else _span(ue) | shape.turns
+    server = shape.server(node, ue.count, link or f"{tunnels.ip}.{'src' if up else 'dst'}")
+    ends = (user, shape.user_port(ue.count, tunnels.port)), (server, tunnels.port)
+    source, target = ends if up else ends[::-1]
+    return [{tunnels.ip: {"src": source[0], "dst": target[0]}}, {"udp": {"src": source[1], "dst": target[1]}}]
+
+
+def size_of(headers: Headers) -> int:
+    return sum(HEADERS[next(iter(header))].size_bytes for header in headers)

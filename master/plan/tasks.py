@@ -1,0 +1,81 @@
+"""The task of each rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pktswarm.master.cluster.clock_offsets import Clocks
+from pktswarm.master.cluster.inventory import Host
+from pktswarm.master.plan.plan import Plan
+from pktswarm.master.plan.receivers import receiving_engines, translated_filter
+from pktswarm.master.plan.resolved import Resolved
+from pktswarm.master.scenario.scenario import Scenario
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import ReceiveTask, SendTask
+
+
+def add_tasks(
+    scenario: Scenario,
+    plan: Plan,
+    resolved: Resolved,
+    known: dict[str, Host],
+    reports: dict[str, dict[str, Any]],
+    clocks: Clocks,
+) -> None:
+    filter_program, no_filter = translated_filter(scenario)
+    receiving: dict[tuple[str, str], list[str]] = {}
+    for name, host in known.items():
+        sent = [leg for leg in resolved.legs if leg.transmitter == name]
+        received = [leg for leg in resolved.legs if leg.receiver == name and leg.merged_into is None]
+        received += resolved.moved.get(name, [])
+        if sent:
+            resolved.sends[name] = SendTask(
+                interface=host.traffic_interface,
+                legs=sent,
+                limit_s=plan.limit_s,
+                clock="ptp" if scenario.clock == "ptp" else "monotonic",
+                mac=host.mac,
+                proxy_addresses=[] if received else resolved.proxy_addresses.get(name, []),
+                arp_targets=_upf_at(host, plan),
+            )
+        if received:
+            engine, because = receiving_engines(scenario, name, received, reports[name], no_filter)
+            receiving.setdefault((engine, because), []).append(name)
+            resolved.receives[name] = ReceiveTask(
+                interface=host.traffic_interface,
+                mac=host.mac,
+                legs=received,
+                limit_s=plan.limit_s + 60.0,
+                mode=scenario.receive.mode,
+                filter=scenario.receive.filter,
+                filter_program=filter_program,
+                ring_mib=scenario.receive.ring_mib,
+                engine=engine,
+                tai=scenario.clock == "ptp",
+                capture_every=scenario.receive.capture_every,
+                capture_filter=scenario.receive.capture_filter,
+                proxy_addresses=resolved.proxy_addresses.get(name, []),
+                arp_targets=_upf_at(host, plan),
+                streams=max(leg.id for leg in resolved.legs) + 1,
+                echoes=[leg for leg in resolved.legs if leg.echo_of is not None and leg.source == name],
+                **_clock_offsets(name, received, clocks),
+            )
+    for (engine, because), names in receiving.items():
+        line = f"{engine} receives on {', '.join(names)}"
+        resolved.notes.append(f"{line}, because: {because}" if because else line)
+
+
+def _upf_at(host: Host, plan: Plan) -> str:
+    """The UPF's address on the side where a host is; empty where it is not known."""
+    addresses = {} if plan.upf is None else {"n3": plan.upf.n3, "n6": plan.upf.n6}
+    return addresses.get(host.side) or ""
+
+
+def _clock_offsets(name: str, legs: list[Leg], clocks: Clocks) -> dict[str, dict[str, int]]:
+    """Of the transmitters whose clock was read, if this receiver's was."""
+    read = {leg.source for leg in legs} & set(clocks.offsets_ns) if name in clocks.offsets_ns else set()
+    return {
+        "offsets_ns": {source: clocks.between(source, name) for source in read},
+        "bounds_ns": {source: clocks.bounds_ns[source] + clocks.bounds_ns[name] for source in read},
+        "realtime_ns": {source: clocks.realtime_ns[source] for source in read},
+    }

@@ -1,0 +1,134 @@
+"""The flows of section `traces`: a flow for each instance of a share."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pktswarm.master.plan.shares import Share
+from pktswarm.master.scenario.trace import Trace
+from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import FCS_BYTES
+from pktswarm.traffic.replay import timing
+from pktswarm.traffic.replay.prepare import Prepared, Settings, share_rows
+from pktswarm.traffic.replay.shift import Shift
+from pktswarm.traffic.replay.table import Pool
+
+
+def trace_legs(
+    trace: Trace, prepared: Prepared, pairs: list[tuple[str, str]], first_id: int
+) -> tuple[list[Leg], dict[int, Share], list[str]]:
+    legs: list[Leg] = []
+    shares: dict[int, Share] = {}
+    notes: list[str] = []
+    for (source, target), directions in zip(pairs, share_rows(prepared, len(pairs)), strict=True):
+        if not any(len(rows) for rows in directions.values()):
+            group = "users" if prepared.settings.split == "user" else "flows"
+            notes.append(f"{trace.name}: {source} sends nothing, the trace has fewer {group} than transmitters")
+        for direction, rows in directions.items():
+            if not len(rows):
+                continue
+            # In one direction alone both go from `from` to `to`; only with both does the downlink go the other way.
+            both = prepared.settings.direction == "both" or prepared.settings.behind_upf
+            downlink = direction == "down" and both
+            share = Share(prepared, rows, downlink)
+            ends = (target, source) if downlink else (source, target)
+            made = _instances(trace, share, ends, first_id + len(legs))
+            legs += made
+            shares |= {leg.id: share for leg in made}
+    return legs, shares, notes
+
+
+def _instances(trace: Trace, share: Share, ends: tuple[str, str], first_id: int) -> list[Leg]:
+    """A leg for each instance; all are counted with the first, whose file they share."""
+    prepared = share.prepared
+    packets = len(share.rows) * trace.repeat
+    size_bytes = int(prepared.frame_bytes[share.rows].max()) + FCS_BYTES
+    return [
+        Leg(
+            id=first_id + number,
+            stream=trace.name,
+            source=ends[0],
+            target=ends[1],
+            kind="trace",
+            engine=trace.engine,
+            repeat=trace.repeat,
+            size_bytes=size_bytes,
+            count_packets=packets,
+            intended_packets=packets,
+            timing=_timing(share, number),
+            shift=_shift(prepared.shift(number)),
+            pools=_pools(prepared),
+            stamped_packets=_stamped(trace, share),
+            merged_into=first_id if number else None,
+            users={} if number else share.users(),
+            options=trace.options,
+        )
+        for number in range(prepared.settings.instances.count)
+    ]
+
+
+def _stamped(trace: Trace, share: Share) -> int | None:
+    if not trace.stamped:
+        return None
+    instances = share.prepared.settings.instances.count
+    return int(np.count_nonzero(share.prepared.stamp[share.rows])) * trace.repeat * instances
+
+
+def _shift(shift: Shift) -> dict[str, int]:
+    return {name: value for name, value in asdict(shift).items() if value}
+
+
+def _pools(prepared: Prepared) -> dict[str, Any]:
+    settings, table = prepared.settings, prepared.table
+    given = (("users", settings.users, table.users), ("servers", settings.servers, table.servers))
+    return {name: pool.to_json(len(used)) for name, pool, used in given if pool is not None}
+
+
+def _timing(share: Share, instance: int) -> dict[str, Any]:
+    """A node's share of the pace: a rate is the whole trace's, so each node takes its part of it.
+
+    At the trace's own timing, `lead_ns` is when the share's first packet is due after the common start, `period_ns`
+    from one pass of the whole trace to the next; both in time as replayed.
+    """
+    due, settings = share.prepared.due, share.prepared.settings
+    if due.mode == "top":
+        return {"mode": "top", "value": 1.0, "lead_ns": 0}
+    if due.mode in ("pps", "bps"):
+        whole = share.prepared.frame_bytes
+        part = len(share.rows) / len(whole) if due.mode == "pps" else share.frame_bytes / int(whole.sum())
+        return {"mode": due.mode, "value": due.value * part, "lead_ns": 0}
+    times, extra = due.time_ns[share.rows], {}
+    instances = settings.instances
+    if instances.start == "random" and instance:
+        width = instances.offset_ns or timing.mean_gap_ns(due.time_ns)
+        extra = {"random": {"instance": instance, "width_ns": width, "seed": instances.seed}}
+        times = due_times(share, extra["random"])
+    lead = round(int(times[0]) / due.value)
+    lead += timing.lead_ns(instance, instances.count, due.period_ns, instances.start)
+    return {"mode": due.mode, "value": due.value, "lead_ns": lead, "period_ns": due.period_ns, **extra}
+
+
+def due_times(share: Share, random: dict[str, int] | None) -> NDArray[np.int64]:
+    """When an instance's packets are due, in the order of sending, still at the trace's own speed."""
+    times = share.prepared.due.time_ns[share.rows]
+    if random is None:
+        return times
+    channel = share.prepared.channel[share.rows]
+    return timing.random_times(times, channel, random["instance"], random["width_ns"], random["seed"])[1]
+
+
+def check_pools_apart(traces: list[Prepared]) -> None:
+    """No address stands for two things: for users of two traces, or for a trace's users and another's servers."""
+    taken: list[tuple[Settings, str, Pool, int]] = []
+    for one in traces:
+        for name, pool, need in one.pools:
+            for settings, other, theirs, count in taken:
+                if settings is not one.settings and pool.overlaps(need, theirs, count):
+                    problem = f"overlaps {settings.key}.{other}, {count} addresses from {theirs.name}"
+                    raise BadInput(settings.where, problem, key=f"{one.settings.key}.{name}.first", value=pool.name)
+            taken.append((one.settings, name, pool, need))
