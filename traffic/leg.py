@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pktswarm.traffic.typed_json import decode_fields, fields_to_json
+
+RENAMED_IN_FORMAT_2 = {"counted_with": "merged_into", "also_at": "handover_targets"}
+"""Keys of a flow in run.json of format_version 1, and their names since."""
+
 
 @dataclass(frozen=True)
 class Leg:
@@ -103,6 +108,16 @@ class Leg:
     echo_percent: int = 0
     handover_targets: list[str] = field(default_factory=list)
     """Hosts beside the target to which its frames may come, for its users move there. Each counts what comes to it."""
+
+    def to_json(self) -> dict[str, Any]:
+        return fields_to_json(self, whole=True)
+
+    @classmethod
+    def from_json(cls, data: object, where: object = "flow", key: str = "") -> Leg:
+        """Decodes a flow of run.json, of any format_version, or of a task. BadInput names an unknown field."""
+        if isinstance(data, dict):
+            data = {RENAMED_IN_FORMAT_2.get(name, name): value for name, value in data.items()}
+        return decode_fields(cls, data, where, key)
 
     @property
     def group(self) -> str:

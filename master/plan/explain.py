@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ def explain_json(scenario_path: Path, inventory_path: Path) -> str:
     document: dict[str, Any] = {
         "name": scenario.name,
         "expected_s": plan.expected_s,
-        "legs": [asdict(leg) for leg in plan.legs],
+        "legs": [leg.to_json() for leg in plan.legs],
         "notes": list(plan.notes),
         "warnings": list(plan.warnings),
         **({} if capacity is None else {"capacity": capacity_limits.document(plan.limits, capacity)}),

@@ -35,6 +35,7 @@ from pktswarm.master.upf.session_results import write_users
 from pktswarm.traffic.errors import BadInput, PktswarmError
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.messages import Lines, Message
+from pktswarm.traffic.protocol.task import to_json
 
 if TYPE_CHECKING:
     from pktswarm.master.upf.control_plane import ControlPlane
@@ -309,7 +310,7 @@ class Run:
             files = (resolved.files if rank.role == "transmit" else resolved.answer_files).get(name, [])
             if task is not None:
                 listed = [{"name": n, "bytes": len(d)} for n, d in files]
-                body = {"task": asdict(task), "files": listed, "sample_every_s": 1 / self.scenario.samples_per_s}
+                body = {"task": to_json(task), "files": listed, "sample_every_s": 1 / self.scenario.samples_per_s}
                 _order(control, {"op": "task", "rank": rank.number, "body": body}, b"".join(d for _, d in files))
             for file_name, data in files if self.keep_sent else ():
                 self.folder.sent(file_name, data)
@@ -449,7 +450,7 @@ class Run:
             "hosts_file": str(self.inventory_path),
             "scenario": json.loads(self.scenario.model_dump_json(by_alias=True)),
             "inventory": [asdict(host) for host in (self.inventory.master, *self.inventory.hosts)],
-            "legs": [asdict(leg) for leg in self.ledger.resolved.legs],
+            "legs": [leg.to_json() for leg in self.ledger.resolved.legs],
             **self._capacity(),
             **({} if self.control_plane is None else {"upf": self.control_plane.document}),
             "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 from pktswarm.nodes.connections.address import Address
@@ -42,7 +41,7 @@ class ConnectionProcess:
         work = {
             "role": self.role,
             "interface": self.interface,
-            "legs": [asdict(leg) for leg in self.legs],
+            "legs": [leg.to_json() for leg in self.legs],
             "result": str(self._result),
             "release": str(self._gate.file),
         }

@@ -22,7 +22,6 @@ from scapy.packet import Packet, Raw
 
 from pktswarm.nodes import libbpf
 from pktswarm.traffic.leg import Leg
-from pktswarm.traffic.protocol.task import to_json
 from wire import PACKET_AUXDATA, PACKET_OUTGOING, SO_RCVBUFFORCE, SOL_PACKET, A, B, Wire, ethtool, inside, with_vlan_tag
 from xdp_frames import CHECKED, PLAIN, checksum
 
@@ -69,7 +68,7 @@ class End:
 
     def __init__(self, wire: Wire, percent: int, alone: bool = True, counted: bool = False, leg: Leg | None = None):
         leg = leg or Leg(BACK, "echo", "b", "a", "stream", "xdp", echo_of=UP)
-        legs = [{**to_json(leg), "echo_percent": percent}]
+        legs = [{**leg.to_json(), "echo_percent": percent}]
         given = json.dumps({"legs": legs, "alone": alone, "counted": counted})
         command = ["ip", "netns", "exec", wire.receiver, sys.executable, "-c", END, given]
         self.process = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True, cwd=ROOT)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -19,7 +18,7 @@ import pytest
 from pktswarm.nodes import availability
 from pktswarm.traffic.connections.counts import EndCount
 from pktswarm.traffic.leg import Leg
-from pktswarm.traffic.protocol.task import ReceiveTask, SendTask
+from pktswarm.traffic.protocol.task import ReceiveTask, SendTask, to_json
 from running import wait_until_sent
 
 ROOT = Path(__file__).parents[2]
@@ -130,7 +129,7 @@ class End:
         spool = folder / role
         spool.mkdir(exist_ok=True)
         task: Any = SendTask("v0", legs, limit_s) if role == "transmit" else ReceiveTask("v0", B, legs, limit_s)
-        words = [sys.executable, "-c", END, role, json.dumps(asdict(task)), str(spool), str(START_IN_NS)]
+        words = [sys.executable, "-c", END, role, json.dumps(to_json(task)), str(spool), str(START_IN_NS)]
         command = wire.with_sys(0 if role == "transmit" else 1, *words)
         self.process = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True, cwd=ROOT)
         self.first = self.hear()

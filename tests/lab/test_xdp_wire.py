@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE
 
@@ -21,7 +21,7 @@ from pktswarm.traffic.capture import ebpf
 from pktswarm.traffic.capture import filter as pcap
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.frames.layout import layout
-from pktswarm.traffic.protocol.task import ReceiveTask
+from pktswarm.traffic.protocol.task import ReceiveTask, to_json
 from wire import EMULATED, Wire, ethtool, ip, shown
 from xdp_ends import ROOT, Node, finish, send, send_raw
 from xdp_frames import CHECKED, B, a_leg, compile_program, mended, stamped
@@ -234,7 +234,7 @@ MEND = "from pktswarm.nodes import stale_spools; print(stale_spools.mend(stale_s
 
 def test_a_killed_guard_leaves_nothing_attached(wire: Wire) -> None:
     """And what it left changed, with its folder, is found by the next one."""
-    task = json.dumps(asdict(ReceiveTask("rx0", B, [a_leg()], 60, mode="count", engine="xdp")))
+    task = json.dumps(to_json(ReceiveTask("rx0", B, [a_leg()], 60, mode="count", engine="xdp")))
     words = ["ip", "netns", "exec", wire.receiver, sys.executable, "-c", RANK, task]
     rank = subprocess.Popen(words, stdout=PIPE, text=True, cwd=ROOT)
     try:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -141,7 +140,7 @@ class Node:
         **more: Any,
     ) -> None:
         made = ReceiveTask(interface, B, legs, 300, mode=mode, offsets_ns={"a": 0}, **more)  # type: ignore[arg-type]
-        task = json.dumps(asdict(made))
+        task = json.dumps(to_json(made))
         program = program or XdpReceiver.object_file
         inside = ["ip", "netns", "exec", namespace or wire.receiver]
         command = [*inside, sys.executable, "-c", RECEIVER, task, str(program)]

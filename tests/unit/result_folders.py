@@ -76,7 +76,7 @@ class Made:
             "hosts_file": "hosts/made.yml",
             "scenario": json.loads(json.dumps(scenario)),
             "inventory": [asdict(rank.host) for rank in self.ranks_now],
-            "legs": [asdict(leg) for leg in self.legs],
+            "legs": [leg.to_json() for leg in self.legs],
             "written": "2026-01-01T00:00:00Z",
         }
         return ledger.outcome(self.expect, extra)

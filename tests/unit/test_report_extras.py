@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +218,7 @@ def scheduled(tmp_path: Path, scenario: str) -> tuple[Path, dict[str, Any]]:
     path.write_text(scenario)
     folder = Made().write(tmp_path)
     document = json.loads((folder / "run.json").read_text())
-    document["legs"] = [asdict(one) for one in preview.Source(path, None).resolved.legs]
+    document["legs"] = [one.to_json() for one in preview.Source(path, None).resolved.legs]
     return folder, document
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -253,4 +252,4 @@ def test_a_wrong_key_is_named(tmp_path: Path, source: str, words: str) -> None:
 def test_from_and_to_are_as_everywhere(tmp_path: Path) -> None:
     made = planned(tmp_path, lines(source="mpeg", duration_s="1", to="rx1", **{"from": "tx2"}), nodes=2)
     assert [(leg.source, leg.target) for leg in made.legs] == [("tx2", "rx1")]
-    assert dataclasses.asdict(made.legs[0])["sequence_file"] == "leg-0.sequence"
+    assert made.legs[0].to_json()["sequence_file"] == "leg-0.sequence"

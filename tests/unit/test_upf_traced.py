@@ -4,7 +4,6 @@ wrong."""
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -229,7 +228,7 @@ def test_a_capture_from_elsewhere_is_not_held_to_what_a_upf_changes(tmp_path: Pa
     words = {None: "leg-0.pcap: there is no such file", "web": "no packet of a trace of .* that arrives as it was sent"}
     for sessions, message in words.items():
         traces = [{"name": "t", "sessions": sessions}]
-        run = {"format_version": 1, "scenario": {"traces": traces}, "legs": [asdict(leg)]}
+        run = {"format_version": 1, "scenario": {"traces": traces}, "legs": [leg.to_json()]}
         (tmp_path / "run.json").write_text(json.dumps(run))
         with pytest.raises(BadInput, match=message):
             trace_verify.elsewhere(tmp_path, capture)

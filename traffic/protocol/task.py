@@ -6,10 +6,11 @@ It is what a sender executes, what a receiver counts, and one row of `streams.cs
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.typed_json import decode, fields_to_json
 
 Role = Literal["transmit", "receive"]
 Clock = Literal["monotonic", "ptp"]
@@ -177,23 +178,17 @@ def share_of(engine: str, engines: list[str], task: ReceiveTask) -> ReceiveTask:
     return replace(task, legs=legs_of(engine, task.legs), filter=both)
 
 
-def to_json(value: Any) -> Any:
-    """A dataclass as plain JSON types."""
-    return asdict(value)
+def to_json(value: SendTask | ReceiveTask | SendCount | ReceiveCount) -> dict[str, Any]:
+    return fields_to_json(value, whole=True)
 
 
-RENAMED_IN_FORMAT_2 = {"counted_with": "merged_into", "also_at": "handover_targets"}
-"""Keys of a flow in run.json of format_version 1, and their names since."""
+def leg_from_json(data: object, where: object = "flow") -> Leg:
+    return Leg.from_json(data, where)
 
 
-def leg_from_json(data: dict[str, Any]) -> Leg:
-    return Leg(**{RENAMED_IN_FORMAT_2.get(key, key): value for key, value in data.items()})
+def send_task_from_json(data: object) -> SendTask:
+    return decode(SendTask, data, "transmit task")
 
 
-def send_task_from_json(data: dict[str, Any]) -> SendTask:
-    return SendTask(**{**data, "legs": [Leg(**leg) for leg in data["legs"]]})
-
-
-def receive_task_from_json(data: dict[str, Any]) -> ReceiveTask:
-    legs = {name: [Leg(**leg) for leg in data.get(name, [])] for name in ("legs", "echoes")}
-    return ReceiveTask(**{**data, **legs})
+def receive_task_from_json(data: object) -> ReceiveTask:
+    return decode(ReceiveTask, data, "receive task")
