@@ -30,6 +30,7 @@ import report
 from pktswarm import lab
 from pktswarm.nodes.receivers.netsniff import NetsniffReceiver
 from pktswarm.nodes.senders import tcpreplay, trafgen
+from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import ReceiveTask, leg_from_json
@@ -123,7 +124,7 @@ class Bench:
         try:
             os.close(stop[1])
             lab.enter(self.state.inventory, "rx1")
-            mac = bytes.fromhex(leg.match["value"])[:6].hex(":")
+            mac = Match.from_data(leg.match).value[:6].hex(":")
             task = ReceiveTask("eth1", mac, [leg], limit_s=120.0, mode="count", ring_mib=16)
             with tempfile.TemporaryDirectory() as spool:
                 receiver = NetsniffReceiver(task, Path(spool))

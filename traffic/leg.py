@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pktswarm.traffic.typed_json import decode_fields, fields_to_json
 
 RENAMED_IN_FORMAT_2 = {"counted_with": "merged_into", "also_at": "handover_targets"}
 """Keys of a flow in run.json of format_version 1, and their names since."""
+
+
+@dataclass(frozen=True)
+class MatchData:
+    """A traffic.counting.match.Match in JSON types."""
+
+    WRITTEN: ClassVar = ("kind", "mask", "value", "length", "ranges", "others", "stream")
+    kind: Literal["stream", "rest"]
+    mask: str = ""
+    """Hexadecimal, as `value`."""
+    value: str = ""
+    length: int | None = None
+    ranges: tuple[tuple[int, int, int, int], ...] = ()
+    """(first bit, bits, lowest value, highest value)."""
+    others: tuple[MatchData, ...] = ()
+    stream: int | None = None
 
 
 @dataclass(frozen=True)
@@ -69,8 +85,8 @@ class Leg:
     those that are counted with it; fewer where the scenario cuts it off."""
     merged_into: int | None = None
     """The leg in whose row this one is counted: further instances of a trace look alike to a receiver."""
-    match: dict[str, Any] = field(default_factory=dict)
-    """How a receiver tells this leg's frames from all others: see traffic.counting.match.Match."""
+    match: MatchData | None = None
+    """How a receiver distinguishes this flow's frames from all others; None before the nodes have reported."""
     expect: dict[str, Any] = field(default_factory=dict)
     """Header fields that the device under test is to change ({"ttl": 63}), or may (None): see
     traffic.counting.expect."""

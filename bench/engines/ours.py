@@ -40,7 +40,7 @@ TUNNEL_HEADERS: list[dict[str, Any]] = [
 
 def stream(frame: dict[str, Any], size_bytes: int = 64, **more: Any) -> Leg:
     """A stamped leg; at top speed until it is stopped, where nothing else is said."""
-    match = Match.from_template(build_frame(frame, size_bytes)).to_json()
+    match = Match.from_template(build_frame(frame, size_bytes)).to_data()
     given: dict[str, Any] = {"duration_s": LIMIT_S, **more}
     return Leg(0, "bench", "near", "far", "stream", "xdp", frame=frame, size_bytes=size_bytes, match=match, **given)
 

@@ -24,24 +24,24 @@ def add_trace_matches(resolved: Resolved, plan: Plan, known: dict[str, Host], se
             own = plan.shares[leg.id]
             gnb, core = (known[name] for name in ends_of_share(leg, own))
             match = session_traces.match(plan.trace_sessions[leg.id], plan.upf, sessions, gnb, core, own.downlink)
-            resolved.legs[index] = replace(leg, match=match.to_json())
+            resolved.legs[index] = replace(leg, match=match.to_data())
         elif leg.kind == "trace":
             same_pair = [
                 o for o in resolved.legs if o.kind == "stream" and (o.source, o.target) == (leg.source, leg.target)
             ]
-            others = [*(Match.from_json(o.match) for o in same_pair), *matches_between(resolved, known, leg)]
+            others = [*(Match.from_data(o.match) for o in same_pair), *matches_between(resolved, known, leg)]
             match = Match.rest(known[leg.source].mac, known[leg.target].mac, others)
             share = plan.shares.get(leg.id)  # an interactive leg has none
             if share is not None and (tag := share.prepared.settings.tag):
                 match = Match(match.mask + b"\xff" * len(tag), match.value + tag, others=match.others)
-            resolved.legs[index] = replace(leg, match=match.to_json())
+            resolved.legs[index] = replace(leg, match=match.to_data())
 
 
 def refuse_uncountable(legs: list[Leg], mode: str) -> None:
     for leg in legs:
         # Connections have no frames of ours, and the engine interactive counts its legs by their content.
         counted = leg.kind != "connections" and leg.engine != interactive.ENGINE
-        if counted and (why := uncountable(Match.from_json(leg.match), mode)):
+        if counted and (why := uncountable(Match.from_data(leg.match), mode)):
             raise BadInput(leg.target, f"{leg.stream!r} cannot be counted there: {why}", key="receive.mode", value=mode)
 
 
@@ -58,7 +58,7 @@ def refuse_indistinguishable(legs: list[Leg], in_sessions: set[int]) -> None:
             apart = apart or bool(other.arrives and leg.id in in_sessions)
             if leg.target != other.target or apart:
                 continue
-            if Match.from_json(leg.match).overlaps(Match.from_json(other.match)):
+            if Match.from_data(leg.match).overlaps(Match.from_data(other.match)):
                 raise BadInput(
                     leg.target,
                     f"{other.stream!r} and {leg.stream!r} from {leg.source} cannot be told apart there",

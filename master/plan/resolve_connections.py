@@ -33,7 +33,7 @@ def addressed(leg: Leg, known: dict[str, Host], reports: dict[str, dict[str, Any
     if leg.connection["protocol"] == "udp":
         _check_parts(leg, mtu)
     match = Match.of_addresses(source.mac, target.mac, source_ipv4.split("/")[0], target_ipv4.split("/")[0])
-    return replace(leg, connection={**leg.connection, **told}, match=match.to_json())
+    return replace(leg, connection={**leg.connection, **told}, match=match.to_data())
 
 
 def _check_parts(leg: Leg, mtu: int) -> None:

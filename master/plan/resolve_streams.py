@@ -32,7 +32,7 @@ def with_match(leg: Leg, reports: dict[str, dict[str, Any]]) -> Leg:
     first = next(iter(templates.values()))
     match = expect.expected_match(Match.from_template(first), first, leg.expect)
     match = replace(match, length=match.length if len(templates) == 1 else None, stream=leg.id if leg.arrives else None)
-    leg = replace(leg, match=match.to_json())
+    leg = replace(leg, match=match.to_data())
     if not leg.users or leg.arrives:
         return leg
     return replace(leg, users=users.of_template(leg.stream, "users", templates[max(templates)], leg.users["field"]))

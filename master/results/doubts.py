@@ -67,7 +67,7 @@ def _frames_of_its_own(node: NodeState, resolved: Resolved) -> list[str]:
     sessions is told by its users, and its node answers for other addresses meanwhile."""
     host = node.rank.host
     sent = [leg for leg in resolved.legs if leg.kind == "trace" and leg.transmitter == host.name]
-    traces = any(leg.match.get("kind", "rest") == "rest" for leg in sent)
+    traces = any(leg.match is None or leg.match.kind == "rest" for leg in sent)
     # Its kernel is meant to send there, and what it sends is told from the trace by its addresses.
     if any(leg.kind == "connections" and host.name in (leg.source, leg.target) for leg in resolved.legs):
         return []

@@ -183,7 +183,7 @@ def captured_packets(
 ) -> tuple[dict[int, list[Packet]], int]:
     """Leg id → its captured packets in order, and how many frames belong to no leg. `kept`: the legs whose packets are
     wanted; None: all."""
-    matches = [(leg.id, Match.from_json(leg.match)) for leg in legs]
+    matches = [(leg.id, Match.from_data(leg.match)) for leg in legs]
     of_leg: dict[int, list[Packet]] = {leg.id: [] for leg in legs if kept is None or leg.id in kept}
     unmatched = 0
     for packet in (packet for path in captures for packet in read_capture(path)):

@@ -100,7 +100,7 @@ class NetsniffReceiver(Receiver):
     def prepare(self) -> None:
         if not self._interface.exists():
             raise BadInput(self.task.interface, "there is no such interface")
-        matches = {leg.id: Match.from_json(leg.match) for leg in self.task.legs}
+        matches = {leg.id: Match.from_data(leg.match) for leg in self.task.legs}
         for leg in self.task.legs:
             if why := uncountable(matches[leg.id], self.task.mode):
                 raise BadInput(self.task.interface, f"cannot be counted: {why}", key=leg.stream)
@@ -167,7 +167,7 @@ class NetsniffReceiver(Receiver):
         counts = []
         for leg in self.task.legs:
             closing = self._runs[leg.id].closing()
-            length = Match.from_json(leg.match).length
+            length = Match.from_data(leg.match).length
             counts.append(
                 ReceiveCount(
                     leg.id,
@@ -182,7 +182,7 @@ class NetsniffReceiver(Receiver):
 
     def _counts_from_files(self) -> list[ReceiveCount]:
         counts = {leg.id: ReceiveCount(leg.id, self.name, 0, 0) for leg in self.task.legs}
-        matches = [(counts[leg.id], Match.from_json(leg.match)) for leg in self.task.legs]
+        matches = [(counts[leg.id], Match.from_data(leg.match)) for leg in self.task.legs]
         for tag, run in self._runs.items():
             closing = run.closing()
             mine = [(count, match) for count, match in matches if match.outer_tag == tag]

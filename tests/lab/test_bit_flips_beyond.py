@@ -55,7 +55,7 @@ def test_a_damaged_bit_of_a_stamped_trace_is_one_altered_or_lost_packet(
 ) -> None:
     """Without its stamp it counts as a frame of the trace that never had one, and lacks among those that have."""
     frames = 2 * 8 * len(RECORDED[what]()) + 2
-    match = Match.rest(*macs()).to_json()
+    match = Match.rest(*macs()).to_data()
     legs = legs_of(tmp_path, [RECORDED[what]()] * frames, Settings(stamped=True), match=match)
     by_number = {number_of(frame): frame for frame in made_by_the_program(legs, tmp_path, frames)}
     counter = Counter(program, tmp_path, legs[0])
@@ -82,7 +82,7 @@ def leg_back() -> Leg:
     """What comes back of xdp_frames' udp4."""
     headers = [{"ethernet": {"src": B, "dst": A}}, {"ipv4": {"src": "10.0.0.2", "dst": "10.0.0.1", "dscp": 46}}]
     frame = {"headers": [*headers, {"udp": {"src": 2000, "dst": 1000}}], "payload": {"fill": 0xA5}}
-    match = Match.from_template(build_frame(frame, SIZE_BYTES)).to_json()
+    match = Match.from_template(build_frame(frame, SIZE_BYTES)).to_data()
     leg = replace(a_leg("udp4", BACK, SIZE_BYTES), source="b", target="a", frame=frame, match=match)
     return replace(leg, echo_of=UP, echo_percent=100)
 

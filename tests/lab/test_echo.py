@@ -224,7 +224,7 @@ def legs(percent: int, **more: Any) -> tuple[Leg, Leg]:
 
 def _leg(headers: list[dict[str, Any]], field: str, **more: Any) -> Leg:
     frame = {"headers": headers}
-    match = Match.from_template(build_frame(frame, 64)).to_json()
+    match = Match.from_template(build_frame(frame, 64)).to_data()
     leg = Leg(kind="stream", engine="xdp", frame=frame, size_bytes=64, match=match, **more)
     return replace(leg, users=users.of_template("test", "users", templates_as_sent(leg)[64], field))
 

@@ -79,7 +79,7 @@ def a_trace(draw: random.Random, packets: int) -> list[bytes]:
 def test_frames_are_those_of_the_file_but_for_number_and_time(tmp_path: Path, settings: Settings, repeat: int) -> None:
     """And a receiver takes them as whole, numbered through over all instances, until a bit is changed."""
     recorded = a_trace(random.Random(1), 120)
-    legs = legs_of(tmp_path, recorded, settings, repeat=repeat, match=Match.rest(*macs()).to_json())
+    legs = legs_of(tmp_path, recorded, settings, repeat=repeat, match=Match.rest(*macs()).to_data())
     whole = [files.frames_to_send(leg, tmp_path)[0] for leg in legs]
     wanted = [frames.frame(row) for _ in range(repeat) for row in range(len(whole[0])) for frames in whole]
     made = made_by_the_program(legs, tmp_path, len(wanted))
@@ -129,7 +129,7 @@ def test_137_dropped_are_137_lost_of_a_trace(line: Line, tmp_path: Path) -> None
     one_mac, other_mac = (bytes.fromhex(mac.replace(":", "")) for mac in (A, B))
     nodes = replace(NODES, user_mac=one_mac, server_mac=other_mac)
     settings = Settings(stamped=True, users=pool("10.60.0.1"), instances=Instances(2))
-    match = Match.rest(A, B).to_json()
+    match = Match.rest(A, B).to_data()
     recorded = [udp("1.1.1.1", 9, "2.2.2.2", 53, draw.randbytes(size)) for size in draw.choices((10, 60, 300), k=3000)]
     legs = legs_of(tmp_path, recorded, settings, nodes, 2, match=match)
     stamped, total = legs[0].stamped_packets or 0, 12_000
@@ -165,7 +165,7 @@ def test_frames_that_the_kernel_refuses_are_neither_sent_nor_lost(line: Line, tm
     one_mac, other_mac = (bytes.fromhex(mac.replace(":", "")) for mac in (A, B))
     nodes = replace(NODES, user_mac=one_mac, server_mac=other_mac)
     recorded = [udp("1.1.1.1", 9, "2.2.2.2", 53, bytes((10, 100, 1000)[n % 3])) for n in range(900)]
-    legs = legs_of(tmp_path, recorded, Settings(stamped=True), nodes, match=Match.rest(A, B).to_json())
+    legs = legs_of(tmp_path, recorded, Settings(stamped=True), nodes, match=Match.rest(A, B).to_data())
     legs = [replace(leg, timing={**leg.timing, "mode": timing}) for leg in legs]
     with Node(line, None, legs) as node, XdpDevice(line, [42]) as device:
         [sent] = send(line, tmp_path, legs, before_start=["ip", "link", "set", "tx0", "mtu", "600"])

@@ -102,7 +102,7 @@ def node(namespace: str, role: str, task: SendTask | ReceiveTask, spool: Path) -
 
 def a_leg(shape: str, number: int = 0, size_bytes: int = 128, count: int = 500, **more: Any) -> Leg:
     frame = {"headers": SHAPES[shape], "payload": more.pop("payload", {"fill": 0xA5})}
-    match = Match.from_template(build_frame(frame, size_bytes)).to_json()
+    match = Match.from_template(build_frame(frame, size_bytes)).to_data()
     leg = Leg(number, shape, "a", "b", "stream", frame=frame, size_bytes=size_bytes, count_packets=count, match=match)
     return replace(leg, **more)
 

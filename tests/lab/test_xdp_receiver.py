@@ -489,7 +489,7 @@ def test_unstamped_legs_are_known_by_their_bytes(bench: Callable[..., Bench]) ->
     matches = {name: Match.from_template(template) for name, template in templates.items()}
     matches["trace"] = Match.rest(A, B, matches.values())
     legs = [
-        Leg(number, name, "a", "b", "stream", match=match.to_json())
+        Leg(number, name, "a", "b", "stream", match=match.to_data())
         for number, (name, match) in enumerate(matches.items())
     ]
     draw, one = random.Random(5), bench(*legs)
@@ -510,7 +510,7 @@ def test_unstamped_legs_are_known_by_their_bytes(bench: Callable[..., Bench]) ->
 def test_a_leg_whose_stamps_cannot_be_found_is_counted_by_its_bytes(bench: Callable[..., Bench]) -> None:
     shape = [ETHERNET, IPV4, UDP, {"raw": {"hex": "0011223344556677"}}]
     template = build_frame({"headers": shape}, 128)
-    leg = replace(a_leg(size_bytes=128), frame={"headers": shape}, match=Match.from_template(template).to_json())
+    leg = replace(a_leg(size_bytes=128), frame={"headers": shape}, match=Match.from_template(template).to_data())
     one = bench(leg)
     assert one.feed([template.data] * 3) == {DROP: 3}
     assert (one.tally().packets, one.tally().distinct) == (3, None)
@@ -662,7 +662,7 @@ def a_leg_of_users(name: str, number: int = 0, **more: Any) -> Leg:
     template = build_frame(frame, 164)
     found = users.of_template("test", "users", template, name)
     assert found["by"] == by
-    match = Match.from_template(template).to_json()
+    match = Match.from_template(template).to_data()
     leg = Leg(number, name, "a", "b", "stream", "xdp", frame=frame, size_bytes=164, match=match, users=found)
     return replace(leg, **more)
 
@@ -770,7 +770,7 @@ def a_pktgen_leg(number: int = 0, **more: Any) -> Leg:
     shape = [ETHERNET, {"ipv4": {"src": "10.0.0.1", "dst": "10.0.0.2"}}, UDP]
     leg = Leg(number, "pktgen", "a", "b", "stream", "pktgen", frame={"headers": shape}, size_bytes=128, **more)
     (template,) = templates_as_sent(leg).values()
-    return replace(leg, match=Match.from_template(template).to_json())
+    return replace(leg, match=Match.from_template(template).to_data())
 
 
 def by_pktgen(leg: Leg, sequence: int, realtime_ns: int = 0) -> bytes:

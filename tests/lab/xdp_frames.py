@@ -115,7 +115,7 @@ def compile_program(target: Path) -> Path:
 
 def a_leg(shape: str = "udp4", number: int = 0, size_bytes: int = 164, **more: Any) -> Leg:
     frame = {"headers": SHAPES[shape], "payload": {"fill": 0xA5}}
-    match = Match.from_template(build_frame(frame, size_bytes)).to_json()
+    match = Match.from_template(build_frame(frame, size_bytes)).to_data()
     leg = Leg(number, shape, "a", "b", "stream", "xdp", frame=frame, size_bytes=size_bytes, match=match)
     return replace(leg, **more)
 

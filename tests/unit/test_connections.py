@@ -258,7 +258,7 @@ def test_a_trace_is_told_from_connections_of_both_directions_and_their_arp(tmp_p
     (tmp_path / "t.pcap").write_bytes(write_pcap([Packet(0, frame(8, 9, "0800", ipv4("1.1.1.1", "2.2.2.2")))]))
     text = f"traces: [{{name: r, file: t.pcap, from: tx1, to: rx1}}]\nconnections: [{ONE_PAIR}]"
     found = resolved(tmp_path, text)
-    trace = Match.from_json(next(leg for leg in found.legs if leg.kind == "trace").match)
+    trace = Match.from_data(next(leg for leg in found.legs if leg.kind == "trace").match)
     assert trace.matches(frame(1, 3, "0800", ipv4("10.0.0.1", "10.0.0.3")))
     assert trace.matches(frame(1, 3, "0806", arp("10.0.0.1")))
     assert not trace.matches(frame(1, 3, "0800", ipv4("198.19.0.1", "198.19.0.3")))

@@ -17,7 +17,7 @@ from pktswarm.master.results.trace_verify import Compared
 from pktswarm.master.results.verdicts import judge, totals
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.counting import users
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, MatchData
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
 from pktswarm.traffic.replay.flows import Flow, FlowCount
 
@@ -138,7 +138,7 @@ def test_frames_that_the_senders_kernel_added_to_a_trace_are_a_doubt() -> None:
     trace = replace(LEG, kind="trace")
     assert "1 packets more left eth1" in status(ledger(tx_packets=101, leg=trace))[1]
     assert status(ledger(tx_packets=101))[0] == 0, "a stream is known by its headers"
-    sessions = replace(trace, match={"kind": "stream"})
+    sessions = replace(trace, match=MatchData("stream"))
     assert status(ledger(tx_packets=101, leg=sessions))[0] == 0, "its node answers for a gNB besides"
 
 

@@ -82,7 +82,7 @@ KINDS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_match_and_kernel_filter_agree_on_every_kind_of_frame(kind: dict[str, Any]) -> None:
     one = match(**kind)
-    again = Match.from_json(one.to_json())
+    again = Match.from_data(one.to_data())
     draw = random.Random(3)
     own = template(**kind)
     for index in range(50):
@@ -130,7 +130,7 @@ def test_a_rest_is_what_no_stream_between_the_two_claims() -> None:
     assert [run(rest.program(), frame) for frame in (mine, other)] == [False, True]
     assert not rest.overlaps(match()) and rest.overlaps(match(1001))
     assert not rest.matches(other[6:12] + other[:6] + other[12:])
-    assert Match.from_json(rest.to_json()) == rest
+    assert Match.from_data(rest.to_data()) == rest
 
 
 def test_what_cannot_be_counted_truly_is_said() -> None:
@@ -172,7 +172,7 @@ def test_the_packets_between_two_hosts_are_known_by_macs_type_and_addresses() ->
     frame = template().data
     assert one.matches(frame) and run(one.program(), frame)
     assert bits_looked_at(one, frame) == {*range(14), *range(26, 34)}
-    assert Match.from_json(one.to_json()) == one
+    assert Match.from_data(one.to_data()) == one
 
 
 def test_a_hosts_arp_is_known_by_macs_type_and_the_senders_address() -> None:

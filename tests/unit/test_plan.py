@@ -148,7 +148,7 @@ def test_tasks_have_every_address_and_tell_their_streams_apart(tmp_path: Path) -
     first = made.legs[0]
     assert first.frame["headers"][0] == {"ethernet": {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:00:04"}}
     assert first.frame["headers"][1]["ipv4"] == {"src": "10.0.0.1", "dst": "10.0.0.4"}
-    matches = [Match.from_json(leg.match) for leg in made.legs]
+    matches = [Match.from_data(leg.match) for leg in made.legs]
     assert not any(one.overlaps(two) for i, one in enumerate(matches) for two in matches[:i])
     assert [leg.stream for leg in made.receives["rx1"].legs] == ["a", "a", "b", "b"]
 
@@ -271,7 +271,7 @@ def test_a_streams_users_and_what_the_device_changes_reach_the_receiver(tmp_path
     (leg,) = made.receives["rx1"].legs
     assert leg.users == {"field": "udp.src", "by": "src_port", "first": 10, "step": 10, "count": 9}
     assert leg.expect == {"ttl": 63, "src_mac": None}
-    mask = Match.from_json(leg.match).mask
+    mask = Match.from_data(leg.match).mask
     assert mask[:6] == b"\xff" * 6 and mask[6:12] == bytes(6), "a frame is known without what may change"
     assert bytes.fromhex(made.receives["rx1"].filter_program)
 
@@ -323,10 +323,10 @@ def test_frames_of_several_sizes_are_known_by_their_bytes_alone(engine: str, tmp
     text = f"streams: [{{name: s, engine: {engine}, count_packets: 9, size_bytes: imix}}]"
     text += "\nreceive: {engine: netsniff-ng}"
     made = resolved(tmp_path, text, able_to(engine), tx=1, rx=1)
-    assert made.legs[0].match["length"] is None
+    assert made.legs[0].match.length is None
     (tmp_path / "one").mkdir()
     made = resolved(tmp_path / "one", text.replace("imix", "100"), able_to(engine), tx=1, rx=1)
-    assert made.legs[0].match["length"] == 96
+    assert made.legs[0].match.length == 96
 
 
 @pytest.mark.parametrize(
@@ -354,8 +354,8 @@ def test_a_traces_frames_go_from_node_to_node_and_belong_to_it_alone(tmp_path: P
     frame = bytes(data[24 + 16 :][:100])
     assert rows == name.replace(".pcap", ".rows.npy")
     assert legs[0].trace_file == name
-    assert Match.from_json(legs[0].match).matches(frame)
-    assert not any(Match.from_json(leg.match).matches(frame) for leg in made.legs if leg.kind == "stream")
+    assert Match.from_data(legs[0].match).matches(frame)
+    assert not any(Match.from_data(leg.match).matches(frame) for leg in made.legs if leg.kind == "stream")
 
 
 def test_a_tagged_trace_is_refused_in_a_capture_and_counted_otherwise(tmp_path: Path) -> None:
@@ -473,7 +473,7 @@ def test_pools_of_two_traces_must_not_overlap(tmp_path: Path) -> None:
 def test_one_tag_for_all_is_captured_and_looked_for(tmp_path: Path) -> None:
     trace_file(tmp_path, [100] * 3)
     made = resolved(tmp_path, TRACE.replace("KEYS", "vlan: 100"), tx=1, rx=1)
-    match = Match.from_json(made.legs[0].match)
+    match = Match.from_data(made.legs[0].match)
     assert match.outer_tag == (0x8100, 100)
     frame = bytes(made.files["tx1"][0][1][40:144])
     assert match.matches(frame) and frame[12:16] == b"\x81\x00\x00\x64"

@@ -227,7 +227,7 @@ def test_what_was_captured_whole_is_compared(
     (tmp_path / "sent").mkdir()
     (tmp_path / "captures").mkdir()
     wanted, packets = case(tmp_path / "sent")
-    match = Match.rest(NODES.user_mac.hex(), NODES.server_mac.hex()).to_json()
+    match = Match.rest(NODES.user_mac.hex(), NODES.server_mac.hex()).to_data()
     mine = [replace(leg, match=match) for leg in legs(tmp_path / "sent")]
     (tmp_path / "captures" / "b-capture-1.pcap").write_bytes(write_pcap(packets[1:]))
     results = trace_verify.compare(tmp_path, mine, {"b": ReceiveTask("eth1", "", mine, 9.0, **more)}, asked, [])
@@ -260,7 +260,7 @@ def test_a_capture_that_is_not_whole_is_told_and_left_alone(tmp_path: Path) -> N
     (tmp_path / "captures" / "b-capture-1.pcap").write_bytes(b"no capture")
     notes: list[str] = []
     task = ReceiveTask(
-        "eth1", "", [Leg(0, "t", "a", "b", "trace", match=Match.rest("02" * 6, "04" * 6).to_json())], 9.0
+        "eth1", "", [Leg(0, "t", "a", "b", "trace", match=Match.rest("02" * 6, "04" * 6).to_data())], 9.0
     )
     assert trace_verify.compare(tmp_path, task.legs, {"b": task}, set(), notes) == []
     assert len(notes) == 1 and notes[0].startswith("no loss by flow and no latency by captures: ")

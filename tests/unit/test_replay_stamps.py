@@ -16,7 +16,7 @@ from pktswarm.traffic.counting import expect
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.layout import layout
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, MatchData
 from pktswarm.traffic.replay import stamps
 from pktswarm.traffic.replay.build import STAMP_BYTES, Frames
 from pktswarm.traffic.replay.prepare import Gtpu, Instances, Settings, prepare
@@ -226,7 +226,7 @@ def test_frames_that_differ_in_number_and_time_are_one_content(tmp_path: Path) -
 
 
 def test_a_receiver_keeps_frames_without_a_stamp_apart() -> None:
-    match = {"kind": "rest", "mask": "ff" * 12, "value": MACS.hex(), "length": None, "ranges": [], "others": []}
+    match = MatchData("rest", mask="ff" * 12, value=MACS.hex())
     plain = replace(a_leg(2, engine="xdp", match=match), options={})
     legs = [a_leg(0, engine="xdp", match=match), a_leg(1, engine="tcpreplay", match=match), plain]
     assert expect.slots_apart(legs) == {0: 3}

@@ -170,7 +170,7 @@ def test_the_records_are_shipped_and_users_are_counted(tmp_path: Path) -> None:
     (leg,) = done.legs
     assert leg.engine == "xdp"
     assert leg.users == {"field": "udp.src", "by": "src_port", "first": 10_000, "step": 1, "count": 200}
-    assert leg.match["length"] is None
+    assert leg.match.length is None
     ((name, data),) = done.files["tx1"]
     assert name == leg.sequence_file
     assert sequence.unpack(data, name).tolist() == made.sequences[0].tolist()

@@ -107,7 +107,7 @@ def test_a_tunnel_with_a_wrong_length_is_altered(at: int) -> None:
 
 def test_a_frame_is_known_by_the_number_in_its_stamp() -> None:
     known = Match(b"", b"", stream=STREAM)
-    assert Match.from_json(known.to_json()) == known
+    assert Match.from_data(known.to_data()) == known
     assert known.matches(frame()) and known.matches(with_container(frame()))
     assert not Match(b"", b"", stream=STREAM + 1).matches(frame())
     assert stream_of(frame()[:60]) is None and stream_of(b"") is None and stream_of(TEMPLATE.data) is None

@@ -150,7 +150,7 @@ def test_two_ranges_of_numbers_are_seen_to_be_apart() -> None:
     assert not one.overlaps(between(4, 13)) and one.overlaps(between(3, 13))
     assert not one.overlaps(between(2**24 + 1, 2**24 + 3))
     assert one.overlaps(between(2**24 - 1, 2**24 + 1)), "too wide for a filter: all that has the rest"
-    assert between(5, 5) == Match.from_json(between(5, 5).to_json())
+    assert between(5, 5) == Match.from_data(between(5, 5).to_data())
 
 
 def test_what_goes_down_leaves_room_for_its_tunnel(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_users_that_move_are_no_traces(tmp_path: Path) -> None:
 def test_a_capture_from_elsewhere_is_not_held_to_what_a_upf_changes(tmp_path: Path) -> None:
     frame = read_trace(LAB).packets[0].data
     match = Match.rest(frame[6:12].hex(":"), frame[:6].hex(":"))
-    leg = Leg(0, "t", "tx1", "rx1", "trace", "xdp", match=match.to_json(), trace_file="leg-0.pcap")
+    leg = Leg(0, "t", "tx1", "rx1", "trace", "xdp", match=match.to_data(), trace_file="leg-0.pcap")
     capture = tmp_path / "mirror.pcap"
     capture.write_bytes(write_pcap([Packet(1, frame)]))
     words = {None: "leg-0.pcap: there is no such file", "web": "no packet of a trace of .* that arrives as it was sent"}

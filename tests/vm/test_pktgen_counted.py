@@ -27,7 +27,7 @@ COUNT = 200
 def a_leg(**changes: Any) -> Leg:
     made = leg(source="a", count_packets=COUNT, size_bytes=128, **changes)
     (template,) = templates_as_sent(made).values()
-    return replace(made, match=Match.from_template(template).to_json())
+    return replace(made, match=Match.from_template(template).to_data())
 
 
 def realtime_less_monotonic_ns() -> int:

@@ -232,7 +232,7 @@ def known_by_bytes(legs: Sequence[Leg]) -> list[tuple[int, Match]]:
     """(slot, match) of the legs that are not known by the stream number in their stamps."""
     apart = slots_apart(legs)
     known = [slot for slot, leg in enumerate(legs) if slot in apart or numbered(leg) != NUMBERED_BY_US]
-    return [(apart.get(slot, slot), Match.from_json(legs[slot].match)) for slot in known]
+    return [(apart.get(slot, slot), Match.from_data(legs[slot].match)) for slot in known]
 
 
 def slots_apart(legs: Sequence[Leg]) -> dict[int, int]:
@@ -243,7 +243,7 @@ def slots_apart(legs: Sequence[Leg]) -> dict[int, int]:
 
 def expectation_of_trace(leg: Leg) -> Expectation:
     """What all frames of a stamped trace have in common: the MACs, and a tag that is the same for all."""
-    match = Match.from_json(leg.match)
+    match = Match.from_data(leg.match)
     mask, value = bytearray(ctypes.sizeof(Fields)), bytearray(ctypes.sizeof(Fields))
     tag = {"vlan_outer": 14} if match.outer_tag else {}
     for name, at in ({"dst_mac": 0, "src_mac": 6} | tag).items():

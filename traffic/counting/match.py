@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import Any, Literal
+from typing import Literal
 
 from pktswarm.traffic.capture import cbpf
 from pktswarm.traffic.frames.layout import TAG_TYPES, layout
 from pktswarm.traffic.frames.stamp import read_stamp
 from pktswarm.traffic.frames.template import Template, VaryingField, get_bits, put_bits
+from pktswarm.traffic.leg import MatchData
 
 MACS = b"\xff" * 12
 MOST_RANGE_BITS = 24
@@ -177,27 +178,29 @@ class Match:
         parts += [f"not ({other.pcap_filter()})" for other in self.others]
         return " and ".join(parts)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "mask": self.mask.hex(),
-            "value": self.value.hex(),
-            "length": self.length,
-            "ranges": [[one.bit, one.width, one.low, one.high] for one in self.ranges],
-            "others": [other.to_json() for other in self.others],
-            "stream": self.stream,
-        }
+    def to_data(self) -> MatchData:
+        return MatchData(
+            kind=self.kind,
+            mask=self.mask.hex(),
+            value=self.value.hex(),
+            length=self.length,
+            ranges=tuple((one.bit, one.width, one.low, one.high) for one in self.ranges),
+            others=tuple(other.to_data() for other in self.others),
+            stream=self.stream,
+        )
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Match:
+    def from_data(cls, data: MatchData | None) -> Match:
+        if data is None:
+            raise ValueError("the flow has no match yet")
         return cls(
-            bytes.fromhex(data["mask"]),
-            bytes.fromhex(data["value"]),
-            data["length"],
-            tuple(Range(*one) for one in data["ranges"]),
-            data["kind"],
-            tuple(cls.from_json(one) for one in data["others"]),
-            data.get("stream"),
+            bytes.fromhex(data.mask),
+            bytes.fromhex(data.value),
+            data.length,
+            tuple(Range(*one) for one in data.ranges),
+            data.kind,
+            tuple(cls.from_data(one) for one in data.others),
+            data.stream,
         )
 
 
