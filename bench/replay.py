@@ -27,7 +27,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 import report
 from pktswarm.nodes import availability
-from pktswarm.nodes.senders.xdp import Program
+from pktswarm.nodes.senders.xdp_program import Program
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.replay.build import Frames
 from pktswarm.traffic.replay.files import mapped_frames, pcap_bytes, row_bytes, rows_name, trace_path

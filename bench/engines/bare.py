@@ -11,7 +11,7 @@ from collections.abc import Callable
 from bench.engines.wire import NEAR, OBJECT, Channel
 from pktswarm.lab import namespaces
 from pktswarm.nodes import libbpf
-from pktswarm.nodes.senders.xdp import LARGEST_BATCH
+from pktswarm.nodes.senders.xdp_shares import LARGEST_BATCH
 
 MOST_REPEATS = 2**32 - 1
 """In one call, which lasts until its process is killed: at 20 M frames/s more than three minutes."""

@@ -166,7 +166,7 @@ def test_a_damaged_bit_gives_no_user_a_packet_of_anothers(program: Path, tmp_pat
     leg = a_leg_of_users(name)
     counter = Counter(program, tmp_path, leg)
     flip_each(counter, lambda n: stamped(leg, n, time.monotonic_ns(), CHECKED))
-    figures, columns = counter.figures(), counter.receiver.users(300)
+    figures, columns = counter.figures(), counter.receiver.figures.users(300)
     counter.receiver.restore()
     assert columns is not None
     assert columns["packets"][1:-1] == columns["distinct"][1:-1] == [0] * 7
@@ -180,7 +180,7 @@ def test_a_damaged_checksum_over_the_payload_leaves_the_user(program: Path, tmp_
     leg = a_leg_of_users("ipv4.src")
     counter = Counter(program, tmp_path, leg)
     counter.take(flipped(stamped(leg, 0, magic=CHECKED), (42 + 18) * 8))
-    columns, found = counter.receiver.users(300), counter.figures().tally
+    columns, found = counter.receiver.figures.users(300), counter.figures().tally
     counter.receiver.restore()
     assert columns is not None and columns["packets"] == [1] + [0] * 8
     assert found.altered_by == {"payload": 1}
@@ -191,7 +191,7 @@ def test_a_damaged_address_is_no_users_where_the_payload_is_damaged_too(program:
     counter = Counter(program, tmp_path, leg)
     frame = stamped(leg, 0, magic=CHECKED)
     counter.take(flipped(flipped(frame, 29 * 8 + 7), 8 * len(frame) - 1))
-    columns = counter.receiver.users(300)
+    columns = counter.receiver.figures.users(300)
     counter.receiver.restore()
     assert columns is not None and columns["packets"] == [0] * 8 + [1]
 
@@ -205,7 +205,7 @@ def test_a_jump_is_believed_when_a_second_frame_confirms_it(program: Path, tmp_p
     counter = Counter(program, tmp_path, leg)
     for number in (0, 1, 2 + BELIEVED_AHEAD, 2, 7 + BELIEVED_AHEAD, 8 + BELIEVED_AHEAD):
         counter.take(stamped(leg, number, magic=CHECKED))
-    found, columns = counter.figures().tally, counter.receiver.users(300)
+    found, columns = counter.figures().tally, counter.receiver.figures.users(300)
     counter.receiver.restore()
     assert (found.distinct, found.invalid_sequence, found.reordered, found.missing) == (5, 1, 0, 4 + BELIEVED_AHEAD)
     assert columns is not None and (columns["packets"][0], columns["distinct"][0]) == (6, 5)

@@ -137,7 +137,7 @@ def test_what_is_earlier_than_the_clocks_bound_is_counted_as_negative(
         pytest.skip("this machine has not been up for long enough")
     counter = Counter(program, tmp_path, a_leg("udp4"), bounds_ns={"a": 50 * MS})
     send_late(counter, -ahead_ns)
-    raw, bias_ns = counter.raw(), counter.receiver._expectations[0].bias_ns
+    raw, bias_ns = counter.raw(), counter.receiver.matching.expectations[0].bias_ns
     counter.receiver.restore()
     assert 50 * MS <= bias_ns < 51 * MS
     assert (raw.latencies, raw.negative, raw.impossible) == (1, negative, 0)
@@ -158,7 +158,7 @@ def test_each_users_latencies_are_its_own(program: Path, tmp_path: Path) -> None
     for late_ns in (7 * MS, 3 * MS, 5 * MS):
         counter.take(stamped(leg, counter.sent, time.monotonic_ns() - late_ns, CHECKED))
         seen.append(int(counter.raw().transit_ns))
-    columns = counter.receiver.users(0)
+    columns = counter.receiver.figures.users(0)
     counter.receiver.restore()
     assert columns is not None
     found = {name: columns[name][0] for name in columns if "latency" in name or name == "latencies"}

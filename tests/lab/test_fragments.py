@@ -153,15 +153,14 @@ class Bench:
         self.leg = leg
         self.receiver = XdpReceiver(ReceiveTask("lo", B, [leg], 60, mode="count", offsets_ns={"a": 0}), spool)
         self.receiver.prepare()
-        assert self.receiver._object is not None
-        self.fd = self.receiver._object.program_fd("count")
+        self.fd = self.receiver.program.counter_fd
 
     def feed(self, frames: list[bytes]) -> list[int]:
         return [libbpf.run_once(self.fd, frame)[0] for frame in frames]
 
     @property
     def tally(self) -> Any:
-        return self.receiver.tallies()[self.leg.id]
+        return self.receiver.figures.tallies()[self.leg.id]
 
     @property
     def count(self) -> Any:
@@ -205,7 +204,7 @@ def test_a_packet_counts_once_when_all_of_it_has_come(
     assert tally.bytes == 100 * (size - 4)
     assert count.received_frames == sum(map(len, packets))
     assert count.unfinished_packets == 0
-    assert (one.receiver.users(3) or {})["distinct"] == [20] * 5 + [0]
+    assert (one.receiver.figures.users(3) or {})["distinct"] == [20] * 5 + [0]
     assert tally.latency.frames == 100
     assert (tally.reordered == 0) is (order == "in order")
 
@@ -219,8 +218,8 @@ def test_what_did_not_all_come_is_lost(bench: Callable[[Leg], Bench]) -> None:
         verdicts = one.feed([*rest, rest[0]])
         assert verdicts == [DROP if number % 3 else PASS] * 3
     assert (one.tally.packets, one.count.unfinished_packets) == (0, 30)
-    assert one.receiver.fragments()["again"] == 30
-    assert sum(one.receiver.unmatched().values()) == 0
+    assert one.receiver.figures.fragments()["again"] == 30
+    assert sum(one.receiver.figures.unmatched().values()) == 0
 
 
 def test_a_packet_that_comes_twice_is_duplicated(bench: Callable[[Leg], Bench]) -> None:
@@ -310,7 +309,7 @@ def test_a_fragment_with_a_damaged_header_is_put_to_no_packet(bench: Callable[[L
     damaged[14 + 5] ^= (FIRST_ID ^ FIRST_ID + 1) & 0xFF
     assert damaged[18:20] == end[18:20]
     assert one.feed([first, other, bytes(damaged)]) == [DROP, DROP, PASS]
-    assert (one.tally.packets, one.receiver.unmatched()["damaged"]) == (0, 1)
+    assert (one.tally.packets, one.receiver.figures.unmatched()["damaged"]) == (0, 1)
     one.feed([end])
     assert (one.tally.packets, one.tally.altered, one.count.unfinished_packets) == (1, 0, 1)
 
@@ -394,7 +393,7 @@ def test_fragments_of_others_go_on_to_the_host(bench: Callable[[Leg], Bench]) ->
     one = bench(leg)
     pieces = fragment(IP(src="10.1.1.1", dst="10.1.1.2") / UDP(sport=1, dport=2) / bytes(3000), 1000)
     assert one.feed([bytes(14 - 2) + b"\x08\x00" + bytes(piece) for piece in pieces]) == [PASS] * len(pieces)
-    assert one.receiver.unmatched()["fragment"] == len(pieces)
+    assert one.receiver.figures.unmatched()["fragment"] == len(pieces)
     assert (one.tally.packets, one.count.unfinished_packets) == (0, 0)
 
 
@@ -407,7 +406,7 @@ def test_fragments_with_lengths_that_cannot_be(bench: Callable[[Leg], Bench]) ->
     empty = bytearray(second)
     empty[16:18] = (20).to_bytes(2, "big")
     assert one.feed([cut_short, mended(odd, 14), mended(empty, 14)]) == [PASS] * 3
-    assert one.receiver.unmatched()["malformed"] == 3
+    assert one.receiver.figures.unmatched()["malformed"] == 3
     one.feed([first, second])
     assert one.tally.packets == 1
 

@@ -103,12 +103,11 @@ def count_them(legs: list[Leg], made: list[bytes], folder: Path) -> None:
     receiver = armed()(ReceiveTask("lo", B, legs[:1], 60, mode="count", offsets_ns={"a": 0}), folder)
     receiver.prepare()
     try:
-        assert receiver._object is not None
-        program = receiver._object.program_fd("count")
+        program = receiver.program.counter_fd
         for frame in made:
             run_once(program, frame)
         total = legs[0].stamped_packets or 0
-        one, [count] = receiver.tallies()[0], receiver.counts()
+        one, [count] = receiver.figures.tallies()[0], receiver.counts()
         assert (one.packets, one.distinct, one.duplicated, one.reordered) == (total, total, 0, 0)
         assert (one.altered, one.highest) == (0, total - 1), one.altered_by
         assert (count.received_packets, count.unstamped_packets) == (len(made), len(made) - total)
@@ -118,7 +117,7 @@ def count_them(legs: list[Leg], made: list[bytes], folder: Path) -> None:
         for altered, place in enumerate(random.Random(3).sample(range(len(longest) - 400, len(longest)), 5), 1):
             bits = bytes([longest[place] ^ 1])
             run_once(program, longest[:place] + bits + longest[place + 1 :])
-            assert receiver.tallies()[0].altered_by == {"payload": altered}
+            assert receiver.figures.tallies()[0].altered_by == {"payload": altered}
     finally:
         receiver.restore()
 

@@ -91,14 +91,13 @@ class Filter:
         except libbpf.EngineError:
             self.receiver.restore()
             raise
-        assert self.receiver._filter_fd is not None
-        self.fd = self.receiver._filter_fd
+        self.fd = self.receiver.program.entry_fd
 
     def accepts(self, frame: bytes) -> bool:
         """Whether it got to the counting program: as one of the leg's, or as a stranger."""
-        before = self.receiver.unmatched()["filtered"]
+        before = self.receiver.figures.unmatched()["filtered"]
         libbpf.run_once(self.fd, frame)
-        return self.receiver.unmatched()["filtered"] == before
+        return self.receiver.figures.unmatched()["filtered"] == before
 
 
 @pytest.fixture(scope="module")
@@ -175,8 +174,8 @@ def test_what_matches_counts_and_the_rest_passes(tmp_path: Path) -> None:
         wrong[22] = 63
         assert libbpf.run_once(one.fd, right) == (DROP, right)
         assert libbpf.run_once(one.fd, bytes(wrong)) == (PASS, bytes(wrong))
-        assert one.receiver.unmatched() == dict.fromkeys(one.receiver.unmatched(), 0) | {"filtered": 1}
-        assert one.receiver.tallies()[0].packets == 1
+        assert one.receiver.figures.unmatched() == dict.fromkeys(one.receiver.figures.unmatched(), 0) | {"filtered": 1}
+        assert one.receiver.figures.tallies()[0].packets == 1
     finally:
         one.receiver.restore()
 

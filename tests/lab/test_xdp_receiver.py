@@ -82,8 +82,7 @@ class Bench:
             ReceiveTask("lo", B, legs, 60, **{"mode": "count", "offsets_ns": {"a": 0}, **task}), spool
         )
         self.receiver.prepare()
-        assert self.receiver._object is not None
-        self.fd = self.receiver._object.program_fd("count")
+        self.fd = self.receiver.program.counter_fd
 
     def feed(self, frames: Iterable[bytes]) -> Counter[int]:
         """The verdicts. A frame that goes on is as it was."""
@@ -95,7 +94,7 @@ class Bench:
         return verdicts
 
     def tally(self, leg: int = 0) -> Tally:
-        return self.receiver.tallies()[leg]
+        return self.receiver.figures.tallies()[leg]
 
 
 @pytest.fixture
@@ -139,7 +138,7 @@ def test_a_stamp_is_found_in_every_shape(bench: Callable[..., Bench], shape: str
     assert (found.packets, found.distinct, found.missing, found.altered) == (3, 3, 1, 0)
     assert found.bytes == 3 * (leg.size_bytes - 4)
     assert found.lost(10) == 7
-    assert sum(one.receiver.unmatched().values()) == 0
+    assert sum(one.receiver.figures.unmatched().values()) == 0
 
 
 def test_the_shortest_frame(bench: Callable[..., Bench]) -> None:
@@ -176,7 +175,7 @@ def test_strangers_go_on_and_are_counted_apart(bench: Callable[..., Bench], kind
     if kind == "other":
         frames = frames[:2]  # the third is a stamp cut off: see below
     assert one.feed(frames) == {PASS: len(frames)}
-    assert one.receiver.unmatched() == {**dict.fromkeys(UNMATCHED_KINDS, 0), kind: len(frames)}
+    assert one.receiver.figures.unmatched() == {**dict.fromkeys(UNMATCHED_KINDS, 0), kind: len(frames)}
     assert one.tally().packets == 0
 
 
@@ -190,7 +189,7 @@ def test_every_cut_is_survived(bench: Callable[..., Bench]) -> None:
         found = one.tally(number)
         assert found.packets == verdicts[DROP] == len(frame) - end, shape
         assert found.altered_by == {"length": found.packets}, shape
-        assert sum(one.receiver.unmatched().values()) == verdicts[PASS] == end - 14, shape
+        assert sum(one.receiver.figures.unmatched().values()) == verdicts[PASS] == end - 14, shape
 
 
 def test_malformed_frames_never_stop_the_count(bench: Callable[..., Bench]) -> None:
@@ -204,15 +203,15 @@ def test_malformed_frames_never_stop_the_count(bench: Callable[..., Bench]) -> N
             frame[draw.randrange(min(len(frame), 130))] = draw.choice([0, 0xFF, draw.randrange(256)])
         verdicts = one.feed([bytes(frame[: draw.choice([len(frame), draw.randrange(14, len(frame))])])])
         assert set(verdicts) <= {PASS, DROP}
-    tallies = one.receiver.tallies().values()
-    assert sum(found.packets for found in tallies) + sum(one.receiver.unmatched().values()) == 6000
+    tallies = one.receiver.figures.tallies().values()
+    assert sum(found.packets for found in tallies) + sum(one.receiver.figures.unmatched().values()) == 6000
     assert sum(found.packets for found in tallies) > 500
 
 
 def test_noise_never_stops_the_count(bench: Callable[..., Bench]) -> None:
     draw, one = random.Random(2), bench(a_leg())
     assert one.feed(draw.randbytes(draw.randrange(14, 1500)) for _ in range(3000)) == {PASS: 3000}
-    assert sum(one.receiver.unmatched().values()) == 3000
+    assert sum(one.receiver.figures.unmatched().values()) == 3000
 
 
 @pytest.mark.parametrize(
@@ -252,7 +251,7 @@ def test_ipv6_options_are_passed_over(bench: Callable[..., Bench]) -> None:
     found = one.tally()
     assert (found.packets, found.duplicated, found.altered) == (3, 2, 0)
     assert one.feed([ipv6_options([2], broken=True)]) == {PASS: 1}
-    assert one.receiver.unmatched()["malformed"] == 1
+    assert one.receiver.figures.unmatched()["malformed"] == 1
 
 
 def test_ip_and_tcp_options_are_passed_over(bench: Callable[..., Bench]) -> None:
@@ -272,7 +271,7 @@ def test_gtpu_extensions_without_an_end_are_malformed(bench: Callable[..., Bench
     frame = build_frame({"headers": shape, "payload": {"hex": user.hex()}}, 400).data
     one = bench(a_leg())
     assert one.feed([frame]) == {PASS: 1}
-    assert one.receiver.unmatched()["malformed"] == 1
+    assert one.receiver.figures.unmatched()["malformed"] == 1
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------
@@ -567,20 +566,10 @@ def test_a_duplicate_has_no_latency(bench: Callable[..., Bench]) -> None:
 
 
 def test_without_a_clock_offset_no_latency_is_invented(bench: Callable[..., Bench]) -> None:
-    """One that comes later counts from then on, and is not taken for jitter."""
     leg = a_leg()
     one = bench(leg, offsets_ns={})
-    begun_ns = time.monotonic_ns()
     one.feed(stamped(leg, n, time.monotonic_ns()) for n in range(3))
-    assert one.tally().latency is None
-    one.receiver.set_clock_offset(0, 5_000_000_000)
-    one.feed(stamped(leg, n, time.monotonic_ns()) for n in range(3, 5))
-    within_ns = time.monotonic_ns() - begun_ns
-    found = one.tally()
-    assert found.latency is not None and found.jitter is not None
-    assert (found.distinct, found.latency.frames, found.jitter.pairs) == (5, 2, 4)
-    assert 5_000_000_000 < found.latency.min_ns <= found.latency.mean_ns < 5_000_000_000 + within_ns
-    assert found.jitter.sd_ns < within_ns
+    assert one.tally().distinct == 3 and one.tally().latency is None
 
 
 # --- the shared structs ----------------------------------------------------------------------------------------------
@@ -635,7 +624,7 @@ def test_python_counts_a_latency_where_the_program_does(bench: Callable[..., Ben
     leg, one = a_leg(), bench(a_leg())
     # So long ago that the program's own time makes no difference to the bucket.
     one.feed(stamped(leg, n, time.monotonic_ns() - 10_000_000_000) for n in range(50))
-    buckets = one.receiver._buckets(0)
+    buckets = one.receiver.figures.buckets(0)
     found = one.tally().latency
     assert found is not None and sum(buckets) == 50
     assert buckets[bucket(found.min_ns)] > 0 and buckets[bucket(found.max_ns)] > 0
@@ -687,14 +676,14 @@ def test_each_user_is_counted_by_itself(bench: Callable[..., Bench], name: str, 
     drawn = [draw.choice([0, count - 1, draw.randrange(count)]) for _ in range(700)]
     one.feed(of_user(legs[0], user, n) for n, user in enumerate(drawn))
     one.feed(of_user(legs[1], 3, n) for n in range(5))
-    found = one.receiver.users(0)
+    found = one.receiver.figures.users(0)
     assert found is not None
     expected = Counter(drawn)
     assert found["packets"] == [expected[user] for user in range(count)] + [0]
     assert found["bytes"] == [160 * packets for packets in found["packets"]]
     assert found["distinct"] == (found["packets"] if by_number else [0] * (count + 1))
     assert sum(found["packets"]) == one.tally(0).packets == 700
-    theirs = one.receiver.users(1)
+    theirs = one.receiver.figures.users(1)
     assert theirs is not None and (theirs["packets"][3], sum(theirs["packets"])) == (5, 5)
 
 
@@ -704,7 +693,7 @@ def test_what_is_no_users_value_is_counted_beside(bench: Callable[..., Bench]) -
     one, count = bench(leg), leg.users["count"]
     frames = [of_user(leg, -1, 0), of_user(leg, count, 1), of_user(leg, 0, 2), of_user(leg, 0, 2)]
     assert one.feed(frames) == {DROP: 4}
-    found = one.receiver.users(0)
+    found = one.receiver.figures.users(0)
     assert found is not None
     assert (found["packets"][count], found["packets"][0], found["distinct"][0]) == (2, 2, 1)
     assert sum(found["packets"]) == one.tally().packets == 4
@@ -715,7 +704,7 @@ def test_frames_of_several_sizes_are_of_their_users_too(bench: Callable[..., Ben
     leg = a_leg_of_users("udp.src", size_bytes=256, sizes=[[128, 3], [256, 1]])
     one = bench(leg)
     one.feed(of_user(replace(leg, size_bytes=size), size % 7, n) for n, size in enumerate((128, 256, 128)))
-    found = one.receiver.users(0)
+    found = one.receiver.figures.users(0)
     assert found is not None and (found["packets"][128 % 7], found["packets"][256 % 7]) == (2, 1)
     assert found["bytes"][128 % 7] == 2 * 124 and one.tally().altered == 0
 
@@ -725,7 +714,7 @@ def test_a_users_latency_is_of_its_own_frames(bench: Callable[..., Bench]) -> No
     one, now = bench(leg), time.monotonic_ns()
     frames = [of_user(leg, 5, 0, now - 4_000_000_000), of_user(leg, 9, 1, now - 9_000_000_000)]
     one.feed([*frames, of_user(leg, 9, 2, now - 1_000_000_000), frames[1]])
-    found = one.receiver.users(0)
+    found = one.receiver.figures.users(0)
     assert found is not None
     assert (found["latencies"][5], found["latencies"][9], found["packets"][9]) == (1, 2, 3)
     assert 4_000_000_000 < found["latency_min_ns"][5] == found["latency_max_ns"][5] < 5_000_000_000
@@ -742,7 +731,7 @@ def test_the_users_of_a_tunnel_are_found_by_teid(bench: Callable[..., Bench], mo
     frames = [bytearray(stamped(leg, n)) for n in range(3)]
     frames[1][46:50] = (0x1235).to_bytes(4, "big")
     one.feed(bytes(frame) for frame in frames)
-    found = one.receiver.users(0)
+    found = one.receiver.figures.users(0)
     assert found is not None and (found["packets"][13], found["packets"][100]) == (2, 1)
 
 
@@ -793,7 +782,7 @@ def test_pktgens_numbers_tell_loss_duplication_and_order(bench: Callable[..., Be
     found = one.tally()
     assert (found.packets, found.lost(300), found.duplicated, found.reordered) == (299, 3, 2, 1)
     assert (found.invalid_sequence, found.altered) == (0, 0)
-    assert one.tally(1).packets == 1 and one.receiver.unmatched()["other"] == 1
+    assert one.tally(1).packets == 1 and one.receiver.figures.unmatched()["other"] == 1
 
 
 def test_pktgens_32_bits_go_on_beyond_their_end(bench: Callable[..., Bench]) -> None:
@@ -801,11 +790,11 @@ def test_pktgens_32_bits_go_on_beyond_their_end(bench: Callable[..., Bench]) -> 
     leg = a_pktgen_leg()
     one = bench(leg)
     one.feed(by_pktgen(leg, n) for n in (1, 2))
-    raw = one.receiver._map("tallies").lookup(struct.pack("=I", 0))
+    raw = one.receiver.program.map("tallies").lookup(struct.pack("=I", 0))
     assert raw is not None
     moved = RawTally.from_buffer_copy(raw)
     moved.next = (1 << 32) - 3
-    one.receiver._map("tallies").update(struct.pack("=I", 0), bytes(moved))
+    one.receiver.program.map("tallies").update(struct.pack("=I", 0), bytes(moved))
     one.feed(by_pktgen(leg, n) for n in ((1 << 32) - 2, (1 << 32) - 1, 0, 1, 3, 2, 1))
     found = one.tally()
     assert (found.distinct, found.duplicated, found.reordered, found.invalid_sequence) == (2 + 6, 1, 1, 0)

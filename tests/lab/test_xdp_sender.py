@@ -153,17 +153,17 @@ def test_the_receiver_sees_one_altered_byte(sizes: list[list[int]], payload: dic
     receiver = XdpReceiver(ReceiveTask("lo", B, [leg], 60, mode="count", offsets_ns={"a": 0}), tmp_path)
     receiver.prepare()
     try:
-        assert receiver._object is not None
-        program = receiver._object.program_fd("count")
+        program = receiver.program.counter_fd
         for frame in made:
             run_once(program, frame)
-        tally = receiver.tallies()[3]
+        tally = receiver.figures.tallies()[3]
         assert (tally.packets, tally.distinct, tally.altered) == (60, 60, 0), tally.altered_by
         longer = [frame for frame in made if len(frame) > 64] or made
         for altered, frame in enumerate(longer[:8], 1):
             where = random.Random(altered).randrange(60 if len(frame) == 64 else 64, len(frame))
             run_once(program, frame[:where] + bytes([frame[where] ^ 0x10]) + frame[where + 1 :])
-            assert receiver.tallies()[3].altered_by["payload"] == receiver.tallies()[3].altered == altered
+            tally = receiver.figures.tallies()[3]
+            assert (tally.altered_by or {})["payload"] == tally.altered == altered
     finally:
         receiver.restore()
 
@@ -812,15 +812,6 @@ def test_what_is_caught_up_is_counted_as_late_and_what_did_not_leave_is_not(wire
     assert count["failed_packets"] > 0 and count["skipped_packets"] == 0
     # It takes 2 ms in theory, so but for the first all are late.
     assert 0.5 * count["sent_packets"] < count["late_packets"] <= count["sent_packets"]
-
-
-def test_the_rate_changes_while_it_runs(wire: Wire, tmp_path: Path) -> None:
-    [count] = send(wire, tmp_path, [a_leg(count_packets=3000, rate_pps=1000.0)], new_rate=10_000.0)
-    assert count["sent_packets"] == 3000
-    before_s, after_s = (time_ns / 1e9 for time_ns in count["changed_ns"])
-    # Every 1 ms until then, every 0.1 ms from the next one on.
-    assert 0.2999 + 0.9 * before_s - 2 * latest_s(count) <= count["seconds"]
-    assert count["seconds"] <= 0.2999 + 0.9 * (after_s + 0.001) + 2 * latest_s(count)
 
 
 @pytest.mark.kernel

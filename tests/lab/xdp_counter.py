@@ -37,8 +37,7 @@ class Counter:
         made = ReceiveTask("lo", B, [leg], 60, **{"mode": "count", "offsets_ns": {"a": 0}, **task})
         self.receiver = armed(armed_ns, program)(made, spool)
         self.receiver.prepare()
-        assert self.receiver._object is not None
-        self.fd = self.receiver._object.program_fd("count")
+        self.fd = self.receiver.program.counter_fd
 
     def take(self, frame: bytes) -> None:
         self.sent += 1
@@ -50,14 +49,14 @@ class Counter:
             libbpf.run_once(self.fd, frame)
 
     def figures(self) -> Figures:
-        return Figures(self.receiver.tallies()[self.leg.id], self.sent)
+        return Figures(self.receiver.figures.tallies()[self.leg.id], self.sent)
 
     def raw(self) -> RawTally:
         """As the program keeps it."""
-        return self.receiver._raw(0)
+        return self.receiver.figures.raw(0)
 
     def buckets(self) -> list[int]:
-        return list(self.receiver._buckets(0))
+        return list(self.receiver.figures.buckets(0))
 
 
 def flipped(frame: bytes, bit: int) -> bytes:

@@ -16,7 +16,7 @@ from typing import Any
 
 from pktswarm.nodes.libbpf import run_once
 from pktswarm.nodes.receivers.xdp import XdpReceiver
-from pktswarm.nodes.senders.xdp import Program
+from pktswarm.nodes.senders.xdp_program import Program
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import Clock, ReceiveTask, SendTask, to_json
 from pktswarm.traffic.schedule.compile import Schedule
@@ -44,8 +44,8 @@ try:
         print(json.dumps(engine.sample()), flush=True)
     engine.stop()
     counts = [*engine.counts(), *engine.other_way()]
-    tallies = {leg: one.to_json() for leg, one in engine.tallies().items()}
-    print(json.dumps([tallies, engine.unmatched(), [vars(one) for one in counts]]))
+    tallies = {leg: one.to_json() for leg, one in engine.figures.tallies().items()}
+    print(json.dumps([tallies, engine.figures.unmatched(), [vars(one) for one in counts]]))
 except PktswarmError as error:
     print(type(error).__name__, error)
     sys.exit(9)
@@ -67,16 +67,11 @@ try:
         subprocess.run(extra["before_start"], check=True)
     at_ns = time.monotonic_ns() + 20_000_000
     engine.start(at_ns)
-    began, changed_ns = time.monotonic(), []
+    began = time.monotonic()
     while not engine.done() and time.monotonic() < began + 100:
         time.sleep(0.01)
-        if "new_rate" in extra and time.monotonic() > began + 0.5:
-            changed_ns.append(time.monotonic_ns() - at_ns)
-            engine.set_rate(0, extra.pop("new_rate"))
-            changed_ns.append(time.monotonic_ns() - at_ns)
     engine.stop()
-    beside = {"changed_ns": changed_ns}
-    counts = [{**to_json(one), "delay_ns": one.started_ns - at_ns, **beside} for one in engine.counts()]
+    counts = [{**to_json(one), "delay_ns": one.started_ns - at_ns} for one in engine.counts()]
     print(json.dumps({"counts": counts, "sample": engine.sample()}))
 except PktswarmError as error:
     print(type(error).__name__, error)

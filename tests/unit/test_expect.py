@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from sys import byteorder
 from typing import Any
 
 import pytest
 
-from pktswarm.nodes.receivers.xdp import XdpReceiver
+from pktswarm.nodes.receivers import xdp_matching
 from pktswarm.traffic.counting.expect import behind_device, check, expectation, expected_match, numbered, rows
 from pktswarm.traffic.counting.kernel_structs import (
     HEAD_BYTES,
@@ -81,10 +80,14 @@ def test_what_the_device_changes_is_said() -> None:
 
 def test_of_several_sizes_any_length_is_right() -> None:
     leg = Leg(1, "s", "a", "b", "stream", "xdp", {"headers": [ETHERNET, IPV4, UDP]}, 128, [[64, 1], [128, 1]])
-    receiver = XdpReceiver(ReceiveTask("lo", B, [leg], 1.0), Path())
-    assert receiver._expectation(leg).payload_bytes == 0
-    assert receiver._expectation(replace(leg, sizes=[])).payload_bytes == 128 - 4 - 42
-    assert receiver._expectation(replace(leg, expect={"length": 50})).payload_bytes == 50
+    task = ReceiveTask("lo", B, [leg], 1.0)
+
+    def payload_bytes(**changed: Any) -> int:
+        return int(xdp_matching.expectation(task, replace(leg, **changed), {}).payload_bytes)
+
+    assert payload_bytes() == 0
+    assert payload_bytes(sizes=[]) == 128 - 4 - 42
+    assert payload_bytes(expect={"length": 50}) == 50
 
 
 def test_stamps_have_to_be_found_in_the_smallest_frame() -> None:

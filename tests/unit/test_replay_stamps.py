@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pktswarm.master.scenario import scenario
-from pktswarm.nodes.senders.xdp import share
+from pktswarm.nodes.senders.xdp_shares import share
 from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.counting import expect
 from pktswarm.traffic.errors import BadInput

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pktswarm.nodes import libbpf
-from pktswarm.nodes.senders import xdp
+from pktswarm.nodes.senders import xdp, xdp_shares
 from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames import stamp
@@ -90,10 +90,10 @@ def test_a_clock_that_an_old_kernel_does_not_have() -> None:
 def test_legs_are_shared_out_by_their_rates() -> None:
     rates = [100.0, None, 400.0, 300.0, 10.0, None]
     legs = [replace(a_leg(rate_pps=rate), id=number) for number, rate in enumerate(rates)]
-    shares = xdp.share(legs, 3)
+    shares = xdp_shares.share(legs, 3)
     assert [[leg.id for leg in one] for one in shares] == [[1], [5], [2, 3, 0, 4]]
-    assert [[leg.id for leg in one] for one in xdp.share(legs[2:4], 5)] == [[2], [3]]
-    assert xdp.cores([a_leg(), a_leg(options={"cores": 3})]) == 3 and xdp.cores([a_leg()]) == 1
+    assert [[leg.id for leg in one] for one in xdp_shares.share(legs[2:4], 5)] == [[2], [3]]
+    assert xdp_shares.cores([a_leg(), a_leg(options={"cores": 3})]) == 3 and xdp_shares.cores([a_leg()]) == 1
 
 
 @pytest.mark.parametrize("rate", [0.001, 1.0, 3.0, 1e6, 14_880_952.38])

@@ -1,0 +1,191 @@
+"""The xdp sender on one processor: a program, and the process that runs it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from pktswarm.nodes.interface import Interface
+from pktswarm.nodes.process import EngineProcess
+from pktswarm.nodes.senders import xdp_run
+from pktswarm.nodes.senders.xdp_program import NAME, Program
+from pktswarm.nodes.senders.xdp_shares import batch_size
+from pktswarm.traffic.errors import EngineError
+from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import SendCount, SendTask
+from pktswarm.traffic.replay.build import Frames
+from pktswarm.traffic.replay.files import check_mtu, mapped_frames, trace_path
+from pktswarm.traffic.schedule import compile as schedule
+from pktswarm.traffic.schedule.records import LegRecord
+from pktswarm.traffic.schedule.sequence import Records, read_sequence
+
+ARM_TIMEOUT_S = 15.0
+ARMED_WAIT_S = 30.0
+"""How much longer than its sending the process may live: it is started well before it is released."""
+
+
+class XdpCore:
+    """Sends the legs of one processor. `cpu`: the processor that the process is bound to; None: any."""
+
+    def __init__(self, task: SendTask, spool: Path, most_repeats: int, number: int = 0, cpu: int | None = None) -> None:
+        self.task, self.spool = task, spool
+        self._most_repeats, self._number, self._cpu = most_repeats, number, cpu
+        self._program: Program | None = None
+        self._process: EngineProcess | None = None
+        self._started_ns: int | None = None
+        self._stopped = self._died = False
+
+    def prepare(self) -> None:
+        interface = Interface(self.task.interface)
+        compiled = schedule.compile_schedule(self.task.legs, self._trace, self._sequence)
+        batch = batch_size(self.task.legs)
+        self._program = Program(compiled, interface.index, batch, self.task.clock)
+        awake = any(leg.options.get("wait") == "awake" for leg in self.task.legs)
+        program = self._program
+        arguments = [program.number, program.state_number, compiled.largest_bytes, batch, self._most_repeats, awake]
+        command = [sys.executable, "-P", "-m", xdp_run.__name__, *(str(int(argument)) for argument in arguments)]
+        if self._cpu is not None:
+            command = ["taskset", "--cpu-list", str(self._cpu), *command]
+        limit_s = self.task.limit_s + ARMED_WAIT_S
+        output = self.spool / (f"xdp-{self._number}.out" if self._number else "xdp.out")
+        self._process = EngineProcess(NAME, command, output, limit_s)
+        self._process.start()
+        self._wait_armed(self._process, self._program)
+
+    def _trace(self, leg: Leg) -> Frames:
+        path = trace_path(leg, self.spool)
+        frames = mapped_frames(path)
+        interface = Interface(self.task.interface)
+        check_mtu(frames, interface.mtu, interface.name, path)
+        return frames
+
+    def _sequence(self, leg: Leg) -> Records:
+        return read_sequence(self.spool / str(leg.sequence_file))
+
+    def _wait_armed(self, process: EngineProcess, program: Program) -> None:
+        deadline = time.monotonic() + ARM_TIMEOUT_S
+        while not program.state.calls:
+            if not process.running():
+                raise EngineError(NAME, "did not start", process.output())
+            if time.monotonic() > deadline:
+                raise EngineError(NAME, f"not ready after {ARM_TIMEOUT_S} s", process.output())
+            time.sleep(0.002)
+
+    def start(self, at_ns: int) -> None:
+        if self._program is None:
+            raise EngineError(NAME, "start before prepare")
+        self._started_ns = at_ns
+        self._program.start(at_ns)
+
+    def done(self) -> bool:
+        if self._program is None or self._process is None or self._started_ns is None:
+            return False
+        state = self._program.state
+        return bool(state.finished or state.broken) or not self._process.running()
+
+    def sample(self) -> dict[int, dict[str, int | None]]:
+        if self._program is None:
+            return {}
+        return {
+            leg.id: {"sent_packets": record.sent_packets, "sent_bytes": _packet_bytes(record)}
+            for leg, record in self._records()
+        }
+
+    def _records(self) -> list[tuple[Leg, LegRecord]]:
+        program = self._loaded()
+        return list(zip(self.task.legs, program.legs, strict=True))
+
+    def _loaded(self) -> Program:
+        if self._program is None:
+            raise EngineError(NAME, "counts before prepare")
+        return self._program
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.started:
+            if not self._stopped:
+                self._stopped, self._died = True, not self._process.running()
+            self._process.stop()
+
+    def restore(self) -> None:
+        if self._program is not None:
+            self._program.close()
+            self._program = None
+
+    def counts(self) -> list[SendCount]:
+        self._check()
+        return [self._count(leg, record, number) for number, (leg, record) in enumerate(self._records())]
+
+    def _users(self, leg: Leg, record: LegRecord, number: int) -> list[int] | None:
+        users = self._loaded().users(number)
+        if users is None:
+            return None
+        if sum(users) != record.sent_packets:
+            sums = f"{sum(users)} packets by user, {record.sent_packets} by leg"
+            raise EngineError(NAME, f"the counts of {leg.stream} disagree: {sums}", self._output())
+        return users + [0] * (leg.users.get("count", 0) - len(users))
+
+    def _output(self) -> str:
+        return self._process.output() if self._process is not None else ""
+
+    def _check(self) -> None:
+        """Raises EngineError when the counts cannot be right."""
+        program, state = self._loaded(), self._loaded().state
+        output = self._output()
+        if state.broken:
+            raise EngineError(NAME, "a frame was not built: the compiled schedule is inconsistent", output)
+        if self._died and self._process is not None:
+            raise EngineError(NAME, f"ended before it was stopped, exit {self._process.status}", output)
+        sent = sum(record.sent for record in program.legs)
+        if state.unexplained or state.pushed != state.popped or sent != state.device_sent:
+            sums = f"{sent} frames by leg, {state.device_sent} by the device, {state.unexplained} answers unexplained"
+            raise EngineError(NAME, f"the counts disagree: {sums}", output)
+
+    def _count(self, leg: Leg, record: LegRecord, number: int) -> SendCount:
+        users = self._users(leg, record, number)
+        in_parts = bool(record.in_parts)
+        # For a trace: [frames without a stamp, frames with one].
+        trace = leg.kind == "trace"
+        return SendCount(
+            leg=leg.id,
+            engine=NAME,
+            sent_packets=record.sent_packets,
+            sent_bytes=_packet_bytes(record),
+            sent_frames=record.sent if in_parts else None,
+            failed_packets=record.sequence - record.packets if in_parts else record.refused + record.dropped,
+            late_packets=record.late if record.timed else None,
+            skipped_packets=record.skipped if record.timed else None,
+            stamped_packets=users[1] if trace and users else None,
+            # In a batch a frame waits for those behind it, for a time that is not measured.
+            latest_ns=record.latest_ns if record.timed and batch_size(self.task.legs) == 1 else None,
+            users=None if trace else users,
+            seconds=(record.last_ns - record.first_ns) / 1e9 if record.generated else None,
+            started_ns=record.first_ns or self._started_ns,
+            ended_ns=record.last_ns or None,
+            first_ns=record.first_ns or None,
+            note=self._note(leg, record),
+            output=self._output(),
+        )
+
+    def _note(self, leg: Leg, record: LegRecord) -> str:
+        parts = ["stamped" if record.stamp else "not stamped"]
+        if record.in_parts:
+            parts.append(f"{record.packets} packets in {record.sent} frames")
+        if self._cpu is not None:
+            parts.append(f"on processor {self._loaded().state.cpu}")
+        if record.timed:
+            parts.append(f"{record.late} late, {record.skipped} skipped, at most {record.latest_ns / 1000:.1f} us late")
+        state = self._loaded().state
+        absence_us = state.longest_absence_ns / 1000
+        parts.append(f"{state.calls} calls to the kernel, away at most {absence_us:.1f} us with a frame due")
+        if record.dropped:
+            parts.append(f"{record.dropped} that the interface's full ring did not take")
+        if record.refused:
+            parts.append(f"{record.refused} refused: {os.strerror(-self._loaded().state.error)}")
+        return "; ".join(parts)
+
+
+def _packet_bytes(record: LegRecord) -> int:
+    """Returns the bytes without FCS; a packet sent in fragments counts as one frame."""
+    return int(record.packet_bytes if record.in_parts else record.sent_bytes)

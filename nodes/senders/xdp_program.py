@@ -1,0 +1,148 @@
+"""The loaded sending program (kernel/send.bpf.c), its maps shared with it as memory."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import struct
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from pktswarm.nodes import availability, libbpf
+from pktswarm.traffic.errors import EngineError
+from pktswarm.traffic.protocol.task import Clock
+from pktswarm.traffic.schedule import compile as schedule
+from pktswarm.traffic.schedule.compile import Schedule
+from pktswarm.traffic.schedule.records import (
+    CHUNK_BYTES,
+    MAX_LEGS,
+    NEVER,
+    LegRecord,
+    PartRecord,
+    SlotRecord,
+    StateRecord,
+    StepRecord,
+    TraceRecord,
+)
+from pktswarm.traffic.schedule.trace import RECORD
+
+NAME = "xdp"
+
+
+class Program:
+    """Loads the program with a schedule. `number`, `state_number`: the ids for another process that runs it."""
+
+    def __init__(self, compiled: Schedule, interface_index: int, batch: int, clock: Clock = "monotonic") -> None:
+        self._compiled, self._clock = compiled, clock
+        self._object = libbpf.BpfObject(availability.SENDER)
+        self._memory: list[mmap.mmap] = []
+        try:
+            self._load(interface_index, batch)
+            self._fill()
+            self._attach()
+        except BaseException:
+            self._object.close()
+            raise
+
+    def _load(self, interface_index: int, batch: int) -> None:
+        compiled = self._compiled
+        entries = {
+            "legs": len(compiled.legs),
+            "slots": len(compiled.slots),
+            "parts": len(compiled.parts),
+            "table": len(compiled.table),
+            "records": sum(map(len, compiled.records)),
+            "store": compiled.store_bytes // CHUNK_BYTES,
+            "users": compiled.users,
+            "steps": len(compiled.steps),
+            "gaps": len(compiled.gaps),
+        }
+        for name, number in entries.items():
+            self._object.set_entries(name, max(1, number))
+        settings = struct.pack("=II", batch == 1, self._clock == "ptp")
+        self._object.set_constants(".rodata.settings", settings)
+        self._object.load()
+        self._object.map("egress").update(bytes(4), interface_index.to_bytes(4, sys.byteorder))
+
+    def _share(self, name: str, record: type[ctypes.Structure] | type[ctypes.c_uint64]) -> mmap.mmap:
+        shared = self._object.map(name)
+        if shared.value_bytes != ctypes.sizeof(record):
+            problem = f"nodes/bpf/send.o: the layout of map {name} differs from this version (run kernel/build.sh)"
+            raise EngineError(NAME, problem)
+        self._memory.append(shared.memory())
+        return self._memory[-1]
+
+    def _fill(self) -> None:
+        compiled = self._compiled
+        legs = self._share("legs", LegRecord)
+        self._share("slots", SlotRecord)[: _size(compiled.slots)] = _bytes(compiled.slots)
+        self._share("parts", PartRecord)[: _size(compiled.parts)] = _bytes(compiled.parts)
+        records = self._share("records", TraceRecord)
+        place = 0
+        for part in compiled.records:
+            data = part.astype(RECORD.newbyteorder("="), copy=False).view(np.uint8).data
+            records[place : place + len(data)] = data
+            place += len(data)
+        self._share("steps", StepRecord)[: _size(compiled.steps)] = _bytes(compiled.steps)
+        for name, numbers in (("table", compiled.table), ("gaps", compiled.gaps)):
+            words = (ctypes.c_uint64 * len(numbers))(*numbers)
+            self._share(name, ctypes.c_uint64)[: ctypes.sizeof(words)] = bytes(words)
+        self._memory.append(self._object.map("store").memory())
+        with memoryview(self._memory[-1]) as memory:
+            for at, store in compiled.stores:
+                store.write(memory[at : at + store.size_bytes])
+        users = self._share("users", ctypes.c_uint64)
+        self._users = (ctypes.c_uint64 * max(1, compiled.users)).from_buffer(users)
+        legs[: _size([leg.record for leg in compiled.legs])] = _bytes([leg.record for leg in compiled.legs])
+        size = ctypes.sizeof(LegRecord)
+        self.legs = [LegRecord.from_buffer(legs, index * size) for index in range(len(compiled.legs))]
+        self.state = StateRecord.from_buffer(self._share(".bss", StateRecord))
+        self.state.start_ns = NEVER
+        self.state.due_ns[:] = [NEVER] * MAX_LEGS
+
+    def _attach(self) -> None:
+        for program, event in (("sum_sent", "xdp_devmap_xmit"), ("sum_refused", "xdp_redirect_err")):
+            self._object.attach_raw_tracepoint(program, event)
+        self.fd, self.number = self._object.program_fd("send"), self._object.program_id("send")
+        self.state_number = self._object.map_id(".bss")
+
+    def start(self, at_ns: int) -> None:
+        """Sets the times. The program may run already: it reads only the winner's due time, which is set last."""
+        for leg, record in zip(self._compiled.legs, self.legs, strict=True):
+            record.stop_ns, record.give_up_ns = leg.stop_ns(at_ns), leg.give_up_ns(at_ns)
+            record.pass_ns, record.step_end_ns = leg.pass_ns(at_ns), leg.step_end_ns(at_ns)
+        due_ns = [leg.first_due_ns(at_ns) for leg in self._compiled.legs]
+        self.state.tree_leaves, winner = schedule.tournament(due_ns)
+        self.state.winner[: len(winner)] = winner
+        for index in sorted(range(len(due_ns)), key=lambda index: index == winner[1]):
+            self.state.due_ns[index] = due_ns[index]
+        self.state.start_ns = at_ns
+
+    def users(self, number: int) -> list[int] | None:
+        """Returns the frames sent per user of a leg; None where they are not counted."""
+        leg, first = self._compiled.legs[number], self.legs[number].users
+        if not leg.users:
+            return None
+        counts = [0] * (max(leg.users) + 1)
+        for user, sent in zip(leg.users, self._users[first : first + len(leg.users)], strict=True):
+            counts[user] += sent
+        return counts
+
+    def close(self) -> None:
+        del self.legs, self.state, self._users
+        for memory in self._memory:
+            # The traceback of an error can still refer to a record; the memory is released with it.
+            with contextlib.suppress(BufferError):
+                memory.close()
+        self._object.close()
+
+
+def _size(records: Sequence[ctypes._CDataType]) -> int:
+    return sum(ctypes.sizeof(record) for record in records)
+
+
+def _bytes(records: Sequence[ctypes._CDataType]) -> bytes:
+    return b"".join(bytes(record) for record in records)
