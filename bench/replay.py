@@ -29,8 +29,8 @@ import report
 from pktswarm.nodes import availability
 from pktswarm.nodes.senders.xdp_program import Program
 from pktswarm.traffic.leg import Leg
-from pktswarm.traffic.replay.build import Frames
 from pktswarm.traffic.replay.files import mapped_frames, pcap_bytes, row_bytes, rows_name, trace_path
+from pktswarm.traffic.replay.frames import Frames
 from pktswarm.traffic.replay.prepare import Gtpu, Instances, Nodes, Settings, frames_of, prepare
 from pktswarm.traffic.replay.shift import shifted
 from pktswarm.traffic.replay.table import pool

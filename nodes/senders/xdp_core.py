@@ -15,8 +15,8 @@ from pktswarm.nodes.senders.xdp_shares import batch_size
 from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import SendCount, SendTask
-from pktswarm.traffic.replay.build import Frames
 from pktswarm.traffic.replay.files import check_mtu, mapped_frames, trace_path
+from pktswarm.traffic.replay.frames import Frames
 from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule.records import LegRecord
 from pktswarm.traffic.schedule.sequence import Records, read_sequence

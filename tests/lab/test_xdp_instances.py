@@ -17,7 +17,7 @@ from pktswarm.nodes.libbpf import run_once
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.preview.frames import packets, recording
 from pktswarm.traffic.replay import files
-from pktswarm.traffic.replay.build import Frames
+from pktswarm.traffic.replay.frames import Frames
 from pktswarm.traffic.replay.prepare import Gtpu, Instances, Settings
 from pktswarm.traffic.replay.shift import Shift
 from pktswarm.traffic.replay.table import pool

@@ -11,7 +11,7 @@ import dpkt
 import numpy as np
 
 from pktswarm.traffic.capture.trace import Packet, write_pcap
-from pktswarm.traffic.replay.build import Frames
+from pktswarm.traffic.replay.frames import Frames
 from pktswarm.traffic.replay.prepare import Nodes, Prepared, Settings, frames_of, prepare
 
 MACS = bytes.fromhex("0a00000000020a0000000001")

@@ -18,7 +18,7 @@ from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.layout import layout
 from pktswarm.traffic.leg import Leg, MatchData
 from pktswarm.traffic.replay import stamps
-from pktswarm.traffic.replay.build import STAMP_BYTES, Frames
+from pktswarm.traffic.replay.frames import STAMP_BYTES, Frames
 from pktswarm.traffic.replay.prepare import Gtpu, Instances, Settings, prepare
 from pktswarm.traffic.replay.table import pool
 from pktswarm.traffic.schedule import capabilities

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pktswarm.traffic.capture.trace import Packet, write_pcap
-from pktswarm.traffic.replay.build import Frames
+from pktswarm.traffic.replay.frames import Frames
 from pktswarm.traffic.replay.prepare import Gtpu, Instances, Prepared, Settings, prepare
 from pktswarm.traffic.replay.shift import shifted
 from pktswarm.traffic.replay.table import make_table, pool

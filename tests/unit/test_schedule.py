@@ -21,8 +21,8 @@ from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.template import Checksum, mending_order, put_bits
 from pktswarm.traffic.leg import Leg
-from pktswarm.traffic.replay.build import Frames
 from pktswarm.traffic.replay.files import mapped_frames
+from pktswarm.traffic.replay.frames import Frames
 from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule import leg_frames, pace
 from pktswarm.traffic.schedule import records as schedule_records

@@ -10,7 +10,7 @@ import pytest
 from pktswarm.nodes import libbpf
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
-from pktswarm.traffic.replay.build import STAMP_BYTES
+from pktswarm.traffic.replay.frames import STAMP_BYTES
 from pktswarm.traffic.schedule.leg_frames import stamp_is_found
 
 OBJECT = libbpf.OBJECTS / "send.o"

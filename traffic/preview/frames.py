@@ -25,8 +25,8 @@ from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.preview.due_frames import Block, Integers, Rows, blocks
 from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.random.xorshift import KernelDraw
-from pktswarm.traffic.replay.build import Frames
 from pktswarm.traffic.replay.files import frames_to_send
+from pktswarm.traffic.replay.frames import Frames
 from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule import leg_frames, pace, trace
 from pktswarm.traffic.schedule.capabilities import trafgen_list_length

@@ -6,121 +6,21 @@ sum is the same in either byte order). Chunk by chunk, so that the arrays stay s
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass, field
-
 import numpy as np
 from numpy.typing import NDArray
 
 from pktswarm.traffic import ragged
 from pktswarm.traffic.frames.dissect import ICMP, TCP, UDP
-from pktswarm.traffic.frames.stamp import CHECKED_BYTES
+from pktswarm.traffic.frames.headers import GTPU_PORT
+from pktswarm.traffic.replay.frames import ALIGN_BYTES, CHUNK_PACKETS, NOT_COVERED, STAMP_BYTES, Frames
 from pktswarm.traffic.replay.oversize import Pieces
 from pktswarm.traffic.replay.parse import Columns
+from pktswarm.traffic.replay.rewrite import OUTER_IP_BYTES, OUTER_UDP_BYTES, Rewrite, Tunnel, gtpu_header
+from pktswarm.traffic.replay.words import ONES, Words, values_of, word, words_of
 
 Integers = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
-Words = NDArray[np.uint16]
-ALIGN_BYTES = 8
-CHUNK_PACKETS = 1 << 12
-ONES = 0xFFFF
 FIN, PSH, CWR = 0x01, 0x08, 0x80
-GTPU_PORT = 2152
-OUTER_IP_BYTES, OUTER_UDP_BYTES = 20, 8
 MOST_TRAILER_BYTES = 46
-STAMP_BYTES = CHECKED_BYTES + 2
-"""traffic.replay.stamps."""
-NOT_COVERED = 4
-"""Frames.ends."""
-
-
-@dataclass(frozen=True)
-class Tunnel:
-    """GTP-U around the uplink (3GPP TS 29.281, TS 38.415): outer addresses of the base station and the UPF."""
-
-    source: bytes
-    target: bytes
-    sequence: bool = False
-    qfi: int | None = None
-    """With a PDU session container of this QoS flow; None: without."""
-    ttl: int = 64
-
-    @property
-    def header_bytes(self) -> int:
-        options = 4 if self.sequence or self.qfi is not None else 0
-        return 8 + options + (4 if self.qfi is not None else 0)
-
-    @property
-    def overhead_bytes(self) -> int:
-        return OUTER_IP_BYTES + OUTER_UDP_BYTES + self.header_bytes
-
-
-@dataclass(frozen=True)
-class Rewrite:
-    """What becomes of the packets of each pair and each channel. Every array is looked up by their numbers."""
-
-    source: list[bytes]
-    """New source address of each pair."""
-    target: list[bytes]
-    sport: Integers
-    """New ports of each channel; -1 where it has none."""
-    dport: Integers
-    macs: bytes
-    """Target and source MAC: every frame goes between these two."""
-    direction: Integers
-    """Of each pair: 0 up, 1 down."""
-    ends: Integers
-    """Of each pair: 1 where its source is a server, 2 where its target is one; the sum of both."""
-    tag: bytes | None = None
-    """In place of all VLAN tags: type and TCI; None: the recorded ones stay."""
-    tunnel: Tunnel | None = None
-    teid: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Of each pair."""
-    headers_only: bool = False
-    """Zeros in place of payloads, which are not stored either."""
-
-
-@dataclass
-class Frames:
-    """Frames in the order of sending. The bytes of frame n stand in `store` from place[n] on."""
-
-    store: Bytes
-    place: Integers
-    """Multiples of 8."""
-    length: Integers
-    """Bytes of the frame, without FCS."""
-    stored: Integers
-    """Bytes of it that are in the store; zeros stand for the rest."""
-    time_ns: Integers
-    """When it is due in a pass, from the start of the trace."""
-    ip_at: Integers
-    """Where the IP header of the user's packet stands in the frame."""
-    l4_at: Integers
-    """Its ports, where they may be changed; 0: it has none."""
-    sum_at: Integers
-    """Its TCP, UDP or ICMPv6 checksum, which covers addresses; 0: there is none to keep right."""
-    teid_at: Integers
-    """The TEID of its tunnel; 0: none."""
-    down: Integers
-    """1: from the server to the user."""
-    ends: Integers
-    """1 where the source is a server, 2 where the target is one, 4 where the checksum is not about the target that
-    stands in the header (behind an IPv6 routing header); the sum of these."""
-    flow: Integers
-    """Number of its flow's direction (channel)."""
-    number: Integers
-    """Of the recorded packet, from 1."""
-    stamp_at: Integers
-    """Where its stamp begins (traffic.replay.stamps); 0: it has none."""
-    mended: int = 0
-    """Packets whose checksum was wrong in the recording (left to the network card)."""
-
-    def __len__(self) -> int:
-        return len(self.place)
-
-    def frame(self, row: int) -> bytes:
-        at, stored = int(self.place[row]), int(self.stored[row])
-        return bytes(self.store[at : at + stored]).ljust(int(self.length[row]), b"\0")
 
 
 def build(pieces: Pieces, time_ns: Integers, rewrite: Rewrite, stamp: Integers | None = None) -> Frames:
@@ -247,7 +147,7 @@ class _Chunk:
         # The outer header is IPv4, whatever is inside.
         six = (self.columns.version == 6) & ~inside
         kind_at = self.ip - 2 - (tunnel.overhead_bytes * inside if tunnel else 0)
-        self.words[kind_at >> 1] = np.where(six, _word(0x86DD), _word(0x0800))
+        self.words[kind_at >> 1] = np.where(six, word(0x86DD), word(0x0800))
         if tunnel is not None:
             self._put_tunnel(np.flatnonzero(inside), tunnel)
 
@@ -263,7 +163,7 @@ class _Chunk:
         udp, gtpu = at + OUTER_IP_BYTES, at + OUTER_IP_BYTES + OUTER_UDP_BYTES
         header = bytes((0x45, 0, 0, 0, 0, 0, 0x40, 0, tunnel.ttl, UDP, 0, 0)) + tunnel.source + tunnel.target
         ports = GTPU_PORT.to_bytes(2, "big") * 2
-        ragged.fill(self.frames.store, at, header + ports + bytes(4) + _gtpu(tunnel))
+        ragged.fill(self.frames.store, at, header + ports + bytes(4) + gtpu_header(tunnel))
         total = inner + tunnel.overhead_bytes
         constant = int(np.frombuffer(header, ">u2").sum())
         self.words[(at + 2) >> 1] = words_of(total)
@@ -442,27 +342,3 @@ class _Chunk:
 _SUM_AT = np.zeros(256, np.int64)
 for _protocol, _place in {6: 16, 17: 6, 1: 2, 58: 2}.items():
     _SUM_AT[_protocol] = _place
-
-
-def _word(value: int) -> int:
-    return int.from_bytes(value.to_bytes(2, "big"), sys.byteorder)
-
-
-def words_of(values: Integers) -> Words:
-    """Numbers as words that stand in memory in network byte order."""
-    return values.astype(">u2").view(np.uint16)
-
-
-def values_of(words: Words) -> Integers:
-    return words.view(">u2").astype(np.int64)
-
-
-def _gtpu(tunnel: Tunnel) -> bytes:
-    """The header with length, TEID and sequence number zero (TS 29.281 section 5.1, TS 38.415 section 5.5.2.2)."""
-    flags = 0x30 | (0x02 if tunnel.sequence else 0) | (0x04 if tunnel.qfi is not None else 0)
-    header = bytes((flags, 0xFF)) + bytes(6)
-    if tunnel.header_bytes > 8:
-        header += bytes((0, 0, 0, 0x85 if tunnel.qfi is not None else 0))
-    if tunnel.qfi is not None:
-        header += bytes((1, 0x10, tunnel.qfi, 0))
-    return header

@@ -21,7 +21,7 @@ from pktswarm.traffic.frames.dissect import VLAN_TYPES
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.replay import oversize, timing
 from pktswarm.traffic.replay import shift as shifting
-from pktswarm.traffic.replay.build import ALIGN_BYTES, CHUNK_PACKETS, Frames
+from pktswarm.traffic.replay.frames import ALIGN_BYTES, CHUNK_PACKETS, Frames
 from pktswarm.traffic.replay.shift import Shift
 
 RECORD_HEADER_BYTES = 16

@@ -12,7 +12,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pktswarm.traffic.replay.build import NOT_COVERED, ONES, Frames, Integers, Words, values_of, words_of
+from pktswarm.traffic.replay.frames import NOT_COVERED, Frames, Integers
+from pktswarm.traffic.replay.words import ONES, Words, values_of, words_of
 
 IPV4_BITS, PORT_BITS = 32, 16
 

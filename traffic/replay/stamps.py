@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.dissect import ICMP, ICMP6, TCP, UDP
 from pktswarm.traffic.frames.layout import layout
-from pktswarm.traffic.replay.build import CHUNK_PACKETS, ONES, STAMP_BYTES, Frames
 from pktswarm.traffic.replay.flows import is_plain
+from pktswarm.traffic.replay.frames import CHUNK_PACKETS, STAMP_BYTES, Frames
 from pktswarm.traffic.replay.oversize import Pieces
 from pktswarm.traffic.replay.parse import ETHERNET_BYTES, GTPU_PORT, Columns, Reader
+from pktswarm.traffic.replay.words import ONES
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]

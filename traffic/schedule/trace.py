@@ -17,8 +17,8 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.replay import timing
-from pktswarm.traffic.replay.build import Frames
 from pktswarm.traffic.replay.files import in_order
+from pktswarm.traffic.replay.frames import Frames
 from pktswarm.traffic.schedule.records import CHUNK_BYTES, LARGEST_BYTES, SLOT_BYTES
 
 Integers = NDArray[np.int64]
