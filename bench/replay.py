@@ -34,7 +34,7 @@ from pktswarm.traffic.replay.frames import Frames
 from pktswarm.traffic.replay.prepare import Gtpu, Instances, Nodes, Settings, frames_of, prepare
 from pktswarm.traffic.replay.shift import shifted
 from pktswarm.traffic.replay.table import pool
-from pktswarm.traffic.schedule.compile import compile_schedule
+from pktswarm.traffic.schedule.assemble import compile_schedule
 from pktswarm.traffic.schedule.sequence import Records
 
 SIZES, SHARES = (54, 120, 594, 1300, 1514), (0.35, 0.15, 0.1, 0.1, 0.3)

@@ -17,7 +17,7 @@ from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import SendCount, SendTask
 from pktswarm.traffic.replay.files import check_mtu, mapped_frames, trace_path
 from pktswarm.traffic.replay.frames import Frames
-from pktswarm.traffic.schedule import compile as schedule
+from pktswarm.traffic.schedule import assemble
 from pktswarm.traffic.schedule.records import LegRecord
 from pktswarm.traffic.schedule.sequence import Records, read_sequence
 
@@ -39,7 +39,7 @@ class XdpCore:
 
     def prepare(self) -> None:
         interface = Interface(self.task.interface)
-        compiled = schedule.compile_schedule(self.task.legs, self._trace, self._sequence)
+        compiled = assemble.compile_schedule(self.task.legs, self._trace, self._sequence)
         batch = batch_size(self.task.legs)
         self._program = Program(compiled, interface.index, batch, self.task.clock)
         awake = any(leg.options.get("wait") == "awake" for leg in self.task.legs)

@@ -14,8 +14,8 @@ import numpy as np
 from pktswarm.nodes import availability, libbpf
 from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.protocol.task import Clock
-from pktswarm.traffic.schedule import compile as schedule
-from pktswarm.traffic.schedule.compile import Schedule
+from pktswarm.traffic.schedule import assemble
+from pktswarm.traffic.schedule.assemble import Schedule
 from pktswarm.traffic.schedule.records import (
     CHUNK_BYTES,
     MAX_LEGS,
@@ -115,7 +115,7 @@ class Program:
             record.stop_ns, record.give_up_ns = leg.stop_ns(at_ns), leg.give_up_ns(at_ns)
             record.pass_ns, record.step_end_ns = leg.pass_ns(at_ns), leg.step_end_ns(at_ns)
         due_ns = [leg.first_due_ns(at_ns) for leg in self._compiled.legs]
-        self.state.tree_leaves, winner = schedule.tournament(due_ns)
+        self.state.tree_leaves, winner = assemble.tournament(due_ns)
         self.state.winner[: len(winner)] = winner
         for index in sorted(range(len(due_ns)), key=lambda index: index == winner[1]):
             self.state.due_ns[index] = due_ns[index]

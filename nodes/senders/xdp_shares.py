@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pktswarm.traffic.leg import Leg
-from pktswarm.traffic.schedule import compile as schedule
+from pktswarm.traffic.schedule import assemble
 from pktswarm.traffic.schedule.fragments import most_frames
 
 BATCHES = ((250_000, 1), (2_000_000, 16))
@@ -23,7 +23,7 @@ def share(legs: list[Leg], number: int) -> list[list[Leg]]:
     # Legs whose stamps share one sequence stay together: the program holds its counter.
     groups: dict[int, list[Leg]] = {}
     for leg in legs:
-        groups.setdefault(schedule.first_of(leg), []).append(leg)
+        groups.setdefault(assemble.first_of(leg), []).append(leg)
     shares: list[list[Leg]] = [[] for _ in range(min(number, len(groups)))]
     for group in sorted(groups.values(), key=_rates_pps, reverse=True):
         min(shares, key=lambda legs: (_rates_pps(legs), len(legs))).extend(group)

@@ -28,6 +28,7 @@ from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule import fragments
+from pktswarm.traffic.schedule.assemble import assemble
 from pktswarm.traffic.schedule.fragments import with_ids
 from wire import SO_RCVBUFFORCE, A, B, Wire, inside, ip
 from xdp_counter import Counter, change, flipped
@@ -71,7 +72,7 @@ def a_leg(shape: str = "container", cut: str = "outer", size_bytes: int = 1600, 
 def made(leg: Leg, packets: int) -> list[list[bytes]]:
     """The frames of so many packets, as the sender's program makes them."""
     number = fragments.most_frames(leg)
-    with loaded(schedule.assemble([schedule.compile_leg(leg, 1)])) as program:
+    with loaded(assemble([schedule.compile_leg(leg, 1)])) as program:
         frames = made_by(program, number * packets)
         assert program.legs[0].generated == number * packets
         if number > 1:

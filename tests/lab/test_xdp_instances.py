@@ -21,9 +21,8 @@ from pktswarm.traffic.replay.frames import Frames
 from pktswarm.traffic.replay.prepare import Gtpu, Instances, Settings
 from pktswarm.traffic.replay.shift import Shift
 from pktswarm.traffic.replay.table import pool
-from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule import trace
-from pktswarm.traffic.schedule.compile import Schedule
+from pktswarm.traffic.schedule.assemble import Schedule, compile_schedule
 from recordings import checksums_right, ipv4, ipv6, made, prepared, reference_checksum, tcp, udp
 from test_xdp_sender import send_and_listen
 from wire import Wire
@@ -122,7 +121,7 @@ def compiled(legs: list[Leg], folder: Path) -> Schedule:
     def none(leg: Leg) -> Any:
         raise AssertionError(leg)
 
-    return schedule.compile_schedule(legs, read, none)
+    return compile_schedule(legs, read, none)
 
 
 def run(whole: Schedule, number: int) -> list[bytes]:

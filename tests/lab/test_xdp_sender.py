@@ -33,8 +33,9 @@ from pktswarm.traffic.preview.frames import KernelMaker
 from pktswarm.traffic.protocol.task import Clock, ReceiveTask
 from pktswarm.traffic.random.xorshift import KernelDraw
 from pktswarm.traffic.schedule import compile as schedule
-from pktswarm.traffic.schedule import leg_frames, sequence
+from pktswarm.traffic.schedule import leg_frames, sequence, xdp_limits
 from pktswarm.traffic.schedule import pace as schedule_pace
+from pktswarm.traffic.schedule.assemble import assemble
 from pktswarm.traffic.schedule.records import LARGEST_BYTES, NEVER, TURN_LONG, TURN_OF_ONE, TURN_OVER
 from wire import EMULATED, A, B, Wire, ip
 from xdp_ends import XDP_DROP, XDP_REDIRECT, loaded, made_by, send, start
@@ -94,7 +95,7 @@ def a_leg(shape: str = "udp4", number: int = 0, **more: Any) -> Leg:
 
 
 def frames(compiled: list[schedule.CompiledLeg], number: int, clock: Clock = "monotonic") -> list[bytes]:
-    with loaded(schedule.assemble(compiled), clock) as program:
+    with loaded(assemble(compiled), clock) as program:
         return made_by(program, number)
 
 
@@ -121,7 +122,7 @@ def check_fields(template: Template, frame: bytes, index: int) -> None:
 def test_frames_are_as_the_template_says(shape: str, size: int, payload: dict[str, Any]) -> None:
     leg = a_leg(shape, 3, size_bytes=size, payload=payload)
     template = build_frame(leg.frame, size)
-    assert not schedule.unable(leg)
+    assert not xdp_limits.unable(leg)
     made = frames([schedule.compile_leg(leg, 1)], 40)
     start = stamp.payload_offset(leg.frame["headers"])
     for index, frame in enumerate(made):
@@ -337,7 +338,7 @@ def test_frames_are_the_templates_byte_for_byte(shape: str, size: int, payload: 
     headers = {**SHAPES, **NEW_SHAPES}[shape]
     frame = {"headers": headers, "payload": payload}
     leg = Leg(0, shape, "a", "b", "stream", frame=frame, size_bytes=size, options={"stamp": False})
-    assert not schedule.unable(leg)
+    assert not xdp_limits.unable(leg)
     template, compiled = build_frame(frame, size), schedule.compile_leg(leg, 5)
     draw = KernelDraw(compiled.record.random)
     assert frames([compiled], 100) == [template.frame(index, draw) for index in range(100)]
@@ -479,7 +480,7 @@ SOME_SIZES = [200, 1514, 161, 160, 1514, 173, 999, 1000, 160, 512, 201, 1513, 16
 @pytest.mark.parametrize("shape", SEQUENCE_SHAPES)
 def test_frames_of_a_sequence_are_the_templates_of_their_sizes_and_users(shape: str) -> None:
     leg, records = a_sequence(shape, SOME_SIZES, options={"stamp": False})
-    assert not schedule.unable(leg)
+    assert not xdp_limits.unable(leg)
     made = frames([schedule.compile_leg(leg, 5, sequence=records)], len(records))
     assert made == expected(leg, records)
 
@@ -535,7 +536,7 @@ def due_in_the_kernel(leg: Leg, most: int) -> tuple[list[int], int]:
     """Each frame's due time, from the start, which is so long ago that nothing waits: an hour, or when the machine came
     up. Ends where the leg does, or with what is due by now: the second figure.
     """
-    whole = schedule.assemble([schedule.compile_leg(leg, schedule_pace.seed_of(leg))])
+    whole = assemble([schedule.compile_leg(leg, schedule_pace.seed_of(leg))])
     now_ns = time.monotonic_ns()
     start_ns = max(1, now_ns - 4000 * 10**9)
     due = []
@@ -552,7 +553,7 @@ def due_in_the_kernel(leg: Leg, most: int) -> tuple[list[int], int]:
 
 def test_a_turn_of_one_ends_with_its_first_frame() -> None:
     legs = [a_leg(number=number, rates=[[0, 1000.0]], count_packets=3) for number in range(2)]
-    whole = schedule.assemble([schedule.compile_leg(leg, schedule_pace.seed_of(leg)) for leg in legs])
+    whole = assemble([schedule.compile_leg(leg, schedule_pace.seed_of(leg)) for leg in legs])
     with loaded(whole, start_ns=max(1, time.monotonic_ns() - 10**9)) as program:
         program.state.turn = TURN_OF_ONE
         assert [run_once(program.fd, bytes(96))[0] for _ in range(3)] == [XDP_REDIRECT, XDP_DROP, XDP_DROP]
@@ -584,7 +585,7 @@ PACES: dict[str, dict[str, Any]] = {
 def test_due_times_are_those_that_numpy_computes(name: str, random_gaps: bool) -> None:
     table = schedule_pace.exponential_gaps(1000) if random_gaps else []
     leg = a_leg(number=3, **{"duration_s": 4.0, **PACES[name]}, gap_table=table, seed=5)
-    assert schedule.unable(leg) == ""
+    assert xdp_limits.unable(leg) == ""
     wanted = schedule_pace.due_times(leg).tolist()
     assert len(wanted) > 5
     found, until_ns = due_in_the_kernel(leg, 20_000)

@@ -19,7 +19,7 @@ from pktswarm.nodes.receivers.xdp import XdpReceiver
 from pktswarm.nodes.senders.xdp_program import Program
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import Clock, ReceiveTask, SendTask, to_json
-from pktswarm.traffic.schedule.compile import Schedule
+from pktswarm.traffic.schedule.assemble import Schedule
 from wire import B, Wire
 
 ROOT = Path(__file__).parents[2]

@@ -24,9 +24,10 @@ from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.replay.files import mapped_frames
 from pktswarm.traffic.replay.frames import Frames
 from pktswarm.traffic.schedule import compile as schedule
-from pktswarm.traffic.schedule import leg_frames, pace
+from pktswarm.traffic.schedule import leg_frames, pace, xdp_limits
 from pktswarm.traffic.schedule import records as schedule_records
 from pktswarm.traffic.schedule import trace as schedule_trace
+from pktswarm.traffic.schedule.assemble import Schedule, assemble, compile_schedule, tournament
 from pktswarm.traffic.schedule.checksum_weights import weights
 
 OBJECT = libbpf.OBJECTS / "send.o"
@@ -158,7 +159,7 @@ def test_a_stamp_has_a_checksum_where_it_fits_in_each_size(leg: Leg, held: int) 
     ],
 )
 def test_frames_that_carry_no_stamp(leg: Leg) -> None:
-    assert schedule.unable(leg) == ""
+    assert xdp_limits.unable(leg) == ""
     assert not leg_frames.stamped(leg) and schedule.compile_leg(leg, 1).record.stamp == 0
 
 
@@ -188,7 +189,7 @@ def test_frames_that_carry_no_stamp(leg: Leg) -> None:
     ],
 )
 def test_what_it_cannot_send(leg: Leg, why: str) -> None:
-    assert schedule.unable(leg) == why
+    assert xdp_limits.unable(leg) == why
 
 
 SOURCES = {"ipv4": {"src": {"increment": ["10.0.0.1", "10.0.0.9"], "step": 2}, "dst": "10.0.0.2"}}
@@ -197,7 +198,7 @@ USERS = {"field": "ipv4.src", "by": "src_ip", "first": 0x0A000001, "step": 2, "c
 
 def test_users_have_a_place_each_behind_those_of_other_legs() -> None:
     legs = [a_leg(SOURCES, UDP, users=USERS), a_leg(SOURCES, UDP), a_leg(SOURCES, UDP, users={**USERS, "count": 7})]
-    whole = schedule.assemble([schedule.compile_leg(leg, 1) for leg in legs])
+    whole = assemble([schedule.compile_leg(leg, 1) for leg in legs])
     assert [leg.users for leg in whole.legs] == [[0, 1, 2, 3, 4], [], [0, 1, 2, 3, 4]]
     assert [leg.record.users for leg in whole.legs] == [0, 5, 5] and whole.users == 10
     assert [leg.record.user_rule for leg in whole.legs] == [1, 0, 1]
@@ -211,10 +212,10 @@ def test_a_value_that_is_no_users(users: dict[str, int]) -> None:
 
 def test_users_that_cannot_be_counted() -> None:
     leg = a_leg(SOURCES, UDP, users={**USERS, "field": "udp.src"})
-    assert schedule.unable(leg) == "its users are told apart by udp.src, which does not vary"
+    assert xdp_limits.unable(leg) == "its users are told apart by udp.src, which does not vary"
     many = {"ipv4": {"src": {"random": ["10.0.0.0", "10.255.255.255"]}, "dst": "10.0.0.2"}}
     why = "it counts at most 1048576 users, and ipv4.src takes 16777216 values"
-    assert schedule.unable(a_leg(many, UDP, users=USERS)) == why
+    assert xdp_limits.unable(a_leg(many, UDP, users=USERS)) == why
 
 
 def test_weights_say_by_how_much_a_sum_grows() -> None:
@@ -256,14 +257,14 @@ def test_a_rule_writes_its_field_and_nothing_else(headers: tuple[dict[str, Any],
 @pytest.mark.parametrize("legs", [1, 2, 3, 5, 64, 200, 256])
 def test_a_tournament_is_won_by_who_is_due_first(legs: int) -> None:
     due = random.Random(legs).sample(range(1000), legs)
-    leaves, winner = schedule.tournament(due)
+    leaves, winner = tournament(due)
     assert leaves >= legs and leaves.bit_count() == 1 and len(winner) == 2 * leaves
     assert winner[leaves:] == list(range(leaves)) and due[winner[1]] == min(due)
     assert all(winner[node] in (winner[2 * node], winner[2 * node + 1]) for node in range(1, leaves))
 
 
 def test_of_legs_due_together_the_first_wins() -> None:
-    assert schedule.tournament([5, 5, 5])[1][1] == 0
+    assert tournament([5, 5, 5])[1][1] == 0
 
 
 def test_seeds_next_to_each_other_draw_differently() -> None:
@@ -291,16 +292,16 @@ def a_trace_leg(mode: str = "original", value: float = 1.0, **more: Any) -> Leg:
     return Leg(7, "t", "a", "b", "trace", **{"trace_file": "t.pcap", "timing": timing, **more})
 
 
-def of_traces(frames: dict[str, Frames], *legs: Leg) -> schedule.Schedule:
+def of_traces(frames: dict[str, Frames], *legs: Leg) -> Schedule:
     """`frames`: of each file."""
-    return schedule.compile_schedule(list(legs), lambda leg: frames[str(leg.trace_file)], lambda leg: no_sequence())
+    return compile_schedule(list(legs), lambda leg: frames[str(leg.trace_file)], lambda leg: no_sequence())
 
 
 def no_sequence() -> Any:
     raise AssertionError("there is none")
 
 
-def stored(whole: schedule.Schedule) -> bytearray:
+def stored(whole: Schedule) -> bytearray:
     memory = bytearray(whole.store_bytes)
     for at, store in whole.stores:
         store.write(memoryview(memory)[at : at + store.size_bytes])
@@ -399,7 +400,7 @@ def test_lists_share_the_table_with_the_sizes() -> None:
         (1, 2, 2),
         (1, 4, 3),
     ]
-    whole = schedule.assemble([schedule.compile_leg(leg, 1), compiled])
+    whole = assemble([schedule.compile_leg(leg, 1), compiled])
     assert [whole.table[compiled.record.rule[index].first] for index in (1, 2)] == [700, 1]
     assert compiled.record.rule[1].first == 9
 

@@ -9,7 +9,7 @@ import pytest
 
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
-from pktswarm.traffic.schedule import capabilities, sequence
+from pktswarm.traffic.schedule import capabilities, sequence, xdp_limits
 from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule.records import TraceRecord
 
@@ -104,7 +104,7 @@ def with_udp(**fields: Any) -> dict[str, Any]:
     ],
 )
 def test_why_a_leg_cannot_be_a_sequence(change: dict[str, Any], words: str) -> None:
-    assert words in schedule.unable(a_leg(**change))
+    assert words in xdp_limits.unable(a_leg(**change))
 
 
 def test_lengths_take_their_part_of_the_rules() -> None:
@@ -115,9 +115,9 @@ def test_lengths_take_their_part_of_the_rules() -> None:
     tunnel = [{"udp": {"src": varying, "dst": 2152}}, {"gtpu": {"teid": varying}}]
     headers = [*outer, *tunnel, *inner]
     leg = a_leg(frame={"headers": headers, "payload": {}}, user_field="gtpu.teid", users={}, sizes=[[200, 1], [900, 1]])
-    assert schedule.unable(leg) == ""
+    assert xdp_limits.unable(leg) == ""
     tcp["urgent"] = varying
-    assert schedule.unable(leg) == "it varies at most 16 fields of a frame, not 13 and 4 lengths"
+    assert xdp_limits.unable(leg) == "it varies at most 16 fields of a frame, not 13 and 4 lengths"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pktswarm.master.plan.session_streams import ends_of
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule import compile as schedule
+from pktswarm.traffic.schedule import xdp_limits
 from test_upf_tunnels import DOWN, GROUP, UP, UPF, ends, hosts_file, in_place, node, planned
 
 FIVE = {**GROUP, "gnb": "tx1"}
@@ -29,7 +30,7 @@ def number(frame: bytes, at: int, size: int = 2) -> int:
 
 
 def sent(leg: Leg, frames: int) -> list[bytes]:
-    assert not schedule.unable(leg)
+    assert not xdp_limits.unable(leg)
     return [ends(leg, index)[0] for index in range(frames)]
 
 
@@ -77,7 +78,7 @@ def test_so_many_frames_of_a_user_in_a_row(tmp_path: Path, stream: dict[str, Any
     if stream is DOWN:
         del given["outer_source_port"]
     (leg,) = legs_of(tmp_path, given, **addresses)
-    assert schedule.unable(leg) == ""
+    assert xdp_limits.unable(leg) == ""
     turns = [user for _ in range(2) for user in range(5) for _ in range(3)][:20]
     at = (26 if stream is UP else 30) if ip == "ipv4" else (22 if stream is UP else 38)
     for index, user in enumerate(turns):
@@ -102,7 +103,7 @@ def test_each_turn_of_a_user_is_by_the_next_of_his_ports(
     tmp_path: Path, stream: dict[str, Any], interleave: int
 ) -> None:
     (leg,) = legs_of(tmp_path, {**stream, "interleave": interleave}, flows_per_user=4)
-    assert schedule.unable(leg) == ""
+    assert xdp_limits.unable(leg) == ""
     users: dict[int, list[int]] = {}
     at = 34 if stream is UP else 36
     for index in range(5 * 9 * interleave):
@@ -134,7 +135,7 @@ def test_users_talk_to_the_servers_of_their_node(tmp_path: Path, stream: dict[st
     at, size = {"ipv4": (30 if stream is UP else 26, 4), "ipv6": (38 if stream is UP else 22, 16)}[ip]
     first = [ip_address(one) for one in POOL["first"]][ip == "ipv6"]
     for leg, (begin, count) in zip(in_place(found, hosts), [(0, 3), (3, 2)], strict=True):
-        assert schedule.unable(leg) == "" and leg.users["count"] == 5
+        assert xdp_limits.unable(leg) == "" and leg.users["count"] == 5
         for index in range(25):
             plain, wrapped = ends(leg, index)[:: -1 if stream is UP else 1]
             assert plain[14:] == wrapped[-len(plain[14:]) :]

@@ -25,6 +25,7 @@ from pktswarm.traffic.counting import users
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule import compile as schedule
+from pktswarm.traffic.schedule import xdp_limits
 from pktswarm.traffic.schedule.leg_frames import templates_as_received, templates_as_sent
 
 UPF = {
@@ -130,7 +131,7 @@ def test_ipv6_users_are_told_apart_by_their_prefixes(tmp_path: Path) -> None:
         up = leg.stream == "up"
         wanted = [IPv6Address(f"2001:db8:45:{row + 2 * n:x}::7") for n in range(leg.users["count"])]
         assert [IPv6Address(one) for one in users.values(leg.users)] == wanted
-        assert schedule.unable(leg) == ""
+        assert xdp_limits.unable(leg) == ""
         tunnel = IP_UDP_GTPU + (CONTAINER if up else 0)
         for index in range(7):
             sent, received = ends(leg, index)

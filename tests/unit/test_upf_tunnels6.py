@@ -29,6 +29,7 @@ from pktswarm.traffic.counting import tunnel_fields, users
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule import compile as schedule
+from pktswarm.traffic.schedule import xdp_limits
 from pktswarm.traffic.schedule.leg_frames import templates_as_received
 from test_upf_tunnels import CONTAINER, DOWN, GROUP, UP, UPF, ends, hosts_file, node, planned
 
@@ -66,7 +67,7 @@ def test_the_tunnel_is_over_ipv6_and_the_users_packet_the_same(tmp_path: Path, i
     for leg in legs(tmp_path, ip):
         up = leg.stream == "up"
         number = list(GNBS).index(leg.users["gnb"])
-        assert schedule.unable(leg) == ""
+        assert xdp_limits.unable(leg) == ""
         size = TUNNEL + (CONTAINER if up else 0)
         for index in range(7):
             row = number + 2 * (index % leg.users["count"])

@@ -7,34 +7,27 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
-from pktswarm.traffic.frames.sizes import MOST_SIZES
 from pktswarm.traffic.frames.template import Checksum, Template, VaryingField
-from pktswarm.traffic.frames.values import MOST_VALUES, number_of_places, places
+from pktswarm.traffic.frames.values import places
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.replay.shift import Shift
-from pktswarm.traffic.schedule import leg_frames, sequence_check, trace
+from pktswarm.traffic.schedule import leg_frames, sequence_check
 from pktswarm.traffic.schedule import pace as schedule_pace
 from pktswarm.traffic.schedule.checksum_weights import weights
 from pktswarm.traffic.schedule.fragments import Part, parts_of
-from pktswarm.traffic.schedule.pace import gap, seed_of
+from pktswarm.traffic.schedule.pace import gap
 from pktswarm.traffic.schedule.records import (
     COUNT,
-    LARGEST_BYTES,
     LINKED,
     MAX_CHECKSUMS,
-    MAX_LEGS,
-    MAX_PARTS,
-    MAX_RULES,
     NEVER,
     RANDOM,
     USER,
@@ -55,13 +48,6 @@ LATE_NS = 100_000
 """A frame that leaves so long after its due time counts as late."""
 GRACE_NS = 1_000_000_000
 """How long after its duration a timed leg may catch up on what was due within it."""
-MOST_CORES = 64
-MOST_USERS = 2**20
-"""Of a stream whose frames are counted user by user."""
-STREAM_OPTIONS = ("burst", "late", "stamp", "cores", "wait", "batch")
-TRACE_OPTIONS = ("late", "stamp", "cores", "wait", "batch")
-BATCH_SIZES = (1, 4, 8, 16, 32, 64, 128, 256)
-"""Frames that the kernel makes before it hands them on: FRAMES_A_READING in kernel/send.bpf.c divides all but 1."""
 
 
 @dataclass
@@ -103,80 +89,6 @@ class CompiledLeg:
 
     def first_due_ns(self, start_ns: int) -> int:
         return start_ns + self.lead_ns if self.record.remaining else NEVER
-
-
-# --- what it can do ------------------------------------------------------------------------------------------------
-
-
-def unable(leg: Leg) -> str:
-    """Why no schedule can be made of this leg; empty when one can."""
-    known = TRACE_OPTIONS if leg.kind == "trace" else STREAM_OPTIONS
-    odd = [name for name in leg.options if name not in known]
-    if odd:
-        return f"it has no option {odd[0]!r} for a {leg.kind}"
-    if leg.options.get("wait", "asleep") not in ("asleep", "awake"):
-        return f"wait is asleep or awake, not {leg.options['wait']!r}"
-    if leg.options.get("late", "catch_up") not in ("catch_up", "skip"):
-        return f"late is catch_up or skip, not {leg.options['late']!r}"
-    if leg.options.get("cores", 1) not in range(1, MOST_CORES + 1):
-        return f"cores is a whole number from 1 to {MOST_CORES}, not {leg.options['cores']!r}"
-    if leg.options.get("batch", 1) not in BATCH_SIZES:
-        return f"batch is one of {', '.join(map(str, BATCH_SIZES))}, not {leg.options['batch']!r}"
-    if trouble := schedule_pace.unable(leg):
-        return trouble
-    if leg.kind == "trace":
-        return ""
-    return _unable_options(leg) or _unable_frame(leg)
-
-
-def _unable_options(leg: Leg) -> str:
-    burst = leg.options.get("burst", 1)
-    if not isinstance(burst, int) or not 1 <= burst <= 65536:
-        return f"burst is a whole number from 1 to 65536, not {burst!r}"
-    return _unable_sizes(leg)
-
-
-def _unable_sizes(leg: Leg) -> str:
-    if len(leg.sizes) > MOST_SIZES:
-        return f"its frames have at most {MOST_SIZES} sizes, not {len(leg.sizes)}"
-    total = number_of_places([weight for _, weight in leg_frames.sizes_bytes(leg)])
-    return f"its weights of sizes add up to at most {MOST_VALUES}, not {total}" if total > MOST_VALUES else ""
-
-
-def _unable_frame(leg: Leg) -> str:
-    sizes = [size for size, _ in leg_frames.sizes_bytes(leg)]
-    if max(sizes) - FCS_BYTES > LARGEST_BYTES:
-        return f"its frames have at most {LARGEST_BYTES + FCS_BYTES} bytes"
-    if leg.options.get("stamp") and not leg_frames.has_room(leg):
-        least = stamp.least_size_bytes(leg.frame["headers"])
-        return f"a stamp needs {stamp.PLAIN_BYTES} bytes of free payload: a frame of at least {least} bytes"
-    template = build_frame(leg.frame, min(sizes))
-    if len(template.fields) > MAX_RULES:
-        return f"it varies at most {MAX_RULES} fields of a frame, not {len(template.fields)}"
-    if len(template.checksums) > MAX_CHECKSUMS:
-        return f"it keeps at most {MAX_CHECKSUMS} checksums, not {len(template.checksums)}"
-    if trouble := _unable_users(leg, template):
-        return trouble
-    if leg.sequence_file and (trouble := sequence_check.unable(leg, template)):
-        return trouble
-    for one in template.fields:
-        if one.first >> 64 != one.last >> 64 or (one.shift_bits and one.width_bytes > WINDOW_BYTES):
-            return f"{one.name} varies in more than its last 64 bits"
-    return ""
-
-
-def _unable_users(leg: Leg, template: Template) -> str:
-    if not leg.users:
-        return ""
-    counted = [one for one in template.fields if one.name == leg.users["field"]]
-    if not counted:
-        return f"its users are told apart by {leg.users['field']}, which does not vary"
-    if counted[0].values > MOST_USERS:
-        return f"it counts at most {MOST_USERS} users, and {counted[0].name} takes {counted[0].values} values"
-    return ""
-
-
-# --- a leg ---------------------------------------------------------------------------------------------------------
 
 
 def compile_leg(leg: Leg, seed: int, passes: Passes | None = None, sequence: Records | None = None) -> CompiledLeg:
@@ -379,102 +291,3 @@ def _pace(compiled: CompiledLeg, leg: Leg) -> None:
         count = round(leg.rate_pps * leg.duration_s)  # a rate and a duration make a count, so that it is exact
     compiled.record.remaining = NEVER if count is None else count
     compiled.duration_ns = None if leg.duration_s is None else round(leg.duration_s * 1e9)
-
-
-# --- all legs of an interface --------------------------------------------------------------------------------------
-
-
-@dataclass
-class Schedule:
-    """The legs with all their parts one behind another, as the kernel program finds them."""
-
-    legs: list[CompiledLeg]
-    slots: list[SlotRecord] = field(default_factory=list)
-    parts: list[PartRecord] = field(default_factory=list)
-    """MAX_PARTS of each slot, where any is sent in fragments."""
-    table: list[int] = field(default_factory=list)
-    records: list[NDArray[np.void]] = field(default_factory=list)
-    """Of traces and sequences, laid out as TraceRecord: each list once, though several instances go by it."""
-    stores: list[tuple[int, trace.Store]] = field(default_factory=list)
-    """The frames of traces, each with its first byte's place."""
-    steps: list[StepRecord] = field(default_factory=list)
-    gaps: list[int] = field(default_factory=list)
-    users: int = 0
-    """Places in the map of users."""
-
-    @property
-    def largest_bytes(self) -> int:
-        return max(leg.largest_bytes for leg in self.legs)
-
-    @property
-    def store_bytes(self) -> int:
-        return sum(store.size_bytes for _, store in self.stores)
-
-
-def compile_schedule(legs: list[Leg], read: trace.Read, read_sequence: Callable[[Leg], Records]) -> Schedule:
-    """`read` gives the frames of a trace's file, `read_sequence` the records of a leg that has a sequence."""
-    traces = trace.Traces(read, {leg.trace_file for leg in legs if leg.shift or leg_frames.stamped(leg)})
-    places = {leg.id: place for place, leg in enumerate(legs)}
-    compiled = []
-    for leg in legs:
-        passes = traces.of(leg) if leg.kind == "trace" else None
-        sequence = read_sequence(leg) if leg.sequence_file is not None else None
-        compiled.append(compile_leg(leg, seed_of(leg), passes, sequence))
-        compiled[-1].record.numbered_with = places[first_of(leg)]
-    return assemble(compiled)
-
-
-def first_of(leg: Leg) -> int:
-    """The leg whose sequence numbers a leg's stamps have: the instances of a trace share theirs."""
-    return leg.id if leg.merged_into is None or not leg_frames.stamped(leg) else leg.merged_into
-
-
-def assemble(legs: list[CompiledLeg]) -> Schedule:
-    if not 1 <= len(legs) <= MAX_LEGS:
-        raise ValueError(f"an interface has 1 to {MAX_LEGS} legs, not {len(legs)}")
-    whole = Schedule(legs)
-    for leg in legs:
-        leg.record.slot = len(whole.slots)
-        leg.record.first_step, leg.record.first_gap = len(whole.steps), len(whole.gaps)
-        leg.record.users, whole.users = whole.users, whole.users + len(leg.users)
-        for rule in (leg.record.size, *leg.record.rule):
-            rule.first += len(whole.table) if rule.table else 0
-        whole.slots += leg.slots
-        whole.table += leg.table
-        whole.steps += leg.steps
-        whole.gaps += leg.gaps
-    if any(leg.record.in_parts for leg in legs):
-        each = [parts for leg in legs for parts in leg.parts]
-        whole.parts = [part for one in each for part in [*one, *[PartRecord()] * (MAX_PARTS - len(one))]]
-    _place_records(whole)
-    return whole
-
-
-def _place_records(whole: Schedule) -> None:
-    """Lists of records one behind another, and frames from a new chunk on."""
-    first_record: dict[int, int] = {}
-    first_byte: dict[int, int] = {}
-    for leg in whole.legs:
-        records = leg.passes.records if leg.passes is not None else leg.sequence
-        if records is None:
-            continue
-        if id(records) not in first_record:
-            first_record[id(records)] = sum(map(len, whole.records))
-            whole.records.append(records)
-            if leg.passes is not None:
-                store = leg.passes.store
-                if id(store) not in first_byte:
-                    first_byte[id(store)] = whole.store_bytes
-                    whole.stores.append((whole.store_bytes, store))
-                records["place"] += first_byte[id(store)]
-        leg.record.first_record = first_record[id(records)]
-
-
-def tournament(due_ns: list[int]) -> tuple[int, list[int]]:
-    """(leaves, the leg that each node has). Leaves beyond the last leg stand for legs that are never due."""
-    leaves = 1 << (len(due_ns) - 1).bit_length()
-    due_ns = due_ns + [NEVER] * (leaves - len(due_ns))
-    winner = [0] * leaves + list(range(leaves))
-    for node in reversed(range(1, leaves)):
-        winner[node] = min(winner[2 * node], winner[2 * node + 1], key=lambda leg: due_ns[leg])
-    return leaves, winner
