@@ -20,7 +20,8 @@ from pktswarm.nodes.senders import pktgen_keeper, pktgen_module, pktgen_proc
 from pktswarm.traffic.errors import BadInput, EngineError
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import SendCount, SendTask
-from pktswarm.traffic.schedule.pktgen import device_commands, shares, unable
+from pktswarm.traffic.schedule.pktgen import device_commands, shares
+from pktswarm.traffic.schedule.pktgen_limits import unable
 
 __all__ = ["PktgenSender", "unable"]
 

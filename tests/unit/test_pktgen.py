@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from pktswarm.nodes.senders import pktgen_keeper, pktgen_module, pktgen_proc
-from pktswarm.nodes.senders.pktgen import count_of_devices, plan, unable
+from pktswarm.nodes.senders.pktgen import count_of_devices, plan
 from pktswarm.traffic.errors import BadInput, EngineError
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import SendTask
 from pktswarm.traffic.schedule.pktgen import count_of, device_commands, shares
+from pktswarm.traffic.schedule.pktgen_limits import unable
 
 SAMPLES = Path(__file__).parent / "samples"
 V4 = {"src": "10.0.0.1", "dst": "10.0.0.2"}

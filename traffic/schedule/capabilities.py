@@ -10,7 +10,7 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.template import Template
 from pktswarm.traffic.leg import Leg
-from pktswarm.traffic.schedule import leg_frames, pktgen, xdp_limits
+from pktswarm.traffic.schedule import leg_frames, pktgen_limits, xdp_limits
 from pktswarm.traffic.schedule.records import MAX_LEGS
 
 AUTO_ORDER = ("xdp", "pktgen", "trafgen", "tcpreplay")
@@ -108,7 +108,7 @@ def _socket(leg: Leg) -> str:
 
 RULES: dict[str, Callable[[Leg], str]] = {
     "xdp": xdp_limits.unable,
-    "pktgen": pktgen.unable,
+    "pktgen": pktgen_limits.unable,
     "trafgen": _trafgen,
     "tcpreplay": _tcpreplay,
     "interactive": _interactive,

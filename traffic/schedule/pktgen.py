@@ -6,55 +6,17 @@ MPLS labels, IPv4 or IPv6, UDP, and a payload of its own. What it cannot vary or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Address
+from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 from pktswarm.traffic.frames.headers import HEADERS
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import FCS_BYTES
 
-PAYLOAD_HEADER_BYTES = 16
-"""Magic, sequence number, seconds, microseconds: pktgen silently enlarges a frame that has no room for them."""
 TTL = 32
 """Written by pktgen into every IPv4 TTL and IPv6 hop limit."""
-MAX_LABELS = 16
-MAX_IMIX = 20
-MAX_FLOWS = 65536
-LAST_PORT_OF_RANGE = 65534
-MAX_MACS = 2**32 - 1
-
-SETTABLE = {
-    "ethernet": {"src", "dst"},
-    "vlan": {"id", "priority", "dei"},
-    "mpls": {"label", "tc", "ttl"},
-    "ipv4": {"src", "dst", "tos", "dscp", "ecn"},
-    "ipv6": {"src", "dst", "traffic_class"},
-    "udp": {"src", "dst"},
-}
-VARYING = {("ethernet", "src"), ("ethernet", "dst"), ("ipv4", "src"), ("ipv4", "dst"), ("ipv6", "dst")}
-VARYING |= {("udp", "src"), ("udp", "dst")}
-FIXED = {
-    ("ipv4", "version"): 4,
-    ("ipv4", "header_words"): 5,
-    ("ipv4", "df"): 0,
-    ("ipv4", "mf"): 0,
-    ("ipv4", "fragment"): 0,
-    ("ipv4", "ttl"): TTL,
-    ("ipv6", "version"): 6,
-    ("ipv6", "flow_label"): 0,
-    ("ipv6", "hop_limit"): TTL,
-}
-"""What pktgen always sends: a scenario may say it, but nothing else."""
-OPTIONS = {"threads", "clone_skb", "burst", "flags", "imix_weights", "flows", "flowlen", "delay_ns"}
-FLAGS = {"IPSRC_RND", "IPDST_RND", "UDPSRC_RND", "UDPDST_RND", "UDPCSUM", "MACSRC_RND", "MACDST_RND", "FLOW_SEQ"}
-FLAGS |= {"NO_TIMESTAMP", "QUEUE_MAP_RND", "QUEUE_MAP_CPU", "NODE"}
-"""Not MPLS_RND, VID_RND, SVID_RND: what they draw is in no header list, so no receiver would know its frames."""
-MAX_GAP_NS = 1_000_000_000
-"""pktgen sleeps through the gap whatever it is told: a longer one would delay a stop, and one packet would follow."""
-NEVER_DRAWN = [IPv4Network(net) for net in ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/4", "255.255.255.255/32")]
-"""pktgen draws a random destination anew while it falls into one of these: a range of nothing else hangs its thread."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +36,15 @@ Fields = dict[str, Value]
 Headers = list[tuple[str, Fields]]
 
 
-def _given(leg: Leg) -> list[tuple[str, dict[str, Any]]]:
+def headers_of(leg: Leg) -> list[tuple[str, dict[str, Any]]]:
     """The headers as the leg has them, outermost first."""
     return [(name, fields or {}) for header in leg.frame.get("headers", []) for name, fields in header.items()]
 
 
-def _headers(leg: Leg) -> Headers:
-    return [(name, {key: _value(name, key, value) for key, value in fields.items()}) for name, fields in _given(leg)]
+def header_values(leg: Leg) -> Headers:
+    return [
+        (name, {key: _value(name, key, value) for key, value in fields.items()}) for name, fields in headers_of(leg)
+    ]
 
 
 def _value(name: str, key: str, value: Any) -> Value:
@@ -92,38 +56,16 @@ def _value(name: str, key: str, value: Any) -> Value:
     return Value(parse(value), parse(value))
 
 
-# --- what pktgen cannot do -------------------------------------------------------------------------------------------
-
-
-def unable(leg: Leg) -> str:
-    """Why pktgen cannot send this leg, whose frame traffic.frames.build has checked; empty when it can."""
-    if leg.kind != "stream":
-        return "pktgen sends streams, not traces"
-    given = _given(leg)
-    checks: list[Callable[[], str]] = [
-        lambda: _wrong_stack([name for name, _ in given]),
-        lambda: _first(_wrong_field(name, key, value) for name, fields in given for key, value in fields.items()),
-        lambda: _first(_wrong_header(name, fields) for name, fields in _headers(leg)),
-        lambda: _wrong_payload(leg),
-        lambda: _wrong_options(leg.options),
-        lambda: _wrong_mix(leg),
-        lambda: _wrong_size(leg),
-        lambda: _wrong_pace(leg),
-        lambda: _wrong_copies(leg),
-    ]
-    return _first(check() for check in checks)
-
-
 def as_sent(leg: Leg) -> dict[str, Any]:
     """The frame description of what pktgen makes of the leg: its own TTL, a counting IPv4 id, a payload of its own."""
     headers = []
-    for name, fields in _given(leg):
+    for name, fields in headers_of(leg):
         own: dict[str, Any] = {}
         if name == "ipv4":
             own = {"ttl": TTL, "id": {"random": [0, 0xFFFF]}}
         elif name == "ipv6":
             own = {"hop_limit": TTL}
-        elif name == "udp" and "UDPCSUM" not in leg.options.get("flags", []) and "ipv4" in dict(_given(leg)):
+        elif name == "udp" and "UDPCSUM" not in leg.options.get("flags", []) and "ipv4" in dict(headers_of(leg)):
             own = {"checksum": 0}
         headers.append({name: {**fields, **own}})
     return {"headers": headers, "payload": {"random": True}}
@@ -132,172 +74,33 @@ def as_sent(leg: Leg) -> dict[str, Any]:
 def numbers(leg: Leg) -> bool:
     """Whether its frames' own sequence numbers (net/core/pktgen.c) are 1, 2, 3 …: each thread has its own, copies share
     one."""
-    return _threads(leg) == 1 and max(int(leg.options.get("clone_skb", 0)), _burst(leg)) <= 1
+    return threads(leg) == 1 and max(int(leg.options.get("clone_skb", 0)), burst(leg)) <= 1
 
 
 def times(leg: Leg) -> bool:
     """Whether the time in a frame is when it left: pktgen writes it before it waits for the frame's turn."""
-    return numbers(leg) and not _gap_ns(leg) and "NO_TIMESTAMP" not in leg.options.get("flags", [])
+    return numbers(leg) and not gap_ns(leg) and "NO_TIMESTAMP" not in leg.options.get("flags", [])
 
 
 def sizes_bytes(leg: Leg) -> list[int]:
     """Every size of the leg's frames, with FCS."""
-    return sorted({size for size, _ in _mix(leg)}) or [leg.size_bytes]
+    return sorted({size for size, _ in size_weights(leg)}) or [leg.size_bytes]
 
 
-def _mix(leg: Leg) -> list[list[int]]:
+def size_weights(leg: Leg) -> list[list[int]]:
     """[size, weight] of a leg with several sizes: its own, or by pktgen's option."""
     mix: list[list[int]] = leg.sizes or leg.options.get("imix_weights", [])
     return mix
 
 
-def _first(reasons: Iterable[str]) -> str:
-    return next((reason for reason in reasons if reason), "")
-
-
-def _wrong_stack(names: list[str]) -> str:
-    if "svlan" in names:
-        return "pktgen tags every VLAN with 0x8100, not 802.1ad's 0x88a8 (two vlan headers give 0x8100 twice)"
-    inner = names[1:-2]
-    ends = names[:1] == ["ethernet"] and names[-2:] in (["ipv4", "udp"], ["ipv6", "udp"])
-    tags = inner in ([], ["vlan"], ["vlan", "vlan"])
-    labels = 0 < len(inner) <= MAX_LABELS and set(inner) == {"mpls"}
-    if len(names) >= 3 and ends and (tags or labels):
-        return ""
-    return (
-        f"pktgen cannot build {'/'.join(names) or 'a frame without headers'}: only ethernet, "
-        f"then up to 2 vlan or {MAX_LABELS} mpls, then ipv4 or ipv6, then udp"
-    )
-
-
-def _wrong_field(name: str, key: str, value: Any) -> str:
-    """Of a field as it was written."""
-    if isinstance(value, dict):
-        if "off_by" in value:
-            return f"pktgen cannot send a wrong {name}.{key}"
-        if (name, key) not in VARYING:
-            return f"pktgen cannot vary {name}.{key}"
-        if set(value) not in ({"increment"}, {"random"}):
-            return f"pktgen cannot vary {name}.{key} by {', '.join(value)}: only increment (by 1) or random"
-        return ""
-    fixed = FIXED.get((name, key))
-    if fixed is not None and HEADERS[name].fields[key].parse(value) != fixed:
-        return f"pktgen sends {name}.{key} = {fixed}, not {value}"
-    if fixed is None and key not in SETTABLE[name] and not (name == "udp" and key == "checksum" and value == 0):
-        return f"pktgen cannot set {name}.{key}"
-    return ""
-
-
-def _wrong_header(name: str, fields: Fields) -> str:
-    """Of a header whose fields are right one by one: what pktgen needs, and the ends of its ranges."""
-    if name in ("ethernet", "ipv4", "ipv6") and "dst" not in fields:
-        return f"pktgen needs {name}.dst"
-    match name:
-        case "ethernet":
-            if any(value.last - value.first >= MAX_MACS for value in fields.values()):
-                return f"pktgen's MAC ranges hold {MAX_MACS} addresses at most"
-        case "ipv4":
-            return _wrong_ipv4(fields)
-        case "ipv6":
-            return _wrong_block(fields["dst"])
-        case "udp":
-            if any(value.varies and value.last > LAST_PORT_OF_RANGE for value in fields.values()):
-                return f"pktgen's port ranges end at {LAST_PORT_OF_RANGE}"
-    return ""
-
-
-def _wrong_ipv4(fields: Fields) -> str:
-    source, target = fields.get("src"), fields["dst"]
-    if source is not None and source.kind == "random" and source.last == 2**32 - 1:
-        return "pktgen's random ranges end at 255.255.255.254"
-    first, last = IPv4Address(target.first), IPv4Address(target.last)
-    if target.kind == "random" and any(first <= net[-1] and net[0] <= last for net in NEVER_DRAWN):
-        return f"pktgen never draws loopback, multicast, zero or broadcast addresses: {first} to {last} has some"
-    return ""
-
-
-def _wrong_block(target: Value) -> str:
-    """pktgen draws an IPv6 destination as (random OR first) AND last: right only for an aligned power of two."""
-    span = target.first ^ target.last
-    aligned = span & (span + 1) == 0 and target.first & span == 0 and target.first != 0
-    if not target.varies or (target.kind == "random" and aligned):
-        return ""
-    first, last = IPv6Address(target.first), IPv6Address(target.last)
-    return f"pktgen varies ipv6.dst only at random over an aligned power of two, not {target.kind} {first} to {last}"
-
-
-def _wrong_payload(leg: Leg) -> str:
-    payload = leg.frame.get("payload")
-    return f"pktgen writes a payload of its own, not {payload!r}" if payload else ""
-
-
-def _wrong_options(options: dict[str, Any]) -> str:
-    for key, value in options.items():
-        if key not in OPTIONS:
-            return f"pktgen has no option {key!r} (there are {', '.join(sorted(OPTIONS))})"
-        if key == "flags":
-            unknown = [flag for flag in value if flag not in FLAGS]
-            if unknown:
-                return f"pktgen has no flag {unknown[0]!r} (there are {', '.join(sorted(FLAGS))})"
-        elif key == "imix_weights":
-            if not 1 <= len(value) <= MAX_IMIX or any(len(pair) != 2 or min(pair) < 1 for pair in value):
-                return f"pktgen's option imix_weights is 1 to {MAX_IMIX} pairs of a size and a weight, each 1 or more"
-        elif not isinstance(value, int) or isinstance(value, bool) or value < (key in ("threads", "burst")):
-            return f"pktgen's option {key} is a whole number, not {value!r}"
-    if options.get("flows", 0) > MAX_FLOWS:
-        return f"pktgen has {MAX_FLOWS} flows at most"
-    return ""
-
-
-def _wrong_mix(leg: Leg) -> str:
-    if leg.sizes and "imix_weights" in leg.options:
-        return "pktgen's option imix_weights does not go with several size_bytes"
-    if leg.sizes and leg.sizes_in_turn:
-        return "pktgen does not send its sizes in turn"
-    return f"pktgen mixes {MAX_IMIX} sizes at most, not {len(leg.sizes)}" if len(leg.sizes) > MAX_IMIX else ""
-
-
-def _wrong_size(leg: Leg) -> str:
-    least = sum(HEADERS[name].size_bytes for name, _ in _given(leg)) + PAYLOAD_HEADER_BYTES + FCS_BYTES
-    smallest = min(sizes_bytes(leg))
-    if smallest < least:
-        return f"pktgen's smallest frame with these headers has {least} bytes (FCS included), not {smallest}"
-    return ""
-
-
-def _wrong_pace(leg: Leg) -> str:
-    if leg.rate_pps is not None and "delay_ns" in leg.options:
-        return "a rate and pktgen's option delay_ns exclude each other"
-    count, burst, threads = count_of(leg), _burst(leg), _threads(leg)
-    if count is not None and count % burst:
-        return f"pktgen sends whole bursts: {count} packets are not a multiple of burst {burst}"
-    if count is not None and count < burst * threads:
-        return f"{count} packets are too few for {threads} threads" + (f" with burst {burst}" if burst > 1 else "")
-    if _gap_ns(leg) > MAX_GAP_NS:
-        return f"pktgen's gaps are {MAX_GAP_NS} ns at most, not {_gap_ns(leg)} (of one thread, between its bursts)"
-    return ""
-
-
-def _wrong_copies(leg: Leg) -> str:
-    copies = max(int(leg.options.get("clone_skb", 0)), _burst(leg))
-    if copies <= 1:
-        return ""
-    varied = [f"{name}.{key}" for name, fields in _headers(leg) for key in fields if fields[key].varies]
-    if varied:
-        return f"with clone_skb or burst pktgen sends each frame {copies} times over: {varied[0]} would not vary"
-    if _mix(leg):
-        return "pktgen's imix_weights do not go with clone_skb or burst"
-    return ""
-
-
 # --- how much, how fast ----------------------------------------------------------------------------------------------
 
 
-def _threads(leg: Leg) -> int:
+def threads(leg: Leg) -> int:
     return int(leg.options.get("threads", 1))
 
 
-def _burst(leg: Leg) -> int:
+def burst(leg: Leg) -> int:
     return int(leg.options.get("burst", 1))
 
 
@@ -312,23 +115,23 @@ def count_of(leg: Leg) -> int | None:
 
 def shares(leg: Leg) -> list[int]:
     """The count of each thread, in whole bursts, adding up exactly; 0: until stopped."""
-    count, threads, burst = count_of(leg), _threads(leg), _burst(leg)
+    count, in_threads, in_burst = count_of(leg), threads(leg), burst(leg)
     if count is None:
-        return [0] * threads
-    bursts, extra = divmod(count // burst, threads)
-    return [(bursts + (index < extra)) * burst for index in range(threads)]
+        return [0] * in_threads
+    bursts, extra = divmod(count // in_burst, in_threads)
+    return [(bursts + (index < extra)) * in_burst for index in range(in_threads)]
 
 
-def _gap_ns(leg: Leg) -> int:
+def gap_ns(leg: Leg) -> int:
     """Between the bursts of one thread."""
     if leg.rate_pps is None:
         return int(leg.options.get("delay_ns", 0))
-    return round(1e9 * _threads(leg) * _burst(leg) / leg.rate_pps)
+    return round(1e9 * threads(leg) * burst(leg) / leg.rate_pps)
 
 
 def _pace(leg: Leg) -> str:
-    rate_pps = (leg.rate_pps or 0.0) / (_threads(leg) * _burst(leg))
-    return f"ratep {int(rate_pps)}" if rate_pps >= 1 and rate_pps == int(rate_pps) else f"delay {_gap_ns(leg)}"
+    rate_pps = (leg.rate_pps or 0.0) / (threads(leg) * burst(leg))
+    return f"ratep {int(rate_pps)}" if rate_pps >= 1 and rate_pps == int(rate_pps) else f"delay {gap_ns(leg)}"
 
 
 # --- commands --------------------------------------------------------------------------------------------------------
@@ -336,8 +139,8 @@ def _pace(leg: Leg) -> str:
 
 def device_commands(leg: Leg, count: int) -> list[str]:
     """What is written to one pktgen device for its share `count` (0: no limit) of the leg."""
-    options, headers = leg.options, _headers(leg)
-    commands = [f"count {count}", f"clone_skb {options.get('clone_skb', 0)}", f"burst {_burst(leg)}"]
+    options, headers = leg.options, header_values(leg)
+    commands = [f"count {count}", f"clone_skb {options.get('clone_skb', 0)}", f"burst {burst(leg)}"]
     commands += [_pace(leg), f"pkt_size {leg.size_bytes - FCS_BYTES}"]
     commands += _vlans([fields for name, fields in headers if name == "vlan"])
     commands += _mpls([fields for name, fields in headers if name == "mpls"])
@@ -346,8 +149,8 @@ def device_commands(leg: Leg, count: int) -> list[str]:
             commands += _COMMANDS[name](fields)
     commands += [f"{key} {options[key]}" for key in ("flows", "flowlen") if key in options]
     commands += [f"flag {flag}" for flag in options.get("flags", [])]
-    if _mix(leg):
-        pairs = (f"{size - FCS_BYTES},{weight}" for size, weight in _mix(leg))
+    if size_weights(leg):
+        pairs = (f"{size - FCS_BYTES},{weight}" for size, weight in size_weights(leg))
         commands.append("imix_weights " + " ".join(pairs))
     return commands
 
