@@ -14,7 +14,7 @@ from pktswarm.master.plan.plan import Plan
 from pktswarm.master.plan.shares import Share
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.headers import HEADERS
-from pktswarm.traffic.frames.values import ends_of, listed
+from pktswarm.traffic.frames.values import Variation
 from pktswarm.traffic.leg import Leg
 
 NOWHERE = (
@@ -129,10 +129,12 @@ def _targets(header: dict[str, Any]) -> Iterator[tuple[str, Range]]:
         field, what = HEADERS[name].fields[field_name], f"{name}.{field_name}"
         if not isinstance(value, dict):
             yield what, (version, field.parse(value), field.parse(value))
-        elif some := listed(field, value):
-            yield from ((what, (version, one, one)) for one in sorted(set(some)))
+            continue
+        variation = Variation.of(field, value)
+        if variation.listed:
+            yield from ((what, (version, number, number)) for number in sorted(set(variation.listed)))
         else:
-            first, last = sorted(ends_of(field, value))
+            first, last = sorted((variation.first, variation.last))
             yield what, (version, first, last)
 
 

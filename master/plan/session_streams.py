@@ -37,7 +37,7 @@ from pktswarm.master.scenario.upf import Upf
 from pktswarm.master.scenario.upf_servers import played
 from pktswarm.master.upf.sessions import Sessions
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.frames.build import check_frame
+from pktswarm.traffic.frames.check import check_frame
 from pktswarm.traffic.frames.headers import HEADERS
 from pktswarm.traffic.frames.stamp import PLAIN_BYTES
 from pktswarm.traffic.frames.stamp import least_size_bytes as stamp_size_bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,8 +15,10 @@ from pktswarm.master.scenario.source import Source
 from pktswarm.traffic.connections.blocks import MOST_BLOCK_BYTES
 from pktswarm.traffic.counting.users import notation
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.frames.build import build_frame, check_frame, least_size_bytes, varying
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.check import check_frame
 from pktswarm.traffic.frames.headers import HEADERS
+from pktswarm.traffic.frames.placement import least_size_bytes, varying
 from pktswarm.traffic.frames.template import Template, VaryingField
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.random.rates import Rates
@@ -239,7 +242,7 @@ def _root(template: Template, number: int) -> int:
     return number if link is None else _root(template, link)
 
 
-def _cut(one: VaryingField, name: str, value: dict[str, Any], first: int, count: int) -> dict[str, Any]:
+def _cut(one: VaryingField, name: str, value: Mapping[str, Any], first: int, count: int) -> dict[str, Any]:
     beside = {"with": value["with"]} if "with" in value else {}
     if one.listed:
         return {"list": value["list"][first : first + count], **beside}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pktswarm.master.rfc2544.formulas import SIZES_BYTES
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.frames.build import LEAST_SIZE_BYTES
+from pktswarm.traffic.frames.placement import LEAST_SIZE_BYTES
 from pktswarm.traffic.frames.sizes import LARGEST_SIZE_BYTES, rate_bps
 
 THROUGHPUT, LATENCY, LOSS, BACK_TO_BACK = TESTS = ("throughput", "latency", "loss", "back-to-back")

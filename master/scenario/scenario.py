@@ -23,7 +23,8 @@ from pktswarm.master.scenario.upf import Upf
 from pktswarm.master.scenario.upf import known_keys as upf_keys
 from pktswarm.traffic.counting import expect, users
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.frames.build import build_frame, check_frame
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.check import check_frame
 
 
 class Scenario(Strict):

@@ -12,8 +12,10 @@ import pytest
 import yaml
 
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.frames.build import build_frame, check_frame, least_size_bytes
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.check import check_frame
 from pktswarm.traffic.frames.headers import HEADERS
+from pktswarm.traffic.frames.placement import least_size_bytes
 from pktswarm.traffic.frames.template import Checksum
 
 ETHERNET: dict[str, Any] = {"ethernet": {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:00:02"}}
@@ -35,7 +37,7 @@ def ip4(**fields: Any) -> dict[str, Any]:
     ("bad", "key", "words"),
     [
         ({}, "streams.0.headers", "allowed: a list that starts with ethernet"),
-        (frame(IPV4), "streams.0.headers.0", "'ipv4': the first header (allowed: ethernet)"),
+        (frame(IPV4), "streams.0.headers.0", "'ipv4': cannot be the first header (allowed: ethernet)"),
         (frame({"ethernet": {}}), "streams.0.headers.0.ethernet.dst", "missing (allowed: a MAC"),
         (frame(ETHERNET, {"ipx": {}}), "streams.0.headers.1", "'ipx': unknown header (allowed: ethernet, vlan"),
         (frame(ETHERNET, {"udp": {}, "tcp": {}}), "streams.0.headers.1", "not a header"),
@@ -49,13 +51,13 @@ def ip4(**fields: Any) -> dict[str, Any]:
         (frame(ETHERNET, ip4(ttl=-1)), "streams.0.headers.1.ipv4.ttl", "-1: out of range"),
         (frame(ETHERNET, ip4(tos=4, dscp=1)), "streams.0.headers.1.ipv4.tos", "tos or dscp, not both"),
         (frame(ETHERNET, {"vlan": {"id": 4096}}), "streams.0.headers.1.vlan.id", "from 0 to 4095"),
-        (frame(ETHERNET, ip4(id={"increment": [9, 1]})), "streams.0.headers.1.ipv4.id.increment", "wrong way round"),
+        (frame(ETHERNET, ip4(id={"increment": [9, 1]})), "streams.0.headers.1.ipv4.id.increment", "in the wrong order"),
         (frame(ETHERNET, ip4(id={"decrement": [1, 9]})), "streams.0.headers.1.ipv4.id.decrement", "larger value first"),
-        (frame(ETHERNET, ip4(id={"random": [9, 1]})), "streams.0.headers.1.ipv4.id.random", "wrong way round"),
-        (frame(ETHERNET, ip4(id={"random": [1, 9], "step": 2})), "streams.0.headers.1.ipv4.id.step", "no step"),
+        (frame(ETHERNET, ip4(id={"random": [9, 1]})), "streams.0.headers.1.ipv4.id.random", "in the wrong order"),
+        (frame(ETHERNET, ip4(id={"random": [1, 9], "step": 2})), "streams.0.headers.1.ipv4.id.step", "takes no step"),
         (frame(ETHERNET, ip4(id={"increment": [1, 9], "step": 0})), "streams.0.headers.1.ipv4.id.step", "from 1 to 8"),
         (frame(ETHERNET, ip4(id={"increment": [1]})), "streams.0.headers.1.ipv4.id.increment", "not a range"),
-        (frame(ETHERNET, ip4(id={"count": [1, 2]})), "streams.0.headers.1.ipv4.id", "not a varying field"),
+        (frame(ETHERNET, ip4(id={"count": [1, 2]})), "streams.0.headers.1.ipv4.id", "invalid varying value"),
         (frame(ETHERNET, ip4(src={"increment": ["10.0.0.1", "x"]})), "streams.0.headers.1.ipv4.src.increment.1", "'x'"),
         (frame(ETHERNET, {"raw": {"hex": "abc"}}), "streams.0.headers.1.raw.hex", "not hex digits"),
         (frame(ETHERNET, {"raw": {}}), "streams.0.headers.1.raw", "not raw bytes"),

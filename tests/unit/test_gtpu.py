@@ -14,7 +14,8 @@ import pytest
 from pktswarm.traffic.capture.files import Packet, write_pcap
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames import stamp
-from pktswarm.traffic.frames.build import build_frame, check_frame
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.check import check_frame
 from pktswarm.traffic.frames.layout import layout
 from pktswarm.traffic.schedule.leg_frames import stamp_is_found
 
@@ -77,7 +78,7 @@ def test_bits_stand_in_their_place(headers: list[dict[str, Any]], expected: str)
         ([ETHERNET, IPV4, PORTS, TEID, UDP], "4", "'udp': cannot follow gtpu"),
         ([ETHERNET, IPV4, PORTS, TEID, OPTIONS, session(qfi=64)], "5.pdu_session.qfi", "64: out of range"),
         ([ETHERNET, IPV4, PORTS, TEID, OPTIONS, session(pdu_type=1, rqi=1)], "5.pdu_session.rqi",
-         "only downlink has it (allowed: pdu_type: 0)"),
+         "exists in downlink containers only (allowed: pdu_type: 0)"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(headers: list[dict[str, Any]], key: str, words: str) -> None:

@@ -195,7 +195,7 @@ def test_a_packet_in_another_users_tunnel_is_not_as_expected(tmp_path: Path) -> 
         ({"headers": [{"ethernet": {}}]}, r"streams\.0: headers follows from the sessions"),
         ({"engine": "trafgen"}, r"streams\.0: frames of sessions are known by their stamps, which only engine xdp"),
         ({"to": "tx1"}, r"streams\.0\.to = 'tx1': no such host of side n6 in .*allowed: receive, rx1"),
-        ({"size_bytes": 80}, r"streams\.0\.size_bytes = 80: the frame does not fit"),
+        ({"size_bytes": 80}, r"streams\.0\.size_bytes = 80: frame size out of range"),
         ({"size_bytes": 100}, r"streams\.0\.size_bytes = 100: its frames .* stamps.*allowed: 108 or more, as sent"),
         ({"payload": {"hex": "00"}}, r"streams\.0\.size_bytes = 200: its frames .* stamps.*no payload in hex"),
     ],

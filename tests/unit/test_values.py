@@ -12,7 +12,8 @@ import pytest
 from pktswarm.traffic.counting.expect import expectation
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.frames.build import build_frame, check_frame
+from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.check import check_frame
 from pktswarm.traffic.frames.template import Template, get_bits
 
 ETHERNET: dict[str, Any] = {"ethernet": {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:00:02"}}
@@ -123,38 +124,38 @@ def test_a_header_that_occurs_twice_is_called_by_its_number() -> None:
         ([ipv4(ttl={"list": 7})], "1.ipv4.ttl.list", "7: not a list of values"),
         ([ipv4(ttl={"list": [1, 256]})], "1.ipv4.ttl.list.1", "256: out of range (allowed: a whole"),
         ([ipv4(src={"pick": ["10.0.0.1", "x"]})], "1.ipv4.src.pick.1", "'x': not an IPv4 address"),
-        ([ipv4(ttl={"pick": [1, 2], "weights": [1]})], "1.ipv4.ttl.weights", "[1]: not the weights of these values"),
-        ([ipv4(ttl={"pick": [1, 2], "weights": [1, 0]})], "1.ipv4.ttl.weights", "number from 1 for each of the 2"),
-        ([ipv4(ttl={"pick": [1, 2], "weights": [1, 65536]})], "1.ipv4.ttl.weights", "the weights add up to 65537"),
-        ([ipv4(ttl={"list": [1, 2], "weights": [1, 1]})], "1.ipv4.ttl", "not a varying field"),
-        ([ipv4(ttl={"list": [1, 2], "random": [1, 2]})], "1.ipv4.ttl", "not a varying field"),
-        ([ipv4(ttl={"random": [1, 2], "with": "ipv4.id"})], "1.ipv4.ttl", "not a varying field"),
+        ([ipv4(ttl={"pick": [1, 2], "weights": [1]})], "1.ipv4.ttl.weights", "[1]: invalid weights"),
+        ([ipv4(ttl={"pick": [1, 2], "weights": [1, 0]})], "1.ipv4.ttl.weights", "a list of 2 whole numbers from 1"),
+        ([ipv4(ttl={"pick": [1, 2], "weights": [1, 65536]})], "1.ipv4.ttl.weights", "the sum of the weights is 65537"),
+        ([ipv4(ttl={"list": [1, 2], "weights": [1, 1]})], "1.ipv4.ttl", "invalid varying value"),
+        ([ipv4(ttl={"list": [1, 2], "random": [1, 2]})], "1.ipv4.ttl", "invalid varying value"),
+        ([ipv4(ttl={"random": [1, 2], "with": "ipv4.id"})], "1.ipv4.ttl", "invalid varying value"),
         ([ipv4(ttl={"list": [1], "with": "ipv4.nose"})], "1.ipv4.ttl.with",
-         "'ipv4.nose': no such varying field (allowed: there is none)"),
+         "'ipv4.nose': no such varying field (allowed: none)"),
         ([ipv4(id={"list": [1]}, ttl={"list": [1], "with": "ipv4.src"})], "1.ipv4.ttl.with",
          "no such varying field (allowed: ipv4.id, 1.ipv4.id)"),
         ([ipv4(ttl={"list": [1], "with": "udp.src"}), udp(src={"list": [1], "with": "ipv4.ttl"})], "1.ipv4.ttl.with",
          "'udp.src': no such varying field"),
         ([ipv4(ttl={"list": [1], "with": ["udp.src"]})], "1.ipv4.ttl.with", "['udp.src']: no such varying field"),
         ([ipv4(ttl={"list": [1, 2, 3], "with": "ipv4.id", "wrap": True}, id={"list": [1, 2]})], "1.ipv4.ttl",
-         "'3 values': ipv4.id has 2 values (allowed: as many, or with wrap: true fewer)"),
-        ([ipv4(ttl={"list": [1], "wrap": True})], "1.ipv4.ttl.wrap", "not understood (allowed: true, beside with)"),
+         "'3 values': ipv4.id has 2 values (allowed: as many, or fewer with wrap: true)"),
+        ([ipv4(ttl={"list": [1], "wrap": True})], "1.ipv4.ttl.wrap", "invalid value (allowed: true, beside with)"),
         ([ipv4(id={"list": [1]}, ttl={"list": [1], "with": "ipv4.id", "wrap": 2})], "1.ipv4.ttl.wrap",
-         "2: not understood"),
-        ([ipv4(ttl={"list": [1, 2], "every": 0})], "1.ipv4.ttl.every", "0: no such stay (allowed: a whole number of"),
+         "2: invalid value"),
+        ([ipv4(ttl={"list": [1, 2], "every": 0})], "1.ipv4.ttl.every", "0: out of range (allowed: 1 to 4294967296"),
         ([ipv4(id={"list": [1]}, ttl={"list": [1], "with": "ipv4.id", "every": 2})], "1.ipv4.ttl.every",
-         "2: no such stay"),
-        ([ipv4(ttl={"random": [1, 2], "every": 2})], "1.ipv4.ttl", "not a varying field"),
+         "2: out of range"),
+        ([ipv4(ttl={"random": [1, 2], "every": 2})], "1.ipv4.ttl", "invalid varying value"),
         ([ipv4(src={"list": ["10.0.0.1"]}), ipv4(src={"with": "ipv4.src", "list": ["10.0.0.1"]})], "2.ipv4.src.with",
          "no such varying field (allowed: 1.ipv4.src)"),
         ([ipv4(id={"list": [1, 2]}, ttl={"list": [1], "with": "ipv4.id"})], "1.ipv4.ttl",
-         "'1 values': ipv4.id has 2 values (allowed: as many, or with wrap: true fewer)"),
-        ([ipv4(ttl={"off_by": 1})], "1.ipv4.ttl", "it cannot be off (allowed: computed checksums and lengths)"),
-        ([ipv4(checksum={"off_by": 0})], "1.ipv4.checksum", "not a way to be wrong (allowed: {off_by: N}, from -65534"),
-        ([ipv4(checksum={"off_by": 65535})], "1.ipv4.checksum", "not a way to be wrong"),
-        ([ipv4(length={"off_by": True})], "1.ipv4.length", "not a way to be wrong"),
+         "'1 values': ipv4.id has 2 values (allowed: as many, or fewer with wrap: true)"),
+        ([ipv4(ttl={"off_by": 1})], "1.ipv4.ttl", "off_by is not possible here (allowed: computed"),
+        ([ipv4(checksum={"off_by": 0})], "1.ipv4.checksum", "invalid off_by (allowed: {off_by: N}, N from -65534"),
+        ([ipv4(checksum={"off_by": 65535})], "1.ipv4.checksum", "invalid off_by"),
+        ([ipv4(length={"off_by": True})], "1.ipv4.length", "invalid off_by"),
         ([ipv4(length={"off_by": -111})], "1.ipv4.length.off_by",
-         "-111: no length can be so wrong (allowed: -110 to 65425 in frames of 128 bytes)"),
+         "-111: the resulting length is out of range (allowed: -110 to 65425 in frames of 128 bytes)"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(headers: list[dict[str, Any]], key: str, words: str) -> None:

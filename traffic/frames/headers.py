@@ -13,7 +13,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+
+from pktswarm.traffic.frames.description import Headers
 
 Kind = str
 """How a value is written: "number", "mac", "ipv4", "ipv6" or "flags"."""
@@ -49,7 +50,7 @@ class Field:
     def allowed(self) -> str:
         return ALLOWED.get(self.kind, f"a whole number from 0 to {self.largest}")
 
-    def parse(self, value: Any) -> int:
+    def parse(self, value: object) -> int:
         """The value as a number that fits the field. Raises ValueError otherwise."""
         number = _PARSERS[self.kind](value)
         if not 0 <= number <= self.largest:
@@ -69,25 +70,25 @@ class Header:
     """What `next_field` takes when raw bytes or the payload follow: a value set aside for experiments."""
 
 
-def _number(value: Any) -> int:
+def _number(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError("not a whole number")
     return value if isinstance(value, int) else int(value, 0)
 
 
-def _mac(value: Any) -> int:
+def _mac(value: object) -> int:
     if not isinstance(value, str) or not re.fullmatch(r"[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}", value):
         raise ValueError("not a MAC address")
     return int(re.sub("[:-]", "", value), 16)
 
 
-def _ipv4(value: Any) -> int:
+def _ipv4(value: object) -> int:
     if not isinstance(value, str):
         raise ValueError("not an IPv4 address")
     return _address(value, 4)
 
 
-def _ipv6(value: Any) -> int:
+def _ipv6(value: object) -> int:
     if not isinstance(value, str):
         raise ValueError("not an IPv6 address")
     return _address(value, 6)
@@ -99,7 +100,7 @@ def _address(text: str, version: int) -> int:
     return int(ipaddress.IPv4Address(text) if version == 4 else ipaddress.IPv6Address(text))
 
 
-def _flags(value: Any) -> int:
+def _flags(value: object) -> int:
     names = value.replace(",", " ").split() if isinstance(value, str) else value
     if not isinstance(names, list) or any(name not in TCP_FLAGS for name in names):
         return _number(value)
@@ -299,7 +300,7 @@ def may_follow(below: str, above: str) -> bool:
     return above == "raw" or above in HEADERS[below].next_headers
 
 
-def gtpu_flag(name: str, above: list[dict[str, Any]]) -> int:
+def gtpu_flag(name: str, above: Headers) -> int:
     """A GTP-U header's flag `e`, `s` or `pn`, by the two headers that follow it.
 
     The optional fields are there if any flag is set (TS 29.281, 5.1): `e` where an extension header follows, `s` and

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.frames.build import LEAST_SIZE_BYTES
+from pktswarm.traffic.frames.placement import LEAST_SIZE_BYTES
 
 LARGEST_SIZE_BYTES = 9618
 MOST_SIZES = 255

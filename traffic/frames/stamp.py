@@ -17,9 +17,11 @@ sum is the same in every stamp, no Internet checksum over a stamp depends on its
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pktswarm.traffic.frames.headers import HEADERS
+from pktswarm.traffic.frames.description import Headers
+from pktswarm.traffic.frames.placement import LEAST_SIZE_BYTES, headers_bytes
+from pktswarm.traffic.protocol.task import FCS_BYTES
 
 PLAIN, CHECKED, SUMMED = 0x5053, 0x5043, 0x5055
 PLAIN_BYTES, CHECKED_BYTES = 18, 22
@@ -77,12 +79,11 @@ def payload_sum(data: bytes) -> int:
     return int.from_bytes(data + bytes(-len(data) % 4), "big") % 0xFFFFFFFF
 
 
-def payload_offset(headers: list[dict[str, Any]]) -> int:
-    """Where the payload of a checked frame begins."""
-    parts = [next(iter(entry.items())) for entry in headers]
-    return sum(len(bytes.fromhex(one["hex"])) if name == "raw" else HEADERS[name].size_bytes for name, one in parts)
+def payload_offset(headers: Headers) -> int:
+    """The offset of the payload of a checked frame."""
+    return headers_bytes(headers)
 
 
-def least_size_bytes(headers: list[dict[str, Any]], stamp_bytes: int = PLAIN_BYTES) -> int:
+def least_size_bytes(headers: Headers, stamp_bytes: int = PLAIN_BYTES) -> int:
     """The smallest frame with these headers that holds a stamp, FCS included."""
-    return max(64, payload_offset(headers) + stamp_bytes + 4)
+    return max(LEAST_SIZE_BYTES, headers_bytes(headers) + stamp_bytes + FCS_BYTES)

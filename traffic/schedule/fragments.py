@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.frames.build import length_fields
 from pktswarm.traffic.frames.headers import HEADERS
+from pktswarm.traffic.frames.placement import length_fields
 from pktswarm.traffic.frames.template import get_bits, put_bits
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import FCS_BYTES, ReceiveTask

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.frames.build import given_lengths, length_fields
+from pktswarm.traffic.frames.placement import given_lengths, length_fields
 from pktswarm.traffic.frames.template import Checksum, Template
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import FCS_BYTES
