@@ -16,8 +16,7 @@ from pktswarm.master.results import handover_report, trace_verify, user_report, 
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.results.row import Row, lost_by, stream_values
 from pktswarm.master.upf.session_results import lines as upf_lines
-from pktswarm.traffic.connections.counts import ConnectionRow
-from pktswarm.traffic.connections.counts import values as connection_values
+from pktswarm.traffic.connections.counts import ConnectionRow, figures
 from pktswarm.traffic.leg import Leg
 
 COLOURS = {0: "green", 1: "red", 3: "yellow"}
@@ -130,14 +129,14 @@ def connection_table(outcome: Outcome) -> Table:
 
 
 def _connection_cells(row: ConnectionRow) -> list[str]:
-    values = connection_values(row)
+    values, connection = figures(row), row.leg.connection
     sent, intended = values.get("sent_blocks"), values.get("intended_blocks")
     of = f" of {intended:,}" if intended is not None and intended != sent else ""
     times = [_scaled(values.get(f"{name}_ns"), 1e6) for name in ("rtt_mean", "delay_mean", "delay_bound", "jitter_sd")]
     return [
         escape(row.leg.stream),
         escape(f"{row.source} → {row.target}"),
-        f"{values['parallel']} {values['protocol'].upper()}",
+        f"{connection['connections']} {connection['protocol'].upper()}",
         _count(sent) + of,
         _count(values.get("received_blocks")),
         _lost(values.get("lost_datagrams")),

@@ -136,13 +136,6 @@ def test_none_where_there_is_no_moment() -> None:
     assert made({"pareto": {"shape": 0.9, "least": 1}, "at_most": 10}).mean is not None
 
 
-@pytest.mark.parametrize(
-    "value", [*[v for v, _ in CONTINUOUS.values()], *[v for v, _ in DISCRETE.values()], *CUT], ids=str
-)
-def test_the_spec_reads_back(value: Any) -> None:
-    assert made(made(value).spec()) == made(value)
-
-
 def test_seeds_repeat_and_streams_differ() -> None:
     law = Exponential(1)
     assert np.array_equal(law.draw(generator(1, 2, 3), 50), law.draw(generator(1, 2, 3), 50))

@@ -32,10 +32,6 @@ def test_one_size_is_one_size() -> None:
     assert sequence.sizes_bytes(sequence.make([0, 1], [0, 0], [100, 100])) == [[100, 1]]
 
 
-def test_totals_are_each_users() -> None:
-    assert sequence.totals(some(), 4) == {"packets": [1, 1, 2, 0], "bytes": [60, 590, 1574, 0]}
-
-
 @pytest.mark.parametrize(
     ("data", "problem"),
     [

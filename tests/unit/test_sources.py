@@ -159,12 +159,6 @@ def test_small_runs(kind: type[Source]) -> None:
     assert len(kind().generate(1, 0.001, 1)) <= 10
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-def test_the_spec_reads_back(name: str) -> None:
-    source = VARIANTS[name][0]
-    assert parse_source("s.yaml", "source", source.spec()) == source
-
-
 def test_all_of_an_item_is_sent() -> None:
     source = Www(item_bytes=Exponential(9000))
     items = source.items(generator(18, 0), 1, 300, EVEN)

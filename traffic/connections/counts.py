@@ -70,7 +70,7 @@ class EndCount:
     interrupted: bool = False
     realtime_minus_monotonic_ns: int = 0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return asdict(self)
 
     @classmethod
@@ -137,10 +137,10 @@ class ConnectionRow:
         return ""
 
 
-def values(row: ConnectionRow) -> dict[str, Any]:
+def values(row: ConnectionRow) -> dict[str, int | str | None]:
     """One row of connections.csv. Bytes and bits are the application's."""
-    connection, sent, received = row.leg.connection, row.sent, row.received
-    made: dict[str, Any] = {
+    connection = row.leg.connection
+    return {
         "connections": row.leg.stream,
         "from": row.source,
         "to": row.target,
@@ -148,23 +148,32 @@ def values(row: ConnectionRow) -> dict[str, Any]:
         "role": "background" if connection["background"] else "target",
         "protocol": connection["protocol"],
         "parallel": connection["connections"],
+        **_sent_figures(row),
+        **({} if row.sent is None else {"congestion": row.sent.congestion}),
+        **_received_figures(row),
+        "lost_datagrams": row.lost_datagrams,
     }
-    if sent is not None:
-        made |= _sent_values(sent)
-    if received is not None:
-        made |= _received_values(row, received)
-    made["lost_datagrams"] = row.lost_datagrams
-    return made
 
 
-def _sent_values(sent: SentCount) -> dict[str, Any]:
+def figures(row: ConnectionRow) -> dict[str, int | None]:
+    """The numbers of a row of connections.csv."""
+    return {**_sent_figures(row), **_received_figures(row), "lost_datagrams": row.lost_datagrams}
+
+
+def _sent_figures(row: ConnectionRow) -> dict[str, int | None]:
+    sent = row.sent
+    if sent is None:
+        return {}
     names = ("intended_blocks", "sent_blocks", "late_blocks", "intended_bytes", "sent_bytes", "retransmitted_segments")
-    made = {name: getattr(sent, name) for name in names}
+    made: dict[str, int | None] = {name: getattr(sent, name) for name in names}
     made |= {name: _whole(getattr(sent, name)) for name in ("rtt_min_ns", "rtt_mean_ns", "rtt_sd_ns")}
-    return made | {"sent_datagrams": sent.datagrams, "congestion": sent.congestion}
+    return made | {"sent_datagrams": sent.datagrams}
 
 
-def _received_values(row: ConnectionRow, received: ReceivedCount) -> dict[str, Any]:
+def _received_figures(row: ConnectionRow) -> dict[str, int | None]:
+    received = row.received
+    if received is None:
+        return {}
     made = {
         "received_blocks": received.blocks,
         "received_bytes": received.bytes,

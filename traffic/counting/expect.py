@@ -8,10 +8,9 @@ A field is expected to keep the bits that are the same in all of the leg's frame
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
-from typing import Any
 
 from pktswarm.traffic.counting.kernel_structs import (
     HEAD_BYTES,
@@ -88,7 +87,7 @@ def fields(found: Layout, data: bytes) -> Fields:
     return taken
 
 
-def expectation(where: str, template: Template, expect: dict[str, Any]) -> Expectation:
+def expectation(where: str, template: Template, expect: Mapping[str, object]) -> Expectation:
     """Of a stamped leg; offset, limit and timed are left to the caller. BadInput for a wrong `expect`."""
     found = layout(template.data)
     value = fields(found, template.data)
@@ -111,7 +110,7 @@ def expectation(where: str, template: Template, expect: dict[str, Any]) -> Expec
     return made
 
 
-def check(where: object, key: str, expect: dict[str, Any]) -> None:
+def check(where: object, key: str, expect: Mapping[str, object]) -> None:
     """BadInput for a field or value that there cannot be."""
     size = ctypes.sizeof(Fields)
     for name, given in expect.items():
@@ -123,7 +122,7 @@ def check(where: object, key: str, expect: dict[str, Any]) -> None:
             _override(where, key, name, given, bytearray(size), bytearray(size))
 
 
-def _null(where: object, key: str, name: str, given: Any) -> None:
+def _null(where: object, key: str, name: str, given: object) -> None:
     if given is not None:
         raise BadInput(where, "not understood", key=f"{key}.{name}", value=given, allowed=ALLOWED[name])
 
@@ -147,7 +146,7 @@ def _put(target: ctypes.Structure, offset: int, data: bytes) -> None:
     ctypes.memmove(ctypes.addressof(target) + offset, data, len(data))
 
 
-def _override(where: object, key: str, name: str, given: Any, mask: bytearray, wanted: bytearray) -> None:
+def _override(where: object, key: str, name: str, given: object, mask: bytearray, wanted: bytearray) -> None:
     if name not in ALLOWED:
         raise BadInput(where, "there is no such field", key=f"{key}.{name}", allowed=", ".join(ALLOWED))
     offset, size = FIELD_PLACES["tos" if name in ("dscp", "ecn") else name]
@@ -163,11 +162,11 @@ def _override(where: object, key: str, name: str, given: Any, mask: bytearray, w
         wanted[offset : offset + size] = _bytes(where, key, name, given, size)
 
 
-def _bytes(where: object, key: str, name: str, given: Any, size: int) -> bytes:
+def _bytes(where: object, key: str, name: str, given: object, size: int) -> bytes:
     """As it stands in struct fields."""
     try:
         if name.endswith("_ip"):
-            return ip_address(given).packed.ljust(size, b"\0")
+            return ip_address(given if isinstance(given, int) else str(given)).packed.ljust(size, b"\0")
         if name.endswith("_mac"):
             part = bytes.fromhex(str(given).replace(":", ""))
             if len(part) == size:
@@ -178,13 +177,13 @@ def _bytes(where: object, key: str, name: str, given: Any, size: int) -> bytes:
     return _number(where, key, name, given, (1 << 8 * size) - 1).to_bytes(size, "big")
 
 
-def _number(where: object, key: str, name: str, given: Any, most: int) -> int:
+def _number(where: object, key: str, name: str, given: object, most: int) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= most:
         raise BadInput(where, "out of range", key=f"{key}.{name}", value=given, allowed=ALLOWED[name])
     return given
 
 
-def expected_match(match: Match, template: Template, expect: dict[str, Any]) -> Match:
+def expected_match(match: Match, template: Template, expect: Mapping[str, object]) -> Match:
     """How a leg's frames are known behind a device that changes them as `expect` says."""
     if not expect:
         return match
@@ -208,7 +207,7 @@ def expected_match(match: Match, template: Template, expect: dict[str, Any]) -> 
     return replace(match, mask=short, value=bytes(value[: len(short)]), ranges=tuple(ranges))
 
 
-def behind_device(template: Template, expect: dict[str, Any]) -> tuple[bytes, bytes]:
+def behind_device(template: Template, expect: Mapping[str, object]) -> tuple[bytes, bytes]:
     """A stream's frame, and which of its bits may differ, as a device leaves them that changes what `expect` says."""
     data, varying = bytearray(template.data), bytearray(template.varying_mask)
     spans = layout(template.data).spans if expect else {}

@@ -98,7 +98,7 @@ class Tally:
             return None
         return 0 if self.highest is None else self.highest + 1 - self.distinct - self.damaged
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return asdict(self)
 
     @classmethod

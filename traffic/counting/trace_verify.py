@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +68,7 @@ class Verified:
         """Whether all that came is as intended; what was lost is judged by `expect.loss`."""
         return not (self.altered or self.duplicated or self.reordered)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, int | None]:
         return asdict(self)
 
     def describe(self) -> str:

@@ -6,7 +6,7 @@ GTP-U's optional fields and extension headers (5.1). The user's own packet is co
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 from pktswarm.traffic.counting.expect import behind_device
 from pktswarm.traffic.frames.headers import HEADERS
@@ -43,7 +43,7 @@ def without_options(frame: bytes) -> bytes:
     return frame[: gtpu + GTPU_BYTES] + frame[user:]
 
 
-def shape(template: Template, expected: dict[str, Any]) -> tuple[bytes, bytes]:
+def shape(template: Template, expected: Mapping[str, object]) -> tuple[bytes, bytes]:
     """What such frames have in common, as behind_device(); the tunnel's own fields may differ, and of a user's TEID,
     address and port no more than what differs from frame to frame."""
     data, varying = behind_device(template, expected)

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
-from typing import Any
 
 from pktswarm.traffic.frames.headers import GTPU_PORT
 
@@ -62,7 +61,7 @@ class Played:
         if teid in self.ended or len(self.ended) < MOST_ENDED:
             self.ended[teid] += 1
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {"counts": dict(self.counts), "teids": self.teids, "ended": dict(self.ended), "missed": self.missed}
 
 

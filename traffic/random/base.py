@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import asdict
 from typing import Any, ClassVar
 
 import numpy as np
@@ -57,11 +56,6 @@ class Distribution(ABC):
 
     def draw(self, generator: np.random.Generator, n: int | tuple[int, ...]) -> Floats:
         return self.inverse(_open_uniform(generator, n))
-
-    def spec(self) -> dict[str, Any]:
-        """As a scenario has it; parse() reads it back without a file."""
-        parameters: dict[str, Any] = asdict(self)  # type: ignore[call-overload]
-        return {self.name: parameters}
 
     @property
     def mean(self) -> float | None:

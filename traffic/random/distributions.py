@@ -82,9 +82,6 @@ class Exponential(Distribution):
     def build(cls, given: dict[str, float]) -> Distribution:
         return cls(given["mean"] if "mean" in given else 1 / given["rate"])
 
-    def spec(self) -> dict[str, Any]:
-        return {self.name: {"mean": self.mean_value}}
-
     def cdf(self, x: Any) -> Floats:
         return np.asarray(-np.expm1(-np.maximum(x, 0) / self.mean_value))
 
@@ -113,9 +110,6 @@ class Normal(Distribution):
     @classmethod
     def build(cls, given: dict[str, float]) -> Distribution:
         return cls(given["mean"], given["sd"])
-
-    def spec(self) -> dict[str, Any]:
-        return {self.name: {"mean": self.mean_value, "sd": self.sd}}
 
     @property
     def support(self) -> tuple[float, float]:
@@ -315,9 +309,6 @@ class Empirical(Distribution):
         first[-1] = 1.0
         return first, second, third
 
-    def spec(self) -> dict[str, Any]:
-        return {self.name: {"values": list(self.values), "weights": list(self.weights)}}
-
     @property
     def support(self) -> tuple[float, float]:
         drawn = self._sorted[0][self._sorted[1] > 0]
@@ -346,11 +337,6 @@ class Shaped(Distribution):
     at_least: float | None = None
     at_most: float | None = None
     times: float = 1.0
-
-    def spec(self) -> dict[str, Any]:
-        words = {"at_least": self.at_least, "at_most": self.at_most}
-        given = {word: value for word, value in words.items() if value is not None}
-        return self.inner.spec() | given | ({} if self.times == 1 else {"times": self.times})
 
     @cached_property
     def _bounds(self) -> tuple[float, float]:

@@ -9,7 +9,6 @@ import csv
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.random.base import Distribution, Floats, generator
@@ -57,7 +56,7 @@ KINDS: dict[str, type[Distribution]] = {
     for kind in (Uniform, Exponential, Normal, Lognormal, Geometric, Pareto, Gamma, Weibull, Constant, Empirical)
 }
 SHORT = {"constant": "value", "exponential": "mean", "geometric": "mean", "empirical": "file"}
-"""The parameter that a value in place of a mapping gives."""
+"""Distribution → the parameter that a plain value stands for."""
 MODIFIERS = ("at_least", "at_most", "times")
 MEETS = {
     "> 0": lambda value: value > 0,
@@ -69,7 +68,7 @@ MEETS = {
 def parse(
     where: object,
     key: str,
-    value: Any,
+    value: object,
     *,
     folder: Path = Path(),
     need_mean: bool = False,
@@ -83,14 +82,14 @@ def parse(
     if isinstance(value, Distribution):
         made = value
     elif isinstance(value, Mapping):
-        made = _parse_mapping(where, key, dict(value), folder)
+        made = _parse_mapping(where, key, value, folder)
     else:
         made = Constant(number(where, key, value))
     _check(where, key, value, made, need_mean, at_least)
     return made
 
 
-def number(where: object, key: str, value: Any, limit: str = "") -> float:
+def number(where: object, key: str, value: object, limit: str = "") -> float:
     """A finite number that meets `limit`."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not -LARGEST <= value <= LARGEST:
         raise BadInput(where, "not a finite number", key=key, value=value, allowed=limit or "a number")
@@ -99,10 +98,11 @@ def number(where: object, key: str, value: Any, limit: str = "") -> float:
     return float(value)
 
 
-def _parse_mapping(where: object, key: str, value: dict[str, Any], folder: Path) -> Distribution:
-    modifiers = {word: value.pop(word) for word in MODIFIERS if word in value}
+def _parse_mapping(where: object, key: str, given: Mapping[str, object], folder: Path) -> Distribution:
+    modifiers = {word: given[word] for word in MODIFIERS if word in given}
+    value = {word: given[word] for word in given if word not in MODIFIERS}
     if len(value) != 1 or next(iter(value)) not in KINDS:
-        problem = "one distribution is wanted, by its name"
+        problem = "not one distribution"
         raise BadInput(where, problem, key=key, value=value, allowed=", ".join(KINDS))
     name, parameters = next(iter(value.items()))
     if name in SHORT and not isinstance(parameters, Mapping):
@@ -112,9 +112,9 @@ def _parse_mapping(where: object, key: str, value: dict[str, Any], folder: Path)
             where, "not a mapping of parameters", key=f"{key}.{name}", value=parameters, allowed=_forms(name)
         )
     if name == "empirical":
-        made: Distribution = _empirical(where, f"{key}.{name}", dict(parameters), folder)
+        made: Distribution = _empirical(where, f"{key}.{name}", parameters, folder)
     else:
-        made = _parse_kind(where, f"{key}.{name}", KINDS[name], dict(parameters))
+        made = _parse_kind(where, f"{key}.{name}", KINDS[name], parameters)
     return _modified(where, key, made, modifiers) if modifiers else made
 
 
@@ -124,7 +124,7 @@ def _forms(name: str) -> str:
     return " or ".join(" and ".join(form) for form in KINDS[name].FORMS)
 
 
-def _parse_kind(where: object, key: str, kind: type[Distribution], given: dict[str, Any]) -> Distribution:
+def _parse_kind(where: object, key: str, kind: type[Distribution], given: Mapping[str, object]) -> Distribution:
     if not any(set(given) == set(form) for form in kind.FORMS):
         found = ", ".join(map(str, given)) or "none"
         raise BadInput(where, "not its parameters", key=key, value=found, allowed=_forms(kind.name))
@@ -136,7 +136,7 @@ def _parse_kind(where: object, key: str, kind: type[Distribution], given: dict[s
     return kind.build(checked)
 
 
-def _modified(where: object, key: str, inner: Distribution, modifiers: dict[str, Any]) -> Distribution:
+def _modified(where: object, key: str, inner: Distribution, modifiers: Mapping[str, object]) -> Distribution:
     factor = number(where, f"{key}.times", modifiers.get("times", 1.0), "> 0")
     low, high = (
         None if modifiers.get(word) is None else number(where, f"{key}.{word}", modifiers[word])
@@ -149,7 +149,7 @@ def _modified(where: object, key: str, inner: Distribution, modifiers: dict[str,
     return made
 
 
-def _check(where: object, key: str, value: Any, made: Distribution, need_mean: bool, at_least: float | None) -> None:
+def _check(where: object, key: str, value: object, made: Distribution, need_mean: bool, at_least: float | None) -> None:
     if at_least is not None and made.support[0] < at_least:
         allowed = f"values of {at_least:g} or more: give it at_least"
         raise BadInput(where, f"has values below {at_least:g}", key=key, value=value, allowed=allowed)
@@ -163,7 +163,7 @@ def _check(where: object, key: str, value: Any, made: Distribution, need_mean: b
         raise BadInput(where, f"its mean is not above {at_least:g}", key=key, value=value)
 
 
-def _empirical(where: object, key: str, given: dict[str, Any], folder: Path) -> Empirical:
+def _empirical(where: object, key: str, given: Mapping[str, object], folder: Path) -> Empirical:
     if set(given) == {"file"} and isinstance(given["file"], str):
         return read_empirical(folder / given["file"])
     if "values" not in given or not set(given) <= {"values", "weights"}:
@@ -238,7 +238,7 @@ def csv_numbers(path: Path, line: int, cells: list[str]) -> list[float]:
 # --- gaps ----------------------------------------------------------------------------------------------------------
 
 
-def parse_arrivals(where: object, key: str, value: Any, *, folder: Path = Path()) -> Distribution | None:
+def parse_arrivals(where: object, key: str, value: object, *, folder: Path = Path()) -> Distribution | None:
     """How a stream's packets follow one another: None for evenly, else the distribution of their relative gaps."""
     if value == "even":
         return None

@@ -95,13 +95,13 @@ class Place:
     def bad(self, problem: str, value: object = None, allowed: str = "") -> BadInput:
         return BadInput(self.where, problem, key=self.key, value=value, allowed=allowed)
 
-    def number(self, given: Mapping[str, Any], name: str, default: float | None = None) -> float:
+    def number(self, given: Mapping[str, object], name: str, default: float | None = None) -> float:
         return number(self.where, f"{self.key}.{name}", given.get(name, default))
 
-    def above_zero(self, given: Mapping[str, Any], name: str, default: float | None = None) -> float:
+    def above_zero(self, given: Mapping[str, object], name: str, default: float | None = None) -> float:
         return number(self.where, f"{self.key}.{name}", given.get(name, default), "> 0")
 
-    def only(self, given: Any, needed: str, optional: str = "") -> dict[str, Any]:
+    def only(self, given: object, needed: str, optional: str = "") -> dict[str, object]:
         """`given`, which has all that is needed and nothing unknown."""
         allowed = needed + (f"; and {optional}" if optional else "")
         if not isinstance(given, Mapping):
@@ -304,7 +304,7 @@ def _table(place: Place, value: Any) -> Rates:
     return _steps(place, np.array(times_s) * _stretch(place, given, times_s[-1]), rates)
 
 
-def _stretch(place: Place, given: Mapping[str, Any], last_s: float) -> float:
+def _stretch(place: Place, given: Mapping[str, object], last_s: float) -> float:
     """`over_s` is what the table is to last, which by its own times ends at `until_s`."""
     if ("over_s" in given) != ("until_s" in given):
         raise place.bad("one of over_s and until_s alone", dict(given), "both: the table ends at until_s")

@@ -176,7 +176,7 @@ def _parse_chunk(
     kind, l3 = _network(read, start)
     good = {4: _ipv4(read, start, l3, captured, index.wire_bytes[rows], whole_head & (kind == dissect.ETH_IPV4))}
     good[6] = _ipv6(data, read, start, l3, captured, index.wire_bytes[rows], whole_head & (kind == dissect.ETH_IPV6))
-    left_out.update(_reasons(kind, whole_head, good))
+    left_out.update(_reasons(kind, whole_head, good[4][0], good[6][0]))
     parts = []
     for version, (kept, found) in good.items():
         at = np.flatnonzero(kept)
@@ -310,13 +310,13 @@ def _counted(why: str, rows: Flags) -> dict[str, int]:
     return {why: count} if count else {}
 
 
-def _reasons(kind: Integers, whole_head: Flags, good: dict[int, tuple[Flags, dict[str, Any]]]) -> dict[str, int]:
-    if (good[4][0] | good[6][0]).all():
+def _reasons(kind: Integers, whole_head: Flags, good4: Flags, good6: Flags) -> dict[str, int]:
+    if (good4 | good6).all():
         return {}
     ip = _is_one_of(kind, (dissect.ETH_IPV4, dissect.ETH_IPV6))
     reasons = _counted("ARP", whole_head & (kind == dissect.ETH_ARP))
-    reasons |= _counted("with a broken IPv4 header", whole_head & (kind == dissect.ETH_IPV4) & ~good[4][0])
-    reasons |= _counted("with a broken IPv6 header", whole_head & (kind == dissect.ETH_IPV6) & ~good[6][0])
+    reasons |= _counted("with a broken IPv4 header", whole_head & (kind == dissect.ETH_IPV4) & ~good4)
+    reasons |= _counted("with a broken IPv6 header", whole_head & (kind == dissect.ETH_IPV6) & ~good6)
     other = whole_head & ~ip & (kind != dissect.ETH_ARP)
     for value in np.unique(kind[other]).tolist():
         name = f"not IP (EtherType {value:#06x})" if value >= 0x600 else "not IP (IEEE 802.3)"

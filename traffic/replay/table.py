@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,12 +43,12 @@ class Pool:
     def overlaps(self, need: int, other: Pool, other_need: int) -> bool:
         return self.first < other.first + other_need and other.first < self.first + need
 
-    def to_json(self, count: int) -> dict[str, Any]:
+    def to_json(self, count: int) -> dict[str, str | int]:
         return {"first": self.name, "count": count, "prefix6": str(ipaddress.IPv6Address(self.prefix6))}
 
 
 def pool(first: str, count: int | None = None, prefix6: str = IPV6_PREFIX) -> Pool:
-    """Raises ValueError for what is no address, or a prefix with any of its last 32 bits set."""
+    """ValueError for an invalid address, or a prefix with any of its last 32 bits set."""
     prefix = int(ipaddress.IPv6Address(prefix6))
     if prefix & 0xFFFF_FFFF:
         raise ValueError(f"{prefix6} has bits set in its last 32: they are the IPv4 address's")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame
@@ -80,14 +79,10 @@ def _trafgen(leg: Leg) -> str:
         return "its frames have one size"
     if leg.rate_pps is None and leg.count_packets is not None and leg.duration_s is not None:
         return "it sends a number of frames, or for a time, and not what ends first"
-    period, longest = _period(leg.frame, leg.size_bytes), trafgen_list_frames(leg.size_bytes)
+    period, longest = build_frame(leg.frame, leg.size_bytes).period, trafgen_list_frames(leg.size_bytes)
     if period > longest:
         return f"its counters repeat after {period} frames, and its list holds {longest} of {leg.size_bytes} bytes"
     return ""
-
-
-def _period(frame: dict[str, Any], size_bytes: int) -> int:
-    return build_frame(frame, size_bytes).period
 
 
 def _tcpreplay(leg: Leg) -> str:

@@ -6,10 +6,12 @@ checksums of its own, and a slice of what follows. kernel/send.bpf.c does the sa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames.description import Headers
 from pktswarm.traffic.frames.headers import HEADERS
 from pktswarm.traffic.frames.placement import length_fields
 from pktswarm.traffic.frames.template import get_bits, put_bits
@@ -57,7 +59,7 @@ class Part:
         return max(SHORTEST_BYTES, self.head_bytes + self.stop - self.start)
 
 
-def head_of(headers: list[dict[str, Any]], cut: str) -> tuple[int, int]:
+def head_of(headers: Headers, cut: str) -> tuple[int, int]:
     """(number of the IPv4 header whose packet is cut, where it begins): the first one of an "outer" cut, the last one
     of an "inner" one. ValueError where there is none."""
     names = [next(iter(entry)) for entry in headers]
@@ -68,7 +70,7 @@ def head_of(headers: list[dict[str, Any]], cut: str) -> tuple[int, int]:
     return number, sum(HEADERS[name].size_bytes for name in names[:number])
 
 
-def with_ids(headers: list[dict[str, Any]], oversize: dict[str, Any]) -> list[dict[str, Any]]:
+def with_ids(headers: Headers, oversize: Mapping[str, Any]) -> Headers:
     """With an identification of its own for each packet in the header that is cut, of those that the leg may use."""
     if "cut" not in oversize:
         return headers
@@ -85,7 +87,7 @@ def parts_of(leg: Leg, size_bytes: int) -> list[Part]:
     return parts(leg.frame["headers"], whole, leg.oversize["cut"], leg.oversize["mtu_bytes"])
 
 
-def parts(headers: list[dict[str, Any]], whole: int, cut: str, mtu_bytes: int) -> list[Part]:
+def parts(headers: Headers, whole: int, cut: str, mtu_bytes: int) -> list[Part]:
     """Of a frame of `whole` bytes without FCS, each as large as the MTU lets through."""
     _, at = head_of(headers, cut)
     head = at + HEADERS[IPV4].size_bytes
@@ -98,9 +100,7 @@ def parts(headers: list[dict[str, Any]], whole: int, cut: str, mtu_bytes: int) -
     return [Part(head, *each, _edits(headers, at, *each, head, whole)) for each in ends]
 
 
-def _edits(
-    headers: list[dict[str, Any]], cut_at: int, start: int, stop: int, head: int, whole: int
-) -> tuple[Edit, ...]:
+def _edits(headers: Headers, cut_at: int, start: int, stop: int, head: int, whole: int) -> tuple[Edit, ...]:
     """Every length up to the header that is cut, its offset, and the checksums of IPv4 headers."""
     made: list[Edit] = []
     lengths, place = dict(length_fields(headers)), 0

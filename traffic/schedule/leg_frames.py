@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.description import Headers
 from pktswarm.traffic.frames.layout import layout
 from pktswarm.traffic.frames.template import Template
 from pktswarm.traffic.leg import Leg
@@ -59,7 +59,7 @@ def has_room(leg: Leg, bytes_needed: int = stamp.PLAIN_BYTES) -> bool:
     return not taken and min(size for size, _ in sizes_bytes(leg)) >= held and leg.id <= stamp.LARGEST_STREAM
 
 
-def stamp_is_found(template: Template, headers: list[dict[str, Any]]) -> bool:
+def stamp_is_found(template: Template, headers: Headers) -> bool:
     """Whether the program looks for the stamp where a sender puts it.
 
     Not behind raw bytes that it does not understand, nor in a fragment or where the lengths are wrong on purpose.
@@ -76,7 +76,7 @@ def templates_as_sent(leg: Leg) -> dict[int, Template]:
     if leg.engine == "pktgen":
         return {size: build_frame(pktgen.as_sent(leg), size) for size in pktgen.sizes_bytes(leg)}
     if leg.engine == "xdp":
-        return {size: _stamped(leg, leg.frame, size) for size, _ in sizes_bytes(leg)}
+        return {size: _stamped(leg, leg.frame["headers"], size) for size, _ in sizes_bytes(leg)}
     return {size: build_frame(leg.frame, size) for size, _ in sizes_bytes(leg)}
 
 
@@ -84,17 +84,16 @@ def templates_as_received(leg: Leg) -> dict[int, Template]:
     """As templates_as_sent, behind a device that adds or takes away headers (Leg.arrives)."""
     if not leg.arrives:
         return templates_as_sent(leg)
-    frame = {**leg.frame, "headers": leg.arrives["headers"]}
     sizes = [size + leg.arrives["added_bytes"] for size, _ in sizes_bytes(leg)]
-    return {size: _stamped(leg, frame, size) for size in sizes}
+    return {size: _stamped(leg, leg.arrives["headers"], size) for size in sizes}
 
 
-def _stamped(leg: Leg, frame: dict[str, Any], size_bytes: int) -> Template:
+def _stamped(leg: Leg, headers: Headers, size_bytes: int) -> Template:
     """The stamp differs from frame to frame, and with it the checksum over the payload."""
-    template = build_frame(frame, size_bytes)
+    template = build_frame({**leg.frame, "headers": headers}, size_bytes)
     if not stamped(leg):
         return template
-    start = stamp.payload_offset(frame["headers"])
+    start = stamp.payload_offset(headers)
     varying = bytearray(template.varying_mask)
     stop = start + stamp_bytes(leg)
     varying[start:stop] = b"\xff" * (stop - start)

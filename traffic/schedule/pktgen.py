@@ -6,11 +6,11 @@ MPLS labels, IPv4 or IPv6, UDP, and a payload of its own. What it cannot vary or
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
-from typing import Any
 
+from pktswarm.traffic.frames.description import FrameDescription
 from pktswarm.traffic.frames.headers import HEADERS
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import FCS_BYTES
@@ -36,7 +36,7 @@ Fields = dict[str, Value]
 Headers = list[tuple[str, Fields]]
 
 
-def headers_of(leg: Leg) -> list[tuple[str, dict[str, Any]]]:
+def headers_of(leg: Leg) -> list[tuple[str, Mapping[str, object]]]:
     """The headers as the leg has them, outermost first."""
     return [(name, fields or {}) for header in leg.frame.get("headers", []) for name, fields in header.items()]
 
@@ -47,7 +47,7 @@ def header_values(leg: Leg) -> Headers:
     ]
 
 
-def _value(name: str, key: str, value: Any) -> Value:
+def _value(name: str, key: str, value: object) -> Value:
     parse = HEADERS[name].fields[key].parse
     if isinstance(value, dict):
         kind = "random" if "random" in value else "increment"
@@ -56,11 +56,11 @@ def _value(name: str, key: str, value: Any) -> Value:
     return Value(parse(value), parse(value))
 
 
-def as_sent(leg: Leg) -> dict[str, Any]:
+def as_sent(leg: Leg) -> FrameDescription:
     """The frame description of what pktgen makes of the leg: its own TTL, a counting IPv4 id, a payload of its own."""
     headers = []
     for name, fields in headers_of(leg):
-        own: dict[str, Any] = {}
+        own: dict[str, object] = {}
         if name == "ipv4":
             own = {"ttl": TTL, "id": {"random": [0, 0xFFFF]}}
         elif name == "ipv6":

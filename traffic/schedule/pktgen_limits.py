@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from typing import Any
 
@@ -162,7 +162,7 @@ def _wrong_payload(leg: Leg) -> str:
     return f"pktgen writes a payload of its own, not {payload!r}" if payload else ""
 
 
-def _wrong_options(options: dict[str, Any]) -> str:
+def _wrong_options(options: Mapping[str, Any]) -> str:
     for key, value in options.items():
         if key not in OPTIONS:
             return f"pktgen has no option {key!r} (there are {', '.join(sorted(OPTIONS))})"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -76,12 +75,3 @@ def frames(leg: Leg, records: Records) -> Iterator[tuple[int, bytes]]:
         if (user, frame_bytes) not in made:
             made[user, frame_bytes] = templates[frame_bytes].at(leg.user_field, user)
         yield due_ns, made[user, frame_bytes]
-
-
-def totals(records: Records, users: int) -> dict[str, Any]:
-    """Packets and bytes (without FCS) of each user."""
-    frame_bytes = np.bincount(records["user"], records["frame_bytes"], minlength=users)
-    return {
-        "packets": np.bincount(records["user"], minlength=users).tolist(),
-        "bytes": frame_bytes.astype(np.int64).tolist(),
-    }

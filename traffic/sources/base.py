@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -114,12 +114,6 @@ class Source(ABC):
             return None
         gaps: dict[str, Any] = {self.arrival_field: times(getattr(self, self.arrival_field), 1 / factor)}
         return replace(self, **gaps)
-
-    def spec(self) -> dict[str, Any]:
-        """As a scenario has it, with every parameter."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
-        plain = {name: value.spec() if isinstance(value, Distribution) else value for name, value in values.items()}
-        return {self.name: {name: value for name, value in plain.items() if value is not None}}
 
     # --- theory
 
