@@ -1,4 +1,4 @@
-"""Output of commands that show figures: a plain table, rows as CSV, a picture."""
+"""Output of commands that show figures: tables, CSV rows, plots."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
 
 def check_picture(path: Path | None, option: str, ending: str, command: str) -> None:
-    """Before anything is computed. Raises BadInput."""
+    """Check the path of a plot before anything is computed. Raises BadInput."""
     if path is not None and path.suffix.lower() != ending:
-        raise BadInput(command, "another ending is expected", key=option, value=str(path), allowed=ending)
+        raise BadInput(command, "wrong file name extension", key=option, value=str(path), allowed=ending)
     if path is not None and not path.parent.is_dir():
         raise BadInput(command, "there is no such folder", key=option, value=str(path.parent))
 
 
 def figures_table(left: Iterable[str], right: Iterable[str]) -> Table:
+    """Return an empty table whose columns are aligned to the left, then to the right."""
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
     for name in left:
         table.add_column(name)
@@ -34,6 +35,7 @@ def figures_table(left: Iterable[str], right: Iterable[str]) -> Table:
 
 
 def write_rows(path: Path, header: str, rows: Iterable[Iterable[object]]) -> None:
+    """Write rows as CSV. `header`: the column names, separated by commas."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header.split(","))
@@ -41,8 +43,8 @@ def write_rows(path: Path, header: str, rows: Iterable[Iterable[object]]) -> Non
 
 
 def write_figure(figure: Figure, path: Path) -> None:
-    """SVG or PNG by the file's ending. Raises BadInput where it cannot be written."""
-    # Matplotlib takes longer to load than most commands to run, and few of them draw.
+    """Write SVG or PNG, by the file name extension. Raises BadInput if the file cannot be written."""
+    # Loading matplotlib takes longer than most commands run.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 

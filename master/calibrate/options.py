@@ -61,7 +61,13 @@ def asked(
         if name not in known:
             raise BadInput(COMMAND, "there is no such node", key="--node", value=name, allowed=", ".join(known))
     if not 0 < form.trial_s <= LONGEST_S:
-        raise BadInput(COMMAND, "is no trial's", key="--seconds", value=form.trial_s, allowed=f"up to {LONGEST_S:g} s")
+        raise BadInput(
+            COMMAND,
+            "trial duration out of range",
+            key="--seconds",
+            value=form.trial_s,
+            allowed=f"more than 0, up to {LONGEST_S:g} s",
+        )
     wanted = tuple(nodes) or tuple(known)
     mode = "capture" if capture else "count"
     return Asked(_sizes(sizes), _engines(engines), wanted, form, again, mode)
@@ -73,7 +79,7 @@ def _sizes(text: str) -> tuple[int, ...]:
     for word in text.split(","):
         size = int(word) if word.strip().isascii() and word.strip().isdigit() else 0
         if not LEAST_BYTES <= size <= MOST_BYTES:
-            raise BadInput(COMMAND, "is no frame size", key="--sizes", value=word, allowed=allowed)
+            raise BadInput(COMMAND, "frame size out of range", key="--sizes", value=word, allowed=allowed)
         found.append(size)
     return tuple(dict.fromkeys(found))
 
@@ -82,14 +88,20 @@ def _engines(text: str) -> tuple[str, ...]:
     names = [word.strip() for word in text.split(",")]
     for name in names:
         if name not in ENGINES:
-            raise BadInput(COMMAND, "cannot be calibrated", key="--engines", value=name, allowed=", ".join(ENGINES))
+            raise BadInput(
+                COMMAND,
+                "unknown engine, or not one to calibrate",
+                key="--engines",
+                value=name,
+                allowed=", ".join(ENGINES),
+            )
     return tuple(dict.fromkeys(names))
 
 
 def wiring(inventory: Inventory) -> str:
     """How the nodes are joined, as far as the inventory tells. BadInput where a device under test is between them."""
     allowed = "nodes wired back to back, or through a switch alone"
-    problem = "a device under test is between the nodes: what it loses would be taken for what they lose"
+    problem = "a device under test between the nodes falsifies the figures"
     for key in ("pktswarm_bottleneck", "pktswarm_upf"):
         if key in inventory.variables:
             raise BadInput(inventory.path, problem, key=f"all.vars.{key}", allowed=allowed)
@@ -99,6 +111,6 @@ def wiring(inventory: Inventory) -> str:
     if "pktswarm_lab" in inventory.variables:
         return "through the lab's switches, with no device"
     if {"a", "b"} <= sides:
-        return "side a to side b, which a cable or a switch alone must join while this runs: the inventory cannot tell"
+        return "side a to side b; only a cable or a switch may join them, which the inventory does not show"
     pair = len(inventory.hosts) == 2
     return "back to back or through a switch" if pair else "through a switch"

@@ -1,4 +1,4 @@
-"""The command line. Every error becomes one message and an exit status here, and nowhere else."""
+"""The `pktswarm` command: its subcommands, and the one place that turns errors into messages and exit statuses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,20 @@ from pktswarm.master.cli import (
 from pktswarm.master.cli import lab as cli_lab
 from pktswarm.master.cli import repeat as cli_repeat
 from pktswarm.master.cli import report as cli_report
-from pktswarm.master.cli.options import AnyAddress, ControlInterface, enter_lab
+from pktswarm.master.cli.options import (
+    DEFAULT_HOSTS,
+    DEFAULT_RESULTS,
+    AnyAddress,
+    ControlInterface,
+    Hosts,
+    Json,
+    Patience,
+    ResultFolder,
+    Results,
+    ScenarioFile,
+    enter_lab,
+    examples,
+)
 from pktswarm.traffic import VERSION
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
 
@@ -37,8 +50,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="pktswarm",
-    help="A network traffic tester made of cheap nodes. Exit status: 0 as expected, 1 not as expected, "
-    "2 bad input (nothing was sent), 3 incomplete (a node lost, an engine failed, Ctrl-C).",
+    help="Test networks and 5G user planes with traffic from many small nodes.\n\n"
+    "Exit status: 0 as expected; 1 not as expected; 2 bad input, nothing was sent; 3 incomplete (a node was lost, "
+    "an engine failed, or Ctrl-C).",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -47,7 +61,7 @@ app.add_typer(cli_lab.app, name="lab")
 app.add_typer(upf.app, name="upf")
 app.command(epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 app.command(epilog=compare.EXAMPLES)(compare.compare)
-app.command(epilog="Example: pktswarm dependence trace.pcap --repeat 4 --scale 4")(dependence.dependence)
+app.command(epilog=dependence.EXAMPLES)(dependence.dependence)
 app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command(epilog=preview.EXAMPLES)(preview.preview)
 app.command(epilog=provision.EXAMPLES)(provision.provision)
@@ -59,13 +73,10 @@ app.command(epilog=y1564.EXAMPLES)(y1564.y1564)
 app.command(epilog=table.EXAMPLES)(table.table)
 app.command(epilog=sessions.EXAMPLES)(sessions.sessions)
 
-Scenario = Annotated[Path, typer.Argument(help="A scenario, e.g. configs/demo.yaml", show_default=False)]
-Hosts = Annotated[Path, typer.Option("--hosts", help="The inventory.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-DEFAULT_HOSTS = Path("hosts/lab-default.yml")
-RUN_EXAMPLES = (
-    "Examples: pktswarm run configs/demo.yaml --hosts hosts/lab-default.yml · "
-    "pktswarm run configs/demo.yaml --metrics 9464 · pktswarm run configs/demo.yaml --repeat 5 --no-report"
+RUN_EXAMPLES = examples(
+    "run configs/demo.yaml --hosts hosts/lab-default.yml",
+    "run configs/demo.yaml --metrics 9464",
+    "run configs/demo.yaml --repeat 5 --no-report",
 )
 
 
@@ -78,14 +89,14 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Options before the command."""
+    """Options that stand before the command."""
 
 
 def main() -> None:
-    """Entry point of the `pktswarm` command."""
+    """Run the `pktswarm` command."""
     signal.signal(signal.SIGINT, _interrupt)
     try:
         app()
@@ -95,32 +106,37 @@ def main() -> None:
     except BrokenPipeError:
         sys.exit(EXIT_INCOMPLETE)
     finally:
-        # Nothing is left to interrupt, and another Ctrl-C would take the place of the exit status.
+        # A second Ctrl-C must not replace the exit status.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _interrupt(*_: object) -> NoReturn:
-    """Ctrl-C outside of a run (which handles it in order): unwinds, so that everything is undone on the way."""
+    """Handle Ctrl-C outside a run: unwind the stack, so that every cleanup runs. A run has a handler of its own."""
     raise PktswarmError("interrupted")
 
 
 @app.command(epilog=RUN_EXAMPLES)
 def run(
-    scenario: Scenario,
+    scenario: ScenarioFile,
     hosts: Hosts = DEFAULT_HOSTS,
-    results: Annotated[Path, typer.Option(help="Where result folders are made.")] = Path("results"),
-    patience: Annotated[float, typer.Option(help="Multiplies every deadline, for slow hosts.", min=0.1)] = 1.0,
+    results: Results = DEFAULT_RESULTS,
+    patience: Patience = 1.0,
     as_json: Json = False,
     junit: cli_report.Junit = None,
-    page: Annotated[bool, typer.Option("--report/--no-report", help="Make report.html at the end.")] = True,
-    repeat: Annotated[int | None, typer.Option(help="So many times, to see how its figures scatter.", min=2)] = None,
+    page: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html after the run.")] = True,
+    repeat: Annotated[
+        int | None, typer.Option(help="Number of runs, 2 or more, and the dispersion of their figures.", min=2)
+    ] = None,
     metrics: Annotated[
-        int | None, typer.Option("--metrics", help="Serve the figures to Prometheus on this port of loopback; 0: any.")
+        int | None,
+        typer.Option(
+            "--metrics", help="Loopback port that serves live figures to Prometheus, 0 to 65535; 0: any free."
+        ),
     ] = None,
     any_address: AnyAddress = False,
     control_interface: ControlInterface = False,
 ) -> None:
-    """Run a scenario on the hosts of an inventory."""
+    """Run a scenario on the hosts of an inventory, and write its counts into a results folder."""
     from pktswarm.master import report
     from pktswarm.master.live.watch import watched
     from pktswarm.master.plan.allowlist import Allow
@@ -142,27 +158,28 @@ def run(
     raise typer.Exit(finished.outcome.status)
 
 
-@app.command(epilog="Example: pktswarm check configs/demo.yaml --hosts hosts/example.yml")
-def check(scenario: Scenario, hosts: Hosts = DEFAULT_HOSTS, as_json: Json = False) -> None:
-    """Explain a scenario without running it: who sends what to whom, how much, how long."""
+@app.command(epilog=examples("check configs/demo.yaml --hosts hosts/example.yml"))
+def check(scenario: ScenarioFile, hosts: Hosts = DEFAULT_HOSTS, as_json: Json = False) -> None:
+    """Check a scenario and print its flows, rates and duration; no host is contacted."""
     from pktswarm.master.plan.explain import explain, explain_json
 
     print(explain_json(scenario, hosts) if as_json else explain(scenario, hosts))
 
 
-@app.command(epilog="Example: pktswarm schema > scenario.schema.json")
+@app.command(epilog=examples("schema > scenario.schema.json"))
 def schema() -> None:
-    """Write the JSON Schema of scenarios to standard output, for editors."""
+    """Print the JSON Schema of scenario files, for editors."""
     from pktswarm.master.scenario.scenario import schema as text
 
     print(text(), end="")
 
 
-@app.command(epilog="Example: pktswarm recount results/20260101T120000Z-demo")
-def recount(
-    result: Annotated[Path, typer.Argument(help="A folder under results/", show_default=False)], as_json: Json = False
-) -> None:
-    """Count again offline: the captures against what was sent. Exit status 1 when it disagrees with the run."""
+@app.command(epilog=examples("recount results/20260101T120000Z-demo"))
+def recount(result: ResultFolder, as_json: Json = False) -> None:
+    """Count the packets of a run's captures again, offline, and compare the counts with those of the run.
+
+    Exit status: 0 the counts agree; 1 they differ; 2 bad input.
+    """
     from pktswarm.master.results import recount as recounts
     from pktswarm.master.results import terminal
 
@@ -175,15 +192,17 @@ def recount(
     raise typer.Exit(outcome.status)
 
 
-@app.command(epilog="Example: pktswarm verify results/20260101T120000Z-demo mirror.pcap")
+@app.command(epilog=examples("verify results/20260101T120000Z-demo mirror.pcap"))
 def verify(
-    result: Annotated[Path, typer.Argument(help="A folder under results/", show_default=False)],
-    capture: Annotated[Path, typer.Argument(help="A capture made during the run, e.g. at a mirror port.")],
+    result: ResultFolder,
+    capture: Annotated[
+        Path, typer.Argument(help="Capture file recorded during the run, e.g. at a mirror port.", show_default=False)
+    ],
     as_json: Json = False,
 ) -> None:
-    """Compare a capture from elsewhere with what the run's traces intended, packet by packet.
+    """Compare an external capture with the packets that the traces of a run intended, packet by packet.
 
-    Exit status 1 when a packet is lost, altered, duplicated or out of order there.
+    Exit status: 0 all packets match; 1 a packet is lost, altered, duplicated or reordered; 2 bad input.
     """
     from pktswarm.master.results import trace_verify as verifies
 
@@ -192,12 +211,13 @@ def verify(
         print(json.dumps({"verified": verifies.document(results)}))
     else:
         print("\n".join(verdict["text"] for verdict in verifies.verdicts(results)))
-    whole = all(one.verified.holds and not one.verified.lost for one in results if one.verified is not None)
+    matches = [result.verified for result in results if result.verified is not None]
+    whole = all(match.holds and not match.lost for match in matches)
     raise typer.Exit(EXIT_AS_EXPECTED if whole else EXIT_NOT_AS_EXPECTED)
 
 
 def _metrics(port: int | None) -> Served | None:
-    """Bound where this command was typed, not in the lab that it enters; no thread yet."""
+    """Bind the port of --metrics in the namespace of the caller, before a lab is entered. Starts no thread."""
     if port is None:
         return None
     from pktswarm.master.live.metrics import Served

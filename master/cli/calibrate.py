@@ -1,45 +1,68 @@
-"""`pktswarm calibrate`: what each node can send and receive without loss."""
+"""`pktswarm calibrate`: the rates that each node can send, and receive without loss."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pktswarm.master.cli.options import enter_lab
+from pktswarm.master.cli.options import (
+    DEFAULT_HOSTS,
+    DEFAULT_RESULTS,
+    Hosts,
+    Json,
+    Patience,
+    Results,
+    enter_lab,
+    examples,
+)
 from pktswarm.traffic.errors import BadInput
 
-EXAMPLES = (
-    "Examples: pktswarm calibrate --quick · "
-    "pktswarm calibrate --hosts hosts/mine.yml --sizes 64,1518 --engines xdp,trafgen --node tx1 --again"
+EXAMPLES = examples(
+    "calibrate --quick",
+    "calibrate --hosts hosts/mine.yml --sizes 64,1518 --engines xdp,trafgen --node tx1 --again",
 )
 SIZES = "64,512,1518"
+Sizes = Annotated[str, typer.Option("--sizes", help="Frame sizes, bytes with FCS, 64 to 9618, separated by commas.")]
+Engines = Annotated[
+    str,
+    typer.Option(
+        "--engines",
+        help="Engines of senders and receivers, separated by commas.",
+        show_default="xdp,pktgen,trafgen,netsniff-ng",
+    ),
+]
+Nodes = Annotated[list[str] | None, typer.Option("--node", help="Node to measure; repeatable.", show_default="all")]
+Quick = Annotated[bool, typer.Option("--quick", help="Trials of 0.5 s, precision 10 %.")]
+Full = Annotated[bool, typer.Option("--full", help="Trials of 10 s, precision 1 %, ten trials at the result.")]
+Seconds = Annotated[
+    float | None, typer.Option("--seconds", help="Duration of a trial, s, more than 0, up to 3600.", show_default="2")
+]
+Again = Annotated[bool, typer.Option("--again", help="Measure again the figures that the capacity file holds.")]
+Capture = Annotated[bool, typer.Option("--capture", help="Measure receivers that also write captures to disk.")]
 
 
 def calibrate(
-    hosts: Annotated[Path, typer.Option("--hosts", help="The inventory.")] = Path("hosts/lab-default.yml"),
-    sizes: Annotated[str, typer.Option(help="Of frames, in bytes with FCS.")] = SIZES,
-    engines: Annotated[
-        str, typer.Option(help="Of senders and receivers.", show_default="xdp,pktgen,trafgen,netsniff-ng")
-    ] = "",
-    node: Annotated[list[str] | None, typer.Option(help="Only this one; may come again.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Trials of 0.5 s, bounds within 10 %.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="Trials of 10 s, within 1 %, ten at the rate found.")] = False,
-    seconds: Annotated[float | None, typer.Option(help="That a trial sends.", show_default="2")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Also what is known already.")] = False,
-    capture: Annotated[bool, typer.Option("--capture", help="Receivers write to disk too.")] = False,
-    results: Annotated[Path, typer.Option(help="Where the folder of the runs is made.")] = Path("results"),
-    patience: Annotated[float, typer.Option(help="Multiplies every deadline, for slow hosts.", min=0.1)] = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    hosts: Hosts = DEFAULT_HOSTS,
+    sizes: Sizes = SIZES,
+    engines: Engines = "",
+    node: Nodes = None,
+    quick: Quick = False,
+    full: Full = False,
+    seconds: Seconds = None,
+    again: Again = False,
+    capture: Capture = False,
+    results: Results = DEFAULT_RESULTS,
+    patience: Patience = 1.0,
+    as_json: Json = False,
 ) -> None:
-    """What each node can send, and receive without loss, by frame size and engine; kept beside the inventory.
+    """Measure the rate that each node can send, and receive without loss, by frame size and engine.
 
-    Nodes are wired back to back or through a switch, with NO device between them and nothing else: they are
-    overloaded on purpose (RFC 6815).
+    The figures are written into the capacity file beside the inventory. Nodes must be wired back to back or through a
+    switch, with NO device under test between them and no other equipment: they are overloaded (RFC 6815).
     """
     from pktswarm.master.calibrate import options as asking
     from pktswarm.master.calibrate.calibration import Calibration
@@ -51,7 +74,7 @@ def calibrate(
     from pktswarm.master.results import terminal
 
     if quick and full:
-        raise BadInput(asking.COMMAND, "contradict each other", key="--quick, --full", allowed="one of them")
+        raise BadInput(asking.COMMAND, "mutually exclusive", key="--quick, --full", allowed="one of them")
     form = asking.QUICK if quick else asking.FULL if full else asking.USUAL
     form = form if seconds is None else replace(form, trial_s=seconds)
     cluster = inventory.load(hosts)

@@ -1,16 +1,17 @@
-"""`pktswarm compare A B…`: runs side by side, and whether they differ by more than noise."""
+"""`pktswarm compare`."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-EXAMPLES = (
-    "Examples: pktswarm compare results/20260101T120000Z-demo-repeat results/20260102T120000Z-demo-repeat · "
-    "pktswarm compare before1,before2 after1,after2 --fail-on-worse"
+from pktswarm.master.cli.options import DEFAULT_RESULTS, Json, Results, examples
+
+EXAMPLES = examples(
+    "compare results/20260101T120000Z-demo-repeat results/20260102T120000Z-demo-repeat",
+    "compare before1,before2 after1,after2 --fail-on-worse",
 )
 
 
@@ -19,28 +20,30 @@ def compare(
         list[str],
         typer.Argument(
             metavar="A B…",
-            help="Results folders: of a run, or of one that was repeated; several as one side with commas: A1,A2",
+            help="Results folders, each of a run or of a repeated run; join several folders of one side by commas: "
+            "A1,A2.",
             show_default=False,
         ),
     ],
-    results: Annotated[Path, typer.Option(help="Where the folder of the comparison is made.")] = Path("results"),
+    results: Results = DEFAULT_RESULTS,
     fail_on_worse: Annotated[
-        bool, typer.Option("--fail-on-worse", help="Exit status 1 where a figure is worse by more than the noise.")
+        bool, typer.Option("--fail-on-worse", help="Exit with status 1 if a figure is worse by more than the noise.")
     ] = False,
     figure: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY",
-            help="Only these decide --fail-on-worse: loss, altered, latency_p99_us, … as in expect; may come again.",
+            help="Figure that decides --fail-on-worse, with its key in expect: loss, altered, latency_p99_us, …; "
+            "repeatable; default: all.",
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Runs side by side: each figure of A beside the others', the difference, and whether it is larger than the noise.
+    """Compare the figures of runs, and report which differences exceed the noise.
 
-    How large the noise is, runs that were repeated tell (`run --repeat`). Exit status: 0 compared, 1 worse (with
-    --fail-on-worse), 2 bad input.
+    The noise is measured from repeated runs (`run --repeat`). Exit status: 0 compared; 1 worse, with --fail-on-worse;
+    2 bad input.
     """
     from pktswarm.master.compare import storage
     from pktswarm.master.compare.comparison import Comparison

@@ -1,4 +1,4 @@
-"""`pktswarm dependence`: how much the arrivals of a trace or of a run depend on each other, over all time scales."""
+"""`pktswarm dependence`: long-range dependence of the packet arrivals of a trace or a run."""
 
 from __future__ import annotations
 
@@ -10,42 +10,62 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from pktswarm.master.cli.options import NS_PER_S, BinWidth, Json, PlotData, Png, Svg, examples, nanoseconds
 from pktswarm.traffic.errors import BadInput
 
 if TYPE_CHECKING:
     from pktswarm.traffic.dependence import Dependence, Start
 
-NS_PER_S = 1_000_000_000
+COMMAND = "dependence"
 MOST_PACKETS = 1 << 27
-"""A gigabyte of times."""
+"""The arrival times of so many packets take 1 GiB of memory."""
+MOST_COPIES = 10_000
+EXAMPLES = examples("dependence trace.pcap --repeat 4 --scale 4")
 
 
 def dependence(
     file: Annotated[
-        Path, typer.Argument(help="A capture, a CSV of times, or a folder under results/", show_default=False)
+        Path,
+        typer.Argument(help="Capture file, CSV file of arrival times, or results folder of a run.", show_default=False),
     ],
-    host: Annotated[str, typer.Option(help="In a results folder: this receiver's captures only.")] = "",
-    repeat: Annotated[int, typer.Option(help="Also the trace repeated so often.", min=1, max=10_000)] = 1,
-    scale: Annotated[int, typer.Option(help="Also so many instances of it at once.", min=1, max=10_000)] = 1,
-    start: Annotated[str, typer.Option(help="How instances start: together, spread, random_offset.")] = "together",
+    host: Annotated[
+        str, typer.Option(help="Receiver whose captures are read, in a results folder; default: all.")
+    ] = "",
+    repeat: Annotated[
+        int, typer.Option(help="Also analyse this number of repetitions of the trace.", min=1, max=MOST_COPIES)
+    ] = 1,
+    scale: Annotated[
+        int, typer.Option(help="Also analyse this number of simultaneous instances.", min=1, max=MOST_COPIES)
+    ] = 1,
+    start: Annotated[
+        str, typer.Option(help="Start times of the instances: together, spread, random_offset.")
+    ] = "together",
     offset_s: Annotated[
-        float, typer.Option("--offset", help="The largest random offset, s; 0 is one mean gap.", min=0.0)
+        float, typer.Option("--offset", help="Largest random offset, s; 0 means one mean gap.", min=0.0)
     ] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of the random offsets.", min=0)] = 1,
-    bin_s: Annotated[float | None, typer.Option("--bin", help="Width of a bin, s.", show_default="chosen")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random offsets, 0 or more.", min=0)] = 1,
+    bin_s: BinWidth = None,
     from_s: Annotated[
-        float | None, typer.Option("--from", help="The least scale to estimate from, s.", show_default="chosen")
+        float | None,
+        typer.Option(
+            "--from",
+            help="Smallest time scale of the estimates, 1e-9 s or more and below 1e9 s.",
+            show_default="from the data",
+        ),
     ] = None,
     estimator: Annotated[
-        list[str] | None, typer.Option(help="Only this one, may be repeated: variance-time, rs, wavelet, whittle.")
+        list[str] | None,
+        typer.Option(
+            help="Estimator of the Hurst exponent, repeatable: variance-time, rs, wavelet, whittle; default: all."
+        ),
     ] = None,
-    csv: Annotated[Path | None, typer.Option(help="Write the data of every plot into this folder.")] = None,
-    png: Annotated[Path | None, typer.Option(help="Draw everything in one picture.")] = None,
-    svg: Annotated[Path | None, typer.Option(help="The same as SVG.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    csv: PlotData = None,
+    png: Png = None,
+    svg: Svg = None,
+    as_json: Json = False,
 ) -> None:
-    """Long-range dependence: inter-arrival times, autocorrelation, and the Hurst exponent by four estimators."""
-    # SciPy takes half a second to load: no other command waits for it.
+    """Estimate the long-range dependence of packet arrivals: gaps, autocorrelation, Hurst exponent."""
+    # Loading SciPy takes 0.5 s; only this command needs it.
     from pktswarm.master.dependence import tables as shown
     from pktswarm.master.output import check_picture
     from pktswarm.traffic.dependence import ESTIMATORS, analyse, check_estimators, five_cases, read_arrivals
@@ -53,16 +73,19 @@ def dependence(
     chosen = tuple(dict.fromkeys(estimator or ESTIMATORS))
     check_estimators(chosen)
     how = _start(start)
-    bin_ns, from_ns = _positive("--bin", bin_s), _positive("--from", from_s)
-    check_picture(png, "--png", ".png", "dependence")
-    check_picture(svg, "--svg", ".svg", "dependence")
+    bin_ns, from_ns = (
+        nanoseconds(COMMAND, "--bin", bin_s, "bin width"),
+        nanoseconds(COMMAND, "--from", from_s, "time scale"),
+    )
+    check_picture(png, "--png", ".png", COMMAND)
+    check_picture(svg, "--svg", ".svg", COMMAND)
     arrivals = read_arrivals(file, host)
     _check_size(file, len(arrivals.times_ns), repeat, scale)
     reports = []
     for case in five_cases(arrivals.times_ns, repeat, scale, how, seed, round(offset_s * NS_PER_S)):
         report = analyse(case.times_ns, case.name, bin_ns, from_ns, chosen)
         reports.append(replace(report, warnings=case.warnings + report.warnings))
-        # One width for all cases: lags and scales are then the same times in all.
+        # All cases use the bin width of the first, so that their lags and scales are comparable.
         bin_ns = reports[0].bin_ns
     if csv is not None:
         shown.write_csv(csv, reports)
@@ -79,27 +102,18 @@ def _start(start: str) -> Start:
     for known in STARTS:
         if start == known:
             return known
-    raise BadInput("dependence", "unknown", key="--start", value=start, allowed=", ".join(STARTS))
-
-
-def _positive(option: str, seconds: float | None) -> int | None:
-    """In nanoseconds."""
-    if seconds is None:
-        return None
-    if not 1e-9 <= seconds < 1e9:
-        raise BadInput("dependence", "is no width", key=option, value=seconds, allowed="1e-9 to 1e9 seconds")
-    return round(seconds * NS_PER_S)
+    raise BadInput(COMMAND, "unknown start", key="--start", value=start, allowed=", ".join(STARTS))
 
 
 def _check_size(file: Path, packets: int, repeat: int, scale: int) -> None:
     if packets * repeat * scale > MOST_PACKETS:
-        problem = f"repeated {repeat} and scaled {scale} it has {packets * repeat * scale:,} packets"
-        raise BadInput(file, problem, allowed=f"{MOST_PACKETS:,} in all")
+        problem = f"too many packets with --repeat {repeat} and --scale {scale}"
+        raise BadInput(file, problem, value=packets * repeat * scale, allowed=f"up to {MOST_PACKETS:,} packets")
 
 
 def _draw(reports: list[Dependence], paths: list[Path]) -> None:
     for path in paths:
-        # matplotlib takes half a second to load.
+        # Loading matplotlib takes 0.5 s.
         from pktswarm.master.dependence.plot import draw
 
         draw(reports, path)

@@ -1,29 +1,29 @@
-"""`pktswarm doctor`: what keeps the hosts of an inventory from a right run, and how to mend it."""
+"""`pktswarm doctor`: faults of the hosts of an inventory, and their remedies."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pktswarm.master.cli.options import enter_lab
+from pktswarm.master.cli.options import DEFAULT_HOSTS, Hosts, Json, Patience, enter_lab, examples
 
-EXAMPLES = "Examples: pktswarm doctor · pktswarm doctor --hosts hosts/example.yml --json · pktswarm doctor --mend"
+EXAMPLES = examples("doctor", "doctor --hosts hosts/example.yml --json", "doctor --mend")
 
 
 def doctor(
-    hosts: Annotated[Path, typer.Option("--hosts", help="The inventory.")] = Path("hosts/lab-default.yml"),
-    patience: Annotated[float, typer.Option(help="Multiplies every deadline, for slow hosts.", min=0.1)] = 1.0,
+    hosts: Hosts = DEFAULT_HOSTS,
+    patience: Patience = 1.0,
     mend: Annotated[
-        bool, typer.Option("--mend", help="Put back first what runs whose guard was killed have left changed.")
+        bool,
+        typer.Option("--mend", help="First restore settings that runs left changed because their guard was killed."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Ask every host at once: is it reached, are versions equal, what can it send and receive with, what is left over.
+    """Check every host of an inventory: reachability, versions, engines, and remains of earlier runs.
 
-    Exit status: 0 all well, 1 something keeps a run from being right, 2 bad input, 3 a host is not reached.
+    Exit status: 0 no fault; 1 a fault prevents correct runs; 2 bad input; 3 a host is unreachable.
     """
     from pktswarm.master.cluster import inventory
     from pktswarm.master.doctor import judge
@@ -34,13 +34,13 @@ def doctor(
     enter_lab(hosts)
     read = inventory.load(hosts)
     left = {read.master.name, *(host.name for host in read.hosts)}
-    with terminal.console(stderr=True).status(f"asking {len(left)} hosts") as progress:
+    with terminal.console(stderr=True).status(f"checking {len(left)} hosts") as progress:
 
-        def told(name: str) -> None:
+        def received(name: str) -> None:
             left.discard(name)
-            progress.update(f"waiting for {', '.join(sorted(left)) or 'nobody'}")
+            progress.update(f"waiting for {', '.join(sorted(left)) or 'no host'}")
 
-        answers = Round(read, patience, mend).answers(lambda answer: told(answer.host.name))
+        answers = Round(read, patience, mend).answers(lambda answer: received(answer.host.name))
     found = judge.findings(answers)
     status = judge.status(found)
     if as_json:

@@ -1,4 +1,4 @@
-"""`pktswarm lab …`: a whole cluster on this machine."""
+"""`pktswarm lab`: a cluster of nodes on this machine."""
 
 from __future__ import annotations
 
@@ -8,33 +8,38 @@ from typing import Annotated
 
 import typer
 
+from pktswarm.master.cli.options import Json, examples
 from pktswarm.traffic.errors import BadInput
 
-app = typer.Typer(help="A whole cluster on this machine, in network namespaces.", no_args_is_help=True)
+app = typer.Typer(help="Run a cluster of nodes on this machine, in network namespaces.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Option("--name", help="Which lab: two can stand side by side.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+Name = Annotated[str, typer.Option("--name", help="Name of the lab; labs of different names can run at once.")]
 
 
-@app.command(epilog="Example: pktswarm lab up --transmit 3 --receive 3")
+@app.command(epilog=examples("lab up --transmit 3 --receive 3", "lab up --transmit 1 --receive 1 --bottleneck 40mbit"))
 def up(
     name: Name = "default",
-    transmit: Annotated[int, typer.Option(help="Transmit nodes.")] = 3,
-    receive: Annotated[int, typer.Option(help="Receive nodes.")] = 3,
-    mtu: Annotated[int, typer.Option(help="MTU of the traffic network, in bytes.")] = 1500,
-    bottleneck: Annotated[str, typer.Option(help="What the device lets through each way, e.g. 100mbit.")] = "",
-    bottleneck_queue: Annotated[int, typer.Option(help="Bytes it queues; 20 ms of its rate if left out.")] = 0,
-    both_roles: Annotated[bool, typer.Option("--both-roles", help="Every node can send and receive.")] = False,
-    dut: Annotated[
-        str, typer.Option(help="What is under test: switch, upf (the lab's own), or exec (COMMAND).")
-    ] = "switch",
-    route: Annotated[list[str] | None, typer.Option(help="A UPF's way, PREFIX=NODE; may come again.")] = None,
-    bare: Annotated[
-        str, typer.Option(help="Nodes start bare, for `pktswarm provision`: bookworm, trixie, jammy, noble.")
+    transmit: Annotated[int, typer.Option(help="Number of transmit nodes.")] = 3,
+    receive: Annotated[int, typer.Option(help="Number of receive nodes.")] = 3,
+    mtu: Annotated[int, typer.Option(help="MTU of the traffic network, bytes.")] = 1500,
+    bottleneck: Annotated[
+        str, typer.Option(help="Rate limit of the device in each direction, e.g. 100mbit; default: none.")
     ] = "",
-    command: Annotated[list[str] | None, typer.Argument(help="with --dut exec: a UPF, after --")] = None,
+    bottleneck_queue: Annotated[int, typer.Option(help="Queue of the bottleneck, bytes; 0: 20 ms at its rate.")] = 0,
+    both_roles: Annotated[bool, typer.Option("--both-roles", help="Give every node both roles.")] = False,
+    dut: Annotated[
+        str, typer.Option(help="Device under test: switch, upf (the lab's own UPF), or exec (COMMAND).")
+    ] = "switch",
+    route: Annotated[list[str] | None, typer.Option(help="Route of a UPF to a node, PREFIX=NODE; repeatable.")] = None,
+    bare: Annotated[
+        str,
+        typer.Option(
+            help="Start bare nodes of this release, for `pktswarm provision`: bookworm, trixie, jammy, noble."
+        ),
+    ] = "",
+    command: Annotated[list[str] | None, typer.Argument(help="Command of a UPF, for --dut exec, after --.")] = None,
 ) -> None:
-    """Bring up a master, nodes, a switch and a device under test; and write the inventory."""
+    """Start a lab (a master, nodes, a switch and a device under test), and write its inventory."""
     from pktswarm import lab
     from pktswarm.lab.plan import rate_bps
 
@@ -47,7 +52,7 @@ def up(
         bottleneck_bps=rate,
         queue_bytes=bottleneck_queue,
         both_roles=both_roles,
-        dut=dut,  # type: ignore[arg-type] # checked there
+        dut=dut,  # type: ignore[arg-type] # lab.up checks it
         command=command or (),
         routes=route or (),
         bare=bare,
@@ -60,18 +65,21 @@ def up(
         print(f"note: {note}")
 
 
-@app.command()
+@app.command(epilog=examples("lab down", "lab down --name mine"))
 def down(name: Name = "default") -> None:
-    """Take the lab down; nothing of it stays."""
+    """Stop a lab, and remove everything that it created."""
     from pktswarm import lab
 
     lab.down(name)
     print(f"lab {name} is down")
 
 
-@app.command()
+@app.command(epilog=examples("lab status", "lab status --json"))
 def status(name: Name = "default", as_json: Json = False) -> None:
-    """Say whether the lab is up, and what is in it. Exit status 1 when it is not."""
+    """Report whether a lab is up, and its processes.
+
+    Exit status: 0 up; 1 not up.
+    """
     from pktswarm import lab
 
     answer = lab.status(name)
@@ -85,56 +93,64 @@ def status(name: Name = "default", as_json: Json = False) -> None:
     raise typer.Exit(0 if answer["up"] else 1)
 
 
-@app.command("exec", epilog="Example: pktswarm lab exec rx1 -- tcpdump -ni eth1")
+@app.command("exec", epilog=examples("lab exec rx1 -- tcpdump -ni eth1"))
 def exec_(
-    node: Annotated[str, typer.Argument(help="m0, tx1, rx1, …", show_default=False)],
-    command: Annotated[list[str], typer.Argument(help="what to run, after --", show_default=False)],
+    node: Annotated[str, typer.Argument(help="Node: m0 (the master), tx1, rx1, …", show_default=False)],
+    command: Annotated[list[str], typer.Argument(help="Command and its arguments, after --.", show_default=False)],
     name: Name = "default",
 ) -> None:
-    """Run a command on a node of the lab."""
+    """Run a command on a node of a lab, and exit with its status."""
     from pktswarm import lab
 
     raise typer.Exit(lab.run_in(name, node, command))
 
 
-@app.command(epilog='Example: pktswarm lab upf \'{"faults": {"uplink": {"drop": [0, 7]}}}\'')
+@app.command(epilog=examples("lab upf", 'lab upf \'{"faults": {"uplink": {"drop": [0, 7]}}}\''))
 def upf(
-    order: Annotated[str, typer.Argument(help="JSON: status, sessions, faults or restart")] = '{"status": {}}',
+    order: Annotated[
+        str, typer.Argument(help="Request as JSON: status, sessions, faults or restart.")
+    ] = '{"status": {}}',
     name: Name = "default",
 ) -> None:
-    """Ask the lab's UPF what it did, or tell it what is to go wrong (docs/lab.md)."""
+    """Query the UPF of a lab, or set the faults that it simulates (docs/lab.md)."""
     from pktswarm import lab
 
     try:
         wanted = json.loads(order)
     except ValueError as error:
-        raise BadInput("lab upf", f"is no JSON ({error})", key="order", value=order) from None
+        raise BadInput("lab upf", f"invalid JSON ({error})", key="order", value=order) from None
     print(json.dumps(lab.tell_upf(name, wanted), indent=1))
 
 
-@app.command(epilog="Example: pktswarm lab record --out /tmp/mine.pcapng")
+@app.command(epilog=examples("lab record --out /tmp/mine.pcapng"))
 def record(
-    name: Annotated[str | None, typer.Option(help="The lab. Left out: default")] = None,
-    out: Annotated[Path | None, typer.Option(help="The trace. Left out: configs/traces/lab.pcapng")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the lab.", show_default="default")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Trace file to write.", show_default="configs/traces/lab.pcapng")
+    ] = None,
     large: Annotated[
-        bool, typer.Option("--large", help="In a lab of its own: a download of 60 MB and a video over UDP.")
+        bool, typer.Option("--large", help="Record a 60 MB download and a UDP video, in a separate lab.")
     ] = False,
     tcp: Annotated[
-        Path | None, typer.Option(help="--large: the download's trace. Left out: configs/traces/large-tcp.pcapng")
+        Path | None,
+        typer.Option(help="With --large: trace of the download.", show_default="configs/traces/large-tcp.pcapng"),
     ] = None,
     udp: Annotated[
-        Path | None, typer.Option(help="--large: the video's trace. Left out: configs/traces/large-udp.pcapng")
+        Path | None,
+        typer.Option(help="With --large: trace of the video.", show_default="configs/traces/large-udp.pcapng"),
     ] = None,
 ) -> None:
-    """Record a trace in the lab between real programs: HTTPS, DNS, an RTP-like stream, a TCP transfer."""
+    """Record a trace of real programs in a lab: HTTPS, DNS, an RTP-like stream, a TCP transfer."""
     from pktswarm.lab import record_large
     from pktswarm.lab.record import record as record_in
 
     if not large and (given := tcp or udp):
-        raise BadInput("lab record", "goes with --large; --out names the small trace", key="tcp, udp", value=str(given))
+        raise BadInput(
+            "lab record", "requires --large; --out names the small trace", key="--tcp, --udp", value=str(given)
+        )
     if large and (name or out):
-        problem = "does not go with --large, which has a lab of its own; --tcp and --udp name its traces"
-        raise BadInput("lab record", problem, key="name, out", value=str(name or out))
+        problem = "excluded by --large, which has a separate lab; --tcp and --udp name its traces"
+        raise BadInput("lab record", problem, key="--name, --out", value=str(name or out))
     if large:
         files = (tcp or record_large.TCP_OUT, udp or record_large.UDP_OUT)
         traces = dict(zip(files, record_large.record_large(*files), strict=True))
@@ -145,14 +161,14 @@ def record(
         print(f"{path}: {len(trace.packets):,} packets, {trace.size_bytes:,} bytes, {trace.duration_ns / 1e9:.1f} s")
 
 
-@app.command(epilog="Example: pktswarm lab vm -- uname -r")
+@app.command(epilog=examples("lab vm -- uname -r"))
 def vm(
-    command: Annotated[list[str], typer.Argument(help="what to run, after --", show_default=False)],
-    cpus: Annotated[int, typer.Option(help="Processors of the machine.")] = 2,
-    memory: Annotated[str, typer.Option(help="Its memory.")] = "2G",
-    virtio_pair: Annotated[bool, typer.Option(help="Give it two virtio interfaces, connected to each other.")] = False,
+    command: Annotated[list[str], typer.Argument(help="Command and its arguments, after --.", show_default=False)],
+    cpus: Annotated[int, typer.Option(help="Number of processors.")] = 2,
+    memory: Annotated[str, typer.Option(help="Memory, with unit K, M or G.")] = "2G",
+    virtio_pair: Annotated[bool, typer.Option(help="Add two virtio interfaces, connected to each other.")] = False,
 ) -> None:
-    """Run a command in a virtual machine with Debian's kernel, which has pktgen; installs it when first asked for."""
+    """Run a command in a virtual machine with Debian's kernel, which has pktgen; the first call installs it."""
     from pktswarm.lab import vm as machine
 
     raise typer.Exit(machine.run(command, cpus=cpus, memory=memory, virtio_pair=virtio_pair))

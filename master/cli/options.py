@@ -1,25 +1,70 @@
-"""The two options by which a command that sends is told that it may do what is refused otherwise."""
+"""Options and arguments that several commands share, and the checks of their values."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    pass
+from pktswarm.traffic.errors import BadInput
 
+NS_PER_S = 1_000_000_000
+LEAST_TIME_S, TIME_LIMIT_S = 1e-9, 1e9
+DEFAULT_HOSTS = Path("hosts/lab-default.yml")
+DEFAULT_RESULTS = Path("results")
+
+ScenarioFile = Annotated[Path, typer.Argument(help="Scenario file, e.g. configs/demo.yaml.", show_default=False)]
+ResultFolder = Annotated[
+    Path, typer.Argument(help="Results folder of a run, e.g. results/20260101T120000Z-demo.", show_default=False)
+]
+Hosts = Annotated[Path, typer.Option("--hosts", help="Inventory file.")]
+Results = Annotated[Path, typer.Option("--results", help="Parent folder of the results folder.")]
+Patience = Annotated[
+    float, typer.Option("--patience", help="Factor on every timeout, 0.1 or more; raise it for slow hosts.", min=0.1)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+Png = Annotated[Path | None, typer.Option("--png", help="Draw every plot into this PNG file.")]
+Svg = Annotated[Path | None, typer.Option("--svg", help="Draw every plot into this SVG file.")]
+PlotData = Annotated[Path | None, typer.Option("--csv", help="Write the data of every plot as CSV into this folder.")]
+BinWidth = Annotated[
+    float | None,
+    typer.Option("--bin", help="Bin width, 1e-9 s or more and below 1e9 s.", show_default="from the data"),
+]
+Precision = Annotated[
+    str,
+    typer.Option("--precision", help="Largest distance of the bounds of a rate, 0.01% to 50% of the upper bound."),
+]
 AnyAddress = Annotated[
-    bool, typer.Option("--allow-any-address", help="Send to addresses that the inventory has not under test.")
+    bool,
+    typer.Option("--allow-any-address", help="Allow destination addresses that the inventory does not list as tested."),
 ]
 ControlInterface = Annotated[
-    bool, typer.Option("--allow-control-interface", help="Send where the default route or the connection to us goes.")
+    bool,
+    typer.Option(
+        "--allow-control-interface",
+        help="Allow sending on an interface with the default route or the control connection.",
+    ),
 ]
+
+
+def examples(*commands: str) -> str:
+    """The end of a help text: each example on a line of its own."""
+    return "\n\n".join(["Examples:" if len(commands) > 1 else "Example:", *(f"pktswarm {words}" for words in commands)])
+
+
+def nanoseconds(command: str, option: str, seconds: float | None, noun: str) -> int | None:
+    """Convert the value of a time option. `noun` names the value in the error. Raises BadInput."""
+    if seconds is None:
+        return None
+    if not LEAST_TIME_S <= seconds < TIME_LIMIT_S:
+        allowed = f"{LEAST_TIME_S:g} s or more and below {TIME_LIMIT_S:g} s"
+        raise BadInput(command, f"{noun} out of range", key=option, value=seconds, allowed=allowed)
+    return round(seconds * NS_PER_S)
 
 
 def enter_lab(hosts: Path) -> None:
-    """When the inventory is a lab's, go into the namespaces of its master; before any thread exists."""
+    """Enter the namespaces of a lab's master if the inventory is a lab's. Must run before any thread starts."""
     from pktswarm.master.cluster import inventory
 
     if inventory.load(hosts).variables.get("pktswarm_lab"):

@@ -1,4 +1,4 @@
-"""`pktswarm preview`: what a scenario would send, without sending."""
+"""`pktswarm preview`: the traffic that a scenario would send."""
 
 from __future__ import annotations
 
@@ -8,41 +8,43 @@ from typing import Annotated
 
 import typer
 
-from pktswarm.traffic.errors import BadInput
+from pktswarm.master.cli.options import BinWidth, Json, PlotData, Png, ScenarioFile, Svg, examples, nanoseconds
 
-NS_PER_S = 1_000_000_000
-EXAMPLES = """Examples:
-
-pktswarm preview configs/demo.yaml
-
-pktswarm preview configs/demo.yaml --hosts hosts/example.yml --host odroid-t1 --png demo.png
-
-pktswarm preview configs/demo.yaml --stream small --pcap small.pcap --csv data/"""
+COMMAND = "preview"
+EXAMPLES = examples(
+    "preview configs/demo.yaml",
+    "preview configs/demo.yaml --hosts hosts/example.yml --host odroid-t1 --png demo.png",
+    "preview configs/demo.yaml --stream small --pcap small.pcap --csv data/",
+)
 
 
 def preview(
-    scenario: Annotated[Path, typer.Argument(help="A scenario, e.g. configs/demo.yaml", show_default=False)],
+    scenario: ScenarioFile,
     hosts: Annotated[
-        Path | None, typer.Option("--hosts", help="The inventory.", show_default="one made up: tx1, rx1")
+        Path | None, typer.Option("--hosts", help="Inventory file.", show_default="two made-up hosts, tx1 and rx1")
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Only what this transmitter sends.", show_default="all")] = None,
-    stream: Annotated[str | None, typer.Option(help="Only this stream or trace.", show_default="all")] = None,
-    bin_s: Annotated[float | None, typer.Option("--bin", help="Width of a bin, s.", show_default="chosen")] = None,
-    pcap: Annotated[Path | None, typer.Option(help="Write the frames with their due times, as pcap.")] = None,
-    csv: Annotated[Path | None, typer.Option(help="Write the data of every plot into this folder.")] = None,
-    png: Annotated[Path | None, typer.Option(help="Draw everything in one picture.")] = None,
-    svg: Annotated[Path | None, typer.Option(help="The same as SVG.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    host: Annotated[
+        str | None, typer.Option(help="Show the packets of this transmitter only.", show_default="all")
+    ] = None,
+    stream: Annotated[str | None, typer.Option(help="Show this stream or trace only.", show_default="all")] = None,
+    bin_s: BinWidth = None,
+    pcap: Annotated[
+        Path | None, typer.Option(help="Write the frames with their due times into this pcap file.")
+    ] = None,
+    csv: PlotData = None,
+    png: Png = None,
+    svg: Svg = None,
+    as_json: Json = False,
 ) -> None:
-    """Show what would be sent: packets and bits over time, sizes, inter-arrival times, users. No host is touched."""
+    """Show the traffic that a scenario would send: packets and bits over time, sizes, gaps, users; nothing is sent."""
     from pktswarm.master.output import check_picture
     from pktswarm.master.preview import preview as previews
     from pktswarm.master.preview import tables
     from pktswarm.master.results import terminal
 
-    bin_ns = _bin_ns(bin_s)
-    check_picture(png, "--png", ".png", "preview")
-    check_picture(svg, "--svg", ".svg", "preview")
+    bin_ns = nanoseconds(COMMAND, "--bin", bin_s, "bin width")
+    check_picture(png, "--png", ".png", COMMAND)
+    check_picture(svg, "--svg", ".svg", COMMAND)
     source = previews.Source(scenario, hosts)
     legs = source.select(host, stream)
     written = None if pcap is None else previews.write_pcap(source, legs, pcap)
@@ -51,7 +53,7 @@ def preview(
         tables.write_csv(csv, found)
     for path in (png, svg):
         if path is not None:
-            # matplotlib takes half a second to load.
+            # Loading matplotlib takes 0.5 s.
             from pktswarm.master.preview.plot import draw
 
             draw(found, path)
@@ -61,11 +63,3 @@ def preview(
     tables.print_preview(terminal.console(), found)
     if written is not None:
         print(f"{pcap}: {written:,} packets")
-
-
-def _bin_ns(seconds: float | None) -> int | None:
-    if seconds is None:
-        return None
-    if not 1e-9 <= seconds < 1e9:
-        raise BadInput("preview", "is no width", key="--bin", value=seconds, allowed="1e-9 to 1e9 seconds")
-    return round(seconds * NS_PER_S)

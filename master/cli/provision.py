@@ -1,4 +1,4 @@
-"""`pktswarm provision`: from a fresh system with SSH to a node, and back."""
+"""`pktswarm provision`: install nodes on hosts that have SSH, and remove them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from typing import Annotated
 
 import typer
 
+from pktswarm.master.cli.options import Json, examples
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
-EXAMPLES = "Examples: pktswarm provision --hosts hosts/mine.yml · pktswarm provision --undo --hosts hosts/mine.yml"
+EXAMPLES = examples("provision --hosts hosts/mine.yml", "provision --undo --hosts hosts/mine.yml")
 
 
 def provision(
-    hosts: Annotated[Path, typer.Option("--hosts", help="The inventory.", show_default=False)],
-    undo: Annotated[bool, typer.Option("--undo", help="Give the nodes back as they were.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    hosts: Annotated[Path, typer.Option("--hosts", help="Inventory file.", show_default=False)],
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Remove pktswarm from the hosts, and restore their settings.")
+    ] = False,
+    as_json: Json = False,
 ) -> None:
-    """Make nodes of the inventory's hosts, by Ansible; a second time changes nothing (docs/provision.md).
+    """Install the nodes of an inventory with Ansible; a repeated call changes nothing (docs/provision.md).
 
-    Exit status 3 when a host could not be reached or a task failed there; the others are done.
+    Exit status: 0 all hosts are in order; 2 bad input; 3 a host is unreachable or a task failed there, and the other
+    hosts are complete.
     """
     from pktswarm.master.provision import playbook
 
@@ -35,7 +39,7 @@ def provision(
     if as_json:
         print(json.dumps(outcome.document()))
     else:
-        for one in outcome.hosts:
-            state = "unreachable" if one.unreachable else "failed" if one.failed else "in order"
-            print(f"{one.host}: {state}, {one.changed} changed")
+        for host in outcome.hosts:
+            state = "unreachable" if host.unreachable else "failed" if host.failed else "in order"
+            print(f"{host.host}: {state}, {host.changed} changed")
     raise typer.Exit(EXIT_INCOMPLETE if outcome.failed else EXIT_AS_EXPECTED)

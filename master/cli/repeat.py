@@ -1,4 +1,4 @@
-"""`pktswarm run --repeat N`: the same run again and again, and how its figures scatter."""
+"""`pktswarm run --repeat N`: N equal runs, and the dispersion of their figures."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def repeat(
     hosts: Path,
     results: Path,
     patience: float,
-    asked: int,
+    runs: int,
     as_json: bool,
     junit: Path | None,
     page: bool,
     served: Served | None,
     allow: Allow,
 ) -> NoReturn:
-    """In the lab's master already, where there is a lab. The scenario is read once."""
+    """Run a scenario `runs` times. The caller has entered the lab, if any; the scenario is read once."""
     from pktswarm.master.live.watch import watched
     from pktswarm.master.results import terminal
     from pktswarm.master.run.repeat import Repeated
@@ -38,22 +38,22 @@ def repeat(
     from pktswarm.master.scenario import scenario as scenarios
 
     wanted = scenarios.load(scenario)
-    repeated = Repeated(results, wanted.name, asked)
+    repeated = Repeated(results, wanted.name, runs)
     console = terminal.console(stderr=True)
 
     def once(folder: Path) -> Finished:
         return watched(Run(scenario, hosts, folder, patience, scenario=wanted, allow=allow), served)
 
-    def tell(finished: Finished) -> None:
+    def report_run(finished: Finished) -> None:
         outcome, number = finished.outcome, len(repeated.finished)
-        words = "incomplete: " if outcome.status == EXIT_INCOMPLETE else ""
-        console.print(f"run {number} of {asked}: {words}{outcome.reason}", markup=False, highlight=False)
+        state = "incomplete: " if outcome.status == EXIT_INCOMPLETE else ""
+        console.print(f"run {number} of {runs}: {state}{outcome.reason}", markup=False, highlight=False)
         report.after_run(finished, None, page)
 
-    repeated.run(once, tell)
+    repeated.run(once, report_run)
     _finish(repeated, as_json)
     if junit is not None:
-        report.junit_of([one.outcome.document for one in repeated.finished], junit)
+        report.junit_of([finished.outcome.document for finished in repeated.finished], junit)
     raise typer.Exit(repeated.status)
 
 

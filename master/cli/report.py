@@ -1,4 +1,4 @@
-"""`pktswarm report DIR`: a run's page again, from its folder; and the page that every run ends with."""
+"""`pktswarm report`, and the pages and JUnit files that other commands write at their end."""
 
 from __future__ import annotations
 
@@ -9,26 +9,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pktswarm.master.cli.options import ResultFolder, examples
+
 if TYPE_CHECKING:
     from pktswarm.master.run.run import Finished
 
-EXAMPLES = (
-    "Examples: pktswarm report results/20260101T120000Z-demo · pktswarm report DIR -o demo.html --junit demo.xml --pdf"
+EXAMPLES = examples(
+    "report results/20260101T120000Z-demo", "report results/20260101T120000Z-demo -o demo.html --junit demo.xml --pdf"
 )
-Junit = Annotated[Path | None, typer.Option("--junit", help="Write the expectations as JUnit XML, for CI.")]
+Junit = Annotated[Path | None, typer.Option("--junit", help="Write the verdicts as JUnit XML into this file, for CI.")]
 
 
 def report(
-    result: Annotated[Path, typer.Argument(help="A folder under results/", show_default=False)],
+    result: ResultFolder,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The page.", show_default="report.html in the folder")
+        Path | None, typer.Option("--output", "-o", help="HTML file.", show_default="report.html in the folder")
     ] = None,
     junit: Junit = None,
-    as_pdf: Annotated[bool, typer.Option("--pdf", help="As PDF beside it too, by a headless Chromium.")] = False,
+    as_pdf: Annotated[
+        bool, typer.Option("--pdf", help="Also write the page as PDF beside it; needs a headless Chromium.")
+    ] = False,
 ) -> None:
-    """Make the page of a run from its results folder; of a run that crashed with what there is.
+    """Write the page of a run from its results folder, also of a run that did not end.
 
-    One file of HTML with nothing to fetch.
+    The page is one HTML file that loads nothing from elsewhere.
     """
     from pktswarm.master import report as reports
     from pktswarm.master.report import pdf
@@ -48,7 +52,7 @@ def report(
 
 
 def after_run(finished: Finished, junit: Path | None, page: bool) -> None:
-    """What goes wrong here is told in one line: the run's results and its exit status stay."""
+    """Write the JUnit file and the page of a run. An error prints one line; results and exit status stay."""
     from pktswarm.master import report as reports
 
     if junit is not None:
@@ -58,15 +62,16 @@ def after_run(finished: Finished, junit: Path | None, page: bool) -> None:
 
 
 def junit_of(documents: Sequence[dict[str, Any]], path: Path) -> None:
-    """Of one run, or of each of several; what goes wrong is told in one line."""
+    """Write one JUnit file of one or several runs. An error prints one line."""
     from pktswarm.master import report as reports
 
     attempt("the JUnit XML", lambda: reports.write_junit(documents, path))
 
 
 def attempt(what: str, make: Callable[[], None]) -> None:
+    """Call `make`; an error prints one line. `what` names the object that was not made."""
     try:
         make()
     except Exception as error:
-        words = " ".join(str(error).split()) or type(error).__name__
-        print(f"pktswarm: {what} could not be made: {words}", file=sys.stderr)
+        problem = " ".join(str(error).split()) or type(error).__name__
+        print(f"pktswarm: {what} could not be made: {problem}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`pktswarm rfc2544 [FILE]`: throughput, latency, frame loss rate and back-to-back frames of a device, by RFC 2544."""
+"""`pktswarm rfc2544`: throughput, latency, frame loss rate and back-to-back frames of a device, by RFC 2544."""
 
 from __future__ import annotations
 
@@ -8,43 +8,66 @@ from typing import Annotated
 import typer
 
 from pktswarm.master.cli import benchmark as cli_benchmark
-from pktswarm.master.cli.options import AnyAddress, ControlInterface, enter_lab
-
-EXAMPLES = (
-    "Examples: pktswarm rfc2544 · pktswarm rfc2544 --sizes 64,512,1518 --tests throughput,latency · "
-    "pktswarm rfc2544 my.yaml --hosts hosts/boards.yml --max 1gbit --full"
+from pktswarm.master.cli.options import (
+    DEFAULT_HOSTS,
+    DEFAULT_RESULTS,
+    AnyAddress,
+    ControlInterface,
+    Hosts,
+    Json,
+    Patience,
+    Precision,
+    Results,
+    enter_lab,
+    examples,
 )
+
+EXAMPLES = examples(
+    "rfc2544",
+    "rfc2544 --sizes 64,512,1518 --tests throughput,latency",
+    "rfc2544 my.yaml --hosts hosts/boards.yml --max 1gbit --full",
+)
+DEFAULT_SCENARIO = Path("configs/rfc2544.yaml")
 SIZES = "64,128,256,512,1024,1280,1518"
 TESTS = "throughput,latency,loss,back-to-back"
+Scenario = Annotated[Path, typer.Argument(help="Scenario file with the streams; their rate_l1_bps is a load of 100 %.")]
+Sizes = Annotated[str, typer.Option("--sizes", help="Frame sizes, bytes with FCS, 64 to 9618, separated by commas.")]
+Full = Annotated[
+    bool, typer.Option("--full/--quick", help="Use the durations and repetitions of RFC 2544: about 15 hours.")
+]
+Tests = Annotated[str, typer.Option("--tests", help="Tests to make, separated by commas.")]
+Medium = Annotated[
+    str | None,
+    typer.Option(
+        "--max",
+        metavar="RATE",
+        help="Rate of the medium with preamble and gap, e.g. 1gbit: a load of 100 %.",
+        show_default="rate_l1_bps of the streams",
+    ),
+]
+LongestBurst = Annotated[
+    float, typer.Option("--longest-burst", help="Longest burst of the test back-to-back, s, more than 0, up to 30.")
+]
 
 
 def rfc2544(
-    scenario: Annotated[Path, typer.Argument(help="Whose streams are sent; their rate_l1_bps are 100 %.")] = Path(
-        "configs/rfc2544.yaml"
-    ),
-    hosts: Annotated[Path, typer.Option("--hosts", help="The inventory.")] = Path("hosts/lab-default.yml"),
-    sizes: Annotated[str, typer.Option(help="Of the frames, bytes with FCS.")] = SIZES,
-    full: Annotated[
-        bool, typer.Option("--full/--quick", help="Trials as long and as many as RFC 2544 asks: some 15 hours.")
-    ] = False,
-    tests: Annotated[str, typer.Option(help="Which of them.")] = TESTS,
-    medium: Annotated[
-        str | None,
-        typer.Option(
-            "--max", metavar="RATE", help="100 %: what the medium carries, 1gbit. Left out: the streams' own."
-        ),
-    ] = None,
-    precision: Annotated[str, typer.Option(help="Of the throughput: how close its bounds are in the end.")] = "0.5%",
-    longest_burst: Annotated[float, typer.Option(help="Back-to-back: the longest burst, seconds, up to 30.")] = 2.0,
-    results: Annotated[Path, typer.Option(help="Where the folder is made.")] = Path("results"),
-    patience: Annotated[float, typer.Option(help="Multiplies every deadline, for slow hosts.", min=0.1)] = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    scenario: Scenario = DEFAULT_SCENARIO,
+    hosts: Hosts = DEFAULT_HOSTS,
+    sizes: Sizes = SIZES,
+    full: Full = False,
+    tests: Tests = TESTS,
+    medium: Medium = None,
+    precision: Precision = "0.5%",
+    longest_burst: LongestBurst = 2.0,
+    results: Results = DEFAULT_RESULTS,
+    patience: Patience = 1.0,
+    as_json: Json = False,
     any_address: AnyAddress = False,
     control_interface: ControlInterface = False,
 ) -> None:
-    """Throughput, latency, frame loss rate and back-to-back frames of a device, by RFC 2544 and RFC 9004.
+    """Measure throughput, latency, frame loss rate and back-to-back frames of a device (RFC 2544, RFC 9004).
 
-    It overloads the device under test on purpose: only in an isolated test network, NEVER on a network in use
+    The benchmarks overload the device under test: use them only in an isolated test network, NEVER on a network in use
     (RFC 6815). The quick form, which is the default, is not conformant to RFC 2544: its trials are short.
     """
     from pktswarm.master.cluster import inventory

@@ -1,57 +1,96 @@
-"""`pktswarm search FILE`: the highest rate at which no more than a given share is lost."""
+"""`pktswarm search`: the highest rate at which no more than an allowed share is lost."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from pktswarm.master.cli.options import AnyAddress, ControlInterface, enter_lab
+from pktswarm.master.cli.options import (
+    DEFAULT_HOSTS,
+    DEFAULT_RESULTS,
+    AnyAddress,
+    ControlInterface,
+    Hosts,
+    Json,
+    Patience,
+    Precision,
+    Results,
+    ScenarioFile,
+    enter_lab,
+    examples,
+)
 
 if TYPE_CHECKING:
     from pktswarm.master.search.engine import Search
     from pktswarm.master.search.storage import Kept
 
-EXAMPLES = (
-    "Examples: pktswarm search configs/search.yaml · pktswarm search configs/search.yaml --loss 0 --loss 2% --json · "
-    "pktswarm search configs/search.yaml --expect latency_p99_us=5000"
+EXAMPLES = examples(
+    "search configs/search.yaml",
+    "search configs/search.yaml --loss 0 --loss 2% --json",
+    "search configs/search.yaml --expect latency_p99_us=5000",
 )
+Streams = Annotated[
+    list[str] | None,
+    typer.Option("--stream", help="Stream to search; repeatable.", show_default="all but the background"),
+]
+Losses = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--loss", help="Allowed loss, 0 or a percentage below 100% such as 0.5%; repeatable.", show_default="0"
+    ),
+]
+Expectations = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--expect",
+        metavar="KEY=LIMIT",
+        help="Further limit that each searched stream must meet at a rate, e.g. latency_p99_us=300; repeatable.",
+    ),
+]
+LowestRate = Annotated[
+    float | None,
+    typer.Option(
+        "--min", help="Lowest rate of all searched streams together, packets/s.", show_default="a hundredth of --max"
+    ),
+]
+HighestRate = Annotated[
+    float | None,
+    typer.Option(
+        "--max",
+        help="Highest rate of all searched streams together, packets/s.",
+        show_default="their rates in the file",
+    ),
+]
+Duration = Annotated[
+    float, typer.Option("--duration", help="Duration of a trial, s, more than 0, up to 3600; RFC 2544 asks for 60.")
+]
+Trials = Annotated[
+    int, typer.Option("--trials", help="Trials that decide on a rate, 1 to 100; half of them may exceed the loss.")
+]
 
 
 def search(
-    scenario: Annotated[Path, typer.Argument(help="A scenario, e.g. configs/search.yaml", show_default=False)],
-    hosts: Annotated[Path, typer.Option("--hosts", help="The inventory.")] = Path("hosts/lab-default.yml"),
-    stream: Annotated[
-        list[str] | None, typer.Option(help="Searched; may come again. Left out: all but the background.")
-    ] = None,
-    loss: Annotated[
-        list[str] | None, typer.Option(help="May be lost: 0, 0.5%; may come again.", show_default="0")
-    ] = None,
-    expect: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=LIMIT",
-            help="What else has to hold at a load, of each stream, as latency_p99_us=300; may come again.",
-        ),
-    ] = None,
-    lowest: Annotated[
-        float | None, typer.Option("--min", help="Packets/s of the searched streams. Left out: a hundredth of --max")
-    ] = None,
-    highest: Annotated[float | None, typer.Option("--max", help="Left out: the streams' own rates")] = None,
-    precision: Annotated[str, typer.Option(help="How close the bounds are in the end.")] = "0.5%",
-    duration: Annotated[float, typer.Option(help="Seconds that a trial sends. RFC 2544: 60 or more.")] = 1.0,
-    trials: Annotated[int, typer.Option(help="So many decide on a load; half of them may lose more.")] = 3,
-    results: Annotated[Path, typer.Option(help="Where the folder of the search is made.")] = Path("results"),
-    patience: Annotated[float, typer.Option(help="Multiplies every deadline, for slow hosts.", min=0.1)] = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    scenario: ScenarioFile,
+    hosts: Hosts = DEFAULT_HOSTS,
+    stream: Streams = None,
+    loss: Losses = None,
+    expect: Expectations = None,
+    lowest: LowestRate = None,
+    highest: HighestRate = None,
+    precision: Precision = "0.5%",
+    duration: Duration = 1.0,
+    trials: Trials = 3,
+    results: Results = DEFAULT_RESULTS,
+    patience: Patience = 1.0,
+    as_json: Json = False,
     any_address: AnyAddress = False,
     control_interface: ControlInterface = False,
 ) -> None:
-    """The highest rate at which a scenario's streams lose no more than a given share, by MLRsearch.
+    """Search for the highest rate at which a scenario's streams lose no more than an allowed share, by MLRsearch.
 
-    It overloads the device under test on purpose: only in an isolated test network, NEVER on a network in use
+    The search overloads the device under test: use it only in an isolated test network, NEVER on a network in use
     (RFC 6815).
     """
     from pktswarm.master.cluster import inventory

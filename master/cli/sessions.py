@@ -1,4 +1,4 @@
-"""`pktswarm sessions`: the N4 side of a scenario by itself."""
+"""`pktswarm sessions`: the N4 signalling of a scenario, without user traffic."""
 
 from __future__ import annotations
 
@@ -9,34 +9,41 @@ from typing import Annotated
 
 import typer
 
-from pktswarm.master.cli.options import enter_lab
+from pktswarm.master.cli.options import Json, enter_lab, examples
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
-EXAMPLES = "Example: pktswarm sessions configs/upf/sessions.yaml --hosts hosts/lab-default.yml --hold 10"
+EXAMPLES = examples("sessions configs/upf/sessions.yaml --hosts hosts/lab-default.yml --hold 10")
 
 
 def sessions(
-    config: Annotated[Path, typer.Argument(help="A file with a section upf; see docs/upf.md", show_default=False)],
-    hosts: Annotated[Path | None, typer.Option("--hosts", help="The inventory: a lab's master is entered.")] = None,
-    hold: Annotated[float, typer.Option(help="Seconds from the last establishment to the first deletion.", min=0)] = 0,
-    users: Annotated[Path | None, typer.Option(help="Write every session there, as CSV.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    config: Annotated[Path, typer.Argument(help="File with a section upf; see docs/upf.md.", show_default=False)],
+    hosts: Annotated[
+        Path | None, typer.Option("--hosts", help="Inventory file; of a lab, its master is entered.")
+    ] = None,
+    hold: Annotated[
+        float, typer.Option(help="Time from the last establishment to the first deletion, s, 0 or more.", min=0)
+    ] = 0,
+    users: Annotated[Path | None, typer.Option(help="Write a row for each session into this CSV file.")] = None,
+    as_json: Json = False,
 ) -> None:
-    """Set up the sessions of a UPF over N4, hold them, take them down; no user traffic is sent."""
+    """Establish the sessions of a UPF over N4, hold them and delete them; no user traffic is sent.
+
+    Exit status: 0 all sessions were established and deleted; 2 bad input; 3 incomplete.
+    """
     from pktswarm.master.cluster import inventory
     from pktswarm.master.scenario.upf import load
 
     upf = load(config, None if hosts is None else inventory.load(hosts))
     if hosts is not None:
         enter_lab(hosts)
-    # After that: an association's socket is in the namespace where it was made.
+    # The sockets of the association belong to the namespace in which they are created: the lab is entered before.
     from pktswarm.master.results import terminal
     from pktswarm.master.upf import session_results
     from pktswarm.master.upf.signalling_load import Loads
     from pktswarm.master.upf.smf import Smf
 
-    with Smf(config, upf) as smf, terminal.console(stderr=True).status("association …") as shown:
-        smf.progress = lambda done, asked: shown.update(f"sessions: {done:,} of {asked:,} answered")
+    with Smf(config, upf) as smf, terminal.console(stderr=True).status("associating with the UPF") as shown:
+        smf.progress = lambda done, total: shown.update(f"sessions: {done:,} of {total:,} answered")
         smf.associate()
         loads = Loads(smf)
         smf.establish()

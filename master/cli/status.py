@@ -1,4 +1,4 @@
-"""`pktswarm status`: how far a run is, asked from another terminal."""
+"""`pktswarm status`: the progress of a run, from another terminal."""
 
 from __future__ import annotations
 
@@ -9,38 +9,40 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pktswarm.master.cli.options import DEFAULT_RESULTS, examples
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from pktswarm.master.live.status import Found
 
-EXAMPLES = "Examples: pktswarm status · pktswarm status --watch · pktswarm status results/20260101T120000Z-demo --json"
+EXAMPLES = examples("status", "status --watch", "status results/20260101T120000Z-demo --json")
 EVERY_S, LINE_EVERY_S = 1.0, 5.0
 
 
 def status(
-    result: Annotated[Path, typer.Argument(help="A run's folder, or one with runs: the newest that goes on.")] = Path(
-        "results"
-    ),
-    watch: Annotated[bool, typer.Option("--watch", help="Until the run has ended.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output, a line each time.")] = False,
+    result: Annotated[
+        Path, typer.Argument(help="Results folder of a run, or a folder of such folders: then the newest run.")
+    ] = DEFAULT_RESULTS,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat every second until the run has ended.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document a line on standard output.")] = False,
 ) -> None:
-    """How far a run is: running, finished, or died.
+    """Report the progress of a run: running, finished, or died.
 
-    Exit status: 0 while it goes on, that of the run when it has finished, 3 when it died.
+    Exit status: 0 the run is in progress; that of the run when it has finished; 2 bad input; 3 the run died.
     """
     from pktswarm.master.live import status as statuses
     from pktswarm.master.results import terminal
 
     path = statuses.find(result)
     console = terminal.console()
-    tell = _as_json if as_json else _Shown(console, watch)
+    show = _as_json if as_json else _Screen(console, watch)
     found = statuses.look(path)
-    tell(found)
+    show(found)
     while watch and found.state == "running":
         time.sleep(EVERY_S)
         found = statuses.look(path)
-        tell(found)
+        show(found)
     raise typer.Exit(found.exit_status)
 
 
@@ -48,8 +50,8 @@ def _as_json(found: Found) -> None:
     print(json.dumps(found.document()), flush=True)
 
 
-class _Shown:
-    """On a terminal the screen is drawn over and over; elsewhere a line now and then."""
+class _Screen:
+    """Shows the progress of a run: a screen drawn anew on a terminal, else a line every 5 s."""
 
     def __init__(self, console: Console, again: bool) -> None:
         self.console, self.again = console, again
@@ -68,8 +70,8 @@ class _Shown:
 
         if time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LINE_EVERY_S
-            words = "nothing told yet" if found.figures is None else view.line(found.figures)
-            self.console.print(f"{found.path}: {words}", markup=False, highlight=False, soft_wrap=True)
+            text = "no figures yet" if found.figures is None else view.line(found.figures)
+            self.console.print(f"{found.path}: {text}", markup=False, highlight=False, soft_wrap=True)
 
     def _whole(self, found: Found) -> None:
         from pktswarm.master.live import view
@@ -81,7 +83,7 @@ class _Shown:
         for total in () if found.outcome is None else found.outcome.get("totals", ()):
             self.console.print(_total(total), markup=False, highlight=False, soft_wrap=True)
         if found.state == "died":
-            self.console.print(f"What it left behind: pktswarm report {found.path}", markup=False, soft_wrap=True)
+            self.console.print(f"partial results: pktswarm report {found.path}", markup=False, soft_wrap=True)
 
 
 def _total(total: dict[str, Any]) -> str:

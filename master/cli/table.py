@@ -1,4 +1,4 @@
-"""`pktswarm table WHAT`: a reference's table or figures, made again."""
+"""`pktswarm table`: tables and figures of the references, measured again."""
 
 from __future__ import annotations
 
@@ -12,43 +12,63 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pktswarm.master.cli.options import AnyAddress, ControlInterface, enter_lab
+from pktswarm.master.cli.options import (
+    DEFAULT_HOSTS,
+    DEFAULT_RESULTS,
+    AnyAddress,
+    ControlInterface,
+    Hosts,
+    Json,
+    Patience,
+    enter_lab,
+    examples,
+)
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, BadInput, PktswarmError
 
 if TYPE_CHECKING:
     from pktswarm.master.plan.allowlist import Allow
     from pktswarm.master.results.folder import Outcome
 
-EXAMPLES = "Examples: pktswarm table netspec · pktswarm table configs/tables/ericload-5.1.yaml --seconds 60"
+EXAMPLES = examples("table netspec", "table configs/tables/ericload-5.1.yaml --seconds 60")
 PIPED_WIDTH = 160
-"""Of tables that go to no terminal."""
+"""Columns of a table that is not printed to a terminal."""
+NETSPEC = "netspec"
 Execute = Callable[[Path], "tuple[Outcome, Path]"]
 
 
 def table(
-    what: Annotated[str, typer.Argument(help="netspec, or a family of runs (configs/tables).", show_default=False)],
-    hosts: Annotated[Path, typer.Option("--hosts", help="The inventory.")] = Path("hosts/lab-default.yml"),
+    what: Annotated[
+        str, typer.Argument(help="netspec, or the file of a family of runs in configs/tables.", show_default=False)
+    ],
+    hosts: Hosts = DEFAULT_HOSTS,
     out: Annotated[
         Path | None,
-        typer.Option(help="Where the points are kept; a table goes on with what is there. Left out: results/NAME"),
+        typer.Option(
+            help="Folder of the measured points; points that it holds are reused.", show_default="results/NAME"
+        ),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="Of each point. Left out: what the table says.", min=0.5)
+        float | None, typer.Option(help="Duration of each point, s, 0.5 or more.", show_default="the table's", min=0.5)
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="As long as the reference (netspec: 700 s, 14 hours).")] = False,
-    background: Annotated[str, typer.Option(help="netspec: background mixes, Mbit/s.")] = "25,60",
-    patience: Annotated[float, typer.Option(help="Multiplies every deadline, for slow hosts.", min=0.1)] = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Use the durations of the reference (netspec: 700 s a point, 14 hours).")
+    ] = False,
+    background: Annotated[str, typer.Option(help="netspec: background loads, Mbit/s: 25, 60 or both.")] = "25,60",
+    patience: Patience = 1.0,
+    as_json: Json = False,
     any_address: AnyAddress = False,
     control_interface: ControlInterface = False,
 ) -> None:
-    """A reference's table or figures, made again: every point is a run."""
+    """Measure a table or figure of a reference again; every point is a run.
+
+    Exit status: 0 all points were measured; 2 bad input; 3 a point has a problem.
+    """
     from pktswarm.master.plan.allowlist import Allow
 
     allow = Allow(any_address, control_interface)
     enter_lab(hosts)
-    if what == "netspec":
-        folder = out or Path("results/netspec")
+    if what == NETSPEC:
+        folder = out or DEFAULT_RESULTS / NETSPEC
         _netspec(hosts, folder, seconds, full, background, _executing(hosts, folder, patience, allow), as_json)
     else:
         _family(Path(what), hosts, out, seconds, full, patience, allow, as_json)
@@ -59,12 +79,14 @@ def _executing(hosts: Path, out: Path, patience: float, allow: Allow) -> Execute
     from pktswarm.master.run.run import Run
 
     def execute(scenario: Path) -> tuple[Outcome, Path]:
-        # Hundreds of points replay the same large traces.
+        # Hundreds of points replay the same large traces: their sent packets are not stored.
         current = Run(scenario, hosts, out / "runs", patience, keep_sent=False, allow=allow)
         with Watch(Console(stderr=True, quiet=True), current) as watch:
             finished = current.execute(watch)
         if finished.outcome.document["reason"] == "stopped by the user":
-            raise PktswarmError(f"interrupted; the points so far are in {out}, the same command goes on with them")
+            raise PktswarmError(
+                f"interrupted; {out} holds the measured points, and the same command continues from them"
+            )
         return finished.outcome, finished.folder
 
     return execute
@@ -85,45 +107,50 @@ def _family(
 
     family = families.load(path)
     family = family.in_full() if full else family
-    folder = out or Path("results") / family.table
+    folder = out or DEFAULT_RESULTS / family.table
     if full and family.reference_seconds is None:
-        raise BadInput(path, "--full: it does not say how long the reference's points are", key="reference_seconds")
+        raise BadInput(path, "missing, and required by --full", key="reference_seconds")
     wanted = family.reference_seconds if full else seconds
     work = families.Runs(path, family, folder, wanted, _executing(hosts, folder, patience, allow))
-    told: list[dict[str, Any]] = []
-    for one in work.run():
-        told.append(one)
-        _progress(len(told), len(work.points), ", ".join(one["labels"]), one["problem"])
-    problems = [f"{', '.join(one['labels'])}: {one['problem']}" for one in told if one["problem"]]
-    document = {**work.document(), "points": told, "problems": problems}
+    points: list[dict[str, Any]] = []
+    for point in work.run():
+        points.append(point)
+        _progress(len(points), len(work.points), ", ".join(point["labels"]), point["problem"])
+    problems = [f"{', '.join(point['labels'])}: {point['problem']}" for point in points if point["problem"]]
+    document = {**work.document(), "points": points, "problems": problems}
     captions = [family.title, *([f"in brackets: {family.reference.source}"] if family.reference else [])]
-    if less := families.not_sent(told):
+    if less := families.not_sent(points):
         captions.append(less)
-    tables = families.tables(family, told)
+    tables = families.tables(family, points)
     if family.failures:
-        document["failures"] = failure_table.rows(family, told)
-        tables.append(failure_table.table(family, told))
+        document["failures"] = failure_table.rows(family, points)
+        tables.append(failure_table.table(family, points))
     _finish(document, folder / f"{family.table}.json", tables, captions, problems, as_json)
 
 
 def _netspec(
     hosts: Path, out: Path, seconds: float | None, full: bool, background: str, execute: Execute, as_json: bool
 ) -> None:
-    """NetSpec's target flows against background traffic, six sets side by side (Lee 1998, figures 5 to 9)."""
+    """Measure NetSpec's target flows against background traffic, in six sets (Lee 1998, figures 5 to 9)."""
     from pktswarm.master.cluster.inventory import load
     from pktswarm.master.tables import netspec
 
     wanted = netspec.FULL_S if full else seconds or netspec.SECONDS
     work = netspec.Netspec(load(hosts), out, wanted, _backgrounds(background, tuple(netspec.CONFIGS)), execute)
     measured, total = [], len(work.points())
-    for one in work.run():
-        measured.append(one)
-        _progress(len(measured), total, f"{one.set}, background {one.background_mbps}, {one.target}", one.problem)
-    problems = [f"{one.set}, {one.background_mbps}, {one.target}: {one.problem}" for one in measured if one.problem]
+    for point in work.run():
+        measured.append(point)
+        label = f"{point.set}, background {point.background_mbps} Mbit/s, {point.target}"
+        _progress(len(measured), total, label, point.problem)
+    problems = [
+        f"{point.set}, background {point.background_mbps} Mbit/s, {point.target}: {point.problem}"
+        for point in measured
+        if point.problem
+    ]
     document = {
         "seconds": wanted,
         "bottleneck": work.inventory.variables.get("pktswarm_bottleneck"),
-        "points": [asdict(one) for one in measured],
+        "points": [asdict(point) for point in measured],
         "figures": netspec.figures(measured),
         "problems": problems,
     }
@@ -132,17 +159,23 @@ def _netspec(
 
 def _backgrounds(text: str, known: tuple[int, ...]) -> tuple[int, ...]:
     try:
-        found = tuple(int(part) for part in text.split(","))
+        loads = tuple(int(part) for part in text.split(","))
     except ValueError:
-        found = ()
-    if not found or set(found) - set(known):
-        raise BadInput("table netspec", "no such mix", key="background", value=text, allowed=", ".join(map(str, known)))
-    return tuple(dict.fromkeys(found))
+        loads = ()
+    if not loads or set(loads) - set(known):
+        raise BadInput(
+            "table netspec",
+            "unknown background load",
+            key="--background",
+            value=text,
+            allowed=", ".join(map(str, known)),
+        )
+    return tuple(dict.fromkeys(loads))
 
 
-def _progress(number: int, total: int, what: str, problem: str) -> None:
-    words = f"{number} of {total}: {what}{f': {problem}' if problem else ''}"
-    Console(stderr=True).print(words, markup=False, highlight=False)
+def _progress(number: int, total: int, label: str, problem: str) -> None:
+    line = f"{number} of {total}: {label}{f': {problem}' if problem else ''}"
+    Console(stderr=True).print(line, markup=False, highlight=False)
 
 
 def _finish(
@@ -160,8 +193,8 @@ def _print(tables: list[Table], captions: list[str], problems: list[str], out: P
     console = Console()
     if not console.is_terminal:
         console.width = PIPED_WIDTH
-    for one in tables:
-        console.print(one)
+    for table in tables:
+        console.print(table)
     for line in captions:
         console.print(f"[dim]{line}[/]")
     for line in problems:

@@ -1,4 +1,4 @@
-"""`pktswarm upf`: what a UPF can do, found out and kept as a profile."""
+"""`pktswarm upf`: the capabilities of a UPF, probed and stored as a profile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pktswarm.master.cli.options import enter_lab
+from pktswarm.master.cli.options import DEFAULT_HOSTS, DEFAULT_RESULTS, Hosts, Json, Results, enter_lab, examples
 from pktswarm.traffic.errors import BadInput
 
 if TYPE_CHECKING:
@@ -18,33 +18,38 @@ if TYPE_CHECKING:
     from pktswarm.master.scenario.upf import Upf
     from pktswarm.master.upf.probe.plane import UserPlane
 
-EXAMPLES = (
-    "Examples: pktswarm upf probe --hosts hosts/lab-default.yml · pktswarm upf probe --hosts hosts/upf.yml --json · "
-    "pktswarm upf probe --hosts hosts/upf.yml --n4-only --no-profile"
+EXAMPLES = examples(
+    "upf probe --hosts hosts/lab-default.yml",
+    "upf probe --hosts hosts/upf.yml --json",
+    "upf probe --hosts hosts/upf.yml --n4-only --no-profile",
 )
-app = typer.Typer(help="What a UPF under test can do.", no_args_is_help=True)
+app = typer.Typer(help="Find out the capabilities of a UPF under test.", no_args_is_help=True)
 
 
 @app.command(epilog=EXAMPLES)
 def probe(
-    hosts: Annotated[Path, typer.Option("--hosts", help="The inventory.")] = Path("hosts/lab-default.yml"),
+    hosts: Hosts = DEFAULT_HOSTS,
     users: Annotated[
-        list[str] | None, typer.Option(help="Pool of the users' addresses, IPv4 and IPv6; 10.45.0.10/16 if left out.")
+        list[str] | None,
+        typer.Option(help="Address pool of the users, IPv4 or IPv6; repeatable.", show_default="10.45.0.10/16"),
     ] = None,
-    access_instance: Annotated[str, typer.Option(help="Network instance of N3, if no session stands without.")] = "",
+    access_instance: Annotated[
+        str, typer.Option(help="Network instance of N3, if the UPF refuses sessions without it.")
+    ] = "",
     core_instance: Annotated[str, typer.Option(help="Network instance of N6.")] = "",
-    dnn: Annotated[str, typer.Option(help="DNN, if no session stands without.")] = "",
-    n4_only: Annotated[bool, typer.Option("--n4-only", help="Send no packets: N4 by itself.")] = False,
+    dnn: Annotated[str, typer.Option(help="DNN, if the UPF refuses sessions without it.")] = "",
+    n4_only: Annotated[bool, typer.Option("--n4-only", help="Probe N4 only; no user packets are sent.")] = False,
     profile: Annotated[
-        Path | None, typer.Option(help="Where the profile is written; left out: hosts/NAME.upf.yml.")
+        Path | None, typer.Option(help="Profile file to write.", show_default="hosts/NAME.upf.yml")
     ] = None,
     no_profile: Annotated[bool, typer.Option("--no-profile", help="Write no profile.")] = False,
-    results: Annotated[Path, typer.Option(help="Where the folder with page and JSON is made.")] = Path("results"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    results: Results = DEFAULT_RESULTS,
+    as_json: Json = False,
 ) -> None:
-    """Find out what a UPF can do: sessions of one user each, one packet each way, in less than a minute.
+    """Probe a UPF with sessions of one user and one packet in each direction, in less than a minute.
 
-    Exit status: 0 a session passes packets both ways, 1 none does, 2 bad input or no association, 3 incomplete.
+    Exit status: 0 a session passes packets in both directions; 1 no session does; 2 bad input or no association;
+    3 incomplete.
     """
     from pktswarm.master.cluster import inventory as inventories
     from pktswarm.master.results import terminal
@@ -57,7 +62,7 @@ def probe(
     enter_lab(hosts)
     instances = {"access_instance": access_instance, "core_instance": core_instance, "dnn": dnn}
     base = {"group": {name: value for name, value in instances.items() if value}}
-    with terminal.console(stderr=True).status("association") as shown:
+    with terminal.console(stderr=True).status("associating with the UPF") as shown:
         findings, problem = _found(hosts, inventory, upf, base, n4_only, shown)
     probed = Probed(findings, problem, None if no_profile else profile or profiles.beside(hosts))
     folder = probed.write(results, f"pktswarm upf probe --hosts {hosts}")
@@ -71,7 +76,7 @@ def probe(
 def _found(
     where: Path, inventory: Inventory, upf: Upf, base: dict[str, Any], n4_only: bool, shown: Any
 ) -> tuple[Any, str]:
-    """The findings, and why there are no more of them."""
+    """Return the findings, and why the probe ended early (empty: it did not)."""
     from pktswarm.master.upf.probe.probe import Probe
     from pktswarm.master.upf.probe.signalling import Signalling
     from pktswarm.master.upf.probe.trials import UpfLostError
@@ -89,7 +94,7 @@ def _found(
 
 @contextlib.contextmanager
 def _user_plane(where: Path, inventory: Inventory, upf: Upf) -> Iterator[UserPlane]:
-    """The first gNB and the first node of the data network, open. BadInput where the inventory has none, or no MAC."""
+    """Open the first gNB and the first data network node. Raises BadInput if the inventory lacks one, or an address."""
     from pktswarm.master.upf.probe.ends import End
     from pktswarm.master.upf.probe.packets import Wiring
     from pktswarm.master.upf.probe.plane import UserPlane
@@ -100,7 +105,7 @@ def _user_plane(where: Path, inventory: Inventory, upf: Upf) -> Iterator[UserPla
         raise BadInput(where, problem, key="side", allowed="a host on n3 and one on n6, or --n4-only")
     for key, value in (("n3", upf.n3), ("n3_mac", upf.n3_mac), ("n6_mac", upf.n6_mac)):
         if not value:
-            raise BadInput(where, "is missing", key=f"pktswarm_upf.{key}", allowed="an address, or --n4-only")
+            raise BadInput(where, "missing", key=f"pktswarm_upf.{key}", allowed="an address, or --n4-only")
     assert upf.n3 is not None
     wiring = Wiring(gnb.mac, server.mac, upf.n3_mac, upf.n6_mac, gnb.ipv4, upf.n3, server.ipv4, server.ipv6)
     arp_targets = {"4": upf.n3}, {"4": upf.n6 or ""}

@@ -1,4 +1,4 @@
-"""`pktswarm y1564 FILE`: is each service what was agreed, alone step by step, and all of them together?"""
+"""`pktswarm y1564`: service activation tests after ITU-T Y.1564."""
 
 from __future__ import annotations
 
@@ -8,31 +8,54 @@ from typing import Annotated
 import typer
 
 from pktswarm.master.cli import benchmark
-from pktswarm.master.cli.options import AnyAddress, ControlInterface, enter_lab
+from pktswarm.master.cli.options import (
+    DEFAULT_HOSTS,
+    DEFAULT_RESULTS,
+    AnyAddress,
+    ControlInterface,
+    Hosts,
+    Json,
+    Patience,
+    Results,
+    enter_lab,
+    examples,
+)
 from pktswarm.traffic.errors import BadInput
 
-EXAMPLES = (
-    "Examples: pktswarm y1564 configs/services/access.yaml · "
-    "pktswarm y1564 configs/services/access.yaml --tests performance --performance 900"
+EXAMPLES = examples(
+    "y1564 configs/services/access.yaml", "y1564 configs/services/access.yaml --tests performance --performance 900"
 )
 LONGEST_S = 86400.0
+ServicesFile = Annotated[Path, typer.Argument(help="Scenario file with a section services.", show_default=False)]
+Tests = Annotated[str, typer.Option("--tests", help="Tests to make, separated by commas.")]
+StepSeconds = Annotated[
+    float,
+    typer.Option("--step", help="Duration of each step of the configuration test, s, more than 0, up to 86400."),
+]
+PerformanceSeconds = Annotated[
+    float,
+    typer.Option(
+        "--performance", help="Duration of the performance test, s, more than 0, up to 86400; Y.1564 asks for 900."
+    ),
+]
 
 
 def y1564(
-    file: Annotated[Path, typer.Argument(help="A scenario with a section services.", show_default=False)],
-    hosts: Annotated[Path, typer.Option("--hosts", help="The inventory.")] = Path("hosts/lab-default.yml"),
-    tests: Annotated[str, typer.Option(help="Which of them.")] = "configuration,performance",
-    step: Annotated[float, typer.Option(help="Seconds of each step of the configuration test.")] = 5.0,
-    performance: Annotated[float, typer.Option(help="Seconds of the performance test. Y.1564: 900 or more.")] = 30.0,
-    results: Annotated[Path, typer.Option(help="Where the folder is made.")] = Path("results"),
-    patience: Annotated[float, typer.Option(help="Multiplies every deadline, for slow hosts.", min=0.1)] = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    file: ServicesFile,
+    hosts: Hosts = DEFAULT_HOSTS,
+    tests: Tests = "configuration,performance",
+    step: StepSeconds = 5.0,
+    performance: PerformanceSeconds = 30.0,
+    results: Results = DEFAULT_RESULTS,
+    patience: Patience = 1.0,
+    as_json: Json = False,
     any_address: AnyAddress = False,
     control_interface: ControlInterface = False,
 ) -> None:
-    """Service activation like ITU-T Y.1564's: each service at 25, 50, 75, 100 % of its CIR and above it, then all.
+    """Test services at 25, 50, 75 and 100 % of their CIR and above it, then all at once (after ITU-T Y.1564).
 
-    Only in an isolated test network, NEVER on a network in use (RFC 6815): services are sent above what was agreed.
+    Services are sent above their agreed rates: use this only in an isolated test network, NEVER on a network in use
+    (RFC 6815).
     """
     from pktswarm.master.cluster import inventory
     from pktswarm.master.plan.allowlist import Allow
@@ -47,7 +70,9 @@ def y1564(
     wanted = _tests(file, tests)
     for key, value in (("--step", step), ("--performance", performance)):
         if not 0 < value <= LONGEST_S:
-            raise BadInput(file, "is no test's", key=key, value=value, allowed=f"up to {LONGEST_S:g} s")
+            raise BadInput(
+                file, "test duration out of range", key=key, value=value, allowed=f"more than 0, up to {LONGEST_S:g} s"
+            )
     enter_lab(hosts)
     described = services.load(file)
     name = described.scenario.name

@@ -100,18 +100,20 @@ def asked(
     """From the command line's words. BadInput names the option."""
     bps = None if medium is None else float(rate_bps(where, "--max", medium))
     if not 0 < longest_burst_s <= LONGEST_BURST_S:
-        allowed = f"up to {LONGEST_BURST_S:g} s"
-        raise BadInput(where, "is no burst's", key="--longest-burst", value=longest_burst_s, allowed=allowed)
+        allowed = f"more than 0, up to {LONGEST_BURST_S:g} s"
+        raise BadInput(
+            where, "burst duration out of range", key="--longest-burst", value=longest_burst_s, allowed=allowed
+        )
     form = FULL if full else QUICK
     return Asked(_sizes(where, sizes), _tests(where, tests), form, bps, precision, longest_burst_s)
 
 
 def _sizes(where: Path, text: str) -> tuple[int, ...]:
-    allowed = f"{LEAST_SIZE_BYTES} to {LARGEST_SIZE_BYTES} bytes with FCS, with commas between"
+    allowed = f"{LEAST_SIZE_BYTES} to {LARGEST_SIZE_BYTES} bytes with FCS, separated by commas"
     found = []
     for word in text.split(","):
         if not word.strip().isdecimal() or not LEAST_SIZE_BYTES <= int(word) <= LARGEST_SIZE_BYTES:
-            raise BadInput(where, "is no frame size", key="--sizes", value=word.strip(), allowed=allowed)
+            raise BadInput(where, "frame size out of range", key="--sizes", value=word.strip(), allowed=allowed)
         found.append(int(word))
     return tuple(sorted(set(found)))
 
@@ -123,6 +125,6 @@ def _tests(where: Path, text: str) -> tuple[str, ...]:
         raise BadInput(where, "there is no such test", key="--tests", value=unknown[0], allowed=", ".join(TESTS))
     for name in NEEDS_THROUGHPUT:
         if name in wanted and THROUGHPUT not in wanted:
-            problem = f"{name} goes by the throughput, which is not tested"
+            problem = f"{name} requires throughput"
             raise BadInput(where, problem, key="--tests", value=text, allowed=f"{THROUGHPUT},{name}")
     return tuple(name for name in TESTS if name in wanted)

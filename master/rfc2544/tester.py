@@ -68,7 +68,7 @@ def loads(path: Path, scenario: Scenario, inventory: Inventory, asked: Asked) ->
 
 def _check(path: Path, index: int, stream: Stream, asked: Asked) -> None:
     if asked.medium_l1_bps is None and stream.rate_l1_bps is None:
-        problem = "loads are parts of the medium's rate, which is not known"
+        problem = "the rate of the medium, the load of 100 %, is missing"
         raise BadInput(path, problem, key=f"streams.{index}.rate_l1_bps", allowed="rate_l1_bps, or --max")
     if stream.sessions is not None:
         return  # what their frames are made of is known once the sessions stand; all of them are stamped

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pktswarm.traffic.errors import BadInput
 
-LOSS = "0, or a share with its sign such as 0.5%, below 100%"
+LOSS = "0, or a percentage such as 0.5%, below 100%"
 PRECISION = "0.01% to 50%"
 LEAST_PRECISION, MOST_PRECISION = 0.0001, 0.5
 LOWEST_SHARE = 0.01
@@ -49,28 +49,36 @@ def asked(
     """From the command line's words. BadInput names the option."""
     for key, rate_pps in (("--min", min_pps), ("--max", max_pps)):
         if rate_pps is not None and not 0 < rate_pps < float("inf"):
-            raise BadInput(path, "is no rate", key=key, value=rate_pps, allowed="packets/s, more than 0")
+            raise BadInput(path, "rate out of range", key=key, value=rate_pps, allowed="more than 0 packets/s")
     if not 0 < duration_s <= LONGEST_S:
-        raise BadInput(path, "is no trial's", key="--duration", value=duration_s, allowed=f"up to {LONGEST_S:g} s")
+        raise BadInput(
+            path,
+            "trial duration out of range",
+            key="--duration",
+            value=duration_s,
+            allowed=f"more than 0, up to {LONGEST_S:g} s",
+        )
     if not 1 <= trials <= MOST_TRIALS:
-        raise BadInput(path, "cannot decide on a load", key="--trials", value=trials, allowed=f"1 to {MOST_TRIALS}")
+        raise BadInput(
+            path, "number of trials out of range", key="--trials", value=trials, allowed=f"1 to {MOST_TRIALS}"
+        )
     close = precision_of(path, precision)
     goals = dict.fromkeys(_loss(path, text) for text in losses)
     return Asked(tuple(sorted(goals)), min_pps, max_pps, close, duration_s, trials)
 
 
 def precision_of(path: Path, text: str) -> float:
-    """As a share of 1. BadInput for what cannot be reached."""
+    """As a share of 1. BadInput for what precision out of range."""
     close = _share(path, "--precision", text, PRECISION)
     if not LEAST_PRECISION <= close <= MOST_PRECISION:
-        raise BadInput(path, "cannot be reached", key="--precision", value=text, allowed=PRECISION)
+        raise BadInput(path, "precision out of range", key="--precision", value=text, allowed=PRECISION)
     return close
 
 
 def _loss(path: Path, text: str) -> float:
     share = _share(path, "--loss", text, LOSS)
     if share >= 1:
-        raise BadInput(path, "as much may not be lost", key="--loss", value=text, allowed=LOSS)
+        raise BadInput(path, "loss out of range", key="--loss", value=text, allowed=LOSS)
     return share
 
 
@@ -81,7 +89,7 @@ def _share(path: Path, key: str, text: str, allowed: str) -> float:
         return float(found[1]) / 100
     if re.fullmatch(r"0+(\.0*)?", text.strip()):
         return 0.0
-    raise BadInput(path, "is no share", key=key, value=text, allowed=allowed)
+    raise BadInput(path, "not a percentage", key=key, value=text, allowed=allowed)
 
 
 def bounds(path: Path, wanted: Asked, own_pps: float, least_pps: float) -> tuple[float, float]:
@@ -92,9 +100,9 @@ def bounds(path: Path, wanted: Asked, own_pps: float, least_pps: float) -> tuple
     lowest = max(highest * LOWEST_SHARE, one_packet) if wanted.min_pps is None else wanted.min_pps
     if lowest >= highest:
         key, value = ("--max", highest) if wanted.min_pps is None else ("--min", lowest)
-        allowed = f"less than {highest:g}, the highest rate" if key == "--min" else f"more than {lowest:g}, the lowest"
-        raise BadInput(path, "the bounds are the wrong way round", key=key, value=value, allowed=allowed)
+        allowed = f"less than {highest:g} packets/s" if key == "--min" else f"more than {lowest:g} packets/s"
+        raise BadInput(path, "the lowest rate is not below the highest", key=key, value=value, allowed=allowed)
     if lowest < one_packet:
-        problem, allowed = "a trial sends less than a packet of some stream", f"{one_packet:g} packets/s or more"
+        problem, allowed = "a trial sends less than one packet of a stream", f"{one_packet:g} packets/s or more"
         raise BadInput(path, problem, key="--min", value=lowest, allowed=allowed)
     return lowest, highest

@@ -63,7 +63,7 @@ class Load:
                 continue
             name, lasts_s = _lasting(one)
             if lasts_s is not None and lasts_s < duration_s:
-                problem = f"it is sent beside the search, and ends before a trial of {duration_s:g} s does"
+                problem = f"unsearched traffic ends before a trial of {duration_s:g} s"
                 value = getattr(one, name)
                 raise BadInput(
                     self.path, problem, key=f"{key}.{name}", value=value, allowed=f"{duration_s:g} s or more"
@@ -89,13 +89,13 @@ def load_of(path: Path, scenario: Scenario, inventory: Inventory, names: list[st
 def _searched(path: Path, scenario: Scenario, names: list[str]) -> dict[int, Stream]:
     """By their place in the file."""
     if not scenario.streams:
-        raise BadInput(path, "a search scales the rates of streams, and there are none", key="streams", allowed=A_RATE)
+        raise BadInput(path, "the scenario has no streams to scale", key="streams", allowed=A_RATE)
     known = [stream.name for stream in scenario.streams]
     if unknown := [name for name in names if name not in known]:
         raise BadInput(path, "there is no such stream", key="--stream", value=unknown[0], allowed=", ".join(known))
     wanted = names or [stream.name for stream in scenario.streams if not stream.background]
     if not wanted:
-        problem = "all streams are background: say which ones are searched"
+        problem = "all streams are background; name the streams to search"
         raise BadInput(path, problem, key="--stream", allowed=", ".join(known))
     found = {index: stream for index, stream in enumerate(scenario.streams) if stream.name in wanted}
     for index, stream in found.items():
@@ -106,23 +106,23 @@ def _searched(path: Path, scenario: Scenario, names: list[str]) -> dict[int, Str
 def _refuse_echo(path: Path, index: int, stream: Stream) -> None:
     """Its rate hangs on what arrives, so that two loads would be searched at once."""
     if stream.echo:
-        problem = "what comes back has no rate of its own to search"
-        allowed = "0, and streams up and down"
+        problem = "the rate of an echo stream depends on the received packets"
+        allowed = "0; use two streams, one in each direction"
         raise BadInput(path, problem, key=f"streams.{index}.echo", value=stream.echo, allowed=allowed)
 
 
 def _refuse_interactive(path: Path, scenario: Scenario) -> None:
     for index, trace in enumerate(scenario.traces):
         if trace.interactive:
-            problem = "it cannot be cut off at a trial's end"
+            problem = "an interactive trace cannot stop at the end of a trial"
             raise BadInput(path, problem, key=f"traces.{index}.interactive", value=True, allowed="false")
 
 
 def _rate_pps(path: Path, key: str, leg: Leg) -> float:
     if leg.rates:
-        raise BadInput(path, "a rate that changes is no load to search", key=f"{key}.rate", allowed=A_RATE)
+        raise BadInput(path, "a rate that changes over time cannot be scaled", key=f"{key}.rate", allowed=A_RATE)
     if leg.rate_pps is None:
-        problem = "the stream has no rate: a search scales it"
+        problem = "the stream has no rate to scale"
         raise BadInput(path, problem, key=f"{key}.rate_pps", allowed=A_RATE)
     return leg.rate_pps
 

@@ -43,7 +43,7 @@ class Service(Strict):
     @model_validator(mode="after")
     def _loss_has_a_key_of_its_own(self) -> Service:
         if self.expect.loss is not None:
-            raise ValueError("expect.loss: a service's loss has a key of its own: loss")
+            raise ValueError("expect.loss: use the key loss of the service")
         return self
 
     @field_validator("loss", "availability", mode="before")
@@ -52,7 +52,7 @@ class Service(Strict):
         text = "0 %" if given in (0, "0") else given
         found = SHARE.fullmatch(text) if isinstance(text, str) else None
         if text is not None and (found is None or float(found[1]) > 100):
-            raise ValueError("is a share with its sign: 0.1 %, at most 100 %")
+            raise ValueError("must be a percentage such as 0.1 %, at most 100 %")
         return text
 
     @property
@@ -92,7 +92,7 @@ def load(path: Path) -> File:
     """BadInput names the key."""
     data = load_yaml(path, Yaml)
     if not isinstance(data, dict) or "services" not in data:
-        raise BadInput(path, "no services are described", key="services", allowed="{NAME of a stream: {cir_bps: …}}")
+        raise BadInput(path, "the file has no services", key="services", allowed="{NAME of a stream: {cir_bps: …}}")
     try:
         services = Services.model_validate({"services": data.pop("services")}).services
     except ValidationError as error:
@@ -110,7 +110,7 @@ def _place(path: Path, index: int, stream: dict[str, Any], service: Service) -> 
     """A service's rate is its CIR, and a step says how long it lasts."""
     for key in (*RATES, *ENDS):
         if key in stream:
-            problem = "the service has rates of its own, and its steps an end: leave it out"
+            problem = "the service defines the rate and the duration of its stream; remove this key"
             raise BadInput(path, problem, key=f"streams.{index}.{key}", value=stream[key])
     stream |= {"rate_bps": service.cir_bps, "duration_s": PLACE_S}
 
@@ -120,13 +120,11 @@ def _check(path: Path, scenario: Scenario, services: dict[str, Service]) -> None
     if unknown := [name for name in services if name not in names]:
         raise BadInput(path, "no stream has this name", key="services", value=unknown[0], allowed=", ".join(names))
     if without := [name for name in names if name not in services]:
-        problem = "a stream that is no service is sent beside them: background: true"
+        problem = "a stream without a service must have background: true"
         raise BadInput(path, problem, key="services", value=without[0])
     for index, stream in enumerate(scenario.streams):
         if stream.name in services and stream.per == "node":
-            raise BadInput(
-                path, "a service's rates are those of all its nodes", key=f"streams.{index}.per", value="node"
-            )
+            raise BadInput(path, "a service's rate is the sum over its nodes", key=f"streams.{index}.per", value="node")
 
 
 def _known_keys(location: Location) -> str:

@@ -400,7 +400,7 @@ def test_a_figure_that_is_not_found_is_told_and_not_kept(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("variables", "sides", "words"),
     [
-        ("{}", ("a", "b"), "side a to side b, which a cable or a switch alone must join"),
+        ("{}", ("a", "b"), "side a to side b; only a cable or a switch may join them"),
         ("{}", ("a", "a"), "through a switch"),
         ("{pktswarm_lab: {}}", ("a", "b"), "through the lab's switches, with no device"),
     ],
@@ -412,18 +412,26 @@ def test_the_inventory_tells_how_nodes_are_wired(
 
 
 REFUSED: dict[str, tuple[list[str], str, str]] = {
-    "bottleneck": ([], "{pktswarm_bottleneck: {rate_bps: 1}}", "all.vars.pktswarm_bottleneck: a device under test is"),
-    "upf": ([], "{pktswarm_upf: {}}", "all.vars.pktswarm_upf: a device under test is between the nodes"),
-    "size": (["--sizes", "64,63"], "{}", "--sizes = '63': is no frame size (allowed: 64 to 9618 bytes with FCS"),
-    "no size": (["--sizes", ""], "{}", "--sizes = '': is no frame size"),
+    "bottleneck": (
+        [],
+        "{pktswarm_bottleneck: {rate_bps: 1}}",
+        "all.vars.pktswarm_bottleneck: a device under test between",
+    ),
+    "upf": ([], "{pktswarm_upf: {}}", "all.vars.pktswarm_upf: a device under test between the nodes"),
+    "size": (["--sizes", "64,63"], "{}", "--sizes = '63': frame size out of range (allowed: 64 to 9618 bytes with FCS"),
+    "no size": (["--sizes", ""], "{}", "--sizes = '': frame size out of range"),
     "engine": (
         ["--engines", "xdp,tcpreplay"],
         "{}",
-        "--engines = 'tcpreplay': cannot be calibrated (allowed: xdp, pkt",
+        "--engines = 'tcpreplay': unknown engine, or not one to calibrate (allowed: xdp, pkt",
     ),
     "node": (["--node", "tx9"], "{}", "--node = 'tx9': there is no such node (allowed: tx1, tx2, tx3, rx1)"),
-    "seconds": (["--seconds", "0"], "{}", "--seconds = 0.0: is no trial's (allowed: up to 3600 s)"),
-    "forms": (["--quick", "--full"], "{}", "--quick, --full: contradict each other (allowed: one of them)"),
+    "seconds": (
+        ["--seconds", "0"],
+        "{}",
+        "--seconds = 0.0: trial duration out of range (allowed: more than 0, up to 3600 s)",
+    ),
+    "forms": (["--quick", "--full"], "{}", "--quick, --full: mutually exclusive (allowed: one of them)"),
 }
 
 
@@ -439,7 +447,7 @@ def test_bad_input_is_one_message_and_nothing_is_left(name: str, tmp_path: Path)
 
 
 def test_sides_of_a_upf_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"side = 'n3, n6': a device under test is between the nodes"):
+    with pytest.raises(BadInput, match=r"side = 'n3, n6': a device under test between the nodes"):
         asked.wiring(inventory.load(hosts_file(tmp_path, sides=("n3", "n6"))))
 
 

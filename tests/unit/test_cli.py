@@ -74,18 +74,18 @@ def test_check_as_json_has_every_leg() -> None:
             "--metrics = 70000: is no port (allowed: 0 (any)",
         ),
         (["lab", "up", "--transmit", "0"], "transmit"),
-        (["search", "configs/search.yaml", *EXAMPLE, "--loss", "101%"], "--loss = '101%': as much may not be lost"),
+        (["search", "configs/search.yaml", *EXAMPLE, "--loss", "101%"], "--loss = '101%': loss out of range"),
         (["search", "configs/gtpu.yaml", "--hosts", "hosts/lab-gone.yml"], "pktswarm lab up --name gone"),
         (["dependence", "nowhere.pcap"], "nowhere.pcap: there is no such file"),
         (["dependence", "README.md"], "README.md = '23207"),
         (["dependence", TRACE, "--estimator", "higuchi"], "--estimator = 'higuchi': unknown (allowed: variance-time"),
-        (["dependence", TRACE, "--start", "never"], "--start = 'never': unknown (allowed: together, spread"),
-        (["dependence", TRACE, "--bin", "0"], "--bin = 0.0: is no width"),
-        (["dependence", TRACE, "--from", "-1"], "--from = -1.0: is no width"),
-        (["dependence", TRACE, "--png", "x.jpg"], "--png = 'x.jpg': another ending is expected (allowed: .png)"),
+        (["dependence", TRACE, "--start", "never"], "--start = 'never': unknown start (allowed: together, spread"),
+        (["dependence", TRACE, "--bin", "0"], "--bin = 0.0: bin width out of range"),
+        (["dependence", TRACE, "--from", "-1"], "--from = -1.0: time scale out of range"),
+        (["dependence", TRACE, "--png", "x.jpg"], "--png = 'x.jpg': wrong file name extension (allowed: .png)"),
         (["dependence", TRACE, "--svg", "nowhere/x.svg"], "--svg = 'nowhere': there is no such folder"),
         (["dependence", TRACE, "--csv", "README.md"], "README.md: --csv: cannot be written: File exists"),
-        (["dependence", TRACE, "--repeat", "10000", "--scale", "10000"], "packets (allowed: 134,217,728 in all)"),
+        (["dependence", TRACE, "--repeat", "10000", "--scale", "10000"], "(allowed: up to 134,217,728 packets)"),
     ],
 )
 def test_bad_input_is_one_message_and_status_2(arguments: list[str], words: str) -> None:
@@ -97,7 +97,7 @@ def test_bad_input_is_one_message_and_status_2(arguments: list[str], words: str)
 
 def test_the_help_of_dependence_names_what_there_is() -> None:
     text = " ".join(call("dependence", "--help").stdout.replace("│", " ").split())
-    assert f"may be repeated: {', '.join(ESTIMATORS)}." in text and f"instances start: {', '.join(STARTS)}." in text
+    assert f"repeatable: {', '.join(ESTIMATORS)};" in text and f"of the instances: {', '.join(STARTS)}." in text
 
 
 def test_no_other_command_waits_for_scipy() -> None:

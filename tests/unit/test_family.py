@@ -341,5 +341,5 @@ def test_k_and_rates_of_a_point() -> None:
 def test_as_long_as_a_reference_that_does_not_say_how_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pktswarm.master.cli.table.enter_lab", lambda hosts: None)
     path = written(tmp_path, reference_seconds=None)
-    with pytest.raises(BadInput, match="--full: it does not say how long"):
+    with pytest.raises(BadInput, match="missing, and required by --full"):
         cli_table.table(str(path), hosts=HOSTS, full=True)

@@ -74,11 +74,11 @@ def test_a_video_that_nobody_serves() -> None:
 
 
 def test_the_large_traces_names_without_asking_for_them() -> None:
-    with pytest.raises(BadInput, match=r"goes with --large; --out names the small trace"):
+    with pytest.raises(BadInput, match=r"requires --large; --out names the small trace"):
         lab.record(udp=Path("mine.pcapng"))
 
 
 def test_the_small_traces_names_with_the_large_ones() -> None:
     for given in ({"name": "mine"}, {"out": Path("mine.pcapng")}):
-        with pytest.raises(BadInput, match=r"name, out = 'mine.*': does not go with --large"):
+        with pytest.raises(BadInput, match=r"--name, --out = 'mine.*': excluded by --large"):
             lab.record(large=True, **given)  # type: ignore[arg-type]

@@ -344,20 +344,24 @@ def test_the_full_form_waits_for_the_last_frames_as_the_standard_asks() -> None:
 STREAM = "streams: [{name: a, rate_l1_bps: 1.0e+7, duration_s: 9}]"
 VLANS = "headers: [{ethernet: {}}, {vlan: {id: 5}}, {ipv4: {}}, {udp: {src: 5, dst: 5}}]"
 REFUSED = {
-    "size": (STREAM, ["--sizes", "64,63"], "--sizes = '63': is no frame size (allowed: 64 to 9618 bytes"),
-    "no size": (STREAM, ["--sizes", "64,,128"], "--sizes = '': is no frame size"),
-    "words": (STREAM, ["--sizes", "all"], "--sizes = 'all': is no frame size"),
+    "size": (STREAM, ["--sizes", "64,63"], "--sizes = '63': frame size out of range (allowed: 64 to 9618 bytes"),
+    "no size": (STREAM, ["--sizes", "64,,128"], "--sizes = '': frame size out of range"),
+    "words": (STREAM, ["--sizes", "all"], "--sizes = 'all': frame size out of range"),
     "test": (STREAM, ["--tests", "jitter"], "--tests = 'jitter': there is no such test (allowed: throughput, latency"),
-    "alone": (STREAM, ["--tests", "latency"], "--tests = 'latency': latency goes by the throughput, which is not"),
+    "alone": (STREAM, ["--tests", "latency"], "--tests = 'latency': latency requires throughput"),
     "maximum": (STREAM, ["--max", "1000"], "--max = '1000': is not a rate (allowed: like 64kbit, 100mbit, 1gbit)"),
     "none": (STREAM, ["--max", "0bit"], "--max = '0bit': is not a rate"),
     "low": (STREAM, ["--max", "1kbit"], "--max = 1.488"),
-    "precision": (STREAM, ["--precision", "0"], "--precision = '0': cannot be reached (allowed: 0.01% to 50%)"),
-    "burst": (STREAM, ["--longest-burst", "31"], "--longest-burst = 31.0: is no burst's (allowed: up to 30 s)"),
+    "precision": (STREAM, ["--precision", "0"], "--precision = '0': precision out of range (allowed: 0.01% to 50%)"),
+    "burst": (
+        STREAM,
+        ["--longest-burst", "31"],
+        "--longest-burst = 31.0: burst duration out of range (allowed: more than 0, up to 30 s)",
+    ),
     "no medium": (
         "streams: [{name: a, rate_pps: 1000, duration_s: 9}]",
         [],
-        "streams.0.rate_l1_bps: loads are parts of the medium's rate, which is not known (allowed: rate_l1_bps, or",
+        "streams.0.rate_l1_bps: the rate of the medium, the load of 100 %, is missing (allowed: rate_l1_bps, or",
     ),
     "no room": (
         f"streams: [{{name: a, rate_l1_bps: 1.0e+7, duration_s: 9, size_bytes: 128, {VLANS}}}]",
@@ -367,9 +371,13 @@ REFUSED = {
     "short beside": (
         f"{STREAM[:-1]}, {{name: b, rate_pps: 30, count_packets: 10, background: true}}]",
         [],
-        "streams.1.count_packets = 10: it is sent beside the search, and ends before a trial of 2 s does",
+        "streams.1.count_packets = 10: unsearched traffic ends before a trial of 2 s",
     ),
-    "no streams": ("traces: [{name: t, file: configs/traces/lab.pcapng}]", [], "streams: a search scales the rates"),
+    "no streams": (
+        "traces: [{name: t, file: configs/traces/lab.pcapng}]",
+        [],
+        "streams: the scenario has no streams to scale",
+    ),
 }
 
 

@@ -358,45 +358,57 @@ def test_a_trial_captures_and_expects_nothing(tmp_path: Path) -> None:
 
 STEADY = "streams: [{name: a, rate_pps: 3000, duration_s: 9}]"
 REFUSED = {
-    "bounds": (STEADY, ["--min", "9", "--max", "8"], "--min = 9.0: the bounds are the wrong way round (allowed: less"),
-    "below its own": (STEADY, ["--min", "3000"], "--min = 3000.0: the bounds are the wrong way round"),
-    "no packet": (STEADY, ["--min", "1"], "--min = 1.0: a trial sends less than a packet of some stream (allowed: 3 "),
-    "too low": (STEADY, ["--max", "2"], "--max = 2.0: the bounds are the wrong way round (allowed: more than 3"),
-    "no rate": (STEADY, ["--max", "0"], "--max = 0.0: is no rate (allowed: packets/s, more than 0)"),
-    "infinite": (STEADY, ["--max", "inf"], "--max = inf: is no rate"),
-    "loss": (STEADY, ["--loss", "101%"], "--loss = '101%': as much may not be lost (allowed: 0, or a share"),
-    "loss of all": (STEADY, ["--loss", "0", "--loss", "100%"], "--loss = '100%': as much may not be lost"),
-    "loss without sign": (STEADY, ["--loss", "2"], "--loss = '2': is no share (allowed: 0, or a share with its sign"),
-    "negative loss": (STEADY, ["--loss=-1%"], "--loss = '-1%': is no share"),
-    "precision": (STEADY, ["--precision", "0%"], "--precision = '0%': cannot be reached (allowed: 0.01% to 50%)"),
-    "duration": (STEADY, ["--duration", "0"], "--duration = 0.0: is no trial's (allowed: up to 3600 s)"),
-    "trials": (STEADY, ["--trials", "0"], "--trials = 0: cannot decide on a load (allowed: 1 to 100)"),
+    "bounds": (
+        STEADY,
+        ["--min", "9", "--max", "8"],
+        "--min = 9.0: the lowest rate is not below the highest (allowed: less",
+    ),
+    "below its own": (STEADY, ["--min", "3000"], "--min = 3000.0: the lowest rate is not below the highest"),
+    "no packet": (STEADY, ["--min", "1"], "--min = 1.0: a trial sends less than one packet of a stream (allowed: 3 "),
+    "too low": (STEADY, ["--max", "2"], "--max = 2.0: the lowest rate is not below the highest (allowed: more than 3"),
+    "no rate": (STEADY, ["--max", "0"], "--max = 0.0: rate out of range (allowed: more than 0 packets/s)"),
+    "infinite": (STEADY, ["--max", "inf"], "--max = inf: rate out of range"),
+    "loss": (STEADY, ["--loss", "101%"], "--loss = '101%': loss out of range (allowed: 0, or a percentage"),
+    "loss of all": (STEADY, ["--loss", "0", "--loss", "100%"], "--loss = '100%': loss out of range"),
+    "loss without sign": (
+        STEADY,
+        ["--loss", "2"],
+        "--loss = '2': not a percentage (allowed: 0, or a percentage such as 0.5%",
+    ),
+    "negative loss": (STEADY, ["--loss=-1%"], "--loss = '-1%': not a percentage"),
+    "precision": (STEADY, ["--precision", "0%"], "--precision = '0%': precision out of range (allowed: 0.01% to 50%)"),
+    "duration": (
+        STEADY,
+        ["--duration", "0"],
+        "--duration = 0.0: trial duration out of range (allowed: more than 0, up to 3600 s)",
+    ),
+    "trials": (STEADY, ["--trials", "0"], "--trials = 0: number of trials out of range (allowed: 1 to 100)"),
     "no such stream": (STEADY, ["--stream", "b"], "--stream = 'b': there is no such stream (allowed: a)"),
     "as fast as it goes": ("streams: [{name: a, duration_s: 9}]", [], "streams.0.rate_pps: the stream has no rate"),
     "changing": (
         "streams: [{name: a, rate: {sine: {mean: 300, amplitude: 100, day_s: 1}}, duration_s: 9}]",
         [],
-        "streams.0.rate: a rate that changes is no load to search (allowed: rate_pps",
+        "streams.0.rate: a rate that changes over time cannot be scaled (allowed: rate_pps",
     ),
     "traces": (
         "traces: [{name: a, file: configs/traces/lab.pcapng}]",
         [],
-        "streams: a search scales the rates of streams, and there are none (allowed: rate_pps",
+        "streams: the scenario has no streams to scale (allowed: rate_pps",
     ),
     "background": (
         "streams: [{name: a, rate_pps: 300, duration_s: 9, background: true}]",
         [],
-        "--stream: all streams are background: say which ones are searched (allowed: a)",
+        "--stream: all streams are background; name the streams to search (allowed: a)",
     ),
     "played": (
         f"{STEADY}\ntraces: [{{name: t, file: configs/traces/lab.pcapng, interactive: true}}]",
         [],
-        "traces.0.interactive = True: it cannot be cut off at a trial's end (allowed: false)",
+        "traces.0.interactive = True: an interactive trace cannot stop at the end of a trial (allowed: false)",
     ),
     "short beside": (
         f"{STEADY[:-1]}, {{name: b, rate_pps: 30, count_packets: 10, background: true}}]",
         [],
-        "streams.1.count_packets = 10: it is sent beside the search, and ends before a trial of 1 s does (allowed: 1 s",
+        "streams.1.count_packets = 10: unsearched traffic ends before a trial of 1 s (allowed: 1 s",
     ),
 }
 
@@ -420,7 +432,7 @@ def test_the_help_warns_as_rfc_6815_asks() -> None:
 
 def test_what_comes_back_has_no_rate_of_its_own() -> None:
     path = Path("configs/upf/echo.yaml")
-    with pytest.raises(BadInput, match=r"streams\.0\.echo = \d+: what comes back"):
+    with pytest.raises(BadInput, match=r"streams\.0\.echo = \d+: the rate of an echo stream depends"):
         load_of(path, scenarios.load(path), inventory.load(Path("hosts/upf.yml")), [])
 
 

@@ -82,7 +82,7 @@ def test_what_a_scenario_can_expect_a_service_can_too() -> None:
     found = passed(service(expect=wanted), CIR, measured)
     assert found == {"loss ratio": True, "reordered": True, "altered": None, "jitter_sd_us": False}
     assert passed(service(expect=wanted), EIR, measured).keys() == {"received, bit/s"}
-    with pytest.raises(ValueError, match="loss has a key of its own"):
+    with pytest.raises(ValueError, match="use the key loss of the service"):
         service(expect={"loss": 0})
 
 
@@ -237,7 +237,7 @@ def test_each_step_sends_its_service_alone_at_its_rate_beside_the_background(tmp
 
 STREAM = "streams: [{name: a}]"
 REFUSED = {
-    "none": (STREAM, [], "services: no services are described (allowed: {NAME of a stream: {cir_bps: …}})"),
+    "none": (STREAM, [], "services: the file has no services (allowed: {NAME of a stream: {cir_bps: …}})"),
     "empty": (f"services: {{}}\n{STREAM}", [], "services: dictionary should have at least 1 item"),
     "unknown key": (
         f"services: {{a: {{cir_bps: 3, pir: 3}}}}\n{STREAM}",
@@ -246,11 +246,11 @@ REFUSED = {
     ),
     "no CIR": (f"services: {{a: {{}}}}\n{STREAM}", [], "services.a.cir_bps: field required"),
     "CIR": (f"services: {{a: {{cir_bps: 0}}}}\n{STREAM}", [], "services.a.cir_bps = 0: input should be greater than 0"),
-    "loss": (f"services: {{a: {{cir_bps: 1e6, loss: 2}}}}\n{STREAM}", [], "services.a.loss = 2: is a share with its"),
+    "loss": (f"services: {{a: {{cir_bps: 1e6, loss: 2}}}}\n{STREAM}", [], "services.a.loss = 2: must be a percentage"),
     "availability": (
         f"services: {{a: {{cir_bps: 1e6, availability: 101 %}}}}\n{STREAM}",
         [],
-        "services.a.availability = '101 %': is a share with its sign: 0.1 %, at most 100 %",
+        "services.a.availability = '101 %': must be a percentage such as 0.1 %, at most 100 %",
     ),
     "no stream": (
         f"services: {{a: {{cir_bps: 1e6}}, b: {{cir_bps: 1e6}}}}\n{STREAM}",
@@ -260,17 +260,17 @@ REFUSED = {
     "no service": (
         "services: {a: {cir_bps: 1e6}}\nstreams: [{name: a}, {name: b, rate_pps: 3, duration_s: 9}]",
         [],
-        "services = 'b': a stream that is no service is sent beside them: background: true",
+        "services = 'b': a stream without a service must have background: true",
     ),
     "rate": (
         "services: {a: {cir_bps: 1e6}}\nstreams: [{name: a, rate_pps: 3}]",
         [],
-        "streams.0.rate_pps = 3: the service has rates of its own, and its steps an end: leave it out",
+        "streams.0.rate_pps = 3: the service defines the rate and the duration of its stream; remove this key",
     ),
     "per node": (
         "services: {a: {cir_bps: 1e6}}\nstreams: [{name: a, per: node}]",
         [],
-        "streams.0.per = 'node': a service's rates are those of all its nodes",
+        "streams.0.per = 'node': a service's rate is the sum over its nodes",
     ),
     "no such host": (
         "services: {a: {cir_bps: 1e6}}\nstreams: [{name: a, from: tx9}]",
@@ -280,11 +280,11 @@ REFUSED = {
     "short beside": (
         "services: {a: {cir_bps: 1e6}}\nstreams: [{name: a}, {name: b, rate_pps: 3, duration_s: 9, background: true}]",
         [],
-        "streams.1.duration_s = 9.0: it is sent beside the search, and ends before a trial of 30 s does",
+        "streams.1.duration_s = 9.0: unsearched traffic ends before a trial of 30 s",
     ),
     "test": ("", ["--tests", "loss"], "--tests = 'loss': there is no such test (allowed: configuration, performance)"),
-    "step": ("", ["--step", "0"], "--step = 0.0: is no test's (allowed: up to 86400 s)"),
-    "performance": ("", ["--performance", "1e9"], "--performance = 1000000000.0: is no test's"),
+    "step": ("", ["--step", "0"], "--step = 0.0: test duration out of range (allowed: more than 0, up to 86400 s)"),
+    "performance": ("", ["--performance", "1e9"], "--performance = 1000000000.0: test duration out of range"),
 }
 
 
