@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from pktswarm.master.benchmark.attempts import REPEATS
+from pktswarm.master.benchmark.trial import OWN_LIMIT, Trial
 from pktswarm.master.calibrate.options import Form
 from pktswarm.master.calibrate.rate_search import Held, Ladder, Try
 from pktswarm.master.calibrate.runs import STOPPED, Flow, Sent, Stopped
 from pktswarm.master.plan.capacity import FAILED
-from pktswarm.master.search.engine import BELOW, REPEATS, Search
+from pktswarm.master.search.engine import BELOW, Search
 from pktswarm.master.search.goals import LOWEST_SHARE, Asked
-from pktswarm.master.search.trial import OWN_LIMIT, Trial
 
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.5)
 """Of what several transmitters can send each alone: together they may stand in each other's way."""

@@ -11,13 +11,13 @@ from typing import Any
 
 from rich.console import Console
 
+from pktswarm.master.benchmark.trial import Tolerance, Trial, trial_of
 from pktswarm.master.calibrate.options import COMMAND
 from pktswarm.master.live.watch import Watch
 from pktswarm.master.results.doubts import MISSED
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.run.run import Finished, Run
 from pktswarm.master.scenario.scenario import Scenario
-from pktswarm.master.search.trial import Tolerance, Trial, trial_of
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, BadInput, PktswarmError
 
 STOPPED = ("interrupted", "stopped by the user")

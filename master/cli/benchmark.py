@@ -15,7 +15,7 @@ from pktswarm.master.cli.report import attempt
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pktswarm.master.search.attempts import Procedure
+    from pktswarm.master.benchmark.attempts import Procedure
 
     One = TypeVar("One", bound=Procedure[Any, Any])
 

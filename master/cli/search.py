@@ -93,6 +93,9 @@ def search(
     The search overloads the device under test: use it only in an isolated test network, NEVER on a network in use
     (RFC 6815).
     """
+    from pktswarm.master.benchmark.load import load_of
+    from pktswarm.master.benchmark.runs import Runs
+    from pktswarm.master.benchmark.trial import Tolerance
     from pktswarm.master.cluster import inventory
     from pktswarm.master.plan.allowlist import Allow
     from pktswarm.master.results import terminal
@@ -100,11 +103,8 @@ def search(
     from pktswarm.master.scenario import scenario as scenarios
     from pktswarm.master.search import goals
     from pktswarm.master.search.engine import Search
-    from pktswarm.master.search.load import load_of
-    from pktswarm.master.search.runs import Runs
     from pktswarm.master.search.show import trial_line
     from pktswarm.master.search.storage import Kept
-    from pktswarm.master.search.trial import Tolerance
 
     asked = goals.asked(scenario, loss or ["0"], lowest, highest, precision, duration, trials)
     limits = expectations.parse(scenario, "--expect", expect or [])

@@ -6,14 +6,14 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pktswarm.master.benchmark.attempts import NoFigure, Procedure, Told
+from pktswarm.master.benchmark.latency import Latencies
+from pktswarm.master.benchmark.trial import Trial
 from pktswarm.master.rfc2544 import formulas
 from pktswarm.master.rfc2544.bursts import BurstSearch
 from pktswarm.master.rfc2544.options import BACK_TO_BACK, LATENCY, LOSS, THROUGHPUT, Asked
 from pktswarm.master.search import goals
-from pktswarm.master.search.attempts import NoFigure, Procedure, Told
 from pktswarm.master.search.engine import BELOW, HIGHEST, Found, Search
-from pktswarm.master.search.latency import Latencies
-from pktswarm.master.search.trial import Trial
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
 
 BURST_PRECISION = 0.01

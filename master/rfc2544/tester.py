@@ -8,6 +8,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from pktswarm.master.benchmark.attempts import Told
+from pktswarm.master.benchmark.latency import latencies
+from pktswarm.master.benchmark.load import Load, load_of
+from pktswarm.master.benchmark.runs import Runs
+from pktswarm.master.benchmark.trial import Tolerance
 from pktswarm.master.cluster.inventory import Inventory
 from pktswarm.master.plan.allowlist import Allow
 from pktswarm.master.plan.streams import default_headers
@@ -18,11 +23,6 @@ from pktswarm.master.scenario.addresses import PLACEHOLDERS, fill
 from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.master.scenario.stream import Stream
 from pktswarm.master.search import goals
-from pktswarm.master.search.attempts import Told
-from pktswarm.master.search.latency import latencies
-from pktswarm.master.search.load import Load, load_of
-from pktswarm.master.search.runs import Runs
-from pktswarm.master.search.trial import Tolerance
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.stamp import least_size_bytes
 from pktswarm.traffic.random.rates import ETHERNET_OVERHEAD_BYTES

@@ -13,18 +13,15 @@ from typing import Any
 
 from MLRsearch import Config, GoalResult, MeasurementResult, MultipleLossRatioSearch, SearchGoal
 
+from pktswarm.master.benchmark.attempts import REPEATS, UNFINISHED
+from pktswarm.master.benchmark.trial import OWN_LIMIT, Trial
 from pktswarm.master.search.goals import EXCEED_RATIO, Asked
-from pktswarm.master.search.trial import OWN_LIMIT, Trial
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
 
 PRECEDING_TARGETS = 2
 """Coarser looks before the one that counts; the first of them with one trial for each load."""
-REPEATS = 2
-"""Of a trial in which a node was held up. One that cannot send so much is held up each time."""
 LONGEST_SEARCH_S = 7 * 86400.0
 REACHED, HIGHEST, BELOW, OPEN = "reached", "holds the highest rate tried", "below the lowest rate tried", "not reached"
-UNFINISHED = "it did not come to its end"
-"""What a search says on the disk until it does."""
 ROUNDING = 1e-9
 """Of a bound against the search's limits, and of a width."""
 Bounds = tuple[float | None, float | None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from pktswarm.master.search.attempts import NoFigure, Procedure, Told
+from pktswarm.master.benchmark.attempts import NoFigure, Procedure, Told
 from pktswarm.master.y1564.services import Service
 from pktswarm.master.y1564.steps import PERFORMANCE, Check, Measured, Step, judge, steps
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED

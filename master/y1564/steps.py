@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pktswarm.master.benchmark.latency import Latencies
 from pktswarm.master.results import limits
 from pktswarm.master.results.limits import Found, Outcome, Values
 from pktswarm.master.scenario.expectations import METRICS, allowed
-from pktswarm.master.search.latency import Latencies
 from pktswarm.master.y1564.services import Service
 
 WORST_FIRST: tuple[Outcome, ...] = ("failed", "not measured", "not decided", "held")

@@ -7,16 +7,16 @@ from pathlib import Path
 
 from rich.console import Console
 
+from pktswarm.master.benchmark.latency import latencies
+from pktswarm.master.benchmark.load import Load, load_of
+from pktswarm.master.benchmark.runs import Runs
+from pktswarm.master.benchmark.trial import Tolerance, trial_of
 from pktswarm.master.cluster.inventory import Inventory
 from pktswarm.master.plan.allowlist import Allow
 from pktswarm.master.report import over_time
 from pktswarm.master.report.folder import SAMPLES
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.results.row import Row, stream_values
-from pktswarm.master.search.latency import latencies
-from pktswarm.master.search.load import Load, load_of
-from pktswarm.master.search.runs import Runs
-from pktswarm.master.search.trial import Tolerance, trial_of
 from pktswarm.master.y1564.procedure import ToldOfAll, Wanted
 from pktswarm.master.y1564.services import File, Service
 from pktswarm.master.y1564.steps import PERFORMANCE, Measured, availability, steps

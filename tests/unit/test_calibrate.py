@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from capacities import figure, written
+from pktswarm.master.benchmark.trial import OWN_LIMIT, Trial
 from pktswarm.master.calibrate import measure, rate_search, show
 from pktswarm.master.calibrate import options as asked
 from pktswarm.master.calibrate.calibration import Calibration
@@ -24,7 +25,6 @@ from pktswarm.master.plan import capacity
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.results.ledger import Ledger
 from pktswarm.master.results.row import Row
-from pktswarm.master.search.trial import OWN_LIMIT, Trial
 from pktswarm.traffic.errors import BadInput, PktswarmError
 from pktswarm.traffic.leg import Leg
 

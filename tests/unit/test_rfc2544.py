@@ -15,6 +15,9 @@ import pytest
 from rich.console import Console
 
 from browser import chromium, looked_at
+from pktswarm.master.benchmark.attempts import Told
+from pktswarm.master.benchmark.latency import Latencies, latencies
+from pktswarm.master.benchmark.trial import Trial
 from pktswarm.master.cli import app, rfc2544
 from pktswarm.master.cluster import inventory
 from pktswarm.master.results.row import Row
@@ -25,9 +28,6 @@ from pktswarm.master.rfc2544.options import FULL, QUICK, TESTS, Asked
 from pktswarm.master.rfc2544.procedure import HOLDS_ALL, NO_RATE, Benchmark, Limit, Wanted
 from pktswarm.master.rfc2544.storage import Kept
 from pktswarm.master.scenario import scenario as scenarios
-from pktswarm.master.search.attempts import Told
-from pktswarm.master.search.latency import Latencies, latencies
-from pktswarm.master.search.trial import Trial
 from pktswarm.traffic.counting.tally import Jitter, Latency, Tally
 from pktswarm.traffic.errors import BadInput, PktswarmError
 from pktswarm.traffic.leg import Leg
@@ -499,7 +499,7 @@ def test_every_trial_leaves_a_whole_document(tmp_path: Path) -> None:
         folder.write_all(done)
         document = json.loads((folder.path / "rfc2544.json").read_text())
         seen.append(len(document["trials"]))
-        assert document["status"] == 3 and document["problem"] == "it did not come to its end"
+        assert document["status"] == 3 and document["problem"] == "the run did not end"
 
     wanted = Asked(sizes_bytes=(64,), tests=("throughput", "loss"))
     most = formulas.maximum_pps(MEDIUM_BPS, 64)

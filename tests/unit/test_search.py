@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from pktswarm.master.benchmark import attempts
+from pktswarm.master.benchmark.load import Load, load_of
+from pktswarm.master.benchmark.trial import Tolerance, Trial, trial_of
 from pktswarm.master.cli import app
 from pktswarm.master.cli import search as cli_search
 from pktswarm.master.cluster import inventory
@@ -23,9 +26,7 @@ from pktswarm.master.results.row import Row
 from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.master.scenario.expectations import Limits
 from pktswarm.master.search import engine, goals, show, storage
-from pktswarm.master.search.load import Load, load_of
 from pktswarm.master.search.show import trial_line
-from pktswarm.master.search.trial import Tolerance, Trial, trial_of
 from pktswarm.traffic.errors import BadInput, PktswarmError
 from pktswarm.traffic.leg import Leg
 
@@ -128,7 +129,7 @@ def test_a_tester_at_its_limit_ends_the_search_without_a_rate() -> None:
     assert done.found()[0].upper_pps is not None, "what was known before it stays"
 
 
-@pytest.mark.parametrize("times", [1, engine.REPEATS, engine.REPEATS + 1])
+@pytest.mark.parametrize("times", [1, attempts.REPEATS, attempts.REPEATS + 1])
 def test_a_trial_in_which_a_node_was_held_up_is_made_again(times: int) -> None:
     calls = []
 
@@ -140,7 +141,7 @@ def test_a_trial_in_which_a_node_was_held_up_is_made_again(times: int) -> None:
 
     done, undisturbed = search(trial), search(device(36_789.0))
     assert calls[2 : 2 + times] == [undisturbed.trials[2].intended_pps] * times
-    if times > engine.REPEATS:
+    if times > attempts.REPEATS:
         assert (done.status, len(calls)) == (3, 2 + times)
         assert done.problem.startswith("took 1.02 s, and so 3 times; this is the tester's limit")
     else:

@@ -8,6 +8,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from pktswarm.master.benchmark.load import load_of
+from pktswarm.master.benchmark.runs import Runs
+from pktswarm.master.benchmark.trial import Tolerance
 from pktswarm.master.cli.app import app
 from pktswarm.master.cluster import inventory, ssh
 from pktswarm.master.cluster.inventory import Host
@@ -17,9 +20,6 @@ from pktswarm.master.plan import allowlist, plan
 from pktswarm.master.results.folder import Folder
 from pktswarm.master.run.launch import Launch
 from pktswarm.master.scenario import scenario
-from pktswarm.master.search.load import load_of
-from pktswarm.master.search.runs import Runs
-from pktswarm.master.search.trial import Tolerance
 from pktswarm.traffic.errors import BadInput
 
 HOSTS = """

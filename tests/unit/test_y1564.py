@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 
 from browser import chromium, looked_at
+from pktswarm.master.benchmark.latency import Latencies
+from pktswarm.master.benchmark.trial import Trial
 from pktswarm.master.cli import app
 from pktswarm.master.cluster import inventory
 from pktswarm.master.plan.allowlist import Allow
-from pktswarm.master.search.latency import Latencies
-from pktswarm.master.search.trial import Trial
 from pktswarm.master.y1564 import page, services, show, steps, tester
 from pktswarm.master.y1564.procedure import Activation, ToldOfAll, Wanted
 from pktswarm.master.y1564.services import Service

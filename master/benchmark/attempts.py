@@ -7,11 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from pktswarm.master.benchmark.latency import Latencies
+from pktswarm.master.benchmark.trial import OWN_LIMIT, Trial
 from pktswarm.master.results.ledger import STOPPED
-from pktswarm.master.search.engine import REPEATS, UNFINISHED
-from pktswarm.master.search.latency import Latencies
-from pktswarm.master.search.trial import OWN_LIMIT, Trial
 from pktswarm.traffic.errors import PktswarmError
+
+REPEATS = 2
+"""How often a trial is repeated in which a node was held up."""
+UNFINISHED = "the run did not end"
+"""The problem of a benchmark on disk until the benchmark ends."""
 
 
 class NoFigure(Exception):

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from pktswarm.master.benchmark.load import Load
+from pktswarm.master.benchmark.trial import Tolerance, Trial, trial_of
 from pktswarm.master.live.watch import Watch
 from pktswarm.master.plan.allowlist import Allow
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.run.run import Run
-from pktswarm.master.search.load import Load
-from pktswarm.master.search.trial import Tolerance, Trial, trial_of
 
 
 class Runs:
