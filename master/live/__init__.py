@@ -1,1 +1,1 @@
-"""A run while it goes: its figures, on the terminal, for another terminal, and for Prometheus."""
+"""Live figures of a run: on its terminal, for `pktswarm status`, and for Prometheus."""

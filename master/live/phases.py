@@ -1,10 +1,10 @@
-"""The phases of a run in words."""
+"""Descriptions of the phases of a run, for the live view."""
 
-WORDS = {
+DESCRIPTIONS = {
     "launch": "starting the ranks over SSH",
     "hello": "waiting for the nodes",
-    "plan": "planning with what the nodes told",
-    "look": "looking at what the nodes told",
+    "plan": "planning with the nodes' reports",
+    "look": "checking the nodes' reports",
     "sessions": "setting up the sessions",
     "clocks": "reading the nodes' clocks",
     "prepare receivers": "arming the receivers",
@@ -13,10 +13,10 @@ WORDS = {
     "drain": "waiting for frames in flight",
     "gather": "gathering the counts",
     "restore": "restoring the nodes",
-    "over": "over",
+    "over": "finished",
     "sessions' end": "deleting the sessions",
 }
 
 
-def words_of(phase: str) -> str:
-    return WORDS.get(phase, phase)
+def describe(phase: str) -> str:
+    return DESCRIPTIONS.get(phase, phase)

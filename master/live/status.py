@@ -1,7 +1,7 @@
-"""What another terminal asks: which run goes on here, and how far it is.
+"""State of a run, for another process: `pktswarm status`.
 
-A run holds a lock on its log for as long as its process lives, which the kernel takes back whatever ends it: one that
-died is told from one that goes on. While it goes it writes its figures into status.json, once a second.
+A run holds a lock on its log while its process lives; the kernel releases it however the process ends, so a run that
+died is distinguishable from one that is running. A running one writes its figures to status.json once a second.
 """
 
 from __future__ import annotations
@@ -11,65 +11,68 @@ import fcntl
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, cast
 
+from pktswarm.master.live.document import LiveDocument, State, StatusDocument
 from pktswarm.master.report.folder import LOG, RUN
 from pktswarm.master.results.folder import STATUS
 from pktswarm.master.results.recount import check_format
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, BadInput
 
 RUNS = (f"*/{LOG}", f"runs/*/{LOG}", f"*/runs/*/{LOG}")
-"""In a folder of results: runs, and those of a search or a table."""
-State = Literal["running", "finished", "died"]
+"""Logs of single runs, and of those of a search or a table, below a folder of results."""
 
 
 @dataclass
 class Found:
-    """`outcome` is run.json of a run that has finished; `figures` the last ones of any other, if it told some."""
+    """`outcome`: run.json of a finished run; `figures`: the newest status.json of any other, if there is one."""
 
     path: Path
     state: State
-    figures: dict[str, Any] | None = None
+    figures: LiveDocument | None = None
     outcome: dict[str, Any] | None = None
 
     @property
     def exit_status(self) -> int:
-        """Of a run that has finished its own."""
+        """Returns the run's own status if it has finished."""
         if self.outcome is not None:
             return int(self.outcome["status"])
         return EXIT_AS_EXPECTED if self.state == "running" else EXIT_INCOMPLETE
 
-    def document(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"results": str(self.path), "state": self.state, "status": None, "reason": None}
-        if self.outcome is not None:
-            told |= {name: self.outcome[name] for name in ("status", "reason", "totals")}
-        return told | {"figures": self.figures}
+    def document(self) -> StatusDocument:
+        made: StatusDocument = {"results": str(self.path), "state": self.state, "status": None, "reason": None}
+        if (run := self.outcome) is not None:
+            made |= {"status": run["status"], "reason": run["reason"], "totals": run["totals"]}
+        return {**made, "figures": self.figures}
 
 
 def find(path: Path) -> Path:
-    """`path`: a run's own folder, or one of results: the newest run there that goes on, else the newest. BadInput."""
+    """Returns `path` if it is a run's folder, else the newest running one below it, else the newest one.
+
+    Raises BadInput.
+    """
     if not path.is_dir():
-        raise BadInput(path, "there is no such folder", allowed="results, or a run's folder under it")
+        raise BadInput(path, "there is no such folder", allowed="results, or a run's folder in it")
     if (path / LOG).is_file():
         return path
-    runs = sorted((log.parent for pattern in RUNS for log in path.glob(pattern)), key=_written_at)
+    runs = sorted((log.parent for pattern in RUNS for log in path.glob(pattern)), key=_modified_s)
     if not runs:
         raise BadInput(path, "no results of a run here", allowed=f"a run's folder, with {LOG}, or a folder of them")
-    return ([run for run in runs if _goes_on(run)] or runs)[-1]
+    return ([run for run in runs if _is_running(run)] or runs)[-1]
 
 
 def look(path: Path) -> Found:
-    """Now, at a run's folder. BadInput for a run.json of another format."""
-    if _goes_on(path):
-        return Found(path, "running", figures=_read(path / STATUS))
+    """Reads the present state of a run's folder. Raises BadInput for a run.json of another format."""
+    if _is_running(path):
+        return Found(path, "running", figures=_live(path))
     outcome = _read(path / RUN)
     if outcome is not None:
         check_format(path / RUN, outcome)
         return Found(path, "finished", outcome=outcome)
-    return Found(path, "died", figures=_read(path / STATUS))
+    return Found(path, "died", figures=_live(path))
 
 
-def _goes_on(path: Path) -> bool:
+def _is_running(path: Path) -> bool:
     if (path / RUN).is_file():
         return False
     try:
@@ -82,10 +85,15 @@ def _goes_on(path: Path) -> bool:
     return False
 
 
-def _written_at(run: Path) -> float:
+def _modified_s(run: Path) -> float:
     with contextlib.suppress(OSError):
         return (run / LOG).stat().st_mtime
     return 0.0
+
+
+def _live(path: Path) -> LiveDocument | None:
+    document = _read(path / STATUS)
+    return None if document is None else cast(LiveDocument, document)
 
 
 def _read(file: Path) -> dict[str, Any] | None:

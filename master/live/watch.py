@@ -1,17 +1,17 @@
-"""Follows a run while it goes: on the terminal, and in its folder for `pktswarm status`."""
+"""Follows a run on the terminal, and in its folder for `pktswarm status`."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.markup import escape
 
-from pktswarm.master.live import view
+from pktswarm.master.live import phases, view
+from pktswarm.master.live.document import LiveDocument
 from pktswarm.master.live.figures import Figures
-from pktswarm.master.live.phases import words_of
 from pktswarm.master.results import terminal
 from pktswarm.master.results.ledger import Event, Ledger
 
@@ -23,14 +23,17 @@ LINE_EVERY_S = 5.0
 
 
 class Watch:
-    """Given to Run.execute. `console`: standard error, so that the table or JSON on standard output stays clean; where
-    it is no terminal it gets a line now and then. `tables`: all that is known, else only how far it is."""
+    """Observer for Run.execute.
+
+    `console`: standard error, as standard output has the table or JSON; without a terminal it gets a line every
+    LINE_EVERY_S. `tables`: show streams and nodes, not the progress alone.
+    """
 
     def __init__(self, console: Console, run: Run, tables: bool = True) -> None:
         self.console, self.run, self.tables = console, run, tables
         self.figures = Figures(run.scenario.name, run.plan.expected_s)
-        self.document: dict[str, Any] = self.figures.document(run.ledger)
-        """The newest; it is replaced and never changed, so another thread may read it."""
+        self.document: LiveDocument = self.figures.document(run.ledger)
+        """The newest document; replaced, never changed, so another thread may read it."""
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
         self._next_line = 0.0
         self._warned = 0
@@ -51,9 +54,9 @@ class Watch:
         if phase and self._live is None:
             self._print_phase(event["name"])
         if self.figures.due() or phase:
-            self._tell(ledger)
+            self._update(ledger)
 
-    def _tell(self, ledger: Ledger) -> None:
+    def _update(self, ledger: Ledger) -> None:
         self.document = self.figures.document(ledger)
         if self.run.folder is not None:
             self.run.folder.tell_status(self.document)
@@ -65,26 +68,26 @@ class Watch:
             self._next_line = time.monotonic() + LINE_EVERY_S
             self.console.print(view.line(self.document), markup=False, highlight=False, soft_wrap=True)
 
-    def _screen(self) -> Any:
+    def _screen(self) -> RenderableType:
         if not self.tables:
             return view.progress(self.document)
         return view.screen(self.document, *self.console.size)
 
     def _print_phase(self, name: str) -> None:
-        self.console.print(f"{words_of(name)} …" if name != "over" else words_of(name))
+        self.console.print(f"{phases.describe(name)} …" if name != "over" else phases.describe(name))
         if name == "send" or "sessions" in name:
             self._next_line = time.monotonic() + LINE_EVERY_S
 
     def _print_warnings(self) -> None:
-        """Once each; a terminal shows them on its screen until the end, and keeps them then."""
-        told = self.document["warnings"]
-        for one in told[self._warned :]:
-            self.console.print(f"[yellow]{escape(one['text'])}[/]", soft_wrap=True)
-        self._warned = len(told)
+        """Prints each warning once; on a terminal at the end, as its screen shows them until then."""
+        warnings = self.document["warnings"]
+        for warning in warnings[self._warned :]:
+            self.console.print(f"[yellow]{escape(warning['text'])}[/]", soft_wrap=True)
+        self._warned = len(warnings)
 
 
 def watched(run: Run, served: Served | None) -> Finished:
-    """Executes the run, followed on standard error, and by whoever asks for its metrics."""
+    """Executes the run with the live view on standard error, and serves its metrics."""
     console = terminal.console(stderr=True)
     terminal.print_warnings(console, run.plan.warnings)
     with Watch(console, run) as watch:

@@ -9,7 +9,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,8 +64,8 @@ class Folder:
         """`event` has its time in "utc" already, or happens now."""
         self._log.write(json.dumps({"utc": utc(time.time_ns()), **event}, separators=(",", ":")) + "\n")
 
-    def tell_status(self, document: dict[str, Any]) -> None:
-        """For `pktswarm status`, while the run goes: master.live.figures' document."""
+    def tell_status(self, document: Mapping[str, object]) -> None:
+        """Writes the live document (master.live.document) for `pktswarm status`."""
         replace_text(self.path / STATUS, json.dumps(document) + "\n")
 
     def sample(self, rows: Iterable[Iterable[object]]) -> None:

@@ -71,7 +71,7 @@ def test_check_as_json_has_every_leg() -> None:
         (["status", "docs"], "docs: no results of a run here"),
         (
             ["run", "configs/demo.yaml", *EXAMPLE, "--metrics", "70000"],
-            "--metrics = 70000: is no port (allowed: 0 (any)",
+            "--metrics = 70000: not a port (allowed: 0 (any)",
         ),
         (["lab", "up", "--transmit", "0"], "transmit"),
         (["search", "configs/search.yaml", *EXAMPLE, "--loss", "101%"], "--loss = '101%': loss out of range"),

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 
 from pktswarm.master.cli.app import app
 from pktswarm.master.live import status, view
-from pktswarm.master.live.expected_sent import Due
+from pktswarm.master.live.expected_sent import ExpectedSent
 from pktswarm.master.live.figures import Figures
 from pktswarm.master.live.metrics import Served
-from pktswarm.master.live.rate_window import Track, together
+from pktswarm.master.live.rate_window import RateWindow, combine
 from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results.folder import Folder
 from pktswarm.master.results.ledger import Ledger
@@ -90,20 +90,20 @@ def test_sessions_are_told_until_their_phase_is_over() -> None:
 
 
 def test_a_rate_is_of_the_last_second_and_a_count_since_the_start() -> None:
-    track = Track()
+    track = RateWindow()
     for tick in range(31):
         track.take(tick * SECOND // 10, {"packets": tick * tick, "gone": None})
     assert track.last("packets") == 900 and track.change("packets") == 30 * 30 - 20 * 20
     assert track.rate("packets") == pytest.approx(500)
     assert track.rate("gone") is None and track.rate("never") is None
-    alone = Track()
+    alone = RateWindow()
     alone.take(5, {"packets": 3})
     assert alone.last("packets") == 3 and alone.rate("packets") is None
 
 
 def test_a_sum_that_lacks_a_part_is_none() -> None:
-    assert together([1, 2, 3]) == 6 and together([3.0, 1.0], min) == 1.0
-    assert together([1, None]) is None and together([]) is None
+    assert combine([1, 2, 3]) == 6 and combine([3.0, 1.0], min) == 1.0
+    assert combine([1, None]) is None and combine([]) is None
 
 
 def test_streams_and_nodes_have_what_was_told_of_them() -> None:
@@ -164,7 +164,7 @@ def test_what_is_due_is_what_the_schedule_says(settings: dict[str, Any]) -> None
     made = _leg(**settings)
     times = due_times(made)
     for time_ns in range(0, 4 * SECOND, SECOND // 7):
-        assert abs((Due(made).at(time_ns) or 0) - int((times <= time_ns).sum())) <= 2
+        assert abs((ExpectedSent(made).at(time_ns) or 0) - int((times <= time_ns).sum())) <= 2
 
 
 def _leg(**settings: Any) -> Any:
@@ -173,10 +173,10 @@ def _leg(**settings: Any) -> Any:
 
 
 def test_what_is_due_is_not_known_of_what_has_no_rate() -> None:
-    assert Due(replace(leg(0, "s"), rate_pps=None)).at(SECOND) is None
-    assert Due(replace(leg(0, "s"), kind="trace")).at(SECOND) is None
-    assert Due(leg(0, "s")).at(-5) == 0 and Due(leg(0, "s")).at(9 * SECOND) == 300
-    assert 0.9 < Due(replace(leg(0, "s"), gap_table=exponential_gaps())).spread < 1.1
+    assert ExpectedSent(replace(leg(0, "s"), rate_pps=None)).at(SECOND) is None
+    assert ExpectedSent(replace(leg(0, "s"), kind="trace")).at(SECOND) is None
+    assert ExpectedSent(leg(0, "s")).at(-5) == 0 and ExpectedSent(leg(0, "s")).at(9 * SECOND) == 300
+    assert 0.9 < ExpectedSent(replace(leg(0, "s"), gap_table=exponential_gaps())).gap_variation < 1.1
 
 
 # --- warnings --------------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def test_a_node_below_its_intended_rate_is_told() -> None:
             figures.take(ledger, event)
         told = figures.document(ledger)
     (warning,) = told["warnings"]
-    assert warning["text"] == "tx1 (transmit): below its intended rate: 180,000 packets sent, 200,000 were due"
+    assert warning["text"] == "tx1 (transmit): below its intended rate: 180,000 packets sent, 200,000 due"
 
 
 def _fast() -> list[Any]:
@@ -221,12 +221,12 @@ def test_a_link_that_went_down_is_told() -> None:
     told = made._told(made.ranks_now[0], 1.0)
     told["interface"]["link_downs"] = 2
     sample = {"event": "sample", "rank": 1, "at_ns": made._at_ns(1.0), **told}
-    assert warned(Going(), sample) == ["tx1 (transmit): the link of eth1 went down 2 times"]
+    assert warned(Going(), sample) == ["tx1 (transmit): link of eth1 went down 2 times"]
 
 
 def test_a_clock_that_drifts_is_told_and_one_that_cannot_be_read_well_is_not() -> None:
     drift = {"event": "drift", "rank": 2, "at_ns": 900 + 60 * SECOND, "offset_ns": 50 + 400_000, "bound_ns": 20_000}
-    assert warned(Going(), drift) == ["tx2 (transmit): its clock has moved by +400 µs in 60 s against the master's"]
+    assert warned(Going(), drift) == ["tx2 (transmit): clock drift +400 µs in 60 s against the master"]
     assert warned(Going(), {**drift, "bound_ns": 350_000}) == []
 
 
@@ -413,11 +413,11 @@ def test_every_metric_of_the_dashboard_is_served() -> None:
 
 
 def test_a_port_that_cannot_be_had_is_bad_input() -> None:
-    with pytest.raises(BadInput, match="--metrics = 70000: is no port"):
+    with pytest.raises(BadInput, match="--metrics = 70000: not a port"):
         Served(70000)
     held = Served(0)
     try:
-        with pytest.raises(BadInput, match=r"--metrics = .*cannot listen: Address already in use"):
+        with pytest.raises(BadInput, match=r"--metrics = .*cannot be bound: Address already in use"):
             Served(int(held.url.split(":")[2].split("/")[0]))
     finally:
         held.close()
