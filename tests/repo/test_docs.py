@@ -150,6 +150,13 @@ def test_every_page_that_a_text_names_exists() -> None:
                 assert Path(page).is_file() or page in GENERATED, f"{name}: {page}"
 
 
+def test_every_path_that_contributing_names_exists() -> None:
+    text = Path("CONTRIBUTING.md").read_text()
+    paths = set(re.findall(r"(?<![\w/.*…])((?:[a-z]\w*|\.[a-z]+)/[\w/.-]*\w)(?=[`\s,:)])", text)) - {"results/"}
+    missing = [path for path in paths if not path.startswith((".venv/", "and/", "g.")) and not Path(path).exists()]
+    assert len(paths) > 20 and not missing
+
+
 # ---- commands
 
 
