@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import report
 from pktswarm.nodes import availability
 from pktswarm.nodes.senders.xdp_program import Program
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, Shift, Timing
 from pktswarm.traffic.replay.files import mapped_frames, pcap_bytes, row_bytes, rows_name, trace_path
 from pktswarm.traffic.replay.frames import Frames
 from pktswarm.traffic.replay.prepare import Gtpu, Instances, Nodes, Settings, frames_of, prepare
@@ -157,7 +157,16 @@ def map_bytes() -> int:
 def node_once(folder: Path, instances: int) -> dict[str, float]:
     """In this process: the sender's program loaded and filled, as in a node's guard."""
     legs = [
-        Leg(n, "t", "a", "b", "trace", trace_file=NODE_FILE, timing={"lead_ns": n}, shift={"user": 9 * n} if n else {})
+        Leg(
+            n,
+            "t",
+            "a",
+            "b",
+            "trace",
+            trace_file=NODE_FILE,
+            timing=Timing(lead_ns=n),
+            shift=Shift(user=9 * n),
+        )
         for n in range(instances)
     ]
 

@@ -10,6 +10,8 @@ from pktswarm.traffic.typed_json import decode_fields, fields_to_json
 RENAMED_IN_FORMAT_2 = {"counted_with": "merged_into", "also_at": "handover_targets"}
 """Keys of a flow in run.json of format_version 1, and their names since."""
 
+TraceMode = Literal["original", "multiplier", "pps", "bps", "top"]
+
 
 @dataclass(frozen=True)
 class MatchData:
@@ -25,6 +27,58 @@ class MatchData:
     """(first bit, bits, lowest value, highest value)."""
     others: tuple[MatchData, ...] = ()
     stream: int | None = None
+
+
+@dataclass(frozen=True)
+class RandomStart:
+    """The offset at random of one instance of a trace: see traffic.replay.timing.random_times."""
+
+    instance: int
+    width_ns: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The pace of a trace, and the due time of the first frame of any flow."""
+
+    WRITTEN: ClassVar = ("mode", "value", "lead_ns")
+    mode: TraceMode = "original"
+    value: float = 1.0
+    """A factor (multiplier), packets/s (pps) or bits/s of frames with FCS (bps)."""
+    lead_ns: int = 0
+    """From the start instant to the due time of the first frame."""
+    period_ns: int = 0
+    """From one pass of a trace to the next; 0: made from its times."""
+    random: RandomStart | None = None
+    beginner_mac: str = ""
+    """Engine interactive: the node that sends the first packet of each flow."""
+    answerer_mac: str = ""
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Numbers added to the user's address and port, the server's address and the TEID. Of an IPv6 address the last 32
+    bits are added to; each field wraps at its width."""
+
+    user: int = 0
+    server: int = 0
+    port: int = 0
+    teid: int = 0
+
+    def __bool__(self) -> bool:
+        return self != Shift()
+
+
+@dataclass(frozen=True)
+class AddressPool:
+    """Addresses that follow one another."""
+
+    first: str
+    """An IPv4 address; empty: the node's is not known."""
+    count: int | None
+    prefix6: str | None = None
+    """A /96 prefix: the IPv6 addresses are it and the IPv4 ones."""
 
 
 @dataclass(frozen=True)
@@ -70,16 +124,12 @@ class Leg:
     spool folder (traffic.schedule.sequence). `sizes` are then the smallest and the largest."""
     user_field: str = ""
     """Of a sequence: the varying field of the template that stands at the record's user."""
-    timing: dict[str, Any] = field(default_factory=dict)
-    """A trace's pace: {"mode": "original"|"multiplier"|"pps"|"bps"|"top", "value": float}. Of all: "lead_ns", when the
-    first frame is due if that is not the start."""
+    timing: Timing = field(default_factory=lambda: Timing())
     repeat: int = 1
-    shift: dict[str, int] = field(default_factory=dict)
-    """An instance of a trace: what is added to the frames of its file: "user" and "server" (addresses), "port" (the
-    user's), "teid". See traffic.replay.shift. Empty: nothing."""
-    pools: dict[str, Any] = field(default_factory=dict)
-    """Of a trace: {"users": {"first": "10.60.0.1", "count": 3, "prefix6": "fd00::"}, "servers": {…}}: the addresses of
-    the instance whose shift is 0."""
+    shift: Shift = field(default_factory=lambda: Shift())
+    """The difference of an instance of a trace from the frames of its file."""
+    pools: dict[str, AddressPool] = field(default_factory=dict)
+    """"users" and "servers" of a trace: the addresses of the instance whose shift is 0."""
     stamped_packets: int | None = None
     """Of a trace that is stamped where its frames have room (options: {"stamp": True}): how many are, of this leg and
     those that are counted with it; fewer where the scenario cuts it off."""
@@ -126,7 +176,9 @@ class Leg:
     """Hosts beside the target to which its frames may come, for its users move there. Each counts what comes to it."""
 
     def to_json(self) -> dict[str, Any]:
-        return fields_to_json(self, whole=True)
+        made = fields_to_json(self, whole=True)
+        empty: dict[str, Any] = {name: {} for name in _TABLES if getattr(self, name) in (None, _TABLES[name])}
+        return {**made, **empty}
 
     @classmethod
     def from_json(cls, data: object, where: object = "flow", key: str = "") -> Leg:
@@ -159,3 +211,7 @@ class Leg:
     def to(self) -> str:
         """For tables: where its frames come to."""
         return "+".join([self.target, *self.handover_targets])
+
+
+_TABLES: dict[str, object] = {"match": None, "timing": Timing()}
+"""Fields that run.json has as an empty object where they have this value."""

@@ -17,7 +17,7 @@ from pktswarm.nodes.senders.xdp import XdpSender
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, Timing
 from pktswarm.traffic.protocol.task import ReceiveTask, SendTask
 
 LIMIT_S = 120.0
@@ -59,7 +59,7 @@ def trace(file: str, mode: str, packets: int) -> Leg:
     """Once at the recorded times, or over and over at top speed."""
     once = mode == "original"
     count, duration_s = (packets, None) if once else (None, LIMIT_S)
-    timing = {"mode": mode}
+    timing = Timing(mode=mode)
     return Leg(
         0,
         "bench",

@@ -140,14 +140,14 @@ def _targets(header: dict[str, Any]) -> Iterator[tuple[str, Range]]:
 
 def _of_trace(leg: Leg, share: Share, tunnel: str) -> Iterator[tuple[str, Range]]:
     for name, pool in leg.pools.items():
-        if not pool["first"]:
+        if not pool.first:
             continue  # a node without an address; it is refused where it needs one
-        count, by = int(pool["count"] or 1), leg.shift.get(SHIFTED_BY[name], 0)
-        first = int(ipaddress.IPv4Address(pool["first"])) + by
+        count, by = pool.count or 1, int(getattr(leg.shift, SHIFTED_BY[name]))
+        first = int(ipaddress.IPv4Address(pool.first)) + by
         for low, high in _wrapped(first, first + count - 1):
             yield name, (4, low, high)
-            if "prefix6" in pool and share.prepared.has_ipv6:
-                prefix = int(ipaddress.IPv6Address(pool["prefix6"]))
+            if pool.prefix6 and share.prepared.has_ipv6:
+                prefix = int(ipaddress.IPv6Address(pool.prefix6))
                 yield f"{name}.prefix6", (6, prefix | low, prefix | high)
     gtpu = share.prepared.settings.gtpu
     if target := tunnel or (gtpu.target if gtpu else ""):

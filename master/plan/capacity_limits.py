@@ -120,10 +120,10 @@ def _planned(leg: Leg, share: Share | None, records: Records | None) -> Planned:
 
 def _trace_pps(leg: Leg, share: Share, size: float) -> float | None:
     """On average: a trace's peaks are its own."""
-    mode, value = leg.timing["mode"], float(leg.timing["value"])
+    mode, value = leg.timing.mode, leg.timing.value
     if mode in ("pps", "bps"):
         return value if mode == "pps" else value / (8 * (size - FCS_BYTES))
-    period_ns = leg.timing.get("period_ns")
+    period_ns = leg.timing.period_ns
     return len(share.rows) / period_ns * 1e9 if period_ns else None
 
 

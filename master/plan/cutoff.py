@@ -39,10 +39,10 @@ def cut_sequence(leg: Leg, records: Records, stop_s: float) -> tuple[Leg, Record
 def cut_trace(leg: Leg, times: Integers, length: Integers, stop_s: float) -> Leg:
     """`times`, in ns, and `length`: of the packets of one pass. As fast as can be nobody knows how many there are."""
     duration_s = stop_s if leg.duration_s is None else min(stop_s, leg.duration_s)
-    if leg.timing.get("mode") == "top":
+    if leg.timing.mode == "top":
         return replace(leg, duration_s=duration_s, intended_packets=None)
     due_ns, period_ns = trace.due_times(times, length, leg)
-    left_ns = round(duration_s * 1e9) - int(leg.timing.get("lead_ns", 0))
+    left_ns = round(duration_s * 1e9) - leg.timing.lead_ns
     intended = sum(_passes(due, period_ns, left_ns, leg.repeat) for due in due_ns.tolist())
     return replace(leg, duration_s=duration_s, intended_packets=intended)
 

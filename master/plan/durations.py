@@ -22,14 +22,14 @@ def seconds_of(leg: Leg, share: Share | None) -> float:
     if leg.kind == "connections":
         return _connection_seconds(leg.connection)
     if leg.engine == interactive.ENGINE:
-        return float(leg.timing["period_ns"]) / 1e9
+        return leg.timing.period_ns / 1e9
     return min(_whole_seconds(leg, share), leg.duration_s or math.inf)
 
 
 def _whole_seconds(leg: Leg, share: Share | None) -> float:
     if share is not None:
-        span = leg.timing.get("period_ns", 0) / 1e9
-        mode, value = leg.timing["mode"], float(leg.timing["value"])
+        span = leg.timing.period_ns / 1e9
+        mode, value = leg.timing.mode, leg.timing.value
         if mode == "pps":
             return len(share.rows) * leg.repeat / value
         if mode == "bps":
@@ -37,7 +37,7 @@ def _whole_seconds(leg: Leg, share: Share | None) -> float:
         if not span:
             return len(share.rows) * leg.repeat / SLOWEST_PPS
         # An instance that starts later ends later.
-        return float(leg.repeat * span + leg.timing["lead_ns"] / 1e9)
+        return float(leg.repeat * span + leg.timing.lead_ns / 1e9)
     if leg.rate_pps and leg.count_packets:
         return leg.count_packets / leg.rate_pps
     return leg.duration_s if leg.duration_s else (leg.count_packets or 0) / SLOWEST_PPS

@@ -112,7 +112,7 @@ def _amount(leg: Leg) -> str:
 
 def _pace(leg: Leg) -> str:
     if leg.kind == "trace":
-        mode, value = leg.timing["mode"], leg.timing["value"]
+        mode, value = leg.timing.mode, leg.timing.value
         words = {"original": "at its own timing", "top": "as fast as can be"}
         return words.get(mode) or f"{mode} {value:g}"
     if leg.sequence_file is not None:

@@ -19,7 +19,7 @@ from pktswarm.master.scenario.trace import Trace
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.interactive.prepare import Endpoint, Prepared, load, prepare
 from pktswarm.traffic.interactive.script import Key, packet_key
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, Timing
 from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.replay.prepare import Prepared as Recorded
 from pktswarm.traffic.replay.prepare import share_rows
@@ -88,7 +88,7 @@ def _two_legs(
     if not ready.packets:
         raise BadInput(trace.file, "has no flow that can be played interactively", key="interactive", value=True)
     lead_ns = int(recorded.due.time_ns[np.isin(recorded.flow, flows)][0])
-    timing = {"mode": "original", "value": 1.0, "lead_ns": lead_ns, "period_ns": recorded.due.period_ns}
+    timing = Timing(lead_ns=lead_ns, period_ns=recorded.due.period_ns)
     there = Leg(
         id=first_id,
         stream=trace.name,
@@ -122,7 +122,7 @@ def prepared_legs(
             _counted(leg, count),
             trace_file=f"leg-{legs[0].id}.pcap",
             options={"capture_ring_mib": capture_ring_mib} if capture_ring_mib else {},
-            timing={**leg.timing, "beginner_mac": beginner.mac, "answerer_mac": answerer.mac},
+            timing=replace(leg.timing, beginner_mac=beginner.mac, answerer_mac=answerer.mac),
         )
         for leg, count in zip(legs, counts, strict=True)
     ], ready

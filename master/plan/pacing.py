@@ -9,7 +9,7 @@ from typing import Any
 
 from pktswarm.master.scenario.stream import Stream
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, Timing
 from pktswarm.traffic.random.parse import gap_table, parse_arrivals
 from pktswarm.traffic.random.rates import Rates, parse_rates
 from pktswarm.traffic.schedule import pace
@@ -49,7 +49,7 @@ class StreamPacing:
             raise BadInput(self.path, trouble, key=f"{self.key}.rate")
         if pace.is_paced(leg):
             due = next(pace.due_blocks(leg), None)
-            leg = replace(leg, timing={"lead_ns": 0 if due is None else int(due[0])})
+            leg = replace(leg, timing=Timing(lead_ns=0 if due is None else int(due[0])))
         if leg.count_packets is not None:
             return replace(leg, intended_packets=leg.count_packets)
         if pace.is_paced(leg):

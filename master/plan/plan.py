@@ -226,7 +226,7 @@ def _cut(legs: list[Leg], stop_s: float, sequences: dict[int, Records], shares: 
         elif leg.kind == "trace":
             share = shares[leg.id]
             length = share.prepared.frame_bytes[share.rows]
-            left.append(cutoff.cut_trace(leg, due_times(share, leg.timing.get("random")), length, stop_s))
+            left.append(cutoff.cut_trace(leg, due_times(share, leg.timing.random), length, stop_s))
         elif leg.sequence_file is not None:
             shorter, sequences[leg.id] = cutoff.cut_sequence(leg, sequences[leg.id], stop_s)
             left.append(shorter)

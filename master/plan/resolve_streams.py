@@ -14,7 +14,7 @@ from pktswarm.traffic.capture.files import Packet, write_pcap
 from pktswarm.traffic.counting import echo, expect, users
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, Timing
 from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.schedule import leg_frames, sequence
 from pktswarm.traffic.schedule.fragments import longest_frame_bytes
@@ -72,7 +72,7 @@ def with_records(leg: Leg, plan: Plan, resolved: Resolved) -> Leg:
     packets = [Packet(time_ns, data) for time_ns, data in sequence.frames(leg, records)]
     name = f"leg-{leg.id}.pcap"
     files.append((name, write_pcap(packets)))
-    timing = {"mode": "original", "value": 1.0, "lead_ns": packets[0].time_ns}
+    timing = Timing(lead_ns=packets[0].time_ns)
     return replace(leg, trace_file=name, timing=timing, duration_s=None)
 
 

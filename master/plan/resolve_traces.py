@@ -16,7 +16,7 @@ from pktswarm.master.upf.sessions import Sessions
 from pktswarm.traffic.capture.files import write_pcap
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.interactive.prepare import Endpoint
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import AddressPool, Leg
 from pktswarm.traffic.replay import files, stamps
 from pktswarm.traffic.replay.prepare import Nodes, check_lengths, frames_of
 
@@ -131,8 +131,8 @@ def ends_of_share(leg: Leg, share: Share) -> tuple[str, str]:
     return (leg.target, leg.source) if share.downlink else (leg.source, leg.target)
 
 
-def _pools(leg: Leg, share: Share, known: dict[str, Host]) -> dict[str, Any]:
+def _pools(leg: Leg, share: Share, known: dict[str, Host]) -> dict[str, AddressPool]:
     """The leg's pools; a node's own address is a pool of one."""
     user, server = ends_of_share(leg, share)
-    own = {"users": {"first": known[user].ipv4, "count": 1}, "servers": {"first": known[server].ipv4, "count": 1}}
+    own = {"users": AddressPool(known[user].ipv4, 1), "servers": AddressPool(known[server].ipv4, 1)}
     return {**own, **leg.pools}

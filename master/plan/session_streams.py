@@ -41,7 +41,7 @@ from pktswarm.traffic.frames.check import check_frame
 from pktswarm.traffic.frames.headers import HEADERS
 from pktswarm.traffic.frames.stamp import PLAIN_BYTES
 from pktswarm.traffic.frames.stamp import least_size_bytes as stamp_size_bytes
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, Timing
 from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.schedule.fragments import with_ids
 from pktswarm.traffic.schedule.leg_frames import sizes_bytes, stamped
@@ -146,7 +146,7 @@ def echo_of(leg: Leg, stream: Any, number: int) -> Leg:
         gap_table=[],
         count_packets=None,
         intended_packets=None,
-        timing={},
+        timing=Timing(),
         expect=dict.fromkeys(leg.expect),  # what the UPF changes on the way up has another value on the way back
         options={},
         echo_of=leg.id,

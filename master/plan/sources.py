@@ -20,7 +20,7 @@ from pktswarm.traffic.frames.check import check_frame
 from pktswarm.traffic.frames.headers import HEADERS
 from pktswarm.traffic.frames.placement import least_size_bytes, varying
 from pktswarm.traffic.frames.template import Template, VaryingField
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, Timing
 from pktswarm.traffic.random.rates import Rates
 from pktswarm.traffic.schedule import sequence
 from pktswarm.traffic.schedule.sequence import Records
@@ -121,7 +121,7 @@ def _leg(source: Source, number: int, origin: str, target: str, headers: Any, fi
         sizes=sizes if len(sizes) > 1 else [],
         sequence_file=f"leg-{number}.sequence",
         user_field=field,
-        timing={"lead_ns": int(records["due_ns"][0])},
+        timing=Timing(lead_ns=int(records["due_ns"][0])),
         count_packets=len(records),
         intended_packets=len(records),
         duration_s=source.duration_s,

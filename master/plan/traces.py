@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from pktswarm.master.plan.shares import Share
 from pktswarm.master.scenario.trace import Trace
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import AddressPool, Leg, RandomStart, Timing
 from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.replay import timing
 from pktswarm.traffic.replay.prepare import Prepared, Settings, share_rows
-from pktswarm.traffic.replay.shift import Shift
 from pktswarm.traffic.replay.table import Pool
 
 
@@ -61,7 +57,7 @@ def _instances(trace: Trace, share: Share, ends: tuple[str, str], first_id: int)
             count_packets=packets,
             intended_packets=packets,
             timing=_timing(share, number),
-            shift=_shift(prepared.shift(number)),
+            shift=prepared.shift(number),
             pools=_pools(prepared),
             stamped_packets=_stamped(trace, share),
             merged_into=first_id if number else None,
@@ -79,17 +75,13 @@ def _stamped(trace: Trace, share: Share) -> int | None:
     return int(np.count_nonzero(share.prepared.stamp[share.rows])) * trace.repeat * instances
 
 
-def _shift(shift: Shift) -> dict[str, int]:
-    return {name: value for name, value in asdict(shift).items() if value}
-
-
-def _pools(prepared: Prepared) -> dict[str, Any]:
+def _pools(prepared: Prepared) -> dict[str, AddressPool]:
     settings, table = prepared.settings, prepared.table
     given = (("users", settings.users, table.users), ("servers", settings.servers, table.servers))
-    return {name: pool.to_json(len(used)) for name, pool, used in given if pool is not None}
+    return {name: pool.to_data(len(used)) for name, pool, used in given if pool is not None}
 
 
-def _timing(share: Share, instance: int) -> dict[str, Any]:
+def _timing(share: Share, instance: int) -> Timing:
     """A node's share of the pace: a rate is the whole trace's, so each node takes its part of it.
 
     At the trace's own timing, `lead_ns` is when the share's first packet is due after the common start, `period_ns`
@@ -97,29 +89,29 @@ def _timing(share: Share, instance: int) -> dict[str, Any]:
     """
     due, settings = share.prepared.due, share.prepared.settings
     if due.mode == "top":
-        return {"mode": "top", "value": 1.0, "lead_ns": 0}
+        return Timing("top")
     if due.mode in ("pps", "bps"):
         whole = share.prepared.frame_bytes
         part = len(share.rows) / len(whole) if due.mode == "pps" else share.frame_bytes / int(whole.sum())
-        return {"mode": due.mode, "value": due.value * part, "lead_ns": 0}
-    times, extra = due.time_ns[share.rows], {}
+        return Timing(due.mode, due.value * part)
+    times, random = due.time_ns[share.rows], None
     instances = settings.instances
     if instances.start == "random" and instance:
         width = instances.offset_ns or timing.mean_gap_ns(due.time_ns)
-        extra = {"random": {"instance": instance, "width_ns": width, "seed": instances.seed}}
-        times = due_times(share, extra["random"])
+        random = RandomStart(instance, width, instances.seed)
+        times = due_times(share, random)
     lead = round(int(times[0]) / due.value)
     lead += timing.lead_ns(instance, instances.count, due.period_ns, instances.start)
-    return {"mode": due.mode, "value": due.value, "lead_ns": lead, "period_ns": due.period_ns, **extra}
+    return Timing(due.mode, due.value, lead, due.period_ns, random)
 
 
-def due_times(share: Share, random: dict[str, int] | None) -> NDArray[np.int64]:
+def due_times(share: Share, random: RandomStart | None) -> NDArray[np.int64]:
     """When an instance's packets are due, in the order of sending, still at the trace's own speed."""
     times = share.prepared.due.time_ns[share.rows]
     if random is None:
         return times
     channel = share.prepared.channel[share.rows]
-    return timing.random_times(times, channel, random["instance"], random["width_ns"], random["seed"])[1]
+    return timing.random_times(times, channel, random.instance, random.width_ns, random.seed)[1]
 
 
 def check_pools_apart(traces: list[Prepared]) -> None:

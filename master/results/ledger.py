@@ -563,7 +563,7 @@ def _skew(rows: list[Row], engine: str) -> dict[str, float]:
         first_ns = row.first_ns if row.left_ns is None else row.left_ns
         first = row.leg.answers is None and row.leg.echo_of is None
         if row.engine == engine and first_ns is not None and first:
-            firsts.setdefault(row.leg.source, []).append((first_ns, int(row.leg.timing.get("lead_ns", 0))))
+            firsts.setdefault(row.leg.source, []).append((first_ns, row.leg.timing.lead_ns))
     nodes = [first_ns - lead_ns for first_ns, lead_ns in map(min, firsts.values())]
     if not nodes:
         return {}

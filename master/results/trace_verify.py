@@ -112,7 +112,7 @@ def _compared(folder: Path, legs: list[Leg], captured: list[Packet], asked: bool
     """`legs`: those of one row; `asked`: packet by packet too; `timed`: whether the times of the capture tell."""
     wanted = intended(legs, folder / "sent")
     arrived = arrivals(wanted, captured, timed)
-    timed = timed and legs[0].timing.get("mode") != "top"
+    timed = timed and legs[0].timing.mode != "top"
     result = verified(wanted, arrived, timed) if asked else None
     sent = (wanted.tuples[number] for number in wanted.content.tolist())
     delays_ns = arrived.delays_ns(wanted) if timed else None

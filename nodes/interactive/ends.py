@@ -119,11 +119,11 @@ class End:
             raise EngineError(NAME, f"stream {there.stream} is no trace")
         self.out, self.coming = (there, back) if begins else (back, there)
         self._gate = Gate(NAME, spool / f"interactive-{there.id}.gate")
-        self.peer_mac = str(there.timing["answerer_mac" if begins else "beginner_mac"])
+        self.peer_mac = there.timing.answerer_mac if begins else there.timing.beginner_mac
         orders = Orders(
             interface=interface,
             trace=str(spool / there.trace_file),
-            beginner_mac=str(there.timing["beginner_mac"]),
+            beginner_mac=there.timing.beginner_mac,
             peer_mac=self.peer_mac,
             gate=str(self._gate.file) if begins else "",
             limit_s=max(1.0, limit_s - AHEAD_OF_LIMIT_S),

@@ -107,7 +107,7 @@ class Replay:
         frames, order = frames_to_send(leg, spool)
         check_mtu(frames, interface_mtu(interface), interface, path)
         trace = Trace(path, packets(frames, order))
-        self.lead_ns = int(leg.timing.get("lead_ns", 0))
+        self.lead_ns = leg.timing.lead_ns
         self._duration_ns = None if leg.duration_s is None else round(leg.duration_s * 1e9) - self.lead_ns
         self._gate = Gate("tcpreplay", spool / f"tcpreplay-{leg.id}.gate")
         self._feed_file = spool / f"tcpreplay-{leg.id}.pcap"
@@ -183,20 +183,20 @@ def _from_time_one(trace: Trace) -> list[Packet]:
 
 
 def _mode(leg: Leg) -> str:
-    mode = str(leg.timing.get("mode", "original"))
+    mode = leg.timing.mode
     if mode not in MODES:
         raise BadInput(leg.stream, "unknown timing", key="timing.mode", value=mode, allowed=", ".join(MODES))
-    if mode in ("multiplier", "pps", "bps") and not float(leg.timing.get("value") or 0) > 0:
-        raise BadInput(leg.stream, "must be above 0", key="timing.value", value=leg.timing.get("value"))
+    if mode in ("multiplier", "pps", "bps") and not leg.timing.value > 0:
+        raise BadInput(leg.stream, "must be above 0", key="timing.value", value=leg.timing.value)
     return mode
 
 
 def tcpreplay_feed(leg: Leg, trace: Trace, file: str, gate: str, duration_ns: int | None) -> tcpreplay_gate.Feed:
     """How the gate feeds `trace`, which stands in `file`."""
     mode = _mode(leg)
-    speed = float(leg.timing["value"]) if mode == "multiplier" else 1.0
+    speed = leg.timing.value if mode == "multiplier" else 1.0
     # Every share repeats at the period of the whole trace, or the shares would drift apart.
-    period_ns = int(leg.timing.get("period_ns", 0)) or round(trace.period_ns / speed)
+    period_ns = leg.timing.period_ns or round(trace.period_ns / speed)
     return tcpreplay_gate.Feed(file, gate, mode in RECORDED_PACE, speed, period_ns, leg.count_packets, duration_ns)
 
 
@@ -209,11 +209,11 @@ def tcpreplay_command(leg: Leg, trace: Trace, interface: str) -> list[str]:
             # Each packet as soon as it can be read; the gate repeats and counts.
             return [*command, "--topspeed", "/dev/stdin"]
         case "pps":
-            command.append(f"--pps={float(leg.timing['value']):.9g}")
+            command.append(f"--pps={leg.timing.value:.9g}")
         case "bps":
             # Our rates count the FCS, tcpreplay's do not.
             share = trace.size_bytes / (trace.size_bytes + FCS_BYTES * len(trace.packets))
-            command.append(f"--mbps={float(leg.timing['value']) * share / 1e6:.9g}")
+            command.append(f"--mbps={leg.timing.value * share / 1e6:.9g}")
         case "top":
             command.append("--topspeed")
     return [*command, "--preload-pcap", *_repeats(leg, len(trace.packets)), "/dev/stdin"]

@@ -48,6 +48,6 @@ def _rate_pps(leg: Leg) -> float:
         return max(rate for _, rate in leg.rates) * most_frames(leg)
     if leg.kind == "stream" and leg.sequence_file is None:
         return math.inf if leg.rate_pps is None else leg.rate_pps * most_frames(leg)
-    if leg.intended_packets and leg.duration_s and leg.timing.get("mode") != "top":
+    if leg.intended_packets and leg.duration_s and leg.timing.mode != "top":
         return leg.intended_packets / leg.duration_s
-    return math.inf if leg.timing.get("mode") == "top" else 0.0
+    return math.inf if leg.timing.mode == "top" else 0.0

@@ -31,9 +31,10 @@ from pktswarm.traffic.capture.trace import read_packets
 from pktswarm.traffic.dependence import analyse, read_arrivals
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.dissect import dissect
+from pktswarm.traffic.leg import Shift
 from pktswarm.traffic.replay.files import pcap_bytes
 from pktswarm.traffic.replay.prepare import Gtpu, Nodes, Prepared, Settings, frames_of, prepare
-from pktswarm.traffic.replay.shift import Shift, shifted
+from pktswarm.traffic.replay.shift import shifted
 from pktswarm.traffic.replay.table import pool
 
 NODES = Nodes(bytes.fromhex("020000000001"), bytes.fromhex("020000000002"), bytes([10, 9, 0, 1]), bytes([10, 9, 0, 2]))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pktswarm.traffic.capture.trace import Packet, write_pcap
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, Shift, Timing
 from pktswarm.traffic.replay import files, stamps
 from pktswarm.traffic.replay.prepare import Nodes, Settings, frames_of, prepare
 from pktswarm.traffic.schedule.assemble import compile_schedule
@@ -32,7 +32,7 @@ def legs_of(
     (folder / "leg-0.pcap").write_bytes(files.pcap_bytes(frames))
     (folder / "leg-0.rows.npy").write_bytes(files.row_bytes(frames))
     count = len(frames) * repeat
-    timing = {"mode": "original", "value": 1.0, "lead_ns": 0, "period_ns": found.due.period_ns}
+    timing = Timing(mode="original", value=1.0, lead_ns=0, period_ns=found.due.period_ns)
     instances = settings.instances.count
     return [
         Leg(
@@ -49,7 +49,7 @@ def legs_of(
             repeat=repeat,
             options=STAMPED,
             stamped_packets=int(np.count_nonzero(frames.stamp_at)) * repeat * instances,
-            shift={"user": number} if number else {},
+            shift=Shift(user=number),
             merged_into=0 if number else None,
             **more,
         )

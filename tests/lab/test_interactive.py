@@ -26,7 +26,7 @@ from pktswarm.nodes.interactive.receiver import InteractiveReceiver
 from pktswarm.nodes.interactive.sender import InteractiveSender
 from pktswarm.traffic.capture.trace import write_pcap
 from pktswarm.traffic.interactive.prepare import Endpoint, Prepared, load, prepare
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, Timing
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount, SendTask
 from wire import PACKET_OUTGOING, SO_RCVBUFFORCE, A, B, Line, ethtool, inside
 
@@ -103,7 +103,7 @@ def replay(line: Line, ready: Prepared, folder: Path, loss: float, seed: int, de
     for spool in spools.values():
         spool.mkdir()
         (spool / "leg-0.pcap").write_bytes(write_pcap(ready.packets))
-    timing: dict[str, Any] = {"mode": "original", "beginner_mac": A, "answerer_mac": B}
+    timing = Timing(beginner_mac=A, answerer_mac=B)
     there = Leg(0, "t", "a", "b", "trace", "interactive", trace_file="leg-0.pcap", timing=timing)
     there = replace(there, options={"capture_ring_mib": 16})
     legs = [there, replace(there, id=1, source="b", target="a", answers=0)]

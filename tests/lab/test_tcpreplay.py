@@ -22,7 +22,7 @@ from pktswarm.nodes.senders.tcpreplay import TcpreplaySender
 from pktswarm.traffic.capture.trace import Packet, Trace, write_pcap
 from pktswarm.traffic.counting.recount import recount_trace
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, Timing
 from pktswarm.traffic.protocol.task import SendCount, SendTask
 from pktswarm.traffic.replay.files import packets
 from pktswarm.traffic.replay.prepare import Nodes, Settings, frames_of, prepare, share_rows
@@ -77,7 +77,7 @@ def ears(wire: Wire) -> Iterator[Listened]:
 
 def a_leg(packets: list[Packet], spool: Path, number: int = 0, **changes: Any) -> Leg:
     (spool / f"share{number}.pcap").write_bytes(write_pcap(packets))
-    leg = Leg(number, "trace", "a", "b", "trace", trace_file=f"share{number}.pcap", timing={"mode": "top"})
+    leg = Leg(number, "trace", "a", "b", "trace", trace_file=f"share{number}.pcap", timing=Timing(mode="top"))
     changes.setdefault("count_packets", len(packets) * changes.get("repeat", 1))
     return replace(leg, **changes)
 
@@ -145,7 +145,7 @@ def test_shares_keep_the_recorded_times_across_senders(ears: Listened, tmp_path:
     parts = [part["all"] for part in share_rows(prepare(trace.path, Settings()), 3)]
     shares = [[trace.packets[row] for row in rows] for rows in parts if len(rows)]
     legs = [
-        a_leg(share, tmp_path, number, timing={"mode": "multiplier", "value": 2, "lead_ns": share[0].time_ns // 2})
+        a_leg(share, tmp_path, number, timing=Timing(mode="multiplier", value=2, lead_ns=share[0].time_ns // 2))
         for number, share in enumerate(shares)
     ]
     assert max(share[0].time_ns for share in shares) > 200_000_000
@@ -161,7 +161,7 @@ def test_shares_keep_the_recorded_times_across_senders(ears: Listened, tmp_path:
 
 def test_passes_repeat_at_the_period_of_the_whole_trace(ears: Listened, tmp_path: Path) -> None:
     packets = [Packet(at_ms * 1_000_000, bytes(12) + b"\x88\xb5" + bytes([at_ms]) * 50) for at_ms in (0, 50, 100)]
-    timing = {"mode": "original", "lead_ns": 0, "period_ns": 400_000_000}
+    timing = Timing(mode="original", lead_ns=0, period_ns=400_000_000)
     (count,), start_ns = replay(ears, [a_leg(packets, tmp_path, repeat=3, timing=timing)], tmp_path)
     times = [packet.time_ns for packet in ears.arrived()]
     assert count.sent_packets == len(times) == 9
@@ -178,7 +178,7 @@ def test_a_count_that_is_no_whole_number_of_passes(ears: Listened, tmp_path: Pat
 @pytest.mark.parametrize(("mode", "value", "pps"), [("pps", 500.0, 500.0), ("bps", 400_000.0, 500.0)])
 def test_a_fixed_rate_and_a_duration(ears: Listened, tmp_path: Path, mode: str, value: float, pps: float) -> None:
     packets = [Packet(0, bytes(12) + b"\x88\xb5" + bytes([n]) * 82) for n in range(10)]  # 100 bytes with FCS
-    leg = a_leg(packets, tmp_path, timing={"mode": mode, "value": value}, count_packets=None, duration_s=1.0)
+    leg = a_leg(packets, tmp_path, timing=Timing(mode=mode, value=value), count_packets=None, duration_s=1.0)
     (count,), start_ns = replay(ears, [leg], tmp_path)
     arrived = ears.arrived()
     # A signal ends it, which a busy machine may bring late; what it sends until then it sends at its rate.
@@ -191,7 +191,7 @@ def test_a_fixed_rate_and_a_duration(ears: Listened, tmp_path: Path, mode: str, 
 @pytest.mark.parametrize("after_s", [0.0, 0.001, 0.3])
 def test_stopped_at_any_time_the_count_is_what_arrived(ears: Listened, tmp_path: Path, after_s: float) -> None:
     packets = [Packet(n * 1_000_000, bytes(12) + b"\x88\xb5" + bytes([n & 255]) * 50) for n in range(1000)]
-    leg = a_leg(packets, tmp_path, timing={"mode": "original"})
+    leg = a_leg(packets, tmp_path, timing=Timing(mode="original"))
     try:
         (count,), _ = replay(ears, [leg], tmp_path, stop_after_s=after_s)
     except EngineError as error:
@@ -216,7 +216,7 @@ def test_the_first_packet_leaves_at_the_start(ears: Listened, tmp_path: Path) ->
 
 def test_all_of_one_queue_keep_to_one_processor_and_their_feeders_to_none(ears: Listened, tmp_path: Path) -> None:
     packets = [Packet(n * 100_000_000, bytes(12) + b"\x88\xb5" + bytes([n]) * 50) for n in range(3)]
-    legs = [a_leg(packets, tmp_path, number, timing={"mode": "original"}) for number in (4, 5, 6)]
+    legs = [a_leg(packets, tmp_path, number, timing=Timing(mode="original")) for number in (4, 5, 6)]
     allowed = os.sched_getaffinity(0)
     sender = TcpreplaySender(SendTask("tx0", legs, 30.0), tmp_path)
     with inside(ears.wire.sender):

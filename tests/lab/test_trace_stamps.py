@@ -165,7 +165,7 @@ def test_frames_that_the_kernel_refuses_are_neither_sent_nor_lost(line: Line, tm
     nodes = replace(NODES, user_mac=one_mac, server_mac=other_mac)
     recorded = [udp("1.1.1.1", 9, "2.2.2.2", 53, bytes((10, 100, 1000)[n % 3])) for n in range(900)]
     legs = legs_of(tmp_path, recorded, Settings(stamped=True), nodes, match=Match.rest(A, B).to_data())
-    legs = [replace(leg, timing={**leg.timing, "mode": timing}) for leg in legs]
+    legs = [replace(leg, timing=replace(leg.timing, mode=timing)) for leg in legs]
     with Node(line, None, legs) as node, XdpDevice(line, [42]) as device:
         [sent] = send(line, tmp_path, legs, before_start=["ip", "link", "set", "tx0", "mtu", "600"])
         tallies, _, [received] = node.stop()

@@ -14,12 +14,11 @@ import pytest
 
 from pktswarm.nodes import availability
 from pktswarm.nodes.libbpf import run_once
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, RandomStart, Shift, Timing
 from pktswarm.traffic.preview.frames import packets, recording
 from pktswarm.traffic.replay import files
 from pktswarm.traffic.replay.frames import Frames
 from pktswarm.traffic.replay.prepare import Gtpu, Instances, Settings
-from pktswarm.traffic.replay.shift import Shift
 from pktswarm.traffic.replay.table import pool
 from pktswarm.traffic.schedule import trace
 from pktswarm.traffic.schedule.assemble import Schedule, compile_schedule
@@ -108,10 +107,9 @@ def trace_file(folder: Path, settings: Settings, frames: list[bytes] | None = No
 
 
 def a_leg(frames: Frames, shift: Shift, number: int = 0, **timing: Any) -> Leg:
-    add = {name: value for name, value in vars(shift).items() if value}
-    timing = {"mode": "original", "value": 200.0, "period_ns": 10**7, **timing}
+    timing = Timing(value=200.0, **{"period_ns": 10**7, **timing})
     count = {"count_packets": len(frames)}
-    return Leg(number, "t", "a", "b", "trace", engine="xdp", trace_file="0.pcap", timing=timing, shift=add, **count)
+    return Leg(number, "t", "a", "b", "trace", engine="xdp", trace_file="0.pcap", timing=timing, shift=shift, **count)
 
 
 def compiled(legs: list[Leg], folder: Path) -> Schedule:
@@ -162,7 +160,7 @@ def test_instances_start_as_the_scenario_says(start: str, tmp_path: Path) -> Non
     frames = trace_file(tmp_path, replace(TUNNEL, instances=Instances(5)))
     legs = []
     for number in range(5):
-        drawn = {"random": {"instance": number, "width_ns": 5_000_000, "seed": 3}} if number else {}
+        drawn = {"random": RandomStart(number, 5_000_000, 3)} if number else {}
         timing = {"spread": {"lead_ns": 2_000_000 * number}, "random": drawn}.get(start, {})
         shift = Shift(8 * number, 3 * number, 0, 8 * number)
         legs.append(replace(a_leg(frames, shift, number, **timing), repeat=2, count_packets=2 * len(frames)))

@@ -27,7 +27,7 @@ from pktswarm.traffic.capture.files import Packet, write_pcap
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.template import Checksum, Template, VaryingField, get_bits, put_bits
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, Timing
 from pktswarm.traffic.preview.due_frames import KernelMarks
 from pktswarm.traffic.preview.frames import KernelMaker
 from pktswarm.traffic.protocol.task import Clock, ReceiveTask
@@ -698,7 +698,7 @@ def test_frames_of_several_sizes_do_not_show_through_each_other(wire: Wire, tmp_
 def a_trace_leg(spool: Path, packets: list[Packet], mode: str = "original", value: float = 1.0, **more: Any) -> Leg:
     number = more.pop("number", 0)
     (spool / f"{number}.pcap").write_bytes(write_pcap(packets))
-    timing = {"mode": mode, "value": value, **more.pop("timing", {})}
+    timing = replace(more.pop("timing", Timing()), mode=mode, value=value)
     count = {"count_packets": len(packets)} if "duration_s" not in more else {}
     return Leg(number, "t", "a", "b", "trace", trace_file=f"{number}.pcap", timing=timing, **{**count, **more})
 
@@ -727,7 +727,7 @@ def test_a_trace_is_replayed_byte_for_byte(wire: Wire, tmp_path: Path) -> None:
 
 def test_passes_of_a_trace_follow_each_other(wire: Wire, tmp_path: Path) -> None:
     packets = a_recording(100)
-    leg = a_trace_leg(tmp_path, packets, count_packets=250, timing={"period_ns": 200_000_000, "lead_ns": 50_000_000})
+    leg = a_trace_leg(tmp_path, packets, count_packets=250, timing=Timing(period_ns=200_000_000, lead_ns=50_000_000))
     [count], arrived = send_and_listen(wire, tmp_path, [leg])
     assert arrived == [packet.data for packet in (packets * 3)[:250]]
     recorded_s = 2 * 0.2 + (packets[49].time_ns - packets[0].time_ns) / 1e9

@@ -17,7 +17,7 @@ from pktswarm.master.results.trace_verify import Compared
 from pktswarm.master.results.verdicts import judge, totals
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.counting import users
-from pktswarm.traffic.leg import Leg, MatchData
+from pktswarm.traffic.leg import Leg, MatchData, Timing
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
 from pktswarm.traffic.replay.flows import Flow, FlowCount
 
@@ -208,8 +208,8 @@ def test_stamps_tell_loss_by_number_and_fill_their_columns() -> None:
 def test_the_first_frame_of_each_node_is_compared_and_none_that_was_due_later() -> None:
     rows = [
         Row(replace(LEG, source="tx1"), first_ns=900, left_ns=400),
-        Row(replace(LEG, source="tx1", timing={"lead_ns": 5000}), first_ns=9999, left_ns=5300),
-        Row(replace(LEG, source="tx2", timing={"lead_ns": 50}), first_ns=750, left_ns=400),
+        Row(replace(LEG, source="tx1", timing=Timing(lead_ns=5000)), first_ns=9999, left_ns=5300),
+        Row(replace(LEG, source="tx2", timing=Timing(lead_ns=50)), first_ns=750, left_ns=400),
     ]
     rows = [replace(row, engine="xdp") for row in rows]
     assert first_frame_skew_ns(rows) == {"xdp": {"nodes": 2, "skew": 50, "median_after_start": 375}}

@@ -12,7 +12,7 @@ from pktswarm.master.scenario import scenario
 from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import AddressPool, Leg, RandomStart, Shift
 from pktswarm.traffic.schedule import capabilities
 
 HOSTS = """
@@ -130,13 +130,13 @@ def test_a_trace_is_shared_whole_and_a_rate_with_it(tmp_path: Path) -> None:
     trace_file(tmp_path, [100] * 9)
     _, planned, _ = make_plan(tmp_path, "traces: [{name: t, file: trace.pcap, repeat: 2, timing: {pps: 900}}]")
     assert sum(leg.intended_packets or 0 for leg in planned.legs) == 18
-    assert sum(leg.timing["value"] for leg in planned.legs) == pytest.approx(900)
+    assert sum(leg.timing.value for leg in planned.legs) == pytest.approx(900)
 
 
 def test_original_timing_holds_across_nodes(tmp_path: Path) -> None:
     trace_file(tmp_path, [100] * 9)
     _, planned, _ = make_plan(tmp_path, "traces: [{name: t, file: trace.pcap}]")
-    leads = [leg.timing["lead_ns"] for leg in planned.legs]
+    leads = [leg.timing.lead_ns for leg in planned.legs]
     assert min(leads) == 0
     shares = [planned.shares[leg.id] for leg in planned.legs]
     assert sorted(leads) == sorted(int(share.prepared.due.time_ns[share.rows].min()) for share in shares)
@@ -410,7 +410,7 @@ def test_an_instance_is_a_leg_that_shares_the_file_and_is_counted_with_the_first
     trace_file(tmp_path, [100] * 9)
     text = TRACE.replace("KEYS", f"scale: 3, repeat: 2, {USERS}, gtpu: {{teid: 7}}")
     made = resolved(tmp_path, text, tx=1, rx=1)
-    assert [leg.shift for leg in made.legs] == [{}, *({"user": n, "server": n, "teid": n} for n in (1, 2))]
+    assert [leg.shift for leg in made.legs] == [Shift(n, n, 0, n) for n in (0, 1, 2)]
     assert [(leg.merged_into, leg.trace_file, leg.count_packets) for leg in made.legs] == [
         (None, "leg-0.pcap", 18),
         (0, "leg-0.pcap", 18),
@@ -419,18 +419,18 @@ def test_an_instance_is_a_leg_that_shares_the_file_and_is_counted_with_the_first
     assert [name for name, _ in made.files["tx1"]] == ["leg-0.pcap", "leg-0.rows.npy"]
     assert [leg.id for leg in made.sends["tx1"].legs] == [0, 1, 2]
     assert [leg.id for leg in made.receives["rx1"].legs] == [0]
-    assert made.legs[1].pools["users"] == {"first": "10.60.0.1", "count": 1, "prefix6": "fd00::"}
+    assert made.legs[1].pools["users"] == AddressPool("10.60.0.1", 1, "fd00::")
     assert "3 instances of it" in explain.explain(tmp_path / "test.yaml", tmp_path / "hosts.yml")
 
 
 def test_instances_start_together_spread_or_at_random(tmp_path: Path) -> None:
     trace_file(tmp_path, [100] * 9)
     found = plan_of(tmp_path, f"scale: {{instances: 3, start: spread}}, {USERS}")
-    assert [leg.timing["lead_ns"] for leg in found.legs] == [0, 3_000_000, 6_000_000]
+    assert [leg.timing.lead_ns for leg in found.legs] == [0, 3_000_000, 6_000_000]
     assert found.expected_s == pytest.approx(0.015)
     found = plan_of(tmp_path, f"scale: {{instances: 2, start: random, seed: 9, offset_s: 0.5}}, {USERS}")
-    assert "random" not in found.legs[0].timing
-    assert found.legs[1].timing["random"] == {"instance": 1, "width_ns": 500_000_000, "seed": 9}
+    assert found.legs[0].timing.random is None
+    assert found.legs[1].timing.random == RandomStart(1, 500_000_000, 9)
 
 
 def test_both_directions_are_two_legs_between_the_same_hosts(tmp_path: Path) -> None:
@@ -442,7 +442,7 @@ def test_both_directions_are_two_legs_between_the_same_hosts(tmp_path: Path) -> 
     path.write_bytes(data)
     found = plan_of(tmp_path, f"direction: both, from: tx1, to: rx1, {USERS}", both_roles(tmp_path))
     assert [(leg.source, leg.target, leg.count_packets) for leg in found.legs] == [("tx1", "rx1", 3), ("rx1", "tx1", 1)]
-    assert [leg.timing["lead_ns"] for leg in found.legs] == [0, 1_000_000]
+    assert [leg.timing.lead_ns for leg in found.legs] == [0, 1_000_000]
     with pytest.raises(BadInput, match=r"traces\.0\.direction = 'both': tx1 has no role 'receive'.*--both-roles"):
         plan_of(tmp_path, f"direction: both, {USERS}")
 

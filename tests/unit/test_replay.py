@@ -19,12 +19,12 @@ import pytest
 
 from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, RandomStart, Shift, Timing
 from pktswarm.traffic.replay import files, timing
 from pktswarm.traffic.replay.parse import parse
 from pktswarm.traffic.replay.ports import FIRST_FREE_PORT, step
 from pktswarm.traffic.replay.prepare import Gtpu, Instances, Settings, frames_of, prepare, share_rows
-from pktswarm.traffic.replay.shift import Shift, shifted
+from pktswarm.traffic.replay.shift import shifted
 from pktswarm.traffic.replay.table import Rule, make_table, pool
 from recordings import (
     MACS,
@@ -617,13 +617,13 @@ def test_what_nodes_read_is_what_was_built(tmp_path: Path, headers_only: bool) -
         "number",
     ):
         assert (getattr(read, name) == getattr(frames, name)).all(), name
-    moved, _ = files.frames_to_send(a_leg(tmp_path, found, shift={"user": 7, "teid": 9}), tmp_path)
+    moved, _ = files.frames_to_send(a_leg(tmp_path, found, shift=Shift(user=7, teid=9)), tmp_path)
     assert listed(moved) == listed(shifted(frames, Shift(user=7, teid=9)))
 
 
 def test_an_instance_at_random_has_its_own_times(tmp_path: Path) -> None:
     found = prepared(tmp_path, mixed(), POOLS)
-    random_start = {"random": {"instance": 1, "width_ns": 5_000_000, "seed": 3}}
+    random_start = Timing(random=RandomStart(1, 5_000_000, 3))
     frames, order = files.frames_to_send(a_leg(tmp_path, found, timing=random_start), tmp_path)
     times = frames.time_ns[order]
     assert (np.diff(times) >= 0).all() and (order != np.arange(len(order))).any()
@@ -632,7 +632,7 @@ def test_an_instance_at_random_has_its_own_times(tmp_path: Path) -> None:
 
 
 def test_rows_that_do_not_fit_the_trace(tmp_path: Path) -> None:
-    leg = a_leg(tmp_path, prepared(tmp_path, FRAMES, POOLS), shift={"user": 1})
+    leg = a_leg(tmp_path, prepared(tmp_path, FRAMES, POOLS), shift=Shift(user=1))
     (tmp_path / "leg-0.rows.npy").write_bytes(files.row_bytes(made(prepared(tmp_path, FRAMES[:1], POOLS))))
     with pytest.raises(BadInput, match="has 1 rows, the trace beside it 2 packets"):
         files.frames_to_send(leg, tmp_path)

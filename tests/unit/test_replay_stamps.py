@@ -16,7 +16,7 @@ from pktswarm.traffic.counting import expect
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.layout import layout
-from pktswarm.traffic.leg import Leg, MatchData
+from pktswarm.traffic.leg import Leg, MatchData, Timing
 from pktswarm.traffic.replay import stamps
 from pktswarm.traffic.replay.frames import STAMP_BYTES, Frames
 from pktswarm.traffic.replay.prepare import Gtpu, Instances, Settings, prepare
@@ -237,7 +237,7 @@ def test_a_receiver_keeps_frames_without_a_stamp_apart() -> None:
 
 
 def test_instances_share_a_processor_and_their_numbers() -> None:
-    timing = {"mode": "original"}
+    timing = Timing(mode="original")
     group = [a_leg(n, merged_into=0 if n else None, timing=timing) for n in range(3)]
     others = [replace(a_leg(n, timing=timing), options={}) for n in range(3, 6)]
     found = share([*group, *others], 2)

@@ -9,7 +9,7 @@ import pytest
 from pktswarm.traffic.capture.trace import Packet
 from pktswarm.traffic.counting.trace_verify import Intended, Verified, intended, verified, verify
 from pktswarm.traffic.counting.trace_verify import arrivals as captures
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, Shift, Timing
 from pktswarm.traffic.replay import files
 from pktswarm.traffic.replay.prepare import Instances, Settings
 from pktswarm.traffic.replay.table import pool
@@ -25,8 +25,8 @@ def legs(folder: Path, instances: int = 1, repeat: int = 1) -> list[Leg]:
     frames = made(found)
     (folder / "leg-0.pcap").write_bytes(files.pcap_bytes(frames))
     (folder / "leg-0.rows.npy").write_bytes(files.row_bytes(frames))
-    shifts = [{"user": number} if number else {} for number in range(instances)]
-    timing = {"mode": "original", "value": 1.0, "lead_ns": 0, "period_ns": found.due.period_ns}
+    shifts = [Shift(user=number) for number in range(instances)]
+    timing = Timing(mode="original", value=1.0, lead_ns=0, period_ns=found.due.period_ns)
     return [
         Leg(
             number, "t", "a", "b", "trace", trace_file="leg-0.pcap", count_packets=10 * repeat, repeat=repeat,

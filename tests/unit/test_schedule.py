@@ -20,7 +20,7 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.template import Checksum, mending_order, put_bits
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, RandomStart, Shift, Timing
 from pktswarm.traffic.replay.files import mapped_frames
 from pktswarm.traffic.replay.frames import Frames
 from pktswarm.traffic.schedule import compile as schedule
@@ -288,7 +288,7 @@ def a_trace(*packets: tuple[int, bytes], stored: int | None = None) -> Frames:
 
 
 def a_trace_leg(mode: str = "original", value: float = 1.0, **more: Any) -> Leg:
-    timing = {"mode": mode, "value": value, **more.pop("timing", {})}
+    timing = replace(more.pop("timing", Timing()), mode=mode, value=value)
     return Leg(7, "t", "a", "b", "trace", **{"trace_file": "t.pcap", "timing": timing, **more})
 
 
@@ -350,9 +350,9 @@ def test_what_the_file_leaves_out_is_not_stored() -> None:
 
 def test_instances_share_their_frames_and_where_times_are_alike_their_records() -> None:
     trace = replace(a_trace(*((n * 1000, bytes([n]) * 60) for n in range(100))), flow=np.arange(100))
-    random_start = {"random": {"instance": 4, "width_ns": 10**6, "seed": 1}}
-    legs = [a_trace_leg(shift={"user": n} if n else {}, timing={"lead_ns": n}) for n in range(4)]
-    whole = of_traces({"t.pcap": trace}, *legs, a_trace_leg(shift={"port": 1}, timing=random_start))
+    random_start = Timing(random=RandomStart(4, 10**6, 1))
+    legs = [a_trace_leg(shift=Shift(user=n), timing=Timing(lead_ns=n)) for n in range(4)]
+    whole = of_traces({"t.pcap": trace}, *legs, a_trace_leg(shift=Shift(port=1), timing=random_start))
     assert [leg.record.first_record for leg in whole.legs] == [0, 0, 0, 0, 100]
     assert [leg.lead_ns for leg in whole.legs] == [0, 1, 2, 3, 0]
     [(_, store)] = whole.stores

@@ -183,7 +183,7 @@ def test_tcpreplay_is_given_the_frames_themselves(tmp_path: Path) -> None:
     played = list(read_capture(tmp_path / str(leg.trace_file)))
     records = made.sequences[0]
     assert [packet.time_ns for packet in played] == records["due_ns"].tolist()
-    assert leg.timing["lead_ns"] == int(records["due_ns"][0])
+    assert leg.timing.lead_ns == int(records["due_ns"][0])
     for record, packet in list(zip(records, played, strict=True))[:50]:
         template = build_frame(leg.frame, int(record["frame_bytes"]) + 4)
         data = bytearray(template.data)

@@ -23,7 +23,7 @@ from pktswarm.nodes.senders.tcpreplay import (
 from pktswarm.nodes.senders.tcpreplay_gate import Feed, packets, schedule
 from pktswarm.traffic.capture.trace import Packet, Trace, write_pcap
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, Timing
 from pktswarm.traffic.protocol.task import SendTask
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -90,30 +90,30 @@ def command(**changes: Any) -> str:
 
 def test_the_recorded_pace_is_the_default_and_the_gates() -> None:
     expected = "tcpreplay --no-flow-stats --intf1=eth1 --topspeed /dev/stdin"
-    assert command() == command(timing={"mode": "multiplier", "value": 2}) == expected
+    assert command() == command(timing=Timing(mode="multiplier", value=2)) == expected
 
 
 @pytest.mark.parametrize(
     ("timing", "option"),
     [
-        ({"mode": "pps", "value": 333.3}, " --pps=333.3"),
-        ({"mode": "pps", "value": 1_234_567}, " --pps=1234567"),
+        (Timing("pps", 333.3), " --pps=333.3"),
+        (Timing("pps", 1_234_567), " --pps=1234567"),
         # 100 bytes with FCS, 96 without: 1 Mbit/s of ours is 0.96 of tcpreplay's.
-        ({"mode": "bps", "value": 1e6}, " --mbps=0.96"),
-        ({"mode": "top"}, " --topspeed"),
+        (Timing("bps", 1e6), " --mbps=0.96"),
+        (Timing("top"), " --topspeed"),
     ],
 )
-def test_pace(timing: dict[str, Any], option: str) -> None:
+def test_pace(timing: Timing, option: str) -> None:
     assert f"--intf1=eth1{option} --preload-pcap --loop=1 /dev/stdin" in command(timing=timing)
 
 
 @pytest.mark.parametrize(
     ("changes", "options"),
     [
-        ({"count_packets": 9, "timing": {"mode": "top"}}, "--loop=3 /dev/stdin"),
-        ({"count_packets": 7, "timing": {"mode": "top"}}, "--loop=3 --limit=7 /dev/stdin"),
-        ({"count_packets": 2, "timing": {"mode": "top"}}, "--loop=1 --limit=2 /dev/stdin"),
-        ({"count_packets": None, "duration_s": 1.0, "timing": {"mode": "top"}}, "--loop=0 /dev/stdin"),
+        ({"count_packets": 9, "timing": Timing(mode="top")}, "--loop=3 /dev/stdin"),
+        ({"count_packets": 7, "timing": Timing(mode="top")}, "--loop=3 --limit=7 /dev/stdin"),
+        ({"count_packets": 2, "timing": Timing(mode="top")}, "--loop=1 --limit=2 /dev/stdin"),
+        ({"count_packets": None, "duration_s": 1.0, "timing": Timing(mode="top")}, "--loop=0 /dev/stdin"),
     ],
 )
 def test_passes(changes: dict[str, Any], options: str) -> None:
@@ -132,19 +132,19 @@ def dues(**changes: Any) -> list[float]:
 
 def test_each_packet_is_due_when_it_was_recorded() -> None:
     assert dues() == [0, 50, 100]
-    assert dues(timing={"mode": "multiplier", "value": 2}) == [0, 25, 50]
+    assert dues(timing=Timing(mode="multiplier", value=2)) == [0, 25, 50]
 
 
 def test_passes_start_at_the_period_of_the_whole_trace() -> None:
-    timing = {"mode": "original", "period_ns": 400_000_000}
+    timing = Timing(mode="original", period_ns=400_000_000)
     assert dues(timing=timing, count_packets=7) == [0, 50, 100, 400, 450, 500, 800]
-    doubled = {"mode": "multiplier", "value": 2, "period_ns": 200_000_000}
+    doubled = Timing("multiplier", 2, period_ns=200_000_000)
     assert dues(timing=doubled, count_packets=4) == [0, 25, 50, 200]
 
 
 def test_passes_without_a_period_are_a_mean_gap_apart() -> None:
     assert dues(count_packets=4) == [0, 50, 100, 150]
-    assert dues(count_packets=4, timing={"mode": "multiplier", "value": 2}) == [0, 25, 50, 75]
+    assert dues(count_packets=4, timing=Timing(mode="multiplier", value=2)) == [0, 25, 50, 75]
 
 
 def test_a_duration_ends_it() -> None:
@@ -173,19 +173,18 @@ def test_what_becomes_tcpreplay_keeps_to_a_processor_in_its_turn(tmp_path: Path,
 
 def test_other_paces_are_tcpreplays() -> None:
     assert feed().recorded_pace
-    assert not any(feed(timing={"mode": mode, "value": 1}).recorded_pace for mode in ("pps", "bps", "top"))
+    assert not any(feed(timing=Timing(mode=mode, value=1)).recorded_pace for mode in ("pps", "bps", "top"))
 
 
 @pytest.mark.parametrize(
     ("timing", "message"),
     [
-        ({"mode": "fast"}, r"web: timing.mode = 'fast': .*allowed: original, multiplier, pps, bps, top"),
-        ({"mode": "pps"}, r"web: timing.value: must be above 0"),
-        ({"mode": "multiplier", "value": 0}, r"web: timing.value = 0: must be above 0"),
-        ({"mode": "bps", "value": -1}, r"web: timing.value = -1: must be above 0"),
+        (Timing("fast"), r"web: timing.mode = 'fast': .*allowed: original, multiplier, pps, bps, top"),
+        (Timing("multiplier", 0), r"web: timing.value = 0: must be above 0"),
+        (Timing("bps", -1), r"web: timing.value = -1: must be above 0"),
     ],
 )
-def test_timing_that_cannot_be(timing: dict[str, Any], message: str) -> None:
+def test_timing_that_cannot_be(timing: Timing, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         command(timing=timing)
 

@@ -21,6 +21,7 @@ from pktswarm.master.results.folder import Folder
 from pktswarm.master.run.launch import Launch
 from pktswarm.master.scenario import scenario
 from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.leg import AddressPool, Shift
 
 HOSTS = """
 all:
@@ -113,12 +114,12 @@ def test_the_addresses_of_all_instances_of_a_trace_are_looked_at(tmp_path: Path,
 def test_instances_that_leave_a_nodes_own_address_are_looked_at_when_it_is_known(tmp_path: Path) -> None:
     read, made = trace_plan(tmp_path, "{instances: 3, servers: 16777216}")
     allowlist.check_plan(read, made)
-    legs = [replace(leg, pools={"servers": {"first": "8.8.4.2", "count": 1}}) for leg in made.legs]
+    legs = [replace(leg, pools={"servers": AddressPool("8.8.4.2", 1)}) for leg in made.legs]
     with pytest.raises(BadInput, match=r"servers = '9\.8\.4\.2'"):
         allowlist.check_legs(allowlist.Allowed(read), legs, made.shares)
-    wrapping = replace(legs[0], pools={"servers": {"first": "255.255.255.255", "count": 2}})
+    wrapping = replace(legs[0], pools={"servers": AddressPool("255.255.255.255", 2)})
     with pytest.raises(BadInput, match=r"servers = '8\.8\.4\.2 to 8\.8\.4\.3'"):
-        shifted = replace(wrapping, shift={"server": int(IPv4Address("8.8.4.2")) + 1})
+        shifted = replace(wrapping, shift=Shift(server=int(IPv4Address("8.8.4.2")) + 1))
         allowlist.check_legs(allowlist.Allowed(read), [shifted], made.shares)
 
 

@@ -20,7 +20,7 @@ from pktswarm.traffic.capture.trace import Packet, read_trace, write_pcap
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.dissect import TCP
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, Shift
 from pktswarm.traffic.replay.prepare import frames_of
 
 LAB = Path("configs/traces/lab.pcapng").resolve()
@@ -82,7 +82,7 @@ def test_each_instance_has_users_of_its_own_and_each_direction_its_nodes(tmp_pat
         *[("tx1", "rx1", "xdp")] * 3,
         *[("rx1", "tx1", "xdp")] * 3,
     ]
-    assert [leg.shift for leg in found.legs[:3]] == [{}, {"user": 1, "teid": 1}, {"user": 2, "teid": 2}]
+    assert [leg.shift for leg in found.legs[:3]] == [Shift(user=n, teid=n) for n in (0, 1, 2)]
     first = int(IPv4Address("10.45.0.1"))
     three = {"first": first, "step": 1, "count": 3, "group": "web", "gnb": "tx1", "mbr_bps": None}
     ways = {"up": ("src", [58, 14]), "down": ("dst", [14, 58])}

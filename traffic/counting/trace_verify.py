@@ -103,7 +103,7 @@ def intended(legs: list[Leg], folder: Path) -> Intended:
         numbers = np.array([_name(frames.frame(row), stamped, names, tuples) for row in order.tolist()], np.int64)
         count = leg.count_packets or len(order)
         passes = -(-count // len(order))
-        starts = np.arange(passes) * period_ns + int(leg.timing.get("lead_ns", 0))
+        starts = np.arange(passes) * period_ns + leg.timing.lead_ns
         due_ns = (starts[:, None] + times[None, :]).ravel()[:count]
         # What the scenario cuts off is not intended.
         sent = slice(None) if leg.duration_s is None else due_ns < round(leg.duration_s * 1e9)

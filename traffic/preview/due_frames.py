@@ -62,7 +62,7 @@ def untimed(leg: Leg) -> str:
     if leg.engine == "interactive":
         return "each packet goes out when what it acknowledges has come, and that is decided by the device"
     if leg.kind == "trace":
-        return "it is sent as fast as the engine can" if leg.timing.get("mode") == "top" else ""
+        return "it is sent as fast as the engine can" if leg.timing.mode == "top" else ""
     if leg.sequence_file is not None:
         return ""
     if leg.rate_pps is None and not leg.rates:

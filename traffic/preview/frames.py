@@ -56,7 +56,7 @@ def recording(leg: Leg, folder: Path) -> Recording:
     length = frames.length[order]
     due_ns, period_ns = trace.due_times(frames.time_ns[order], length, leg)
     names, user = users_of(frames)
-    lead_ns = int(leg.timing.get("lead_ns", 0))
+    lead_ns = leg.timing.lead_ns
     return Recording(Rows(due_ns, length + FCS_BYTES, user[order], lead_ns, period_ns), names, frames, order)
 
 

@@ -22,7 +22,6 @@ from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.replay import oversize, timing
 from pktswarm.traffic.replay import shift as shifting
 from pktswarm.traffic.replay.frames import ALIGN_BYTES, CHUNK_PACKETS, Frames
-from pktswarm.traffic.replay.shift import Shift
 
 RECORD_HEADER_BYTES = 16
 ROW = np.dtype(
@@ -134,16 +133,16 @@ def frames_to_send(leg: Leg, folder: Path) -> tuple[Frames, NDArray[np.int64]]:
     """The frames of a leg as sent, and the order of one pass: of an instance that starts at random another than the
     file's. The times are those of the instance."""
     frames = read_frames(trace_path(leg, folder))
-    shifting.apply(frames, Shift(**leg.shift))
+    shifting.apply(frames, leg.shift)
     return in_order(frames, leg)
 
 
 def in_order(frames: Frames, leg: Leg) -> tuple[Frames, NDArray[np.int64]]:
     """The same frames with the leg's own times, and the order of one pass."""
-    random = leg.timing.get("random")
-    if not random:
+    random = leg.timing.random
+    if random is None:
         return frames, np.argsort(frames.time_ns, kind="stable")
-    drawn = random["instance"], random["width_ns"], random["seed"]
+    drawn = random.instance, random.width_ns, random.seed
     order, ordered = timing.random_times(frames.time_ns, frames.flow, *drawn)
     times = np.empty_like(ordered)
     times[order] = ordered

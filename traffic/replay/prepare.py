@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.leg import Shift
 from pktswarm.traffic.replay import choose, oversize, ports, stamps, timing
 from pktswarm.traffic.replay.build import build
 from pktswarm.traffic.replay.frames import STAMP_BYTES, Frames
 from pktswarm.traffic.replay.oversize import Pieces
 from pktswarm.traffic.replay.parse import Parsed, parse, told
 from pktswarm.traffic.replay.rewrite import Rewrite, Tunnel
-from pktswarm.traffic.replay.shift import Shift
 from pktswarm.traffic.replay.table import DOWN, UP, Pool, Rule, Table, check_pools, make_table
 
 Integers = NDArray[np.int64]

@@ -6,27 +6,17 @@ their instances' frames from here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pktswarm.traffic.leg import Shift
 from pktswarm.traffic.replay.frames import NOT_COVERED, Frames, Integers
 from pktswarm.traffic.replay.words import ONES, Words, values_of, words_of
 
 IPV4_BITS, PORT_BITS = 32, 16
-
-
-@dataclass(frozen=True)
-class Shift:
-    """What is added to the user's address and port, the server's address and the TEID. Of IPv6 addresses the last 32
-    bits count on; everything wraps at its width."""
-
-    user: int = 0
-    server: int = 0
-    port: int = 0
-    teid: int = 0
 
 
 def shifted(frames: Frames, shift: Shift) -> Frames:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.leg import AddressPool
 from pktswarm.traffic.replay.parse import ACK, SYN, Parsed
 
 Role = Literal["user", "server"]
@@ -43,8 +44,8 @@ class Pool:
     def overlaps(self, need: int, other: Pool, other_need: int) -> bool:
         return self.first < other.first + other_need and other.first < self.first + need
 
-    def to_json(self, count: int) -> dict[str, str | int]:
-        return {"first": self.name, "count": count, "prefix6": str(ipaddress.IPv6Address(self.prefix6))}
+    def to_data(self, count: int) -> AddressPool:
+        return AddressPool(self.name, count, str(ipaddress.IPv6Address(self.prefix6)))
 
 
 def pool(first: str, count: int | None = None, prefix6: str = IPV6_PREFIX) -> Pool:

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pktswarm.traffic.leg import TraceMode
 from pktswarm.traffic.protocol.task import FCS_BYTES
 
 Integers = NDArray[np.int64]
@@ -30,8 +31,7 @@ class Due:
 
     order: Integers
     time_ns: Integers
-    mode: str
-    """original, multiplier, pps, bps or top."""
+    mode: TraceMode
     value: float
     shortened: int = 0
     """Gaps that were longer than allowed."""
@@ -48,7 +48,7 @@ def due(time_ns: Integers, frame_bytes: Integers, pace: ReplayTiming) -> Due:
     times, shortened = time_ns[order] - time_ns[order[0]], 0
     if pace.longest_gap_ns is not None:
         times, shortened = shorten(times, pace.longest_gap_ns)
-    if pace.mode not in ("mean_pps", "mean_bps"):
+    if pace.mode != "mean_pps" and pace.mode != "mean_bps":  # mypy narrows only so
         return Due(order, times, pace.mode, pace.value, shortened)
     bits = 8 * int(frame_bytes.sum() + FCS_BYTES * len(frame_bytes))
     amount = len(times) if pace.mode == "mean_pps" else bits

@@ -18,7 +18,6 @@ from pktswarm.traffic.frames.template import Checksum, Template, VaryingField
 from pktswarm.traffic.frames.values import places
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import FCS_BYTES
-from pktswarm.traffic.replay.shift import Shift
 from pktswarm.traffic.schedule import leg_frames, sequence_check
 from pktswarm.traffic.schedule import pace as schedule_pace
 from pktswarm.traffic.schedule.checksum_weights import weights
@@ -270,11 +269,11 @@ def _words(values: list[int]) -> ctypes.Array[ctypes.c_uint16]:
 
 def _compile_trace(leg: Leg, passes: Passes) -> CompiledLeg:
     record = LegRecord(records=len(passes.records), period_ns=passes.period_ns, timed=passes.timed)
-    add = Shift(**leg.shift)
+    add = leg.shift
     record.shifted = bool(leg.shift)
     record.add_address[:] = add.user % 2**32, add.server % 2**32
     record.add_port, record.add_teid = add.port % 2**16, add.teid % 2**32
-    compiled = CompiledLeg(record, passes=passes, lead_ns=int(leg.timing.get("lead_ns", 0)))
+    compiled = CompiledLeg(record, passes=passes, lead_ns=leg.timing.lead_ns)
     compiled.largest_bytes = int(passes.records["frame_bytes"].max())
     if leg_frames.stamped(leg):
         record.stamp, record.user_rule, compiled.users = 1, 1, [0, 1]

@@ -47,7 +47,7 @@ def sequence_limit(leg: Leg) -> int:
     A leg without a rate sends one more for each frame that its interface's full ring drops, with a number of its own.
     """
     if leg.kind == "trace":
-        return 0 if leg.timing.get("mode") == "top" else leg.stamped_packets or 0
+        return 0 if leg.timing.mode == "top" else leg.stamped_packets or 0
     paced = leg.rate_pps is not None or bool(leg.rates) or bool(leg.sequence_file)
     return leg.count_packets or 0 if paced or leg.engine != "xdp" else 0
 

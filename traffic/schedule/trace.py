@@ -7,14 +7,14 @@ to add to each frame; one that starts at random has records of its own too, beca
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pktswarm.traffic import ragged
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, Timing
 from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.replay import timing
 from pktswarm.traffic.replay.files import in_order
@@ -91,11 +91,11 @@ class Traces:
         """`placed`: the files of which frames are changed, by instances or with stamps."""
         self._read, self._placed = read, placed
         self._stored: dict[str | None, tuple[Frames, Store]] = {}
-        self._passes: dict[str, Passes] = {}
+        self._passes: dict[tuple[str | None, Timing], Passes] = {}
 
     def of(self, leg: Leg) -> Passes:
         # Instances that start together, or evenly spread, have the same times from their own start.
-        key = str([leg.trace_file, *((name, value) for name, value in leg.timing.items() if name != "lead_ns")])
+        key = (leg.trace_file, replace(leg.timing, lead_ns=0))
         if key not in self._passes:
             if leg.trace_file not in self._stored:
                 self._stored[leg.trace_file] = self._store(leg)
@@ -131,7 +131,7 @@ def arrange(leg: Leg, frames: Frames, order: Integers, store: Store) -> Passes:
     records = np.zeros(len(order), RECORD)
     records["due_ns"], records["place"] = due_ns, store.place[order]
     records["stored_bytes"], records["frame_bytes"] = frames.stored[order], length
-    return Passes(records, store, period_ns, leg.timing.get("mode", "original") != "top")
+    return Passes(records, store, period_ns, leg.timing.mode != "top")
 
 
 def places(frames: Frames) -> NDArray[np.void]:
@@ -150,8 +150,8 @@ def places(frames: Frames) -> NDArray[np.void]:
 
 def due_times(times: Integers, length: Integers, leg: Leg) -> tuple[Integers, int]:
     """(ns from the start of a pass for each packet, ns from one pass to the next)."""
-    value = float(leg.timing.get("value") or 1.0)
-    match leg.timing.get("mode", "original"):
+    value = leg.timing.value
+    match leg.timing.mode:
         case "original":
             return _recorded(times, leg, 1.0)
         case "multiplier":
@@ -170,5 +170,5 @@ def due_times(times: Integers, length: Integers, leg: Leg) -> tuple[Integers, in
 
 def _recorded(times: Integers, leg: Leg, speed: float) -> tuple[Integers, int]:
     # Every share of a trace repeats at the period of the whole trace, or the shares would drift apart.
-    period_ns = int(leg.timing.get("period_ns", 0)) or round(timing.period_ns(times) / speed)
+    period_ns = leg.timing.period_ns or round(timing.period_ns(times) / speed)
     return np.rint((times - times[0]) / speed).astype(np.int64), period_ns
