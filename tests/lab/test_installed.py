@@ -1,4 +1,4 @@
-"""pktswarm as a user installs it: sdist, wheel made from it, an environment of its own outside the source tree, a run."""
+"""The product as a user installs it: sdist, wheel, an environment of its own outside the source tree, a run."""
 
 from __future__ import annotations
 
