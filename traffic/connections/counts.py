@@ -7,9 +7,10 @@ different nodes and are never mixed.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.typed_json import decode_fields
 
 Direction = Literal["up", "down"]
 FIRST_PORT = 20000
@@ -74,10 +75,8 @@ class EndCount:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> EndCount:
-        sent = SentCount(**data["sent"]) if data["sent"] else None
-        received = ReceivedCount(**data["received"]) if data["received"] else None
-        return cls(**{**data, "sent": sent, "received": received})
+    def from_json(cls, data: object, where: object = "connections", key: str = "") -> EndCount:
+        return decode_fields(cls, data, where, key)
 
 
 def directions(leg: Leg) -> tuple[Direction, ...]:

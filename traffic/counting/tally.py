@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from pktswarm.traffic.counting.kernel_structs import CAUSES, HISTOGRAM_BITS, HISTOGRAM_BUCKETS, WINDOW_WORDS, RawTally
 from pktswarm.traffic.errors import EngineError
+from pktswarm.traffic.typed_json import decode_fields
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 LARGEST_ERROR = 0.5 / (1 << HISTOGRAM_BITS)
@@ -102,10 +102,8 @@ class Tally:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Tally:
-        latency = Latency(**data["latency"]) if data.get("latency") else None
-        jitter = Jitter(**data["jitter"]) if data.get("jitter") else None
-        return cls(**{**data, "latency": latency, "jitter": jitter})
+    def from_json(cls, data: object, where: object = "tally", key: str = "") -> Tally:
+        return decode_fields(cls, data, where, key)
 
 
 def not_received(sent: int, distinct: int, damaged: int) -> int:
