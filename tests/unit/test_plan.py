@@ -168,7 +168,7 @@ def change_of(name: str, number: int, **interface: Any) -> dict[str, dict[str, A
     ("stream", "change", "words"),
     [
         ("engine: pktgen", {}, ["tx1", "engine", "'pktgen'", "not in this kernel"]),
-        ("engine: tcpreplay", {}, ["tx1", "it sends traces only"]),
+        ("engine: tcpreplay", {}, ["tx1", "sends traces only"]),
         ("size_bytes: 1600", {}, ["tx1", "eth1", "1600", "MTU of 1500", "up to 1518"]),
         ("size_bytes: 64", change_of("rx1", 4, exists=False), ["rx1", "traffic_interface", "no such interface"]),
         ("size_bytes: 64", change_of("rx2", 5, carrier=False), ["rx2", "eth1", "no link"]),
@@ -333,8 +333,8 @@ def test_frames_of_several_sizes_are_known_by_their_bytes_alone(engine: str, tmp
     ("stream", "words"),
     [
         ("engine: xdp, size_bytes: [64, 1600, 70]", ["eth1", "1600", "MTU of 1500", "up to 1518"]),
-        ("engine: trafgen, size_bytes: imix", ["tx1", "its frames have one size"]),
-        ("engine: pktgen, size_bytes: [64, 70]", ["tx1", "pktgen does not send its sizes in turn"]),
+        ("engine: trafgen, size_bytes: imix", ["tx1", "sends frames of one size only"]),
+        ("engine: pktgen, size_bytes: [64, 70]", ["tx1", "cannot send sizes in turn"]),
     ],
 )
 def test_sizes_that_cannot_be_sent(tmp_path: Path, stream: str, words: list[str]) -> None:

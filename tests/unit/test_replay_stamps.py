@@ -209,7 +209,7 @@ def a_leg(number: int = 0, **more: object) -> Leg:
 
 def test_auto_takes_no_engine_that_does_not_stamp() -> None:
     name, reasons = capabilities.choose(a_leg(), {"xdp": "not here", "tcpreplay": "", "trafgen": "", "pktgen": ""})
-    assert name == "" and "tcpreplay: it stamps no frames" in reasons
+    assert name == "" and "tcpreplay: cannot stamp frames" in reasons
     assert capabilities.choose(a_leg(), {"xdp": ""}) == ("xdp", [])
     assert capabilities.choose(replace(a_leg(), options={}), {"xdp": "not here", "tcpreplay": ""})[0] == "tcpreplay"
 

@@ -166,25 +166,34 @@ def test_frames_that_carry_no_stamp(leg: Leg) -> None:
 @pytest.mark.parametrize(
     ("leg", "why"),
     [
-        (a_leg(options={"clone_skb": 1}), "it has no option 'clone_skb' for a stream"),
-        (Leg(0, "t", "a", "b", "trace", options={"burst": 2}), "it has no option 'burst' for a trace"),
-        (a_leg(options={"imix_weights": [[64, 1]]}), "it has no option 'imix_weights' for a stream"),
-        (a_leg(sizes=[[size, 1] for size in range(64, 320)]), "its frames have at most 255 sizes, not 256"),
-        (a_leg(sizes=[[64, 10**12], [128, 1]]), "its weights of sizes add up to at most 65536, not 1000000000001"),
-        (a_leg(size_bytes=3373), "its frames have at most 3372 bytes"),
-        (a_leg(options={"burst": 0}), "burst is a whole number from 1 to 65536, not 0"),
-        (a_leg(options={"batch": 2}), "batch is one of 1, 4, 8, 16, 32, 64, 128, 256, not 2"),
-        (a_leg(options={"cores": 0}), "cores is a whole number from 1 to 64, not 0"),
-        (a_leg(options={"cores": "2"}), "cores is a whole number from 1 to 64, not '2'"),
-        (a_leg(options={"late": "drop"}), "late is catch_up or skip, not 'drop'"),
-        (a_leg(options={"wait": "poll"}), "wait is asleep or awake, not 'poll'"),
+        (
+            a_leg(options={"clone_skb": 1}),
+            "unknown option 'clone_skb' for a stream (allowed: burst, late, stamp, cores, wait, batch)",
+        ),
+        (
+            Leg(0, "t", "a", "b", "trace", options={"burst": 2}),
+            "unknown option 'burst' for a trace (allowed: late, stamp, cores, wait, batch)",
+        ),
+        (
+            a_leg(options={"imix_weights": [[64, 1]]}),
+            "unknown option 'imix_weights' for a stream (allowed: burst, late, stamp, cores, wait, batch)",
+        ),
+        (a_leg(sizes=[[size, 1] for size in range(64, 320)]), "256 frame sizes: the maximum is 255"),
+        (a_leg(sizes=[[64, 10**12], [128, 1]]), "the sum of the size weights is 1000000000001: the maximum is 65536"),
+        (a_leg(size_bytes=3373), "frames of 3373 bytes: the maximum is 3372 bytes"),
+        (a_leg(options={"burst": 0}), "option burst = 0: must be a whole number from 1 to 65536"),
+        (a_leg(options={"batch": 2}), "option batch = 2: must be one of 1, 4, 8, 16, 32, 64, 128, 256"),
+        (a_leg(options={"cores": 0}), "option cores = 0: must be a whole number from 1 to 64"),
+        (a_leg(options={"cores": "2"}), "option cores = '2': must be a whole number from 1 to 64"),
+        (a_leg(options={"late": "drop"}), "option late = 'drop': must be catch_up or skip"),
+        (a_leg(options={"wait": "poll"}), "option wait = 'poll': must be asleep or awake"),
         (
             a_leg(IPV6, UDP, size_bytes=83, options={"stamp": True}),
-            "a stamp needs 18 bytes of free payload: a frame of at least 84 bytes",
+            "a stamp needs 18 bytes of free payload, in a frame of at least 84 bytes",
         ),
         (
             a_leg({"ipv6": {"src": {"increment": ["fd00::", "fd01::"]}, "dst": "fd00::2"}}, UDP),
-            "ipv6.src varies in more than its last 64 bits",
+            "ipv6.src varies above its last 64 bits",
         ),
     ],
 )
@@ -212,9 +221,9 @@ def test_a_value_that_is_no_users(users: dict[str, int]) -> None:
 
 def test_users_that_cannot_be_counted() -> None:
     leg = a_leg(SOURCES, UDP, users={**USERS, "field": "udp.src"})
-    assert xdp_limits.unable(leg) == "its users are told apart by udp.src, which does not vary"
+    assert xdp_limits.unable(leg) == "users are counted by udp.src, which does not vary"
     many = {"ipv4": {"src": {"random": ["10.0.0.0", "10.255.255.255"]}, "dst": "10.0.0.2"}}
-    why = "it counts at most 1048576 users, and ipv4.src takes 16777216 values"
+    why = "16777216 users by ipv4.src: the maximum is 1048576"
     assert xdp_limits.unable(a_leg(many, UDP, users=USERS)) == why
 
 

@@ -134,22 +134,22 @@ def test_a_count_ends_it_too() -> None:
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ({"rates": [[5, 1.0]]}, "its rates begin at 0 and each later than the one before"),
-        ({"rates": [[0, 1.0], [9, 2.0], [9, 1.0]]}, "its rates begin at 0 and each later than the one before"),
-        ({"rates": [[0, 1.0], [9, -2.0]]}, "a rate is 0 or more"),
-        ({"rates": [[0, 1.0], [9, math.inf]]}, "a rate is 0 or more"),
-        ({"rates": [[0, 0.0], [9, 0]]}, "its rates are all 0"),
+        ({"rates": [[5, 1.0]]}, "the times of the rates must begin at 0 and ascend"),
+        ({"rates": [[0, 1.0], [9, 2.0], [9, 1.0]]}, "the times of the rates must begin at 0 and ascend"),
+        ({"rates": [[0, 1.0], [9, -2.0]]}, "rate -2.0 packets/s: must be finite and 0 or more"),
+        ({"rates": [[0, 1.0], [9, math.inf]]}, "rate inf packets/s: must be finite and 0 or more"),
+        ({"rates": [[0, 0.0], [9, 0]]}, "all rates are 0"),
         (
             {"rates": [[0, 1.0], [9, 2.0]], "rates_period_ns": 9},
-            "its period ends after its last rate has begun, at 9 ns",
+            "period 9 ns: must be longer than 9 ns, the start of the last rate",
         ),
-        ({"rates_period_ns": 9}, "a period is for a list of rates"),
-        ({"rates": [[0, 1.0], [9, 3e9]]}, "its rates are at most 2147483648 times each other"),
-        ({"rates": [[0, 0.001]]}, "its rates are 0 or at least 0.00364 packets/s"),
-        ({"gap_table": [ONE]}, "gaps need a rate"),
-        ({"rate_pps": 5.0, "gap_table": [ONE, ONE + 1]}, "its gaps are whole numbers of 2**-20 whose mean is 1"),
-        ({"rate_pps": 5.0, "gap_table": [ONE] * 65537}, "it has at most 65536 gaps"),
-        ({"kind": "trace", "rates": [[0, 1.0]]}, "a trace has its own pace"),
+        ({"rates_period_ns": 9}, "a period needs a list of rates"),
+        ({"rates": [[0, 1.0], [9, 3e9]]}, "the ratio of the rates is 3e+09: the maximum is 2147483648"),
+        ({"rates": [[0, 0.001]]}, "rate 0.001 packets/s: must be 0 or at least 0.00364 packets/s"),
+        ({"gap_table": [ONE]}, "random gaps need a rate"),
+        ({"rate_pps": 5.0, "gap_table": [ONE, ONE + 1]}, "gaps must be whole numbers of 2**-20 with a mean of 1"),
+        ({"rate_pps": 5.0, "gap_table": [ONE] * 65537}, "65537 gaps: the maximum is 65536"),
+        ({"kind": "trace", "rates": [[0, 1.0]]}, "a trace takes no rates and no gaps"),
     ],
 )
 def test_paces_that_cannot_be_kept(more: dict[str, Any], why: str) -> None:
@@ -160,4 +160,4 @@ def test_paces_that_cannot_be_kept(more: dict[str, Any], why: str) -> None:
 @pytest.mark.parametrize("engine", ["pktgen", "trafgen", "tcpreplay"])
 @pytest.mark.parametrize("more", [{"rates": [[0, 1.0]]}, {"rate_pps": 1.0, "gap_table": [ONE]}])
 def test_other_engines_send_at_a_steady_rate(engine: str, more: dict[str, Any]) -> None:
-    assert capabilities.unable(engine, a_leg(**more)) == "it sends at a steady rate only"
+    assert capabilities.unable(engine, a_leg(**more)) == "sends at a steady rate only"

@@ -79,7 +79,7 @@ def a_leg(**more: Any) -> Leg:
 def test_a_source_is_xdps_or_tcpreplays_and_the_others_say_why() -> None:
     assert capabilities.unable("xdp", a_leg()) == ""
     for engine in ("pktgen", "trafgen"):
-        assert capabilities.unable(engine, a_leg()) == "its frames have no times, users and sizes of their own"
+        assert capabilities.unable(engine, a_leg()) == "cannot send frames with times, users and sizes of their own"
 
 
 def with_udp(**fields: Any) -> dict[str, Any]:
@@ -89,14 +89,17 @@ def with_udp(**fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"frame": {"headers": UDP, "payload": {"random": True}}}, "zeros"),
-        ({"frame": {"headers": UDP, "payload": {"fill": 7}}}, "zeros"),
-        ({"frame": with_udp(length=20)}, "udp.length is given"),
-        ({"user_field": "udp.dst", "users": {}}, "udp.dst is no counter"),
-        ({"frame": with_udp(src={"random": [1, 3]}), "users": {}}, "udp.src is no counter"),
-        ({"frame": with_udp(dst={"increment": [1, 3]}), "user_field": "udp.dst"}, "its users are those of udp.dst"),
-        ({"options": {"burst": 3}}, "its own pace"),
-        ({"rate_pps": 3.0}, "its own pace"),
+        ({"frame": {"headers": UDP, "payload": {"random": True}}}, "must be zeros"),
+        ({"frame": {"headers": UDP, "payload": {"fill": 7}}}, "must be zeros"),
+        ({"frame": with_udp(length=20)}, "udp.length must not be given"),
+        ({"user_field": "udp.dst", "users": {}}, "udp.dst must be a counter"),
+        ({"frame": with_udp(src={"random": [1, 3]}), "users": {}}, "udp.src must be a counter"),
+        (
+            {"frame": with_udp(dst={"increment": [1, 3]}), "user_field": "udp.dst"},
+            "must be counted by udp.dst",
+        ),
+        ({"options": {"burst": 3}}, "the source sets the times"),
+        ({"rate_pps": 3.0}, "the source sets the times"),
     ],
 )
 def test_why_a_leg_cannot_be_a_sequence(change: dict[str, Any], words: str) -> None:
@@ -113,16 +116,16 @@ def test_lengths_take_their_part_of_the_rules() -> None:
     leg = a_leg(frame={"headers": headers, "payload": {}}, user_field="gtpu.teid", users={}, sizes=[[200, 1], [900, 1]])
     assert xdp_limits.unable(leg) == ""
     tcp["urgent"] = varying
-    assert xdp_limits.unable(leg) == "it varies at most 16 fields of a frame, not 13 and 4 lengths"
+    assert xdp_limits.unable(leg) == "13 varying fields and 4 lengths: the maximum is 16"
 
 
 @pytest.mark.parametrize(
     ("records", "words"),
     [
-        (sequence.make([0, 1, 2, 3], [0, 1, 2, 0], [64, 64, 64, 64]), "other sizes"),
-        (sequence.make([0, 1, 2, 3], [0, 1, 2, 0], [63, 64, 64, 1518]), "other sizes"),
-        (sequence.make([0, 1, 2], [0, 1, 2], [64, 64, 1518]), "another number of frames"),
-        (sequence.make([0, 1, 2, 3], [0, 1, 3, 0], [64, 64, 64, 1518]), "a user that the stream has not"),
+        (sequence.make([0, 1, 2, 3], [0, 1, 2, 0], [64, 64, 64, 64]), "frame sizes differ"),
+        (sequence.make([0, 1, 2, 3], [0, 1, 2, 0], [63, 64, 64, 1518]), "frame sizes differ"),
+        (sequence.make([0, 1, 2], [0, 1, 2], [64, 64, 1518]), "number of frames differs"),
+        (sequence.make([0, 1, 2, 3], [0, 1, 3, 0], [64, 64, 64, 1518]), "user out of range"),
     ],
 )
 def test_records_of_another_leg_are_refused(records: sequence.Records, words: str) -> None:

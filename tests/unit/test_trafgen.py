@@ -106,5 +106,5 @@ def test_what_trafgen_cannot_send() -> None:
     assert unable("trafgen", a_leg(SHAPES["random"])) == ""
     listed = [MACS, IPV4, {"udp": {"src": {"list": list(range(1, 5001))}, "dst": 2}}]
     assert "repeat after 5000 frames" in unable("trafgen", a_leg(listed))
-    assert unable("trafgen", a_leg(SHAPES["udp"], sizes=[[64, 1], [100, 1]])) == "its frames have one size"
-    assert "no traces" in unable("trafgen", Leg(1, "t", "a", "b", "trace"))
+    assert unable("trafgen", a_leg(SHAPES["udp"], sizes=[[64, 1], [100, 1]])) == "sends frames of one size only"
+    assert "streams only" in unable("trafgen", Leg(1, "t", "a", "b", "trace"))

@@ -1,4 +1,4 @@
-"""Which sender can do what: the choice for each leg, told with its reason; and what becomes of a leg's frames in it."""
+"""The choice of an engine for each leg, and the limits of every engine."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ AUTO_ORDER = ("xdp", "pktgen", "trafgen", "tcpreplay")
 """`auto` takes the first that can send the leg on that node."""
 TRAFGEN_LIST_FRAMES = 4096
 TRAFGEN_LIST_BYTES = 16 * 2**20
-"""trafgen sends from a list of ready frames: this long at most, whichever comes first."""
+"""Limits of the list of ready frames that trafgen sends; the lower one counts."""
 
 
 def choose(leg: Leg, missing: dict[str, str]) -> tuple[str, list[str]]:
     """The engine for `leg` on a node that reports `missing` (engine → why not, "" if it is there).
 
-    Returns (name, reasons why those before it were passed over); the name is empty if none can.
+    Returns (name, reasons against the engines before it); the name is empty if none can.
     """
     wanted = order(leg) if leg.engine == "auto" else (leg.engine,)
     reasons: list[str] = []
     for name in wanted:
-        why_not = unable(name, leg) or missing.get(name, "this version has no such engine")
+        why_not = unable(name, leg) or missing.get(name, "unknown engine")
         if not why_not:
             return name, reasons
         reasons.append(f"{name}: {why_not}")
@@ -35,23 +35,23 @@ def choose(leg: Leg, missing: dict[str, str]) -> tuple[str, list[str]]:
 
 
 def order(leg: Leg) -> tuple[str, ...]:
-    """What `auto` tries. A source is tcpreplay's, as ready frames, only where the scenario says so."""
+    """The engines that `auto` tries. tcpreplay sends a source, as ready frames, only where the scenario names it."""
     return AUTO_ORDER if leg.sequence_file is None else AUTO_ORDER[:-1]
 
 
 def unable(engine: str, leg: Leg) -> str:
     """Why `engine` cannot send `leg`, whatever the node; empty when it can."""
     if leg.kind == "connections" and engine != "socket":
-        return "it makes no connections"
+        return "cannot make connections"
     if leg.sequence_file is not None and engine not in ("xdp", "tcpreplay"):
-        return "its frames have no times, users and sizes of their own"
+        return "cannot send frames with times, users and sizes of their own"
     if engine != "xdp" and (leg.rates or leg.gap_table):
-        return "it sends at a steady rate only"
+        return "sends at a steady rate only"
     return RULES[engine](leg)
 
 
 def check_numbers(legs: Iterable[Leg]) -> None:
-    """BadInput for a transmitter with more legs for the engine xdp than that takes."""
+    """BadInput for a transmitter with more legs than the engine xdp takes."""
     by_source = Counter(leg.source for leg in legs if leg.engine == "xdp" and leg.echo_of is None)
     for source, number in by_source.items():
         if number > MAX_LEGS:
@@ -60,45 +60,45 @@ def check_numbers(legs: Iterable[Leg]) -> None:
 
 
 def trafgen_list_frames(size_bytes: int) -> int:
-    """How many frames of that size trafgen's list holds."""
+    """The maximum number of frames of that size in trafgen's list."""
     return max(1, min(TRAFGEN_LIST_FRAMES, TRAFGEN_LIST_BYTES // size_bytes))
 
 
 def trafgen_list_length(template: Template) -> int:
-    """How many frames trafgen goes round: every counter's round complete, and of random ones as many as fit."""
+    """The length of trafgen's list: whole rounds of every counter; with random fields as many as fit."""
     period, longest = template.period, trafgen_list_frames(len(template.data))
     return longest // period * period if template.is_random else period
 
 
 def _trafgen(leg: Leg) -> str:
     if leg.kind != "stream":
-        return "it replays no traces with their timing"
+        return "sends streams only"
     if leg.options:
-        return f"it has no option {next(iter(leg.options))!r}"
+        return f"unknown option {next(iter(leg.options))!r} (allowed: none)"
     if leg.sizes:
-        return "its frames have one size"
+        return "sends frames of one size only"
     if leg.rate_pps is None and leg.count_packets is not None and leg.duration_s is not None:
-        return "it sends a number of frames, or for a time, and not what ends first"
+        return "without a rate it takes count_packets or duration_s, not both"
     period, longest = build_frame(leg.frame, leg.size_bytes).period, trafgen_list_frames(leg.size_bytes)
     if period > longest:
-        return f"its counters repeat after {period} frames, and its list holds {longest} of {leg.size_bytes} bytes"
+        return f"the fields repeat after {period} frames: the maximum is {longest} frames of {leg.size_bytes} bytes"
     return ""
 
 
 def _tcpreplay(leg: Leg) -> str:
     if leg.sequence_file is not None:
-        return f"it has no option {next(iter(leg.options))!r}" if leg.options else ""
+        return f"unknown option {next(iter(leg.options))!r} (allowed: none)" if leg.options else ""
     if leg.kind != "trace":
-        return "it sends traces only"
-    return "it stamps no frames" if leg_frames.stamped(leg) else ""
+        return "sends traces only"
+    return "cannot stamp frames" if leg_frames.stamped(leg) else ""
 
 
 def _interactive(leg: Leg) -> str:
-    return "" if leg.engine == "interactive" else "it sends traces with interactive: true only"
+    return "" if leg.engine == "interactive" else "sends traces with interactive: true only"
 
 
 def _socket(leg: Leg) -> str:
-    return "" if leg.kind == "connections" else "it makes connections only"
+    return "" if leg.kind == "connections" else "makes connections only"
 
 
 RULES: dict[str, Callable[[Leg], str]] = {

@@ -67,43 +67,45 @@ def is_paced(leg: Leg) -> bool:
 
 
 def unable(leg: Leg) -> str:
-    """Why this pace cannot be kept; empty when it can."""
+    """Why the rates or gaps of a leg are invalid; empty when they are valid."""
     if not is_paced(leg):
-        return "" if leg.rates_period_ns is None else "a period is for a list of rates"
+        return "" if leg.rates_period_ns is None else "a period needs a list of rates"
     if leg.kind == "trace":
-        return "a trace has its own pace"
-    if trouble := _unable_rates(leg) or _unable_gaps(leg.gap_table):
-        return trouble
+        return "a trace takes no rates and no gaps"
+    if problem := _unable_rates(leg) or _unable_gaps(leg.gap_table):
+        return problem
     rates = [rate for _, rate in _steps(leg) if rate]
     if not rates:
-        return "its rates are all 0" if leg.rates else "gaps need a rate"
+        return "all rates are 0" if leg.rates else "random gaps need a rate"
     if max(rates) / min(rates) > LARGEST_RATIO:
-        return f"its rates are at most {LARGEST_RATIO} times each other"
+        return f"the ratio of the rates is {max(rates) / min(rates):.3g}: the maximum is {LARGEST_RATIO}"
     widest = max(leg.gap_table, default=1 << GAP_TABLE_BITS) / (1 << GAP_TABLE_BITS)
     least = widest * leg.options.get("burst", 1) * 1e9 * 2**GAP_FRACTION_BITS / 2**62
-    return f"its rates are 0 or at least {least:.3g} packets/s" if min(rates) < least else ""
+    if min(rates) < least:
+        return f"rate {min(rates):.3g} packets/s: must be 0 or at least {least:.3g} packets/s"
+    return ""
 
 
 def _unable_rates(leg: Leg) -> str:
     if not leg.rates:
-        return "a period is for a list of rates" if leg.rates_period_ns is not None else ""
+        return "a period needs a list of rates" if leg.rates_period_ns is not None else ""
     if len(leg.rates) > MOST_STEPS:
-        return f"it has at most {MOST_STEPS} rates"
+        return f"{len(leg.rates)} rates: the maximum is {MOST_STEPS}"
     starts = [start for start, _ in leg.rates]
     if starts[0] != 0 or any(a >= b for a, b in pairwise(starts)):
-        return "its rates begin at 0 and each later than the one before"
-    if any(not 0 <= rate < math.inf for _, rate in leg.rates):
-        return "a rate is 0 or more"
+        return "the times of the rates must begin at 0 and ascend"
+    if wrong := [rate for _, rate in leg.rates if not 0 <= rate < math.inf]:
+        return f"rate {wrong[0]} packets/s: must be finite and 0 or more"
     if leg.rates_period_ns is not None and leg.rates_period_ns <= starts[-1]:
-        return f"its period ends after its last rate has begun, at {starts[-1]} ns"
+        return f"period {leg.rates_period_ns} ns: must be longer than {starts[-1]} ns, the start of the last rate"
     return ""
 
 
 def _unable_gaps(table: list[int]) -> str:
     if len(table) > MOST_GAPS:
-        return f"it has at most {MOST_GAPS} gaps"
+        return f"{len(table)} gaps: the maximum is {MOST_GAPS}"
     if any(not 0 <= one < 2**32 for one in table) or sum(table) != len(table) << GAP_TABLE_BITS:
-        return f"its gaps are whole numbers of 2**-{GAP_TABLE_BITS} whose mean is 1"
+        return f"gaps must be whole numbers of 2**-{GAP_TABLE_BITS} with a mean of 1"
     return ""
 
 

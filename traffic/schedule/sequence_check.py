@@ -1,4 +1,4 @@
-"""A sequence as the XDP sender plays it: rules for a record's user and size, and why a leg cannot have them."""
+"""Rules of the XDP sender for the user and size of a sequence's records, and their limits."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from pktswarm.traffic.schedule.sequence import Records
 
 
 def unable(leg: Leg, template: Template) -> str:
-    """Why the kernel cannot make a sequence's frames; empty when it can."""
+    """Why xdp cannot send this sequence; empty when it can."""
     if leg.rates or leg.gap_table or leg.rate_pps is not None or "burst" in leg.options:
-        return "a source has its own pace"
+        return "rate, gaps and burst do not apply: the source sets the times"
     if leg.frame.get("payload", {}) not in ({}, {"fill": 0}):
-        return "the payload of frames whose size is a source's is zeros"
+        return "the payload must be zeros: the source sets the sizes"
     if fixed := given_lengths(leg.frame["headers"]):
-        return f"{fixed[0]} is given, and sizes are the source's"
+        return f"{fixed[0]} must not be given: the source sets the sizes"
     lengths = len(length_fields(leg.frame["headers"]))
     if len(template.fields) + lengths > MAX_RULES:
-        return f"it varies at most {MAX_RULES} fields of a frame, not {len(template.fields)} and {lengths} lengths"
+        return f"{len(template.fields)} varying fields and {lengths} lengths: the maximum is {MAX_RULES}"
     return _unable_user(leg, template)
 
 
 def _unable_user(leg: Leg, template: Template) -> str:
     found = [one for one in template.fields if one.name == leg.user_field]
     if leg.user_field and (not found or found[0].link is not None or found[0].drawn):
-        return f"{leg.user_field} is no counter that can stand at a frame's user"
+        return f"{leg.user_field} must be a counter that is neither linked nor random"
     if leg.users and leg.users["field"] != leg.user_field:
-        return f"its users are those of {leg.user_field}"
+        return f"users must be counted by {leg.user_field}, not by {leg.users['field']}"
     return ""
 
 
 def size_rules(leg: Leg, checksums: tuple[Checksum, ...], words: Callable[[list[int]], object]) -> list[RuleRecord]:
-    """One for each length field. The first one also carries what the size adds to sums through pseudo headers."""
+    """A rule for each length field. The first rule also carries the weight of the size in pseudo headers."""
     rules = []
     for number, (offset, less) in enumerate(length_fields(leg.frame["headers"])):
         stop, window = offset + 2, offset + 2 - WINDOW_BYTES
@@ -49,18 +49,18 @@ def size_rules(leg: Leg, checksums: tuple[Checksum, ...], words: Callable[[list[
 
 
 def check(leg: Leg, records: Records, template: Template) -> None:
-    """BadInput for records that are not the leg's: the kernel would send other frames without a word."""
+    """BadInput for records that do not fit the leg: the kernel program does not check them."""
     largest, smallest = int(records["frame_bytes"].max()), int(records["frame_bytes"].min())
     least = min((size for size, _ in leg.sizes), default=leg.size_bytes) - FCS_BYTES
     where = leg.sequence_file
     if largest != len(template.data) or smallest < least:
-        told = f"{smallest + FCS_BYTES} to {largest + FCS_BYTES} bytes"
+        found = f"{smallest + FCS_BYTES} to {largest + FCS_BYTES} bytes"
         allowed = f"{least + FCS_BYTES} to {leg.size_bytes}"
-        raise BadInput(where, "frames of other sizes than the stream's", value=told, allowed=allowed)
+        raise BadInput(where, "frame sizes differ from the stream's", value=found, allowed=allowed)
     if leg.count_packets != len(records):
-        problem = "another number of frames than the stream's"
+        problem = "the number of frames differs from the stream's"
         raise BadInput(where, problem, value=len(records), allowed=str(leg.count_packets))
     users = [one.values for one in template.fields if one.name == leg.user_field] or [1]
     if int(records["user"].max()) >= users[0]:
-        problem = "a user that the stream has not"
+        problem = "user out of range"
         raise BadInput(where, problem, value=int(records["user"].max()), allowed=f"0 to {users[0] - 1}")

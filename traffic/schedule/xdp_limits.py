@@ -13,6 +13,7 @@ from pktswarm.traffic.schedule import leg_frames, pace, sequence_check
 from pktswarm.traffic.schedule.records import LARGEST_BYTES, MAX_CHECKSUMS, MAX_RULES, WINDOW_BYTES
 
 MOST_CORES = 64
+MOST_BURST = 65536
 MOST_USERS = 2**20
 """Users of a stream that are counted one by one."""
 STREAM_OPTIONS = ("burst", "late", "stamp", "cores", "wait", "batch")
@@ -22,21 +23,20 @@ BATCH_SIZES = (1, 4, 8, 16, 32, 64, 128, 256)
 
 
 def unable(leg: Leg) -> str:
-    """Why no schedule can be made of this leg; empty when one can."""
+    """Why xdp cannot send this leg; empty when it can."""
     known = TRACE_OPTIONS if leg.kind == "trace" else STREAM_OPTIONS
-    odd = [name for name in leg.options if name not in known]
-    if odd:
-        return f"it has no option {odd[0]!r} for a {leg.kind}"
+    if unknown := [name for name in leg.options if name not in known]:
+        return f"unknown option {unknown[0]!r} for a {leg.kind} (allowed: {', '.join(known)})"
     if leg.options.get("wait", "asleep") not in ("asleep", "awake"):
-        return f"wait is asleep or awake, not {leg.options['wait']!r}"
+        return f"option wait = {leg.options['wait']!r}: must be asleep or awake"
     if leg.options.get("late", "catch_up") not in ("catch_up", "skip"):
-        return f"late is catch_up or skip, not {leg.options['late']!r}"
+        return f"option late = {leg.options['late']!r}: must be catch_up or skip"
     if leg.options.get("cores", 1) not in range(1, MOST_CORES + 1):
-        return f"cores is a whole number from 1 to {MOST_CORES}, not {leg.options['cores']!r}"
+        return f"option cores = {leg.options['cores']!r}: must be a whole number from 1 to {MOST_CORES}"
     if leg.options.get("batch", 1) not in BATCH_SIZES:
-        return f"batch is one of {', '.join(map(str, BATCH_SIZES))}, not {leg.options['batch']!r}"
-    if trouble := pace.unable(leg):
-        return trouble
+        return f"option batch = {leg.options['batch']!r}: must be one of {', '.join(map(str, BATCH_SIZES))}"
+    if problem := pace.unable(leg):
+        return problem
     if leg.kind == "trace":
         return ""
     return _unable_options(leg) or _unable_frame(leg)
@@ -44,37 +44,37 @@ def unable(leg: Leg) -> str:
 
 def _unable_options(leg: Leg) -> str:
     burst = leg.options.get("burst", 1)
-    if not isinstance(burst, int) or not 1 <= burst <= 65536:
-        return f"burst is a whole number from 1 to 65536, not {burst!r}"
+    if not isinstance(burst, int) or not 1 <= burst <= MOST_BURST:
+        return f"option burst = {burst!r}: must be a whole number from 1 to {MOST_BURST}"
     return _unable_sizes(leg)
 
 
 def _unable_sizes(leg: Leg) -> str:
     if len(leg.sizes) > MOST_SIZES:
-        return f"its frames have at most {MOST_SIZES} sizes, not {len(leg.sizes)}"
+        return f"{len(leg.sizes)} frame sizes: the maximum is {MOST_SIZES}"
     total = number_of_places([weight for _, weight in leg_frames.sizes_bytes(leg)])
-    return f"its weights of sizes add up to at most {MOST_VALUES}, not {total}" if total > MOST_VALUES else ""
+    return f"the sum of the size weights is {total}: the maximum is {MOST_VALUES}" if total > MOST_VALUES else ""
 
 
 def _unable_frame(leg: Leg) -> str:
     sizes = [size for size, _ in leg_frames.sizes_bytes(leg)]
     if max(sizes) - FCS_BYTES > LARGEST_BYTES:
-        return f"its frames have at most {LARGEST_BYTES + FCS_BYTES} bytes"
+        return f"frames of {max(sizes)} bytes: the maximum is {LARGEST_BYTES + FCS_BYTES} bytes"
     if leg.options.get("stamp") and not leg_frames.has_room(leg):
         least = stamp.least_size_bytes(leg.frame["headers"])
-        return f"a stamp needs {stamp.PLAIN_BYTES} bytes of free payload: a frame of at least {least} bytes"
+        return f"a stamp needs {stamp.PLAIN_BYTES} bytes of free payload, in a frame of at least {least} bytes"
     template = build_frame(leg.frame, min(sizes))
     if len(template.fields) > MAX_RULES:
-        return f"it varies at most {MAX_RULES} fields of a frame, not {len(template.fields)}"
+        return f"{len(template.fields)} varying fields: the maximum is {MAX_RULES}"
     if len(template.checksums) > MAX_CHECKSUMS:
-        return f"it keeps at most {MAX_CHECKSUMS} checksums, not {len(template.checksums)}"
-    if trouble := _unable_users(leg, template):
-        return trouble
-    if leg.sequence_file and (trouble := sequence_check.unable(leg, template)):
-        return trouble
+        return f"{len(template.checksums)} checksums: the maximum is {MAX_CHECKSUMS}"
+    if problem := _unable_users(leg, template):
+        return problem
+    if leg.sequence_file and (problem := sequence_check.unable(leg, template)):
+        return problem
     for one in template.fields:
         if one.first >> 64 != one.last >> 64 or (one.shift_bits and one.width_bytes > WINDOW_BYTES):
-            return f"{one.name} varies in more than its last 64 bits"
+            return f"{one.name} varies above its last 64 bits"
     return ""
 
 
@@ -83,7 +83,7 @@ def _unable_users(leg: Leg, template: Template) -> str:
         return ""
     counted = [one for one in template.fields if one.name == leg.users["field"]]
     if not counted:
-        return f"its users are told apart by {leg.users['field']}, which does not vary"
+        return f"users are counted by {leg.users['field']}, which does not vary"
     if counted[0].values > MOST_USERS:
-        return f"it counts at most {MOST_USERS} users, and {counted[0].name} takes {counted[0].values} values"
+        return f"{counted[0].values} users by {counted[0].name}: the maximum is {MOST_USERS}"
     return ""
