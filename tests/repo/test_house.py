@@ -119,7 +119,7 @@ def test_nothing_names_a_machine_or_a_registry() -> None:
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [(["dmeo"], "dmeo? Known are: demo, test"), (["demo", "--fast"], "--fast? demo takes no more")],
+    [(["dmeo"], "dmeo? Known are: demo, check, test"), (["demo", "--fast"], "--fast? demo takes no more")],
 )
 def test_bootstrap_refuses_words_that_it_does_not_know(words: list[str], message: str) -> None:
     done = subprocess.run(["./bootstrap", *words], capture_output=True, text=True, check=False)
