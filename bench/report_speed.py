@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "unit"))
 import report
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import FlowUsers, Leg
 from result_folders import Made
 
 NODES, STREAMS, USERS, PPS = 16, 64, 65_536, 1_000.0
@@ -29,7 +29,7 @@ PKTSWARM = Path(sys.executable).with_name("pktswarm")
 
 def leg(number: int, seconds: float) -> Leg:
     each = USERS // STREAMS
-    users = {"field": "ipv4.src", "by": "src_ip", "first": 0x0A3C0000 + number * each, "step": 1, "count": each}
+    users = FlowUsers(field="ipv4.src", by="src_ip", first=0x0A3C0000 + number * each, step=1, count=each)
     ends = (f"tx{number % (NODES // 2) + 1}", f"rx{number % (NODES // 2) + 1}")
     packets = int(PPS * seconds)
     return Leg(number, f"s{number}", *ends, "stream", "xdp", rate_pps=PPS, intended_packets=packets, users=users)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal
 
 from pktswarm.traffic.typed_json import decode_fields, fields_to_json
@@ -82,6 +82,76 @@ class AddressPool:
 
 
 @dataclass(frozen=True)
+class ReceivedField:
+    """The field that identifies users at the receiver, where a device adds or takes away headers. None: as sent."""
+
+    field: str
+    by: str | None = None
+    first: int | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True)
+class SessionUsers:
+    """Properties of the users of a session group at one gNB."""
+
+    WRITTEN: ClassVar = ("mbr_bps", "outer_bytes")
+    group: str
+    gnb: str
+    direction: Literal["up", "down"]
+    mbr_bps: float | None = None
+    """Maximum bit rate; None: no limit."""
+    outer_bytes: tuple[int, int] = (0, 0)
+    """Bytes around a user's IP packet in a frame without FCS, as sent and as received."""
+
+
+@dataclass(frozen=True)
+class FlowUsers:
+    """The users of a flow. User n has the value `first` + n * `step` of the field."""
+
+    field: str
+    """A varying field of the template, header.field."""
+    by: str = ""
+    """Its name in traffic.counting.kernel_structs.Fields ("teid", "src_ip", …); empty before the frames are built."""
+    first: int = 0
+    step: int = 1
+    count: int = 0
+    shift: int = 0
+    """Of an IPv6 address the values are the bits above this one."""
+    low: int = 0
+    """The bits below, the same for all."""
+    received: ReceivedField | None = None
+    session: SessionUsers | None = None
+
+    @property
+    def as_received(self) -> FlowUsers:
+        """The users by the field at the receiver."""
+        if self.received is None:
+            return self
+        changes = {name: value for name, value in vars(self.received).items() if value is not None}
+        return replace(self, received=None, **changes)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields of `session` are keys beside the others."""
+        made: dict[str, Any] = {"field": self.field}
+        if self.by:
+            made |= {"by": self.by, "first": self.first, "step": self.step, "count": self.count}
+        if self.shift:
+            made |= {"shift": self.shift, "low": self.low}
+        if self.received is not None:
+            made["received"] = fields_to_json(self.received)
+        return made if self.session is None else {**made, **fields_to_json(self.session)}
+
+    @classmethod
+    def from_json(cls, data: object, where: object = "flow", key: str = "users") -> FlowUsers:
+        if isinstance(data, dict) and "group" in data:
+            names = {each.name for each in fields(SessionUsers)}
+            session = {name: value for name, value in data.items() if name in names}
+            data = {name: value for name, value in data.items() if name not in names} | {"session": session}
+        return decode_fields(cls, data, where, key)
+
+
+@dataclass(frozen=True)
 class Leg:
     """One stream's share from one transmitter to one receiver.
 
@@ -148,14 +218,8 @@ class Leg:
     {"by": "outer"}, as the scenario says, "mtu_bytes", "ids": [first, last], those of its packets' fragments; and
     "cut", which of its IPv4 headers is cut, "outer" or "inner", where its sender does that. See
     traffic.schedule.fragments."""
-    users: dict[str, Any] = field(default_factory=dict)
-    """What tells a stream's users apart, if they are counted one by one: {"field": the name of a varying field of the
-    template, "by": its name in traffic.counting.kernel_structs.Fields ("teid", "src_ip", "dst_ip", …), "first",
-    "step", "count"}.
-    User n has the value first + n * step; "shift" and "low": of an IPv6 address these are the upper bits, and the lower
-    ones are the same for all. "received": those of them that are others at the receiver (`arrives`).
-    Of sessions also "group", "gnb", "direction", "mbr_bps" (None: no limit), and "outer_bytes": what is around a user's
-    IP packet in a frame without FCS, as sent and as received."""
+    users: FlowUsers | None = None
+    """The users of a flow that are counted one by one."""
     options: dict[str, Any] = field(default_factory=dict)
     """The engine's own settings ("clone_skb", "burst", "threads", …)."""
     background: bool = False
@@ -213,5 +277,5 @@ class Leg:
         return "+".join([self.target, *self.handover_targets])
 
 
-_TABLES: dict[str, object] = {"match": None, "timing": Timing()}
+_TABLES: dict[str, object] = {"match": None, "users": None, "timing": Timing()}
 """Fields that run.json has as an empty object where they have this value."""

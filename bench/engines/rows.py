@@ -19,7 +19,7 @@ from bench.engines.wire import BenchError, Wire, Worker, clock
 from pktswarm.nodes.senders.xdp import XdpSender
 from pktswarm.traffic.capture.files import Packet
 from pktswarm.traffic.frames.build import build_frame
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import FlowUsers, Leg
 
 RATES_PPS = (10_000, 100_000, 1_000_000)
 USERS = 65_536
@@ -263,7 +263,7 @@ def users(bench: Bench) -> list[report.Row]:
     """20 million frames of 65,536 users, each counted by his address."""
     addresses = {"increment": ["10.0.0.0", "10.0.255.255"]}
     headers = [ours.ETHERNET, {"ipv4": {"src": "10.1.0.1", "dst": addresses}}, ours.UDP_HEADERS[2]]
-    told = {"field": "ipv4.dst", "by": "dst_ip", "first": 10 << 24, "step": 1, "count": USERS}
+    told = FlowUsers("ipv4.dst", "dst_ip", 10 << 24, 1, USERS)
     leg = ours.stream({"headers": headers}, users=told, count_packets=bench.user_packets, duration_s=None)
     lost: list[float] = []
     counted: list[bool] = []

@@ -35,7 +35,7 @@ def with_match(leg: Leg, reports: dict[str, dict[str, Any]]) -> Leg:
     leg = replace(leg, match=match.to_data())
     if not leg.users or leg.arrives:
         return leg
-    return replace(leg, users=users.of_template(leg.stream, "users", templates[max(templates)], leg.users["field"]))
+    return replace(leg, users=users.of_template(leg.stream, "users", templates[max(templates)], leg.users.field))
 
 
 def tunnelled(

@@ -16,6 +16,7 @@ from pktswarm.traffic.counting.users import MOST_USERS
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.headers import GTPU_PORT, HEADERS
 from pktswarm.traffic.frames.values import MOST_VALUES
+from pktswarm.traffic.leg import FlowUsers
 
 Headers = list[dict[str, dict[str, Any]]]
 
@@ -74,11 +75,10 @@ class UserRange:
     def last(self) -> int:
         return self.first + (self.count - 1) * self.step
 
-    @property
-    def told(self) -> dict[str, int]:
-        """For Leg.users."""
-        lower = {} if self.low is None else {"shift": PREFIX_BITS, "low": self.low}
-        return {"first": self.first, "step": self.step, "count": self.count, **lower}
+    def add_to(self, users: FlowUsers) -> FlowUsers:
+        """The users with the values of this range."""
+        shift, low = (0, 0) if self.low is None else (PREFIX_BITS, self.low)
+        return replace(users, first=self.first, step=self.step, count=self.count, shift=shift, low=low)
 
     def address(self, value: int) -> str:
         return str(IPv4Address(value) if self.low is None else IPv6Address(value << PREFIX_BITS | self.low))

@@ -41,7 +41,7 @@ from pktswarm.traffic.frames.check import check_frame
 from pktswarm.traffic.frames.headers import HEADERS
 from pktswarm.traffic.frames.stamp import PLAIN_BYTES
 from pktswarm.traffic.frames.stamp import least_size_bytes as stamp_size_bytes
-from pktswarm.traffic.leg import Leg, Timing
+from pktswarm.traffic.leg import FlowUsers, Leg, ReceivedField, SessionUsers, Timing
 from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.schedule.fragments import with_ids
 from pktswarm.traffic.schedule.leg_frames import sizes_bytes, stamped
@@ -73,7 +73,7 @@ def in_tunnels(
         received = [ethernet(upf.n6_mac, core_host.mac), *inner_headers(tunnels, ue, server)]
         # The tunnel's header of the same kind makes two of them, which are told apart by their numbers.
         twice = f"{len(tunnel) + 1}." if tunnels.ip == ip_of(gnb_address) else ""
-        users = {"field": f"{twice}{tunnels.ip}.src", "by": "src_ip", "received": {"field": f"{tunnels.ip}.src"}}
+        users = FlowUsers(f"{twice}{tunnels.ip}.src", "src_ip", received=ReceivedField(f"{tunnels.ip}.src"))
         added = -size_of(tunnel)
     else:
         run = run_of(tunnels, "downlink TEIDs", teids)
@@ -82,14 +82,14 @@ def in_tunnels(
         sent = [ethernet(core_host.mac, upf.n6_mac), *inner_headers(tunnels, ue, server)]
         received = [ethernet(upf.n3_mac, gnb_host.mac), *tunnel, *inner_headers(tunnels, ue, server, USER)]
         # The tunnel is what a gNB knows a user by: one in another's is the other's packet too many.
-        by_teid = {"field": "gtpu.teid", "by": "teid", "first": run.first, "step": run.step}
-        users = {"field": f"{tunnels.ip}.dst", "by": "dst_ip", "received": by_teid}
+        by_teid = ReceivedField("gtpu.teid", "teid", run.first, run.step)
+        users = FlowUsers(f"{tunnels.ip}.dst", "dst_ip", received=by_teid)
         added = size_of(tunnel)
     made = replace(
         leg,
         frame={**leg.frame, "headers": with_ids(sent, leg.oversize)},
         arrives={"headers": received, "added_bytes": added},
-        users={**users, **ue.told, **told_of_users(tunnels, upf, size_of(tunnel))},
+        users=replace(ue.add_to(users), session=session_users(tunnels, upf, size_of(tunnel))),
         # A UPF is a router, and may say so.
         expect={"ttl": None, **leg.expect},
         engine="xdp",
@@ -154,21 +154,14 @@ def echo_of(leg: Leg, stream: Any, number: int) -> Leg:
     )
 
 
-def told_of_users(tunnels: Tunnels, upf: Upf, tunnel_bytes: int) -> dict[str, Any]:
-    """For Leg.users: whose they are, their MBR, and what is around an IP packet of theirs in a frame as sent and as
-    received."""
+def session_users(tunnels: Tunnels, upf: Upf, tunnel_bytes: int) -> SessionUsers:
     up, qos = tunnels.direction == "up", upf.group(tunnels.group).qos
     limits = (None, None) if qos is None else (qos.mbr_up_bps, qos.mbr_down_bps)
     container = CONTAINER_BYTES if not up and qos is not None and qos.qfi is not None else 0
     ethernet = HEADERS["ethernet"].size_bytes
     around = ethernet + tunnel_bytes + container
-    return {
-        "group": tunnels.group,
-        "gnb": tunnels.gnb,
-        "direction": tunnels.direction,
-        "mbr_bps": limits[not up],
-        "outer_bytes": [around, ethernet] if up else [ethernet, around],
-    }
+    outer_bytes = (around, ethernet) if up else (ethernet, around)
+    return SessionUsers(tunnels.group, tunnels.gnb, tunnels.direction, limits[not up], outer_bytes)
 
 
 def check_cut(where: Path, key: str, stream: Any, upf: Upf, gnbs: Iterable[str]) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from pktswarm.master.cluster.inventory import Host, Inventory
 from pktswarm.master.plan.session_headers import Tunnels, one_upf_address, rows_at
 from pktswarm.master.plan.session_nodes import check_macs, core_nodes, gnb_nodes
-from pktswarm.master.plan.session_streams import told_of_users
+from pktswarm.master.plan.session_streams import session_users
 from pktswarm.master.scenario.upf import Upf
 from pktswarm.master.upf.sessions import Sessions
 from pktswarm.traffic.counting.match import Match
@@ -96,11 +96,11 @@ def with_group(leg: Leg, downlink: bool, tunnels: Tunnels, upf: Upf, settings: S
         return leg
     gtpu = replace(settings.gtpu, qfi=None) if downlink else settings.gtpu
     way = replace(tunnels, direction="down" if downlink else "up")
-    told = told_of_users(way, upf, gtpu.tunnel().overhead_bytes)
-    if not leg.users and told["mbr_bps"] is not None:
+    session = session_users(way, upf, gtpu.tunnel().overhead_bytes)
+    if leg.users is None and session.mbr_bps is not None:
         problem = "its users have an MBR, and are more than are counted one by one"
         raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group)
-    return replace(leg, users=leg.users and {**leg.users, **told})
+    return replace(leg, users=leg.users and replace(leg.users, session=session))
 
 
 def check_room(prepared: Prepared, tunnels: Tunnels, upf: Upf) -> None:

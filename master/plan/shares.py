@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pktswarm.traffic.counting import users
+from pktswarm.traffic.leg import FlowUsers
 from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.replay.prepare import Prepared
 from pktswarm.traffic.replay.table import SOURCE_SERVER, TARGET_SERVER
@@ -30,13 +30,13 @@ class Share:
     def frame_bytes(self) -> int:
         return int(self.prepared.frame_bytes[self.rows].sum())
 
-    def users(self) -> dict[str, Any]:
+    def users(self) -> FlowUsers | None:
         """Leg.users: those of a pool, told by one address of every packet. Empty where they are not counted."""
         found = {name: (pool, need) for name, pool, need in self.prepared.pools}
         by = {"up": "src_ip", "down": "dst_ip", "both": "dst_ip" if self.downlink else "src_ip"}
         way = by.get(self.prepared.settings.direction)
         if "users" not in found or way is None or found["users"][1] > MOST_USERS:
-            return {}
+            return None
         pool, need = found["users"]
         return users.of_addresses(way, pool.first, need)
 
@@ -44,13 +44,13 @@ class Share:
         """(packets, bytes with FCS) to or from each user in all passes and instances, in the order of Leg.users; None
         where some packets are no user's (of an IPv6 user, or between two servers)."""
         prepared, leg_users = self.prepared, self.users()
-        if not leg_users:
+        if leg_users is None:
             return None
         columns = prepared.pieces.columns.take(self.rows)
-        not_users = SOURCE_SERVER if leg_users["by"] == "src_ip" else TARGET_SERVER
+        not_users = SOURCE_SERVER if leg_users.by == "src_ip" else TARGET_SERVER
         if (prepared.table.ends[columns.pair] & not_users).any() or (columns.version == 6).any():
             return None
-        packets, size_bytes = np.zeros((2, leg_users["count"]), np.int64)
+        packets, size_bytes = np.zeros((2, leg_users.count), np.int64)
         for instance in range(prepared.settings.instances.count):
             user = prepared.table.user[columns.pair] + prepared.shift(instance).user
             np.add.at(packets, user, repeat)

@@ -20,7 +20,7 @@ from pktswarm.traffic.frames.check import check_frame
 from pktswarm.traffic.frames.headers import HEADERS
 from pktswarm.traffic.frames.placement import least_size_bytes, varying
 from pktswarm.traffic.frames.template import Template, VaryingField
-from pktswarm.traffic.leg import Leg, Timing
+from pktswarm.traffic.leg import FlowUsers, Leg, Timing
 from pktswarm.traffic.random.rates import Rates
 from pktswarm.traffic.schedule import sequence
 from pktswarm.traffic.schedule.sequence import Records
@@ -126,7 +126,7 @@ def _leg(source: Source, number: int, origin: str, target: str, headers: Any, fi
         intended_packets=len(records),
         duration_s=source.duration_s,
         expect=source.expect,
-        users={"field": field} if field and source.count_users else {},
+        users=FlowUsers(field) if field and source.count_users else None,
         options=source.options,
     )
 

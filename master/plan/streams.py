@@ -16,7 +16,7 @@ from pktswarm.master.scenario.stream import Stream
 from pktswarm.master.scenario.upf import Upf
 from pktswarm.master.scenario.upf_shape import Shape
 from pktswarm.master.upf.sessions import Sessions
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import FlowUsers, Leg
 from pktswarm.traffic.schedule.fragments import IDS
 
 FIRST_UDP_PORT = 5001
@@ -65,7 +65,7 @@ def stream_legs(
             count_packets=count,
             duration_s=stream.duration_s,
             expect=stream.expect,
-            users={"field": stream.users} if stream.users else {},
+            users=FlowUsers(stream.users) if stream.users else None,
             options=stream.options | ({"burst": stream.burst} if stream.burst > 1 else {}),
         )
         for number, ((source, target), count) in enumerate(zip(pairs, counts, strict=True))

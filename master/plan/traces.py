@@ -61,7 +61,7 @@ def _instances(trace: Trace, share: Share, ends: tuple[str, str], first_id: int)
             pools=_pools(prepared),
             stamped_packets=_stamped(trace, share),
             merged_into=first_id if number else None,
-            users={} if number else share.users(),
+            users=None if number else share.users(),
             options=trace.options,
         )
         for number in range(prepared.settings.instances.count)

@@ -77,7 +77,7 @@ def _lost(users: Sequence[Users]) -> dict[str, dict[str, dict[str, int] | None]]
     found: dict[str, dict[str, dict[str, int] | None]] = {}
     for one in users:
         if one.moves is not None:
-            way = found.setdefault(one.leg.users["direction"], {})
+            way = found.setdefault(one.session.direction, {})
             for fate in FATES:
                 way[fate] = _added(way.get(fate, {"users": 0, "lost_packets": 0, "sent_packets": 0}), one, fate)
     return found

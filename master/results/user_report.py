@@ -126,7 +126,7 @@ class _Limit:
             self.measured = False
             return
         self.seconds = max(self.seconds, seconds)
-        self.packet_bytes = max(self.packet_bytes, one.leg.size_bytes - FCS_BYTES - one.leg.users["outer_bytes"][0])
+        self.packet_bytes = max(self.packet_bytes, one.leg.size_bytes - FCS_BYTES - one.session.outer_bytes[0])
         for n in range(one.count):
             who = one.who(n)
             self.bits[who] = self.bits.get(who, 0) + 8 * one.ip_bytes(n)
@@ -147,9 +147,9 @@ def mbr(legs: Sequence[Users]) -> list[dict[str, Any]]:
     """For each group with an MBR and direction: how many of its users got more, and by how much, as a part of it."""
     found: dict[tuple[str, str], _Limit] = {}
     for one in legs:
-        if (limit_bps := one.leg.users.get("mbr_bps")) is not None:
-            key = one.group, one.leg.users["direction"]
-            found.setdefault(key, _Limit(limit_bps)).take(one)
+        session = one.fields.session
+        if session is not None and session.mbr_bps is not None:
+            found.setdefault((one.group, session.direction), _Limit(session.mbr_bps)).take(one)
     return [_limit_told(*key, limit) for key, limit in found.items()]
 
 

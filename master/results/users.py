@@ -8,7 +8,7 @@ from typing import Any
 
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.counting.tally import not_received
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import FlowUsers, Leg, SessionUsers
 from pktswarm.traffic.protocol.task import FCS_BYTES
 
 COLUMNS = [
@@ -58,7 +58,19 @@ class Users:
 
     @property
     def count(self) -> int:
-        return int(self.leg.users["count"])
+        return self.fields.count
+
+    @property
+    def fields(self) -> FlowUsers:
+        if self.leg.users is None:
+            raise ValueError(f"the users of {self.leg.stream} are not counted")
+        return self.leg.users
+
+    @property
+    def session(self) -> SessionUsers:
+        if self.fields.session is None:
+            raise ValueError(f"{self.leg.stream} has no sessions")
+        return self.fields.session
 
     def take_sent(self, column: str | Sequence[int] | None) -> None:
         """A column that is not one figure a user is no measurement but a doubt."""
@@ -89,25 +101,25 @@ class Users:
     @property
     def group(self) -> str:
         """Whose users they are: streams of a group of sessions have the same ones."""
-        return str(self.leg.users.get("group", self.leg.stream))
+        return self.leg.stream if self.fields.session is None else self.fields.session.group
 
     def who(self, n: int) -> Who:
         """The same in all streams: of sessions his place at his gNB, for he may have two addresses."""
-        if "gnb" in self.leg.users:
-            return self.group, str(self.leg.users["gnb"]), n
-        return self.group, "", int(self.leg.users["first"] + n * self.leg.users["step"])
+        if self.fields.session is not None:
+            return self.group, self.fields.session.gnb, n
+        return self.group, "", self.fields.first + n * self.fields.step
 
     def place(self, who: Who) -> int | None:
         """Which of this leg's users it is; None: of none."""
         group, gnb, number = who
-        if (group, gnb) != (self.group, str(self.leg.users.get("gnb", ""))):
+        if (group, gnb) != (self.group, "" if self.fields.session is None else self.fields.session.gnb):
             return None
-        first, step = (0, 1) if gnb else (self.leg.users["first"], self.leg.users["step"])
+        first, step = (0, 1) if gnb else (self.fields.first, self.fields.step)
         n, rest = divmod(number - first, step)
         return n if not rest and 0 <= n < self.count else None
 
     def name(self, n: int) -> str:
-        return users.named(self.leg.users, n)
+        return users.named(self.fields, n)
 
     @property
     def sending_s(self) -> float | None:
@@ -129,7 +141,7 @@ class Users:
         if self.received is None:
             raise ValueError("what was not received has no size")
         packets = self.received["packets"][n]
-        as_sent, as_received = self.leg.users["outer_bytes"]
+        as_sent, as_received = self.session.outer_bytes
         if self.leg.kind == "stream" and not self.leg.sizes:
             return int(packets * (self.leg.size_bytes - FCS_BYTES - as_sent))
         return int(self.received["bytes"][n] - packets * as_received)

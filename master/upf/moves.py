@@ -57,8 +57,8 @@ class Moves:
 
     def of(self, leg: Leg) -> tuple[list[int], list[int]] | None:
         """Users.moves."""
-        users = leg.users
-        return self.by_user[users["gnb"]] if users.get("group") == self.group else None
+        session = None if leg.users is None else leg.users.session
+        return None if session is None or session.group != self.group else self.by_user[session.gnb]
 
 
 def _counts(load: Handover, rows: NDArray[np.int64]) -> tuple[list[int], list[int]]:

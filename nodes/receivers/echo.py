@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from pktswarm.nodes import libbpf, live_frames
@@ -135,15 +136,14 @@ def _count(leg: Leg, flow: RawFlow, users: list[int] | None, counted: int | None
 
 def _places(leg: Leg) -> int:
     """In the map of users; the last one is for what is no user's."""
-    return int(leg.users.get("count", 0)) + 1
+    return (leg.users.count if leg.users else 0) + 1
 
 
 def _user_rule(leg: Leg, base: int) -> RawUserRule:
     if not leg.users:
         return RawUserRule(base=base)
     templates = templates_as_sent(leg)
-    as_sent = {name: value for name, value in leg.users.items() if name != "received"}
-    return users.rule(templates[max(templates)], as_sent, base)
+    return users.rule(templates[max(templates)], replace(leg.users, received=None), base)
 
 
 def _key(number: int) -> bytes:

@@ -18,7 +18,7 @@ from pktswarm.traffic.counting.kernel_structs import (
     RawUserRule,
 )
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import FlowUsers, Leg
 from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.schedule import leg_frames, pktgen
 from pktswarm.traffic.schedule.leg_frames import templates_as_received
@@ -120,8 +120,8 @@ def _user_rules(task: ReceiveTask, unstamped_slots: dict[int, int]) -> dict[int,
     unstamped = [(place, task.legs[slot]) for slot, place in unstamped_slots.items()]
     for slot, leg in [*stamped, *unstamped]:
         if leg.users:
-            rules[slot] = _user_rule(leg, base)
-            base += leg.users["count"] + 1
+            rules[slot] = _user_rule(leg, leg.users, base)
+            base += leg.users.count + 1
     if base > users.MOST_USERS + len(rules):
         raise BadInput(
             task.interface, "too many users in all streams", key="users", value=base, allowed=str(users.MOST_USERS)
@@ -129,8 +129,8 @@ def _user_rules(task: ReceiveTask, unstamped_slots: dict[int, int]) -> dict[int,
     return rules
 
 
-def _user_rule(leg: Leg, base: int) -> RawUserRule:
+def _user_rule(leg: Leg, counted: FlowUsers, base: int) -> RawUserRule:
     if leg.kind == "trace":
-        return users.address_rule(leg.users, base)
+        return users.address_rule(counted, base)
     templates = templates_as_received(leg)
-    return users.rule(templates[max(templates)], leg.users, base)
+    return users.rule(templates[max(templates)], counted, base)

@@ -124,7 +124,7 @@ class XdpCore:
         if sum(users) != record.sent_packets:
             sums = f"{sum(users)} packets by user, {record.sent_packets} by leg"
             raise EngineError(NAME, f"the counts of {leg.stream} disagree: {sums}", self._output())
-        return users + [0] * (leg.users.get("count", 0) - len(users))
+        return users + [0] * ((leg.users.count if leg.users else 0) - len(users))
 
     def _output(self) -> str:
         return self._process.output() if self._process is not None else ""

@@ -24,7 +24,7 @@ from pktswarm.traffic.capture.files import Packet, write_pcap
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import FlowUsers, Leg
 from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule import fragments
@@ -63,7 +63,7 @@ def a_leg(shape: str = "container", cut: str = "outer", size_bytes: int = 1600, 
     number = [next(iter(one)) for one in SHAPES[shape]]
     last = len(number) - 1 - number[::-1].index("ipv4")
     field = f"{last}.ipv4.src" if number.count("ipv4") > 1 else "ipv4.src"
-    of = {"field": field, "by": "src_ip", "first": 0x0A2D0001, "step": 1, "count": 5}
+    of = FlowUsers(field, "src_ip", 0x0A2D0001, 1, 5)
     arrives = {"headers": frame["headers"], "added_bytes": 0}
     leg = Leg(3, shape, "a", "b", "stream", "xdp", frame, size_bytes, rate_pps=1000, **more)
     return replace(leg, users=of, arrives=arrives, oversize=oversize)
@@ -273,7 +273,7 @@ def test_fragments_of_ipv6(bench: Callable[[Leg], Bench]) -> None:
     inside = {
         "ipv6": {"src": {"increment": ["2001:db8:45::1", "2001:db8:45:4::1"], "step": 2**64}, "dst": "2001:db8::9"}
     }
-    leg = replace(a_leg(), frame={"headers": [ETHERNET, inside, UDP_HEADER]}, users={}, oversize={}, size_bytes=3000)
+    leg = replace(a_leg(), frame={"headers": [ETHERNET, inside, UDP_HEADER]}, users=None, oversize={}, size_bytes=3000)
     leg = replace(leg, arrives={"headers": leg.frame["headers"], "added_bytes": 0})
     one = bench(leg)
     for number, (frame,) in enumerate(made(leg, 10)):

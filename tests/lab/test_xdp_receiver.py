@@ -40,7 +40,7 @@ from pktswarm.traffic.errors import BadInput, EngineError
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.layout import layout
 from pktswarm.traffic.frames.template import put_bits
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import FlowUsers, Leg
 from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 from xdp_frames import (
@@ -650,7 +650,7 @@ def a_leg_of_users(name: str, number: int = 0, **more: Any) -> Leg:
     frame = {"headers": [ETHERNET, network, transport], "payload": {"fill": 0xA5}}
     template = build_frame(frame, 164)
     found = users.of_template("test", "users", template, name)
-    assert found["by"] == by
+    assert found.by == by
     match = Match.from_template(template).to_data()
     leg = Leg(number, name, "a", "b", "stream", "xdp", frame=frame, size_bytes=164, match=match, users=found)
     return replace(leg, **more)
@@ -659,7 +659,7 @@ def a_leg_of_users(name: str, number: int = 0, **more: Any) -> Leg:
 def of_user(leg: Leg, user: int, sequence: int, time_ns: int = 0) -> bytes:
     """A stamped frame of the leg's user; user -1 is nobody's value."""
     (one,) = build_frame(leg.frame, leg.size_bytes).fields
-    value = leg.users["first"] + user * leg.users["step"] + (leg.users["step"] > 1) * (user < 0)
+    value = leg.users.first + user * leg.users.step + (leg.users.step > 1) * (user < 0)
     data = bytearray(stamped(leg, sequence, time_ns))
     put_bits(data, one.bit, one.width_bits, value % (1 << one.width_bits))
     return mended(bytes(data))
@@ -672,7 +672,7 @@ def test_each_user_is_counted_by_itself(bench: Callable[..., Bench], name: str, 
     legs = [a_leg_of_users(name), a_leg_of_users("ipv6.dst", 1)]
     by_number = engine == "xdp"
     one = bench(replace(legs[0], engine=engine), legs[1])
-    draw, count = random.Random(7), legs[0].users["count"]
+    draw, count = random.Random(7), legs[0].users.count
     drawn = [draw.choice([0, count - 1, draw.randrange(count)]) for _ in range(700)]
     one.feed(of_user(legs[0], user, n) for n, user in enumerate(drawn))
     one.feed(of_user(legs[1], 3, n) for n in range(5))
@@ -690,7 +690,7 @@ def test_each_user_is_counted_by_itself(bench: Callable[..., Bench], name: str, 
 def test_what_is_no_users_value_is_counted_beside(bench: Callable[..., Bench]) -> None:
     """One below the first, one between two, one beyond the last: an altered address."""
     leg = a_leg_of_users("ipv4.src")
-    one, count = bench(leg), leg.users["count"]
+    one, count = bench(leg), leg.users.count
     frames = [of_user(leg, -1, 0), of_user(leg, count, 1), of_user(leg, 0, 2), of_user(leg, 0, 2)]
     assert one.feed(frames) == {DROP: 4}
     found = one.receiver.figures.users(0)
@@ -727,7 +727,7 @@ def test_the_users_of_a_tunnel_are_found_by_teid(bench: Callable[..., Bench], mo
     leg = a_leg("gtpu session")
     rule = RawUserRule(0x1200, 4, 0xFFFFFFFF, 100, 0, 3, 0)
     monkeypatch.setattr(users, "rule", lambda *_: rule)
-    one = bench(replace(leg, users={"field": "gtpu.teid", "by": "teid", "first": 0x1200, "step": 4, "count": 100}))
+    one = bench(replace(leg, users=FlowUsers(field="gtpu.teid", by="teid", first=0x1200, step=4, count=100)))
     frames = [bytearray(stamped(leg, n)) for n in range(3)]
     frames[1][46:50] = (0x1235).to_bytes(4, "big")
     one.feed(bytes(frame) for frame in frames)

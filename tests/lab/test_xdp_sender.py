@@ -27,7 +27,7 @@ from pktswarm.traffic.capture.files import Packet, write_pcap
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.template import Checksum, Template, VaryingField, get_bits, put_bits
-from pktswarm.traffic.leg import Leg, Timing
+from pktswarm.traffic.leg import FlowUsers, Leg, Timing
 from pktswarm.traffic.preview.due_frames import KernelMarks
 from pktswarm.traffic.preview.frames import KernelMaker
 from pktswarm.traffic.protocol.task import Clock, ReceiveTask
@@ -880,7 +880,7 @@ def test_a_new_call_to_the_kernel_loses_and_doubles_nothing(wire: Wire, tmp_path
     assert sequences == list(range(3000)) and count["sent_packets"] == 3000
 
 
-USERS = {"field": "ipv4.src", "by": "src_ip", "first": 0x0A000001, "step": 2, "count": 5}
+USERS = FlowUsers("ipv4.src", "src_ip", 0x0A000001, 2, 5)
 
 
 def by_user(frames: list[bytes]) -> list[int]:
@@ -908,7 +908,7 @@ def test_frames_by_user_less_those_that_a_full_ring_drops(wire: Wire, tmp_path: 
     wire.receive_in_threads()
     legs = [
         a_leg("udp4 varying", 0, count_packets=40_000, rate_pps=5e6, users=USERS, options={"burst": 512}),
-        a_leg("udp4 varying", 1, count_packets=5_000, size_bytes=1000, users={**USERS, "count": 6}),
+        a_leg("udp4 varying", 1, count_packets=5_000, size_bytes=1000, users=replace(USERS, count=6)),
     ]
     counts, arrived = send_and_listen(wire, tmp_path, legs)
     assert counts[0]["failed_packets"] > 0

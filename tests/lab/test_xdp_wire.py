@@ -21,6 +21,7 @@ from pktswarm.traffic.capture import ebpf
 from pktswarm.traffic.capture import filter as pcap
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.frames.layout import layout
+from pktswarm.traffic.leg import FlowUsers
 from pktswarm.traffic.protocol.task import ReceiveTask, to_json
 from wire import EMULATED, Wire, ethtool, ip, shown
 from xdp_ends import ROOT, Node, finish, send, send_raw
@@ -140,7 +141,7 @@ def test_users_on_two_cpus_at_once_are_whole(wire: Wire, program: Path) -> None:
     """Frames of the same few users come in on both CPUs: packets, distinct numbers and latencies are exact."""
     if (os.cpu_count() or 1) < 2:
         pytest.skip("needs two CPUs")
-    leg = a_leg(users={"field": "udp.src", "by": "src_port", "first": 1000, "step": 1, "count": 4})
+    leg = a_leg(users=FlowUsers(field="udp.src", by="src_port", first=1000, step=1, count=4))
     shape = [*leg.frame["headers"][:2], {"udp": {"src": {"increment": [1000, 1003]}, "dst": 2000}}]
     leg = replace(leg, frame={**leg.frame, "headers": shape})
 

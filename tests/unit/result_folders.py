@@ -129,7 +129,7 @@ class Made:
     def _users(self, leg: Leg) -> list[int] | None:
         if not leg.users:
             return None
-        count = leg.users["count"]
+        count = leg.users.count
         return [self.sent(leg) // count + (n < self.sent(leg) % count) for n in range(count)]
 
     def _users_received(self, sent: list[int]) -> dict[str, str]:

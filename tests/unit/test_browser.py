@@ -16,6 +16,7 @@ from browser import chromium, looked_at
 from pktswarm.master import report
 from pktswarm.master.compare import run_sets, storage
 from pktswarm.master.compare.comparison import Comparison
+from pktswarm.traffic.leg import FlowUsers
 from result_folders import Made, leg
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
@@ -23,7 +24,7 @@ PHONE, DESK = 400, 1280
 
 
 def a_report(folder: Path) -> str:
-    few = {"users": {"field": "ipv4.src", "by": "src_ip", "first": 0x0A3C0001, "step": 1, "count": 30}}
+    few = {"users": FlowUsers(field="ipv4.src", by="src_ip", first=0x0A3C0001, step=1, count=30)}
     made = Made([leg(0, "small", **few), leg(1, "large", "tx2", "rx2")], lost={0: 5}, lost_users=2)
     return report.make(made.write(folder)).read_text()
 

@@ -20,7 +20,7 @@ from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.connections.counts import EndCount, ReceivedCount, SentCount
 from pktswarm.traffic.connections.counts import values as connection_values
 from pktswarm.traffic.counting import users
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import FlowUsers, Leg
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
 
 S = 1_000_000_000
@@ -149,7 +149,7 @@ def test_a_step_of_microseconds_may_be_seconds_there_and_back_and_costs_as_much(
 
 
 def test_times_of_users_are_left_out_as_their_streams_are() -> None:
-    leg = replace(LEG, engine="pktgen", users={"field": "udp.src", "by": "src_port", "first": 1, "step": 1, "count": 1})
+    leg = replace(LEG, engine="pktgen", users=FlowUsers(field="udp.src", by="src_port", first=1, step=1, count=1))
     columns = {name: users.pack([100, 0]) for name in users.COLUMNS}
     for utc, timed in (({}, True), (STEP, False)):
         (row,) = run(leg, utc, users=columns).rows()

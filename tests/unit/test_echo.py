@@ -24,7 +24,7 @@ from pktswarm.nodes.receivers.echo import OBJECT
 from pktswarm.traffic.counting import echo, expect, users
 from pktswarm.traffic.counting.echo import MOST_PERCENT
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import FlowUsers, Leg
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount, receive_task_from_json, to_json
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 from test_ledger import COUNTERS
@@ -89,14 +89,14 @@ def test_ipv6_users_have_theirs_back(tmp_path: Path) -> None:
     hosts = hosts_file(tmp_path, UPF)
     section = {"groups": [{"name": "users", "sessions": 5, "ue_addresses": "2001:db8:45::7/48"}]}
     up, _, back, _ = in_place(planned(tmp_path, hosts, {**UP, "echo": 50}, **section), hosts)
-    assert back.users["direction"] == "down" and users.values(back.users) == users.values(up.users)
+    assert back.users.session.direction == "down" and users.values(back.users) == users.values(up.users)
     for index in range(5):
         at_core, (going_back, arrived) = ends(up, index)[1], ends(back, index)
         assert going_back[:14] == at_core[6:12] + at_core[:6] + b"\x86\xdd"
         assert going_back[22:54] == at_core[38:54] + at_core[22:38]
         assert going_back[54:58] == at_core[56:58] + at_core[54:56]
         assert arrived[14 + 36 :] == going_back[14:]
-    as_sent = {name: value for name, value in back.users.items() if name != "received"}
+    as_sent = replace(back.users, received=None)
     rule = users.rule(next(iter(templates_as_sent(back).values())), as_sent, 0)
     assert (rule.first, rule.step, rule.mask) == (0x2001_0DB8_0045_0000, 2, 2**64 - 1)
 
@@ -233,7 +233,7 @@ def test_an_echo_that_is_not_in_proportion_is_told() -> None:
 def test_what_comes_back_takes_as_long_as_what_goes() -> None:
     """Against an MBR stands what a user received over the time that was sent in."""
     made = a_run(received=1000, sent_back=330, came_back=330)
-    user = {"field": "ipv4.src", "by": "src_ip", "first": 1, "step": 1, "count": 1}
+    user = FlowUsers("ipv4.src", "src_ip", 1, 1, 1)
     made.resolved = Resolved([replace(leg, users=user) for leg in LEGS])
     assert made.nodes[1].counts is not None
     made.nodes[1].counts[0] |= {"seconds": 1.998, "users": users.pack([1000])}

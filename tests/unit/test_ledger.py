@@ -17,7 +17,7 @@ from pktswarm.master.results.trace_verify import Compared
 from pktswarm.master.results.verdicts import judge, totals
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.counting import users
-from pktswarm.traffic.leg import Leg, MatchData, Timing
+from pktswarm.traffic.leg import FlowUsers, Leg, MatchData, Timing
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
 from pktswarm.traffic.replay.flows import Flow, FlowCount
 
@@ -257,7 +257,7 @@ def test_a_filtered_capture_has_no_more_than_the_count(captured: int, doubted: b
 
 
 def test_users_that_do_not_add_up_are_a_doubt() -> None:
-    leg = replace(LEG, users={"field": "udp.src", "by": "src_port", "first": 1, "step": 1, "count": 2})
+    leg = replace(LEG, users=FlowUsers(field="udp.src", by="src_port", first=1, step=1, count=2))
     made = ledger(leg=leg)
     for third, doubts in ((0, []), (1, ["s from tx1: its users' received packets add up to 101, the stream has 100"])):
         columns = {name: users.pack([60, 40, third]) for name in users.COLUMNS}
@@ -506,7 +506,7 @@ def test_times_by_ptp_are_not_corrected() -> None:
 
 
 def test_the_latencies_of_users_are_corrected_as_their_streams() -> None:
-    leg = replace(LEG, users={"field": "udp.src", "by": "src_port", "first": 1, "step": 1, "count": 1})
+    leg = replace(LEG, users=FlowUsers(field="udp.src", by="src_port", first=1, step=1, count=1))
     made = ledger(received=None, leg=leg)
     with_clocks(made, tx1=-450, rx1=50)
     columns = {name: users.pack([100, 0]) for name in users.COLUMNS}
@@ -556,7 +556,7 @@ def test_what_a_sender_told_is_in_its_row() -> None:
 
 
 def test_users_of_a_trace_have_what_its_schedule_has_where_all_of_it_was_sent() -> None:
-    leg = replace(LEG, users={"field": "udp.src", "by": "src_port", "first": 1, "step": 1, "count": 2})
+    leg = replace(LEG, users=FlowUsers(field="udp.src", by="src_port", first=1, step=1, count=2))
     for sent, expected in ((100, [60, 40]), (99, None)):
         made = ledger(sent=sent, leg=leg)
         made.resolved.by_user[0] = ([60, 40], [6000, 4000])

@@ -12,7 +12,7 @@ from pktswarm.master.scenario import scenario
 from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.leg import AddressPool, Leg, RandomStart, Shift
+from pktswarm.traffic.leg import AddressPool, FlowUsers, Leg, RandomStart, Shift
 from pktswarm.traffic.schedule import capabilities
 
 HOSTS = """
@@ -269,7 +269,7 @@ def test_a_streams_users_and_what_the_device_changes_reach_the_receiver(tmp_path
     stream = f"{{name: s, count_packets: 9, users: udp.src, expect: {{ttl: 63, src_mac: null}}, headers: {headers}}}"
     made = resolved(tmp_path, f"streams: [{stream}]\nreceive: {{filter: udp}}", with_xdp(), tx=1)
     (leg,) = made.receives["rx1"].legs
-    assert leg.users == {"field": "udp.src", "by": "src_port", "first": 10, "step": 10, "count": 9}
+    assert leg.users == FlowUsers("udp.src", "src_port", 10, 10, 9)
     assert leg.expect == {"ttl": 63, "src_mac": None}
     mask = Match.from_data(leg.match).mask
     assert mask[:6] == b"\xff" * 6 and mask[6:12] == bytes(6), "a frame is known without what may change"
@@ -451,13 +451,13 @@ def test_a_traces_users_are_counted_where_one_address_tells_them(tmp_path: Path)
     trace_file(tmp_path, [100, 200, 300])
     found = plan_of(tmp_path, f"scale: 3, repeat: 2, direction: up, {USERS}")
     first = int.from_bytes(bytes([10, 60, 0, 1]), "big")
-    by_source = {"field": "ipv4.src", "by": "src_ip", "first": first, "step": 1, "count": 3}
-    assert [leg.users for leg in found.legs] == [by_source, {}, {}]
+    by_source = FlowUsers("ipv4.src", "src_ip", first, 1, 3)
+    assert [leg.users for leg in found.legs] == [by_source, None, None]
     assert found.shares[0].by_user(2) == ([6, 6, 6], [2 * (600 + 3 * 4)] * 3)
-    assert plan_of(tmp_path, f"scale: 3, {USERS}").legs[0].users == {}  # users send and receive in one leg
-    assert plan_of(tmp_path, "direction: up").legs[0].users == {}
+    assert plan_of(tmp_path, f"scale: 3, {USERS}").legs[0].users is None  # users send and receive in one leg
+    assert plan_of(tmp_path, "direction: up").legs[0].users is None
     many = plan_of(tmp_path, f"scale: {{instances: 256, users: 258}}, direction: up, {USERS}")
-    assert many.legs[0].users == {} and many.shares[0].by_user(1) is None
+    assert many.legs[0].users is None and many.shares[0].by_user(1) is None
 
 
 def test_pools_of_two_traces_must_not_overlap(tmp_path: Path) -> None:

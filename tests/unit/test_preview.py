@@ -22,7 +22,7 @@ from pktswarm.traffic.capture.trace import read_packets
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import FlowUsers, Leg
 from pktswarm.traffic.preview import due_frames
 from pktswarm.traffic.preview.due_frames import Gaps, KernelMarks, Marks, Rows, Series
 from pktswarm.traffic.preview.frames import KernelMaker
@@ -44,7 +44,7 @@ MIX = [[64, 7], [594, 4], [1518, 1]]
 def a_leg(number: int = 0, **more: Any) -> Leg:
     payload = more.pop("payload", {})
     frame = {"headers": [ENDS, IPV4, UDP], "payload": payload}
-    users = {"field": "ipv4.src", "by": "src_ip", "first": 0x0A000001, "step": 1, "count": 7}
+    users = FlowUsers(field="ipv4.src", by="src_ip", first=0x0A000001, step=1, count=7)
     more = {"engine": "xdp", "rate_pps": 1000.0, "count_packets": 100, "users": users, **more}
     return Leg(number, f"s{number}", "a", "b", "stream", frame=frame, **more)
 
@@ -93,7 +93,7 @@ def test_states_of_frames_are_those_of_drawing_one_by_one(draws: list[int], in_t
 
 @pytest.mark.parametrize("payload", [{}, {"random": True}])
 def test_sizes_and_users_are_those_of_the_frames(payload: dict[str, Any]) -> None:
-    drawn_users = {"field": "udp.dst", "by": "dst_port", "first": 0, "step": 1, "count": 65536}
+    drawn_users = FlowUsers("udp.dst", "dst_port", 0, 1, 65536)
     leg = a_leg(3, sizes=MIX, size_bytes=1518, payload=payload, users=drawn_users, options={"stamp": False})
     marks, maker = KernelMarks(leg), KernelMaker(leg)
     blocks = [marks.take(count) for count in (5, 95)]
@@ -117,7 +117,7 @@ def test_a_stamp_tells_the_due_time_and_every_checksum_is_right() -> None:
 
 
 def test_an_example_draw_keeps_to_the_weights() -> None:
-    sizes, _ = Marks(a_leg(sizes=MIX, size_bytes=1518, engine="pktgen", users={})).take(12_000)
+    sizes, _ = Marks(a_leg(sizes=MIX, size_bytes=1518, engine="pktgen", users=None)).take(12_000)
     assert all(abs(int((sizes == size).sum()) - 1000 * weight) < 300 for size, weight in MIX)
 
 
@@ -164,7 +164,9 @@ def test_every_sum_is_the_total(seed: int) -> None:
 
 
 def test_bins_and_gaps_of_a_leg_that_is_counted_by_hand() -> None:
-    leg = a_leg(rate_pps=10.0, count_packets=5, sizes=[[64, 1], [100, 1]], size_bytes=100, sizes_in_turn=True, users={})
+    leg = a_leg(
+        rate_pps=10.0, count_packets=5, sizes=[[64, 1], [100, 1]], size_bytes=100, sizes_in_turn=True, users=None
+    )
     series, gaps = Series(200_000_000), Gaps()
     for block in due_frames.blocks(leg):
         series.add(block.time_ns, block.size_bytes)

@@ -22,6 +22,7 @@ from pktswarm.master.results.folder import Outcome
 from pktswarm.master.run.run import Finished
 from pktswarm.master.scenario import scenario
 from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.leg import FlowUsers
 from result_folders import Made, leg
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
@@ -72,7 +73,7 @@ def test_doubts_are_told_with_the_verdict(tmp_path: Path) -> None:
 
 
 def test_what_a_run_measured_is_in_its_page(tmp_path: Path) -> None:
-    few = {"users": {"field": "ipv4.src", "by": "src_ip", "first": 0x0A3C0001, "step": 1, "count": 30}}
+    few = {"users": FlowUsers(field="ipv4.src", by="src_ip", first=0x0A3C0001, step=1, count=30)}
     made = Made([leg(0, "small", **few), leg(1, "large", "tx2", "rx2")], lost={0: 2}, lost_users=2)
     folder = made.write(tmp_path)
     page = page_of(folder)

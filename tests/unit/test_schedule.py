@@ -20,7 +20,7 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.template import Checksum, mending_order, put_bits
-from pktswarm.traffic.leg import Leg, RandomStart, Shift, Timing
+from pktswarm.traffic.leg import FlowUsers, Leg, RandomStart, Shift, Timing
 from pktswarm.traffic.replay.files import mapped_frames
 from pktswarm.traffic.replay.frames import Frames
 from pktswarm.traffic.schedule import compile as schedule
@@ -202,11 +202,11 @@ def test_what_it_cannot_send(leg: Leg, why: str) -> None:
 
 
 SOURCES = {"ipv4": {"src": {"increment": ["10.0.0.1", "10.0.0.9"], "step": 2}, "dst": "10.0.0.2"}}
-USERS = {"field": "ipv4.src", "by": "src_ip", "first": 0x0A000001, "step": 2, "count": 5}
+USERS = FlowUsers("ipv4.src", "src_ip", 0x0A000001, 2, 5)
 
 
 def test_users_have_a_place_each_behind_those_of_other_legs() -> None:
-    legs = [a_leg(SOURCES, UDP, users=USERS), a_leg(SOURCES, UDP), a_leg(SOURCES, UDP, users={**USERS, "count": 7})]
+    legs = [a_leg(SOURCES, UDP, users=USERS), a_leg(SOURCES, UDP), a_leg(SOURCES, UDP, users=replace(USERS, count=7))]
     whole = assemble([schedule.compile_leg(leg, 1) for leg in legs])
     assert [leg.users for leg in whole.legs] == [[0, 1, 2, 3, 4], [], [0, 1, 2, 3, 4]]
     assert [leg.record.users for leg in whole.legs] == [0, 5, 5] and whole.users == 10
@@ -216,11 +216,11 @@ def test_users_have_a_place_each_behind_those_of_other_legs() -> None:
 @pytest.mark.parametrize("users", [{"step": 4}, {"count": 4}, {"first": 0x0A000003}])
 def test_a_value_that_is_no_users(users: dict[str, int]) -> None:
     with pytest.raises(BadInput, match=r"^s: users = \d+: ipv4.src takes a value that is no user's$"):
-        schedule.compile_leg(a_leg(SOURCES, UDP, users={**USERS, **users}), 1)
+        schedule.compile_leg(a_leg(SOURCES, UDP, users=replace(USERS, **users)), 1)
 
 
 def test_users_that_cannot_be_counted() -> None:
-    leg = a_leg(SOURCES, UDP, users={**USERS, "field": "udp.src"})
+    leg = a_leg(SOURCES, UDP, users=replace(USERS, field="udp.src"))
     assert xdp_limits.unable(leg) == "users are counted by udp.src, which does not vary"
     many = {"ipv4": {"src": {"random": ["10.0.0.0", "10.255.255.255"]}, "dst": "10.0.0.2"}}
     why = "16777216 users by ipv4.src: the maximum is 1048576"

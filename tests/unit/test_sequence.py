@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import FlowUsers, Leg
 from pktswarm.traffic.schedule import capabilities, sequence, xdp_limits
 from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule.records import TraceRecord
@@ -71,7 +71,7 @@ def a_leg(**more: Any) -> Leg:
         "sequence_file": "leg-1.sequence",
         "user_field": "udp.src",
         "count_packets": 4,
-        "users": {"field": "udp.src", "first": 5000, "step": 1, "count": 3},
+        "users": FlowUsers("udp.src", "src_port", 5000, 1, 3),
     }
     return Leg(1, "www", "a", "b", "stream", "xdp", **{**given, **more})
 
@@ -92,8 +92,8 @@ def with_udp(**fields: Any) -> dict[str, Any]:
         ({"frame": {"headers": UDP, "payload": {"random": True}}}, "must be zeros"),
         ({"frame": {"headers": UDP, "payload": {"fill": 7}}}, "must be zeros"),
         ({"frame": with_udp(length=20)}, "udp.length must not be given"),
-        ({"user_field": "udp.dst", "users": {}}, "udp.dst must be a counter"),
-        ({"frame": with_udp(src={"random": [1, 3]}), "users": {}}, "udp.src must be a counter"),
+        ({"user_field": "udp.dst", "users": None}, "udp.dst must be a counter"),
+        ({"frame": with_udp(src={"random": [1, 3]}), "users": None}, "udp.src must be a counter"),
         (
             {"frame": with_udp(dst={"increment": [1, 3]}), "user_field": "udp.dst"},
             "must be counted by udp.dst",
@@ -113,7 +113,9 @@ def test_lengths_take_their_part_of_the_rules() -> None:
     outer = [UDP[0], {"ipv4": {**UDP[1]["ipv4"], "ttl": varying, "dscp": varying, "id": varying}}]
     tunnel = [{"udp": {"src": varying, "dst": 2152}}, {"gtpu": {"teid": varying}}]
     headers = [*outer, *tunnel, *inner]
-    leg = a_leg(frame={"headers": headers, "payload": {}}, user_field="gtpu.teid", users={}, sizes=[[200, 1], [900, 1]])
+    leg = a_leg(
+        frame={"headers": headers, "payload": {}}, user_field="gtpu.teid", users=None, sizes=[[200, 1], [900, 1]]
+    )
     assert xdp_limits.unable(leg) == ""
     tcp["urgent"] = varying
     assert xdp_limits.unable(leg) == "13 varying fields and 4 lengths: the maximum is 16"

@@ -14,6 +14,7 @@ from pktswarm.master.scenario import scenario
 from pktswarm.traffic.capture.files import read_capture
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.leg import FlowUsers
 from pktswarm.traffic.schedule import sequence
 from pktswarm.traffic.schedule.sequence import Records
 
@@ -59,7 +60,7 @@ def merged(made: plan.Plan) -> Records:
     for leg in made.legs:
         part = made.sequences[leg.id].copy()
         part["user"] += first
-        first += leg.users["count"] if "count" in leg.users else len(ports(leg))
+        first += leg.users.count if leg.users.by else len(ports(leg))
         parts.append(part)
     whole: Records = np.concatenate(parts)
     return whole[np.argsort(whole, order=["due_ns", "user", "frame_bytes"])]
@@ -145,7 +146,7 @@ def test_a_list_of_values_is_cut_too(tmp_path: Path) -> None:
     keys = {"source": "mpeg", "users": "65", "duration_s": "1", "headers": headers, "count_users": "false"}
     _, second = planned(tmp_path, lines(**keys), nodes=2).legs
     assert second.frame["headers"][2]["udp"]["src"] == {"list": [130]}
-    assert second.users == {}
+    assert second.users is None
 
 
 def report(number: int, **senders: str) -> dict[str, Any]:
@@ -169,7 +170,7 @@ def test_the_records_are_shipped_and_users_are_counted(tmp_path: Path) -> None:
     made, done = resolved(tmp_path, WWW)
     (leg,) = done.legs
     assert leg.engine == "xdp"
-    assert leg.users == {"field": "udp.src", "by": "src_port", "first": 10_000, "step": 1, "count": 200}
+    assert leg.users == FlowUsers("udp.src", "src_port", 10_000, 1, 200)
     assert leg.match.length is None
     ((name, data),) = done.files["tx1"]
     assert name == leg.sequence_file

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import pytest
 
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import AddressPool, FlowUsers, Leg, MatchData, ReceivedField, SessionUsers, Shift, Timing
 from pktswarm.traffic.protocol.task import ReceiveTask, leg_from_json, receive_task_from_json, to_json
 from pktswarm.traffic.typed_json import decode, encode
 
@@ -80,3 +81,45 @@ def test_an_unknown_field_of_a_flow_or_a_task_is_named() -> None:
     task["legs"][0]["colour"] = "red"
     with pytest.raises(BadInput, match=r"^receive task: legs\.colour: unknown field"):
         receive_task_from_json(task)
+
+
+SESSION = SessionUsers("web", "gnb1", "down", None, (14, 58))
+TABLES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "match": (
+        MatchData("rest", "ff", "0a", others=(MatchData("stream", ranges=((1, 2, 3, 4),)),)),
+        {
+            **{"kind": "rest", "mask": "ff", "value": "0a", "length": None, "ranges": [], "stream": None},
+            "others": [
+                {"kind": "stream", "mask": "", "value": "", "length": None, "others": [], "stream": None}
+                | {"ranges": [[1, 2, 3, 4]]}
+            ],
+        },
+    ),
+    "timing": (Timing(lead_ns=5), {"mode": "original", "value": 1.0, "lead_ns": 5}),
+    "shift": (Shift(teid=3), {"teid": 3}),
+    "pools": ({"users": AddressPool("10.0.0.1", 2)}, {"users": {"first": "10.0.0.1", "count": 2}}),
+    "users": (
+        FlowUsers("ipv6.src", "src_ip", 4, 2, 8, 64, 1, ReceivedField("gtpu.teid", "teid", 1, 1), SESSION),
+        {
+            **{"field": "ipv6.src", "by": "src_ip", "first": 4, "step": 2, "count": 8, "shift": 64, "low": 1},
+            "received": {"field": "gtpu.teid", "by": "teid", "first": 1, "step": 1},
+            **{"group": "web", "gnb": "gnb1", "direction": "down", "mbr_bps": None, "outer_bytes": [14, 58]},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_tables_of_a_flow_keep_their_keys(name: str) -> None:
+    """They are those of run.json, format_version 2."""
+    value, data = TABLES[name]
+    leg = Leg(0, "s", "a", "b", "stream", **{name: value})
+    written = leg.to_json()
+    assert written[name] == data
+    assert leg_from_json(json.loads(json.dumps(written))) == leg
+
+
+def test_tables_that_a_flow_lacks_are_empty_objects() -> None:
+    leg = Leg(0, "s", "a", "b", "stream")
+    assert all(leg.to_json()[name] == {} for name in TABLES)
+    assert leg_from_json(leg.to_json()) == leg

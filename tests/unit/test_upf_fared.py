@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -12,18 +12,18 @@ from pktswarm.master.results.user_report import lines, mbr, report, worst
 from pktswarm.master.results.users import Users
 from pktswarm.master.results.verdicts import judge_mbr
 from pktswarm.master.scenario.expectations import Expect
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import FlowUsers, Leg, SessionUsers
 
 FIRST = 0x0A2D0001
 """10.45.0.1."""
 UP, DOWN = (
-    {"field": "5.ipv4.src", "direction": "up", "outer_bytes": [58, 14]},
-    {"field": "ipv4.dst", "direction": "down", "outer_bytes": [14, 58]},
+    ("5.ipv4.src", "up", (58, 14)),
+    ("ipv4.dst", "down", (14, 58)),
 )
 
 
 def leg_users(
-    of: dict[str, Any],
+    of: tuple[str, Literal["up", "down"], tuple[int, int]],
     sent: list[int] | None,
     received: list[int],
     latency_ns: list[int] | None = None,
@@ -34,16 +34,10 @@ def leg_users(
     **leg: Any,
 ) -> Users:
     """`received` has one more, for what is nobody's; `latency_ns`: each packet's, of a user."""
-    own = {
-        **of,
-        "first": first,
-        "step": 1,
-        "count": len(received) - 1,
-        "group": "subscribers",
-        "gnb": gnb,
-        "mbr_bps": mbr_bps,
-    }
-    made = Leg(0, of["direction"], "tx1", "rx1", "stream", **{"size_bytes": 200, "users": own, **leg})
+    name, direction, outer_bytes = of
+    session = SessionUsers("subscribers", gnb, direction, mbr_bps, outer_bytes)
+    own = FlowUsers(name, "src_ip", first, 1, len(received) - 1, session=session)
+    made = Leg(0, direction, "tx1", "rx1", "stream", **{"size_bytes": 200, "users": own, **leg})
     times = latency_ns or [0] * (len(received) - 1)
     columns = {
         "packets": received,

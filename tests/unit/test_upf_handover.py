@@ -29,7 +29,7 @@ from pktswarm.traffic.counting import sequence_bitmap, users
 from pktswarm.traffic.counting.samples import pack
 from pktswarm.traffic.counting.tally import Latency, Tally
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import FlowUsers, Leg, SessionUsers
 from pktswarm.traffic.schedule.leg_frames import templates_as_received
 from test_upf_tunnels import DOWN, GROUP, UP, UPF, hosts_file, node, planned
 
@@ -95,7 +95,7 @@ def test_at_another_gnb_a_user_has_the_same_tunnel_to_another_address(tmp_path: 
                 assert frame[30:34] == IPv4Address(known[leg.target].ipv4).packed
                 assert int.from_bytes(frame[46:50], "big") == row + 1
             assert users.values(leg.users) == [f"10.45.0.{row + 1}" for row in rows]
-            assert leg.users["gnb"] == home.target
+            assert leg.users.session.gnb == home.target
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ LEG = Leg(
     "xdp",
     intended_packets=200,
     arrives={"headers": []},
-    users={"group": "users", "gnb": "a", "direction": "down", "field": "ipv4.dst", "first": 1, "step": 1, "count": 2},
+    users=FlowUsers("ipv4.dst", "dst_ip", 1, 1, 2, session=SessionUsers("users", "a", "down")),
     handover_targets=["tx2"],
 )
 
@@ -291,7 +291,7 @@ MOVES = Moves(
 
 
 def fared(direction: str, gnb: str, sent: list[int], lost: list[int]) -> Users:
-    told = {"group": "users", "gnb": gnb, "direction": direction, "count": len(sent)}
+    told = FlowUsers("ipv4.dst", count=len(sent), session=SessionUsers("users", gnb, direction))
     one = Users(replace(LEG, users=told), True, sent)
     one.received = {
         "distinct": [all_ - gone for all_, gone in zip(sent, lost, strict=True)],
@@ -317,7 +317,9 @@ def test_users_that_moved_are_told_apart_from_those_that_did_not() -> None:
         fared("down", "b", [10, 10], [-1, 3]),
         fared("up", "a", [10, 10, 10], [0, 0, 4]),
     ]
-    other = Users(replace(LEG, users={"group": "others", "gnb": "a", "count": 1}), True, [5])
+    other = Users(
+        replace(LEG, users=FlowUsers("ipv4.dst", count=1, session=SessionUsers("others", "a", "down"))), True, [5]
+    )
     other.moves = MOVES.of(other.leg)
     told = handover_report.report(MOVES, [*each, other], PLAYS, [], 45)
     assert told["users"] == {"moved": 3, "failed": 1, "stayed": 1}

@@ -67,7 +67,7 @@ def test_more_users_than_ports_share_them(tmp_path: Path) -> None:
 
 def test_each_gnb_counts_its_own_users(tmp_path: Path) -> None:
     for leg in legs_of(tmp_path, {**UP, "outer_source_port": "per-user"}, gnb=["tx1", "tx2"]):
-        assert {number(frame, 34) for frame in sent(leg, 9)} == set(range(49152, 49152 + leg.users["count"]))
+        assert {number(frame, 34) for frame in sent(leg, 9)} == set(range(49152, 49152 + leg.users.count))
 
 
 @pytest.mark.parametrize("ip", ["ipv4", "ipv6"])
@@ -135,14 +135,14 @@ def test_users_talk_to_the_servers_of_their_node(tmp_path: Path, stream: dict[st
     at, size = {"ipv4": (30 if stream is UP else 26, 4), "ipv6": (38 if stream is UP else 22, 16)}[ip]
     first = [ip_address(one) for one in POOL["first"]][ip == "ipv6"]
     for leg, (begin, count) in zip(in_place(found, hosts), [(0, 3), (3, 2)], strict=True):
-        assert xdp_limits.unable(leg) == "" and leg.users["count"] == 5
+        assert xdp_limits.unable(leg) == "" and leg.users.count == 5
         for index in range(25):
             plain, wrapped = ends(leg, index)[:: -1 if stream is UP else 1]
             assert plain[14:] == wrapped[-len(plain[14:]) :]
             user = index // 2 % 5
             assert plain[at : at + size] == (first + begin + user % count).packed
         assert found.upf is not None
-        core = f"rx{leg.users['gnb'][-1]}"
+        core = f"rx{leg.users.session.gnb[-1]}"
         own = getattr(known[core], ip)
         played = ends_of(leg, found.tunnels[leg.id], found.upf, known)[core]
         assert played == [own, *(str(first + begin + number) for number in range(count))]

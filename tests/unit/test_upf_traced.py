@@ -20,7 +20,7 @@ from pktswarm.traffic.capture.trace import Packet, read_trace, write_pcap
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.dissect import TCP
-from pktswarm.traffic.leg import Leg, Shift
+from pktswarm.traffic.leg import FlowUsers, Leg, SessionUsers, Shift
 from pktswarm.traffic.replay.prepare import frames_of
 
 LAB = Path("configs/traces/lab.pcapng").resolve()
@@ -84,11 +84,9 @@ def test_each_instance_has_users_of_its_own_and_each_direction_its_nodes(tmp_pat
     ]
     assert [leg.shift for leg in found.legs[:3]] == [Shift(user=n, teid=n) for n in (0, 1, 2)]
     first = int(IPv4Address("10.45.0.1"))
-    three = {"first": first, "step": 1, "count": 3, "group": "web", "gnb": "tx1", "mbr_bps": None}
-    ways = {"up": ("src", [58, 14]), "down": ("dst", [14, 58])}
-    for number, (way, (end, outer)) in zip((0, 3), ways.items(), strict=True):
-        seen = {"field": f"ipv4.{end}", "by": f"{end}_ip", "direction": way, "outer_bytes": outer}
-        assert found.legs[number].users == {**three, **seen}
+    up, down = SessionUsers("web", "tx1", "up", None, (58, 14)), SessionUsers("web", "tx1", "down", None, (14, 58))
+    for number, end, session in ((0, "src", up), (3, "dst", down)):
+        assert found.legs[number].users == FlowUsers(f"ipv4.{end}", f"{end}_ip", first, 1, 3, session=session)
 
 
 def test_a_group_that_does_not_say_where_is_at_the_first_gnb(tmp_path: Path) -> None:
@@ -170,9 +168,9 @@ def test_an_mbr_is_of_what_a_trace_brings_too(tmp_path: Path, monkeypatch: pytes
     limits = {**GROUP, "qos": {"mbr_up_bps": 1000, "mbr_down_bps": 2000}}
     hosts = hosts_file(tmp_path)
     found = planned(tmp_path, hosts, limits, expect={"mbr": True})
-    assert [leg.users.get("mbr_bps") for leg in found.legs] == [1000, None, None, 2000, None, None]
+    assert [leg.users and leg.users.session.mbr_bps for leg in found.legs] == [1000, None, None, 2000, None, None]
     monkeypatch.setattr(shares, "MOST_USERS", 2)
-    assert planned(tmp_path, hosts).legs[0].users == {}
+    assert planned(tmp_path, hosts).legs[0].users is None
     with pytest.raises(BadInput, match=r"traces\.0\.sessions = 'web': its users have an MBR, and are more than are"):
         planned(tmp_path, hosts, limits)
 

@@ -88,14 +88,14 @@ def ends(leg: Leg, index: int) -> tuple[bytes, bytes]:
 def test_up_what_arrives_is_what_was_in_the_tunnel(tmp_path: Path) -> None:
     hosts = hosts_file(tmp_path, UPF)
     legs = in_place(planned(tmp_path, hosts, UP), hosts, [7000, 9, 8, 3, 7001])
-    assert [(leg.source, leg.target, leg.users["count"]) for leg in legs] == [("tx1", "rx1", 3), ("tx2", "rx1", 2)]
+    assert [(leg.source, leg.target, leg.users.count) for leg in legs] == [("tx1", "rx1", 3), ("tx2", "rx1", 2)]
     for number, leg in enumerate(legs):
         for index in range(7):
             sent, received = ends(leg, index)
             tunnel = 14 + IP_UDP_GTPU + CONTAINER
             assert sent[tunnel:] == received[14:]
             assert len(sent) == len(received) + IP_UDP_GTPU + CONTAINER == 196
-            row = number + 2 * (index % leg.users["count"])
+            row = number + 2 * (index % leg.users.count)
             assert int.from_bytes(sent[46:50], "big") == [7000, 9, 8, 3, 7001][row]
             assert received[26:30] == (IPv4Address("10.45.0.1") + row).packed
             assert sent[26:34] == IPv4Address(f"10.92.0.1{2 + number}").packed + IPv4Address("10.92.0.1").packed
@@ -111,7 +111,7 @@ def test_down_what_arrives_is_what_was_sent_in_a_tunnel(tmp_path: Path) -> None:
         for index in range(7):
             sent, received = ends(leg, index)
             assert sent[14:] == received[14 + IP_UDP_GTPU :]
-            row = number + 2 * (index % leg.users["count"])
+            row = number + 2 * (index % leg.users.count)
             assert int.from_bytes(received[46:50], "big") == row + 1
             assert sent[30:34] == (IPv4Address("10.45.0.1") + row).packed
             assert (sent[:6].hex(":"), received[6:12].hex(":")) == (UPF["n6_mac"], UPF["n3_mac"])
@@ -129,7 +129,7 @@ def test_ipv6_users_are_told_apart_by_their_prefixes(tmp_path: Path) -> None:
         played = ends_of(leg, found.tunnels[leg.id], found.upf, {"rx1": inventory.load(hosts).host("rx1")})
         assert played == {f"tx{row + 1}": [f"10.92.0.1{row + 2}"], "rx1": ["2001:db8:93::e"]}
         up = leg.stream == "up"
-        wanted = [IPv6Address(f"2001:db8:45:{row + 2 * n:x}::7") for n in range(leg.users["count"])]
+        wanted = [IPv6Address(f"2001:db8:45:{row + 2 * n:x}::7") for n in range(leg.users.count)]
         assert [IPv6Address(one) for one in users.values(leg.users)] == wanted
         assert xdp_limits.unable(leg) == ""
         tunnel = IP_UDP_GTPU + (CONTAINER if up else 0)
@@ -148,7 +148,7 @@ def test_one_ipv6_user_at_a_gnb(tmp_path: Path) -> None:
     hosts = hosts_file(tmp_path, UPF)
     section = {"groups": [{**GROUP, "sessions": 2, "ue_addresses": "2001:db8:45::7/48"}]}
     for leg in in_place(planned(tmp_path, hosts, UP, DOWN, **section), hosts):
-        own = {"tx1": "2001:db8:45::7", "tx2": "2001:db8:45:1::7"}[leg.users["gnb"]]
+        own = {"tx1": "2001:db8:45::7", "tx2": "2001:db8:45:1::7"}[leg.users.session.gnb]
         assert users.values(leg.users) == [own]
         assert schedule.compile_leg(leg, 1).users == [0]
 

@@ -66,15 +66,15 @@ def test_the_tunnel_is_over_ipv6_and_the_users_packet_the_same(tmp_path: Path, i
     """Written down from RFC 8200, RFC 768 and TS 29.281."""
     for leg in legs(tmp_path, ip):
         up = leg.stream == "up"
-        number = list(GNBS).index(leg.users["gnb"])
+        number = list(GNBS).index(leg.users.session.gnb)
         assert xdp_limits.unable(leg) == ""
         size = TUNNEL + (CONTAINER if up else 0)
         for index in range(7):
-            row = number + 2 * (index % leg.users["count"])
+            row = number + 2 * (index % leg.users.count)
             sent, received = ends(leg, index)
             plain, wrapped = (received, sent) if up else (sent, received)
             assert plain[14:] == wrapped[14 + size :] and len(wrapped) == len(plain) + size
-            gnb, n3 = IPv6Address(GNBS[leg.users["gnb"]]).packed, IPv6Address(N3_6).packed
+            gnb, n3 = IPv6Address(GNBS[leg.users.session.gnb]).packed, IPv6Address(N3_6).packed
             wanted = bytes.fromhex("86dd60000000") + struct.pack(">HBB", len(wrapped) - 54, 17, 64)
             wanted += gnb + n3 if up else n3 + gnb
             wanted += struct.pack(">HHH", 2152, 2152, len(wrapped) - 54)
@@ -130,7 +130,9 @@ def test_users_are_known_as_over_ipv4(tmp_path: Path) -> None:
             assert users.values(one.users) == users.values(other.users)
             assert schedule.compile_leg(one, 1).users == schedule.compile_leg(other, 1).users
             up = one.stream == "up"
-            assert [a - b for a, b in zip(one.users["outer_bytes"], other.users["outer_bytes"], strict=True)] == [
+            assert [
+                a - b for a, b in zip(one.users.session.outer_bytes, other.users.session.outer_bytes, strict=True)
+            ] == [
                 20 * up,
                 20 * (not up),
             ]

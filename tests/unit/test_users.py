@@ -21,14 +21,12 @@ from pktswarm.traffic.counting.expect import FIELD_PLACES
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.template import Template
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import FlowUsers, Leg
 
 ETHERNET = {"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}}
 IPV4 = {"ipv4": {"src": {"increment": ["10.60.0.1", "10.60.1.0"]}, "dst": "10.0.0.2"}}
 UDP = {"udp": {"src": {"increment": [1000, 1090], "step": 10}, "dst": {"random": [1, 9]}}}
-LEG = Leg(
-    0, "up", "tx1", "rx1", "stream", users={"field": "ipv4.src", "by": "src_ip", "first": 10, "step": 2, "count": 3}
-)
+LEG = Leg(0, "up", "tx1", "rx1", "stream", users=FlowUsers(field="ipv4.src", by="src_ip", first=10, step=2, count=3))
 
 
 def template(*headers: dict[str, Any], size_bytes: int = 128) -> Template:
@@ -40,7 +38,7 @@ def test_an_address_has_the_same_rule_in_a_trace_as_in_a_stream() -> None:
         ends = {"src": "10.0.0.1", "dst": "10.0.0.2", field: {"increment": ["10.60.0.1", "10.60.1.0"]}}
         made = template(ETHERNET, {"ipv4": ends}, UDP)
         of_stream = common.of_template("x", "users", made, f"ipv4.{field}")
-        of_trace = common.of_addresses(by, of_stream["first"], of_stream["count"])
+        of_trace = common.of_addresses(by, of_stream.first, of_stream.count)
         assert of_trace == of_stream
         assert bytes(common.address_rule(of_trace, 7)) == bytes(common.rule(made, of_stream, 7))
 
@@ -69,15 +67,9 @@ def test_what_is_due_to_a_traces_users_was_sent_where_all_was() -> None:
 def test_a_counter_of_the_headers_tells_users_apart() -> None:
     made = template(ETHERNET, IPV4, UDP)
     first = int.from_bytes(bytes([10, 60, 0, 1]), "big")
-    assert common.of_template("x", "users", made, "ipv4.src") == {
-        "field": "ipv4.src",
-        "by": "src_ip",
-        "first": first,
-        "step": 1,
-        "count": 256,
-    }
+    assert common.of_template("x", "users", made, "ipv4.src") == FlowUsers("ipv4.src", "src_ip", first, 1, 256)
     found = common.of_template("x", "users", made, "udp.src")
-    assert (found["by"], found["first"], found["step"], found["count"]) == ("src_port", 1000, 10, 10)
+    assert (found.by, found.first, found.step, found.count) == ("src_port", 1000, 10, 10)
 
 
 @pytest.mark.parametrize("name", ["udp.dst", "ipv4.dst", "nothing", "ipv4.id"])
@@ -102,7 +94,7 @@ def test_of_two_addresses_the_inner_one_is_the_users() -> None:
     outer = {"ipv4": {"src": {"increment": ["192.0.2.1", "192.0.2.9"]}, "dst": "192.0.2.10"}}
     inner = {"ipv4": {"src": {"increment": ["10.60.0.1", "10.60.0.7"]}, "dst": "10.0.0.2"}}
     found = common.of_template("x", "users", template(ETHERNET, outer, inner), "2.ipv4.src")
-    assert (common.notation("2.ipv4.src", found["first"]), found["count"]) == ("10.60.0.1", 7)
+    assert (common.notation("2.ipv4.src", found.first), found.count) == ("10.60.0.1", 7)
 
 
 def test_a_scenarios_users_are_checked_before_a_host_is_touched(tmp_path: Path) -> None:
@@ -139,7 +131,7 @@ def test_columns_of_many_users_travel_whole_and_small() -> None:
 
 
 def received(**columns: list[int]) -> dict[str, str]:
-    zeros = [0] * (LEG.users["count"] + 1)
+    zeros = [0] * (LEG.users.count + 1)
     return {name: common.pack(columns.get(name, zeros)) for name in common.COLUMNS}
 
 
@@ -196,7 +188,7 @@ def test_the_terminals_line_names_the_worst() -> None:
 
 
 def test_users_have_a_file_of_their_own_where_a_stream_has_any(tmp_path: Path) -> None:
-    for row, there in ((Row(LEG, users=counted(packets=[1, 2, 3, 0])), True), (Row(replace(LEG, users={})), False)):
+    for row, there in ((Row(LEG, users=counted(packets=[1, 2, 3, 0])), True), (Row(replace(LEG, users=None)), False)):
         folder = Folder(tmp_path, "s")
         folder.write(Outcome(0, "", [row]))
         folder.close()

@@ -15,7 +15,7 @@ from pktswarm.master.scenario import expectations
 from pktswarm.master.scenario.expectations import METRICS, Expect, Limits, UserLimits, parse
 from pktswarm.traffic.counting.tally import LARGEST_ERROR
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import FlowUsers, Leg
 
 ROW: dict[str, Any] = {
     "sent_packets": 1000,
@@ -136,7 +136,7 @@ def test_the_text_says_how_sure_the_figure_is() -> None:
 
 def users_row(sent: list[int] | None, distinct: list[int], bound_ns: int | None = 10_000) -> Row:
     """Three users; the latency of user n is n + 1 ms on average, and twice that at most."""
-    leg = Leg(0, "web", "tx1", "rx1", "stream", users={"count": 3, "kind": "number", "first": 0, "step": 1})
+    leg = Leg(0, "web", "tx1", "rx1", "stream", users=FlowUsers("udp.src", "src_port", count=3))
     row = Row(leg, "xdp", 30, users=Users(leg))
     assert row.users is not None
     row.users.sent, row.users.stamped = sent, True

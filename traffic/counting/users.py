@@ -12,7 +12,6 @@ import zlib
 from array import array
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address
-from typing import Any
 
 from pktswarm.traffic.counting.expect import FIELD_PLACES
 from pktswarm.traffic.counting.kernel_structs import RawUserRule
@@ -20,6 +19,7 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.headers import HEADERS
 from pktswarm.traffic.frames.layout import layout
 from pktswarm.traffic.frames.template import Template, VaryingField
+from pktswarm.traffic.leg import FlowUsers
 
 MOST_USERS = 1 << 20
 """Of one stream, and of one receiver. A user takes 64 bytes of a receiver's memory."""
@@ -28,18 +28,18 @@ COLUMNS = ("packets", "bytes", "distinct", "latencies", "latency_sum_ns", "laten
 """Of ReceiveCount.users, each with a value for every user and one more: all frames of the leg that are no user's."""
 
 
-def of_template(where: object, key: str, template: Template, name: str) -> dict[str, Any]:
+def of_template(where: object, key: str, template: Template, name: str) -> FlowUsers:
     """Leg.users by the stream's counter `name` ("ipv4.src"). BadInput where it is none that a receiver can use."""
     usable = {one.name: by for one in template.fields for by in [_seen_as(template, one)] if by and _countable(one)}
     if name not in usable:
         problem = "no field of this stream by which its users can be told apart"
         allowed = ", ".join(usable) or "a field that is given as {increment: [first, last]}"
         raise BadInput(where, problem, key=key, value=name, allowed=allowed)
-    field = _field(template, {"field": name, "by": usable[name]})
+    field = _field(template, FlowUsers(name, usable[name]))
     if field.values > MOST_USERS:
         raise BadInput(where, "too many users", key=key, value=field.values, allowed=f"up to {MOST_USERS}")
-    told = {"field": name, "by": usable[name], "first": field.first, "step": field.step, "count": field.values}
-    return told | ({"shift": field.below_bits, "low": field.below} if field.below_bits else {})
+    low = field.below if field.below_bits else 0
+    return FlowUsers(name, usable[name], field.first, field.step, field.values, field.below_bits, low)
 
 
 def _countable(one: VaryingField) -> bool:
@@ -74,31 +74,31 @@ def _part_bits(end: int, width_bits: int) -> int:
     return min(width_bits, end - (end - 1) // WORD_BITS * WORD_BITS)
 
 
-def _field(template: Template, users: dict[str, Any]) -> VaryingField:
-    return next(one for one in template.fields if one.name == users["field"] and _seen_as(template, one) == users["by"])
+def _field(template: Template, users: FlowUsers) -> VaryingField:
+    return next(one for one in template.fields if one.name == users.field and _seen_as(template, one) == users.by)
 
 
-def rule(template: Template, users: dict[str, Any], base: int) -> RawUserRule:
+def rule(template: Template, users: FlowUsers, base: int) -> RawUserRule:
     """What the counting program is told; `base`: the first user's place among all legs'. `template`: as received."""
-    users = {**users, **users.get("received", {})}
+    users = users.as_received
     one = _field(template, users)
-    end = _end(users["by"], one, layout(template.data).spans[users["by"]][0])
+    end = _end(users.by, one, layout(template.data).spans[users.by][0])
     mask = (1 << _part_bits(end, one.width_bits)) - 1
     word = (end - 1) // WORD_BITS
     shift = (word + 1) * WORD_BITS - end
-    return RawUserRule(users["first"] & mask, users["step"], mask, users["count"], base, word, shift)
+    return RawUserRule(users.first & mask, users.step, mask, users.count, base, word, shift)
 
 
-def of_addresses(by: str, first: int, count: int) -> dict[str, Any]:
+def of_addresses(by: str, first: int, count: int) -> FlowUsers:
     """Leg.users of a trace's leg whose users have the IPv4 addresses from `first` on: `by` is "src_ip" or "dst_ip"."""
-    return {"field": f"ipv4.{by.removesuffix('_ip')}", "by": by, "first": first, "step": 1, "count": count}
+    return FlowUsers(f"ipv4.{by.removesuffix('_ip')}", by, first, 1, count)
 
 
-def address_rule(users: dict[str, Any], base: int) -> RawUserRule:
+def address_rule(users: FlowUsers, base: int) -> RawUserRule:
     """As rule(), of what of_addresses() made. An IPv4 address has the first four bytes of its place in there."""
-    end = FIELD_PLACES[users["by"]][0] * 8 + 32
+    end = FIELD_PLACES[users.by][0] * 8 + 32
     word = (end - 1) // WORD_BITS
-    return RawUserRule(users["first"], 1, (1 << 32) - 1, users["count"], base, word, (word + 1) * WORD_BITS - end)
+    return RawUserRule(users.first, 1, (1 << 32) - 1, users.count, base, word, (word + 1) * WORD_BITS - end)
 
 
 def notation(field: str, value: int) -> str:
@@ -112,15 +112,15 @@ def notation(field: str, value: int) -> str:
     return value.to_bytes(6, "big").hex(":") if kind == "mac" else str(value)
 
 
-def named(users: dict[str, Any], n: int) -> str:
-    """User n as a person knows him: by the whole field, of which only the upper part may count (Leg.users, "shift")."""
-    number = users["first"] + n * users["step"]
-    return notation(users["field"], number << users.get("shift", 0) | users.get("low", 0))
+def named(users: FlowUsers, n: int) -> str:
+    """The value of user n as the whole field, of which only the upper bits can identify users (FlowUsers.shift)."""
+    number = users.first + n * users.step
+    return notation(users.field, number << users.shift | users.low)
 
 
-def values(users: dict[str, Any]) -> list[str]:
+def values(users: FlowUsers) -> list[str]:
     """Of each user, in order."""
-    return [named(users, n) for n in range(users["count"])]
+    return [named(users, n) for n in range(users.count)]
 
 
 def pack(numbers: Sequence[int]) -> str:

@@ -121,7 +121,7 @@ class Marks:
         self._place_bytes = np.array(self._sizes, dtype=np.int64)[list(self._places)]
         self._in_turn = leg.sizes_in_turn
         self._fields = templates_as_sent(leg)[max(self._sizes)].fields
-        self._user_fields = self._find(leg.users["field"]) if leg.users else []
+        self._user_fields = self._find(leg.users.field) if leg.users else []
         self._index = 0
         self._example = np.random.default_rng(pace.seed_of(leg))
 

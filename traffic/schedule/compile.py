@@ -10,13 +10,14 @@ import sys
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.template import Checksum, Template, VaryingField
 from pktswarm.traffic.frames.values import places
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import FlowUsers, Leg
 from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.schedule import leg_frames, sequence_check
 from pktswarm.traffic.schedule import pace as schedule_pace
@@ -127,7 +128,7 @@ def compile_stream(leg: Leg, templates: list[Template], seed: int) -> CompiledLe
     _cut(compiled, leg, templates)
     compiled.largest_bytes = max(len(template.data) for template in templates)
     if leg.users:
-        _count_users(compiled, leg, [varying.name for varying in first.fields])
+        _count_users(compiled, leg.stream, leg.users, [varying.name for varying in first.fields])
     record.burst = leg.options.get("burst", 1)
     record.gap = gap(leg.rate_pps, record.burst)
     record.timed = leg.rate_pps is not None or bool(leg.rates)
@@ -244,9 +245,9 @@ def _sizes(compiled: CompiledLeg, leg: Leg, templates: int) -> None:
     compiled.record.size = RuleRecord(count=count, mode=mode, position=position, table=1)
 
 
-def _count_users(compiled: CompiledLeg, leg: Leg, fields: list[str]) -> None:
+def _count_users(compiled: CompiledLeg, stream: str, counted: FlowUsers, fields: list[str]) -> None:
     """BadInput where the field takes a value that is no user's."""
-    number = fields.index(leg.users["field"])
+    number = fields.index(counted.field)
     rule = compiled.record.rule[number]
     positions = np.arange(rule.count, dtype=np.uint64)
     if rule.table:
@@ -254,11 +255,12 @@ def _count_users(compiled: CompiledLeg, leg: Leg, fields: list[str]) -> None:
     else:
         values = np.uint64(rule.first) + positions * np.uint64(rule.step)
     # Modulo 2^64, so that a difference has its sign.
-    users, rest = np.divmod((values - np.uint64(leg.users["first"] % 2**64)).astype(np.int64), leg.users["step"])
-    odd = np.flatnonzero((rest != 0) | (users < 0) | (users >= leg.users["count"]))
+    above: NDArray[np.uint64] = np.subtract(values, np.uint64(counted.first % 2**64))
+    users, rest = np.divmod(above.astype(np.int64), counted.step)
+    odd = np.flatnonzero((rest != 0) | (users < 0) | (users >= counted.count))
     if odd.size:
         problem, value = f"{fields[number]} takes a value that is no user's", int(values[odd[0]])
-        raise BadInput(leg.stream, problem, key="users", value=value)
+        raise BadInput(stream, problem, key="users", value=value)
     compiled.record.user_rule = number + 1
     compiled.users = users.tolist()
 

@@ -32,8 +32,8 @@ def _unable_user(leg: Leg, template: Template) -> str:
     found = [one for one in template.fields if one.name == leg.user_field]
     if leg.user_field and (not found or found[0].link is not None or found[0].drawn):
         return f"{leg.user_field} must be a counter that is neither linked nor random"
-    if leg.users and leg.users["field"] != leg.user_field:
-        return f"users must be counted by {leg.user_field}, not by {leg.users['field']}"
+    if leg.users and leg.users.field != leg.user_field:
+        return f"users must be counted by {leg.user_field}, not by {leg.users.field}"
     return ""
 
 

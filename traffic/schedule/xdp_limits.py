@@ -81,9 +81,9 @@ def _unable_frame(leg: Leg) -> str:
 def _unable_users(leg: Leg, template: Template) -> str:
     if not leg.users:
         return ""
-    counted = [one for one in template.fields if one.name == leg.users["field"]]
+    counted = [one for one in template.fields if one.name == leg.users.field]
     if not counted:
-        return f"users are counted by {leg.users['field']}, which does not vary"
+        return f"users are counted by {leg.users.field}, which does not vary"
     if counted[0].values > MOST_USERS:
         return f"{counted[0].values} users by {counted[0].name}: the maximum is {MOST_USERS}"
     return ""
