@@ -201,7 +201,7 @@ cluster = cluster_of(Cluster)
 
 EXPECT = "receive: {MORE}\nexpect: {loss: 0, sent: intended}\n"
 TRACE = f"file: {CONFIGS}/traces/lab.pcapng, speed: 4"
-TOLD = "t: 702 of 895 packets of a pass are stamped, 193 have no room and are counted apart"
+TOLD = "t: 702 of 895 packets of a pass are stamped, 193 have no room for a stamp and are counted separately"
 
 
 @pytest.mark.parametrize("more", ["mode: count", "mode: capture, capture_every: 10"])

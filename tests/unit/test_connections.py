@@ -395,7 +395,7 @@ def test_what_cannot_be_trusted_ends_with_3(here: EndCount | None, there: EndCou
 
 def test_datagrams_that_were_never_sent_are_a_doubt() -> None:
     done = outcome(a_leg(protocol="udp"), EndCount(sent(datagrams=9)), EndCount(received=received(datagrams=10)))
-    assert done.status == 3 and "1 datagrams more were received than sent" in done.reason
+    assert done.status == 3 and "1 more datagrams were received than sent" in done.reason
 
 
 def test_loss_of_udp_is_of_datagrams() -> None:

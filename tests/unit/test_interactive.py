@@ -283,7 +283,7 @@ def test_a_packet_that_fits_no_frame_and_cannot_be_cut_is_refused(tmp_path: Path
     long = Packet(0, bytes(dpkt.ethernet.Ethernet(data=ip, type=0x800)))
     file.write_bytes(write_pcap([long, *exchange()]))
     assert len(prepared(file).packets) == 7
-    told = "long.pcap: 1 packets are longer than the MTU of tx1, 1400 bytes, and cannot be cut"
+    told = "long.pcap: 1 packets are longer than the MTU of tx1, 1400 bytes and cannot be cut"
     with pytest.raises(BadInput, match=told):
         load(file, 1400, "tx1")
 

@@ -24,7 +24,7 @@ def test_only_a_leg_that_several_nodes_count_has_marks_and_each_its_own() -> Non
 
 
 def test_a_leg_of_which_nobody_knows_how_long_it_is_has_none() -> None:
-    with pytest.raises(ValueError, match="nobody knows how many packets it has"):
+    with pytest.raises(ValueError, match="its number of packets must be fixed"):
         sequence_bitmap.words(replace(moved(1), intended_packets=None))
     assert sequence_bitmap.words(replace(LEG, intended_packets=None)) == 0
 
@@ -36,5 +36,5 @@ def test_they_travel_as_the_kernel_wrote_them() -> None:
 def test_more_than_there_is_room_for_is_refused() -> None:
     many = sequence_bitmap.MOST_WORDS * sequence_bitmap.WORD_BITS
     assert sequence_bitmap.places("rx1", [moved(many - 64)])
-    with pytest.raises(BadInput, match=r"rx1: streams = 268,?435,?520: too many packets of streams whose users move"):
+    with pytest.raises(BadInput, match=r"rx1: streams = 268,?435,?520: too many packets in streams with handovers"):
         sequence_bitmap.places("rx1", [moved(many)])

@@ -77,25 +77,25 @@ def test_what_cannot_be_replayed_is_counted_by_reason(tmp_path: Path) -> None:
 
 
 def test_a_trace_with_nothing_to_replay(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"'2 ARP': has no packet that can be replayed .*IPv4 and IPv6"):
+    with pytest.raises(BadInput, match=r"'2 ARP': contains no packet that can be replayed .*IPv4 and IPv6"):
         prepared(tmp_path, [MACS + b"\x08\x06" + bytes(28)] * 2)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (Settings(filter="udp prot 53"), r"test.yaml: traces.0.filter = 'udp prot 53': not a filter: .*syntax error"),
+        (Settings(filter="udp prot 53"), r"test.yaml: traces.0.filter = 'udp prot 53': invalid filter: .*syntax error"),
         (Settings(filter="icmp"), r"traces.0.filter = 'icmp': no packet of .* passes the filter"),
-        (Settings(window=(5.0, 6.0)), r"traces.0.window = '5 to 6 s': no packet is within .*0 to 0.001000 s"),
+        (Settings(window=(5.0, 6.0)), r"traces.0.window = '5 to 6 s': no packet in this window .*0 to 0.001000 s"),
         (Settings(rule=Rule("prefix", ("9.0.0.0/8",))), r"2 with neither address in client_prefix': no packet"),
         (
             replace(POOLS, users=pool("10.60.0.1", 1), instances=Instances(3)),
             r"traces.0.users.count = 1: the pool is too small: the trace needs 3 users .allowed: 3 or more",
         ),
-        (replace(POOLS, servers=pool("255.255.255.255"), instances=Instances(2)), r"go beyond 255.255.255.255"),
+        (replace(POOLS, servers=pool("255.255.255.255"), instances=Instances(2)), r"exceed 255.255.255.255"),
         (replace(POOLS, servers=pool("10.60.0.3"), instances=Instances(3)), r"servers.first.*the pools overlap"),
         (replace(GTPU, gtpu=Gtpu(teid=2**32 - 1), instances=Instances(2)), r"gtpu.teid = 4294967295: 2 users need"),
-        (Settings(instances=Instances(65536)), r"traces.0.scale = 65536: .*more ports than there are"),
+        (Settings(instances=Instances(65536)), r"traces.0.scale = 65536: .*more than 65,535 ports"),
         (replace(Settings(), oversize="skip", mtu_bytes=20), r"no packet of .* is left"),
     ],
 )
@@ -190,7 +190,7 @@ def test_without_pools_the_nodes_stand_for_users_and_servers(tmp_path: Path) -> 
 def test_two_users_who_talk_need_a_pool(tmp_path: Path) -> None:
     frames = [udp("1.1.1.1", 9, "3.3.3.3", 9), udp("2.2.2.2", 9, "3.3.3.3", 9), udp("1.1.1.1", 9, "2.2.2.2", 9)]
     found = prepared(tmp_path, frames, Settings(direction="both"))
-    assert found.parsed.left_out == {"between two users, who have one address without a pool": 1}
+    assert found.parsed.left_out == {"between two users, which share one address without a pool": 1}
     assert addresses(replayed(tmp_path, frames, POOLS)[2]) == ("10.60.0.1", "10.60.0.2")
 
 
@@ -398,7 +398,7 @@ def test_what_is_tunnelled_already_is_told_and_rewritten_outside(tmp_path: Path)
     frames = [ipv4("1.1.1.1", "2.2.2.2", inside, 4), udp("1.1.1.1", 2152, "2.2.2.2", 2152, inside)]
     found = prepared(tmp_path, frames)
     told = " ".join(found.notes)
-    assert "1 packets are inside IP in IP already" in told and "1 packets are inside GTP-U already" in told
+    assert "1 packets are in IP in IP: only" in told and "1 packets are in GTP-U: only" in told
     assert listed(made(found))[0][34:] == inside
 
 
@@ -409,7 +409,7 @@ def test_flows_that_would_become_one_get_another_port(tmp_path: Path) -> None:
     after = listed(made(found))
     ports = [struct.unpack(">HH", frame[34:38]) for frame in after]
     assert ports == [(50000, 3478), (FIRST_FREE_PORT, 3478), (3478, FIRST_FREE_PORT), (50000, 3478)]
-    assert "1 flows got another port" in " ".join(found.notes)
+    assert "1 flows have another port" in " ".join(found.notes)
     assert all(checksums_right(frame) for frame in after)
 
 
@@ -634,13 +634,13 @@ def test_an_instance_at_random_has_its_own_times(tmp_path: Path) -> None:
 def test_rows_that_do_not_fit_the_trace(tmp_path: Path) -> None:
     leg = a_leg(tmp_path, prepared(tmp_path, FRAMES, POOLS), shift=Shift(user=1))
     (tmp_path / "leg-0.rows.npy").write_bytes(files.row_bytes(made(prepared(tmp_path, FRAMES[:1], POOLS))))
-    with pytest.raises(BadInput, match="has 1 rows, the trace beside it 2 packets"):
+    with pytest.raises(BadInput, match="has 1 rows for 2 packets"):
         files.frames_to_send(leg, tmp_path)
     (tmp_path / "leg-0.rows.npy").write_bytes(b"no rows")
     with pytest.raises(BadInput, match=r"leg-0.rows.npy: cannot be read"):
         files.frames_to_send(leg, tmp_path)
     (tmp_path / "leg-0.rows.npy").unlink()
-    with pytest.raises(BadInput, match="has no rows beside it, which an instance needs"):
+    with pytest.raises(BadInput, match="has no file of rows, which an instance needs"):
         files.frames_to_send(leg, tmp_path)
 
 

@@ -169,7 +169,7 @@ def test_a_port_that_an_instance_makes_a_tunnel(tmp_path: Path) -> None:
 def test_no_room_anywhere_is_one_message(tmp_path: Path) -> None:
     path = tmp_path / "trace.pcap"
     path.write_bytes(write_pcap([Packet(T0_NS + n, WITHOUT["too short"]) for n in range(3)]))
-    with pytest.raises(BadInput, match="has room for one") as error:
+    with pytest.raises(BadInput, match="has room for a stamp") as error:
         prepare(path, Settings(where="s.yaml", key="traces.0", stamped=True))
     assert (
         "traces.0.options.stamp" in str(error.value)
@@ -181,7 +181,7 @@ def test_no_room_anywhere_is_one_message(tmp_path: Path) -> None:
 def test_how_many_are_stamped_is_told(tmp_path: Path) -> None:
     frames = [WITH_ROOM["udp"][0], WITH_ROOM["tcp"][0], WITHOUT["too short"]]
     notes = prepared(tmp_path, frames, Settings(stamped=True, name="web")).notes
-    assert "web: 2 of 3 packets of a pass are stamped, 1 have no room and are counted apart" in notes
+    assert "web: 2 of 3 packets of a pass are stamped, 1 have no room for a stamp and are counted separately" in notes
     assert prepared(tmp_path, frames).notes == []
 
 

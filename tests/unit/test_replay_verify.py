@@ -65,7 +65,7 @@ def test_all_as_intended(tmp_path: Path, instances: int, repeat: int) -> None:
     assert told(result) == (10 * instances * repeat, 0, 0, 0, 0)
     assert result.holds and (result.error_p50_ns, result.error_max_ns) == (0, 0)
     assert result.describe().startswith(
-        f"{10 * instances * repeat} of {10 * instances * repeat} packets came as intended;"
+        f"{10 * instances * repeat} of {10 * instances * repeat} packets arrived as intended;"
     )
 
 

@@ -194,7 +194,7 @@ def test_tcpreplay_is_given_the_frames_themselves(tmp_path: Path) -> None:
 
 
 def test_auto_does_not_fall_back_on_what_has_no_users(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no live frames here; pktgen: its frames have no times"):
+    with pytest.raises(BadInput, match="no live frames here; pktgen: cannot send frames with times"):
         resolved(tmp_path, WWW, xdp="no live frames here")
 
 
@@ -207,7 +207,7 @@ def test_check_tells_users_and_rates(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        (lines(source="wwww", users="1", duration_s="1"), "sources.0.source = {'wwww': {}}: one source is wanted"),
+        (lines(source="wwww", users="1", duration_s="1"), "sources.0.source = {'wwww': {}}: not one source"),
         (lines(source="{www: {gap: 1}}", users="1", duration_s="1"), "sources.0.source.www"),
         (lines(source="voip", users="5", mean_bps="1", duration_s="1"), "sources.0.mean_bps"),
         (lines(source="voip", users="60000", duration_s="1"), "sources.0.users = 60000: too many users for a port"),

@@ -74,13 +74,13 @@ def test_a_counter_of_the_headers_tells_users_apart() -> None:
 
 @pytest.mark.parametrize("name", ["udp.dst", "ipv4.dst", "nothing", "ipv4.id"])
 def test_another_field_is_refused_with_those_that_are_left(name: str) -> None:
-    with pytest.raises(BadInput, match=rf"users = '{name}': no field .*allowed: ipv4.src, udp.src"):
+    with pytest.raises(BadInput, match=rf"users = '{name}': users cannot be .*allowed: ipv4.src, udp.src"):
         common.of_template("x", "streams.0.users", template(ETHERNET, IPV4, UDP), name)
 
 
 def test_a_stream_without_counters_has_no_users() -> None:
     plain = template(ETHERNET, {"ipv4": {"src": "10.0.0.1", "dst": "10.0.0.2"}})
-    with pytest.raises(BadInput, match=r"allowed: a field that is given as \{increment"):
+    with pytest.raises(BadInput, match=r"allowed: a field with \{increment"):
         common.of_template("x", "users", plain, "ipv4.src")
 
 

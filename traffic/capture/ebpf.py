@@ -93,7 +93,7 @@ class _Translator:
             return one
         offset = places[self.labels[one.jump]] - places[at] - 1
         if not 0 <= offset <= MOST_JUMP:
-            raise BadInput("filter", "too long to be translated", value=offset, allowed=f"jumps of up to {MOST_JUMP}")
+            raise BadInput("filter", "filter too long", value=offset, allowed=f"jumps of up to {MOST_JUMP}")
         return one._replace(offset=offset, jump="")
 
     # --- the ends ---------------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class _Translator:
     def _fetch(self, register: int, offset: int, size: int) -> None:
         if offset > MOST_OFFSET:
             if offset >= 0xFFFFF000:
-                raise BadInput("filter", "it looks at what only a packet socket knows", allowed="see pcap-filter(7)")
+                raise BadInput("filter", "reads packet metadata that XDP does not have", allowed="see pcap-filter(7)")
             self.add(_ALWAYS, jump="refuse")
             return
         self.add(0xBF, 1, DATA)
@@ -277,7 +277,7 @@ def _signed(value: int) -> int:
 
 def _word(one: cbpf.Instruction) -> int:
     if one.k >= SCRATCH_WORDS:
-        raise BadInput("filter", "it has no such scratch word", value=one.k, allowed=f"0 to {SCRATCH_WORDS - 1}")
+        raise BadInput("filter", "no such scratch word", value=one.k, allowed=f"0 to {SCRATCH_WORDS - 1}")
     return one.k
 
 

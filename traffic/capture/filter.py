@@ -75,10 +75,10 @@ def compile_with(handle: int, expression: str, where: object, key: str = "filter
     pcap, program = library(), RawProgram()
     try:
         if "\0" in expression:  # where C's strings end: libpcap would take what is before it, and say nothing
-            raise BadInput(where, "not a filter: it has a zero byte", key=key, value=expression)
+            raise BadInput(where, "invalid filter: it contains a zero byte", key=key, value=expression)
         if pcap.pcap_compile(handle, ctypes.byref(program), expression.encode(), 1, ANY_NETMASK):
             why = pcap.pcap_geterr(handle).decode(errors="replace")
-            raise BadInput(where, f"not a filter: {why}", key=key, value=expression, allowed="see pcap-filter(7)")
+            raise BadInput(where, f"invalid filter: {why}", key=key, value=expression, allowed="see pcap-filter(7)")
         found = [program.instructions[index] for index in range(program.length)]
         return [Instruction(one.code, one.jt, one.jf, one.k) for one in found]
     finally:

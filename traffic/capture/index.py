@@ -91,7 +91,7 @@ def index_capture(path: Path, whole: bool = True) -> CaptureIndex:
     too_long = index.wire_bytes > LONGEST_WIRE_BYTES
     if too_long.any():
         row = int(too_long.argmax())
-        problem = f"packet {row + 1} says it had {index.wire_bytes[row]} bytes on the wire: the file is damaged"
+        problem = f"packet {row + 1} has a length of {index.wire_bytes[row]} bytes on the wire: the file is damaged"
         raise BadInput(path, problem, allowed=f"up to {LONGEST_WIRE_BYTES}")
     return index
 
@@ -151,7 +151,7 @@ def _check_lengths(path: Path, captured: Integers, wire: Integers) -> None:
     damaged = (captured > SNAPLEN_BYTES) & (captured > wire)
     if damaged.any():
         row = int(damaged.argmax())
-        raise BadInput(path, f"packet {row + 1} says it has {captured[row]} bytes: the file is damaged")
+        raise BadInput(path, f"packet {row + 1} has a length of {captured[row]} bytes: the file is damaged")
 
 
 def _words(data: Data, at: Integers, order: str, places: tuple[int, ...]) -> list[Integers]:
@@ -197,7 +197,7 @@ def _block(walk: _Walk, at: int) -> tuple[int, int]:
         raise BadInput(walk.path, ENDS_WITHIN_PACKET.format(walk.packets + 1))
     kind, size = struct.unpack_from(f"{walk.order}II", walk.data, at)
     if size < 12 or size % 4:
-        problem = f"a block after packet {walk.packets} says it has {size} bytes: the file is damaged"
+        problem = f"a block after packet {walk.packets} has a length of {size} bytes: the file is damaged"
         raise BadInput(walk.path, problem)
     if at + size > end:
         raise BadInput(walk.path, ENDS_WITHIN_PACKET.format(walk.packets + 1))
@@ -218,18 +218,18 @@ def _unreadable(walk: _Walk, number: int, problem: str) -> BadInput:
 def _interface(walk: _Walk, body: bytes) -> Interface:
     described = f"interface {len(walk.interfaces)} after packet {walk.packets} is not described right"
     if len(body) < 8:
-        raise BadInput(walk.path, f"{described}: its block has {len(body)} bytes, it needs 8")
+        raise BadInput(walk.path, f"{described}: its block has {len(body)} bytes (allowed: 8 or more)")
     link_type, _, snaplen = struct.unpack_from(f"{walk.order}HHI", body)
     interface = Interface(link_type, snaplen)
     for code, value in _options(body[8:], walk.order):
         if code == form.OPTION_IF_TSRESOL:
             if len(value) != 1:
-                raise BadInput(walk.path, f"{described}: its time resolution has {len(value)} bytes, not 1")
+                raise BadInput(walk.path, f"{described}: its time resolution has {len(value)} bytes (allowed: 1)")
             # The top bit chooses between a power of ten and a power of two.
             interface.ticks_per_s = 2 ** (value[0] & 0x7F) if value[0] & 0x80 else 10 ** value[0]
         elif code == form.OPTION_IF_TSOFFSET:
             if len(value) != 8:
-                raise BadInput(walk.path, f"{described}: its time offset has {len(value)} bytes, not 8")
+                raise BadInput(walk.path, f"{described}: its time offset has {len(value)} bytes (allowed: 8)")
             interface.offset_s = struct.unpack(f"{walk.order}q", value)[0]
     return interface
 

@@ -47,7 +47,7 @@ def read_trace(path: Path) -> Trace:
     """
     raw = read_capture(path)
     if not raw:
-        raise BadInput(path, "is empty: there is no packet in it")
+        raise BadInput(path, "contains no packet")
     for number, packet in enumerate(raw, 1):
         _check_replayable(path, number, packet)
     packets = [Packet(packet.time_ns, packet.data) for packet in raw]

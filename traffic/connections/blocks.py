@@ -254,7 +254,7 @@ class StreamReader:
 
     def _check(self, holds: bool) -> None:
         if not holds:
-            raise EngineError("socket", f"the stream has no block {self.expected} where it should begin")
+            raise EngineError("socket", f"no block {self.expected} at its place in the stream")
 
 
 class DatagramReader:

@@ -132,7 +132,7 @@ class ConnectionRow:
         if not self.udp and self.sent.sent_bytes != self.received.bytes:
             return f"{self.sent.sent_bytes} bytes were sent over TCP and {self.received.bytes} received"
         if self.udp and (self.lost_datagrams or 0) < 0:
-            return f"{-(self.lost_datagrams or 0)} datagrams more were received than sent"
+            return f"{-(self.lost_datagrams or 0)} more datagrams were received than sent"
         return ""
 
 

@@ -42,7 +42,7 @@ class TcpInfo:
 def parse(data: bytes) -> TcpInfo:
     """EngineError where the kernel's struct is too short to have what is asked for."""
     if len(data) < LEAST_BYTES:
-        raise EngineError("socket", f"TCP_INFO has {len(data)} bytes, Linux 4.6 and later have {LEAST_BYTES} or more")
+        raise EngineError("socket", f"TCP_INFO has {len(data)} bytes: at least {LEAST_BYTES} are needed (Linux 4.6)")
     rtt_us, min_rtt_us = _u32(data, _RTT), _u32(data, _MIN_RTT)
     pacing_bytes = int(struct.unpack_from("=Q", data, _PACING_RATE)[0])
     return TcpInfo(

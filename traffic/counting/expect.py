@@ -124,7 +124,7 @@ def check(where: object, key: str, expect: Mapping[str, object]) -> None:
 
 def _null(where: object, key: str, name: str, given: object) -> None:
     if given is not None:
-        raise BadInput(where, "not understood", key=f"{key}.{name}", value=given, allowed=ALLOWED[name])
+        raise BadInput(where, "invalid value", key=f"{key}.{name}", value=given, allowed=ALLOWED[name])
 
 
 def _sums(found: Layout, template: Template) -> int:
@@ -148,7 +148,7 @@ def _put(target: ctypes.Structure, offset: int, data: bytes) -> None:
 
 def _override(where: object, key: str, name: str, given: object, mask: bytearray, wanted: bytearray) -> None:
     if name not in ALLOWED:
-        raise BadInput(where, "there is no such field", key=f"{key}.{name}", allowed=", ".join(ALLOWED))
+        raise BadInput(where, "unknown field", key=f"{key}.{name}", allowed=", ".join(ALLOWED))
     offset, size = FIELD_PLACES["tos" if name in ("dscp", "ecn") else name]
     bits = {"dscp": 0xFC, "ecn": 0x03}.get(name)
     if bits is not None:
@@ -173,7 +173,7 @@ def _bytes(where: object, key: str, name: str, given: object, size: int) -> byte
                 return part
             raise ValueError
     except ValueError:
-        raise BadInput(where, "not understood", key=f"{key}.{name}", value=given, allowed=ALLOWED[name]) from None
+        raise BadInput(where, "invalid value", key=f"{key}.{name}", value=given, allowed=ALLOWED[name]) from None
     return _number(where, key, name, given, (1 << 8 * size) - 1).to_bytes(size, "big")
 
 
@@ -268,7 +268,7 @@ def rows(where: str, matches: Iterable[tuple[int, Match]], apart: dict[int, int]
     made += [_row(where, NO_LEG, other) for other in others]
     made += [_row(where, slot, rest, stamped_slots.get(slot, NO_LEG)) for slot, rest in rests]
     if len(made) > MOST_ROWS:
-        raise BadInput(where, f"{len(made)} unstamped streams are too many", allowed=f"{MOST_ROWS}, or stamped ones")
+        raise BadInput(where, f"{len(made)} unstamped streams", allowed=f"up to {MOST_ROWS}; any number with stamps")
     return made
 
 
@@ -276,7 +276,7 @@ def _row(where: str, slot: int, match: Match, stamped_slot: int = NO_LEG) -> Raw
     ends = [len(match.mask), *((one.bit + one.width + 7) // 8 for one in match.ranges)]
     if max(ends) > HEAD_BYTES or len(match.ranges) > ROW_RANGES:
         allowed = f"{HEAD_BYTES} bytes of headers and {ROW_RANGES} varying fields"
-        raise BadInput(where, "an unstamped stream cannot be told apart in the kernel", allowed=allowed)
+        raise BadInput(where, "an unstamped stream has too long a match for XDP", allowed=allowed)
     row = RawRow(
         head_bytes=max(ends),
         length=match.length or 0,

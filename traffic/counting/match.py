@@ -216,9 +216,9 @@ def stream_of(frame: bytes) -> int | None:
 def uncountable(match: Match, mode: str) -> str:
     """Why a netsniff-ng receiver cannot count these frames truly; empty when it can."""
     if match.target_mac is None:
-        return "the destination MAC varies, and a receiver takes only frames addressed to it"
+        return "the destination MAC varies; a receiver takes only frames to its own"
     if mode == "capture" and match.outer_tag is not None and match.outer_tag[1] is None:
-        return "the outermost VLAN tag varies, and a capture does not keep that tag: use mode count"
+        return "the outermost VLAN tag varies, which a capture does not contain: use mode count"
     return ""
 
 

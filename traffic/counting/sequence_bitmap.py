@@ -26,7 +26,7 @@ def words(leg: Leg) -> int:
     if not leg.handover_targets:
         return 0
     if leg.intended_packets is None:
-        raise ValueError(f"{leg.stream} is counted at several nodes, and nobody knows how many packets it has")
+        raise ValueError(f"{leg.stream} is counted at several nodes: its number of packets must be fixed")
     return -(-leg.intended_packets // WORD_BITS) + 1
 
 
@@ -38,7 +38,7 @@ def places(where: str, legs: Sequence[Leg]) -> dict[int, tuple[int, int]]:
             found[leg.id] = first, count
             first += count
     if first > MOST_WORDS:
-        problem, allowed = "too many packets of streams whose users move", f"up to {MOST_WORDS * WORD_BITS:,}"
+        problem, allowed = "too many packets in streams with handovers", f"up to {MOST_WORDS * WORD_BITS:,}"
         raise BadInput(where, problem, key="streams", value=first * WORD_BITS, allowed=allowed)
     return found
 

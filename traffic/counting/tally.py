@@ -159,7 +159,7 @@ def so_far(raw: RawTally, numbered: bool, timed: bool) -> dict[str, int | None]:
 
 def _check(raw: RawTally) -> None:
     if not adds_up(raw):
-        raise EngineError("xdp", f"its counts do not add up: {_figures(raw)}")
+        raise EngineError("xdp", f"counts do not add up: {_figures(raw)}")
 
 
 def adds_up(raw: RawTally) -> bool:

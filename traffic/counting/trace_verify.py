@@ -72,7 +72,7 @@ class Verified:
         return asdict(self)
 
     def describe(self) -> str:
-        told = f"{self.as_intended:,} of {self.intended:,} packets came as intended"
+        told = f"{self.as_intended:,} of {self.intended:,} packets arrived as intended"
         odd = {"altered": self.altered, "lost": self.lost, "duplicated": self.duplicated}
         odd["out of order in their flow"] = self.reordered
         told += "".join(f", {count:,} {what}" for what, count in odd.items() if count)
@@ -86,7 +86,7 @@ class Verified:
                 ("at most", self.error_max_ns),
             )
         )
-        return f"{told}; off their times by {times}"
+        return f"{told}; deviation from their times: {times}"
 
 
 def intended(legs: list[Leg], folder: Path) -> Intended:

@@ -32,8 +32,8 @@ def of_template(where: object, key: str, template: Template, name: str) -> FlowU
     """Leg.users by the stream's counter `name` ("ipv4.src"). BadInput where it is none that a receiver can use."""
     usable = {one.name: by for one in template.fields for by in [_seen_as(template, one)] if by and _countable(one)}
     if name not in usable:
-        problem = "no field of this stream by which its users can be told apart"
-        allowed = ", ".join(usable) or "a field that is given as {increment: [first, last]}"
+        problem = "users cannot be counted by this field"
+        allowed = ", ".join(usable) or "a field with {increment: [first, last]}"
         raise BadInput(where, problem, key=key, value=name, allowed=allowed)
     field = _field(template, FlowUsers(name, usable[name]))
     if field.values > MOST_USERS:

@@ -43,14 +43,14 @@ def _of_run(folder: Path, host: str) -> Arrivals:
     captures = sorted(path for path in (folder / "captures").glob(f"*{CAPTURE_OF}*") if path.is_file())
     hosts = sorted({path.name.partition(CAPTURE_OF)[0] for path in captures})
     if not captures:
-        raise BadInput(folder, "there are no captures here", allowed="a capture, a CSV of times, or a results folder")
+        raise BadInput(folder, "no captures", allowed="a capture, a CSV of times, or a results folder")
     if host and host not in hosts:
-        raise BadInput(folder / "captures", "there is no capture of it", key="--host", value=host, allowed=str(hosts))
+        raise BadInput(folder / "captures", "no capture of this host", key="--host", value=host, allowed=str(hosts))
     chosen = [path for path in captures if not host or path.name.partition(CAPTURE_OF)[0] == host]
     parts = [_in_order(path, index_capture(path).time_ns) for path in chosen]
     notes = []
     if not host and len(hosts) > 1:
-        notes.append(f"the captures of {', '.join(hosts)} together, each by its host's own clock: see --host")
+        notes.append(f"captures of {', '.join(hosts)} are merged by the clocks of their hosts: see --host")
     return Arrivals(_enough(folder, np.sort(np.concatenate(parts), kind="stable")), notes)
 
 
@@ -70,7 +70,7 @@ def _from_table(path: Path) -> Integers:
         raise BadInput(path, f"cannot be read as a table of times: {error}", allowed=f"a column {names}") from None
     # NaN is neither.
     if not ((column >= 0) & (column <= LATEST_NS / unit_ns)).all():
-        raise BadInput(path, "a time is no number, before 1970 or after 2106")
+        raise BadInput(path, "a time is invalid (allowed: 1970 to 2106)")
     return np.asarray(np.rint(column * unit_ns) if unit_ns > 1 else column).astype(np.int64)
 
 
@@ -89,10 +89,10 @@ def _in_order(path: Path, times_ns: Integers) -> Integers:
 
 def _enough(path: Path, times_ns: Integers) -> Integers:
     if len(times_ns) < MIN_PACKETS:
-        problem = "has too few packets to tell any dependence"
+        problem = "too few packets"
         raise BadInput(path, problem, value=len(times_ns), allowed=f"{MIN_PACKETS} or more")
     if times_ns[0] == times_ns[-1]:
-        raise BadInput(path, "all its packets have the same time", value=int(times_ns[0]))
+        raise BadInput(path, "all packets have the same time", value=int(times_ns[0]))
     return times_ns
 
 

@@ -76,16 +76,18 @@ def analyse(
 def check_estimators(names: Sequence[str]) -> None:
     for name in names:
         if name not in ESTIMATORS:
-            raise BadInput("dependence", "unknown", key="--estimator", value=name, allowed=", ".join(ESTIMATORS))
+            raise BadInput(
+                "dependence", "unknown estimator", key="--estimator", value=name, allowed=", ".join(ESTIMATORS)
+            )
 
 
 def _checked_bin(name: str, bin_ns: int, duration_ns: int) -> int:
     if not 1 <= bin_ns <= duration_ns // LEAST_BINS + 1:
         allowed = f"1 ns to {duration_ns / LEAST_BINS / 1e9:.4g} s: {LEAST_BINS} bins or more in the whole"
-        raise BadInput(name, "the bin does not fit", key="--bin", value=f"{bin_ns / 1e9:g} s", allowed=allowed)
+        raise BadInput(name, "bin out of range", key="--bin", value=f"{bin_ns / 1e9:g} s", allowed=allowed)
     if duration_ns // bin_ns > MOST_BINS:
         allowed = f"{duration_ns / MOST_BINS / 1e9:.4g} s or more: {MOST_BINS:,} bins at most"
-        raise BadInput(name, "the bin is too small", key="--bin", value=f"{bin_ns / 1e9:g} s", allowed=allowed)
+        raise BadInput(name, "bin out of range", key="--bin", value=f"{bin_ns / 1e9:g} s", allowed=allowed)
     return bin_ns
 
 
@@ -105,10 +107,22 @@ def _from_scale(
     low = 1 << max(0, round(np.log2(max(1.0, from_ns / 1e9 / series.bin_s))))
     if len(series.counts) // low < LEAST_BINS:
         allowed = f"{len(series.counts) * series.bin_s / LEAST_BINS:.4g} s or less"
-        raise BadInput(name, "leaves too few scales", key="--from", value=f"{from_ns / 1e9:g} s", allowed=allowed)
+        raise BadInput(
+            name,
+            "least scale out of range",
+            key="--from",
+            value=f"{from_ns / 1e9:g} s",
+            allowed=allowed,
+        )
     if len(series.counts) // low > COARSE_BINS:
         allowed = f"{len(series.counts) * series.bin_s / COARSE_BINS:.4g} s or more"
-        raise BadInput(name, "asks for too many scales", key="--from", value=f"{from_ns / 1e9:g} s", allowed=allowed)
+        raise BadInput(
+            name,
+            "least scale out of range",
+            key="--from",
+            value=f"{from_ns / 1e9:g} s",
+            allowed=allowed,
+        )
     return Series(series.counts, series.bin_s, low), wavelet.fit(diagram, low.bit_length()), []
 
 
@@ -116,7 +130,7 @@ def _not_stationary(estimates: list[Estimate]) -> list[str]:
     over = [one.name for one in estimates if one.hurst is not None and one.hurst >= 1]
     if not over:
         return []
-    return [f"not stationary: H is 1 or more by {', '.join(over)}; a trend or a few bursts decide, not dependence"]
+    return [f"not stationary: H is 1 or more by {', '.join(over)}: a trend or a few bursts dominate"]
 
 
 def _nothing(name: str) -> Estimate:

@@ -87,9 +87,9 @@ def _checked(pairs: Iterable[tuple[Any, Any]], in_turn: bool = False) -> Sizes:
         raise ValueError(f"{len(made)} sizes; allowed: 1 to {MOST_SIZES}")
     for size, weight in made:
         if not _is_whole(size) or not LEAST_SIZE_BYTES <= size <= LARGEST_SIZE_BYTES:
-            raise ValueError(f"no size: {size!r}; allowed: {ALLOWED}")
+            raise ValueError(f"invalid size {size!r}; allowed: {ALLOWED}")
         if not _is_whole(weight) or weight < 1:
-            raise ValueError(f"no weight of size {size}: {weight!r}; allowed: a whole number from 1")
+            raise ValueError(f"invalid weight {weight!r} of size {size}; allowed: a whole number from 1")
     return Sizes(made, in_turn)
 
 
@@ -105,10 +105,10 @@ def _weighted(given: dict[Any, Any]) -> Sizes:
 def _uniform(ends: Any) -> Sizes:
     """Every size of the range, or as many as fit in even steps, the two ends among them."""
     if not isinstance(ends, list) or len(ends) != 2:
-        raise ValueError(f"no range: {ends!r}; allowed: uniform: [smallest, largest]")
+        raise ValueError(f"invalid range {ends!r}; allowed: uniform: [smallest, largest]")
     first, last = (pair[0] for pair in _checked((end, 1) for end in ends).pairs)
     if first > last:
-        raise ValueError(f"the range is the wrong way round: {ends!r}; allowed: the smaller size first")
+        raise ValueError(f"invalid range {ends!r}; allowed: the smaller size first")
     steps = min(last - first, MOST_SIZES - 1)
     return Sizes(tuple((first + round(step * (last - first) / max(1, steps)), 1) for step in range(steps + 1)))
 
@@ -120,5 +120,5 @@ def rate_bps(where: object, key: str, text: str) -> int:
     """Bits a second; `kbit`, `mbit` and `gbit` as the tool tc has them. Raises BadInput."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(bit|kbit|mbit|gbit)", text.strip().lower())
     if not match or float(match[1]) == 0:
-        raise BadInput(where, "is not a rate", key=key, value=text, allowed=RATE_FORMS)
+        raise BadInput(where, "invalid rate", key=key, value=text, allowed=RATE_FORMS)
     return round(float(match[1]) * BIT_RATE_UNITS[match[2]])

@@ -59,7 +59,7 @@ def load(path: Path, mtu_bytes: int | None = None, interface: str = "") -> Trace
     trace = replay.prepare(path, Settings(path, oversize="cut", mtu_bytes=mtu_bytes))
     if trace.pieces.too_long:
         long = f"{trace.pieces.too_long} packets are longer than the MTU of {interface}, {mtu_bytes} bytes"
-        raise BadInput(path, f"{long}, and cannot be cut: the interface needs a larger MTU")
+        raise BadInput(path, f"{long} and cannot be cut: the interface needs a larger MTU")
     return trace
 
 

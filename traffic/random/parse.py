@@ -127,12 +127,12 @@ def _forms(name: str) -> str:
 def _parse_kind(where: object, key: str, kind: type[Distribution], given: Mapping[str, object]) -> Distribution:
     if not any(set(given) == set(form) for form in kind.FORMS):
         found = ", ".join(map(str, given)) or "none"
-        raise BadInput(where, "not its parameters", key=key, value=found, allowed=_forms(kind.name))
+        raise BadInput(where, "wrong parameters", key=key, value=found, allowed=_forms(kind.name))
     checked = {name: number(where, f"{key}.{name}", value, kind.LIMITS.get(name, "")) for name, value in given.items()}
     if kind is Uniform and not checked["least"] < checked["most"]:
-        raise BadInput(where, "least is not below most", key=key, value=given)
+        raise BadInput(where, "least must be below most", key=key, value=given)
     if kind is Pareto and "mean" in checked and checked["shape"] <= 1:
-        raise BadInput(where, "it has no mean", key=f"{key}.shape", value=given["shape"], allowed="> 1")
+        raise BadInput(where, "infinite mean", key=f"{key}.shape", value=given["shape"], allowed="> 1")
     return kind.build(checked)
 
 
@@ -144,23 +144,21 @@ def _modified(where: object, key: str, inner: Distribution, modifiers: Mapping[s
     )
     made = Shaped(inner, low, high, factor)
     if made.share < 1e-6:
-        problem = "next to none of its values are within at_least and at_most"
+        problem = "fewer than 1 in 1,000,000 values are within at_least and at_most"
         raise BadInput(where, problem, key=key, value=modifiers)
     return made
 
 
 def _check(where: object, key: str, value: object, made: Distribution, need_mean: bool, at_least: float | None) -> None:
     if at_least is not None and made.support[0] < at_least:
-        allowed = f"values of {at_least:g} or more: give it at_least"
+        allowed = f"values of {at_least:g} or more, by at_least"
         raise BadInput(where, f"has values below {at_least:g}", key=key, value=value, allowed=allowed)
     if not need_mean:
         return
     if made.mean is None:
-        raise BadInput(
-            where, "has no finite mean, which is needed here", key=key, value=value, allowed="give it at_most"
-        )
+        raise BadInput(where, "no finite mean", key=key, value=value, allowed="a finite mean, by at_most")
     if at_least is not None and made.mean <= at_least:
-        raise BadInput(where, f"its mean is not above {at_least:g}", key=key, value=value)
+        raise BadInput(where, f"mean out of range: must be above {at_least:g}", key=key, value=value)
 
 
 def _empirical(where: object, key: str, given: Mapping[str, object], folder: Path) -> Empirical:
@@ -168,14 +166,14 @@ def _empirical(where: object, key: str, given: Mapping[str, object], folder: Pat
         return read_empirical(folder / given["file"])
     if "values" not in given or not set(given) <= {"values", "weights"}:
         found = ", ".join(map(str, given)) or "none"
-        raise BadInput(where, "not its parameters", key=key, value=found, allowed=_forms("empirical"))
+        raise BadInput(where, "wrong parameters", key=key, value=found, allowed=_forms("empirical"))
     values, weights = given["values"], given.get("weights")
     if not isinstance(values, list | tuple) or not values:
         raise BadInput(where, "no values", key=f"{key}.values", value=values, allowed="a list of numbers")
     if weights is None:
         weights = [1.0] * len(values)
     if not isinstance(weights, list | tuple) or len(weights) != len(values):
-        raise BadInput(where, "not one for each value", key=f"{key}.weights", value=weights)
+        raise BadInput(where, "wrong number of weights", key=f"{key}.weights", value=weights)
     pairs = zip(values, weights, strict=True)
     rows = [(f"{key}.values.{place}", (one, weight)) for place, (one, weight) in enumerate(pairs)]
     return _checked_empirical(where, [(at, number(where, at, v), number(where, at, w)) for at, (v, w) in rows])
@@ -218,7 +216,7 @@ def csv_rows(path: Path, heading: tuple[str, ...]) -> list[tuple[int, list[str]]
             continue
         rows.append((line, stripped))
     if not rows:
-        raise BadInput(path, "no values in it", allowed=",".join(heading))
+        raise BadInput(path, "no values", allowed=",".join(heading))
     return rows
 
 
@@ -246,7 +244,7 @@ def parse_arrivals(where: object, key: str, value: object, *, folder: Path = Pat
         return Exponential(1.0)
     if not isinstance(value, Mapping):
         allowed = "even, poisson, or a distribution of gaps"
-        raise BadInput(where, "not a way for packets to arrive", key=key, value=value, allowed=allowed)
+        raise BadInput(where, "invalid arrivals", key=key, value=value, allowed=allowed)
     return parse(where, key, value, folder=folder, need_mean=True, at_least=0)
 
 

@@ -108,7 +108,7 @@ class Place:
             raise self.bad("not a mapping", given, allowed)
         names = set(given)
         if not set(needed.split()) <= names or not names <= set(f"{needed} {optional}".split()):
-            raise self.bad("not its parameters", ", ".join(map(str, given)) or "none", allowed)
+            raise self.bad("wrong parameters", ", ".join(map(str, given)) or "none", allowed)
         return dict(given)
 
 
@@ -132,10 +132,10 @@ def parse_rates(
     given = dict(value)
     unit = given.pop("unit", "pps")
     if unit not in UNITS:
-        raise BadInput(where, "not a unit", key=f"{key}.unit", value=unit, allowed=", ".join(UNITS))
+        raise BadInput(where, "unknown unit", key=f"{key}.unit", value=unit, allowed=", ".join(UNITS))
     resolution = number(where, f"{key}.resolution_s", given.pop("resolution_s", RESOLUTION_S), "> 0")
     if len(given) != 1 or next(iter(given)) not in PROFILES:
-        problem = "one profile is wanted, by its name"
+        problem = "not one profile"
         raise BadInput(where, problem, key=key, value=value, allowed=", ".join(PROFILES))
     name, parameters = next(iter(given.items()))
     place = Place(where, f"{key}.{name}", duration_s, seed, stream, folder, resolution)
@@ -200,7 +200,7 @@ def _step_wise(place: Place, value: Any) -> Rates:
     if "until" in given:
         until = place.number(given, "until")
         if increment == 0 or (until - start) / increment < 0:
-            raise place.within("until").bad("not on the way from start by increment", until)
+            raise place.within("until").bad("not reached from start by steps of increment", until)
         rates = np.minimum(rates, until) if increment > 0 else np.maximum(rates, until)
     return _steps(place, starts, rates)
 
@@ -213,7 +213,7 @@ def _walk(place: Place, value: Any) -> Rates:
     starts = _turns(place, place.above_zero(given, "every_s"))
     start = place.number(given, "start", low)
     if not low <= start <= high:
-        raise place.within("start").bad("not between the bounds", start, f"{low:g} to {high:g}")
+        raise place.within("start").bad("out of range", start, f"{low:g} to {high:g}")
     if given.get("random") not in (None, False, True):
         raise place.within("random").bad("neither true nor false", given["random"])
     turns = np.ones(starts.size) if not given.get("random") else place.draws().choice([-1.0, 1.0], starts.size)
@@ -238,7 +238,7 @@ def _pair(place: Place, value: Any) -> tuple[float, float]:
         raise place.bad("not two rates", value, "[lower, upper]")
     low, high = (number(place.where, f"{place.key}.{at}", one) for at, one in enumerate(value))
     if not low < high:
-        raise place.bad("the first is not below the second", value)
+        raise place.bad("the first rate must be below the second", value)
     return low, high
 
 
@@ -256,7 +256,7 @@ def _ramp(place: Place, value: Any) -> Rates:
     given = place.only(value, "from to over_s")
     first, last, over = place.number(given, "from"), place.number(given, "to"), place.above_zero(given, "over_s")
     if min(first, last) < 0:
-        raise place.bad("the rate would go negative", min(first, last), "0 or more")
+        raise place.bad("the rate becomes negative", min(first, last), "0 or more")
 
     def area(t: Floats) -> Floats:
         inside = np.minimum(t, over)
@@ -274,7 +274,7 @@ def _sine(place: Place, value: Any) -> Rates:
         place.above_zero(given, "day_s"),
     )
     if abs(amplitude) > mean:
-        raise place.within("amplitude").bad("the rate would go negative", amplitude, f"at most the mean, {mean:g}")
+        raise place.within("amplitude").bad("the rate becomes negative", amplitude, f"at most the mean, {mean:g}")
     pulse = 2 * math.pi / day
     begin = place.number(given, "from_h", 0.0) / DAY_H * day
 
@@ -297,22 +297,22 @@ def _table(place: Place, value: Any) -> Rates:
         given = place.only(value, "points", "over_s until_s")
         times_s, rates = _points(place.within("points"), given["points"])
     if times_s[0] != 0:
-        raise BadInput(where, "the first time is not 0", key=place.key, value=times_s[0])
+        raise BadInput(where, "the first time must be 0", key=place.key, value=times_s[0])
     back = [at for at in range(1, len(times_s)) if not times_s[at] > times_s[at - 1]]
     if back:
-        raise BadInput(where, "times do not ascend", key=place.key, value=times_s[back[0]])
+        raise BadInput(where, "times must ascend", key=place.key, value=times_s[back[0]])
     return _steps(place, np.array(times_s) * _stretch(place, given, times_s[-1]), rates)
 
 
 def _stretch(place: Place, given: Mapping[str, object], last_s: float) -> float:
     """`over_s` is what the table is to last, which by its own times ends at `until_s`."""
     if ("over_s" in given) != ("until_s" in given):
-        raise place.bad("one of over_s and until_s alone", dict(given), "both: the table ends at until_s")
+        raise place.bad("over_s and until_s need each other", dict(given), "both: the table ends at until_s")
     if "over_s" not in given:
         return 1.0
     until = place.above_zero(given, "until_s")
     if until <= last_s:
-        raise place.within("until_s").bad("not after the last time", until, f"> {last_s:g}")
+        raise place.within("until_s").bad("must be after the last time", until, f"> {last_s:g}")
     return place.above_zero(given, "over_s") / until
 
 

@@ -60,7 +60,7 @@ def within(parsed: Parsed, from_s: float, to_s: float | None, where: object, key
     if not rows.any():
         last_s = float(times.max()) / NS_PER_S
         value = f"{from_s:g} to {'the end' if to_s is None else f'{to_s:g}'} s"
-        raise BadInput(where, "no packet is within", key=key, value=value, allowed=f"0 to {last_s:.6f} s")
+        raise BadInput(where, "no packet in this window", key=key, value=value, allowed=f"0 to {last_s:.6f} s")
     return kept(parsed, rows, "outside the window")
 
 

@@ -115,17 +115,17 @@ def _rows(path: Path, packets: int) -> NDArray[np.void]:
     except (OSError, ValueError) as error:
         raise BadInput(path, f"cannot be read: {error}") from None
     if rows.dtype != ROW or len(rows) != packets:
-        raise BadInput(path, f"has {len(rows)} rows, the trace beside it {packets} packets")
+        raise BadInput(path, f"has {len(rows)} rows for {packets} packets of its trace")
     return np.asarray(rows)
 
 
 def trace_path(leg: Leg, folder: Path) -> Path:
     """Raises BadInput for an instance without the rows that it needs."""
     if leg.trace_file is None:
-        raise ValueError(f"stream {leg.stream} is no trace")
+        raise ValueError(f"stream {leg.stream} is not a trace")
     path = folder / leg.trace_file
     if leg.shift and not path.with_name(rows_name(path.name)).exists():
-        raise BadInput(path, "has no rows beside it, which an instance needs")
+        raise BadInput(path, "has no file of rows, which an instance needs")
     return path
 
 

@@ -115,7 +115,7 @@ def parse(path: Path, sizes_only: bool = False) -> Parsed:
             whole[name][kept : kept + size] = part
         kept += size
     if not kept:
-        raise BadInput(path, "has no packet that can be replayed", value=told(left_out), allowed="IPv4 and IPv6")
+        raise BadInput(path, "contains no packet that can be replayed", value=told(left_out), allowed="IPv4 and IPv6")
     whole = {name: column[:kept] for name, column in whole.items()}
     join_fragments(whole)
     columns, channels = Columns(data=data, **whole), pairs.channels
@@ -128,7 +128,7 @@ def told(left_out: Counter[str]) -> str:
 
 def check_index(path: Path, index: CaptureIndex, sizes_only: bool) -> None:
     if not len(index.time_ns):
-        raise BadInput(path, "is empty: there is no packet in it")
+        raise BadInput(path, "contains no packet")
     odd = index.link_type != LINKTYPE_ETHERNET
     if odd.any():
         row = int(odd.argmax())
@@ -338,6 +338,6 @@ def _notes(path: Path, columns: Columns, channels: list[tuple[int, int, int, int
         name = "GTP-U" if protocol == UDP and GTPU_PORT in (sport, dport) else TUNNELS.get(protocol)
         if name:
             tunnels[name] += count
-    notes += [f"{path}: {count} packets are inside {name} already: their outer header is what is rewritten"
+    notes += [f"{path}: {count} packets are in {name}: only their outer header is rewritten"
               for name, count in tunnels.items()]  # fmt: skip
     return notes

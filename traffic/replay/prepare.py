@@ -187,7 +187,10 @@ def _stamps(path: Path, pieces: Pieces, settings: Settings, dports: Integers, po
     every = (dports[:, None] + port_step * np.arange(settings.instances.count)) % (1 << 16)
     stamp = stamps.room(pieces, every, settings.tag is not None, settings.headers_only)
     if not stamp.any():
-        problem, allowed = f"no packet of {path} has room for one", f"{STAMP_BYTES} bytes of UDP, TCP or echo payload"
+        problem, allowed = (
+            f"no packet of {path} has room for a stamp",
+            f"{STAMP_BYTES} bytes of UDP, TCP or echo payload",
+        )
         raise BadInput(settings.where, problem, key=f"{settings.key}.options.stamp", value=True, allowed=allowed)
     return stamp
 
@@ -197,7 +200,10 @@ def _stamp_notes(stamp: Integers, settings: Settings) -> list[str]:
         return []
     without = int(np.count_nonzero(stamp == 0))
     told = f"{len(stamp) - without} of {len(stamp)} packets of a pass are stamped"
-    return [f"{settings.name}: {told}" + (f", {without} have no room and are counted apart" if without else "")]
+    return [
+        f"{settings.name}: {told}"
+        + (f", {without} have no room for a stamp and are counted separately" if without else "")
+    ]
 
 
 def _rows(parsed: Parsed, rows: NDArray[np.bool_], why: str) -> Parsed:
@@ -219,7 +225,7 @@ def _without_shared_ends(table: Table, settings: Settings) -> Table:
     for pair in table.same:
         role = "users" if up[pair] else "servers"
         if (settings.users if role == "users" else settings.servers) is None:
-            excluded[pair] = f"between two {role}, who have one address without a pool"
+            excluded[pair] = f"between two {role}, which share one address without a pool"
     return replace(table, excluded=excluded)
 
 
@@ -299,13 +305,13 @@ def _steps(table: Table, settings: Settings, user_ports: Integers) -> Shift:
     check_pools(settings.where, settings.key, settings.users, settings.servers, need)
     teid_step = user_step if settings.gtpu else 0
     if settings.gtpu and settings.gtpu.teid + need["users"] - 1 > LAST_TEID:
-        problem = f"{need['users']} users need as many TEIDs from there on"
+        problem = f"{need['users']} users need as many TEIDs from this one on"
         raise BadInput(settings.where, problem, key=f"{settings.key}.gtpu.teid", value=settings.gtpu.teid)
     port_step = 0 if one.ports is None else one.ports
     if one.ports is None and count > 1 and not user_step and not server_step:
         found = ports.step(user_ports, count)
         if found is None:
-            problem = f"{count} instances need more ports than there are: give users or servers a pool"
+            problem = f"{count} instances need more than 65,535 ports: give users or servers a pool"
             raise BadInput(settings.where, problem, key=f"{settings.key}.scale", value=count)
         port_step = found
     return Shift(user_step, server_step, port_step, teid_step)
@@ -320,11 +326,11 @@ def _notes(parsed: Parsed, total: int, table: Table, pieces: Pieces, due: timing
         count = sum(parsed.left_out.values())
         notes.append(f"{parsed.path}: {count} of {total} packets are not replayed: {told(parsed.left_out)}")
     if pieces.cut:
-        notes.append(f"{parsed.path}: {pieces.cut} packets were merged by the recording host: cut into segments again")
+        notes.append(f"{parsed.path}: {pieces.cut} packets, merged by the recording host, are cut into segments")
     if due.shortened:
-        notes.append(f"{parsed.path}: {due.shortened} gaps were shortened")
+        notes.append(f"{parsed.path}: {due.shortened} gaps are shortened")
     if new.moved_flows:
-        notes.append(f"{parsed.path}: {new.moved_flows} flows got another port")
+        notes.append(f"{parsed.path}: {new.moved_flows} flows have another port")
     return notes
 
 

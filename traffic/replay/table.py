@@ -52,7 +52,7 @@ def pool(first: str, count: int | None = None, prefix6: str = IPV6_PREFIX) -> Po
     """ValueError for an invalid address, or a prefix with any of its last 32 bits set."""
     prefix = int(ipaddress.IPv6Address(prefix6))
     if prefix & 0xFFFF_FFFF:
-        raise ValueError(f"{prefix6} has bits set in its last 32: they are the IPv4 address's")
+        raise ValueError(f"{prefix6}: the last 32 bits must be 0, they hold the IPv4 address")
     return Pool(int(ipaddress.IPv4Address(first)), count, prefix)
 
 
@@ -176,7 +176,7 @@ def check_pools(where: object, key: str, users: Pool | None, servers: Pool | Non
                 where, problem, key=f"{key}.{name}.count", value=given.count, allowed=f"{need[name]} or more"
             )
         if given.first + need[name] - 1 > LAST_IPV4:
-            problem = f"{need[name]} {name} from there on go beyond 255.255.255.255"
+            problem = f"{need[name]} {name} from this address on exceed 255.255.255.255"
             raise BadInput(where, problem, key=f"{key}.{name}.first", value=given.name)
     if users and servers and users.overlaps(need["users"], servers, need["servers"]):
         problem = f"the pools overlap: {need['users']} users from {users.name}, {need['servers']} servers"

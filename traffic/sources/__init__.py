@@ -34,12 +34,12 @@ def parse_source(where: object, key: str, value: Any, *, folder: Path = Path()) 
     if isinstance(value, str):
         value = {value: {}}
     if not isinstance(value, Mapping) or len(value) != 1 or next(iter(value)) not in SOURCES:
-        raise BadInput(where, "one source is wanted, by its name", key=key, value=value, allowed=", ".join(SOURCES))
+        raise BadInput(where, "not one source", key=key, value=value, allowed=", ".join(SOURCES))
     name, given = next(iter(value.items()))
     known = {one.name: one for one in fields(SOURCES[name])}
     if not isinstance(given, Mapping) or not set(given) <= set(known):
         odd = next(iter(set(given) - set(known))) if isinstance(given, Mapping) else given
-        raise BadInput(where, "not its parameter", key=f"{key}.{name}", value=odd, allowed=", ".join(known))
+        raise BadInput(where, "unknown parameter", key=f"{key}.{name}", value=odd, allowed=", ".join(known))
     values = {one: _value(where, f"{key}.{name}.{one}", known[one], given[one], folder) for one in given}
     made = SOURCES[name](**values)
     _check(where, f"{key}.{name}", made)
@@ -54,16 +54,16 @@ def _value(where: object, key: str, one: Field[Any], value: Any, folder: Path) -
         return number(where, key, value, needs["limit"])
     found = needs["check"](value)
     if found is None:
-        raise BadInput(where, "not a value for it", key=key, value=value, allowed=needs["allowed"])
+        raise BadInput(where, "invalid value", key=key, value=value, allowed=needs["allowed"])
     return found
 
 
 def _check(where: object, key: str, source: Source) -> None:
     in_sessions = [getattr(source, name, None) is not None for name in ("session_gap_s", "session_s")]
     if hasattr(source, "session_s") and len(set(in_sessions)) > 1:
-        raise BadInput(where, "one of session_gap_s and session_s alone", key=key, allowed="both, or neither")
+        raise BadInput(where, "session_gap_s and session_s need each other", key=key, allowed="both, or neither")
     if source.load >= 1:
-        problem = f"a user sends {source.mean_bps:.4g} bit/s in the mean, more than the link carries"
+        problem = f"a user sends {source.mean_bps:.4g} bit/s on average, more than link_bps"
         raise BadInput(where, problem, key=f"{key}.link_bps", value=source.link_bps)
 
 
@@ -77,22 +77,26 @@ def settle(
     source that has neither (voip without calls) gets the nearest number of users, and no number of one's own.
     """
     if users is not None and (not isinstance(users, int) or isinstance(users, bool) or not 1 <= users <= MOST_USERS):
-        raise BadInput(where, "not a number of users", key=f"{key}.users", value=users, allowed=f"1 to {MOST_USERS}")
+        raise BadInput(
+            where, "number of users out of range", key=f"{key}.users", value=users, allowed=f"1 to {MOST_USERS}"
+        )
     if mean_bps is None:
         return source, users or 1
     wanted = number(where, f"{key}.mean_bps", mean_bps, "> 0")
     count = users or max(1, round(wanted / source.mean_bps))
     if count > MOST_USERS:
-        raise BadInput(where, f"takes {count} users", key=f"{key}.mean_bps", value=mean_bps, allowed=str(MOST_USERS))
+        raise BadInput(
+            where, f"needs {count} users", key=f"{key}.mean_bps", value=mean_bps, allowed=f"up to {MOST_USERS}"
+        )
     scaled = source.scaled(wanted / (count * source.mean_bps))
     if scaled is None and users is not None:
-        allowed = f"users alone, each makes {source.mean_bps:.4g} bit/s"
-        raise BadInput(where, "its rate is its codec's", key=f"{key}.mean_bps", value=mean_bps, allowed=allowed)
+        allowed = f"users in place of mean_bps, {source.mean_bps:.4g} bit/s each"
+        raise BadInput(where, "the codec sets the rate", key=f"{key}.mean_bps", value=mean_bps, allowed=allowed)
     if scaled is None:
         return source, count
     made = _corrected(source, scaled, wanted / count)
     if abs(made.mean_bps * count / wanted - 1) > 1e-3:
-        problem = f"with frames of 64 bytes already more, {made.mean_bps * count:.4g} bit/s, by {count} users"
+        problem = f"{count} users send at least {made.mean_bps * count:.4g} bit/s, with frames of 64 bytes"
         raise BadInput(where, problem, key=f"{key}.mean_bps", value=mean_bps, allowed="fewer users, or more bit/s")
     _check(where, key, made)
     return made, count
@@ -117,5 +121,5 @@ def parse_profile(where: object, key: str, value: Any, source: Source, duration_
     """
     if not source.steerable:
         allowed = "a source with arrivals; session_gap_s and session_s give it sessions"
-        raise BadInput(where, f"{source.name} sends all the time", key=key, value=value, allowed=allowed)
+        raise BadInput(where, f"{source.name} has no arrivals", key=key, value=value, allowed=allowed)
     return parse_rates(where, key, value, duration_s, **drawn)
