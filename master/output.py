@@ -24,13 +24,13 @@ def check_picture(path: Path | None, option: str, ending: str, command: str) -> 
         raise BadInput(command, "there is no such folder", key=option, value=str(path.parent))
 
 
-def figures_table(left: Iterable[str], right: Iterable[str]) -> Table:
-    """Return an empty table whose columns are aligned to the left, then to the right."""
+def figures_table(left: Iterable[str], right: Iterable[str], no_wrap: bool = True) -> Table:
+    """Return an empty table with columns aligned to the left, then to the right. `no_wrap`: of the latter."""
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
     for name in left:
         table.add_column(name)
     for name in right:
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right", no_wrap=no_wrap)
     return table
 
 

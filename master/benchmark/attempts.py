@@ -1,4 +1,4 @@
-"""Trials of a benchmark that goes on where one of them tells nothing of the device: kept, made again, or given up."""
+"""Trials of a benchmark: repeated after a disturbance, given up where they say nothing about the device."""
 
 from __future__ import annotations
 
@@ -19,76 +19,81 @@ UNFINISHED = "the run did not end"
 
 
 class NoFigure(Exception):
-    """The tester could not do what is needed: what is measured here has no figure of the device."""
+    """The tester could not make a trial that the figure needs, so that the device has no figure."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """What came of a trial. `latencies` None: not measured."""
+class TrialResult:
+    """A trial and its latencies (None: not measured)."""
 
     trial: Trial
     latencies: Latencies | None = None
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Sent and lost packets, of a trial without a problem."""
+        """Sent and lost packets of a trial without a problem."""
         if self.trial.sent_packets is None or self.trial.lost_packets is None:
-            raise NoFigure("the run has no counts of what was sent and lost")
+            raise NoFigure("the run has no counts of sent and lost packets")
         return self.trial.sent_packets, self.trial.lost_packets
 
 
-Wanted = TypeVar("Wanted")
-One = TypeVar("One", bound=Told)
+Plan = TypeVar("Plan")
+Result = TypeVar("Result", bound=TrialResult)
 
 
-class Attempts(Generic[Wanted, One]):
-    """`measure` makes one trial; `tell` is called behind each one."""
+class Attempts(Generic[Plan, Result]):
+    """The trials so far. `measure` makes one trial; `on_trial` is called after each."""
 
-    def __init__(self, measure: Callable[[Wanted], One], tell: Callable[[], None]) -> None:
-        self._measure, self._tell = measure, tell
-        self.trials: list[tuple[Wanted, Trial]] = []
+    def __init__(self, measure: Callable[[Plan], Result], on_trial: Callable[[], None]) -> None:
+        self._measure, self._on_trial = measure, on_trial
+        self.trials: list[tuple[Plan, Trial]] = []
         self.ended = ""
-        """By the user, or because nothing could be run."""
+        """Why no further trial can be made: the user stopped the benchmark, or a run failed."""
 
-    def one(self, wanted: Wanted) -> One:
-        """PktswarmError where all is over."""
+    def measure(self, plan: Plan) -> Result:
+        """Make one trial. Raises PktswarmError where no further trial can be made."""
         try:
-            told = self._measure(wanted)
+            result = self._measure(plan)
         except PktswarmError as error:
             self.ended = str(error)
             raise
-        self.trials.append((wanted, told.trial))
-        self._tell()
-        if told.trial.problem == STOPPED:
+        self.trials.append((plan, result.trial))
+        self._on_trial()
+        if result.trial.problem == STOPPED:
             self.ended = STOPPED
             raise PktswarmError(STOPPED)
-        return told
+        return result
 
-    def sound(self, wanted: Wanted, repeats: int = REPEATS) -> One:
-        """A trial that tells of the device, the first or one after a node was held up; else NoFigure."""
+    def valid(self, plan: Plan, repeats: int = REPEATS) -> Result:
+        """Make a trial that measures the device, and repeat it while a node was held up. Raises NoFigure."""
         for _ in range(1 + repeats):
-            told = self.one(wanted)
-            if not told.trial.problem:
-                return told
-            if not told.trial.held_up:
-                raise NoFigure(told.trial.problem)
-        raise NoFigure(f"{told.trial.problem}, and so {1 + repeats} times; {OWN_LIMIT}")
+            result = self.measure(plan)
+            if not result.trial.problem:
+                return result
+            if not result.trial.held_up:
+                raise NoFigure(result.trial.problem)
+        raise NoFigure(f"{result.trial.problem}, in {1 + repeats} trials; {OWN_LIMIT}")
 
 
-class Procedure(ABC, Generic[Wanted, One]):
-    """Attempts in an order of its own. `tell` is called behind each one."""
+class Procedure(ABC, Generic[Plan, Result]):
+    """A sequence of trials. `on_trial` is called after each."""
 
-    def __init__(self, measure: Callable[[Wanted], One], tell: Callable[[], None]) -> None:
-        self.attempts: Attempts[Wanted, One] = Attempts(measure, tell)
+    def __init__(self, measure: Callable[[Plan], Result], on_trial: Callable[[], None]) -> None:
+        self.attempts: Attempts[Plan, Result] = Attempts(measure, on_trial)
         self.problem = UNFINISHED
-        """Why all of it ended before its time."""
+        """Why the procedure ended early; empty: it did not."""
 
     @property
-    def trials(self) -> list[tuple[Wanted, Trial]]:
+    def trials(self) -> list[tuple[Plan, Trial]]:
         return self.attempts.trials
 
+    @property
+    @abstractmethod
+    def status(self) -> int:
+        """The exit status."""
+
     def run(self) -> None:
-        """Whatever ends it, what was found stays. Errors are passed on where no trial was made."""
+        """Run all trials. An error ends the procedure and keeps its results; without any trial it is passed on."""
         try:
             self._run()
         except PktswarmError as error:
@@ -100,4 +105,4 @@ class Procedure(ABC, Generic[Wanted, One]):
 
     @abstractmethod
     def _run(self) -> None:
-        """All that is asked. PktswarmError where it cannot go on."""
+        """Run all trials. Raises PktswarmError where no further trial can be made."""

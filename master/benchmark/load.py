@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from pktswarm.master.cluster.inventory import Inventory
 from pktswarm.master.plan import plan as plans
@@ -17,6 +17,14 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
 
 A_RATE = "rate_pps, rate_bps or rate_l1_bps, or a rate in packets/s"
+
+
+class About(TypedDict):
+    """The scenario of a benchmark, in its document."""
+
+    name: str
+    scenario_file: str
+    streams: list[str]
 
 
 @dataclass(frozen=True)
@@ -32,8 +40,8 @@ class Load:
     least_pps: float
     parts: int
 
-    def document(self) -> dict[str, Any]:
-        """What search.json begins with."""
+    def about(self) -> About:
+        """The part of a document that is known before the first trial."""
         return {"name": self.scenario.name, "scenario_file": str(self.path), "streams": list(self.unit_pps)}
 
     def at(self, load_pps: float, duration_s: float) -> Scenario:

@@ -15,7 +15,7 @@ from pktswarm.master.calibrate.rate_search import Held, Ladder, Try
 from pktswarm.master.calibrate.runs import STOPPED, Flow, Sent, Stopped
 from pktswarm.master.plan.capacity import FAILED
 from pktswarm.master.search.engine import BELOW, Search
-from pktswarm.master.search.goals import LOWEST_SHARE, Asked
+from pktswarm.master.search.goals import LOWEST_SHARE, SearchOptions
 
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.5)
 """Of what several transmitters can send each alone: together they may stand in each other's way."""
@@ -116,12 +116,12 @@ class Receiver:
             first = known and (load_pps, trial_s) == (highest, overloaded.duration_s)
             return known.pop() if first else self._trial(self.senders, load_pps, trial_s)
 
-        wanted = Asked(losses=(0.0,), precision=self.form.precision, duration_s=duration_s, trials=1)
+        wanted = SearchOptions(losses=(0.0,), precision=self.form.precision, duration_s=duration_s, trials=1)
         search = Search(wanted, min(lowest, 0.9 * highest), highest, measure)
         search.run()
         if search.problem.startswith(STOPPED):
             raise Stopped(search.problem)
-        one = search.found()[0]
+        one = search.goals()[0]
         if one.rate_pps is None:
             below = f"it lost packets at {one.upper_pps:,.6g} packets/s, the lowest rate tried" if one.upper_pps else ""
             why = below if one.state == BELOW else search.problem

@@ -1,4 +1,4 @@
-"""What the commands that make many trials do alike: a line for each trial, a document, its page, an exit status."""
+"""The parts that the commands search, rfc2544 and y1564 share: a line for each trial, results, page, exit status."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
 import typer
 
@@ -15,38 +15,60 @@ from pktswarm.master.cli.report import attempt
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pktswarm.master.benchmark.attempts import Procedure
+    from pktswarm.master.benchmark.document import Document
+    from pktswarm.master.benchmark.storage import History, Storage
 
-    One = TypeVar("One", bound=Procedure[Any, Any])
+    class Benchmark(History, Protocol):
+        """A benchmark that runs its trials."""
+
+        @property
+        def status(self) -> int: ...
+
+        def run(self) -> None: ...
+
+    Trials = TypeVar("Trials", bound=Benchmark)
+    About = TypeVar("About")
+    Stored = TypeVar("Stored", bound=Document)
 
 
-def telling(console: Console, line: Callable[[One], str], keep: Callable[[One], object]) -> Callable[[One], None]:
-    """To be called behind each trial: prints the line of a new one, and keeps all that is known."""
+def after_trial(
+    console: Console, line: Callable[[Trials], str], storage: Storage[Trials, About, Stored]
+) -> Callable[[Trials], None]:
+    """Return the callback of a benchmark: it prints the line of each trial once, and stores the results so far."""
     printed = 0
 
-    def tell(procedure: One) -> None:
+    def callback(benchmark: Trials) -> None:
         nonlocal printed
-        if len(procedure.trials) > printed:
-            printed = len(procedure.trials)
-            console.print(line(procedure), markup=False, highlight=False)
-        keep(procedure)
+        if len(benchmark.trials) > printed:
+            printed = len(benchmark.trials)
+            console.print(line(benchmark), markup=False, highlight=False)
+        storage.write(benchmark)
 
-    return tell
+    return callback
+
+
+def conduct(benchmark: Trials, storage: Storage[Trials, About, Stored], check: Callable[[], None]) -> Stored:
+    """Check and run a benchmark, and store its results. Without a trial no folder stays."""
+    with storage.discarded_without_trials(benchmark):
+        check()
+        benchmark.run()
+    return storage.write(benchmark)
 
 
 def finish(
     folder: Path,
-    document: dict[str, Any],
+    document: Stored,
     as_json: bool,
-    print_found: Callable[[Console, dict[str, Any], Path], None],
-    make_page: Callable[[Path, dict[str, Any]], Path],
+    print_results: Callable[[Console, Stored, Path], None],
+    make_page: Callable[[Path, Stored], Path] | None = None,
 ) -> NoReturn:
-    """Of any benchmark that keeps a document. A page that cannot be made leaves the results and the exit status."""
+    """Print the results, make the page, and exit. A page that cannot be made leaves results and exit status alone."""
     from pktswarm.master.results import terminal
 
     if as_json:
         print(json.dumps({"results": str(folder), **document}))
     else:
-        print_found(terminal.console(), document, folder)
-    attempt("the report", lambda: print(f"report: {make_page(folder, document)}", file=sys.stderr))
+        print_results(terminal.console(), document, folder)
+    if make_page is not None:
+        attempt("the report", lambda: print(f"report: {make_page(folder, document)}", file=sys.stderr))
     raise typer.Exit(document["status"])

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pktswarm.master.cli import benchmark as cli_benchmark
+from pktswarm.master.cli import benchmark
 from pktswarm.master.cli.options import (
     DEFAULT_HOSTS,
     DEFAULT_RESULTS,
@@ -70,36 +70,32 @@ def rfc2544(
     The benchmarks overload the device under test: use them only in an isolated test network, NEVER on a network in use
     (RFC 6815). The quick form, which is the default, is not conformant to RFC 2544: its trials are short.
     """
+    from pktswarm.master.benchmark.options import WARNING
+    from pktswarm.master.benchmark.options import precision as parse_precision
     from pktswarm.master.cluster import inventory
     from pktswarm.master.plan.allowlist import Allow
     from pktswarm.master.results import terminal
-    from pktswarm.master.rfc2544 import options as ask
     from pktswarm.master.rfc2544 import page, tester
+    from pktswarm.master.rfc2544.options import parse
     from pktswarm.master.rfc2544.procedure import Benchmark
-    from pktswarm.master.rfc2544.show import print_found, trial_line
-    from pktswarm.master.rfc2544.storage import Kept
+    from pktswarm.master.rfc2544.show import print_results, trial_line
+    from pktswarm.master.rfc2544.storage import Storage
     from pktswarm.master.scenario import scenario as scenarios
-    from pktswarm.master.search.goals import precision_of
 
-    close = precision_of(scenario, precision)
-    asked = ask.asked(scenario, sizes, tests, full, medium, close, longest_burst)
+    share = parse_precision(scenario, precision)
+    options = parse(scenario, sizes, tests, full, medium, share, longest_burst)
     enter_lab(hosts)
-    wanted = scenarios.load(scenario)
-    loads = tester.loads(scenario, wanted, inventory.load(hosts), asked)
+    read = scenarios.load(scenario)
+    loads = tester.loads(scenario, read, inventory.load(hosts), options)
     limits = loads.limits()
-    about = {
-        **next(iter(loads.of_size.values())).document(),
-        "hosts_file": str(hosts),
-        "medium_l1_bps": loads.medium_l1_bps,
-    }
-    kept = Kept(results, wanted.name, about)
+    storage = Storage(results, read.name, loads.about(hosts))
     console = terminal.console(stderr=True)
     allow = Allow(any_address, control_interface)
-    trials = tester.Tester(loads, hosts, kept.runs, patience, console, allow)
-    tell = cli_benchmark.telling(console, trial_line, kept.write_all)
-    benchmark = Benchmark(asked, limits, trials.measure, tell)
-    with kept.unless_nothing_was_tried(benchmark):
+    trials = tester.Tester(loads, hosts, storage.runs, patience, console, allow)
+
+    def check() -> None:
         trials.check(limits)
-        console.print(f"{ask.WARNING}\n{asked.conformity}", style="bold", markup=False, highlight=False)
-        benchmark.run()
-    cli_benchmark.finish(kept.path, kept.write_all(benchmark), as_json, print_found, page.make)
+        console.print(f"{WARNING}\n{options.conformity}", style="bold", markup=False, highlight=False)
+
+    running = Benchmark(options, limits, trials.measure, benchmark.after_trial(console, trial_line, storage))
+    benchmark.finish(storage.path, benchmark.conduct(running, storage, check), as_json, print_results, page.make)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
+from pktswarm.master.cli import benchmark
 from pktswarm.master.cli.options import (
     DEFAULT_HOSTS,
     DEFAULT_RESULTS,
@@ -21,10 +21,6 @@ from pktswarm.master.cli.options import (
     enter_lab,
     examples,
 )
-
-if TYPE_CHECKING:
-    from pktswarm.master.search.engine import Search
-    from pktswarm.master.search.storage import Kept
 
 EXAMPLES = examples(
     "search configs/search.yaml",
@@ -103,41 +99,25 @@ def search(
     from pktswarm.master.scenario import scenario as scenarios
     from pktswarm.master.search import goals
     from pktswarm.master.search.engine import Search
-    from pktswarm.master.search.show import trial_line
-    from pktswarm.master.search.storage import Kept
+    from pktswarm.master.search.show import print_results, trial_line
+    from pktswarm.master.search.storage import Storage
 
-    asked = goals.asked(scenario, loss or ["0"], lowest, highest, precision, duration, trials)
+    options = goals.parse(scenario, loss or ["0"], lowest, highest, precision, duration, trials)
     limits = expectations.parse(scenario, "--expect", expect or [])
     enter_lab(hosts)
-    wanted = scenarios.load(scenario)
-    load = load_of(scenario, wanted, inventory.load(hosts), stream or [])
-    bounds = goals.bounds(scenario, asked, load.own_pps, load.least_pps)
+    read = scenarios.load(scenario)
+    load = load_of(scenario, read, inventory.load(hosts), stream or [])
+    bounds = goals.bounds(scenario, options, load.own_pps, load.least_pps)
     load.check_lasting(duration)
-    kept = Kept(results, wanted.name, load.document())
+    storage = Storage(results, read.name, load.about())
     console = terminal.console(stderr=True)
     allow = Allow(any_address, control_interface)
-    tolerance = Tolerance(asked.precision, losses=asked.losses, limits=limits)
-    runs = Runs(load, hosts, kept.runs, tolerance, patience, console, allow)
+    tolerance = Tolerance(options.precision, losses=options.losses, limits=limits)
+    runs = Runs(load, hosts, storage.runs, tolerance, patience, console, allow)
 
-    def tell(search: Search) -> None:
-        console.print(trial_line(search), markup=False, highlight=False)
-        kept.write(search)
-
-    searching = Search(asked, *bounds, runs.measure, tell)
-    with kept.unless_nothing_was_tried(searching):
+    def check() -> None:
         for load_pps in bounds:
-            runs.plan(load_pps, asked.first_trial_s)
-        searching.run()
-    _finish(searching, kept, as_json)
+            runs.plan(load_pps, options.first_trial_s)
 
-
-def _finish(search: Search, kept: Kept, as_json: bool) -> NoReturn:
-    from pktswarm.master.results import terminal
-    from pktswarm.master.search.show import print_found
-
-    document = kept.write(search)
-    if as_json:
-        print(json.dumps({"results": str(kept.path), **document}))
-    else:
-        print_found(terminal.console(), search, kept.path)
-    raise typer.Exit(search.status)
+    running = Search(options, *bounds, runs.measure, benchmark.after_trial(console, trial_line, storage))
+    benchmark.finish(storage.path, benchmark.conduct(running, storage, check), as_json, print_results)

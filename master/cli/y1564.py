@@ -20,7 +20,6 @@ from pktswarm.master.cli.options import (
     enter_lab,
     examples,
 )
-from pktswarm.traffic.errors import BadInput
 
 EXAMPLES = examples(
     "y1564 configs/services/access.yaml", "y1564 configs/services/access.yaml --tests performance --performance 900"
@@ -57,44 +56,34 @@ def y1564(
     Services are sent above their agreed rates: use this only in an isolated test network, NEVER on a network in use
     (RFC 6815).
     """
+    from pktswarm.master.benchmark.options import WARNING, check_duration, names
     from pktswarm.master.cluster import inventory
     from pktswarm.master.plan.allowlist import Allow
     from pktswarm.master.results import terminal
-    from pktswarm.master.rfc2544.options import WARNING
     from pktswarm.master.y1564 import page, services, tester
     from pktswarm.master.y1564.document import CONFORMITY
-    from pktswarm.master.y1564.procedure import Activation
-    from pktswarm.master.y1564.show import print_found, trial_line
-    from pktswarm.master.y1564.storage import Kept
+    from pktswarm.master.y1564.procedure import TESTS, Activation
+    from pktswarm.master.y1564.show import print_results, trial_line
+    from pktswarm.master.y1564.storage import Storage
 
-    wanted = _tests(file, tests)
-    for key, value in (("--step", step), ("--performance", performance)):
-        if not 0 < value <= LONGEST_S:
-            raise BadInput(
-                file, "test duration out of range", key=key, value=value, allowed=f"more than 0, up to {LONGEST_S:g} s"
-            )
+    chosen = names(file, "--tests", tests, TESTS, "test")
+    check_duration(file, "--step", step, LONGEST_S, "test")
+    check_duration(file, "--performance", performance, LONGEST_S, "test")
     enter_lab(hosts)
-    described = services.load(file)
-    name = described.scenario.name
+    read = services.load(file)
+    name = read.scenario.name
     longest_s = max(step, performance)
-    loads = tester.loads(described, inventory.load(hosts), longest_s)
-    kept = Kept(results, name, {"name": name, "scenario_file": str(file), "hosts_file": str(hosts)})
+    loads = tester.loads(read, inventory.load(hosts), longest_s)
+    storage = Storage(results, name, {"name": name, "scenario_file": str(file), "hosts_file": str(hosts)})
     console = terminal.console(stderr=True)
     allow = Allow(any_address, control_interface)
-    runs = tester.Tester(described, loads, hosts, kept.runs, patience, console, allow)
-    tell = benchmark.telling(console, trial_line, kept.write_all)
-    activation = Activation(described.services, wanted, step, performance, runs.measure, tell)
-    with kept.unless_nothing_was_tried(activation):
-        runs.check(longest_s)
+    trials = tester.Tester(read, loads, hosts, storage.runs, patience, console, allow)
+
+    def check() -> None:
+        trials.check(longest_s)
         console.print(f"{WARNING}\n{CONFORMITY}", style="bold", markup=False, highlight=False)
-        activation.run()
-    benchmark.finish(kept.path, kept.write_all(activation), as_json, print_found, page.make)
 
-
-def _tests(where: Path, text: str) -> tuple[str, ...]:
-    from pktswarm.master.y1564.procedure import TESTS
-
-    wanted = [word.strip() for word in text.split(",")]
-    if unknown := [word for word in wanted if word not in TESTS]:
-        raise BadInput(where, "there is no such test", key="--tests", value=unknown[0], allowed=", ".join(TESTS))
-    return tuple(name for name in TESTS if name in wanted)
+    in_order = tuple(test for test in TESTS if test in chosen)
+    callback = benchmark.after_trial(console, trial_line, storage)
+    running = Activation(read.services, in_order, step, performance, trials.measure, callback)
+    benchmark.finish(storage.path, benchmark.conduct(running, storage, check), as_json, print_results, page.make)

@@ -1,112 +1,273 @@
-"""What was found, as rfc2544.json has it; the tables, the page and the terminal show the same figures."""
+"""The document of the benchmarks, rfc2544.json.
+
+Rates are the sum of all streams, in packets/s and bits/s. Sizes and bits include the FCS. None: not measured.
+"""
 
 from __future__ import annotations
 
 import statistics
-from dataclasses import asdict
-from typing import Any
+from typing import TypedDict
 
+from pktswarm.master.benchmark import load
+from pktswarm.master.benchmark.document import Document, TrialFields, trial_fields
+from pktswarm.master.benchmark.latency import Latencies
+from pktswarm.master.benchmark.options import WARNING
 from pktswarm.master.rfc2544 import formulas
-from pktswarm.master.rfc2544.options import WARNING, Asked
-from pktswarm.master.rfc2544.procedure import Benchmark, OfSize
+from pktswarm.master.rfc2544.options import Options
+from pktswarm.master.rfc2544.procedure import Benchmark, LossAt, SizeResult
 from pktswarm.traffic.random.rates import ETHERNET_OVERHEAD_BYTES
 
 FORMAT_VERSION = 1
-POINTS = ("min", "mean", "p50", "p99", "p999", "max")
 
 
-def document(benchmark: Benchmark, about: dict[str, Any]) -> dict[str, Any]:
-    """Rates in packets/s and bits/s of all streams together, sizes and bits with FCS, times as their names say; None:
-    not measured. `about`: the scenario."""
+class About(load.About):
+    """The part that is known before the first trial."""
+
+    hosts_file: str
+    medium_l1_bps: float
+
+
+class OptionFields(TypedDict):
+    sizes_bytes: tuple[int, ...]
+    tests: tuple[str, ...]
+    precision: float
+    longest_burst_s: float
+    trial_s: float
+    trials: int
+    latency_s: float
+    latency_trials: int
+    bursts: int
+    settle_s: float
+    drain_s: float
+
+
+class ThroughputFields(TypedDict):
+    """The throughput of a frame size, or its bounds where there is none."""
+
+    state: str
+    rate_pps: float | None
+    of_maximum_percent: float | None
+    l2_bps: float | None
+    l1_bps: float | None
+    lower_pps: float | None
+    upper_pps: float | None
+
+
+class LatencyTrial(TypedDict):
+    """The latency of one trial."""
+
+    frames: int
+    min_ns: int
+    mean_ns: float
+    p50_ns: int
+    p99_ns: int
+    p999_ns: int
+    max_ns: int
+    variation_ns: int
+    jitter_sd_ns: float | None
+    bound_ns: int | None
+    lost_packets: int | None
+
+
+class LatencyFields(TypedDict):
+    """The latency of a frame size: means over its trials (RFC 2544, 26.2), but the minimum and the maximum of all."""
+
+    rate_pps: float | None
+    trials: int
+    min_ns: int
+    mean_ns: float
+    p50_ns: float
+    p99_ns: float
+    p999_ns: float
+    max_ns: int
+    jitter_sd_ns: float | None
+    bound_ns: int | None
+    each: list[LatencyTrial]
+
+
+class LossFields(TypedDict):
+    """The loss at one load."""
+
+    load_percent: int
+    load_pps: float
+    sent_packets: int
+    lost_packets: int
+    loss_percent: float | None
+
+
+class BurstFields(TypedDict):
+    """The longest bursts of a frame size."""
+
+    searches: int
+    frames_mean: float
+    frames_min: int
+    frames_max: int
+    frames_sd: float | None
+    step_frames: int
+    at_the_limit: bool
+    implied_buffer_s: float
+    corrected_buffer_s: float
+
+
+class SizeFields(TypedDict):
+    """The results of one frame size."""
+
+    size_bytes: int
+    maximum_pps: float
+    problem: str
+    left_out: dict[str, str]
+    throughput: ThroughputFields | None
+    latency: LatencyFields | None
+    loss: list[LossFields]
+    back_to_back: BurstFields | None
+
+
+class BenchmarkTrial(TrialFields):
+    trial: int
+    test: str
+    size_bytes: int
+
+
+class BenchmarkDocument(Document):
+    streams: list[str]
+    hosts_file: str
+    medium_l1_bps: float
+    form: str
+    conformant: bool
+    conformity: str
+    deviations: list[str]
+    warning: str
+    asked: OptionFields
+    sizes: list[SizeFields]
+    trials: list[BenchmarkTrial]
+
+
+def document(benchmark: Benchmark, about: About) -> BenchmarkDocument:
+    """The state of the benchmarks."""
+    options = benchmark.options
     return {
         "format_version": FORMAT_VERSION,
         **about,
-        "form": benchmark.asked.form.name,
+        "form": options.form.name,
         "conformant": False,
-        "conformity": benchmark.asked.conformity,
-        "deviations": benchmark.asked.deviations,
+        "conformity": options.conformity,
+        "deviations": options.deviations,
         "warning": WARNING,
         "status": benchmark.status,
         "problem": benchmark.problem,
-        "asked": _asked(benchmark.asked),
-        "sizes": [_size(of) for of in benchmark.sizes],
+        "asked": _options(options),
+        "sizes": [_size(size) for size in benchmark.sizes],
         "trials": [
-            {"trial": number, "test": wanted.test, "size_bytes": wanted.size_bytes}
-            | {**asdict(trial), "loss_ratio": trial.loss_ratio}
-            for number, (wanted, trial) in enumerate(benchmark.trials, 1)
+            {"trial": number, "test": plan.test, "size_bytes": plan.size_bytes, **trial_fields(trial)}
+            for number, (plan, trial) in enumerate(benchmark.trials, 1)
         ],
     }
 
 
-def _asked(asked: Asked) -> dict[str, Any]:
-    own = {name: getattr(asked, name) for name in ("sizes_bytes", "tests", "precision", "longest_burst_s")}
-    return {**own, **{name: value for name, value in asdict(asked.form).items() if name != "name"}}
-
-
-def _size(of: OfSize) -> dict[str, Any]:
+def _options(options: Options) -> OptionFields:
+    form = options.form
     return {
-        "size_bytes": of.size_bytes,
-        "maximum_pps": of.maximum_pps,
-        "problem": of.problem,
-        "left_out": of.left_out,
-        "throughput": _throughput(of),
-        "latency": _latency(of),
-        "loss": [{**asdict(one), "loss_percent": one.loss_percent} for one in of.loss],
-        "back_to_back": _bursts(of),
+        "sizes_bytes": options.sizes_bytes,
+        "tests": options.tests,
+        "precision": options.precision,
+        "longest_burst_s": options.longest_burst_s,
+        "trial_s": form.trial_s,
+        "trials": form.trials,
+        "latency_s": form.latency_s,
+        "latency_trials": form.latency_trials,
+        "bursts": form.bursts,
+        "settle_s": form.settle_s,
+        "drain_s": form.drain_s,
     }
 
 
-def _throughput(of: OfSize) -> dict[str, Any] | None:
-    """Bounds are what is known, where there is no rate."""
-    if of.throughput is None:
-        return None
-    rate, found = of.rate_pps, of.throughput
+def _size(size: SizeResult) -> SizeFields:
     return {
-        "state": found.state,
+        "size_bytes": size.size_bytes,
+        "maximum_pps": size.maximum_pps,
+        "problem": size.problem,
+        "left_out": size.left_out,
+        "throughput": _throughput(size),
+        "latency": _latency(size),
+        "loss": [_loss(loss) for loss in size.loss],
+        "back_to_back": _bursts(size),
+    }
+
+
+def _throughput(size: SizeResult) -> ThroughputFields | None:
+    if size.throughput is None:
+        return None
+    rate = size.rate_pps
+    return {
+        "state": size.throughput.state,
         "rate_pps": rate,
-        "of_maximum_percent": None if rate is None else 100 * rate / of.maximum_pps,
-        "l2_bps": None if rate is None else 8 * of.size_bytes * rate,
-        "l1_bps": None if rate is None else 8 * (of.size_bytes + ETHERNET_OVERHEAD_BYTES) * rate,
-        "lower_pps": found.lower_pps,
-        "upper_pps": found.upper_pps,
+        "of_maximum_percent": None if rate is None else 100 * rate / size.maximum_pps,
+        "l2_bps": None if rate is None else 8 * size.size_bytes * rate,
+        "l1_bps": None if rate is None else 8 * (size.size_bytes + ETHERNET_OVERHEAD_BYTES) * rate,
+        "lower_pps": size.throughput.lower_pps,
+        "upper_pps": size.throughput.upper_pps,
     }
 
 
-def _latency(of: OfSize) -> dict[str, Any] | None:
-    """Each figure is the mean of its trials' (RFC 2544, 26.2), but the least and the most, which are of all."""
-    if not of.latency:
+def _latency(size: SizeResult) -> LatencyFields | None:
+    trials = size.latency
+    if not trials:
         return None
-    each = [asdict(one) for one in of.latency]
-    means = {f"{name}_ns": statistics.fmean(one[f"{name}_ns"] for one in each) for name in POINTS}
-    bounds = [one.bound_ns for one in of.latency if one.bound_ns is not None]
-    jitters = [one.jitter_sd_ns for one in of.latency if one.jitter_sd_ns is not None]
+    bounds = [trial.bound_ns for trial in trials if trial.bound_ns is not None]
+    jitters = [trial.jitter_sd_ns for trial in trials if trial.jitter_sd_ns is not None]
     return {
-        "rate_pps": of.rate_pps,
-        "trials": len(each),
-        **means,
-        "min_ns": min(one["min_ns"] for one in each),
-        "max_ns": max(one["max_ns"] for one in each),
-        "jitter_sd_ns": statistics.fmean(jitters) if len(jitters) == len(each) else None,
-        "bound_ns": max(bounds) if len(bounds) == len(each) else None,
-        "each": each,
+        "rate_pps": size.rate_pps,
+        "trials": len(trials),
+        "min_ns": min(trial.min_ns for trial in trials),
+        "mean_ns": statistics.fmean(trial.mean_ns for trial in trials),
+        "p50_ns": statistics.fmean(trial.p50_ns for trial in trials),
+        "p99_ns": statistics.fmean(trial.p99_ns for trial in trials),
+        "p999_ns": statistics.fmean(trial.p999_ns for trial in trials),
+        "max_ns": max(trial.max_ns for trial in trials),
+        "jitter_sd_ns": statistics.fmean(jitters) if len(jitters) == len(trials) else None,
+        "bound_ns": max(bounds) if len(bounds) == len(trials) else None,
+        "each": [_latency_trial(trial) for trial in trials],
     }
 
 
-def _bursts(of: OfSize) -> dict[str, Any] | None:
-    if of.burst_frames is None or of.rate_pps is None:
+def _latency_trial(trial: Latencies) -> LatencyTrial:
+    return {
+        "frames": trial.frames,
+        "min_ns": trial.min_ns,
+        "mean_ns": trial.mean_ns,
+        "p50_ns": trial.p50_ns,
+        "p99_ns": trial.p99_ns,
+        "p999_ns": trial.p999_ns,
+        "max_ns": trial.max_ns,
+        "variation_ns": trial.variation_ns,
+        "jitter_sd_ns": trial.jitter_sd_ns,
+        "bound_ns": trial.bound_ns,
+        "lost_packets": trial.lost_packets,
+    }
+
+
+def _loss(loss: LossAt) -> LossFields:
+    return {
+        "load_percent": loss.load_percent,
+        "load_pps": loss.load_pps,
+        "sent_packets": loss.sent_packets,
+        "lost_packets": loss.lost_packets,
+        "loss_percent": loss.loss_percent,
+    }
+
+
+def _bursts(size: SizeResult) -> BurstFields | None:
+    if size.burst_frames is None or size.rate_pps is None:
         return None
-    lengths = [burst.frames for burst in of.bursts]
-    limited = any(burst.limited for burst in of.bursts)
-    implied_s = formulas.implied_buffer_s(of.burst_frames, of.maximum_pps)
-    corrected_s = formulas.corrected_buffer_s(of.burst_frames, of.rate_pps, of.maximum_pps)
+    lengths = [burst.frames for burst in size.bursts]
     return {
         "searches": len(lengths),
-        "frames_mean": of.burst_frames,
+        "frames_mean": size.burst_frames,
         "frames_min": min(lengths),
         "frames_max": max(lengths),
         "frames_sd": statistics.stdev(lengths) if len(lengths) > 1 else None,
-        "step_frames": max(burst.step_frames for burst in of.bursts),
-        "at_the_limit": limited,
-        "implied_buffer_s": implied_s,
-        "corrected_buffer_s": corrected_s,
+        "step_frames": max(burst.step_frames for burst in size.bursts),
+        "at_the_limit": any(burst.limited for burst in size.bursts),
+        "implied_buffer_s": formulas.implied_buffer_s(size.burst_frames, size.maximum_pps),
+        "corrected_buffer_s": formulas.corrected_buffer_s(size.burst_frames, size.rate_pps, size.maximum_pps),
     }

@@ -1,30 +1,28 @@
-"""What `pktswarm rfc2544` is asked for, and in what it deviates from RFC 2544. Checked before anything is planned."""
+"""The options of `pktswarm rfc2544`, and its deviations from RFC 2544. Checked before anything is planned."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from pktswarm.master.benchmark.options import check_duration, frame_sizes, names
 from pktswarm.master.rfc2544.formulas import SIZES_BYTES
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.frames.placement import LEAST_SIZE_BYTES
-from pktswarm.traffic.frames.sizes import LARGEST_SIZE_BYTES, rate_bps
+from pktswarm.traffic.frames.sizes import rate_bps
 
 THROUGHPUT, LATENCY, LOSS, BACK_TO_BACK = TESTS = ("throughput", "latency", "loss", "back-to-back")
 NEEDS_THROUGHPUT = (LATENCY, BACK_TO_BACK)
 LONGEST_BURST_S = 30.0
-"""RFC 9004, 5.2: what a tester has to allow."""
-WARNING = (
-    "Only in an isolated test network, never in a network in use (RFC 6815): the device under test is overloaded on "
-    "purpose, again and again."
-)
+"""RFC 9004, 5.2: a tester must allow bursts of this duration."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """How long trials send, and how often they are made. `trials` of `trial_s` decide on a load of the throughput;
-    `bursts`: complete searches for the longest burst; `settle_s`: rest before each trial; `drain_s`: the least wait for
-    frames in flight."""
+    """Durations and numbers of the trials.
+
+    `trials` of `trial_s` decide on a load of the throughput. `bursts`: complete searches for the longest burst.
+    `settle_s`: pause before each trial. `drain_s`: least wait for frames in flight after it.
+    """
 
     name: str
     trial_s: float
@@ -62,9 +60,9 @@ QUICKLY_OTHERWISE = (
 
 
 @dataclass(frozen=True)
-class Asked:
-    """`medium_l1_bps`: 100 % of the load, bits/s with preamble and gap of all streams together; None: what the
-    scenario's streams have."""
+class Options:
+    """`medium_l1_bps`: a load of 100 %, bits/s with preamble and gap of all streams together; None: the sum of the
+    streams' rates in the scenario."""
 
     sizes_bytes: tuple[int, ...] = SIZES_BYTES
     tests: tuple[str, ...] = TESTS
@@ -75,17 +73,17 @@ class Asked:
 
     @property
     def deviations(self) -> list[str]:
-        """Sentences, with the sections of RFC 2544."""
-        found = [text.format(quick=QUICK, full=FULL) for text in QUICKLY_OTHERWISE] if self.form == QUICK else []
+        """The deviations, a sentence each, with the sections of RFC 2544."""
+        sentences = [text.format(quick=QUICK, full=FULL) for text in QUICKLY_OTHERWISE] if self.form == QUICK else []
         if left := [str(size) for size in SIZES_BYTES if size not in self.sizes_bytes]:
-            found.append(f"Frame sizes {', '.join(left)} are left out (9.1).")
+            sentences.append(f"Frame sizes {', '.join(left)} are left out (9.1).")
         if missing := [name for name in TESTS if name not in self.tests]:
-            found.append(f"Not tested, as asked: {', '.join(missing)}.")
-        return [*found, *ALWAYS_OTHERWISE]
+            sentences.append(f"Not tested, as asked: {', '.join(missing)}.")
+        return [*sentences, *ALWAYS_OTHERWISE]
 
     @property
     def conformity(self) -> str:
-        """A sentence for the top of the page, the terminal and the document."""
+        """The conformity to RFC 2544, a sentence."""
         if self.form == QUICK:
             return (
                 f"NOT conformant to RFC 2544: the quick form's trials take {QUICK.trial_s:g} s in place of "
@@ -94,37 +92,22 @@ class Asked:
         return "Durations and repetitions of RFC 2544; what is done otherwise is listed as deviations."
 
 
-def asked(
+def parse(
     where: Path, sizes: str, tests: str, full: bool, medium: str | None, precision: float, longest_burst_s: float
-) -> Asked:
-    """From the command line's words. BadInput names the option."""
+) -> Options:
+    """Parse the options of the command line. Raises BadInput."""
     bps = None if medium is None else float(rate_bps(where, "--max", medium))
-    if not 0 < longest_burst_s <= LONGEST_BURST_S:
-        allowed = f"more than 0, up to {LONGEST_BURST_S:g} s"
-        raise BadInput(
-            where, "burst duration out of range", key="--longest-burst", value=longest_burst_s, allowed=allowed
-        )
+    check_duration(where, "--longest-burst", longest_burst_s, LONGEST_BURST_S, "burst")
     form = FULL if full else QUICK
-    return Asked(_sizes(where, sizes), _tests(where, tests), form, bps, precision, longest_burst_s)
-
-
-def _sizes(where: Path, text: str) -> tuple[int, ...]:
-    allowed = f"{LEAST_SIZE_BYTES} to {LARGEST_SIZE_BYTES} bytes with FCS, separated by commas"
-    found = []
-    for word in text.split(","):
-        if not word.strip().isdecimal() or not LEAST_SIZE_BYTES <= int(word) <= LARGEST_SIZE_BYTES:
-            raise BadInput(where, "frame size out of range", key="--sizes", value=word.strip(), allowed=allowed)
-        found.append(int(word))
-    return tuple(sorted(set(found)))
+    sizes_bytes = tuple(sorted(frame_sizes(where, sizes)))
+    return Options(sizes_bytes, _tests(where, tests), form, bps, precision, longest_burst_s)
 
 
 def _tests(where: Path, text: str) -> tuple[str, ...]:
-    """In the order in which they are made."""
-    wanted = [word.strip() for word in text.split(",")]
-    if unknown := [word for word in wanted if word not in TESTS]:
-        raise BadInput(where, "there is no such test", key="--tests", value=unknown[0], allowed=", ".join(TESTS))
+    """Parse the value of --tests, and return the tests in the order in which they are made."""
+    chosen = names(where, "--tests", text, TESTS, "test")
     for name in NEEDS_THROUGHPUT:
-        if name in wanted and THROUGHPUT not in wanted:
+        if name in chosen and THROUGHPUT not in chosen:
             problem = f"{name} requires throughput"
             raise BadInput(where, problem, key="--tests", value=text, allowed=f"{THROUGHPUT},{name}")
-    return tuple(name for name in TESTS if name in wanted)
+    return tuple(name for name in TESTS if name in chosen)

@@ -1,25 +1,24 @@
-"""The page of the benchmarks: the graphs and tables as RFC 2544 asks for them."""
+"""The page of the benchmarks, with the graphs and tables that RFC 2544 requires."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 from matplotlib.ticker import NullLocator
 
-from pktswarm.master.files import replace_text
+from pktswarm.master.benchmark.page import Page, write
 from pktswarm.master.report import formatting
 from pktswarm.master.report.plots import LINES, STYLE, Plot, line_style, new_axes, svg_of
-from pktswarm.master.report.render import render
+from pktswarm.master.rfc2544.document import BenchmarkDocument, SizeFields
 from pktswarm.master.rfc2544.formulas import LOADS_PERCENT
 from pktswarm.master.rfc2544.show import burst, cells, remarks
-from pktswarm.master.rfc2544.storage import PAGE
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
-VERDICTS = {EXIT_AS_EXPECTED: ("Whole", "good"), EXIT_INCOMPLETE: ("Incomplete", "doubt")}
-BELOW_ALL = ("A frame size was lost at the lowest rate too", "bad")
+VERDICTS = {EXIT_AS_EXPECTED: ("Complete", "good"), EXIT_INCOMPLETE: ("Incomplete", "doubt")}
+BELOW_ALL = ("Frames of a size were lost even at the lowest rate", "bad")
 TITLES = {
     "throughput": "Throughput",
     "latency": "Latency",
@@ -37,77 +36,81 @@ FILES = [
 ]
 
 
-def make(folder: Path, document: dict[str, Any]) -> Path:
-    """OSError where it cannot be written."""
-    replace_text(folder / PAGE, html(folder, document))
-    return folder / PAGE
+def make(folder: Path, document: BenchmarkDocument) -> Path:
+    """Write the page into the results folder. Raises OSError."""
+    return write(folder, html(folder, document))
 
 
-def html(folder: Path, document: dict[str, Any]) -> str:
-    verdict, kind = VERDICTS.get(document["status"], BELOW_ALL)
-    tests = document["asked"]["tests"]
-    context = {
-        "name": document["name"],
-        "what": "RFC 2544 benchmarks",
-        "folder": folder.resolve().name,
-        "path": folder,
-        "document": document,
-        "tests": tests,
-        "titles": [(test, TITLES[test]) for test in tests],
-        "outcome": {"verdict": verdict, "kind": kind},
-        "summary": [cells(of)[1:] for of in document["sizes"]],
-        "remarks": remarks(document),
-        "plots": {"throughput": throughput(document["sizes"]), "loss": loss(document["sizes"])},
-        "loads": LOADS_PERCENT,
-        "loss_heads": ["#frame, bytes", *(f"#{load} %" for load in LOADS_PERCENT)],
-        "loss_at": _loss_at,
-        "lost": _lost,
-        "burst": burst,
-        "milliseconds": lambda seconds: f"{1e3 * seconds:,.3f}",
-        "command": command(document),
-        "files": FILES,
-    }
-    return render("rfc2544.html", context)
+def html(folder: Path, document: BenchmarkDocument) -> str:
+    sizes, tests = document["sizes"], document["asked"]["tests"]
+    page = Page(
+        template="rfc2544.html",
+        title="RFC 2544 benchmarks",
+        verdict=VERDICTS.get(document["status"], BELOW_ALL),
+        remarks=remarks(document),
+        command=command(document),
+        files=FILES,
+    )
+    return page.html(
+        folder,
+        document,
+        tests=tests,
+        titles=[(test, TITLES[test]) for test in tests],
+        summary=[cells(size)[1:] for size in sizes],
+        plots={"throughput": throughput(sizes), "loss": loss(sizes)},
+        loads=LOADS_PERCENT,
+        loss_heads=["#frame, bytes", *(f"#{load} %" for load in LOADS_PERCENT)],
+        loss_at=_loss_at,
+        lost=_lost,
+        burst=burst,
+        milliseconds=lambda seconds: f"{1e3 * seconds:,.3f}",
+    )
 
 
-def command(document: dict[str, Any]) -> str:
+def command(document: BenchmarkDocument) -> str:
     asked = document["asked"]
-    listed = [("--sizes", asked["sizes_bytes"]), ("--tests", asked["tests"])]
-    options = [f"{name} {','.join(map(str, values))}" for name, values in listed]
+    options = [f"--sizes {','.join(map(str, asked['sizes_bytes']))}", f"--tests {','.join(asked['tests'])}"]
     options += [f"--{document['form']}", f"--max {document['medium_l1_bps']:.0f}bit"]
     options += [f"--precision {100 * asked['precision']:g}%", f"--longest-burst {asked['longest_burst_s']:g}"]
     head = f"pktswarm rfc2544 {document['scenario_file']} --hosts {document['hosts_file']}"
     return " \\\n  ".join([head, *options])
 
 
-def throughput(sizes: Sequence[dict[str, Any]]) -> Plot | None:
-    """RFC 2544, 26.1: frame rate against frame size, with the theoretical maximum beside. None: there is no rate."""
-    found = [of for of in sizes if of["throughput"] and of["throughput"]["rate_pps"] is not None]
-    if not found:
+def throughput(sizes: Sequence[SizeFields]) -> Plot | None:
+    """RFC 2544, 26.1: frame rate and theoretical maximum against frame size. None: no size has a rate."""
+    rates = [(size, fields["rate_pps"]) for size in sizes if (fields := size["throughput"]) is not None]
+    points = [(size["size_bytes"], rate_pps) for size, rate_pps in rates if rate_pps is not None]
+    if not points:
         return None
     lines = {
-        "theoretical maximum": [(of["size_bytes"], of["maximum_pps"]) for of in sizes],
-        "throughput": [(of["size_bytes"], of["throughput"]["rate_pps"]) for of in found],
+        "theoretical maximum": [(size["size_bytes"], size["maximum_pps"]) for size in sizes],
+        "throughput": points,
     }
     with matplotlib.rc_context(STYLE):
         figure, axes, columns = new_axes("frame size with FCS, bytes", "frames/s", list(lines))
         _draw(axes, lines)
         axes.set_xscale("log", base=2)
-        axes.set_xticks([of["size_bytes"] for of in sizes], [str(of["size_bytes"]) for of in sizes])
+        axes.set_xticks([size["size_bytes"] for size in sizes], [str(size["size_bytes"]) for size in sizes])
         axes.xaxis.set_minor_locator(NullLocator())
         axes.tick_params(axis="x", labelsize=8)
         axes.set_ylim(bottom=0)
         svg = svg_of(figure, "throughput", columns)
-    told = (f"{of['size_bytes']} bytes: {_of_maximum(of)} of the maximum" for of in found)
-    return Plot("Throughput by frame size", svg, "throughput.csv", f"{'; '.join(told)}.")
+    shares = (
+        f"{size['size_bytes']} bytes: {formatting.percent(100 * rate_pps / size['maximum_pps'], 100)} of the maximum"
+        for size, rate_pps in rates
+        if rate_pps is not None
+    )
+    return Plot("Throughput by frame size", svg, "throughput.csv", f"{'; '.join(shares)}.")
 
 
-def loss(sizes: Sequence[dict[str, Any]]) -> Plot | None:
+def loss(sizes: Sequence[SizeFields]) -> Plot | None:
     """RFC 2544, 26.3: loss in percent against the load in percent of the maximum, a line for each frame size."""
     lines = {
-        f"{of['size_bytes']} bytes": [(one["load_percent"], one["loss_percent"]) for one in of["loss"]]
-        for of in sizes
-        if of["loss"]
+        f"{size['size_bytes']} bytes": [
+            (at["load_percent"], at["loss_percent"]) for at in size["loss"] if at["loss_percent"] is not None
+        ]
+        for size in sizes
+        if size["loss"]
     }
     if not lines:
         return None
@@ -117,26 +120,23 @@ def loss(sizes: Sequence[dict[str, Any]]) -> Plot | None:
         axes.set_xlim(0, 101)
         axes.set_ylim(-1, 100)
         svg = svg_of(figure, "loss", columns)
-    told = (f"{name}: {points[0][1]:.2f} % at {points[0][0]} %" for name, points in lines.items())
-    return Plot("Frame loss rate by load", svg, "loss.csv", f"{'; '.join(told)}.")
+    first = (f"{name}: {points[0][1]:.2f} % at {points[0][0]} %" for name, points in lines.items())
+    return Plot("Frame loss rate by load", svg, "loss.csv", f"{'; '.join(first)}.")
 
 
-def _draw(axes: Any, lines: dict[str, list[tuple[float, float]]]) -> None:
+def _draw(axes: Any, lines: Mapping[str, Sequence[tuple[float, float]]]) -> None:
     for number, (label, points) in enumerate(lines.items()):
         style = {**line_style(number % len(LINES)), "marker": "o", "markersize": 3}
         axes.plot(*zip(*points, strict=True), label=label, **style)
 
 
-def _of_maximum(of: dict[str, Any]) -> str:
-    return formatting.percent(of["throughput"]["of_maximum_percent"], 100)
+def _loss_at(size: SizeFields, load_percent: int) -> str:
+    share = next((at["loss_percent"] for at in size["loss"] if at["load_percent"] == load_percent), None)
+    return formatting.percent(share, 100)
 
 
-def _loss_at(of: dict[str, Any], load_percent: int) -> str:
-    at = next((one["loss_percent"] for one in of["loss"] if one["load_percent"] == load_percent), None)
-    return formatting.percent(at, 100)
-
-
-def _lost(of: dict[str, Any]) -> int | None:
-    """Of all latency trials together."""
-    lost = [one["lost_packets"] for one in of["latency"]["each"]]
-    return None if None in lost else sum(lost)
+def _lost(size: SizeFields) -> int | None:
+    """The lost packets of all latency trials; None: not measured."""
+    latency = size["latency"]
+    lost = [None] if latency is None else [trial["lost_packets"] for trial in latency["each"]]
+    return None if None in lost else sum(count or 0 for count in lost)

@@ -1,4 +1,4 @@
-"""The benchmarks one after another, for each frame size: what is tried, and what is found."""
+"""The tests of RFC 2544, one after another for each frame size."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pktswarm.master.benchmark.attempts import NoFigure, Procedure, Told
+from pktswarm.master.benchmark.attempts import NoFigure, Procedure, TrialResult
 from pktswarm.master.benchmark.latency import Latencies
 from pktswarm.master.benchmark.trial import Trial
 from pktswarm.master.rfc2544 import formulas
 from pktswarm.master.rfc2544.bursts import BurstSearch
-from pktswarm.master.rfc2544.options import BACK_TO_BACK, LATENCY, LOSS, THROUGHPUT, Asked
-from pktswarm.master.search import goals
-from pktswarm.master.search.engine import BELOW, HIGHEST, Found, Search
+from pktswarm.master.rfc2544.options import BACK_TO_BACK, LATENCY, LOSS, THROUGHPUT, Options
+from pktswarm.master.search.engine import BELOW, HIGHEST, GoalRate, Search
+from pktswarm.master.search.goals import SearchOptions
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
 
 BURST_PRECISION = 0.01
-"""How close the bounds of a burst's length are in the end."""
+"""Largest relative distance of the bounds of the longest burst."""
 BURST_REPEATS = 9
-"""A burst is short, and its time kept narrowly: where other work holds up a sender that is nearly each one's."""
-HOLDS_ALL = "the device holds the maximum rate: no burst fills its buffers (RFC 9004, 5.1)"
-NO_RATE = "no throughput was found to go by"
-NO_LATENCY = "latency was not measured: frames carry no stamps, or none came"
+"""Repetitions of a burst in which a node was held up. It is frequent on a busy node, as the tolerance is small."""
+HOLDS_ALL = "the device forwards the maximum rate: no burst fills its buffers (RFC 9004, 5.1)"
+NO_RATE = "no throughput was found, which this test requires"
+NO_LATENCY = "latency was not measured: frames carry no stamps, or no frame was received"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TrialPlan:
     """One trial."""
 
     test: str
@@ -37,7 +37,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class LossAt:
-    """Of the frame loss rate: one load, in percent of the maximum."""
+    """The loss at one load of the frame loss rate."""
 
     load_percent: int
     load_pps: float
@@ -51,7 +51,7 @@ class LossAt:
 
 @dataclass(frozen=True)
 class Burst:
-    """What one search for the longest burst found. `limited`: none that may be sent was too long."""
+    """The result of one search for the longest burst. `limited`: the longest allowed burst lost nothing."""
 
     frames: int
     step_frames: int
@@ -59,12 +59,12 @@ class Burst:
 
 
 @dataclass
-class OfSize:
-    """All that is known of one frame size. `problem`: why its tests ended; `left_out`: test → why it was not made."""
+class SizeResult:
+    """The results of one frame size. `problem`: why its tests ended early. `left_out`: test → why it was left out."""
 
     size_bytes: int
     maximum_pps: float
-    throughput: Found | None = None
+    throughput: GoalRate | None = None
     latency: list[Latencies] = field(default_factory=list)
     loss: list[LossAt] = field(default_factory=list)
     bursts: list[Burst] = field(default_factory=list)
@@ -77,125 +77,128 @@ class OfSize:
 
     @property
     def burst_frames(self) -> float | None:
-        """The benchmark: the mean of the searches."""
+        """The longest burst: the mean of the searches."""
         return statistics.fmean(burst.frames for burst in self.bursts) if self.bursts else None
 
 
 @dataclass(frozen=True)
 class Limit:
-    """`lowest_pps`: the least that is tried; `parts`: so many legs share the load."""
+    """The range of loads of a frame size. `parts`: number of flows that share the load."""
 
     maximum_pps: float
     lowest_pps: float
     parts: int
 
 
-class Benchmark(Procedure[Wanted, Told]):
-    """`limits`: of each frame size; `measure` makes one trial; `tell` is told each one."""
+class Benchmark(Procedure[TrialPlan, TrialResult]):
+    """The benchmarks of RFC 2544. `limits`: by frame size. `measure` makes one trial; `on_trial` is called after it."""
 
     def __init__(
         self,
-        asked: Asked,
+        options: Options,
         limits: dict[int, Limit],
-        measure: Callable[[Wanted], Told],
-        tell: Callable[[Benchmark], None] = lambda benchmark: None,
+        measure: Callable[[TrialPlan], TrialResult],
+        on_trial: Callable[[Benchmark], None] = lambda benchmark: None,
     ) -> None:
-        super().__init__(measure, lambda: tell(self))
-        self.asked, self.limits = asked, limits
-        self.sizes = [OfSize(size, limit.maximum_pps) for size, limit in limits.items()]
+        super().__init__(measure, lambda: on_trial(self))
+        self.options, self.limits = options, limits
+        self.sizes = [SizeResult(size, limit.maximum_pps) for size, limit in limits.items()]
 
     def _run(self) -> None:
-        for of in self.sizes:
-            self._size(of)
+        for size in self.sizes:
+            self._size(size)
 
     @property
     def status(self) -> int:
-        """The exit status: 1 where the device does not hold even the lowest rate of a size."""
-        if self.problem or any(of.problem for of in self.sizes):
+        """The exit status; 1: the device loses frames of a size even at the lowest rate."""
+        if self.problem or any(size.problem for size in self.sizes):
             return EXIT_INCOMPLETE
-        below = any(of.throughput is not None and of.throughput.state == BELOW for of in self.sizes)
+        below = any(size.throughput is not None and size.throughput.state == BELOW for size in self.sizes)
         return EXIT_NOT_AS_EXPECTED if below else EXIT_AS_EXPECTED
 
-    def _size(self, of: OfSize) -> None:
-        """A tester that did not send the load ends it: what it could not send is none of the device's figures."""
+    def _size(self, size: SizeResult) -> None:
+        """Make the tests of a frame size. A load that the tester cannot send ends them."""
         tests = {
             THROUGHPUT: self._throughput,
             LATENCY: self._latency,
             LOSS: self._loss,
             BACK_TO_BACK: self._back_to_back,
         }
-        for name in self.asked.tests:
+        for name in self.options.tests:
             try:
-                tests[name](of)
+                tests[name](size)
             except NoFigure as ended:
-                of.problem = f"{name}: {ended}"
+                size.problem = f"{name}: {ended}"
                 return
 
-    # --- the tests ----------------------------------------------------------------------------------------------
-
-    def _throughput(self, of: OfSize) -> None:
-        """RFC 2544, 26.1."""
-        form, limit = self.asked.form, self.limits[of.size_bytes]
-        wanted = goals.Asked((0.0,), precision=self.asked.precision, duration_s=form.trial_s, trials=form.trials)
+    def _throughput(self, size: SizeResult) -> None:
+        """The test of RFC 2544, 26.1."""
+        form, limit = self.options.form, self.limits[size.size_bytes]
+        goal = SearchOptions((0.0,), precision=self.options.precision, duration_s=form.trial_s, trials=form.trials)
 
         def trial(load_pps: float, duration_s: float) -> Trial:
-            return self.attempts.one(Wanted(THROUGHPUT, of.size_bytes, load_pps, duration_s)).trial
+            return self.attempts.measure(TrialPlan(THROUGHPUT, size.size_bytes, load_pps, duration_s)).trial
 
-        search = Search(wanted, limit.lowest_pps, limit.maximum_pps, trial)
+        search = Search(goal, limit.lowest_pps, limit.maximum_pps, trial)
         search.run()
-        of.throughput = search.found()[0]
+        size.throughput = search.goals()[0]
         if self.attempts.ended:
             raise PktswarmError(self.attempts.ended)
         if search.problem:
             raise NoFigure(search.problem)
 
-    def _latency(self, of: OfSize) -> None:
-        """RFC 2544, 26.2: at the throughput."""
-        if of.rate_pps is None:
-            of.left_out[LATENCY] = NO_RATE
+    def _latency(self, size: SizeResult) -> None:
+        """The test of RFC 2544, 26.2, at the throughput."""
+        if size.rate_pps is None:
+            size.left_out[LATENCY] = NO_RATE
             return
-        for _ in range(self.asked.form.latency_trials):
-            told = self.attempts.sound(Wanted(LATENCY, of.size_bytes, of.rate_pps, self.asked.form.latency_s))
-            if told.latencies is None:
-                of.left_out[LATENCY] = NO_LATENCY
+        for _ in range(self.options.form.latency_trials):
+            result = self.attempts.valid(
+                TrialPlan(LATENCY, size.size_bytes, size.rate_pps, self.options.form.latency_s)
+            )
+            if result.latencies is None:
+                size.left_out[LATENCY] = NO_LATENCY
                 return
-            of.latency.append(told.latencies)
+            size.latency.append(result.latencies)
 
-    def _loss(self, of: OfSize) -> None:
-        """RFC 2544, 26.3."""
+    def _loss(self, size: SizeResult) -> None:
+        """The test of RFC 2544, 26.3."""
         clean = 0
         for percent in formulas.LOADS_PERCENT:
-            load_pps = of.maximum_pps * percent / 100
-            told = self.attempts.sound(Wanted(LOSS, of.size_bytes, load_pps, self.asked.form.trial_s))
-            sent, lost = told.counts
-            of.loss.append(LossAt(percent, load_pps, sent, lost))
+            load_pps = size.maximum_pps * percent / 100
+            result = self.attempts.valid(TrialPlan(LOSS, size.size_bytes, load_pps, self.options.form.trial_s))
+            sent, lost = result.counts
+            size.loss.append(LossAt(percent, load_pps, sent, lost))
             clean = clean + 1 if not lost else 0
             if clean == formulas.CLEAN_LOADS:
                 return
 
-    def _back_to_back(self, of: OfSize) -> None:
-        """RFC 2544, 26.4, as RFC 9004 has it."""
-        if of.throughput is None or of.rate_pps is None:
-            of.left_out[BACK_TO_BACK] = NO_RATE
-        elif of.throughput.state == HIGHEST:
-            of.left_out[BACK_TO_BACK] = HOLDS_ALL
+    def _back_to_back(self, size: SizeResult) -> None:
+        """The test of RFC 2544, 26.4, as updated by RFC 9004."""
+        if size.throughput is None or size.rate_pps is None:
+            size.left_out[BACK_TO_BACK] = NO_RATE
+        elif size.throughput.state == HIGHEST:
+            size.left_out[BACK_TO_BACK] = HOLDS_ALL
         else:
-            for _ in range(self.asked.form.bursts):
-                of.bursts.append(self._longest_burst(of, of.rate_pps))
+            for _ in range(self.options.form.bursts):
+                size.bursts.append(self._longest_burst(size, size.rate_pps))
 
-    def _longest_burst(self, of: OfSize, throughput_pps: float) -> Burst:
-        longest = int(of.maximum_pps * self.asked.longest_burst_s)
-        parts = self.limits[of.size_bytes].parts
-        search = BurstSearch(longest, throughput_pps / of.maximum_pps, BURST_PRECISION, parts)
+    def _longest_burst(self, size: SizeResult, throughput_pps: float) -> Burst:
+        longest = int(size.maximum_pps * self.options.longest_burst_s)
+        parts = self.limits[size.size_bytes].parts
+        search = BurstSearch(longest, throughput_pps / size.maximum_pps, BURST_PRECISION, parts)
         while (frames := search.next()) is not None:
-            wanted = Wanted(BACK_TO_BACK, of.size_bytes, of.maximum_pps, frames / of.maximum_pps)
-            search.take(*self._burst(wanted))
+            plan = TrialPlan(BACK_TO_BACK, size.size_bytes, size.maximum_pps, frames / size.maximum_pps)
+            search.take(*self._burst(plan))
         return Burst(search.held, search.step, search.over_the_limit)
 
-    def _burst(self, wanted: Wanted) -> tuple[int, int]:
-        """Sent and lost frames. Loss has to show twice: a device may have been held up for once (RFC 9004, 5.2
-        recommends the search with loss verification of ETSI GS NFV-TST 009)."""
-        sent, lost = self.attempts.sound(wanted, BURST_REPEATS).counts
+    def _burst(self, plan: TrialPlan) -> tuple[int, int]:
+        """Send a burst, and return the sent and the lost frames.
+
+        A burst with loss is repeated, and the smaller loss counts: RFC 9004, 5.2 recommends the search with loss
+        verification of ETSI GS NFV-TST 009.
+        """
+        sent, lost = self.attempts.valid(plan, BURST_REPEATS).counts
         if not lost:
             return sent, lost
-        return min((sent, lost), self.attempts.sound(wanted, BURST_REPEATS).counts, key=lambda told: told[1])
+        return min((sent, lost), self.attempts.valid(plan, BURST_REPEATS).counts, key=lambda counts: counts[1])

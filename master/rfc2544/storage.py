@@ -1,18 +1,14 @@
-"""The benchmarks on the disk: rfc2544.json and a CSV for each test, written anew after each trial; the runs beside."""
+"""The benchmarks on disk: rfc2544.json, and a CSV file for each test."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
-from pktswarm.master.files import replace_text, write_csv
-from pktswarm.master.rfc2544.document import POINTS, document
+from pktswarm.master.benchmark import storage
+from pktswarm.master.benchmark.storage import TRIAL_COLUMNS, Row, Table, trial_row
+from pktswarm.master.rfc2544.document import About, BenchmarkDocument, SizeFields, document
 from pktswarm.master.rfc2544.procedure import Benchmark
-from pktswarm.master.search import storage
-from pktswarm.master.search.storage import TRIAL_COLUMNS
 
-DOCUMENT, PAGE = "rfc2544.json", "report.html"
 THROUGHPUT_COLUMNS = [
     "size_bytes",
     "maximum_pps",
@@ -24,13 +20,13 @@ THROUGHPUT_COLUMNS = [
     "upper_pps",
     "state",
 ]
-LATENCY_POINTS = [f"{name}_ns" for name in (*POINTS, "jitter_sd", "bound")]
+LATENCY_POINTS = [f"{name}_ns" for name in ("min", "mean", "p50", "p99", "p999", "max", "jitter_sd", "bound")]
 LATENCY_COLUMNS = [
     "size_bytes",
     "load_pps",
     "trial",
     "frames",
-    *(f"latency_{p}" for p in LATENCY_POINTS),
+    *(f"latency_{name}" for name in LATENCY_POINTS),
     "lost_packets",
 ]
 LOSS_COLUMNS = ["size_bytes", "load_percent", "load_pps", "sent_packets", "lost_packets", "loss_percent"]
@@ -47,52 +43,59 @@ BURST_COLUMNS = [
     "corrected_buffer_s",
 ]
 ALL_TRIAL_COLUMNS = ["trial", "test", "size_bytes", *(name for name in TRIAL_COLUMNS if name != "trial")]
-Rows = Iterable[dict[str, Any]]
 
 
-class Kept(storage.Kept):
+class Storage(storage.Storage[Benchmark, About, BenchmarkDocument]):
     kind = "rfc2544"
 
-    def write_all(self, benchmark: Benchmark) -> dict[str, Any]:
-        """The document, as rfc2544.json has it now."""
-        found = document(benchmark, self.about)
-        replace_text(self.path / DOCUMENT, json.dumps(found, indent=2) + "\n")
-        sizes, trials = found["sizes"], found["trials"]
-        tables: dict[str, tuple[list[str], Rows]] = {
+    def document(self, benchmark: Benchmark) -> BenchmarkDocument:
+        return document(benchmark, self.about)
+
+    def tables(self, benchmark: Benchmark, document: BenchmarkDocument) -> Mapping[str, Table]:
+        sizes = document["sizes"]
+        return {
             "throughput.csv": (THROUGHPUT_COLUMNS, throughput_rows(sizes)),
             "latency.csv": (LATENCY_COLUMNS, latency_rows(sizes)),
-            "loss.csv": (LOSS_COLUMNS, ({"size_bytes": of["size_bytes"], **row} for of in sizes for row in of["loss"])),
-            "back_to_back.csv": (BURST_COLUMNS, _with(sizes, "back_to_back")),
-            "trials.csv": (ALL_TRIAL_COLUMNS, (_trial_row(trial) for trial in trials)),
+            "loss.csv": (LOSS_COLUMNS, loss_rows(sizes)),
+            "back_to_back.csv": (BURST_COLUMNS, burst_rows(sizes)),
+            "trials.csv": (ALL_TRIAL_COLUMNS, [trial_row(trial, ALL_TRIAL_COLUMNS) for trial in document["trials"]]),
         }
-        for name, (columns, rows) in tables.items():
-            write_csv(self.path / name, columns, rows)
-        return found
 
 
-def throughput_rows(sizes: list[dict[str, Any]]) -> Rows:
-    for row in _with(sizes, "throughput"):
-        own = {f"throughput_{name}": row.pop(old) for name, old in (("pps", "rate_pps"), ("l2_bps", "l2_bps"))}
-        yield {**own, "throughput_l1_bps": row.pop("l1_bps"), **row}
+def throughput_rows(sizes: Iterable[SizeFields]) -> Iterator[Row]:
+    for size in sizes:
+        if (fields := size["throughput"]) is not None:
+            yield {
+                "size_bytes": size["size_bytes"],
+                "maximum_pps": size["maximum_pps"],
+                "throughput_pps": fields["rate_pps"],
+                "of_maximum_percent": fields["of_maximum_percent"],
+                "throughput_l2_bps": fields["l2_bps"],
+                "throughput_l1_bps": fields["l1_bps"],
+                "lower_pps": fields["lower_pps"],
+                "upper_pps": fields["upper_pps"],
+                "state": fields["state"],
+            }
 
 
-def latency_rows(sizes: list[dict[str, Any]]) -> Rows:
-    """One for each trial."""
-    for of in sizes:
-        for number, one in enumerate((of["latency"] or {"each": []})["each"], 1):
-            figures = {f"latency_{name}": one[name] for name in LATENCY_POINTS}
-            whose = {"size_bytes": of["size_bytes"], "load_pps": of["latency"]["rate_pps"], "trial": number}
-            yield {**whose, "frames": one["frames"], **figures, "lost_packets": one["lost_packets"]}
+def latency_rows(sizes: Iterable[SizeFields]) -> Iterator[Row]:
+    """A row for each latency trial."""
+    for size in sizes:
+        latency = size["latency"]
+        for number, trial in enumerate([] if latency is None else latency["each"], 1):
+            load_pps = None if latency is None else latency["rate_pps"]
+            place: Row = {"size_bytes": size["size_bytes"], "load_pps": load_pps, "trial": number}
+            figures: Row = {f"latency_{name}": value for name, value in trial.items() if name in LATENCY_POINTS}
+            yield {**place, "frames": trial["frames"], **figures, "lost_packets": trial["lost_packets"]}
 
 
-def _with(sizes: list[dict[str, Any]], test: str) -> Rows:
-    """Of the sizes that have it."""
-    for of in sizes:
-        if of[test] is not None:
-            maximum = {"maximum_pps": of["maximum_pps"]} if test == "throughput" else {}
-            yield {"size_bytes": of["size_bytes"], **maximum, **of[test]}
+def loss_rows(sizes: Iterable[SizeFields]) -> Iterator[Row]:
+    for size in sizes:
+        for loss in size["loss"]:
+            yield {"size_bytes": size["size_bytes"], **loss}
 
 
-def _trial_row(trial: dict[str, Any]) -> dict[str, Any]:
-    bits = {"intended_l2_bps": trial["l2_bps"], "intended_l1_bps": trial["l1_bps"]}
-    return {name: value for name, value in {**trial, **bits}.items() if name in ALL_TRIAL_COLUMNS}
+def burst_rows(sizes: Iterable[SizeFields]) -> Iterator[Row]:
+    for size in sizes:
+        if (bursts := size["back_to_back"]) is not None:
+            yield {"size_bytes": size["size_bytes"], **bursts}

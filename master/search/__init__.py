@@ -1,1 +1,1 @@
-"""The highest rate at which no more than a given share of a scenario's streams is lost."""
+"""The highest rate at which a scenario's streams lose no more than an allowed share."""

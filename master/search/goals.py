@@ -1,29 +1,27 @@
-"""What a search is asked for: the losses, the bounds, how close, how long. Checked before anything is planned."""
+"""The options of a search: loss goals, bounds of the rate, precision, trials. Checked before anything is planned."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from pktswarm.master.benchmark.options import LONGEST_TRIAL_S, check_duration, percentage
+from pktswarm.master.benchmark.options import precision as parse_precision
 from pktswarm.traffic.errors import BadInput
 
 LOSS = "0, or a percentage such as 0.5%, below 100%"
-PRECISION = "0.01% to 50%"
-LEAST_PRECISION, MOST_PRECISION = 0.0001, 0.5
 LOWEST_SHARE = 0.01
-"""Of the highest rate, where no lowest one is given."""
-LONGEST_S = 3600.0
+"""The default of the lowest rate, as a share of the highest."""
 MOST_TRIALS = 100
 EXCEED_RATIO = 0.5
-"""As much of a load's trials may lose more than the goal (Goal Exceed Ratio): most trials decide."""
+"""Share of the trials at a rate that may exceed the loss of a goal (MLRsearch's Goal Exceed Ratio)."""
 FIRST_TRIAL_S = 1.0
-"""What the first looks at the device take at most, where trials are longer."""
+"""Longest duration of the trials that precede the deciding ones."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Rates in packets/s, shares of 1. `trials` of `duration_s` decide on a load."""
+class SearchOptions:
+    """Rates in packets/s, shares of 1. `trials` of `duration_s` decide on a rate."""
 
     losses: tuple[float, ...] = (0.0,)
     min_pps: float | None = None
@@ -37,7 +35,7 @@ class Asked:
         return min(FIRST_TRIAL_S, self.duration_s)
 
 
-def asked(
+def parse(
     path: Path,
     losses: list[str],
     min_pps: float | None,
@@ -45,61 +43,39 @@ def asked(
     precision: str,
     duration_s: float,
     trials: int,
-) -> Asked:
-    """From the command line's words. BadInput names the option."""
+) -> SearchOptions:
+    """Parse the options of the command line. Raises BadInput."""
     for key, rate_pps in (("--min", min_pps), ("--max", max_pps)):
         if rate_pps is not None and not 0 < rate_pps < float("inf"):
             raise BadInput(path, "rate out of range", key=key, value=rate_pps, allowed="more than 0 packets/s")
-    if not 0 < duration_s <= LONGEST_S:
-        raise BadInput(
-            path,
-            "trial duration out of range",
-            key="--duration",
-            value=duration_s,
-            allowed=f"more than 0, up to {LONGEST_S:g} s",
-        )
+    check_duration(path, "--duration", duration_s, LONGEST_TRIAL_S, "trial")
     if not 1 <= trials <= MOST_TRIALS:
         raise BadInput(
             path, "number of trials out of range", key="--trials", value=trials, allowed=f"1 to {MOST_TRIALS}"
         )
-    close = precision_of(path, precision)
-    goals = dict.fromkeys(_loss(path, text) for text in losses)
-    return Asked(tuple(sorted(goals)), min_pps, max_pps, close, duration_s, trials)
-
-
-def precision_of(path: Path, text: str) -> float:
-    """As a share of 1. BadInput for what precision out of range."""
-    close = _share(path, "--precision", text, PRECISION)
-    if not LEAST_PRECISION <= close <= MOST_PRECISION:
-        raise BadInput(path, "precision out of range", key="--precision", value=text, allowed=PRECISION)
-    return close
+    share = parse_precision(path, precision)
+    goals = {_loss(path, text) for text in losses}
+    return SearchOptions(tuple(sorted(goals)), min_pps, max_pps, share, duration_s, trials)
 
 
 def _loss(path: Path, text: str) -> float:
-    share = _share(path, "--loss", text, LOSS)
+    share = percentage(path, "--loss", text, LOSS)
     if share >= 1:
         raise BadInput(path, "loss out of range", key="--loss", value=text, allowed=LOSS)
     return share
 
 
-def _share(path: Path, key: str, text: str, allowed: str) -> float:
-    """Of 1. Without its sign 2 could be packets, or all of them twice."""
-    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+) ?%", text.strip())
-    if found:
-        return float(found[1]) / 100
-    if re.fullmatch(r"0+(\.0*)?", text.strip()):
-        return 0.0
-    raise BadInput(path, "not a percentage", key=key, value=text, allowed=allowed)
+def bounds(path: Path, options: SearchOptions, own_pps: float, least_pps: float) -> tuple[float, float]:
+    """Return the lowest and the highest rate to try, in packets/s. Raises BadInput.
 
-
-def bounds(path: Path, wanted: Asked, own_pps: float, least_pps: float) -> tuple[float, float]:
-    """The lowest and the highest rate in packets/s. `own_pps`: the streams' own rate; `least_pps`: what of it a node
-    sends least, which at the lowest rate has to be a packet in the shortest trial."""
-    highest = own_pps if wanted.max_pps is None else wanted.max_pps
-    one_packet = own_pps / least_pps / wanted.first_trial_s
-    lowest = max(highest * LOWEST_SHARE, one_packet) if wanted.min_pps is None else wanted.min_pps
+    `own_pps`: the rate of the streams in the scenario. `least_pps`: the smallest part of it that one node sends, which
+    must be at least one packet in the shortest trial at the lowest rate.
+    """
+    highest = own_pps if options.max_pps is None else options.max_pps
+    one_packet = own_pps / least_pps / options.first_trial_s
+    lowest = max(highest * LOWEST_SHARE, one_packet) if options.min_pps is None else options.min_pps
     if lowest >= highest:
-        key, value = ("--max", highest) if wanted.min_pps is None else ("--min", lowest)
+        key, value = ("--max", highest) if options.min_pps is None else ("--min", lowest)
         allowed = f"less than {highest:g} packets/s" if key == "--min" else f"more than {lowest:g} packets/s"
         raise BadInput(path, "the lowest rate is not below the highest", key=key, value=value, allowed=allowed)
     if lowest < one_packet:

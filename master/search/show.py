@@ -4,70 +4,74 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pktswarm.master.search.engine import BELOW, HIGHEST, OPEN, Found, Search
+from pktswarm.master.benchmark.show import (
+    NO_BREAK,
+    print_folder,
+    print_notes,
+    print_remarks,
+    trial_outcome,
+    wrapped_table,
+)
+from pktswarm.master.report.formatting import NOT_MEASURED
+from pktswarm.master.search.document import GoalFields, SearchDocument
+from pktswarm.master.search.engine import BELOW, HIGHEST, OPEN, Search
 
-NO_BREAK = "\N{NO-BREAK SPACE}"
 NOTES = {
-    HIGHEST: "≥: no more was lost at the highest rate tried; a higher --max tells how much the device holds",
-    BELOW: "<: more was lost even at the lowest rate tried",
-    OPEN: "–: the search ended before the bounds were close; they are what is known",
+    HIGHEST: "≥: the highest rate tried meets the goal; a higher --max finds the rate of the device",
+    BELOW: "<: the lowest rate tried exceeds the loss",
+    OPEN: "–: the search ended before the bounds reached the precision",
 }
 
 
 def trial_line(search: Search) -> str:
-    """Of the last one."""
+    """The last trial."""
     trial = search.trials[-1]
-    head = f"trial {len(search.trials)}: {trial.intended_pps:,.1f} packets/s for {trial.duration_s:g} s"
-    if trial.problem:
-        return f"{head}: {trial.problem}"
-    lost = f"{head}: lost {trial.lost_packets:,} of {trial.sent_packets:,} ({trial.loss_ratio or 0:.4%})"
-    return "; ".join([lost, *trial.not_held])
+    load = f"{trial.intended_pps:,.1f} packets/s for {trial.duration_s:g} s"
+    return f"trial {len(search.trials)}: {load}: {trial_outcome(trial)}"
 
 
-def table(search: Search) -> Table:
-    """A goal each; NOTES explains the signs. Headings wrap on a narrow terminal, figures do not."""
-    made = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
-    for name in ("loss at most", "packets/s", "Mbit/s L2", "Mbit/s L1", "conditional throughput", "lower", "upper"):
-        made.add_column(name, justify="right")
-    for one in search.found():
-        bits = search.bits_at(one.rate_pps)
-        rates = [rate(one), _number(bits["l2_bps"], 1e6), _number(bits["l1_bps"], 1e6)]
-        bounds = [_number(one.lower_pps), _number(one.upper_pps)]
-        made.add_row(f"{100 * one.loss_ratio:g}{NO_BREAK}%", *rates, _number(one.conditional_throughput_pps), *bounds)
+def table(goals: list[GoalFields]) -> Table:
+    """A row for each goal. NOTES explains the signs."""
+    heads = ("loss at most", "packets/s", "Mbit/s L2", "Mbit/s L1", "conditional throughput", "lower", "upper")
+    made = wrapped_table([], heads)
+    for goal in goals:
+        rates = [rate(goal), _number(goal["l2_bps"], 1e6), _number(goal["l1_bps"], 1e6)]
+        rates += [_number(goal["conditional_throughput_pps"]), _number(goal["lower_pps"]), _number(goal["upper_pps"])]
+        made.add_row(f"{100 * goal['loss_ratio']:g}{NO_BREAK}%", *rates)
     return made
 
 
-def rate(one: Found) -> str:
-    if one.state == BELOW:
-        return f"<{NO_BREAK}{_number(one.upper_pps)}"
-    return f"≥{NO_BREAK}{_number(one.rate_pps)}" if one.state == HIGHEST else _number(one.rate_pps)
+def rate(goal: GoalFields) -> str:
+    """The rate of a goal in packets/s, with its sign."""
+    if goal["state"] == BELOW:
+        return f"<{NO_BREAK}{_number(goal['upper_pps'])}"
+    sign = f"≥{NO_BREAK}" if goal["state"] == HIGHEST else ""
+    return f"{sign}{_number(goal['rate_pps'])}"
 
 
-def closing(search: Search) -> str:
-    """How much it took, and what the figures are of."""
-    took_s = sum(trial.took_s for trial in search.trials)
-    decide = f"{search.asked.trials} of {search.asked.duration_s:g} s decide on a load"
-    return f"trials: {len(search.trials)}, in {took_s:.0f} s; {decide}; rates are of all searched streams together"
+def closing(document: SearchDocument) -> str:
+    """The number and the duration of the trials."""
+    trials, options = document["trials"], document["asked"]
+    took_s = sum(trial["took_s"] for trial in trials)
+    decide = f"{options['trials']} of {options['duration_s']:g} s decide on a rate"
+    return f"trials: {len(trials)}, in {took_s:.0f} s; {decide}; rates are the sum of all searched streams"
 
 
-def print_found(console: Console, search: Search, folder: Path) -> None:
-    console.print(table(search))
-    console.print(f"[dim]{closing(search)}[/]", highlight=False)
-    for state, words in NOTES.items():
-        if any(one.state == state for one in search.found()):
-            console.print(words, style="dim", markup=False, highlight=False)
-    if search.problem:
-        console.print(f"the search ended: {search.problem}", style="yellow", markup=False, highlight=False)
-    console.print(f"results: {folder}", soft_wrap=True)
+def print_results(console: Console, document: SearchDocument, folder: Path) -> None:
+    console.print(table(document["goals"]))
+    console.print(f"[dim]{closing(document)}[/]", highlight=False)
+    print_notes(console, NOTES, {goal["state"] for goal in document["goals"]})
+    if document["problem"]:
+        print_remarks(console, [f"the search ended early: {document['problem']}"])
+    print_folder(console, folder)
 
 
 def _number(value: float | None, unit: float = 1.0) -> str:
-    """With six digits or more, so that bounds half a percent apart differ; search.json has them all."""
+    """Format with at least six digits, so that bounds half a percent apart differ."""
     if value is None:
-        return "–"
+        return NOT_MEASURED
     scaled = value / unit
     return f"{scaled:,.{0 if scaled >= 100_000 else 1 if scaled >= 10_000 else 3}f}"

@@ -1,83 +1,37 @@
-"""A search on the disk: search.json and search.csv, written anew after each trial, and a folder for each run."""
+"""A search on disk: search.json, and search.csv with a row for each trial."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import shutil
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Mapping
 
-from pktswarm.master.files import new_folder, replace_text, write_csv
+from pktswarm.master.benchmark import storage
+from pktswarm.master.benchmark.load import About
+from pktswarm.master.benchmark.storage import TRIAL_COLUMNS, Row, Table, trial_row
+from pktswarm.master.search.document import SearchDocument, document
 from pktswarm.master.search.engine import Search
 
-FORMAT_VERSION = 1
-TRIAL_COLUMNS = [
-    "trial",
-    "intended_pps",
-    "intended_l2_bps",
-    "intended_l1_bps",
-    "duration_s",
-    "intended_packets",
-    "sent_packets",
-    "received_packets",
-    "lost_packets",
-    "loss_ratio",
-    "sending_s",
-    "took_s",
-    "results",
-    "problem",
-]
 
-
-class TrialHistory(Protocol):
-    @property
-    def trials(self) -> Sequence[object]: ...
-
-
-class Kept:
-    """`about`: what the document begins with: the scenario, the streams."""
-
+class Storage(storage.Storage[Search, About, SearchDocument]):
     kind = "search"
 
-    def __init__(self, results: Path, name: str, about: dict[str, Any]) -> None:
-        self.path, self.about = new_folder(results, f"{name}-{self.kind}"), about
+    def document(self, benchmark: Search) -> SearchDocument:
+        return document(benchmark, self.about)
 
-    @property
-    def runs(self) -> Path:
-        return self.path / "runs"
-
-    @contextlib.contextmanager
-    def unless_nothing_was_tried(self, search: TrialHistory) -> Iterator[None]:
-        """An error before the first trial leaves no folder behind."""
-        try:
-            yield
-        except BaseException:
-            if not search.trials:
-                shutil.rmtree(self.path)
-            raise
-
-    def write(self, search: Search) -> dict[str, Any]:
-        """The document, as search.json has it now."""
-        document = {"format_version": FORMAT_VERSION, **self.about, **search.document()}
-        replace_text(self.path / "search.json", json.dumps(document, indent=2) + "\n")
-        columns = [*TRIAL_COLUMNS, *(name for loss in search.asked.losses for name in bound_columns(loss))]
-        write_csv(self.path / "search.csv", columns, rows(search))
-        return document
+    def tables(self, benchmark: Search, document: SearchDocument) -> Mapping[str, Table]:
+        columns = [*TRIAL_COLUMNS, *(name for loss in document["asked"]["losses"] for name in bound_columns(loss))]
+        return {"search.csv": (columns, rows(benchmark, document))}
 
 
 def bound_columns(loss_ratio: float) -> tuple[str, str]:
     return f"lower_{loss_ratio:g}_pps", f"upper_{loss_ratio:g}_pps"
 
 
-def rows(search: Search) -> list[dict[str, Any]]:
-    """A trial each, with what it leaves each goal's bounds at: the last row has those that were found."""
+def rows(search: Search, document: SearchDocument) -> list[Row]:
+    """A row for each trial, with the bounds of each goal after it."""
     made = []
-    for number, trial in enumerate(search.trials):
-        row = {name: getattr(trial, name) for name in TRIAL_COLUMNS if hasattr(trial, name)}
-        row |= {"trial": number + 1, "intended_l2_bps": trial.l2_bps, "intended_l1_bps": trial.l1_bps}
-        for loss, bounds in zip(search.asked.losses, search.bounds_after(number), strict=True):
+    for index, trial in enumerate(document["trials"]):
+        row = trial_row(trial, TRIAL_COLUMNS)
+        for loss, bounds in zip(search.options.losses, search.bounds_after(index), strict=True):
             row |= dict(zip(bound_columns(loss), bounds, strict=True))
         made.append(row)
     return made

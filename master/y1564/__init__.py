@@ -1,1 +1,1 @@
-"""Service activation like ITU-T Y.1564's: is each service what was agreed, alone and beside the others?"""
+"""Service activation tests after ITU-T Y.1564: each service alone, then all services at once."""

@@ -1,14 +1,12 @@
-"""The page of an activation: verdicts first, then each service's steps and the performance of all."""
+"""The page of an activation: the verdicts, the steps of each service, and the performance test."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from pktswarm.master.files import replace_text
-from pktswarm.master.report.render import render
+from pktswarm.master.benchmark.page import Page, write
+from pktswarm.master.y1564.document import ActivationDocument
 from pktswarm.master.y1564.show import cells, failed, remarks
-from pktswarm.master.y1564.storage import PAGE
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
 VERDICTS = {EXIT_AS_EXPECTED: ("Every service passed", "good"), EXIT_INCOMPLETE: ("Incomplete", "doubt")}
@@ -20,30 +18,23 @@ FILES = [
 ]
 
 
-def make(folder: Path, document: dict[str, Any]) -> Path:
-    """OSError where it cannot be written."""
-    replace_text(folder / PAGE, html(folder, document))
-    return folder / PAGE
+def make(folder: Path, document: ActivationDocument) -> Path:
+    """Write the page into the results folder. Raises OSError."""
+    return write(folder, html(folder, document))
 
 
-def html(folder: Path, document: dict[str, Any]) -> str:
-    verdict, kind = VERDICTS.get(document["status"], FAILED)
-    asked = document["asked"]
+def html(folder: Path, document: ActivationDocument) -> str:
+    options = document["asked"]
     command = (
         f"pktswarm y1564 {document['scenario_file']} --hosts {document['hosts_file']} "
-        f"--tests {','.join(asked['tests'])} --step {asked['step_s']:g} --performance {asked['performance_s']:g}"
+        f"--tests {','.join(options['tests'])} --step {options['step_s']:g} --performance {options['performance_s']:g}"
     )
-    context = {
-        "name": document["name"],
-        "what": "Service activation (Y.1564)",
-        "folder": folder.resolve().name,
-        "path": folder,
-        "document": document,
-        "outcome": {"verdict": verdict, "kind": kind},
-        "remarks": remarks(document),
-        "cells": cells,
-        "failed": failed,
-        "command": command,
-        "files": FILES,
-    }
-    return render("y1564.html", context)
+    page = Page(
+        template="y1564.html",
+        title="Service activation (Y.1564)",
+        verdict=VERDICTS.get(document["status"], FAILED),
+        remarks=remarks(document),
+        command=command,
+        files=FILES,
+    )
+    return page.html(folder, document, cells=cells, failed=failed)

@@ -1,23 +1,22 @@
-"""The configuration test of one service after another, then all of them together."""
+"""The configuration test of each service in turn, then the performance test of all at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from pktswarm.master.benchmark.attempts import NoFigure, Procedure, Told
+from pktswarm.master.benchmark.attempts import NoFigure, Procedure, TrialResult
 from pktswarm.master.y1564.services import Service
 from pktswarm.master.y1564.steps import PERFORMANCE, Check, Measured, Step, judge, steps
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
 
 CONFIGURATION = "configuration"
 TESTS = (CONFIGURATION, PERFORMANCE)
-NOT_MEASURED = "was not measured"
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """One run: a step of a service alone, or (`service` empty) all at their CIR."""
+class TrialPlan:
+    """One trial: a step of one service, or (`service` is empty) all services at their CIR."""
 
     service: str
     step: Step
@@ -25,15 +24,15 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class ToldOfAll(Told):
-    """`measured`: of each service that was sent."""
+class ActivationResult(TrialResult):
+    """A trial with its figures. `measured`: by service."""
 
     measured: Mapping[str, Measured] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Done:
-    """A step, or the performance test, of one service. `problem`: why it has no figures."""
+class StepResult:
+    """A step, or the performance test, of one service. `problem`: why it has no verdict."""
 
     service: str
     step: Step
@@ -44,15 +43,15 @@ class Done:
 
     @property
     def passed(self) -> bool | None:
-        """None: not known."""
-        held = [check.holds for check in self.checks]
-        if self.problem or not held or None in held:
+        """Whether all checks hold; None: not known."""
+        holds = [check.holds for check in self.checks]
+        if self.problem or not holds or None in holds:
             return None
-        return all(held)
+        return all(holds)
 
 
-class Activation(Procedure[Wanted, ToldOfAll]):
-    """`measure` makes one run; `tell` is told behind each."""
+class Activation(Procedure[TrialPlan, ActivationResult]):
+    """The tests of all services. `measure` makes one trial; `on_trial` is called after it."""
 
     def __init__(
         self,
@@ -60,12 +59,12 @@ class Activation(Procedure[Wanted, ToldOfAll]):
         tests: tuple[str, ...],
         step_s: float,
         performance_s: float,
-        measure: Callable[[Wanted], ToldOfAll],
-        tell: Callable[[Activation], None] = lambda activation: None,
+        measure: Callable[[TrialPlan], ActivationResult],
+        on_trial: Callable[[Activation], None] = lambda activation: None,
     ) -> None:
-        super().__init__(measure, lambda: tell(self))
+        super().__init__(measure, lambda: on_trial(self))
         self.services, self.tests, self.step_s, self.performance_s = services, tests, step_s, performance_s
-        self.done: list[Done] = []
+        self.results: list[StepResult] = []
 
     def _run(self) -> None:
         if CONFIGURATION in self.tests:
@@ -77,40 +76,42 @@ class Activation(Procedure[Wanted, ToldOfAll]):
     @property
     def status(self) -> int:
         """The exit status."""
-        passed = [one.passed for one in self.done]
+        passed = [result.passed for result in self.results]
         if self.problem or not passed or None in passed:
             return EXIT_INCOMPLETE
         return EXIT_AS_EXPECTED if all(passed) else EXIT_NOT_AS_EXPECTED
 
     def _configuration(self, name: str) -> None:
-        """A load that the tester could not send ends the service's steps: they are not the device's."""
+        """Test one service. A load that the tester cannot send ends its steps, as it says nothing about the device."""
         for step in steps(self.services[name]):
-            if not self._step(Wanted(name, step, self.step_s)):
+            if not self._step(TrialPlan(name, step, self.step_s)):
                 return
 
     def _performance(self) -> None:
         together = sum(service.cir_bps for service in self.services.values())
-        self._step(Wanted("", Step(PERFORMANCE, "all services at CIR", together), self.performance_s))
+        self._step(TrialPlan("", Step(PERFORMANCE, "all services at CIR", together), self.performance_s))
 
-    def _step(self, wanted: Wanted) -> bool:
-        """Whether it has figures."""
-        names = [wanted.service] if wanted.service else list(self.services)
+    def _step(self, plan: TrialPlan) -> bool:
+        """Make a step, and return whether it has figures."""
+        names = [plan.service] if plan.service else list(self.services)
         try:
-            measured = self.attempts.sound(wanted).measured
-            self.done += [self._judged(name, wanted, measured[name]) for name in names]
+            measured = self.attempts.valid(plan).measured
+            self.results += [self._judged(name, plan, measured[name]) for name in names]
         except NoFigure as why:
-            self.done += [Done(name, self._own(name, wanted), wanted.duration_s, None, [], str(why)) for name in names]
+            self.results += [
+                StepResult(name, self._own(name, plan), plan.duration_s, None, [], str(why)) for name in names
+            ]
             return False
         return True
 
-    def _judged(self, name: str, wanted: Wanted, measured: Measured) -> Done:
-        checks = judge(self.services[name], wanted.step.kind, measured)
+    def _judged(self, name: str, plan: TrialPlan, measured: Measured) -> StepResult:
+        checks = judge(self.services[name], plan.step.kind, measured)
         missing = [f"{check.what}: was {check.outcome}" for check in checks if check.holds is None]
         problem = "; ".join(missing)
-        return Done(name, self._own(name, wanted), wanted.duration_s, measured, checks, problem)
+        return StepResult(name, self._own(name, plan), plan.duration_s, measured, checks, problem)
 
-    def _own(self, name: str, wanted: Wanted) -> Step:
-        """Of the performance test: the service's own rate."""
-        if wanted.service:
-            return wanted.step
-        return Step(wanted.step.kind, wanted.step.name, self.services[name].cir_bps)
+    def _own(self, name: str, plan: TrialPlan) -> Step:
+        """Return the step with the rate of one service: in the performance test, its CIR."""
+        if plan.service:
+            return plan.step
+        return Step(plan.step.kind, plan.step.name, self.services[name].cir_bps)

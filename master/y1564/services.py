@@ -1,4 +1,4 @@
-"""The services that a file describes: a scenario, whose streams they are, with a section `services`."""
+"""The services file: a scenario with a section `services`, which describes streams of the scenario."""
 
 from __future__ import annotations
 
@@ -21,24 +21,26 @@ SHARE = re.compile(r"(\d+(?:\.\d+)?) ?%")
 RATES = ("rate", "rate_pps", "rate_bps", "rate_l1_bps")
 ENDS = ("count_packets", "duration_s")
 PLACE_S = 1.0
-"""What a service's stream lasts until a step says how long."""
+"""Placeholder for the duration of a service's stream; each step sets its own."""
 
 
 class Service(Strict):
-    """Rates in bits/s of the frames with FCS, as Y.1564's information rate. What is left out is not judged, but the
-    loss: none is allowed then."""
+    """A service. Rates in bits/s of frames with FCS, as Y.1564's information rate.
+
+    A limit that is left out is not checked, except the loss: its default is 0.
+    """
 
     cir_bps: float = Field(gt=0, description="committed information rate")
     eir_bps: float = Field(0.0, ge=0, description="excess information rate, on top of it")
     loss: str = Field("0 %", description="frame loss ratio, 0.1 %")
     delay_ms: float | None = Field(None, gt=0, description="mean frame transfer delay")
     delay_variation_ms: float | None = Field(None, gt=0, description="99.9th percentile of the delay less the least")
-    availability: str | None = Field(None, description="of the performance test's seconds, 99.9 %")
+    availability: str | None = Field(None, description="share of the available seconds of the performance test, 99.9 %")
     expect: Limits = Field(
         default_factory=lambda: Limits.model_validate({}),
-        description="what else has to hold up to the CIR, with the keys of a scenario's expect",
+        description="further limits up to the CIR, with the keys of a scenario's expect",
     )
-    policing: bool = Field(False, strict=True, description="is tested: what is above CIR + EIR has to be dropped")
+    policing: bool = Field(False, strict=True, description="test that traffic above CIR + EIR is dropped")
 
     @model_validator(mode="after")
     def _loss_has_a_key_of_its_own(self) -> Service:
@@ -50,8 +52,8 @@ class Service(Strict):
     @classmethod
     def _a_share(cls, given: Any) -> Any:
         text = "0 %" if given in (0, "0") else given
-        found = SHARE.fullmatch(text) if isinstance(text, str) else None
-        if text is not None and (found is None or float(found[1]) > 100):
+        match = SHARE.fullmatch(text) if isinstance(text, str) else None
+        if text is not None and (match is None or float(match[1]) > 100):
             raise ValueError("must be a percentage such as 0.1 %, at most 100 %")
         return text
 
@@ -70,7 +72,7 @@ class Services(Strict):
 
 @dataclass(frozen=True)
 class File:
-    """`scenario`: each service's stream is at its CIR."""
+    """A services file. `scenario`: the stream of each service at its CIR."""
 
     path: Path
     scenario: Scenario
@@ -83,13 +85,13 @@ class File:
         return bps / (8 * self.stream(name).sizes().mean_bytes)
 
     def alone(self, name: str) -> Scenario:
-        """That service and the background."""
+        """The scenario with the stream of one service and the background."""
         streams = [stream for stream in self.scenario.streams if stream.background or stream.name == name]
         return self.scenario.model_copy(update={"streams": streams})
 
 
 def load(path: Path) -> File:
-    """BadInput names the key."""
+    """Read a services file. Raises BadInput with the key."""
     data = load_yaml(path, Yaml)
     if not isinstance(data, dict) or "services" not in data:
         raise BadInput(path, "the file has no services", key="services", allowed="{NAME of a stream: {cir_bps: …}}")
@@ -106,8 +108,8 @@ def load(path: Path) -> File:
     return File(path, scenario, services)
 
 
-def _place(path: Path, index: int, stream: dict[str, Any], service: Service) -> None:
-    """A service's rate is its CIR, and a step says how long it lasts."""
+def _place(path: Path, index: int, stream: dict[str, object], service: Service) -> None:
+    """Set the rate and the duration of a service's stream in the raw scenario."""
     for key in (*RATES, *ENDS):
         if key in stream:
             problem = "the service defines the rate and the duration of its stream; remove this key"
@@ -132,5 +134,5 @@ def _known_keys(location: Location) -> str:
 
 
 def _ratio(text: str) -> float:
-    found = SHARE.fullmatch(text)
-    return float(found[1]) / 100 if found else 0.0
+    match = SHARE.fullmatch(text)
+    return float(match[1]) / 100 if match else 0.0

@@ -1,4 +1,4 @@
-"""The steps of a service, and what passes (ITU-T Y.1564, 8.1 and 8.2; colour-blind: frames are not marked)."""
+"""The steps of a service and their limits (ITU-T Y.1564, 8.1 and 8.2; colour-blind: frames are not marked)."""
 
 from __future__ import annotations
 
@@ -14,48 +14,51 @@ from pktswarm.master.y1564.services import Service
 WORST_FIRST: tuple[Outcome, ...] = ("failed", "not measured", "not decided", "held")
 CIR_PERCENT = (25, 50, 75, 100)
 LEAST_EIR = 0.2
-"""Of the CIR: with less EIR the policing test goes above the CIR in place of the EIR."""
+"""Share of the CIR: with less EIR, the overload of the policing test is relative to the CIR."""
 TOO_MUCH = 1.25
+"""Factor of the overload in the policing test."""
 TOLERANCE = 0.02
-"""Of CIR + EIR, by which more may arrive: what the device's token bucket and queue hold in a step. Y.1564's M."""
+"""Share of CIR + EIR that may arrive in excess, from the device's token bucket and queue (Y.1564's M)."""
 SEVERE_LOSS = 0.5
-"""Of a second's frames: it is severely errored (ITU-T Y.1563)."""
+"""Share of lost frames above which a second is severely errored (ITU-T Y.1563)."""
 IN_A_ROW = 10
-"""Seconds severely errored begin unavailable time, as many that are not end it."""
+"""Successive severely errored seconds that begin unavailable time, and other seconds that end it."""
 CIR, EIR, POLICING, PERFORMANCE = "CIR", "CIR + EIR", "policing", "performance"
 
 
 @dataclass(frozen=True)
 class Step:
+    """One load of a service."""
+
     kind: str
     name: str
     bps: float
-    """Of the frames with FCS."""
+    """Rate of frames with FCS."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Of one service in one step; None: not measured."""
+    """The figures of one service in one step; None: not measured."""
 
     ir_bps: float | None
-    """Received, over the time of the sending."""
+    """Received information rate, over the duration of the step."""
     loss_ratio: float | None
     latencies: Latencies | None
     availability: float | None = None
     rows: Sequence[Values] = ()
-    """Of its stream in streams.csv."""
+    """The rows of its stream in streams.csv."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """`found` and what is allowed in the unit of `what`. `holds` None: it was not measured, or not well enough."""
+    """A figure and its limits, in the unit of `what`. `holds` is None if the figure or its bound decides nothing."""
 
     what: str
     found: float | None
     at_least: float | None = None
     at_most: float | None = None
     bound: float = 0.0
-    """How far off `found` may be."""
+    """Error bound of `found`."""
 
     @property
     def outcome(self) -> Outcome:
@@ -66,7 +69,7 @@ class Check:
             outcomes.add(found.against(self.at_least, at_least=True))
         if self.at_most is not None:
             outcomes.add(found.against(self.at_most, at_least=False))
-        return next(one for one in WORST_FIRST if one in outcomes)
+        return next(outcome for outcome in WORST_FIRST if outcome in outcomes)
 
     @property
     def holds(self) -> bool | None:
@@ -74,25 +77,24 @@ class Check:
 
 
 def steps(service: Service) -> list[Step]:
-    """Of the service configuration test, in order."""
-    found = [Step(CIR, f"{percent} % of CIR", service.cir_bps * percent / 100) for percent in CIR_PERCENT]
+    """The steps of the service configuration test, in order."""
+    made = [Step(CIR, f"{percent} % of CIR", service.cir_bps * percent / 100) for percent in CIR_PERCENT]
     if service.eir_bps:
-        found.append(Step(EIR, EIR, service.cir_bps + service.eir_bps))
+        made.append(Step(EIR, EIR, service.cir_bps + service.eir_bps))
     if service.policing:
-        found.append(Step(POLICING, POLICING, policing_bps(service)))
-    return found
+        made.append(Step(POLICING, POLICING, policing_bps(service)))
+    return made
 
 
 def policing_bps(service: Service) -> float:
-    """CIR + 125 % of EIR; where that is hardly more than CIR, 125 % of CIR + EIR."""
+    """CIR + 125 % of EIR; with an EIR below a fifth of the CIR, 125 % of CIR + EIR."""
     if service.eir_bps < LEAST_EIR * service.cir_bps:
         return TOO_MUCH * service.cir_bps + service.eir_bps
     return service.cir_bps + TOO_MUCH * service.eir_bps
 
 
 def judge(service: Service, kind: str, measured: Measured) -> list[Check]:
-    """Up to the CIR the service has to be what was agreed; above it, at least the CIR has to arrive, and no more than
-    CIR + EIR."""
+    """Check a step. All limits apply up to the CIR; above it at least the CIR and at most CIR + EIR must arrive."""
     if kind in (EIR, POLICING):
         least = service.cir_bps * (1 - service.loss_ratio)
         most = (service.cir_bps + service.eir_bps) * (1 + TOLERANCE)
@@ -121,15 +123,18 @@ def _of_limit(key: str, limit: int | str | float, rows: Sequence[Values]) -> Che
 
 
 def availability(received_pps: Sequence[float], intended_pps: float) -> float | None:
-    """Of whole seconds. ITU-T Y.1563: unavailable from the first of 10 severely errored ones in a row to the first of
-    10 in a row that are not."""
-    severe = [one < (1 - SEVERE_LOSS) * intended_pps for one in received_pps]
+    """The share of available seconds; None: there is no whole second.
+
+    ITU-T Y.1563: unavailable time begins with the first of 10 successive severely errored seconds, and ends with the
+    first of 10 successive others.
+    """
+    severe = [received < (1 - SEVERE_LOSS) * intended_pps for received in received_pps]
     if not severe:
         return None
     available, seconds = True, 0
     for at in range(len(severe)):
         row = severe[at : at + IN_A_ROW]
-        if len(row) == IN_A_ROW and all(one == available for one in row):
+        if len(row) == IN_A_ROW and all(second == available for second in row):
             available = not available
         seconds += available
     return seconds / len(severe)

@@ -1,16 +1,14 @@
-"""The activation on the disk: y1564.json and a CSV of the steps, written anew after each; the runs beside."""
+"""An activation on disk: y1564.json, and steps.csv with a row for each step."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from collections.abc import Mapping
 
-from pktswarm.master.files import replace_text, write_csv
-from pktswarm.master.search import storage
-from pktswarm.master.y1564.document import document
+from pktswarm.master.benchmark import storage
+from pktswarm.master.benchmark.storage import Row, Table
+from pktswarm.master.y1564.document import About, ActivationDocument, document
 from pktswarm.master.y1564.procedure import Activation
 
-DOCUMENT, PAGE = "y1564.json", "report.html"
 COLUMNS = [
     "service",
     "step",
@@ -27,13 +25,13 @@ COLUMNS = [
 ]
 
 
-class Kept(storage.Kept):
+class Storage(storage.Storage[Activation, About, ActivationDocument]):
     kind = "y1564"
 
-    def write_all(self, activation: Activation) -> dict[str, Any]:
-        """The document, as y1564.json has it now."""
-        found = document(activation, self.about)
-        replace_text(self.path / DOCUMENT, json.dumps(found, indent=2) + "\n")
-        rows = [{name: one[name] for name in COLUMNS} for one in [*found["steps"], *found["performance"]]]
-        write_csv(self.path / "steps.csv", COLUMNS, rows)
-        return found
+    def document(self, benchmark: Activation) -> ActivationDocument:
+        return document(benchmark, self.about)
+
+    def tables(self, benchmark: Activation, document: ActivationDocument) -> Mapping[str, Table]:
+        steps = [*document["steps"], *document["performance"]]
+        rows: list[Row] = [{name: value for name, value in step.items() if name in COLUMNS} for step in steps]
+        return {"steps.csv": (COLUMNS, rows)}

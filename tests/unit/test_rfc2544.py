@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from browser import chromium, looked_at
-from pktswarm.master.benchmark.attempts import Told
+from pktswarm.master.benchmark.attempts import TrialResult
 from pktswarm.master.benchmark.latency import Latencies, latencies
 from pktswarm.master.benchmark.trial import Trial
 from pktswarm.master.cli import app, rfc2544
@@ -24,9 +24,9 @@ from pktswarm.master.results.row import Row
 from pktswarm.master.rfc2544 import formulas, page, show, tester
 from pktswarm.master.rfc2544 import options as ask
 from pktswarm.master.rfc2544.bursts import BurstSearch
-from pktswarm.master.rfc2544.options import FULL, QUICK, TESTS, Asked
-from pktswarm.master.rfc2544.procedure import HOLDS_ALL, NO_RATE, Benchmark, Limit, Wanted
-from pktswarm.master.rfc2544.storage import Kept
+from pktswarm.master.rfc2544.options import FULL, QUICK, TESTS, Options
+from pktswarm.master.rfc2544.procedure import HOLDS_ALL, NO_RATE, Benchmark, Limit, TrialPlan
+from pktswarm.master.rfc2544.storage import Storage
 from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.traffic.counting.tally import Jitter, Latency, Tally
 from pktswarm.traffic.errors import BadInput, PktswarmError
@@ -130,24 +130,26 @@ class Device:
 
     def __init__(self, bps: float = DEVICE_BPS, cannot: tuple[str, int] | None = None) -> None:
         self.bps, self.cannot = bps, cannot
-        self.wanted: list[Wanted] = []
+        self.wanted: list[TrialPlan] = []
 
     def holds_pps(self, size_bytes: int) -> float:
         return self.bps / 8 / (size_bytes - 4)
 
-    def __call__(self, wanted: Wanted) -> Told:
+    def __call__(self, wanted: TrialPlan) -> TrialResult:
         self.wanted.append(wanted)
         if self.cannot == (wanted.test, wanted.size_bytes):
-            return Told(Trial(wanted.load_pps, wanted.duration_s, 9, 5, 5, 0, problem="5 of 9 packets were sent"))
+            return TrialResult(
+                Trial(wanted.load_pps, wanted.duration_s, 9, 5, 5, 0, problem="5 of 9 packets were sent")
+            )
         sent = round(wanted.load_pps * wanted.duration_s)
         queue = QUEUE_BYTES // (wanted.size_bytes - 4)
         passed = min(sent, int(self.holds_pps(wanted.size_bytes) * wanted.duration_s) + queue)
         trial = Trial(wanted.load_pps, wanted.duration_s, sent, sent, passed, sent - passed, wanted.duration_s)
-        return Told(trial, LATENCIES)
+        return TrialResult(trial, LATENCIES)
 
 
 def benchmark(device: Any, **asked: Any) -> Benchmark:
-    wanted = Asked(**{"sizes_bytes": (64, 1518), "medium_l1_bps": MEDIUM_BPS, **asked})
+    wanted = Options(**{"sizes_bytes": (64, 1518), "medium_l1_bps": MEDIUM_BPS, **asked})
     limits = {size: formulas.maximum_pps(MEDIUM_BPS, size) for size in wanted.sizes_bytes}
     made = Benchmark(wanted, {size: Limit(most, most / 100, 1) for size, most in limits.items()}, device)
     made.run()
@@ -175,12 +177,12 @@ def test_every_benchmark_of_a_known_device_is_found() -> None:
 def test_loss_that_shows_once_shortens_no_burst() -> None:
     whole, hiccups = Device(), []
 
-    def measure(wanted: Wanted) -> Told:
+    def measure(wanted: TrialPlan) -> TrialResult:
         told = whole(wanted)
         if wanted.test != "back-to-back" or told.trial.lost_packets or wanted in hiccups:
             return told
         hiccups.append(wanted)
-        return Told(replace(told.trial, lost_packets=3))
+        return TrialResult(replace(told.trial, lost_packets=3))
 
     done, undisturbed = benchmark(measure), benchmark(Device())
     assert hiccups and [of.bursts for of in done.sizes] == [of.bursts for of in undisturbed.sizes]
@@ -214,7 +216,7 @@ def test_the_full_form_takes_as_long_and_as_often_as_the_standard_asks() -> None
     loads = {one.load_pps: one.duration_s for one in device.wanted if one.test == "throughput"}
     assert loads[done.sizes[0].rate_pps or 0] == 60.0
     assert len(done.sizes[0].bursts) == 50
-    assert max(at["back-to-back"]) <= done.asked.longest_burst_s
+    assert max(at["back-to-back"]) <= done.options.longest_burst_s
 
 
 @pytest.mark.parametrize("test", TESTS)
@@ -234,11 +236,11 @@ def test_a_node_that_was_held_up_is_tried_again_and_no_more_than_twice() -> None
     def run(times: int) -> tuple[Benchmark, int]:
         whole, held = Device(), []
 
-        def measure(wanted: Wanted) -> Told:
+        def measure(wanted: TrialPlan) -> TrialResult:
             told = whole(wanted)
             if len(held) < times:
                 held.append(wanted)
-                return Told(replace(told.trial, problem="tx1 took 1.02 s", held_up=True))
+                return TrialResult(replace(told.trial, problem="tx1 took 1.02 s", held_up=True))
             return told
 
         return benchmark(measure, tests=("loss",), sizes_bytes=(1518,)), len(held)
@@ -247,7 +249,7 @@ def test_a_node_that_was_held_up_is_tried_again_and_no_more_than_twice() -> None
     assert done.status == 0 and len(done.trials) == 8 + 2 and len(done.sizes[0].loss) == 8
     done, held = run(99)
     assert (done.status, held) == (3, 3) and not done.sizes[0].loss
-    assert "and so 3 times; this is the tester's limit" in done.sizes[0].problem
+    assert "in 3 trials; this is the tester's limit" in done.sizes[0].problem
 
 
 @pytest.mark.parametrize("error", ["stopped by the user", "interrupted"])
@@ -255,13 +257,13 @@ def test_a_node_that_was_held_up_is_tried_again_and_no_more_than_twice() -> None
 def test_ctrl_c_ends_all_of_it_and_keeps_what_was_found(number: int, error: str) -> None:
     whole = Device()
 
-    def measure(wanted: Wanted) -> Told:
+    def measure(wanted: TrialPlan) -> TrialResult:
         told = whole(wanted)
         if len(whole.wanted) < number:
             return told
         if error == "interrupted":
             raise PktswarmError(error)
-        return Told(replace(told.trial, problem=error))
+        return TrialResult(replace(told.trial, problem=error))
 
     if (number, error) == (1, "interrupted"):
         with pytest.raises(PktswarmError):
@@ -309,7 +311,7 @@ def test_a_leg_without_latency_leaves_none() -> None:
 
 
 def loads(path: Path, **asked: Any) -> tester.Loads:
-    return tester.loads(path, scenarios.load(path), inventory.load(EXAMPLE), Asked(**asked))
+    return tester.loads(path, scenarios.load(path), inventory.load(EXAMPLE), Options(**asked))
 
 
 def test_the_scenario_that_ships_sends_the_mediums_maximum_at_each_size() -> None:
@@ -406,8 +408,8 @@ ABOUT = {"name": "lab", "scenario_file": "s.yaml", "streams": ["a"], "hosts_file
 
 
 def kept(tmp_path: Path, done: Benchmark) -> tuple[Path, dict[str, Any]]:
-    folder = Kept(tmp_path, "lab", ABOUT)
-    return folder.path, folder.write_all(done)
+    folder = Storage(tmp_path, "lab", ABOUT)
+    return folder.path, folder.write(done)
 
 
 def rows(file: Path) -> list[dict[str, str]]:
@@ -417,7 +419,7 @@ def rows(file: Path) -> list[dict[str, str]]:
 
 def shown(document: dict[str, Any], folder: Path) -> str:
     console = Console(width=150, file=io.StringIO())
-    show.print_found(console, document, folder)
+    show.print_results(console, document, folder)
     return console.file.getvalue().replace("\N{NO-BREAK SPACE}", " ")  # type: ignore[attr-defined]
 
 
@@ -486,22 +488,22 @@ def test_a_size_that_ended_has_dashes_and_its_reason(tmp_path: Path) -> None:
     assert document["status"] == 3 and document["sizes"][0]["throughput"]["rate_pps"] is None
     text, told = page.html(folder, document), shown(document, folder)
     for one in (text, told):
-        assert "64 bytes ended: throughput: 5 of 9 packets were sent" in one
+        assert "64 bytes: ended early: throughput: 5 of 9 packets were sent" in one
     assert rows(folder / "throughput.csv")[0]["throughput_pps"] == ""
     assert show.cells(document["sizes"][0])[2:] == ["–"] * 8
     assert "Incomplete" in text
 
 
 def test_every_trial_leaves_a_whole_document(tmp_path: Path) -> None:
-    folder, seen = Kept(tmp_path, "lab", ABOUT), []
+    folder, seen = Storage(tmp_path, "lab", ABOUT), []
 
     def tell(done: Benchmark) -> None:
-        folder.write_all(done)
+        folder.write(done)
         document = json.loads((folder.path / "rfc2544.json").read_text())
         seen.append(len(document["trials"]))
         assert document["status"] == 3 and document["problem"] == "the run did not end"
 
-    wanted = Asked(sizes_bytes=(64,), tests=("throughput", "loss"))
+    wanted = Options(sizes_bytes=(64,), tests=("throughput", "loss"))
     most = formulas.maximum_pps(MEDIUM_BPS, 64)
     Benchmark(wanted, {64: Limit(most, most / 100, 1)}, Device(), tell).run()
     assert set(seen) == set(range(1, max(seen) + 1)) and max(seen) > 5

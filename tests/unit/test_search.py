@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from pktswarm.master.benchmark import attempts
-from pktswarm.master.benchmark.load import Load, load_of
+from pktswarm.master.benchmark.load import About, Load, load_of
 from pktswarm.master.benchmark.trial import Tolerance, Trial, trial_of
 from pktswarm.master.cli import app
 from pktswarm.master.cli import search as cli_search
@@ -26,6 +26,7 @@ from pktswarm.master.results.row import Row
 from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.master.scenario.expectations import Limits
 from pktswarm.master.search import engine, goals, show, storage
+from pktswarm.master.search.document import document
 from pktswarm.master.search.show import trial_line
 from pktswarm.traffic.errors import BadInput, PktswarmError
 from pktswarm.traffic.leg import Leg
@@ -33,6 +34,7 @@ from pktswarm.traffic.leg import Leg
 EXAMPLE = Path("hosts/example.yml")
 LOSSES = (0.0, 0.005, 0.02)
 PRECISION = 0.005
+ABOUT: About = {"name": "s", "scenario_file": "s.yaml", "streams": ["load"]}
 Device = Callable[[float, float], Trial]
 
 
@@ -53,7 +55,7 @@ def device(capacity_pps: float, noise: float = 0.0, hiccups: float = 0.0, seed: 
 
 
 def search(trial: Device, losses: tuple[float, ...] = (0.0,), **more: Any) -> engine.Search:
-    made = engine.Search(goals.Asked(losses=losses, precision=PRECISION, **more), 1000, 100_000, trial)
+    made = engine.Search(goals.SearchOptions(losses=losses, precision=PRECISION, **more), 1000, 100_000, trial)
     made.run()
     return made
 
@@ -63,7 +65,7 @@ def search(trial: Device, losses: tuple[float, ...] = (0.0,), **more: Any) -> en
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_capacity_of_a_device_is_found_within_the_precision(loss: float, capacity_pps: float, trials: int) -> None:
     done = search(device(capacity_pps), (loss,), trials=trials)
-    one = done.found()[0]
+    one = done.goals()[0]
     highest = min(capacity_pps / (1 - loss), 100_000)
     a_packet = 1.0 / (1 - loss)
     assert done.status == 0
@@ -80,13 +82,13 @@ def test_the_capacity_of_a_device_is_found_within_the_precision(loss: float, cap
 def test_noise_moves_the_rate_by_no_more_than_itself(seed: int) -> None:
     noise, capacity_pps = 0.004, 36_789.0
     done = search(device(capacity_pps, noise, seed=seed), LOSSES)
-    for loss, one in zip(LOSSES, done.found(), strict=True):
+    for loss, one in zip(LOSSES, done.goals(), strict=True):
         lowest, highest = (capacity_pps / (1 - loss) * (1 + side) for side in (-noise, noise))
         assert one.rate_pps is not None and lowest * (1 - PRECISION) - 2 <= one.rate_pps <= highest + 2
 
 
 def test_a_drop_now_and_then_does_not_decide_where_most_trials_lose_nothing() -> None:
-    rates = [search(device(36_789.0, hiccups=0.1, seed=seed), trials=9).found()[0].rate_pps for seed in range(10)]
+    rates = [search(device(36_789.0, hiccups=0.1, seed=seed), trials=9).goals()[0].rate_pps for seed in range(10)]
     near = [rate for rate in rates if rate is not None and rate >= 36_789 * (1 - 2 * PRECISION)]
     assert len(near) >= 8
     assert all(rate is not None and rate <= 36_790 for rate in rates)
@@ -96,7 +98,7 @@ def test_goals_searched_together_take_fewer_trials_than_one_by_one() -> None:
     together = search(device(36_789.0), LOSSES)
     alone = [search(device(36_789.0), (loss,)) for loss in LOSSES]
     assert len(together.trials) < sum(len(one.trials) for one in alone)
-    assert [one.state for one in together.found()] == [engine.REACHED] * 3
+    assert [one.state for one in together.goals()] == [engine.REACHED] * 3
 
 
 def test_longer_trials_are_preceded_by_short_ones() -> None:
@@ -104,13 +106,13 @@ def test_longer_trials_are_preceded_by_short_ones() -> None:
     durations = [trial.duration_s for trial in done.trials]
     assert durations[0] == goals.FIRST_TRIAL_S and durations[-1] == 60.0
     at_bounds = {trial.intended_pps for trial in done.trials if trial.duration_s == 60.0}
-    assert {done.found()[0].lower_pps, done.found()[0].upper_pps} <= at_bounds
+    assert {done.goals()[0].lower_pps, done.goals()[0].upper_pps} <= at_bounds
 
 
 def test_a_device_that_loses_at_the_lowest_rate_has_none() -> None:
     done = search(device(500.0), LOSSES)
     assert done.status == 1 and not done.problem
-    for one in done.found():
+    for one in done.goals():
         assert (one.state, one.rate_pps, one.conditional_throughput_pps) == (engine.BELOW, None, None)
         assert one.upper_pps == 1000
 
@@ -125,8 +127,8 @@ def test_a_tester_at_its_limit_ends_the_search_without_a_rate() -> None:
 
     done = search(trial, LOSSES, trials=1)
     assert (done.status, done.problem, len(calls), len(done.trials)) == (3, "90 of 100 packets were sent", 4, 4)
-    assert all(one.rate_pps is None for one in done.found())
-    assert done.found()[0].upper_pps is not None, "what was known before it stays"
+    assert all(one.rate_pps is None for one in done.goals())
+    assert done.goals()[0].upper_pps is not None, "what was known before it stays"
 
 
 @pytest.mark.parametrize("times", [1, attempts.REPEATS, attempts.REPEATS + 1])
@@ -143,10 +145,10 @@ def test_a_trial_in_which_a_node_was_held_up_is_made_again(times: int) -> None:
     assert calls[2 : 2 + times] == [undisturbed.trials[2].intended_pps] * times
     if times > attempts.REPEATS:
         assert (done.status, len(calls)) == (3, 2 + times)
-        assert done.problem.startswith("took 1.02 s, and so 3 times; this is the tester's limit")
+        assert done.problem.startswith("took 1.02 s, in 3 trials; this is the tester's limit")
     else:
         assert (done.status, done.problem, len(calls)) == (0, "", len(undisturbed.trials) + times)
-        assert done.found() == undisturbed.found()
+        assert done.goals() == undisturbed.goals()
         told = [one for one in done.trials if not one.problem]
         assert told == undisturbed.trials and len(done.known) == len(done.trials)
 
@@ -171,8 +173,8 @@ def test_an_interrupted_search_keeps_what_it_has(error: PktswarmError) -> None:
     done = search(until(4))
     assert (done.status, done.problem, len(done.trials)) == (3, str(error), 3)
     assert done.trials == reference.trials[:3]
-    assert (done.found()[0].lower_pps, done.found()[0].upper_pps) == reference.bounds_after(2)[0]
-    assert done.found()[0].state == engine.OPEN
+    assert (done.goals()[0].lower_pps, done.goals()[0].upper_pps) == reference.bounds_after(2)[0]
+    assert done.goals()[0].state == engine.OPEN
 
 
 # --- a trial --------------------------------------------------------------------------------------------------------
@@ -210,7 +212,7 @@ def test_a_load_at_which_a_limit_does_not_hold_is_too_high_for_every_goal() -> N
         return Trial(load_pps, duration_s, packets, packets, packets - lost, lost, not_held=slow)
 
     done = search(trial, (0.0, 0.01))
-    for found in done.found():
+    for found in done.goals():
         assert found.rate_pps is not None and 990 <= found.rate_pps <= 1000
     assert "latency_p99_us 400, expected at most 300" in trial_line(done) or not done.trials[-1].not_held
 
@@ -442,27 +444,27 @@ def test_what_comes_back_has_no_rate_of_its_own() -> None:
 
 def test_table_json_and_csv_have_the_same_numbers(tmp_path: Path) -> None:
     done = search(device(36_789.0), (0.0, 0.02))
-    folder = storage.Kept(tmp_path, "s", {"name": "s"})
-    document = folder.write(done)
-    assert json.loads((folder.path / "search.json").read_text()) == json.loads(json.dumps(document))
+    folder = storage.Storage(tmp_path, "s", ABOUT)
+    written = folder.write(done)
+    assert json.loads((folder.path / "search.json").read_text()) == json.loads(json.dumps(written))
     with (folder.path / "search.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == len(done.trials) == len(document["trials"])
-    for one, trial in zip(rows, document["trials"], strict=True):
+    assert len(rows) == len(done.trials) == len(written["trials"])
+    for one, trial in zip(rows, written["trials"], strict=True):
         same = ("intended_pps", "duration_s", "sent_packets", "received_packets", "lost_packets", "loss_ratio")
         assert [float(one[name]) for name in same] == [trial[name] for name in same]
-    for goal, name in zip(document["goals"], ("0", "0.02"), strict=True):
+    for goal, name in zip(written["goals"], ("0", "0.02"), strict=True):
         assert float(rows[-1][f"lower_{name}_pps"]) == goal["lower_pps"] == goal["rate_pps"]
         assert float(rows[-1][f"upper_{name}_pps"]) == goal["upper_pps"]
         assert goal["l2_bps"] == 512 * goal["rate_pps"] and goal["l1_bps"] == 672 * goal["rate_pps"]
     text = shown(done)
-    assert all(f"{goal['rate_pps']:,.1f}" in text and f"{goal['upper_pps']:,.1f}" in text for goal in document["goals"])
+    assert all(f"{goal['rate_pps']:,.1f}" in text and f"{goal['upper_pps']:,.1f}" in text for goal in written["goals"])
     assert f"trials: {len(done.trials)}, in" in text
 
 
 def shown(done: engine.Search, width: int = 80) -> str:
     console = Console(width=width, file=io.StringIO())
-    show.print_found(console, done, Path("results/one"))
+    show.print_results(console, document(done, ABOUT), Path("results/one"))
     return console.file.getvalue().replace("\N{NO-BREAK SPACE}", " ")  # type: ignore[attr-defined]
 
 
@@ -470,20 +472,22 @@ def test_what_has_no_rate_is_told_from_what_has() -> None:
     assert "≥ 100,000 " in shown(search(device(200_000.0))) and "a higher --max" in shown(search(device(200_000.0)))
     assert "< 1,000.000" in shown(search(device(500.0)))
     ended = shown(search(lambda load_pps, duration_s: Trial(load_pps, duration_s, problem="its own limit")))
-    assert "the search ended: its own limit" in ended and "what is known" in ended
+    assert "the search ended early: its own limit" in ended and "before the bounds reached the precision" in " ".join(
+        ended.split()
+    )
     assert not re.search(r"[≥<] \d", ended)
 
 
 def test_no_figure_is_cut_on_a_narrow_terminal() -> None:
-    done = engine.Search(goals.Asked(losses=(0.0, 0.005)), 10e3, 9e6, device(6_123_456.0))
+    done = engine.Search(goals.SearchOptions(losses=(0.0, 0.005)), 10e3, 9e6, device(6_123_456.0))
     done.run()
-    for one in done.found():
+    for one in done.goals():
         assert all(f" {figure:,.0f}" in shown(done) for figure in (one.rate_pps, one.lower_pps, one.upper_pps))
 
 
 def test_an_error_before_the_first_trial_leaves_no_folder(tmp_path: Path) -> None:
-    folder = storage.Kept(tmp_path, "s", {})
-    nothing = engine.Search(goals.Asked(), 1000, 100_000, device(1))
-    with pytest.raises(BadInput), folder.unless_nothing_was_tried(nothing):
+    folder = storage.Storage(tmp_path, "s", ABOUT)
+    nothing = engine.Search(goals.SearchOptions(), 1000, 100_000, device(1))
+    with pytest.raises(BadInput), folder.discarded_without_trials(nothing):
         raise BadInput("tx1", "no engine")
     assert list(tmp_path.iterdir()) == []

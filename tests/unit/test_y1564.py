@@ -19,10 +19,10 @@ from pktswarm.master.cli import app
 from pktswarm.master.cluster import inventory
 from pktswarm.master.plan.allowlist import Allow
 from pktswarm.master.y1564 import page, services, show, steps, tester
-from pktswarm.master.y1564.procedure import Activation, ToldOfAll, Wanted
+from pktswarm.master.y1564.procedure import Activation, ActivationResult, TrialPlan
 from pktswarm.master.y1564.services import Service
 from pktswarm.master.y1564.steps import CIR, EIR, PERFORMANCE, POLICING, Check, Measured, availability, judge
-from pktswarm.master.y1564.storage import Kept
+from pktswarm.master.y1564.storage import Storage
 from pktswarm.traffic.errors import BadInput, PktswarmError
 
 SHIPPED = Path("configs/services/access.yaml")
@@ -135,19 +135,19 @@ class Device:
 
     def __init__(self, bps: dict[str, float], cannot: str = "") -> None:
         self.bps, self.cannot = bps, cannot
-        self.wanted: list[Wanted] = []
+        self.wanted: list[TrialPlan] = []
 
-    def __call__(self, wanted: Wanted) -> ToldOfAll:
+    def __call__(self, wanted: TrialPlan) -> ActivationResult:
         self.wanted.append(wanted)
         if wanted.step.name == self.cannot:
-            return ToldOfAll(Trial(1.0, 1.0, problem="5 of 9 packets were sent"))
+            return ActivationResult(Trial(1.0, 1.0, problem="5 of 9 packets were sent"))
         names = [wanted.service] if wanted.service else list(self.bps)
         measured = {}
         for name in names:
             sent = wanted.step.bps if wanted.service else SERVICES[name].cir_bps
             got = min(sent, self.bps[name])
             measured[name] = Measured(got, 1 - got / sent, TIMED, 1.0)
-        return ToldOfAll(Trial(1.0, wanted.duration_s, 9, 9, 9, 0), None, measured)
+        return ActivationResult(Trial(1.0, wanted.duration_s, 9, 9, 9, 0), None, measured)
 
 
 def activation(measure: Any, **more: Any) -> Activation:
@@ -166,8 +166,8 @@ def test_a_device_that_gives_what_was_agreed_passes_every_step() -> None:
         ("", PERFORMANCE, 30.0),
     ]  # fmt: skip
     assert device.wanted[-1].step.bps == 12e6
-    assert [(one.service, one.passed) for one in done.done[-2:]] == [("voice", True), ("data", True)]
-    assert [one.step.bps for one in done.done[-2:]] == [2e6, 10e6]
+    assert [(one.service, one.passed) for one in done.results[-2:]] == [("voice", True), ("data", True)]
+    assert [one.step.bps for one in done.results[-2:]] == [2e6, 10e6]
 
 
 @pytest.mark.parametrize(
@@ -178,15 +178,15 @@ def test_a_service_that_is_not_what_was_agreed_fails_at_the_steps_that_show_it(
     data_bps: float, failed: list[str]
 ) -> None:
     done = activation(Device({"voice": 2e6, "data": data_bps}))
-    assert [one.step.name for one in done.done if one.passed is False] == failed
-    assert all(one.service == "data" for one in done.done if not one.passed)
+    assert [one.step.name for one in done.results if one.passed is False] == failed
+    assert all(one.service == "data" for one in done.results if not one.passed)
     assert done.status == (1 if failed else 0)
 
 
 def test_a_load_that_was_not_sent_ends_the_services_steps_without_a_verdict() -> None:
     device = Device({"voice": 2e6, "data": 14e6}, cannot="50 % of CIR")
     done = activation(device, tests=("configuration",))
-    assert [(one.service, one.step.name, one.passed, one.problem) for one in done.done if one.passed is None] == [
+    assert [(one.service, one.step.name, one.passed, one.problem) for one in done.results if one.passed is None] == [
         (name, "50 % of CIR", None, "5 of 9 packets were sent") for name in SERVICES
     ]
     assert done.status == 3 and len(device.wanted) == 4 and not done.problem
@@ -195,13 +195,13 @@ def test_a_load_that_was_not_sent_ends_the_services_steps_without_a_verdict() ->
 def test_ctrl_c_ends_all_of_it_and_keeps_what_was_found() -> None:
     whole = Device({"voice": 2e6, "data": 14e6})
 
-    def measure(wanted: Wanted) -> ToldOfAll:
+    def measure(wanted: TrialPlan) -> ActivationResult:
         if len(whole.wanted) == 3:
             raise PktswarmError("interrupted")
         return whole(wanted)
 
     done = activation(measure)
-    assert (done.status, done.problem, len(done.done), len(done.trials)) == (3, "interrupted", 3, 3)
+    assert (done.status, done.problem, len(done.results), len(done.trials)) == (3, "interrupted", 3, 3)
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
@@ -304,8 +304,8 @@ def test_bad_input_is_one_message_and_nothing_is_left(name: str, tmp_path: Path)
 
 
 def test_document_table_page_and_terminal_have_the_same_verdicts(tmp_path: Path) -> None:
-    folder = Kept(tmp_path, "access", {"name": "access", "scenario_file": "s.yaml", "hosts_file": "h.yml"})
-    document = folder.write_all(activation(Device({"voice": 2e6, "data": 20e6})))
+    folder = Storage(tmp_path, "access", {"name": "access", "scenario_file": "s.yaml", "hosts_file": "h.yml"})
+    document = folder.write(activation(Device({"voice": 2e6, "data": 20e6})))
     assert json.loads((folder.path / "y1564.json").read_text()) == json.loads(json.dumps(document))
     assert {one["service"]: one["verdict"] for one in document["services"]} == {"voice": "pass", "data": "fail"}
     with (folder.path / "steps.csv").open(newline="") as file:
@@ -314,7 +314,7 @@ def test_document_table_page_and_terminal_have_the_same_verdicts(tmp_path: Path)
     failed = next(row for row in rows if row["verdict"] == "fail")
     assert (failed["service"], failed["step"], float(failed["received_bps"])) == ("data", POLICING, 15e6)
     console = Console(width=140, file=io.StringIO())
-    show.print_found(console, document, folder.path)
+    show.print_results(console, document, folder.path)
     text, told = page.html(folder.path, document), console.file.getvalue()  # type: ignore[attr-defined]
     why = "data, policing: received, bit/s is 1.5e+07, agreed: at least 1e+07 and at most 1.428e+07"
     for one in (text, told):
@@ -326,7 +326,7 @@ def test_document_table_page_and_terminal_have_the_same_verdicts(tmp_path: Path)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_in_the_page_that_keeps_a_person_out(scheme: str, tmp_path: Path) -> None:
     chromium()
-    folder = Kept(tmp_path, "access", {"name": "access", "scenario_file": "s.yaml", "hosts_file": "h.yml"})
-    text = page.html(folder.path, folder.write_all(activation(Device({"voice": 2e6, "data": 20e6}))))
+    folder = Storage(tmp_path, "access", {"name": "access", "scenario_file": "s.yaml", "hosts_file": "h.yml"})
+    text = page.html(folder.path, folder.write(activation(Device({"voice": 2e6, "data": 20e6}))))
     found = looked_at(text, tmp_path, scheme)
     assert not [(one["id"], [node["html"] for node in one["nodes"]][:3]) for one in found["violations"]]

@@ -1,0 +1,61 @@
+"""The parts of a result document that every benchmark has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from pktswarm.master.benchmark.trial import Trial
+
+
+class Document(TypedDict):
+    """The keys of every benchmark's document."""
+
+    format_version: int
+    name: str
+    scenario_file: str
+    status: int
+    """The exit status."""
+    problem: str
+    """Why the benchmark ended early; empty: it did not."""
+
+
+class TrialFields(TypedDict):
+    """A trial in a document: the fields of Trial, and its loss ratio."""
+
+    intended_pps: float
+    duration_s: float
+    intended_packets: int | None
+    sent_packets: int | None
+    received_packets: int | None
+    lost_packets: int | None
+    sending_s: float | None
+    l2_bps: float | None
+    l1_bps: float | None
+    took_s: float
+    results: str
+    problem: str
+    held_up: bool
+    not_held: Sequence[str]
+    loss_ratio: float | None
+
+
+def trial_fields(trial: Trial) -> TrialFields:
+    """Convert a trial."""
+    return {
+        "intended_pps": trial.intended_pps,
+        "duration_s": trial.duration_s,
+        "intended_packets": trial.intended_packets,
+        "sent_packets": trial.sent_packets,
+        "received_packets": trial.received_packets,
+        "lost_packets": trial.lost_packets,
+        "sending_s": trial.sending_s,
+        "l2_bps": trial.l2_bps,
+        "l1_bps": trial.l1_bps,
+        "took_s": trial.took_s,
+        "results": trial.results,
+        "problem": trial.problem,
+        "held_up": trial.held_up,
+        "not_held": trial.not_held,
+        "loss_ratio": trial.loss_ratio,
+    }

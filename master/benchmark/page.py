@@ -1,0 +1,51 @@
+"""The HTML page of a benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pktswarm.master.benchmark.document import Document
+from pktswarm.master.files import replace_text
+from pktswarm.master.report.render import render
+
+PAGE = "report.html"
+Verdict = tuple[str, str]
+"""Text, and the class of its style: good, bad, doubt."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """The parts of a page that every benchmark has."""
+
+    template: str
+    title: str
+    verdict: Verdict
+    remarks: Sequence[str]
+    command: str
+    """The command that repeats the benchmark."""
+    files: Sequence[tuple[str, str]]
+    """Name and content of each file in the results folder."""
+
+    def html(self, folder: Path, document: Document, **own: object) -> str:
+        """Render the page. `own`: the variables of this benchmark's template."""
+        text, kind = self.verdict
+        context = {
+            "name": document["name"],
+            "what": self.title,
+            "folder": folder.resolve().name,
+            "path": folder,
+            "document": document,
+            "outcome": {"verdict": text, "kind": kind},
+            "remarks": self.remarks,
+            "command": self.command,
+            "files": self.files,
+        }
+        return render(self.template, {**context, **own})
+
+
+def write(folder: Path, html: str) -> Path:
+    """Write the page into a results folder. Raises OSError."""
+    replace_text(folder / PAGE, html)
+    return folder / PAGE

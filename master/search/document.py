@@ -1,0 +1,88 @@
+"""The document of a search, search.json. Rates in packets/s, losses as shares of 1; None: not measured."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from pktswarm.master.benchmark.document import Document, TrialFields, trial_fields
+from pktswarm.master.benchmark.load import About
+from pktswarm.master.search.engine import Search
+
+FORMAT_VERSION = 1
+
+
+class OptionFields(TypedDict):
+    losses: tuple[float, ...]
+    min_pps: float
+    max_pps: float
+    precision: float
+    duration_s: float
+    trials: int
+
+
+class GoalFields(TypedDict):
+    """The rate of one loss goal, with its bounds."""
+
+    loss_ratio: float
+    state: str
+    rate_pps: float | None
+    conditional_throughput_pps: float | None
+    lower_pps: float | None
+    upper_pps: float | None
+    l2_bps: float | None
+    l1_bps: float | None
+
+
+class SearchTrial(TrialFields):
+    trial: int
+
+
+class SearchDocument(Document):
+    streams: list[str]
+    asked: OptionFields
+    goals: list[GoalFields]
+    trials: list[SearchTrial]
+
+
+def document(search: Search, about: About) -> SearchDocument:
+    """The state of a search."""
+    return {
+        "format_version": FORMAT_VERSION,
+        **about,
+        "status": search.status,
+        "problem": search.problem,
+        "asked": _options(search),
+        "goals": _goals(search),
+        "trials": [{"trial": number, **trial_fields(trial)} for number, trial in enumerate(search.trials, 1)],
+    }
+
+
+def _options(search: Search) -> OptionFields:
+    options = search.options
+    return {
+        "losses": options.losses,
+        "min_pps": search.lowest_pps,
+        "max_pps": search.highest_pps,
+        "precision": options.precision,
+        "duration_s": options.duration_s,
+        "trials": options.trials,
+    }
+
+
+def _goals(search: Search) -> list[GoalFields]:
+    goals: list[GoalFields] = []
+    for goal in search.goals():
+        trial = next((trial for trial in search.trials if trial.intended_pps == goal.rate_pps), None)
+        goals.append(
+            {
+                "loss_ratio": goal.loss_ratio,
+                "state": goal.state,
+                "rate_pps": goal.rate_pps,
+                "conditional_throughput_pps": goal.conditional_throughput_pps,
+                "lower_pps": goal.lower_pps,
+                "upper_pps": goal.upper_pps,
+                "l2_bps": None if trial is None else trial.l2_bps,
+                "l1_bps": None if trial is None else trial.l1_bps,
+            }
+        )
+    return goals
