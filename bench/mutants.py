@@ -38,7 +38,10 @@ SURVIVORS = Path(__file__).with_name("SURVIVORS.md")
 LONGEST_S = 240.0
 """For the tests of one mutant; a loop that does not end any more is found by it."""
 COUNTING = [
-    *(f"tests/lab/test_{name}.py" for name in ("count_figures", "xdp_receiver", "bit_flips", "bit_flips_beyond")),
+    *(
+        f"tests/lab/test_{name}.py"
+        for name in ("count_figures", "xdp_receiver_frames", "xdp_receiver_numbers", "bit_flips", "bit_flips_beyond")
+    ),
     *(f"tests/lab/test_{name}.py" for name in ("xdp_filter", "fragments")),
     "tests/lab/test_trace_stamps.py::test_frames_are_those_of_the_file_but_for_number_and_time",
 ]
@@ -52,8 +55,8 @@ TARGETS: dict[str, list[str]] = {
     "kernel/count_frame.h": COUNTING,
     "kernel/count_parse.h": COUNTING,
     "kernel/count_fragments.h": ["tests/lab/test_fragments.py"],
-    "kernel/pktswarm.h": [*COUNTING, "tests/lab/test_xdp_sender.py"],
-    "kernel/send.bpf.c": ["tests/lab/test_xdp_sender.py"],
+    "kernel/pktswarm.h": [*COUNTING, "tests/lab/test_xdp_sender_frames.py", "tests/lab/test_xdp_sender_sequences.py"],
+    "kernel/send.bpf.c": sorted(str(path) for path in Path("tests/lab").glob("test_xdp_sender_*.py")),
     "kernel/echo.bpf.c": ["tests/lab/test_echo.py"],
     "traffic/counting/tally.py": ["tests/unit/test_tally.py", "tests/unit/test_ledger.py", "tests/unit/test_echo.py"],
     "traffic/counting/match.py": UNIT_MATCH,

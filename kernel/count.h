@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * What count.bpf.c and its user-space half share. Python's table of the same structs is traffic/counting/kernel_structs.py;
- * tests/lab/test_xdp_receiver.py compares the two through the object's BTF.
+ * tests/lab/test_xdp_receiver_times.py compares the two through the object's BTF.
  */
 #pragma once
 

@@ -10,6 +10,8 @@ import pytest
 from running import cluster_of
 from upf_cluster import UpfCluster
 from wire import Line, Wire
+from xdp_bench import bench as bench  # fixtures
+from xdp_bench import program as program
 
 if TYPE_CHECKING:
     from upf_ends import Ends
@@ -46,3 +48,10 @@ def line(request: pytest.FixtureRequest) -> Iterator[Line]:
         yield one
     finally:
         one.down()
+
+
+@pytest.fixture
+def live_frames(request: pytest.FixtureRequest) -> None:
+    """Where there is a wire, its far end takes them."""
+    if "wire" in request.fixturenames:
+        request.getfixturevalue("wire").take_live_frames(True)

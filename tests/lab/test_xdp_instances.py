@@ -23,9 +23,9 @@ from pktswarm.traffic.replay.table import pool
 from pktswarm.traffic.schedule import trace
 from pktswarm.traffic.schedule.assemble import Schedule, compile_schedule
 from recordings import checksums_right, ipv4, ipv6, made, prepared, reference_checksum, tcp, udp
-from test_xdp_sender import send_and_listen
 from wire import Wire
 from xdp_ends import XDP_DROP, loaded, made_by
+from xdp_sender_ends import send_and_listen
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
@@ -107,7 +107,7 @@ def trace_file(folder: Path, settings: Settings, frames: list[bytes] | None = No
 
 
 def a_leg(frames: Frames, shift: Shift, number: int = 0, **timing: Any) -> Leg:
-    timing = Timing(value=200.0, **{"period_ns": 10**7, **timing})
+    timing = Timing(**{"value": 200.0, "period_ns": 10**7, **timing})
     count = {"count_packets": len(frames)}
     return Leg(number, "t", "a", "b", "trace", engine="xdp", trace_file="0.pcap", timing=timing, shift=shift, **count)
 

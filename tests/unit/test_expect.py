@@ -1,4 +1,4 @@
-"""What a receiver is told to expect of a leg. tests/lab/test_xdp_receiver.py holds it against the kernel's parser."""
+"""What a receiver expects of a flow. test_xdp_receiver_frames.py compares it with the parser in the kernel."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The structs that kernel/count.bpf.c shares with its user-space half, as kernel/count.h lays them out.
 
-tests/lab/test_xdp_receiver.py compares the two through the compiled object's BTF.
+tests/lab/test_xdp_receiver_times.py compares the two through the compiled object's BTF.
 """
 
 from __future__ import annotations
