@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal
 
+from pktswarm.traffic.frames.description import FrameDescription, Headers
 from pktswarm.traffic.typed_json import decode_fields, fields_to_json
 
 RENAMED_IN_FORMAT_2 = {"counted_with": "merged_into", "also_at": "handover_targets"}
@@ -152,6 +153,30 @@ class FlowUsers:
 
 
 @dataclass(frozen=True)
+class Arrival:
+    """Frames of a stream as its receiver sees them."""
+
+    WRITTEN: ClassVar = ("added_bytes",)
+    headers: Headers
+    added_bytes: int = 0
+    """Length as received less length as sent."""
+
+
+@dataclass(frozen=True)
+class Oversize:
+    """Fragments of packets that are longer than the MTU; see traffic.schedule.fragments."""
+
+    by: Literal["inner", "outer"]
+    """The IPv4 header that the scenario has fragmented: the user's, or the tunnel's."""
+    mtu_bytes: int | None
+    """None: not known before the nodes have reported."""
+    ids: tuple[int, int]
+    """First and last identification of the stream's packets."""
+    cut: Literal["inner", "outer"] | None = None
+    """`by`, where the sender makes the fragments; None: the UPF does."""
+
+
+@dataclass(frozen=True)
 class Leg:
     """One stream's share from one transmitter to one receiver.
 
@@ -169,7 +194,7 @@ class Leg:
     target: str
     kind: Literal["stream", "trace", "connections"]
     engine: str = "auto"
-    frame: dict[str, Any] = field(default_factory=dict)
+    frame: FrameDescription = field(default_factory=FrameDescription)
     size_bytes: int = 64
     sizes: list[list[int]] = field(default_factory=list)
     """A stream of several sizes: [size with FCS, weight]; empty: all are size_bytes, else that is the largest."""
@@ -210,14 +235,10 @@ class Leg:
     expect: dict[str, Any] = field(default_factory=dict)
     """Header fields that the device under test is to change ({"ttl": 63}), or may (None): see
     traffic.counting.expect."""
-    arrives: dict[str, Any] = field(default_factory=dict)
-    """Of a stream, where a device adds or takes away whole headers: {"headers": those that the receiver sees,
-    "added_bytes": how much longer a frame is there (less than 0: shorter)}. Empty: those of `frame`."""
-    oversize: dict[str, Any] = field(default_factory=dict)
-    """Of sessions: what becomes of packets that are longer than the MTU; empty: there are none. {"by": "inner"} or
-    {"by": "outer"}, as the scenario says, "mtu_bytes", "ids": [first, last], those of its packets' fragments; and
-    "cut", which of its IPv4 headers is cut, "outer" or "inner", where its sender does that. See
-    traffic.schedule.fragments."""
+    arrives: Arrival | None = None
+    """Frames as received, where a device adds or takes away headers; None: as sent."""
+    oversize: Oversize | None = None
+    """Packets of sessions that are longer than the MTU; None: there are none."""
     users: FlowUsers | None = None
     """The users of a flow that are counted one by one."""
     options: dict[str, Any] = field(default_factory=dict)
@@ -277,5 +298,5 @@ class Leg:
         return "+".join([self.target, *self.handover_targets])
 
 
-_TABLES: dict[str, object] = {"match": None, "users": None, "timing": Timing()}
+_TABLES: dict[str, object] = {"match": None, "users": None, "arrives": None, "oversize": None, "timing": Timing()}
 """Fields that run.json has as an empty object where they have this value."""

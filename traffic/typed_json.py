@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from pktswarm.traffic.errors import BadInput
 
@@ -55,8 +55,7 @@ def decode(kind: type[T], data: object, where: object, key: str = "") -> T:
 
 def decode_fields(kind: type[T], data: object, where: object, key: str = "") -> T:
     """As decode(), for a class whose own from_json() changes the data first."""
-    if not isinstance(data, Mapping):
-        raise BadInput(where, "not an object", key=key, value=data)
+    data = _mapping(data, where, key)
     types, required = _fields(cast("Hashable", kind))
     if unknown := [name for name in data if name not in types]:
         raise BadInput(where, "unknown field", key=_below(key, unknown[0]), allowed=", ".join(types))
@@ -89,13 +88,23 @@ def _value(hint: Any, value: Any, where: object, key: str) -> Any:
         if value not in inner:
             raise BadInput(where, "unknown value", key=key, value=value, allowed=", ".join(map(str, inner)))
         return value
-    if origin in (list, tuple):
+    if is_typeddict(hint):
+        if unknown := [name for name in _mapping(value, where, key) if name not in get_type_hints(hint)]:
+            raise BadInput(where, "unknown field", key=_below(key, unknown[0]), allowed=", ".join(get_type_hints(hint)))
+        return value
+    if origin in (list, tuple, Sequence):
         return _sequence(origin, inner, value, where, key)
     if origin is not None:
-        if not isinstance(value, Mapping):
-            raise BadInput(where, "not an object", key=key, value=value)
-        return {name: _value(inner[1], each, where, _below(key, name)) for name, each in value.items()}
+        return {
+            name: _value(inner[1], each, where, _below(key, name)) for name, each in _mapping(value, where, key).items()
+        }
     _check_plain((hint,), value, where, key)
+    return value
+
+
+def _mapping(value: object, where: object, key: str) -> Json:
+    if not isinstance(value, Mapping):
+        raise BadInput(where, "not an object", key=key, value=value)
     return value
 
 
@@ -117,7 +126,8 @@ def _sequence(origin: Any, inner: tuple[Any, ...], value: Any, where: object, ke
         if len(value) != len(inner):
             raise BadInput(where, f"not {len(inner)} values", key=key, value=value)
         return tuple(_value(hint, each, where, key) for hint, each in zip(inner, value, strict=True))
-    return origin(_value(inner[0], each, where, key) for each in value)
+    made = (_value(inner[0], each, where, key) for each in value)
+    return tuple(made) if origin is tuple else list(made)
 
 
 def _check_plain(kinds: tuple[Any, ...], value: object, where: object, key: str) -> None:

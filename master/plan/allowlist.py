@@ -13,6 +13,7 @@ from pktswarm.master.cluster.node import NodeState
 from pktswarm.master.plan.plan import Plan
 from pktswarm.master.plan.shares import Share
 from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.frames.description import Fields
 from pktswarm.traffic.frames.headers import HEADERS
 from pktswarm.traffic.frames.values import Variation
 from pktswarm.traffic.leg import Leg
@@ -120,9 +121,9 @@ def _own(inventory: Inventory) -> Iterator[str]:
     yield from (str(given[name]) for name in UPF_ADDRESSES if given.get(name))
 
 
-def _targets(header: dict[str, Any]) -> Iterator[tuple[str, Range]]:
+def _targets(header: Mapping[str, Fields]) -> Iterator[tuple[str, Range]]:
     for (name, field_name), version in TARGETS.items():
-        given: dict[str, Any] = header.get(name) or {}
+        given = header.get(name) or {}
         value = given.get(field_name, "auto")
         if value == "auto":
             continue

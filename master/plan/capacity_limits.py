@@ -159,7 +159,7 @@ def sending_limit(one: Planned, capacity: Capacity) -> Limit | None:
 def _receiving_limit(one: Planned, node: str, receive: Receive, capacity: Capacity) -> Limit | None:
     """`auto` takes the first that can; which that is only the nodes tell, so it is the first that was measured."""
     names = RECEIVERS if receive.engine == "auto" else (receive.engine,)
-    more = one.leg.arrives.get("added_bytes", 0)
+    more = one.leg.arrives.added_bytes if one.leg.arrives else 0
     sizes = [(size + more, weight) for size, weight in one.sizes]
     limits = (capacity.limit(node, "receive", name, receive.mode, sizes) for name in names)
     return next((limit for limit in limits if limit is not None), None)

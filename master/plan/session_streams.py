@@ -41,7 +41,7 @@ from pktswarm.traffic.frames.check import check_frame
 from pktswarm.traffic.frames.headers import HEADERS
 from pktswarm.traffic.frames.stamp import PLAIN_BYTES
 from pktswarm.traffic.frames.stamp import least_size_bytes as stamp_size_bytes
-from pktswarm.traffic.leg import FlowUsers, Leg, ReceivedField, SessionUsers, Timing
+from pktswarm.traffic.leg import Arrival, FlowUsers, Leg, ReceivedField, SessionUsers, Timing
 from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.schedule.fragments import with_ids
 from pktswarm.traffic.schedule.leg_frames import sizes_bytes, stamped
@@ -88,7 +88,7 @@ def in_tunnels(
     made = replace(
         leg,
         frame={**leg.frame, "headers": with_ids(sent, leg.oversize)},
-        arrives={"headers": received, "added_bytes": added},
+        arrives=Arrival(received, added),
         users=replace(ue.add_to(users), session=session_users(tunnels, upf, size_of(tunnel))),
         # A UPF is a router, and may say so.
         expect={"ttl": None, **leg.expect},
@@ -132,7 +132,9 @@ def ends_of(leg: Leg, tunnels: Tunnels, upf: Upf, hosts: Mapping[str, Host]) -> 
 
 def echo_of(leg: Leg, stream: Any, number: int) -> Leg:
     """What comes back of an uplink leg, as a leg of its own: without its tunnel, from its receiver to its sender."""
-    added = leg.arrives["added_bytes"]
+    if leg.arrives is None:
+        raise ValueError(f"{leg.stream} has no tunnels")
+    added = leg.arrives.added_bytes
     return replace(
         leg,
         id=number,
@@ -175,9 +177,9 @@ def check_cut(where: Path, key: str, stream: Any, upf: Upf, gnbs: Iterable[str])
 def to_cut(leg: Leg, tunnels: Tunnels, interfaces: Mapping[str, Mapping[str, Any]]) -> Leg:
     """With what its sender is to cut, now that the MTUs are known (`interfaces`: by host). Down, fragments of a tunnel
     are the UPF's to make; those of a user's packets are as long as the tunnel leaves room for."""
-    if not leg.oversize:
+    if leg.oversize is None:
         return leg
-    by, given = leg.oversize["by"], leg.oversize["mtu_bytes"]
+    by, given = leg.oversize.by, leg.oversize.mtu_bytes
     gnbs, core = ([leg.source], leg.target) if tunnels.direction == "up" else (leg.receivers, leg.source)
     gnb_host = min(gnbs, key=lambda host: int(interfaces[host]["mtu"]))  # users may move to any of them
     n3, n6 = interfaces[gnb_host], interfaces[core]
@@ -186,16 +188,16 @@ def to_cut(leg: Leg, tunnels: Tunnels, interfaces: Mapping[str, Mapping[str, Any
         raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.mtu_bytes", value=given, allowed=allowed)
     mtu_bytes = given or n3["mtu"]
     if tunnels.direction == "up":
-        return replace(leg, oversize={**leg.oversize, "cut": by, "mtu_bytes": mtu_bytes})
+        return replace(leg, oversize=replace(leg.oversize, cut=by, mtu_bytes=mtu_bytes))
     if by == "outer":
         return leg
     mtu_bytes = min(mtu_bytes - TUNNEL_BYTES - CONTAINER_BYTES, n6["mtu"])
-    return replace(leg, oversize={**leg.oversize, "cut": by, "mtu_bytes": mtu_bytes})
+    return replace(leg, oversize=replace(leg.oversize, cut=by, mtu_bytes=mtu_bytes))
 
 
 def largest_received_bytes(leg: Leg) -> int:
     """Without FCS. Whether the UPF puts a PDU session container into a tunnel is its own affair."""
-    added = int(leg.arrives.get("added_bytes", 0))
+    added = leg.arrives.added_bytes if leg.arrives else 0
     return max(size for size, _ in sizes_bytes(leg)) - FCS_BYTES + added + (CONTAINER_BYTES if added > 0 else 0)
 
 

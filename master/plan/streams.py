@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pktswarm.master.cluster.inventory import Inventory
 from pktswarm.master.plan import session_nodes
 from pktswarm.master.plan import session_streams as tunnelling
 from pktswarm.master.plan.pacing import StreamPacing
 from pktswarm.master.plan.session_headers import Tunnels
+from pktswarm.master.scenario.addresses import GivenHeader
 from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.master.scenario.stream import Stream
 from pktswarm.master.scenario.upf import Upf
 from pktswarm.master.scenario.upf_shape import Shape
 from pktswarm.master.upf.sessions import Sessions
-from pktswarm.traffic.leg import FlowUsers, Leg
+from pktswarm.traffic.frames.description import FrameDescription
+from pktswarm.traffic.leg import FlowUsers, Leg, Oversize
 from pktswarm.traffic.schedule.fragments import IDS
 
 FIRST_UDP_PORT = 5001
@@ -48,7 +50,9 @@ def stream_legs(
     counts: list[int | None] = [total] * len(pairs)
     if whole and total is not None:
         counts = [*split(total, weights)]
-    frame = {"headers": stream.headers or default_headers(index), "payload": stream.payload}
+    given: Sequence[GivenHeader] = stream.headers or default_headers(index)
+    headers = [{name: fields or {} for name, fields in header.items()} for header in given]
+    frame = FrameDescription(headers=headers, payload=stream.payload)
     made = [
         Leg(
             id=first_id + number,
@@ -79,14 +83,14 @@ def stream_legs(
     return [replace(leg, id=first_id + number) for number, leg in enumerate(kept)]
 
 
-def oversize_of(scenario: Scenario, stream: Stream) -> dict[str, Any]:
+def oversize_of(scenario: Scenario, stream: Stream) -> Oversize | None:
     """Leg.oversize. Streams share the identifications of fragments, or one's could be put together with another's."""
     if stream.oversize == "refuse":
-        return {}
+        return None
     names = [one.name for one in scenario.streams if one.oversize != "refuse"]
     share = IDS // len(names)
     first = names.index(stream.name) * share
-    return {"by": stream.oversize, "mtu_bytes": stream.mtu_bytes, "ids": [first, first + share - 1]}
+    return Oversize(stream.oversize, stream.mtu_bytes, (first, first + share - 1))
 
 
 def session_legs(
@@ -125,6 +129,6 @@ def session_legs(
     return made, tunnels
 
 
-def default_headers(index: int) -> list[dict[str, Any]]:
+def default_headers(index: int) -> list[dict[str, dict[str, object]]]:
     """Ethernet, IPv4 and UDP between the two nodes; the port tells the streams apart."""
     return [{"ethernet": {}}, {"ipv4": {}}, {"udp": {"src": FIRST_UDP_PORT + index, "dst": FIRST_UDP_PORT + index}}]

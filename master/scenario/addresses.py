@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
 
-Header = dict[str, dict[str, Any] | None]
+GivenHeader = Mapping[str, Mapping[str, object] | None]
+"""A header as written in a scenario: `{udp: }` has no fields."""
 
 PLACEHOLDERS = (
     Host("from", "", (), mac="02:00:00:00:00:01", ipv4="192.0.2.1", ipv6="2001:db8::1"),
@@ -18,7 +19,7 @@ PLACEHOLDERS = (
 """Stand for the nodes while a scenario is checked by itself (addresses of RFC 5737)."""
 
 
-def fill(headers: list[Header], source: Host, target: Host) -> list[dict[str, dict[str, Any]]]:
+def fill(headers: Sequence[GivenHeader], source: Host, target: Host) -> list[dict[str, dict[str, object]]]:
     """The headers with both ends' MAC and IPv4 address where they were left out. BadInput names the host without."""
     return [_fill(header, source, target) for header in headers]
 
@@ -30,9 +31,9 @@ def with_placeholders(leg: Leg) -> Leg:
     return replace(leg, frame={**leg.frame, "headers": fill(leg.frame["headers"], *PLACEHOLDERS)})
 
 
-def _fill(header: Header, source: Host, target: Host) -> dict[str, dict[str, Any]]:
+def _fill(header: GivenHeader, source: Host, target: Host) -> dict[str, dict[str, object]]:
     own = {"ethernet": ("mac", source.mac, target.mac), "ipv4": ("ipv4", source.ipv4, target.ipv4)}
-    filled: dict[str, dict[str, Any]] = {}
+    filled: dict[str, dict[str, object]] = {}
     for name, given in header.items():
         fields = dict(given or {})
         what, from_source, from_target = own.get(name, ("", "", ""))

@@ -17,7 +17,7 @@ import pytest
 from pktswarm.nodes import libbpf
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.counting.tally import not_received
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Arrival, Leg
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 from xdp_counter import Counter, flip_each, flipped
 from xdp_frames import CHECKED, ETHERNET, PLAIN, ROOT, SHAPES, UDP, a_leg, compile_program, stamped
@@ -125,7 +125,7 @@ def test_the_same_behind_a_upf(program: Path, tmp_path: Path, way: str) -> None:
     left, arrived, added = THROUGH_A_UPF[way]
     headers = {"gtpu": FLIPPED["gtpu"], "alone": [ETHERNET, *USER]}
     leg = replace(a_leg("udp4", 300, 164), frame={"headers": headers[left], "payload": {"fill": 0xA5}})
-    leg = replace(leg, arrives={"headers": headers[arrived], "added_bytes": added})
+    leg = replace(leg, arrives=Arrival(headers[arrived], added))
     there = replace(leg, frame={**leg.frame, "headers": headers[arrived]}, size_bytes=164 + added)
     counter = Counter(program, tmp_path, leg)
     unseen = flip_each(counter, lambda n: stamped(there, n, time.monotonic_ns() - DELAY_NS, CHECKED))

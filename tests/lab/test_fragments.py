@@ -24,7 +24,7 @@ from pktswarm.traffic.capture.files import Packet, write_pcap
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
-from pktswarm.traffic.leg import FlowUsers, Leg
+from pktswarm.traffic.leg import Arrival, FlowUsers, Leg, Oversize
 from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule import fragments
@@ -58,13 +58,13 @@ FIRST_ID = 100
 
 def a_leg(shape: str = "container", cut: str = "outer", size_bytes: int = 1600, **more: Any) -> Leg:
     """It arrives as it left, and its users are known by their addresses."""
-    oversize = {"by": cut, "cut": cut, "mtu_bytes": 1500, "ids": [FIRST_ID, 65535]}
+    oversize = Oversize(cut, 1500, (FIRST_ID, 65535), cut=cut)
     frame = {"headers": with_ids(SHAPES[shape], oversize), "payload": more.pop("payload", {"fill": 0xA5})}
     number = [next(iter(one)) for one in SHAPES[shape]]
     last = len(number) - 1 - number[::-1].index("ipv4")
     field = f"{last}.ipv4.src" if number.count("ipv4") > 1 else "ipv4.src"
     of = FlowUsers(field, "src_ip", 0x0A2D0001, 1, 5)
-    arrives = {"headers": frame["headers"], "added_bytes": 0}
+    arrives = Arrival(frame["headers"])
     leg = Leg(3, shape, "a", "b", "stream", "xdp", frame, size_bytes, rate_pps=1000, **more)
     return replace(leg, users=of, arrives=arrives, oversize=oversize)
 
@@ -83,7 +83,7 @@ def made(leg: Leg, packets: int) -> list[list[bytes]]:
 
 def cut_packet(frame: bytes, leg: Leg) -> bytes:
     """From the IP header that is cut on, without what pads the frame."""
-    at = fragments.head_of(leg.frame["headers"], leg.oversize["cut"])[1]
+    at = fragments.head_of(leg.frame["headers"], leg.oversize.cut)[1]
     return frame[at : at + int.from_bytes(frame[at + 2 : at + 4], "big")]
 
 
@@ -95,7 +95,7 @@ def put_together(frames: list[bytes], leg: Leg) -> bytes:
 
 def without_time(packet: bytes, leg: Leg) -> bytes:
     """And without the check, which makes up for it in every checksum."""
-    _, at = fragments.head_of(leg.frame["headers"], leg.oversize["cut"])
+    _, at = fragments.head_of(leg.frame["headers"], leg.oversize.cut)
     data, place = bytearray(packet), stamp.payload_offset(leg.frame["headers"]) - at
     data[place + stamp.CHECK_OFFSET : place + stamp.PLAIN_BYTES] = bytes(8)
     return bytes(data)
@@ -114,7 +114,7 @@ def sums_are_right(frame: bytes) -> bool:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_scapy_puts_together_is_the_whole_packet(shape: str, cut: str, size: int) -> None:
     leg = a_leg(shape, cut, size)
-    whole = [packet for (packet,) in made(replace(leg, oversize={}), 12)]
+    whole = [packet for (packet,) in made(replace(leg, oversize=None), 12)]
     for index, (packet, frames) in enumerate(zip(whole, made(leg, 12), strict=True)):
         assert len(frames) > 1 and all(60 <= len(frame) <= 1514 for frame in frames)
         assert {IP(cut_packet(frame, leg)).id for frame in frames} == {FIRST_ID + index}
@@ -258,7 +258,7 @@ def test_fragments_of_a_upfs_own_making(bench: Callable[[Leg], Bench]) -> None:
     """By scapy: in pieces of other sizes, the tunnel's or the user's, whatever the gNB's node would have made."""
     leg = a_leg("tunnel", "outer", 3000)
     one = bench(leg)
-    for number, (frame,) in enumerate(made(replace(leg, oversize={}), 30)):
+    for number, (frame,) in enumerate(made(replace(leg, oversize=None), 30)):
         size = (100, 568, 1480)[number % 3]
         if number % 2:
             pieces = [frame[:14] + bytes(piece) for piece in fragment(IP(frame[14:]), size)]
@@ -273,8 +273,10 @@ def test_fragments_of_ipv6(bench: Callable[[Leg], Bench]) -> None:
     inside = {
         "ipv6": {"src": {"increment": ["2001:db8:45::1", "2001:db8:45:4::1"], "step": 2**64}, "dst": "2001:db8::9"}
     }
-    leg = replace(a_leg(), frame={"headers": [ETHERNET, inside, UDP_HEADER]}, users=None, oversize={}, size_bytes=3000)
-    leg = replace(leg, arrives={"headers": leg.frame["headers"], "added_bytes": 0})
+    leg = replace(
+        a_leg(), frame={"headers": [ETHERNET, inside, UDP_HEADER]}, users=None, oversize=None, size_bytes=3000
+    )
+    leg = replace(leg, arrives=Arrival(leg.frame["headers"]))
     one = bench(leg)
     for number, (frame,) in enumerate(made(leg, 10)):
         packet = IPv6(frame[14:])
@@ -342,7 +344,7 @@ def test_a_byte_that_is_changed_in_any_fragment_is_seen(bench: Callable[[Leg], B
 def test_a_packet_that_ends_too_early_is_altered(bench: Callable[[Leg], Bench]) -> None:
     """Its UDP header tells another length than its fragments have."""
     leg = a_leg("alone", "inner")
-    one, (packet,) = bench(leg), made(replace(leg, oversize={}), 1)
+    one, (packet,) = bench(leg), made(replace(leg, oversize=None), 1)
     short = IP(packet[0][14:])
     short = IP(bytes(short)[:1400])
     short.len = 1400
@@ -370,7 +372,7 @@ def test_a_damaged_bit_of_any_fragment_is_one_altered_or_lost_packet(
     tmp_path: Path, shape: str, cut: str, order: int
 ) -> None:
     leg = a_leg(shape, cut, 260)
-    leg = replace(leg, oversize={**leg.oversize, "mtu_bytes": 200})
+    leg = replace(leg, oversize=replace(leg.oversize, mtu_bytes=200))
     counter = Counter(XdpReceiver.object_file, tmp_path, leg)
     sizes = [8 * len(frame) for frame in made(leg, 1)[0]]
     packets = iter(made(leg, 2 * sum(sizes)))

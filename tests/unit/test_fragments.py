@@ -18,7 +18,7 @@ from pktswarm.master.plan.session_streams import to_cut
 from pktswarm.master.scenario import scenario
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Arrival, Leg, Oversize
 from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.schedule import fragments
 from pktswarm.traffic.schedule.fragments import frames_of, parts, parts_of, together_ms, with_ids
@@ -80,11 +80,13 @@ def test_a_part_is_as_long_as_a_map_has_it() -> None:
 
 
 def test_what_fits_is_sent_whole() -> None:
-    leg = Leg(0, "s", "a", "b", "stream", frame={"headers": HEADERS}, oversize={"cut": "outer", "mtu_bytes": 1500})
+    leg = Leg(
+        0, "s", "a", "b", "stream", frame={"headers": HEADERS}, oversize=Oversize("outer", 1500, (0, 9), cut="outer")
+    )
     assert [len(parts_of(leg, size)) for size in (200, 1518, 1519, 2998, 2999)] == [0, 0, 2, 2, 3]
     assert fragments.longest_frame_bytes(leg, 3000) == 1518
     assert fragments.longest_frame_bytes(leg, 200) == 200
-    assert parts_of(replace(leg, oversize={"by": "outer"}), 3000) == []
+    assert parts_of(replace(leg, oversize=Oversize("outer", None, (0, 9))), 3000) == []
 
 
 def test_more_fragments_than_are_sent() -> None:
@@ -96,10 +98,10 @@ def test_more_fragments_than_are_sent() -> None:
 
 def test_the_header_that_is_cut_counts_packets() -> None:
     for cut, place in (("outer", 1), ("inner", 6)):
-        counted = with_ids(HEADERS, {"cut": cut, "ids": [5, 9]})
+        counted = with_ids(HEADERS, Oversize(cut, 1500, (5, 9), cut=cut))
         assert [n for n, header in enumerate(counted) if "id" in header.get("ipv4", {})] == [place]
         assert counted[place]["ipv4"]["id"] == {"increment": [5, 9]}
-    assert with_ids(HEADERS, {}) == with_ids(HEADERS, {"by": "outer"}) == HEADERS
+    assert with_ids(HEADERS, None) == with_ids(HEADERS, Oversize("outer", None, (5, 9))) == HEADERS
 
 
 @pytest.mark.parametrize(
@@ -107,11 +109,11 @@ def test_the_header_that_is_cut_counts_packets() -> None:
     [(100, 1, 30_000), (10_000, 1, 3277), (10_000, 4, 819), (None, 1, 33), (10**9, 2, 1)],
 )
 def test_how_long_the_rest_of_a_packet_is_waited_for(rate_pps: float | None, legs: int, expected: int) -> None:
-    one = Leg(0, "s", "a", "b", "stream", rate_pps=rate_pps, arrives={"headers": HEADERS})
+    one = Leg(0, "s", "a", "b", "stream", rate_pps=rate_pps, arrives=Arrival(HEADERS))
     task = ReceiveTask("eth1", "", [one] * legs, 60, mode="count")
     assert together_ms(task) == expected
     assert together_ms(replace(task, mode="capture")) == 0
-    assert together_ms(replace(task, legs=[replace(one, arrives={})])) == 0
+    assert together_ms(replace(task, legs=[replace(one, arrives=None)])) == 0
     assert together_ms(replace(task, echoes=[one])) == 0
 
 
@@ -122,13 +124,12 @@ def test_how_long_the_rest_of_a_packet_is_waited_for(rate_pps: float | None, leg
 def test_a_leg_with_a_share_of_the_identifications_has_them_come_round_sooner(
     share: int, legs: int, expected: int
 ) -> None:
-    oversize = {"by": "outer", "cut": "outer", "mtu_bytes": 1500, "ids": [100, 100 + share - 1]}
-    one = Leg(0, "s", "a", "b", "stream", rate_pps=10_000, arrives={"headers": HEADERS}, oversize=oversize)
+    oversize = Oversize("outer", 1500, (100, 100 + share - 1), cut="outer")
+    one = Leg(0, "s", "a", "b", "stream", rate_pps=10_000, arrives=Arrival(HEADERS), oversize=oversize)
     task = ReceiveTask("eth1", "", [one] * legs, 60, mode="count")
     assert together_ms(task) == expected
     # Of those that the UPF cuts the identifications are its own.
-    del oversize["cut"]
-    uncut = replace(task, legs=[replace(one, oversize=oversize)] * legs)
+    uncut = replace(task, legs=[replace(one, oversize=replace(oversize, cut=None))] * legs)
     assert together_ms(uncut) == round(65536 / legs / 20)
 
 
@@ -204,7 +205,7 @@ def test_streams_share_the_identifications(tmp_path: Path) -> None:
         {**UP, "name": "c", "oversize": "outer"},
     ]
     legs = planned(tmp_path, *streams).legs
-    assert [leg.oversize.get("ids") for leg in legs] == [None, [0, 21844], [21845, 43689], [43690, 65534]]
+    assert [leg.oversize and leg.oversize.ids for leg in legs] == [None, (0, 21844), (21845, 43689), (43690, 65534)]
 
 
 @pytest.mark.parametrize(
@@ -224,16 +225,16 @@ def test_what_the_sender_cuts(
 ) -> None:
     found = planned(tmp_path, stream)
     oversize = to_cut(found.legs[0], found.tunnels[0], interfaces(**mtus)).oversize
-    assert (oversize["cut"], oversize["mtu_bytes"]) == cut if cut else "cut" not in oversize
+    assert (oversize.cut, oversize.mtu_bytes) == cut if cut else oversize.cut is None
 
 
 def test_where_users_move_the_smallest_mtu_holds(tmp_path: Path) -> None:
     found = planned(tmp_path, {**DOWN, "oversize": "inner"})
     leg = replace(found.legs[0], handover_targets=["tx2", "tx3"])
     others = {"tx2": {"name": "eth1", "mtu": 1300}, "tx3": {"name": "eth1", "mtu": 9000}}
-    assert to_cut(leg, found.tunnels[0], {**interfaces(), **others}).oversize["mtu_bytes"] == 1256
+    assert to_cut(leg, found.tunnels[0], {**interfaces(), **others}).oversize.mtu_bytes == 1256
     with pytest.raises(BadInput, match="mtu_bytes = 1400: more than the MTU of tx2's eth1"):
-        oversize = {**leg.oversize, "mtu_bytes": 1400}
+        oversize = replace(leg.oversize, mtu_bytes=1400)
         to_cut(replace(leg, oversize=oversize), found.tunnels[0], {**interfaces(), **others})
 
 

@@ -12,7 +12,7 @@ from pktswarm.traffic.counting.match import Match, stream_of
 from pktswarm.traffic.counting.recount import recount_stream
 from pktswarm.traffic.counting.tunnel_fields import shape, without_options
 from pktswarm.traffic.frames.stamp import Stamp
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Arrival, Leg
 from pktswarm.traffic.schedule.leg_frames import templates_as_received
 
 STREAM = 7
@@ -35,7 +35,7 @@ LEG = Leg(
     engine="xdp",
     frame={"headers": [ETHERNET, *INSIDE]},
     size_bytes=200,
-    arrives={"headers": [ETHERNET, *TUNNEL, *INSIDE], "added_bytes": 36},
+    arrives=Arrival([ETHERNET, *TUNNEL, *INSIDE], 36),
     expect={"ttl": None},
 )
 (TEMPLATE,) = templates_as_received(LEG).values()
@@ -89,7 +89,7 @@ def test_nothing_else_may(at: int, container: bool) -> None:
 
 def test_a_user_s_port_may_differ_as_far_as_it_varies() -> None:
     headers = [ETHERNET, *TUNNEL, INSIDE[0], {"udp": {"src": 2000, "dst": {"increment": [49152, 49155]}}}]
-    leg = replace(LEG, frame={"headers": [ETHERNET, *headers[4:]]}, arrives={**LEG.arrives, "headers": headers})
+    leg = replace(LEG, frame={"headers": [ETHERNET, *headers[4:]]}, arrives=replace(LEG.arrives, headers=headers))
     (template,) = templates_as_received(leg).values()
     whole = shape(template, {"ttl": None})
     for port, like in ((49152, True), (49155, True), (49156, False), (2000, False)):

@@ -9,7 +9,18 @@ from typing import Any, ClassVar, Literal
 import pytest
 
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.leg import AddressPool, FlowUsers, Leg, MatchData, ReceivedField, SessionUsers, Shift, Timing
+from pktswarm.traffic.leg import (
+    AddressPool,
+    Arrival,
+    FlowUsers,
+    Leg,
+    MatchData,
+    Oversize,
+    ReceivedField,
+    SessionUsers,
+    Shift,
+    Timing,
+)
 from pktswarm.traffic.protocol.task import ReceiveTask, leg_from_json, receive_task_from_json, to_json
 from pktswarm.traffic.typed_json import decode, encode
 
@@ -77,6 +88,8 @@ def test_an_unknown_field_of_a_flow_or_a_task_is_named() -> None:
     leg = Leg(0, "s", "a", "b", "stream")
     with pytest.raises(BadInput, match=r"^flow: colour: unknown field"):
         leg_from_json({**leg.to_json(), "colour": "red"})
+    with pytest.raises(BadInput, match=r"^flow: frame.colour: unknown field"):
+        leg_from_json({**leg.to_json(), "frame": {"colour": 1}})
     task = to_json(ReceiveTask("eth1", "", [leg], 9.0))
     task["legs"][0]["colour"] = "red"
     with pytest.raises(BadInput, match=r"^receive task: legs\.colour: unknown field"):
@@ -96,6 +109,9 @@ TABLES: dict[str, tuple[Any, dict[str, Any]]] = {
         },
     ),
     "timing": (Timing(lead_ns=5), {"mode": "original", "value": 1.0, "lead_ns": 5}),
+    "arrives": (Arrival([{"udp": {"src": 1}}]), {"headers": [{"udp": {"src": 1}}], "added_bytes": 0}),
+    "oversize": (Oversize("inner", None, (0, 9)), {"by": "inner", "mtu_bytes": None, "ids": [0, 9]}),
+    "frame": ({"headers": [{"udp": {}}], "payload": {}},) * 2,
     "shift": (Shift(teid=3), {"teid": 3}),
     "pools": ({"users": AddressPool("10.0.0.1", 2)}, {"users": {"first": "10.0.0.1", "count": 2}}),
     "users": (

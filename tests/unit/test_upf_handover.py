@@ -29,7 +29,7 @@ from pktswarm.traffic.counting import sequence_bitmap, users
 from pktswarm.traffic.counting.samples import pack
 from pktswarm.traffic.counting.tally import Latency, Tally
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.leg import FlowUsers, Leg, SessionUsers
+from pktswarm.traffic.leg import Arrival, FlowUsers, Leg, SessionUsers
 from pktswarm.traffic.schedule.leg_frames import templates_as_received
 from test_upf_tunnels import DOWN, GROUP, UP, UPF, hosts_file, node, planned
 
@@ -153,7 +153,7 @@ LEG = Leg(
     "stream",
     "xdp",
     intended_packets=200,
-    arrives={"headers": []},
+    arrives=Arrival([]),
     users=FlowUsers("ipv4.dst", "dst_ip", 1, 1, 2, session=SessionUsers("users", "a", "down")),
     handover_targets=["tx2"],
 )

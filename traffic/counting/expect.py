@@ -70,8 +70,10 @@ def numbered(leg: Leg) -> int:
     if sender_stamps(leg):
         if leg.kind == "trace":
             return NUMBERED_BY_US
-        smallest = min(size for size, _ in leg_frames.sizes_bytes(leg)) + leg.arrives.get("added_bytes", 0)
-        headers = leg.arrives.get("headers", leg.frame["headers"])
+        smallest = min(size for size, _ in leg_frames.sizes_bytes(leg)) + (
+            leg.arrives.added_bytes if leg.arrives else 0
+        )
+        headers = leg.arrives.headers if leg.arrives else leg.frame["headers"]
         found = leg_frames.stamp_is_found(build_frame({**leg.frame, "headers": headers}, smallest), headers)
         return NUMBERED_BY_US if found else NUMBERED_NOT
     return NUMBERED_BY_PKTGEN if leg.engine == "pktgen" and pktgen.numbers(leg) else NUMBERED_NOT

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from pktswarm.traffic.frames.check import check_frame
 from pktswarm.traffic.frames.description import FrameDescription, hex_bytes
-from pktswarm.traffic.frames.headers import HEADERS, OVERLAPPING, Field, gtpu_flag
+from pktswarm.traffic.frames.headers import FCS_BYTES, HEADERS, OVERLAPPING, Field, gtpu_flag
 from pktswarm.traffic.frames.placement import PlacedHeader, field_names, place_headers, varying
 from pktswarm.traffic.frames.template import Checksum, Template, VaryingField, mending_order, put_bits
 from pktswarm.traffic.frames.values import Variation, off_by, places
-from pktswarm.traffic.protocol.task import FCS_BYTES
 
 HALF_BITS = 64
 """Half an IPv6 address: a user's /64 prefix, or its interface identifier."""

@@ -10,10 +10,9 @@ from typing import cast
 
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.description import Fields, FrameDescription, Headers
-from pktswarm.traffic.frames.headers import HEADERS, OVERLAPPING, Field, may_follow
+from pktswarm.traffic.frames.headers import FCS_BYTES, HEADERS, OVERLAPPING, Field, may_follow
 from pktswarm.traffic.frames.placement import field_names, least_size_bytes, place_headers, varying
 from pktswarm.traffic.frames.values import Variation, check_link, check_value, off_by, parse
-from pktswarm.traffic.protocol.task import FCS_BYTES
 
 LARGEST_SIZE_BYTES = 65535
 DOWNLINK = 0

@@ -115,6 +115,8 @@ _EXPERIMENTAL_ETHERTYPE = 0x88B5
 _EXPERIMENTAL_PROTOCOL = 253
 _PROTOCOLS = {"ipv4": 4, "tcp": 6, "udp": 17, "ipv6": 41}
 
+FCS_BYTES = 4
+"""The frame check sequence at the end of each frame."""
 GTPU_PORT, G_PDU, PDU_SESSION = 2152, 255, 0x85
 
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pktswarm.traffic.frames.description import Fields, Headers, hex_bytes
-from pktswarm.traffic.frames.headers import HEADERS
+from pktswarm.traffic.frames.headers import FCS_BYTES, HEADERS
 from pktswarm.traffic.frames.values import off_by
-from pktswarm.traffic.protocol.task import FCS_BYTES
 
 LEAST_SIZE_BYTES = 64
 VaryingPlace = tuple[int, str, str, Fields]

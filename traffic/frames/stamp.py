@@ -20,8 +20,8 @@ import struct
 from typing import NamedTuple
 
 from pktswarm.traffic.frames.description import Headers
+from pktswarm.traffic.frames.headers import FCS_BYTES
 from pktswarm.traffic.frames.placement import LEAST_SIZE_BYTES, headers_bytes
-from pktswarm.traffic.protocol.task import FCS_BYTES
 
 PLAIN, CHECKED, SUMMED = 0x5053, 0x5043, 0x5055
 PLAIN_BYTES, CHECKED_BYTES = 18, 22

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from pktswarm.traffic.frames.headers import FCS_BYTES as FCS_BYTES
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.typed_json import decode, fields_to_json
 
 Role = Literal["transmit", "receive"]
 Clock = Literal["monotonic", "ptp"]
-FCS_BYTES = 4
 
 
 def with_fcs(frame_bytes: int | None, packets: int | None) -> int | None:

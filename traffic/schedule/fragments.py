@@ -6,16 +6,14 @@ checksums of its own, and a slice of what follows. kernel/send.bpf.c does the sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.description import Headers
 from pktswarm.traffic.frames.headers import HEADERS
 from pktswarm.traffic.frames.placement import length_fields
 from pktswarm.traffic.frames.template import get_bits, put_bits
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, Oversize
 from pktswarm.traffic.protocol.task import FCS_BYTES, ReceiveTask
 from pktswarm.traffic.schedule.records import EDIT_PLAIN, EDIT_SUM, EDIT_SUMMED, MAX_EDITS, MAX_PARTS
 
@@ -70,21 +68,24 @@ def head_of(headers: Headers, cut: str) -> tuple[int, int]:
     return number, sum(HEADERS[name].size_bytes for name in names[:number])
 
 
-def with_ids(headers: Headers, oversize: Mapping[str, Any]) -> Headers:
+def with_ids(headers: Headers, oversize: Oversize | None) -> Headers:
     """With an identification of its own for each packet in the header that is cut, of those that the leg may use."""
-    if "cut" not in oversize:
+    if oversize is None or oversize.cut is None:
         return headers
-    number, _ = head_of(headers, oversize["cut"])
-    counted = {**headers[number][IPV4], "id": {"increment": oversize["ids"]}}
+    number, _ = head_of(headers, oversize.cut)
+    counted = {**headers[number][IPV4], "id": {"increment": [*oversize.ids]}}
     return [*headers[:number], {IPV4: counted}, *headers[number + 1 :]]
 
 
 def parts_of(leg: Leg, size_bytes: int) -> list[Part]:
     """The frames of a packet whose frame would have `size_bytes` with FCS; empty where it is sent in one."""
     whole = size_bytes - FCS_BYTES
-    if "cut" not in leg.oversize or whole <= leg.oversize["mtu_bytes"] + ETHERNET_BYTES:
+    oversize = leg.oversize
+    if oversize is None or oversize.cut is None or oversize.mtu_bytes is None:
         return []
-    return parts(leg.frame["headers"], whole, leg.oversize["cut"], leg.oversize["mtu_bytes"])
+    if whole <= oversize.mtu_bytes + ETHERNET_BYTES:
+        return []
+    return parts(leg.frame["headers"], whole, oversize.cut, oversize.mtu_bytes)
 
 
 def parts(headers: Headers, whole: int, cut: str, mtu_bytes: int) -> list[Part]:
@@ -161,7 +162,8 @@ def together_ms(task: ReceiveTask) -> int:
     legs = [leg for leg in task.legs if leg.arrives]
     if task.mode != "count" or task.echoes or not legs:
         return 0
-    shares = [last - first + 1 for first, last in (leg.oversize["ids"] for leg in legs if "cut" in leg.oversize)]
+    own = [leg.oversize.ids for leg in legs if leg.oversize is not None and leg.oversize.cut is not None]
+    shares = [last - first + 1 for first, last in own]
     ids: int = min([IDS // len(legs), *shares])
     fastest = max(max((rate for _, rate in leg.rates), default=leg.rate_pps or FASTEST_PPS) for leg in legs)
     return max(1, min(LONGEST_TOGETHER_MS, round(1000 * ids / fastest / 2)))

@@ -82,10 +82,10 @@ def templates_as_sent(leg: Leg) -> dict[int, Template]:
 
 def templates_as_received(leg: Leg) -> dict[int, Template]:
     """As templates_as_sent, behind a device that adds or takes away headers (Leg.arrives)."""
-    if not leg.arrives:
+    if leg.arrives is None:
         return templates_as_sent(leg)
-    sizes = [size + leg.arrives["added_bytes"] for size, _ in sizes_bytes(leg)]
-    return {size: _stamped(leg, leg.arrives["headers"], size) for size in sizes}
+    sizes = [size + leg.arrives.added_bytes for size, _ in sizes_bytes(leg)]
+    return {size: _stamped(leg, leg.arrives.headers, size) for size in sizes}
 
 
 def _stamped(leg: Leg, headers: Headers, size_bytes: int) -> Template:
