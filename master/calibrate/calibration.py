@@ -1,4 +1,4 @@
-"""A calibration: which figures are wanted, which of them are known, and the others one by one into the file."""
+"""A calibration: measures the figures that the capacity file lacks, and writes each into the file."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pktswarm.master.calibrate.measure import Able, Receiver, Transmitter
-from pktswarm.master.calibrate.options import RECEIVERS, SENDERS, Asked
-from pktswarm.master.calibrate.rate_search import Held
+from pktswarm.master.calibrate.measure import Receiver, Sender, Transmitter
+from pktswarm.master.calibrate.options import RECEIVERS, SENDERS, Options
+from pktswarm.master.calibrate.rate_search import RateResult
 from pktswarm.master.calibrate.runs import Flow, Runs
 from pktswarm.master.cluster.inventory import Inventory
 from pktswarm.master.cluster.node import reports_by_host
 from pktswarm.master.plan.capacity import FAILED, UNCONFIRMED, USED, Capacity, Figure, missing_of
+from pktswarm.master.scenario.receive import Receive
 from pktswarm.traffic.errors import (
     EXIT_AS_EXPECTED,
     EXIT_INCOMPLETE,
@@ -28,7 +29,7 @@ from pktswarm.traffic.protocol.task import Role
 
 @dataclass(frozen=True)
 class Job:
-    """A figure that is wanted."""
+    """A figure to measure."""
 
     node: str
     role: Role
@@ -44,24 +45,36 @@ class Job:
         return f"{self.node}, {self.role} by {self.engine}, {self.size_bytes} bytes"
 
 
+@dataclass(frozen=True)
+class Measurement:
+    """The result of a job. `top_pps`: of a transmitter. `senders`: the transmitters that sent to a receiver."""
+
+    result: RateResult
+    top_pps: float | None = None
+    senders: list[str] = field(default_factory=list)
+
+
 @dataclass
 class Calibration:
-    """`tell` is told each figure as it stands, and whether it was known before."""
+    """`on_figure` is called with each figure, and whether the file had it before."""
 
     inventory: Inventory
-    asked: Asked
+    options: Options
     runs: Runs
     capacity: Capacity
-    tell: Callable[[Figure, bool], None]
+    on_figure: Callable[[Figure, bool], None]
     reports: dict[str, dict[str, Any]] = field(default_factory=dict)
-    done: list[Figure] = field(default_factory=list)
+    figures: list[Figure] = field(default_factory=list)
     problem: str = ""
 
     def run(self) -> None:
-        """Whatever ends it, what was found until then is in the file. Raises BadInput, and errors before that."""
+        """Measure all figures. An error after the first run ends the calibration, and its figures stay in the file."""
         run = self.runs.probe(self.pairs())
         self.reports = reports_by_host(run.ledger.nodes.values())
-        missing = {**(self.capacity.missing or {}), **{name: missing_of(one) for name, one in self.reports.items()}}
+        missing = {
+            **(self.capacity.missing or {}),
+            **{name: missing_of(report) for name, report in self.reports.items()},
+        }
         self.capacity = replace(self.capacity, missing=missing)
         try:
             for job in self.jobs():
@@ -70,131 +83,134 @@ class Calibration:
             self.problem = str(error)
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Each transmitter with a receiver, and each receiver with a transmitter, none with itself."""
-        found: dict[tuple[str, str], None] = {}
+        """Pair each transmitter with a receiver, and each receiver with a transmitter, on different nodes."""
+        pairs: dict[tuple[str, str], None] = {}
         names = [[host.name for host in self.inventory.with_role(role)] for role in ("transmit", "receive")]
         for number in range(max(map(len, names))):
             source = names[0][number % len(names[0])]
             targets = [name for name in names[1] if name != source]
             if targets:
-                found[source, targets[number % len(targets)]] = None
-        return list(found)
+                pairs[source, targets[number % len(targets)]] = None
+        return list(pairs)
 
     def jobs(self) -> Iterator[Job]:
-        """Transmitters first: what they can send is what receivers are overloaded with. Of engines that a node has."""
+        """The figures to measure. Transmitters come first, as receivers need their rates."""
         roles: list[tuple[Role, tuple[str, ...], str]] = [
             ("transmit", SENDERS, ""),
-            ("receive", RECEIVERS, self.asked.mode),
+            ("receive", RECEIVERS, self.options.mode),
         ]
         for role, engines, mode in roles:
-            hosts = [host.name for host in self.inventory.with_role(role) if host.name in self.asked.nodes]
+            hosts = [host.name for host in self.inventory.with_role(role) if host.name in self.options.nodes]
             hosts = [name for name in hosts if name in self.reports]
-            for size, engine, node in itertools.product(self.asked.sizes, self.asked.engines, hosts):
+            for size, engine, node in itertools.product(self.options.sizes, self.options.engines, hosts):
                 if engine in engines and not self.lacks(node, role, engine):
                     yield Job(node, role, engine, size, mode)
 
     def lacks(self, node: str, role: Role, engine: str) -> str:
-        """Why the node cannot do it; empty where it can."""
+        """Why a node lacks an engine; empty: it has it."""
         kind = "senders" if role == "transmit" else "receivers"
         return str(self.reports[node][kind].get(engine, "this version has no such engine"))
 
     def lacking(self) -> list[str]:
-        """Engines that were asked for and are not there, a line each."""
-        found: dict[tuple[str, str], list[str]] = {}
+        """The requested engines that nodes lack, a line each."""
+        nodes: dict[tuple[str, str], list[str]] = {}
         for host in (host for host in self.inventory.hosts if host.name in self.reports):
-            for role, engine in itertools.product(host.roles, self.asked.engines):
+            for role, engine in itertools.product(host.roles, self.options.engines):
                 known = SENDERS if role == "transmit" else RECEIVERS
-                if host.name in self.asked.nodes and engine in known and (why := self.lacks(host.name, role, engine)):
-                    found.setdefault((engine, why), []).append(host.name)
+                if host.name in self.options.nodes and engine in known and (why := self.lacks(host.name, role, engine)):
+                    nodes.setdefault((engine, why), []).append(host.name)
         return [
-            f"{engine} is not on {', '.join(dict.fromkeys(names))}: {why}" for (engine, why), names in found.items()
+            f"{engine} is not on {', '.join(dict.fromkeys(names))}: {why}" for (engine, why), names in nodes.items()
         ]
 
     def _do(self, job: Job) -> None:
         known = self.capacity.figure(job.key)
-        if known is not None and self._holds(known):
-            self._tell(known, True)
+        if known is not None and self._is_current(known):
+            self._add(known, True)
             return
         figure = self._measured(job)
         if figure.state != FAILED:
             self.capacity = self.capacity.with_figure(figure)
             self.capacity.write()
-        self._tell(figure, False)
+        self._add(figure, False)
 
     def _measured(self, job: Job) -> Figure:
-        """What a node refuses (a frame longer than its MTU, a stream that its engine cannot send) is its own affair."""
+        """Measure a figure. A refusal by the node (e.g. of a frame longer than its MTU) is a failed figure."""
         try:
-            held, more = self._transmitter(job) if job.role == "transmit" else self._receiver(job)
+            measurement = self._transmitter(job) if job.role == "transmit" else self._receiver(job)
         except (BadInput, EngineError) as error:
-            held, more = Held(FAILED, problem=str(error)), {}
-        return self._figure(job, held, more)
+            measurement = Measurement(RateResult(FAILED, problem=str(error)))
+        return self._figure(job, measurement)
 
-    def _tell(self, figure: Figure, known: bool) -> None:
-        self.done.append(figure)
-        self.tell(figure, known)
+    def _add(self, figure: Figure, known: bool) -> None:
+        self.figures.append(figure)
+        self.on_figure(figure, known)
 
-    def _holds(self, known: Figure) -> bool:
-        """As good as is asked for now, and of the node as it is."""
-        form = self.asked.form
+    def _is_current(self, known: Figure) -> bool:
+        """Whether a figure is as precise as the options require, and the node is unchanged."""
+        form = self.options.form
         as_good = (known.trial_s or 0) >= form.trial_s and (known.precision or 1) <= form.precision
-        return not self.asked.again and known.state in USED and as_good and not known.changed(self.reports[known.node])
+        return (
+            not self.options.again and known.state in USED and as_good and not known.changed(self.reports[known.node])
+        )
 
-    def _transmitter(self, job: Job) -> tuple[Held, dict[str, Any]]:
+    def _transmitter(self, job: Job) -> Measurement:
         target = next((target for source, target in self.pairs() if source == job.node), "")
         if not target:
-            return Held(FAILED, problem="no other node can receive what it sends"), {}
+            return Measurement(RateResult(FAILED, problem="no other node can receive its packets"))
         work = Transmitter(
             lambda rate_pps: self.runs.sent(
-                Flow(job.node, job.engine, rate_pps), target, job.size_bytes, self.asked.form.trial_s
+                Flow(job.node, job.engine, rate_pps), target, job.size_bytes, self.options.form.trial_s
             ),
-            self.asked.form,
+            self.options.form,
         )
-        held = work.found()
-        return held, {"top_pps": work.top_pps}
+        return Measurement(work.measure(), top_pps=work.top_pps)
 
-    def _receiver(self, job: Job) -> tuple[Held, dict[str, Any]]:
-        able = self._able(job)
-        if not able:
-            problem = f"no other node is known to send {job.size_bytes} bytes: calibrate the transmitters first"
-            return Held(FAILED, problem=problem), {}
-        receive = {"engine": job.engine, "mode": job.mode}
+    def _receiver(self, job: Job) -> Measurement:
+        available = self._senders(job)
+        if not available:
+            problem = f"no transmitter has a figure for {job.size_bytes} bytes: calibrate the transmitters first"
+            return Measurement(RateResult(FAILED, problem=problem))
+        receive = Receive.model_validate({"engine": job.engine, "mode": job.mode})
         work = Receiver(
             lambda flows, trial_s: self.runs.received(flows, job.node, job.size_bytes, trial_s, receive),
-            able,
-            self.asked.form,
+            available,
+            self.options.form,
         )
-        held = work.found()
-        return held, {"senders": [one.node for one in work.senders]}
+        return Measurement(work.measure(), senders=[sender.node for sender in work.senders])
 
-    def _able(self, job: Job) -> list[Able]:
-        """Each other transmitter by the engine with which it sends most."""
-        able: dict[str, list[Able]] = {}
-        for one in self.capacity.figures:
-            wanted = (one.role, one.size_bytes, one.node != job.node) == ("transmit", job.size_bytes, True)
-            there = one.node in self.reports and not one.changed(self.reports[one.node])
-            if wanted and there and one.rate_pps is not None:
-                able.setdefault(one.node, []).append(Able(one.node, one.engine, one.rate_pps))
-        return [max(those, key=lambda one: one.rate_pps) for those in able.values()]
+    def _senders(self, job: Job) -> list[Sender]:
+        """Each other transmitter with its fastest engine."""
+        fastest: dict[str, Sender] = {}
+        for figure in self.capacity.figures:
+            fits = (figure.role, figure.size_bytes, figure.node != job.node) == ("transmit", job.size_bytes, True)
+            current = figure.node in self.reports and not figure.changed(self.reports[figure.node])
+            if fits and current and figure.rate_pps is not None:
+                sender = Sender(figure.node, figure.engine, figure.rate_pps)
+                fastest[figure.node] = max(fastest.get(figure.node, sender), sender, key=lambda each: each.rate_pps)
+        return list(fastest.values())
 
-    def _figure(self, job: Job, held: Held, more: dict[str, Any]) -> Figure:
+    def _figure(self, job: Job, measurement: Measurement) -> Figure:
         report = self.reports[job.node]
         interface = report["interface"]
         return Figure(
             **asdict(job),
-            **{name: getattr(held, name) for name in ("state", "rate_pps", "above_pps", "trials", "problem")},
-            **more,
+            **asdict(measurement.result),
+            top_pps=measurement.top_pps,
+            senders=measurement.senders,
             kernel=report["kernel"],
             driver=interface.get("driver") or "",
             speed_mbps=interface.get("speed_mbps"),
             engine_version=report.get("versions", {}).get(job.engine, ""),
             pktswarm=report["pktswarm"],
             utc=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            trial_s=self.asked.form.trial_s,
-            precision=self.asked.form.precision,
+            trial_s=self.options.form.trial_s,
+            precision=self.options.form.precision,
         )
 
     @property
     def status(self) -> int:
-        if self.problem or any(one.state == FAILED for one in self.done):
+        """The exit status."""
+        if self.problem or any(figure.state == FAILED for figure in self.figures):
             return EXIT_INCOMPLETE
-        return EXIT_NOT_AS_EXPECTED if any(one.state == UNCONFIRMED for one in self.done) else EXIT_AS_EXPECTED
+        return EXIT_NOT_AS_EXPECTED if any(figure.state == UNCONFIRMED for figure in self.figures) else EXIT_AS_EXPECTED

@@ -1,6 +1,6 @@
-"""One node's figure: a transmitter's, alone; and a receiver's, with as many transmitters as it takes to overload it.
+"""The figure of one node: of a transmitter alone, or of a receiver with the transmitters that overload it.
 
-What is tried comes from outside, so that all of this is tested without a network.
+This module makes no runs: the caller passes a function that makes them.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ from dataclasses import dataclass, replace
 from pktswarm.master.benchmark.attempts import REPEATS
 from pktswarm.master.benchmark.trial import OWN_LIMIT, Trial
 from pktswarm.master.calibrate.options import Form
-from pktswarm.master.calibrate.rate_search import Held, Ladder, Try
+from pktswarm.master.calibrate.rate_search import RateResult, RateSearch, Try
 from pktswarm.master.calibrate.runs import STOPPED, Flow, Sent, Stopped
 from pktswarm.master.plan.capacity import FAILED
 from pktswarm.master.search.engine import BELOW, Search
 from pktswarm.master.search.goals import LOWEST_SHARE, SearchOptions
 
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.5)
-"""Of what several transmitters can send each alone: together they may stand in each other's way."""
+"""Shares of the sum of the transmitters' rates to try: together they can be slower than alone."""
 LOWERED, MOST_LOWERED = 0.8, 3
-"""What they could send once and cannot again is lowered so much, so often."""
+"""Factor, and how often it applies, to a rate that the transmitters sent once and cannot send again."""
+NOT_COUNTED = "lost packets were not counted"
 LEAST_PACKETS = 10
-"""Of each transmitter in a trial."""
+"""Smallest number of packets of each transmitter in a trial."""
 
 
 @dataclass(frozen=True)
-class Able:
-    """A transmitter, and what it can send by its best engine."""
+class Sender:
+    """A transmitter, its fastest engine, and the rate of that engine."""
 
     node: str
     engine: str
@@ -35,32 +36,32 @@ class Able:
 
 
 class Transmitter:
-    """`sent`: a run at a rate, or as fast as it goes (None)."""
+    """`sent` makes a run at a rate; None: without pacing."""
 
     def __init__(self, sent: Callable[[float | None], Sent], form: Form) -> None:
         self.sent, self.form = sent, form
         self.top_pps: float | None = None
-        """As fast as it goes."""
+        """The rate without pacing."""
         self.trials = 0
 
-    def found(self) -> Held:
+    def measure(self) -> RateResult:
+        """Measure the transmitter."""
         first = self._run(None)
         if first.problem or not first.did_pps:
-            return Held(FAILED, trials=1, problem=first.problem or "nothing was sent")
+            return RateResult(FAILED, trials=1, problem=first.problem or "nothing was sent")
         self.top_pps = first.did_pps
-        held = Ladder(self._try, self.form.precision, self.form.confirmations).found(first.did_pps)
-        return replace(held, trials=self.trials)
+        result = RateSearch(self._try, self.form.precision, self.form.confirmations).search(first.did_pps)
+        return replace(result, trials=self.trials)
 
     def _try(self, rate_pps: float) -> Try:
-        """A node that was held up for once is tried again."""
-        one = self._run(rate_pps)
+        """Make a run, and repeat it while the node was held up."""
+        sent = self._run(rate_pps)
         for _ in range(REPEATS):
-            if one.problem or not one.trial.held_up:
+            if sent.problem or not sent.trial.held_up:
                 break
-            one = self._run(rate_pps)
-        trial = one.trial
-        short = trial.held_up or OWN_LIMIT in trial.problem
-        return Try(not trial.problem, one.did_pps, one.problem or ("" if short else trial.problem))
+            sent = self._run(rate_pps)
+        problem = sent.problem or ("" if _too_much(sent.trial) else sent.trial.problem)
+        return Try(not sent.trial.problem, sent.did_pps, problem)
 
     def _run(self, rate_pps: float | None) -> Sent:
         self.trials += 1
@@ -68,46 +69,50 @@ class Transmitter:
 
 
 class Receiver:
-    """`received`: a run of these flows for so many seconds. `able`: those who can send to it."""
+    """`received` makes a run of flows for a number of seconds. `available`: the transmitters that can send to it."""
 
-    def __init__(self, received: Callable[[Sequence[Flow], float], Trial], able: Sequence[Able], form: Form) -> None:
+    def __init__(
+        self, received: Callable[[Sequence[Flow], float], Trial], available: Sequence[Sender], form: Form
+    ) -> None:
         self.received, self.form = received, form
-        self.able = sorted(able, key=lambda one: -one.rate_pps)
-        self.senders: list[Able] = []
+        self.available = sorted(available, key=lambda sender: -sender.rate_pps)
+        self.senders: list[Sender] = []
         self.trials = 0
         self._short = False
-        """The last trial was more than its transmitters could send."""
+        """Whether the transmitters could not send the last trial."""
 
-    def found(self) -> Held:
-        """Raises Stopped where the user ends it."""
-        most = self._overload()
-        if most.problem or most.lost_packets is None:
-            return Held(FAILED, trials=self.trials, problem=most.problem or "what was lost was not counted")
-        if not most.lost_packets:
-            # All of them together are no more than it takes: it holds that at least.
-            return self._confirmed(most.intended_pps, None)
-        return self._searched(most)
+    def measure(self) -> RateResult:
+        """Measure the receiver. Raises Stopped."""
+        largest = self._overload()
+        if largest.problem or largest.lost_packets is None:
+            return RateResult(FAILED, trials=self.trials, problem=largest.problem or NOT_COUNTED)
+        if not largest.lost_packets:
+            # All transmitters together do not overload the receiver: it receives at least their rate.
+            return self._confirmed(largest.intended_pps, None)
+        return self._searched(largest)
 
     def _overload(self) -> Trial:
-        """The trial in which it lost something, with as few transmitters as do; else the one with all of them, or the
-        most of it that they could send together."""
-        whole: Trial | None = None
-        for count in range(1, len(self.able) + 1):
-            senders, trial = self.able[:count], None
+        """Return the first trial with loss, with as few transmitters as possible.
+
+        Without any loss, return the trial with the largest load that the transmitters could send.
+        """
+        largest: Trial | None = None
+        for count in range(1, len(self.available) + 1):
+            senders, trial = self.available[:count], None
             for share in SHARES:
                 trial = self._trial(senders, share * _sum(senders))
                 if not _too_much(trial):
                     break
             if trial is None or trial.problem:
-                return whole or trial or _nobody()
-            if whole is None or trial.lost_packets or trial.intended_pps > whole.intended_pps:
-                self.senders, whole = senders, trial
+                return largest or trial or _no_trial()
+            if largest is None or trial.lost_packets or trial.intended_pps > largest.intended_pps:
+                self.senders, largest = senders, trial
             if trial.lost_packets:
                 return trial
-        return whole or _nobody()
+        return largest or _no_trial()
 
-    def _searched(self, overloaded: Trial) -> Held:
-        """Between the load that was too much and a hundredth of it, by MLRsearch."""
+    def _searched(self, overloaded: Trial) -> RateResult:
+        """Search between the load with loss and a hundredth of it, by MLRsearch."""
         highest, known = overloaded.intended_pps, [overloaded]
         duration_s = self.form.trial_s
         lowest = max(LOWEST_SHARE * highest, LEAST_PACKETS * len(self.senders) / min(1.0, duration_s))
@@ -116,28 +121,30 @@ class Receiver:
             first = known and (load_pps, trial_s) == (highest, overloaded.duration_s)
             return known.pop() if first else self._trial(self.senders, load_pps, trial_s)
 
-        wanted = SearchOptions(losses=(0.0,), precision=self.form.precision, duration_s=duration_s, trials=1)
-        search = Search(wanted, min(lowest, 0.9 * highest), highest, measure)
+        options = SearchOptions(losses=(0.0,), precision=self.form.precision, duration_s=duration_s, trials=1)
+        search = Search(options, min(lowest, 0.9 * highest), highest, measure)
         search.run()
         if search.problem.startswith(STOPPED):
             raise Stopped(search.problem)
-        one = search.goals()[0]
-        if one.rate_pps is None:
-            below = f"it lost packets at {one.upper_pps:,.6g} packets/s, the lowest rate tried" if one.upper_pps else ""
-            why = below if one.state == BELOW else search.problem
-            return Held(FAILED, None, one.upper_pps, self.trials, why or "the search did not come to its end")
-        return self._confirmed(one.rate_pps, one.upper_pps)
+        goal = search.goals()[0]
+        if goal.rate_pps is None:
+            below = (
+                f"packets were lost at {goal.upper_pps:,.6g} packets/s, the lowest rate tried" if goal.upper_pps else ""
+            )
+            problem = below if goal.state == BELOW else search.problem
+            return RateResult(FAILED, None, goal.upper_pps, self.trials, problem or "the search did not end")
+        return self._confirmed(goal.rate_pps, goal.upper_pps)
 
-    def _confirmed(self, rate_pps: float, above_pps: float | None) -> Held:
-        """At a lower rate, and once more, where its transmitters cannot send this one again."""
+    def _confirmed(self, rate_pps: float, above_pps: float | None) -> RateResult:
+        """Confirm a rate. It is lowered, and takes one more run, where the transmitters cannot send it again."""
         more = 0
         for _ in range(1 + MOST_LOWERED):
-            ladder = Ladder(self._try, self.form.precision, self.form.confirmations + more)
-            held = ladder.confirmed(rate_pps, above_pps)
-            if held.state != FAILED or not self._short:
+            search = RateSearch(self._try, self.form.precision, self.form.confirmations + more)
+            result = search.confirm(rate_pps, above_pps)
+            if result.state != FAILED or not self._short:
                 break
             rate_pps, more = rate_pps * LOWERED, 1
-        return replace(held, trials=self.trials)
+        return replace(result, trials=self.trials)
 
     def _try(self, rate_pps: float) -> Try:
         trial = self._trial(self.senders, rate_pps)
@@ -146,24 +153,24 @@ class Receiver:
                 break
             trial = self._trial(self.senders, rate_pps)
         self._short = _too_much(trial)
-        problem = trial.problem or ("what was lost was not counted" if trial.lost_packets is None else "")
+        problem = trial.problem or (NOT_COUNTED if trial.lost_packets is None else "")
         return Try(not problem and trial.lost_packets == 0, rate_pps, problem)
 
-    def _trial(self, senders: Sequence[Able], load_pps: float, trial_s: float | None = None) -> Trial:
+    def _trial(self, senders: Sequence[Sender], load_pps: float, trial_s: float | None = None) -> Trial:
         self.trials += 1
-        whole = _sum(senders)
-        flows = [Flow(one.node, one.engine, load_pps * one.rate_pps / whole) for one in senders]
+        total_pps = _sum(senders)
+        flows = [Flow(sender.node, sender.engine, load_pps * sender.rate_pps / total_pps) for sender in senders]
         return self.received(flows, self.form.trial_s if trial_s is None else trial_s)
 
 
-def _sum(senders: Sequence[Able]) -> float:
-    return sum(one.rate_pps for one in senders)
+def _sum(senders: Sequence[Sender]) -> float:
+    return sum(sender.rate_pps for sender in senders)
 
 
 def _too_much(trial: Trial) -> bool:
-    """For the transmitters."""
+    """Whether the transmitters could not send a trial."""
     return trial.held_up or OWN_LIMIT in trial.problem
 
 
-def _nobody() -> Trial:
-    return Trial(0.0, 0.0, problem="no transmitter can send to it what it could lose")
+def _no_trial() -> Trial:
+    return Trial(0.0, 0.0, problem="no transmitter can overload the receiver")

@@ -1,26 +1,24 @@
-"""What a calibration is asked for, and how the nodes are wired. Checked before a host is touched."""
+"""The options of a calibration, and the wiring of its nodes. Checked before a host is contacted."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pktswarm.master.benchmark.options import LONGEST_TRIAL_S, check_duration, frame_sizes, names
 from pktswarm.master.cluster.inventory import Inventory
 from pktswarm.traffic.errors import BadInput
 
 COMMAND = "calibrate"
 SENDERS = ("xdp", "pktgen", "trafgen")
-"""Of streams; a trace's and connections' rates are their own."""
+"""Engines that send streams at a set rate."""
 RECEIVERS = ("xdp", "netsniff-ng")
 ENGINES = tuple(dict.fromkeys((*SENDERS, *RECEIVERS)))
-LEAST_BYTES, MOST_BYTES = 64, 9618
-LONGEST_S = 3600.0
 
 
 @dataclass(frozen=True)
 class Form:
-    """How long a trial sends, how close a figure's bounds are in the end (a share), and how many runs at a rate confirm
-    the one that found it."""
+    """Duration of a trial, precision of a figure (a share of 1), and number of runs that confirm a rate."""
 
     trial_s: float
     precision: float
@@ -30,23 +28,23 @@ class Form:
 QUICK = Form(0.5, 0.1, 1)
 USUAL = Form(2.0, 0.05, 1)
 FULL = Form(10.0, 0.01, 9)
-"""Each rate ten times, as in Dirnberger 2021, section 6.3.1; 1,000,000 packets at 100,000 a second."""
+"""Ten runs at each rate, as in Dirnberger 2021, section 6.3.1: 1,000,000 packets at 100,000 packets/s."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class Options:
     sizes: tuple[int, ...]
     engines: tuple[str, ...]
     nodes: tuple[str, ...]
-    """Whose figures are wanted."""
+    """The nodes to measure."""
     form: Form
     again: bool = False
-    """Also what is known already."""
+    """Measure known figures again."""
     mode: str = "count"
-    """Of receivers; `capture`: to disk."""
+    """Mode of receivers; `capture`: packets are written to disk."""
 
 
-def asked(
+def parse(
     inventory: Inventory,
     sizes: str,
     engines: str,
@@ -54,52 +52,25 @@ def asked(
     form: Form,
     again: bool = False,
     capture: bool = False,
-) -> Asked:
-    """From the command line's words. BadInput names the option."""
+) -> Options:
+    """Parse the options of the command line. Raises BadInput."""
     known = [host.name for host in inventory.hosts]
     for name in nodes:
         if name not in known:
             raise BadInput(COMMAND, "there is no such node", key="--node", value=name, allowed=", ".join(known))
-    if not 0 < form.trial_s <= LONGEST_S:
-        raise BadInput(
-            COMMAND,
-            "trial duration out of range",
-            key="--seconds",
-            value=form.trial_s,
-            allowed=f"more than 0, up to {LONGEST_S:g} s",
-        )
-    wanted = tuple(nodes) or tuple(known)
-    mode = "capture" if capture else "count"
-    return Asked(_sizes(sizes), _engines(engines), wanted, form, again, mode)
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    allowed = f"{LEAST_BYTES} to {MOST_BYTES} bytes with FCS, e.g. 64,512,1518"
-    found = []
-    for word in text.split(","):
-        size = int(word) if word.strip().isascii() and word.strip().isdigit() else 0
-        if not LEAST_BYTES <= size <= MOST_BYTES:
-            raise BadInput(COMMAND, "frame size out of range", key="--sizes", value=word, allowed=allowed)
-        found.append(size)
-    return tuple(dict.fromkeys(found))
-
-
-def _engines(text: str) -> tuple[str, ...]:
-    names = [word.strip() for word in text.split(",")]
-    for name in names:
-        if name not in ENGINES:
-            raise BadInput(
-                COMMAND,
-                "unknown engine, or not one to calibrate",
-                key="--engines",
-                value=name,
-                allowed=", ".join(ENGINES),
-            )
-    return tuple(dict.fromkeys(names))
+    check_duration(COMMAND, "--seconds", form.trial_s, LONGEST_TRIAL_S, "trial")
+    return Options(
+        sizes=tuple(frame_sizes(COMMAND, sizes)),
+        engines=names(COMMAND, "--engines", engines, ENGINES, "engine to calibrate"),
+        nodes=tuple(nodes) or tuple(known),
+        form=form,
+        again=again,
+        mode="capture" if capture else "count",
+    )
 
 
 def wiring(inventory: Inventory) -> str:
-    """How the nodes are joined, as far as the inventory tells. BadInput where a device under test is between them."""
+    """Describe how the nodes are joined. Raises BadInput if the inventory has a device under test between them."""
     allowed = "nodes wired back to back, or through a switch alone"
     problem = "a device under test between the nodes falsifies the figures"
     for key in ("pktswarm_bottleneck", "pktswarm_upf"):

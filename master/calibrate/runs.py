@@ -1,4 +1,4 @@
-"""The runs of a calibration: streams of one size from some nodes to one, each as any other run."""
+"""The runs of a calibration: streams of one frame size to one node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -17,20 +16,23 @@ from pktswarm.master.live.watch import Watch
 from pktswarm.master.results.doubts import MISSED
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.run.run import Finished, Run
+from pktswarm.master.scenario.receive import Receive
 from pktswarm.master.scenario.scenario import Scenario
+from pktswarm.master.scenario.stream import Stream
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, BadInput, PktswarmError
 
 STOPPED = ("interrupted", "stopped by the user")
 PROBE_PPS = 1000.0
+COUNT = Receive.model_validate({"mode": "count"})
 
 
 class Stopped(PktswarmError):
-    """By the user: what was found is kept."""
+    """The user stopped the calibration, which keeps its figures."""
 
 
 @dataclass(frozen=True)
 class Flow:
-    """What one node sends; None: as fast as it goes."""
+    """The packets of one transmitter. `rate_pps` is None: without pacing."""
 
     source: str
     engine: str
@@ -39,7 +41,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Sent:
-    """Of one transmitter alone. `tx_packets`: by its interface's counter; `problem`: the run says nothing."""
+    """A run of one transmitter. `tx_packets`: the counter of its interface. `problem`: why the run is not valid."""
 
     trial: Trial
     tx_packets: int | None
@@ -48,14 +50,14 @@ class Sent:
 
     @property
     def did_pps(self) -> float:
-        """What left: never more than the engine says, nor than the interface counted."""
+        """The sent rate: the smaller of the counts of the engine and the interface, over the duration."""
         packets = min(self.trial.sent_packets or 0, self.tx_packets or 0)
         return packets / self.seconds if self.seconds else 0.0
 
 
 @dataclass
 class Runs:
-    """`slack`: how far a trial's load may be off, as a share of it."""
+    """Makes the runs. `slack`: tolerance of a load, as a share of it."""
 
     hosts: Path
     folder: Path
@@ -65,33 +67,33 @@ class Runs:
     count: int = field(default=0, init=False)
 
     def probe(self, pairs: Sequence[tuple[str, str]]) -> Run:
-        """A packet over each pair: what the nodes are, and that they reach each other."""
+        """Send one packet over each pair: the nodes report their properties, and that they reach each other."""
         streams = [
-            {"name": f"probe-{number}", "from": source, "to": target, "count_packets": 1, "rate_pps": PROBE_PPS}
+            Stream.model_validate(
+                {"name": f"probe-{number}", "from": source, "to": target, "count_packets": 1, "rate_pps": PROBE_PPS}
+            )
             for number, (source, target) in enumerate(pairs)
         ]
-        run, finished = self._run(streams, {"mode": "count"})
+        run, finished = self._run(streams, COUNT)
         for row in finished.outcome.rows:
             if not row.received:
-                problem = f"nothing that {row.leg.source} sends comes to {row.leg.target}: {finished.outcome.reason}"
+                problem = f"{row.leg.target} receives no packets of {row.leg.source}: {finished.outcome.reason}"
                 raise PktswarmError(f"{problem} (see {finished.folder})")
         return run
 
     def sent(self, flow: Flow, target: str, size_bytes: int, trial_s: float) -> Sent:
-        """Of one transmitter, to a receiver of whatever engine."""
-        finished, trial = self._trial([flow], target, size_bytes, trial_s, {"mode": "count"}, losses=())
+        """Make a run of one transmitter, to a receiver with any engine."""
+        finished, trial = self._trial([flow], target, size_bytes, trial_s, COUNT, losses=())
         rows = finished.outcome.rows
-        node = next(
-            (one for one in finished.outcome.nodes if (one["node"], one["role"]) == (flow.source, "transmit")), {}
-        )
+        nodes = {(node["node"], node["role"]): node for node in finished.outcome.nodes}
+        tx_packets = nodes.get((flow.source, "transmit"), {}).get("tx_packets")
         problem = _incomplete(finished.outcome)
-        if not problem and (trial.sent_packets is None or node.get("tx_packets") is None):
-            problem = "what was sent was not counted"
-        return Sent(trial, node.get("tx_packets"), rows[0].seconds if rows else None, problem)
+        if not problem and (trial.sent_packets is None or tx_packets is None):
+            problem = "sent packets were not counted"
+        return Sent(trial, tx_packets, rows[0].seconds if rows else None, problem)
 
-    def received(
-        self, flows: Sequence[Flow], target: str, size_bytes: int, trial_s: float, receive: dict[str, Any]
-    ) -> Trial:
+    def received(self, flows: Sequence[Flow], target: str, size_bytes: int, trial_s: float, receive: Receive) -> Trial:
+        """Make a run of several transmitters to one receiver."""
         return self._trial(flows, target, size_bytes, trial_s, receive)[1]
 
     def _trial(
@@ -100,7 +102,7 @@ class Runs:
         target: str,
         size_bytes: int,
         trial_s: float,
-        receive: dict[str, Any],
+        receive: Receive,
         losses: tuple[float, ...] = (0.0,),
     ) -> tuple[Finished, Trial]:
         began = time.monotonic()
@@ -108,15 +110,15 @@ class Runs:
         _, finished = self._run(streams, receive)
         finished.outcome = _lost_not_doubted(finished.outcome, target)
         load_pps = sum(flow.rate_pps or 0.0 for flow in flows)
-        names = {stream["name"] for stream in streams}
+        names = {stream.name for stream in streams}
         results, took_s = finished.folder.relative_to(self.folder.parent), round(time.monotonic() - began, 3)
         tolerance = Tolerance(self.slack, losses=losses)
         return finished, trial_of(load_pps, trial_s, names, tolerance, finished.outcome, results, took_s)
 
-    def _run(self, streams: list[dict[str, Any]], receive: dict[str, Any]) -> tuple[Run, Finished]:
-        """Raises Stopped where the user ends it, BadInput for what a node cannot do."""
+    def _run(self, streams: list[Stream], receive: Receive) -> tuple[Run, Finished]:
+        """Make a run. Raises Stopped, and BadInput for what a node cannot do."""
         self.count += 1
-        scenario = Scenario.model_validate({"name": COMMAND, "streams": streams, "receive": receive})
+        scenario = Scenario(name=COMMAND, streams=streams, receive=receive)  # type: ignore[call-arg] # the other fields have defaults
         try:
             run = Run(
                 Path(COMMAND), self.hosts, self.folder, self.patience, False, scenario=scenario, by_capacity=False
@@ -130,21 +132,23 @@ class Runs:
             raise (Stopped(str(error)) if str(error).startswith(STOPPED) else error) from None
         if finished.outcome.reason in STOPPED:
             raise Stopped(finished.outcome.reason)
-        # Of every trial they would fill the disk.
+        # The captures of all trials would fill the disk.
         shutil.rmtree(finished.folder / "captures", ignore_errors=True)
         return run, finished
 
 
-def _stream(number: int, flow: Flow, target: str, size_bytes: int, trial_s: float) -> dict[str, Any]:
+def _stream(number: int, flow: Flow, target: str, size_bytes: int, trial_s: float) -> Stream:
     rate = {} if flow.rate_pps is None else {"rate_pps": flow.rate_pps}
     ends = {"from": flow.source, "to": target, "engine": flow.engine}
-    return {"name": f"load-{number}", **ends, "size_bytes": size_bytes, "duration_s": trial_s, **rate}
+    return Stream.model_validate(
+        {"name": f"load-{number}", **ends, "size_bytes": size_bytes, "duration_s": trial_s, **rate}
+    )
 
 
 def _lost_not_doubted(outcome: Outcome, target: str) -> Outcome:
-    """A receiver whose ring was full lost packets, which is what is looked for here; else it is a reason for doubt."""
+    """Accept the only doubt of a run if it is a full ring of the receiver: the ring is a limit to measure."""
     doubts, own = outcome.document.get("doubts", []), f"{target} (receive): {MISSED} "
-    full = bool(doubts) and outcome.reason == doubts[0] and all(one.startswith(own) for one in doubts)
+    full = bool(doubts) and outcome.reason == doubts[0] and all(doubt.startswith(own) for doubt in doubts)
     if full and all(row.lost is not None for row in outcome.rows) and sum(row.lost or 0 for row in outcome.rows) > 0:
         return replace(outcome, status=EXIT_AS_EXPECTED, reason="")
     return outcome

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import replace
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +21,10 @@ from pktswarm.master.cli.options import (
     examples,
 )
 from pktswarm.traffic.errors import BadInput
+
+if TYPE_CHECKING:
+    from pktswarm.master.calibrate.calibration import Calibration
+    from pktswarm.master.calibrate.options import Form
 
 EXAMPLES = examples(
     "calibrate --quick",
@@ -64,43 +69,57 @@ def calibrate(
     The figures are written into the capacity file beside the inventory. Nodes must be wired back to back or through a
     switch, with NO device under test between them and no other equipment: they are overloaded (RFC 6815).
     """
-    from pktswarm.master.calibrate import options as asking
+    from pktswarm.master.calibrate import options as options_of
     from pktswarm.master.calibrate.calibration import Calibration
     from pktswarm.master.calibrate.runs import Runs
-    from pktswarm.master.calibrate.show import line, print_found
+    from pktswarm.master.calibrate.show import line
     from pktswarm.master.cluster import inventory
     from pktswarm.master.files import new_folder
     from pktswarm.master.plan import capacity
     from pktswarm.master.results import terminal
 
-    if quick and full:
-        raise BadInput(asking.COMMAND, "mutually exclusive", key="--quick, --full", allowed="one of them")
-    form = asking.QUICK if quick else asking.FULL if full else asking.USUAL
-    form = form if seconds is None else replace(form, trial_s=seconds)
+    form = _form(quick, full, seconds)
     cluster = inventory.load(hosts)
-    named = engines or ",".join(asking.ENGINES)
-    wanted = asking.asked(cluster, sizes, named, node or [], form, again, capture)
-    wiring = asking.wiring(cluster)
+    names = engines or ",".join(options_of.ENGINES)
+    options = options_of.parse(cluster, sizes, names, node or [], form, again, capture)
+    wiring = options_of.wiring(cluster)
     known = capacity.beside(hosts) or capacity.Capacity(capacity.path_of(hosts))
     enter_lab(hosts)
-    folder, console = new_folder(results, asking.COMMAND), terminal.console(stderr=True)
-    console.print(f"wired {wiring}", markup=False, highlight=False)
+    folder, console = new_folder(results, options_of.COMMAND), terminal.console(stderr=True)
+    console.print(f"wiring: {wiring}", markup=False, highlight=False)
     runs = Runs(hosts, folder / "runs", form.precision / 2, patience, console)
 
-    def tell(figure: capacity.Figure, before: bool) -> None:
+    def on_figure(figure: capacity.Figure, before: bool) -> None:
         console.print(line(figure, before), markup=False, highlight=False)
 
-    work = Calibration(cluster, wanted, runs, replace(known, wiring=wiring), tell)
+    calibration = Calibration(cluster, options, runs, replace(known, wiring=wiring), on_figure)
     try:
-        work.run()
+        calibration.run()
     finally:
+        # The folders are empty if no run was made.
         for empty in (folder / "runs", folder):
             with contextlib.suppress(OSError):
-                empty.rmdir()  # of a calibration that ended before its first run
+                empty.rmdir()
+    _print(calibration, folder, as_json)
+    raise typer.Exit(calibration.status)
+
+
+def _form(quick: bool, full: bool, seconds: float | None) -> Form:
+    """The durations of the trials. Raises BadInput."""
+    from pktswarm.master.calibrate import options
+
+    if quick and full:
+        raise BadInput(options.COMMAND, "mutually exclusive", key="--quick, --full", allowed="one of them")
+    form = options.QUICK if quick else options.FULL if full else options.USUAL
+    return form if seconds is None else replace(form, trial_s=seconds)
+
+
+def _print(calibration: Calibration, folder: Path, as_json: bool) -> None:
+    from pktswarm.master.calibrate.document import document
+    from pktswarm.master.calibrate.show import print_results
+    from pktswarm.master.results import terminal
+
     if as_json:
-        done = [one.model_dump() for one in work.done]
-        about = {"status": work.status, "problem": work.problem, "wiring": wiring, "lacking": work.lacking()}
-        print(json.dumps({"capacity": str(known.path), "results": str(folder), **about, "figures": done}))
+        print(json.dumps(document(calibration, folder)))
     else:
-        print_found(terminal.console(), work, folder)
-    raise typer.Exit(work.status)
+        print_results(terminal.console(), calibration, folder)

@@ -48,7 +48,7 @@ def hosts_file(folder: Path, variables: str = "{}", sides: tuple[str, str] = ("a
 # --- what holds -----------------------------------------------------------------------------------------------------
 
 
-def steady(limit_pps: float, calls: list[float] | None = None) -> rate_search.Tried:
+def steady(limit_pps: float, calls: list[float] | None = None) -> rate_search.TryRate:
     def tried(rate_pps: float) -> rate_search.Try:
         if calls is not None:
             calls.append(rate_pps)
@@ -61,7 +61,7 @@ def steady(limit_pps: float, calls: list[float] | None = None) -> rate_search.Tr
 @pytest.mark.parametrize("confirmations", [1, 9])
 def test_a_rate_is_found_within_the_precision_and_confirmed(first_pps: float, confirmations: int) -> None:
     calls: list[float] = []
-    found = rate_search.Ladder(steady(1000.0, calls), 0.05, confirmations).found(first_pps)
+    found = rate_search.RateSearch(steady(1000.0, calls), 0.05, confirmations).search(first_pps)
     assert found.state == rate_search.CONFIRMED and found.rate_pps is not None and found.above_pps is not None
     assert found.rate_pps <= 1000 < found.above_pps and found.rate_pps >= found.above_pps * 0.95
     assert calls.count(found.rate_pps) == 1 + confirmations and found.trials == len(calls)
@@ -77,7 +77,7 @@ def test_with_noise_a_confirmed_rate_held_twice_and_one_above_it_did_not(seed: i
         tries.append((rate_pps, rate_pps <= limit_pps))
         return rate_search.Try(rate_pps <= limit_pps, min(rate_pps, limit_pps))
 
-    found = rate_search.Ladder(tried, 0.05, 1).found(1000.0)
+    found = rate_search.RateSearch(tried, 0.05, 1).search(1000.0)
     if found.state == rate_search.CONFIRMED:
         assert tries[-1] == (found.rate_pps, True) and tries.count((found.rate_pps, True)) >= 2
         assert (found.above_pps, False) in tries and found.above_pps is not None
@@ -87,18 +87,18 @@ def test_with_noise_a_confirmed_rate_held_twice_and_one_above_it_did_not(seed: i
 
 
 def test_a_rate_that_does_not_hold_again_is_lowered_until_one_does() -> None:
-    found = rate_search.Ladder(steady(1000.0), 0.1, 1).confirmed(1300.0, None)
+    found = rate_search.RateSearch(steady(1000.0), 0.1, 1).confirm(1300.0, None)
     assert found.state == rate_search.CONFIRMED and found.rate_pps == pytest.approx(1300 * 0.9**3)
     assert found.above_pps == pytest.approx(1300 * 0.9**2)
 
 
 def test_a_rate_that_never_holds_again_is_told_as_such() -> None:
-    found = rate_search.Ladder(lambda rate: rate_search.Try(False, rate), 0.05, 1).confirmed(1000.0, 1100.0)
+    found = rate_search.RateSearch(lambda rate: rate_search.Try(False, rate), 0.05, 1).confirm(1000.0, 1100.0)
     assert (found.state, found.rate_pps, found.problem) == (rate_search.UNCONFIRMED, 1000.0, "no rate held again")
 
 
 def test_a_run_that_says_nothing_ends_it_with_its_reason() -> None:
-    found = rate_search.Ladder(lambda rate: rate_search.Try(False, 0.0, "tx1 was lost"), 0.05, 1).found(1000.0)
+    found = rate_search.RateSearch(lambda rate: rate_search.Try(False, 0.0, "tx1 was lost"), 0.05, 1).search(1000.0)
     assert (found.state, found.rate_pps, found.problem) == (rate_search.FAILED, None, "tx1 was lost")
 
 
@@ -129,7 +129,7 @@ def test_a_transmitters_figure_is_what_it_sends_paced(paced: float) -> None:
     """Pacing costs, or spares: the rate as fast as it goes is a first guess and no more."""
     sent, calls = node(100_000 * paced, 100_000)
     work = measure.Transmitter(sent, FORM)
-    held = work.found()
+    held = work.measure()
     assert work.top_pps == 100_000 and calls[0] is None and held.state == "confirmed" and held.trials == len(calls)
     assert held.rate_pps is not None and 100_000 * paced * 0.95 <= held.rate_pps <= 100_000 * paced
 
@@ -142,22 +142,26 @@ def test_what_left_is_the_lesser_of_the_engines_and_the_interfaces_words() -> No
 
 def test_a_transmitter_that_is_held_up_once_is_tried_again() -> None:
     sent, calls = node(100_000, trouble=lambda number: "held up" if number == 3 else "")
-    held = measure.Transmitter(sent, FORM).found()
+    held = measure.Transmitter(sent, FORM).measure()
     undisturbed, others = node(100_000)
-    assert held.rate_pps == measure.Transmitter(undisturbed, FORM).found().rate_pps
+    assert held.rate_pps == measure.Transmitter(undisturbed, FORM).measure().rate_pps
     assert held.trials == len(calls) == len(others) + 1
 
 
 def test_a_transmitter_of_which_a_run_says_nothing_has_no_figure() -> None:
     sent, _ = node(100_000, trouble=lambda number: "tx1: lost" if number == 2 else "")
-    assert measure.Transmitter(sent, FORM).found() == rate_search.Held("failed", trials=2, problem="tx1: lost")
+    assert measure.Transmitter(sent, FORM).measure() == rate_search.RateResult("failed", trials=2, problem="tx1: lost")
     nothing, _ = node(0.0)
-    assert measure.Transmitter(nothing, FORM).found().problem == "nothing was sent"
+    assert measure.Transmitter(nothing, FORM).measure().problem == "nothing was sent"
 
 
 # --- a receiver -----------------------------------------------------------------------------------------------------
 
-ABLE = [measure.Able("tx1", "trafgen", 40_000), measure.Able("tx2", "xdp", 60_000), measure.Able("tx3", "xdp", 20_000)]
+ABLE = [
+    measure.Sender("tx1", "trafgen", 40_000),
+    measure.Sender("tx2", "xdp", 60_000),
+    measure.Sender("tx3", "xdp", 20_000),
+]
 
 
 def receiver(limit_pps: float, together_pps: float = 1e9) -> Any:
@@ -180,7 +184,7 @@ def receiver(limit_pps: float, together_pps: float = 1e9) -> Any:
 def test_a_receiver_is_overloaded_by_as_few_transmitters_as_it_takes(limit_pps: float, form: asked.Form) -> None:
     received, calls = receiver(limit_pps)
     work = measure.Receiver(received, ABLE, form)
-    held = work.found()
+    held = work.measure()
     assert held.state == "confirmed" and held.rate_pps is not None and held.above_pps is not None
     assert held.rate_pps <= limit_pps + 1 and held.above_pps > limit_pps
     assert held.rate_pps >= limit_pps * (1 - form.precision) - 2
@@ -196,16 +200,16 @@ def test_a_receiver_is_overloaded_by_as_few_transmitters_as_it_takes(limit_pps: 
 
 def test_a_receiver_that_takes_all_that_can_be_sent_takes_that_at_least() -> None:
     received, _ = receiver(1e9)
-    held = measure.Receiver(received, ABLE, FORM).found()
+    held = measure.Receiver(received, ABLE, FORM).measure()
     assert (held.state, held.rate_pps, held.above_pps) == ("at least", 120_000, None)
 
 
 def test_transmitters_that_are_in_each_others_way_send_less() -> None:
     received, _ = receiver(1e9, together_pps=90_500)
-    held = measure.Receiver(received, ABLE, FORM).found()
+    held = measure.Receiver(received, ABLE, FORM).measure()
     assert (held.state, held.rate_pps) == ("at least", 90_000)
     received, _ = receiver(50_000, together_pps=55_000)
-    held = measure.Receiver(received, ABLE, FORM).found()
+    held = measure.Receiver(received, ABLE, FORM).measure()
     assert held.state == "confirmed" and held.rate_pps is not None and 47_500 <= held.rate_pps <= 50_000
 
 
@@ -217,19 +221,19 @@ def test_what_transmitters_sent_once_and_cannot_again_is_lowered() -> None:
         tired = len(calls) > 3 and made.intended_pps > 100_000
         return replace(made, problem="tx1 took 1.3 s", held_up=True) if tired else made
 
-    held = measure.Receiver(tiring, ABLE, FORM).found()
+    held = measure.Receiver(tiring, ABLE, FORM).measure()
     assert (held.state, held.rate_pps) == ("at least", pytest.approx(96_000))
     assert [sum(flow.rate_pps or 0 for flow in flows) for flows, _ in calls[-2:]] == [pytest.approx(96_000)] * 2
 
 
 def test_a_receiver_that_cannot_be_measured_has_no_figure() -> None:
     received, _ = receiver(1e9, together_pps=1.0)
-    held = measure.Receiver(received, ABLE, FORM).found()
+    held = measure.Receiver(received, ABLE, FORM).measure()
     assert held.state == "failed" and OWN_LIMIT in held.problem
-    assert "no transmitter" in measure.Receiver(received, [], FORM).found().problem
+    assert "no transmitter" in measure.Receiver(received, [], FORM).measure().problem
     received, _ = receiver(10)
-    held = measure.Receiver(received, ABLE, FORM).found()
-    assert held.state == "failed" and "it lost packets at 600 packets/s, the lowest rate tried" in held.problem
+    held = measure.Receiver(received, ABLE, FORM).measure()
+    assert held.state == "failed" and "packets were lost at 600 packets/s, the lowest rate tried" in held.problem
 
 
 def test_ctrl_c_in_a_search_is_passed_on() -> None:
@@ -241,7 +245,7 @@ def test_ctrl_c_in_a_search_is_passed_on() -> None:
         return received(flows, trial_s)
 
     with pytest.raises(Stopped, match="stopped by the user"):
-        measure.Receiver(stopped, ABLE, FORM).found()
+        measure.Receiver(stopped, ABLE, FORM).measure()
 
 
 def row(**counts: Any) -> Row:
@@ -311,12 +315,12 @@ def report(**more: Any) -> dict[str, Any]:
 def calibrated(
     hosts: Path, words: str = "", cluster: Cluster | None = None, **more: Any
 ) -> tuple[Calibration, Cluster]:
-    """`words`: engines; the rest of asked.asked's."""
+    """`words`: engines; the rest of asked.parse's."""
     loaded = inventory.load(hosts)
     limits = {"tx1": 30_000.0, "tx2": 50_000.0, "tx3": 20_000.0, "rx1": 65_000.0}
     made = cluster or Cluster(limits, {name: report() for name in limits})
     given = {"sizes": "64", "nodes": [], "form": FORM, **more}
-    wanted = asked.asked(loaded, engines=words or "xdp", **given)
+    wanted = asked.parse(loaded, engines=words or "xdp", **given)
     known = capacity.beside(hosts) or capacity.Capacity(capacity.path_of(hosts), wiring="a test")
     work = Calibration(loaded, wanted, made, known, lambda figure, known: None)  # type: ignore[arg-type]
     work.run()
@@ -338,7 +342,7 @@ def test_every_node_is_measured_and_kept(tmp_path: Path) -> None:
     assert received is not None and received.senders == ["tx2", "tx1"] and received.state == "confirmed"
     assert known.lacks("tx1", "pktgen") and work.lacking() == ["pktgen is not on tx1, tx2, tx3: no module"]
     shown = Console(width=160, record=True, file=(tmp_path / "shown").open("w"))
-    show.print_found(shown, work, tmp_path)
+    show.print_results(shown, work, tmp_path)
     text = shown.export_text()
     assert "rx1" in text and "kpackets/s" in text and "pktgen is not on tx1" in text
 
@@ -347,7 +351,7 @@ def test_what_is_known_is_not_measured_again_unless_asked_better_or_changed(tmp_
     hosts = hosts_file(tmp_path)
     _, first = calibrated(hosts)
     again, second = calibrated(hosts)
-    assert first.asked and not second.asked and len(again.done) == 4
+    assert first.asked and not second.asked and len(again.figures) == 4
     _, third = calibrated(hosts, again=True, nodes=["tx2"])
     assert {name for name, _, _ in third.asked} == {"tx2"}
     _, better = calibrated(hosts, form=asked.Form(2.0, 0.05, 1))
@@ -366,20 +370,20 @@ def test_ctrl_c_keeps_what_was_found(patience: int, tmp_path: Path) -> None:
     capacity.path_of(hosts).unlink()
     limits = {"tx1": 30_000.0, "tx2": 50_000.0, "tx3": 20_000.0, "rx1": 65_000.0}
     work, _ = calibrated(hosts, cluster=Cluster(limits, {name: report() for name in limits}, patience))
-    assert (work.status, work.problem) == (3, "stopped by the user") and len(work.done) < 4
+    assert (work.status, work.problem) == (3, "stopped by the user") and len(work.figures) < 4
     known = capacity.beside(hosts)
     kept = [] if known is None else [one.rate_pps for one in known.figures]
-    assert kept == [one.rate_pps for one in whole.done][: len(kept)] and len(kept) == len(work.done)
+    assert kept == [one.rate_pps for one in whole.figures][: len(kept)] and len(kept) == len(work.figures)
     rest, _ = calibrated(hosts)
-    assert rest.status == 0 and len(rest.done) == 4
+    assert rest.status == 0 and len(rest.figures) == 4
 
 
 def test_a_figure_that_is_not_found_is_told_and_not_kept(tmp_path: Path) -> None:
     hosts = hosts_file(tmp_path)
     work, _ = calibrated(hosts, nodes=["rx1"])
     assert work.status == 3 and capacity.beside(hosts) is None
-    words = "no other node is known to send 64 bytes: calibrate the transmitters first"
-    assert [one.problem for one in work.done] == [words] and words in show.line(work.done[0], False)
+    words = "no transmitter has a figure for 64 bytes: calibrate the transmitters first"
+    assert [one.problem for one in work.figures] == [words] and words in show.line(work.figures[0], False)
 
     class Refusing(Cluster):
         def sent(self, flow: Flow, target: str, size_bytes: int, trial_s: float) -> Sent:
@@ -389,7 +393,7 @@ def test_a_figure_that_is_not_found_is_told_and_not_kept(tmp_path: Path) -> None
 
     limits = {"tx1": 30_000.0, "tx2": 50_000.0, "tx3": 20_000.0, "rx1": 65_000.0}
     work, _ = calibrated(hosts, cluster=Refusing(limits, {name: report() for name in limits}))
-    assert work.status == 3 and [one.state for one in work.done].count("failed") == 1
+    assert work.status == 3 and [one.state for one in work.figures].count("failed") == 1
     known = capacity.beside(hosts)
     assert known is not None and {one.node for one in known.figures} == {"tx2", "tx3", "rx1"}
 
@@ -423,7 +427,7 @@ REFUSED: dict[str, tuple[list[str], str, str]] = {
     "engine": (
         ["--engines", "xdp,tcpreplay"],
         "{}",
-        "--engines = 'tcpreplay': unknown engine, or not one to calibrate (allowed: xdp, pkt",
+        "--engines = 'tcpreplay': there is no such engine to calibrate (allowed: xdp, pkt",
     ),
     "node": (["--node", "tx9"], "{}", "--node = 'tx9': there is no such node (allowed: tx1, tx2, tx3, rx1)"),
     "seconds": (
@@ -468,7 +472,7 @@ def test_json_has_the_figures_and_where_they_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(self: Calibration) -> None:
-        self.done.append(capacity.Figure(**figure("tx1", 1000)))
+        self.figures.append(capacity.Figure(**figure("tx1", 1000)))
 
     monkeypatch.setattr(Calibration, "run", run)
     hosts = hosts_file(tmp_path)
