@@ -1,4 +1,4 @@
-"""The SMF in a thread of its own: while the master does something else, the UPF is answered and load goes on."""
+"""The SMF in a thread of its own: it answers the UPF and generates load while the master does other work."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ LONGEST_WAIT_NS = 20_000_000
 
 
 class Background:
-    """`with Background(smf): …`. Inside, others only read `smf` and add sources; what failed is raised at the end.
+    """`with Background(smf): …`. Inside, other threads only read `smf` and add sources; a failure is raised at the end.
 
-    The thread is started by the one that has the right network namespace: it inherits it.
+    The thread inherits the network namespace of the thread that starts it.
     """
 
     def __init__(self, smf: Smf) -> None:
@@ -36,7 +36,7 @@ class Background:
             raise self.problem
 
     def stop(self) -> None:
-        """From then on `smf` is the caller's again."""
+        """Ends the thread; `smf` is the caller's again."""
         self._over.set()
         self._thread.join()
 

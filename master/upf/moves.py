@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Move:
-    """An accepted one. `left`: the gNB's address; `teid`: the tunnel there, whose end is to be marked."""
+    """An accepted handover. `left`: address of the source gNB; `teid`: the tunnel there, ended by an end marker."""
 
     at_ns: int
     left: str
@@ -25,17 +25,17 @@ class Move:
 
 @dataclass(frozen=True)
 class Moves:
-    """Of a run's handovers. Times are the master's CLOCK_MONOTONIC."""
+    """The handovers of a run. Times are the master's CLOCK_MONOTONIC."""
 
     group: str
     end_marker: bool
-    """Whether the UPF was asked for end markers."""
+    """Whether the requests ask for end markers."""
     intended: int
     requested: int
     failures: dict[str, int]
     accepted: list[Move]
     by_user: dict[str, tuple[list[int], list[int]]] = field(default_factory=dict)
-    """gNB where users began → of each in their order: accepted moves, failed ones."""
+    """Initial gNB → accepted and failed handovers of each of its users, in order."""
 
     @classmethod
     def of_load(cls, load: Handover, now_ns: int) -> Moves:
@@ -56,7 +56,7 @@ class Moves:
         )
 
     def of(self, leg: Leg) -> tuple[list[int], list[int]] | None:
-        """Users.moves."""
+        """Returns Users.moves of a leg."""
         session = None if leg.users is None else leg.users.session
         return None if session is None or session.group != self.group else self.by_user[session.gnb]
 

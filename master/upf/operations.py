@@ -1,4 +1,4 @@
-"""What is asked of a UPF for a session: to establish, modify, query and delete it; and what its answers mean."""
+"""Session procedures (establishment, modification, usage query, deletion), and the effect of their responses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Hook = Callable[[int, bool, int], None]
 
 
 class Operation:
-    """One kind of request for any session; a template for each group, made when it is first needed."""
+    """One kind of request for any session, with a message template for each group, made on first use."""
 
     name = ""
 
@@ -37,13 +37,13 @@ class Operation:
     ) -> None:
         self.exchange, self.sessions, self.statistics, self.encode = exchange, sessions, statistics, encode
         self.hook: Hook = lambda row, fine, now_ns: None
-        """Called when a session's answer is in, or given up: row, whether it was accepted, when."""
+        """Called on a session's response or timeout, with row, whether it is accepted, and time."""
         self.forgotten: Callable[[], None] = lambda: None
-        """Called when the UPF refuses for want of an association."""
+        """Called when the UPF refuses with the cause NO_ASSOCIATION."""
         self._templates: dict[int, Template] = {}
 
     def requests(self, rows: NDArray[np.int64]) -> list[Request]:
-        """One for each row."""
+        """Returns one request for each row."""
         self.make_ready(rows)
         self.prepare(rows)
         made: list[Request] = []
@@ -54,20 +54,23 @@ class Operation:
         return made
 
     def sending(self, count: int) -> None:
-        """So many of them are sent now, ready as they are."""
+        """Counts requests that are about to be sent."""
         if not self.statistics.requested:
             self.statistics.first_ns = time.monotonic_ns()
         self.statistics.requested += count
 
     def make_ready(self, rows: NDArray[np.int64]) -> None:
-        """Encodes what their messages are made from. It takes a tenth of a second for each group, in which no answer
-        is read: so before the first request, or response times would have it in them."""
+        """Encodes the templates of these sessions.
+
+        It takes 0.1 s for each group, in which no response is read: to be called before the first request, as
+        response times would include it.
+        """
         for number in np.unique(self.sessions.group[rows]).tolist():
             if number not in self._templates:
                 self._templates[number] = self.encode(number)
 
     def prepare(self, rows: NDArray[np.int64]) -> None:
-        """What must be so before their messages are rendered."""
+        """Sets the columns that the messages are rendered from."""
 
     def _render(self, rows: NDArray[np.int64]) -> list[Request]:
         template = self._templates[int(self.sessions.group[rows[0]])]
@@ -118,7 +121,7 @@ class Operation:
         self.statistics.late += 1
 
     def accepted(self, row: int, answer: Answer) -> str:
-        """Takes the answer in; what is wrong with it, or nothing."""
+        """Takes the response; returns what it lacks, or an empty text."""
         return ""
 
     def refused(self, row: int, answer: Answer) -> None: ...
@@ -132,13 +135,13 @@ class Operation:
 
 def add_usage(sessions: Sessions, row: int, usage: Usage) -> None:
     sessions.usage_reports[row] += 1
-    for bit, values, told in (
+    for bit, values, volume in (
         (UPLINK, sessions.uplink_bytes, usage.uplink_bytes),
         (DOWNLINK, sessions.downlink_bytes, usage.downlink_bytes),
         (TOTAL, sessions.total_bytes, usage.total_bytes),
     ):
-        if told is not None:
-            values[row] += np.uint64(told)
+        if volume is not None:
+            values[row] += np.uint64(volume)
             sessions.measured[row] |= bit
 
 
@@ -148,7 +151,7 @@ class Establish(Operation):
     def prepare(self, rows: NDArray[np.int64]) -> None:
         again = rows[self.sessions.state[rows] != 0]
         self.sessions.generation[again] += np.uint64(1)
-        # The header's SEID is 0: the UPF has not told its own yet (7.2.2.4.2).
+        # The header's SEID is 0: the UPF's is not known yet (7.2.2.4.2).
         self.sessions.remote_seid[rows] = 0
 
     def accepted(self, row: int, answer: Answer) -> str:
@@ -162,7 +165,7 @@ class Establish(Operation):
         return problem
 
     def _chosen(self, row: int, answer: Answer) -> str:
-        """What the UPF was to choose, it must tell."""
+        """Takes what the UPF chose; returns what the response lacks."""
         sessions = self.sessions
         group = sessions.upf.groups[int(sessions.group[row])]
         if group.first_teid == "choose":
@@ -189,7 +192,7 @@ class Establish(Operation):
         self.sessions.state[row] = UNANSWERED
 
     def late(self, request: Request, header: Header, answer: Answer) -> None:
-        """It failed, but it does stand at the UPF: it is to be deleted in the end."""
+        """Keeps the SEID of a session that failed here but exists at the UPF: it is deleted at the end."""
         self.statistics.late += 1
         row = request.row
         if answer.remote_seid is not None and self.sessions.row_of(header.seid or 0) == row:

@@ -1,6 +1,6 @@
-"""What a UPF sends, read without scapy: a session's answer takes microseconds, not milliseconds.
+"""Decodes PFCP messages of a UPF without scapy: microseconds, not milliseconds, for a session's response.
 
-Every function takes a buffer and the message's length in it, and raises Malformed for what cannot be read.
+Every function takes a buffer and the message's length in it, and raises Malformed for a malformed message.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REQUESTS = {
     14,
     SESSION_REPORT_REQUEST,
 }
-"""What a UPF may ask of an SMF, or ask wrongly (table 7.3-1)."""
+"""Requests that a UPF can send, and those that only an SMF may (table 7.3-1)."""
 
 CREATED_PDR, CAUSE, F_TEID, OFFENDING_IE, UP_FEATURES, F_SEID, NODE_ID = 8, 19, 21, 40, 43, 57, 60
 UE_ADDRESS, RECOVERY_STAMP, FAILED_RULE, PDR_ID = 93, 96, 114, 56
@@ -108,7 +108,7 @@ ELEMENTS = {
     159: "APN/DNN",
     160: "3GPP Interface Type",
 }
-"""What we send, by number (table 8.1.2-1): an offending IE in words."""
+"""Names of the information elements that the SMF sends (table 8.1.2-1), for an offending IE."""
 RULES = {0: ("PDR", 2), 1: ("FAR", 4), 2: ("QER", 4), 3: ("URR", 4), 4: ("BAR", 1)}
 _HEADER = Struct("!BBH")
 _ELEMENT = Struct("!HH")
@@ -116,7 +116,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Malformed(Exception):
-    """A message that cannot be read; says where."""
+    """A malformed message."""
 
 
 class Header(NamedTuple):
@@ -124,41 +124,41 @@ class Header(NamedTuple):
     seid: int | None
     sequence: int
     body: int
-    """Where the information elements begin."""
+    """Offset of the information elements."""
     version: int
 
 
 def header(data: Buffer, length: int) -> Header:
-    """Of one message a datagram; Malformed if the length is not that of what came."""
+    """Decodes the header; Malformed if its length exceeds the datagram's."""
     if length < 8:
-        raise Malformed(f"{length} bytes are no PFCP message")
-    flags, kind, told = _HEADER.unpack_from(data)
-    if told + 4 > length:
-        raise Malformed(f"message type {kind} says it has {told + 4} bytes, but {length} came")
+        raise Malformed(f"{length} bytes: too short for a PFCP header")
+    flags, kind, rest = _HEADER.unpack_from(data)
+    if rest + 4 > length:
+        raise Malformed(f"message type {kind}: length {rest + 4} bytes, {length} received")
     if flags & 1:
         if length < 16:
-            raise Malformed(f"message type {kind} with a SEID in {length} bytes")
+            raise Malformed(f"message type {kind}: {length} bytes are too short for a SEID")
         seid, last = unpack("!QI", data, 4)
         return Header(kind, seid, last >> 8, 16, flags >> 5)
     return Header(kind, None, unpack("!I", data, 4)[0] >> 8, 8, flags >> 5)
 
 
 def elements(data: Buffer, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """(type, where its value begins, where it ends) of each information element."""
+    """Yields (type, start of the value, end of the value) of each information element."""
     while at < end:
         if at + 4 > end:
-            raise Malformed(f"{end - at} bytes left at {at}: no information element")
+            raise Malformed(f"{end - at} bytes at {at}: too short for an information element")
         kind, length = _ELEMENT.unpack_from(data, at)
         at += 4
         if at + length > end:
-            raise Malformed(f"information element {kind} at {at - 4} has {length} bytes, but {end - at} are left")
+            raise Malformed(f"information element {kind} at {at - 4}: length {length} bytes, {end - at} left")
         yield kind, at, at + length
         at += length
 
 
 @dataclass(slots=True)
 class Answer:
-    """What a response tells. `remote_seid` and what follows: of an establishment."""
+    """A response. `remote_seid` and the fields after it: of an establishment."""
 
     cause: int = 0
     offending: int | None = None
@@ -176,13 +176,13 @@ class Answer:
 
     @property
     def description(self) -> str:
-        """The cause, and what the UPF says was wrong."""
-        return cause_words(self.cause, self.offending, self.failed_rule)
+        """The cause, with offending IE and failed rule."""
+        return describe_cause(self.cause, self.offending, self.failed_rule)
 
 
 @dataclass(frozen=True)
 class Usage:
-    """One usage report; None is what was not measured. Bytes as the UPF counts them."""
+    """One usage report; None: not measured. Bytes as the UPF counts them."""
 
     urr: int
     total_bytes: int | None = None
@@ -194,7 +194,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Report:
-    """A Session Report Request. `inactivity`: no user plane packet for the session's inactivity time (UPIR)."""
+    """A Session Report Request. `inactivity`: no user plane packet within the session's inactivity time (UPIR)."""
 
     downlink_data: bool = False
     error_indication: bool = False
@@ -202,7 +202,7 @@ class Report:
     inactivity: bool = False
 
 
-def cause_words(cause: int, offending: int | None = None, failed_rule: str = "") -> str:
+def describe_cause(cause: int, offending: int | None = None, failed_rule: str = "") -> str:
     words = f"{CAUSES.get(cause, 'unknown cause')} ({cause})"
     if offending is not None:
         words += f", offending IE: {ELEMENTS.get(offending, 'type')} ({offending})"
@@ -210,7 +210,7 @@ def cause_words(cause: int, offending: int | None = None, failed_rule: str = "")
 
 
 def answer(data: Buffer, length: int, body: int) -> Answer:
-    """Any response with a Cause, and heartbeats."""
+    """Decodes any response with a Cause, and heartbeats."""
     found = Answer()
     try:
         for kind, at, end in elements(data, body, length):
@@ -225,7 +225,7 @@ def answer(data: Buffer, length: int, body: int) -> Answer:
             else:
                 _rare(found, kind, data, at, end)
     except (error, IndexError):
-        raise Malformed("an information element is shorter than what it says it has") from None
+        raise Malformed("truncated information element") from None
     return found
 
 
@@ -266,12 +266,12 @@ def _created_pdr(found: Answer, data: Buffer, at: int, end: int) -> None:
 
 def _sixteen(data: Buffer, at: int, end: int) -> bytes:
     if at + 16 > end:
-        raise Malformed(f"an IPv6 address in {end - at} bytes")
+        raise Malformed(f"IPv6 address of {end - at} bytes")
     return bytes(data[at : at + 16])
 
 
 def usage(data: Buffer, at: int, end: int) -> Usage:
-    """A usage report, whichever of the three it is in."""
+    """Decodes a usage report of any of the three types."""
     values: dict[str, int] = {"urr": 0}
     for kind, inner, last in elements(data, at, end):
         if kind == URR_ID:
@@ -299,7 +299,7 @@ def report(data: Buffer, length: int, body: int) -> Report:
             elif kind in USAGE_REPORTS:
                 found.append(usage(data, at, end))
     except (error, IndexError):
-        raise Malformed("an information element is shorter than what it says it has") from None
+        raise Malformed("truncated information element") from None
     return Report(bool(kinds & 1), bool(kinds & 4), found, bool(kinds & 8))
 
 
@@ -321,10 +321,10 @@ def _labels(value: bytes) -> Iterator[str]:
 
 
 def chooses_teids(features: bytes) -> bool:
-    """FTUP (8.2.25)."""
+    """Returns the feature FTUP (8.2.25)."""
     return bool(len(features) > 0 and features[0] & 0x10)
 
 
 def chooses_ue_addresses(features: bytes) -> bool:
-    """UEIP."""
+    """Returns the feature UEIP."""
     return bool(len(features) > 2 and features[2] & 0x04)

@@ -1,7 +1,7 @@
-"""What the SMF sends (3GPP TS 29.244, section 7), built with scapy. Each function gives the bytes of one message.
+"""Encodes PFCP messages of an SMF (3GPP TS 29.244, section 7) with scapy. Each function returns one message.
 
-The order of information elements is that of the specification's tables; those left out are not needed by what
-pktswarm asks for. Rules have the same numbers in every session: a session's scope is its own.
+Information elements have the order of the specification's tables. Rules have the same numbers in every session: their
+scope is the session.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Any
 
 from scapy.contrib import pfcp
 from scapy.packet import Packet
@@ -25,7 +24,7 @@ ACCESS, CORE = 0, 1
 N3_INTERFACE, N6_INTERFACE = 11, 17
 """3GPP Interface Type (8.2.118)."""
 CHOOSE_V4, CHOOSE_V6 = 0b010, 0b100
-"""Flags CHV4 and CHV6 of UE IP Address (8.2.62), among what scapy calls spare."""
+"""Flags CHV4 and CHV6 of UE IP Address (8.2.62); scapy has them in `spare`."""
 OPEN = {"open": 0, "closed": 1}
 PDN_TYPES = {(True, False): 1, (False, True): 2, (True, True): 3}
 REMOVE = {"4": 0, "6": 1}
@@ -33,22 +32,24 @@ WIDER_FLAGS_RELEASE = 16
 """From this release on Apply Action (8.2.26) and Outer Header Removal (8.2.64; since 15.4.0) have two octets, not
 one, Reporting Triggers (8.2.19) three, not two. Some UPFs decode exactly that length."""
 Action = str
-"""Of a downlink FAR: forward, buffer or notify (buffer, and tell of the first packet)."""
+"""Action of a downlink FAR: forward, buffer, or notify (buffer, and notify the CP of the first packet)."""
 
 
 @dataclass(frozen=True)
 class Own:
-    """The SMF as its messages tell of it."""
+    """The SMF's identity in its messages."""
 
     address: str
     node_id: str
     recovery_stamp: int
-    """Seconds since 1900; the same as long as this SMF lives (8.2.65)."""
+    """Seconds since 1900; constant for the lifetime of an SMF (8.2.65)."""
 
 
-def encode_message(kind: str, number: int, values: Values | int, elements: list[Any], session: bool = False) -> bytes:
+def encode_message(
+    kind: str, number: int, values: Values | int, elements: list[Packet], session: bool = False
+) -> bytes:
     sequence = values if isinstance(values, int) else int.from_bytes(values["sequence"], "big")
-    header: dict[str, Any] = {"message_type": number, "seq": sequence, "S": int(session)}
+    header = {"message_type": number, "seq": sequence, "S": int(session)}
     if session:
         assert not isinstance(values, int)
         header["seid"] = int.from_bytes(values["seid"], "big")
@@ -98,7 +99,7 @@ def session_deletion_request(values: Values) -> bytes:
 
 
 class GroupMessages:
-    """The messages of one group's sessions; what differs from user to user comes as `Values`."""
+    """Messages of one group's sessions; `Values` are the fields of a single user."""
 
     def __init__(self, upf: Upf, group: Group, own: Own) -> None:
         self.upf, self.group, self.own = upf, group, own
@@ -127,7 +128,7 @@ class GroupMessages:
         return elements
 
     def modification(self, action: Action, end_marker: bool = False) -> Callable[[Values], bytes]:
-        """A new action of the downlink FAR; `forward` tells the gNB and TEID again, be they new or not."""
+        """Returns the encoder of a new action of the downlink FAR; `forward` always has gNB and TEID."""
 
         def encode(values: Values) -> bytes:
             inside = [pfcp.IE_FAR_Id(id=FAR_DOWN), _apply(action, self.upf.release)]
@@ -141,7 +142,7 @@ class GroupMessages:
         return encode
 
     def query(self, values: Values) -> bytes:
-        """Asks for a usage report now."""
+        """Encodes a request for an immediate usage report."""
         elements = [pfcp.IE_QueryURR(IE_list=[pfcp.IE_URR_Id(id=URR)])]
         return encode_message("PFCPSessionModificationRequest", 52, values, elements, session=True)
 
@@ -232,10 +233,10 @@ class GroupMessages:
         return pfcp.IE_FTEID(TEID=int.from_bytes(values["uplink_teid"], "big"), **flags, **address)
 
     def _ue_address(self, values: Values) -> Packet:
-        """The downlink's destination (S/D 1)."""
+        """Returns the destination of the downlink (S/D 1)."""
         if self.group.ue_addresses == "choose":
             return pfcp.IE_UE_IP_Address(SD=1, spare=CHOOSE_V4 * self.v4 + CHOOSE_V6 * self.v6)
-        given: dict[str, Any] = {}
+        given: dict[str, int | str] = {}
         if self.v4:
             given |= {"V4": 1, "ipv4": str(IPv4Address(values["ue_v4"]))}
         if self.v6:
@@ -282,7 +283,7 @@ def _apply(action: Action, release: int) -> Packet:
 
 
 def _last_octet(release: int) -> bytes:
-    """The octet that Release 16 added to an IE of flags; no flag in it is ever set here."""
+    """Returns the octet that Release 16 added to an IE of flags; its flags are 0 here."""
     return b"\0" if release >= WIDER_FLAGS_RELEASE else b""
 
 

@@ -1,7 +1,7 @@
-"""Requests and answers over UDP: a window, repetition after T1, giving up after N1 (TS 29.244, 6.4).
+"""PFCP requests and responses over UDP: a window, retransmission after T1, timeout after N1 (TS 29.244, 6.4).
 
-One thread, one loop; it waits in poll() and never spins. Whoever has something to send is a Source, which is asked
-when the window has room; whoever wants the answer is the request's Handler.
+One thread, one loop, which waits in poll(). A Source provides requests when the window has room; a request's Handler
+takes its response.
 """
 
 from __future__ import annotations
@@ -20,23 +20,27 @@ from numpy.typing import NDArray
 
 from pktswarm.master.scenario.upf import Upf
 from pktswarm.master.upf import pfcp_decode
+from pktswarm.master.upf.document import Datagrams
 from pktswarm.master.upf.pfcp_decode import Answer, Header, Malformed
 from pktswarm.traffic.errors import BadInput
 
 PFCP_PORT = 8805
-"""Where an SMF takes requests; ours are sent from it too (6.3)."""
+"""Port of the SMF, for its own requests too (6.3)."""
 BUFFER_BYTES = 4 * 2**20
 MOST_AT_ONCE = 256
-"""Datagrams read before anything else gets its turn."""
+"""Maximum datagrams read in a row."""
 MOST_LATE = 65536
 SEQUENCES = 2**24
 SEQUENCE_NS = 20_000
-"""Our first sequence number is the time in this unit. A UPF keeps its answers for a while, by address, port and
-sequence number, all of which an SMF that began at 1 again would share with the one before it."""
+"""Unit of the time that is the first sequence number.
+
+A UPF caches its responses by address, port and sequence number; an SMF that began at 1 would get those of the SMF
+before it.
+"""
 
 
 class Handler(Protocol):
-    """What becomes of a request. One of `answered` and `failed` is called, once; `late` perhaps after `failed`."""
+    """Takes the outcome of a request: one of `answered` and `failed` is called once; `late` can follow `failed`."""
 
     def answered(self, request: Request, header: Header, answer: Answer, now_ns: int) -> None: ...
 
@@ -48,7 +52,7 @@ class Handler(Protocol):
 
 
 class Request:
-    """One message to the UPF that wants an answer. `row`: what it is about, the handler's own affair."""
+    """One request to the UPF. `row`: its session, for the handler."""
 
     __slots__ = ("data", "due_ns", "first_ns", "handler", "row", "sequence", "tries")
 
@@ -59,43 +63,54 @@ class Request:
 
 class Source(Protocol):
     windowed: bool
-    """False: it is sent whatever is outstanding (heartbeats)."""
+    """False: requests are sent regardless of the window (heartbeats)."""
 
     def next_ns(self) -> int | None:
-        """When there is something to send (monotonic; the past is now); None: nothing, but for news."""
+        """Returns when the next request is due (monotonic; the past: now); None: none is due."""
 
     def take(self, room: int, now_ns: int) -> Sequence[Request]:
-        """At most `room` requests that are due."""
+        """Returns at most `room` requests that are due."""
 
 
 @dataclass
 class Counts:
-    """Datagrams, not sessions."""
+    """Counts of datagrams."""
 
     sent: int = 0
     repeated: int = 0
     received: int = 0
     late: int = 0
-    """Answers to requests that were given up."""
+    """Responses after the timeout of their request."""
     stray: int = 0
-    """Answers to nothing that was asked, a second answer to the same among them."""
+    """Responses without a request, and second responses."""
     unreadable: int = 0
     refused_by_host: int = 0
-    """ICMP port unreachable: nobody listens there."""
+    """ICMP port unreachable messages received."""
+
+    def to_json(self) -> Datagrams:
+        return {
+            "sent": self.sent,
+            "repeated": self.repeated,
+            "received": self.received,
+            "late": self.late,
+            "stray": self.stray,
+            "unreadable": self.unreadable,
+            "refused_by_host": self.refused_by_host,
+        }
 
 
 class Exchange:
-    """Talks to one UPF. `serve` answers the UPF's own requests: its bytes go back to where the request came from."""
+    """Message exchange with one UPF. `serve` returns the response to a request of the UPF, for its sender."""
 
     def __init__(self, where: Path, upf: Upf, serve: Callable[[Header, memoryview, int], bytes | None]) -> None:
         self.window, self.n1, self.t1_ns, self.serve = upf.window, upf.n1, round(upf.t1_s * 1e9), serve
         self.counts = Counts()
         self.sources: list[Source] = []
         self.outstanding: dict[int, Request] = {}
-        self.heard_ns = 0
-        """When anything last came from the UPF."""
+        self.received_ns = 0
+        """Time of the last datagram from the UPF."""
         self.silent: Callable[[], None] = lambda: None
-        """Called when a request is given up, and nothing at all was heard since it was first sent."""
+        """Called on the timeout of a request since whose first transmission no datagram is received."""
         self.trouble = ""
         self.peer = (upf.n4, upf.n4_port)
         self._waiting: deque[Request] = deque()
@@ -113,13 +128,13 @@ class Exchange:
         self._other.close()
 
     def sequences(self, count: int) -> NDArray[np.int64]:
-        """The next `count` sequence numbers, each for one request."""
+        """Returns the next `count` sequence numbers."""
         found = (self._sequence + 1 + np.arange(count)) % SEQUENCES
         self._sequence = int(found[-1]) if count else self._sequence
         return found
 
     def step(self, until_ns: int) -> None:
-        """Does what there is to do; where there is nothing, waits for news, at most until `until_ns`."""
+        """Receives, expires and sends; if there is nothing to do, waits for a datagram, at most until `until_ns`."""
         busy = self._receive(self._socket) + self._receive(self._other)
         now_ns = time.monotonic_ns()
         self._expire(now_ns)
@@ -128,13 +143,13 @@ class Exchange:
             self._poll.poll(self._idle_ms(now_ns, until_ns))
 
     def run(self, done: Callable[[], bool], seconds: float | None = None) -> None:
-        """Until `done`, or so long."""
+        """Runs until `done`, at most for `seconds`."""
         end_ns = time.monotonic_ns() + round(seconds * 1e9) if seconds is not None else 2**63
         while not done() and time.monotonic_ns() < end_ns:
             self.step(end_ns)
 
     def abandon(self, words: str) -> None:
-        """Everything outstanding fails, and nobody is asked for more."""
+        """Fails all outstanding requests and removes all sources."""
         self.sources.clear()
         now_ns = time.monotonic_ns()
         while self.outstanding:
@@ -170,11 +185,11 @@ class Exchange:
                 self._socket.send(request.data)
                 return
             except ConnectionRefusedError:
-                # The kernel tells of an earlier datagram here, and this one has not left yet.
+                # The error is of an earlier datagram; this one is not sent yet.
                 self.counts.refused_by_host += 1
                 self.trouble = "ICMP port unreachable"
             except OSError as problem:
-                # Repeated after T1 like any datagram that gets lost; if it stays so, the words say why.
+                # Retransmitted after T1 like any lost datagram; the message of a timeout has the error.
                 self.trouble = problem.strerror or str(problem)
                 return
 
@@ -201,7 +216,7 @@ class Exchange:
         if len(self._given_up) > MOST_LATE:
             del self._given_up[next(iter(self._given_up))]
         request.handler.failed(request, self.no_answer(request), now_ns)
-        if self.heard_ns < request.first_ns:
+        if self.received_ns < request.first_ns:
             self.silent()
 
     def no_answer(self, request: Request) -> str:
@@ -234,14 +249,14 @@ class Exchange:
                 self.trouble = "ICMP port unreachable"
                 continue
             if connected or sender[0] == self.peer[0]:
-                self._heard(length, sender)
+                self._take(length, sender)
             else:
                 self.counts.stray += 1
         return MOST_AT_ONCE
 
-    def _heard(self, length: int, sender: tuple[str, int]) -> None:
+    def _take(self, length: int, sender: tuple[str, int]) -> None:
         now_ns = time.monotonic_ns()
-        self.heard_ns, self.trouble = now_ns, ""
+        self.received_ns, self.trouble = now_ns, ""
         self.counts.received += 1
         try:
             header = pfcp_decode.header(self._buffer, length)
@@ -251,7 +266,7 @@ class Exchange:
                 self._answered(request, header, length, now_ns)
             elif request is not None and header.kind == pfcp_decode.VERSION_NOT_SUPPORTED:
                 del self.outstanding[header.sequence]
-                request.handler.failed(request, "the UPF does not speak version 1 of PFCP", now_ns)
+                request.handler.failed(request, "the UPF does not support version 1 of PFCP", now_ns)
             elif header.kind in pfcp_decode.REQUESTS:
                 reply = self.serve(header, self._view, length)
                 if reply is not None:
@@ -266,7 +281,7 @@ class Exchange:
             answer = pfcp_decode.answer(self._buffer, length, header.body)
         except Malformed as problem:
             self.counts.unreadable += 1
-            request.handler.failed(request, f"the answer cannot be read: {problem}", now_ns)
+            request.handler.failed(request, f"malformed response: {problem}", now_ns)
         else:
             request.handler.answered(request, header, answer, now_ns)
 
@@ -281,14 +296,16 @@ class Exchange:
 
 
 def _open(where: Path, upf: Upf) -> tuple[str, socket.socket, socket.socket]:
-    """Our address; a socket for what comes from the UPF's N4 port, and one for what it sends from another: its own
-    requests may come from any (6.3)."""
+    """Returns the SMF's address, a socket connected to the UPF's N4 port, and one for datagrams from its other ports.
+
+    A UPF can send its own requests from any port (6.3).
+    """
     family = socket.AF_INET6 if ":" in upf.n4 else socket.AF_INET
     pair = [socket.socket(family, socket.SOCK_DGRAM) for _ in range(2)]
     try:
         address = upf.bind or _own_address(where, upf, family)
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            # Ours share the port with each other, and would with another SMF of this program: so one asks without.
+            # The pair shares its port (SO_REUSEADDR), which another SMF of this program could share too: probe without.
             _bind(where, probe, address, given=upf.bind is not None)
         for one in pair:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -317,5 +334,5 @@ def _bind(where: Path, one: socket.socket, address: str, given: bool) -> None:
     try:
         one.bind((address, PFCP_PORT))
     except OSError as problem:
-        words = f"UDP port {PFCP_PORT} of {address} cannot be had: {problem.strerror}"
+        words = f"cannot bind UDP port {PFCP_PORT} of {address}: {problem.strerror}"
         raise BadInput(where, words, key="upf.bind" if given else "upf.n4", value=address if given else None) from None

@@ -1,31 +1,31 @@
-"""The sessions of all groups, one row each, in NumPy arrays: who has which address and tunnel, and how he stands."""
+"""The sessions of all groups in NumPy arrays, one row each: addresses, tunnels and state."""
 
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pktswarm.master.scenario.upf import Group, Upf
+from pktswarm.master.upf.document import SessionRow
 from pktswarm.master.upf.template import big_endian
 
 IDLE, ESTABLISHED, REFUSED, UNANSWERED, DELETED, LOST = range(6)
 STATES = ("idle", "established", "refused", "unanswered", "deleted", "lost")
-"""lost: the UPF restarted or went away with it; unanswered: its establishment was (it may stand at the UPF)."""
+"""lost: the UPF restarted or stopped responding; unanswered: its establishment was (the UPF may hold the session)."""
 UPLINK, DOWNLINK, TOTAL = 1, 2, 4
-"""Bits of Sessions.measured: the volumes that a usage report told of."""
+"""Bits of Sessions.measured: the volumes in usage reports."""
 ROW_MASK = 2**32 - 1
 
 
 class Sessions:
     """Rows in the order of the groups. Addresses are whole numbers (IPv4) and 16 bytes (IPv6); 0 is none.
 
-    ue_v4, ue_v6        the user's, by us or as the UPF chose
-    uplink_teid, upf_v4, upf_v6   where the gNB sends to: ours to choose, or from the Created PDR
-    downlink_teid, gnb  where the UPF sends to; `gnb` is an index into `gnbs`
-    remote_seid         0 where the UPF holds no session as far as is known
+    ue_v4, ue_v6        the user's, assigned here or chosen by the UPF
+    uplink_teid, upf_v4, upf_v6   the UPF's end of the tunnel, assigned here or from the Created PDR
+    downlink_teid, gnb  the gNB's end of the tunnel; `gnb` is an index into `gnbs`
+    remote_seid         the UPF's; 0: the UPF is not known to hold a session
     """
 
     def __init__(self, upf: Upf) -> None:
@@ -38,7 +38,7 @@ class Sessions:
         self.gnb_addresses = [ip_address(address) for address in upf.gnbs.values()]
         self.state = np.zeros(self.count, dtype=np.uint8)
         self.generation = np.zeros(self.count, dtype=np.uint64)
-        """A row's sessions one after another have SEIDs of their own: nothing late is taken for the next one's."""
+        """Number of a row's session; part of its SEID, so that a late response is not taken for the next session's."""
         self.remote_seid = np.zeros(self.count, dtype=np.uint64)
         self.ue_v4 = np.zeros(self.count, dtype=np.uint32)
         self.ue_v6 = np.zeros((self.count, 16), dtype=np.uint8)
@@ -48,9 +48,9 @@ class Sessions:
         self.downlink_teid = np.zeros(self.count, dtype=np.uint32)
         self.gnb = np.zeros(self.count, dtype=np.uint16)
         self.target = np.zeros(self.count, dtype=np.uint16)
-        """The gNB that the next modification tells of."""
+        """The gNB of the next modification."""
         self.uplink_bytes = np.zeros(self.count, dtype=np.uint64)
-        """As the UPF's usage reports told, summed."""
+        """Sum of the UPF's usage reports."""
         self.downlink_bytes = np.zeros(self.count, dtype=np.uint64)
         self.total_bytes = np.zeros(self.count, dtype=np.uint64)
         self.measured = np.zeros(self.count, dtype=np.uint8)
@@ -82,7 +82,7 @@ class Sessions:
         self.gnb[rows] = self.target[rows] = own[each % len(own)]
 
     def rows(self, number: int) -> slice:
-        """Of one group."""
+        """Returns the rows of one group."""
         return slice(int(self.starts[number]), int(self.starts[number + 1]))
 
     def rows_of(self, name: str) -> NDArray[np.int64]:
@@ -94,14 +94,14 @@ class Sessions:
         return self.generation << np.uint64(32) | np.arange(1, self.count + 1, dtype=np.uint64)
 
     def row_of(self, seid: int) -> int | None:
-        """Whose SEID it is; None if it is nobody's, or of a session that its row had before."""
+        """Returns the row of a SEID; None for an unknown one, or that of an earlier session of the row."""
         row = (seid & ROW_MASK) - 1
         if 0 <= row < self.count and int(self.generation[row]) == seid >> 32:
             return row
         return None
 
     def columns(self, rows: NDArray[np.int64]) -> dict[str, NDArray[np.uint8]]:
-        """(n, width) bytes of what differs from user to user (template.WIDTHS), but for `sequence`."""
+        """Returns (n, width) bytes of each field of a user (template.WIDTHS) but `sequence`."""
         local = self.generation[rows] << np.uint64(32) | (rows + 1).astype(np.uint64)
         gnb = self._gnb_bytes[self.target[rows]]
         return {
@@ -116,16 +116,15 @@ class Sessions:
         }
 
     def _packed_gnbs(self) -> NDArray[np.uint8]:
-        """(gNBs, 16): an IPv4 address stands in the last four bytes."""
+        """Returns (gNBs, 16) bytes; an IPv4 address is the last four."""
         packed = [address.packed.rjust(16, b"\0") for address in self.gnb_addresses]
         return np.frombuffer(b"".join(packed), dtype=np.uint8).reshape(len(packed), 16)
 
     def held(self) -> NDArray[np.int64]:
-        """Rows of which the UPF holds a session, whether all of it is as it was asked for or not."""
+        """Returns the rows of which the UPF holds a session, complete or not."""
         return np.flatnonzero((self.remote_seid != 0) & (self.state != DELETED) & (self.state != LOST))
 
-    def user(self, row: int) -> dict[str, Any]:
-        """One row in words, for JSON. `upf`: its address of the gNB's kind."""
+    def user(self, row: int) -> SessionRow:
         gnb = self.gnb_addresses[int(self.gnb[row])]
         return {
             "group": self.upf.groups[int(self.group[row])].name,

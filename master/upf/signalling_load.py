@@ -1,7 +1,7 @@
-"""Control load while users send: sessions that come and go (churn), users that move to another gNB (handover).
+"""Signalling load while users send: sessions established and deleted (churn), users moved to another gNB (handover).
 
-Both are due at a rate, from a given instant on. One that cannot be sent when it is due (the window is full, no user is
-free) is sent as soon as it can; `intended` tells how many were due.
+Both are due at a rate from a given instant on. A procedure that cannot start when it is due (the window is full, no
+user is free) starts as soon as it can; `intended` counts those that were due.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from pktswarm.master.scenario.upf import Churn as ChurnSettings
 from pktswarm.master.scenario.upf import Handover as HandoverSettings
 from pktswarm.master.upf import pfcp_encode
+from pktswarm.master.upf.document import N4Document
 from pktswarm.master.upf.operations import Delete, Establish, Modify, Operation
 from pktswarm.master.upf.pfcp_transport import Request
 from pktswarm.master.upf.sessions import ESTABLISHED
@@ -26,12 +26,12 @@ from pktswarm.master.upf.sources import send
 
 
 class Rate:
-    """So many a second, the first at `start_ns` (monotonic)."""
+    """Due times of `per_s` procedures a second, the first at `start_ns` (monotonic)."""
 
     def __init__(self, per_s: float) -> None:
         self.period_ns = 1e9 / per_s
         self.start_ns = 2**62
-        """Not yet."""
+        """Initially beyond any time."""
         self.stop_ns: int | None = None
         self.taken = 0
 
@@ -41,17 +41,17 @@ class Rate:
         return due_ns if self.stop_ns is None or due_ns < self.stop_ns else None
 
     def stop(self, at_ns: int) -> None:
-        """No more are due from then on; the first stop holds."""
+        """Nothing is due from `at_ns` on; a second call does nothing."""
         self.stop_ns = at_ns if self.stop_ns is None else self.stop_ns
 
     def due(self, most: int, now_ns: int) -> int:
-        """How many are due by now and not taken yet, at most `most`; they are taken."""
+        """Takes those that are due, at most `most`, and returns their number."""
         count = max(0, min(most, self.intended(now_ns) - self.taken))
         self.taken += count
         return count
 
     def intended(self, now_ns: int) -> int:
-        """How many were due before `now_ns`, or until it was stopped."""
+        """Returns the number due before `now_ns`, or before the stop."""
         end_ns = now_ns if self.stop_ns is None else min(now_ns, self.stop_ns)
         if end_ns < self.start_ns:
             return 0
@@ -59,7 +59,7 @@ class Rate:
 
 
 class Churn:
-    """Each session is established, modified at half its life, deleted at its end; then its user may come again."""
+    """Sessions that are established, modified at half their lifetime and deleted at its end."""
 
     windowed = True
 
@@ -93,7 +93,7 @@ class Churn:
         return made + send(self.establishing, rows)
 
     def stop(self) -> None:
-        """No more come, and those that are there go."""
+        """Establishes no further session, and deletes the existing ones."""
         now_ns = time.monotonic_ns()
         self.rate.stop(now_ns)
         self._delete.extend((now_ns, row) for _, row in self._modify)
@@ -113,7 +113,7 @@ class Churn:
 
     def _established(self, row: int, fine: bool, now_ns: int) -> None:
         if not fine:
-            # Refused by us, not by the UPF: it holds a session that lacks something.
+            # The response lacks something: the UPF holds the session.
             if self.sessions.remote_seid[row]:
                 self._delete.appendleft((now_ns, row))
             else:
@@ -129,23 +129,23 @@ class Churn:
 
 
 class Handover:
-    """Users in turn, each to the next of the gNBs of its kind. `moves` tells when whose answer came."""
+    """Moves users in turn, each to the next gNB of its IP version."""
 
     windowed = True
 
     def __init__(self, smf: Smf, settings: HandoverSettings) -> None:
         self.sessions, self.settings = smf.sessions, settings
         self.home = smf.sessions.gnb.copy()
-        """Of every session, where it began."""
+        """Initial gNB of each session."""
         self.accepted, self.failed = np.zeros((2, smf.sessions.count), dtype=np.int64)
-        """Moves of every session."""
+        """Handovers of each session."""
         self.rate = Rate(settings.users_per_s)
         self.rows = deque(smf.sessions.rows_of(settings.group).tolist())
         self.moving = smf.operation(Modify, lambda one: one.modification("forward", settings.end_marker))
         self.moving.hook = self._moved
         self.moving.make_ready(smf.sessions.rows_of(settings.group))
         self.moves = (array("q"), array("q"), array("q"))
-        """Of each: when (monotonic ns), row, new gNB."""
+        """Time of the response (monotonic ns), row and target gNB of each accepted handover."""
         addresses = smf.sessions.gnb_addresses
         kind = addresses[int(smf.sessions.gnb[self.rows[0]])].version
         same = [number for number, address in enumerate(addresses) if address.version == kind]
@@ -161,7 +161,7 @@ class Handover:
         return send(self.moving, rows)
 
     def _standing(self, count: int) -> NDArray[np.int64]:
-        """Those whose turn it is; a session that is no more leaves the round."""
+        """Returns the next established sessions, and drops the others from the turn."""
         chosen: list[int] = []
         while self.rows and len(chosen) < count:
             row = self.rows.popleft()
@@ -177,7 +177,7 @@ class Handover:
         return not self.moving.statistics.outstanding
 
     def left(self, gnb: int) -> int:
-        """The gNB that a move to `gnb` leaves."""
+        """Returns the source gNB of a handover to `gnb`."""
         return self._before[gnb]
 
     def _moved(self, row: int, fine: bool, now_ns: int) -> None:
@@ -189,10 +189,10 @@ class Handover:
 
 
 class Loads:
-    """What the scenario asks for besides the sessions that stay.
+    """Churn and handover of a scenario.
 
-    Created after the association, which decides who chooses TEIDs, and before the first session: encoding the messages
-    takes time in which no answer is read (Operation.make_ready).
+    To be created after the association, which decides whether the UPF chooses TEIDs, and before the first session:
+    no response is read while messages are encoded (Operation.make_ready).
     """
 
     def __init__(self, smf: Smf) -> None:
@@ -201,18 +201,18 @@ class Loads:
         self.handover = None if smf.upf.handover is None else Handover(smf, smf.upf.handover)
 
     def start(self, at_ns: int) -> None:
-        """From then on (monotonic)."""
+        """Starts the load at `at_ns` (monotonic)."""
         for one in self._running():
             one.rate.start_ns = at_ns
         self.smf.exchange.sources += self._running()
 
     def close(self, at_ns: int) -> None:
-        """No more begin from then on; what had begun goes on. May be called from another thread."""
+        """Starts no procedure from `at_ns` on; those under way go on. May be called from another thread."""
         for one in self._running():
             one.rate.stop(at_ns)
 
     def stop(self) -> None:
-        """No more begin; returns when what had begun has ended."""
+        """Starts no further procedure; returns when those under way have ended."""
         for one in self._running():
             one.stop()
         self.smf.run(86400, lambda: all(one.done for one in self._running()))
@@ -233,7 +233,10 @@ class Loads:
             found["handover"] = self.handover.moving
         return found
 
-    def to_json(self) -> dict[str, Any]:
+    def add_due(self, document: N4Document) -> None:
+        """Adds the number of procedures that were due."""
         now_ns = time.monotonic_ns()
-        names: list[tuple[str, Churn | Handover | None]] = [("churn", self.churn), ("handover", self.handover)]
-        return {f"{name}_intended": one.rate.intended(now_ns) for name, one in names if one is not None}
+        if self.churn is not None:
+            document["churn_intended"] = self.churn.rate.intended(now_ns)
+        if self.handover is not None:
+            document["handover_intended"] = self.handover.rate.intended(now_ns)

@@ -1,7 +1,7 @@
 """The SMF: one association with one UPF, its heartbeats, and the sessions of the scenario's groups (docs/upf.md).
 
-Everything happens inside `run` and what calls it; between two calls nobody answers the UPF. Where something else has
-to be done meanwhile, `background.Background` keeps calling.
+All work is done inside `run` and its callers; between two calls the UPF gets no response. `background.Background` calls
+`run` in a thread.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from pktswarm.master.scenario.upf import Group, Upf
 from pktswarm.master.scenario.upf_features import names as feature_names
 from pktswarm.master.scenario.upf_profile import Numbered
 from pktswarm.master.upf import pfcp_decode, pfcp_encode
+from pktswarm.master.upf.document import EventRow
 from pktswarm.master.upf.operations import Delete, Establish, Modify, Operation, add_usage
 from pktswarm.master.upf.pfcp_decode import ACCEPTED, NO_ASSOCIATION, NO_CONTEXT, Answer, Header
 from pktswarm.master.upf.pfcp_encode import Action, GroupMessages, Own
@@ -26,34 +27,42 @@ from pktswarm.master.upf.pfcp_transport import Exchange
 from pktswarm.master.upf.sessions import ESTABLISHED, LOST, Sessions
 from pktswarm.master.upf.sources import Bulk, Heartbeats, Queue, Single
 from pktswarm.master.upf.statistics import Statistics
-from pktswarm.master.upf.template import Template
+from pktswarm.master.upf.template import Template, Values
 from pktswarm.master.upf.unreleased import Record
 from pktswarm.traffic.errors import BadInput
 
 NTP_TO_UNIX_S = 2_208_988_800
 MOST_TO_ASSOCIATE_S = 4.5
-"""An N4 address where nobody answers is told within 5 s, whatever T1 and N1 are."""
+"""An N4 address without a response is reported within 5 s, whatever T1 and N1 are."""
 KEPT_ANSWERS = 4096
 PROGRESS_EVERY_S = 0.5
 
 
 @dataclass(frozen=True)
 class Event:
-    """What happened to the association. kind: associated, profiled, replaced, waited, numbered, restarted, gone,
-    forgotten, released, unreleased, report."""
+    """An event of the association.
+
+    kind: associated, profiled, replaced, waited, numbered, restarted, gone, forgotten, released, unreleased, report.
+    """
 
     unix_ns: int
     kind: str
     words: str
 
+    def to_json(self) -> EventRow:
+        return {"unix_ns": self.unix_ns, "kind": self.kind, "words": self.words}
+
 
 class Smf:
-    """Used as a context: what was set up is deleted and released at its end, whatever the end is."""
+    """A context that deletes sessions and releases the association at its end, whatever ends it."""
 
     def __init__(self, where: Path, upf: Upf) -> None:
-        self.where, self.upf = where, upf.model_copy(deep=True)  # a copy: _number() sets what the UPF does not choose
+        self.where, self.upf = (
+            where,
+            upf.model_copy(deep=True),
+        )  # a copy: _number() sets TEIDs that the UPF does not choose
         self.exchange = Exchange(where, upf, self._serve)
-        self.exchange.silent = self._gone
+        self.exchange.silent = self._stop_on_silence
         address = self.exchange.address
         self.own = Own(address, upf.node_id or address, int(time.time()) + NTP_TO_UNIX_S)
         self._record = Record(address, upf.n4)
@@ -66,7 +75,7 @@ class Smf:
         self.heartbeats_answered = 0
         self.notified: Callable[[int], None] = self._forward
         self.progress: Callable[[int, int], None] = lambda done, asked: None
-        """Told twice a second while many sessions are asked for something: how many were answered, of how many."""
+        """Called twice a second during a procedure of many sessions, with the sessions answered and all of them."""
         self._next_progress = 0.0
         self._groups = [GroupMessages(self.upf, group, self.own) for group in self.upf.groups]
         self._served: dict[tuple[int, int], bytes] = {}
@@ -93,12 +102,15 @@ class Smf:
             self.exchange.close()
 
     def associate(self) -> None:
-        """BadInput where nobody answers, or the UPF refuses, or lacks a feature that a group needs."""
+        """Sets up the association.
+
+        Raises BadInput without a response, on a refusal, and if the UPF lacks a feature that a group needs.
+        """
         before = self._record.read()
         answer = self._set_up()
         self.upf_stamp, self.upf_node_id = answer.recovery_stamp, answer.node_id
         self.features, self.alive = answer.features, True
-        self._tell("associated", f"with {self.upf_node_id or self.upf.n4}")
+        self._add_event("associated", f"with {self.upf_node_id or self.upf.n4}")
         if before is not None and (left_s := before.left_s(self.upf_stamp)):
             self._outlast(left_s)
         self._show_stamp()
@@ -111,12 +123,12 @@ class Smf:
         profile = self.upf.found_profile
         if profile is None:
             return
-        self._tell("profiled", f"profile {self.upf.profile}: {profile.describe()}")
+        self._add_event("profiled", f"profile {self.upf.profile}: {profile.describe()}")
         if other := profile.of_another(self.upf_node_id, feature_names(self.features)):
-            self._tell("profiled", f"profile {self.upf.profile} is {other}; make it again with pktswarm upf probe")
+            self._add_event("profiled", f"profile {self.upf.profile} is {other}; make it again with pktswarm upf probe")
 
     def _set_up(self) -> Answer:
-        """The answer that accepts the association. One that is refused is released, and asked for once more."""
+        """Returns the response that accepts the association; after a refusal, releases it and requests it once more."""
         answer = self._ask_for_association()
         if answer.cause == ACCEPTED:
             return answer
@@ -126,7 +138,7 @@ class Smf:
         if answer.cause != ACCEPTED:
             words = f"the UPF refuses the association with {self.own.node_id}: {refused}; "
             raise BadInput(self.where, words + self._without_sessions(), key="upf.n4", value=self.upf.n4)
-        self._tell("replaced", f"the UPF held an association from before ({refused}): released and set up again")
+        self._add_event("replaced", f"the UPF held a previous association ({refused}): released and set up again")
         return answer
 
     def _ask_for_association(self) -> Answer:
@@ -135,37 +147,42 @@ class Smf:
         if attempt.answer is not None:
             return attempt.answer
         seconds = (time.monotonic_ns() - started_ns) / 1e9
-        words = f"does not answer: {self.exchange.counts.sent} Association Setup Request(s) with Node ID "
-        words += f"{self.own.node_id} were sent from {self.own.address} to UDP port {self.upf.n4_port} "
+        words = f"no response to {self.exchange.counts.sent} Association Setup Request(s) with Node ID "
+        words += f"{self.own.node_id}, sent from {self.own.address} to UDP port {self.upf.n4_port} "
         words += f"in {seconds:.1f} s ({attempt.problem or self.exchange.trouble or 'no answer'}); "
         raise BadInput(self.where, words + self._without_sessions(), key="upf.n4", value=self.upf.n4)
 
     def _without_sessions(self) -> str:
-        return f"no session of group {', '.join(group.name for group in self.upf.groups)}"
+        return f"no session of group {', '.join(group.name for group in self.upf.groups)} established"
 
     def _single(self, encode: Callable[[Own, int], bytes], most_s: float | None = None) -> Single:
-        """One request outside of any session, and what became of it."""
+        """Sends one request outside of any session, and returns its outcome."""
         attempt = Single(self.exchange, self._encoder(encode))
         self.exchange.sources.append(attempt)
         self.exchange.run(lambda: attempt.done, most_s)
-        if attempt in self.exchange.sources:  # not if the UPF is lost meanwhile
+        if attempt in self.exchange.sources:  # unless the UPF is lost meanwhile
             self.exchange.sources.remove(attempt)
         return attempt
 
     def _outlast(self, left_s: float) -> None:
-        """Waits until the UPF cannot delete the association for heartbeats that an earlier run left unanswered: until
-        one of its heartbeats is answered, or its time is over. In the second case it is set up once more."""
+        """Waits until the UPF cannot delete the association for heartbeats that an earlier run left unanswered.
+
+        That is when one of its heartbeats is answered, or after `left_s`, when the association is set up once more.
+        """
         began = time.monotonic()
         self.exchange.run(lambda: self.heartbeats_answered > 0, left_s)
         if not self.heartbeats_answered:
             self._set_up()
         waited_s = time.monotonic() - began
-        words = f"waited {waited_s:.1f} s: the UPF could hold an association that an earlier run could not release"
-        self._tell("waited", words)
+        words = f"waited {waited_s:.1f} s: the UPF may hold an association that an earlier run did not release"
+        self._add_event("waited", words)
 
     def _show_stamp(self) -> None:
-        """Exchanges a heartbeat before there is a session. A UPF that holds an association of before (open5gs) looks at
-        the recovery time stamp in heartbeats only, and deletes all sessions when it finds a new one."""
+        """Exchanges a heartbeat before there is a session.
+
+        A UPF that holds a previous association (open5gs) reads the recovery time stamp in heartbeats only, and deletes
+        all sessions if it is a new one.
+        """
         self.heartbeats.due_ns = 0
         self.exchange.sources.append(self.heartbeats)
         beats = self.heartbeats.statistics
@@ -176,7 +193,7 @@ class Smf:
             self._record.write(self.upf_stamp)
 
     def _check_features(self) -> None:
-        """Numbers TEIDs and users that the UPF does not choose; BadInput if the file says `choose`."""
+        """Numbers TEIDs and users that the UPF does not choose; BadInput if the file has `choose`."""
         for index, group in enumerate(self.upf.groups):
             if group.first_teid == "choose" and not self._chooses_teids(group):
                 if "first_teid" in group.model_fields_set or self.upf.numbering_lacks(group):
@@ -188,7 +205,7 @@ class Smf:
                 self._number_users(index, group)
 
     def _chooses(self, what: Numbered) -> bool:
-        """Whether the UPF announces that it chooses TEIDs (FTUP) or UE addresses (UEIP), and does (its profile)."""
+        """Returns whether the UPF announces to choose TEIDs (FTUP) or addresses (UEIP), and does (its profile)."""
         announced = pfcp_decode.chooses_ue_addresses if what == "ue_addresses" else pfcp_decode.chooses_teids
         return announced(self.features) and what not in self.upf.numbered
 
@@ -204,7 +221,7 @@ class Smf:
         self.sessions.fill(index, group)
         ends = [f"{pool.address(0)} to {pool.address(group.sessions - 1)}" for pool in group.pools()]
         words = f"group {group.name}: the UPF does not choose UE addresses (UEIP): numbered from {', '.join(ends)}"
-        self._tell("numbered", words)
+        self._add_event("numbered", words)
 
     def _lacking(self, index: int, key: str, words: str) -> BadInput:
         group = self.upf.groups[index]
@@ -219,10 +236,10 @@ class Smf:
         self.sessions.fill(index, group)
         last = group.first_teid + group.sessions - 1
         words = f"group {group.name}: the UPF does not choose TEIDs (FTUP): numbered from {group.first_teid} to {last}"
-        self._tell("numbered", words)
+        self._add_event("numbered", words)
 
     def establish(self, rows: NDArray[np.int64] | None = None) -> Statistics:
-        """All sessions but those of churn, as fast as the window lets; then what their groups' `modify` asks for."""
+        """Establishes all sessions but those of churn, as fast as the window allows; then their groups' `modify`."""
         chosen = self.lasting() if rows is None else rows
         self._bulk(self.establishing, chosen)
         for number, group in enumerate(self.upf.groups):
@@ -233,8 +250,8 @@ class Smf:
 
     def lasting(self) -> NDArray[np.int64]:
         """Rows of the groups that are established before the traffic starts."""
-        coming_and_going = self.upf.churn.group if self.upf.churn else None
-        parts = [self.sessions.rows_of(group.name) for group in self.upf.groups if group.name != coming_and_going]
+        churning = self.upf.churn.group if self.upf.churn else None
+        parts = [self.sessions.rows_of(group.name) for group in self.upf.groups if group.name != churning]
         return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
     def modify(self, rows: NDArray[np.int64], action: Action) -> Statistics:
@@ -244,23 +261,23 @@ class Smf:
         return self.modifying[action].statistics
 
     def query_usage(self) -> Statistics:
-        """Asks every session with a URR for a report now; its figures are added in `sessions`."""
+        """Queries the usage of every session with a URR; the figures are added to `sessions`."""
         with_urr = [number for number, group in enumerate(self.upf.groups) if group.usage is not None]
         held = self.sessions.held()
         self._bulk(self.querying, held[np.isin(self.sessions.group[held], with_urr)])
         return self.querying.statistics
 
     def run(self, seconds: float, done: Callable[[], bool] = lambda: False) -> None:
-        """Answers the UPF, beats, and lets the exchange's sources send; ends early when the UPF is gone."""
+        """Serves the UPF, sends heartbeats and the sources' requests, until `done` or the loss of the UPF."""
         self.exchange.run(lambda: done() or not self.alive, seconds)
 
     def delete(self) -> Statistics:
-        """Every session that the UPF holds; usage reports that come with it are read."""
+        """Deletes every session that the UPF holds, and takes the usage reports of the responses."""
         self._bulk(self.deleting, self.sessions.held())
         return self.deleting.statistics
 
     def end(self) -> None:
-        """Deletes and releases what there is; nothing where there is none, so it may be called twice."""
+        """Deletes sessions and releases the association. A second call does nothing."""
         self.exchange.sources[:] = [self.heartbeats] if self.alive else []
         if self.alive:
             self.exchange.run(lambda: not self.exchange.outstanding, self.upf.t1_s * self.upf.n1)
@@ -271,18 +288,22 @@ class Smf:
             self._release()
 
     def _release(self) -> None:
-        """A refusal or no answer is no fault: all sessions are deleted, and many UPFs do not implement it."""
+        """Releases the association. Failure is not an error: the sessions are deleted, and many UPFs lack it."""
         self.exchange.sources.clear()
         if not self.upf.association_release:
-            self._tell("unreleased", "the association is not released: by its profile the UPF does not implement that")
+            self._add_event(
+                "unreleased", "association not released: according to its profile the UPF does not implement it"
+            )
             return
         attempt = self._single(pfcp_encode.association_release_request)
         if attempt.answer is None:
-            self._tell("unreleased", f"the association's release: {attempt.problem}; its sessions were deleted before")
+            self._add_event(
+                "unreleased", f"Association Release Request: {attempt.problem}; the sessions were deleted before"
+            )
         elif attempt.answer.cause != ACCEPTED:
-            self._tell("unreleased", f"the association's release is refused: {attempt.answer.description}")
+            self._add_event("unreleased", f"Association Release Request refused: {attempt.answer.description}")
         else:
-            self._tell("released", "the association")
+            self._add_event("released", "the association")
             self._record.remove()
 
     def _bulk(self, operation: Operation, rows: NDArray[np.int64]) -> None:
@@ -315,7 +336,7 @@ class Smf:
         return lambda sequence: encode(self.own, sequence)
 
     def _serve(self, header: Header, data: memoryview, length: int) -> bytes | None:
-        """The answer to a request of the UPF; the same again if it asks again, and what it reports counts once."""
+        """Returns the response to a request of the UPF; the same for a retransmission, whose report counts once."""
         key = (header.kind, header.sequence)
         if header.kind == pfcp_decode.HEARTBEAT_REQUEST:
             self.heartbeats_answered += 1
@@ -339,10 +360,10 @@ class Smf:
             self._stamp(pfcp_decode.answer(data, length, header.body).recovery_stamp)
             return pfcp_encode.association_setup_response(self.own, header.sequence, ACCEPTED)
         if header.kind == pfcp_decode.ASSOCIATION_UPDATE_REQUEST:
-            self._tell("report", "the UPF updates the association")
+            self._add_event("report", "the UPF updates the association")
             return pfcp_encode.association_update_response(self.own, header.sequence, ACCEPTED)
         if header.kind == pfcp_decode.NODE_REPORT_REQUEST:
-            self._tell("report", "the UPF reports a user plane path failure")
+            self._add_event("report", "the UPF reports a user plane path failure")
             return pfcp_encode.node_report_response(self.own, header.sequence, ACCEPTED)
         return None
 
@@ -358,7 +379,7 @@ class Smf:
             if self.upf.forward_on_notification:
                 self.notified(row)
         if report.error_indication:
-            self._tell("report", f"error indication for SEID {header.seid}")
+            self._add_event("report", f"error indication for SEID {header.seid}")
         return _patched(self._report[ACCEPTED], header.sequence, int(self.sessions.remote_seid[row]))
 
     def _forward(self, row: int) -> None:
@@ -367,39 +388,39 @@ class Smf:
     def _stamp(self, stamp: int | None) -> None:
         if not self.alive or stamp is None or stamp == self.upf_stamp:
             return
-        words = f"the UPF restarted: its recovery time stamp was {self.upf_stamp} and is {stamp}"
+        words = f"the UPF restarted: its recovery time stamp changed from {self.upf_stamp} to {stamp}"
         self._lose("restarted", words)
 
-    def _gone(self) -> None:
+    def _stop_on_silence(self) -> None:
         if self.alive:
-            heard = time.monotonic_ns() - self.exchange.heard_ns
-            self._lose("gone", f"the UPF is gone: nothing was heard of it for {heard / 1e9:.1f} s")
+            silent_ns = time.monotonic_ns() - self.exchange.received_ns
+            self._lose("gone", f"no response from the UPF for {silent_ns / 1e9:.1f} s")
 
     def _forgotten(self) -> None:
-        """A request within a session had the cause "no established PFCP association"."""
+        """Handles the cause "no established PFCP association" of a request within a session."""
         if self.alive:
-            words = f"the UPF has no association with this SMF any more (cause {NO_ASSOCIATION}); probable cause: it "
-            words += "deleted one for which it had counted unanswered heartbeats of an earlier run (docs/upf.md)"
+            words = f"the UPF no longer has an association with this SMF (cause {NO_ASSOCIATION}); probable cause: it "
+            words += "deleted the association for unanswered heartbeats of an earlier run (docs/upf.md)"
             self._lose("forgotten", words)
 
     def _lose(self, kind: str, words: str) -> None:
-        """The association is no more: what stood is lost, what was asked for fails."""
+        """Ends the association: established sessions are lost, outstanding requests fail."""
         self.alive = False
         self.exchange.abandon(words)
-        standing = np.flatnonzero(self.sessions.state == ESTABLISHED)
-        self.sessions.state[standing] = LOST
-        self._tell(kind, f"{words}; {len(standing):,} sessions are lost" if len(standing) else words)
+        established = np.flatnonzero(self.sessions.state == ESTABLISHED)
+        self.sessions.state[established] = LOST
+        self._add_event(kind, f"{words}; {len(established):,} sessions are lost" if len(established) else words)
 
-    def _tell(self, kind: str, words: str) -> None:
+    def _add_event(self, kind: str, words: str) -> None:
         self.events.append(Event(time.time_ns(), kind, words))
 
 
-def _sequence(values: Any) -> int:
+def _sequence(values: Values) -> int:
     return int.from_bytes(values["sequence"], "big")
 
 
 def _report_template(cause: int) -> Template:
-    def encode(values: Any) -> bytes:
+    def encode(values: Values) -> bytes:
         return pfcp_encode.session_report_response(_sequence(values), int.from_bytes(values["seid"], "big"), cause)
 
     return Template(encode)

@@ -1,4 +1,4 @@
-"""What has something to send to the UPF, and when: single requests, heartbeats, many sessions at once."""
+"""Sources of requests to the UPF: single requests, heartbeats, a procedure for many sessions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pktswarm.master.upf.pfcp_transport import Exchange, Request
 from pktswarm.master.upf.statistics import Statistics
 
 CHUNK = 256
-"""Messages rendered at once: in that time, half a millisecond, no answer is read."""
+"""Messages rendered at once; no response is read in that time, 0.5 ms."""
 
 
 class Single:
-    """One request outside of any session, and its answer. A Source and a Handler."""
+    """One request outside of any session, and its response. A Source and a Handler."""
 
     windowed = False
 
@@ -53,7 +53,7 @@ class Single:
 
 
 class Heartbeats(Single):
-    """Ours, one every so often."""
+    """Heartbeat requests of the SMF, one every `every_s`."""
 
     def __init__(self, exchange: Exchange, encode: Callable[[int], bytes], every_s: float) -> None:
         super().__init__(exchange, encode)
@@ -85,7 +85,7 @@ class Heartbeats(Single):
 
 
 class Bulk:
-    """An operation for many sessions, as fast as the window lets it."""
+    """An operation for many sessions, as fast as the window allows."""
 
     windowed = True
 
@@ -113,7 +113,7 @@ class Bulk:
 
 
 class Queue:
-    """Rows that are to be asked for one by one, as they come."""
+    """An operation for sessions that are added one by one."""
 
     windowed = True
 
@@ -130,7 +130,7 @@ class Queue:
 
 
 def send(operation: Operation, rows: NDArray[np.int64]) -> list[Request]:
-    """Requests that are all sent at once."""
+    """Makes requests that are all sent at once."""
     if not len(rows):
         return []
     made = operation.requests(rows)

@@ -1,14 +1,14 @@
-"""How the UPF answered: how many, how fast, and for what reasons not."""
+"""Counts and response times of requests to the UPF."""
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from pktswarm.master.upf.document import RequestCounts, ResponseTimes
 from pktswarm.traffic.counting.kernel_structs import HISTOGRAM_BITS, HISTOGRAM_BUCKETS
 from pktswarm.traffic.counting.tally import percentile
 
@@ -16,8 +16,7 @@ FOLD_EVERY = 1 << 16
 
 
 class Times:
-    """Response times, ns, from a request's first sending to its answer. Percentiles within 0.8 %
-    (traffic.counting.tally)."""
+    """Response times, ns, from a request's first transmission. Percentiles within 0.8 % (traffic.counting.tally)."""
 
     def __init__(self) -> None:
         self.count, self.sum_ns, self.min_ns, self.max_ns = 0, 0, 0, 0
@@ -38,14 +37,14 @@ class Times:
         self.max_ns = max(self.max_ns, most)
         self.count += len(values)
         self.sum_ns += int(values.sum())
-        # traffic.counting.tally.bucket, for many at once: frexp's exponent is the bit length (exact below 2**53).
+        # traffic.counting.tally.bucket, vectorized: frexp's exponent is the bit length (exact below 2**53).
         shift = np.maximum(0, np.frexp(values.astype(np.float64))[1] - 1 - HISTOGRAM_BITS)
         places = np.minimum((shift << HISTOGRAM_BITS) + (values >> shift), HISTOGRAM_BUCKETS - 1)
         self._buckets += np.bincount(places, minlength=HISTOGRAM_BUCKETS)
         del values
         self._recent = array("q")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> ResponseTimes:
         self._fold()
         if not self.count:
             return {"count": 0, "min_ns": None, "mean_ns": None, "p50_ns": None, "p99_ns": None, "max_ns": None}
@@ -62,18 +61,18 @@ class Times:
 
 @dataclass
 class Statistics:
-    """Of one kind of request. requested = accepted + the failures + what is still outstanding."""
+    """Counts of one kind of request: requested = accepted + failed + outstanding."""
 
     requested: int = 0
     accepted: int = 0
     repeated: int = 0
-    """Requests sent once more after T1."""
+    """Retransmissions after T1."""
     late: int = 0
-    """Answered after they had been given up."""
+    """Responses after the timeout."""
     other_seid: int = 0
-    """Answers with another SEID in their header than ours."""
+    """Responses whose header has another SEID than the session's."""
     failures: Counter[str] = field(default_factory=Counter)
-    """By group and cause in words."""
+    """By group and described cause."""
     response: Times = field(default_factory=Times)
     first_ns: int = 0
     last_ns: int = 0
@@ -88,10 +87,10 @@ class Statistics:
 
     @property
     def seconds(self) -> float:
-        """From the first request to the last answer."""
+        """Time from the first request to the last response."""
         return max(0, self.last_ns - self.first_ns) / 1e9
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> RequestCounts:
         seconds = self.seconds
         return {
             "requested": self.requested,

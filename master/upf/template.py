@@ -1,4 +1,4 @@
-"""One message for many users: encoded by scapy a few times, then only bytes are patched."""
+"""A message for many users: encoded by scapy a few times, then patched."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ WIDTHS = {
     "gnb_v4": 4,
     "gnb_v6": 16,
 }
-"""What may differ from user to user, and its bytes on the wire. `seid` is the header's: the receiver's own."""
+"""Fields that differ between users, and their bytes on the wire. `seid` is the header's: the receiver's own."""
 
 Values = Mapping[str, bytes]
 
 
 class Template:
-    """A message and where in it each of WIDTHS stands (nowhere, once or more often).
+    """A message and the offsets of each field of WIDTHS in it (none, one or several).
 
-    The places are found, not computed: bytes that differ when one value does. ValueError if a value changes the
-    message's length, or bytes that are not whole values.
+    The offsets are found by comparison of messages that differ in one field. Raises ValueError if a field changes the
+    message's length, or bytes that are not whole fields.
     """
 
     def __init__(self, encode: Callable[[Values], bytes]) -> None:
@@ -44,11 +44,11 @@ class Template:
                 raise ValueError(f"{name} changes {len(differing)} bytes, not a multiple of {width}")
             places = differing.reshape(-1, width)
             if (places != places[:, :1] + np.arange(width)).any():
-                raise ValueError(f"{name} does not stand in {width} bytes in a row")
+                raise ValueError(f"{name} is not {width} consecutive bytes")
             self.places[name] = places[:, 0].tolist()
 
     def render(self, columns: Mapping[str, NDArray[np.uint8]], count: int) -> NDArray[np.uint8]:
-        """(count, length) bytes, a message in each row; `columns`: (count, width) of each value that stands in it."""
+        """Returns (count, length) bytes, a message in each row; `columns`: (count, width) bytes of each field in it."""
         made = np.tile(np.frombuffer(self.bytes, dtype=np.uint8), (count, 1))
         for name, places in self.places.items():
             for place in places:
@@ -57,6 +57,6 @@ class Template:
 
 
 def big_endian(values: NDArray[np.integer], width: int) -> NDArray[np.uint8]:
-    """(n, width) bytes of whole numbers, the most significant first."""
+    """Returns (n, width) bytes of integers, the most significant first."""
     wide = values.astype(">u8").view(np.uint8).reshape(-1, 8)
     return wide[:, 8 - width :]

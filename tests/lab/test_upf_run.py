@@ -158,7 +158,7 @@ def test_a_upf_that_falls_silent_ends_the_run(cluster: UpfCluster) -> None:
     cluster.tell(restart={"silent_s": 3})
     status, told = ended(process)
     assert status == 3
-    assert told["reason"].startswith("the UPF is gone: nothing was heard of it")
+    assert told["reason"].startswith("N4: no response from the UPF for ")
     notes = [note for note in told["notes"] if note.startswith("the UPF") or " are lost" in note]
     assert notes[0].startswith("the UPF's last word on N4 came ") and len(notes) == 1 + 4
     # It came up again, and says on N3 that it knows none of the tunnels.
@@ -291,6 +291,6 @@ def test_a_session_that_is_refused_is_told_and_nothing_is_sent(cluster: UpfClust
         output, words = process.communicate(timeout=60)
     cluster.tell(faults={})
     assert (process.returncode, output) == (3, "")
-    assert "2 of 100 sessions do not stand: establishment: 2 x group users: no resources available (75)" in words
+    assert "2 of 100 sessions not established: establishment: 2 x group users: no resources available (75)" in words
     assert set((cluster.folder / "results").glob("*")) == folders
     assert cluster.tell(status={})["sessions"] == 0

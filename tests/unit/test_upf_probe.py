@@ -87,7 +87,7 @@ def test_a_peer_that_accepts_everything() -> None:
         "works",
         "uplink 500 bytes, downlink 1000 bytes, total 1500 bytes",
     )
-    assert outcome(findings, variants.TIME.name) == ("wrong", "a report without a duration")
+    assert outcome(findings, variants.TIME.name) == ("wrong", "report without a duration")
     assert outcome(findings, variants.BUFFER.name) == ("works", "")
     assert outcome(findings, "association release") == ("works", "")
     assert outcome(findings, "association update") == ("no answer", "")  # the peer does not know it
@@ -155,7 +155,7 @@ def test_a_upf_that_stops_answering_ends_the_probe() -> None:
         made = probe()
         with closing(made.n4), pytest.raises(UpfLostError) as caught:
             made.run()
-    assert "the UPF does not answer any more after: " in str(caught.value)
+    assert "the UPF stopped responding after: " in str(caught.value)
     assert outcome(made.findings, variants.TWO_OCTETS.name)[0] == "works"
 
 
@@ -163,7 +163,7 @@ def test_no_association_is_bad_input() -> None:
     made = probe()
     with closing(made.n4), pytest.raises(BadInput) as caught:
         made.run()
-    assert str(caught.value).startswith(f"hosts.yml: upf.n4 = '{UPF}': does not answer (Association Setup Request from")
+    assert str(caught.value).startswith(f"hosts.yml: upf.n4 = '{UPF}': no response (Association Setup Request from")
     with peer(refuse={"5": 74}):
         made = probe()
         with closing(made.n4), pytest.raises(BadInput) as caught:
@@ -202,7 +202,7 @@ def whole(**rows: Finding) -> Findings:
 
 
 def test_packets_that_do_not_pass_count_against_the_verdict() -> None:
-    lost = Outcome("no answer", "no packet came to the gNB")
+    lost = Outcome("no answer", "no packet received by the gNB")
     findings = whole()
     findings.rows[0] = replace(findings.rows[0], down=lost)
     assert conclusions.status(findings) == 1
@@ -215,11 +215,11 @@ def test_packets_that_do_not_pass_count_against_the_verdict() -> None:
 
 def test_end_markers_that_do_not_come_are_in_the_profile() -> None:
     row = Finding(
-        "session", variants.HANDOVER.name, "", Outcome("no answer", "accepted, but no end marker came"), None, WORKS
+        "session", variants.HANDOVER.name, "", Outcome("no answer", "accepted, but no end marker received"), None, WORKS
     )
     profile = conclusions.profile(whole(row=row), "")
     assert profile is not None and not profile.end_markers and "no end markers" in profile.describe()
-    assert profile.found[variants.HANDOVER.name] == "N4: no answer (accepted, but no end marker came)"
+    assert profile.found[variants.HANDOVER.name] == "N4: no answer (accepted, but no end marker received)"
 
 
 def test_table_and_page_show_every_row(tmp_path: Path) -> None:

@@ -251,8 +251,8 @@ def test_an_address_that_does_not_answer_is_bad_input_within_five_seconds() -> N
         n4.associate()
     assert time.monotonic() - started < 5.5
     words = str(caught.value)
-    assert f"some.yaml: upf.n4 = '{UPF}': does not answer: 1 Association Setup Request(s)" in words
-    assert f"Node ID {SMF} were sent from {SMF} to UDP port 8805" in words
+    assert f"some.yaml: upf.n4 = '{UPF}': no response to 1 Association Setup Request(s)" in words
+    assert f"Node ID {SMF}, sent from {SMF} to UDP port 8805" in words
     assert "no session of group g0, g1" in words
 
 
@@ -269,7 +269,7 @@ def test_a_upf_that_refuses_the_association_is_bad_input() -> None:
     [
         (
             {"bind": "203.0.113.1"},
-            "upf.bind = '203.0.113.1': UDP port 8805 of 203.0.113.1 cannot be had: Cannot",
+            "upf.bind = '203.0.113.1': cannot bind UDP port 8805 of 203.0.113.1: Cannot",
         ),
         ({"n4": "2001:db8::1"}, "UDP port 8805 of"),
     ],
@@ -283,7 +283,7 @@ def test_an_address_that_is_not_ours_is_bad_input(changes: dict[str, Any], words
 def test_a_port_that_another_smf_has_is_bad_input() -> None:
     with smf(), pytest.raises(BadInput) as caught:
         smf()
-    assert f"upf.bind = '{SMF}': UDP port 8805 of {SMF} cannot be had: Address already in use" in str(caught.value)
+    assert f"upf.bind = '{SMF}': cannot bind UDP port 8805 of {SMF}: Address already in use" in str(caught.value)
 
 
 def test_lost_requests_are_repeated_and_none_is_lost() -> None:
@@ -313,7 +313,7 @@ def test_an_answer_that_cannot_be_read_is_a_failure() -> None:
         n4.associate()
         statistics = n4.establish()
         assert statistics.failed == n4.exchange.counts.unreadable == 2
-        assert "group g0: the answer cannot be read: information element 19" in next(iter(statistics.failures))
+        assert "group g0: malformed response: information element 19" in next(iter(statistics.failures))
 
 
 def test_usage_is_told_when_it_is_asked_for() -> None:
@@ -364,7 +364,7 @@ def test_refusals_are_told_by_group_and_cause_in_words() -> None:
 def test_an_answer_that_comes_late_is_a_failure_and_its_session_is_deleted() -> None:
     with peer(delay_s={"50": 0.9}) as upf, smf({"sessions": 1}, t1_s=0.3, n1=2) as n4:
         n4.associate()
-        n4.exchange.heard_ns = 2**63  # it is slow, not silent
+        n4.exchange.received_ns = 2**63  # it is slow, not silent
         statistics = n4.establish()
         assert dict(statistics.failures) == {"group g0: no answer (sent 2 times)": 1}
         assert n4.sessions.state.tolist() == [UNANSWERED]
@@ -383,7 +383,7 @@ def test_a_upf_that_restarts_has_lost_its_sessions() -> None:
         n4.establish()
         n4.run(20)
         assert [event.kind for event in n4.events] == ["associated", "restarted"]
-        assert "was 3900000000 and is 3900000060; 10 sessions are lost" in n4.events[-1].words
+        assert "from 3900000000 to 3900000060; 10 sessions are lost" in n4.events[-1].words
         assert (n4.sessions.state == LOST).all()
         n4.end()
         assert failed(n4, Loads(n4))
@@ -419,8 +419,11 @@ def test_a_upf_that_is_killed_while_sessions_are_held_is_told() -> None:
 @pytest.mark.parametrize(
     ("faults", "words"),
     [
-        ({"drop": {"9": 99}}, "the association's release: no answer (sent 2 times); its sessions were deleted before"),
-        ({"refuse": {"9": 72}}, "the association's release is refused: no established PFCP association (72)"),
+        (
+            {"drop": {"9": 99}},
+            "Association Release Request: no answer (sent 2 times); the sessions were deleted before",
+        ),
+        ({"refuse": {"9": 72}}, "Association Release Request refused: no established PFCP association (72)"),
     ],
 )
 def test_a_upf_that_does_not_know_a_release_has_done_nothing_wrong(faults: dict[str, Any], words: str) -> None:
@@ -446,7 +449,7 @@ def test_a_upf_that_is_gone_with_nothing_to_lose_is_told_without_a_number() -> N
 def test_an_association_that_is_refused_is_released_and_set_up_again() -> None:
     with peer(refuse_once={"5": 64}) as upf, smf() as n4:
         n4.associate()
-        words = "the UPF held an association from before (request rejected, no reason given (64)): released and "
+        words = "the UPF held a previous association (request rejected, no reason given (64)): released and "
         assert [event.words for event in n4.events if event.kind == "replaced"] == [words + "set up again"]
         assert not failed(n4, Loads(n4))
     assert upf.saw["seen"] == {"5": 2, "9": 2, "1": 1}
@@ -475,7 +478,7 @@ def test_the_next_run_waits_until_a_heartbeat_of_the_upf_is_answered(records: Pa
     with peer(beat_after_s=0.5) as upf, smf() as n4:
         n4.associate()
         assert n4.heartbeats_answered == 1
-        assert len(waits(n4)) == 1 and "the UPF could hold an association that an earlier run could" in waits(n4)[0]
+        assert len(waits(n4)) == 1 and "the UPF may hold an association that an earlier run did" in waits(n4)[0]
     assert upf.saw["seen"]["5"] == 1 and [one["type"] for one in upf.saw["answers"]] == [2]
     assert list(records.iterdir()) == []  # released
 
@@ -540,7 +543,9 @@ def test_an_association_that_dies_under_a_run_is_told_with_its_cause() -> None:
         n4.associate()
         n4.establish()
         assert n4.events[-1].kind == "forgotten" and not n4.alive
-        assert "no association with this SMF any more (cause 72); probable cause: it deleted" in n4.events[-1].words
+        assert (
+            "no longer has an association with this SMF (cause 72); probable cause: it deleted" in n4.events[-1].words
+        )
         assert "300 sessions are lost" in n4.events[-1].words
         assert failed(n4, Loads(n4))
         assert (n4.sessions.state == LOST).all()

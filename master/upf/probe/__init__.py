@@ -1,1 +1,1 @@
-"""Find out what a UPF can do, by sessions of one user and single packets (`pktswarm upf probe`)."""
+"""`pktswarm upf probe`: tests a UPF's procedures with sessions of one user and single packets."""

@@ -1,4 +1,4 @@
-"""What a probe's findings mean: the profile for later runs, and the exit status."""
+"""Conclusions from a probe's findings: the profile for later runs, and the exit status."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_
 
 
 def status(findings: Findings) -> int:
-    """0: a session can be set up, and a packet passes each way; 1: none, or none passes; 3: a session was left."""
+    """Returns 0 if a session is established and passes packets both ways, else 1; 3 if a session is left."""
     if findings.left_sessions:
         return EXIT_INCOMPLETE
     return EXIT_AS_EXPECTED if _plain(findings) is not None else EXIT_NOT_AS_EXPECTED
 
 
 def profile(findings: Findings, made: str) -> Profile | None:
-    """What later runs go by; None where no session can be set up at all."""
+    """Returns the profile for later runs; None if no session can be established."""
     release, interface_types = _form(findings)
     if release is None:
         return None
@@ -37,7 +37,7 @@ def profile(findings: Findings, made: str) -> Profile | None:
 
 
 def describe(row: Finding) -> str:
-    """One line of a finding, for the profile."""
+    """Returns one line for the profile."""
     parts = [(name, one) for name, one in (("N4", row.n4), ("up", row.up), ("down", row.down)) if one is not None]
     if row.works:
         return "; ".join(["works", *(one.words for _, one in parts if one.words)])
@@ -54,7 +54,7 @@ def _accepted(findings: Findings, name: str) -> bool:
 
 
 def _form(findings: Findings) -> tuple[int | None, bool]:
-    """The release and the interface types of the first plain session that passed packets, else that was accepted."""
+    """Returns release and interface types of the first plain session that passed packets, else was accepted."""
     forms = (
         (variants.TWO_OCTETS.name, 16, True),
         (variants.ONE_OCTET.name, 15, True),
@@ -75,7 +75,7 @@ def _plain(findings: Findings) -> Finding | None:
 
 
 def _fine(outcome: Outcome) -> bool:
-    """A user plane that was left out says nothing against the UPF."""
+    """Returns whether the outcome is no failure of the UPF."""
     return outcome.state in ("works", "not asked")
 
 
@@ -85,7 +85,7 @@ def _only_as_text(findings: Findings) -> bool:
 
 
 def _numbered(findings: Findings) -> list[Numbered]:
-    """What the UPF announces that it chooses, and does not."""
+    """Returns what the UPF announces to choose, and does not."""
     pairs: tuple[tuple[str, str, Numbered], ...] = (
         ("FTUP", variants.CHOSEN_TEID.name, "teids"),
         ("FTUP", variants.CHOSEN_TEID_IPV6.name, "teids_ipv6"),
@@ -95,6 +95,6 @@ def _numbered(findings: Findings) -> list[Numbered]:
 
 
 def _does(findings: Findings, name: str) -> bool:
-    """Whether it was seen to, or was not asked; the packets apart."""
+    """Returns whether the request was accepted or not sent, regardless of packets."""
     row = findings.get(name)
     return row is None or row.n4 is None or _fine(row.n4)

@@ -1,4 +1,4 @@
-"""The two ends of the user plane: a gNB's node and one of the data network, each reached over SSH (nodes.packets)."""
+"""An end of the user plane, reached over SSH (nodes.packets): the gNB's node or one of the data network."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Self, TypedDict, cast
 
 from pktswarm.master.cluster import ssh
 from pktswarm.master.cluster.inventory import Host, Inventory
@@ -19,11 +19,19 @@ ANSWER_GRACE_S = 10.0
 END_TIMEOUT_S = 5.0
 
 
+class Reply(TypedDict, total=False):
+    """A line of nodes.packets: `mtu_bytes` first, then `frames` (hexadecimal) for each request, or `problem`."""
+
+    mtu_bytes: int
+    frames: list[str]
+    problem: str
+
+
 class End:
-    """Used as a context. Everything raises PktswarmError that names the host if it fails or does not answer."""
+    """A context. All methods raise PktswarmError with the host's name on failure or timeout."""
 
     def __init__(self, inventory: Inventory, host: Host, arp_targets: dict[str, str]) -> None:
-        """`arp_targets`: by IP version of the host's address, the UPF's address that is asked for first."""
+        """`arp_targets`: IP version → the UPF's address to resolve first."""
         self.host, self.mac = host, host.mac
         self.mtu_bytes = 0
         python = host.python or sys.executable
@@ -70,18 +78,18 @@ class End:
         self.close()
 
     def exchange(self, frames: list[bytes], seconds: float, wanted: int = 1) -> list[bytes]:
-        """Sends `frames`; returns those that came since the last call: when there are `wanted`, or after `seconds`."""
+        """Sends `frames`; returns frames received since the last call, once there are `wanted` or after `seconds`."""
         line = json.dumps({"frames": [frame.hex() for frame in frames], "seconds": seconds, "wanted": wanted})
         try:
             stdin = _pipe(self._process.stdin)
             stdin.write(line.encode() + b"\n")
             stdin.flush()
         except OSError:
-            raise PktswarmError(f"{self.host.name}: the connection to it is gone") from None
+            raise PktswarmError(f"{self.host.name}: connection lost") from None
         return [bytes.fromhex(frame) for frame in self._read(seconds + ANSWER_GRACE_S)["frames"]]
 
     def close(self) -> None:
-        """Ends the program there, which restores its node first."""
+        """Ends the program on the node, which restores the node first."""
         try:
             self._process.communicate(timeout=END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -91,23 +99,23 @@ class End:
             self._process.kill()
             self._process.wait()
 
-    def _read(self, seconds: float) -> dict[str, Any]:
+    def _read(self, seconds: float) -> Reply:
         stdout = _pipe(self._process.stdout)
         deadline = time.monotonic() + seconds
         while b"\n" not in self._buffer:
             if not select.select([stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise PktswarmError(f"{self.host.name}: does not answer within {seconds:.0f} s")
-            data = stdout.read1(1 << 16)  # type: ignore[attr-defined] # a BufferedReader
+                raise PktswarmError(f"{self.host.name}: no response within {seconds:.0f} s")
+            data = stdout.read1(1 << 16)  # type: ignore[attr-defined]  # a BufferedReader
             if not data:
-                raise PktswarmError(f"{self.host.name}: {self._last_words()}")
+                raise PktswarmError(f"{self.host.name}: {self._error_output()}")
             self._buffer += data
         line, self._buffer = self._buffer.split(b"\n", 1)
-        message: dict[str, Any] = json.loads(line)
+        message = cast(Reply, json.loads(line))
         if "problem" in message:
             raise PktswarmError(f"{self.host.name}: {message['problem']}")
         return message
 
-    def _last_words(self) -> str:
+    def _error_output(self) -> str:
         words = _pipe(self._process.stderr).read().decode(errors="replace")
         return ssh.trouble(self._process.wait(END_TIMEOUT_S), words, self._python)
 

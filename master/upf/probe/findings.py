@@ -1,4 +1,4 @@
-"""The outcome of a probe, typed: what was tried, and what the UPF did."""
+"""Types of a probe's findings."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Any, Literal
 State = Literal["works", "refused", "no answer", "wrong", "not asked"]
 STATES: tuple[State, ...] = ("works", "refused", "no answer", "wrong", "not asked")
 Area = Literal["association", "session", "user plane"]
+GroupKey = Literal["access_instance", "core_instance", "dnn"]
+GROUP_KEYS: tuple[GroupKey, ...] = ("access_instance", "core_instance", "dnn")
 AREAS: tuple[Area, ...] = ("association", "session", "user plane")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`words`: the cause and offending IE, what came instead, or why it was not asked."""
+    """`words`: cause and offending IE, the wrong value, or the reason why it was not tested."""
 
     state: State
     words: str = ""
@@ -29,7 +31,7 @@ WORKS = Outcome("works")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was tried. `n4`: the request; `up`, `down`: one packet each way; None: there is none of it.
+    """One test. `n4`: the request; `up`, `down`: one packet each way; None: not part of the test.
 
     `source`: the section of TS 29.244, TS 29.281 or TS 38.415.
     """
@@ -51,7 +53,7 @@ class Finding:
 
 @dataclass
 class Findings:
-    """Everything that one probe found out. `left_sessions`: those that could not be deleted."""
+    """All findings of one probe. `left_sessions`: sessions that could not be deleted."""
 
     n4: str
     node_id: str = ""
@@ -59,8 +61,8 @@ class Findings:
     features: list[str] = field(default_factory=list)
     seconds: float = 0.0
     left_sessions: int = 0
-    group_keys: dict[Any, str] = field(default_factory=dict)
-    """Keys of a group that every session of the probe had (access_instance, core_instance, dnn)."""
+    group_keys: dict[GroupKey, str] = field(default_factory=dict)
+    """Group keys of every session of the probe."""
     rows: list[Finding] = field(default_factory=list)
 
     def add(self, finding: Finding) -> Finding:
@@ -75,7 +77,7 @@ class Findings:
         return found is not None and found.works
 
     def by_area(self) -> list[tuple[Area, list[Finding]]]:
-        """The rows of each area, in the order in which they were found."""
+        """Returns the rows of each area, in the order of the tests."""
         return [(area, rows) for area in AREAS if (rows := [row for row in self.rows if row.area == area])]
 
     def to_json(self) -> dict[str, Any]:

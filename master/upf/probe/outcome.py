@@ -1,4 +1,4 @@
-"""What a probe leaves behind: the profile, a folder with page and JSON, and its words on the terminal."""
+"""Output of a probe: the profile, a folder with page and JSON, and the tables on the terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pktswarm.traffic.errors import EXIT_INCOMPLETE
 
 @dataclass
 class Probed:
-    """`problem`: why the probe ended before its time. `path`: of the profile; None: it is not to be kept."""
+    """`problem`: the reason why the probe ended early. `path`: the profile's; None: it is not written."""
 
     findings: Findings
     problem: str
@@ -32,22 +32,22 @@ class Probed:
 
     @property
     def profile(self) -> profiles.Profile | None:
-        """None of a probe that ended before its time: what it did not find out, a run must not go by."""
+        """None of a probe that ended early: its profile would be incomplete."""
         return None if self.problem else conclusions.profile(self.findings, self.made)
 
     @property
     def document(self) -> dict[str, Any]:
-        kept = self.path is not None and self.profile is not None
+        is_written = self.path is not None and self.profile is not None
         return {
             **self.findings.to_json(),
             "made": self.made,
             "problem": self.problem,
             "status": self.status,
-            "profile": str(self.path) if kept else None,
+            "profile": str(self.path) if is_written else None,
         }
 
     def write(self, results: Path, command: str) -> Path:
-        """Writes the profile, and a folder of its own in `results`; returns the folder."""
+        """Writes the profile, and a new folder in `results`; returns the folder."""
         profile = self.profile if self.path is not None else None
         if self.path is not None and profile is not None:
             replace_text(self.path, profiles.text(profile))

@@ -1,6 +1,6 @@
-"""Single packets of one user, built and read by scapy: what is sent up and down, and whether what came is right.
+"""Single packets of one user, built and decoded by scapy.
 
-Frames are without FCS. Every packet has a number in its payload, by which it is known when it comes.
+Frames are without FCS. A number in the payload identifies a packet.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UPLINK_PDU = 1
 
 @dataclass(frozen=True)
 class Wiring:
-    """Addresses of the user plane: the UPF's, the gNB's and the server's. IPv6 ones are empty where there are none."""
+    """User plane addresses of the UPF, the gNB and the server; empty if there is none."""
 
     gnb_mac: str
     server_mac: str
@@ -42,7 +42,7 @@ class Wiring:
 
 @dataclass(frozen=True)
 class Tunnel:
-    """One user's: its address, where the gNB sends to, and where the UPF sends to."""
+    """Tunnel of one user; `uplink_teid` is the UPF's, `downlink_teid` the gNB's."""
 
     user: str
     uplink_teid: int
@@ -51,12 +51,12 @@ class Tunnel:
 
 
 def payload(number: int, size_bytes: int = 0) -> bytes:
-    """The number, padded to `size_bytes`."""
+    """Returns the number, padded to `size_bytes`."""
     return (MAGIC + number.to_bytes(4, "big")).ljust(size_bytes, b".")
 
 
 def user_packet(wiring: Wiring, user: str, number: int, up: bool, ip_bytes: int = 0) -> Packet:
-    """An IP packet of `ip_bytes` in all (0: as short as it can be)."""
+    """Returns an IP packet of `ip_bytes` (0: the minimum)."""
     server, is_v6 = wiring.server(user), ip_address(user).version == 6
     source, target = (user, server) if up else (server, user)
     ports = {"sport": USER_PORT, "dport": SERVER_PORT} if up else {"sport": SERVER_PORT, "dport": USER_PORT}
@@ -80,12 +80,12 @@ def downlink(wiring: Wiring, tunnel: Tunnel, number: int, ip_bytes: int = 0) -> 
 
 
 def echo_request(wiring: Wiring, sequence: int) -> bytes:
-    """TS 29.281, 7.2.1: the flag S is set, the TEID is 0."""
+    """Returns an Echo Request (TS 29.281, 7.2.1: flag S set, TEID 0)."""
     return bytes(_to_n3(wiring) / GTP_U_Header(teid=0, gtp_type=ECHO_REQUEST, S=1, seq=sequence))
 
 
 def tunnel_bytes(wiring: Wiring, has_container: bool) -> int:
-    """What a tunnel adds to a user's packet: IP, UDP, GTP-U, and the PDU session container."""
+    """Returns the bytes of a tunnel's headers: IP, UDP, GTP-U, and the PDU session container."""
     return (40 if ":" in wiring.gnb else 20) + 8 + 8 + (8 if has_container else 0)
 
 
@@ -102,7 +102,7 @@ def _to_n3(wiring: Wiring) -> Packet:
 
 @dataclass(frozen=True)
 class Gtpu:
-    """A GTP-U message that came to the gNB."""
+    """A GTP-U message received by the gNB."""
 
     kind: int
     teid: int
@@ -114,7 +114,7 @@ class Gtpu:
 
 
 def gtpu(frame: bytes) -> Gtpu | None:
-    """None for a frame of another protocol."""
+    """Decodes a frame; None for another protocol."""
     packet = Ether(frame)
     if UDP not in packet or packet[UDP].dport != GTPU_PORT or GTP_U_Header not in packet:
         return None
@@ -128,13 +128,13 @@ def gtpu(frame: bytes) -> Gtpu | None:
 
 
 def number_of(packet: Any) -> int | None:
-    """The number of a user's packet; None if it is none of ours."""
+    """Returns the number of a probe's packet; None for any other."""
     data = bytes(packet[UDP].payload) if packet is not None and UDP in packet else b""
     return int.from_bytes(data[len(MAGIC) : len(MAGIC) + 4], "big") if data.startswith(MAGIC) else None
 
 
 def user_packet_of(frame: bytes) -> Any:
-    """The user's packet that came to the data network without a tunnel; None of another frame."""
+    """Returns the user's packet in a frame received by the data network; None for another frame."""
     packet = Ether(frame)
     for layer in (IP, IPv6):
         if layer in packet and UDP in packet and packet[UDP].dport == SERVER_PORT:

@@ -10,7 +10,7 @@ from pktswarm.master.upf.probe.conclusions import describe_outcome
 from pktswarm.master.upf.probe.findings import Findings
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
-VERDICTS = {EXIT_AS_EXPECTED: ("good", "Packets pass both ways"), EXIT_INCOMPLETE: ("doubt", "Sessions were left")}
+VERDICTS = {EXIT_AS_EXPECTED: ("good", "Packets pass both ways"), EXIT_INCOMPLETE: ("doubt", "Sessions not deleted")}
 
 
 def html(findings: Findings, status: int, profile: Profile | None, profile_path: Path | None, command: str) -> str:

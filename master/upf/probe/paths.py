@@ -1,4 +1,4 @@
-"""The user plane beyond sessions of one packet: GTP-U echo, error indication, container, the largest packet."""
+"""Tests of the user plane: GTP-U echo, error indication, PDU session container, largest packet."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ class Paths:
 
     def _echo(self, plane: UserPlane) -> None:
         self.trials.progress("GTP-U echo")
-        came = plane.message(echo_request(plane.wiring, ECHO_SEQUENCE), ECHO_RESPONSE)
-        outcome = Outcome("no answer") if came is None else WORKS
-        if came is not None and came.sequence != ECHO_SEQUENCE:
-            outcome = Outcome("wrong", f"sequence number {came.sequence}, expected {ECHO_SEQUENCE}")
+        reply = plane.message(echo_request(plane.wiring, ECHO_SEQUENCE), ECHO_RESPONSE)
+        outcome = Outcome("no answer") if reply is None else WORKS
+        if reply is not None and reply.sequence != ECHO_SEQUENCE:
+            outcome = Outcome("wrong", f"sequence number {reply.sequence}, expected {ECHO_SEQUENCE}")
         self.trials.add("user plane", "GTP-U echo", "TS 29.281 7.2.1", up=outcome)
 
     def _error_indication(self, plane: UserPlane) -> None:
         self.trials.progress("error indication")
         user = self.trials.users.next()
         plane.send_up(Tunnel(user.v4 or user.v6, user.uplink_teid, user.downlink_teid))
-        came = plane.message(None, ERROR_INDICATION)
-        outcome = Outcome("no answer", "none for an unknown TEID") if came is None else WORKS
+        reply = plane.message(None, ERROR_INDICATION)
+        outcome = Outcome("no answer", "none for an unknown TEID") if reply is None else WORKS
         self.trials.add("user plane", "error indication", "TS 29.281 7.3.1", up=outcome)
 
     def _container(self, plane: UserPlane, tunnel: Tunnel) -> None:
-        """Whether the UPF takes a PDU session container up (by then it was tried), and adds one down."""
+        """Tests whether the UPF accepts a PDU session container up, and adds one down."""
         up, down = plane.up(tunnel), plane.down(tunnel)
         words = "added" if down.has_container else "not added"
         shown = Outcome(down.outcome.state, words) if down.outcome.works else down.outcome
         self.trials.add("user plane", "PDU session container", "TS 38.415", up=up, down=shown)
 
     def _largest(self, plane: UserPlane, tunnel: Tunnel) -> tuple[Outcome, Outcome]:
-        """The longest user's packet that passes each way, by halving; within what the ends' interfaces let through."""
+        """Finds the longest user packet that passes each way, by bisection, within the MTU of the ends."""
         up_bytes = plane.gnb.mtu_bytes - tunnel_bytes(plane.wiring, False)
 
         def passes_up(ip_bytes: int) -> bool:
@@ -68,7 +68,7 @@ class Paths:
 
 
 def _longest(passes: Callable[[int], bool], most: int) -> Outcome:
-    """`most`: what can be sent at all."""
+    """`most`: the longest packet that can be sent."""
     least, beyond = SMALLEST_BYTES, min(most, LARGEST_BYTES) + 1
     if not passes(least):
         return Outcome("wrong", f"no packet of {least} bytes passes")

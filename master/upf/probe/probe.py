@@ -1,43 +1,45 @@
-"""A probe from its association to its end: what is tried, and in which order."""
+"""A probe from association to release: the tests and their order."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from pktswarm.master.scenario import upf_features
 from pktswarm.master.upf import pfcp_encode
 from pktswarm.master.upf.probe import variants
-from pktswarm.master.upf.probe.findings import Finding, Findings, Outcome
+from pktswarm.master.upf.probe.findings import GROUP_KEYS, Finding, Findings, Outcome
 from pktswarm.master.upf.probe.paths import Paths
 from pktswarm.master.upf.probe.plane import UserPlane
 from pktswarm.master.upf.probe.procedures import Procedures
 from pktswarm.master.upf.probe.signalling import Signalling
 from pktswarm.master.upf.probe.trials import Trials
 from pktswarm.master.upf.probe.users import Users
+from pktswarm.master.upf.probe.variants import Keys
 
 
 class Probe:
-    """`findings` grows while run() works."""
+    """`findings` grows during run()."""
 
     def __init__(
         self,
         signalling: Signalling,
         plane: UserPlane | None,
         n3_ipv6: str,
-        base: dict[str, Any],
+        base: Mapping[str, Mapping[str, str]],
         progress: Callable[[str], None],
     ) -> None:
-        """`plane`, `n3_ipv6`, `progress`: see Trials; `base`: keys of the section upf that each session needs."""
+        """`plane`, `n3_ipv6`, `progress`: see Trials; `base["group"]`: group keys of each session."""
         self.n4 = signalling
-        self.findings = Findings(signalling.upf.n4, group_keys=dict(base.get("group", {})))
+        group = base.get("group", {})
+        keys = {key: group[key] for key in GROUP_KEYS if key in group}
+        self.findings = Findings(signalling.upf.n4, group_keys=keys)
         self.users = Users(signalling.where, signalling.upf, signalling.own, base)
         self.trials = Trials(signalling, plane, n3_ipv6, self.users, self.findings, progress)
 
     def run(self) -> Findings:
-        """BadInput where there is no association; UpfLostError where the UPF stops answering in the midst."""
+        """Runs all tests. Raises BadInput without an association, UpfLostError if the UPF stops responding."""
         try:
             self._associate()
             if self._plain_session() is not None:
@@ -62,8 +64,8 @@ class Probe:
         self.trials.add("association", "heartbeat", "TS 29.244 6.2.2", self.trials.beat())
 
     def _plain_session(self) -> Finding | None:
-        """Tries the forms in which a UPF may want a plain session; the first one that works is the others' base."""
-        found: list[tuple[Finding, dict[str, Any]]] = []
+        """Tries the encodings of a plain session that UPFs accept; the first that works is the base of all others."""
+        found: list[tuple[Finding, Keys]] = []
         for variant in (variants.TWO_OCTETS, variants.ONE_OCTET):
             found.append((self.trials.attempt(variant), variant.upf))
         with_types = next((upf for finding, upf in found if finding.works), None)
@@ -80,7 +82,7 @@ class Probe:
         return best[0]
 
     def _end(self) -> None:
-        """Deletes what stands, then asks for what only an association's end can show."""
+        """Deletes all sessions, then tests the procedures of an association's end."""
         for seid in list(self.n4.sessions):
             self.n4.delete(seid)
         self.findings.left_sessions = len(self.n4.sessions)
@@ -90,6 +92,6 @@ class Probe:
         self.trials.add("association", "association update", "TS 29.244 6.2.7", self.n4.outcome(update))
         beats = self.n4.heartbeats
         words = f"{beats} in {time.monotonic() - self.trials.began:.0f} s"
-        own = Outcome("works", words) if beats else Outcome("not asked", "none came while the probe ran")
+        own = Outcome("works", words) if beats else Outcome("not asked", "none received during the probe")
         self.trials.add("association", "heartbeats of the UPF", "TS 29.244 6.2.2", own)
         self.trials.add("association", "association release", "TS 29.244 6.2.8", self.n4.release())

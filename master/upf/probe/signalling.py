@@ -1,4 +1,4 @@
-"""The N4 side of a probe: one association, requests one at a time, and the UPF's own requests answered and kept."""
+"""The N4 side of a probe: one association, one request at a time; the UPF's requests are answered and kept."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pktswarm.master.upf.unreleased import Record
 from pktswarm.traffic.errors import BadInput
 
 T1_S, N1 = 0.5, 2
-"""Short: a UPF that drops what it cannot decode costs a second for each such request."""
+"""Short, as each request that a UPF silently drops costs N1 × T1."""
 TO_ASSOCIATE_S = 4.5
 Encode = Callable[[int], bytes]
-"""A message with this sequence number."""
+"""Returns a message with this sequence number."""
 
 
 class Signalling:
-    """Used as a context. `sessions`: our SEID to the UPF's, of those that stand."""
+    """`sessions`: the SMF's SEID → the UPF's, of established sessions."""
 
     def __init__(self, where: Path, upf: Upf) -> None:
         self.where = where
@@ -35,9 +35,9 @@ class Signalling:
         self.own = Own(address, upf.node_id or address, int(time.time()) + NTP_TO_UNIX_S)
         self.sessions: dict[int, int] = {}
         self.heartbeats = 0
-        """Of the UPF, answered."""
+        """Heartbeat requests of the UPF, answered."""
         self.reports: list[tuple[int, Report]] = []
-        """Session Report Requests: our SEID, and what they reported."""
+        """Session Report Requests: the SMF's SEID, and the report."""
         self._served: dict[tuple[int, int], bytes | None] = {}
         self._record = Record(address, upf.n4)
         self._upf_stamp: int | None = None
@@ -46,7 +46,7 @@ class Signalling:
         self.exchange.close()
 
     def ask(self, encode: Encode, seconds: float | None = None) -> Answer | None:
-        """Returns the answer to one request; None if there is none."""
+        """Sends one request; returns its response, or None."""
         attempt = Single(self.exchange, encode)
         self.exchange.sources.append(attempt)
         self.exchange.run(lambda: attempt.done, seconds)
@@ -54,9 +54,9 @@ class Signalling:
         return attempt.answer
 
     def associate(self) -> Answer:
-        """BadInput where no association can be set up: there is nothing to probe then.
+        """Sets up the association. Raises BadInput on failure.
 
-        Waits where the UPF could delete an association of before (Unreleased), as a run does.
+        Waits as a run does while the UPF may delete a previous association (Unreleased).
         """
         before = self._record.read()
         answer = self._set_up()
@@ -82,13 +82,13 @@ class Signalling:
     def _set_up(self) -> Answer:
         answer = self.ask(lambda sequence: pfcp_encode.association_setup_request(self.own, sequence), TO_ASSOCIATE_S)
         if answer is None or answer.cause != ACCEPTED:
-            problem = "does not answer" if answer is None else f"refuses the association: {answer.description}"
+            problem = "no response" if answer is None else f"the UPF refuses the association: {answer.description}"
             problem += f" (Association Setup Request from {self.own.address} to UDP port {self.upf.n4_port})"
             raise BadInput(self.where, problem, key="upf.n4", value=self.upf.n4)
         return answer
 
     def establish(self, seid: int, encode: Encode) -> tuple[Outcome, Answer | None]:
-        """Asks for a session; one that is accepted is kept in `sessions`."""
+        """Requests a session; an accepted one is added to `sessions`."""
         answer = self.ask(encode)
         outcome = self.outcome(answer)
         if answer is not None and answer.remote_seid is not None and outcome.works:
@@ -105,7 +105,7 @@ class Signalling:
         return self.outcome(answer), answer
 
     def reported(self, seid: int, wanted: Callable[[Report], bool], seconds: float) -> Report | None:
-        """Waits for a Session Report Request of this session; the reports before it are kept."""
+        """Waits for a Session Report Request of this session; earlier reports are kept."""
 
         def found() -> Report | None:
             return next((report for local, report in self.reports if local == seid and wanted(report)), None)
@@ -119,7 +119,7 @@ class Signalling:
         return WORKS if answer.cause == ACCEPTED else Outcome("refused", answer.description)
 
     def _serve(self, header: Header, data: memoryview, length: int) -> bytes | None:
-        """The answer to a request of the UPF; the same again if it comes again."""
+        """Returns the response to a request of the UPF; the same for a retransmission."""
         key = header.kind, header.sequence
         if key not in self._served:
             self._served[key] = self._reply(header, data, length)
@@ -144,5 +144,5 @@ class Signalling:
 
 
 def values(sequence: int, remote_seid: int, **more: bytes) -> dict[str, bytes]:
-    """What a message's encoder takes (template.WIDTHS)."""
+    """Returns the fields for a message's encoder (template.WIDTHS)."""
     return {"sequence": sequence.to_bytes(3, "big"), "seid": remote_seid.to_bytes(8, "big"), **more}

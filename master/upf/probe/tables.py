@@ -1,4 +1,4 @@
-"""A probe on the terminal."""
+"""Tables of a probe's findings on the terminal."""
 
 from __future__ import annotations
 

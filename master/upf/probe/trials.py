@@ -1,4 +1,4 @@
-"""One session at a time: set up, tried with a packet each way, deleted."""
+"""Trials of one session: established, tested with a packet each way, deleted."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from pktswarm.master.upf.probe.variants import Variant
 from pktswarm.traffic.errors import BadInput, PktswarmError
 
 LONGEST_S = 50.0
-"""After that nothing more is tried; what is left is "not asked"."""
-NO_PLANE = Outcome("not asked", "the user plane was left out")
-TOO_LATE = Outcome("not asked", "the probe's time was over")
+"""Time limit: tests that would start later are "not asked"."""
+NO_PLANE = Outcome("not asked", "user plane not tested")
+TOO_LATE = Outcome("not asked", "time limit of the probe reached")
 
 
 class UpfLostError(PktswarmError):
-    """The UPF answers no heartbeat any more."""
+    """The UPF does not respond to heartbeats."""
 
 
 @dataclass
 class Session:
-    """One session that stands."""
+    """An established session."""
 
     user: User
     encoder: pfcp_encode.GroupMessages
@@ -41,8 +41,11 @@ class Session:
 
 @dataclass
 class Trials:
-    """What each part of a probe works with. `plane`: None where no packets are sent. `n3_ipv6`: the UPF's, if it has
-    one. `progress`: called with the name of each thing before it is tried."""
+    """Shared state of all tests of a probe.
+
+    `plane`: None if no packets are sent. `n3_ipv6`: the UPF's N3 address, or empty. `progress`: called with the name of
+    each test before it starts.
+    """
 
     n4: Signalling
     plane: UserPlane | None
@@ -77,7 +80,7 @@ class Trials:
 
     @contextlib.contextmanager
     def session(self, variant: Variant) -> Iterator[tuple[Outcome, Session | None]]:
-        """A session of this variant, deleted at the end; None if it is refused, not answered, or not asked for."""
+        """Yields a session of this variant, deleted at the end; None if it is refused, not answered or not tested."""
         self.progress(variant.name)
         if time.monotonic() - self.began > LONGEST_S:
             yield TOO_LATE, None
@@ -89,7 +92,7 @@ class Trials:
             yield Outcome("not asked", lacking.problem), None
             return
         if outcome.state == "no answer" and not self.beat().works:
-            raise UpfLostError(f"the UPF does not answer any more after: {variant.name}")
+            raise UpfLostError(f"the UPF stopped responding after: {variant.name}")
         try:
             yield outcome, session
         finally:
@@ -117,12 +120,12 @@ class Trials:
         return _with_choice(outcome, variant, answer), Session(user, encoder, own, tunnels)
 
     def _tunnel_ends(self, variant: Variant) -> tuple[str, str | None]:
-        """The gNB's address and the UPF's; BadInput if there is none of the variant's kind."""
+        """Returns the gNB's and the UPF's address; BadInput if there is none of the variant's IP version."""
         if variant.outer == 4:
             return next(iter(self.n4.upf.gnbs.values())), self.n4.upf.n3
         gnb = "" if self.plane is None else self.plane.gnb.host.ipv6
         if not gnb or not self.n3_ipv6:
-            raise BadInput(self.n4.where, "no IPv6 address of a gNB and of the UPF on N3 is known (n3_ipv6, ipv6)")
+            raise BadInput(self.n4.where, "no IPv6 addresses of a gNB and of the UPF on N3 (n3_ipv6, ipv6)")
         return gnb, self.n3_ipv6
 
     def _plane_of(self, variant: Variant) -> UserPlane | None:
@@ -135,7 +138,7 @@ class Trials:
         if plane is None:
             return NO_PLANE, NO_PLANE
         if 6 in variant.ip and not plane.wiring.server_v6:
-            lacking = Outcome("not asked", "no IPv6 address of a node of the data network is known")
+            lacking = Outcome("not asked", "no IPv6 address of a node of the data network")
             return lacking, lacking
         ups = [plane.up(tunnel) for tunnel in session.tunnels]
         downs = [plane.down(tunnel).outcome for tunnel in session.tunnels]
@@ -147,7 +150,7 @@ class Trials:
         tunnel = session.tunnels[0]
         passed = self.plane.up(tunnel, tries=1), self.plane.down(tunnel, tries=1).outcome
         up, down = (
-            Outcome("wrong", "a packet passed a closed gate") if one.works else Outcome("works", "nothing passed")
+            Outcome("wrong", "packet passed a closed gate") if one.works else Outcome("works", "nothing passed")
             for one in passed
         )
         return up, down
@@ -167,7 +170,7 @@ def _first_trouble(outcomes: list[Outcome]) -> Outcome:
 
 
 def _with_choice(outcome: Outcome, variant: Variant, answer: Answer) -> Outcome:
-    """Names what the UPF chose."""
+    """Adds the value that the UPF chose."""
     if variant is variants.CHOSEN_TEID:
         return Outcome("works", f"TEID {answer.teid:#x}")
     if variant is variants.CHOSEN_USER and answer.ue_v4 is not None:

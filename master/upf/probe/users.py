@@ -1,12 +1,11 @@
-"""The users of a probe: one for each session, so that no two sessions share an address or a TEID."""
+"""The users of a probe: one for each session, so that sessions share no address and no TEID."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, ip_address
 from pathlib import Path
-from typing import Any
 
 from pktswarm.master.cluster.inventory import Inventory
 from pktswarm.master.scenario.upf import Upf, filled_in, parse
@@ -14,22 +13,22 @@ from pktswarm.master.scenario.upf_pools import Pool, parse_pool
 from pktswarm.master.upf.pfcp_decode import Answer
 from pktswarm.master.upf.pfcp_encode import GroupMessages, Own
 from pktswarm.master.upf.probe.packets import Tunnel
-from pktswarm.master.upf.probe.variants import Variant
+from pktswarm.master.upf.probe.variants import Keys, Variant
 
 MOST_USERS = 64
 FIRST_UPLINK_TEID, FIRST_DOWNLINK_TEID = 0x00F00000, 0x00E00000
 DEFAULT_USERS = ("10.45.0.10/16", "2001:db8:45::1/48")
 
 
-def section(where: Path, inventory: Inventory | None, users: Sequence[str], given: dict[str, Any]) -> Upf:
-    """The section upf of a probe: `given` keys, the rest as the inventory has it. BadInput as of a scenario."""
+def section(where: Path, inventory: Inventory | None, users: Sequence[str], given: Keys) -> Upf:
+    """Returns the section upf of a probe: `given` keys, the rest from the inventory. Raises BadInput."""
     group = {"name": "probe", "sessions": MOST_USERS, "ue_addresses": list(users)}
     return filled_in(where, parse(where, {"groups": [group], **given}), inventory, profiled=False)
 
 
 @dataclass(frozen=True)
 class User:
-    """One user. `number` is also its session's SEID here."""
+    """One user. `number` is also the SMF's SEID of its session."""
 
     number: int
     v4: str
@@ -38,7 +37,7 @@ class User:
     downlink_teid: int
 
     def values(self, gnb: str) -> dict[str, bytes]:
-        """What the session's messages take (template.WIDTHS), but for sequence and SEID of the header."""
+        """Returns the fields of the session's messages (template.WIDTHS) but sequence and SEID of the header."""
         address = ip_address(gnb)
         return {
             "local_seid": self.number.to_bytes(8, "big"),
@@ -52,8 +51,8 @@ class User:
 
 
 class Users:
-    def __init__(self, where: Path, upf: Upf, own: Own, base: dict[str, Any]) -> None:
-        """`base`: keys of the section upf that the plain session needs."""
+    def __init__(self, where: Path, upf: Upf, own: Own, base: Mapping[str, Keys]) -> None:
+        """`base`: keys `upf` and `group` of each session."""
         self.where, self.upf, self.own, self.base = where, upf, own, base
         given = upf.groups[0].ue_addresses
         pools = [parse_pool(one) for one in ([given] if isinstance(given, str) else given)]
@@ -67,9 +66,9 @@ class Users:
         return User(number, addresses.get(4, ""), addresses.get(6, ""), *teids)
 
     def messages(self, variant: Variant, user: User, gnb: str, n3: str | None) -> GroupMessages:
-        """The encoder of a session's messages. BadInput if the variant needs an address that is not known."""
+        """Returns the encoder of a session's messages. BadInput if the variant needs an unknown address."""
         addresses = {4: user.v4, 6: user.v6}
-        group = {
+        group: dict[str, object] = {
             "name": "probe",
             "sessions": 1,
             "ue_addresses": [addresses[version] for version in variant.ip],
@@ -77,14 +76,14 @@ class Users:
             **self.base.get("group", {}),
             **variant.group,
         }
-        keys = {"n4": self.upf.n4, "n3": n3, "gnbs": {"gnb": gnb}, "groups": [group]}
+        keys: dict[str, object] = {"n4": self.upf.n4, "n3": n3, "gnbs": {"gnb": gnb}, "groups": [group]}
         known = {name: value for name, value in keys.items() if value is not None}
         upf = parse(self.where, {**known, **self.base.get("upf", {}), **variant.upf})
         return GroupMessages(upf, upf.groups[0], self.own)
 
     @staticmethod
     def tunnels(variant: Variant, user: User, answer: Answer) -> list[Tunnel] | str:
-        """The user's tunnels, one for each of its addresses; a text if the UPF did not say what it was to choose."""
+        """Returns the user's tunnels, one for each address; a text if the response lacks what the UPF was to choose."""
         teid, addresses = user.uplink_teid, [{4: user.v4, 6: user.v6}[version] for version in variant.ip]
         if variant.group.get("first_teid") == "choose":
             if answer.teid is None:
@@ -94,5 +93,4 @@ class Users:
             if answer.ue_v4 is None:
                 return "accepted without the UE address that the UPF was to choose"
             addresses = [str(IPv4Address(answer.ue_v4))]
-        qfi = variant.group.get("qos", {}).get("qfi")
-        return [Tunnel(address, teid, user.downlink_teid, qfi) for address in addresses]
+        return [Tunnel(address, teid, user.downlink_teid, variant.qfi) for address in addresses]

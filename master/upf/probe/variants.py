@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from scapy.contrib import pfcp
 from scapy.packet import Packet
@@ -16,27 +15,34 @@ SDF_FILTER = "permit out ip from any to assigned"
 PREDEFINED_RULE = "pktswarm"
 INACTIVITY_S = 1
 Alter = Callable[[list[Packet]], None]
+Keys = Mapping[str, object]
+"""Keys of a scenario's section upf, or of a group in it."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """`group` and `upf`: keys of a scenario's section upf. `alter` changes the Establishment Request's elements.
+    """One session of a probe. `alter` changes the elements of the Establishment Request.
 
-    `ip`: of the user; `outer`: of the tunnel. `passes`: whether packets are to pass.
+    `ip`: IP versions of the user; `outer`: of the tunnel. `passes`: packets are expected to pass.
     """
 
     name: str
     source: str
-    group: dict[str, Any] = field(default_factory=dict)
-    upf: dict[str, Any] = field(default_factory=dict)
+    group: Keys = field(default_factory=dict)
+    upf: Keys = field(default_factory=dict)
     alter: Alter | None = None
     ip: tuple[int, ...] = (4,)
     outer: int = 4
     passes: bool = True
 
+    @property
+    def qfi(self) -> int | None:
+        qos = self.group.get("qos")
+        return qos.get("qfi") if isinstance(qos, dict) else None
+
 
 def _two_qers(elements: list[Packet]) -> None:
-    """A second QER, of the session's aggregate rate, after the flow's own in each PDR."""
+    """Adds a second QER, of the session's aggregate rate, to each PDR."""
     for element in elements:
         if isinstance(element, pfcp.IE_CreatePDR):
             element.IE_list.append(pfcp.IE_QER_Id(id=2))
@@ -47,7 +53,7 @@ def _two_qers(elements: list[Packet]) -> None:
 
 
 def _by_time(elements: list[Packet]) -> None:
-    """The URR measures time, and reports after a second of it."""
+    """Makes the URR measure time, with a threshold of 1 s."""
     urr = next(one for one in elements if isinstance(one, pfcp.IE_CreateURR))
     number, _, triggers, *_ = urr.IE_list
     triggers.volume_threshold, triggers.time_threshold = 0, 1
@@ -116,4 +122,4 @@ PLAIN = (
     OUTER_IPV6,
     CHOSEN_TEID_IPV6,
 )
-"""Those of which one packet each way is all there is to try."""
+"""Variants that are tested with one packet each way."""
