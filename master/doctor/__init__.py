@@ -1,1 +1,1 @@
-"""The health of a cluster: asked of every host (ask), judged (judge), shown (show)."""
+"""Checks of a cluster's hosts: their reports (ask), findings (judge), output (show)."""

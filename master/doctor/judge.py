@@ -1,6 +1,6 @@
-"""What is wrong with a host, by what it told, and how to mend it. Pure.
+"""Findings in the hosts' reports, with their remedies. Pure.
 
-`wrong` keeps a run from being right, or from being at all; `note` does not, and is worth knowing.
+`wrong`: prevents a run, or makes its results wrong; `note`: does neither.
 """
 
 from __future__ import annotations
@@ -8,23 +8,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from pktswarm.master.doctor.ask import Answer
+from pktswarm.master.doctor.report import Health, HostReport, InterfaceReport, Leftovers
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
 
 Level = Literal["unreachable", "wrong", "note"]
 FRAME_SENDERS, FRAME_RECEIVERS = ("xdp", "pktgen", "trafgen"), ("xdp", "netsniff-ng")
 LEAST_FREE_BYTES, LITTLE_FREE_BYTES = 100 * 2**20, 2 * 2**30
-"""With less a capture soon fills the disk; a minute of full 100 Mbit/s is three quarters of a GiB."""
+"""A minute of captures at 100 Mbit/s takes 0.7 GiB."""
 FAR_NS = 50_000_000
-"""Clocks further apart make the nodes' logs hard to read beside each other; a run measures them for itself."""
+"""Offset between two clocks that makes logs hard to compare; a run measures clocks itself."""
 THROTTLED_NOW, THROTTLED_ONCE = 0xF, 0xF0000
 SAME = {
     "pktswarm": "install the master's version there",
-    "mpi": "use one MPICH: the master's mpiexec and every node's library must be of one version",
+    "mpi": "use one MPICH: the master's mpiexec and every node's library must have the same version",
     "mpi4py": "install the master's version there",
-    "word_bits": "MPI needs one word size: one kind of system, 32 or 64 bits, on all hosts",
+    "word_bits": "MPI needs one word size: 32 or 64 bits on all hosts",
 }
 
 
@@ -37,26 +38,25 @@ class Finding:
 
 
 def findings(answers: list[Answer]) -> list[Finding]:
-    """Of all hosts, in their order."""
-    master = answers[0].document or {}
-    versions: dict[str, str] = master.get("versions", {})
+    """Returns the findings of all hosts, in their order."""
+    versions = answers[0].document.get("versions", {}) if answers[0].document else {}
     found = []
     for answer in answers:
-        found += [Finding(answer.host.name, *one) for one in _host(answer, versions)]
+        found += [Finding(answer.host.name, *parts) for parts in _host(answer, versions)]
     return found + _unlike(answers)
 
 
 def status(found: Iterable[Finding]) -> int:
-    levels = {one.level for one in found}
+    levels = {finding.level for finding in found}
     if "unreachable" in levels:
         return EXIT_INCOMPLETE
     return EXIT_NOT_AS_EXPECTED if "wrong" in levels else EXIT_AS_EXPECTED
 
 
-Found = Iterator[tuple[Level, str, str]]
+Findings = Iterator[tuple[Level, str, str]]
 
 
-def _host(answer: Answer, versions: dict[str, str]) -> Found:
+def _host(answer: Answer, versions: dict[str, str]) -> Findings:
     document = answer.document
     if document is None:
         yield "unreachable", answer.trouble, _how_to_reach(answer)
@@ -71,28 +71,32 @@ def _host(answer: Answer, versions: dict[str, str]) -> Found:
 
 
 def _how_to_reach(answer: Answer) -> str:
-    host, words = answer.host, answer.trouble
-    if "host key" in words:
-        return f"make sure that it is that host, then: ssh-keyscan {host.address} >> known_hosts"
-    if "refuses the key" in words:
+    host, trouble = answer.host, answer.trouble
+    if "host key" in trouble:
+        return f"verify the host's identity, then: ssh-keyscan {host.address} >> known_hosts"
+    if "refuses the key" in trouble:
         return f"ssh-copy-id {host.address}"
-    if "has no pktswarm" in words:
-        return "install pktswarm there, or say where it is: pktswarm_python"
-    return f"is it on, and is {host.address} its address? Try from the master: ssh {host.address} true"
+    if "has no pktswarm" in trouble:
+        return "install pktswarm there, or set its path: pktswarm_python"
+    return f"check its power and its address, {host.address}; test from the master: ssh {host.address} true"
 
 
-def _versions(document: dict[str, Any], wanted: dict[str, str]) -> Found:
+def _versions(document: HostReport, wanted: dict[str, str]) -> Findings:
     has = document["versions"]
     if "mpi_missing" in has:
         yield "wrong", f"MPI does not load: {has['mpi_missing']}", "install mpi4py and MPICH: ./bootstrap"
     for name, mend in SAME.items():
         if name in has and name in wanted and has[name] != wanted[name]:
-            yield "wrong", f"{name} is {has[name]}, the master's {wanted[name]}", mend
+            yield "wrong", f"{name} is {has[name]}, the master's is {wanted[name]}", mend
     if (minor := _minor(has)) != (masters := _minor(wanted)) and minor and masters:
-        # Nodes of several releases have several; what they send each other is the same.
-        yield "note", f"its Python is {minor}, the master's {masters}", "nothing, or one version (pktswarm_python)"
+        # Several Pythons are common on nodes of several releases; the messages are the same.
+        yield (
+            "note",
+            f"Python is {minor}, the master's is {masters}",
+            "none needed, or use one version (pktswarm_python)",
+        )
     if document["proxy_missing"]:
-        yield "wrong", "hydra_pmi_proxy is not where the master has it", "install pktswarm at the master's path"
+        yield "wrong", "hydra_pmi_proxy is not at the master's path", "install pktswarm at the master's path"
     for tool in document["tools_missing"]:
         yield "wrong", f"{tool} is not installed", "apt install util-linux coreutils"
 
@@ -101,56 +105,62 @@ def _minor(versions: dict[str, str]) -> str:
     return ".".join(versions.get("python", "").split(".")[:2])
 
 
-def _health(health: dict[str, Any]) -> Found:
+def _health(health: Health) -> Findings:
     if slow := [name for name in health["governors"] if name != "performance"]:
-        what = f"the processors' governor is {', '.join(slow)}: rates and times vary with the clock"
+        what = f"the processors' governor is {', '.join(slow)}: rates and times vary with their clock"
         yield "note", what, "echo performance | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
     for zone in health["zones"]:
         limit = zone["passive_c"] or zone["critical_c"]
         if limit and limit > 0 and zone["celsius"] >= limit:
-            yield "wrong", f"{zone['name']} is at {zone['celsius']:.0f} °C: it is slowed down", "cool the board"
+            yield (
+                "wrong",
+                f"{zone['name']} is at {zone['celsius']:.0f} °C: the processor is throttled",
+                "cool the board",
+            )
     throttled = health["throttled"] or 0
     if throttled & THROTTLED_NOW:
-        yield "wrong", f"the board is throttled now (0x{throttled:x})", "cool it, and give it a stronger power supply"
+        yield "wrong", f"the board is throttled now (0x{throttled:x})", "cool it, and use a stronger power supply"
     elif throttled & THROTTLED_ONCE:
-        yield "note", f"the board was throttled since it started (0x{throttled:x})", "cooling, power supply"
+        yield "note", f"the board was throttled since it started (0x{throttled:x})", "check cooling and power supply"
     free = health["free_bytes"]
     if free < LITTLE_FREE_BYTES:
         level: Level = "wrong" if free < LEAST_FREE_BYTES else "note"
-        yield level, f"{free / 2**20:.0f} MiB are free for captures in {health['spools']}", "make room there"
+        yield level, f"{free / 2**20:.0f} MiB free for captures in {health['spools']}", "free disk space there"
 
 
-def _clock(answer: Answer) -> Found:
+def _clock(answer: Answer) -> Findings:
     offset, bound = answer.offset_ns, answer.bound_ns
     if offset is not None and bound is not None and abs(offset) - bound > FAR_NS:
-        what = f"its clock is {offset / 1e9:+.2f} s from the master's"
+        what = f"clock offset {offset / 1e9:+.2f} s from the master's"
         yield "note", what, "apt install chrony; where it runs: chronyc sources"
 
 
-def _guard(document: dict[str, Any]) -> Found:
+def _guard(document: HostReport) -> Findings:
     if document["guard_trouble"]:
         yield (
             "wrong",
             f"no guard: {document['guard_trouble']}",
-            "log in as root, or give the sudo rule of docs/guide.md",
+            "log in as root, or add the sudo rule of docs/guide.md",
         )
-    left = document["leftovers"]
-    if left is None:
-        return
+    if document["leftovers"] is not None:
+        yield from _leftovers(document["leftovers"], document)
+
+
+def _leftovers(left: Leftovers, document: HostReport) -> Findings:
     if left["holder"]:
-        who = f"{left['holder']['by']} since {left['holder']['since']}"
-        yield "wrong", f"in use by {who}: engines were not tried", "wait for the end of that run"
+        holder = f"{left['holder']['by']} since {left['holder']['since']}"
+        yield "wrong", f"in use by {holder}: engines not tested", "wait for the end of that run"
         return
     for process in left["processes"]:
         what = f"process {process['pid']} is an engine whose guard is gone: {process['command']}"
         yield "wrong", what, f"kill {process['pid']}"
     if left["xdp_program"]:
-        what = f"XDP program {left['xdp_program']} is on {document['interface']['name']}, and no run is under way"
+        what = f"XDP program {left['xdp_program']} is on {document['interface']['name']} without a run"
         yield "wrong", what, f"ip link set {document['interface']['name']} xdp off"
     for what in left["changed"]:
         yield "wrong", f"left changed by a guard that was killed: {what}", "pktswarm doctor --mend, or the next run"
     for what in document["mended"]:
-        yield "note", what, "nothing"
+        yield "note", what, "none needed"
     if left["folders"]:
         size = f"{left['bytes'] / 2**20:.0f} MiB"
         yield (
@@ -160,34 +170,34 @@ def _guard(document: dict[str, Any]) -> Found:
         )
 
 
-def _interface(interface: dict[str, Any], answer: Answer) -> Found:
+def _interface(interface: InterfaceReport, answer: Answer) -> Findings:
     name, host = interface["name"], answer.host
     if not interface["exists"]:
-        yield "wrong", f"there is no interface {name}", "name the one under test: traffic_interface"
+        yield "wrong", f"there is no interface {name}", "set the interface under test: traffic_interface"
         return
     if not interface["carrier"]:
-        yield "wrong", f"{name} is down or has no link", f"ip link set {name} up; is its cable plugged in?"
+        yield "wrong", f"{name} is down or has no link", f"ip link set {name} up; check its cable"
     for what in interface["carries"]:
-        yield "wrong", f"{name} carries {what}: no run sends there", "another traffic_interface, or another route"
+        yield "wrong", f"{name} carries {what}: runs are refused", "use another traffic_interface, or another route"
     if host.mac and host.mac != interface["mac"]:
-        yield "wrong", f"the MAC of {name} is {interface['mac']}", f"the inventory says mac: {host.mac}"
+        yield "wrong", f"the MAC of {name} is {interface['mac']}", f"the inventory has mac: {host.mac}"
     if interface["native_xdp"] is False:
         yield (
             "note",
             f"{interface['driver']} has no native XDP: {name} sends by pktgen or trafgen",
-            "a card that has it",
+            "use a card that has it",
         )
 
 
-def _engines(document: dict[str, Any], roles: tuple[str, ...]) -> Found:
-    tried: dict[str, dict[str, str]] = {"transmit": document["senders"], "receive": document["receivers"]}
+def _engines(document: HostReport, roles: tuple[str, ...]) -> Findings:
+    tested: dict[str, dict[str, str]] = {"transmit": document["senders"], "receive": document["receivers"]}
     needed = {"transmit": FRAME_SENDERS, "receive": FRAME_RECEIVERS}
     for role in roles:
-        engines = tried[role]
+        engines = tested[role]
         if all(engines[name] for name in needed[role]):
             yield (
                 "wrong",
-                f"nothing can {role} frames here: none of {', '.join(needed[role])}",
+                f"no engine can {role} frames: none of {', '.join(needed[role])}",
                 engines[needed[role][-1]],
             )
         for name, why in engines.items():
@@ -196,14 +206,14 @@ def _engines(document: dict[str, Any], roles: tuple[str, ...]) -> Found:
 
 
 def _unlike(answers: list[Answer]) -> list[Finding]:
-    """Interfaces that differ from most: a run works, and its largest frame is the smallest MTU's."""
-    shown = {a.host.name: a.document["interface"] for a in answers if a.document and "interface" in a.document}
-    mtus = {name: interface["mtu"] for name, interface in shown.items() if interface["exists"]}
+    """Finds interfaces whose MTU differs from the most common one: the smallest limits a run's frames."""
+    interfaces = {a.host.name: a.document["interface"] for a in answers if a.document and "interface" in a.document}
+    mtus = {name: interface["mtu"] for name, interface in interfaces.items() if interface["exists"]}
     if len(set(mtus.values())) < 2:
         return []
     most = Counter(mtus.values()).most_common(1)[0][0]
     return [
-        Finding(name, "note", f"its MTU is {mtu}, most have {most}", f"ip link set {shown[name]['name']} mtu {most}")
+        Finding(name, "note", f"MTU is {mtu}, most have {most}", f"ip link set {interfaces[name]['name']} mtu {most}")
         for name, mtu in mtus.items()
         if mtu != most
     ]

@@ -1,9 +1,8 @@
-"""The doctor's findings on a terminal, and as JSON."""
+"""Findings of the doctor on a terminal, and as JSON."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -11,18 +10,19 @@ from rich.text import Text
 
 from pktswarm.master.doctor.ask import Answer
 from pktswarm.master.doctor.judge import Finding
+from pktswarm.master.doctor.report import Health
 
 COLOURS = {"unreachable": "bold red", "wrong": "red", "note": "yellow"}
 
 
-def document(answers: list[Answer], found: list[Finding], status: int) -> dict[str, Any]:
+def document(answers: list[Answer], found: list[Finding], status: int) -> dict[str, object]:
     hosts = {
         answer.host.name: {
             "reachable": answer.document is not None,
             "offset_ns": answer.offset_ns,
             "offset_bound_ns": answer.bound_ns,
             "told": answer.document,
-            "findings": [{**asdict(one)} for one in found if one.host == answer.host.name],
+            "findings": [asdict(finding) for finding in found if finding.host == answer.host.name],
         }
         for answer in answers
     }
@@ -30,28 +30,28 @@ def document(answers: list[Answer], found: list[Finding], status: int) -> dict[s
 
 
 def print_health(console: Console, answers: list[Answer], found: list[Finding]) -> None:
-    table = Table("host", "roles", "interface", "link", "MTU", "queues", "XDP", "clock", "CPU", "well")
+    table = Table("host", "roles", "interface", "link", "MTU", "queues", "XDP", "clock", "CPU", "ok")
     for answer in answers:
         table.add_row(*_row(answer), _verdict(answer, found))
     console.print(table)
-    for one in found:
-        line = Text(f"{one.host}: {one.what}", style=COLOURS[one.level]).append(f"\n    → {one.mend}", style="default")
-        console.print(line)
+    for finding in found:
+        line = Text(f"{finding.host}: {finding.what}", style=COLOURS[finding.level])
+        console.print(line.append(f"\n    → {finding.mend}", style="default"))
 
 
 def _row(answer: Answer) -> list[str]:
-    told, host = answer.document, answer.host
+    report, host = answer.document, answer.host
     roles = ", ".join(host.roles) or "master"
-    if told is None:
+    if report is None:
         return [host.name, roles, *[""] * 7]
-    board = [_clock(answer), _board(told["health"])]
-    interface = told.get("interface")
+    board = [_clock(answer), _board(report["health"])]
+    interface = report.get("interface")
     if interface is None or not interface["exists"]:
         return [host.name, roles, host.traffic_interface, *[""] * 4, *board]
     speed = f"{interface['speed_mbps']} Mbit/s" if interface["speed_mbps"] else "up"
-    native = {True: "native", False: "generic", None: "not told"}[interface["native_xdp"]]
+    native = {True: "native", False: "generic", None: "unknown"}[interface["native_xdp"]]
     queues = f"{interface['transmit_queues']} + {interface['receive_queues']}"
-    shown = f"{interface['name']} ({interface['driver'] or 'no driver told'})"
+    shown = f"{interface['name']} ({interface['driver'] or 'unknown driver'})"
     link = speed if interface["carrier"] else "none"
     return [host.name, roles, shown, link, str(interface["mtu"]), queues, native, *board]
 
@@ -62,14 +62,14 @@ def _clock(answer: Answer) -> str:
     return f"{answer.offset_ns / 1e6:+.1f} ± {answer.bound_ns / 1e6:.1f} ms"
 
 
-def _board(health: dict[str, Any]) -> str:
+def _board(health: Health) -> str:
     hottest = max((zone["celsius"] for zone in health["zones"]), default=None)
     return ", ".join([*health["governors"], *([] if hottest is None else [f"{hottest:.0f} °C"])])
 
 
 def _verdict(answer: Answer, found: list[Finding]) -> Text:
-    levels = {one.level for one in found if one.host == answer.host.name}
-    for level, words in (("unreachable", "not reached"), ("wrong", "no"), ("note", "yes, see below")):
+    levels = {finding.level for finding in found if finding.host == answer.host.name}
+    for level, verdict in (("unreachable", "not reached"), ("wrong", "no"), ("note", "yes, see below")):
         if level in levels:
-            return Text(words, style=COLOURS[level])
+            return Text(verdict, style=COLOURS[level])
     return Text("yes", style="green")

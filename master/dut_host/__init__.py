@@ -1,1 +1,1 @@
-"""What the kernel of the device's host dropped while a run sent: read from its counters, and set beside the loss."""
+"""Drops by the kernel of the device's host during a run, read from its counters, for comparison with the loss."""

@@ -1,4 +1,4 @@
-"""A host's counters of drops, parsed from its files below /proc and /sys, and their growth between two readings."""
+"""Drop counters of a host, parsed from /proc and /sys, and their growth between two readings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REASONS = {
     "IP header or address": ("Ip.InHdrErrors", "Ip.InAddrErrors", "Ip6InHdrErrors", "Ip6InAddrErrors"),
     "IP discards": ("Ip.InDiscards", "Ip.OutDiscards", "Ip6InDiscards", "Ip6OutDiscards"),
 }
-"""Each with the kernel's counters that it is the sum of. No packet is in two of them."""
+"""Reason → the kernel's counters that it sums. They are disjoint."""
 RECEIVE_BUFFER = "receive buffer"
 PROC, SYS, MISSED = "/proc/net/", "/sys/class/net/", "/statistics/rx_missed_errors"
 LOOPBACK = "lo"
@@ -24,8 +24,10 @@ LOOPBACK = "lo"
 
 @dataclass(frozen=True)
 class Interface:
-    """Packets. `rx_missed`: the receive ring had no room for them; None: not read, and part of `rx_dropped` then.
-    `rx_dropped`: not taken by the host; frames of protocols that it does not have are among them."""
+    """Packets. `rx_missed`: dropped by a full receive ring; None: not read, and part of `rx_dropped`.
+
+    `rx_dropped`: dropped by the host, frames of unknown protocols included.
+    """
 
     rx_dropped: int
     tx_dropped: int
@@ -36,7 +38,7 @@ class Interface:
 
 @dataclass(frozen=True)
 class Reading:
-    """The counters at one time."""
+    """The counters at one instant."""
 
     protocols: dict[str, int]
     """By the kernel's names: `Udp.RcvbufErrors` of snmp and netstat, `Udp6RcvbufErrors` of snmp6."""
@@ -44,46 +46,46 @@ class Reading:
     sockets: dict[int, tuple[int, int]]
     """UDP sockets: inode → (local port, packets dropped)."""
     softnet_dropped: int | None
-    """By the backlogs of all processors: of the whole machine, whichever network namespace the packets were for."""
+    """Drops by the backlogs of all processors: of the whole machine, in all network namespaces."""
 
 
 @dataclass(frozen=True)
 class Drops:
-    """What grew between two readings. None: not counted, or a counter went back."""
+    """Growth between two readings. None: not counted, or the counter decreased."""
 
     reasons: dict[str, int | None]
     interfaces: dict[str, Interface | None]
     ports: dict[int, int] = field(default_factory=dict)
-    """UDP port → packets dropped by its sockets that are still open."""
+    """UDP port → packets dropped by its open sockets."""
     softnet_dropped: int | None = None
 
     @property
     def parts(self) -> dict[str, int]:
-        """Reason → packets, of those that were counted and are not 0."""
+        """Reason → packets, without those that are 0 or not counted."""
         found = {name: count for name, count in self.reasons.items() if count}
-        for name, one in self._counted():
-            found |= {f"receive ring of {name}": one.rx_missed} if one.rx_missed else {}
-            found |= {f"{name}, to be sent": one.tx_dropped} if one.tx_dropped else {}
+        for name, interface in self._counted():
+            found |= {f"receive ring of {name}": interface.rx_missed} if interface.rx_missed else {}
+            found |= {f"{name}, to be sent": interface.tx_dropped} if interface.tx_dropped else {}
         return found
 
     def _counted(self) -> list[tuple[str, Interface]]:
-        return [(name, one) for name, one in self.interfaces.items() if one is not None]
+        return [(name, interface) for name, interface in self.interfaces.items() if interface is not None]
 
     @property
     def not_taken(self) -> dict[str, int]:
-        """Interface → frames that it received and its host did not take. They may be none of the run's packets."""
-        return {name: one.rx_dropped for name, one in self._counted() if one.rx_dropped}
+        """Interface → received frames that the host dropped, of the run or not."""
+        return {name: interface.rx_dropped for name, interface in self._counted() if interface.rx_dropped}
 
     @property
     def total(self) -> int | None:
-        """None where nothing was counted at all."""
-        counted = [one for one in (*self.reasons.values(), *self.interfaces.values()) if one is not None]
+        """Packets dropped in all; None if nothing was counted."""
+        counted = [part for part in (*self.reasons.values(), *self.interfaces.values()) if part is not None]
         return sum(self.parts.values()) if counted else None
 
     @property
     def errors(self) -> int:
-        """Frames that the interfaces counted as damaged, or failed to send. A driver may count them as drops too."""
-        return sum(one.rx_errors + one.tx_errors for _, one in self._counted())
+        """Frames received damaged or not sent by the interfaces. A driver may count them as drops too."""
+        return sum(interface.rx_errors + interface.tx_errors for _, interface in self._counted())
 
     @property
     def uncounted(self) -> list[str]:
@@ -91,7 +93,7 @@ class Drops:
 
 
 def split_lines(text: str) -> dict[str, str]:
-    """The files of `grep -H "" /proc/net/… /sys/class/net/…`, as parse() takes them."""
+    """Splits the output of `grep -H "" /proc/net/… /sys/class/net/…` by file, for parse()."""
     files: dict[str, list[str]] = {}
     for line in text.splitlines():
         path, colon, rest = line.partition(":")
@@ -102,7 +104,7 @@ def split_lines(text: str) -> dict[str, str]:
 
 
 def parse(files: Mapping[str, str]) -> Reading:
-    """`files`: by their paths, those below /proc/net without it. Raises ValueError for text of another form."""
+    """`files`: path (relative to /proc/net if below it) → text. Raises ValueError for text of another format."""
     protocols = dict(_pairs_of_lines(files.get("snmp", "")))
     protocols |= dict(_pairs_of_lines(files.get("netstat", "")))
     protocols |= {name: int(value) for name, value in (line.split() for line in files.get("snmp6", "").splitlines())}
@@ -117,7 +119,7 @@ def parse(files: Mapping[str, str]) -> Reading:
 
 
 def _pairs_of_lines(text: str) -> Iterator[tuple[str, int]]:
-    """A line of names and a line of values for each protocol."""
+    """Parses a line of names and a line of values for each protocol."""
     lines = [line.split() for line in text.splitlines()]
     for names, values in zip(lines[::2], lines[1::2], strict=True):
         if names[0] != values[0]:
@@ -127,7 +129,7 @@ def _pairs_of_lines(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _interfaces(text: str) -> Iterator[tuple[str, Interface]]:
-    """Two lines of headings, then one a line: eight columns of what was received, eight of what was sent."""
+    """Parses two lines of headings, then a line for each interface: 8 columns of reception, 8 of transmission."""
     for line in text.splitlines()[2:]:
         name, _, rest = line.rpartition(":")
         values = [int(value) for value in rest.split()]
@@ -137,13 +139,13 @@ def _interfaces(text: str) -> Iterator[tuple[str, Interface]]:
 
 
 def _missed(files: Mapping[str, str], name: str, one: Interface) -> dict[str, int]:
-    """/proc/net/dev has both in one column."""
+    """Separates the two drops that /proc/net/dev has in one column."""
     text = files.get(f"{SYS}{name}{MISSED}")
     return {} if text is None else {"rx_missed": int(text), "rx_dropped": one.rx_dropped - int(text)}
 
 
 def _sockets(text: str) -> Iterator[tuple[int, int, int]]:
-    """Inode, local port and drops; the inode of a socket without an owner is 0."""
+    """Yields inode, local port and drops; a socket without an owner, inode 0, is skipped."""
     for line in text.splitlines()[1:]:
         words = line.split()
         inode, port, dropped = int(words[9]), int(words[1].rpartition(":")[2], 16), int(words[12])
@@ -152,7 +154,7 @@ def _sockets(text: str) -> Iterator[tuple[int, int, int]]:
 
 
 def between(before: Reading, after: Reading, interfaces: Iterable[str] = (), left_out: Iterable[str] = ()) -> Drops:
-    """`interfaces`: only these; none given: all but loopback and those `left_out`."""
+    """Compares two readings. `interfaces`: only these; empty: all but loopback and those `left_out`."""
     wanted = list(interfaces) or [one for one in after.interfaces if one != LOOPBACK and one not in set(left_out)]
     return Drops(
         {name: _grown(before, after, counters) for name, counters in REASONS.items()},
@@ -163,14 +165,14 @@ def between(before: Reading, after: Reading, interfaces: Iterable[str] = (), lef
 
 
 def _grown(before: Reading, after: Reading, names: Iterable[str]) -> int | None:
-    """A host without IPv6 has the counters of IPv4 alone."""
+    """Sums the counters that both readings have; a host without IPv6 has those of IPv4 only."""
     both = [name for name in names if name in before.protocols and name in after.protocols]
     grown = [after.protocols[name] - before.protocols[name] for name in both]
     return None if not grown or min(grown) < 0 else sum(grown)
 
 
 def _of_interface(before: Reading, after: Reading, name: str) -> Interface | None:
-    """One that was made in between counts from 0."""
+    """Returns the growth of an interface; one created in between counts from 0."""
     was, is_now = before.interfaces.get(name, Interface(0, 0, 0, 0, 0)), after.interfaces.get(name)
     if is_now is None:
         return None

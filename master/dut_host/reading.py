@@ -1,4 +1,4 @@
-"""Reads the counters of the device's host: of a lab from /proc, of a real device over SSH if the inventory says so."""
+"""Reads the counters of the device's host: from /proc in a lab, over SSH if the inventory has `dut`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pktswarm.traffic.errors import PktswarmError
 
 GLOB = f"{SYS}*{MISSED}"
 COMMAND = ["sh", "-c", f"grep -H '' {' '.join(PROC + name for name in FILES)} {GLOB}"]
-"""All that is run on a real device's host. A file that is missing there makes its exit status 2."""
+"""The only command on a real device's host. A missing file makes its exit status 2."""
 SSH_LIMIT_S = 15.0
 NOT_IN_LAB = ("n4", "dut")
-"""N4 carries no packets of users. The bridge counts as dropped what it passes on, which its own host has no use for."""
+"""N4 has no user packets. The bridge counts forwarded frames as dropped, as its host does not take them."""
 
 Finish = Callable[[float], Reading]
-"""Waits for what was begun, at most for so many seconds. Raises PktswarmError with the reason."""
+"""Waits for a reading, at most for so many seconds. Raises PktswarmError."""
 
 
 class Source(Protocol):
-    """`left_out`: interfaces whose drops are none of the run's packets; `interfaces`: the only ones, if given."""
+    """`left_out`: interfaces without packets of the run; `interfaces`: the only ones, if given."""
 
     host: str
     interfaces: tuple[str, ...]
@@ -35,7 +35,7 @@ class Source(Protocol):
 
 
 def source_of(inventory: Inventory) -> Source | None:
-    """None where the device's host is not to be read."""
+    """Returns None if the device's host is not read."""
     if inventory.dut is not None:
         return OverSsh(inventory, inventory.dut.ssh, inventory.dut.user, inventory.dut.interfaces)
     return InLab(inventory.path) if inventory.variables.get("pktswarm_lab") else None
@@ -43,7 +43,7 @@ def source_of(inventory: Inventory) -> Source | None:
 
 @dataclass
 class InLab:
-    """The host `dut` of a lab whose master this process has entered."""
+    """The host `dut` of a lab; this process is in the namespace of its master."""
 
     path: Path
     host: str = "dut"
@@ -51,7 +51,7 @@ class InLab:
     left_out: tuple[str, ...] = NOT_IN_LAB
 
     def begin(self) -> Finish:
-        """Reads at once."""
+        """Reads immediately."""
         reading = self._read()
         return lambda _: reading
 
@@ -72,7 +72,7 @@ class OverSsh:
     """A real device's host, by one read-only command."""
 
     def __init__(self, inventory: Inventory, host: str, user: str, interfaces: tuple[str, ...]) -> None:
-        # The account that nodes are logged in as is not the device's.
+        # The login of the nodes is not the device's.
         self._inventory = replace(inventory, variables={**inventory.variables, "pktswarm_login": user})
         self.host, self.interfaces = host, interfaces
         self.left_out: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class OverSsh:
         try:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
         except OSError as error:
-            raise PktswarmError(f"ssh could not be started: {error.strerror}") from None
+            raise PktswarmError(f"cannot start ssh: {error.strerror}") from None
         return lambda limit_s: self._finish(process, limit_s)
 
     @staticmethod
@@ -94,7 +94,7 @@ class OverSsh:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()
-                raise PktswarmError(f"did not answer within {limit_s:.0f} s") from None
+                raise PktswarmError(f"no response within {limit_s:.0f} s") from None
         files = split_lines(output)
         if not files:
             last = words.strip().splitlines()[-1:] or ["no output"]
@@ -106,4 +106,4 @@ def _parsed(files: dict[str, str]) -> Reading:
     try:
         return parse(files)
     except (ValueError, IndexError) as error:
-        raise PktswarmError(f"its counters have another form than Linux's: {error}") from None
+        raise PktswarmError(f"unknown format of its counters: {error}") from None

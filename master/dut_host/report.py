@@ -1,9 +1,9 @@
-"""The drops of the device's host as run.json has them, and as words beside the loss."""
+"""Drops of the device's host for run.json, and as a note beside the loss."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypedDict
 
 from pktswarm.master.dut_host.counters import RECEIVE_BUFFER, Drops
 from pktswarm.master.dut_host.watch import HostDrops
@@ -11,8 +11,21 @@ from pktswarm.master.dut_host.watch import HostDrops
 MOST_PARTS = 4
 
 
-def document(found: HostDrops, lost: int | None) -> dict[str, Any]:
-    """`lost`: of all streams; None where it was not measured."""
+class DropsDocument(TypedDict, total=False):
+    """`dut_host` of run.json; of a failed reading only the first four fields."""
+
+    host: str
+    problem: str
+    dropped_packets: int | None
+    words: str
+    reasons: dict[str, int | None]
+    interfaces: dict[str, dict[str, int | None] | None]
+    udp_ports: dict[str, int]
+    machine_softnet_dropped: int | None
+
+
+def document(found: HostDrops, lost: int | None) -> DropsDocument:
+    """`lost`: packets of all streams; None: not measured."""
     drops = found.drops
     if drops is None:
         return {"host": found.host, "problem": found.problem, "dropped_packets": None, "words": ""}
@@ -29,14 +42,14 @@ def document(found: HostDrops, lost: int | None) -> dict[str, Any]:
 
 
 def notes(found: HostDrops | None) -> list[str]:
-    """A reading that failed."""
+    """Returns a note of a failed reading."""
     if found is None or not found.problem:
         return []
-    return [f"the {found.device}'s host {found.host}: what it dropped is not known, {found.problem}"]
+    return [f"the {found.device}'s host {found.host}: drops not counted, {found.problem}"]
 
 
-def beside_loss(verdicts: list[dict[str, Any]], host: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """With the line as `note` of each verdict on loss that does not hold."""
+def beside_loss(verdicts: list[dict[str, Any]], host: DropsDocument | None) -> list[dict[str, Any]]:
+    """Adds the line as `note` to each failed verdict on loss."""
     if host is None or not host["words"]:
         return verdicts
     is_loss = [not one["holds"] and one["what"].endswith(": lost") for one in verdicts]
@@ -44,25 +57,25 @@ def beside_loss(verdicts: list[dict[str, Any]], host: dict[str, Any] | None) -> 
 
 
 def describe(drops: Drops, lost: int | None, device: str) -> str:
-    """One line; empty where nothing was lost and nothing dropped. Claims no more than was counted."""
+    """Returns one line; empty if nothing was lost and nothing dropped."""
     host, total = f"the {device}'s host", drops.total
     if total is None:
-        return f"what {host} dropped was not counted"
+        return f"drops of {host} not counted"
     if total == 0:
         return f"{lost:,} lost; {host} counted no drop{_limits(drops)}" if lost else ""
-    told = f"{host} dropped {total:,} ({parts(drops)})"
+    dropped = f"{host} dropped {total:,} ({parts(drops)})"
     if lost is None:
-        line = f"{told}; the loss was not measured"
+        line = f"{dropped}; loss not measured"
     elif total <= lost:
-        line = f"{lost:,} lost, of which {told}"
+        line = f"{lost:,} lost, of which {dropped}"
     else:
-        line = f"{lost:,} lost; {told}, so not only packets that are counted as lost"
+        line = f"{lost:,} lost; {dropped}, more than the packets counted as lost"
     return line + _limits(drops, is_explained=lost is not None and total >= lost)
 
 
 def parts(drops: Drops) -> str:
-    """The reasons, the largest first, with a count where there are several."""
-    found = sorted(drops.parts.items(), key=lambda one: -one[1])
+    """Returns the reasons, the largest first, with counts if there are several."""
+    found = sorted(drops.parts.items(), key=lambda part: -part[1])
     named = [(_named(name, drops), count) for name, count in found]
     if len(named) == 1:
         return named[0][0]
@@ -72,7 +85,7 @@ def parts(drops: Drops) -> str:
 
 
 def _named(name: str, drops: Drops) -> str:
-    """With the UDP ports where the sockets account for all of it."""
+    """Adds the UDP ports if their sockets account for all drops of the reason."""
     if name != RECEIVE_BUFFER or sum(drops.ports.values()) != drops.reasons[RECEIVE_BUFFER]:
         return name
     ports = sorted(drops.ports, key=lambda port: -drops.ports[port])
@@ -81,12 +94,10 @@ def _named(name: str, drops: Drops) -> str:
 
 
 def _limits(drops: Drops, is_explained: bool = False) -> str:
-    """What else the counters say, and which could not be compared. `is_explained`: the drops are all the loss."""
+    """Returns further drops and errors, and counters without a count. `is_explained`: the drops are all the loss."""
     taken = ", ".join(f"{name} {count:,}" for name, count in drops.not_taken.items())
-    more = (
-        f"; frames that it received and did not take, whatever they were: {taken}" if taken and not is_explained else ""
-    )
+    more = f"; frames of any kind dropped on reception: {taken}" if taken and not is_explained else ""
     more += f"; its interfaces counted {drops.errors:,} errors" if drops.errors else ""
     if drops.softnet_dropped:
-        more += f"; the backlogs of its machine dropped {drops.softnet_dropped:,}, of all network namespaces"
+        more += f"; the backlogs of its machine dropped {drops.softnet_dropped:,}, in all network namespaces"
     return more + (f"; not counted: {', '.join(drops.uncounted)}" if drops.uncounted else "")

@@ -1,4 +1,4 @@
-"""Two readings of the device's host, before packets are sent and after the drain. Whatever fails is a note."""
+"""Two readings of the device's host, before packets are sent and after the drain. A failure is a note of the run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pktswarm.traffic.errors import PktswarmError
 
 @dataclass(frozen=True)
 class HostDrops:
-    """`device`: UPF, or device. `drops` is None where a reading failed; `problem` then says why."""
+    """`device`: UPF, or device. `drops`: None if a reading failed, for the reason in `problem`."""
 
     device: str
     host: str
@@ -20,7 +20,7 @@ class HostDrops:
 
 
 class DutHost:
-    """`source`: None where nothing is to be read."""
+    """`source`: None if the host is not read."""
 
     def __init__(self, source: Source | None, device: str) -> None:
         self._source, self._device = source, device
@@ -29,7 +29,7 @@ class DutHost:
         self._problem = ""
 
     def before(self) -> None:
-        """Waits for the reading."""
+        """Reads and waits."""
         if self._source is None:
             return
         try:
@@ -38,7 +38,7 @@ class DutHost:
             self._problem = f"before packets were sent: {error}"
 
     def after(self) -> None:
-        """Begins to read, and does not wait. A second call does nothing."""
+        """Starts the second reading, without waiting. A second call does nothing."""
         if self._source is None or self._before is None or self._after is not None:
             return
         try:
@@ -47,7 +47,7 @@ class DutHost:
             self._problem, self._before = f"after packets were sent: {error}", None
 
     def finish(self, limit_s: float = SSH_LIMIT_S) -> HostDrops | None:
-        """None where nothing is to be read, or nothing was sent."""
+        """Waits for the second reading. Returns None if the host is not read, or nothing was sent."""
         if self._source is None:
             return None
         self.after()

@@ -155,4 +155,4 @@ def test_a_host_that_cannot_be_read_is_a_note_and_the_run_is_what_it_was(cluster
     assert document["dut_host"]["dropped_packets"] is None and document["dut_host"]["words"] == ""
     assert document["status"] == 1 and document["doubts"] == []
     (note,) = [note for note in document["notes"] if "the UPF's host" in note]
-    assert note.startswith("the UPF's host 127.0.0.1: what it dropped is not known, before packets were sent: ")
+    assert note.startswith("the UPF's host 127.0.0.1: drops not counted, before packets were sent: ")

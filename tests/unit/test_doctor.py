@@ -85,10 +85,10 @@ ZONE = {"name": "cpu", "celsius": 71.0, "passive_c": 70.0, "critical_c": 90.0}
 @pytest.mark.parametrize(
     ("changes", "level", "what", "mend"),
     [
-        ({"versions.word_bits": "32"}, "wrong", "word_bits is 32, the master's 64", "one word size"),
-        ({"versions.mpi": "MPICH Version: 4"}, "wrong", "mpi is MPICH Version: 4, the master's", "one MPICH"),
+        ({"versions.word_bits": "32"}, "wrong", "word_bits is 32, the master's is 64", "one word size"),
+        ({"versions.mpi": "MPICH Version: 4"}, "wrong", "mpi is MPICH Version: 4, the master's is", "one MPICH"),
         ({"versions.mpi4py": "4.0.0"}, "wrong", "mpi4py is 4.0.0", "the master's version"),
-        ({"versions.python": "3.12.1"}, "note", "Python is 3.12, the master's 3.11", "pktswarm_python"),
+        ({"versions.python": "3.12.1"}, "note", "Python is 3.12, the master's is 3.11", "pktswarm_python"),
         ({"versions.pktswarm": "0.0.9"}, "wrong", "pktswarm is 0.0.9", "the master's version"),
         ({"versions.mpi_missing": "no libmpi"}, "wrong", "MPI does not load: no libmpi", "install mpi4py"),
         ({"proxy_missing": True}, "wrong", "hydra_pmi_proxy", "the master's path"),
@@ -97,8 +97,8 @@ ZONE = {"name": "cpu", "celsius": 71.0, "passive_c": 70.0, "critical_c": 90.0}
         ({"health.zones": [ZONE]}, "wrong", "cpu is at 71 °C", "cool the board"),
         ({"health.throttled": 0x50005}, "wrong", "throttled now (0x50005)", "power supply"),
         ({"health.throttled": 0x50000}, "note", "throttled since it started", "power supply"),
-        ({"health.free_bytes": 2**20}, "wrong", "1 MiB are free", "make room"),
-        ({"health.free_bytes": 2**30}, "note", "1024 MiB are free", "make room"),
+        ({"health.free_bytes": 2**20}, "wrong", "1 MiB free", "free disk space"),
+        ({"health.free_bytes": 2**30}, "note", "1024 MiB free", "free disk space"),
         ({"guard_trouble": "sudo did not start it"}, "wrong", "no guard: sudo did not", "sudo rule of docs/guide.md"),
         ({"leftovers.holder": HOLDER}, "wrong", "in use by ann@desk since 2026-01-01T00:00:00Z", "wait for the end"),
         ({"leftovers.processes": [PROCESS]}, "wrong", "process 41 is an engine whose guard is gone", "kill 41"),
@@ -110,7 +110,7 @@ ZONE = {"name": "cpu", "celsius": 71.0, "passive_c": 70.0, "critical_c": 90.0}
         ({"interface.carries": ["the node's default route"]}, "wrong", "carries the node's default route", "another"),
         ({"interface.native_xdp": False}, "note", "igc has no native XDP", "a card"),
         ({"leftovers.changed": ["gro of eth1 (was on)"]}, "wrong", "gro of eth1 (was on)", "pktswarm doctor --mend"),
-        ({"mended": ["gro of eth1 (was on) was put back"]}, "note", "gro of eth1 (was on) was put back", "nothing"),
+        ({"mended": ["gro of eth1 (was on) was put back"]}, "note", "gro of eth1 (was on) was put back", "none needed"),
         ({"senders.pktgen": "no module"}, "note", "cannot transmit with pktgen", "no module"),
     ],
 )
@@ -134,13 +134,13 @@ def test_a_transmitter_that_can_send_nothing_is_wrong() -> None:
 
 
 def test_a_clock_is_far_off_only_beyond_what_the_reading_is_good_for() -> None:
-    assert [one.what for one in found(answer(offset_ns=-2 * 10**9))] == ["its clock is -2.00 s from the master's"]
+    assert [one.what for one in found(answer(offset_ns=-2 * 10**9))] == ["clock offset -2.00 s from the master's"]
     assert found(answer(offset_ns=2 * 10**9, bound_ns=3 * 10**9)) == []
 
 
 def test_the_mtu_that_most_have_not_is_told() -> None:
     others = [answer(), answer(name="tx2"), answer({"interface.mtu": 9000}, name="tx3")]
-    assert [(one.host, one.what) for one in found(*others)] == [("tx3", "its MTU is 9000, most have 1500")]
+    assert [(one.host, one.what) for one in found(*others)] == [("tx3", "MTU is 9000, most have 1500")]
 
 
 @pytest.mark.parametrize(
@@ -218,9 +218,9 @@ def test_the_clock_is_read_before_the_document(hosts: Path) -> None:
     ("script", "trouble"),
     [
         ("echo 'Permission denied (publickey).' >&2; exit 255", "refuses the key"),
-        ("echo hello", "does not say what was asked: 'hello'"),
+        ("echo hello", "its output is not a report: 'hello'"),
         ("echo 'not found' >&2; exit 127", "has no pktswarm at /nowhere/python"),
-        ("exec sleep 60", "does not answer within 1 s"),
+        ("exec sleep 60", "no response within 1 s"),
     ],
 )
 def test_who_does_not_answer_is_told_beside_the_others(hosts: Path, script: str, trouble: str) -> None:

@@ -65,7 +65,7 @@ def test_what_is_missing_or_went_back_is_not_counted() -> None:
     assert back.reasons["UDP memory"] == 0
     without = between(Reading({}, {}, {}, None), Reading({}, {}, {}, None))
     assert without.total is None and without.softnet_dropped is None
-    assert report.describe(without, 5, "device") == "what the device's host dropped was not counted"
+    assert report.describe(without, 5, "device") == "drops of the device's host not counted"
     ipv4 = {name: value for name, value in after.protocols.items() if "6" not in name}
     assert between(before, Reading(ipv4, {}, {}, 0)).reasons["receive buffer"] == 44244
 
@@ -99,7 +99,7 @@ def test_a_socket_of_another_program_with_the_same_inode_counts_from_0() -> None
 def test_another_form_is_refused(name: str, text: str) -> None:
     with pytest.raises(ValueError):
         parse({name: text})
-    with pytest.raises(PktswarmError, match="another form than Linux's"):
+    with pytest.raises(PktswarmError, match="unknown format of its counters"):
         reading._parsed({name: text})
 
 
@@ -114,22 +114,22 @@ def drops(buffer: int | None = 0, softnet: int = 0, **interfaces: Interface) -> 
         (
             drops(12),
             9,
-            "9 lost; the UPF's host dropped 12 (receive buffer), so not only packets that are counted as lost",
+            "9 lost; the UPF's host dropped 12 (receive buffer), more than the packets counted as lost",
         ),
-        (drops(12), None, "the UPF's host dropped 12 (receive buffer); the loss was not measured"),
+        (drops(12), None, "the UPF's host dropped 12 (receive buffer); loss not measured"),
         (drops(), 9, "9 lost; the UPF's host counted no drop"),
         (drops(), 0, ""),
         (drops(), None, ""),
         (
             drops(0, 3),
             9,
-            "9 lost; the UPF's host counted no drop; the backlogs of its machine dropped 3, of all network namespaces",
+            "9 lost; the UPF's host counted no drop; the backlogs of its machine dropped 3, in all network namespaces",
         ),
         (
             drops(1, n3=Interface(5, 4, 8, 16, 2)),
             9,
             "9 lost, of which the UPF's host dropped 7 (n3, to be sent 4; receive ring of n3 2; receive buffer 1); "
-            "frames that it received and did not take, whatever they were: n3 5; its interfaces counted 24 errors",
+            "frames of any kind dropped on reception: n3 5; its interfaces counted 24 errors",
         ),
         (drops(9, n3=Interface(5, 0, 0, 0, 0)), 9, "9 lost, of which the UPF's host dropped 9 (receive buffer)"),
     ],
@@ -186,15 +186,15 @@ def test_a_reading_that_fails_is_a_note_and_no_figure() -> None:
     first = DutHost(Fake(PktswarmError("refuses the key")), "UPF")
     first.before()
     first.after()
-    second = DutHost(Fake(captured("before"), PktswarmError("did not answer within 15 s")), "device")
+    second = DutHost(Fake(captured("before"), PktswarmError("no response within 15 s")), "device")
     second.before()
     for host, device, why in (
         (first, "UPF", "before packets were sent: refuses the key"),
-        (second, "device", "after packets were sent: did not answer within 15 s"),
+        (second, "device", "after packets were sent: no response within 15 s"),
     ):
         found = host.finish()
         assert found == HostDrops(device, "dut", None, why)
-        assert report.notes(found) == [f"the {device}'s host dut: what it dropped is not known, {why}"]
+        assert report.notes(found) == [f"the {device}'s host dut: drops not counted, {why}"]
         told = report.document(found, 7)
         assert told["dropped_packets"] is None and told["words"] == ""
 
@@ -288,7 +288,7 @@ def test_what_ssh_says_is_the_problem(
 def test_a_host_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finish = over_ssh(tmp_path, monkeypatch, "import time; time.sleep(60)").begin()
     before = time.monotonic()
-    with pytest.raises(PktswarmError, match="did not answer within 0 s"):
+    with pytest.raises(PktswarmError, match="no response within 0 s"):
         finish(0.2)
     assert time.monotonic() - before < 20
 

@@ -1,0 +1,82 @@
+"""Types of the report of a host (`python -m pktswarm.nodes.doctor`)."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class Zone(TypedDict):
+    """A thermal zone, °C; None: the zone has no such trip point."""
+
+    name: str
+    celsius: float
+    passive_c: float | None
+    critical_c: float | None
+
+
+class Health(TypedDict):
+    """`throttled`: flags of vcgencmd; None without it."""
+
+    governors: list[str]
+    zones: list[Zone]
+    throttled: int | None
+    clock_synchronised: bool | None
+    free_bytes: int
+    spools: str
+
+
+class Holder(TypedDict, total=False):
+    """The run that holds the host; empty if none does."""
+
+    run: str
+    by: str
+    since: str
+
+
+class EngineProcess(TypedDict):
+    pid: int
+    command: str
+
+
+class Leftovers(TypedDict):
+    """Remains of guards that were killed."""
+
+    holder: Holder
+    folders: list[str]
+    bytes: int
+    processes: list[EngineProcess]
+    xdp_program: int
+    """Its id; 0: none."""
+    changed: list[str]
+
+
+class InterfaceReport(TypedDict):
+    """The interface under test. The fields after `exists` are there if it does."""
+
+    name: str
+    exists: bool
+    mac: str
+    mtu: int
+    driver: str
+    speed_mbps: int | None
+    carrier: bool
+    native_xdp: bool | None
+    carries: list[str]
+    transmit_queues: int
+    receive_queues: int
+
+
+class HostReport(TypedDict, total=False):
+    """A node has all fields, the master the first four."""
+
+    versions: dict[str, str]
+    proxy_missing: bool
+    tools_missing: list[str]
+    health: Health
+    interface: InterfaceReport
+    senders: dict[str, str]
+    """Engine → the reason why it cannot work; empty: it can."""
+    receivers: dict[str, str]
+    guard_trouble: str
+    leftovers: Leftovers | None
+    mended: list[str]
