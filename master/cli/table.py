@@ -112,7 +112,7 @@ def _family(
         raise BadInput(path, "missing, and required by --full", key="reference_seconds")
     wanted = family.reference_seconds if full else seconds
     work = families.Runs(path, family, folder, wanted, _executing(hosts, folder, patience, allow))
-    points: list[dict[str, Any]] = []
+    points: list[families.PointResult] = []
     for point in work.run():
         points.append(point)
         _progress(len(points), len(work.points), ", ".join(point["labels"]), point["problem"])

@@ -1,1 +1,1 @@
-"""Tables and figures of the reference documents, made again: one a file."""
+"""Tables and figures of the reference documents, measured again."""

@@ -1,7 +1,7 @@
-"""A family of runs in one file: a scenario with variables, the values that these take, and what is measured of each.
+"""A family of runs in one file: a scenario with variables, their values, and the measures of each run.
 
-The table has a part for each value of the first variable, and the second one's values down and the third one's across;
-where a reference has measured the same, its figures stand beside. `pktswarm table configs/tables/….yaml`.
+The table has a part for each value of the first variable, the second one's values as rows and the third one's as
+columns; figures of a reference are in brackets. `pktswarm table configs/tables/….yaml`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from pydantic import Field, ValidationError, model_validator
 from rich import box
@@ -22,25 +22,25 @@ from pktswarm.master.cluster.inventory import load_yaml
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.scenario.fields import Location, Strict, Yaml, bad_input, keys_of
 from pktswarm.master.tables.measures import ALWAYS, MEASURES, Measured
-from pktswarm.master.tables.storage import Kept
+from pktswarm.master.tables.storage import Scenario, Storage
 from pktswarm.traffic.errors import EXIT_INCOMPLETE, BadInput
 
 VARIABLE = re.compile(r"\$(\w+)")
 PRODUCT = re.compile(r"\$\w+(\*\$\w+)*")
 SECONDS = "seconds"
-"""The variable that every family has: how long a point sends."""
+"""Variable of every family: the duration of a point."""
 MOST_NAME = 40
 """Characters of a scenario's name."""
-MOST_TOLD = 10
+MOST_SHOWN = 10
 LEAST_SENT = 0.99
-"""Of what was intended; less of it is told."""
-TOLD_BOUND = 0.1
-"""A delay's bound is told where it is more than this part of the delay."""
+"""Smallest sent share of the intended packets that is not reported."""
+SHOWN_BOUND = 0.1
+"""A latency's error bound is shown if it exceeds this share of the latency."""
 Value = str | int | float
 
 
 class Axis(Strict):
-    """`values`: what the variable takes; a mapping there sets others beside it. `full`: what it takes with --full."""
+    """A variable. `values`: its values; a mapping sets others too. `full`: its values with --full."""
 
     name: str = Field(pattern=r"^[a-z]\w*$")
     title: str = ""
@@ -51,7 +51,7 @@ class Axis(Strict):
     def _own_name(self) -> Axis:
         for value in [*self.values, *self.full]:
             if isinstance(value, dict) and self.name not in value:
-                raise ValueError(f"a value of {self.name} that sets others has to set {self.name} too")
+                raise ValueError(f"a value of {self.name} that is a mapping must have the key {self.name}")
         return self
 
     def settings(self) -> list[dict[str, Value]]:
@@ -64,21 +64,21 @@ class Axis(Strict):
 class Reference(Strict):
     source: str
     figures: dict[str, dict[str, list[list[float | None]]]] = Field(default_factory=dict)
-    """Part → row → for each column the measures, in their order; null: it does not tell."""
+    """Part → row → for each column the measures, in their order; null: not in the reference."""
 
 
 class Family(Strict):
     table: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
     title: str
     seconds: float = Field(4.0, gt=0)
-    """Of a point; `reference_seconds` is what the reference took."""
+    """Duration of a point; `reference_seconds`: the reference's."""
     reference_seconds: float | None = None
     axes: list[Axis] = Field(min_length=3, max_length=3)
     skip: list[dict[str, list[Value]]] = Field(default_factory=list)
-    """Points that are left out: those where each of these variables has one of its values."""
+    """Excluded points: those where each of these variables has one of the values."""
     measures: list[str] = Field(min_length=1)
     failures: str = ""
-    """One of the measures: a last table has the share of each part's points where it is above 0."""
+    """A measure: one more table has the share of points of each part where it is above 0."""
     scenario: dict[str, Any]
     reference: Reference | None = None
 
@@ -86,31 +86,31 @@ class Family(Strict):
     def _known_measures(self) -> Family:
         for name in self.measures:
             if name not in MEASURES:
-                raise ValueError(f"measures: {name} is none of {', '.join(MEASURES)}")
+                raise ValueError(f"measures: {name}: unknown; allowed: {', '.join(MEASURES)}")
         if self.failures and self.failures not in self.measures:
-            raise ValueError(f"failures: {self.failures} is none of the measures: {', '.join(self.measures)}")
+            raise ValueError(f"failures: {self.failures}: not in measures: {', '.join(self.measures)}")
         if self.axes[2].full:
-            raise ValueError(f"axes: {self.axes[2].name}, the columns, cannot have others in full")
+            raise ValueError(f"axes: {self.axes[2].name}: the columns cannot have the key full")
         return self
 
     def in_full(self) -> Family:
-        """As the reference has it."""
+        """Returns the family with the reference's values."""
         return self.model_copy(update={"axes": [axis.in_full() for axis in self.axes]})
 
     @model_validator(mode="after")
     def _known_skips(self) -> Family:
         axes = [*self.axes, *self.in_full().axes]
         known = {name for axis in axes for values in axis.settings() for name in values}
-        for name in (name for one in self.skip for name in one):
+        for name in (name for skipped in self.skip for name in skipped):
             if name not in known:
-                raise ValueError(f"skip: no axis sets {name}; they set {', '.join(sorted(known))}")
+                raise ValueError(f"skip: no axis sets {name}; allowed: {', '.join(sorted(known))}")
         if not points(self):
-            raise ValueError("skip: no point is left")
+            raise ValueError("skip: all points are excluded")
         return self
 
     @model_validator(mode="after")
     def _reference_in_place(self) -> Family:
-        """A part, a row or a column too many would silently stand beside nothing."""
+        """Refuses parts, rows and columns of the reference that the table does not have."""
         parts, rows = (
             [str(values[axis.name]) for values in [*axis.settings(), *axis.in_full().settings()]]
             for axis in self.axes[:2]
@@ -119,15 +119,15 @@ class Family(Strict):
         for part, given in (self.reference.figures if self.reference else {}).items():
             for row, figures in given.items():
                 if part not in parts or row not in rows:
-                    raise ValueError(f"reference: {part}, {row} is no part and row of the table")
-                if len(figures) != len(columns) or any(len(one) != len(self.measures) for one in figures):
+                    raise ValueError(f"reference: {part}, {row}: not a part and row of the table")
+                if len(figures) != len(columns) or any(len(values) != len(self.measures) for values in figures):
                     wanted = f"{len(columns)} lists of {len(self.measures)} figures"
-                    raise ValueError(f"reference: {part}, {row} has to have {wanted}")
+                    raise ValueError(f"reference: {part}, {row}: {wanted} required")
         return self
 
 
 def load(path: Path) -> Family:
-    """BadInput names the file and the key. A variable that no axis sets is refused here too."""
+    """Reads a family. Raises BadInput, for a variable that no axis sets too."""
     data = load_yaml(path, Yaml)
     if not isinstance(data, dict):
         raise BadInput(path, "must be a mapping", allowed=keys_of(Family))
@@ -147,7 +147,7 @@ def _known_keys(location: Location) -> str:
 
 @dataclass(frozen=True)
 class Point:
-    """One run: a label for each axis, and all variables."""
+    """One run: a label for each axis, and the values of all variables."""
 
     labels: tuple[str, ...]
     variables: dict[str, Value]
@@ -157,22 +157,33 @@ class Point:
         return re.sub(r"[^\w.-]", "_", "-".join(self.labels))
 
 
+class PointResult(TypedDict):
+    """A point's measures; `reference`: the reference's, empty if it has none; `problem`: empty if it was measured."""
+
+    labels: tuple[str, ...]
+    measured: dict[str, float | None]
+    reference: dict[str, float | None]
+    problem: str
+
+
 def points(family: Family, seconds: float | None = None) -> list[Point]:
-    """In the order in which they are run: part by part, row by row."""
+    """Returns the points in the order of their runs: part by part, row by row."""
     made = []
     for combination in itertools.product(*(axis.settings() for axis in family.axes)):
         labels = tuple(str(values[axis.name]) for axis, values in zip(family.axes, combination, strict=True))
         variables: dict[str, Value] = {SECONDS: family.seconds if seconds is None else seconds}
         for values in combination:
             variables |= values
-        if not any(all(variables.get(name) in values for name, values in one.items()) for one in family.skip):
+        if not any(all(variables.get(name) in values for name, values in skipped.items()) for skipped in family.skip):
             made.append(Point(labels, variables))
     return made
 
 
 def _fill(path: Path, part: Any, variables: dict[str, Value]) -> Any:
-    """The scenario with the variables' values: "$name", or a product "$one*$other". An item of a list with `only:
-    {variable: [values]}` is there at these values alone."""
+    """Puts the variables' values in for "$name" and products "$name*$other".
+
+    An item of a list with `only: {variable: [values]}` is kept at these values only.
+    """
     if isinstance(part, dict):
         return {key: _fill(path, value, variables) for key, value in part.items()}
     if isinstance(part, list):
@@ -180,12 +191,14 @@ def _fill(path: Path, part: Any, variables: dict[str, Value]) -> Any:
     if not isinstance(part, str) or "$" not in part:
         return part
     if not PRODUCT.fullmatch(part):
-        raise BadInput(path, "is neither a variable nor a product of some", key="scenario", value=part, allowed="$a*$b")
+        raise BadInput(
+            path, "neither a variable nor a product of variables", key="scenario", value=part, allowed="$a*$b"
+        )
     values = [_value(path, name, variables) for name in VARIABLE.findall(part)]
     if len(values) == 1:
         return values[0]
     if any(isinstance(value, str) for value in values):
-        raise BadInput(path, "multiplies what is no number", key="scenario", value=part)
+        raise BadInput(path, "a factor is not a number", key="scenario", value=part)
     return math.prod(float(value) if isinstance(value, float) else int(value) for value in values)
 
 
@@ -207,7 +220,7 @@ def _wanted(path: Path, item: Any, variables: dict[str, Value]) -> bool:
 
 
 class Runs:
-    """`execute` runs one scenario file and gives its outcome and result folder."""
+    """The runs of a family. `execute` runs a scenario file and returns its outcome and results folder."""
 
     def __init__(
         self,
@@ -217,50 +230,50 @@ class Runs:
         seconds: float | None,
         execute: Callable[[Path], tuple[Outcome, Path]],
     ) -> None:
-        self.path, self.family, self.kept, self.execute = path, family, Kept(folder), execute
+        self.path, self.family, self.storage, self.execute = path, family, Storage(folder), execute
         self.seconds = family.seconds if seconds is None else seconds
         self.points = points(family, self.seconds)
 
-    def scenario(self, point: Point) -> dict[str, Any]:
-        made = _fill(self.path, self.family.scenario, point.variables)
+    def scenario(self, point: Point) -> Scenario:
+        made: Scenario = _fill(self.path, self.family.scenario, point.variables)
         traces = made.get("traces")
         for trace in traces if isinstance(traces, list) else []:
-            if isinstance(trace, dict) and "file" in trace:  # else it is refused as in any scenario
+            if isinstance(trace, dict) and "file" in trace:  # else the run refuses it
                 trace["file"] = self._trace_file(str(trace["file"]))
         return {"name": f"{self.family.table}-{point.key}"[:MOST_NAME], **made}
 
     def _trace_file(self, name: str) -> str:
-        """As it is found from the family's folder."""
+        """Resolves a path relative to the family's folder."""
         file = (self.path.parent / name).resolve()
         if not file.exists():
             allowed = "a recording; pktswarm lab record --large makes configs/traces/large-*"
             raise BadInput(self.path, "there is no such trace", key="traces.file", value=str(file), allowed=allowed)
         return str(file)
 
-    def document(self) -> dict[str, Any]:
-        """For the table's JSON file, beside its points."""
+    def document(self) -> dict[str, object]:
+        """Returns the head of the table's JSON file, without points."""
         source = None if self.family.reference is None else self.family.reference.source
         axes = [axis.name for axis in self.family.axes]
         return {"table": self.family.table, "seconds": self.seconds, "axes": axes, "reference": source}
 
-    def run(self) -> Iterator[dict[str, Any]]:
-        """Each point as {"labels", "measured", "reference", "problem"}, known from before or measured now."""
+    def run(self) -> Iterator[PointResult]:
+        """Yields each point, stored before or measured now."""
         for point, scenario in [(point, self.scenario(point)) for point in self.points]:
-            known = self.kept.measured(point.key, scenario)
-            if known is not None and not {*self.family.measures, *ALWAYS} <= set(known):
-                known = None  # it was measured before this was asked for
-            yield self._measure(point, scenario) if known is None else self._told(point, known, "")
+            stored = self.storage.measured(point.key, scenario)
+            if stored is not None and not {*self.family.measures, *ALWAYS} <= set(stored):
+                stored = None  # stored before the family had all of its measures
+            yield self._measure(point, scenario) if stored is None else self._result(point, stored, "")
 
-    def _measure(self, point: Point, scenario: dict[str, Any]) -> dict[str, Any]:
-        outcome, results = self.execute(self.kept.write_scenario(point.key, scenario))
+    def _measure(self, point: Point, scenario: Scenario) -> PointResult:
+        outcome, results = self.execute(self.storage.write_scenario(point.key, scenario))
         targets = Measured([row for row in outcome.document["rows"] if row["group"] != "background"], results)
         measured = {name: MEASURES[name].of(targets) for name in (*self.family.measures, *ALWAYS)}
         problem = outcome.reason if outcome.status == EXIT_INCOMPLETE else ""
         if not problem:
-            self.kept.keep(point.key, scenario, results, measured)
-        return self._told(point, measured, problem)
+            self.storage.keep(point.key, scenario, results, measured)
+        return self._result(point, measured, problem)
 
-    def _told(self, point: Point, measured: dict[str, Any], problem: str) -> dict[str, Any]:
+    def _result(self, point: Point, measured: dict[str, float | None], problem: str) -> PointResult:
         reference = self._reference(point)
         beside = {} if reference is None else dict(zip(self.family.measures, reference, strict=True))
         return {"labels": point.labels, "measured": measured, "reference": beside, "problem": problem}
@@ -275,10 +288,12 @@ class Runs:
         return None if figures is None else figures[columns.index(column)]
 
 
-def tables(family: Family, told: list[dict[str, Any]]) -> list[Table]:
-    """A part each: rows down, columns across, each with its measures; the reference's figures in brackets. What takes
-    one value alone is not shown."""
-    by_labels = {tuple(one["labels"]): one for one in told}
+def tables(family: Family, results: list[PointResult]) -> list[Table]:
+    """Makes a table for each part, with the measures of each row and column, and the reference's figures in brackets.
+
+    A part or column that is the only one has no heading.
+    """
+    by_labels = {tuple(result["labels"]): result for result in results}
     parts, rows, columns = ([str(values[axis.name]) for values in axis.settings()] for axis in family.axes)
     made = []
     wanted = {point.labels[:2] for point in points(family)}
@@ -297,24 +312,24 @@ def tables(family: Family, told: list[dict[str, Any]]) -> list[Table]:
     return made
 
 
-def _cell(told: dict[str, Any] | None, measure: str) -> str:
-    if told is None:
+def _cell(result: PointResult | None, measure: str) -> str:
+    if result is None:
         return ""
-    value, beside = told["measured"].get(measure), told["reference"].get(measure)
+    value, beside = result["measured"].get(measure), result["reference"].get(measure)
     digits = MEASURES[measure].digits
     ours = "–" if value is None else f"{value:,.{digits}f}"
-    bound = told["measured"].get("latency_bound_ms") if measure.startswith("latency") else None
-    if value is not None and bound is not None and bound > TOLD_BOUND * abs(value):
+    bound = result["measured"].get("latency_bound_ms") if measure.startswith("latency") else None
+    if value is not None and bound is not None and bound > SHOWN_BOUND * abs(value):
         ours += f" ±{bound:.{digits}f}"
     return ours if beside is None else f"{ours} [dim]({beside:g})[/]"
 
 
-def not_sent(told: list[dict[str, Any]]) -> str:
-    """Where the tester sent less than was intended, for a line under the tables; empty: nowhere."""
-    ratios = [(one["measured"].get("sent_ratio"), ", ".join(one["labels"])) for one in told]
+def not_sent(results: list[PointResult]) -> str:
+    """Returns a line on points where the tester sent less than intended; empty if there are none."""
+    ratios = [(result["measured"].get("sent_ratio"), ", ".join(result["labels"])) for result in results]
     found = sorted((ratio, labels) for ratio, labels in ratios if ratio is not None and ratio < LEAST_SENT)
     if not found:
         return ""
-    worst = "; ".join(f"{labels}: {ratio:.0%}" for ratio, labels in found[:MOST_TOLD])
-    more = f"; and {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
-    return f"the tester sent less than was intended at {len(found)} of {len(told)} points: {worst}{more}"
+    worst = "; ".join(f"{labels}: {ratio:.0%}" for ratio, labels in found[:MOST_SHOWN])
+    more = f"; and {len(found) - MOST_SHOWN} more" if len(found) > MOST_SHOWN else ""
+    return f"the tester sent less than intended at {len(found)} of {len(results)} points: {worst}{more}"

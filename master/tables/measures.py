@@ -1,11 +1,11 @@
-"""What a family measures of a run: figures of its targets, from the rows of the results and from the samples."""
+"""Measures of a run of a family: figures of its target streams, from streams.csv's rows and the samples."""
 
 from __future__ import annotations
 
 import csv
 import itertools
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 PEAK_NS = 100_000_000
-"""What a peak is the most of: the reference's samples (Hrustic 2022, table 5.2)."""
+"""Interval of a peak: the reference's samples (Hrustic 2022, table 5.2)."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The targets' rows of a run (results.stream_values), and its results folder."""
+    """Rows of the target streams of a run (results.row.stream_values), and its results folder."""
 
-    rows: list[dict[str, Any]]
+    rows: list[Mapping[str, Any]]
     results: Path
 
 
@@ -29,12 +29,12 @@ class Measure:
     title: str
     digits: int
     of: Callable[[Measured], float | None]
-    """None where it was not measured."""
+    """Returns None if it was not measured."""
 
 
 def _sum(measured: Measured, name: str) -> float | None:
     values = [row.get(name) for row in measured.rows]
-    return None if None in values else float(sum(values))  # type: ignore[arg-type]
+    return None if None in values else float(sum(value for value in values if value is not None))
 
 
 def _loss_ratio(measured: Measured) -> float | None:
@@ -51,7 +51,7 @@ def _bits(name: str, unit: float) -> Callable[[Measured], float | None]:
 
 
 def _median_ms(measured: Measured) -> float | None:
-    """The middle one of the streams' medians, each as often as it has packets."""
+    """Returns the median of the streams' medians, weighted by received packets."""
     known = sorted(
         (row["latency_p50_ns"], row["received_packets"])
         for row in measured.rows
@@ -65,19 +65,19 @@ def _median_ms(measured: Measured) -> float | None:
 
 
 def _bound_ms(measured: Measured) -> float | None:
-    """How far off the streams' latencies may be: the worst one's clocks."""
+    """Returns the greatest error bound of the streams' latencies."""
     known = [row["latency_bound_ns"] for row in measured.rows if row.get("latency_bound_ns") is not None]
     return max(known) / 1e6 if known else None
 
 
 def _sent_ratio(measured: Measured) -> float | None:
-    """Sent of what was intended; None where as much was to be sent as goes."""
+    """Returns sent ÷ intended; None of streams without an intended rate."""
     sent, intended = _sum(measured, "sent_packets"), _sum(measured, "intended_packets")
     return None if sent is None or not intended else sent / intended
 
 
 def _k(measured: Measured) -> float | None:
-    """Received of what was intended."""
+    """Returns received ÷ intended."""
     received, intended = _sum(measured, "received_packets"), _sum(measured, "intended_packets")
     return None if received is None or not intended else received / intended
 
@@ -91,9 +91,11 @@ def _peak(column: str) -> Callable[[Measured], float | None]:
 
 
 def peak_packets(samples: Path, column: str, streams: set[str]) -> float | None:
-    """The most packets of these streams, over all nodes, in PEAK_NS. Nodes tell at times of their own, and a sample may
-    lack a leg, so each leg's count on a node is read between its samples: closer than PEAK_NS together, and the peak is
-    that of the samples. None where no node counted."""
+    """Returns the most packets of these streams, over all nodes, in PEAK_NS; None if no node counted.
+
+    Nodes sample at different times, and a sample can lack a leg, so each leg's count on a node is interpolated between
+    its samples. Samples closer than PEAK_NS make the peak exact.
+    """
     counts: dict[tuple[str, ...], dict[int, int]] = defaultdict(lambda: defaultdict(int))
     with samples.open(newline="") as file:
         for row in csv.DictReader(file):
@@ -102,11 +104,13 @@ def peak_packets(samples: Path, column: str, streams: set[str]) -> float | None:
                 counts[leg][int(row["time_ns"])] += int(row[column])
     if not counts:
         return None
-    for one in counts.values():
-        one.setdefault(0, 0)  # counts are since the start
-    last_ns = max(max(one) for one in counts.values())
+    for packets in counts.values():
+        packets.setdefault(0, 0)  # counts are since the start
+    last_ns = max(max(packets) for packets in counts.values())
     times = np.arange(0, last_ns + PEAK_NS, PEAK_NS)
-    total = sum(np.interp(times, sorted(one), [one[at] for at in sorted(one)]) for one in counts.values())
+    total = sum(
+        np.interp(times, sorted(packets), [packets[at] for at in sorted(packets)]) for packets in counts.values()
+    )
     return float(round(np.diff(total).max(initial=0.0)))
 
 
@@ -127,5 +131,4 @@ MEASURES = {
     "sent_mbps": Measure("Mbps sent", 1, _bits("sent_bps", 1e6)),
 }
 ALWAYS = ("sent_ratio", "latency_bound_ms")
-"""Measured of every point: without them a tester that could not keep up looks loss-free, and a delay better known than
-it is."""
+"""Measures of every point: they show a sender below its intended rate, and latencies with a large error."""

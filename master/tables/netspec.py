@@ -1,8 +1,10 @@
-"""NetSpec's wide area experiments (Lee 1998), figures 5 to 9: one target flow against a background, in six sets.
+"""NetSpec's wide area experiments (Lee 1998), figures 5 to 9: a target flow and background flows, in six sets.
 
-A point is one run: a target flow of a set against a background. Each point is kept in a file as soon as it is
-measured, so a table that was interrupted goes on where it stopped. What a target and a background are, and at which
-rate each is paced in the sets that pace it, stands in configs/netspec-25.yaml and configs/netspec-60.yaml.
+A point is one run of a target flow of a set with a background, stored as soon as it is measured. Flows and paced rates
+are in configs/netspec-25.yaml and configs/netspec-60.yaml.
+
+It is no family (master.tables.family): its hosts depend on the inventory, pacing and options on the set and protocol,
+and it has a table for each measure, and the curves of the reference's figures.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 from rich import box
 from rich.table import Table
@@ -18,20 +20,20 @@ from rich.table import Table
 from pktswarm.master.cluster.inventory import Inventory
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.scenario import scenario as scenarios
-from pktswarm.master.tables.storage import Kept
-from pktswarm.traffic.errors import BadInput
+from pktswarm.master.tables.storage import Scenario, Storage
+from pktswarm.traffic.errors import EXIT_INCOMPLETE, BadInput
 
 CONFIGS = {25: Path("configs/netspec-25.yaml"), 60: Path("configs/netspec-60.yaml")}
 """By the background's mean rate in Mbit/s."""
 SECONDS = 4.0
-"""Of a point, where nothing else is asked for."""
+"""Default duration of a point."""
 FULL_S = 150 * 3600 / 772
-"""The reference ran 772 experiments in 150 hours."""
+"""Duration in the reference: 772 experiments in 150 hours."""
 
 
 @dataclass(frozen=True)
 class Set:
-    """One of the reference's six."""
+    """One of the reference's six sets."""
 
     key: str
     protocol: Literal["tcp", "udp"]
@@ -80,7 +82,7 @@ class Point:
 
 @dataclass
 class Measured:
-    """A point's target flow. None: not measured (loss is of datagrams, retransmissions are TCP's)."""
+    """Figures of a point's target flow. None: not measured (loss is of datagrams, retransmissions are TCP's)."""
 
     set: str
     background_mbps: int
@@ -98,7 +100,7 @@ class Measured:
 
 
 class Netspec:
-    """`execute` runs one scenario file and gives its outcome and result folder."""
+    """The runs of the table. `execute` runs a scenario file and returns its outcome and results folder."""
 
     def __init__(
         self,
@@ -109,56 +111,56 @@ class Netspec:
         execute: Callable[[Path], tuple[Outcome, Path]],
     ) -> None:
         self.inventory, self.seconds, self.execute = inventory, seconds, execute
-        self.kept = Kept(folder)
+        self.storage = Storage(folder)
         self.scenarios = {rate: scenarios.load(CONFIGS[rate]) for rate in backgrounds}
 
     def points(self) -> list[Point]:
-        """In the order in which they are run: a set after the other."""
+        """Returns the points in the order of their runs, set by set."""
         return [
-            Point(one, background, target.name)
-            for one in SETS
+            Point(each, background, target.name)
+            for each in SETS
             for background, scenario in self.scenarios.items()
             for target in scenario.connections
             if not target.background
         ]
 
     def run(self) -> Iterator[Measured]:
-        """Every point, as it is known or measured. Bad input of one is that of all."""
+        """Yields every point, stored before or measured now."""
         for point in self.points():
             scenario = self.scenario(point)
-            known = self.kept.measured(point.key, scenario)
-            yield self._measure(point, scenario) if known is None else Measured(**known)
+            stored = self.storage.measured(point.key, scenario)
+            yield self._measure(point, scenario) if stored is None else Measured(**stored)
 
-    def _measure(self, point: Point, scenario: dict[str, Any]) -> Measured:
-        outcome, results = self.execute(self.kept.write_scenario(point.key, scenario))
+    def _measure(self, point: Point, scenario: Scenario) -> Measured:
+        outcome, results = self.execute(self.storage.write_scenario(point.key, scenario))
         measured = self._measured(point, outcome)
         if not measured.problem:
-            self.kept.keep(point.key, scenario, results, asdict(measured))
+            self.storage.keep(point.key, scenario, results, asdict(measured))
         return measured
 
-    def scenario(self, point: Point) -> dict[str, Any]:
-        """The target between the first two hosts, the background between the others where there are some."""
+    def scenario(self, point: Point) -> Scenario:
+        """Puts the target between the first two hosts, the background between the others, if there are any."""
         sources = [host.name for host in self.inventory.with_role("transmit")]
         targets = [host.name for host in self.inventory.with_role("receive")]
-        made: list[dict[str, Any]] = []
+        made: list[Scenario] = []
         for connection in self.scenarios[point.background_mbps].connections:
             if not connection.background and connection.name != point.target:
                 continue
-            one = connection.model_dump(by_alias=True, exclude_defaults=True, mode="json")
-            one |= {"duration_s": self.seconds, "from": sources[0], "to": targets[0]}
+            flow: Scenario = connection.model_dump(by_alias=True, exclude_defaults=True, mode="json")
+            flow |= {"duration_s": self.seconds, "from": sources[0], "to": targets[0]}
             if connection.background:
                 place = len(made)
-                one |= {"from": _other(sources, place), "to": _other(targets, place)}
+                flow |= {"from": _other(sources, place), "to": _other(targets, place)}
             else:
-                one["protocol"] = point.set.protocol
-            made.append(_paced(one, point.set, connection.background))
+                flow["protocol"] = point.set.protocol
+            made.append(_paced(flow, point.set, connection.background))
         return {"name": f"netspec-{point.key}", "connections": made, "receive": {"mode": "count", "drain_s": 1.0}}
 
     def _measured(self, point: Point, outcome: Outcome) -> Measured:
         rows = outcome.document["connections"]
-        row = next(one for one in rows if one["connections"] == point.target)
+        row = next(each for each in rows if each["connections"] == point.target)
         lost, sent = row.get("lost_datagrams"), row.get("sent_datagrams")
-        others = [one.get("goodput_bps") for one in rows if one["role"] == "background"]
+        others = [each.get("goodput_bps") for each in rows if each["role"] == "background"]
         return Measured(
             set=point.set.key,
             background_mbps=point.background_mbps,
@@ -172,13 +174,16 @@ class Netspec:
             intended_blocks=row.get("intended_blocks"),
             received_blocks=row.get("received_blocks"),
             background_goodput_mbps=None if None in others else sum(others) / 1e6,
-            problem=outcome.reason if outcome.status == 3 else "",
+            problem=outcome.reason if outcome.status == EXIT_INCOMPLETE else "",
         )
 
     def target_mbps(self, point: Point) -> float:
-        found = next(one for one in self.scenarios[point.background_mbps].connections if one.name == point.target)
+        connections = self.scenarios[point.background_mbps].connections
+        found = next(each for each in connections if each.name == point.target)
         if found.block_bytes is None or found.period_s is None:
-            raise BadInput(CONFIGS[point.background_mbps], "a target flow has block_bytes and period_s", key=found.name)
+            raise BadInput(
+                CONFIGS[point.background_mbps], "a target flow needs block_bytes and period_s", key=found.name
+            )
         return round(8 * found.block_bytes / found.period_s / 1e6, 2)
 
 
@@ -187,9 +192,9 @@ def _other(names: list[str], place: int) -> str:
     return others[place % len(others)]
 
 
-def _paced(connection: dict[str, Any], one: Set, background: bool) -> dict[str, Any]:
-    """Pacing only where the set has it; what is TCP's only on TCP."""
-    if one.paced != ("background" if background else "target"):
+def _paced(connection: Scenario, chosen: Set, background: bool) -> Scenario:
+    """Removes pacing that the set does not have, and TCP's options of UDP."""
+    if chosen.paced != ("background" if background else "target"):
         connection.pop("pace_bps", None)
     if connection.get("protocol") == "udp":
         for key in ("nodelay", "congestion"):
@@ -205,7 +210,7 @@ def _scaled(value: float | None, unit: float) -> float | None:
 
 
 def tables(measured: list[Measured]) -> list[Table]:
-    """For each background and metric: target flows down, the six sets across."""
+    """Makes a table for each background and metric: target flows as rows, sets as columns."""
     made = []
     for background in sorted({one.background_mbps for one in measured}):
         for metric, (title, digits) in METRICS.items():
@@ -231,9 +236,19 @@ def _has(one: Set, metric: str) -> bool:
     return only is None or one.protocol == only
 
 
-def figures(measured: list[Measured]) -> list[dict[str, Any]]:
-    """The reference's figures 5 to 9: for each background its curve of (target Mbit/s, value)."""
-    made = []
+class Curves(TypedDict):
+    """A figure of the reference; `curves`: background → [target Mbit/s, value]."""
+
+    figure: int
+    title: str
+    metric: str
+    set: str
+    curves: dict[str, list[list[float | None]]]
+
+
+def figures(measured: list[Measured]) -> list[Curves]:
+    """Returns figures 5 to 9 of the reference."""
+    made: list[Curves] = []
     for number, title, metric, key, backgrounds in FIGURES:
         curves = {
             str(background): [

@@ -1,24 +1,27 @@
-"""Points of a table on the disk: one that was interrupted goes on where it stopped."""
+"""Storage of a table's points: an interrupted table is continued from them."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 FORMAT_VERSION = 1
+Scenario = dict[str, object]
+"""A scenario as YAML has it; the run checks it."""
 
 
-class Kept:
-    """A folder with a scenario `KEY.yaml` and what came of it, `KEY.json`, for each point."""
+class Storage:
+    """A folder with a scenario `KEY.yaml` and its result `KEY.json` for each point."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def measured(self, key: str, scenario: dict[str, Any]) -> dict[str, Any] | None:
-        """What was measured before, of the same scenario."""
+    def measured(self, key: str, scenario: Scenario) -> dict[str, Any] | None:
+        """Returns the stored measures of the same scenario."""
         try:
             document = json.loads((self.folder / f"{key}.json").read_text())
         except (OSError, ValueError):
@@ -27,14 +30,14 @@ class Kept:
             return None
         return dict(document["measured"])
 
-    def write_scenario(self, key: str, scenario: dict[str, Any]) -> Path:
+    def write_scenario(self, key: str, scenario: Scenario) -> Path:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{key}.yaml"
         path.write_text(yaml.safe_dump(scenario, sort_keys=False))
         return path
 
-    def keep(self, key: str, scenario: dict[str, Any], results: Path, measured: dict[str, Any]) -> None:
-        """Whole or not at all."""
+    def keep(self, key: str, scenario: Scenario, results: Path, measured: Mapping[str, object]) -> None:
+        """Stores the measures of a point atomically."""
         document = {"format_version": FORMAT_VERSION, "scenario": scenario, "results": str(results)}
         draft = self.folder / f"{key}.part"
         draft.write_text(json.dumps({**document, "measured": measured}, indent=2) + "\n")
