@@ -1,6 +1,6 @@
-"""The one connection of a leg that carries no blocks: who is ready, when to begin, who is done.
+"""The control connection of a leg: it carries no blocks, but when each end is ready, starts and has sent everything.
 
-A JSON object a line.
+Each message is a JSON object on a line of its own.
 """
 
 from __future__ import annotations
@@ -10,14 +10,83 @@ import os
 import socket
 import struct
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, field
+from enum import Enum
 
 from pktswarm.nodes.connections.loop import READ, WRITE, Loop
 
 GREETING = struct.Struct(">4sI")
-"""The first bytes of every TCP connection: whose it is, and which of the leg's; CONTROL for this one."""
+"""The first bytes of every TCP connection: MAGIC, and its number within the leg, or CONTROL."""
 MAGIC, CONTROL = b"PKSW", 0xFFFFFFFF
 MOST_LINE_BYTES = 1 << 20
+
+
+class Signal(Enum):
+    """A message without content."""
+
+    GO = "go"
+    """Start now: the connecting end started."""
+    STOP = "stop"
+    """Send no more: the connecting end was interrupted."""
+    DONE = "done"
+    """The listening end has sent everything."""
+
+
+@dataclass(frozen=True)
+class UdpPorts:
+    """The UDP ports of the connecting end, by the number of the connection."""
+
+    ports: list[int]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """All connections of the listening end are set up; its UDP ports by the number of the connection."""
+
+    ports: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The listening end cannot set up a connection."""
+
+    problem: str
+
+
+Message = Signal | UdpPorts | Ready | Failed
+
+
+def encode(message: Message) -> bytes:
+    match message:
+        case Signal():
+            fields: dict[str, object] = {message.value: True}
+        case UdpPorts():
+            fields = {"udp_ports": message.ports}
+        case Ready():
+            fields = {"ready": True, "udp_ports": message.ports}
+        case Failed():
+            fields = {"failed": message.problem}
+    return json.dumps(fields).encode() + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """Raises ValueError for anything that encode() does not make."""
+    match json.loads(line):
+        case {"ready": True, "udp_ports": list(ports), **other} if not other:
+            return Ready([_port(port) for port in ports])
+        case {"udp_ports": list(ports), **other} if not other:
+            return UdpPorts([_port(port) for port in ports])
+        case {"failed": str(problem), **other} if not other:
+            return Failed(problem)
+        case dict(fields) if len(fields) == 1 and list(fields.values()) == [True]:
+            return Signal(next(iter(fields)))
+    raise ValueError
+
+
+def _port(value: object) -> int:
+    if isinstance(value, int) and 0 < value < 1 << 16:
+        return value
+    raise ValueError
 
 
 def greeting(number: int) -> bytes:
@@ -25,19 +94,19 @@ def greeting(number: int) -> bytes:
 
 
 class Control:
-    """`take` is given each message, `lost` the reason when the other end is gone."""
+    """One end of the control connection. `take` receives each message, `lost` the reason why the connection ended."""
 
     def __init__(
-        self, loop: Loop, sock: socket.socket, take: Callable[[dict[str, Any]], None], lost: Callable[[str], None]
+        self, loop: Loop, sock: socket.socket, take: Callable[[Message], None], lost: Callable[[str], None]
     ) -> None:
         self.loop, self.socket, self.take, self.lost = loop, sock, take, lost
         self._out = self._in = b""
         self.open = True
         loop.watch(sock.fileno(), READ, self._event)
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: Message) -> None:
         if self.open:
-            self._out += json.dumps(message).encode() + b"\n"
+            self._out += encode(message)
             self._event(WRITE)
 
     def close(self) -> None:
@@ -62,15 +131,16 @@ class Control:
     def _read(self) -> None:
         data = self.socket.recv(1 << 16)
         if not data:
-            self._end("the other end closed")
+            self._end("the other end closed the control connection")
         self._in += data
         if len(self._in) > MOST_LINE_BYTES:
-            self._end("a line without an end")
+            self._end(f"a control message exceeds {MOST_LINE_BYTES} bytes")
         while self.open and b"\n" in self._in:
             line, self._in = self._in.split(b"\n", 1)
-            message = _object(line)
-            if message is None:
-                self._end("a message that is none")
+            try:
+                message = decode(line)
+            except ValueError:
+                self._end(f"unknown control message {line[:100]!r}")
             else:
                 self.take(message)
 
@@ -78,11 +148,3 @@ class Control:
         if self.open:
             self.close()
             self.lost(why)
-
-
-def _object(line: bytes) -> dict[str, Any] | None:
-    try:
-        message = json.loads(line)
-    except ValueError:
-        return None
-    return message if isinstance(message, dict) else None

@@ -1,4 +1,4 @@
-"""One leg at one of its two nodes: the connecting end at its source, the listening end at its target."""
+"""One leg at one of its two nodes: the connecting side at its source, the listening side at its target."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-from pktswarm.nodes.connections.control import CONTROL, GREETING, MAGIC, Control, greeting
+from pktswarm.nodes.connections.control import (
+    CONTROL,
+    GREETING,
+    MAGIC,
+    Control,
+    Failed,
+    Message,
+    Ready,
+    Signal,
+    UdpPorts,
+    greeting,
+)
 from pktswarm.nodes.connections.loop import READ, WRITE, Loop
 from pktswarm.nodes.connections.sockets import End, TcpEnd, UdpEnd
 from pktswarm.traffic.connections.blocks import merge_moments, spread
@@ -20,12 +30,12 @@ from pktswarm.traffic.leg import Leg
 
 CONNECT_TIMEOUT_S = 5.0
 CONNECTS_PER_S = 500
-"""So many more connections may take so much longer."""
+"""Connections that may be set up per second, beyond CONNECT_TIMEOUT_S."""
 LISTEN_BACKLOG = 4096
 
 
 class Side(ABC):
-    """`ends` by the number of the connection."""
+    """`ends`: by the number of the connection."""
 
     at_source: bool
 
@@ -51,7 +61,7 @@ class Side(ABC):
 
     @abstractmethod
     def over(self) -> bool:
-        """Nothing more is to be sent or waited for at this node."""
+        """Returns whether this node has nothing more to send or to wait for."""
 
     def look(self) -> None:
         for end in self.ends.values():
@@ -78,14 +88,14 @@ class Side(ABC):
     def _add(self, sock: socket.socket, number: int) -> None:
         kind: type[End] = UdpEnd if self.udp else TcpEnd
         try:
-            self.ends[number] = kind(self.loop, sock, self.connection, number, sends(self.leg, self.at_source))
+            self.ends[number] = kind(self.loop, sock, self.leg, number, sends(self.leg, self.at_source))
         except OSError as error:
-            self.fail(f"a socket cannot be set up: {error.strerror}")
+            self.fail(f"connection {number + 1}: socket setup failed: {error.strerror}")
         except EngineError as error:
             self.fail(error.problem)
 
     def _socket(self, kind: int, address: str, port: int = 0) -> socket.socket:
-        """Of the address and the interface under test, whatever the node's routes say."""
+        """Returns a socket bound to the address and to the traffic interface, whatever the node's routes are."""
         sock = socket.socket(socket.AF_INET, kind)
         sock.setblocking(False)
         if kind == socket.SOCK_STREAM:
@@ -94,17 +104,17 @@ class Side(ABC):
         sock.bind((address, port))
         return sock
 
-    # --- what it amounts to -------------------------------------------------------------------------------------
+    # --- counts -------------------------------------------------------------------------------------------------
 
     def count(self) -> EndCount:
         ends = list(self.ends.values())
         total = self.connection["connections"]
-        told = [f"connection {e.number + 1} of {total}: {e.failure}" for e in ends if e.failure]
+        failures = [f"connection {e.number + 1} of {total}: {e.failure}" for e in ends if e.failure]
         sending, receiving = sends(self.leg, self.at_source), sends(self.leg, not self.at_source)
         return EndCount(
             self._sent(ends) if sending else None,
             _received(ends) if receiving else None,
-            [*self.failures, *told],
+            [*self.failures, *failures],
             self.interrupted,
             time.time_ns() - time.monotonic_ns(),
         )
@@ -145,19 +155,19 @@ def _add_tcp(made: SentCount, ends: list[TcpEnd]) -> None:
 
 def _received(ends: list[End]) -> ReceivedCount:
     arrivals = [end.arrivals for end in ends]
-    delay = merge_moments([one.delay for one in arrivals])
-    rates = [one.goodput_bps for one in arrivals]
+    delay = merge_moments([each.delay for each in arrivals])
+    rates = [each.goodput_bps for each in arrivals]
     made = ReceivedCount(
-        blocks=sum(one.blocks for one in arrivals),
-        bytes=sum(one.bytes for one in arrivals),
+        blocks=sum(each.blocks for each in arrivals),
+        bytes=sum(each.bytes for each in arrivals),
         goodput_bps=None if None in rates or not rates else sum(rate or 0.0 for rate in rates),
         delay_blocks=delay.count,
         delay_min_ns=delay.min_ns if delay.count else None,
         delay_mean_ns=delay.mean_ns,
         delay_max_ns=delay.max_ns if delay.count else None,
         jitter_sd_ns=delay.jitter_sd_ns,
-        first_ns=min((one.first_ns for one in arrivals if one.first_ns is not None), default=None),
-        last_ns=max((one.last_ns for one in arrivals if one.last_ns is not None), default=None),
+        first_ns=min((each.first_ns for each in arrivals if each.first_ns is not None), default=None),
+        last_ns=max((each.last_ns for each in arrivals if each.last_ns is not None), default=None),
     )
     readers = [(end.reader, end.dropped) for end in ends if isinstance(end, UdpEnd)]
     if readers:
@@ -170,7 +180,7 @@ def _received(ends: list[End]) -> ReceivedCount:
 
 
 class ConnectingSide(Side):
-    """Makes all connections at once; `over` when what it is to send is sent, and all of the other's has come."""
+    """Sets up all connections at once. It is over when it has sent everything and received everything."""
 
     at_source = True
 
@@ -191,17 +201,17 @@ class ConnectingSide(Side):
         return self.begun and all(end.finished for end in self.ends.values())
 
     def _drained(self) -> bool:
-        """Some time after the other end has sent its last datagram."""
+        """Returns whether `drain_s` have passed since the other end sent its last datagram."""
         return self._drained_at_ns is not None and time.monotonic_ns() >= self._drained_at_ns
 
     def begin(self, start_ns: int) -> None:
         if self.control is not None:
-            self.control.send({"go": True})
+            self.control.send(Signal.GO)
         super().begin(start_ns)
 
     def interrupt(self) -> None:
         if self.control is not None:
-            self.control.send({"stop": True})
+            self.control.send(Signal.STOP)
         super().interrupt()
 
     def _connect(self, number: int, then: Callable[[socket.socket], None]) -> None:
@@ -211,7 +221,7 @@ class ConnectingSide(Side):
         except BlockingIOError:
             self.loop.watch(sock.fileno(), WRITE, partial(self._connected, sock, number, then))
         except OSError as error:
-            self.fail(f"cannot connect to {self.target}: {error.strerror}")
+            self.fail(f"cannot connect to {self.target}, port {self.connection['port']}: {error.strerror}")
 
     def _connected(self, sock: socket.socket, number: int, then: Callable[[socket.socket], None], _: int) -> None:
         self.loop.forget(sock.fileno())
@@ -228,33 +238,40 @@ class ConnectingSide(Side):
         if self.udp:
             count = self.connection["connections"]
             self._udp_sockets = [self._socket(socket.SOCK_DGRAM, self.source) for _ in range(count)]
-            self.control.send({"udp_ports": [one.getsockname()[1] for one in self._udp_sockets]})
+            self.control.send(UdpPorts([sock.getsockname()[1] for sock in self._udp_sockets]))
             return
         for number in range(self.connection["connections"]):
             self._connect(number, partial(self._add, number=number))
 
-    def _take(self, message: dict[str, Any]) -> None:
-        if "ready" in message:
-            for number, port in enumerate(message.get("udp_ports", [])):
-                self._udp_sockets[number].connect((self.target, port))
-                self._add(self._udp_sockets[number], number)
-            self.ready = len(self.ends) == self.connection["connections"]
-            if not self.ready:
-                self.fail("not every connection came up")
-        elif "done" in message:
-            self.other_is_done = True
-            self._drained_at_ns = time.monotonic_ns() + round(self.connection["drain_s"] * 1e9)
-        elif "failed" in message:
-            self.fail(f"{self.leg.target}: {message['failed']}")
+    def _take(self, message: Message) -> None:
+        match message:
+            case Ready():
+                self._take_ready(message.ports)
+            case Signal.DONE:
+                self.other_is_done = True
+                self._drained_at_ns = time.monotonic_ns() + round(self.connection["drain_s"] * 1e9)
+            case Failed():
+                self.fail(f"{self.leg.target}: {message.problem}")
+            case _:
+                self.fail(f"{self.leg.target}: unexpected control message {message}")
+
+    def _take_ready(self, udp_ports: list[int]) -> None:
+        for number, port in enumerate(udp_ports):
+            self._udp_sockets[number].connect((self.target, port))
+            self._add(self._udp_sockets[number], number)
+        total = self.connection["connections"]
+        self.ready = len(self.ends) == total
+        if not self.ready:
+            self.fail(f"{len(self.ends)} of {total} connections were set up")
 
     def _lost(self, why: str) -> None:
         if not self.over():
-            self.fail(f"{self.target} is gone: {why}")
+            self.fail(f"{self.target}: connection lost: {why}")
             self.interrupt()
 
     def _too_late(self) -> None:
         if not self.ready:
-            self.fail(f"no answer from {self.target}, port {self.connection['port']}, in {self._timeout_s:.0f} s")
+            self.fail(f"no response from {self.target}, port {self.connection['port']}, in {self._timeout_s:.0f} s")
 
 
 class ListeningSide(Side):
@@ -262,7 +279,7 @@ class ListeningSide(Side):
 
     def __init__(self, loop: Loop, leg: Leg, interface: str) -> None:
         super().__init__(loop, leg, interface)
-        self._told_done = False
+        self._done_sent = False
         self.listener = self._socket(socket.SOCK_STREAM, self.target, self.connection["port"])
         self.listener.listen(LISTEN_BACKLOG)
         loop.watch(self.listener.fileno(), READ, self._accept)
@@ -272,9 +289,9 @@ class ListeningSide(Side):
 
     def look(self) -> None:
         super().look()
-        if self.sending_over() and not self._told_done and self.control is not None:
-            self._told_done = True
-            self.control.send({"done": True})
+        if self.sending_over() and not self._done_sent and self.control is not None:
+            self._done_sent = True
+            self.control.send(Signal.DONE)
 
     def count(self) -> EndCount:
         made = super().count()
@@ -295,7 +312,7 @@ class ListeningSide(Side):
         self.loop.watch(sock.fileno(), READ, partial(self._greeted, sock))
 
     def _greeted(self, sock: socket.socket, events: int) -> None:
-        """Once its first bytes are there it is known which connection this is."""
+        """Assigns a connection by its greeting, once this has arrived."""
         try:
             data = sock.recv(GREETING.size, socket.MSG_PEEK)
             if 0 < len(data) < GREETING.size:
@@ -313,31 +330,34 @@ class ListeningSide(Side):
             self.control = Control(self.loop, sock, self._take, self._lost)
         else:
             self._add(sock, number)
-        self._tell_ready()
+        self._report_ready()
 
-    def _tell_ready(self) -> None:
+    def _report_ready(self) -> None:
         if self.ready or self.control is None or len(self.ends) < self.connection["connections"]:
             if self.failures and self.control is not None:
-                self.control.send({"failed": self.failures[0]})
+                self.control.send(Failed(self.failures[0]))
             return
         self.ready = True
         ports = [end.socket.getsockname()[1] for end in self.ends.values()] if self.udp else []
-        self.control.send({"ready": True, "udp_ports": ports})
+        self.control.send(Ready(ports))
 
-    def _take(self, message: dict[str, Any]) -> None:
-        if "udp_ports" in message:
-            for number, port in enumerate(message["udp_ports"][: self.connection["connections"]]):
-                sock = self._socket(socket.SOCK_DGRAM, self.target)
-                sock.connect((self.source, int(port)))
-                self._add(sock, number)
-            self._tell_ready()
-        elif "go" in message:
-            self.begin(time.monotonic_ns())
-        elif "stop" in message:
-            self.interrupt()
+    def _take(self, message: Message) -> None:
+        match message:
+            case UdpPorts():
+                for number, port in enumerate(message.ports[: self.connection["connections"]]):
+                    sock = self._socket(socket.SOCK_DGRAM, self.target)
+                    sock.connect((self.source, port))
+                    self._add(sock, number)
+                self._report_ready()
+            case Signal.GO:
+                self.begin(time.monotonic_ns())
+            case Signal.STOP:
+                self.interrupt()
+            case _:
+                self.fail(f"{self.leg.source}: unexpected control message {message}")
 
     def _lost(self, why: str) -> None:
-        """The connecting side closes when it is done, or died."""
+        """Ends the sending: the connecting side is done, or has died."""
         if not self.udp and not self.over():
             self.look()
         for end in list(self.ends.values()):

@@ -1,4 +1,4 @@
-"""What the socket engine does alike for a sender and a receiver: the address, the process, its result."""
+"""The part of the socket engine that a sender and a receiver share: the address, the process, its result."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from pktswarm.nodes.connections.address import Address
+from pktswarm.nodes.connections.work import Work
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.process import EngineProcess
 from pktswarm.nodes.start_fifo import Gate
@@ -20,7 +21,7 @@ NAME = "socket"
 
 
 class ConnectionProcess:
-    """The legs of one rank in a process of their own. `ready`, `done` and `counts` are for its engine."""
+    """Runs the legs of one rank in a process of their own, for the rank's engine."""
 
     def __init__(self, role: Role, interface: str, legs: list[Leg], limit_s: float, spool: Path) -> None:
         self.role, self.interface, self.legs, self.limit_s = role, interface, legs, limit_s
@@ -38,21 +39,14 @@ class ConnectionProcess:
         _check_congestion(self.interface, self.legs)
         self.address.add(self.limit_s)
         self._gate.open()
-        work = {
-            "role": self.role,
-            "interface": self.interface,
-            "legs": [leg.to_json() for leg in self.legs],
-            "result": str(self._result),
-            "release": str(self._gate.file),
-        }
-        self._work.write_text(json.dumps(work))
+        Work(self.role, self.interface, self.legs, str(self._result), str(self._gate.file)).write(self._work)
         self.process.start()
 
     def release(self, at_ns: int) -> None:
         self._gate.release(at_ns)
 
     def ready(self) -> bool:
-        """EngineError for what went wrong on the way there."""
+        """Returns whether all connections are set up. Raises EngineError with the first failure."""
         text = self.process.output()
         if failed := [line for line in text.splitlines() if line.startswith("failed: ")]:
             raise EngineError(NAME, failed[0].removeprefix("failed: "))
@@ -70,22 +64,22 @@ class ConnectionProcess:
         self.address.remove()
 
     def counts(self) -> dict[int, EndCount]:
-        """By leg. EngineError when the process did not end in order."""
+        """Returns the counts by leg id. Raises EngineError when the process did not end in order."""
         self.process.check()
         if not self._result.exists():
-            raise EngineError(NAME, "it ended without its counts", self.process.output())
-        return {int(leg): EndCount.from_json(one) for leg, one in json.loads(self._result.read_text()).items()}
+            raise EngineError(NAME, "the process ended without writing its counts", self.process.output())
+        return {int(leg): EndCount.from_json(count) for leg, count in json.loads(self._result.read_text()).items()}
 
 
 def _check_congestion(interface: str, legs: list[Leg]) -> None:
-    """By trying: the kernel may load the module for it."""
+    """Raises BadInput for a congestion control that a socket refuses. Asking makes the kernel load its module."""
     for name in {leg.connection["congestion"] for leg in legs if leg.connection["congestion"]}:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
             try:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
             except OSError:
                 raise BadInput(
-                    interface, "the kernel does not have it", key="congestion", value=name, allowed=_congestions()
+                    interface, "not in the kernel", key="congestion", value=name, allowed=_congestions()
                 ) from None
 
 

@@ -17,7 +17,7 @@ Handler = Callable[[int], None]
 
 
 class Loop:
-    """Calls handlers with the events of their file, and what `at` was asked for when it is due."""
+    """Calls handlers with the events of their file, and the calls given to at() when they are due."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -33,7 +33,7 @@ class Loop:
         self.watch(self._timer, READ, self._take_timer)
 
     def watch(self, file: int, events: int, handler: Handler) -> None:
-        """Or changes which events of a file are of interest."""
+        """Adds a file, or changes the events of interest."""
         if file not in self._handlers:
             self._epoll.register(file, events)
         elif self._events[file] != events:
@@ -41,17 +41,17 @@ class Loop:
         self._handlers[file], self._events[file] = handler, events
 
     def forget(self, file: int) -> None:
-        """Before the file is closed."""
+        """Removes a file; to be called before it is closed."""
         if self._handlers.pop(file, None) is not None:
             self._epoll.unregister(file)
             del self._events[file]
 
     def at(self, due_ns: int, call: Callable[[], None]) -> None:
-        """On CLOCK_MONOTONIC."""
+        """Schedules a call; `due_ns` is on CLOCK_MONOTONIC."""
         heapq.heappush(self._due, (due_ns, next(self._order), call))
 
     def turn(self, wait_s: float) -> None:
-        """What has come, and what is due; waits that long at most for something."""
+        """Handles the events that are pending and the calls that are due; waits at most `wait_s` for an event."""
         self._arm()
         for file, events in self._epoll.poll(wait_s):
             handler = self._handlers.get(file)
@@ -66,7 +66,7 @@ class Loop:
             return
         self._armed_ns = due_ns
         seconds, rest = divmod(due_ns, 1_000_000_000)
-        # struct itimerspec: interval, then value; a long is what the platform has.
+        # struct itimerspec: interval, then value, in the platform's long.
         setting = struct.pack("llll", 0, 0, seconds, rest)
         if self._libc.timerfd_settime(self._timer, TFD_TIMER_ABSTIME, setting, None):
             raise OSError(ctypes.get_errno(), "timerfd_settime")

@@ -1,9 +1,9 @@
 """The process that holds a node's connections: `python -m pktswarm.nodes.connections.program WORK`.
 
-WORK is a JSON file: {"role", "interface", "legs", "result", "release"}. It says "ready" when it listens (or all is
-connected), "failed: …" for what went wrong before that. A transmitter begins at the instant that comes through the
-pipe `release`, and ends when all is sent; a receiver ends at SIGINT. Both then write `result`: for each leg what its
-end counted (traffic.connections.counts.EndCount).
+WORK is a JSON file (nodes.connections.work). The process prints "ready" when it listens or all connections are set up,
+"failed: …" for a failure before that. A transmitter starts at the time that comes through the FIFO `release`, and ends
+when everything is sent; a receiver ends at SIGINT. Both then write `result`: for each leg the count of its end
+(traffic.connections.counts.EndCount).
 """
 
 from __future__ import annotations
@@ -17,33 +17,32 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from pktswarm.nodes.connections.endpoint import ConnectingSide, ListeningSide, Side
 from pktswarm.nodes.connections.loop import READ, Loop
-from pktswarm.traffic.protocol.task import leg_from_json
+from pktswarm.nodes.connections.work import Work
 
 LOOK_NS = 20_000_000
-"""Between two looks at the kernel's figures of every connection."""
+"""Interval between two readings of every connection's kernel statistics."""
 LOOKING_PART = 10
-"""Of its time it spends this part at most on looking, however many connections there are."""
-LAST_WORDS_NS = 1_000_000_000
-"""An interrupted transmitter waits so long for what it sent to be acknowledged."""
+"""The readings take at most 1/LOOKING_PART of the time, however many connections there are."""
+ACKNOWLEDGE_NS = 1_000_000_000
+"""Time that an interrupted transmitter waits for acknowledgements."""
 
 
 class Program:
-    def __init__(self, work: dict[str, Any]) -> None:
+    def __init__(self, work: Work) -> None:
         self.loop = Loop()
-        self.transmits = work["role"] == "transmit"
-        self.result = Path(work["result"])
+        self.transmits = work.role == "transmit"
+        self.result = Path(work.result)
         self.stop_at_ns: int | None = None
         self.start_ns: int | None = None
-        self.said = False
+        self.reported = False
         self._listen_to_signals()
         kind: type[Side] = ConnectingSide if self.transmits else ListeningSide
-        self.sides = [kind(self.loop, leg_from_json(leg), work["interface"]) for leg in work["legs"]]
+        self.sides = [kind(self.loop, leg, work.interface) for leg in work.legs]
         if self.transmits:
-            release = os.open(work["release"], os.O_RDONLY | os.O_NONBLOCK)
+            release = os.open(work.release, os.O_RDONLY | os.O_NONBLOCK)
             self.loop.watch(release, READ, lambda events: self._released(release))
 
     def run(self) -> None:
@@ -69,13 +68,13 @@ class Program:
         for side in self.sides:
             side.look()
         failures = [f"{side.leg.stream}: {why}" for side in self.sides for why in side.failures]
-        if not self.said and (failures or not self.transmits or all(side.ready for side in self.sides)):
-            self.said = True
+        if not self.reported and (failures or not self.transmits or all(side.ready for side in self.sides)):
+            self.reported = True
             print(f"failed: {failures[0]}" if failures else "ready", flush=True)
         self._begin()
 
     def _begin(self) -> None:
-        """A leg that was not ready at the start instant begins when it is; its blocks are late."""
+        """Starts the legs that are ready. A leg that is ready only after the start time has late blocks."""
         if self.start_ns is None or self.stop_at_ns is not None:
             return
         for side in self.sides:
@@ -83,7 +82,7 @@ class Program:
                 side.begin(self.start_ns)
 
     def _released(self, release: int) -> None:
-        """A line of a pipe comes whole."""
+        """Reads the start time: a short line arrives in one piece."""
         line = os.read(release, 64)
         self.loop.forget(release)
         if line:
@@ -104,13 +103,13 @@ class Program:
         self._signals[0].recv(64)
         if self.stop_at_ns is not None:
             return
-        self.stop_at_ns = time.monotonic_ns() + LAST_WORDS_NS
+        self.stop_at_ns = time.monotonic_ns() + ACKNOWLEDGE_NS
         if self.transmits:
             for side in self.sides:
                 side.interrupt()
 
     def _write(self) -> None:
-        """Whole or not at all."""
+        """Writes the counts in one step."""
         document = {str(side.leg.id): side.count().to_json() for side in self.sides}
         draft = self.result.with_name(self.result.name + ".part")
         draft.write_text(json.dumps(document))
@@ -121,8 +120,8 @@ def main() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    Program(json.loads(Path(sys.argv[1]).read_text())).run()
-    # The same signal comes from the guard and from timeout: a second one must not meet an interpreter that is ending.
+    Program(Work.read(Path(sys.argv[1]))).run()
+    # The guard and timeout(1) send the same signal: the second one must not interrupt the interpreter's exit.
     sys.stdout.flush()
     os._exit(0)
 

@@ -1,4 +1,4 @@
-"""One end of one connection: sends its blocks when they are due, and reads what the other end sends."""
+"""One end of one connection: sends its blocks when they are due, and reads the blocks of the other end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import struct
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
 
 from pktswarm.nodes.connections.loop import BROKEN, READ, WRITE, Loop
 from pktswarm.traffic.connections import tcp_info
@@ -24,17 +23,18 @@ from pktswarm.traffic.connections.blocks import (
     tcp_head,
 )
 from pktswarm.traffic.errors import EngineError
+from pktswarm.traffic.leg import Leg
 
 FILLER = memoryview(bytes(range(256)) * 256)
 TURN_BYTES = 256 * 1024
-"""What one end may send or read before the others have their turn."""
+"""Bytes that one end may send or read before the others have their turn."""
 _READING = bytearray(TURN_BYTES)
-"""What is read goes here, of all ends: each is done with it before the next one reads."""
+"""Read buffer of all ends: each is done with its content before the next one reads."""
 TURN_DATAGRAMS = 64
 CATCH_UP_NS = 5_000_000
-"""What a paced UDP sender that was woken late may make up for at once."""
+"""Delay that a paced UDP sender may make up for at once after a late wake-up."""
 USER_TIMEOUT_MS = 10_000
-"""So long may sent data stay without an acknowledgement (the kernel alone would wait a quarter of an hour)."""
+"""Time that sent data may stay without an acknowledgement (the kernel's default is 15 minutes)."""
 UDP_BUFFER_BYTES = 8 * 2**20
 # asm-generic/socket.h; the time stamp option is the one with 64-bit seconds on every platform.
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE, _SO_MAX_PACING_RATE, _SO_MEMINFO, _SO_TIMESTAMPNS_NEW = 32, 33, 47, 55, 64
@@ -44,11 +44,11 @@ _LONG = struct.Struct("@L")
 
 
 class End(ABC):
-    """`number`: which of the leg's connections. Nothing is sent before begin()."""
+    """`number`: the number of the connection within the leg. Nothing is sent before begin()."""
 
-    def __init__(self, loop: Loop, sock: socket.socket, connection: dict[str, Any], number: int, sends: bool) -> None:
-        self.loop, self.socket, self.connection, self.number = loop, sock, connection, number
-        self.blocks = Blocks.of(connection, number) if sends else Blocks(blocks=0)
+    def __init__(self, loop: Loop, sock: socket.socket, leg: Leg, number: int, sends: bool) -> None:
+        self.loop, self.socket, self.connection, self.number = loop, sock, leg.connection, number
+        self.blocks = Blocks.of(self.connection, number) if sends else Blocks(blocks=0)
         self.file = sock.fileno()
         self.sending_over = self.eof = self.finished = self._wants_to_write = False
         self.failure = ""
@@ -60,7 +60,7 @@ class End(ABC):
         sock.setblocking(False)
         if sends:
             self._pace()
-            _buffer(sock, _SO_SNDBUFFORCE, connection["send_buffer_bytes"])
+            _buffer(sock, _SO_SNDBUFFORCE, self.connection["send_buffer_bytes"])
         loop.watch(self.file, READ, self._event)
 
     @property
@@ -69,7 +69,7 @@ class End(ABC):
 
     @abstractmethod
     def _push(self) -> None:
-        """Send what is due, as far as the kernel takes it."""
+        """Sends the blocks that are due, as far as the kernel accepts them."""
 
     @abstractmethod
     def _read(self) -> None: ...
@@ -82,12 +82,12 @@ class End(ABC):
         self.step(self._push)
 
     def interrupt(self) -> None:
-        """Send no more."""
+        """Ends the sending."""
         if not self.sending_over and not self.failure:
             self.step(self._end_sending)
 
     def fail(self, why: str) -> None:
-        """Once failed it stays so; its counts stay too."""
+        """Closes the connection for good with its first failure; its counts remain."""
         self.failure = self.failure or why
         self.sending_over = self.finished = True
         self.loop.forget(self.file)
@@ -99,7 +99,7 @@ class End(ABC):
         self.socket.close()
 
     def sweep(self) -> None:
-        """Read what has come by now."""
+        """Reads everything that has arrived."""
         if not self.finished:
             self.step(self._read)
 
@@ -113,10 +113,10 @@ class End(ABC):
         if events & WRITE and not self.finished:
             self.step(self._push)
 
-    def step(self, what: Callable[[], None]) -> None:
-        """What goes wrong in it is this end's failure, and no other's."""
+    def step(self, call: Callable[[], None]) -> None:
+        """Calls; an error is the failure of this end alone."""
         try:
-            what()
+            call()
         except OSError as error:
             self.fail(os.strerror(error.errno) if error.errno else str(error))
         except EngineError as error:
@@ -128,7 +128,7 @@ class End(ABC):
         self.loop.watch(self.file, events, self._event)
 
     def _next_block(self, now_ns: int) -> bool:
-        """Whether a block is to begin now; else it is asked for again when it is due, or the sending is over."""
+        """Returns whether a block starts now; otherwise schedules it, or ends the sending."""
         if self.blocks.over(self.next, now_ns - self.start_ns):
             self._end_sending()
             return False
@@ -152,17 +152,17 @@ class End(ABC):
 
 
 class TcpEnd(End):
-    def __init__(self, loop: Loop, sock: socket.socket, connection: dict[str, Any], number: int, sends: bool) -> None:
+    def __init__(self, loop: Loop, sock: socket.socket, leg: Leg, number: int, sends: bool) -> None:
         self.reader = StreamReader()
         self.rtts_ns: list[int] = []
         self.info: tcp_info.TcpInfo | None = None
         self._head = b""
         self._left = 0
-        super().__init__(loop, sock, connection, number, sends)
+        super().__init__(loop, sock, leg, number, sends)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, int(connection["nodelay"]))
-        if connection["congestion"]:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, connection["congestion"].encode())
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, int(self.connection["nodelay"]))
+        if self.connection["congestion"]:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.connection["congestion"].encode())
         name = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
         self.congestion = name.split(b"\0")[0].decode()
 
@@ -171,12 +171,12 @@ class TcpEnd(End):
         return self.reader.arrivals
 
     def _pace(self) -> None:
-        """TCP paces by itself at this rate, with or without the queueing discipline fq (Linux 4.13)."""
+        """Sets the rate at which TCP paces, with or without the queueing discipline fq (since Linux 4.13)."""
         if self.connection["pace_bps"]:
             wanted = _LONG.pack(max(1, round(self.connection["pace_bps"] / 8)))
             self.socket.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, wanted)
             if self.socket.getsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, _LONG.size) != wanted:
-                raise EngineError("socket", "the kernel does not keep SO_MAX_PACING_RATE")
+                raise EngineError("socket", "the kernel did not accept SO_MAX_PACING_RATE")
 
     def _push(self) -> None:
         left = TURN_BYTES
@@ -226,13 +226,13 @@ class TcpEnd(End):
                 self.eof = True
                 self._want(self._wants_to_write)
                 if self.reader.inside_a_block:
-                    self.fail("the stream ended inside a block")
+                    self.fail("the TCP stream ended inside a block")
                 return
             self.reader.feed(memoryview(_READING)[:size], time.monotonic_ns())
             left -= size
 
     def look(self) -> None:
-        """At the kernel's figures; finished is who has sent all, had it acknowledged, and heard the other's end."""
+        """Reads the kernel's statistics. Finished: all is sent and acknowledged, and the other end has closed."""
         if self.finished:
             return
         self.info = tcp_info.parse(self.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, tcp_info.ASKED_BYTES))
@@ -243,10 +243,12 @@ class TcpEnd(End):
 
 
 class UdpEnd(End):
-    """Connected to the one socket at the other end. Blocks are cut into datagrams; pacing is done here, because the
-    kernel paces UDP only with fq on the interface."""
+    """Sends blocks as datagrams to one socket at the other end.
 
-    def __init__(self, loop: Loop, sock: socket.socket, connection: dict[str, Any], number: int, sends: bool) -> None:
+    It paces by itself: the kernel paces UDP only with fq on the interface.
+    """
+
+    def __init__(self, loop: Loop, sock: socket.socket, leg: Leg, number: int, sends: bool) -> None:
         self.reader = DatagramReader()
         self.datagrams = 0
         self.dropped = 0
@@ -254,8 +256,8 @@ class UdpEnd(End):
         self._part = 0
         self._block_ns = 0
         self._clear_ns = 0
-        """When the next datagram may go out."""
-        super().__init__(loop, sock, connection, number, sends)
+        """Time at which the next datagram may be sent."""
+        super().__init__(loop, sock, leg, number, sends)
         _buffer(sock, _SO_RCVBUFFORCE, UDP_BUFFER_BYTES)
         sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS_NEW, 1)
 
@@ -300,12 +302,12 @@ class UdpEnd(End):
             self.sent_blocks += 1
 
     def _end_sending(self) -> None:
-        # What is left of a block that was cut short is not sent.
+        # The rest of an interrupted block is not sent.
         self._parts = []
         super()._end_sending()
 
     def _read(self) -> None:
-        # A datagram's time is the kernel's, which has only UTC.
+        # The kernel stamps datagrams in UTC.
         to_monotonic_ns = time.monotonic_ns() - time.time_ns()
         for _ in range(TURN_DATAGRAMS):
             try:
@@ -315,7 +317,7 @@ class UdpEnd(End):
             self.reader.feed(data, _arrival_ns(notes, to_monotonic_ns))
 
     def sweep(self) -> None:
-        """To the last one that is in the socket."""
+        """Reads until the socket is empty, and its count of dropped datagrams."""
         before = -1
         while not self.finished and before != self.reader.arrivals.bytes:
             before = self.reader.arrivals.bytes
@@ -330,10 +332,10 @@ def _arrival_ns(notes: list[tuple[int, int, bytes]], to_monotonic_ns: int) -> in
         if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS_NEW:
             seconds, rest = _TIMESPEC.unpack_from(data)
             return int(seconds * 1_000_000_000 + rest + to_monotonic_ns)
-    raise EngineError("socket", "a datagram came without its time")
+    raise EngineError("socket", "a datagram has no SO_TIMESTAMPNS time stamp")
 
 
 def _buffer(sock: socket.socket, option: int, size: int | None) -> None:
-    """The kernel books twice of what is asked for, half of it for its own use."""
+    """Sets the size of a buffer; the kernel doubles it, for its own overhead."""
     if size:
         sock.setsockopt(socket.SOL_SOCKET, option, size)

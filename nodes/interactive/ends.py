@@ -1,8 +1,7 @@
 """The engine interactive on one node: a process for each leg that plays its side of the leg's flows.
 
-Sender and receiver differ in who begins: both send, both receive. The process is nodes.interactive.process; its last
-line
-is what it did.
+Sender and receiver differ in which begins: both send, both receive. The process (nodes.interactive.process) prints its
+counts on its last line.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from pktswarm.nodes.interface import MERGING_OFFLOADS, Interface
 from pktswarm.nodes.offloads import OffloadsOff
@@ -20,35 +18,59 @@ from pktswarm.nodes.process import EngineProcess
 from pktswarm.nodes.receivers.netsniff import BothWays
 from pktswarm.nodes.start_fifo import Gate
 from pktswarm.traffic.errors import EngineError
+from pktswarm.traffic.interactive.machine import FlowReport
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
 
 NAME = "interactive"
 ARMED, RESULT = "pktswarm: armed", "pktswarm: result "
-"""What the process prints: the second with its counts, as JSON."""
+"""Lines that the process prints; RESULT is followed by a PlayResult as JSON."""
 ARM_TIMEOUT_S = 15.0
 AHEAD_OF_LIMIT_S = 3.0
-"""It ends by itself so long before the guard would end it, and tells what it did."""
+"""Time before the guard's limit at which the process ends by itself and prints its counts."""
 
 
 @dataclass
 class Orders:
-    """What the process is to do, as its one argument (JSON)."""
+    """The only argument of the process, as JSON."""
 
     interface: str
     trace: str
     beginner_mac: str
     peer_mac: str
-    """Only frames from there are looked at."""
+    """Only frames from this address are processed."""
     gate: str
-    """Empty: this is the side that answers, and begins with what it hears."""
+    """The FIFO for the start time; empty: this side answers, and starts with the first frame received."""
     limit_s: float
 
 
-class Ends:
-    """All legs of one node; `begins`: it is the transmitter of them. `legs`: those, and the legs that answer them.
+@dataclass
+class PlayResult:
+    """The counts of one process. Times `…_utc_ns` are UTC, the others CLOCK_MONOTONIC; None: no such packet."""
 
-    Where the legs' options ask for it, what goes between the nodes is captured at this one.
+    flows: list[FlowReport]
+    unmatched: int
+    dropped: int
+    started_ns: int | None
+    first_sent_ns: int | None
+    seconds: float | None
+    first_received_utc_ns: int | None
+    last_received_utc_ns: int | None
+    note: str
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> PlayResult:
+        fields = json.loads(text)
+        return cls(**{**fields, "flows": [FlowReport(**flow) for flow in fields["flows"]]})
+
+
+class Ends:
+    """Plays all legs of one node; `begins`: it is their transmitter. `legs`: these, and the legs that answer them.
+
+    With the option `capture_ring_mib`, this node captures the frames between the two nodes.
     """
 
     def __init__(self, legs: list[Leg], interface: str, spool: Path, limit_s: float, begins: bool) -> None:
@@ -70,8 +92,8 @@ class Ends:
             self._capture.prepare()
 
     def ready(self) -> bool:
-        """Whether all processes hear, and the capture runs. It begins last: of several packet sockets the kernel gives
-        a frame to the youngest first, so it is in the capture before it can be answered."""
+        """Returns whether all processes receive, and the capture runs. The capture starts last: the kernel delivers a
+        frame to the youngest packet socket first, so a frame is captured before its answer."""
         armed = all(end.armed for end in self.ends)
         if not armed or self._capture is None:
             return armed
@@ -84,7 +106,7 @@ class Ends:
         deadline = time.monotonic() + ARM_TIMEOUT_S
         while not self.ready():
             if not all(end.process.running() for end in self.ends) or time.monotonic() > deadline:
-                raise EngineError(NAME, "could not start", "".join(end.process.output()[-4000:] for end in self.ends))
+                raise EngineError(NAME, "did not start", "".join(end.process.output()[-4000:] for end in self.ends))
             time.sleep(0.005)
 
     def stop(self) -> None:
@@ -97,7 +119,7 @@ class Ends:
         return self._capture.captures() if self._capture else []
 
     def received(self) -> list[ReceiveCount]:
-        """What came, with what the capture lacks: the first leg's count has it."""
+        """Returns the counts; the frames that the capture missed are in the first."""
         counts = [end.received() for end in self.ends]
         if self._capture and self._capturing:
             counts[0].dropped_packets = (counts[0].dropped_packets or 0) + self._capture.missed()
@@ -112,11 +134,11 @@ class Ends:
 
 
 class End:
-    """One leg and the one that answers it, as this node plays them."""
+    """One leg and the leg that answers it, as this node plays them."""
 
     def __init__(self, there: Leg, back: Leg, interface: str, spool: Path, limit_s: float, begins: bool) -> None:
         if there.trace_file is None:
-            raise EngineError(NAME, f"stream {there.stream} is no trace")
+            raise EngineError(NAME, f"stream {there.stream} has no trace file")
         self.out, self.coming = (there, back) if begins else (back, there)
         self._gate = Gate(NAME, spool / f"interactive-{there.id}.gate")
         self.peer_mac = there.timing.answerer_mac if begins else there.timing.beginner_mac
@@ -130,7 +152,7 @@ class End:
         )
         command = [sys.executable, "-P", "-m", "pktswarm.nodes.interactive.process", json.dumps(asdict(orders))]
         self.process = EngineProcess(NAME, command, spool / f"interactive-{there.id}.txt", limit_s + ARM_TIMEOUT_S)
-        self._result: dict[str, Any] | None = None
+        self._result: PlayResult | None = None
 
     def arm(self) -> None:
         if self.out.answers is None:
@@ -147,40 +169,40 @@ class End:
     def clean_up(self) -> None:
         self._gate.remove()
 
-    def result(self) -> dict[str, Any]:
-        """The process's last words. Raises EngineError where there are none."""
+    def result(self) -> PlayResult:
+        """Returns the counts of the process. Raises EngineError when it printed none."""
         if self._result is None:
             output = self.process.check()
             lines = [line for line in output.splitlines() if line.startswith(RESULT)]
             if not lines:
-                raise EngineError(NAME, "ended without its counts", output[-4000:])
-            self._result = dict(json.loads(lines[-1].removeprefix(RESULT)))
+                raise EngineError(NAME, "the process ended without printing its counts", output[-4000:])
+            self._result = PlayResult.from_json(lines[-1].removeprefix(RESULT))
         return self._result
 
     def sent(self) -> SendCount:
-        told = self.result()
-        flows = told["flows"]
+        result = self.result()
+        flows = result.flows
         return SendCount(
             leg=self.out.id,
             engine=NAME,
-            sent_packets=sum(flow["sent"] for flow in flows),
-            sent_bytes=sum(flow["sent_bytes"] for flow in flows),
-            resent_packets=sum(flow["resent"] for flow in flows),
-            seconds=told["seconds"],
-            started_ns=told["started_ns"],
-            first_ns=told["first_sent_ns"],
-            flows=flows,
-            note=told["note"],
+            sent_packets=sum(flow.sent for flow in flows),
+            sent_bytes=sum(flow.sent_bytes for flow in flows),
+            resent_packets=sum(flow.resent for flow in flows),
+            seconds=result.seconds,
+            started_ns=result.started_ns,
+            first_ns=result.first_sent_ns,
+            flows=[asdict(flow) for flow in flows],
+            note=result.note,
         )
 
     def received(self) -> ReceiveCount:
-        told = self.result()
+        result = self.result()
         return ReceiveCount(
             leg=self.coming.id,
             engine=NAME,
-            received_packets=sum(flow["received"] for flow in told["flows"]),
-            received_bytes=sum(flow["received_bytes"] for flow in told["flows"]),
-            first_ns=told["first_received_utc_ns"],
-            last_ns=told["last_received_utc_ns"],
-            dropped_packets=told["dropped"],
+            received_packets=sum(flow.received for flow in result.flows),
+            received_bytes=sum(flow.received_bytes for flow in result.flows),
+            first_ns=result.first_received_utc_ns,
+            last_ns=result.last_received_utc_ns,
+            dropped_packets=result.dropped,
         )

@@ -1,9 +1,8 @@
 """The process of the engine interactive: it plays one side of a trace on an interface, through a packet socket.
 
-Started as `python -m pktswarm.nodes.interactive.process JSON`, with the fields of `Orders`. It says "armed" when it
-hears
-what arrives; the beginner then reads the CLOCK_MONOTONIC instant (ns) of its start from the FIFO `gate`, and ends by
-itself when nothing is left to do. SIGINT ends it at any time. Its last line is what it did.
+Started as `python -m pktswarm.nodes.interactive.process JSON`, with the fields of `Orders`. It prints ARMED when its
+socket receives; the side that begins then reads its start time (CLOCK_MONOTONIC, ns) from the FIFO `gate`, and ends by
+itself when nothing is left to do. SIGINT ends it at any time. Its last line is a PlayResult.
 """
 
 from __future__ import annotations
@@ -18,11 +17,9 @@ import socket
 import struct
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from pktswarm.nodes.interactive.ends import ARMED, RESULT, Orders
+from pktswarm.nodes.interactive.ends import ARMED, RESULT, Orders, PlayResult
 from pktswarm.traffic.capture.trace import read_trace
 from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.interactive.machine import Machine, Sending
@@ -36,7 +33,7 @@ FULL_QUEUE_S, FULL_QUEUE_WAIT_S = 1.0, 0.001
 
 
 class Player:
-    """A machine with a socket and a clock."""
+    """Connects a Machine to a socket and a clock."""
 
     def __init__(self, orders: Orders) -> None:
         self.orders = orders
@@ -50,7 +47,7 @@ class Player:
         self.first_sent_ns: int | None = None
         self.last_sent_ns: int | None = None
         self.received_utc_ns: list[int] = []
-        """When the first and when the last frame of the trace came."""
+        """Arrival times of the first and of the last frame of the trace."""
 
     def play(self) -> None:
         signal.signal(signal.SIGINT, self._stop)
@@ -118,20 +115,20 @@ class Player:
             else:
                 return
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> PlayResult:
         _, dropped = struct.unpack("II", self.socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
         spans = self.first_sent_ns is not None and self.last_sent_ns is not None
-        return {
-            "flows": [asdict(report) for report in self.machine.reports()],
-            "unmatched": self.machine.unmatched,
-            "dropped": dropped,
-            "started_ns": self.started_ns,
-            "first_sent_ns": self.first_sent_ns,
-            "seconds": ((self.last_sent_ns or 0) - (self.first_sent_ns or 0)) / 1e9 if spans else None,
-            "first_received_utc_ns": self.received_utc_ns[0] if self.received_utc_ns else None,
-            "last_received_utc_ns": self.received_utc_ns[-1] if self.received_utc_ns else None,
-            "note": "" if self.started_ns or not self.orders.gate else "stopped before its first packet",
-        }
+        return PlayResult(
+            flows=self.machine.reports(),
+            unmatched=self.machine.unmatched,
+            dropped=dropped,
+            started_ns=self.started_ns,
+            first_sent_ns=self.first_sent_ns,
+            seconds=((self.last_sent_ns or 0) - (self.first_sent_ns or 0)) / 1e9 if spans else None,
+            first_received_utc_ns=self.received_utc_ns[0] if self.received_utc_ns else None,
+            last_received_utc_ns=self.received_utc_ns[-1] if self.received_utc_ns else None,
+            note="" if self.started_ns or not self.orders.gate else "stopped before its first packet",
+        )
 
 
 def _packet_socket(interface: str) -> socket.socket:
@@ -146,10 +143,10 @@ def _packet_socket(interface: str) -> socket.socket:
 def main() -> None:
     player = Player(Orders(**json.loads(sys.argv[1])))
     player.play()
-    # timeout passes the group's SIGINT on once more: the second one would end Python on its way out, with status 130.
+    # timeout(1) sends SIGINT a second time: it would end the interpreter's exit with status 130.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    print(RESULT + json.dumps(player.result()), flush=True)
+    print(RESULT + player.result().to_json(), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""interactive, the side that answers: counts what comes of a trace, and sends what answers it (docs/interactive.md)."""
+"""The engine interactive on the side that answers: receives a trace and sends its answers (docs/interactive.md)."""
 
 from __future__ import annotations
 

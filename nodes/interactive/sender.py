@@ -1,4 +1,4 @@
-"""interactive, the side that begins a trace's flows: sends what the other side allows (docs/interactive.md)."""
+"""The engine interactive on the side that begins the flows of a trace (docs/interactive.md)."""
 
 from __future__ import annotations
 

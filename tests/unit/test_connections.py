@@ -18,6 +18,7 @@ from pktswarm.master.results.folder import Outcome
 from pktswarm.master.results.ledger import Ledger
 from pktswarm.master.scenario import scenario
 from pktswarm.master.scenario.expectations import Expect
+from pktswarm.nodes.connections.control import Failed, Message, Ready, Signal, UdpPorts, decode, encode
 from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.connections.counts import COLUMNS, EndCount, ReceivedCount, SentCount, values
 from pktswarm.traffic.counting.match import Match
@@ -418,3 +419,21 @@ def test_a_node_with_connections_only_has_no_packets_of_its_own() -> None:
 def test_an_end_travels_as_json() -> None:
     end = EndCount(sent(), received(), ["x"], True, 7)
     assert EndCount.from_json(end.to_json()) == end
+
+
+@pytest.mark.parametrize("message", [*Signal, UdpPorts([1, 65535]), Ready(), Ready([7]), Failed("port 7 is in use")])
+def test_a_control_message_survives_its_way(message: Message) -> None:
+    assert decode(encode(message).rstrip(b"\n")) == message
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"", b"[]", b"{}", b"{", b'{"gone": true}', b'{"go": false}', b'{"go": true, "stop": true}'),
+        *(b'{"failed": 1}', b'{"udp_ports": [0]}', b'{"udp_ports": 7}'),
+        *(b'{"ready": true}', b'{"ready": true, "udp_ports": [1], "more": 1}'),
+    ],
+)
+def test_an_unknown_control_message_is_an_error(line: bytes) -> None:
+    with pytest.raises(ValueError):
+        decode(line)
