@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 
 from pktswarm.nodes import guard, node_lock
 from pktswarm.traffic.protocol import anchor, unprivileged
+from pktswarm.traffic.protocol import guard_events as events
+from pktswarm.traffic.protocol import guard_orders as orders
 
 ANSWER_TIMEOUT_S = 10.0
 
@@ -19,25 +22,24 @@ def main() -> int:
     parser.add_argument("--interface", required=True)
     parser.add_argument("--master", required=True, help="its address on the control network")
     parser.add_argument("--run", required=True, help="the run's own name: a node works for one at a time")
-    parser.add_argument("--by", required=True, help="whose run it is, for those who want the node meanwhile")
+    parser.add_argument("--by", required=True, help="whose run it is, for others that want the node meanwhile")
     arguments = parser.parse_args()
     user = unprivileged.name(arguments.user)
     launcher = anchor.drop(user)
     launcher.hold()
     # The guard comes first: nothing of the rank, above all no MPI, may exist in a fork that keeps root.
     pipe = guard.spawn(user)
-    pipe.send({"op": "hold", "run": arguments.run, "by": arguments.by})
+    pipe.send(orders.Hold(arguments.run, arguments.by))
     from pktswarm.nodes import probe
     from pktswarm.nodes.interface import Interface
     from pktswarm.nodes.rank import Rank  # all loaded while this still may read the files
 
     interface = Interface(arguments.interface)
-    held = guard.answer(pipe, "held", node_lock.WAIT_S + ANSWER_TIMEOUT_S)
-    held_by, unfit = held["by"], {}
-    if arguments.role == "transmit" and not held_by:  # what is tried there would disturb another's run
-        pipe.send({"op": "probe", "interface": arguments.interface})
-        unfit = guard.answer(pipe, "probed", ANSWER_TIMEOUT_S)["unfit"]
-    report = {**probe.report(interface, unfit, arguments.master), "held_by": held_by, "mended": held["mended"]}
+    held, unfit = guard.answer(pipe, events.Held, node_lock.WAIT_S + ANSWER_TIMEOUT_S), {}
+    if arguments.role == "transmit" and held.by is None:  # a trial would disturb another run
+        pipe.send(orders.Probe(arguments.interface))
+        unfit = guard.answer(pipe, events.Probed, ANSWER_TIMEOUT_S).unfit
+    report = replace(probe.report(interface, unfit, arguments.master), held_by=held.by, mended=held.mended)
     unprivileged.become(user)
     launcher.hold()
     return Rank(arguments.role, arguments.host, interface, report, pipe, launcher).run()

@@ -15,17 +15,31 @@ import shutil
 import struct
 import sys
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pktswarm.nodes import guard, health, stale_spools
+from pktswarm.nodes.interface import Interface
 from pktswarm.traffic import VERSION
 from pktswarm.traffic.errors import EngineError
+from pktswarm.traffic.protocol import guard_events as events
+from pktswarm.traffic.protocol import guard_orders as orders
 from pktswarm.traffic.protocol import unprivileged
-from pktswarm.traffic.protocol.messages import Lines
+from pktswarm.traffic.protocol.codec import to_object
+from pktswarm.traffic.protocol.node_report import InterfaceReport, NodeReport
 
 ANSWER_TIMEOUT_S = 5.0
 ENGINES_NEED = ("setpriv", "unshare", "timeout")
+
+
+@dataclass
+class ByGuard:
+    """The part of the report that needs root."""
+
+    guard_trouble: str = ""
+    unfit: dict[str, str] = field(default_factory=dict)
+    leftovers: events.Leftovers | None = None
+    mended: list[str] = field(default_factory=list)
 
 
 def main() -> int:
@@ -47,17 +61,19 @@ def main() -> int:
     return 0
 
 
-def report(arguments: argparse.Namespace) -> dict[str, Any]:
-    by_guard = _by_guard(arguments) if arguments.interface else {}
-    shown = _interface(arguments, by_guard["unfit"]) if arguments.interface else {}
-    return {
-        **shown,
-        "versions": {**shown.get("versions", {}), **_versions()},
+def report(arguments: argparse.Namespace) -> dict[str, object]:
+    document: dict[str, object] = {
         "proxy_missing": bool(arguments.proxy) and not os.access(arguments.proxy, os.X_OK),
         "tools_missing": [tool for tool in ENGINES_NEED if not shutil.which(tool)],
         "health": health.report(stale_spools.SPOOLS),
-        **by_guard,
     }
+    if not arguments.interface:
+        return {**document, "versions": _versions()}
+    by_guard = _by_guard(arguments)
+    node = _node(arguments, by_guard.unfit)
+    versions = {**node.versions, **_versions()}
+    shown = {**to_object(node), "interface": _interface(node.interface), "versions": versions}
+    return {**shown, **document, **to_object(by_guard)}
 
 
 def _versions() -> dict[str, str]:
@@ -70,45 +86,44 @@ def _versions() -> dict[str, str]:
         return {**own, "mpi_missing": str(error)}
 
 
-def _by_guard(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What only root sees. While another run has the node nothing is tried on its interface."""
-    found: dict[str, Any] = {"guard_trouble": "", "unfit": {}, "leftovers": None, "mended": []}
+def _by_guard(arguments: argparse.Namespace) -> ByGuard:
+    """While another run holds the node nothing is tried on its interface."""
+    found = ByGuard()
     try:
-        user = unprivileged.name(arguments.user)
-        pipe = guard.spawn(user)
+        pipe = guard.spawn(unprivileged.name(arguments.user))
         if arguments.mend:
-            found["mended"] = _ask(pipe, "mend", "mended", arguments.interface)["mended"]
-        found["leftovers"] = _ask(pipe, "leftovers", "leftovers", arguments.interface)
-        if arguments.transmits and not found["leftovers"]["holder"]:
-            found["unfit"] = _ask(pipe, "probe", "probed", arguments.interface)["unfit"]
-        pipe.send({"op": "restore"})
-        guard.answer(pipe, "restored", ANSWER_TIMEOUT_S)
+            pipe.send(orders.Mend())
+            found.mended = guard.answer(pipe, events.Mended, ANSWER_TIMEOUT_S).mended
+        pipe.send(orders.Leftovers(arguments.interface))
+        found.leftovers = guard.answer(pipe, events.Leftovers, ANSWER_TIMEOUT_S)
+        if arguments.transmits and found.leftovers.holder is None:
+            pipe.send(orders.Probe(arguments.interface))
+            found.unfit = guard.answer(pipe, events.Probed, ANSWER_TIMEOUT_S).unfit
+        pipe.send(orders.Restore())
+        guard.answer(pipe, events.Restored, ANSWER_TIMEOUT_S)
     except KeyError:
-        found["guard_trouble"] = f"there is no account {arguments.user!r}"
+        found.guard_trouble = f"there is no account {arguments.user!r}"
     except EngineError as error:
-        found["guard_trouble"] = str(error)
+        found.guard_trouble = str(error)
     return found
 
 
-def _ask(pipe: Lines, op: str, event: str, interface: str) -> dict[str, Any]:
-    pipe.send({"op": op, "interface": interface})
-    return guard.answer(pipe, event, ANSWER_TIMEOUT_S)
-
-
-def _interface(arguments: argparse.Namespace, unfit: dict[str, str]) -> dict[str, Any]:
+def _node(arguments: argparse.Namespace, unfit: dict[str, str]) -> NodeReport:
     from pktswarm.nodes import probe
-    from pktswarm.nodes.interface import Interface
 
-    interface = Interface(arguments.interface)
-    shown = probe.report(interface, unfit, arguments.master)
-    if shown["interface"]["exists"]:
-        queues = Path(f"/sys/class/net/{arguments.interface}/queues")
-        shown["interface"] |= {
-            "transmit_queues": len(list(queues.glob("tx-*"))),
-            "receive_queues": len(list(queues.glob("rx-*"))),
-            "offloads": interface.offloads(),
-        }
-    return shown
+    return probe.report(Interface(arguments.interface), unfit, arguments.master)
+
+
+def _interface(report: InterfaceReport) -> dict[str, object]:
+    if not report.exists:
+        return to_object(report)
+    queues = Path(f"/sys/class/net/{report.name}/queues")
+    return {
+        **to_object(report),
+        "transmit_queues": len(list(queues.glob("tx-*"))),
+        "receive_queues": len(list(queues.glob("rx-*"))),
+        "offloads": Interface(report.name).offloads(),
+    }
 
 
 if __name__ == "__main__":

@@ -4,15 +4,14 @@ It lives in a session of its own and takes fixed commands over a socket from its
 to mpiexec or to the master, sending ends here: when that socket closes, when the master's word fails for
 WORD_TIMEOUT_S, or at the task's time limit, the guard stops every engine, restores the node and goes.
 
-Commands: hold, leftovers, mend, probe, open_port, exchange, file, prepare, start, sample, word, halt, stop, restore.
-Events: held, leftovers, mended, probed, port_opened, exchanged, ready, started, sample, done, halted, failed, counts,
-restored.
+traffic.protocol.guard_orders and guard_events have its orders and events.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import pwd
 import secrets
@@ -24,8 +23,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from pktswarm.nodes import changes, node_lock, stale_spools
 from pktswarm.nodes.announce import INTERVAL_S as ANNOUNCE_EVERY_S
@@ -38,8 +38,12 @@ from pktswarm.nodes.responder_sockets import Answers
 from pktswarm.nodes.watchdog import Watchdog
 from pktswarm.traffic.counting import samples
 from pktswarm.traffic.errors import BadInput, EngineError, PktswarmError
+from pktswarm.traffic.protocol import guard_events as events
+from pktswarm.traffic.protocol import guard_orders as orders
 from pktswarm.traffic.protocol import task as tasks
-from pktswarm.traffic.protocol.messages import STILL_AFTER_NS, WORD_TIMEOUT_S, Lines, Message, peer
+from pktswarm.traffic.protocol.guard_events import GuardEvent, decode_guard_event
+from pktswarm.traffic.protocol.guard_orders import GuardOrder, decode_guard_order
+from pktswarm.traffic.protocol.messages import STILL_AFTER_NS, WORD_TIMEOUT_S, Lines, peer
 
 POLL_S, STILL_S = 0.02, 0.1
 """How long a command is awaited before the guard looks after its engines, and where it only keeps time."""
@@ -59,7 +63,7 @@ START_AHEAD_NS = 25_000_000
 class Guard:
     """One rank's engines. `owner_gid`: the group that may read what the engines wrote."""
 
-    def __init__(self, pipe: Lines, owner_gid: int) -> None:
+    def __init__(self, pipe: Lines[GuardOrder], owner_gid: int) -> None:
         self.pipe, self.owner_gid = pipe, owner_gid
         self.ending = self.abandoned = False
         self.spool = Path(tempfile.mkdtemp(prefix=stale_spools.PREFIX, dir=stale_spools.SPOOLS))
@@ -125,91 +129,93 @@ class Guard:
         # To the last one: words that came while a command kept us busy count as heard.
         while self.pipe.receive(wait_s):
             wait_s = 0.0
-            for message, raw in self.pipe.messages():
-                try:
-                    self._obey(message, raw)
-                except (PktswarmError, OSError, ValueError, KeyError, TypeError) as error:
-                    self._fail(error)
+            self._obey_all()
 
-    def _obey(self, message: Message, raw: bytes) -> None:
-        match message["op"]:
-            case "word":
+    def _obey_all(self) -> None:
+        """An order that fails, or is none, does not keep those behind it from being obeyed."""
+        while True:
+            try:
+                for order, raw in self.pipe.messages():
+                    self._obey(order, raw)
+                return
+            except (PktswarmError, OSError, ValueError, KeyError, TypeError) as error:
+                self._fail(error)
+
+    def _obey(self, order: GuardOrder, raw: bytes) -> None:
+        match order:
+            case orders.Word():
                 self.last_word_ns = time.monotonic_ns()
-            case "file":
-                self._file(str(message["name"]), raw)
-            case "hold":
-                self._hold(str(message["run"]), str(message["by"]))
-            case "mend":
-                self.pipe.send({"event": "mended", "mended": [] if node_lock.holder() else self._mend()})
-            case "leftovers":
-                found = stale_spools.report(stale_spools.SPOOLS, self.spool, str(message["interface"]))
-                self.pipe.send({"event": "leftovers", "holder": node_lock.holder(), **found})
-            case "probe":
-                self.pipe.send({"event": "probed", "unfit": unfit(Interface(str(message["interface"])))})
-            case "open_port":
-                self._open_port(message)
-            case "exchange":
-                self._exchange(message)
-            case "prepare":
-                self._prepare(message)
-            case "start":
-                self.start_at_ns, self.state = int(message["at_ns"]), "armed"
-            case "sample":
+            case orders.File(name):
+                self._file(name, raw)
+            case orders.Hold(run, by):
+                self._hold(run, by)
+            case orders.Mend():
+                self.pipe.send(events.Mended([] if node_lock.holder() else self._mend()))
+            case orders.Leftovers(interface):
+                self.pipe.send(stale_spools.report(stale_spools.SPOOLS, self.spool, interface, node_lock.holder()))
+            case orders.Probe(interface):
+                self.pipe.send(events.Probed(unfit(Interface(interface))))
+            case orders.OpenPort():
+                self._open_port(order)
+            case orders.Exchange():
+                self._exchange(order)
+            case orders.Prepare(role, task):
+                self._prepare(role, task)
+            case orders.Start(at_ns):
+                self.start_at_ns, self.state = at_ns, "armed"
+            case orders.Sample():
                 self._sample()
-            case "halt":
+            case orders.Halt():
                 self._stop_engines()
                 self.state = "done"
-                self.pipe.send({"event": "halted"})
-            case "stop":
+                self.pipe.send(events.Halted())
+            case orders.Stop():
                 self._stop()
-            case "restore":
+            case orders.Restore():
                 self._stop_engines()
                 self._restore()
-                self.pipe.send({"event": "restored", "troubles": self.troubles})
+                self.pipe.send(events.Restored(self.troubles))
                 self.state = "over"
-            case other:
-                raise ValueError(f"the guard has no command {other!r}")
 
     def _hold(self, run: str, by: str) -> None:
         """What guards that were killed left changed is put back first: else it would be taken for the node's own."""
         other = node_lock.take(run, by)
-        self.pipe.send({"event": "held", "by": other, "mended": [] if other else self._mend()})
+        self.pipe.send(events.Held(other, [] if other else self._mend()))
 
     def _mend(self) -> list[str]:
         return stale_spools.mend(stale_spools.SPOOLS, self.spool)
 
-    def _open_port(self, message: Message) -> None:
-        addresses = [str(one) for one in message["addresses"]]
-        self.port = PacketPort(str(message["interface"]), str(message["mac"]), addresses, str(message["arp_targets"]))
+    def _open_port(self, order: orders.OpenPort) -> None:
+        self.port = PacketPort(order.interface, order.mac, order.addresses, order.arp_targets)
         self.answers = self.port.answers
-        self.pipe.send({"event": "port_opened"})
+        self.pipe.send(events.PortOpened())
 
-    def _exchange(self, message: Message) -> None:
+    def _exchange(self, order: orders.Exchange) -> None:
         if self.port is None:
             raise ValueError("exchange: no port is open")
-        frames = [bytes.fromhex(one) for one in message["frames"]]
-        came = self.port.exchange(frames, float(message["seconds"]), int(message["wanted"]))
-        self.pipe.send({"event": "exchanged", "frames": [frame.hex() for frame in came]})
+        frames = [bytes.fromhex(frame) for frame in order.frames]
+        came = self.port.exchange(frames, order.seconds, order.wanted)
+        self.pipe.send(events.Exchanged([frame.hex() for frame in came]))
 
     def _file(self, name: str, data: bytes) -> None:
         if Path(name).name != name or name.startswith("."):
             raise BadInput("guard", "not a plain file name", key="name", value=name)
         (self.spool / name).write_bytes(data)
 
-    def _prepare(self, message: Message) -> None:
-        if message["role"] == "transmit":
-            send = tasks.send_task_from_json(message["task"])
+    def _prepare(self, role: tasks.Role, text: str) -> None:
+        if role == "transmit":
+            send = tasks.send_task_from_json(json.loads(text))
             self._limit(send.limit_s)
             self._play(send)
             self.engines = [*self._senders(send)]
         else:
-            receive = tasks.receive_task_from_json(message["task"])
+            receive = tasks.receive_task_from_json(json.loads(text))
             self._limit(receive.limit_s)
             self._play(receive)
             self.engines = [*self._receivers(receive)]
         for engine in self.engines:
             engine.prepare()
-        if message["role"] == "transmit":
+        if role == "transmit":
             self.state = "preparing"
         else:
             self.announced = (receive.interface, receive.mac)
@@ -250,7 +256,7 @@ class Guard:
             self._guarded(lambda: self._start_engines(self.start_at_ns))
             if self.state == "armed":
                 self.state = "running"
-                self.pipe.send({"event": "started", "at_ns": self.start_at_ns})
+                self.pipe.send(events.Started(self.start_at_ns))
         elif self.state == "arming":
             self._guarded(self._arm)
         elif self.state == "running":
@@ -269,12 +275,12 @@ class Guard:
             raise EngineError(ended[0].name, "ended before it was stopped")
         if all(receiver.ready() for receiver in receivers):
             self.state = "receiving"
-            self.pipe.send({"event": "ready"})
+            self.pipe.send(events.Ready())
 
     def _look_whether_ready(self) -> None:
         if all(engine.ready() for engine in self.engines if isinstance(engine, Sender)):
             self.state = "prepared"
-            self.pipe.send({"event": "ready"})
+            self.pipe.send(events.Ready())
 
     def _look_for_the_end(self) -> None:
         if all(engine.done() for engine in self.engines):
@@ -284,7 +290,7 @@ class Guard:
         # Done may mean that a duration is over: nothing may go out after the barrier that says so.
         self._stop_engines()
         self.state = "done"
-        self.pipe.send({"event": "done", "at_ns": time.monotonic_ns()})
+        self.pipe.send(events.Done(time.monotonic_ns()))
 
     def _guarded(self, step: Callable[[], None]) -> None:
         try:
@@ -331,7 +337,7 @@ class Guard:
         for engine in reversed(self.engines):
             with contextlib.suppress(EngineError, OSError):  # a sample may fail; the counts at the end may not
                 legs |= engine.sample()
-        self.pipe.send({"event": "sample", "at_ns": at_ns, **samples.pack(legs)})
+        self.pipe.send(events.Sample(at_ns, *samples.pack(legs)))
 
     def _stop(self) -> None:
         self._stop_engines()
@@ -343,19 +349,17 @@ class Guard:
             os.chown(self.spool / name, 0, self.owner_gid)
             (self.spool / name).chmod(0o640)
         self.last_word_ns = time.monotonic_ns()  # counting a large capture took its time
-        told = {"counts": counts, "problems": problems, "captures": captures, "spool": str(self.spool)}
-        if self.answers is not None:
-            told["played"] = self.answers.told()
-        self.pipe.send({"event": "counts", **told})
+        played = None if self.answers is None else self.answers.told()
+        self.pipe.send(events.Counts(counts, problems, captures, str(self.spool), played))
 
-    def _all_counts(self) -> tuple[list[Message], list[str]]:
+    def _all_counts(self) -> tuple[list[tasks.SendCount | tasks.ReceiveCount], list[str]]:
         """An engine that failed costs its own counts, not the others'. But for the one that counts what arrives there
         is no other: a capture beside it may have taken a part only. Raises what that one raises."""
-        counts: list[Message] = []
+        counts: list[tasks.SendCount | tasks.ReceiveCount] = []
         problems = list(self.problems)
         for engine in self.engines:
             try:
-                counts += [asdict(count) for count in self._counts(engine)]
+                counts += self._counts(engine)
             except (PktswarmError, OSError, ValueError) as error:
                 if len(self.engines) == 1 or (isinstance(engine, Receiver) and engine is self.engines[0]):
                     raise
@@ -396,7 +400,7 @@ class Guard:
         self._stop_engines()
         bad_input = isinstance(error, BadInput)
         with contextlib.suppress(OSError):
-            self.pipe.send({"event": "failed", "problem": str(error) or repr(error), "bad_input": bad_input})
+            self.pipe.send(events.Failed(str(error) or repr(error), bad_input))
 
 
 def run(connection: socket.socket, owner_gid: int) -> None:
@@ -407,12 +411,12 @@ def run(connection: socket.socket, owner_gid: int) -> None:
     # A SIGTERM from now on waits until there is someone who removes the folder again.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     Watchdog().start()
-    guard = Guard(Lines(connection), owner_gid)
+    guard = Guard(Lines(connection, decode_guard_order), owner_gid)
     signal.signal(signal.SIGTERM, lambda *_: guard.terminate())
     guard.serve()
 
 
-def spawn(user: str) -> Lines:
+def spawn(user: str) -> Lines[GuardEvent]:
     """Start the guard of this process and give back the rank's end of its socket.
 
     Started as root it is forked, before anything else of the rank exists; otherwise sudo's single rule starts it.
@@ -424,18 +428,21 @@ def spawn(user: str) -> Lines:
     if os.fork() == 0:
         _become_guard(ours, theirs, gid)
     theirs.close()
-    return Lines(ours)
+    return Lines(ours, decode_guard_event)
 
 
-def answer(pipe: Lines, event: str, timeout_s: float) -> Message:
-    """The guard's answer to a rank that has nothing else to do yet."""
+E = TypeVar("E", bound=GuardEvent)
+
+
+def answer(pipe: Lines[GuardEvent], kind: type[E], timeout_s: float) -> E:
+    """The guard's answer to a rank that has no other work yet."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline and not pipe.closed:
         pipe.receive(max(0.0, deadline - time.monotonic()))
-        for message, _ in pipe.messages():
-            if message["event"] == event:
-                return message
-            raise EngineError("guard", str(message.get("problem", message)))
+        for event, _ in pipe.messages():
+            if isinstance(event, kind):
+                return event
+            raise EngineError("guard", event.problem if isinstance(event, events.Failed) else str(event))
     raise EngineError("guard", f"no answer within {timeout_s:.0f} s")
 
 
@@ -464,7 +471,7 @@ def _become_guard(ours: socket.socket, theirs: socket.socket, gid: int) -> None:
         os._exit(status)
 
 
-def _spawn_by_sudo() -> Lines:
+def _spawn_by_sudo() -> Lines[GuardEvent]:
     """The guard calls back: what sudo does to standard input depends on its settings (use_pty)."""
     name = "pktswarm-" + secrets.token_hex(16)
     with socket.socket(socket.AF_UNIX) as listener:
@@ -487,7 +494,7 @@ def _spawn_by_sudo() -> Lines:
                 words = process.communicate()[1].decode(errors="replace").strip()
                 raise EngineError("guard", "sudo did not start it: see docs/guide.md, Privilege", words) from None
             if peer(connection).uid == 0:
-                return Lines(connection)
+                return Lines(connection, decode_guard_event)
             connection.close()  # a stranger guessed the name: only root is our guard
 
 

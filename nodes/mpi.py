@@ -10,9 +10,12 @@ from typing import Any
 import mpi4py
 
 from pktswarm.traffic.protocol.barrier import Barrier
-from pktswarm.traffic.protocol.messages import BULK_BYTES, Message, decode, encode
+from pktswarm.traffic.protocol.codec import encode, parse
+from pktswarm.traffic.protocol.messages import BULK_BYTES
 from pktswarm.traffic.protocol.mpi_wakeup import News
 from pktswarm.traffic.protocol.mpich import REFUSED_S, give_up_on_the_dead
+from pktswarm.traffic.protocol.rank_events import NodeEvent
+from pktswarm.traffic.protocol.rank_orders import RankOrder, decode_rank_order
 
 # Loaded at once: a rank that has given up root may not be able to read files later. MPI itself begins in Link().
 mpi4py.rc.initialize = False
@@ -51,13 +54,13 @@ class Link:
         self._pieces = bytearray()
         """Of files, come and not yet asked for."""
 
-    def introduce(self, message: Message) -> None:
+    def introduce(self, message: NodeEvent) -> None:
         """The first message: when it is out there is a connection, and a master who refuses one is dead."""
         self.send(message)
         self.flush(INTRODUCTION_TIMEOUT_S)
         give_up_on_the_dead()
 
-    def send(self, message: Message) -> None:
+    def send(self, message: NodeEvent) -> None:
         """Hand over a message; it leaves while later calls poll. Raises MasterGone."""
         data = encode(message)
         self._drop_sent()
@@ -76,10 +79,10 @@ class Link:
             else:
                 return
 
-    def receive(self) -> Message | None:
+    def receive(self) -> RankOrder | None:
         """The next message from the master, or None."""
         data = self._take(TAG_MESSAGE)
-        return None if data is None else decode(data)
+        return None if data is None else decode_rank_order(parse(data))
 
     def wait(self, others: Iterable[int], longest_s: float) -> None:
         """Until the master, or what is behind one of those descriptors, may have said something."""

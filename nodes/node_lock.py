@@ -12,8 +12,11 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+
+from pktswarm.traffic.protocol.codec import from_fields
+from pktswarm.traffic.protocol.node_report import Holder
 
 FOLDER = Path("/run/pktswarm")
 WAIT_S = 3.0
@@ -21,8 +24,8 @@ WAIT_S = 3.0
 _POLL_S = 0.05
 
 
-def take(run: str, by: str, wait_s: float = WAIT_S, folder: Path = FOLDER) -> dict[str, Any]:
-    """Hold this node for `run` while this process lives. {} when that is so; else who holds it: run, by, since."""
+def take(run: str, by: str, wait_s: float = WAIT_S, folder: Path = FOLDER) -> Holder | None:
+    """Hold this node for `run` while this process lives. Returns another run that holds it."""
     folder.mkdir(mode=0o700, exist_ok=True)
     deadline = time.monotonic() + wait_s
     while (other := _try(run, by, folder)) and time.monotonic() < deadline:
@@ -30,29 +33,29 @@ def take(run: str, by: str, wait_s: float = WAIT_S, folder: Path = FOLDER) -> di
     return other
 
 
-def holder(folder: Path = FOLDER) -> dict[str, Any]:
-    """Who holds this node; {} when nobody does."""
+def holder(folder: Path = FOLDER) -> Holder | None:
+    """The run that holds this node."""
     with contextlib.suppress(FileNotFoundError), _alone(folder):
         handle = os.open(folder / "hold", os.O_RDWR)
         try:
-            return {} if _locked(handle, fcntl.LOCK_EX) else _told(handle)
+            return None if _locked(handle, fcntl.LOCK_EX) else _read(handle)
         finally:
             os.close(handle)
-    return {}
+    return None
 
 
-def _try(run: str, by: str, folder: Path) -> dict[str, Any]:
+def _try(run: str, by: str, folder: Path) -> Holder | None:
     with _alone(folder):
         handle = os.open(folder / "hold", os.O_RDWR | os.O_CREAT, 0o600)
         if _locked(handle, fcntl.LOCK_EX):
             since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            _tell(handle, {"run": run, "by": by, "since": since})
-        elif (other := _told(handle))["run"] != run:
+            _write(handle, Holder(run, by, since))
+        elif (other := _read(handle)).run != run:
             os.close(handle)
             return other
         # Shared from here on, with the run's other rank; the handle stays open as long as the process lives.
         fcntl.flock(handle, fcntl.LOCK_SH)
-    return {}
+    return None
 
 
 @contextlib.contextmanager
@@ -74,13 +77,10 @@ def _locked(handle: int, how: int) -> bool:
     return True
 
 
-def _tell(handle: int, words: dict[str, Any]) -> None:
+def _write(handle: int, holder: Holder) -> None:
     os.ftruncate(handle, 0)
-    os.pwrite(handle, json.dumps(words).encode(), 0)
+    os.pwrite(handle, json.dumps(asdict(holder)).encode(), 0)
 
 
-def _told(handle: int) -> dict[str, Any]:
-    words = json.loads(os.pread(handle, 1 << 16, 0))
-    if not isinstance(words, dict) or not {"run", "by", "since"} <= set(words):
-        raise ValueError(f"{FOLDER}/hold says {words!r}")
-    return words
+def _read(handle: int) -> Holder:
+    return from_fields(Holder, json.loads(os.pread(handle, 1 << 16, 0)), f"{FOLDER}/hold")

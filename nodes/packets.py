@@ -11,13 +11,16 @@ import argparse
 import json
 import signal
 import sys
-from typing import Any
 
 from pktswarm.nodes import guard
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.packet_port import MOST_SECONDS
-from pktswarm.traffic.errors import EngineError
+from pktswarm.traffic.errors import EngineError, MessageError
+from pktswarm.traffic.protocol import guard_events as events
+from pktswarm.traffic.protocol import guard_orders as orders
 from pktswarm.traffic.protocol import unprivileged
+from pktswarm.traffic.protocol.codec import from_fields
+from pktswarm.traffic.protocol.guard_events import GuardEvent
 from pktswarm.traffic.protocol.messages import Lines
 
 LIMIT_S = 90
@@ -33,42 +36,41 @@ def main() -> int:
     parser.add_argument("--address", action="append", default=[], help="an address that this node answers for")
     parser.add_argument("--arp-target", default="", help="an address that is asked for by ARP first")
     parser.add_argument("--user", default="")
-    parser.add_argument("--by", default="", help="who holds the node")
+    parser.add_argument("--by", default="", help="the user and host that hold the node")
     arguments = parser.parse_args()
     signal.alarm(LIMIT_S)
     try:
         pipe = guard.spawn(unprivileged.name(arguments.user))
         _open(pipe, arguments)
     except (EngineError, KeyError) as error:
-        _print({"problem": str(error)})
+        _print(problem=str(error))
         return 1
-    _print({"ready": True, "mtu_bytes": Interface(arguments.interface).mtu})
+    _print(ready=True, mtu_bytes=Interface(arguments.interface).mtu)
     _serve(pipe)
-    pipe.send({"op": "restore"})
-    guard.answer(pipe, "restored", ANSWER_TIMEOUT_S)
+    pipe.send(orders.Restore())
+    guard.answer(pipe, events.Restored, ANSWER_TIMEOUT_S)
     return 0
 
 
-def _open(pipe: Lines, arguments: argparse.Namespace) -> None:
-    pipe.send({"op": "hold", "run": arguments.by, "by": arguments.by})
-    if other := guard.answer(pipe, "held", ANSWER_TIMEOUT_S)["by"]:
-        raise EngineError("guard", f"the node is held for {other['run']} by {other['by']} since {other['since']}")
-    opened = {"interface": arguments.interface, "mac": arguments.mac, "arp_targets": arguments.arp_target}
-    pipe.send({"op": "open_port", "addresses": arguments.address, **opened})
-    guard.answer(pipe, "port_opened", ANSWER_TIMEOUT_S)
+def _open(pipe: Lines[GuardEvent], arguments: argparse.Namespace) -> None:
+    pipe.send(orders.Hold(arguments.by, arguments.by))
+    if other := guard.answer(pipe, events.Held, ANSWER_TIMEOUT_S).by:
+        raise EngineError("guard", f"the node is held for {other.run} by {other.by} since {other.since}")
+    pipe.send(orders.OpenPort(arguments.interface, arguments.mac, arguments.address, arguments.arp_target))
+    guard.answer(pipe, events.PortOpened, ANSWER_TIMEOUT_S)
 
 
-def _serve(pipe: Lines) -> None:
+def _serve(pipe: Lines[GuardEvent]) -> None:
     for line in sys.stdin:
         try:
-            pipe.send({"op": "exchange", **json.loads(line)})
-            _print({"frames": guard.answer(pipe, "exchanged", ANSWER_TIMEOUT_S)["frames"]})
-        except EngineError as error:
-            _print({"problem": str(error)})
+            pipe.send(from_fields(orders.Exchange, json.loads(line), "exchange"))
+            _print(frames=guard.answer(pipe, events.Exchanged, ANSWER_TIMEOUT_S).frames)
+        except (EngineError, MessageError) as error:
+            _print(problem=str(error))
             return
 
 
-def _print(message: dict[str, Any]) -> None:
+def _print(**message: object) -> None:
     print(json.dumps(message), flush=True)
 
 

@@ -1,7 +1,7 @@
 """The loop of a node's rank: obeys the master over MPI, and has its guard do what needs root.
 
-The rank decides nothing. The master says task, enter (a barrier), start, stop, finish; the rank tells hello, arrived,
-left, started, sample, counts, restored, failed.
+The rank decides nothing: traffic.protocol has the orders of the master (rank_orders), the rank's events (rank_events),
+and what passes between the rank and its guard (guard_orders, guard_events).
 """
 
 from __future__ import annotations
@@ -10,15 +10,21 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.interface_sampler import Meter
 from pktswarm.nodes.mpi import Link, MasterGone
 from pktswarm.nodes.utc import Utc
+from pktswarm.traffic.errors import MessageError
+from pktswarm.traffic.protocol import guard_events, guard_orders, rank_events, rank_orders
 from pktswarm.traffic.protocol.anchor import Anchor
 from pktswarm.traffic.protocol.barrier import AT_ONCE_S, Barrier
-from pktswarm.traffic.protocol.messages import STILL_AFTER_NS, STILL_BEFORE_NS, WORD_TIMEOUT_S, Lines, Message
+from pktswarm.traffic.protocol.guard_events import GuardEvent
+from pktswarm.traffic.protocol.guard_orders import GuardOrder
+from pktswarm.traffic.protocol.messages import STILL_AFTER_NS, STILL_BEFORE_NS, WORD_TIMEOUT_S, Lines
+from pktswarm.traffic.protocol.node_report import NodeReport
+from pktswarm.traffic.protocol.rank_events import NodeEvent
+from pktswarm.traffic.protocol.task import Role
 
 NEWS_S = 0.1
 """At most, between two looks for news."""
@@ -35,7 +41,13 @@ class Rank:
     mpiexec started."""
 
     def __init__(
-        self, role: str, host: str, interface: Interface, report: Message, pipe: Lines, launcher: Anchor
+        self,
+        role: Role,
+        host: str,
+        interface: Interface,
+        report: NodeReport,
+        pipe: Lines[GuardEvent],
+        launcher: Anchor,
     ) -> None:
         self.launcher = launcher
         self.role, self.host, self.interface, self.report, self.pipe = role, host, interface, report, pipe
@@ -101,32 +113,57 @@ class Rank:
         self.link.wait([self.pipe.socket.fileno(), self.utc.descriptor], max(0.0, min(NEWS_S, to_sample_s)))
 
     def _hello(self) -> None:
-        self.link.introduce({"event": "hello", "host": self.host, "role": self.role, "report": self.report})
+        self.link.introduce(rank_events.Hello(self.host, self.role, self.report))
 
     def _master_lost(self) -> bool:
         return bool(self.last_word) and time.monotonic() - self.last_word > 2 * WORD_TIMEOUT_S
 
-    def _tell(self, event: str, **values: Any) -> None:
-        self.link.send({"event": event, **values})
+    def _report(self, event: NodeEvent) -> None:
+        self.link.send(event)
 
-    # --- the master's words -------------------------------------------------------------------------------------
+    # --- orders of the master -----------------------------------------------------------------------------------
 
     def _master(self) -> bool:
-        message = self.link.receive()
-        if message is None:
+        order = self.link.receive()
+        if order is None:
             return False
         if not self.last_word:  # from now on the master's silence is what ends this rank
             self.launcher.release()
         self.last_word = time.monotonic()
-        getattr(self, f"_on_{message['op']}")(message)
+        self._obey(order)
         return True
 
-    def _on_word(self, message: Message) -> None:
-        self._to_guard({"op": "word"})
-        self._tell("alive")
-
-    def _on_ping(self, message: Message) -> None:
-        self.pings, self.pings_until = int(message["count"]), time.monotonic() + PINGS_S
+    def _obey(self, order: rank_orders.RankOrder) -> None:
+        match order:
+            case rank_orders.Word():
+                self._to_guard(guard_orders.Word())
+                self._report(rank_events.Alive())
+            case rank_orders.Ping(count):
+                self.pings, self.pings_until = count, time.monotonic() + PINGS_S
+            case rank_orders.Task():
+                self._take_task(order)
+            case rank_orders.Enter(name, at_ns):
+                self._enter(name, at_ns)
+            case rank_orders.Release(name):
+                self._release(name)
+            case rank_orders.Start(at_ns):
+                self._to_guard(guard_orders.Start(at_ns))
+                self.waiting_for = "done"
+                self._start_samples(at_ns)
+            case rank_orders.Sample(at_ns):
+                self._start_samples(at_ns)
+            case rank_orders.Halt():
+                self._to_guard(guard_orders.Halt())
+            case rank_orders.Stop():
+                self.sample_every_s = 0.0
+                self._to_guard(guard_orders.Stop())
+            case rank_orders.Fetch(name):
+                self.sending = self.link.send_file(self.captures[name])
+            case rank_orders.Finish(whole):
+                self.whole = self.whole and whole
+                self._to_guard(guard_orders.Restore())
+            case rank_orders.Leave():
+                self.leaving = True
 
     def _answer(self) -> bool:
         """Nothing else meanwhile, but not for so long that the guard misses the master's word."""
@@ -135,21 +172,21 @@ class Rank:
             return True
         return False
 
-    def _on_task(self, message: Message) -> None:
+    def _take_task(self, order: rank_orders.Task) -> None:
         # The pieces that come know no borders between files.
-        data = memoryview(self.link.receive_bulk(sum(file["bytes"] for file in message["files"]), BULK_TIMEOUT_S))
-        for file in message["files"]:
-            self._to_guard({"op": "file", "name": file["name"]}, bytes(data[: file["bytes"]]))
-            data = data[file["bytes"] :]
-        self._to_guard({"op": "word"})
-        self._to_guard({"op": "prepare", "role": self.role, "task": message["task"]})
-        self.waiting_for = message["arrive"]
-        self.sample_interval_s = float(message.get("sample_every_s", 0.0))
+        data = memoryview(self.link.receive_bulk(sum(file.bytes for file in order.files), BULK_TIMEOUT_S))
+        for file in order.files:
+            self._to_guard(guard_orders.File(file.name), bytes(data[: file.bytes]))
+            data = data[file.bytes :]
+        self._to_guard(guard_orders.Word())
+        self._to_guard(guard_orders.Prepare(self.role, order.task))
+        self.waiting_for = order.arrive
+        self.sample_interval_s = order.sample_every_s
 
-    def _on_enter(self, message: Message) -> None:
-        wait_ns = int(message["at_ns"]) - time.monotonic_ns()
+    def _enter(self, name: str, at_ns: int) -> None:
+        wait_ns = at_ns - time.monotonic_ns()
         time.sleep(min(max(0, wait_ns), LONGEST_ENTRY_NS) / 1e9)
-        self.entered = message["name"], self.link.barrier()
+        self.entered = name, self.link.barrier()
         self._barrier(AT_ONCE_S)
 
     def _barrier(self, longest_s: float) -> bool:
@@ -162,96 +199,78 @@ class Rank:
             self._left(name, left_ns)
         return left_ns is not None
 
-    def _on_release(self, message: Message) -> None:
+    def _release(self, name: str) -> None:
         """In place of a barrier that a death made impossible, before it or in the middle of it."""
         self.whole = False
-        if message["name"] != self.left:  # the death may have come when this one was through
-            self._left(message["name"], time.monotonic_ns())
+        if name != self.left:  # the death may have come when this one was through
+            self._left(name, time.monotonic_ns())
 
     def _left(self, name: str, at_ns: int) -> None:
         self.entered, self.left = None, name
-        self._tell("left", name=name, at_ns=at_ns)
+        self._report(rank_events.Left(name, at_ns))
         if name == "ready":
             # From here on a receiver only waits for the transmitters' end.
-            self._tell("arrived", name="stop")
+            self._report(rank_events.Arrived("stop"))
 
-    def _on_start(self, message: Message) -> None:
-        self._to_guard({"op": "start", "at_ns": message["at_ns"]})
-        self.waiting_for = "done"
-        self._on_sample(message)
-
-    def _on_sample(self, message: Message) -> None:
+    def _start_samples(self, at_ns: int) -> None:
         """Receivers begin their samples when the transmitters start."""
-        self.start_ns = int(message["at_ns"])
+        self.start_ns = at_ns
         self.sample_every_s = self.sample_interval_s
 
-    def _on_halt(self, message: Message) -> None:
-        self._to_guard({"op": "halt"})
+    # --- events of the guard ------------------------------------------------------------------------------------
 
-    def _on_stop(self, message: Message) -> None:
-        self.sample_every_s = 0.0
-        self._to_guard({"op": "stop"})
-
-    def _on_fetch(self, message: Message) -> None:
-        self.sending = self.link.send_file(self.captures[message["name"]])
-
-    def _on_finish(self, message: Message) -> None:
-        self.whole = self.whole and bool(message["whole"])
-        self._to_guard({"op": "restore"})
-
-    def _on_leave(self, message: Message) -> None:
-        self.leaving = True
-
-    # --- the guard's words --------------------------------------------------------------------------------------
-
-    def _to_guard(self, message: Message, raw: bytes | None = None) -> None:
-        # That the guard is gone is read, not written: its last words may still be in the socket.
+    def _to_guard(self, order: GuardOrder, raw: bytes | None = None) -> None:
+        # The end of the guard shows in what is read: its last events may still be in the socket.
         with contextlib.suppress(OSError):
-            self.pipe.send(message, raw)
+            self.pipe.send(order, raw)
 
     def _guard(self) -> bool:
         if self.pipe.closed:
             return False
-        heard = self.pipe.receive(0)
-        for message, _ in self.pipe.messages():
-            getattr(self, f"_guard_{message['event']}")(message)
+        received = self.pipe.receive(0)
+        for event, _ in self.pipe.messages():
+            self._take(event)
         if self.pipe.closed and not self.restored:
-            self._tell("guard_gone")
-        return heard
+            self._report(rank_events.GuardGone())
+        return received
 
-    def _guard_ready(self, message: Message) -> None:
+    def _take(self, event: GuardEvent) -> None:
+        match event:
+            case guard_events.Ready():
+                self._ready()
+            case guard_events.Started(at_ns):
+                self._report(rank_events.Started(at_ns))
+            case guard_events.Halted():
+                self._report(rank_events.Halted())
+            case guard_events.Done(at_ns):
+                self._report(rank_events.Arrived("done", at_ns))
+            case guard_events.Failed(problem, bad_input):
+                self._report(rank_events.Failed(problem, bad_input))
+            case guard_events.Counts():
+                self._pass_on_counts(event)
+            case guard_events.Restored(troubles):
+                self.restored = True
+                self._report(rank_events.Restored(troubles))
+            case guard_events.Sample():
+                self._pass_on_sample(event)
+            case _:
+                raise MessageError(f"the guard's event {event.NAME!r} answers no order of this rank")
+
+    def _ready(self) -> None:
         try:
             self.before = {**self.meter.read(), "mtu": 0}
         except OSError as error:
             problem = f"{self.interface.name}: its counters cannot be read: {error.strerror}"
-            self._tell("failed", problem=problem, bad_input=False)
+            self._report(rank_events.Failed(problem, bad_input=False))
         else:
-            self._tell("arrived", name=self.waiting_for)
+            self._report(rank_events.Arrived(self.waiting_for))
 
-    def _guard_started(self, message: Message) -> None:
-        self._tell("started", at_ns=message["at_ns"])
-
-    def _guard_halted(self, message: Message) -> None:
-        self._tell("halted")
-
-    def _guard_done(self, message: Message) -> None:
-        self._tell("arrived", name="done", at_ns=message["at_ns"])
-
-    def _guard_failed(self, message: Message) -> None:
-        self._tell("failed", problem=message["problem"], bad_input=message["bad_input"])
-
-    def _guard_counts(self, message: Message) -> None:
+    def _pass_on_counts(self, event: guard_events.Counts) -> None:
         change = self._change()
-        captures = [(name, os.path.join(message["spool"], name)) for name in message["captures"]]  # noqa: PTH118
-        sizes = [{"name": name, "bytes": os.path.getsize(path)} for name, path in captures]  # noqa: PTH202
-        played = message.get("played")
-        told = {"counts": message["counts"], "problems": message["problems"], "played": played}
-        self._tell("counts", **told, interface=None if self.interface_gone else change, captures=sizes)
-        self.captures = dict(captures)
-
-    def _guard_restored(self, message: Message) -> None:
-        self.restored = True
-        self._tell("restored", troubles=message.get("troubles", []))
+        self.captures = {name: os.path.join(event.spool, name) for name in event.captures}  # noqa: PTH118
+        sizes = [rank_orders.File(name, os.path.getsize(path)) for name, path in self.captures.items()]  # noqa: PTH202
+        interface = None if self.interface_gone else change
+        self._report(rank_events.Counts(event.counts, event.problems, event.played, interface, sizes))
 
     # --- samples ------------------------------------------------------------------------------------------------
 
@@ -263,21 +282,21 @@ class Rank:
         except OSError:
             if not self.interface_gone:
                 self.interface_gone = True
-                self._tell("interface gone", at_ns=time.monotonic_ns())
+                self._report(rank_events.InterfaceGone(time.monotonic_ns()))
         return self.changed
 
     def _sample(self) -> None:
         now = time.monotonic()
         if self.sample_every_s and now >= self.next_sample:
             self.next_sample = now + self.sample_every_s
-            self._to_guard({"op": "sample"})
+            self._to_guard(guard_orders.Sample())
 
-    def _guard_sample(self, message: Message) -> None:
+    def _pass_on_sample(self, event: guard_events.Sample) -> None:
         if self.start_ns:
-            told = {key: message[key] for key in ("at_ns", "sent", "received")}
-            self._tell("sample", **told, interface=self._change(), utc=self.utc.read())
+            counters, utc = self._change(), self.utc.read()
+            self._report(rank_events.Sample(event.at_ns, event.sent, event.received, counters, utc))
 
     def _look_at_utc(self) -> None:
         """At once when it was set: by the next sample it may have been set back."""
         if self.utc.was_set() and self.start_ns:
-            self._tell("utc set", at_ns=time.monotonic_ns(), reading=self.utc.read(was_set=True))
+            self._report(rank_events.UtcSet(time.monotonic_ns(), self.utc.read(was_set=True)))

@@ -15,10 +15,10 @@ import struct
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 from pktswarm.traffic.frames.headers import GTPU_PORT
 from pktswarm.traffic.frames.responder import ICMPV6, SOLICITATION, UDP, Player
+from pktswarm.traffic.protocol.proxy_count import ProxyCount
 
 AS_IF_LOST = (errno.EAGAIN, errno.ENOBUFS, errno.ENETDOWN)
 """A queue is full, or the link is down: who asked asks again."""
@@ -94,13 +94,15 @@ class Answers:
                         with _as_if_lost():
                             one.send(reply)
 
-    def told(self) -> dict[str, Any]:
-        """traffic.frames.responder.Played, of all that has come."""
+    def told(self) -> ProxyCount:
+        """The counts of all frames that have come."""
         self.serve(MOST_WAITING)
         for one in self._sockets:
             _, dropped = _STATISTICS.unpack(one.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, _STATISTICS.size))
             self.player.played.missed += dropped
-        return self.player.played.to_json()
+        played = self.player.played
+        ended = {str(teid): markers for teid, markers in played.ended.items()}
+        return ProxyCount(dict(played.counts), played.teids, ended, played.missed)
 
     def close(self) -> None:
         for one in self._sockets:

@@ -12,10 +12,11 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from pktswarm.nodes import changes
 from pktswarm.traffic.errors import EngineError
+from pktswarm.traffic.protocol.guard_events import Leftovers, StaleProcess
+from pktswarm.traffic.protocol.node_report import Holder
 
 SPOOLS = Path("/var/tmp")  # noqa: S108 - each guard's folder in it has a name of its own
 PREFIX = "pktswarm-"
@@ -29,23 +30,24 @@ def lock(spool: Path) -> int:
     return handle
 
 
-def report(spools: Path, own: Path, interface: str) -> dict[str, Any]:
-    """What stands in `spools` but for `own`, the processes at work there, the XDP program on `interface`, and what was
-    left changed on this node.
+def report(spools: Path, own: Path, interface: str, holder: Holder | None) -> Leftovers:
+    """The folders in `spools` except `own`, the processes at work there, the XDP program on `interface`, and the
+    settings left changed on this node. `holder`: the run that holds the node.
 
-    Hosts of a lab share a file system: the folders, engines and changes of other network namespaces are not told.
+    Hosts of a lab share a file system: folders, engines and changes of other network namespaces are not reported.
     """
     folders = [path for path in sorted(spools.glob(f"{PREFIX}*")) if path != own and path.is_dir()]
     living = {str(path) for path in folders if _is_locked(path)}
     dead = [path for path in folders if str(path) not in living and not _is_elsewhere(path)]
     processes = [(pid, folder, words) for pid, folder, words in _engines(spools) if folder not in living]
-    return {
-        "folders": [str(path) for path in dead],
-        "bytes": sum(_size(path) for path in dead),
-        "processes": [{"pid": pid, "command": words} for pid, folder, words in processes if folder != str(own)],
-        "xdp_program": _xdp_program(interface),
-        "changed": [str(one) for path in dead for one in _left_changed(path)],
-    }
+    return Leftovers(
+        holder=holder,
+        folders=[str(path) for path in dead],
+        bytes=sum(_size(path) for path in dead),
+        processes=[StaleProcess(pid, command) for pid, folder, command in processes if folder != str(own)],
+        xdp_program=_xdp_program(interface),
+        changed=[str(change) for path in dead for change in _left_changed(path)],
+    )
 
 
 def mend(spools: Path, own: Path) -> list[str]:

@@ -10,7 +10,8 @@ import ctypes
 import errno
 import os
 import time
-from typing import Any
+
+from pktswarm.traffic.protocol.rank_events import UtcReading
 
 TFD_TIMER_ABSTIME, TFD_TIMER_CANCEL_ON_SET = 1, 2
 FAR_S = 2**33
@@ -46,17 +47,18 @@ class Utc:
                 raise
         return True
 
-    def read(self, was_set: bool = False) -> dict[str, Any]:
-        """`was_set`: also where it was asked and told a moment ago. The offset is from after the last time it was."""
+    def read(self, was_set: bool = False) -> UtcReading:
+        """`was_set`: the clock was set since the last reading, as was_set() has returned already. The offset is from
+        after the last time that it was set."""
         was_set |= self.was_set()
-        reading = read_utc()
+        offset_ns, within_ns = read_utc()
         while self.was_set():
-            was_set, reading = True, read_utc()
-        return {**reading, "was_set": was_set}
+            was_set, (offset_ns, within_ns) = True, read_utc()
+        return UtcReading(offset_ns, within_ns, was_set)
 
 
-def read_utc() -> dict[str, int]:
-    """CLOCK_REALTIME less CLOCK_MONOTONIC, and how far off that may be: constant unless somebody sets the clock."""
+def read_utc() -> tuple[int, int]:
+    """CLOCK_REALTIME less CLOCK_MONOTONIC, and how far off that may be: constant unless the clock is set."""
     before_ns, utc_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
     half_ns = (after_ns - before_ns) // 2
-    return {"realtime_minus_monotonic_ns": utc_ns - before_ns - half_ns, "within_ns": half_ns + 1}
+    return utc_ns - before_ns - half_ns, half_ns + 1

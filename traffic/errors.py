@@ -2,7 +2,8 @@
 
 PktswarmError            3  the run is incomplete
 ├── BadInput             2  nothing was sent
-└── EngineError          3  an engine failed, or said what we do not understand
+├── EngineError          3  an engine failed, or its output cannot be read
+└── MessageError         3  a message between two processes of a run cannot be read
 """
 
 EXIT_AS_EXPECTED = 0
@@ -44,3 +45,7 @@ class EngineError(PktswarmError):
     def __init__(self, engine: str, problem: str, output: str = "") -> None:
         self.engine, self.problem, self.output = engine, problem, output
         super().__init__(f"{engine}: {problem}" + (f"\n{output.strip()}" if output.strip() else ""))
+
+
+class MessageError(PktswarmError):
+    """A message between two processes has an unknown name or field, or a field of a wrong type."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from pktswarm.master.cluster.clock_offsets import Reading, off_the_line_ns, offset_at, parted
 from pktswarm.master.cluster.link_outages import Outages
@@ -13,6 +13,11 @@ from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.cluster.utc_steps import UtcSteps
 from pktswarm.traffic.connections.counts import EndCount
 from pktswarm.traffic.errors import PktswarmError
+from pktswarm.traffic.protocol.node_report import NodeReport
+from pktswarm.traffic.protocol.proxy_count import ProxyCount
+from pktswarm.traffic.protocol.rank0_events import Clock, Drift
+from pktswarm.traffic.protocol.rank_events import Counts
+from pktswarm.traffic.protocol.task import ReceiveCount, SendCount
 
 
 @dataclass
@@ -20,11 +25,12 @@ class NodeState:
     """One rank as the master knows it."""
 
     rank: Rank
-    report: dict[str, Any] = field(default_factory=dict)
+    report: NodeReport | None = None
     problem: str = ""
     lost: bool = False
-    counts: list[dict[str, Any]] | None = None
-    """Of frames."""
+    sent: list[SendCount] | None = None
+    """None until the node reports its counts. A count of connections is in `connections` instead."""
+    received: list[ReceiveCount] | None = None
     captures: dict[str, int] = field(default_factory=dict)
     """Name → bytes, as it told them with its counts."""
     connections: dict[int, EndCount] = field(default_factory=dict)
@@ -35,10 +41,10 @@ class NodeState:
     link: LinkState = field(default_factory=LinkState)
     sampled: dict[str, int] | None = None
     """The interface's counters in the last sample; of a node that is lost all that is known."""
-    played: dict[str, Any] | None = None
-    """What came for the addresses that it played (traffic.frames.responder.Played)."""
-    clock: dict[str, Any] = field(default_factory=dict)
-    """When it was read ("before", "start", "after") → rank 0's event."""
+    played: ProxyCount | None = None
+    """The frames for its proxy addresses."""
+    clock: dict[str, Clock] = field(default_factory=dict)
+    """When it was read ("before", "start", "after") → the reading."""
     checks: list[Reading] = field(default_factory=list)
     """Quick looks at its clock while frames were sent, a few for each minute."""
     off_the_line_ns: int = 0
@@ -67,16 +73,26 @@ class NodeState:
         found = offset_at(self.readings().values(), at_ns)
         return found if found is None else replace(found, bound_ns=found.bound_ns + self.off_the_line_ns)
 
-    def take_clock(self, event: dict[str, Any]) -> None:
-        """Rank 0's event "clock"; both clocks were read within the round trip."""
-        self.clock.setdefault(event["when"], event)
-        self.utc.take(event["at_ns"], event["realtime_minus_monotonic_ns"], 2 * event["bound_ns"] + 1)
+    def take_clock(self, event: Clock) -> None:
+        """Both clocks were read within the round trip."""
+        self.clock.setdefault(event.when, event)
+        self.utc.take(event.at_ns, event.realtime_minus_monotonic_ns, 2 * event.bound_ns + 1)
         self._judge_clock()
 
-    def take_check(self, event: dict[str, Any]) -> None:
-        """Rank 0's event "drift"."""
-        self.checks.append(Reading(event["at_ns"], event["offset_ns"], event["bound_ns"]))
+    def take_check(self, event: Drift) -> None:
+        self.checks.append(Reading(event.at_ns, event.offset_ns, event.bound_ns))
         self._judge_clock()
+
+    def take_counts(self, event: Counts) -> None:
+        self.captures = {capture.name: capture.bytes for capture in event.captures}
+        ends = [(count.leg, count.connections) for count in event.counts]
+        self.connections = {leg: EndCount.from_json(end) for leg, end in ends if end is not None}
+        frames = [count for count in event.counts if count.connections is None]
+        self.sent = [count for count in frames if isinstance(count, SendCount)]
+        self.received = [count for count in frames if isinstance(count, ReceiveCount)]
+        self.interface, self.played = event.interface, event.played
+        self.link.end(event.interface)
+        self.problem = self.problem or "; ".join(event.problems)
 
     def _judge_clock(self) -> None:
         readings = list(self.readings().values())
@@ -85,84 +101,91 @@ class NodeState:
 
     def readings(self) -> dict[str, Reading]:
         """By when they were taken."""
-        taken = self.clock.items()
-        return {when: Reading(one["at_ns"], one["offset_ns"], one["bound_ns"]) for when, one in taken}
+        return {when: Reading(read.at_ns, read.offset_ns, read.bound_ns) for when, read in self.clock.items()}
 
 
 def reports_by_host(nodes: Iterable[NodeState]) -> dict[str, dict[str, Any]]:
-    """What each host told of itself; where it has both roles its transmitter, who alone has tried the interface."""
-    return {node.rank.host.name: node.report for node in sorted(nodes, key=lambda one: one.rank.role == "transmit")}
+    """Host → its report; where it has both roles that of its transmitter, which alone has tried the interface."""
+    ordered = sorted(nodes, key=lambda node: node.rank.role == "transmit")
+    return {node.rank.host.name: node.report.to_json() for node in ordered if node.report is not None}
 
 
 def refuse_held(nodes: Iterable[NodeState]) -> None:
     """PktswarmError where a node works for another master: nothing was sent, and it would spoil both runs' counts."""
-    held = {node.rank.host.name: other for node in nodes if (other := node.report["held_by"])}
+    held = {node.rank.host.name: other for node in nodes if node.report and (other := node.report.held_by)}
     if held:
         name, other = next(iter(held.items()))
         more = f" (and {len(held) - 1} more hosts)" if len(held) > 1 else ""
-        raise PktswarmError(f"{name}{more}: in use by {other['by']} since {other['since']}; nothing was sent")
+        raise PktswarmError(f"{name}{more}: in use by {other.by} since {other.since}; nothing was sent")
 
 
 def mended(nodes: Iterable[NodeState]) -> list[str]:
-    """What their guards found changed by one that was killed, a note each."""
-    return [f"{node.rank.host.name}: {one}" for node in nodes for one in node.report.get("mended", [])]
+    """A note for each setting that a killed guard had changed."""
+    return [f"{node.rank.host.name}: {text}" for node in nodes if node.report for text in node.report.mended]
 
 
-def told(counts: list[dict[str, Any]] | None, key: str, every_engine: bool = False) -> int | None:
-    """The sum of a figure over a node's legs; None where nothing has it."""
-    given = [count[key] for count in counts or [] if key in count]
-    if not every_engine:
-        given = [count[key] for count in first_engine([count for count in counts or [] if key in count])]
-    return sum(given) if given else None
+def sent_packets(node: NodeState) -> int | None:
+    """Over the node's legs; None where no engine counts."""
+    return sum(count.sent_packets for count in first_engine(node.sent)) if node.sent else None
 
 
-def told_received_frames(counts: list[dict[str, Any]] | None) -> int | None:
-    """What the first engine of each leg took of the interface; None where nothing was told."""
-    given = first_engine([count for count in counts or [] if "received_packets" in count])
-    frames = [count["received_packets"] if (f := count.get("received_frames")) is None else f for count in given]
+def received_packets(node: NodeState) -> int | None:
+    return sum(count.received_packets for count in first_engine(node.received)) if node.received else None
+
+
+def received_frames(node: NodeState) -> int | None:
+    """Frames that the first engine of each leg took from the interface; None where none counts."""
+    counts = first_engine(node.received or [])
+    frames = [count.received_packets if count.received_frames is None else count.received_frames for count in counts]
     return sum(frames) if frames else None
 
 
-def failed(counts: list[dict[str, Any]] | None) -> int | None:
-    """Packets that the interface's queue did not take; None where an engine of the node does not tell."""
-    each = [count.get("failed_packets") for count in counts or [] if "sent_packets" in count]
+def dropped_packets(node: NodeState) -> int | None:
+    """Frames that the receiving engines failed to take."""
+    return sum(count.dropped_packets for count in node.received) if node.received else None
+
+
+def failed_packets(node: NodeState) -> int | None:
+    """Packets that the interface's queue did not take; None where an engine of the node does not report them."""
+    each = [count.failed_packets for count in node.sent or []]
     known = [packets for packets in each if packets is not None]
     return sum(known) if known and len(known) == len(each) else None
 
 
-def sum_sent(counts: list[dict[str, Any]]) -> int | None:
-    """All that the engines put on the wire: also what they sent again."""
-    sent = told(counts, "sent_packets")
-    more = (count.get("resent_packets") or _fragments(count) for count in counts)
-    return None if sent is None else sent + sum(more)
+def sum_sent(node: NodeState) -> int | None:
+    """All packets and fragments that the engines sent, those sent again included."""
+    packets = sent_packets(node)
+    more = (count.resent_packets or _fragments(count) for count in node.sent or [])
+    return None if packets is None else packets + sum(more)
 
 
-def _fragments(count: dict[str, Any]) -> int:
-    """By how many more frames than packets went out, where these went in fragments."""
-    return max(0, int(count.get("sent_frames") or 0) - int(count.get("sent_packets", 0)))
+def _fragments(count: SendCount) -> int:
+    """The frames beyond one a packet, where packets went out in fragments."""
+    return max(0, (count.sent_frames or 0) - count.sent_packets)
 
 
 def unfinished(nodes: Iterable[NodeState]) -> list[str]:
-    """Of receivers that put fragments together: packets of which not all came, a note each."""
-    found = [
-        (node.rank.host.name, sum(count.get("unfinished_packets") or 0 for count in node.counts or []))
-        for node in nodes
-    ]
-    return [f"{name}: {number:,} packets of which not all fragments came" for name, number in found if number]
+    """A note for each receiver that put fragments together and missed some."""
+    counts = [(node.rank.host.name, node.received or []) for node in nodes]
+    sums = [(name, sum(count.unfinished_packets or 0 for count in received)) for name, received in counts]
+    return [f"{name}: {packets:,} packets of which not all fragments came" for name, packets in sums if packets]
 
 
 def outages(nodes: Iterable[NodeState]) -> list[str]:
-    """When their links were down, and what else happened to them that costs nothing, a note each."""
-    found = []
+    """A note for each outage of a link, and for each other change of it that costs no packets."""
+    notes = []
     for node in nodes:
         interface = node.rank.host.traffic_interface
-        found += [f"{node.name}: {one}" for one in node.outages.describe(interface) + node.link.notes(interface)]
-    return found
+        notes += [f"{node.name}: {text}" for text in node.outages.describe(interface) + node.link.notes(interface)]
+    return notes
 
 
-def first_engine(counts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+C = TypeVar("C", SendCount, ReceiveCount)
+
+
+def first_engine(counts: list[C]) -> list[C]:
     """One count a leg: where two engines receive, the first one's are the run's."""
-    legs: dict[int, dict[str, Any]] = {}
+    legs: dict[int, C] = {}
     for count in counts:
-        legs.setdefault(count["leg"], count)
+        legs.setdefault(count.leg, count)
     return list(legs.values())

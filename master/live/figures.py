@@ -19,9 +19,11 @@ from pktswarm.master.live.expected_sent import ExpectedSent
 from pktswarm.master.live.live_counters import Part, Reports
 from pktswarm.master.live.rate_window import RateWindow
 from pktswarm.master.live.warnings import Warnings
-from pktswarm.master.results.ledger import Event, Ledger
-from pktswarm.traffic.counting.samples import unpack
+from pktswarm.master.results.ledger import Ledger, Sessions, Shown
+from pktswarm.traffic.counting.samples import RECEIVED, SENT, unpack
 from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.rank0_events import Drift, Lost, Phase
+from pktswarm.traffic.protocol.rank_events import Failed, GuardGone, Sample
 from pktswarm.traffic.protocol.task import with_fcs
 
 TICK_S = 1.0
@@ -46,19 +48,19 @@ class Figures:
         self.sessions: SessionProgress | None = None
         """None outside of the phases that establish and delete sessions."""
 
-    def take(self, ledger: Ledger, event: Event) -> None:
+    def take(self, ledger: Ledger, event: Shown) -> None:
         """Takes every event of the run, after the ledger."""
-        match event["event"]:
-            case "phase":
-                self.phase, self.sessions = event["name"], None
-            case "sessions":
-                self.sessions = {"done": event["done"], "asked": event["asked"]}
-            case "sample":
+        match event:
+            case Phase(name):
+                self.phase, self.sessions = name, None
+            case Sessions(done, asked):
+                self.sessions = {"done": done, "asked": asked}
+            case Sample():
                 self._sample(ledger, event)
-            case "drift":
-                self.warnings.look_at_clock(ledger.nodes[event["rank"]], event, self.elapsed_s(ledger))
-            case "lost" | "failed" | "guard_gone":
-                self.warnings.look_at_node(ledger.nodes[event["rank"]], self.elapsed_s(ledger))
+            case Drift(rank):
+                self.warnings.look_at_clock(ledger.nodes[rank], event, self.elapsed_s(ledger))
+            case Lost() | Failed() | GuardGone():
+                self.warnings.look_at_node(ledger.nodes[event.rank], self.elapsed_s(ledger))
 
     def due(self) -> bool:
         """Returns whether a new document is due: at once, then once a second."""
@@ -80,17 +82,17 @@ class Figures:
         for number, node in ledger.nodes.items():
             self._nodes[number] = Part.of(self._legs.values(), node.rank.host.name, node.rank.role)
 
-    def _sample(self, ledger: Ledger, event: Event) -> None:
+    def _sample(self, ledger: Ledger, event: Sample) -> None:
         if not self._legs:
             self._plan(ledger)
-        node, at_ns = ledger.nodes[event["rank"]], ledger.sampled_ns(event)
+        node, at_ns = ledger.nodes[event.rank], ledger.sampled_ns(event)
         host = node.rank.host.name
-        self._interfaces.setdefault(event["rank"], RateWindow()).take(at_ns, event["interface"])
-        self.warnings.look_at_link(node, event["interface"], at_ns)
+        self._interfaces.setdefault(event.rank, RateWindow()).take(at_ns, event.interface)
+        self.warnings.look_at_link(node, event.interface, at_ns)
         self.warnings.look_at_utc(node, ledger.start_ns or 0)
-        for leg, sent in unpack(event, "sent").items():
+        for leg, sent in unpack(event.sent, SENT).items():
             self._reports.sent.setdefault((leg, host), RateWindow()).take(at_ns, sent)
-        for leg, received in unpack(event, "received").items():
+        for leg, received in unpack(event.received, RECEIVED).items():
             if self._legs[leg].handover_targets:  # a packet missing here may be received elsewhere
                 received["missing"] = None
             self._correct_latency(ledger, node, leg, received)
@@ -169,7 +171,7 @@ class Figures:
         tx_pps, tx_bps = window.packet_and_bit_rate("tx_packets", "tx_bytes")
         rx_pps, rx_bps = window.packet_and_bit_rate("rx_packets", "rx_bytes")
         busy_ms, busy_ms_per_s = window.last("cpu_busy_ms"), window.rate("cpu_busy_ms")
-        cpus = node.report.get("cpus")
+        cpus = node.report.cpus if node.report else None
         return {
             "tx_packets": window.last("tx_packets"),
             "rx_packets": window.last("rx_packets"),

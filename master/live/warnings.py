@@ -7,7 +7,7 @@ from collections import deque
 
 from pktswarm.master.cluster.node import NodeState
 from pktswarm.master.live.document import PartFigures, Warning
-from pktswarm.master.results.ledger import Event
+from pktswarm.traffic.protocol.rank0_events import Drift
 
 BEHIND_OVER_S = 5
 """Seconds over which a node's rate is checked."""
@@ -44,13 +44,13 @@ class Warnings:
         for step in node.utc.found[-1:]:
             self._add("UTC", node, (step.before_ns - start_ns) / 1e9, step.describe(start_ns))
 
-    def look_at_clock(self, node: NodeState, event: Event, at_s: float) -> None:
+    def look_at_clock(self, node: NodeState, event: Drift, at_s: float) -> None:
         """Compares an event "drift" with the reading at the start."""
         first = node.clock.get("start") or node.clock.get("before")
         if first is None:
             return
-        moved_ns, took_ns = event["offset_ns"] - first["offset_ns"], event["at_ns"] - first["at_ns"]
-        if abs(moved_ns) - event["bound_ns"] - first["bound_ns"] > MAY_DRIFT_NS:
+        moved_ns, took_ns = event.offset_ns - first.offset_ns, event.at_ns - first.at_ns
+        if abs(moved_ns) - event.bound_ns - first.bound_ns > MAY_DRIFT_NS:
             text = f"clock drift {moved_ns / 1e3:+,.0f} µs in {took_ns / 1e9:,.0f} s against the master"
             self._add("clock", node, at_s, text)
 

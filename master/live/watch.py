@@ -13,7 +13,8 @@ from pktswarm.master.live import phases, view
 from pktswarm.master.live.document import LiveDocument
 from pktswarm.master.live.figures import Figures
 from pktswarm.master.results import terminal
-from pktswarm.master.results.ledger import Event, Ledger
+from pktswarm.master.results.ledger import Ledger, Shown
+from pktswarm.traffic.protocol.rank0_events import Phase
 
 if TYPE_CHECKING:
     from pktswarm.master.live.metrics import Served
@@ -48,11 +49,11 @@ class Watch:
             self._live.stop()
             self._print_warnings()
 
-    def __call__(self, ledger: Ledger, event: Event) -> None:
+    def __call__(self, ledger: Ledger, event: Shown) -> None:
         self.figures.take(ledger, event)
-        phase = event["event"] == "phase"
+        phase = event.name if isinstance(event, Phase) else ""
         if phase and self._live is None:
-            self._print_phase(event["name"])
+            self._print_phase(phase)
         if self.figures.due() or phase:
             self._update(ledger)
 

@@ -96,20 +96,20 @@ def check_legs(
 def refuse_interfaces(nodes: Iterable[NodeState]) -> None:
     """A tester at full rate would cut its own control connection, or flood what is beyond the default route."""
     for node in nodes:
-        interface = node.report["interface"]
-        for carried in interface.get("carries", ()):
+        interface = node.report.interface if node.report else None
+        for carried in interface.carries if interface else ():
             raise BadInput(
                 node.rank.host.name,
                 f"carries {carried}: test traffic must not meet it",
                 key="traffic_interface",
-                value=interface["name"],
+                value=node.rank.host.traffic_interface,
                 allowed=f"an interface of the test network's own; or {ALLOW_INTERFACES}",
             )
 
 
 def told_addresses(nodes: Iterable[NodeState]) -> set[str]:
     """Of nodes whose address the inventory leaves out."""
-    return {ip for node in nodes if (ip := node.report["interface"].get("ipv4"))}
+    return {ip for node in nodes if node.report and (ip := node.report.interface.ipv4)}
 
 
 def _own(inventory: Inventory) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pktswarm.master.cluster.node import NodeState, sum_sent, told
+from pktswarm.master.cluster.node import NodeState, dropped_packets, received_packets, sum_sent
 from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results.row import Row
 from pktswarm.traffic.connections.counts import ConnectionRow
@@ -72,9 +72,9 @@ def _frames_of_its_own(node: NodeState, resolved: Resolved) -> list[str]:
     if any(leg.kind == "connections" and host.name in (leg.source, leg.target) for leg in resolved.legs):
         return []
     # A host that receives too announces itself through the same interface.
-    if node.rank.role != "transmit" or not traces or "receive" in host.roles or node.counts is None:
+    if node.rank.role != "transmit" or not traces or "receive" in host.roles or node.sent is None:
         return []
-    more = (node.interface or {}).get("tx_packets", 0) - (sum_sent(node.counts) or 0)
+    more = (node.interface or {}).get("tx_packets", 0) - (sum_sent(node) or 0)
     if more <= 0:
         return []
     return [
@@ -85,15 +85,15 @@ def _frames_of_its_own(node: NodeState, resolved: Resolved) -> list[str]:
 
 def _against_interface(node: NodeState) -> list[str]:
     """An engine cannot have sent or taken more than its interface did."""
-    if node.counts is None or node.interface is None:
+    if node.sent is None or node.interface is None:
         return []
-    figures = {"tx_packets": sum_sent(node.counts), "rx_packets": told(node.counts, "received_packets")}
+    figures = {"tx_packets": sum_sent(node), "rx_packets": received_packets(node)}
     doubts = []
     for counter, count in figures.items():
         if count is not None and count > node.interface[counter]:
             seen = node.interface[counter]
             doubts.append(f"{node.name}: the engines say {count} packets, the interface's {counter} only {seen}")
-    missed = told(node.counts, "dropped_packets", every_engine=True)
+    missed = dropped_packets(node)
     if missed:
         doubts.append(f"{node.name}: {MISSED} {missed} packets (ring full): a lower bound")
     return doubts

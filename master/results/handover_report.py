@@ -57,7 +57,7 @@ def _end_markers(
     none was asked for there."""
     told = {node.rank.host.name: node.played for node in nodes if node.played is not None}
     hosts = {address: host for host, own in proxy_addresses.items() if host in told for address in own}
-    seen = Counter({(host, int(teid)): n for host, one in told.items() for teid, n in one["ended"].items()})
+    seen = Counter({(host, int(teid)): n for host, one in told.items() for teid, n in one.ended.items()})
     asked = Counter(
         (hosts[move.left], move.teid)
         for move in moves.accepted
@@ -67,7 +67,7 @@ def _end_markers(
     return {
         "asked": asked.total(),
         "came": came,
-        "others": sum(one["counts"].get("end_marker", 0) for one in told.values()) - came,
+        "others": sum(one.counts.get("end_marker", 0) for one in told.values()) - came,
         "not_looked_for": len(moves.accepted) - asked.total(),
     }
 

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from pktswarm.master.cluster.clock_offsets import Clocks
-from pktswarm.master.cluster.node import NodeState, failed, mended, outages, told, unfinished
+from pktswarm.master.cluster.node import (
+    NodeState,
+    dropped_packets,
+    failed_packets,
+    mended,
+    outages,
+    received_packets,
+    sent_packets,
+    unfinished,
+)
 from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.cluster.utc_steps import UtcSteps
 from pktswarm.master.dut_host import report as host_report
@@ -42,19 +51,61 @@ from pktswarm.master.results.verdicts import (
 )
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.master.upf.moves import Moves
-from pktswarm.traffic.connections.counts import ConnectionRow, EndCount, directions
+from pktswarm.traffic.connections.counts import ConnectionRow, directions
 from pktswarm.traffic.connections.counts import values as connection_values
 from pktswarm.traffic.counting import echo
 from pktswarm.traffic.counting.tally import Tally
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED
 from pktswarm.traffic.frames.stamp import LAYOUT_VERSION
 from pktswarm.traffic.leg import Leg
-from pktswarm.traffic.protocol.task import with_fcs
+from pktswarm.traffic.protocol.codec import to_fields
+from pktswarm.traffic.protocol.rank0_events import (
+    BarrierLeft,
+    Capture,
+    Clock,
+    Drift,
+    Lost,
+    Note,
+    Phase,
+    Piece,
+    Rank0Event,
+    Start,
+    Stopped,
+)
+from pktswarm.traffic.protocol.rank_events import (
+    Counts,
+    Failed,
+    GuardGone,
+    Hello,
+    InterfaceGone,
+    Left,
+    NodeEvent,
+    Restored,
+    Sample,
+    UtcSet,
+)
+from pktswarm.traffic.protocol.task import ReceiveCount, SendCount, with_fcs
 
-Event = dict[str, Any]
 STOPPED = "stopped by the user"
 MASTER_WITHIN_NS = 50_000_000
 """A busy master may be interrupted between its two clocks; nothing is measured with its UTC."""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Ten times a second, for a watcher that shows how time passes."""
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """A UPF has answered for `done` of the `asked` sessions."""
+
+    done: int
+    asked: int
+
+
+Shown = Rank0Event | Tick | Sessions
+"""The events for a watcher of the run."""
 
 
 class Ledger:
@@ -83,96 +134,78 @@ class Ledger:
     def phase(self) -> str:
         return self.phases[-1][0] if self.phases else "launch"
 
-    def take(self, event: Event) -> None:
-        handler = getattr(self, f"_on_{event['event'].replace(' ', '_')}", None)
-        if handler is not None:
-            handler(event)
+    def take(self, event: Rank0Event) -> None:
+        match event:
+            case Phase(name, at_ns):
+                self.phases.append((name, at_ns))
+                self.over = name == "over"
+            case Note(text):
+                self.notes.append(text)
+            case Start(at_ns, utc_ns):
+                self.start_ns, self.start_utc_ns = at_ns, utc_ns
+                self.look_at_master_utc(at_ns, utc_ns - at_ns)
+            case Stopped(problem):
+                self.stopped = problem or STOPPED
+            case Clock(rank):
+                self.nodes[rank].take_clock(event)
+            case Drift(rank):
+                self.nodes[rank].take_check(event)
+            case Lost(rank):
+                node = self.nodes[rank]
+                node.lost = True
+                node.problem = f"{event.problem} ({node.last_heard(event.heard_ns, self.start_ns)})"
+            case BarrierLeft() | Capture() | Piece():
+                pass
+            case _:
+                self._take_of_node(event, self.nodes[event.rank])
 
-    def _on_phase(self, event: Event) -> None:
-        self.phases.append((event["name"], event["at_ns"]))
-        self.over = event["name"] == "over"
-
-    def _on_note(self, event: Event) -> None:
-        self.notes.append(event["text"])
-
-    def _on_hello(self, event: Event) -> None:
-        self.nodes[event["rank"]].report = event["report"]
-
-    def _on_clock(self, event: Event) -> None:
-        self.nodes[event["rank"]].take_clock(event)
-
-    def _on_drift(self, event: Event) -> None:
-        self.nodes[event["rank"]].take_check(event)
-
-    def _on_start(self, event: Event) -> None:
-        self.start_ns, self.start_utc_ns = event["at_ns"], event["utc_ns"]
-        self.look_at_master_utc(event["at_ns"], event["utc_ns"] - event["at_ns"])
+    def _take_of_node(self, event: NodeEvent, node: NodeState) -> None:
+        match event:
+            case Hello(report=report):
+                node.report = report
+            case Left():
+                self._take_left(event, node)
+            case Sample():
+                self._take_sample(event, node)
+            case InterfaceGone():
+                node.link.gone_ns = self.sampled_ns(event)
+            case UtcSet(reading=reading):
+                node.utc.take(self._ours_ns(event), *astuple(reading))
+            case Failed(problem, bad_input):
+                node.problem = node.problem or problem
+                if bad_input and self.start_ns is None:
+                    self.bad_input = self.bad_input or f"{node.rank.host.name}: {problem}"
+            case GuardGone():
+                node.problem = node.problem or "its guard is gone"
+            case Counts():
+                node.take_counts(event)
+            case Restored(troubles) if troubles:
+                node.problem = node.problem or f"could not restore everything: {troubles[0]}"
 
     def look_at_master_utc(self, at_ns: int, realtime_minus_monotonic_ns: int) -> None:
         self.master_utc.take(at_ns, realtime_minus_monotonic_ns, MASTER_WITHIN_NS)
 
-    def _on_left(self, event: Event) -> None:
-        left_ns = event["at_ns"] - event["offset_ns"]
-        self.barriers.setdefault(event["name"], {})[event["rank"]] = left_ns
-        if event["name"] == "start":
-            self.nodes[event["rank"]].released_ns = left_ns
+    def _take_left(self, event: Left, node: NodeState) -> None:
+        left_ns = event.at_ns - (event.offset_ns or 0)
+        self.barriers.setdefault(event.name, {})[event.rank] = left_ns
+        if event.name == "start":
+            node.released_ns = left_ns
 
-    def _on_lost(self, event: Event) -> None:
-        node = self.nodes[event["rank"]]
-        node.lost, node.problem = True, event["problem"]
-        if "heard_ns" in event:
-            node.problem += f" ({node.last_heard(event['heard_ns'], self.start_ns)})"
+    def _take_sample(self, event: Sample, node: NodeState) -> None:
+        node.sampled = event.interface
+        if event.utc is not None:
+            node.utc.take(self._ours_ns(event), *astuple(event.utc))
+        node.outages.take(self.sampled_ns(event), event.interface)
+        node.link.take(self.sampled_ns(event), event.interface)
 
-    def _on_sample(self, event: Event) -> None:
-        node = self.nodes[event["rank"]]
-        node.sampled = event["interface"]
-        if "utc" in event:
-            node.utc.take(self._ours_ns(event), **event["utc"])
-        node.outages.take(self.sampled_ns(event), event["interface"])
-        node.link.take(self.sampled_ns(event), event["interface"])
-
-    def _on_interface_gone(self, event: Event) -> None:
-        self.nodes[event["rank"]].link.gone_ns = self.sampled_ns(event)
-
-    def _on_utc_set(self, event: Event) -> None:
-        self.nodes[event["rank"]].utc.take(self._ours_ns(event), **event["reading"])
-
-    def _on_failed(self, event: Event) -> None:
-        node = self.nodes[event["rank"]]
-        node.problem = node.problem or event["problem"]
-        if event["bad_input"] and self.start_ns is None:
-            self.bad_input = self.bad_input or f"{node.rank.host.name}: {event['problem']}"
-
-    def _on_guard_gone(self, event: Event) -> None:
-        node = self.nodes[event["rank"]]
-        node.problem = node.problem or "its guard is gone"
-
-    def _on_counts(self, event: Event) -> None:
-        node = self.nodes[event["rank"]]
-        node.captures = {capture["name"]: int(capture["bytes"]) for capture in event.get("captures", [])}
-        node.counts = [count for count in event["counts"] if count["connections"] is None]
-        found = (count for count in event["counts"] if count["connections"] is not None)
-        node.connections = {count["leg"]: EndCount.from_json(count["connections"]) for count in found}
-        node.interface, node.played = event["interface"], event.get("played")
-        node.link.end(event["interface"])
-        node.problem = node.problem or "; ".join(event.get("problems", []))
-
-    def _on_restored(self, event: Event) -> None:
-        for trouble in event["troubles"]:
-            node = self.nodes[event["rank"]]
-            node.problem = node.problem or f"could not restore everything: {trouble}"
-
-    def _on_stopped(self, event: Event) -> None:
-        self.stopped = event["problem"] or STOPPED
-
-    def sampled_ns(self, event: Event) -> int:
+    def sampled_ns(self, event: Sample | InterfaceGone) -> int:
         """When a sample was taken, since the start instant."""
         return self._ours_ns(event) - (self.start_ns or 0)
 
-    def _ours_ns(self, event: Event) -> int:
+    def _ours_ns(self, event: Sample | InterfaceGone | UtcSet) -> int:
         """When a node's event was, on the master's clock."""
-        clock = self.nodes[event["rank"]].clock.get("start", {})
-        return int(event["at_ns"]) - int(clock.get("offset_ns", 0))
+        clock = self.nodes[event.rank].clock.get("start")
+        return event.at_ns - (0 if clock is None else clock.offset_ns)
 
     # --- what it amounts to -------------------------------------------------------------------------------------
 
@@ -184,16 +217,16 @@ class Ledger:
         }
         parts: dict[int, dict[str, Row]] = {leg.id: {} for leg in legs if leg.handover_targets}
         for node in self.nodes.values():
-            for count in node.counts or []:
-                row = rows[count["leg"]]
-                if "sent_packets" in count:
-                    _take_sent(row, count)
-                    if count["first_ns"] is not None:
-                        row.left_ns = self._monotonic_since_start(count["first_ns"], node)
-                elif row.leg.handover_targets:
-                    parts[row.leg.id][node.rank.host.name] = self._part(row.leg, count, node)
+            for sent in node.sent or []:
+                _take_sent(rows[sent.leg], sent)
+                if sent.first_ns is not None:
+                    rows[sent.leg].left_ns = self._monotonic_since_start(sent.first_ns, node)
+            for received in node.received or []:
+                row = rows[received.leg]
+                if row.leg.handover_targets:
+                    parts[row.leg.id][node.rank.host.name] = self._part(row.leg, received, node)
                 else:
-                    self._take_received(row, count, node)
+                    self._take_received(row, received, node)
         for leg_id, one in parts.items():
             handover_rows.put_together(rows[leg_id], one)
         for row in rows.values():
@@ -211,29 +244,29 @@ class Ledger:
                 row.users.moves = self.moves.of(row.users.leg)
         return folded
 
-    def _part(self, leg: Leg, count: dict[str, Any], node: NodeState) -> Row:
+    def _part(self, leg: Leg, count: ReceiveCount, node: NodeState) -> Row:
         """What one of the leg's receivers counted."""
-        row = Row(leg, count["engine"], marks=count["marks"], delays=count["delays"], users=Users(leg))
+        row = Row(leg, count.engine, marks=count.marks, delays=count.delays, users=Users(leg))
         self._take_received(row, count, node)
         return row
 
-    def _take_received(self, row: Row, count: dict[str, Any], node: NodeState) -> None:
+    def _take_received(self, row: Row, count: ReceiveCount, node: NodeState) -> None:
         if row.received is not None:
-            row.captured = count["received_packets"]
+            row.captured = count.received_packets
             return
-        if count["tally"] is not None:
-            row.tally = Tally.from_json(count["tally"])
+        if count.tally is not None:
+            row.tally = Tally.from_json(count.tally)
             self._correct_latency(row, node)
-        row.received, row.unstamped = count["received_packets"], count["unstamped_packets"]
-        row.received_bytes = with_fcs(count["received_bytes"], row.received)
+        row.received, row.unstamped = count.received_packets, count.unstamped_packets
+        row.received_bytes = with_fcs(count.received_bytes, row.received)
         if row.users is not None:
-            row.users.take_received(count["users"], row.tally is not None and row.tally.distinct is not None)
-        row.missed, row.received_frames = count["dropped_packets"], count["received_frames"]
-        by_ns = count.get("utc_less_monotonic_ns")
-        if count["first_ns"] is not None and by_ns is None and (why := self.faults().utc_set(node.rank.host.name)):
+            row.users.take_received(count.users, row.tally is not None and row.tally.distinct is not None)
+        row.missed, row.received_frames = count.dropped_packets, count.received_frames
+        by_ns = count.utc_less_monotonic_ns
+        if count.first_ns is not None and by_ns is None and (why := self.faults().utc_set(node.rank.host.name)):
             row.omitted_timing.append(f"when it came, because {why}")
-        row.first_ns = self._since_start(count["first_ns"], node, by_ns)
-        row.last_ns = self._since_start(count["last_ns"], node, by_ns)
+        row.first_ns = self._since_start(count.first_ns, node, by_ns)
+        row.last_ns = self._since_start(count.last_ns, node, by_ns)
 
     def connection_rows(self) -> list[ConnectionRow]:
         """One row a leg of connections and direction."""
@@ -303,10 +336,11 @@ class Ledger:
         """As read before the run: what receivers count latencies with."""
         read = {node.rank.host.name: node.clock["before"] for node in self.nodes.values() if "before" in node.clock}
 
-        def each(name: str) -> dict[str, int]:
-            return {host: int(clock[name]) for host, clock in read.items()}
-
-        return Clocks(each("offset_ns"), each("bound_ns"), each("realtime_minus_monotonic_ns"))
+        return Clocks(
+            {host: clock.offset_ns for host, clock in read.items()},
+            {host: clock.bound_ns for host, clock in read.items()},
+            {host: clock.realtime_minus_monotonic_ns for host, clock in read.items()},
+        )
 
     def _middle_ns(self) -> int:
         return self._sending_ns()[1]
@@ -329,7 +363,7 @@ class Ledger:
             return None
         if by_ns is None and self.faults().utc_set(node.rank.host.name):
             return None
-        by_ns = clock["realtime_minus_monotonic_ns"] if by_ns is None else by_ns
+        by_ns = clock.realtime_minus_monotonic_ns if by_ns is None else by_ns
         return self._monotonic_since_start(realtime_ns - by_ns, node)
 
     def _monotonic_since_start(self, node_ns: int, node: NodeState) -> int | None:
@@ -340,28 +374,27 @@ class Ledger:
         return [self._node_row(node) for node in self.nodes.values()]
 
     def _node_row(self, node: NodeState) -> dict[str, Any]:
-        counts, interface = node.counts, node.interface or {}
-        clock = node.clock.get("start") or node.clock.get("before") or {}
-        report = node.report.get("interface", {})
+        interface, report = node.interface or {}, node.report
+        clock = node.clock.get("start") or node.clock.get("before")
         return {
             "node": node.rank.host.name,
             "role": node.rank.role,
             "state": "lost" if node.lost else "failed" if node.problem else "ok",
             "interface": node.rank.host.traffic_interface,
-            "driver": report.get("driver"),
-            "kernel": node.report.get("kernel"),
-            "sent_packets": told(counts, "sent_packets"),
-            "received_packets": told(counts, "received_packets"),
-            "missed_packets": told(counts, "dropped_packets", every_engine=True),
+            "driver": report.interface.driver if report and report.interface.exists else None,
+            "kernel": report.kernel if report else None,
+            "sent_packets": sent_packets(node),
+            "received_packets": received_packets(node),
+            "missed_packets": dropped_packets(node),
             "tx_packets": interface.get("tx_packets"),
             "rx_packets": interface.get("rx_packets"),
             "tx_dropped_packets": interface.get("tx_dropped"),
             "rx_dropped_packets": interface.get("rx_dropped"),
             "tx_error_packets": interface.get("tx_errors"),
             "rx_error_packets": interface.get("rx_errors"),
-            "failed_packets": failed(counts),
-            "clock_offset_ns": clock.get("offset_ns"),
-            "clock_bound_ns": clock.get("bound_ns"),
+            "failed_packets": failed_packets(node),
+            "clock_offset_ns": clock.offset_ns if clock else None,
+            "clock_bound_ns": clock.bound_ns if clock else None,
             "released_ns": None
             if node.released_ns is None or self.start_ns is None
             else node.released_ns - self.start_ns,
@@ -419,9 +452,10 @@ class Ledger:
             "notes": self._notes(rows, compared, flows, with_moves=moves is not None),
             "played": proxy_counts.document(self.nodes.values()),
             "ranks": {
-                str(n): {"host": s.rank.host.name, "role": s.rank.role, **s.report} for n, s in self.nodes.items()
+                str(n): {"host": s.rank.host.name, "role": s.rank.role, **(s.report.to_json() if s.report else {})}
+                for n, s in self.nodes.items()
             },
-            "clocks": {str(n): s.clock for n, s in self.nodes.items()},
+            "clocks": {str(n): {w: to_fields(c) for w, c in s.clock.items()} for n, s in self.nodes.items()},
             "totals": sums,
             "groups": group_totals(rows),
             "by_node": node_totals(map(stream_values, rows)),
@@ -520,17 +554,17 @@ def _most(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else max(one, other)
 
 
-def _take_sent(row: Row, count: dict[str, Any]) -> None:
-    row.engine = count["engine"]
-    row.sent = count["sent_packets"]
-    row.sent_bytes = with_fcs(count["sent_bytes"], row.sent)
-    row.seconds = count["seconds"]
-    row.late = count["late_packets"]
-    row.sent_frames = count["sent_frames"]
-    row.stamped, row.latest_ns = count["stamped_packets"], count["latest_ns"]
-    row.resent, row.flows = count["resent_packets"], count["flows"]
+def _take_sent(row: Row, count: SendCount) -> None:
+    row.engine = count.engine
+    row.sent = count.sent_packets
+    row.sent_bytes = with_fcs(count.sent_bytes, row.sent)
+    row.seconds = count.seconds
+    row.late = count.late_packets
+    row.sent_frames = count.sent_frames
+    row.stamped, row.latest_ns = count.stamped_packets, count.latest_ns
+    row.resent, row.flows = count.resent_packets, count.flows
     if row.users is not None:
-        row.users.take_sent(count["users"])
+        row.users.take_sent(count.users)
         row.users.seconds = row.seconds
 
 

@@ -7,9 +7,8 @@ their interface shows that there was something.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
-from pktswarm.master.cluster.node import NodeState, told_received_frames
+from pktswarm.master.cluster.node import NodeState, received_frames
 from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results.row import Row
 
@@ -20,7 +19,7 @@ PART_OF_OTHERS = 0.01
 
 def take(rows: Iterable[Row], nodes: Iterable[NodeState]) -> None:
     """Into each row what other hosts than its receivers tell of it; where none looks for its stamps it is not known."""
-    told = {node.rank.host.name: found for node in nodes if (found := _told(node.counts)) is not None}
+    told = {node.rank.host.name: found for node in nodes if (found := _told(node)) is not None}
     for row in rows:
         stamps = row.leg.engine == "xdp" and row.tally is not None and row.tally.distinct is not None
         others = {host: each for host, each in told.items() if host not in row.leg.receivers}
@@ -29,8 +28,9 @@ def take(rows: Iterable[Row], nodes: Iterable[NodeState]) -> None:
             row.misdelivered = {host: each[number] for host, each in others.items() if number in each}
 
 
-def _told(counts: list[dict[str, Any]] | None) -> dict[str, int] | None:
-    return next((found for count in counts or [] if (found := count.get("misdelivered")) is not None), None)
+def _told(node: NodeState) -> dict[str, int] | None:
+    counts = node.received or []
+    return next((count.misdelivered for count in counts if count.misdelivered is not None), None)
 
 
 def notes(rows: Iterable[Row], nodes: Iterable[NodeState], resolved: Resolved) -> list[str]:
@@ -46,7 +46,7 @@ def notes(rows: Iterable[Row], nodes: Iterable[NodeState], resolved: Resolved) -
 def _of_no_stream(node: NodeState, resolved: Resolved) -> str:
     """Of a receiver whose frames are all counted, and that does not talk itself, by the counter of its interface."""
     task = resolved.receives.get(node.rank.host.name)
-    taken = told_received_frames(node.counts)
+    taken = received_frames(node)
     if node.rank.role != "receive" or task is None or node.interface is None or taken is None:
         return ""
     if (
@@ -55,7 +55,7 @@ def _of_no_stream(node: NodeState, resolved: Resolved) -> str:
         or any(leg.kind == "connections" or leg.engine == "interactive" for leg in task.legs)
     ):
         return ""
-    known = taken + sum((_told(node.counts) or {}).values())
+    known = taken + sum((_told(node) or {}).values())
     more = node.interface["rx_packets"] - known
     if more <= max(MOST_OF_OTHERS, PART_OF_OTHERS * taken):
         return ""

@@ -15,9 +15,9 @@ TOLD = {
 
 
 def document(nodes: Iterable[NodeState]) -> dict[str, Any]:
-    """Host → traffic.frames.responder.Played, of those that played an address."""
+    """Host → counts of the frames for its proxy addresses."""
     return {
-        node.rank.host.name: {name: told for name, told in node.played.items() if name != "ended"}
+        node.rank.host.name: {"counts": node.played.counts, "teids": node.played.teids, "missed": node.played.missed}
         for node in nodes
         if node.played is not None
     }

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pktswarm.traffic.counting.samples import unpack
+from pktswarm.traffic.counting import samples as traffic_samples
+from pktswarm.traffic.counting.samples import SENT, unpack
 from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.rank_events import Sample
 from pktswarm.traffic.protocol.task import with_fcs
 
 INTERFACE = {
@@ -38,21 +40,21 @@ _OF_LEG = len(COLUMNS) - COLUMNS.index("stream")
 _OF_INTERFACE = COLUMNS.index("stream") - COLUMNS.index("role") - 1
 
 
-def rows(event: dict[str, Any], node: str, role: str, time_ns: int, legs: dict[int, Leg]) -> list[list[Any]]:
+def rows(event: Sample, node: str, role: str, time_ns: int, legs: dict[int, Leg]) -> list[list[Any]]:
     """In the order of COLUMNS; what does not apply, or is not known, is empty. All counts are since the start; bytes of
     streams count the FCS, as in streams.csv."""
     begin = [time_ns, node, role]
-    counters = event["interface"]
+    counters = event.interface
     busy_ms = counters.get("cpu_busy_ms")
     interface = [*(counters.get(name) for name in INTERFACE.values()), None if busy_ms is None else busy_ms / 1000]
     found = [[*begin, *interface, *[None] * _OF_LEG]]
     begin += [None] * _OF_INTERFACE
-    for leg, sent in sent_of_rows(unpack(event, "sent"), legs):
+    for leg, sent in sent_of_rows(unpack(event.sent, SENT), legs):
         bytes_sent = with_fcs(sent["sent_bytes"], sent["sent_packets"])
         nothing = [None] * len(RECEIVED)
         end = [leg.group, bytes_sent, *[None] * len(LATENCY)]
         found.append([*begin, leg.stream, leg.source, leg.to, sent["sent_packets"], *nothing, *end])
-    for number, came in unpack(event, "received").items():
+    for number, came in unpack(event.received, traffic_samples.RECEIVED).items():
         leg = legs[number]
         to = leg.to
         if leg.handover_targets:  # what is missing here may have come elsewhere

@@ -188,7 +188,7 @@ def latency(
     None where a clock was not read, or the sender does not tell how late its frames left.
     """
     here, there, began = receiver.offset_at(at_ns), sender.offset_at(at_ns), _told_start(sender)
-    utc = [int(clock["realtime_minus_monotonic_ns"]) for clock in receiver.clock.values()]
+    utc = [clock.realtime_minus_monotonic_ns for clock in receiver.clock.values()]
     if one.delays_ns is None or not len(one.delays_ns) or row.latest_ns is None or not utc:
         return None
     if here is None or there is None or began is None:

@@ -12,12 +12,19 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Literal, Protocol
 
 from pktswarm.master.cluster.clock_offsets import Reading, offset_at
+from pktswarm.traffic.errors import MessageError
+from pktswarm.traffic.protocol import rank0_events, rank0_orders, rank_events, rank_orders
 from pktswarm.traffic.protocol.barrier import AT_ONCE_S
-from pktswarm.traffic.protocol.messages import STILL_AFTER_NS, STILL_BEFORE_NS, WORD_INTERVAL_S, Lines, Message
+from pktswarm.traffic.protocol.messages import STILL_AFTER_NS, STILL_BEFORE_NS, WORD_INTERVAL_S, Lines
+from pktswarm.traffic.protocol.rank0_events import Rank0Event
+from pktswarm.traffic.protocol.rank0_orders import Rank0Order
+from pktswarm.traffic.protocol.rank_events import NodeEvent
+from pktswarm.traffic.protocol.rank_orders import RankOrder
+from pktswarm.traffic.protocol.task import Role
 
 SILENCE_S = 5.0
 """A rank not heard for so long is lost."""
@@ -45,11 +52,14 @@ DEADLINES_S = {"hello": 20.0, "look": 3600.0, "tasks": 60.0, "prepare": 30.0, "b
 DEADLINES_S |= {"counts": 120.0, "restore": 15.0}
 
 
+When = Literal["before", "start", "after"]
+
+
 class World(Protocol):
     def all_are_there(self) -> bool: ...
-    def send(self, rank: int, message: Message) -> bool: ...
+    def send(self, rank: int, message: RankOrder) -> bool: ...
     def send_bulk(self, rank: int, data: bytes) -> bool: ...
-    def receive(self) -> tuple[int, Message] | None: ...
+    def receive(self) -> tuple[int, NodeEvent] | None: ...
     def receive_piece(self, rank: int) -> bytes | None: ...
     def wait(self, control: int, longest_s: float) -> None: ...
     def barrier(self, role: str) -> Barrier: ...
@@ -72,12 +82,12 @@ class Stopped(Exception):
 class Conductor:
     """`roles`: rank → role. `control` leads to the command line. `patience` multiplies the deadlines: slow hosts."""
 
-    def __init__(self, world: World, control: Lines, roles: dict[int, str], patience: float = 1.0) -> None:
+    def __init__(self, world: World, control: Lines[Rank0Order], roles: dict[int, Role], patience: float = 1.0) -> None:
         self.world, self.control, self.roles, self.patience = world, control, roles, patience
         self.living = set(roles)
         self.heard = {rank: time.monotonic() for rank in roles}
         self.seen: set[tuple[int, str]] = set()
-        self.tasks: dict[int, tuple[Message, bytes]] = {}
+        self.tasks: dict[int, tuple[rank0_orders.HandTask, bytes]] = {}
         self.started: set[int] = set()
         self.readings: dict[int, list[Reading]] = {}
         self.offsets_ns: dict[int, int] = {}
@@ -100,8 +110,8 @@ class Conductor:
         try:
             self._begin()
             self._traffic()
-        except Stopped as stop:
-            self._tell("stopped", problem=str(stop))
+        except (Stopped, MessageError) as stop:
+            self._report(rank0_events.Stopped(str(stop)))
             self.stopping = True
             self._halt()
         self.stopping = True
@@ -118,9 +128,8 @@ class Conductor:
         if self._wait("hello", self.roles, DEADLINES_S["hello"]):
             raise Stopped("not every node came up")
         if not self.world.all_are_there():
-            self._tell(
-                "note", text="this MPICH tries for ever to reach a rank that died: a death may stop the whole run"
-            )
+            text = "this MPICH tries for ever to reach a rank that died: a death may stop the whole run"
+            self._report(rank0_events.Note(text))
         self.enforce_silence = True
         self._phase("look")
         # A UPF's sessions are set up meanwhile. They may be a million, and have deadlines of their own.
@@ -147,19 +156,20 @@ class Conductor:
 
     def _scatter(self, role: str, arrive: str) -> None:
         for rank in self._group(role):
-            message, raw = self.tasks[rank]
-            self._send(rank, {**message, "op": "task", "arrive": arrive})
+            order, raw = self.tasks[rank]
+            self._send(rank, rank_orders.Task(order.task, order.files, arrive, order.sample_every_s))
             if raw:
                 self.world.send_bulk(rank, raw)
 
     def _start(self) -> None:
         at_ns = time.monotonic_ns() + START_LEAD_NS
-        for role, op in (("receive", "sample"), ("transmit", "start")):
-            for rank in self._group(role):
-                self._send(rank, {"op": op, "at_ns": at_ns + self.offsets_ns.get(rank, 0)})
+        for rank in self._group("receive"):
+            self._send(rank, rank_orders.Sample(at_ns + self.offsets_ns.get(rank, 0)))
+        for rank in self._group("transmit"):
+            self._send(rank, rank_orders.Start(at_ns + self.offsets_ns.get(rank, 0)))
         self.started.update(self._group("transmit"))
         self.next_check = time.monotonic() + CHECK_EVERY_S
-        self._tell("start", at_ns=at_ns, utc_ns=time.time_ns() + at_ns - time.monotonic_ns())
+        self._report(rank0_events.Start(at_ns, time.time_ns() + at_ns - time.monotonic_ns()))
         self._phase("send")
         self._sleep((at_ns - STILL_BEFORE_NS - time.monotonic_ns()) / 1e9)
         time.sleep(max(0, at_ns + STILL_AFTER_NS - time.monotonic_ns()) / 1e9)
@@ -170,7 +180,7 @@ class Conductor:
             rank for rank in self._group("transmit") if rank in self.started and (rank, "failed") not in self.seen
         ]
         for rank in sending:
-            self._send(rank, {"op": "halt"})
+            self._send(rank, rank_orders.Halt())
         if sending and not self.control.closed:
             self._wait("halted", sending, DEADLINES_S["barrier"])
             self._sleep(self.drain_s)
@@ -181,7 +191,7 @@ class Conductor:
         self._phase("gather")
         asked = [rank for rank in sorted(self.living) if rank in self.tasks and self._has_task(rank)]
         for rank in asked:
-            self._send(rank, {"op": "stop"})
+            self._send(rank, rank_orders.Stop())
         self._wait("counts", asked, DEADLINES_S["counts"])
         if self.started:
             self._read_clocks("after")
@@ -191,12 +201,12 @@ class Conductor:
     def _finish(self) -> None:
         self._phase("restore")
         for rank in sorted(self.living):
-            self._send(rank, {"op": "finish", "whole": self.whole})
+            self._send(rank, rank_orders.Finish(self.whole))
         self._wait("restored", sorted(self.living), DEADLINES_S["restore"])
         # Told first: ranks that end without MPI's finalize may take mpiexec along, and it takes this one.
         self._phase("over")
         for rank in sorted(self.living):
-            self._send(rank, {"op": "leave"})
+            self._send(rank, rank_orders.Leave())
         self.world.flush(2.0)
 
     def _has_task(self, rank: int) -> bool:
@@ -215,8 +225,8 @@ class Conductor:
         # All enter at one instant: who came early would only take the processor from who comes late.
         at_ns = time.monotonic_ns() + ENTER_LEAD_NS
         for rank in group:
-            entry = {"name": name, "at_ns": at_ns + self.offsets_ns.get(rank, 0)}
-            self._send(rank, {"op": "enter" if whole else "release", **entry})
+            entry = rank_orders.Enter(name, at_ns + self.offsets_ns.get(rank, 0))
+            self._send(rank, entry if whole else rank_orders.Release(name))
         self.entered = (name, group) if whole else None
         if not self.living.issuperset(group):
             # Found dead just now. Not released before all were told: "enter" would have come behind "release".
@@ -224,8 +234,8 @@ class Conductor:
         left_ns = self._leave(role, name, at_ns) if whole else None
         self._wait(f"left {name}", group, DEADLINES_S["barrier"])
         self.entered = None
-        told_ns = time.monotonic_ns() if left_ns is None else left_ns
-        self._tell("barrier", group=role, name=name, whole=left_ns is not None, left_ns=told_ns)
+        at_ns = time.monotonic_ns() if left_ns is None else left_ns
+        self._report(rank0_events.BarrierLeft(role, name, left_ns is not None, at_ns))
 
     def _leave(self, role: str, name: str, at_ns: int) -> int | None:
         """When it was left; None: somebody died in the middle of it, and the others were released."""
@@ -249,7 +259,7 @@ class Conductor:
             return
         (name, group), self.entered = self.entered, None
         for rank in [rank for rank in group if rank in self.living and (rank, f"left {name}") not in self.seen]:
-            self._send(rank, {"op": "release", "name": name})
+            self._send(rank, rank_orders.Release(name))
 
     def _flush(self) -> None:
         """Wait for what was sent to leave, and let nobody wait for a word meanwhile."""
@@ -257,7 +267,7 @@ class Conductor:
         while not self.world.flush(WORD_INTERVAL_S) and time.monotonic() < deadline:
             self._words()
 
-    def _read_clocks(self, when: str) -> None:
+    def _read_clocks(self, when: When) -> None:
         """Each node's CLOCK_MONOTONIC against ours; of several readings the least round trip wins.
 
         Who was too busy to answer fast is asked again when all others have answered, as long as there is time for it:
@@ -285,7 +295,7 @@ class Conductor:
 
     def _readings_of(self, rank: int, count: int) -> list[tuple[int, int, int, int]]:
         """Those that were answered in time. A rank may turn out to be dead at any of them."""
-        self._send(rank, {"op": "ping", "count": count})
+        self._send(rank, rank_orders.Ping(count))
         self._flush()
         readings: list[tuple[int, int, int, int]] = []
         misses = 0
@@ -297,11 +307,12 @@ class Conductor:
                 readings.append(reading)
         return readings
 
-    def _keep_reading(self, rank: int, when: str, taken: tuple[int, int, int, int]) -> None:
+    def _keep_reading(self, rank: int, when: When, taken: tuple[int, int, int, int]) -> None:
         _, node_ns, realtime_ns, _ = taken
         reading = _as_reading(taken)
         self._take_reading(rank, reading)
-        self._tell("clock", rank=rank, when=when, **asdict(reading), realtime_minus_monotonic_ns=realtime_ns - node_ns)
+        figures = (reading.at_ns, reading.offset_ns, reading.bound_ns, realtime_ns - node_ns)
+        self._report(rank0_events.Clock(rank, when, *figures))
 
     def _take_reading(self, rank: int, reading: Reading) -> None:
         """A fresh reading is not always the closer one."""
@@ -317,8 +328,9 @@ class Conductor:
         self.next_check = time.monotonic() + CHECK_EVERY_S / len(self.living)
         rank = min(self.living, key=lambda one: (one <= self.last_checked, one))
         self.last_checked = rank
-        if found := self._readings_of(rank, CHECK_READINGS):
-            self._tell("drift", rank=rank, **asdict(_as_reading(min(found, key=_round_trip_ns))))
+        if readings := self._readings_of(rank, CHECK_READINGS):
+            best = _as_reading(min(readings, key=_round_trip_ns))
+            self._report(rank0_events.Drift(rank, best.at_ns, best.offset_ns, best.bound_ns))
 
     def _reading(self, rank: int) -> tuple[int, int, int, int] | None:
         # A slow host takes seconds for all its readings. The others wait no longer for a word, and what they say has to
@@ -374,10 +386,10 @@ class Conductor:
         """Everything that goes on while waiting."""
         self._words()
         while (heard := self.world.receive()) is not None:
-            self._node_says(*heard)
+            self._take(*heard)
         if self.control.receive(0):
-            for message, raw in self.control.messages():
-                self._command(message, raw)
+            for order, raw in self.control.messages():
+                self._obey(order, raw)
         if self.control.closed and not self.stopping:
             self.stopping = True
             raise Stopped("the command line is gone")
@@ -387,12 +399,12 @@ class Conductor:
         now = time.monotonic()
         if now >= self.next_word:
             self.next_word = now + WORD_INTERVAL_S
-            self._tell("alive")
+            self._report(rank_events.Alive())
             for rank in sorted(self.living):
-                self._send(rank, {"op": "word"})
+                self._send(rank, rank_orders.Word())
 
-    def _send(self, rank: int, message: Message) -> None:
-        if rank in self.living and not self.world.send(rank, message):
+    def _send(self, rank: int, order: RankOrder) -> None:
+        if rank in self.living and not self.world.send(rank, order):
             self._lose(rank, "cannot be reached any more")
 
     def _look_for_silence(self) -> None:
@@ -403,7 +415,7 @@ class Conductor:
     def _lose(self, rank: int, why: str) -> None:
         self.living.discard(rank)
         heard_ns = round(self.heard[rank] * 1e9)
-        self._tell("lost", rank=rank, problem=why, silent_s=round(self._silent_s(rank), 3), heard_ns=heard_ns)
+        self._report(rank0_events.Lost(rank, why, round(self._silent_s(rank), 3), heard_ns))
         if self.entered and rank in self.entered[1]:
             self._release()
 
@@ -412,32 +424,29 @@ class Conductor:
 
     # --- who says what ------------------------------------------------------------------------------------------
 
-    def _node_says(self, rank: int, message: Message) -> None:
+    def _take(self, rank: int, event: NodeEvent) -> None:
         self.heard[rank] = time.monotonic()
-        event = message["event"]
-        if event == "alive":
+        if isinstance(event, rank_events.Alive):
             return
-        if event == "left":
-            message["offset_ns"] = self.offsets_ns.get(rank, 0)
-        self._tell(**{**message, "rank": rank})
-        self.seen.add((rank, str(message["name"]) if event == "arrived" else self._name(event, message)))
-        if event == "guard_gone" and rank in self.living:
-            # Its rank can answer nothing that is asked of it. A node that dies whole is told by either of its ends.
-            self._lose(rank, "its guard is gone")
-        if event == "failed" and not self.stopping:
-            raise Stopped(str(message["problem"]))
-        if event == "counts":
-            self.captures += [(rank, capture["name"], int(capture["bytes"])) for capture in message["captures"]]
-
-    @staticmethod
-    def _name(event: str, message: Message) -> str:
-        return f"left {message['name']}" if event == "left" else event
+        event = replace(event, rank=rank)
+        if isinstance(event, rank_events.Left):
+            event = replace(event, offset_ns=self.offsets_ns.get(rank, 0))
+        self._report(event)
+        self.seen.add((rank, _step(event)))
+        match event:
+            case rank_events.GuardGone() if rank in self.living:
+                # Its rank can obey nothing any more. The loss of a node as a whole is reported by either of its ends.
+                self._lose(rank, "its guard is gone")
+            case rank_events.Failed(problem) if not self.stopping:
+                raise Stopped(problem)
+            case rank_events.Counts(captures=captures):
+                self.captures += [(rank, capture.name, capture.bytes) for capture in captures]
 
     def _fetch(self, rank: int, name: str, size: int) -> None:
         """A capture, piece by piece from the node to the command line."""
-        self._tell("capture", rank=rank, name=name, bytes=size)
+        self._report(rank0_events.Capture(rank, name, size))
         # Not before: on a slow link nothing else would come from there meanwhile, and from nobody else by a shared one.
-        self._send(rank, {"op": "fetch", "name": name})
+        self._send(rank, rank_orders.Fetch(name))
         left, longest_s = size, DEADLINES_S["counts"] * self.patience
         deadline = time.monotonic() + longest_s
         # To nobody it would only keep the nodes from being restored.
@@ -448,33 +457,43 @@ class Conductor:
                 left -= len(piece)
                 self.heard[rank] = time.monotonic()
                 deadline = time.monotonic() + longest_s
-                self._tell("piece", piece, rank=rank, name=name)
+                self._report(rank0_events.Piece(rank, name), piece)
             elif time.monotonic() > deadline:
                 self._lose(rank, f"its capture {name} did not come whole")
             else:
                 self._rest()
 
-    def _command(self, message: Message, raw: bytes) -> None:
-        match message["op"]:
-            case "task":
-                self.tasks[int(message["rank"])] = (message["body"], raw)
-            case "go":
-                self.run_limit_s, self.drain_s = float(message["run_limit_s"]), float(message["drain_s"])
+    def _obey(self, order: Rank0Order, raw: bytes) -> None:
+        match order:
+            case rank0_orders.HandTask(rank):
+                self.tasks[rank] = (order, raw)
+            case rank0_orders.Go(run_limit_s, drain_s):
+                self.run_limit_s, self.drain_s = run_limit_s, drain_s
                 self.go = True
-            case "looked":
+            case rank0_orders.Looked():
                 self.looked = True
-            case "stop" if not self.stopping:
+            case rank0_orders.Stop(problem) if not self.stopping:
                 self.stopping = True
-                raise Stopped(str(message.get("problem", "")))
+                raise Stopped(problem)
 
     def _phase(self, name: str) -> None:
-        self._tell("phase", name=name, at_ns=time.monotonic_ns())
+        self._report(rank0_events.Phase(name, time.monotonic_ns()))
 
-    def _tell(self, event: str, raw: bytes | None = None, **values: Any) -> None:
+    def _report(self, event: Rank0Event, raw: bytes | None = None) -> None:
         try:
-            self.control.send({"event": event, **values}, raw)
+            self.control.send(event, raw)
         except OSError:
             self.control.closed = True
+
+
+def _step(event: NodeEvent) -> str:
+    """The name under which a step of a rank is waited for."""
+    match event:
+        case rank_events.Arrived(name):
+            return name
+        case rank_events.Left(name):
+            return f"left {name}"
+    return event.NAME
 
 
 def _round_trip_ns(taken: tuple[int, int, int, int]) -> int:

@@ -11,9 +11,12 @@ import mpi4py
 
 from pktswarm.traffic.protocol.anchor import Anchor
 from pktswarm.traffic.protocol.barrier import Barrier
-from pktswarm.traffic.protocol.messages import BULK_BYTES, Message, decode, encode
+from pktswarm.traffic.protocol.codec import encode, parse
+from pktswarm.traffic.protocol.messages import BULK_BYTES
 from pktswarm.traffic.protocol.mpi_wakeup import News
 from pktswarm.traffic.protocol.mpich import REFUSED_S, TRY_AGAIN_S, give_up_on_the_dead
+from pktswarm.traffic.protocol.rank_events import NodeEvent, decode_node_event
+from pktswarm.traffic.protocol.rank_orders import RankOrder
 
 # Loaded at once: a rank that has given up root may not be able to read files later. MPI itself begins in World().
 mpi4py.rc.initialize = False
@@ -60,7 +63,7 @@ class World:
         self.flush(5.0)
         return give_up_on_the_dead()
 
-    def send(self, rank: int, message: Message) -> bool:
+    def send(self, rank: int, message: RankOrder) -> bool:
         """False when the rank cannot be reached any more."""
         return self._post(rank, TAG_MESSAGE, encode(message))
 
@@ -69,10 +72,10 @@ class World:
             self._post(rank, TAG_BULK, data[start : start + BULK_BYTES]) for start in range(0, len(data), BULK_BYTES)
         )
 
-    def receive(self) -> tuple[int, Message] | None:
+    def receive(self) -> tuple[int, NodeEvent] | None:
         """The next message of any node, or None."""
         taken = self._take(MPI.ANY_SOURCE, TAG_MESSAGE)
-        return None if taken is None else (taken[0], decode(taken[1]))
+        return None if taken is None else (taken[0], decode_node_event(parse(taken[1])))
 
     def wait(self, control: int, longest_s: float) -> None:
         """Until a node, or what is at the other end of that descriptor, may have said something."""

@@ -12,6 +12,7 @@ from pktswarm.master.run.conductor import Conductor
 from pktswarm.master.run.mpi import World
 from pktswarm.traffic.protocol import anchor, unprivileged
 from pktswarm.traffic.protocol.messages import Lines
+from pktswarm.traffic.protocol.rank0_orders import decode_rank0_order
 
 
 def main() -> int:
@@ -31,7 +32,7 @@ def main() -> int:
     launcher.hold()
     roles = dict(enumerate(json.loads(arguments.roles), start=1))
     world = World(launcher)
-    conductor = Conductor(world, Lines(connection), roles, arguments.patience)
+    conductor = Conductor(world, Lines(connection, decode_rank0_order), roles, arguments.patience)
     conductor.conduct()
     if not conductor.whole:
         os._exit(0)  # MPI's finalize would wait for the dead

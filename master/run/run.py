@@ -24,7 +24,7 @@ from pktswarm.master.plan.resolve import resolve
 from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results import samples
 from pktswarm.master.results.folder import Folder, Outcome
-from pktswarm.master.results.ledger import Event, Ledger
+from pktswarm.master.results.ledger import Ledger, Sessions, Shown, Tick
 from pktswarm.master.results.trace_verify import Compared, compare
 from pktswarm.master.run.launch import Launch
 from pktswarm.master.run.silence import SilenceTimer
@@ -34,7 +34,12 @@ from pktswarm.master.scenario.upf import Upf
 from pktswarm.master.upf.session_results import write_users
 from pktswarm.traffic.errors import BadInput, PktswarmError
 from pktswarm.traffic.leg import Leg
-from pktswarm.traffic.protocol.messages import Lines, Message
+from pktswarm.traffic.protocol import rank0_orders, rank_events
+from pktswarm.traffic.protocol.codec import to_fields
+from pktswarm.traffic.protocol.messages import Lines
+from pktswarm.traffic.protocol.rank0_events import Phase, Piece, Rank0Event, Start, Stopped, decode_rank0_event
+from pktswarm.traffic.protocol.rank0_orders import Rank0Order
+from pktswarm.traffic.protocol.rank_orders import File
 from pktswarm.traffic.protocol.task import to_json
 
 if TYPE_CHECKING:
@@ -48,9 +53,8 @@ BEFORE_WORDS = ("launch", "hello")
 AFTER_SENDING = ("drain", "gather", "restore", "over")
 PR_SET_CHILD_SUBREAPER = 36
 NOTHING = allowlist.Allow()
-Watcher = Callable[[Ledger, Event], None]
-TICK: Event = {"event": "tick"}
-"""Told to a watcher ten times a second, so that it shows how time goes by while nothing is heard."""
+Watcher = Callable[[Ledger, Shown], None]
+Control = Lines[Rank0Event]
 
 
 @dataclass
@@ -95,7 +99,7 @@ class Run:
         is_upf = self.plan.upf is not None or "pktswarm_upf" in self.inventory.variables
         self.dut_host = DutHost(source_of(self.inventory), "UPF" if is_upf else "device")
         self.folder: Folder | None = None
-        self._early: list[Event] = []
+        self._early: list[dict[str, object]] = []
         self._interrupts = 0
         self._told_to_stop = 0
         self._began = self._interrupted_at = self._heard_at = 0.0
@@ -118,7 +122,7 @@ class Run:
         with self._interruptible():
             try:
                 launch.start()
-                control = Lines(launch.accept(LAUNCH_TIMEOUT_S))
+                control = Lines(launch.accept(LAUNCH_TIMEOUT_S), decode_rank0_event)
                 self._follow(control, launch)
                 # Ranks that leave by themselves restore their nodes first; those that do not are ended.
                 at_once = self._interrupts > 1 or self._frozen
@@ -151,24 +155,24 @@ class Run:
 
     def _tell_phase(self, name: str) -> None:
         """Of ours, not of rank 0's."""
-        event = {"event": "phase", "name": name, "at_ns": time.monotonic_ns()}
+        event = Phase(name, time.monotonic_ns())
         with self._on_disk():
             self._keep(event)
         self._show(event)
 
     def _tell_sessions(self, done: int, asked: int) -> None:
         """For who watches; it is no part of the run's log."""
-        self._show({"event": "sessions", "done": done, "asked": asked})
+        self._show(Sessions(done, asked))
 
-    def _pace_loads(self, event: Event) -> None:
+    def _pace_loads(self, event: Rank0Event) -> None:
         if self.control_plane is None:
             return
-        if event["event"] == "start":
-            self.control_plane.start_loads(event["at_ns"])
-        elif self.ledger.phase in AFTER_SENDING or event["event"] == "stopped":
+        if isinstance(event, Start):
+            self.control_plane.start_loads(event.at_ns)
+        elif self.ledger.phase in AFTER_SENDING or isinstance(event, Stopped):
             self.control_plane.stop_loads()
 
-    def _end_without_upf(self, control: Lines) -> None:
+    def _end_without_upf(self, control: Control) -> None:
         """Nothing that is sent arrives any more."""
         if self.control_plane is None or self._without_upf or not (words := self.control_plane.trouble):
             return
@@ -185,7 +189,7 @@ class Run:
 
     # --- following the run --------------------------------------------------------------------------------------
 
-    def _follow(self, control: Lines, launch: Launch) -> None:
+    def _follow(self, control: Control, launch: Launch) -> None:
         """Until rank 0 is over or gone, or does not end in time after it was told to."""
         silence = SilenceTimer()
         while not control.closed and not self.ledger.over and not self._overdue():
@@ -199,9 +203,9 @@ class Run:
             silence.look(heard)
             for event, raw in control.messages():
                 self._heard_at = time.monotonic()
-                if event["event"] != "alive":
+                if not isinstance(event, rank_events.Alive):
                     self._take(event, raw, control)
-            self._show(TICK)
+            self._show(Tick())
             if self.ledger.phase not in BEFORE_WORDS and silence.is_over(self.patience):
                 self.ledger.stopped = (
                     f"rank 0 froze in phase {self.ledger.phase!r}: no report for {silence.silent_s:.1f} s"
@@ -223,25 +227,25 @@ class Run:
         last = max(self._interrupted_at, self._heard_at)
         return bool(self._interrupted_at) and now > last + STOP_TIMEOUT_S * self.patience
 
-    def _take(self, event: Event, raw: bytes, control: Lines) -> None:
-        if event["event"] == "piece":
+    def _take(self, event: Rank0Event, raw: bytes, control: Control) -> None:
+        if isinstance(event, Piece):
             with self._on_disk():
                 self._capture(event, raw)
             return
         self.ledger.take(event)
         with self._on_disk():
-            if event["event"] == "sample":
+            if isinstance(event, rank_events.Sample):
                 self._sample(event)
             else:
                 self._keep(event)
         self._show(event)
         self._pace_loads(event)
-        if event["event"] == "phase" and event["name"] == "gather":
+        if isinstance(event, Phase) and event.name == "gather":
             self.dut_host.after()
-        if event["event"] == "phase" and event["name"] in ("look", "plan"):
-            self._answer(control, event["name"])
+        if isinstance(event, Phase) and event.name in ("look", "plan"):
+            self._answer(control, event.name)
 
-    def _show(self, event: Event) -> None:
+    def _show(self, event: Shown) -> None:
         """A terminal that is gone is no reason to end."""
         with contextlib.suppress(OSError):
             self.watch(self.ledger, event)
@@ -254,20 +258,20 @@ class Run:
         except OSError as error:
             self._without_disk = self._without_disk or f"{self.results} on the master: {error.strerror}"
 
-    def _end_without_disk(self, control: Lines) -> None:
+    def _end_without_disk(self, control: Control) -> None:
         if self._without_disk and not self._interrupted_at:
             self._stop(control, self._without_disk)
 
-    def _stop(self, control: Lines, problem: str = "") -> None:
+    def _stop(self, control: Control, problem: str = "") -> None:
         self._interrupted_at = time.monotonic()
-        _order(control, {"op": "stop", "problem": problem})
+        _order(control, rank0_orders.Stop(problem))
 
-    def _answer(self, control: Lines, phase: str) -> None:
+    def _answer(self, control: Control, phase: str) -> None:
         """Rank 0 waits for it in these phases; a refusal ends the run, and nothing was sent."""
         try:
             if phase == "look":
                 self._look()
-                _order(control, {"op": "looked"})
+                _order(control, rank0_orders.Looked())
             else:
                 self._hand_out(control)
         except OSError as error:
@@ -275,15 +279,15 @@ class Run:
         except PktswarmError as error:
             self._refusal = error
         if self._refusal is not None:
-            _order(control, {"op": "stop", "problem": str(self._refusal)})
+            _order(control, rank0_orders.Stop(str(self._refusal)))
 
-    def _keep(self, event: Event) -> None:
+    def _keep(self, event: Rank0Event) -> None:
         """Nothing is written before the tasks stand: bad input leaves no folder behind."""
-        event = {"utc": utc(time.time_ns()), **event}
+        line = {"utc": utc(time.time_ns()), **to_fields(event)}
         if self.folder is None:
-            self._early.append(event)
+            self._early.append(line)
         else:
-            self.folder.log(event)
+            self.folder.log(line)
 
     def _look(self) -> None:
         """Once all nodes have told what they are, and before their clocks are read. Raises PktswarmError."""
@@ -296,25 +300,26 @@ class Run:
             self._set_up(self.plan.upf)
         self.dut_host.before()
 
-    def _hand_out(self, control: Lines) -> None:
+    def _hand_out(self, control: Control) -> None:
         self.ledger.resolved = resolved = self._resolve()
         self.folder = Folder(self.results, self.scenario.name)
-        for event in self._early:
-            self.folder.log(event)
+        for line in self._early:
+            self.folder.log(line)
         if self.control_plane is not None:
             write_users(self.folder.path / "sessions.csv", self.control_plane.sessions)
         self._legs = {leg.id: leg for leg in resolved.legs}
         for rank in self.ranks:
-            name = rank.host.name
-            task = resolved.sends.get(name) if rank.role == "transmit" else resolved.receives.get(name)
-            files = (resolved.files if rank.role == "transmit" else resolved.answer_files).get(name, [])
+            host = rank.host.name
+            task = resolved.sends.get(host) if rank.role == "transmit" else resolved.receives.get(host)
+            files = (resolved.files if rank.role == "transmit" else resolved.answer_files).get(host, [])
             if task is not None:
-                listed = [{"name": n, "bytes": len(d)} for n, d in files]
-                body = {"task": to_json(task), "files": listed, "sample_every_s": 1 / self.scenario.samples_per_s}
-                _order(control, {"op": "task", "rank": rank.number, "body": body}, b"".join(d for _, d in files))
+                listed = [File(name, len(data)) for name, data in files]
+                text = json.dumps(to_json(task), separators=(",", ":"))
+                order = rank0_orders.HandTask(rank.number, text, listed, 1 / self.scenario.samples_per_s)
+                _order(control, order, b"".join(data for _, data in files))
             for file_name, data in files if self.keep_sent else ():
                 self.folder.sent(file_name, data)
-        _order(control, {"op": "go", "run_limit_s": self.plan.limit_s, "drain_s": self.scenario.receive.drain_s})
+        _order(control, rank0_orders.Go(self.plan.limit_s, self.scenario.receive.drain_s))
 
     def _resolve(self) -> Resolved:
         nodes = self.ledger.nodes.values()
@@ -339,9 +344,9 @@ class Run:
             problem = f"{'; '.join(self._not_used)}: without it other nodes would have to send"
             raise BadInput(self.capacity.path, problem, allowed=f"{capacity.AGAIN} {self.inventory_path}")
 
-    def _capture(self, event: Event, raw: bytes) -> None:
+    def _capture(self, event: Piece, raw: bytes) -> None:
         if self.folder is not None:
-            self.folder.capture_piece(self.ledger.nodes[event["rank"]].rank.host.name, event["name"], raw)
+            self.folder.capture_piece(self.ledger.nodes[event.rank].rank.host.name, event.name, raw)
 
     def _captures_missing(self, folder: Folder) -> list[str]:
         """They are fetched when all is counted, and a node or rank 0 may be lost meanwhile."""
@@ -353,10 +358,10 @@ class Run:
                     found.append(f"{host}: {came:,} of the {due:,} bytes of {name} came")
         return found
 
-    def _sample(self, event: Event) -> None:
+    def _sample(self, event: rank_events.Sample) -> None:
         """Many a second: they have a file of their own and are not in the log."""
         if self.folder is not None:
-            rank, at_ns = self.ledger.nodes[event["rank"]].rank, self.ledger.sampled_ns(event)
+            rank, at_ns = self.ledger.nodes[event.rank].rank, self.ledger.sampled_ns(event)
             self.folder.sample(samples.rows(event, rank.host.name, rank.role, at_ns, self._legs))
 
     # --- interrupts ---------------------------------------------------------------------------------------------
@@ -371,7 +376,7 @@ class Run:
         with _handled(count):
             yield
 
-    def _pass_on_interrupts(self, control: Lines) -> None:
+    def _pass_on_interrupts(self, control: Control) -> None:
         if self._interrupts > self._told_to_stop:
             self._told_to_stop = self._interrupts
             self._stop(control)
@@ -471,10 +476,10 @@ class Run:
         return {"capacity": capacity_limits.document(held, self.capacity, self._not_used)}
 
 
-def _order(control: Lines, message: Message, raw: bytes = b"") -> None:
+def _order(control: Control, order: Rank0Order, raw: bytes = b"") -> None:
     """To rank 0. It may be over, told by Ctrl-C or dead: then what it said last is still to be read, and tells."""
     with contextlib.suppress(OSError):
-        control.send(message, raw)
+        control.send(order, raw)
 
 
 @contextlib.contextmanager

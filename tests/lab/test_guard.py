@@ -1,5 +1,6 @@
 """The guard by itself: what it obeys, and that it stops and restores whatever happens to its rank."""
 
+import json
 import os
 import pwd
 import signal
@@ -15,6 +16,8 @@ import pytest
 
 from pktswarm.nodes import guard, stale_spools
 from pktswarm.traffic.errors import EngineError
+from pktswarm.traffic.protocol.guard_events import Failed, GuardEvent, Restored
+from pktswarm.traffic.protocol.guard_orders import GuardOrder, Restore, decode_guard_order
 from pktswarm.traffic.protocol.messages import Lines
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the guard is root's")
@@ -44,11 +47,11 @@ class Spawned:
             time.sleep(0.01)
         (self.spool,) = new
 
-    def ask(self, message: dict[str, Any], raw: bytes | None = None) -> dict[str, Any]:
-        self.pipe.send(message, raw)
+    def ask(self, order: GuardOrder, raw: bytes | None = None) -> GuardEvent:
+        self.pipe.send(order, raw)
         return self.hear()
 
-    def hear(self, seconds: float = 5.0) -> dict[str, Any]:
+    def hear(self, seconds: float = 5.0) -> GuardEvent:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.pipe.receive(0.1)
@@ -62,7 +65,7 @@ class Spawned:
 
 def test_it_restores_and_goes_when_asked() -> None:
     this = Spawned()
-    assert this.ask({"op": "restore"}) == {"event": "restored", "troubles": []}
+    assert this.ask(Restore()) == Restored([])
     assert this.gone()
     os.wait()
 
@@ -80,7 +83,7 @@ def test_only_a_guard_that_could_hear_ends_because_it_heard_nothing(
 ) -> None:
     monkeypatch.setattr(guard, "AWAY_NS", 2_500_000_000)  # so that this machine's own stalls are none
     ours, ranks = socket.socketpair()
-    one, now_ns = guard.Guard(Lines(ours), os.getgid()), time.monotonic_ns()
+    one, now_ns = guard.Guard(Lines(ours, decode_guard_order), os.getgid()), time.monotonic_ns()
     one.state, one.last_word_ns, one.looked_ns = "running", now_ns - 3_000_000_000, now_ns - int(away_s * 1e9)
     one._watch()
     assert one.state == state
@@ -117,16 +120,20 @@ def test_sigterm_does_not_break_off_its_end(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        ({"op": "shell", "command": "id"}, "no command 'shell'"),
+        ({"op": "shell", "command": "id"}, "unknown operation 'shell'"),
+        ({"op": "start", "at": 1}, "op 'start': unknown field 'at'"),
+        ({"op": "start"}, "op 'start': no field 'at_ns'"),
+        ({"op": "start", "at_ns": "1"}, "op 'start': at_ns: '1' is not int"),
         ({"op": "file", "name": "../../etc/passwd"}, "not a plain file name"),
         ({"op": "file", "name": ".hidden"}, "not a plain file name"),
-        ({"op": "prepare", "role": "transmit", "task": {}}, "legs"),
+        ({"op": "prepare", "role": "transmit", "task": "{}"}, "legs"),
     ],
 )
 def test_it_refuses_what_is_not_a_fixed_command(message: dict[str, Any], words: str) -> None:
     this = Spawned()
-    answer = this.ask(message, b"x")
-    assert answer["event"] == "failed" and words in answer["problem"]
+    this.pipe.socket.sendall(json.dumps({**message, "raw_bytes": 1}).encode() + b"\nx")
+    answer = this.hear()
+    assert isinstance(answer, Failed) and words in answer.problem
     this.pipe.socket.close()
     assert this.gone()
     os.wait()
@@ -134,7 +141,7 @@ def test_it_refuses_what_is_not_a_fixed_command(message: dict[str, Any], words: 
 
 def test_its_files_are_for_the_ranks_group_only() -> None:
     this = Spawned()
-    assert this.spool.stat().st_mode & 0o777 == 0o750
+    assert within(5.0, lambda: this.spool.stat().st_mode & 0o777 == 0o750)
     assert this.spool.stat().st_gid == pwd.getpwnam("nobody").pw_gid
     this.pipe.socket.close()
     assert this.gone()
@@ -144,11 +151,12 @@ def test_its_files_are_for_the_ranks_group_only() -> None:
 RANK = """
 import os, sys
 from pktswarm.nodes import guard, stale_spools
+from pktswarm.traffic.protocol.guard_orders import Restore
 pipe = guard.spawn("nobody")
-pipe.send({"op": "restore"})
+pipe.send(Restore())
 while pipe.receive(5):
-    for message, _ in pipe.messages():
-        print(message["event"], os.geteuid(), flush=True)
+    for event, _ in pipe.messages():
+        print(event.NAME, os.geteuid(), flush=True)
 """
 
 

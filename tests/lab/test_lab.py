@@ -27,9 +27,10 @@ RUN_IN = (
 FROZEN_GUARD = """
 import os, signal
 from pktswarm.nodes import guard
+from pktswarm.traffic.protocol import guard_events, guard_orders
 pipe = guard.spawn("nobody")
-pipe.send({"op": "leftovers", "interface": "eth1"})
-guard.answer(pipe, "leftovers", 10)
+pipe.send(guard_orders.Leftovers("eth1"))
+guard.answer(pipe, guard_events.Leftovers, 10)
 print(os.getpid(), flush=True)
 os.kill(int(open(f"/proc/self/task/{os.getpid()}/children").read()), signal.SIGSTOP)
 print("frozen", flush=True)

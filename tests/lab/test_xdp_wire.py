@@ -217,16 +217,17 @@ def test_a_killed_receiver_leaves_nothing_attached(wire: Wire, program: Path) ->
 
 
 RANK = """
-import json, sys
+import sys
 from pktswarm.nodes import guard
+from pktswarm.traffic.protocol import guard_orders
 pipe = guard.spawn("nobody")
-pipe.send({"op": "prepare", "role": "receive", "task": json.loads(sys.argv[1])})
+pipe.send(guard_orders.Prepare("receive", sys.argv[1]))
 
 while pipe.receive(0.5) or not pipe.closed:
-    for message, _ in pipe.messages():
-        print(message["event"], message.get("problem", ""), flush=True)
+    for event, _ in pipe.messages():
+        print(event.NAME, getattr(event, "problem", ""), flush=True)
     if not pipe.closed:
-        pipe.send({"op": "word"})
+        pipe.send(guard_orders.Word())
 """
 
 

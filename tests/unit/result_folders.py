@@ -17,10 +17,13 @@ from pktswarm.master.results.ledger import Ledger
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.traffic.counting import users
-from pktswarm.traffic.counting.samples import pack
 from pktswarm.traffic.counting.tally import Jitter, Latency, Tally
 from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.codec import to_fields
+from pktswarm.traffic.protocol.rank0_events import Rank0Event
+from pktswarm.traffic.protocol.rank_events import Sample
 from pktswarm.traffic.protocol.task import ReceiveCount, SendCount
+from run_events import as_event, packed
 
 FRAME_BYTES = 60
 CLOCK = {"offset_ns": 50, "bound_ns": 9_000, "realtime_minus_monotonic_ns": 10_000}
@@ -52,14 +55,14 @@ class Made:
         places = [(leg.source, "transmit") for leg in self.legs] + [(leg.target, "receive") for leg in self.legs]
         return [Rank(n + 1, _host(*place), place[1]) for n, place in enumerate(dict.fromkeys(places))]
 
-    def write(self, results: Path, events: Sequence[dict[str, Any]] = (), over: bool = True) -> Path:
+    def write(self, results: Path, events: Sequence[Rank0Event] = (), over: bool = True) -> Path:
         """`events`: besides what all tell. Not `over`: as a crash leaves it."""
         self.ranks_now = self.ranks()
         ledger, folder = Ledger(self.ranks_now), Folder(results, self.name)
         ledger.resolved = Resolved(list(self.legs))
         told = [*self._begin(), *events, *(self._end() if over else ())]
         for event in told:
-            folder.log(event)
+            folder.log(to_fields(event))
             ledger.take(event)
         self._write_samples(folder)
         if over:
@@ -83,28 +86,31 @@ class Made:
 
     # --- what the nodes tell ------------------------------------------------------------------------------------
 
-    def _begin(self) -> list[dict[str, Any]]:
-        told: list[dict[str, Any]] = [{"event": "phase", "name": "hello", "at_ns": 1}]
+    def _begin(self) -> list[Rank0Event]:
+        told: list[Rank0Event] = [as_event({"event": "phase", "name": "hello", "at_ns": 1})]
         for rank in self.ranks_now:
             who = {"rank": rank.number, "host": rank.host.name, "role": rank.role}
-            told.append({"event": "hello", **who, "report": {**REPORT, "interface": INTERFACE}})
+            told.append(as_event({"event": "hello", **who, "report": {**REPORT, "interface": INTERFACE}}))
             told += [
-                {"event": "clock", "rank": rank.number, "when": w, "at_ns": 900, **CLOCK} for w in ("before", "start")
+                as_event({"event": "clock", "rank": rank.number, "when": w, "at_ns": 900, **CLOCK})
+                for w in ("before", "start")
             ]
             left = {"event": "left", "name": "start", "at_ns": 950 + rank.number, "offset_ns": 50}
-            told.append({**left, "rank": rank.number})
-        told.append({"event": "phase", "name": "send", "at_ns": 900})
-        return [*told, {"event": "start", "at_ns": 1_000, "utc_ns": 1_800_000_000_000_000_000}]
+            told.append(as_event({**left, "rank": rank.number}))
+        told.append(as_event({"event": "phase", "name": "send", "at_ns": 900}))
+        return [*told, as_event({"event": "start", "at_ns": 1_000, "utc_ns": 1_800_000_000_000_000_000})]
 
-    def _end(self) -> list[dict[str, Any]]:
-        told: list[dict[str, Any]] = [{"event": "phase", "name": "drain", "at_ns": 1_000 + int(self.seconds * 1e9)}]
+    def _end(self) -> list[Rank0Event]:
+        told: list[Rank0Event] = [
+            as_event({"event": "phase", "name": "drain", "at_ns": 1_000 + int(self.seconds * 1e9)})
+        ]
         for rank in self.ranks_now:
             counts = [self._count(leg, rank.role) for leg in self._of(rank)]
             key = "sent_packets" if rank.role == "transmit" else "received_packets"
             packets = sum(count[key] for count in counts)
             interface = _interface(rank.role, packets)
-            told.append({"event": "counts", "rank": rank.number, "counts": counts, "interface": interface})
-        return [*told, {"event": "phase", "name": "over", "at_ns": 2_000 + int(self.seconds * 1e9)}]
+            told.append(as_event({"event": "counts", "rank": rank.number, "counts": counts, "interface": interface}))
+        return [*told, as_event({"event": "phase", "name": "over", "at_ns": 2_000 + int(self.seconds * 1e9)})]
 
     def _of(self, rank: Rank) -> list[Leg]:
         return [one for one in self.legs if rank.host.name in (one.source, one.target)]
@@ -149,7 +155,9 @@ class Made:
         for tick in range(int(self.seconds * self.samples_per_s) + 2):
             for rank in self.ranks_now:
                 at_s = tick / self.samples_per_s + rank.number * 0.0013 - 0.02
-                event = self._sample(rank, of_rank[rank.number], at_s)
+                figures = self._sample(rank, of_rank[rank.number], at_s)
+                event = as_event({"event": "sample", "rank": rank.number, "at_ns": 0, **figures})
+                assert isinstance(event, Sample)
                 folder.sample(samples.rows(event, rank.host.name, rank.role, int(at_s * 1e9), legs))
 
     def _sample(self, rank: Rank, legs: list[Leg], at_s: float) -> dict[str, Any]:
@@ -164,7 +172,7 @@ class Made:
                 sent -= lost
                 told[leg.id] = {"packets": sent, "bytes": sent * FRAME_BYTES, "missing": lost, **_stamped(sent)}
             packets += sent
-        return {"interface": _interface(rank.role, packets), **pack(told)}
+        return {"interface": _interface(rank.role, packets), **packed(told)}
 
 
 def _stamped(packets: int) -> dict[str, int | None]:

@@ -27,6 +27,7 @@ from pktswarm.master.results.ledger import Ledger
 from pktswarm.master.results.row import Row
 from pktswarm.traffic.errors import BadInput, PktswarmError
 from pktswarm.traffic.leg import Leg
+from run_events import node_report
 
 FORM = asked.Form(1.0, 0.05, 1)
 HOSTS = """
@@ -284,7 +285,7 @@ class Cluster:
         role = {name: "transmit" if name.startswith("tx") else "receive" for name in names}
         ledger = Ledger([Rank(n, host, role[host.name]) for n, host in enumerate(made, 1)])  # type: ignore[arg-type]
         for state in ledger.nodes.values():
-            state.report = self.reports[state.rank.host.name]
+            state.report = node_report(**self.reports[state.rank.host.name])
         return type("Probed", (), {"ledger": ledger})
 
     def sent(self, flow: Flow, target: str, size_bytes: int, trial_s: float) -> Sent:

@@ -83,7 +83,7 @@ def test_what_is_written_down_is_on_the_disk(spool: Path, card: Card, monkeypatc
 def test_the_next_one_puts_back_what_still_stands(spool: Path, card: Card, tmp_path: Path) -> None:
     switch_off(spool)
     card.offloads["gro"] = True  # by hand, since
-    assert stale_spools.report(tmp_path, tmp_path, "eth1")["changed"] == ["rxvlan of eth1 (was on)"]
+    assert stale_spools.report(tmp_path, tmp_path, "eth1", None).changed == ["rxvlan of eth1 (was on)"]
     assert card.offloads["rxvlan"] is False
     told = "rxvlan of eth1 (was on) was put back: a guard that was killed had left it"
     assert stale_spools.mend(tmp_path, tmp_path) == [told]
@@ -94,7 +94,7 @@ def test_the_next_one_puts_back_what_still_stands(spool: Path, card: Card, tmp_p
 def test_a_guard_that_lives_is_left_alone(spool: Path, card: Card, tmp_path: Path) -> None:
     switch_off(spool)
     handle = stale_spools.lock(spool)
-    assert stale_spools.report(tmp_path, tmp_path, "eth1")["changed"] == []
+    assert stale_spools.report(tmp_path, tmp_path, "eth1", None).changed == []
     assert stale_spools.mend(tmp_path, tmp_path) == [] and spool.exists() and not card.offloads["gro"]
     os.close(handle)
     assert len(stale_spools.mend(tmp_path, tmp_path)) == 2
@@ -116,7 +116,7 @@ def test_what_cannot_be_put_back_is_told_and_found_again(spool: Path, card: Card
     done = stale_spools.mend(tmp_path, tmp_path)
     assert [("cannot be put back" in words, words.split()[0]) for words in done] == [(True, "rxvlan"), (False, "gro")]
     assert "eth1: rxvlan cannot be set" in done[0]
-    assert stale_spools.report(tmp_path, tmp_path, "eth1")["changed"] == ["rxvlan of eth1 (was on)"]
+    assert stale_spools.report(tmp_path, tmp_path, "eth1", None).changed == ["rxvlan of eth1 (was on)"]
 
 
 def of_another_place(spool: Path, **other: object) -> None:
@@ -131,7 +131,7 @@ def test_another_namespaces_record_is_nobodys_here(
 ) -> None:
     switch_off(spool)
     of_another_place(spool, **other)
-    assert stale_spools.report(tmp_path, tmp_path, "eth1")["folders"] == []
+    assert stale_spools.report(tmp_path, tmp_path, "eth1", None).folders == []
     assert stale_spools.mend(tmp_path, tmp_path) == [] and spool.exists() and not card.offloads["gro"]
     stale_spools.clear(tmp_path, {2})
     assert spool.exists()
@@ -151,8 +151,8 @@ def test_of_a_namespace_that_ended_the_folder_goes(spool: Path, card: Card, tmp_
 def test_a_boot_since_has_set_everything_back(spool: Path, card: Card, tmp_path: Path) -> None:
     switch_off(spool)
     of_another_place(spool, boot="another")
-    found = stale_spools.report(tmp_path, tmp_path, "eth1")
-    assert found["folders"] == [str(spool)] and found["changed"] == []
+    found = stale_spools.report(tmp_path, tmp_path, "eth1", None)
+    assert found.folders == [str(spool)] and found.changed == []
     assert stale_spools.mend(tmp_path, tmp_path) == [] and not spool.exists() and not card.offloads["gro"]
 
 
@@ -195,7 +195,7 @@ def test_a_setting_that_an_engine_changes_is_written_back(spool: Path, tmp_path:
     setting = tmp_path / "bpf_jit_enable"
     setting.write_text("0\n")
     changes.write_down(spool, changes.of_file(setting, "0\n"))
-    assert stale_spools.report(tmp_path, tmp_path, "eth1")["changed"] == []
+    assert stale_spools.report(tmp_path, tmp_path, "eth1", None).changed == []
     setting.write_text("1\n")
     assert stale_spools.mend(tmp_path, tmp_path) == [
         f"{setting} (was 0) was put back: a guard that was killed had left it"

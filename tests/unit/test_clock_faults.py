@@ -21,7 +21,9 @@ from pktswarm.traffic.connections.counts import EndCount, ReceivedCount, SentCou
 from pktswarm.traffic.connections.counts import values as connection_values
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.leg import FlowUsers, Leg
+from pktswarm.traffic.protocol.rank0_events import Rank0Event
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
+from run_events import as_event
 
 S = 1_000_000_000
 UTC_NS = 1_700_000_000 * S
@@ -55,10 +57,10 @@ def run(
     made.resolved = Resolved([leg], receives={"rx1": ReceiveTask("eth1", "", [leg], 9, tai=tai)})
     for place, at_s in enumerate(READ_S):
         if at_s == 0:
-            made.take({"event": "start", "at_ns": 0, "utc_ns": UTC_NS})
-            made.take({"event": "phase", "name": "send", "at_ns": 0})
+            made.take(as_event({"event": "start", "at_ns": 0, "utc_ns": UTC_NS}))
+            made.take(as_event({"event": "phase", "name": "send", "at_ns": 0}))
         if at_s == 4:
-            made.take({"event": "phase", "name": "drain", "at_ns": 3 * S})
+            made.take(as_event({"event": "phase", "name": "drain", "at_ns": 3 * S}))
         for rank, host in ((1, "tx1"), (2, "rx1")):
             moved_ns, set_ns = (one.get(host, OWN)[place] for one in (offsets or {}, utc or {}))
             when = {-1: "before", 0: "start", 4: "after"}.get(at_s)
@@ -66,17 +68,17 @@ def run(
     sent = asdict(SendCount(0, engine or leg.engine, 100, 6000, seconds=2.5))
     received = asdict(ReceiveCount(0, "xdp", 100, 6000, **{"tally": TALLY, **came}))
     for rank, count in ((1, sent), (2, received)):
-        made.take({"event": "counts", "rank": rank, "counts": [count], "interface": COUNTERS, "captures": []})
-    made.take({"event": "phase", "name": "over", "at_ns": 5 * S})
+        made.take(as_event({"event": "counts", "rank": rank, "counts": [count], "interface": COUNTERS, "captures": []}))
+    made.take(as_event({"event": "phase", "name": "over", "at_ns": 5 * S}))
     return made
 
 
-def reading(rank: int, at_ns: int, when: str | None, offset_ns: int, utc_ns: int) -> dict[str, Any]:
+def reading(rank: int, at_ns: int, when: str | None, offset_ns: int, utc_ns: int) -> Rank0Event:
     if when is None:
         utc = {"realtime_minus_monotonic_ns": utc_ns, "within_ns": 300}
-        return {"event": "sample", "rank": rank, "at_ns": at_ns + offset_ns, "interface": {}, "utc": utc}
+        return as_event({"event": "sample", "rank": rank, "at_ns": at_ns + offset_ns, "interface": {}, "utc": utc})
     clock = {"at_ns": at_ns, "offset_ns": offset_ns, "bound_ns": 20_000, "realtime_minus_monotonic_ns": utc_ns}
-    return {"event": "clock", "rank": rank, "when": when, **clock}
+    return as_event({"event": "clock", "rank": rank, "when": when, **clock})
 
 
 def outcome(made: Ledger) -> Outcome:
@@ -217,5 +219,5 @@ def test_a_clock_that_drifts_as_clocks_do_is_removed_and_the_bound_tells_the_end
 def test_a_look_in_between_that_is_off_the_line_makes_the_bound_wider() -> None:
     made = run()
     before = values(made)["latency_bound_ns"]
-    made.take({"event": "drift", "rank": 2, "at_ns": 2 * S, "offset_ns": 90_000, "bound_ns": 15_000})
+    made.take(as_event({"event": "drift", "rank": 2, "at_ns": 2 * S, "offset_ns": 90_000, "bound_ns": 15_000}))
     assert values(made)["latency_bound_ns"] == before + 90_000 - 15_000 - 20_000

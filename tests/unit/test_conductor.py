@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -16,9 +16,39 @@ import pytest
 
 from pktswarm.master.run import conductor as module
 from pktswarm.master.run.conductor import Conductor
-from pktswarm.traffic.protocol.messages import Lines, Message
+from pktswarm.traffic.protocol import rank0_orders
+from pktswarm.traffic.protocol.codec import to_fields
+from pktswarm.traffic.protocol.messages import Lines
+from pktswarm.traffic.protocol.rank0_events import Phase, Rank0Event, decode_rank0_event
+from pktswarm.traffic.protocol.rank0_orders import decode_rank0_order
+from pktswarm.traffic.protocol.rank_events import (
+    Alive,
+    Arrived,
+    Counts,
+    Failed,
+    GuardGone,
+    Halted,
+    Hello,
+    Left,
+    NodeEvent,
+    Restored,
+)
+from pktswarm.traffic.protocol.rank_orders import (
+    Enter,
+    File,
+    Finish,
+    Halt,
+    RankOrder,
+    Release,
+    Start,
+    Stop,
+    Task,
+    Word,
+)
+from pktswarm.traffic.protocol.task import Role
+from run_events import node_report
 
-ROLES = {1: "transmit", 2: "transmit", 3: "receive"}
+ROLES: dict[int, Role] = {1: "transmit", 2: "transmit", 3: "receive"}
 
 
 @dataclass
@@ -32,69 +62,70 @@ class Barrier:
 class Nodes:
     """Nodes that do at once what they are told. `deaf`: rank → the op from which on it is dead."""
 
-    def __init__(self, roles: dict[int, str], deaf: dict[int, str] | None = None, refuses: bool = False) -> None:
+    def __init__(self, roles: dict[int, Role], deaf: dict[int, str] | None = None, refuses: bool = False) -> None:
         self.roles, self.deaf, self.refuses = roles, deaf or {}, refuses
-        self.inbox: deque[tuple[int, Message]] = deque()
+        self.inbox: deque[tuple[int, NodeEvent]] = deque()
         self.ops: list[tuple[int, str]] = []
         self.stubborn = self.endless = False
         self.bulk: dict[int, bytes] = {}
         self.barriers: list[str] = []
         self.entered = ""
         self.dead: set[int] = set()
-        self.failing: dict[int, Message] = {}
+        self.failing: dict[str, dict[int, Failed]] = {}
         for rank in roles:
-            self.say(rank, {"event": "hello", "report": {}})
+            self.say(rank, Hello(f"host{rank}", roles[rank], node_report()))
 
-    def say(self, rank: int, message: Message) -> None:
-        self.inbox.append((rank, message))
+    def say(self, rank: int, event: NodeEvent) -> None:
+        self.inbox.append((rank, event))
 
     def all_are_there(self) -> bool:
         return not self.stubborn
 
-    def send(self, rank: int, message: Message) -> bool:
-        op = message["op"]
+    def send(self, rank: int, order: RankOrder) -> bool:
+        op = order.NAME
         if self.deaf.get(rank) == op:
             self.dead.add(rank)
         if rank in self.dead:
             return not self.refuses
         if op != "word":
-            self.ops.append((rank, op if op not in ("enter", "release") else f"{op} {message['name']}"))
-        for answer in self.answers(rank, message):
+            self.ops.append((rank, f"{op} {order.name}" if isinstance(order, (Enter, Release)) else op))
+        for answer in self.answers(rank, order):
             self.say(rank, answer)
         return True
 
-    def answers(self, rank: int, message: Message) -> Iterator[Message]:
-        op = message["op"]
-        if op in self.failing and rank in self.failing[op]:
-            yield {"event": "failed", **self.failing[op][rank]}
-        elif op == "word":
-            yield {"event": "alive"}
-        elif op == "task":
-            yield {"event": "arrived", "name": message["arrive"]}
-        elif op == "enter":
-            self.entered = message["name"]
-        elif op == "release":
-            yield from self.left(message["name"])
-        elif op == "start" and not self.endless:
-            yield {"event": "arrived", "name": "done"}
-        elif op == "halt":
-            yield {"event": "halted"}
-        elif op == "stop":
-            yield {"event": "counts", "counts": [], "captures": [], "interface": {}}
-        elif op == "finish":
-            yield {"event": "restored", "troubles": []}
+    def answers(self, rank: int, order: RankOrder) -> Iterator[NodeEvent]:
+        if rank in self.failing.get(order.NAME, {}):
+            yield self.failing[order.NAME][rank]
+            return
+        match order:
+            case Word():
+                yield Alive()
+            case Task():
+                yield Arrived(order.arrive)
+            case Enter():
+                self.entered = order.name
+            case Release():
+                yield from self.left(order.name)
+            case Start() if not self.endless:
+                yield Arrived("done")
+            case Halt():
+                yield Halted()
+            case Stop():
+                yield Counts([], [], None, {}, [])
+            case Finish():
+                yield Restored([])
 
     @staticmethod
-    def left(name: str) -> Iterator[Message]:
-        yield {"event": "left", "name": name, "at_ns": 0}
+    def left(name: str) -> Iterator[NodeEvent]:
+        yield Left(name, 0)
         if name == "ready":
-            yield {"event": "arrived", "name": "stop"}
+            yield Arrived("stop")
 
     def send_bulk(self, rank: int, data: bytes) -> bool:
         self.bulk[rank] = data
         return True
 
-    def receive(self) -> tuple[int, Message] | None:
+    def receive(self) -> tuple[int, NodeEvent] | None:
         return self.inbox.popleft() if self.inbox else None
 
     def receive_piece(self, rank: int) -> bytes | None:
@@ -137,7 +168,7 @@ class CommandLine(threading.Thread):
 
     def __init__(
         self,
-        control: Lines,
+        control: Lines[Rank0Event],
         ranks: Iterable[int],
         stop_at: str = "",
         close_at: str = "",
@@ -153,9 +184,9 @@ class CommandLine(threading.Thread):
         while not self.control.closed:
             self.control.receive(0.05)
             for event, _ in self.control.messages():
-                self.events.append(event)
-                if event["event"] == "phase":
-                    self._phase(event["name"])
+                self.events.append(to_fields(event))
+                if isinstance(event, Phase):
+                    self._phase(event.name)
 
     def _phase(self, name: str) -> None:
         if name == self.close_at:
@@ -163,13 +194,13 @@ class CommandLine(threading.Thread):
         with contextlib.suppress(OSError):
             time.sleep(self.busy_s if name == self.busy_at else 0)
             if name == "look":
-                self.control.send({"op": "looked"})
+                self.control.send(rank0_orders.Looked())
             if name == "plan":
                 for rank in self.ranks:
-                    self.control.send({"op": "task", "rank": rank, "body": {"task": {}, "files": []}}, b"abc")
-                self.control.send({"op": "go", "run_limit_s": 1.0, "drain_s": 0.01})
+                    self.control.send(rank0_orders.HandTask(rank, "{}", [File("a", 3)], 0.1), b"abc")
+                self.control.send(rank0_orders.Go(1.0, 0.01))
             if name == self.stop_at:
-                self.control.send({"op": "stop", "problem": ""})
+                self.control.send(rank0_orders.Stop())
 
     def phases(self) -> list[str]:
         return [event["name"] for event in self.events if event["event"] == "phase"]
@@ -180,9 +211,9 @@ class CommandLine(threading.Thread):
 
 def conduct(nodes: Nodes, **how: Any) -> tuple[Conductor, CommandLine]:
     ours, theirs = socket.socketpair()
-    line = CommandLine(Lines(theirs), nodes.roles, **how)
+    line = CommandLine(Lines(theirs, decode_rank0_event), nodes.roles, **how)
     line.start()
-    conductor = Conductor(nodes, Lines(ours), nodes.roles)
+    conductor = Conductor(nodes, Lines(ours, decode_rank0_order), nodes.roles)
     conductor.conduct()
     ours.close()
     line.join(20.0)
@@ -227,9 +258,9 @@ def test_the_start_instant_is_told_in_each_nodes_own_clock() -> None:
 
 def test_while_a_slow_nodes_clock_is_read_the_others_have_the_masters_word(monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(Nodes):
-        def send(self, rank: int, message: Message) -> bool:
-            log.append((message["op"], rank))
-            return super().send(rank, message)
+        def send(self, rank: int, order: RankOrder) -> bool:
+            log.append((order.NAME, rank))
+            return super().send(rank, order)
 
         def read_clock(self, rank: int, timeout_s: float) -> tuple[int, int, int, int] | None:
             log.append(("read", rank))
@@ -358,7 +389,7 @@ def test_a_run_whose_last_transmitter_died_is_stopped() -> None:
 
 def test_a_node_that_fails_stops_the_run_with_its_words() -> None:
     nodes = Nodes(ROLES)
-    nodes.failing["task"] = {3: {"problem": "no such filter", "bad_input": True}}
+    nodes.failing["task"] = {3: Failed("no such filter", bad_input=True)}
     conductor, line = conduct(nodes)
     assert conductor.whole
     assert line.of("stopped")[0]["problem"] == "no such filter"
@@ -369,13 +400,13 @@ def test_a_node_that_fails_stops_the_run_with_its_words() -> None:
 def test_a_node_that_failed_is_waited_for_until_it_is_restored() -> None:
     """And what it could not restore is told: of all nodes it has most to say there."""
     nodes = Nodes(ROLES)
-    nodes.failing["task"] = {3: {"problem": "no such filter", "bad_input": True}}
+    nodes.failing["task"] = {3: Failed("no such filter", bad_input=True)}
     answers = nodes.answers
 
-    def slow_to_restore(rank: int, message: Message) -> Iterator[Message]:
-        if (rank, message["op"]) != (3, "finish"):
-            return answers(rank, message)
-        threading.Timer(0.3, lambda: nodes.say(3, {"event": "restored", "troubles": ["gro"]})).start()
+    def slow_to_restore(rank: int, order: RankOrder) -> Iterator[NodeEvent]:
+        if (rank, order.NAME) != (3, "finish"):
+            return answers(rank, order)
+        threading.Timer(0.3, lambda: nodes.say(3, Restored(["gro"]))).start()
         return iter([])
 
     nodes.answers = slow_to_restore  # type: ignore[method-assign]
@@ -390,9 +421,9 @@ def test_captures_come_behind_all_counts_and_nobody_waits_for_a_word_meanwhile()
 
         words: ClassVar[list[int]] = []
 
-        def send(self, rank: int, message: Message) -> bool:
-            self.words += [rank] if message["op"] == "word" and self.asked else []
-            return super().send(rank, message)
+        def send(self, rank: int, order: RankOrder) -> bool:
+            self.words += [rank] if isinstance(order, Word) and self.asked else []
+            return super().send(rank, order)
 
         asked = 0
 
@@ -400,13 +431,10 @@ def test_captures_come_behind_all_counts_and_nobody_waits_for_a_word_meanwhile()
             self.asked += 1
             return b"abc" if self.asked in (100, 200) else None
 
-        def answers(self, rank: int, message: Message) -> Iterator[Message]:
-            for answer in super().answers(rank, message):
-                yield (
-                    {**answer, "captures": [{"name": "c", "bytes": 6}]}
-                    if "captures" in answer and rank == 3
-                    else answer
-                )
+        def answers(self, rank: int, order: RankOrder) -> Iterator[NodeEvent]:
+            for answer in super().answers(rank, order):
+                captured = isinstance(answer, Counts) and rank == 3
+                yield replace(answer, captures=[File("c", 6)]) if captured else answer
 
     nodes = Slow(ROLES)
     conductor, line = conduct(nodes)
@@ -425,9 +453,9 @@ def test_captures_are_not_fetched_for_a_command_line_that_is_gone() -> None:
             self.asked += 1
             return b"abc"
 
-        def answers(self, rank: int, message: Message) -> Iterator[Message]:
-            for answer in super().answers(rank, message):
-                yield {**answer, "captures": [{"name": "c", "bytes": 2**60}]} if "captures" in answer else answer
+        def answers(self, rank: int, order: RankOrder) -> Iterator[NodeEvent]:
+            for answer in super().answers(rank, order):
+                yield replace(answer, captures=[File("c", 2**60)]) if isinstance(answer, Counts) else answer
 
     nodes = Endless(ROLES)
     conduct(nodes, close_at="gather")
@@ -438,10 +466,10 @@ def test_a_node_whose_guard_is_gone_is_lost_and_not_waited_for() -> None:
     nodes = Nodes({**ROLES, 4: "receive"})
     answers = nodes.answers
 
-    def without_its_guard(rank: int, message: Message) -> Iterator[Message]:
-        if rank == 3 and message["op"] in ("sample", "stop", "finish"):
-            return iter([{"event": "guard_gone"}] if message["op"] == "sample" else [])
-        return answers(rank, message)
+    def without_its_guard(rank: int, order: RankOrder) -> Iterator[NodeEvent]:
+        if rank == 3 and order.NAME in ("sample", "stop", "finish"):
+            return iter([GuardGone()] if order.NAME == "sample" else [])
+        return answers(rank, order)
 
     nodes.answers = without_its_guard  # type: ignore[method-assign]
     conductor, line = conduct(nodes)

@@ -26,6 +26,7 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import ReceiveCount, SendCount, legs_of
 from pktswarm.traffic.schedule.capabilities import choose
+from run_events import as_event
 
 HOSTS = """
 all:
@@ -307,19 +308,23 @@ def received(**changes: Any) -> ReceivedCount:
 def ledger(leg: Leg, here: EndCount | None, there: EndCount | None) -> Ledger:
     book = Ledger([Rank(1, TX, "transmit"), Rank(2, RX, "receive")])
     book.resolved = Resolved([leg])
-    book.take({"event": "phase", "name": "hello", "at_ns": 1})
-    book.take({"event": "start", "at_ns": 1_000, "utc_ns": 5_000_000_000})
+    book.take(as_event({"event": "phase", "name": "hello", "at_ns": 1}))
+    book.take(as_event({"event": "start", "at_ns": 1_000, "utc_ns": 5_000_000_000}))
     for rank, offset_ns in ((1, 50), (2, 2050)):
         clock = {"at_ns": 900, "offset_ns": offset_ns, "bound_ns": 9, "realtime_minus_monotonic_ns": 10_000}
-        book.take({"event": "clock", "rank": rank, "when": "start", **clock})
+        book.take(as_event({"event": "clock", "rank": rank, "when": "start", **clock}))
     counts: list[tuple[int, Any]] = []
     if here is not None:
         counts.append((1, SendCount(0, "socket", 0, connections=here.to_json())))
     if there is not None:
         counts.append((2, ReceiveCount(0, "socket", 0, connections=there.to_json())))
     for rank, count in counts:
-        book.take({"event": "counts", "rank": rank, "counts": [asdict(count)], "interface": COUNTERS, "captures": []})
-    book.take({"event": "phase", "name": "over", "at_ns": 9})
+        book.take(
+            as_event(
+                {"event": "counts", "rank": rank, "counts": [asdict(count)], "interface": COUNTERS, "captures": []}
+            )
+        )
+    book.take(as_event({"event": "phase", "name": "over", "at_ns": 9}))
     return book
 
 

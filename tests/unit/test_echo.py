@@ -27,6 +27,7 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import FlowUsers, Leg
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount, receive_task_from_json, to_json
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
+from run_events import as_event
 from test_ledger import COUNTERS
 from test_upf_tunnels import DOWN, UP, UPF, ends, hosts_file, in_place, planned
 
@@ -179,11 +180,13 @@ def a_run(received: int, sent_back: int, came_back: int) -> Ledger:
     """1,000 packets up and 33 % back, as the nodes tell it; the clocks are 5 s apart."""
     made = Ledger([Rank(1, N3, "transmit"), Rank(2, N3, "receive"), Rank(3, N6, "receive")])
     made.resolved = Resolved(list(LEGS))
-    made.take({"event": "start", "at_ns": 1_000, "utc_ns": 5_000_000_000})
+    made.take(as_event({"event": "start", "at_ns": 1_000, "utc_ns": 5_000_000_000}))
     for rank in (1, 2, 3):
         clock = {"at_ns": 900, "offset_ns": 5_000_000_000 * (rank == 3), "bound_ns": 9}
         for when in ("before", "start"):
-            made.take({"event": "clock", "rank": rank, "when": when, "realtime_minus_monotonic_ns": 0, **clock})
+            made.take(
+                as_event({"event": "clock", "rank": rank, "when": when, "realtime_minus_monotonic_ns": 0, **clock})
+            )
 
     def arrived(leg: int, packets: int) -> ReceiveCount:
         latency = {"frames": packets, **LATENCY}
@@ -197,9 +200,9 @@ def a_run(received: int, sent_back: int, came_back: int) -> Ledger:
     }
     interface = {**COUNTERS, "tx_packets": 5000, "rx_packets": 5000}
     for rank, told in counts.items():
-        event = {"event": "counts", "rank": rank, "counts": [asdict(one) for one in told], "captures": []}
-        made.take({**event, "interface": interface, "played": None})
-    made.take({"event": "phase", "name": "over", "at_ns": 9})
+        event = {"event": "counts", "rank": rank, "counts": [asdict(one) for one in told]}
+        made.take(as_event({**event, "interface": interface}))
+    made.take(as_event({"event": "phase", "name": "over", "at_ns": 9}))
     return made
 
 
@@ -235,8 +238,8 @@ def test_what_comes_back_takes_as_long_as_what_goes() -> None:
     made = a_run(received=1000, sent_back=330, came_back=330)
     user = FlowUsers("ipv4.src", "src_ip", 1, 1, 1)
     made.resolved = Resolved([replace(leg, users=user) for leg in LEGS])
-    assert made.nodes[1].counts is not None
-    made.nodes[1].counts[0] |= {"seconds": 1.998, "users": users.pack([1000])}
+    assert made.nodes[1].sent is not None
+    made.nodes[1].sent[0] = replace(made.nodes[1].sent[0], seconds=1.998, users=users.pack([1000]))
     assert [row.users.sending_s for row in made.rows() if row.users is not None] == pytest.approx([2.0, 2.0])
 
 

@@ -25,6 +25,7 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.interactive.machine import FlowReport, State
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import ReceiveCount, SendCount
+from run_events import as_event
 
 RECORDED = Path(__file__).parents[2] / "configs" / "traces" / "lab.pcapng"
 HOSTS = """
@@ -154,13 +155,13 @@ def report(sent: int, received: int, state: State = "complete") -> FlowReport:
 def run(state: State = "complete", tx_packets: int = 12, rx_node_tx_packets: int = 8) -> Ledger:
     made = Ledger([Rank(1, TX, "transmit"), Rank(2, RX, "receive")])
     made.resolved = Resolved([THERE, BACK])
-    made.take({"event": "phase", "name": "over", "at_ns": 9})
+    made.take(as_event({"event": "phase", "name": "over", "at_ns": 9}))
     for rank, out, coming, here in ((1, 0, 1, report(10, 6, state)), (2, 1, 0, report(6, 9))):
         sent = SendCount(out, "interactive", here.sent, here.sent_bytes, resent_packets=2, flows=[asdict(here)])
         received = ReceiveCount(coming, "interactive", here.received, here.received_bytes)
         counters = {"tx_packets": tx_packets if rank == 1 else rx_node_tx_packets, "rx_packets": 100, **COUNTERS}
         counts = [asdict(sent), asdict(received)]
-        made.take({"event": "counts", "rank": rank, "counts": counts, "interface": counters, "captures": []})
+        made.take(as_event({"event": "counts", "rank": rank, "counts": counts, "interface": counters, "captures": []}))
     return made
 
 

@@ -16,6 +16,7 @@ from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.connections.counts import ConnectionRow, ReceivedCount, SentCount
 from pktswarm.traffic.leg import Leg
 from result_folders import Made
+from run_events import as_event
 
 
 def document(tmp_path: Path, events: Any = (), **made: Any) -> dict[str, Any]:
@@ -69,10 +70,13 @@ def test_what_was_not_decided_is_a_failure_of_that_type(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_not_whole_is_an_error_even_where_all_holds(tmp_path: Path) -> None:
-    lost = {"event": "lost", "rank": 2, "problem": "not heard for 5 s"}
+    lost = as_event({"event": "lost", "rank": 2, "problem": "not heard for 5 s"})
     found = suite(document(tmp_path, [lost]))
     error = found.findall("testcase")[0].find("error")
-    assert error is not None and error.text == error.attrib["message"] == "tx2 (transmit): not heard for 5 s"
+    assert (
+        error is not None
+        and error.text == error.attrib["message"] == "tx2 (transmit): not heard for 5 s (last heard before the start)"
+    )
     assert (found.attrib["failures"], found.attrib["errors"]) == ("0", "1")
 
 

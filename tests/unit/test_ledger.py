@@ -18,8 +18,10 @@ from pktswarm.master.results.verdicts import judge, totals
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.leg import FlowUsers, Leg, MatchData, Timing
+from pktswarm.traffic.protocol.rank0_events import Clock
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
 from pktswarm.traffic.replay.flows import Flow, FlowCount
+from run_events import as_event
 
 TX = Host("tx1", "10.0.0.1", ("transmit",), traffic_interface="eth1")
 RX = Host("rx1", "10.0.0.2", ("receive",), traffic_interface="eth1")
@@ -39,11 +41,11 @@ def ledger(
     """A run of one leg as its events told it."""
     made = Ledger([Rank(1, TX, "transmit"), Rank(2, RX, "receive")])
     made.resolved = Resolved([leg])
-    made.take({"event": "phase", "name": "hello", "at_ns": 1})
-    made.take({"event": "start", "at_ns": 1_000, "utc_ns": 5_000_000_000})
+    made.take(as_event({"event": "phase", "name": "hello", "at_ns": 1}))
+    made.take(as_event({"event": "start", "at_ns": 1_000, "utc_ns": 5_000_000_000}))
     for rank in (1, 2):
         clock = {"at_ns": 900, "offset_ns": 50, "bound_ns": 9, "realtime_minus_monotonic_ns": 10_000}
-        made.take({"event": "clock", "rank": rank, "when": "start", **clock})
+        made.take(as_event({"event": "clock", "rank": rank, "when": "start", **clock}))
     if sent is not None:
         count = SendCount(0, "trafgen", sent, sent * 60, seconds=0.5)
         take_count(made, 1, asdict(count), tx_packets=tx_packets)
@@ -52,13 +54,15 @@ def ledger(
         taken = ReceiveCount(0, "netsniff-ng", received, received * 60, 12_050, 1_000_012_050, missed)
         take_count(made, 2, asdict(taken), rx_packets=rx_packets)
     if over:
-        made.take({"event": "phase", "name": "over", "at_ns": 9})
+        made.take(as_event({"event": "phase", "name": "over", "at_ns": 9}))
     return made
 
 
 def take_count(made: Ledger, rank: int, count: dict[str, Any], **counters: int) -> None:
     made.take(
-        {"event": "counts", "rank": rank, "counts": [count], "interface": {**COUNTERS, **counters}, "captures": []}
+        as_event(
+            {"event": "counts", "rank": rank, "counts": [count], "interface": {**COUNTERS, **counters}, "captures": []}
+        )
     )
 
 
@@ -144,9 +148,9 @@ def test_frames_that_the_senders_kernel_added_to_a_trace_are_a_doubt() -> None:
 
 def test_a_lost_node_is_named_and_the_others_counts_stand() -> None:
     made = ledger(sent=None)
-    made.take({"event": "lost", "rank": 1, "problem": "not heard for 5 s"})
+    made.take(as_event({"event": "lost", "rank": 1, "problem": "not heard for 5 s"}))
     code, reason = status(made)
-    assert (code, reason) == (3, "tx1 (transmit): not heard for 5 s")
+    assert (code, reason) == (3, "tx1 (transmit): not heard for 5 s (last heard before the start)")
     assert made.rows()[0].received == 100
     assert [row["state"] for row in made.node_rows()] == ["lost", "ok"]
 
@@ -157,23 +161,23 @@ def test_a_run_without_its_end_is_3() -> None:
 
 def test_a_stopped_run_is_3_with_its_reason() -> None:
     made = ledger()
-    made.take({"event": "stopped", "problem": ""})
+    made.take(as_event({"event": "stopped", "problem": ""}))
     assert status(made) == (3, "stopped by the user")
 
 
 def test_bad_input_that_a_node_finds_counts_as_such_only_before_the_start() -> None:
     made = Ledger([Rank(1, TX, "transmit")])
-    made.take({"event": "failed", "rank": 1, "problem": "no such filter", "bad_input": True})
+    made.take(as_event({"event": "failed", "rank": 1, "problem": "no such filter", "bad_input": True}))
     assert made.bad_input == "tx1: no such filter"
     late = ledger()
-    late.take({"event": "failed", "rank": 1, "problem": "odd", "bad_input": True})
+    late.take(as_event({"event": "failed", "rank": 1, "problem": "odd", "bad_input": True}))
     assert late.bad_input == "" and status(late)[0] == 3
 
 
 def test_the_skew_of_a_barrier_is_on_the_masters_clock() -> None:
     made = ledger()
     for rank, at_ns, offset_ns in ((1, 5_000, 0), (2, 9_000, 3_500)):
-        made.take({"event": "left", "rank": rank, "name": "start", "at_ns": at_ns, "offset_ns": offset_ns})
+        made.take(as_event({"event": "left", "rank": rank, "name": "start", "at_ns": at_ns, "offset_ns": offset_ns}))
     assert made.release_skew_ns() == {"start": 500}
 
 
@@ -192,8 +196,7 @@ def test_stamps_tell_loss_by_number_and_fill_their_columns() -> None:
     tally |= {"latency": {"frames": 97, **latency}, "jitter": {"pairs": 96, "sd_ns": 12.6, "rfc3550_ns": 9.4}}
     # The transmitter's clock was read 500 too low before the run; what was read at its start is closer.
     for rank, offset_ns in ((1, -450), (2, 50)):
-        clock = {"at_ns": 0, "offset_ns": offset_ns, "bound_ns": 1000, "realtime_minus_monotonic_ns": 0}
-        made.nodes[rank].clock["before"] = clock
+        made.nodes[rank].clock["before"] = Clock(rank, "before", 0, offset_ns, 1000, 0)
     count = asdict(ReceiveCount(0, "xdp", 99, 99 * 60, tally=tally))
     take_count(made, 2, count, rx_packets=99)
     (row,) = made.rows()
@@ -222,7 +225,7 @@ def test_a_counter_and_a_capture_that_disagree_are_a_doubt() -> None:
     xdp = asdict(ReceiveCount(0, "xdp", 100, 6000, tally={"packets": 100, "bytes": 6000, "distinct": 100}))
     capture = asdict(ReceiveCount(0, "netsniff-ng", 99, 5940))
     counters = {**COUNTERS, "rx_packets": 100}
-    made.take({"event": "counts", "rank": 2, "counts": [xdp, capture], "interface": counters, "captures": []})
+    made.take(as_event({"event": "counts", "rank": 2, "counts": [xdp, capture], "interface": counters, "captures": []}))
     assert status(made) == (3, "rx1: the counter has 100 packets of s, the capture 99")
 
 
@@ -239,7 +242,15 @@ def test_a_capture_of_one_in_three_is_held_against_the_count(captured: int, doub
     made.resolved.receives["rx1"] = ReceiveTask("eth1", "", [LEG], 9, capture_every=3)
     counts = [asdict(ReceiveCount(0, "xdp", 100, 6000)), asdict(ReceiveCount(0, "netsniff-ng", captured, 1))]
     made.take(
-        {"event": "counts", "rank": 2, "counts": counts, "interface": {**COUNTERS, "rx_packets": 100}, "captures": []}
+        as_event(
+            {
+                "event": "counts",
+                "rank": 2,
+                "counts": counts,
+                "interface": {**COUNTERS, "rx_packets": 100},
+                "captures": [],
+            }
+        )
     )
     words = [f"rx1: the counter has 100 packets of s, the capture {captured} of 34 (one in 3)"]
     assert made.doubts() == (words if doubted else [])
@@ -251,7 +262,15 @@ def test_a_filtered_capture_has_no_more_than_the_count(captured: int, doubted: b
     made.resolved.receives["rx1"] = ReceiveTask("eth1", "", [LEG], 9, capture_filter="udp")
     counts = [asdict(ReceiveCount(0, "xdp", 100, 6000)), asdict(ReceiveCount(0, "netsniff-ng", captured, 1))]
     made.take(
-        {"event": "counts", "rank": 2, "counts": counts, "interface": {**COUNTERS, "rx_packets": 100}, "captures": []}
+        as_event(
+            {
+                "event": "counts",
+                "rank": 2,
+                "counts": counts,
+                "interface": {**COUNTERS, "rx_packets": 100},
+                "captures": [],
+            }
+        )
     )
     assert bool(made.doubts()) == doubted
 
@@ -274,8 +293,8 @@ def test_users_that_do_not_add_up_are_a_doubt() -> None:
 )
 def test_a_lost_node_is_told_with_when_it_was_last_heard_and_what_it_had_sent(heard_ns: int, words: str) -> None:
     made = ledger(sent=None)
-    made.take({"event": "sample", "rank": 1, "at_ns": 2_000, "interface": {**COUNTERS, "tx_packets": 1280}})
-    made.take({"event": "lost", "rank": 1, "problem": "cannot be reached any more", "heard_ns": heard_ns})
+    made.take(as_event({"event": "sample", "rank": 1, "at_ns": 2_000, "interface": {**COUNTERS, "tx_packets": 1280}}))
+    made.take(as_event({"event": "lost", "rank": 1, "problem": "cannot be reached any more", "heard_ns": heard_ns}))
     code, reason = status(made)
     assert (code, reason) == (3, f"tx1 (transmit): cannot be reached any more ({words})")
 
@@ -285,7 +304,9 @@ def test_a_failed_capture_costs_no_count_and_is_told() -> None:
     count = asdict(ReceiveCount(0, "xdp", 100, 6000, 12_050, 1_000_012_050))
     problems = {"problems": ["netsniff-ng: exit 1"]}
     counters = {**COUNTERS, "rx_packets": 100}
-    made.take({"event": "counts", "rank": 2, "counts": [count], "interface": counters, "captures": [], **problems})
+    made.take(
+        as_event({"event": "counts", "rank": 2, "counts": [count], "interface": counters, "captures": [], **problems})
+    )
     assert [row.received for row in made.rows()] == [100]
     assert status(made, loss=0) == (3, "rx1 (receive): netsniff-ng: exit 1")
 
@@ -325,7 +346,7 @@ START_NS, OFFSET_NS = 1_000, 50
 def sample(made: Ledger, rank: int, after_ns: int, **interface: int) -> None:
     """A sample has the time of its node's clock."""
     at_ns = START_NS + OFFSET_NS + after_ns
-    made.take({"event": "sample", "rank": rank, "at_ns": at_ns, "interface": {**COUNTERS, **interface}})
+    made.take(as_event({"event": "sample", "rank": rank, "at_ns": at_ns, "interface": {**COUNTERS, **interface}}))
 
 
 def notes(made: Ledger) -> list[str]:
@@ -351,21 +372,21 @@ def test_an_mtu_that_was_lowered_is_a_doubt_with_what_the_counters_say_at_the_en
 
 def test_an_interface_that_is_gone_is_a_doubt_with_its_time() -> None:
     made = ledger()
-    made.take({"event": "interface gone", "rank": 2, "at_ns": START_NS + OFFSET_NS + 3 * SECOND})
+    made.take(as_event({"event": "interface gone", "rank": 2, "at_ns": START_NS + OFFSET_NS + 3 * SECOND}))
     assert made.nodes[2].link.gone_ns == 3 * SECOND
     assert status(made) == (3, "rx1 (receive): eth1 is gone since 3.00 s after the start")
 
 
 def test_a_time_before_the_start_is_known_is_the_nodes_own() -> None:
     made = Ledger([Rank(1, TX, "transmit")])
-    event = {"event": "sample", "rank": 1, "at_ns": 700, "interface": COUNTERS}
+    event = as_event({"event": "sample", "rank": 1, "at_ns": 700, "interface": COUNTERS})
     assert made.sampled_ns(event) == 700
 
 
 def test_the_first_problem_of_a_node_is_the_one_that_is_told() -> None:
-    first = {"event": "failed", "rank": 1, "problem": "trafgen: exit 1", "bad_input": False}
-    gone = {"event": "guard gone", "rank": 1}
-    restored = {"event": "restored", "rank": 1, "troubles": ["gro of eth1", "lro of eth1"]}
+    first = as_event({"event": "failed", "rank": 1, "problem": "trafgen: exit 1", "bad_input": False})
+    gone = as_event({"event": "guard_gone", "rank": 1})
+    restored = as_event({"event": "restored", "rank": 1, "troubles": ["gro of eth1", "lro of eth1"]})
     for events, problem in (
         ([first, gone, restored], "trafgen: exit 1"),
         ([gone, first], "its guard is gone"),
@@ -381,14 +402,14 @@ def test_the_first_problem_of_a_node_is_the_one_that_is_told() -> None:
 
 def test_problems_that_come_with_counts_do_not_hide_an_earlier_one() -> None:
     made = ledger(sent=None)
-    made.take({"event": "guard gone", "rank": 1})
+    made.take(as_event({"event": "guard_gone", "rank": 1}))
     count = asdict(SendCount(0, "trafgen", 100, 6000))
     counters = {**COUNTERS, "tx_packets": 100}
     more = {"interface": counters, "captures": [], "problems": ["a", "b"]}
-    made.take({"event": "counts", "rank": 1, "counts": [count], **more})
+    made.take(as_event({"event": "counts", "rank": 1, "counts": [count], **more}))
     assert made.nodes[1].problem == "its guard is gone"
     made.nodes[1].problem = ""
-    made.take({"event": "counts", "rank": 1, "counts": [count], **more})
+    made.take(as_event({"event": "counts", "rank": 1, "counts": [count], **more}))
     assert made.nodes[1].problem == "a; b"
 
 
@@ -397,10 +418,9 @@ def test_what_is_done_in_which_phase() -> None:
     assert made.phase == "launch"
     for number, name in enumerate(("hello", "send", "over")):
         assert not made.over
-        made.take({"event": "phase", "name": name, "at_ns": number})
+        made.take(as_event({"event": "phase", "name": name, "at_ns": number}))
         assert made.phase == name
     assert made.over and made.phases == [("hello", 0), ("send", 1), ("over", 2)]
-    made.take({"event": "something that only the screen shows"})
 
 
 def test_the_masters_utc_that_is_set_is_a_note_and_one_that_is_not_is_none() -> None:
@@ -418,7 +438,7 @@ def test_the_masters_utc_that_is_set_is_a_note_and_one_that_is_not_is_none() -> 
 def test_when_each_node_was_released_is_on_the_masters_clock() -> None:
     made = ledger()
     for rank, name, at_ns in ((1, "start", 5_000), (1, "end", 9_000), (2, "end", 9_500)):
-        made.take({"event": "left", "rank": rank, "name": name, "at_ns": at_ns, "offset_ns": OFFSET_NS})
+        made.take(as_event({"event": "left", "rank": rank, "name": name, "at_ns": at_ns, "offset_ns": OFFSET_NS}))
     assert made.barriers == {"start": {1: 4_950}, "end": {1: 8_950, 2: 9_450}}
     assert made.release_skew_ns() == {"end": 500}, "one alone is not apart from any other"
     assert [row["released_ns"] for row in made.node_rows()] == [3_950, None]
@@ -434,8 +454,8 @@ def test_the_phases_are_told_since_the_start_and_by_the_masters_clock() -> None:
 
 def test_captures_are_kept_by_name() -> None:
     made = ledger()
-    captures = [{"name": "rx1.pcap", "bytes": "24"}, {"name": "rx1.2.pcap", "bytes": 7}]
-    made.take({"event": "counts", "rank": 2, "counts": [], "interface": COUNTERS, "captures": captures})
+    captures = [{"name": "rx1.pcap", "bytes": 24}, {"name": "rx1.2.pcap", "bytes": 7}]
+    made.take(as_event({"event": "counts", "rank": 2, "counts": [], "interface": COUNTERS, "captures": captures}))
     assert made.nodes[2].captures == {"rx1.pcap": 24, "rx1.2.pcap": 7}
 
 
@@ -443,9 +463,11 @@ def with_clocks(made: Ledger, **offsets_ns: int) -> None:
     """Read before the run, by which receivers counted; what ledger() took at the start is 50 for each."""
     for node in made.nodes.values():
         if (offset_ns := offsets_ns.get(node.rank.host.name)) is not None:
-            node.clock["before"] = {
-                **{"at_ns": 0, "offset_ns": offset_ns, "bound_ns": 1000, "realtime_minus_monotonic_ns": 10_000}
-            }
+            node.clock["before"] = Clock(node.rank.number, "before", 0, offset_ns, 1000, 10_000)
+
+
+def change_clock(made: Ledger, rank: int, when: str, **fields: int) -> None:
+    made.nodes[rank].clock[when] = replace(made.nodes[rank].clock[when], **fields)
 
 
 def xdp_count(**more: Any) -> dict[str, Any]:
@@ -460,9 +482,9 @@ def test_latencies_are_corrected_by_the_clocks_as_they_stood_in_the_midst_of_the
     with_clocks(made, tx1=0, rx1=0)
     for rank, offset_ns in ((1, 50), (2, 450)):
         after = {"at_ns": 900 + 4 * SECOND, "bound_ns": 9, "realtime_minus_monotonic_ns": 10_000}
-        made.take({"event": "clock", "rank": rank, "when": "after", "offset_ns": offset_ns, **after})
+        made.take(as_event({"event": "clock", "rank": rank, "when": "after", "offset_ns": offset_ns, **after}))
     for name, after_s in (("send", 0), ("drain", 2), ("gather", 3)):
-        made.take({"event": "phase", "name": name, "at_ns": START_NS + after_s * SECOND})
+        made.take(as_event({"event": "phase", "name": name, "at_ns": START_NS + after_s * SECOND}))
     take_count(made, 2, xdp_count(), rx_packets=100)
     (row,) = made.rows()
     assert row.tally is not None and row.tally.latency is not None
@@ -538,7 +560,7 @@ def test_the_first_frame_of_a_sender_is_told_since_the_start() -> None:
 def test_a_second_engines_count_of_a_leg_is_the_capture_beside_it() -> None:
     made = ledger(received=None)
     counts = [xdp_count(), asdict(ReceiveCount(0, "netsniff-ng", 98, 1))]
-    made.take({"event": "counts", "rank": 2, "counts": counts, "interface": COUNTERS, "captures": []})
+    made.take(as_event({"event": "counts", "rank": 2, "counts": counts, "interface": COUNTERS, "captures": []}))
     assert [(row.received, row.captured) for row in made.rows()] == [(100, 98)]
 
 
@@ -592,7 +614,7 @@ def test_instances_that_were_not_all_counted_have_no_sums() -> None:
 def test_a_run_is_stopped_by_its_user_or_for_a_reason() -> None:
     for problem, words in (("", "stopped by the user"), ("no space left", "no space left")):
         made = ledger()
-        made.take({"event": "stopped", "problem": problem})
+        made.take(as_event({"event": "stopped", "problem": problem}))
         assert status(made) == (3, words)
 
 
@@ -603,9 +625,9 @@ def test_the_clocks_of_the_sender_itself_are_the_ones_that_count() -> None:
     sender = made.nodes.pop(1)
     for number, rank in ((7, Rank(7, replace(TX, name="tx0"), "transmit")), (8, Rank(8, TX, "receive"))):
         made.nodes[number] = Ledger([rank]).nodes[number]
-        made.nodes[number].clock["before"] = {**sender.clock["before"], "offset_ns": 9_999, "bound_ns": 1}
+        made.nodes[number].clock["before"] = replace(sender.clock["before"], offset_ns=9_999, bound_ns=1)
     made.nodes[1] = sender
-    made.nodes[8].clock["before"]["offset_ns"] = -450
+    change_clock(made, 8, "before", offset_ns=-450)
     take_count(made, 2, xdp_count(), rx_packets=100)
     found = made.latency_error_ns(LEG, made.nodes[2], START_NS)
     assert found is not None and found[0] == 500
@@ -627,13 +649,13 @@ def test_a_receiver_whose_clock_was_not_read_has_no_times() -> None:
 def test_what_any_engine_of_a_node_missed_is_told() -> None:
     made = ledger(received=None)
     counts = [xdp_count(dropped_packets=1), asdict(ReceiveCount(0, "netsniff-ng", 98, 1, dropped_packets=2))]
-    made.take({"event": "counts", "rank": 2, "counts": counts, "interface": COUNTERS, "captures": []})
+    made.take(as_event({"event": "counts", "rank": 2, "counts": counts, "interface": COUNTERS, "captures": []}))
     assert made.node_rows()[1]["missed_packets"] == 3
 
 
 def captured(made: Ledger, received: int) -> tuple[Row, list[Any]]:
     """With what a capture at the receiver has: one flow, each packet 1,000 ns after it was due."""
-    made.nodes[1].clock["start"]["at_ns"] = START_NS
+    change_clock(made, 1, "start", at_ns=START_NS)
     flow = FlowCount(Flow(17, bytes(4), 1, bytes(4), 2), received, received)
     utc_less_due_ns = 1_000 + START_NS + OFFSET_NS + 10_000
     compared = [Compared(LEG, None, [flow], np.full(received, utc_less_due_ns, np.int64))]
@@ -665,7 +687,7 @@ def test_captures_of_a_node_whose_utc_was_set_tell_no_latency() -> None:
     made = a_timed_sender()
     utc = {"realtime_minus_monotonic_ns": 10_000 + SECOND, "within_ns": 5}
     reading = {**utc, "was_set": True}
-    made.take({"event": "utc set", "rank": 2, "at_ns": START_NS + SECOND, "reading": reading})
+    made.take(as_event({"event": "utc set", "rank": 2, "at_ns": START_NS + SECOND, "reading": reading}))
     row, documents = captured(made, 100)
     assert row.matched is None and documents == []
     assert [words for words in row.omitted_timing if words.startswith("what its captures tell of times, because")]
@@ -692,7 +714,7 @@ def test_utc_is_taken_as_it_was_read_at_the_start() -> None:
     """Not before it: it may have been steered since."""
     made = ledger()
     with_clocks(made, rx1=50)
-    made.nodes[2].clock["before"]["realtime_minus_monotonic_ns"] = 9_000
+    change_clock(made, 2, "before", realtime_minus_monotonic_ns=9_000)
     assert [row.first_ns for row in made.rows()] == [1_000]
     del made.nodes[2].clock["start"]
     assert [row.first_ns for row in made.rows()] == [2_000]

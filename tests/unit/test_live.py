@@ -24,10 +24,11 @@ from pktswarm.master.live.metrics import Served
 from pktswarm.master.live.rate_window import RateWindow, combine
 from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results.folder import Folder
-from pktswarm.master.results.ledger import Ledger
+from pktswarm.master.results.ledger import Ledger, Sessions, Shown
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.schedule.pace import due_times, exponential_gaps, intended_packets
 from result_folders import FRAME_BYTES, Made, leg
+from run_events import as_event
 
 SECOND = 1_000_000_000
 LABELS = ("scenario", "stream", "group", "node", "role")
@@ -36,13 +37,15 @@ LABELS = ("scenario", "stream", "group", "node", "role")
 class Going(Made):
     """A run of 3 s in which each leg sends 100 packets/s, told up to a time."""
 
-    def up_to(self, seconds: float, events: list[dict[str, Any]] | None = None) -> tuple[Figures, Ledger]:
+    def up_to(self, seconds: float, events: list[Shown] | None = None) -> tuple[Figures, Ledger]:
         self.ranks_now = self.ranks()
         ledger = Ledger(self.ranks_now)
         ledger.resolved = Resolved(list(self.legs))
         figures = Figures(self.name, self.seconds)
         samples = [
-            {"event": "sample", "rank": rank.number, "at_ns": self._at_ns(tick / 10), **self._told(rank, tick / 10)}
+            as_event(
+                {"event": "sample", "rank": rank.number, "at_ns": self._at_ns(tick / 10), **self._told(rank, tick / 10)}
+            )
             for tick in range(int(seconds * 10) + 1)
             for rank in self.ranks_now
         ]
@@ -60,7 +63,7 @@ class Going(Made):
         return int(at_s * SECOND) + 1_000 + 50
 
 
-def document(seconds: float = 2.0, events: list[dict[str, Any]] | None = None, **made: Any) -> dict[str, Any]:
+def document(seconds: float = 2.0, events: list[Shown] | None = None, **made: Any) -> dict[str, Any]:
     figures, ledger = Going(**made).up_to(seconds, events)
     return figures.document(ledger)
 
@@ -78,14 +81,14 @@ def shown(told: dict[str, Any], width: int = 160, height: int = 40) -> str:
 
 def test_sessions_are_told_until_their_phase_is_over() -> None:
     told: list[dict[str, Any]] = [
-        {"event": "phase", "name": "sessions", "at_ns": 1},
-        {"event": "sessions", "done": 41_000, "asked": 100_000},
+        as_event({"event": "phase", "name": "sessions", "at_ns": 1}),
+        Sessions(41_000, 100_000),
     ]
     figures, ledger = Figures("upf", 1.0), Ledger([])
     for event in told:
         figures.take(ledger, event)
     assert view.line(figures.document(ledger)) == "setting up the sessions, 41,000 of 100,000"
-    figures.take(ledger, {"event": "phase", "name": "clocks", "at_ns": 2})
+    figures.take(ledger, as_event({"event": "phase", "name": "clocks", "at_ns": 2}))
     assert figures.document(ledger)["sessions"] is None
 
 
@@ -129,12 +132,12 @@ def test_a_latency_is_corrected_by_what_was_read_at_the_start() -> None:
     rx1 = next(rank for rank in made.ranks() if rank.host.name == "rx1")
     before = ledger.nodes[rx1.number].clock["before"]
     # A closer reading at the start says that the receiver's clock is 1 us behind what it was taken for.
-    later = {"at_ns": 990, "offset_ns": before["offset_ns"] - 1_000, "bound_ns": 10}
-    ledger.nodes[rx1.number].clock["start"] = {**before, **later}
+    later = replace(before, at_ns=990, offset_ns=before.offset_ns - 1_000, bound_ns=10)
+    ledger.nodes[rx1.number].clock["start"] = later
     made.ranks_now = made.ranks()
     for second in (1, 2):
         told = made._told(rx1, float(second))
-        figures.take(ledger, {"event": "sample", "rank": rx1.number, "at_ns": made._at_ns(second), **told})
+        figures.take(ledger, as_event({"event": "sample", "rank": rx1.number, "at_ns": made._at_ns(second), **told}))
     small = figures.document(ledger)["streams"][0]
     assert (small["latency_mean_ns"], small["latency_min_ns"], small["latency_max_ns"]) == (6_000, 4_000, 41_000)
     assert small["latency_sum_ns"] == 200 * 6_000 and small["latency_bound_ns"] == 9_000 + 10
@@ -146,7 +149,7 @@ def test_before_all_nodes_have_told_there_is_no_sum() -> None:
     rank = made.ranks_now[0]
     assert figures.document(ledger)["total"]["sent_packets"] == 0
     figures, ledger = Going().up_to(-1.0)
-    event = {"event": "sample", "rank": rank.number, "at_ns": 2_000, **made._told(rank, 1.0)}
+    event = as_event({"event": "sample", "rank": rank.number, "at_ns": 2_000, **made._told(rank, 1.0)})
     figures.take(ledger, event)
     told = figures.document(ledger)
     assert told["streams"][0]["sent_packets"] == 100 and told["total"]["sent_packets"] is None
@@ -182,7 +185,7 @@ def test_what_is_due_is_not_known_of_what_has_no_rate() -> None:
 # --- warnings --------------------------------------------------------------------------------------------------------
 
 
-def warned(made: Going, *events: dict[str, Any]) -> list[str]:
+def warned(made: Going, *events: Shown) -> list[str]:
     figures, ledger = made.up_to(1.0)
     for event in events:
         ledger.take(event)
@@ -203,7 +206,7 @@ def test_a_node_below_its_intended_rate_is_told() -> None:
             sample = made._told(rank, float(second))
             if rank.host.name == "tx1":
                 sample["sent"] = [[0, 90_000 * second, 60 * 90_000 * second]]
-            event = {"event": "sample", "rank": rank.number, "at_ns": made._at_ns(second), **sample}
+            event = as_event({"event": "sample", "rank": rank.number, "at_ns": made._at_ns(second), **sample})
             figures.take(ledger, event)
         told = figures.document(ledger)
     (warning,) = told["warnings"]
@@ -220,24 +223,28 @@ def test_a_link_that_went_down_is_told() -> None:
     made.ranks_now = made.ranks()
     told = made._told(made.ranks_now[0], 1.0)
     told["interface"]["link_downs"] = 2
-    sample = {"event": "sample", "rank": 1, "at_ns": made._at_ns(1.0), **told}
+    sample = as_event({"event": "sample", "rank": 1, "at_ns": made._at_ns(1.0), **told})
     assert warned(Going(), sample) == ["tx1 (transmit): link of eth1 went down 2 times"]
 
 
 def test_a_clock_that_drifts_is_told_and_one_that_cannot_be_read_well_is_not() -> None:
-    drift = {"event": "drift", "rank": 2, "at_ns": 900 + 60 * SECOND, "offset_ns": 50 + 400_000, "bound_ns": 20_000}
+    drift = as_event(
+        {"event": "drift", "rank": 2, "at_ns": 900 + 60 * SECOND, "offset_ns": 50 + 400_000, "bound_ns": 20_000}
+    )
     assert warned(Going(), drift) == ["tx2 (transmit): clock drift +400 µs in 60 s against the master"]
-    assert warned(Going(), {**drift, "bound_ns": 350_000}) == []
+    assert warned(Going(), replace(drift, bound_ns=350_000)) == []
 
 
 def test_utc_that_is_set_is_told() -> None:
     made = Going()
     made.ranks_now = made.ranks()
     seen = [
-        {
-            **{"event": "sample", "rank": 1, "at_ns": made._at_ns(at_s), **made._told(made.ranks_now[0], at_s)},
-            "utc": {"realtime_minus_monotonic_ns": utc_s * SECOND, "within_ns": 300},
-        }
+        as_event(
+            {
+                **{"event": "sample", "rank": 1, "at_ns": made._at_ns(at_s), **made._told(made.ranks_now[0], at_s)},
+                "utc": {"realtime_minus_monotonic_ns": utc_s * SECOND, "within_ns": 300},
+            }
+        )
         for at_s, utc_s in ((1.0, 900), (2.0, 898), (3.0, 898))
     ]
     words = "its UTC was set by -2.000000 s in all between 1.00 s and 2.00 s after the start"
@@ -245,8 +252,8 @@ def test_utc_that_is_set_is_told() -> None:
 
 
 def test_a_lost_node_is_told_once() -> None:
-    lost = {"event": "lost", "rank": 3, "problem": "not heard for 5 s", "silent_s": 5.0}
-    assert warned(Going(), lost, lost) == ["rx1 (receive): not heard for 5 s"]
+    lost = as_event({"event": "lost", "rank": 3, "problem": "not heard for 5 s", "silent_s": 5.0})
+    assert warned(Going(), lost, lost) == ["rx1 (receive): not heard for 5 s (last heard before the start)"]
 
 
 # --- on the terminal -------------------------------------------------------------------------------------------------
@@ -273,7 +280,7 @@ def test_a_stream_whose_engine_tells_nothing_has_dashes_and_its_node_the_interfa
     for tick in range(3):
         for rank in made.ranks_now:
             told = {**made._told(rank, float(tick)), "sent": [], "received": []}
-            figures.take(ledger, {"event": "sample", "rank": rank.number, "at_ns": made._at_ns(tick), **told})
+            figures.take(ledger, as_event({"event": "sample", "rank": rank.number, "at_ns": made._at_ns(tick), **told}))
     told = figures.document(ledger)
     assert told["total"]["sent_packets"] is None and told["nodes"][0]["interface"]["tx_pps"] == pytest.approx(100)
     row = next(line for line in shown(told).splitlines() if "tx1 transmit" in line)

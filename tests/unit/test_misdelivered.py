@@ -15,6 +15,7 @@ from pktswarm.master.results.row import stream_values
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
+from run_events import as_event
 
 LEGS = [Leg(n, "s", "tx1", to, "stream", engine="xdp", intended_packets=500) for n, to in enumerate(("rx1", "rx2"))]
 COUNTERS = dict.fromkeys(("tx_packets", "tx_bytes", "tx_dropped", "rx_packets", "rx_bytes", "rx_dropped"), 0)
@@ -28,18 +29,20 @@ def run(rx2: dict[str, int] | None, rx2_packets: int, stamped: bool = True, **ta
     legs = LEGS if stamped else [replace(leg, engine="trafgen") for leg in LEGS]
     receives = {leg.target: ReceiveTask("eth1", "", [leg], 9, **task) for leg in legs}
     made.resolved = Resolved(legs, receives=receives)
-    made.take({"event": "start", "at_ns": 0, "utc_ns": 0})
+    made.take(as_event({"event": "start", "at_ns": 0, "utc_ns": 0}))
     for rank, leg, told, packets in ((1, legs[0], {}, 501), (2, legs[1], rx2, rx2_packets)):
         tally = {"packets": 500, "bytes": 30_000} | ({"distinct": 500, "duplicated": 0} if stamped else {})
         count = ReceiveCount(leg.id, "xdp", 500, 30_000, tally=tally, misdelivered=told if stamped else None)
         made.take(counts(rank, [asdict(count)], rx_packets=packets))
     made.take(counts(3, [asdict(SendCount(leg.id, leg.engine, 500)) for leg in legs], tx_packets=1000))
-    made.take({"event": "phase", "name": "over", "at_ns": 5})
+    made.take(as_event({"event": "phase", "name": "over", "at_ns": 5}))
     return made
 
 
 def counts(rank: int, told: list[dict[str, Any]], **counters: int) -> dict[str, Any]:
-    return {"event": "counts", "rank": rank, "counts": told, "interface": {**COUNTERS, **counters}, "captures": []}
+    return as_event(
+        {"event": "counts", "rank": rank, "counts": told, "interface": {**COUNTERS, **counters}, "captures": []}
+    )
 
 
 def notes(made: Ledger) -> list[str]:

@@ -23,6 +23,7 @@ from pktswarm.traffic.counting.tally import Latency, Tally
 from pktswarm.traffic.counting.trace_verify import arrivals, intended
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.rank0_events import Clock
 from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.replay.flows import OTHER, Flow, FlowCount, count, flow_of
 from recordings import MACS, NODES, ipv4, ipv6, tcp, udp
@@ -101,12 +102,7 @@ def a_node(name: str, role: str, offset_ns: int, drift_ns: int = 0, utc_ns: int 
     for when, at_ns, more, bound_ns in (("before", 0, -drift_ns // 2, 900), ("start", START_NS, 0, 700),
                                         ("after", 25_000_000_000, 2 * drift_ns, 500)):  # fmt: skip
         utc = utc_ns + (step_ns if when == "after" else 0)
-        node.clock[when] = {
-            "at_ns": at_ns,
-            "offset_ns": offset_ns + more,
-            "bound_ns": bound_ns,
-            "realtime_minus_monotonic_ns": utc,
-        }
+        node.clock[when] = Clock(1, when, at_ns, offset_ns + more, bound_ns, utc)  # type: ignore[arg-type]
     return node
 
 
@@ -121,11 +117,11 @@ def compared(delays_ns: list[int] | None, flows: list[FlowCount] | None = None) 
 
 def captured(due_ns: int, delay_ns: int, sender: NodeState, receiver: NodeState) -> int:
     """Arrival in the receiver's UTC less due time, of a frame that left when it was due; worked out from the clocks."""
-    began = START_NS + sender.clock["start"]["offset_ns"]  # what the sender was told, on its own clock
+    began = START_NS + sender.clock["start"].offset_ns  # what the sender was told, on its own clock
     there, here = sender.offset_at(MIDDLE_NS), receiver.offset_at(MIDDLE_NS)
     assert there is not None and here is not None
     arrived_ns = began + due_ns - there.offset_ns + delay_ns  # on the master's
-    return arrived_ns + here.offset_ns + receiver.clock["start"]["realtime_minus_monotonic_ns"] - due_ns
+    return arrived_ns + here.offset_ns + receiver.clock["start"].realtime_minus_monotonic_ns - due_ns
 
 
 @pytest.mark.parametrize("drift_ns", [0, 40_000])

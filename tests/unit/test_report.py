@@ -24,6 +24,7 @@ from pktswarm.master.scenario import scenario
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import FlowUsers
 from result_folders import Made, leg
+from run_events import as_event
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 HOSTILE = "<script>alert(1)</script>$x_1$&amp;"
@@ -66,10 +67,10 @@ def test_the_verdict_comes_first_with_what_held_and_what_did_not(tmp_path: Path)
 
 
 def test_doubts_are_told_with_the_verdict(tmp_path: Path) -> None:
-    lost = {"event": "lost", "rank": 1, "problem": "not heard for 5 s"}
+    lost = as_event({"event": "lost", "rank": 1, "problem": "not heard for 5 s"})
     page = page_of(Made().write(tmp_path, [lost]))
     assert "Incomplete (exit status 3)" in page.text
-    assert "Doubt: tx1 (transmit): not heard for 5 s" in page.text
+    assert "Doubt: tx1 (transmit): not heard for 5 s (last heard before the start)" in page.text
 
 
 def test_what_a_run_measured_is_in_its_page(tmp_path: Path) -> None:

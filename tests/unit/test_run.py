@@ -13,11 +13,14 @@ import pytest
 from pktswarm.master.results.folder import Folder
 from pktswarm.master.run.run import Run, _handled
 from pktswarm.traffic.protocol.messages import Lines
+from pktswarm.traffic.protocol.rank0_events import Note, decode_rank0_event
+from pktswarm.traffic.protocol.rank0_orders import Rank0Order, Stop, decode_rank0_order
+from pktswarm.traffic.protocol.rank_events import Alive
 
 
 def test_what_rank_0_said_before_it_ended_is_read_though_mpiexec_is_gone(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
-    rank0 = Lines(theirs)
+    rank0 = Lines(theirs, decode_rank0_order)
     launch = SimpleNamespace(alive=True)
     launch.running = lambda: launch.alive
     run = without_a_start(tmp_path)
@@ -25,12 +28,12 @@ def test_what_rank_0_said_before_it_ended_is_read_though_mpiexec_is_gone(tmp_pat
     def ends_while_the_terminal_is_drawn(*_: Any) -> None:
         if launch.alive:
             for text in ("one", "two"):
-                rank0.send({"event": "note", "text": text})
+                rank0.send(Note(text))
             theirs.close()
             launch.alive = False
 
     run._began, run.watch = time.monotonic(), ends_while_the_terminal_is_drawn
-    control = Lines(ours)
+    control = Lines(ours, decode_rank0_event)
     run._follow(control, launch)  # type: ignore[arg-type]
     assert run.ledger.notes == ["one", "two"]
     assert control.closed and run._without_mpiexec
@@ -42,7 +45,7 @@ def without_a_start(tmp_path: Path) -> Run:
     return Run(tmp_path / "s.yaml", Path("hosts/cloud.example.yml"), tmp_path)
 
 
-def told(control: Lines) -> list[dict[str, Any]]:
+def told(control: Lines[Rank0Order]) -> list[Rank0Order]:
     control.receive(0.1)
     return [message for message, _ in control.messages()]
 
@@ -55,16 +58,16 @@ def test_a_terminal_that_is_gone_does_not_end_a_run_and_a_full_disk_ends_it_in_o
         raise OSError(errno.ENOSPC, "No space left on device")
 
     run, (ours, theirs) = without_a_start(tmp_path), socket.socketpair()
-    control, rank0 = Lines(ours), Lines(theirs)
+    control, rank0 = Lines(ours, decode_rank0_event), Lines(theirs, decode_rank0_order)
     run.watch = gone
-    run._take({"event": "note", "text": "one"}, b"", control)
+    run._take(Note("one"), b"", control)
     run._end_without_disk(control)
     assert told(rank0) == [] and run.ledger.notes == ["one"]
     run.folder = SimpleNamespace(log=full)  # type: ignore[assignment]
-    run._take({"event": "note", "text": "two"}, b"", control)
+    run._take(Note("two"), b"", control)
     for _ in range(2):
         run._end_without_disk(control)
-    assert [one["op"] for one in told(rank0)] == ["stop"] and run.ledger.notes == ["one", "two"]
+    assert [type(order) for order in told(rank0)] == [Stop] and run.ledger.notes == ["one", "two"]
     assert run._without_disk == f"{tmp_path} on the master: No space left on device"
 
 
@@ -100,7 +103,7 @@ def test_a_run_that_was_told_to_stop_is_waited_for_while_rank_0_says_that_it_liv
 ) -> None:
     monkeypatch.setattr("pktswarm.master.run.run.STOP_TIMEOUT_S", 0.5)
     run, (ours, theirs) = without_a_start(tmp_path), socket.socketpair()
-    control, rank0 = Lines(ours), Lines(theirs)
+    control, rank0 = Lines(ours, decode_rank0_event), Lines(theirs, decode_rank0_order)
     run.ledger.phases = [("gather", 0)]
     run._stop(control)
     begun, said = time.monotonic(), 0
@@ -108,7 +111,7 @@ def test_a_run_that_was_told_to_stop_is_waited_for_while_rank_0_says_that_it_liv
     def speaking(*_: Any) -> None:
         nonlocal said
         if time.monotonic() < begun + 1.0:
-            rank0.send({"event": "alive"})
+            rank0.send(Alive())
             said += 1
 
     run.watch = speaking

@@ -9,15 +9,19 @@ from typing import Any
 from pktswarm.master.results import samples
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.interface_sampler import STAT, Meter, busy_ms
-from pktswarm.traffic.counting.samples import RECEIVED, pack, unpack
+from pktswarm.traffic.counting.samples import RECEIVED, SENT, pack, unpack
 from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.rank_events import Sample
+from run_events import as_event, packed
 
 LEGS = {7: Leg(7, "s", "tx1", "rx1", "stream"), 8: Leg(8, "s", "tx1", "rx1", "trace", merged_into=7, background=True)}
 INTERFACE = {"tx_packets": 5, "tx_bytes": 300, "rx_packets": 1, "rx_bytes": 60, "rx_dropped": 0}
 
 
 def rows(legs: dict[int, dict[str, int | None]] | None = None, **interface: int) -> list[dict[str, Any]]:
-    event = {"interface": {**INTERFACE, **interface}, **pack(legs or {})}
+    counters = {**INTERFACE, **interface}
+    event = as_event({"event": "sample", "rank": 1, "at_ns": 0, "interface": counters, **packed(legs or {})})
+    assert isinstance(event, Sample)
     made = samples.rows(event, "tx1", "transmit", 12, LEGS)
     return [dict(zip(samples.COLUMNS, row, strict=True)) for row in made]
 
@@ -60,11 +64,11 @@ def test_a_node_that_echoes_tells_both_ways_and_nothing_is_changed_underway() ->
         4: {"packets": 1, "bytes": 60, "missing": None, "duplicated": 2},
         5: {"sent_packets": 9, "sent_bytes": None},
     }
-    message = pack(legs)
-    assert message["sent"] == [[5, 9]] and message["received"][1] == [4, 1, 60, None, 2]
-    assert unpack(message, "received")[3] == legs[3]
-    assert unpack(message, "received")[4] == dict.fromkeys(RECEIVED) | legs[4]
-    assert unpack(message, "sent") == {5: legs[5]}
+    sent, received = pack(legs)
+    assert sent == [[5, 9]] and received[1] == [4, 1, 60, None, 2]
+    assert unpack(received, RECEIVED)[3] == legs[3]
+    assert unpack(received, RECEIVED)[4] == dict.fromkeys(RECEIVED) | legs[4]
+    assert unpack(sent, SENT) == {5: legs[5]}
 
 
 def test_processors_are_busy_with_all_but_idling_and_waiting() -> None:

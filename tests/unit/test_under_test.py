@@ -22,6 +22,7 @@ from pktswarm.master.run.launch import Launch
 from pktswarm.master.scenario import scenario
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import AddressPool, Shift
+from run_events import node_report
 
 HOSTS = """
 all:
@@ -152,7 +153,7 @@ def test_what_makes_many_runs_can_be_told_otherwise_too(tmp_path: Path) -> None:
 
 def node(carries: list[str]) -> NodeState:
     rank = Rank(1, Host("tx1", "", ("transmit",), traffic_interface="eth1"), "transmit")
-    return NodeState(rank, {"interface": {"name": "eth1", "exists": True, "carries": carries}})
+    return NodeState(rank, node_report(interface={"name": "eth1", "exists": True, "carries": carries}))
 
 
 def test_an_interface_with_the_default_route_is_refused() -> None:

@@ -26,11 +26,12 @@ from pktswarm.master.scenario.expectations import Expect
 from pktswarm.master.upf.moves import Move, Moves
 from pktswarm.master.upf.sessions import Sessions
 from pktswarm.traffic.counting import sequence_bitmap, users
-from pktswarm.traffic.counting.samples import pack
 from pktswarm.traffic.counting.tally import Latency, Tally
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Arrival, FlowUsers, Leg, SessionUsers
+from pktswarm.traffic.protocol.proxy_count import ProxyCount
 from pktswarm.traffic.schedule.leg_frames import templates_as_received
+from run_events import as_event, packed
 from test_upf_tunnels import DOWN, GROUP, UP, UPF, hosts_file, node, planned
 
 HANDOVER = {"group": "users", "users_per_s": 10}
@@ -254,10 +255,11 @@ def test_frames_of_packets_in_fragments_are_those_of_all_nodes() -> None:
 
 def test_a_sample_tells_where_it_was_taken_and_not_what_is_missing_there() -> None:
     interface = {"tx_packets": 5, "tx_bytes": 300, "rx_packets": 1, "rx_bytes": 60, "rx_dropped": 0}
-    event = {"interface": interface, **pack({7: {"packets": 3, "missing": 9}})}
+    taken = {"event": "sample", "rank": 1, "at_ns": 0, "interface": interface}
+    event = as_event({**taken, **packed({7: {"packets": 3, "missing": 9}})})
     row = dict(zip(samples.COLUMNS, samples.rows(event, "tx2", "receive", 12, {7: LEG})[1], strict=True))
     assert (row["from"], row["to"], row["received_packets"], row["missing_packets"]) == ("rx1", "tx2", 3, None)
-    event = {"interface": interface, **pack({7: {"sent_packets": 3}})}
+    event = as_event({**taken, **packed({7: {"sent_packets": 3}})})
     row = dict(zip(samples.COLUMNS, samples.rows(event, "rx1", "transmit", 12, {7: LEG})[1], strict=True))
     assert (row["from"], row["to"], row["sent_packets"]) == ("rx1", "tx1+tx2", 3)
 
@@ -268,7 +270,7 @@ def test_a_sample_tells_where_it_was_taken_and_not_what_is_missing_there() -> No
 def host_state(name: str, ended: dict[str, int] | None) -> NodeState:
     host = Host(name, name, ("receive",))
     counts = {"end_marker": sum((ended or {}).values())}
-    told = None if ended is None else {"counts": counts, "teids": {}, "ended": ended, "missed": 0}
+    told = None if ended is None else ProxyCount(counts, {}, ended, 0)
     return NodeState(Rank(1, host, "receive"), played=told)
 
 

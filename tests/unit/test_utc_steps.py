@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import astuple
 
 from pktswarm.master.cluster.utc_steps import Step, UtcSteps
 from pktswarm.nodes.utc import Utc
@@ -43,7 +44,7 @@ def test_readings_of_this_machine_are_no_step() -> None:
     utc, here = UtcSteps(), Utc()
     here.was_set()
     for at_ns in range(1000):
-        utc.take(at_ns, **here.read())
+        utc.take(at_ns, *astuple(here.read()))
     os.close(here.descriptor)
     assert utc.found == []
 

@@ -6,9 +6,10 @@ All figures are since the start; bytes are without FCS. None: the engine does no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 Figures = Mapping[str, int | None]
+Packed = list[list[int | None]]
+"""A row for each leg: its number, then its figures; those at the end that are None are left out."""
 SENT = ("sent_packets", "sent_bytes")
 RECEIVED = (
     "packets",
@@ -26,20 +27,19 @@ RECEIVED = (
 least and greatest so far, by the clocks as they were read before the run."""
 
 
-def pack(legs: Mapping[int, Figures]) -> dict[str, list[list[int | None]]]:
-    """`legs`: as engines sample them. A node that echoes tells what it sent and what it received."""
-    return {"sent": _packed(legs, SENT), "received": _packed(legs, RECEIVED)}
+def pack(legs: Mapping[int, Figures]) -> tuple[Packed, Packed]:
+    """The figures sent and the figures received. `legs`: as engines sample them; a node that echoes has both."""
+    return _packed(legs, SENT), _packed(legs, RECEIVED)
 
 
-def unpack(message: Mapping[str, Any], way: str) -> dict[int, dict[str, int | None]]:
-    """`way`: "sent" or "received"; leg → its figures, all of SENT or RECEIVED."""
-    names = SENT if way == "sent" else RECEIVED
+def unpack(packed: Packed, names: tuple[str, ...]) -> dict[int, dict[str, int | None]]:
+    """Leg → its figures. `names`: SENT or RECEIVED."""
     width = len(names)
-    padded = {leg: [*told, *[None] * (width - len(told))] for leg, *told in message[way]}
-    return {leg: dict(zip(names, told, strict=True)) for leg, told in padded.items()}
+    rows = {row[0] or 0: row[1:] for row in packed}
+    return {leg: dict(zip(names, [*row, *[None] * (width - len(row))], strict=True)) for leg, row in rows.items()}
 
 
-def _packed(legs: Mapping[int, Figures], names: tuple[str, ...]) -> list[list[int | None]]:
+def _packed(legs: Mapping[int, Figures], names: tuple[str, ...]) -> Packed:
     told = {leg: [figures.get(name) for name in names] for leg, figures in legs.items() if names[0] in figures}
     return [[leg, *_without_nothing(values)] for leg, values in told.items()]
 

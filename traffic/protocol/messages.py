@@ -1,39 +1,23 @@
-"""How the parts of a run talk: one JSON object a message. Used over MPI, over the guard's pipe and to the master.
-
-A message is a dict with a key "op" (asks for something) or "event" (tells something).
-"""
+"""Messages as lines over a Unix socket, and the intervals that master, ranks and guards agree on."""
 
 from __future__ import annotations
 
-import json
 import socket
 import struct
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple
 
-Message = dict[str, Any]
+from pktswarm.traffic.errors import MessageError
+from pktswarm.traffic.protocol.codec import Decoder, M, Message, encode, parse
 
 WORD_INTERVAL_S = 0.25
-"""How often the master gives its word that it lives."""
+"""Between two orders Word, by which the master reports that it is alive."""
 WORD_TIMEOUT_S = 2.0
-"""A guard that had no word for so long ends all sending."""
+"""A guard that received no Word for so long ends all sending."""
 BULK_BYTES = 1 << 20
 """Files travel over MPI in pieces of this size."""
-
-
 STILL_BEFORE_NS, STILL_AFTER_NS = 30_000_000, 1_000_000
-"""Around the start instant no rank looks for news: the processor is that of the engines, which may have to share it."""
-
-
-def encode(message: Message) -> bytes:
-    return json.dumps(message, separators=(",", ":")).encode()
-
-
-def decode(data: bytes) -> Message:
-    message = json.loads(data)
-    if not isinstance(message, dict):
-        raise ValueError("a message must be a JSON object")
-    return message
+"""Around the start instant no rank polls for messages: the engines may share its processor."""
 
 
 class Peer(NamedTuple):
@@ -43,22 +27,21 @@ class Peer(NamedTuple):
 
 
 def peer(connection: socket.socket) -> Peer:
-    """Who is at the other end of a Unix socket, by the kernel's word."""
+    """The process at the other end of a Unix socket, as the kernel reports it."""
     return Peer(*struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)))
 
 
-class Lines:
-    """Messages as lines over a stream socket, each optionally followed by raw bytes ("raw_bytes" tells how many)."""
+class Lines(Generic[M]):
+    """Messages as lines over a stream socket. Raw bytes can follow each; the key "raw_bytes" has their number."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self.socket = connection
+    def __init__(self, connection: socket.socket, decode: Decoder[M]) -> None:
+        self.socket, self._decode = connection, decode
         self._buffer = bytearray()
         self.closed = False
 
     def send(self, message: Message, raw: bytes | None = None) -> None:
-        if raw is not None:
-            message = {**message, "raw_bytes": len(raw)}
-        self.socket.sendall(encode(message) + b"\n" + (raw or b""))
+        line = encode(message) if raw is None else encode(message, raw_bytes=len(raw))
+        self.socket.sendall(line + b"\n" + (raw or b""))
 
     def receive(self, timeout_s: float | None) -> bool:
         """Take in what has come; False when nothing came in time. Sets `closed` at the end of the stream."""
@@ -75,13 +58,19 @@ class Lines:
         self._buffer += data
         return bool(data)
 
-    def messages(self) -> Iterator[tuple[Message, bytes]]:
-        """Whole messages taken in so far, with their raw bytes."""
+    def messages(self) -> Iterator[tuple[M, bytes]]:
+        """Whole messages received so far, with their raw bytes. After a MessageError the next call continues."""
         while (end := self._buffer.find(b"\n")) >= 0:
-            message = decode(bytes(self._buffer[:end]))
-            size = int(message.get("raw_bytes", 0))
+            try:
+                values = parse(bytes(self._buffer[:end]))
+                size = values.pop("raw_bytes", 0)
+                if not isinstance(size, int):
+                    raise MessageError(f"raw_bytes: {size!r} is not a number")
+            except MessageError:
+                del self._buffer[: end + 1]
+                raise
             if len(self._buffer) < end + 1 + size:
                 return
             raw = bytes(self._buffer[end + 1 : end + 1 + size])
             del self._buffer[: end + 1 + size]
-            yield message, raw
+            yield self._decode(values), raw

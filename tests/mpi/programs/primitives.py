@@ -11,6 +11,9 @@ import sys
 import time
 from pathlib import Path
 
+from pktswarm.traffic.protocol.rank_events import Started
+from pktswarm.traffic.protocol.rank_orders import Enter, Fetch, Leave, Ping, Word
+
 ROLES = ("transmit", "receive")
 PATIENCE_S = 60.0
 DIES = sys.argv[2:] == ["dies"]
@@ -43,16 +46,16 @@ def master(folder: Path) -> None:
     seen = {"size": world.size, "hello": [], "clocks": [], "files": 0, "barriers": {}}
     for _ in ranks:
         rank, message = wait(world.receive)
-        assert message == {"event": "hello", "rank": rank}
+        assert message == Started(rank)
         seen["hello"].append(rank)
     assert world.all_are_there()
     for rank in ranks:
         # One is given up; its answer, which comes all the same, is that of no other.
         assert world.read_clock(rank, 0.0) is None
-        world.send(rank, {"op": "ping", "count": 6})
+        world.send(rank, Ping(6))
         readings = [world.read_clock(rank, PATIENCE_S) for _ in range(5)]
         seen["clocks"] += [(r[0], r[1], r[3]) for r in readings if r]
-        world.send(rank, {"op": "file", "bytes": len(FILE)})
+        world.send(rank, Fetch(str(len(FILE))))
         world.send_bulk(rank, FILE)
         back = bytearray()
         while len(back) < len(FILE):
@@ -62,18 +65,18 @@ def master(folder: Path) -> None:
         if any(ROLES[rank % 2] == role for rank in ranks):
             for rank in ranks:
                 if ROLES[rank % 2] == role:
-                    world.send(rank, {"op": "enter"})
+                    world.send(rank, Enter("", 0))
             for _ in range(10 if of_the_dead(role, ranks) else 0):
                 time.sleep(DEATH_S / 10)
-                world.send(ranks[-1], {"op": "word"})
+                world.send(ranks[-1], Word())
             barrier = world.barrier(role)
             seen["barriers"][role] = barrier.left_ns(GIVEN_UP_S if of_the_dead(role, ranks) else PATIENCE_S) is not None
     if DIES:  # refused for a while, then given up; what is sent to the others behind it arrives all the same
-        wait(lambda: world.send(ranks[-1], {"op": "word"}) is False or None)
+        wait(lambda: world.send(ranks[-1], Word()) is False or None)
     for rank in ranks:
-        world.send(rank, {"op": "over"})
+        world.send(rank, Leave())
     living = ranks[:-1] if DIES else ranks
-    seen["left"] = dict(wait(world.receive) for _ in living)
+    seen["left"] = {rank: event.at_ns for rank, event in (wait(world.receive) for _ in living)}
     assert DIES or world.flush(PATIENCE_S)
     (folder / "seen").write_text(json.dumps(seen))
     (folder / "seen").rename(folder / "seen.json")
@@ -96,19 +99,19 @@ def node(folder: Path) -> None:
 
     role = ROLES[int(os.environ["PMI_RANK"]) % 2]
     link = Link(role)
-    link.introduce({"event": "hello", "rank": link.rank})
+    link.introduce(Started(link.rank))
     left = False
     while True:
         message = wait(link.receive)
-        if message["op"] == "ping":
-            link.answer_pings(message["count"], PATIENCE_S)
-        elif message["op"] == "file":
-            data = link.receive_bulk(message["bytes"], PATIENCE_S)
+        if isinstance(message, Ping):
+            link.answer_pings(message.count, PATIENCE_S)
+        elif isinstance(message, Fetch):
+            data = link.receive_bulk(int(message.name), PATIENCE_S)
             own = folder / str(link.rank)
             own.write_bytes(data)
             for _ in link.send_file(str(own)):
                 time.sleep(0.001)
-        elif message["op"] == "enter":
+        elif isinstance(message, Enter):
             if DIES and link.rank == link.world.Get_size() - 1:
                 os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(DEATH_S)
@@ -116,7 +119,7 @@ def node(folder: Path) -> None:
             left = link.barrier().left_ns(GIVEN_UP_S if dead else PATIENCE_S) is not None
         else:
             break
-    link.send({"event": "left", "left": left})
+    link.send(Started(int(left)))
     assert link.flush(PATIENCE_S)
     end(link, folder)
 

@@ -1,0 +1,146 @@
+"""Events of a guard. Instants are on the node's CLOCK_MONOTONIC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pktswarm.traffic.protocol.codec import Decoder, Event
+from pktswarm.traffic.protocol.node_report import Holder
+from pktswarm.traffic.protocol.proxy_count import ProxyCount
+from pktswarm.traffic.protocol.task import ReceiveCount, SendCount
+
+
+@dataclass(frozen=True)
+class StaleProcess:
+    """An engine whose guard is gone."""
+
+    pid: int
+    command: str
+
+
+@dataclass(frozen=True)
+class Held(Event):
+    """`by`: another run that holds the node; None: the node is held for the run that asked."""
+
+    NAME = "held"
+    by: Holder | None
+    mended: list[str]
+
+
+@dataclass(frozen=True)
+class Mended(Event):
+    NAME = "mended"
+    mended: list[str]
+
+
+@dataclass(frozen=True)
+class Leftovers(Event):
+    NAME = "leftovers"
+    holder: Holder | None
+    folders: list[str]
+    bytes: int
+    processes: list[StaleProcess]
+    xdp_program: int
+    """The kernel's number of the program on the interface; 0: none."""
+    changed: list[str]
+
+
+@dataclass(frozen=True)
+class Probed(Event):
+    """Sender → why it cannot work on the interface."""
+
+    NAME = "probed"
+    unfit: dict[str, str]
+
+
+@dataclass(frozen=True)
+class PortOpened(Event):
+    NAME = "port_opened"
+
+
+@dataclass(frozen=True)
+class Exchanged(Event):
+    NAME = "exchanged"
+    frames: list[str]
+
+
+@dataclass(frozen=True)
+class Ready(Event):
+    """The engines are prepared; those of a receiver are receiving."""
+
+    NAME = "ready"
+
+
+@dataclass(frozen=True)
+class Started(Event):
+    NAME = "started"
+    at_ns: int
+
+
+@dataclass(frozen=True)
+class Sample(Event):
+    """Packed by traffic.counting.samples."""
+
+    NAME = "sample"
+    at_ns: int
+    sent: list[list[int | None]]
+    received: list[list[int | None]]
+
+
+@dataclass(frozen=True)
+class Done(Event):
+    """All senders have ended."""
+
+    NAME = "done"
+    at_ns: int
+
+
+@dataclass(frozen=True)
+class Halted(Event):
+    NAME = "halted"
+
+
+@dataclass(frozen=True)
+class Failed(Event):
+    NAME = "failed"
+    problem: str
+    bad_input: bool
+
+
+@dataclass(frozen=True)
+class Counts(Event):
+    """`captures`: names of files in `spool`."""
+
+    NAME = "counts"
+    counts: list[SendCount | ReceiveCount]
+    problems: list[str]
+    captures: list[str]
+    spool: str
+    played: ProxyCount | None = None
+
+
+@dataclass(frozen=True)
+class Restored(Event):
+    """`troubles`: what could not be restored."""
+
+    NAME = "restored"
+    troubles: list[str]
+
+
+GuardEvent = (
+    Held
+    | Mended
+    | Leftovers
+    | Probed
+    | PortOpened
+    | Exchanged
+    | Ready
+    | Started
+    | Sample
+    | Done
+    | Halted
+    | Failed
+    | Counts
+    | Restored
+)
+decode_guard_event: Decoder[GuardEvent] = Decoder(GuardEvent)

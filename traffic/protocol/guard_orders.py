@@ -1,0 +1,139 @@
+"""Orders of a rank, or of another program of the node, to its guard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pktswarm.traffic.protocol.codec import Decoder, Order
+
+
+@dataclass(frozen=True)
+class Hold(Order):
+    """Hold the node for `run`. `by`: the user and host of the run, for others that want the node."""
+
+    NAME = "hold"
+    run: str
+    by: str
+
+
+@dataclass(frozen=True)
+class Mend(Order):
+    """Restore what killed guards left behind."""
+
+    NAME = "mend"
+
+
+@dataclass(frozen=True)
+class Leftovers(Order):
+    """Report what killed guards left behind."""
+
+    NAME = "leftovers"
+    interface: str
+
+
+@dataclass(frozen=True)
+class Probe(Order):
+    """Try the senders on `interface`."""
+
+    NAME = "probe"
+    interface: str
+
+
+@dataclass(frozen=True)
+class OpenPort(Order):
+    """Open a packet socket on `interface`, and answer for `addresses`."""
+
+    NAME = "open_port"
+    interface: str
+    mac: str
+    addresses: list[str]
+    arp_targets: str
+
+
+@dataclass(frozen=True)
+class Exchange(Order):
+    """Send `frames` (hexadecimal), and return what arrives: at most `wanted` frames in `seconds`."""
+
+    NAME = "exchange"
+    frames: list[str]
+    seconds: float
+    wanted: int
+
+
+@dataclass(frozen=True)
+class File(Order):
+    """Write the raw bytes that follow to the spool."""
+
+    NAME = "file"
+    name: str
+
+
+@dataclass(frozen=True)
+class Prepare(Order):
+    NAME = "prepare"
+    role: Literal["transmit", "receive"]
+    task: str
+    """The JSON text of a SendTask or ReceiveTask."""
+
+
+@dataclass(frozen=True)
+class Start(Order):
+    """Start the engines at `at_ns`, on CLOCK_MONOTONIC."""
+
+    NAME = "start"
+    at_ns: int
+
+
+@dataclass(frozen=True)
+class Sample(Order):
+    """Report the counts so far."""
+
+    NAME = "sample"
+
+
+@dataclass(frozen=True)
+class Word(Order):
+    """The master is alive."""
+
+    NAME = "word"
+
+
+@dataclass(frozen=True)
+class Halt(Order):
+    """End the sending."""
+
+    NAME = "halt"
+
+
+@dataclass(frozen=True)
+class Stop(Order):
+    """End all engines, and report the counts."""
+
+    NAME = "stop"
+
+
+@dataclass(frozen=True)
+class Restore(Order):
+    """Restore the node, and end."""
+
+    NAME = "restore"
+
+
+GuardOrder = (
+    Hold
+    | Mend
+    | Leftovers
+    | Probe
+    | OpenPort
+    | Exchange
+    | File
+    | Prepare
+    | Start
+    | Sample
+    | Word
+    | Halt
+    | Stop
+    | Restore
+)
+decode_guard_order: Decoder[GuardOrder] = Decoder(GuardOrder)

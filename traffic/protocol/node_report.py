@@ -1,0 +1,64 @@
+"""The report of a node about itself, which its rank sends with its first message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from pktswarm.traffic.protocol.codec import plain
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The run that holds a node."""
+
+    run: str
+    by: str
+    since: str
+    """UTC, ISO 8601."""
+
+
+@dataclass(frozen=True)
+class InterfaceReport:
+    """The traffic interface. All but `name` is unknown where it does not exist."""
+
+    name: str
+    exists: bool
+    mac: str = ""
+    ipv4: str | None = None
+    mtu: int = 0
+    driver: str = ""
+    speed_mbps: int | None = None
+    carrier: bool = False
+    native_xdp: bool | None = None
+    """None: the kernel (before 6.3) does not report it."""
+    carries: list[str] = field(default_factory=list)
+    """Connections that test traffic must not meet, and that go over this interface."""
+
+    def to_json(self) -> dict[str, object]:
+        if not self.exists:
+            return {"name": self.name, "exists": False}
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    hostname: str
+    kernel: str
+    machine: str
+    cpus: int | None
+    python: str
+    pktswarm: str
+    interface: InterfaceReport
+    senders: dict[str, str]
+    """Engine → why it is missing; empty: it is there."""
+    receivers: dict[str, str]
+    versions: dict[str, str]
+    """Of the engines that are programs of their own."""
+    held_by: Holder | None = None
+    """Another run that holds the node."""
+    mended: list[str] = field(default_factory=list)
+    """Settings that killed guards left behind, and that were put back."""
+
+    def to_json(self) -> dict[str, object]:
+        values = {each.name: plain(getattr(self, each.name)) for each in fields(self)}
+        return {**values, "held_by": values["held_by"] or {}}

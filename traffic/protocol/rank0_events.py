@@ -1,0 +1,113 @@
+"""Events of rank 0 to the command line, besides those of the nodes' ranks. Instants are on the master's clock.
+
+Rank 0 reports four times a second that it is alive: rank_events.Alive, with rank 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pktswarm.traffic.protocol.codec import Decoder, Event
+from pktswarm.traffic.protocol.rank_events import NodeEvent
+
+
+@dataclass(frozen=True)
+class Phase(Event):
+    NAME = "phase"
+    name: str
+    at_ns: int
+
+
+@dataclass(frozen=True)
+class Note(Event):
+    NAME = "note"
+    text: str
+
+
+@dataclass(frozen=True)
+class Clock(Event):
+    """A node's CLOCK_MONOTONIC less the master's, read at `at_ns`."""
+
+    NAME = "clock"
+    rank: int
+    when: Literal["before", "start", "after"]
+    at_ns: int
+    offset_ns: int
+    bound_ns: int
+    realtime_minus_monotonic_ns: int
+
+
+@dataclass(frozen=True)
+class Drift(Event):
+    """A reading of a node's clock while frames are sent."""
+
+    NAME = "drift"
+    rank: int
+    at_ns: int
+    offset_ns: int
+    bound_ns: int
+
+
+@dataclass(frozen=True)
+class Start(Event):
+    """The start instant."""
+
+    NAME = "start"
+    at_ns: int
+    utc_ns: int
+
+
+@dataclass(frozen=True)
+class BarrierLeft(Event):
+    """`whole`: all ranks of the group left it together; else they were released one by one."""
+
+    NAME = "barrier"
+    group: str
+    name: str
+    whole: bool
+    left_ns: int
+
+
+@dataclass(frozen=True)
+class Lost(Event):
+    """`rank` takes no further part in the run."""
+
+    NAME = "lost"
+    rank: int
+    problem: str
+    silent_s: float
+    heard_ns: int
+    """When its last message came."""
+
+
+@dataclass(frozen=True)
+class Capture(Event):
+    """The pieces of a capture of `rank` follow."""
+
+    NAME = "capture"
+    rank: int
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Piece(Event):
+    """The next piece of a capture, as raw bytes."""
+
+    NAME = "piece"
+    rank: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Stopped(Event):
+    """The run ended early. `problem` is empty when the user stopped it."""
+
+    NAME = "stopped"
+    problem: str
+
+
+Own = Phase | Note | Clock | Drift | Start | BarrierLeft | Lost | Capture | Piece | Stopped
+Rank0Event = Own | NodeEvent
+decode_rank0_event: Decoder[Rank0Event] = Decoder(Rank0Event)

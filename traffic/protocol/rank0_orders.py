@@ -1,0 +1,48 @@
+"""Orders of the command line to rank 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pktswarm.traffic.protocol.codec import Decoder, Order
+from pktswarm.traffic.protocol.rank_orders import File
+
+
+@dataclass(frozen=True)
+class Looked(Order):
+    """The reports of the nodes were accepted."""
+
+    NAME = "looked"
+
+
+@dataclass(frozen=True)
+class HandTask(Order):
+    """The task of `rank`; the contents of `files` follow as raw bytes."""
+
+    NAME = "task"
+    rank: int
+    task: str
+    """The JSON text of a SendTask or ReceiveTask, which only the guard decodes."""
+    files: list[File]
+    sample_every_s: float
+
+
+@dataclass(frozen=True)
+class Go(Order):
+    """All tasks are handed out."""
+
+    NAME = "go"
+    run_limit_s: float
+    drain_s: float
+
+
+@dataclass(frozen=True)
+class Stop(Order):
+    """End the run. `problem` is empty when the user stopped it."""
+
+    NAME = "stop"
+    problem: str = ""
+
+
+Rank0Order = Looked | HandTask | Go | Stop
+decode_rank0_order: Decoder[Rank0Order] = Decoder(Rank0Order)

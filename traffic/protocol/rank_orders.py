@@ -1,0 +1,113 @@
+"""Orders of rank 0 to a node's rank. Instants are on the node's CLOCK_MONOTONIC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pktswarm.traffic.protocol.codec import Decoder, Order
+
+
+@dataclass(frozen=True)
+class File:
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Word(Order):
+    """Sent every WORD_INTERVAL_S: the master is alive."""
+
+    NAME = "word"
+
+
+@dataclass(frozen=True)
+class Ping(Order):
+    """`count` readings of the clock follow."""
+
+    NAME = "ping"
+    count: int
+
+
+@dataclass(frozen=True)
+class Task(Order):
+    """Prepare the engines; the contents of `files` follow as one bulk transfer."""
+
+    NAME = "task"
+    task: str
+    """The JSON text of a SendTask or ReceiveTask, which only the guard decodes."""
+    files: list[File]
+    arrive: str
+    """The barrier at which the rank arrives when it is ready."""
+    sample_every_s: float
+
+
+@dataclass(frozen=True)
+class Enter(Order):
+    """Enter the group's barrier `name` at `at_ns`."""
+
+    NAME = "enter"
+    name: str
+    at_ns: int
+
+
+@dataclass(frozen=True)
+class Release(Order):
+    """Leave the barrier `name`, which a death keeps from completing."""
+
+    NAME = "release"
+    name: str
+
+
+@dataclass(frozen=True)
+class Start(Order):
+    """Start sending, and sampling, at `at_ns`."""
+
+    NAME = "start"
+    at_ns: int
+
+
+@dataclass(frozen=True)
+class Sample(Order):
+    """Start sampling at `at_ns`."""
+
+    NAME = "sample"
+    at_ns: int
+
+
+@dataclass(frozen=True)
+class Halt(Order):
+    """End the sending."""
+
+    NAME = "halt"
+
+
+@dataclass(frozen=True)
+class Stop(Order):
+    """End all engines, and report the counts."""
+
+    NAME = "stop"
+
+
+@dataclass(frozen=True)
+class Fetch(Order):
+    """Send the capture `name`."""
+
+    NAME = "fetch"
+    name: str
+
+
+@dataclass(frozen=True)
+class Finish(Order):
+    """Restore the node. `whole`: no rank was lost, so MPI can be finalized."""
+
+    NAME = "finish"
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Leave(Order):
+    NAME = "leave"
+
+
+RankOrder = Word | Ping | Task | Enter | Release | Start | Sample | Halt | Stop | Fetch | Finish | Leave
+decode_rank_order: Decoder[RankOrder] = Decoder(RankOrder)
