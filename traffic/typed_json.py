@@ -109,10 +109,13 @@ def _mapping(value: object, where: object, key: str) -> Json:
 
 
 def _one_of(kinds: tuple[Any, ...], value: Any, where: object, key: str) -> Any:
-    """A union. An empty object where an optional dataclass is expected is None."""
+    """A union. An empty object where an optional dataclass is expected is None. Of several dataclasses it is the first
+    whose required fields are all there."""
     rest = tuple(kind for kind in kinds if kind is not NoneType)
     if len(rest) < len(kinds) and (value is None or (value == {} and is_dataclass(rest[0]))):
         return None
+    if is_dataclass(rest[0]) and isinstance(value, Mapping):
+        rest = tuple(kind for kind in rest if set(_fields(kind)[1]) <= set(value))[:1] or rest[:1]
     if len(rest) == 1:
         return _value(rest[0], value, where, key)
     _check_plain(rest, value, where, key)
@@ -126,6 +129,8 @@ def _sequence(origin: Any, inner: tuple[Any, ...], value: Any, where: object, ke
         if len(value) != len(inner):
             raise BadInput(where, f"not {len(inner)} values", key=key, value=value)
         return tuple(_value(hint, each, where, key) for hint, each in zip(inner, value, strict=True))
+    if inner[0] in _PLAIN and set(map(type, value)) <= set(_PLAIN[inner[0]]):  # a list can have a million numbers
+        return tuple(value) if origin is tuple else list(value)
     made = (_value(inner[0], each, where, key) for each in value)
     return tuple(made) if origin is tuple else list(made)
 

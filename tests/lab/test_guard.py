@@ -121,12 +121,12 @@ def test_sigterm_does_not_break_off_its_end(monkeypatch: pytest.MonkeyPatch) -> 
     ("message", "words"),
     [
         ({"op": "shell", "command": "id"}, "unknown operation 'shell'"),
-        ({"op": "start", "at": 1}, "op 'start': unknown field 'at'"),
-        ({"op": "start"}, "op 'start': no field 'at_ns'"),
-        ({"op": "start", "at_ns": "1"}, "op 'start': at_ns: '1' is not int"),
+        ({"op": "start", "at": 1}, "op start: at: unknown field"),
+        ({"op": "start"}, "op start: at_ns: missing"),
+        ({"op": "start", "at_ns": "1"}, "op start: at_ns = '1': wrong type"),
         ({"op": "file", "name": "../../etc/passwd"}, "not a plain file name"),
         ({"op": "file", "name": ".hidden"}, "not a plain file name"),
-        ({"op": "prepare", "role": "transmit", "task": "{}"}, "legs"),
+        ({"op": "prepare", "role": "transmit", "task": "{}"}, "transmit task: interface: missing"),
     ],
 )
 def test_it_refuses_what_is_not_a_fixed_command(message: dict[str, Any], words: str) -> None:
