@@ -9,32 +9,48 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import ClassVar, Generic, TypeVar, cast, get_args
+from typing import ClassVar, Generic, TypeVar, cast, dataclass_transform, get_args
 
 from pktswarm.traffic.errors import BadInput, MessageError
 from pktswarm.traffic.typed_json import decode
 
 Json = Mapping[str, object]
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass_transform(frozen_default=True)
+def message(kind: type[T]) -> type[T]:
+    """A frozen dataclass. Message has what else dataclass() makes for each class, at half a millisecond each: the start
+    of every rank."""
+    return dataclass(frozen=True, eq=False, repr=False)(kind)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Message:
     KEY: ClassVar[str]
     NAME: ClassVar[str]
 
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
 
-@dataclass(frozen=True)
+    def __hash__(self) -> int:
+        return hash(self.NAME)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+
+@message
 class Order(Message):
     KEY = "op"
 
 
-@dataclass(frozen=True)
+@message
 class Event(Message):
     KEY = "event"
 
 
 M = TypeVar("M", bound=Message)
-T = TypeVar("T")
 
 
 def to_fields(message: Message) -> dict[str, object]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pktswarm.traffic.protocol.codec import Decoder, Event
+from pktswarm.traffic.protocol.codec import Decoder, Event, message
 from pktswarm.traffic.protocol.node_report import Holder
 from pktswarm.traffic.protocol.proxy_count import ProxyCount
 from pktswarm.traffic.protocol.task import ReceiveCount, SendCount
@@ -18,7 +18,7 @@ class StaleProcess:
     command: str
 
 
-@dataclass(frozen=True)
+@message
 class Held(Event):
     """`by`: another run that holds the node; None: the node is held for the run that asked."""
 
@@ -27,13 +27,13 @@ class Held(Event):
     mended: list[str]
 
 
-@dataclass(frozen=True)
+@message
 class Mended(Event):
     NAME = "mended"
     mended: list[str]
 
 
-@dataclass(frozen=True)
+@message
 class Leftovers(Event):
     NAME = "leftovers"
     holder: Holder | None
@@ -45,7 +45,7 @@ class Leftovers(Event):
     changed: list[str]
 
 
-@dataclass(frozen=True)
+@message
 class Probed(Event):
     """Sender → why it cannot work on the interface."""
 
@@ -53,31 +53,31 @@ class Probed(Event):
     unfit: dict[str, str]
 
 
-@dataclass(frozen=True)
+@message
 class PortOpened(Event):
     NAME = "port_opened"
 
 
-@dataclass(frozen=True)
+@message
 class Exchanged(Event):
     NAME = "exchanged"
     frames: list[str]
 
 
-@dataclass(frozen=True)
+@message
 class Ready(Event):
     """The engines are prepared; those of a receiver are receiving."""
 
     NAME = "ready"
 
 
-@dataclass(frozen=True)
+@message
 class Started(Event):
     NAME = "started"
     at_ns: int
 
 
-@dataclass(frozen=True)
+@message
 class Sample(Event):
     """Packed by traffic.counting.samples."""
 
@@ -87,7 +87,7 @@ class Sample(Event):
     received: list[list[int | None]]
 
 
-@dataclass(frozen=True)
+@message
 class Done(Event):
     """All senders have ended."""
 
@@ -95,19 +95,19 @@ class Done(Event):
     at_ns: int
 
 
-@dataclass(frozen=True)
+@message
 class Halted(Event):
     NAME = "halted"
 
 
-@dataclass(frozen=True)
+@message
 class Failed(Event):
     NAME = "failed"
     problem: str
     bad_input: bool
 
 
-@dataclass(frozen=True)
+@message
 class Counts(Event):
     """`captures`: names of files in `spool`."""
 
@@ -119,7 +119,7 @@ class Counts(Event):
     played: ProxyCount | None = None
 
 
-@dataclass(frozen=True)
+@message
 class Restored(Event):
     """`troubles`: what could not be restored."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
-from pktswarm.traffic.protocol.codec import Decoder, Order
+from pktswarm.traffic.protocol.codec import Decoder, Order, message
 
 
-@dataclass(frozen=True)
+@message
 class Hold(Order):
     """Hold the node for `run`. `by`: the user and host of the run, for others that want the node."""
 
@@ -17,14 +16,14 @@ class Hold(Order):
     by: str
 
 
-@dataclass(frozen=True)
+@message
 class Mend(Order):
     """Restore what killed guards left behind."""
 
     NAME = "mend"
 
 
-@dataclass(frozen=True)
+@message
 class Leftovers(Order):
     """Report what killed guards left behind."""
 
@@ -32,7 +31,7 @@ class Leftovers(Order):
     interface: str
 
 
-@dataclass(frozen=True)
+@message
 class Probe(Order):
     """Try the senders on `interface`."""
 
@@ -40,7 +39,7 @@ class Probe(Order):
     interface: str
 
 
-@dataclass(frozen=True)
+@message
 class OpenPort(Order):
     """Open a packet socket on `interface`, and answer for `addresses`."""
 
@@ -51,7 +50,7 @@ class OpenPort(Order):
     arp_targets: str
 
 
-@dataclass(frozen=True)
+@message
 class Exchange(Order):
     """Send `frames` (hexadecimal), and return what arrives: at most `wanted` frames in `seconds`."""
 
@@ -61,7 +60,7 @@ class Exchange(Order):
     wanted: int
 
 
-@dataclass(frozen=True)
+@message
 class File(Order):
     """Write the raw bytes that follow to the spool."""
 
@@ -69,7 +68,7 @@ class File(Order):
     name: str
 
 
-@dataclass(frozen=True)
+@message
 class Prepare(Order):
     NAME = "prepare"
     role: Literal["transmit", "receive"]
@@ -77,7 +76,7 @@ class Prepare(Order):
     """The JSON text of a SendTask or ReceiveTask."""
 
 
-@dataclass(frozen=True)
+@message
 class Start(Order):
     """Start the engines at `at_ns`, on CLOCK_MONOTONIC."""
 
@@ -85,35 +84,35 @@ class Start(Order):
     at_ns: int
 
 
-@dataclass(frozen=True)
+@message
 class Sample(Order):
     """Report the counts so far."""
 
     NAME = "sample"
 
 
-@dataclass(frozen=True)
+@message
 class Word(Order):
     """The master is alive."""
 
     NAME = "word"
 
 
-@dataclass(frozen=True)
+@message
 class Halt(Order):
     """End the sending."""
 
     NAME = "halt"
 
 
-@dataclass(frozen=True)
+@message
 class Stop(Order):
     """End all engines, and report the counts."""
 
     NAME = "stop"
 
 
-@dataclass(frozen=True)
+@message
 class Restore(Order):
     """Restore the node, and end."""
 

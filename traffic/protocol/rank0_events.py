@@ -5,27 +5,26 @@ Rank 0 reports four times a second that it is alive: rank_events.Alive, with ran
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
-from pktswarm.traffic.protocol.codec import Decoder, Event
+from pktswarm.traffic.protocol.codec import Decoder, Event, message
 from pktswarm.traffic.protocol.rank_events import NodeEvent
 
 
-@dataclass(frozen=True)
+@message
 class Phase(Event):
     NAME = "phase"
     name: str
     at_ns: int
 
 
-@dataclass(frozen=True)
+@message
 class Note(Event):
     NAME = "note"
     text: str
 
 
-@dataclass(frozen=True)
+@message
 class Clock(Event):
     """A node's CLOCK_MONOTONIC less the master's, read at `at_ns`."""
 
@@ -38,7 +37,7 @@ class Clock(Event):
     realtime_minus_monotonic_ns: int
 
 
-@dataclass(frozen=True)
+@message
 class Drift(Event):
     """A reading of a node's clock while frames are sent."""
 
@@ -49,7 +48,7 @@ class Drift(Event):
     bound_ns: int
 
 
-@dataclass(frozen=True)
+@message
 class Start(Event):
     """The start instant."""
 
@@ -58,7 +57,7 @@ class Start(Event):
     utc_ns: int
 
 
-@dataclass(frozen=True)
+@message
 class BarrierLeft(Event):
     """`whole`: all ranks of the group left it together; else they were released one by one."""
 
@@ -69,7 +68,7 @@ class BarrierLeft(Event):
     left_ns: int
 
 
-@dataclass(frozen=True)
+@message
 class Lost(Event):
     """`rank` takes no further part in the run."""
 
@@ -81,7 +80,7 @@ class Lost(Event):
     """When its last message came."""
 
 
-@dataclass(frozen=True)
+@message
 class Capture(Event):
     """The pieces of a capture of `rank` follow."""
 
@@ -91,7 +90,7 @@ class Capture(Event):
     bytes: int
 
 
-@dataclass(frozen=True)
+@message
 class Piece(Event):
     """The next piece of a capture, as raw bytes."""
 
@@ -100,7 +99,7 @@ class Piece(Event):
     name: str
 
 
-@dataclass(frozen=True)
+@message
 class Stopped(Event):
     """The run ended early. `problem` is empty when the user stopped it."""
 

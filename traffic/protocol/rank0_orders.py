@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from pktswarm.traffic.protocol.codec import Decoder, Order
+from pktswarm.traffic.protocol.codec import Decoder, Order, message
 from pktswarm.traffic.protocol.rank_orders import File
 
 
-@dataclass(frozen=True)
+@message
 class Looked(Order):
     """The reports of the nodes were accepted."""
 
     NAME = "looked"
 
 
-@dataclass(frozen=True)
+@message
 class HandTask(Order):
     """The task of `rank`; the contents of `files` follow as raw bytes."""
 
@@ -27,7 +25,7 @@ class HandTask(Order):
     sample_every_s: float
 
 
-@dataclass(frozen=True)
+@message
 class Go(Order):
     """All tasks are handed out."""
 
@@ -36,7 +34,7 @@ class Go(Order):
     drain_s: float
 
 
-@dataclass(frozen=True)
+@message
 class Stop(Order):
     """End the run. `problem` is empty when the user stopped it."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pktswarm.traffic.protocol.codec import Decoder, Event
+from pktswarm.traffic.protocol.codec import Decoder, Event, message
 from pktswarm.traffic.protocol.node_report import NodeReport
 from pktswarm.traffic.protocol.proxy_count import ProxyCount
 from pktswarm.traffic.protocol.rank_orders import File
@@ -20,13 +20,13 @@ class UtcReading:
     was_set: bool
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RankEvent(Event):
     rank: int = 0
     """Set by rank 0, by where the message came from. Instants are on the node's CLOCK_MONOTONIC."""
 
 
-@dataclass(frozen=True)
+@message
 class Hello(RankEvent):
     NAME = "hello"
     host: str
@@ -34,14 +34,14 @@ class Hello(RankEvent):
     report: NodeReport
 
 
-@dataclass(frozen=True)
+@message
 class Alive(RankEvent):
     """The answer to the master's word."""
 
     NAME = "alive"
 
 
-@dataclass(frozen=True)
+@message
 class Arrived(RankEvent):
     """The rank waits at the barrier `name`."""
 
@@ -51,7 +51,7 @@ class Arrived(RankEvent):
     """When the sending ended, at the barrier "done"."""
 
 
-@dataclass(frozen=True)
+@message
 class Left(RankEvent):
     """The rank left the barrier `name`."""
 
@@ -62,18 +62,18 @@ class Left(RankEvent):
     """Set by rank 0: the node's clock less the master's."""
 
 
-@dataclass(frozen=True)
+@message
 class Started(RankEvent):
     NAME = "started"
     at_ns: int
 
 
-@dataclass(frozen=True)
+@message
 class Halted(RankEvent):
     NAME = "halted"
 
 
-@dataclass(frozen=True)
+@message
 class Failed(RankEvent):
     """`bad_input`: by the input, not by the node."""
 
@@ -82,12 +82,12 @@ class Failed(RankEvent):
     bad_input: bool
 
 
-@dataclass(frozen=True)
+@message
 class GuardGone(RankEvent):
     NAME = "guard_gone"
 
 
-@dataclass(frozen=True)
+@message
 class Counts(RankEvent):
     NAME = "counts"
     counts: list[SendCount | ReceiveCount]
@@ -98,7 +98,7 @@ class Counts(RankEvent):
     captures: list[File]
 
 
-@dataclass(frozen=True)
+@message
 class Restored(RankEvent):
     """`troubles`: what could not be restored."""
 
@@ -106,13 +106,13 @@ class Restored(RankEvent):
     troubles: list[str]
 
 
-@dataclass(frozen=True)
+@message
 class InterfaceGone(RankEvent):
     NAME = "interface gone"
     at_ns: int
 
 
-@dataclass(frozen=True)
+@message
 class Sample(RankEvent):
     """Counts since the start. `sent` and `received` are packed by traffic.counting.samples."""
 
@@ -124,7 +124,7 @@ class Sample(RankEvent):
     utc: UtcReading | None
 
 
-@dataclass(frozen=True)
+@message
 class UtcSet(RankEvent):
     """CLOCK_REALTIME was set."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pktswarm.traffic.protocol.codec import Decoder, Order
+from pktswarm.traffic.protocol.codec import Decoder, Order, message
 
 
 @dataclass(frozen=True)
@@ -13,14 +13,14 @@ class File:
     bytes: int
 
 
-@dataclass(frozen=True)
+@message
 class Word(Order):
     """Sent every WORD_INTERVAL_S: the master is alive."""
 
     NAME = "word"
 
 
-@dataclass(frozen=True)
+@message
 class Ping(Order):
     """`count` readings of the clock follow."""
 
@@ -28,7 +28,7 @@ class Ping(Order):
     count: int
 
 
-@dataclass(frozen=True)
+@message
 class Task(Order):
     """Prepare the engines; the contents of `files` follow as one bulk transfer."""
 
@@ -41,7 +41,7 @@ class Task(Order):
     sample_every_s: float
 
 
-@dataclass(frozen=True)
+@message
 class Enter(Order):
     """Enter the group's barrier `name` at `at_ns`."""
 
@@ -50,7 +50,7 @@ class Enter(Order):
     at_ns: int
 
 
-@dataclass(frozen=True)
+@message
 class Release(Order):
     """Leave the barrier `name`, which a death keeps from completing."""
 
@@ -58,7 +58,7 @@ class Release(Order):
     name: str
 
 
-@dataclass(frozen=True)
+@message
 class Start(Order):
     """Start sending, and sampling, at `at_ns`."""
 
@@ -66,7 +66,7 @@ class Start(Order):
     at_ns: int
 
 
-@dataclass(frozen=True)
+@message
 class Sample(Order):
     """Start sampling at `at_ns`."""
 
@@ -74,21 +74,21 @@ class Sample(Order):
     at_ns: int
 
 
-@dataclass(frozen=True)
+@message
 class Halt(Order):
     """End the sending."""
 
     NAME = "halt"
 
 
-@dataclass(frozen=True)
+@message
 class Stop(Order):
     """End all engines, and report the counts."""
 
     NAME = "stop"
 
 
-@dataclass(frozen=True)
+@message
 class Fetch(Order):
     """Send the capture `name`."""
 
@@ -96,7 +96,7 @@ class Fetch(Order):
     name: str
 
 
-@dataclass(frozen=True)
+@message
 class Finish(Order):
     """Restore the node. `whole`: no rank was lost, so MPI can be finalized."""
 
@@ -104,7 +104,7 @@ class Finish(Order):
     whole: bool
 
 
-@dataclass(frozen=True)
+@message
 class Leave(Order):
     NAME = "leave"
 
