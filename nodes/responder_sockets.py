@@ -94,7 +94,7 @@ class Answers:
                         with _as_if_lost():
                             one.send(reply)
 
-    def told(self) -> ProxyCount:
+    def counts(self) -> ProxyCount:
         """The counts of all frames that have come."""
         self.serve(MOST_WAITING)
         for one in self._sockets:

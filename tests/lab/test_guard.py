@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from pktswarm.nodes import guard, stale_spools
+from pktswarm.nodes import guard, guard_loop, stale_spools
+from pktswarm.nodes.guard_engines import Engines
 from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.protocol.guard_events import Failed, GuardEvent, Restored
 from pktswarm.traffic.protocol.guard_orders import GuardOrder, Restore, decode_guard_order
@@ -81,9 +82,9 @@ def test_it_goes_when_its_pipe_closes() -> None:
 def test_only_a_guard_that_could_hear_ends_because_it_heard_nothing(
     away_s: float, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard, "AWAY_NS", 2_500_000_000)  # so that this machine's own stalls are none
+    monkeypatch.setattr(guard_loop, "AWAY_NS", 2_500_000_000)  # so that this machine's own stalls are none
     ours, ranks = socket.socketpair()
-    one, now_ns = guard.Guard(Lines(ours, decode_guard_order), os.getgid()), time.monotonic_ns()
+    one, now_ns = guard_loop.Guard(Lines(ours, decode_guard_order), os.getgid()), time.monotonic_ns()
     one.state, one.last_word_ns, one.looked_ns = "running", now_ns - 3_000_000_000, now_ns - int(away_s * 1e9)
     one._watch()
     assert one.state == state
@@ -110,7 +111,7 @@ def test_sigterm_at_its_very_beginning_leaves_no_folder(name: str, monkeypatch: 
 
 
 def test_sigterm_does_not_break_off_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard.Guard, "_stop_engines", terminated)
+    monkeypatch.setattr(Engines, "stop", terminated)
     this = Spawned()
     this.pipe.socket.close()
     assert this.gone()
@@ -150,7 +151,7 @@ def test_its_files_are_for_the_ranks_group_only() -> None:
 
 RANK = """
 import os, sys
-from pktswarm.nodes import guard, stale_spools
+from pktswarm.nodes import guard
 from pktswarm.traffic.protocol.guard_orders import Restore
 pipe = guard.spawn("nobody")
 pipe.send(Restore())

@@ -131,7 +131,7 @@ def test_what_comes_too_fast_is_told(wire: Wire) -> None:
         for _ in range(900):
             upf.send(END_MARKER)
         deadline = time.monotonic() + 20
-        while sum(found := [answers.told()["missed"], answers.player.played.ended[5]]) < 900:
+        while sum(found := [answers.counts().missed, answers.player.played.ended[5]]) < 900:
             assert time.monotonic() < deadline, found
         missed, ended = found
     answers.close()
