@@ -177,6 +177,39 @@ class Oversize:
 
 
 @dataclass(frozen=True)
+class ConnectionShape:
+    """The connections of a flow (kind "connections"), and the blocks that each carries."""
+
+    WRITTEN: ClassVar = (
+        *("protocol", "connections", "direction", "block_bytes", "period_ns", "blocks", "duration_ns", "pace_bps"),
+        *("congestion", "nodelay", "send_buffer_bytes", "background"),
+    )
+    protocol: Literal["tcp", "udp"] = "tcp"
+    connections: int = 1
+    """The number of connections at once."""
+    direction: Literal["up", "down", "both"] = "up"
+    """up: blocks go from source to target."""
+    block_bytes: int | None = None
+    period_ns: int | None = None
+    """From one block to the next; None: as fast as the connection takes them."""
+    blocks: int | None = None
+    duration_ns: int | None = None
+    pace_bps: float | None = None
+    congestion: str | None = None
+    nodelay: bool = False
+    send_buffer_bytes: int | None = None
+    background: bool = False
+    items: list[list[tuple[int, int]]] | None = None
+    """For each connection the (time_ns, bytes) of its blocks, in place of blocks of one size."""
+    source_ipv4: str = ""
+    """With prefix length, as `target_ipv4`. This and what follows is set once the nodes have reported."""
+    target_ipv4: str = ""
+    port: int = 0
+    datagram_bytes: int = 0
+    drain_s: float = 0.0
+
+
+@dataclass(frozen=True)
 class Leg:
     """One stream's share from one transmitter to one receiver.
 
@@ -245,12 +278,7 @@ class Leg:
     """The engine's own settings ("clone_skb", "burst", "threads", …)."""
     background: bool = False
     """Of a stream or trace: told apart from the targets in the results."""
-    connection: dict[str, Any] = field(default_factory=dict)
-    """Of connections: "protocol" ("tcp", "udp"), "connections" (how many at once), "direction" ("up": from source to
-    target, "down", "both"), "block_bytes", "period_ns", "blocks", "duration_ns", "pace_bps", "congestion", "nodelay",
-    "send_buffer_bytes", "background", and "items": for each connection its list of [time_ns, bytes], in place of
-    blocks of one size. Then, once the nodes have answered: "source_ipv4", "target_ipv4" (with prefix length), "port",
-    "datagram_bytes", "drain_s"."""
+    connection: ConnectionShape = field(default_factory=lambda: ConnectionShape())
     answers: int | None = None
     """The leg whose flows this one is the other side of (engine interactive): the ranks of that leg do both."""
     echo_of: int | None = None
@@ -298,5 +326,12 @@ class Leg:
         return "+".join([self.target, *self.handover_targets])
 
 
-_TABLES: dict[str, object] = {"match": None, "users": None, "arrives": None, "oversize": None, "timing": Timing()}
+_TABLES: dict[str, object] = {
+    "match": None,
+    "users": None,
+    "arrives": None,
+    "oversize": None,
+    "timing": Timing(),
+    "connection": ConnectionShape(),
+}
 """Fields that run.json has as an empty object where they have this value."""

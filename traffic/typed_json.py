@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
+from itertools import chain
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -131,8 +132,18 @@ def _sequence(origin: Any, inner: tuple[Any, ...], value: Any, where: object, ke
         return tuple(_value(hint, each, where, key) for hint, each in zip(inner, value, strict=True))
     if inner[0] in _PLAIN and set(map(type, value)) <= set(_PLAIN[inner[0]]):  # a list can have a million numbers
         return tuple(value) if origin is tuple else list(value)
+    rows = get_args(inner[0]) if get_origin(inner[0]) is tuple else ()
+    if set(rows) == {int} and _are_rows(value, len(rows)):
+        return tuple(map(tuple, value)) if origin is tuple else list(map(tuple, value))
     made = (_value(inner[0], each, where, key) for each in value)
     return tuple(made) if origin is tuple else list(made)
+
+
+def _are_rows(value: Sequence[Any], length: int) -> bool:
+    """Whether a list has only rows of `length` integers: checked as a whole for speed."""
+    if not set(map(type, value)) <= {list, tuple} or not set(map(len, value)) <= {length}:
+        return False
+    return set(map(type, chain.from_iterable(value))) <= {int}
 
 
 def _check_plain(kinds: tuple[Any, ...], value: object, where: object, key: str) -> None:

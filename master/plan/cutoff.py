@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule import pace, sequence, trace
@@ -56,8 +55,9 @@ def _passes(due_ns: int, period_ns: int, left_ns: int, repeat: int) -> int:
 
 def cut_connections(leg: Leg, stop_s: float) -> Leg:
     stop_ns = round(stop_s * 1e9)
-    shape: dict[str, Any] = dict(leg.connection)
-    shape["duration_ns"] = min(stop_ns, shape["duration_ns"] or stop_ns)
-    if shape["blocks"] is not None and shape["period_ns"]:
-        shape["blocks"] = min(shape["blocks"], math.ceil(shape["duration_ns"] / shape["period_ns"]))
-    return replace(leg, connection=shape)
+    shape = leg.connection
+    duration_ns = min(stop_ns, shape.duration_ns or stop_ns)
+    blocks = shape.blocks
+    if blocks is not None and shape.period_ns:
+        blocks = min(blocks, math.ceil(duration_ns / shape.period_ns))
+    return replace(leg, connection=replace(shape, duration_ns=duration_ns, blocks=blocks))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from pktswarm.master.plan import interactive
 from pktswarm.master.plan.shares import Share
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import ConnectionShape, Leg
 
 SLOWEST_BPS = 1e6
 """Assumed of connections that send so many blocks as fast as they can, and to drain what is queued in one."""
@@ -43,12 +42,12 @@ def _whole_seconds(leg: Leg, share: Share | None) -> float:
     return leg.duration_s if leg.duration_s else (leg.count_packets or 0) / SLOWEST_PPS
 
 
-def _connection_seconds(connection: dict[str, Any]) -> float:
-    if connection["duration_ns"] is not None:
-        return float(connection["duration_ns"]) / 1e9
-    blocks = int(connection["blocks"])
-    at_rate = 8 * blocks * connection["block_bytes"] / (connection["pace_bps"] or SLOWEST_BPS)
-    if connection["period_ns"]:
-        by_period = float(blocks * connection["period_ns"] / 1e9)
-        return max(by_period, at_rate) if connection["pace_bps"] else by_period
-    return float(at_rate)
+def _connection_seconds(connection: ConnectionShape) -> float:
+    if connection.duration_ns is not None:
+        return connection.duration_ns / 1e9
+    blocks = connection.blocks or 0
+    at_rate = 8 * blocks * (connection.block_bytes or 0) / (connection.pace_bps or SLOWEST_BPS)
+    if connection.period_ns:
+        by_period = blocks * connection.period_ns / 1e9
+        return max(by_period, at_rate) if connection.pace_bps else by_period
+    return at_rate

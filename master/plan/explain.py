@@ -91,12 +91,12 @@ def _line(leg: Leg, instances: int) -> str:
 
 def _connection(leg: Leg) -> str:
     shape = leg.connection
-    arrow = {"up": "→", "down": "←", "both": "↔"}[shape["direction"]]
-    count = f"{shape['connections']} {shape['protocol'].upper()} connection" + "s" * (shape["connections"] > 1)
-    blocks = f"blocks of {shape['block_bytes']:,} bytes" if "items" not in shape else "the blocks of a source"
-    if shape["period_ns"]:
-        blocks += f" every {shape['period_ns'] / 1e6:g} ms"
-    paced = f", paced at {shape['pace_bps'] / 1e6:g} Mbit/s each" if shape["pace_bps"] else ""
+    arrow = {"up": "→", "down": "←", "both": "↔"}[shape.direction]
+    count = f"{shape.connections} {shape.protocol.upper()} connection" + "s" * (shape.connections > 1)
+    blocks = f"blocks of {shape.block_bytes:,} bytes" if shape.items is None else "the blocks of a source"
+    if shape.period_ns:
+        blocks += f" every {shape.period_ns / 1e6:g} ms"
+    paced = f", paced at {shape.pace_bps / 1e6:g} Mbit/s each" if shape.pace_bps else ""
     return f"{leg.source} {arrow} {leg.target}, {count}, {blocks}{paced}, by socket"
 
 

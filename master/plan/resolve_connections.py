@@ -23,23 +23,24 @@ def addressed(leg: Leg, known: dict[str, Host], reports: dict[str, dict[str, Any
     if one.ip not in two.network or two.ip not in one.network:
         raise BadInput(target.name, f"not in one network with {source_ipv4}", key="socket_ipv4", value=target_ipv4)
     mtu = min(reports[name]["interface"]["mtu"] for name in (leg.source, leg.target))
-    told = {
-        "source_ipv4": source_ipv4,
-        "target_ipv4": target_ipv4,
-        "port": FIRST_PORT + leg.id,
-        "datagram_bytes": mtu - IP_UDP_BYTES,
-        "drain_s": drain_s,
-    }
-    if leg.connection["protocol"] == "udp":
+    shape = replace(
+        leg.connection,
+        source_ipv4=source_ipv4,
+        target_ipv4=target_ipv4,
+        port=FIRST_PORT + leg.id,
+        datagram_bytes=mtu - IP_UDP_BYTES,
+        drain_s=drain_s,
+    )
+    if leg.connection.protocol == "udp":
         _check_parts(leg, mtu)
     match = Match.of_addresses(source.mac, target.mac, source_ipv4.split("/")[0], target_ipv4.split("/")[0])
-    return replace(leg, connection={**leg.connection, **told}, match=match.to_data())
+    return replace(leg, connection=shape, match=match.to_data())
 
 
 def _check_parts(leg: Leg, mtu: int) -> None:
     """The datagrams of a block are numbered in 16 bits."""
-    items = leg.connection.get("items", [])
-    largest = max((size for one in items for _, size in one), default=leg.connection["block_bytes"] or 0)
+    items = leg.connection.items or []
+    largest = max((size for one in items for _, size in one), default=leg.connection.block_bytes or 0)
     most = MOST_PARTS * (mtu - IP_UDP_BYTES)
     if largest > most:
         problem = f"a block is more than {MOST_PARTS} datagrams at an MTU of {mtu} bytes"
@@ -54,8 +55,8 @@ def matches_between(resolved: Resolved, known: dict[str, Host], trace: Leg) -> l
     matches: dict[Match, None] = {}
     for leg in resolved.legs:
         if leg.kind == "connections" and {leg.source, leg.target} == ends:
-            there = {leg.source: "source_ipv4", leg.target: "target_ipv4"}
-            one, two = (leg.connection[there[name]].split("/")[0] for name in (trace.source, trace.target))
+            there = {leg.source: leg.connection.source_ipv4, leg.target: leg.connection.target_ipv4}
+            one, two = (there[name].split("/")[0] for name in (trace.source, trace.target))
             matches[Match.of_addresses(source.mac, target.mac, one, two)] = None
             matches[Match.of_arp(source.mac, target.mac, one)] = None
     return list(matches)

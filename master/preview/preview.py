@@ -235,8 +235,8 @@ def _examples(leg: Leg) -> list[str]:
 
 def _connections(leg: Leg, bin_ns: int) -> Connections:
     shape = leg.connection
-    ways = 2 if shape["direction"] == "both" else 1
-    each = [Blocks.of(shape, number) for number in range(shape["connections"])]
+    ways = 2 if shape.direction == "both" else 1
+    each = [Blocks.of(shape, number) for number in range(shape.connections)]
     counts = [one.count for one in each]
     if any(count is None for count in counts):
         return Connections(leg, None, None, None)

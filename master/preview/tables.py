@@ -184,15 +184,15 @@ def _print_connections(console: Console, found: Preview) -> None:
         size = _number(None if one.bytes is None else one.bytes / 1e6)
         blocks = "–" if one.blocks is None else f"{one.blocks:,}"
         ends = f"{leg.source} {_arrow(leg)} {leg.target}"
-        cells = [str(shape["connections"]), blocks, size, _number(_offered_mbps(one))]
-        table.add_row(escape(leg.stream), escape(ends), shape["protocol"], *cells)
+        cells = [str(shape.connections), blocks, size, _number(_offered_mbps(one))]
+        table.add_row(escape(leg.stream), escape(ends), shape.protocol, *cells)
     if found.connections:
         console.print(table)
         console.print("[dim]blocks of the application by their due times; the kernel's stack decides on packets[/]")
 
 
 def _arrow(leg: Leg) -> str:
-    return {"up": "→", "down": "←", "both": "↔"}[leg.connection["direction"]]
+    return {"up": "→", "down": "←", "both": "↔"}[leg.connection.direction]
 
 
 def _offered_mbps(one: Connections) -> float | None:
@@ -264,7 +264,7 @@ def _gaps(gaps: Gaps) -> dict[str, Any]:
 def _connection(one: Connections) -> dict[str, Any]:
     leg, series = one.leg, one.over_time
     ends = {"stream": leg.stream, "from": leg.source, "to": leg.target}
-    shape = {key: leg.connection[key] for key in ("protocol", "connections", "direction")}
+    shape = {key: getattr(leg.connection, key) for key in ("protocol", "connections", "direction")}
     bits = None if series is None else series.bits.tolist()
     return {**ends, **shape, "blocks": one.blocks, "bytes": one.bytes, "bits_in_bins": bits}
 

@@ -122,8 +122,8 @@ def connection_table(outcome: Outcome) -> Table:
     table.add_column("from → to", no_wrap=True)
     for name in ("", "sent", "rec.", "lost", "Mbit/s", "retr.", "rtt", "delay", "±", "jitter"):
         table.add_column(name, justify="right", no_wrap=True)
-    for row in sorted(outcome.connections, key=lambda row: row.leg.connection["background"]):
-        style = "dim" if row.leg.connection["background"] else ""
+    for row in sorted(outcome.connections, key=lambda row: row.leg.connection.background):
+        style = "dim" if row.leg.connection.background else ""
         table.add_row(*_connection_cells(row), style=style)
     return table
 
@@ -136,7 +136,7 @@ def _connection_cells(row: ConnectionRow) -> list[str]:
     return [
         escape(row.leg.stream),
         escape(f"{row.source} → {row.target}"),
-        f"{connection['connections']} {connection['protocol'].upper()}",
+        f"{connection.connections} {connection.protocol.upper()}",
         _count(sent) + of,
         _count(values.get("received_blocks")),
         _lost(values.get("lost_datagrams")),

@@ -49,15 +49,15 @@ class Side(ABC):
 
     @property
     def udp(self) -> bool:
-        return bool(self.connection["protocol"] == "udp")
+        return self.connection.protocol == "udp"
 
     @property
     def source(self) -> str:
-        return str(self.connection["source_ipv4"].split("/")[0])
+        return self.connection.source_ipv4.split("/")[0]
 
     @property
     def target(self) -> str:
-        return str(self.connection["target_ipv4"].split("/")[0])
+        return self.connection.target_ipv4.split("/")[0]
 
     @abstractmethod
     def over(self) -> bool:
@@ -108,7 +108,7 @@ class Side(ABC):
 
     def count(self) -> EndCount:
         ends = list(self.ends.values())
-        total = self.connection["connections"]
+        total = self.connection.connections
         failures = [f"connection {e.number + 1} of {total}: {e.failure}" for e in ends if e.failure]
         sending, receiving = sends(self.leg, self.at_source), sends(self.leg, not self.at_source)
         return EndCount(
@@ -126,7 +126,7 @@ class Side(ABC):
             first_ns=min((end.first_ns for end in ends if end.first_ns is not None), default=None),
             last_ns=max((end.last_ns for end in ends if end.last_ns is not None), default=None),
         )
-        if len(ends) == self.connection["connections"]:
+        if len(ends) == self.connection.connections:
             blocks, sizes = [end.blocks.count for end in ends], [end.blocks.total_bytes for end in ends]
             made.intended_blocks, made.intended_bytes = _sum(blocks), _sum(sizes)
             if all(end.blocks.paced_by_time for end in ends):
@@ -189,7 +189,7 @@ class ConnectingSide(Side):
         self._drained_at_ns: int | None = None
         self._udp_sockets: list[socket.socket] = []
         self._connect(CONTROL, self._greet)
-        self._timeout_s = CONNECT_TIMEOUT_S + leg.connection["connections"] / CONNECTS_PER_S
+        self._timeout_s = CONNECT_TIMEOUT_S + leg.connection.connections / CONNECTS_PER_S
         loop.at(time.monotonic_ns() + round(self._timeout_s * 1e9), self._too_late)
 
     def over(self) -> bool:
@@ -217,18 +217,18 @@ class ConnectingSide(Side):
     def _connect(self, number: int, then: Callable[[socket.socket], None]) -> None:
         try:
             sock = self._socket(socket.SOCK_STREAM, self.source)
-            sock.connect((self.target, self.connection["port"]))
+            sock.connect((self.target, self.connection.port))
         except BlockingIOError:
             self.loop.watch(sock.fileno(), WRITE, partial(self._connected, sock, number, then))
         except OSError as error:
-            self.fail(f"cannot connect to {self.target}, port {self.connection['port']}: {error.strerror}")
+            self.fail(f"cannot connect to {self.target}, port {self.connection.port}: {error.strerror}")
 
     def _connected(self, sock: socket.socket, number: int, then: Callable[[socket.socket], None], _: int) -> None:
         self.loop.forget(sock.fileno())
         error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error:
             sock.close()
-            self.fail(f"cannot connect to {self.target}, port {self.connection['port']}: {os.strerror(error)}")
+            self.fail(f"cannot connect to {self.target}, port {self.connection.port}: {os.strerror(error)}")
             return
         sock.send(greeting(number))
         then(sock)
@@ -236,11 +236,11 @@ class ConnectingSide(Side):
     def _greet(self, sock: socket.socket) -> None:
         self.control = Control(self.loop, sock, self._take, self._lost)
         if self.udp:
-            count = self.connection["connections"]
+            count = self.connection.connections
             self._udp_sockets = [self._socket(socket.SOCK_DGRAM, self.source) for _ in range(count)]
             self.control.send(UdpPorts([sock.getsockname()[1] for sock in self._udp_sockets]))
             return
-        for number in range(self.connection["connections"]):
+        for number in range(self.connection.connections):
             self._connect(number, partial(self._add, number=number))
 
     def _take(self, message: Message) -> None:
@@ -249,7 +249,7 @@ class ConnectingSide(Side):
                 self._take_ready(message.ports)
             case Signal.DONE:
                 self.other_is_done = True
-                self._drained_at_ns = time.monotonic_ns() + round(self.connection["drain_s"] * 1e9)
+                self._drained_at_ns = time.monotonic_ns() + round(self.connection.drain_s * 1e9)
             case Failed():
                 self.fail(f"{self.leg.target}: {message.problem}")
             case _:
@@ -259,7 +259,7 @@ class ConnectingSide(Side):
         for number, port in enumerate(udp_ports):
             self._udp_sockets[number].connect((self.target, port))
             self._add(self._udp_sockets[number], number)
-        total = self.connection["connections"]
+        total = self.connection.connections
         self.ready = len(self.ends) == total
         if not self.ready:
             self.fail(f"{len(self.ends)} of {total} connections were set up")
@@ -271,7 +271,7 @@ class ConnectingSide(Side):
 
     def _too_late(self) -> None:
         if not self.ready:
-            self.fail(f"no response from {self.target}, port {self.connection['port']}, in {self._timeout_s:.0f} s")
+            self.fail(f"no response from {self.target}, port {self.connection.port}, in {self._timeout_s:.0f} s")
 
 
 class ListeningSide(Side):
@@ -280,7 +280,7 @@ class ListeningSide(Side):
     def __init__(self, loop: Loop, leg: Leg, interface: str) -> None:
         super().__init__(loop, leg, interface)
         self._done_sent = False
-        self.listener = self._socket(socket.SOCK_STREAM, self.target, self.connection["port"])
+        self.listener = self._socket(socket.SOCK_STREAM, self.target, self.connection.port)
         self.listener.listen(LISTEN_BACKLOG)
         loop.watch(self.listener.fileno(), READ, self._accept)
 
@@ -333,7 +333,7 @@ class ListeningSide(Side):
         self._report_ready()
 
     def _report_ready(self) -> None:
-        if self.ready or self.control is None or len(self.ends) < self.connection["connections"]:
+        if self.ready or self.control is None or len(self.ends) < self.connection.connections:
             if self.failures and self.control is not None:
                 self.control.send(Failed(self.failures[0]))
             return
@@ -344,7 +344,7 @@ class ListeningSide(Side):
     def _take(self, message: Message) -> None:
         match message:
             case UdpPorts():
-                for number, port in enumerate(message.ports[: self.connection["connections"]]):
+                for number, port in enumerate(message.ports[: self.connection.connections]):
                     sock = self._socket(socket.SOCK_DGRAM, self.target)
                     sock.connect((self.source, port))
                     self._add(sock, number)

@@ -28,8 +28,8 @@ class ConnectionProcess:
         self._work = spool / f"socket-{role}.json"
         self._result = spool / f"socket-{role}-result.json"
         self._gate = Gate(NAME, spool / f"socket-{role}.release")
-        key = "source_ipv4" if role == "transmit" else "target_ipv4"
-        self.address = Address(interface, legs[0].connection[key])
+        shape = legs[0].connection
+        self.address = Address(interface, shape.source_ipv4 if role == "transmit" else shape.target_ipv4)
         command = [sys.executable, "-P", "-m", "pktswarm.nodes.connections.program", str(self._work)]
         self.process = EngineProcess(NAME, command, spool / f"socket-{role}.out", limit_s)
 
@@ -73,7 +73,7 @@ class ConnectionProcess:
 
 def _check_congestion(interface: str, legs: list[Leg]) -> None:
     """Raises BadInput for a congestion control that a socket refuses. Asking makes the kernel load its module."""
-    for name in {leg.connection["congestion"] for leg in legs if leg.connection["congestion"]}:
+    for name in {leg.connection.congestion for leg in legs if leg.connection.congestion}:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
             try:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())

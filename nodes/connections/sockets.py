@@ -60,7 +60,7 @@ class End(ABC):
         sock.setblocking(False)
         if sends:
             self._pace()
-            _buffer(sock, _SO_SNDBUFFORCE, self.connection["send_buffer_bytes"])
+            _buffer(sock, _SO_SNDBUFFORCE, self.connection.send_buffer_bytes)
         loop.watch(self.file, READ, self._event)
 
     @property
@@ -160,9 +160,9 @@ class TcpEnd(End):
         self._left = 0
         super().__init__(loop, sock, leg, number, sends)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, int(self.connection["nodelay"]))
-        if self.connection["congestion"]:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.connection["congestion"].encode())
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, int(self.connection.nodelay))
+        if self.connection.congestion:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.connection.congestion.encode())
         name = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
         self.congestion = name.split(b"\0")[0].decode()
 
@@ -172,8 +172,8 @@ class TcpEnd(End):
 
     def _pace(self) -> None:
         """Sets the rate at which TCP paces, with or without the queueing discipline fq (since Linux 4.13)."""
-        if self.connection["pace_bps"]:
-            wanted = _LONG.pack(max(1, round(self.connection["pace_bps"] / 8)))
+        if self.connection.pace_bps:
+            wanted = _LONG.pack(max(1, round(self.connection.pace_bps / 8)))
             self.socket.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, wanted)
             if self.socket.getsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, _LONG.size) != wanted:
                 raise EngineError("socket", "the kernel did not accept SO_MAX_PACING_RATE")
@@ -284,7 +284,7 @@ class UdpEnd(End):
     def _begin_block(self, now_ns: int) -> bool:
         if not self._next_block(now_ns):
             return False
-        self._parts = part_sizes(self.blocks.size(self.next), self.connection["datagram_bytes"])
+        self._parts = part_sizes(self.blocks.size(self.next), self.connection.datagram_bytes)
         self._part, self._block_ns = 0, now_ns
         self.next += 1
         return True
@@ -296,8 +296,8 @@ class UdpEnd(End):
         self._account(size, now_ns)
         self.datagrams += 1
         self._part += 1
-        if self.connection["pace_bps"]:
-            self._clear_ns = max(self._clear_ns, now_ns - CATCH_UP_NS) + round(size * 8e9 / self.connection["pace_bps"])
+        if self.connection.pace_bps:
+            self._clear_ns = max(self._clear_ns, now_ns - CATCH_UP_NS) + round(size * 8e9 / self.connection.pace_bps)
         if self._part == parts:
             self.sent_blocks += 1
 

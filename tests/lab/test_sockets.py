@@ -17,7 +17,7 @@ import pytest
 
 from pktswarm.nodes import availability
 from pktswarm.traffic.connections.counts import EndCount
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import ConnectionShape, Leg
 from pktswarm.traffic.protocol.task import ReceiveTask, SendTask, to_json
 from running import wait_until_sent
 
@@ -185,7 +185,15 @@ def a_leg(number: int = 0, **changes: Any) -> Leg:
         "datagram_bytes": 1472,
         "drain_s": 0.2,
     }
-    return Leg(number, f"leg{number}", "a", "b", "connections", "socket", connection={**connection, **changes})
+    return Leg(
+        number,
+        f"leg{number}",
+        "a",
+        "b",
+        "connections",
+        "socket",
+        connection=ConnectionShape(**{**connection, **changes}),
+    )
 
 
 def run(wire: Wire, legs: list[Leg], folder: Path) -> list[tuple[EndCount, EndCount]]:

@@ -20,7 +20,7 @@ from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.connections.counts import EndCount, ReceivedCount, SentCount
 from pktswarm.traffic.connections.counts import values as connection_values
 from pktswarm.traffic.counting import users
-from pktswarm.traffic.leg import FlowUsers, Leg
+from pktswarm.traffic.leg import ConnectionShape, FlowUsers, Leg
 from pktswarm.traffic.protocol.rank0_events import Rank0Event
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
 from run_events import as_event
@@ -181,7 +181,7 @@ def test_seconds_that_an_engine_took_by_utc_are_left_out(engine: str, known: boo
 
 
 def test_a_datagrams_time_is_the_kernels_utc() -> None:
-    connection = {"protocol": "udp", "direction": "up", "connections": 1, "background": False}
+    connection = ConnectionShape(protocol="udp")
     leg = replace(LEG, kind="connections", engine="socket", connection=connection)
     received = ReceivedCount(5, 500, 5, goodput_bps=9.0, delay_blocks=5, jitter_sd_ns=7.0)
     received = replace(received, delay_min_ns=1, delay_mean_ns=2.0, delay_max_ns=3, first_ns=S, last_ns=2 * S)

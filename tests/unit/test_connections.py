@@ -23,7 +23,7 @@ from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.connections.counts import COLUMNS, EndCount, ReceivedCount, SentCount, values
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import ConnectionShape, Leg
 from pktswarm.traffic.protocol.task import ReceiveCount, SendCount, legs_of
 from pktswarm.traffic.schedule.capabilities import choose
 from run_events import as_event
@@ -109,18 +109,18 @@ def legs_planned(tmp_path: Path, connection: str) -> tuple[Leg, ...]:
 
 def test_a_source_gives_its_users_items_to_the_connections_in_turn(tmp_path: Path) -> None:
     text = "{name: t, source: {mpeg: {}}, users: 3, connections: 2, duration_s: 2}"
-    first, second = next(leg.connection["items"] for leg in legs_planned(tmp_path, text))
+    first, second = next(leg.connection.items for leg in legs_planned(tmp_path, text))
     assert (len(first), len(second)) == (120, 60)  # two users and one, 30 pictures a second
     assert first == sorted(first) and all(0 <= due < 2e9 and size >= 1 for due, size in first + second)
 
 
 def test_pairs_draw_apart_and_a_seed_draws_again(tmp_path: Path) -> None:
     text = "{name: t, source: www, mean_bps: 1e6, duration_s: 2SEED}"
-    one, two = [leg.connection["items"] for leg in legs_planned(tmp_path, text.replace("SEED", ""))][:2]
+    one, two = [leg.connection.items for leg in legs_planned(tmp_path, text.replace("SEED", ""))][:2]
     assert one != two
-    again = [leg.connection["items"] for leg in legs_planned(tmp_path, text.replace("SEED", ", seed: 1"))][:2]
+    again = [leg.connection.items for leg in legs_planned(tmp_path, text.replace("SEED", ", seed: 1"))][:2]
     assert again == [one, two]
-    assert legs_planned(tmp_path, text.replace("SEED", ", seed: 2"))[0].connection["items"] != one
+    assert legs_planned(tmp_path, text.replace("SEED", ", seed: 2"))[0].connection.items != one
 
 
 @pytest.mark.parametrize(
@@ -153,8 +153,8 @@ def test_every_pair_has_the_whole_of_it(tmp_path: Path) -> None:
         ("tx2", "rx2", "connections", "socket"),
     ]
     for leg in planned.legs:
-        assert (leg.connection["connections"], leg.connection["period_ns"]) == (3, 14_000_000)
-        assert leg.connection["duration_ns"] == 2_000_000_000
+        assert (leg.connection.connections, leg.connection.period_ns) == (3, 14_000_000)
+        assert leg.connection.duration_ns == 2_000_000_000
     assert planned.expected_s == 2.0
 
 
@@ -224,10 +224,10 @@ def test_wrong_addresses_are_named(tmp_path: Path, given: str, words: list[str])
 
 def test_legs_get_addresses_ports_and_the_mtus_room(tmp_path: Path) -> None:
     found = resolved(tmp_path, f"connections: [{TCP}, {UDP}]", mtu=1400)
-    assert [leg.connection["port"] for leg in found.legs] == [20000, 20001, 20002, 20003]
+    assert [leg.connection.port for leg in found.legs] == [20000, 20001, 20002, 20003]
     first = found.legs[0].connection
-    assert (first["source_ipv4"], first["target_ipv4"]) == ("198.19.0.1/16", "198.19.0.3/16")
-    assert first["datagram_bytes"] == 1372
+    assert (first.source_ipv4, first.target_ipv4) == ("198.19.0.1/16", "198.19.0.3/16")
+    assert first.datagram_bytes == 1372
     assert {task.engine for task in found.receives.values()} == {"socket"}
 
 
@@ -291,7 +291,7 @@ COUNTERS = dict.fromkeys(("tx_packets", "tx_bytes", "tx_dropped", "rx_packets", 
 
 
 def a_leg(direction: str = "up", protocol: str = "tcp", background: bool = False) -> Leg:
-    shape = {"protocol": protocol, "direction": direction, "background": background, "connections": 1}
+    shape = ConnectionShape(protocol=protocol, direction=direction, background=background)
     return Leg(0, "t", "tx1", "rx1", "connections", "socket", connection=shape)
 
 

@@ -14,7 +14,7 @@ from pktswarm.master.results.limits import verdict
 from pktswarm.master.results.verdicts import judge_connections
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.connections.counts import ConnectionRow, ReceivedCount, SentCount
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import ConnectionShape, Leg
 from result_folders import Made
 from run_events import as_event
 
@@ -95,7 +95,7 @@ def test_results_of_before_verdicts_had_parts_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("received", "found"), [(5, "5 blocks"), (None, "None blocks")])
 def test_connections_are_judged_in_blocks(received: int | None, found: str) -> None:
-    row = ConnectionRow(Leg(0, "c", "tx1", "rx1", "connections", connection={"protocol": "tcp"}), "up")
+    row = ConnectionRow(Leg(0, "c", "tx1", "rx1", "connections", connection=ConnectionShape(protocol="tcp")), "up")
     row.sent = SentCount(intended_blocks=6, sent_blocks=6)
     row.received = None if received is None else ReceivedCount(blocks=received)
     expected = Expect.model_validate({"received": {"c": 6}})

@@ -73,9 +73,7 @@ def test_what_the_mix_draws_is_near_its_rate(tmp_path: Path, rate: int) -> None:
     path = Path(f"configs/netspec-{rate}.yaml")
     (tmp_path / "hosts.yml").write_text(HOSTS)
     made = plan.plan(scenarios.load(path), path, inventory.load(tmp_path / "hosts.yml"))
-    items = [
-        item for leg in made.legs if leg.source == "tx1" for each in leg.connection.get("items", []) for item in each
-    ]
+    items = [item for leg in made.legs if leg.source == "tx1" for each in leg.connection.items or [] for item in each]
     # Headers are in the mean rate, and not in what connections are given.
     assert 0.8 < sum(8 * size for _, size in items) / 10 / (rate * 1e6) < 1.1
 

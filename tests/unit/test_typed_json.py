@@ -12,6 +12,7 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import (
     AddressPool,
     Arrival,
+    ConnectionShape,
     FlowUsers,
     Leg,
     MatchData,
@@ -112,6 +113,15 @@ TABLES: dict[str, tuple[Any, dict[str, Any]]] = {
     "arrives": (Arrival([{"udp": {"src": 1}}]), {"headers": [{"udp": {"src": 1}}], "added_bytes": 0}),
     "oversize": (Oversize("inner", None, (0, 9)), {"by": "inner", "mtu_bytes": None, "ids": [0, 9]}),
     "frame": ({"headers": [{"udp": {}}], "payload": {}},) * 2,
+    "connection": (
+        ConnectionShape("udp", 2, block_bytes=9, blocks=3, items=[[(5, 9), (7, 9)], []], port=20_000),
+        {
+            **{"protocol": "udp", "connections": 2, "direction": "up", "block_bytes": 9, "period_ns": None},
+            **{"blocks": 3},
+            **{"duration_ns": None, "pace_bps": None, "congestion": None, "nodelay": False},
+            **{"send_buffer_bytes": None, "background": False, "items": [[[5, 9], [7, 9]], []], "port": 20_000},
+        },
+    ),
     "shift": (Shift(teid=3), {"teid": 3}),
     "pools": ({"users": AddressPool("10.0.0.1", 2)}, {"users": {"first": "10.0.0.1", "count": 2}}),
     "users": (

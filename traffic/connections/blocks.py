@@ -10,9 +10,9 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pktswarm.traffic.errors import EngineError
+from pktswarm.traffic.leg import ConnectionShape
 
 TCP_HEADER = struct.Struct(">HIQQ2x")
 """Magic, bytes of the block with this header, its number, when its writing began (the sender's CLOCK_MONOTONIC)."""
@@ -97,16 +97,16 @@ class Blocks:
         return self.duration_ns is not None and elapsed_ns >= self.duration_ns + grace_ns
 
     @classmethod
-    def of(cls, connection: dict[str, Any], number: int) -> Blocks:
-        """Of connection `number` of a leg (see traffic.protocol.task.Leg.connection)."""
-        items = connection.get("items")
+    def of(cls, connection: ConnectionShape, number: int) -> Blocks:
+        """Of connection `number` of a leg (traffic.leg.ConnectionShape)."""
+        items = connection.items
         return cls(
-            connection["block_bytes"] or 0,
-            connection["period_ns"],
-            connection["blocks"],
-            connection["duration_ns"],
+            connection.block_bytes or 0,
+            connection.period_ns,
+            connection.blocks,
+            connection.duration_ns,
             None if items is None else items[number],
-            UDP_HEADER.size if connection["protocol"] == "udp" else 1,
+            UDP_HEADER.size if connection.protocol == "udp" else 1,
         )
 
 

@@ -80,7 +80,7 @@ class EndCount:
 
 
 def directions(leg: Leg) -> tuple[Direction, ...]:
-    wanted = leg.connection["direction"]
+    wanted = leg.connection.direction
     return ("up", "down") if wanted == "both" else (wanted,)
 
 
@@ -113,7 +113,7 @@ class ConnectionRow:
 
     @property
     def udp(self) -> bool:
-        return bool(self.leg.connection["protocol"] == "udp")
+        return self.leg.connection.protocol == "udp"
 
     @property
     def lost_datagrams(self) -> int | None:
@@ -144,9 +144,9 @@ def values(row: ConnectionRow) -> dict[str, int | str | None]:
         "from": row.source,
         "to": row.target,
         "direction": row.direction,
-        "role": "background" if connection["background"] else "target",
-        "protocol": connection["protocol"],
-        "parallel": connection["connections"],
+        "role": "background" if connection.background else "target",
+        "protocol": connection.protocol,
+        "parallel": connection.connections,
         **_sent_figures(row),
         **({} if row.sent is None else {"congestion": row.sent.congestion}),
         **_received_figures(row),
