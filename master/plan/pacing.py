@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from pktswarm.master.scenario.stream import Stream
 from pktswarm.traffic.errors import BadInput
@@ -44,7 +43,7 @@ class StreamPacing:
 
     def give(self, leg: Leg, weight: int, whole: int) -> Leg:
         """The leg with its part of the rates, `weight` of `whole`, and as many intended packets as they make."""
-        leg = replace(leg, gap_table=self.gaps, **self._part(weight, whole))
+        leg = replace(self._with_rate(leg, weight, whole), gap_table=self.gaps)
         if trouble := pace.unable(leg):
             raise BadInput(self.path, trouble, key=f"{self.key}.rate")
         if pace.is_paced(leg):
@@ -65,12 +64,12 @@ class StreamPacing:
         by_time = [round(rate_pps * one) for one in (duration_s, self.stop_s) if one is not None]
         return min(by_time if count is None else [count, *by_time], default=None)
 
-    def _part(self, weight: int, whole: int) -> dict[str, Any]:
+    def _with_rate(self, leg: Leg, weight: int, whole: int) -> Leg:
         if self.rates is None:
-            return {}
+            return leg
         if len(self.rates.rate) == 1:
-            return {"rate_pps": float(self.rates.rate[0]) * weight / whole}
-        return {"rates": self.rates.times(weight / whole).pairs()}
+            return replace(leg, rate_pps=float(self.rates.rate[0]) * weight / whole)
+        return replace(leg, rates=self.rates.times(weight / whole).pairs())
 
 
 def _rates(stream: Stream, path: Path, key: str, seed: int) -> Rates | None:

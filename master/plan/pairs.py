@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from pktswarm.master.cluster.inventory import Inventory
 from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.protocol.task import Role
 
 
 def pairs_of(origin: str, target: str, key: str, path: Path, inventory: Inventory) -> list[tuple[str, str]]:
@@ -22,7 +22,7 @@ def pairs_of(origin: str, target: str, key: str, path: Path, inventory: Inventor
     return pairs
 
 
-def _members(group: str, role: Any, key: str, path: Path, inventory: Inventory) -> list[str]:
+def _members(group: str, role: Role, key: str, path: Path, inventory: Inventory) -> list[str]:
     names = [host.name for host in inventory.with_role(role)]
     if group == role:
         return names

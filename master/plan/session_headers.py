@@ -18,7 +18,7 @@ from pktswarm.traffic.frames.headers import GTPU_PORT, HEADERS
 from pktswarm.traffic.frames.values import MOST_VALUES
 from pktswarm.traffic.leg import FlowUsers
 
-Headers = list[dict[str, dict[str, Any]]]
+Headers = list[dict[str, dict[str, object]]]
 
 
 USER = "gtpu.teid"
@@ -117,7 +117,7 @@ def run_of(tunnels: Tunnels, what: str, values: NDArray[np.int64]) -> UserRange:
     return UserRange(int(values[0]), int(steps[0]) if len(steps) else 1, len(values))
 
 
-def field_values(tunnels: Tunnels, values: NDArray[np.int64]) -> dict[str, Any]:
+def field_values(tunnels: Tunnels, values: NDArray[np.int64]) -> dict[str, object]:
     """Of a field: one step apart where they are, a list where the UPF chose otherwise."""
     steps = np.unique(np.diff(values))
     if len(steps) <= 1 and (steps >= 1).all():
@@ -129,7 +129,7 @@ def field_values(tunnels: Tunnels, values: NDArray[np.int64]) -> dict[str, Any]:
     return {"list": values.tolist()}
 
 
-def _span(run: UserRange, link: str = "") -> dict[str, Any]:
+def _span(run: UserRange, link: str = "") -> dict[str, object]:
     ends = [run.address(run.first), run.address(run.last)]
     step = run.step << PREFIX_BITS if run.low is not None and run.count > 1 else run.step
     return {"increment": ends, "step": step} | ({"with": link} if link else {})
@@ -154,12 +154,12 @@ def one_upf_address(tunnels: Tunnels, ip: str, sessions: Sessions, rows: NDArray
     return addresses[0]
 
 
-def ethernet(source_mac: str, target_mac: str) -> dict[str, dict[str, Any]]:
+def ethernet(source_mac: str, target_mac: str) -> dict[str, dict[str, object]]:
     return {"ethernet": {"src": source_mac, "dst": target_mac}}
 
 
 def tunnel_headers(
-    source: str, target: str, teid: dict[str, Any], qfi: int | None, source_port: Any = GTPU_PORT
+    source: str, target: str, teid: dict[str, object], qfi: int | None, source_port: object = GTPU_PORT
 ) -> Headers:
     """Over IPv4 a tunnel's UDP checksum is 0: what it carries has its own. Over IPv6 it is there, and right: who is not
     told that it may be 0 (RFC 6935) drops such packets (RFC 8200, 8.1), Linux too."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from pktswarm.master.cluster.inventory import Host, Inventory
 from pktswarm.master.plan.session_headers import ip_of
+from pktswarm.master.scenario.stream import Stream
 from pktswarm.master.scenario.upf import Upf
 from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.protocol.task import Role
 
 
-def gnb_nodes(where: Path, key: str, upf: Upf, group_name: str, role: Any, inventory: Inventory) -> dict[str, str]:
+def gnb_nodes(where: Path, key: str, upf: Upf, group_name: str, role: Role, inventory: Inventory) -> dict[str, str]:
     """Host → the gNB that it plays, of those that the group's users are at."""
     group = upf.group(group_name)
     gnbs = list(dict.fromkeys(upf.gnbs_of(group)))
@@ -21,7 +22,7 @@ def gnb_nodes(where: Path, key: str, upf: Upf, group_name: str, role: Any, inven
     return _hosts_of(where, key, upf, gnbs[: group.sessions], role, inventory)
 
 
-def moved_among(where: Path, key: str, upf: Upf, stream: Any, inventory: Inventory) -> dict[str, str]:
+def moved_among(where: Path, key: str, upf: Upf, stream: Stream, inventory: Inventory) -> dict[str, str]:
     """Host → the gNB that it plays, of all that the stream's users may move to; down only, for up they go on from
     where they are. Empty where they stay."""
     if upf.handover is None or upf.handover.group != stream.sessions or stream.direction == "up":
@@ -29,7 +30,7 @@ def moved_among(where: Path, key: str, upf: Upf, stream: Any, inventory: Invento
     return _hosts_of(where, key, upf, upf.moved_among(), "receive", inventory)
 
 
-def _hosts_of(where: Path, key: str, upf: Upf, gnbs: list[str], role: Any, inventory: Inventory) -> dict[str, str]:
+def _hosts_of(where: Path, key: str, upf: Upf, gnbs: list[str], role: Role, inventory: Inventory) -> dict[str, str]:
     n3 = [host for host in inventory.hosts if host.side == "n3"]
     hosts = {address: host for host in n3 for address in (host.ipv4, host.ipv6) if address}
     found: dict[str, str] = {}
@@ -52,7 +53,7 @@ def _hosts_of(where: Path, key: str, upf: Upf, gnbs: list[str], role: Any, inven
     return found
 
 
-def core_nodes(where: Path, key: str, given: str, role: Any, inventory: Inventory) -> list[str]:
+def core_nodes(where: Path, key: str, given: str, role: Role, inventory: Inventory) -> list[str]:
     """Hosts of the data network: `given`, or all on side n6 where that is the role's group."""
     hosts = [host for host in inventory.hosts if host.side == "n6" and (given in (role, host.name))]
     if not hosts:
@@ -77,16 +78,18 @@ def check_macs(where: Path, key: str, upf: Upf) -> None:
 
 
 def pairs(
-    where: Path, index: int, stream: Any, upf: Upf, inventory: Inventory
+    where: Path, index: int, stream: Stream, upf: Upf, inventory: Inventory
 ) -> tuple[list[tuple[str, str]], dict[str, str]]:
     """(sender, receiver) for each gNB, the data network's hosts in turn; and host → gNB. BadInput where a side has no
     host for it, or an address is not known."""
-    key, up = f"streams.{index}", stream.direction == "up"
+    key, up, group = f"streams.{index}", stream.direction == "up", stream.sessions or ""
     check_macs(where, key, upf)
-    gnbs = gnb_nodes(where, key, upf, stream.sessions, "transmit" if up else "receive", inventory)
+    gnbs = gnb_nodes(where, key, upf, group, "transmit" if up else "receive", inventory)
     if stream.echo:
-        gnb_nodes(where, f"{key}.echo", upf, stream.sessions, "receive", inventory)
-    other = (f"{key}.to", stream.target, "receive") if up else (f"{key}.from", stream.source, "transmit")
-    core = core_nodes(where, *other, inventory)
+        gnb_nodes(where, f"{key}.echo", upf, group, "receive", inventory)
+    if up:
+        core = core_nodes(where, f"{key}.to", stream.target, "receive", inventory)
+    else:
+        core = core_nodes(where, f"{key}.from", stream.source, "transmit", inventory)
     turns = [(gnb, core[number % len(core)]) for number, gnb in enumerate(gnbs)]
     return turns if up else [(node, gnb) for gnb, node in turns], gnbs

@@ -33,6 +33,7 @@ from pktswarm.master.plan.session_headers import (
     users_range,
 )
 from pktswarm.master.scenario.addresses import PLACEHOLDERS
+from pktswarm.master.scenario.stream import Stream
 from pktswarm.master.scenario.upf import Upf
 from pktswarm.master.scenario.upf_servers import played
 from pktswarm.master.upf.sessions import Sessions
@@ -98,7 +99,7 @@ def in_tunnels(
     return made
 
 
-def notes(stream: Any, upf: Upf) -> list[str]:
+def notes(stream: Stream, upf: Upf) -> list[str]:
     """What a stream of users that move is not."""
     if upf.handover is None or upf.handover.group != stream.sessions or stream.direction == "down":
         return []
@@ -130,7 +131,7 @@ def ends_of(leg: Leg, tunnels: Tunnels, upf: Upf, hosts: Mapping[str, Host]) -> 
     return {gnb_host: [upf.gnbs[tunnels.gnb]], core_host: core}
 
 
-def echo_of(leg: Leg, stream: Any, number: int) -> Leg:
+def echo_of(leg: Leg, stream: Stream, number: int) -> Leg:
     """What comes back of an uplink leg, as a leg of its own: without its tunnel, from its receiver to its sender."""
     if leg.arrives is None:
         raise ValueError(f"{leg.stream} has no tunnels")
@@ -166,7 +167,7 @@ def session_users(tunnels: Tunnels, upf: Upf, tunnel_bytes: int) -> SessionUsers
     return SessionUsers(tunnels.group, tunnels.gnb, tunnels.direction, limits[not up], outer_bytes)
 
 
-def check_cut(where: Path, key: str, stream: Any, upf: Upf, gnbs: Iterable[str]) -> None:
+def check_cut(where: Path, key: str, stream: Stream, upf: Upf, gnbs: Iterable[str]) -> None:
     """Only IPv4 packets are cut here; down, `outer` leaves it to the UPF."""
     cuts = stream.oversize == "inner" or (stream.oversize == "outer" and stream.direction == "up")
     if cuts and (over_ipv6 := next((gnb for gnb in gnbs if ip_of(upf.gnbs[gnb]) == "ipv6"), None)):

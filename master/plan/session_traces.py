@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,12 +18,14 @@ from pktswarm.master.cluster.inventory import Host, Inventory
 from pktswarm.master.plan.session_headers import Tunnels, one_upf_address, rows_at
 from pktswarm.master.plan.session_nodes import check_macs, core_nodes, gnb_nodes
 from pktswarm.master.plan.session_streams import session_users
+from pktswarm.master.scenario.trace import Trace
 from pktswarm.master.scenario.upf import Upf
 from pktswarm.master.upf.sessions import Sessions
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.headers import G_PDU, GTPU_PORT
 from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import Role
 from pktswarm.traffic.replay.prepare import Gtpu, Nodes, Prepared, Settings
 from pktswarm.traffic.replay.table import Pool
 
@@ -44,25 +45,26 @@ def at_one_gnb(upf: Upf, names: set[str]) -> Upf:
 
 
 def trace_sessions(
-    where: Path, index: int, trace: Any, upf: Upf, inventory: Inventory
+    where: Path, index: int, trace: Trace, upf: Upf, inventory: Inventory
 ) -> tuple[tuple[str, str], Tunnels]:
     """(the gNB's node, the data network's), and whose users they are. BadInput where there is no such node."""
-    key = f"traces.{index}"
+    key, group = f"traces.{index}", trace.sessions or ""
     check_macs(where, key, upf)
     ways = ("up", "down") if trace.direction == "both" else (trace.direction,)
     for way in ways:
-        sends, receives = ("transmit", "receive") if way == "up" else ("receive", "transmit")
-        gnbs = gnb_nodes(where, key, upf, trace.sessions, sends, inventory)
+        sends: Role = "transmit" if way == "up" else "receive"
+        receives: Role = "receive" if way == "up" else "transmit"
+        gnbs = gnb_nodes(where, key, upf, group, sends, inventory)
         core = core_nodes(where, f"{key}.to", _core(trace.target, receives), receives, inventory)
     if len(gnbs) > 1:
         problem = "a trace's users are at one gNB; the group's are at " + ", ".join(gnbs.values())
         allowed = f"upf.groups: gnb: {next(iter(gnbs.values()))}"
-        raise BadInput(where, problem, key=f"{key}.sessions", value=trace.sessions, allowed=allowed)
+        raise BadInput(where, problem, key=f"{key}.sessions", value=group, allowed=allowed)
     (node, gnb), *_ = gnbs.items()
     if ":" in upf.gnbs[gnb]:
         problem = "a trace's tunnels are of IPv4, and the gNB's address is not"
         raise BadInput(where, problem, key=f"upf.gnbs.{gnb}", value=upf.gnbs[gnb])
-    return (node, core[0]), Tunnels(where, key, trace.sessions, gnb, "up", 0)
+    return (node, core[0]), Tunnels(where, key, group, gnb, "up", 0)
 
 
 def _core(given: str, role: str) -> str:

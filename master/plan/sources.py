@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from pktswarm.master.plan.pacing import own_seed
-from pktswarm.master.scenario.addresses import PLACEHOLDERS, fill
+from pktswarm.master.scenario.addresses import PLACEHOLDERS, GivenHeader, fill
 from pktswarm.master.scenario.connection import Connection
 from pktswarm.master.scenario.source import Source
 from pktswarm.traffic.connections.blocks import MOST_BLOCK_BYTES
@@ -17,6 +17,7 @@ from pktswarm.traffic.counting.users import notation
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.check import check_frame
+from pktswarm.traffic.frames.description import FrameDescription, Headers, hex_bytes
 from pktswarm.traffic.frames.headers import HEADERS
 from pktswarm.traffic.frames.placement import least_size_bytes, varying
 from pktswarm.traffic.frames.template import Template, VaryingField
@@ -51,15 +52,23 @@ class Crowd:
 
     @classmethod
     def made(
-        cls, given: Source | Connection, application: Any, duration_s: float, path: Path, key: str, seed: int
+        cls,
+        given: Source | Connection,
+        application: str | dict[str, object] | None,
+        duration_s: float,
+        path: Path,
+        key: str,
+        seed: int,
     ) -> Crowd:
         own = own_seed(seed if given.seed is None else given.seed, given.name)
         parsed = parse_source(path, f"{key}.source", application, folder=path.parent)
         settled, users = settle(path, key, parsed, given.users, given.mean_bps)
         profile = None
         if given.profile is not None:
-            drawn: dict[str, Any] = {"seed": own, "stream": (1,), "folder": path.parent}
-            profile = parse_profile(path, f"{key}.profile", given.profile, settled, duration_s, **drawn)
+            place, folder = f"{key}.profile", path.parent
+            profile = parse_profile(
+                path, place, given.profile, settled, duration_s, seed=own, stream=(1,), folder=folder
+            )
         return cls(settled, users, profile, own, duration_s)
 
     def shares(self, nodes: int) -> list[tuple[int, int]]:
@@ -80,7 +89,8 @@ def source_legs(
     """The legs, the records of each by its id, and what a user of the scenario is told. `port`: of default headers."""
     key = f"sources.{index}"
     crowd = Crowd.of(source, path, key, seed)
-    headers = source.headers or default_headers(crowd.users, port, path, key)
+    given: Sequence[GivenHeader] = source.headers or default_headers(crowd.users, port, path, key)
+    headers = [{name: fields or {} for name, fields in header.items()} for header in given]
     template = _template(headers, path, key)
     field = _user_field(template, source, crowd.users, path, key)
     made: list[Leg] = []
@@ -107,7 +117,7 @@ def _silent(path: Path, key: str, crowd: Crowd) -> BadInput:
     return BadInput(path, problem, key=f"{key}.duration_s", value=crowd.duration_s, allowed=allowed)
 
 
-def _leg(source: Source, number: int, origin: str, target: str, headers: Any, field: str, records: Records) -> Leg:
+def _leg(source: Source, number: int, origin: str, target: str, headers: Headers, field: str, records: Records) -> Leg:
     sizes = sequence.sizes_bytes(records)
     return Leg(
         id=number,
@@ -166,7 +176,7 @@ def connection_items(
 # --- sizes ---------------------------------------------------------------------------------------------------------
 
 
-def _records(crowd: Crowd, headers: list[Any], first: int, count: int) -> Records:
+def _records(crowd: Crowd, headers: Headers, first: int, count: int) -> Records:
     """A source's sizes are of a user's own packets: what encapsulates them comes on top, and each holds its headers."""
     if not count:
         return sequence.make([], [], [])
@@ -176,21 +186,21 @@ def _records(crowd: Crowd, headers: list[Any], first: int, count: int) -> Record
     return sequence.make(drawn.time_ns, drawn.user - first, sizes)
 
 
-def encapsulation_bytes(headers: list[dict[str, Any]]) -> int:
+def encapsulation_bytes(headers: Headers) -> int:
     """What stands between Ethernet and the innermost IP header: tags, tunnels."""
     ip = [number for number, header in enumerate(headers) if "ipv4" in header or "ipv6" in header]
     return _held(headers[: ip[-1]]) - ETHERNET_HEADER_BYTES if ip else 0
 
 
-def _held(headers: list[dict[str, Any]]) -> int:
+def _held(headers: Headers) -> int:
     names = [(name, given) for header in headers for name, given in header.items()]
-    return sum(len(bytes.fromhex(given["hex"])) if name == "raw" else HEADERS[name].size_bytes for name, given in names)
+    return sum(len(hex_bytes(given)) if name == "raw" else HEADERS[name].size_bytes for name, given in names)
 
 
 # --- users ---------------------------------------------------------------------------------------------------------
 
 
-def default_headers(users: int, port: int, path: Path, key: str) -> list[Any]:
+def default_headers(users: int, port: int, path: Path, key: str) -> list[dict[str, dict[str, object]]]:
     """Ethernet, IPv4 and UDP between the two nodes, each user with a source port."""
     if users > MOST_PORTS:
         problem, allowed = "too many users for a port each", f"up to {MOST_PORTS}, or headers with another counter"
@@ -199,8 +209,8 @@ def default_headers(users: int, port: int, path: Path, key: str) -> list[Any]:
     return [{"ethernet": {}}, {"ipv4": {}}, {"udp": {"src": ports, "dst": port}}]
 
 
-def _template(headers: list[Any], path: Path, key: str) -> Template:
-    frame: dict[str, Any] = {"headers": fill(headers, *PLACEHOLDERS), "payload": {}}
+def _template(headers: Headers, path: Path, key: str) -> Template:
+    frame: FrameDescription = {"headers": fill(headers, *PLACEHOLDERS), "payload": {}}
     check_frame(frame, path, key)
     for index, header, name, value in varying(frame["headers"]):
         if odd := {"every", "wrap"} & set(value):
@@ -225,12 +235,12 @@ def _user_field(template: Template, source: Source, users: int, path: Path, key:
     raise BadInput(path, problem, key=f"{key}.user_field", value=source.user_field or None, allowed=allowed)
 
 
-def share_of(headers: list[Any], template: Template, field: VaryingField, first: int, count: int) -> list[Any]:
+def share_of(headers: Headers, template: Template, field: VaryingField, first: int, count: int) -> Headers:
     """The headers with the counter, and those linked with it, cut down to the values of a share of the users."""
     filled = fill(headers, *PLACEHOLDERS)
     number = template.fields.index(field)
     moved = [_root(template, one) == number for one in range(len(template.fields))]
-    own = [{name: dict(given or {}) for name, given in header.items()} for header in headers]
+    own = [{name: dict(given) for name, given in header.items()} for header in headers]
     places = zip(template.fields, varying(filled), moved, strict=True)
     for one, (index, header, name, value) in ((one, place) for one, place, moves in places if moves):
         own[index][header][name] = _cut(one, f"{header}.{name}", value, first, count)
@@ -242,7 +252,7 @@ def _root(template: Template, number: int) -> int:
     return number if link is None else _root(template, link)
 
 
-def _cut(one: VaryingField, name: str, value: Mapping[str, Any], first: int, count: int) -> dict[str, Any]:
+def _cut(one: VaryingField, name: str, value: Mapping[str, Any], first: int, count: int) -> dict[str, object]:
     beside = {"with": value["with"]} if "with" in value else {}
     if one.listed:
         return {"list": value["list"][first : first + count], **beside}

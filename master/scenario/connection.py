@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -30,12 +30,12 @@ class Connection(BaseModel):
     )
     blocks: int | None = Field(None, ge=1, description="of each connection")
     duration_s: float | None = Field(None, gt=0, le=7 * 86400, description="no block begins later")
-    source: str | dict[str, Any] | None = Field(
+    source: str | dict[str, object] | None = Field(
         None, description="an application source, in place of block_bytes, period_s; see docs/sources.md"
     )
     users: int | None = Field(None, ge=1, description="of the source, dealt to the connections of a pair in turn")
     mean_bps: float | None = Field(None, gt=0, description="of a pair's users together, bits of frames with FCS")
-    profile: dict[str, Any] | None = Field(None, description="how often the source's sessions begin, over time")
+    profile: dict[str, object] | None = Field(None, description="how often the source's sessions begin, over time")
     seed: Seed | None = Field(None, description="of what the source draws; left out: the scenario's")
     pace_bps: float | None = Field(
         None, ge=8000, description="of each connection; TCP by the kernel, UDP by the sender"

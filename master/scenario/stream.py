@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -26,10 +26,10 @@ class Stream(Traffic):
     rate_pps: float | None = Field(None, gt=0)
     rate_bps: float | None = Field(None, gt=0, description="bits of the frames with FCS a second (layer 2)")
     rate_l1_bps: float | None = Field(None, gt=0, description="with preamble and gap: what the wire carries")
-    rate: float | dict[str, Any] | None = Field(
+    rate: float | dict[str, object] | None = Field(
         None, description="packets/s, or a rate that changes, {sine: {…}, unit: bps}; see docs/sources.md"
     )
-    arrivals: Literal["even", "poisson"] | dict[str, Any] = Field(
+    arrivals: Literal["even", "poisson"] | dict[str, object] = Field(
         "even", description="how frames follow one another; a distribution of gaps: {pareto: {…}}"
     )
     burst: int = Field(1, ge=1, le=65536, description="so many frames back to back; the rate stays")
@@ -37,11 +37,11 @@ class Stream(Traffic):
     count_packets: int | None = Field(None, gt=0)
     duration_s: float | None = Field(None, gt=0, le=7 * 86400)
     per: Literal["stream", "node"] = "stream"
-    headers: list[dict[str, dict[str, Any] | None]] | None = Field(
+    headers: list[dict[str, dict[str, object] | None]] | None = Field(
         None, description="Ethernet, IPv4 and UDP between the nodes if left out; see docs/headers.md"
     )
-    payload: dict[str, Any] = Field(default_factory=dict, description="{fill: 0}, {hex: …} or {random: true}")
-    expect: dict[str, Any] = Field(
+    payload: dict[str, object] = Field(default_factory=dict, description="{fill: 0}, {hex: …} or {random: true}")
+    expect: dict[str, object] = Field(
         default_factory=dict,
         description="fields that the device is to change, {ttl: 63}, or may, {src_mac: null}; see docs/xdp-receiver.md",
     )

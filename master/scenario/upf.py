@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, ValidationError, model_validator
 
@@ -345,7 +345,7 @@ def load(path: Path, inventory: Inventory | None = None) -> Upf:
     return filled_in(path, parse(path, data["upf"]), inventory)
 
 
-def parse(path: Path, section: dict[str, Any]) -> Upf:
+def parse(path: Path, section: Mapping[str, object]) -> Upf:
     try:
         return Upf.model_validate(section)
     except ValidationError as error:
@@ -365,7 +365,7 @@ def filled_in(path: Path, upf: Upf, inventory: Inventory | None, profiled: bool 
     gnbs = upf.gnbs or {host.name: address for host in hosts if (address := getattr(host, upf.n3_ip))}
     version = ip_address(next(iter(gnbs.values()), "0.0.0.0")).version  # noqa: S104 - no address: IPv4's
     names = {"n4": "n4_ipv4", "n3": f"n3_ipv{version}", "n6": "n6_ipv4", "n3_mac": "n3_mac", "n6_mac": "n6_mac"}
-    known: dict[str, Any] = {key: told[name] for key, name in names.items() if told.get(name)}
+    known: dict[str, object] = {key: told[name] for key, name in names.items() if told.get(name)}
     if told.get("skip"):
         known["skip"] = told["skip"]
     profile = profiles.find(path, upf.profile, inventory) if profiled else None

@@ -7,7 +7,7 @@ scenario's `upf: {profile: FILE}` names. A key of the scenario has precedence ov
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import yaml
 from pydantic import Field, ValidationError
@@ -45,7 +45,7 @@ class Profile(Strict):
     )
     found: dict[str, str] = Field(default_factory=dict)
 
-    def keys(self) -> dict[str, Any]:
+    def keys(self) -> dict[str, object]:
         """Keys of the section upf."""
         names = ("release", "interface_types", "instances_as", "numbered", "association_release")
         return {name: getattr(self, name) for name in names}
