@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
-import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -17,25 +15,23 @@ from pktswarm.master.cluster.node import refuse_held, reports_by_host
 from pktswarm.master.cluster.ranks import Rank, ranks
 from pktswarm.master.dut_host.reading import SSH_LIMIT_S, source_of
 from pktswarm.master.dut_host.watch import DutHost
-from pktswarm.master.files import utc
 from pktswarm.master.plan import allowlist, capacity, capacity_limits
 from pktswarm.master.plan import plan as plans
 from pktswarm.master.plan.resolve import resolve
 from pktswarm.master.plan.resolved import Resolved
-from pktswarm.master.results import samples
 from pktswarm.master.results.folder import Folder, Outcome
 from pktswarm.master.results.ledger import Ledger, Sessions, Shown, Tick
 from pktswarm.master.results.trace_verify import Compared, compare
+from pktswarm.master.run import signals
 from pktswarm.master.run.launch import Launch
+from pktswarm.master.run.record import Record
 from pktswarm.master.run.silence import SilenceTimer
 from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.master.scenario.upf import Upf
 from pktswarm.master.upf.session_results import write_users
 from pktswarm.traffic.errors import BadInput, PktswarmError
-from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol import rank0_orders, rank_events
-from pktswarm.traffic.protocol.codec import to_fields
 from pktswarm.traffic.protocol.messages import Lines
 from pktswarm.traffic.protocol.rank0_events import Phase, Piece, Rank0Event, Start, Stopped, decode_rank0_event
 from pktswarm.traffic.protocol.rank0_orders import Rank0Order
@@ -51,7 +47,6 @@ STOP_TIMEOUT_S = 30.0
 BEFORE_WORDS = ("launch", "hello")
 """Until all nodes are there rank 0 may be busy with MPI's own start, which has a deadline of its own."""
 AFTER_SENDING = ("drain", "gather", "restore", "over")
-PR_SET_CHILD_SUBREAPER = 36
 NOTHING = allowlist.Allow()
 Watcher = Callable[[Ledger, Shown], None]
 Control = Lines[Rank0Event]
@@ -90,24 +85,25 @@ class Run:
         self.keep_sent = keep_sent or self.scenario.receive.mode == "capture"
         self.capacity = capacity.beside(inventory_path) if by_capacity else None
         self._not_used: list[str] = []
-        self._legs: dict[int, Leg] = {}
-        """By number; once they are resolved."""
         self.plan = self._planned()
         allowlist.check_plan(self.inventory, self.plan)
         self.ranks: list[Rank] = ranks(self.inventory, self.plan.legs)
         self.ledger = Ledger(self.ranks)
         is_upf = self.plan.upf is not None or "pktswarm_upf" in self.inventory.variables
         self.dut_host = DutHost(source_of(self.inventory), "UPF" if is_upf else "device")
-        self.folder: Folder | None = None
-        self._early: list[dict[str, object]] = []
+        self.record = Record(results)
         self._interrupts = 0
         self._told_to_stop = 0
         self._began = self._interrupted_at = self._heard_at = 0.0
         self._refusal: PktswarmError | None = None
         self.control_plane: ControlPlane | None = None
-        self._without_upf = self._without_disk = self._without_mpiexec = ""
+        self._without_upf = self._without_mpiexec = ""
         self._frozen = False
         """Rank 0: it is not waited for."""
+
+    @property
+    def folder(self) -> Folder | None:
+        return self.record.folder
 
     def _planned(self) -> plans.Plan:
         made = plans.plan(self.scenario, self.scenario_path, self.inventory, self.capacity)
@@ -116,7 +112,7 @@ class Run:
     def execute(self, watch: Watcher) -> Finished:
         """`watch` is told every event, for the terminal. Raises BadInput when nothing was sent because of it."""
         self.watch = watch
-        adopt_orphans()
+        signals.adopt_orphans()
         self._began = time.monotonic()
         launch = Launch(self.inventory, self.ranks, self.patience)
         with self._interruptible():
@@ -145,7 +141,7 @@ class Run:
         plane = ControlPlane(self.scenario_path, upf)
         plane.smf.progress = self._tell_sessions
         try:
-            with _unwinding():
+            with signals.interrupting():
                 plane.begin()
         except BaseException:
             # Signals only count again: another one does not leave sessions behind.
@@ -156,8 +152,7 @@ class Run:
     def _tell_phase(self, name: str) -> None:
         """Of ours, not of rank 0's."""
         event = Phase(name, time.monotonic_ns())
-        with self._on_disk():
-            self._keep(event)
+        self.record.keep(event, b"", self.ledger)
         self._show(event)
 
     def _tell_sessions(self, done: int, asked: int) -> None:
@@ -228,16 +223,10 @@ class Run:
         return bool(self._interrupted_at) and now > last + STOP_TIMEOUT_S * self.patience
 
     def _take(self, event: Rank0Event, raw: bytes, control: Control) -> None:
-        if isinstance(event, Piece):
-            with self._on_disk():
-                self._capture(event, raw)
-            return
         self.ledger.take(event)
-        with self._on_disk():
-            if isinstance(event, rank_events.Sample):
-                self._sample(event)
-            else:
-                self._keep(event)
+        self.record.keep(event, raw, self.ledger)
+        if isinstance(event, Piece):
+            return
         self._show(event)
         self._pace_loads(event)
         if isinstance(event, Phase) and event.name == "gather":
@@ -250,17 +239,9 @@ class Run:
         with contextlib.suppress(OSError):
             self.watch(self.ledger, event)
 
-    @contextlib.contextmanager
-    def _on_disk(self) -> Iterator[None]:
-        """What the master's disk does not take ends the run in order; what was counted can still be told."""
-        try:
-            yield
-        except OSError as error:
-            self._without_disk = self._without_disk or f"{self.results} on the master: {error.strerror}"
-
     def _end_without_disk(self, control: Control) -> None:
-        if self._without_disk and not self._interrupted_at:
-            self._stop(control, self._without_disk)
+        if self.record.disk_problem and not self._interrupted_at:
+            self._stop(control, self.record.disk_problem)
 
     def _stop(self, control: Control, problem: str = "") -> None:
         self._interrupted_at = time.monotonic()
@@ -281,14 +262,6 @@ class Run:
         if self._refusal is not None:
             _order(control, rank0_orders.Stop(str(self._refusal)))
 
-    def _keep(self, event: Rank0Event) -> None:
-        """Nothing is written before the tasks stand: bad input leaves no folder behind."""
-        line = {"utc": utc(time.time_ns()), **to_fields(event)}
-        if self.folder is None:
-            self._early.append(line)
-        else:
-            self.folder.log(line)
-
     def _look(self) -> None:
         """Once all nodes have told what they are, and before their clocks are read. Raises PktswarmError."""
         nodes = self.ledger.nodes.values()
@@ -302,12 +275,9 @@ class Run:
 
     def _hand_out(self, control: Control) -> None:
         self.ledger.resolved = resolved = self._resolve()
-        self.folder = Folder(self.results, self.scenario.name)
-        for line in self._early:
-            self.folder.log(line)
+        folder = self.record.begin(self.scenario.name, resolved)
         if self.control_plane is not None:
-            write_users(self.folder.path / "sessions.csv", self.control_plane.sessions)
-        self._legs = {leg.id: leg for leg in resolved.legs}
+            write_users(folder.path / "sessions.csv", self.control_plane.sessions)
         for rank in self.ranks:
             host = rank.host.name
             task = resolved.sends.get(host) if rank.role == "transmit" else resolved.receives.get(host)
@@ -318,7 +288,7 @@ class Run:
                 order = rank0_orders.HandTask(rank.number, text, listed, 1 / self.scenario.samples_per_s)
                 _order(control, order, b"".join(data for _, data in files))
             for file_name, data in files if self.keep_sent else ():
-                self.folder.sent(file_name, data)
+                folder.sent(file_name, data)
         _order(control, rank0_orders.Go(self.plan.limit_s, self.scenario.receive.drain_s))
 
     def _resolve(self) -> Resolved:
@@ -344,26 +314,6 @@ class Run:
             problem = f"{'; '.join(self._not_used)}: without it other nodes would have to send"
             raise BadInput(self.capacity.path, problem, allowed=f"{capacity.AGAIN} {self.inventory_path}")
 
-    def _capture(self, event: Piece, raw: bytes) -> None:
-        if self.folder is not None:
-            self.folder.capture_piece(self.ledger.nodes[event.rank].rank.host.name, event.name, raw)
-
-    def _captures_missing(self, folder: Folder) -> list[str]:
-        """They are fetched when all is counted, and a node or rank 0 may be lost meanwhile."""
-        found = []
-        for node in self.ledger.nodes.values():
-            host = node.rank.host.name
-            for name, due in node.captures.items():
-                if (came := folder.capture_bytes(host, name)) != due:
-                    found.append(f"{host}: {came:,} of the {due:,} bytes of {name} came")
-        return found
-
-    def _sample(self, event: rank_events.Sample) -> None:
-        """Many a second: they have a file of their own and are not in the log."""
-        if self.folder is not None:
-            rank, at_ns = self.ledger.nodes[event.rank].rank, self.ledger.sampled_ns(event)
-            self.folder.sample(samples.rows(event, rank.host.name, rank.role, at_ns, self._legs))
-
     # --- interrupts ---------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -373,7 +323,7 @@ class Run:
         def count(*_: object) -> None:
             self._interrupts += 1
 
-        with _handled(count):
+        with signals.handled(count):
             yield
 
     def _pass_on_interrupts(self, control: Control) -> None:
@@ -385,17 +335,17 @@ class Run:
 
     def _result(self, launch: Launch) -> Finished:
         if self._refusal is not None:
-            self._discard()
+            self.record.discard()
             raise self._refusal
         if self.ledger.bad_input:
-            self._discard()
+            self.record.discard()
             raise BadInput(self.scenario_path, self.ledger.bad_input)
         if self.folder is None:
             raise self._why_nothing(launch)
         self.ledger.notes += self._aftermath()
-        if self._without_disk:
-            self.ledger.more_doubts.append(f"{self._without_disk}: what was to be written there is not whole")
-        self.ledger.more_doubts += self._captures_missing(self.folder)
+        if self.record.disk_problem:
+            self.ledger.more_doubts.append(f"{self.record.disk_problem}: what was to be written there is not whole")
+        self.ledger.more_doubts += self.record.captures_missing(self.folder, self.ledger)
         self.ledger.look_at_master_utc(time.monotonic_ns(), time.time_ns() - time.monotonic_ns())
         try:
             compared = self._compared(self.folder)
@@ -443,11 +393,6 @@ class Run:
         told = "; ".join(lost) or self.ledger.stopped
         return PktswarmError(told) if told else launch.diagnose()
 
-    def _discard(self) -> None:
-        """Bad input that only a node could see: nothing was sent, so no folder stays."""
-        if self.folder is not None:
-            self.folder.discard()
-
     def _extra(self) -> dict[str, Any]:
         return {
             "name": self.scenario.name,
@@ -480,33 +425,3 @@ def _order(control: Control, order: Rank0Order, raw: bytes = b"") -> None:
     """To rank 0. It may be over, told by Ctrl-C or dead: then what it said last is still to be read, and tells."""
     with contextlib.suppress(OSError):
         control.send(order, raw)
-
-
-@contextlib.contextmanager
-def _unwinding() -> Iterator[None]:
-    """While nothing is sent: what asks this process to end does it as Ctrl-C does, and everything is undone."""
-
-    def end(*_: object) -> None:
-        raise PktswarmError("interrupted")
-
-    with _handled(end):
-        yield
-
-
-@contextlib.contextmanager
-def _handled(handler: Callable[..., None]) -> Iterator[None]:
-    """What asks this process to end calls `handler` meanwhile; but for a hangup that is ignored, as nohup has it."""
-    asking = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        asking.remove(signal.SIGHUP)
-    before = {one: signal.signal(one, handler) for one in asking}
-    try:
-        yield
-    finally:
-        for one, was in before.items():
-            signal.signal(one, was)
-
-
-def adopt_orphans() -> None:
-    """What mpiexec leaves behind when it is killed becomes our child, so that we can end it by its id."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

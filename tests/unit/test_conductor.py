@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from pktswarm.master.run import conductor as module
+from pktswarm.master.run import clock_readings, members
 from pktswarm.master.run.conductor import Conductor
 from pktswarm.traffic.protocol import rank0_orders
 from pktswarm.traffic.protocol.codec import to_fields
@@ -157,9 +157,14 @@ class Nodes:
 @pytest.fixture(autouse=True)
 def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
     # All but the tasks come at once or never; those come from a thread, which a busy machine may keep waiting.
-    monkeypatch.setattr(module, "DEADLINES_S", {**dict.fromkeys(module.DEADLINES_S, 0.8), "look": 20.0, "tasks": 20.0})
-    monkeypatch.setattr(module, "SILENCE_S", 0.5)
-    monkeypatch.setattr(module, "WORD_INTERVAL_S", 0.02)
+    set_deadlines(monkeypatch, **{**dict.fromkeys(members.DEADLINES_S, 0.8), "look": 20.0, "tasks": 20.0})
+    monkeypatch.setattr(members, "SILENCE_S", 0.5)
+    monkeypatch.setattr(members, "WORD_INTERVAL_S", 0.02)
+
+
+def set_deadlines(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
+    for name, value in seconds.items():
+        monkeypatch.setitem(members.DEADLINES_S, name, value)
 
 
 class CommandLine(threading.Thread):
@@ -252,7 +257,7 @@ def test_the_start_instant_is_told_in_each_nodes_own_clock() -> None:
     nodes = Nodes(ROLES)
     conductor, line = conduct(nodes)
     # The node read 5100 when the master's clock stood between 1000 and 1200.
-    assert conductor.offsets_ns == {1: 4000, 2: 4000, 3: 4000}
+    assert conductor.members.offsets_ns == {1: 4000, 2: 4000, 3: 4000}
     assert {clock["bound_ns"] for clock in line.of("clock")} == {100}
 
 
@@ -264,11 +269,11 @@ def test_while_a_slow_nodes_clock_is_read_the_others_have_the_masters_word(monke
 
         def read_clock(self, rank: int, timeout_s: float) -> tuple[int, int, int, int] | None:
             log.append(("read", rank))
-            time.sleep(1.5 * module.WORD_INTERVAL_S)
+            time.sleep(1.5 * members.WORD_INTERVAL_S)
             return super().read_clock(rank, timeout_s)
 
     log: list[tuple[str, int]] = []
-    monkeypatch.setattr(module, "CLOCK_READINGS", 3)
+    monkeypatch.setattr(clock_readings, "CLOCK_READINGS", 3)
     conduct(Slow(ROLES))
     reads = [at for at, (what, _) in enumerate(log) if what == "read"]
     assert len(reads) >= 3 * len(ROLES)
@@ -280,11 +285,11 @@ def test_a_node_without_a_processor_for_a_while_is_read_behind_the_others(monkey
     class Stalled(Nodes):
         def read_clock(self, rank: int, timeout_s: float) -> tuple[int, int, int, int] | None:
             asked.append(rank)
-            stalled = rank == 2 and asked.count(2) <= module.MOST_MISSES
+            stalled = rank == 2 and asked.count(2) <= clock_readings.MOST_MISSES
             return None if stalled else super().read_clock(rank, timeout_s)
 
     asked: list[int] = []
-    monkeypatch.setattr(module, "MORE_ROUNDS_S", 0.0)
+    monkeypatch.setattr(clock_readings, "MORE_ROUNDS_S", 0.0)
     _, line = conduct(Stalled(ROLES))
     assert line.of("lost") == [] and len(line.of("clock")) == 3 * len(ROLES)
 
@@ -298,8 +303,8 @@ def test_a_node_that_does_not_answer_is_asked_once_more_and_given_up() -> None:
     asked: list[int] = []
     _, line = conduct(Frozen(ROLES))
     assert [(lost["rank"], lost["problem"]) for lost in line.of("lost")] == [(2, "its clock could not be read")]
-    assert asked.count(2) == 2 * module.MOST_MISSES
-    assert asked.count(1) >= module.CLOCK_READINGS
+    assert asked.count(2) == 2 * clock_readings.MOST_MISSES
+    assert asked.count(1) >= clock_readings.CLOCK_READINGS
 
 
 @pytest.mark.parametrize("more_rounds_s", [10.0, 0.0], ids=["time for it", "no time for it"])
@@ -313,7 +318,7 @@ def test_only_a_busy_nodes_clock_is_read_again_and_behind_all_others(
 
     reads: list[int] = []
     for name, value in (("CLOCK_READINGS", 1), ("CLOCK_ROUNDS", 3), ("MORE_ROUNDS_S", more_rounds_s)):
-        monkeypatch.setattr(module, name, value)
+        monkeypatch.setattr(clock_readings, name, value)
     _, line = conduct(Busy(ROLES))
     assert len(line.of("clock")) == 3 * len(ROLES), "before, at the start, after"
     once = [1, 2, 3, 2, 2] if more_rounds_s else [1, 2, 3]
@@ -481,7 +486,7 @@ def test_a_node_whose_guard_is_gone_is_lost_and_not_waited_for() -> None:
 @pytest.mark.parametrize("phase", ["look", "plan"])
 def test_a_look_at_the_nodes_may_take_long_and_the_tasks_may_not(monkeypatch: pytest.MonkeyPatch, phase: str) -> None:
     """Sessions are set up in the first; the clocks are read behind it."""
-    monkeypatch.setattr(module, "DEADLINES_S", {**module.DEADLINES_S, "tasks": 1.0, "look": 20.0})
+    set_deadlines(monkeypatch, tasks=1.0, look=20.0)
     conductor, line = conduct(Nodes(ROLES), busy_s=2.0, busy_at=phase)
     words = [] if phase == "look" else ["the command line's tasks did not come within 1 s"]
     assert [one["problem"] for one in line.of("stopped")] == words
@@ -501,7 +506,7 @@ def test_stop_in_any_phase_restores_every_node(phase: str) -> None:
 
 
 def test_clocks_are_looked_at_in_turn_while_frames_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHECK_EVERY_S", 0.03)
+    monkeypatch.setattr(clock_readings, "CHECK_EVERY_S", 0.03)
     nodes = Nodes(ROLES)
     nodes.endless = True
     _, line = conduct(nodes)

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from pktswarm.master.results.folder import Folder
-from pktswarm.master.run.run import Run, _handled
+from pktswarm.master.run.run import Run
+from pktswarm.master.run.signals import handled
 from pktswarm.traffic.protocol.messages import Lines
 from pktswarm.traffic.protocol.rank0_events import Note, decode_rank0_event
 from pktswarm.traffic.protocol.rank0_orders import Rank0Order, Stop, decode_rank0_order
@@ -63,19 +64,19 @@ def test_a_terminal_that_is_gone_does_not_end_a_run_and_a_full_disk_ends_it_in_o
     run._take(Note("one"), b"", control)
     run._end_without_disk(control)
     assert told(rank0) == [] and run.ledger.notes == ["one"]
-    run.folder = SimpleNamespace(log=full)  # type: ignore[assignment]
+    run.record.folder = SimpleNamespace(log=full)  # type: ignore[assignment]
     run._take(Note("two"), b"", control)
     for _ in range(2):
         run._end_without_disk(control)
     assert [type(order) for order in told(rank0)] == [Stop] and run.ledger.notes == ["one", "two"]
-    assert run._without_disk == f"{tmp_path} on the master: No space left on device"
+    assert run.record.disk_problem == f"{tmp_path} on the master: No space left on device"
 
 
 def test_what_the_disk_did_not_take_as_a_run_ended_is_a_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is nothing left to stop, and a capture may lack its end."""
     run = without_a_start(tmp_path)
-    run._without_disk = "results on the master: No space left on device"
-    run.folder = SimpleNamespace(path=tmp_path, log=lambda _: None, write=lambda _: None, close=lambda: None)  # type: ignore[assignment]
+    run.record.disk_problem = "results on the master: No space left on device"
+    run.record.folder = SimpleNamespace(path=tmp_path, log=lambda _: None, write=lambda _: None, close=lambda: None)  # type: ignore[assignment]
     run.ledger.start_ns, run.ledger.start_utc_ns, run.ledger.over = 1, 1, True
     finished = run._result(SimpleNamespace(messages=lambda: ""))  # type: ignore[arg-type]
     assert finished.outcome.status == 3
@@ -92,9 +93,9 @@ def test_a_capture_that_did_not_come_whole_is_a_doubt(tmp_path: Path) -> None:
     nodes = [SimpleNamespace(rank=named[host], captures=captures) for host, captures in told.items()]
     run.ledger = SimpleNamespace(nodes=dict(enumerate(nodes)))  # type: ignore[assignment]
     folder.capture_piece("rx1", "a.pcap", b"one")
-    assert run._captures_missing(folder) == ["rx1: 0 of the 2,000 bytes of b.pcap came"]
+    assert run.record.captures_missing(folder, run.ledger) == ["rx1: 0 of the 2,000 bytes of b.pcap came"]
     folder.capture_piece("rx1", "b.pcap", b"two")
-    assert run._captures_missing(folder) == ["rx1: 3 of the 2,000 bytes of b.pcap came"]
+    assert run.record.captures_missing(folder, run.ledger) == ["rx1: 3 of the 2,000 bytes of b.pcap came"]
     folder.close()
 
 
@@ -122,11 +123,11 @@ def test_a_run_that_was_told_to_stop_is_waited_for_while_rank_0_says_that_it_liv
 def test_a_hangup_that_is_ignored_stays_so() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with _handled(lambda *_: None):
+        with handled(lambda *_: None):
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
             assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        with _handled(lambda *_: None):
+        with handled(lambda *_: None):
             assert signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
     finally:

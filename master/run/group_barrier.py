@@ -1,0 +1,78 @@
+"""The barriers of a run: the ranks of a group leave each together.
+
+A barrier cannot name a rank that is missing, so it is entered only when all have arrived. A death makes it impossible:
+then each rank is released by an order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from pktswarm.master.run.members import DEADLINES_S, Members, Stopped
+from pktswarm.traffic.protocol import rank_orders
+from pktswarm.traffic.protocol.barrier import AT_ONCE_S
+from pktswarm.traffic.protocol.rank0_events import BarrierLeft
+
+ENTER_LEAD_NS = 5_000_000
+
+
+class GroupBarrier:
+    def __init__(self, members: Members) -> None:
+        self._members = members
+        self._entered: tuple[str, list[int]] | None = None
+        """Name and ranks of the barrier that is being left."""
+        members.on_loss = self._on_loss
+
+    def pass_through(self, role: str, name: str, deadline_s: float, rest: Callable[[], None] | None = None) -> None:
+        """Waits until each rank of the group has arrived, and has them leave together. Raises Stopped."""
+        members = self._members
+        members.wait(name, members.group(role), deadline_s, rest)
+        group = members.group(role)
+        if not group:
+            raise Stopped(f"no node of the {role} group is left")
+        whole = group == [rank for rank in members.roles if members.roles[rank] == role]
+        # All enter at one instant: early ranks must not spin against late ones.
+        at_ns = time.monotonic_ns() + ENTER_LEAD_NS
+        for rank in group:
+            enter = rank_orders.Enter(name, members.on_node(rank, at_ns))
+            members.send(rank, enter if whole else rank_orders.Release(name))
+        self._entered = (name, group) if whole else None
+        if not members.living.issuperset(group):
+            # A rank was found dead just now. Released behind all orders, so that no Enter follows a Release.
+            self._release()
+        left_ns = self._leave(role, name, at_ns) if whole else None
+        members.wait(f"left {name}", group, DEADLINES_S["barrier"])
+        self._entered = None
+        released_ns = time.monotonic_ns() if left_ns is None else left_ns
+        members.report(BarrierLeft(role, name, left_ns is not None, released_ns))
+
+    def _leave(self, role: str, name: str, at_ns: int) -> int | None:
+        """Returns when the barrier was left; None: a rank died in it, and the others were released."""
+        members = self._members
+        members.flush()
+        time.sleep(max(0, at_ns - time.monotonic_ns()) / 1e9)
+        barrier = members.world.barrier(role)
+        limit_s = DEADLINES_S["barrier"] * members.patience
+        deadline = time.monotonic() + limit_s
+        while (left_ns := barrier.left_ns(AT_ONCE_S)) is None:
+            members.pump()
+            if self._entered is None:
+                return None
+            if time.monotonic() > deadline:
+                raise Stopped(f"the barrier {name!r} of the {role} group was not left in {limit_s:.0f} s")
+            members.rest()  # a barrier that failed returns at once
+        return left_ns
+
+    def _on_loss(self, rank: int) -> None:
+        if self._entered and rank in self._entered[1]:
+            self._release()
+
+    def _release(self) -> None:
+        """Releases the ranks that are still in a barrier in which one died."""
+        if self._entered is None:
+            return
+        (name, group), self._entered = self._entered, None
+        members = self._members
+        for rank in [r for r in group if r in members.living and (r, f"left {name}") not in members.seen]:
+            members.send(rank, rank_orders.Release(name))
