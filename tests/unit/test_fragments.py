@@ -91,7 +91,8 @@ def test_what_fits_is_sent_whole() -> None:
 
 def test_more_fragments_than_are_sent() -> None:
     with pytest.raises(
-        BadInput, match=r"mtu_bytes = 300: a packet is sent in at most 8 fragments \(allowed: 444 or more\)"
+        BadInput,
+        match=r"mtu_bytes = 300: a packet needs more than 8 fragments \(allowed: 444 or more\)",
     ):
         parts(HEADERS, 3368, "outer", 300)
 

@@ -215,7 +215,7 @@ def test_users_have_a_place_each_behind_those_of_other_legs() -> None:
 
 @pytest.mark.parametrize("users", [{"step": 4}, {"count": 4}, {"first": 0x0A000003}])
 def test_a_value_that_is_no_users(users: dict[str, int]) -> None:
-    with pytest.raises(BadInput, match=r"^s: users = \d+: ipv4.src takes a value that is no user's$"):
+    with pytest.raises(BadInput, match=r"^s: users = \d+: ipv4.src takes a value that belongs to no user$"):
         schedule.compile_leg(a_leg(SOURCES, UDP, users=replace(USERS, **users)), 1)
 
 

@@ -36,7 +36,7 @@ def test_one_size_is_one_size() -> None:
     ("data", "problem"),
     [
         (b"", "not a sequence"),
-        (sequence.pack(some())[:-1], "cut short"),
+        (sequence.pack(some())[:-1], "truncated"),
         (sequence.MAGIC, "without frames"),
         (sequence.pack(some()[::-1]), "order of time"),
     ],

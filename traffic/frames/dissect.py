@@ -1,4 +1,4 @@
-"""Where the headers of a recorded frame stand: Ethernet, VLAN tags, IPv4 or IPv6, TCP, UDP, ICMP."""
+"""Places of the headers of a recorded frame: Ethernet, VLAN tags, IPv4 or IPv6, TCP, UDP, ICMP."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ VLAN_TYPES = (0x8100, 0x88A8, 0x9100)
 ETH_IPV4, ETH_IPV6, ETH_ARP = 0x0800, 0x86DD, 0x0806
 TCP, UDP, ICMP, ICMP6 = 6, 17, 1, 58
 CHECKSUM_AT = {TCP: 16, UDP: 6, ICMP: 2, ICMP6: 2}
-"""Where the checksum stands inside a header, by protocol."""
+"""Protocol → the offset of the checksum in its header."""
 HEADER_BYTES = {TCP: 20, UDP: 8, ICMP: 8, ICMP6: 8}
 
 _HOP_BY_HOP, _ROUTING, _FRAGMENT, _DESTINATION = 0, 43, 44, 60
@@ -16,34 +16,34 @@ _HOP_BY_HOP, _ROUTING, _FRAGMENT, _DESTINATION = 0, 43, 44, 60
 
 @dataclass(frozen=True)
 class Dissected:
-    """What was found in a frame. `version` is 4 or 6, or 0 where there is no whole IP header."""
+    """The places of a frame's headers. `version` is 4 or 6, or 0 without a whole IP header."""
 
     ethertype: int
     l3: int
-    """Where the network header starts."""
+    """Offset of the network header."""
     version: int = 0
     protocol: int = 0
     l4: int = 0
-    """Where the transport header starts."""
+    """Offset of the transport header."""
     end: int = 0
-    """Where the IP packet ends; what follows is Ethernet padding."""
+    """End of the IP packet; Ethernet padding follows."""
     fragment: int | None = None
     """The identification of a fragmented datagram; None for a whole one."""
     first: bool = True
     """False for a fragment without a transport header."""
     source_routed: bool = False
-    """An IPv6 routing header still names further stops: the checksum is not about the address in the header."""
+    """An IPv6 routing header has segments left: the checksum covers the last one's address, not the header's."""
 
     @property
     def addresses(self) -> tuple[slice, slice]:
-        """Where the source and the target address stand."""
+        """The places of source and target address."""
         if self.version == 4:
             return slice(self.l3 + 12, self.l3 + 16), slice(self.l3 + 16, self.l3 + 20)
         return slice(self.l3 + 8, self.l3 + 24), slice(self.l3 + 24, self.l3 + 40)
 
     @property
     def has_transport(self) -> bool:
-        """Whether a whole TCP, UDP, ICMP or ICMPv6 header is here."""
+        """Whether the frame contains a whole TCP, UDP, ICMP or ICMPv6 header."""
         return self.version != 0 and self.first and self.l4 + HEADER_BYTES.get(self.protocol, 1 << 30) <= self.end
 
     @property

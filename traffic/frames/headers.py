@@ -1,7 +1,6 @@
-"""The table of headers a frame can be made of: for each field its place, default and what a user may write.
+"""The table of headers: for each field its place, its default and the values that a scenario can give.
 
-Both the check and the building of frames (traffic.frames.build) read this one table; docs/headers.md describes it to
-users.
+traffic.frames.check and traffic.frames.build read it; docs/headers.md describes it to users.
 Sources: IEEE 802.3, 802.1Q, RFC 3032 (MPLS), RFC 826 (ARP), RFC 791 (IPv4), RFC 8200 (IPv6), RFC 792 (ICMP),
 RFC 4443 (ICMPv6), RFC 768 (UDP), RFC 9293 (TCP), 3GPP TS 29.281, 5 (GTP-U), 3GPP TS 38.415, 5.5 (PDU session).
 """
@@ -17,7 +16,7 @@ from functools import lru_cache
 from pktswarm.traffic.frames.description import Headers
 
 Kind = str
-"""How a value is written: "number", "mac", "ipv4", "ipv6" or "flags"."""
+"""Notation of a value: "number", "mac", "ipv4", "ipv6" or "flags"."""
 
 TCP_FLAGS = {"fin": 1, "syn": 2, "rst": 4, "psh": 8, "ack": 16, "urg": 32, "ece": 64, "cwr": 128}
 ALLOWED = {
@@ -32,7 +31,7 @@ ALLOWED = {
 class Field:
     """`bit` counts from the header's first bit. `default` None: required. `auto`: computed unless it is given.
 
-    `identity`: a receiver may know a frame by it, because no device on the way is expected to change it.
+    `identity`: a receiver can match frames by it, because no device on the path is expected to change it.
     """
 
     bit: int
@@ -67,7 +66,7 @@ class Header:
     next_field: str = ""
     next_headers: Mapping[str, int] = field(default_factory=dict)
     next_default: int = 0
-    """What `next_field` takes when raw bytes or the payload follow: a value set aside for experiments."""
+    """The value of `next_field` before raw bytes or the payload: one reserved for experiments."""
 
 
 def _number(value: object) -> int:
@@ -96,7 +95,7 @@ def _ipv6(value: object) -> int:
 
 @lru_cache(65536)
 def _address(text: str, version: int) -> int:
-    """Remembered: a list of users' addresses is read anew for each size of the frame."""
+    """Cached: every frame size parses the list of users' addresses again."""
     return int(ipaddress.IPv4Address(text) if version == 4 else ipaddress.IPv6Address(text))
 
 
@@ -124,7 +123,7 @@ def _tag() -> Header:
     return Header(
         4,
         {
-            # A capture on Linux loses the outermost tag; only a tag known in full can be put back as it was.
+            # A capture on Linux loses the outermost tag; only a constant tag can be restored.
             "priority": Field(0, 3, identity=True),
             "dei": Field(3, 1, identity=True),
             "id": Field(4, 12, identity=True),
@@ -289,24 +288,24 @@ HEADERS: dict[str, Header] = {
         {"ipv4": 0, "ipv6": 0},
     ),
 }
-"""Every header but `raw`, whose bytes are its own."""
+"""Every header but `raw`, which has no fields."""
 
 OVERLAPPING = {"ipv4": [("tos", "dscp"), ("tos", "ecn")]}
-"""Two names for the same bits: a frame may give only one of them."""
+"""Two names for the same bits: a frame description can give only one of them."""
 
 
 def may_follow(below: str, above: str) -> bool:
-    """Whether `above` makes sense right after `below`; raw bytes may follow anything but raw."""
+    """Whether `above` can follow `below`; raw bytes follow anything but raw."""
     if below == "raw":
         return False
     return above == "raw" or above in HEADERS[below].next_headers
 
 
 def gtpu_flag(name: str, above: Headers) -> int:
-    """A GTP-U header's flag `e`, `s` or `pn`, by the two headers that follow it.
+    """The flag `e`, `s` or `pn` of a GTP-U header, by the two headers that follow it.
 
-    The optional fields are there if any flag is set (TS 29.281, 5.1): `e` where an extension header follows, `s` and
-    `pn` where their field is given, and `s` where nothing else would say that they are there.
+    Any flag adds the optional fields (TS 29.281, section 5.1). `e` is set before an extension header, `s` and `pn` with
+    their field, and `s` also where the optional fields have no other flag.
     """
     options = above[0].get("gtpu_options") if above else None
     if options is None:

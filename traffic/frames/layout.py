@@ -1,5 +1,7 @@
-"""Where the header fields and the payload of a frame stand, as the counting program in the kernel finds them
-(kernel/count_parse.h): those of the innermost IP header, where there is a tunnel."""
+"""Places of the header fields and the payload of a frame, as the counting program in the kernel finds them.
+
+In a tunnel they are those of the innermost IP header (kernel/count_parse.h).
+"""
 
 from __future__ import annotations
 
@@ -12,25 +14,25 @@ MPLS, IPV4, IPV6 = 0x8847, 0x0800, 0x86DD
 GTPU_PORT, G_PDU = 2152, 255
 EXTENSIONS6, FRAGMENT6 = (0, 43, 60), 44
 SUM_PLACES = {1: 2, 6: 16, 17: 6, 58: 2}
-"""Where in the header of ICMP, TCP, UDP and ICMPv6 its checksum stands."""
+"""Protocol → the offset of the checksum in the header of ICMP, TCP, UDP or ICMPv6."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a frame's fields stand: (name in struct fields, first bit, bits); what it counts; where its payload is."""
+    """`spans`: name in struct fields → (first bit, bits). `counted`: its counters. `payload`: offset of the payload."""
 
     spans: dict[str, tuple[int, int]]
     counted: dict[str, int]
     payload: int
     payload_bytes: int
     ipv4_sums: tuple[int, ...] = ()
-    """Where the checksum of each IPv4 header stands."""
+    """Offset of the checksum of each IPv4 header."""
     transport_sum: int | None = None
-    """Where that of the innermost UDP, TCP or ICMP header stands."""
+    """Offset of the checksum of the innermost UDP, TCP or ICMP header."""
 
 
 def layout(frame: bytes) -> Layout:
-    """Of a well-formed frame, as kernel/count_parse.h finds it. IndexError or ValueError for others."""
+    """The layout of a well-formed frame, as kernel/count_parse.h finds it; IndexError or ValueError for others."""
     return _Reader(frame).read()
 
 
@@ -107,7 +109,7 @@ class _Reader:
         return protocol
 
     def _transport(self, protocol: int) -> bool:
-        """Whether another IP header follows."""
+        """Returns whether another IP header follows."""
         self.counted["protocol"] = protocol
         self.spans.pop("src_port", None)
         self.spans.pop("dst_port", None)

@@ -1,7 +1,6 @@
-"""What a node answers for the addresses that it plays: who has them, and whether their GTP-U path is alive.
+"""Responses for the addresses that a node proxies: ARP, neighbour discovery and GTP-U path management.
 
-ARP (RFC 826), neighbour discovery (RFC 4861) and GTP-U's path management (3GPP TS 29.281, section 7). Frames are
-Ethernet frames without FCS and without VLAN tags.
+RFC 826, RFC 4861 and 3GPP TS 29.281, section 7. Frames are Ethernet frames without FCS and without VLAN tags.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pktswarm.traffic.frames.headers import GTPU_PORT
 
 ETHERNET_BYTES, IPV4_BYTES, IPV6_BYTES, UDP_BYTES, GTPU_BYTES = 14, 20, 40, 8, 8
 OPTIONAL_BYTES = 4
-"""Of a GTP-U header where any of the flags E, S and PN is set."""
+"""Optional fields of a GTP-U header, present if any of the flags E, S and PN is set."""
 ARP, IPV4, IPV6 = b"\x08\x06", b"\x08\x00", b"\x86\xdd"
 BROADCAST = b"\xff" * 6
 ARP_REQUEST = bytes.fromhex("0001080006040001")
@@ -23,28 +22,28 @@ ARP_REPLY = bytes.fromhex("0001080006040002")
 UDP, ICMPV6 = 17, 58
 SOLICITATION, ADVERTISEMENT = 135, 136
 SOLICITED, OVERRIDE = 0x40, 0x20
-"""Flags of an advertisement."""
+"""Flags of a neighbour advertisement."""
 TARGET_LINK_LAYER = b"\x02\x01"
 ALL_NODES = IPv6Address("ff02::1").packed
 HOP_LIMIT = 255
-"""Of neighbour discovery: a router would lower it."""
+"""Hop limit of neighbour discovery: proof that no router forwarded the packet."""
 TTL = 64
 ECHO_REQUEST, ECHO_RESPONSE, ERROR_INDICATION, END_MARKER = 1, 2, 26, 254
 RECOVERY = b"\x0e\x00"
-"""The one element of a response: its restart counter is not looked at, and sent as 0 (TS 29.281, 7.2.2)."""
+"""Recovery, the one information element of an Echo Response; its restart counter is 0 (TS 29.281, section 7.2.2)."""
 TEID_DATA = 16
-"""The element of an Error Indication that names the tunnel that is not known: 4 bytes follow."""
+"""Type of the element TEID Data I, the unknown tunnel of an Error Indication: 4 bytes follow."""
 MOST_TOLD = 16
-"""TEIDs of Error Indications and End Markers that are told; all are counted."""
+"""TEIDs of Error Indications and End Markers that are reported by value; all are counted."""
 MOST_ENDED = 1 << 17
 """TEIDs whose End Markers are counted one by one."""
 
 
 @dataclass
 class Played:
-    """What came for a node's addresses. `counts`: by kind ("arp", "neighbour", "echo": answered; "error_indication",
-    "end_marker": only told); `teids`: of the last two the first few; `ended`: End Markers by TEID; `missed`: frames
-    that nobody looked at, because they came too fast."""
+    """Frames received for the addresses of a node. `counts`: by kind ("arp", "neighbour" and "echo" are answered,
+    "error_indication" and "end_marker" only counted); `teids`: the first TEIDs of the last two; `ended`: End Markers by
+    TEID; `missed`: frames that the socket dropped."""
 
     counts: Counter[str] = field(default_factory=Counter)
     teids: dict[str, list[int]] = field(default_factory=dict)
@@ -66,7 +65,7 @@ class Played:
 
 
 class Player:
-    """Answers for `addresses` with `mac`. ValueError: an address that is none."""
+    """Answers for `addresses` with `mac`. ValueError for an invalid address."""
 
     def __init__(self, mac: str, addresses: Iterable[str]) -> None:
         self.mac = bytes.fromhex(mac.replace(":", ""))
@@ -74,8 +73,8 @@ class Player:
         self.played = Played()
 
     def greetings(self, target: str) -> Iterator[bytes]:
-        """A question of each IPv4 address for `target` (IPv4, else none). Who answers it keeps the address of who asked
-        (RFC 826), and then has no need to ask himself."""
+        """An ARP request from each IPv4 address for `target`; none for an IPv6 target. The target learns the sender's
+        address from it (RFC 826), and sends no request of its own."""
         asked = ip_address(target).packed if target else b""
         for own in self.addresses if len(asked) == 4 else ():
             if len(own) == 4:
@@ -83,7 +82,7 @@ class Player:
                 yield (BROADCAST + self.mac + ARP + body).ljust(60, b"\0")
 
     def answer(self, frame: bytes) -> bytes | None:
-        """The frame that answers this one; None where there is nothing to say. Counts it in `played`."""
+        """Returns the frame that answers this one, or None. Counts the frame in `played`."""
         match frame[12:14]:
             case b"\x08\x06":
                 return self._arp(frame)
@@ -133,7 +132,7 @@ class Player:
         return None if reply is None else self._in_ipv6(frame[6:12], target, source, UDP, reply, TTL)
 
     def _neighbour(self, frame: bytes, source: bytes) -> bytes | None:
-        """It has been through no router. One from nobody (duplicate address detection) is answered to all."""
+        """Answers a solicitation that no router forwarded; one from :: (duplicate address detection) to all nodes."""
         message = frame[ETHERNET_BYTES + IPV6_BYTES :]
         asked = message[8:24]
         if len(message) < 24 or message[0] != SOLICITATION or frame[21] != HOP_LIMIT or asked not in self.addresses:
@@ -154,7 +153,7 @@ class Player:
         return to + self.mac + IPV6 + fixed + whole
 
     def _gtpu(self, datagram: bytes, own: bytes, other: bytes) -> bytes | None:
-        """The UDP datagram that answers a GTP-U message, its checksum 0; what needs no answer is told."""
+        """The UDP datagram that answers a GTP-U message, with checksum 0; a message without an answer is counted."""
         if len(datagram) < UDP_BYTES + GTPU_BYTES or int.from_bytes(datagram[2:4], "big") != GTPU_PORT:
             return None
         message = datagram[UDP_BYTES : int.from_bytes(datagram[4:6], "big")]
@@ -173,7 +172,7 @@ class Player:
 
 
 def _echo_response(port: bytes, request: bytes) -> bytes:
-    """To the port that the request came from, from 2152 (TS 29.281, 4.4.2.2), with its sequence number."""
+    """An Echo Response from port 2152 to the request's port (TS 29.281, section 4.4.2.2), with its sequence number."""
     sequence = request[8:10] if request[0] & 2 else b"\0\0"
     body = sequence + b"\0\0" + RECOVERY
     message = bytes([0x32, ECHO_RESPONSE]) + len(body).to_bytes(2, "big") + bytes(4) + body
@@ -182,7 +181,7 @@ def _echo_response(port: bytes, request: bytes) -> bytes:
 
 
 def _unknown_teid(message: bytes) -> int | None:
-    """What an Error Indication names (TS 29.281, 7.3.1): its first element, if it is that."""
+    """The TEID in an Error Indication (TS 29.281, section 7.3.1), if it is in the first element."""
     at = _elements_at(message)
     if at is None or len(message) < at + 5 or message[at] != TEID_DATA:
         return None
@@ -190,7 +189,7 @@ def _unknown_teid(message: bytes) -> int | None:
 
 
 def _elements_at(message: bytes) -> int | None:
-    """Where a message's elements begin: behind the optional fields and extension headers (TS 29.281, 5.2)."""
+    """Offset of the information elements, behind optional fields and extension headers (TS 29.281, section 5.2)."""
     if not message[0] & 7:
         return GTPU_BYTES
     at = GTPU_BYTES + OPTIONAL_BYTES
@@ -205,11 +204,11 @@ def _elements_at(message: bytes) -> int | None:
 
 
 def _with_checksum(body: bytes, at: int, pseudo: bytes) -> bytes:
-    """`body` with the checksum over itself and the pseudo header at `at`, where it has 0."""
+    """`body` with the checksum over itself and the pseudo header written at `at`, which must be 0."""
     return body[:at] + (_checksum(pseudo + body) or 0xFFFF).to_bytes(2, "big") + body[at + 2 :]
 
 
 def _checksum(data: bytes) -> int:
-    """RFC 1071's. 2**16 is 1 modulo 0xffff, so the number modulo 0xffff is the sum of its 16-bit words."""
+    """Internet checksum (RFC 1071). 2**16 is 1 modulo 0xffff: a number modulo 0xffff is the sum of its 16-bit words."""
     total = int.from_bytes(data + bytes(len(data) % 2), "big")
     return 0xFFFF - (total % 0xFFFF or 0xFFFF)

@@ -1,4 +1,4 @@
-"""Frame sizes, FCS included: one, a list in turn, or several drawn by their weights; and bit rates as text."""
+"""Frame sizes (one, a list in turn, or several by weight, FCS included) and bit rates as text."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ FORMS = {
         },
     ]
 }
-"""The same as JSON Schema."""
+"""JSON Schema of a frame size."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """`pairs`: (size, weight). Drawn by the weights, or `in_turn`, one after another, each as often as it weighs."""
+    """`pairs`: (size, weight). Sizes are drawn by weight, or sent `in_turn`, each as many times as its weight."""
 
     pairs: tuple[tuple[int, int], ...]
     in_turn: bool = False
@@ -71,7 +71,7 @@ class Sizes:
 
 
 def parse_sizes(given: Any) -> Sizes:
-    """Of what a scenario has under size_bytes. Raises ValueError with one message for anything else."""
+    """Parses the value of size_bytes. ValueError with one message for an invalid one."""
     if isinstance(given, list):
         return _checked(((size, 1) for size in given), in_turn=True)
     if given == "imix":
@@ -98,12 +98,12 @@ def _is_whole(value: Any) -> bool:
 
 
 def _weighted(given: dict[Any, Any]) -> Sizes:
-    """Keys are text where the scenario came as JSON."""
+    """Keys are strings in a scenario in JSON."""
     return _checked((int(size) if str(size).isdigit() else size, weight) for size, weight in given.items())
 
 
 def _uniform(ends: Any) -> Sizes:
-    """Every size of the range, or as many as fit in even steps, the two ends among them."""
+    """Every size of the range, or MOST_SIZES in even steps with both ends."""
     if not isinstance(ends, list) or len(ends) != 2:
         raise ValueError(f"invalid range {ends!r}; allowed: uniform: [smallest, largest]")
     first, last = (pair[0] for pair in _checked((end, 1) for end in ends).pairs)
@@ -117,7 +117,7 @@ def _uniform(ends: Any) -> Sizes:
 
 
 def rate_bps(where: object, key: str, text: str) -> int:
-    """Bits a second; `kbit`, `mbit` and `gbit` as the tool tc has them. Raises BadInput."""
+    """Parses a rate in bit/s with the units `bit`, `kbit`, `mbit` and `gbit` of tc(8). BadInput for an invalid one."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(bit|kbit|mbit|gbit)", text.strip().lower())
     if not match or float(match[1]) == 0:
         raise BadInput(where, "invalid rate", key=key, value=text, allowed=RATE_FORMS)

@@ -6,12 +6,12 @@
 | 2      | 2     | stream: the leg's number                                                  |
 | 4      | 6     | sequence number of the leg's frame, from 0                                |
 | 10     | 2     | check: it makes the sum of the nine 16-bit words 0xffff (RFC 1071)        |
-| 12     | 6     | transmit time in ns, low 48 bits: CLOCK_MONOTONIC, or TAI where asked     |
+| 12     | 6     | transmit time in ns, low 48 bits: CLOCK_MONOTONIC, or TAI with clock: ptp |
 | 18     | 4     | (not PLAIN) payload_sum() of the rest of the payload                      |
 
-SUMMED is CHECKED in a recorded packet whose Internet checksums are right; not every recorded packet's are.
-The check shows any single damaged bit of the stamp, in frames with and without checksums of their own. Since the words'
-sum is the same in every stamp, no Internet checksum over a stamp depends on its number and time.
+SUMMED is CHECKED in a recorded packet whose Internet checksums are right.
+The check detects any single damaged bit of the stamp, with and without other checksums in the frame. The sum of the
+words is the same in every stamp, so no Internet checksum over a stamp depends on its number and time.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ PLAIN_BYTES, CHECKED_BYTES = 18, 22
 STREAM_OFFSET, SEQUENCE_OFFSET, CHECK_OFFSET, TIME_OFFSET, CHECKSUM_OFFSET = 2, 4, 10, 12, 18
 LARGEST_STREAM = 0xFFFF
 LAYOUT_VERSION = 2
-"""Of the layout above; captures of runs that used another one have no stamps that can be read."""
+"""Version of the layout above; stamps in captures of another version cannot be read."""
 NUMBER_BITS = 48
-"""Of the sequence number, and of the time."""
+"""Width of the sequence number and of the time."""
 _HEAD = struct.Struct(">HH")
 _CHECKSUM = struct.Struct(">I")
 
@@ -41,7 +41,7 @@ class Stamp(NamedTuple):
     time_ns: int
     checksum: int | None = None
     summed: bool = False
-    """The Internet checksums of the packet's headers are right: a recorded packet may have others."""
+    """Whether the Internet checksums of the packet's headers are right; those of a recorded packet can be wrong."""
 
     def pack(self) -> bytes:
         magic = PLAIN if self.checksum is None else SUMMED if self.summed else CHECKED
@@ -55,7 +55,7 @@ class Stamp(NamedTuple):
 
 
 def read_stamp(payload: bytes) -> Stamp | None:
-    """The stamp that a payload begins with; None if there is none, or a damaged one. Of its time the low 48 bits."""
+    """Returns the stamp at the beginning of a payload, with the low 48 bits of its time; None without a valid one."""
     if len(payload) < PLAIN_BYTES or int.from_bytes(payload[:PLAIN_BYTES], "big") % 0xFFFF:
         return None
     magic, stream, sequence, time_ns = _fields(payload)

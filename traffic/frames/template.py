@@ -1,6 +1,6 @@
-"""A frame shape that an engine executes: bytes, the fields that change from frame to frame, the checksums they touch.
+"""The template of a stream's frames: bytes, the fields that change from frame to frame, and their checksums.
 
-Nothing here is one engine's: trafgen is given the frames, an XDP program the same rules.
+It is independent of the engine: trafgen sends the frames, an XDP program executes the rules.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Mode = Literal["increment", "decrement", "random", "list", "pick"]
 
 
 def put_bits(data: bytearray, bit: int, width: int, value: int) -> None:
-    """Write `value` into `width` bits from bit `bit` on (network order), leaving its neighbours alone."""
+    """Writes `value` into `width` bits from bit `bit` on (network order)."""
     start, stop = bit // 8, (bit + width + 7) // 8
     shift = stop * 8 - bit - width
     window = int.from_bytes(data[start:stop], "big")
@@ -31,36 +31,35 @@ def get_bits(data: bytes | bytearray, bit: int, width: int) -> int:
 
 @dataclass(frozen=True)
 class VaryingField:
-    """A field that stands at one of its positions in each frame, and has the value of that position.
+    """A field with a position in each frame, and the value of that position.
 
     increment, decrement: first, first ± step, … last, then first again; random: any from first to last; list: those
-    `listed`, in turn; pick: any of them. It lies in the `width_bytes` bytes from `offset_bytes` on, `shift_bits` above
-    their last bit, `width_bits` wide. `identity`: a receiver may know the frame by it.
+    `listed`, in turn; pick: any of them. The field is in the `width_bytes` bytes from `offset_bytes` on, `shift_bits`
+    above their last bit, `width_bits` wide. `identity`: a receiver can match frames by it.
     """
 
     name: str
-    """header.field, with the header's number before it (3.ipv4.src) where the frame has several such headers."""
+    """header.field, preceded by the header's number (3.ipv4.src) if the frame has several such headers."""
     offset_bytes: int
     width_bytes: int
     mode: Mode
     first: int
     last: int
-    """Of a list first is the smallest and last the largest value."""
+    """In a list `first` is the smallest and `last` the largest value."""
     step: int = 1
     shift_bits: int = 0
     width_bits: int = 0
     identity: bool = False
     listed: tuple[int, ...] = ()
     places: tuple[int, ...] = ()
-    """Where the values have weights: which of them each position means, each as often as its weight says."""
+    """With weights: the value's place for each position, each place as many times as its weight."""
     link: int | None = None
-    """The number of an earlier one of the template's fields whose position it takes, modulo its own number of values:
-    the two move together."""
+    """Number of an earlier field of the template, whose position this field takes modulo its own number of values."""
     every: int = 1
-    """Of a counter: it stays at each position for so many frames."""
+    """Frames for which a counter stays at a position."""
     below: int = 0
     below_bits: int = 0
-    """Where it is the upper part of a field (an IPv6 address's prefix): the lower part, which all frames have."""
+    """For the upper part of a field (an IPv6 prefix): the lower part, equal in all frames."""
 
     @property
     def bit(self) -> int:
@@ -72,15 +71,15 @@ class VaryingField:
 
     @property
     def values(self) -> int:
-        """How many positions it has."""
+        """The number of positions."""
         return len(self.places) or len(self.listed) or abs(self.last - self.first) // self.step + 1
 
     def position(self, index: int, draw: random.Random) -> int:
-        """Its position in the frame number `index`, if it is not linked."""
+        """The position of an unlinked field in frame `index`."""
         return draw.randrange(self.values) if self.drawn else index // self.every % self.values
 
     def following(self, position: int) -> int:
-        """Its position where the field that it is linked with stands at this one."""
+        """The position of a linked field, from that of the other field."""
         return position % self.values
 
     def at(self, position: int) -> int:
@@ -90,7 +89,7 @@ class VaryingField:
         return self.first - place * self.step if self.mode == "decrement" else self.first + place * self.step
 
     def whole(self, position: int) -> int:
-        """With the lower part, where there is one."""
+        """The value with its lower part, if any."""
         return self.at(position) << self.below_bits | self.below
 
     def value(self, index: int, draw: random.Random) -> int:
@@ -107,7 +106,7 @@ class Checksum:
     zero_is_ones: bool = False
     """UDP writes 0xffff for 0, which would mean "none" (RFC 768)."""
     off_by: int = 0
-    """Wrong on purpose: so much more than right, modulo 0xffff."""
+    """Deliberate error, added to the right value modulo 0xffff."""
 
     def mend(self, data: bytearray) -> None:
         put_bits(data, self.offset_bytes * 8, 16, 0)
@@ -127,7 +126,7 @@ class Checksum:
 
 
 def mending_order(checksums: tuple[Checksum, ...]) -> list[Checksum]:
-    """Those that another one covers come before it."""
+    """The order of computation: a checksum comes before those that cover it."""
     left, ordered = list(checksums), list[Checksum]()
     while left:
         ready = [c for c in left if not any(c is not o and c.covers(o.offset_bytes, o.offset_bytes + 2) for o in left)]
@@ -138,13 +137,13 @@ def mending_order(checksums: tuple[Checksum, ...]) -> list[Checksum]:
 
 @dataclass(frozen=True)
 class Template:
-    """`data`: the first frame, without FCS. `identity_mask`: bits by which a receiver may know the frame."""
+    """`data`: the first frame, without FCS. `identity_mask`: bits by which a receiver can match frames."""
 
     data: bytes
     fields: tuple[VaryingField, ...]
     checksums: tuple[Checksum, ...]
     random_payload: tuple[int, int]
-    """Start and end of the bytes drawn afresh for each frame; (0, 0): none."""
+    """Start and end of the bytes that are random in each frame; (0, 0): none."""
     varying_mask: bytes
     identity_mask: bytes
 
@@ -158,7 +157,7 @@ class Template:
 
     @property
     def period(self) -> int:
-        """Frames after which every counter is at its first value again (random parts left aside)."""
+        """Frames until every counter has its first value again; random parts do not count."""
         return math.lcm(
             *(field.every * field.values for field in self.fields if not field.drawn and field.link is None)
         )
@@ -168,12 +167,12 @@ class Template:
         return mending_order(self.checksums)
 
     def mend(self, data: bytearray) -> None:
-        """Every checksum of a frame of this shape, inner ones before those that cover them."""
+        """Writes every checksum of a frame of this template, inner ones first."""
         for checksum in self._mending_order:
             checksum.mend(data)
 
     def values(self, index: int, draw: random.Random) -> list[int]:
-        """Of each field in the frame number `index`."""
+        """The value of each field in frame `index`."""
         positions: list[int] = []
         for field in self.fields:
             own = field.position(index, draw) if field.link is None else field.following(positions[field.link])
@@ -181,7 +180,7 @@ class Template:
         return [field.at(position) for field, position in zip(self.fields, positions, strict=True)]
 
     def at(self, name: str, position: int) -> bytes:
-        """The first frame, but for the field `name` and those linked with it, which stand at `position`."""
+        """The first frame with the field `name`, and those linked with it, at `position`."""
         data, positions = bytearray(self.data), list[int]()
         for field in self.fields:
             own = position if field.name == name else 0
@@ -191,7 +190,7 @@ class Template:
         return bytes(data)
 
     def frame(self, index: int, draw: random.Random) -> bytes:
-        """The frame number `index` (from 0), with checksums mended; random parts are drawn from `draw`."""
+        """Frame `index` (from 0) with its checksums; `draw` makes the random parts."""
         if self.constant:
             return self.data
         data = bytearray(self.data)

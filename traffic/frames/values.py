@@ -1,6 +1,6 @@
 """The value of a field as a scenario writes it: constant, varying, or wrong on purpose (`off_by`).
 
-docs/headers.md describes the forms to users; traffic.frames.template executes what varies.
+docs/headers.md describes the forms to users; traffic.frames.template executes varying values.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _check_off_by(name: str, field: Field, value: Mapping[str, object], where: o
     if not field.auto or name not in WRONG_ON_PURPOSE:
         raise BadInput(where, "off_by is not possible here", key=place, allowed="computed checksums and lengths")
     by = value["off_by"]
-    # 0xffff is 0 to an Internet checksum: off by that much it would be right.
+    # 0xffff is 0 to an Internet checksum: off by 0xffff it is right.
     most = field.largest - (name == "checksum")
     if len(value) > 1 or not _is_whole(by) or not 1 <= abs(by) <= most:
         allowed = f"{{off_by: N}}, N from -{most} to {most} without 0"
@@ -189,7 +189,7 @@ class Variation:
         return len(self.listed) or abs(self.last - self.first) // self.step + 1
 
     def keeps_low_bits(self, bits: int) -> bool:
-        """Whether it counts, and its lowest `bits` bits stay the same."""
+        """Whether it is a counter whose lowest `bits` bits are constant."""
         counts = self.mode in ("increment", "decrement")
         return counts and (self.first == self.last or self.step % (1 << bits) == 0)
 

@@ -1,4 +1,4 @@
-"""The schedule of one interface: its compiled legs one behind another, as the kernel program finds them."""
+"""The schedule of one interface, assembled from its compiled legs."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from pktswarm.traffic.schedule.sequence import Records
 
 @dataclass
 class Schedule:
-    """The legs with all their parts one behind another, as the kernel program finds them."""
+    """The legs and their parts in the order of the kernel program's maps."""
 
     legs: list[CompiledLeg]
     slots: list[SlotRecord] = field(default_factory=list)
     parts: list[PartRecord] = field(default_factory=list)
-    """MAX_PARTS of each slot, where any is sent in fragments."""
+    """MAX_PARTS of each slot if any is sent in fragments; else empty."""
     table: list[int] = field(default_factory=list)
     records: list[NDArray[np.void]] = field(default_factory=list)
-    """Of traces and sequences, laid out as TraceRecord: each list once, though several instances go by it."""
+    """Records of traces and sequences, laid out as TraceRecord; instances share a list."""
     stores: list[tuple[int, trace.Store]] = field(default_factory=list)
-    """The frames of traces, each with its first byte's place."""
+    """The frames of traces: (place of the first byte, store)."""
     steps: list[StepRecord] = field(default_factory=list)
     gaps: list[int] = field(default_factory=list)
     users: int = 0
-    """Places in the map of users."""
+    """Entries of the map of users."""
 
     @property
     def largest_bytes(self) -> int:
@@ -44,7 +44,7 @@ class Schedule:
 
 
 def compile_schedule(legs: list[Leg], read: trace.Read, read_sequence: Callable[[Leg], Records]) -> Schedule:
-    """`read` gives the frames of a trace's file, `read_sequence` the records of a leg that has a sequence."""
+    """`read` returns the frames of a trace's file, `read_sequence` the records of a leg with a sequence."""
     traces = trace.Traces(read, {leg.trace_file for leg in legs if leg.shift or leg_frames.stamped(leg)})
     places = {leg.id: place for place, leg in enumerate(legs)}
     compiled = []
@@ -57,7 +57,7 @@ def compile_schedule(legs: list[Leg], read: trace.Read, read_sequence: Callable[
 
 
 def first_of(leg: Leg) -> int:
-    """The leg whose sequence numbers a leg's stamps have: the instances of a trace share theirs."""
+    """The leg whose sequence numbers the leg uses: instances of a stamped trace share theirs."""
     return leg.id if leg.merged_into is None or not leg_frames.stamped(leg) else leg.merged_into
 
 
@@ -83,7 +83,7 @@ def assemble(legs: list[CompiledLeg]) -> Schedule:
 
 
 def _place_records(whole: Schedule) -> None:
-    """Lists of records one behind another, and frames from a new chunk on."""
+    """Places lists of records one behind another, and each store of frames in a new chunk."""
     first_record: dict[int, int] = {}
     first_byte: dict[int, int] = {}
     for leg in whole.legs:
@@ -103,7 +103,7 @@ def _place_records(whole: Schedule) -> None:
 
 
 def tournament(due_ns: list[int]) -> tuple[int, list[int]]:
-    """(leaves, the leg that each node has). Leaves beyond the last leg stand for legs that are never due."""
+    """(leaves, the winning leg of each node). Leaves beyond the last leg are never due."""
     leaves = 1 << (len(due_ns) - 1).bit_length()
     due_ns = due_ns + [NEVER] * (leaves - len(due_ns))
     winner = [0] * leaves + list(range(leaves))

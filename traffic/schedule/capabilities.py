@@ -13,7 +13,7 @@ from pktswarm.traffic.schedule import leg_frames, pktgen_limits, xdp_limits
 from pktswarm.traffic.schedule.records import MAX_LEGS
 
 AUTO_ORDER = ("xdp", "pktgen", "trafgen", "tcpreplay")
-"""`auto` takes the first that can send the leg on that node."""
+"""`auto` takes the first engine that can send the leg on the node."""
 TRAFGEN_LIST_FRAMES = 4096
 TRAFGEN_LIST_BYTES = 16 * 2**20
 """Limits of the list of ready frames that trafgen sends; the lower one counts."""

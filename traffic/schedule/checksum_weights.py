@@ -1,4 +1,4 @@
-"""Checksums as linear sums: how a change anywhere in a frame changes each of its checksums, those over others too."""
+"""Weights of a field in the checksums of its frame: checksums as linear sums modulo 0xffff."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pktswarm.traffic.schedule.records import MAX_CHECKSUMS
 def weights(
     checksums: tuple[Checksum, ...], start: int, stop: int, end: int, pseudo: Collection[Checksum] = ()
 ) -> list[int]:
-    """By how much each checksum's sum grows, modulo 0xffff, when the number whose last byte is at `end` - 1 grows by 1.
+    """The growth of each checksum's sum, modulo 0xffff, when the number whose last byte is at `end` - 1 grows by 1.
 
-    The change is within the bytes from `start` to `stop`. Sums of checksums that another one covers count there too:
-    as the sum grows its field shrinks. `pseudo`: those in whose pseudo header the number counts once more.
+    The change is within the bytes from `start` to `stop`. A checksum covered by another one counts there too: its field
+    shrinks as its sum grows. `pseudo`: checksums whose pseudo header contains the number as well.
     """
     found: dict[Checksum, int] = {}
     for checksum in mending_order(checksums):
@@ -27,7 +27,7 @@ def weights(
 
 
 def _factor(checksum: Checksum, start: int, stop: int, end: int) -> int:
-    """A byte at an odd distance from where the summing starts is the low one of its 16-bit word."""
+    """A byte at an odd distance from the start of the sum is the low byte of its 16-bit word."""
     for low, high in checksum.ranges:
         if low <= start and stop <= high:
             return 1 if (end - 1 - low) % 2 else 256

@@ -1,6 +1,6 @@
-"""A schedule: what the XDP sender executes, compiled from legs: streams, made from rules, and traces.
+"""A leg compiled for the XDP sender: the rules of a stream, or the records of a trace or sequence.
 
-What a slot, a rule, a window and a weight are is written in kernel/send.h.
+kernel/send.h defines slots, rules, windows and weights.
 """
 
 from __future__ import annotations
@@ -45,33 +45,33 @@ from pktswarm.traffic.schedule.sequence import Records
 from pktswarm.traffic.schedule.trace import Passes
 
 LATE_NS = 100_000
-"""A frame that leaves so long after its due time counts as late."""
+"""A frame sent this long after its due time counts as late."""
 GRACE_NS = 1_000_000_000
-"""How long after its duration a timed leg may catch up on what was due within it."""
+"""Time after the duration in which a timed leg still sends frames that were due within it."""
 
 
 @dataclass
 class CompiledLeg:
-    """Numbers in it (its first slot, record, place in the table) count from this leg's own first."""
+    """Indices (first slot, first record, place in the table) count from the leg's own first."""
 
     record: LegRecord
     slots: list[SlotRecord] = field(default_factory=list)
-    """One for each size: the first frame, stamped but for its time, its checksums right."""
+    """One for each size: the first frame with its checksums, and a stamp without the time."""
     parts: list[list[PartRecord]] = field(default_factory=list)
-    """Of each slot: the fragments that it is sent in; none where it is sent whole."""
+    """The fragments of each slot; empty for a frame that is sent whole."""
     table: list[int] = field(default_factory=list)
     passes: Passes | None = None
-    """Of a trace."""
+    """A trace's passes."""
     sequence: Records | None = None
     lead_ns: int = 0
-    """When its first frame is due, from the start."""
+    """Due time of the first frame, from the start."""
     duration_ns: int | None = None
     largest_bytes: int = 0
     steps: list[StepRecord] = field(default_factory=list)
     gaps: list[int] = field(default_factory=list)
     """The table of random gaps."""
     users: list[int] = field(default_factory=list)
-    """Which user of Leg.users has a frame at each position of its rule; empty: they are not counted."""
+    """The user of Leg.users at each position of the users' rule; empty: users are not counted."""
 
     def stop_ns(self, start_ns: int) -> int:
         return NEVER if self.duration_ns is None else start_ns + self.duration_ns
@@ -81,7 +81,7 @@ class CompiledLeg:
         return NEVER if self.duration_ns is None else start_ns + self.duration_ns + grace_ns
 
     def pass_ns(self, start_ns: int) -> int:
-        """When the first pass through a trace begins, or through the steps of a pace or a sequence."""
+        """Start of the first pass through a trace, a sequence or the steps of a pace."""
         return start_ns if self.steps or self.sequence is not None else start_ns + self.lead_ns
 
     def step_end_ns(self, start_ns: int) -> int:
@@ -92,8 +92,8 @@ class CompiledLeg:
 
 
 def compile_leg(leg: Leg, seed: int, passes: Passes | None = None, sequence: Records | None = None) -> CompiledLeg:
-    """Of a leg that unable() has nothing against. The same seed draws the same random values. `passes`: a trace's;
-    `sequence`: of a leg that has one."""
+    """Compiles a leg within the limits of xdp_limits. The same seed draws the same random values. `passes`: those of a
+    trace; `sequence`: the records of a leg that has a sequence."""
     if leg.kind == "trace":
         if passes is None:
             raise ValueError(f"stream {leg.stream} is a trace")
@@ -109,7 +109,7 @@ def compile_leg(leg: Leg, seed: int, passes: Passes | None = None, sequence: Rec
 
 
 def compile_stream(leg: Leg, templates: list[Template], seed: int) -> CompiledLeg:
-    """`templates`: the same headers in each of the leg's sizes, in their order."""
+    """`templates`: one for each of the leg's sizes, in their order."""
     record = LegRecord(random=_spread(seed))
     compiled = CompiledLeg(record)
     first = templates[0]
@@ -140,7 +140,7 @@ def compile_stream(leg: Leg, templates: list[Template], seed: int) -> CompiledLe
 
 
 def _with_records(compiled: CompiledLeg, leg: Leg, template: Template, sequence: Records) -> CompiledLeg:
-    """A stream whose due times, users and sizes are those of records; it has the largest frame in its slot."""
+    """Adds the records that set due times, users and sizes; the slot holds the largest frame."""
     record = compiled.record
     for index, varying in enumerate(template.fields):
         if varying.name == leg.user_field:
@@ -155,8 +155,8 @@ def _with_records(compiled: CompiledLeg, leg: Leg, template: Template, sequence:
 
 
 def _spread(seed: int) -> int:
-    """A generator's first state from a small number, as splitmix64 mixes it (without its last shift). xorshift must not
-    begin with 0."""
+    """The first state of a generator: a small number mixed as in splitmix64 without its last shift, and never 0, which
+    xorshift cannot leave."""
     mixed = (seed + 1) * 0x9E3779B97F4A7C15 % 2**64
     mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     return (mixed ^ mixed >> 27) or 1
@@ -165,13 +165,13 @@ def _spread(seed: int) -> int:
 def _place_stamp(record: LegRecord, leg: Leg, checksums: tuple[Checksum, ...]) -> None:
     record.stamp = stamp.payload_offset(leg.frame["headers"])
     record.checked = leg_frames.stamp_bytes(leg) == stamp.CHECKED_BYTES
-    # Sequence number, time and checksum end even numbers of bytes apart: the same weights do for all.
+    # Sequence number, time and checksum end at even distances: the same weights apply to all.
     time = record.stamp + stamp.TIME_OFFSET
     record.stamp_weight[:] = weights(checksums, record.stamp, time, time)
 
 
 def _rule(varying: VaryingField, checksums: tuple[Checksum, ...], table: list[int]) -> RuleRecord:
-    """Adds the values to `table` where they do not follow from the position by themselves."""
+    """Adds the values to `table` unless the position determines them."""
     stop = varying.offset_bytes + varying.width_bytes
     window = max(0, stop - WINDOW_BYTES)
     shift = (window + WINDOW_BYTES - stop) * 8 + varying.shift_bits
@@ -185,7 +185,7 @@ def _rule(varying: VaryingField, checksums: tuple[Checksum, ...], table: list[in
         first=first,
         step=step % 2**64,
         count=count,
-        # A counter goes one further before each frame.
+        # A counter advances before each frame.
         position=count - 1 if mode == COUNT else 0,
         stay=varying.every - 1 if mode == COUNT else 0,
         mask=((1 << min(varying.width_bits, 64)) - 1) << shift,
@@ -219,7 +219,7 @@ def _slot(leg: Leg, template: Template, record: LegRecord, noise_start: int) -> 
 
 
 def _cut(compiled: CompiledLeg, leg: Leg, templates: list[Template]) -> None:
-    """What is longer than the MTU, in fragments."""
+    """Adds the fragments of frames longer than the MTU."""
     compiled.parts = [list(map(_part, parts_of(leg, len(one.data) + FCS_BYTES))) for one in templates]
     compiled.record.in_parts = any(compiled.parts)
     for slot, parts in zip(compiled.slots, compiled.parts, strict=True):
@@ -235,7 +235,7 @@ def _part(part: Part) -> PartRecord:
 
 
 def _sizes(compiled: CompiledLeg, leg: Leg, templates: int) -> None:
-    """The rule that chooses the size, and its list of slots: drawn by weight, or in turn."""
+    """Adds the rule that chooses the size, by weight or in turn, and its list of slots."""
     sizes = leg_frames.sizes_bytes(leg)
     compiled.record.sizes = templates
     if templates > 1:
@@ -246,7 +246,7 @@ def _sizes(compiled: CompiledLeg, leg: Leg, templates: int) -> None:
 
 
 def _count_users(compiled: CompiledLeg, stream: str, counted: FlowUsers, fields: list[str]) -> None:
-    """BadInput where the field takes a value that is no user's."""
+    """Adds the user of each position. BadInput for a value that belongs to no user."""
     number = fields.index(counted.field)
     rule = compiled.record.rule[number]
     positions = np.arange(rule.count, dtype=np.uint64)
@@ -254,12 +254,12 @@ def _count_users(compiled: CompiledLeg, stream: str, counted: FlowUsers, fields:
         values = np.array(compiled.table, dtype=np.uint64)[int(rule.first) + positions.astype(np.int64)]
     else:
         values = np.uint64(rule.first) + positions * np.uint64(rule.step)
-    # Modulo 2^64, so that a difference has its sign.
+    # Modulo 2^64, so that differences keep their sign.
     above: NDArray[np.uint64] = np.subtract(values, np.uint64(counted.first % 2**64))
     users, rest = np.divmod(above.astype(np.int64), counted.step)
     odd = np.flatnonzero((rest != 0) | (users < 0) | (users >= counted.count))
     if odd.size:
-        problem, value = f"{fields[number]} takes a value that is no user's", int(values[odd[0]])
+        problem, value = f"{fields[number]} takes a value that belongs to no user", int(values[odd[0]])
         raise BadInput(stream, problem, key="users", value=value)
     compiled.record.user_rule = number + 1
     compiled.users = users.tolist()

@@ -1,7 +1,7 @@
-"""Packets longer than the MTU in fragments of IPv4 (RFC 791, section 3.2): of a tunnel's header, or of the user's own.
+"""IPv4 fragments (RFC 791, section 3.2) of packets longer than the MTU, cut at the tunnel's header or at the user's.
 
-A packet is made whole, and each of its frames is then a copy of its first headers, with lengths, fragment offset and
-checksums of its own, and a slice of what follows. kernel/send.bpf.c does the same (write_part()).
+Each frame is a copy of the whole packet's first headers, with its own lengths, fragment offset and checksums, and a
+slice of the rest, as write_part() of kernel/send.bpf.c makes it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pktswarm.traffic.protocol.task import FCS_BYTES, ReceiveTask
 from pktswarm.traffic.schedule.records import EDIT_PLAIN, EDIT_SUM, EDIT_SUMMED, MAX_EDITS, MAX_PARTS
 
 UNIT_BYTES = 8
-"""In which fragment offsets are counted."""
+"""Unit of fragment offsets."""
 IDS = 1 << 16
-"""A header's identifications."""
+"""Number of values of the identification field."""
 SHORTEST_BYTES = 60
-"""A frame without FCS: shorter ones are padded."""
+"""Shortest frame without FCS: shorter ones are padded."""
 MOST_UNFINISHED = 16384
-"""Packets of which a receiver remembers what has come."""
+"""Unfinished packets that a receiver keeps."""
 LONGEST_TOGETHER_MS = 30_000
-"""As long as Linux waits for the rest of a packet (net.ipv4.ipfrag_time)."""
+"""Linux's timeout of reassembly (net.ipv4.ipfrag_time)."""
 FASTEST_PPS = 1e6
-"""Assumed of a leg without a rate."""
+"""Assumed rate of a leg without a rate."""
 IPV4, MORE = "ipv4", 0x2000
 ETHERNET_BYTES = HEADERS["ethernet"].size_bytes
 ID_OFFSET, FRAGMENT_OFFSET, SUM_OFFSET = (HEADERS[IPV4].fields[name].bit // 8 for name in ("id", "df", "checksum"))
@@ -36,7 +36,7 @@ ID_OFFSET, FRAGMENT_OFFSET, SUM_OFFSET = (HEADERS[IPV4].fields[name].bit // 8 fo
 
 @dataclass(frozen=True)
 class Edit:
-    """16 bits at `at` become `value`. EDIT_SUMMED: the next EDIT_SUM, an IPv4 checksum, is amended by the change."""
+    """16 bits at `at` become `value`. EDIT_SUMMED: the change enters the next EDIT_SUM, an IPv4 checksum."""
 
     at: int
     value: int
@@ -45,7 +45,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Part:
-    """One frame: the packet's first `head_bytes`, and what stands from `start` to `stop`; all without FCS."""
+    """One frame: the packet's first `head_bytes` bytes and those from `start` to `stop`, without FCS."""
 
     head_bytes: int
     start: int
@@ -58,8 +58,8 @@ class Part:
 
 
 def head_of(headers: Headers, cut: str) -> tuple[int, int]:
-    """(number of the IPv4 header whose packet is cut, where it begins): the first one of an "outer" cut, the last one
-    of an "inner" one. ValueError where there is none."""
+    """(number of the IPv4 header whose packet is cut, its offset): the first for cut "outer", the last for "inner".
+    ValueError without an IPv4 header."""
     names = [next(iter(entry)) for entry in headers]
     places = [number for number, name in enumerate(names) if name == IPV4]
     if not places:
@@ -69,7 +69,7 @@ def head_of(headers: Headers, cut: str) -> tuple[int, int]:
 
 
 def with_ids(headers: Headers, oversize: Oversize | None) -> Headers:
-    """With an identification of its own for each packet in the header that is cut, of those that the leg may use."""
+    """The headers, with an increasing identification, within the leg's range, in the header that is cut."""
     if oversize is None or oversize.cut is None:
         return headers
     number, _ = head_of(headers, oversize.cut)
@@ -78,7 +78,7 @@ def with_ids(headers: Headers, oversize: Oversize | None) -> Headers:
 
 
 def parts_of(leg: Leg, size_bytes: int) -> list[Part]:
-    """The frames of a packet whose frame would have `size_bytes` with FCS; empty where it is sent in one."""
+    """The fragments of a frame of `size_bytes` with FCS; empty if it is sent whole."""
     whole = size_bytes - FCS_BYTES
     oversize = leg.oversize
     if oversize is None or oversize.cut is None or oversize.mtu_bytes is None:
@@ -89,12 +89,12 @@ def parts_of(leg: Leg, size_bytes: int) -> list[Part]:
 
 
 def parts(headers: Headers, whole: int, cut: str, mtu_bytes: int) -> list[Part]:
-    """Of a frame of `whole` bytes without FCS, each as large as the MTU lets through."""
+    """The fragments of a frame of `whole` bytes without FCS, each as large as the MTU allows."""
     _, at = head_of(headers, cut)
     head = at + HEADERS[IPV4].size_bytes
     room = (mtu_bytes + ETHERNET_BYTES - head) // UNIT_BYTES * UNIT_BYTES
     if room <= 0 or -(-(whole - head) // room) > MAX_PARTS:
-        problem = f"a packet is sent in at most {MAX_PARTS} fragments"
+        problem = f"a packet needs more than {MAX_PARTS} fragments"
         least = -(-(whole - head) // (MAX_PARTS * UNIT_BYTES)) * UNIT_BYTES + head - ETHERNET_BYTES
         raise BadInput("oversize", problem, key="mtu_bytes", value=mtu_bytes, allowed=f"{least} or more")
     ends = [(start, min(start + room, whole)) for start in range(head, whole, room)]
@@ -102,7 +102,7 @@ def parts(headers: Headers, whole: int, cut: str, mtu_bytes: int) -> list[Part]:
 
 
 def _edits(headers: Headers, cut_at: int, start: int, stop: int, head: int, whole: int) -> tuple[Edit, ...]:
-    """Every length up to the header that is cut, its offset, and the checksums of IPv4 headers."""
+    """Edits of the lengths up to the header that is cut, of its offset, and of the IPv4 checksums."""
     made: list[Edit] = []
     lengths, place = dict(length_fields(headers)), 0
     for entry in headers:
@@ -144,20 +144,20 @@ def _frame_of(packet: bytes, part: Part) -> bytes:
 
 
 def longest_frame_bytes(leg: Leg, size_bytes: int) -> int:
-    """Of the frames that a packet of `size_bytes` goes out in; both with FCS."""
+    """The size of the longest frame of a packet of `size_bytes`; both with FCS."""
     return max((part.frame_bytes for part in parts_of(leg, size_bytes)), default=size_bytes - FCS_BYTES) + FCS_BYTES
 
 
 def most_frames(leg: Leg) -> int:
-    """The frames of its largest packet."""
+    """The number of frames of the leg's largest packet."""
     return max(1, len(parts_of(leg, leg.size_bytes)))
 
 
 def together_ms(task: ReceiveTask) -> int:
-    """How long after a packet's first fragment its others may come; 0: this receiver puts none together.
+    """Timeout of reassembly in ms; 0: this receiver reassembles nothing.
 
-    Half the time in which the identifications of the fastest leg come round, of which its sender may have but a share:
-    a fragment that comes later could be another packet's.
+    It is half the time in which the fastest leg uses all its identifications: a later fragment could belong to another
+    packet with the same identification.
     """
     legs = [leg for leg in task.legs if leg.arrives]
     if task.mode != "count" or task.echoes or not legs:

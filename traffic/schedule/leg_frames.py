@@ -1,4 +1,4 @@
-"""What the frames of a leg are, before a sender makes them: sizes, stamps and their room, and templates."""
+"""The frames of a leg, before a sender makes them: sizes, room for stamps, and templates."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def sizes_bytes(leg: Leg) -> list[tuple[int, int]]:
 
 
 def stamped(leg: Leg) -> bool:
-    """Whether its frames carry a stamp: a stream's do where there is room in each, unless it says otherwise; those of a
-    trace that have room do where it is asked for."""
+    """Whether the leg's frames carry a stamp: by default those of a stream with room in every size; with option stamp
+    those of a trace that have room."""
     if leg.kind == "trace":
         return leg.options.get("stamp") is True
     return leg.kind == "stream" and bool(leg.options.get("stamp", True)) and has_room(leg)
 
 
 def stamp_bytes(leg: Leg) -> int:
-    """Of a stamped stream: with a checksum of the payload where that has room in each of its frames."""
+    """The stamp's size in a stamped stream: with a checksum of the payload if every frame has room for it."""
     return stamp.CHECKED_BYTES if has_room(leg, stamp.CHECKED_BYTES) and _is_checkable(leg) else stamp.PLAIN_BYTES
 
 
 def _is_checkable(leg: Leg) -> bool:
-    """Whether the payload ends where the receiver sees its end: lengths may be wrong on purpose."""
+    """Whether the receiver finds the end of the payload: lengths can be wrong on purpose."""
     headers, size = leg.frame["headers"], min(size for size, _ in sizes_bytes(leg))
     template = build_frame(leg.frame, size)
     if not stamp_is_found(template, headers):
@@ -42,9 +42,9 @@ def _is_checkable(leg: Leg) -> bool:
 
 
 def sequence_limit(leg: Leg) -> int:
-    """All sequence numbers of its frames are below it; 0: nobody knows.
+    """Upper bound of the sequence numbers, exclusive; 0: unknown.
 
-    A leg without a rate sends one more for each frame that its interface's full ring drops, with a number of its own.
+    A leg without a rate sends a further frame, with a new number, for each frame that a full ring drops.
     """
     if leg.kind == "trace":
         return 0 if leg.timing.mode == "top" else leg.stamped_packets or 0
@@ -53,16 +53,16 @@ def sequence_limit(leg: Leg) -> int:
 
 
 def has_room(leg: Leg, bytes_needed: int = stamp.PLAIN_BYTES) -> bool:
-    """Free payload only: bytes that the scenario gives in hex are the user's."""
+    """Whether the payload has room for a stamp; bytes that the scenario gives in hex are not overwritten."""
     taken = "hex" in leg.frame.get("payload", {}) or "arp" in leg.frame["headers"][-1]
     held = stamp.payload_offset(leg.frame["headers"]) + bytes_needed + FCS_BYTES
     return not taken and min(size for size, _ in sizes_bytes(leg)) >= held and leg.id <= stamp.LARGEST_STREAM
 
 
 def stamp_is_found(template: Template, headers: Headers) -> bool:
-    """Whether the program looks for the stamp where a sender puts it.
+    """Whether the counting program finds the stamp at the sender's place.
 
-    Not behind raw bytes that it does not understand, nor in a fragment or where the lengths are wrong on purpose.
+    It does not behind raw bytes, in a fragment, or with lengths that are wrong on purpose.
     """
     try:
         found = layout(template.data)
@@ -72,7 +72,7 @@ def stamp_is_found(template: Template, headers: Headers) -> bool:
 
 
 def templates_as_sent(leg: Leg) -> dict[int, Template]:
-    """Size with FCS → what the frames of a stream look like on the wire, by the engine that sends them."""
+    """Size with FCS → the template of the frames as the leg's engine sends them."""
     if leg.engine == "pktgen":
         return {size: build_frame(pktgen.as_sent(leg), size) for size in pktgen.sizes_bytes(leg)}
     if leg.engine == "xdp":
@@ -81,7 +81,7 @@ def templates_as_sent(leg: Leg) -> dict[int, Template]:
 
 
 def templates_as_received(leg: Leg) -> dict[int, Template]:
-    """As templates_as_sent, behind a device that adds or takes away headers (Leg.arrives)."""
+    """As templates_as_sent(), behind a device that adds or removes headers (Leg.arrives)."""
     if leg.arrives is None:
         return templates_as_sent(leg)
     sizes = [size + leg.arrives.added_bytes for size, _ in sizes_bytes(leg)]
@@ -89,7 +89,7 @@ def templates_as_received(leg: Leg) -> dict[int, Template]:
 
 
 def _stamped(leg: Leg, headers: Headers, size_bytes: int) -> Template:
-    """The stamp differs from frame to frame, and with it the checksum over the payload."""
+    """The template with the stamp, and the checksums that cover it, among its varying bits."""
     template = build_frame({**leg.frame, "headers": headers}, size_bytes)
     if not stamped(leg):
         return template

@@ -1,12 +1,12 @@
-"""When a stream's frames are due where its rate changes or its gaps are random: exactly as kernel/send.bpf.c does it.
+"""Due times of a stream whose rate changes or whose gaps are random, equal to those of kernel/send.bpf.c.
 
-A pace is a list of steps, each with its gap between two frames (or bursts); with a period it begins again. The part of
-a gap that a step's end cuts off is carried into the next step and stretched to its gap, so frame n is due when the
-rate's integral reaches n, however short the steps: nothing is rounded up at each of them. In silence (rate 0) the part
-stands still. Where gaps are random each is the step's gap times an entry of a table, drawn by the number of the gap
-alone (splitmix64), and the first frame is due after a gap; otherwise the first is due at once.
+The pacing is a list of steps, each with its gap between two frames (or bursts); with a period it repeats. The rest of a
+gap at the end of a step is scaled to the gap of the next step, so frame n is due when the integral of the rate reaches
+n, without rounding at any step. In silence (rate 0) the rest stays as it is. A random gap is the step's gap times an
+entry of a table, drawn by the number of the gap alone (splitmix64); the first frame is then due after a gap, else at
+once.
 
-All of it is integer arithmetic in 2**-24 ns, so the kernel and NumPy agree to the nanosecond.
+All arithmetic is in integers of 2**-24 ns, so the kernel and NumPy agree to the nanosecond.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pktswarm.traffic.schedule.records import GAP_FRACTION_BITS, GAP_TABLE_BITS,
 
 MOST_STEPS, MOST_GAPS = 2**20, 2**16
 LARGEST_RATIO = 2**31
-"""Between the rates of one leg."""
+"""Largest ratio of two rates of a leg."""
 BLOCK = 2**18
-"""Gaps worked out at a time."""
+"""Gaps computed at a time."""
 GOLDEN = 0x9E3779B97F4A7C15
 _FRACTION = (1 << GAP_FRACTION_BITS) - 1
 _FAR_NS = 2**62
@@ -37,12 +37,12 @@ Times = NDArray[np.uint64]
 
 
 def gap(rate_pps: float | None, burst: int = 1) -> int:
-    """Between the due times of two bursts, in 2**-24 ns; up to 18 minutes. 0: no rate, or silence."""
+    """The gap between the due times of two bursts, in 2**-24 ns; up to 18 minutes. 0: no rate, or silence."""
     return max(1, round(burst * 1e9 * 2**GAP_FRACTION_BITS / rate_pps)) if rate_pps else 0
 
 
 def relative_gaps(gaps: Sequence[float] | NDArray[np.float64]) -> list[int]:
-    """Leg.gap_table of gaps that are equally likely, in any unit: their mean becomes exactly 1."""
+    """Makes Leg.gap_table, with a mean of exactly 1, from equally likely gaps in any unit."""
     exact = np.asarray(gaps, dtype=float) * (len(gaps) * 2.0**GAP_TABLE_BITS / math.fsum(gaps))
     table = np.floor(exact).astype(np.int64)
     missing = (len(gaps) << GAP_TABLE_BITS) - int(table.sum())
@@ -51,7 +51,7 @@ def relative_gaps(gaps: Sequence[float] | NDArray[np.float64]) -> list[int]:
 
 
 def exponential_gaps(size: int = 4096) -> list[int]:
-    """Leg.gap_table of a Poisson process: the mean of each of `size` equally likely parts of the exponential."""
+    """Leg.gap_table of a Poisson process: means of `size` equally likely parts of the exponential distribution."""
     edges = np.arange(size + 1) / size
     tail = 1 - edges
     integral = edges + tail * np.log(np.where(tail > 0, tail, 1))
@@ -59,11 +59,11 @@ def exponential_gaps(size: int = 4096) -> list[int]:
 
 
 def is_paced(leg: Leg) -> bool:
-    """Whether its gaps are not all the same."""
+    """Whether the leg's gaps differ."""
     return bool(leg.rates or leg.gap_table)
 
 
-# --- what it can do ------------------------------------------------------------------------------------------------
+# --- limits --------------------------------------------------------------------------------------------------------
 
 
 def unable(leg: Leg) -> str:
@@ -113,18 +113,20 @@ def _steps(leg: Leg) -> list[tuple[int, float]]:
     return [(int(start), rate) for start, rate in leg.rates] or [(0, leg.rate_pps or 0.0)]
 
 
-# --- the pace ------------------------------------------------------------------------------------------------------
+# --- steps ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class StepPacing:
+    """The steps of a rate that changes, and the table of random gaps."""
+
     steps: list[StepRecord]
     period_ns: int
     table: list[int]
     seed: int
 
     def factors(self, first: int, count: int) -> Times:
-        """Of the gaps number `first` and on."""
+        """The random factors of `count` gaps from number `first` on."""
         numbers = np.arange(first, first + count, dtype=np.uint64)
         high = draws(self.seed, numbers) >> np.uint64(32)
         found: Times = np.array(self.table, dtype=np.uint64)[high * np.uint64(len(self.table)) >> np.uint64(32)]
@@ -132,7 +134,7 @@ class StepPacing:
 
 
 def draws(seed: int, numbers: Times) -> Times:
-    """splitmix64 (Steele, Lea, Flood, 2014), its outputs number 0 and on."""
+    """Outputs of splitmix64 (Steele, Lea, Flood, 2014) by their numbers, from 0."""
     mixed = np.uint64(seed) + (numbers + np.uint64(1)) * np.uint64(GOLDEN)
     mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
@@ -140,7 +142,7 @@ def draws(seed: int, numbers: Times) -> Times:
 
 
 def pace(leg: Leg) -> StepPacing:
-    """Of a leg with a rate, that unable() has nothing against."""
+    """The pacing of a leg with a rate, within the limits of unable()."""
     given, burst = _steps(leg), leg.options.get("burst", 1)
     seed = int(draws(0, np.array([seed_of(leg)], dtype=np.uint64))[0])
     gaps = [gap(rate, burst) for _, rate in given]
@@ -172,15 +174,15 @@ def scale(value: int, factor: int, shift: int) -> int:
 
 
 def _scale_all(value: int, factors: Times, shift: int) -> Times:
-    """scale() as the kernel does it in 64 bits; `shift` is below 32."""
+    """scale() in 64 bits, as in the kernel; `shift` is below 32."""
     high, low = np.uint64(value >> 32) * factors, np.uint64(value & 0xFFFFFFFF) * factors
     return (high << np.uint64(32 - shift)) + (low >> np.uint64(shift))
 
 
 @dataclass
-class State:
-    """Where a pace is: the next burst's due time in ns from the start, its 2**-24 parts; or, `crossing`, the end of the
-    step, and how much of the gap is left then."""
+class PacingState:
+    """Progress of a pacing: the next burst's due time in ns from the start, with its 2**-24 parts; or, when `crossing`,
+    the end of the step and the rest of the gap."""
 
     due_ns: int = 0
     fraction: int = 0
@@ -192,9 +194,9 @@ class State:
     crossing: bool = True
 
 
-def first(given: StepPacing) -> State:
-    """The state at the start: as if it had been in the last step, a frame (or its first gap) due."""
-    state = State()
+def first(given: StepPacing) -> PacingState:
+    """The state at the start: the end of the last step, with a frame (or its first random gap) due."""
+    state = PacingState()
     if given.table:
         state.left = scale(_last([step.gap for step in given.steps]), int(given.factors(0, 1)[0]), GAP_TABLE_BITS)
         state.drawn = 1
@@ -202,7 +204,7 @@ def first(given: StepPacing) -> State:
     return state
 
 
-def _next_step(given: StepPacing, state: State) -> None:
+def _next_step(given: StepPacing, state: PacingState) -> None:
     begin_ns = state.step_end_ns
     state.step += 1
     if state.step == len(given.steps):
@@ -216,7 +218,7 @@ def _next_step(given: StepPacing, state: State) -> None:
         _until_step_ends(state, begin_ns + (state.left >> GAP_FRACTION_BITS))
 
 
-def _until_step_ends(state: State, due_ns: int) -> None:
+def _until_step_ends(state: PacingState, due_ns: int) -> None:
     state.due_ns = due_ns
     if due_ns >= state.step_end_ns:
         state.left = (due_ns - state.step_end_ns << GAP_FRACTION_BITS) + state.fraction
@@ -224,7 +226,7 @@ def _until_step_ends(state: State, due_ns: int) -> None:
 
 
 def _bursts(given: StepPacing, until_ns: int) -> Iterator[Times]:
-    """When bursts are due, from the start, before `until_ns`."""
+    """Due times of bursts before `until_ns`, from the start."""
     state = first(given)
     while state.due_ns < until_ns:
         if state.crossing:
@@ -233,8 +235,8 @@ def _bursts(given: StepPacing, until_ns: int) -> Iterator[Times]:
             yield _block(given, state, min(until_ns, state.step_end_ns))
 
 
-def _block(given: StepPacing, state: State, end_ns: int) -> Times:
-    """Up to BLOCK of them, before `end_ns`; the state moves on."""
+def _block(given: StepPacing, state: PacingState, end_ns: int) -> Times:
+    """Up to BLOCK due times before `end_ns`; advances the state."""
     each = given.steps[state.step].gap
     number = (end_ns - state.due_ns << GAP_FRACTION_BITS) // each + 1
     number = min(BLOCK, number + number // 8 + 16 if given.table else number)
@@ -248,8 +250,8 @@ def _block(given: StepPacing, state: State, end_ns: int) -> Times:
     return due[:kept]
 
 
-def _sums(given: StepPacing, state: State, each: int, number: int) -> tuple[Times, Times]:
-    """The sums of no, one, … `number` gaps: whole nanoseconds, and the sums of their 2**-24 parts."""
+def _sums(given: StepPacing, state: PacingState, each: int, number: int) -> tuple[Times, Times]:
+    """Sums of 0, 1, … `number` gaps: of whole nanoseconds, and of their 2**-24 parts."""
     if not given.table:
         counted = np.arange(number + 1, dtype=np.uint64)
         return counted * np.uint64(each >> GAP_FRACTION_BITS), counted * np.uint64(each & _FRACTION)
@@ -258,11 +260,11 @@ def _sums(given: StepPacing, state: State, each: int, number: int) -> tuple[Time
     return np.cumsum(gaps >> np.uint64(GAP_FRACTION_BITS)), np.cumsum(gaps & np.uint64(_FRACTION))
 
 
-# --- what others ask -----------------------------------------------------------------------------------------------
+# --- due times -----------------------------------------------------------------------------------------------------
 
 
 def due_blocks(leg: Leg) -> Iterator[Times]:
-    """When a leg's frames are due, ns from the start, as far as its duration and its count go; in blocks."""
+    """Due times of a leg's frames in ns from the start, within its duration and count, in blocks."""
     until_ns = _FAR_NS if leg.duration_s is None else round(leg.duration_s * 1e9)
     left, burst = leg.count_packets, leg.options.get("burst", 1)
     for bursts in _bursts(pace(leg), until_ns):
@@ -279,12 +281,12 @@ def due_times(leg: Leg) -> Times:
 
 
 def intended_packets(leg: Leg) -> int:
-    """How many frames a leg with rates or random gaps is to send: as many as are due before its end."""
+    """The number of frames that are due before the end of a leg with rates or random gaps."""
     return sum(len(block) for block in due_blocks(leg))
 
 
 def place(record: LegRecord, leg: Leg) -> tuple[StepPacing, int]:
-    """Puts the start's state into a leg's record. Returns the pace, and when the leg is first due."""
+    """Writes the initial state into a leg's record. Returns the pacing and the first due time."""
     given = pace(leg)
     state = first(given)
     record.gap, record.fraction = given.steps[state.step].gap, state.fraction

@@ -1,7 +1,7 @@
-"""A leg as pktgen's device commands, and why pktgen could not send it. Pure: nothing here touches the kernel.
+"""A leg as commands for pktgen's devices.
 
-pktgen (net/core/pktgen.c, Documentation/networking/pktgen.rst) builds Ethernet, at most two 802.1Q tags or a stack of
-MPLS labels, IPv4 or IPv6, UDP, and a payload of its own. What it cannot vary or set is refused by `unable`.
+pktgen (net/core/pktgen.c, Documentation/networking/pktgen.rst) sends Ethernet, at most two 802.1Q tags or a stack of
+MPLS labels, IPv4 or IPv6, UDP, and its own payload. traffic.schedule.pktgen_limits refuses everything else.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Headers = list[tuple[str, Fields]]
 
 
 def headers_of(leg: Leg) -> list[tuple[str, Mapping[str, object]]]:
-    """The headers as the leg has them, outermost first."""
+    """(name, fields as written) of the leg's headers, outermost first."""
     return [(name, fields or {}) for header in leg.frame.get("headers", []) for name, fields in header.items()]
 
 
@@ -57,7 +57,7 @@ def _value(name: str, key: str, value: object) -> Value:
 
 
 def as_sent(leg: Leg) -> FrameDescription:
-    """The frame description of what pktgen makes of the leg: its own TTL, a counting IPv4 id, a payload of its own."""
+    """The description of the frames that pktgen sends for the leg, with its own TTL, IPv4 id and payload."""
     headers = []
     for name, fields in headers_of(leg):
         own: dict[str, object] = {}
@@ -72,13 +72,12 @@ def as_sent(leg: Leg) -> FrameDescription:
 
 
 def numbers(leg: Leg) -> bool:
-    """Whether its frames' own sequence numbers (net/core/pktgen.c) are 1, 2, 3 …: each thread has its own, copies share
-    one."""
+    """Whether pktgen's sequence numbers are 1, 2, 3 …: each thread counts by itself, and copies share a number."""
     return threads(leg) == 1 and max(int(leg.options.get("clone_skb", 0)), burst(leg)) <= 1
 
 
 def times(leg: Leg) -> bool:
-    """Whether the time in a frame is when it left: pktgen writes it before it waits for the frame's turn."""
+    """Whether the time in a frame is its time of departure: pktgen writes it before it waits for the due time."""
     return numbers(leg) and not gap_ns(leg) and "NO_TIMESTAMP" not in leg.options.get("flags", [])
 
 
@@ -88,7 +87,7 @@ def sizes_bytes(leg: Leg) -> list[int]:
 
 
 def size_weights(leg: Leg) -> list[list[int]]:
-    """[size, weight] of a leg with several sizes: its own, or by pktgen's option."""
+    """[size, weight] of a leg with several sizes: the leg's, or those of option imix_weights."""
     mix: list[list[int]] = leg.sizes or leg.options.get("imix_weights", [])
     return mix
 
@@ -105,7 +104,7 @@ def burst(leg: Leg) -> int:
 
 
 def count_of(leg: Leg) -> int | None:
-    """Packets to send in all; None: until the duration is over."""
+    """The total of packets to send; None: until the end of the duration."""
     if leg.count_packets is not None:
         return leg.count_packets
     if leg.rate_pps is not None and leg.duration_s is not None:
@@ -114,7 +113,7 @@ def count_of(leg: Leg) -> int | None:
 
 
 def shares(leg: Leg) -> list[int]:
-    """The count of each thread, in whole bursts, adding up exactly; 0: until stopped."""
+    """The count of each thread in whole bursts, which add up to the total; 0: until stopped."""
     count, in_threads, in_burst = count_of(leg), threads(leg), burst(leg)
     if count is None:
         return [0] * in_threads
@@ -123,7 +122,7 @@ def shares(leg: Leg) -> list[int]:
 
 
 def gap_ns(leg: Leg) -> int:
-    """Between the bursts of one thread."""
+    """The gap between bursts of one thread."""
     if leg.rate_pps is None:
         return int(leg.options.get("delay_ns", 0))
     return round(1e9 * threads(leg) * burst(leg) / leg.rate_pps)
@@ -138,7 +137,7 @@ def _pace(leg: Leg) -> str:
 
 
 def device_commands(leg: Leg, count: int) -> list[str]:
-    """What is written to one pktgen device for its share `count` (0: no limit) of the leg."""
+    """The commands of one pktgen device for its share `count` (0: no limit) of the leg."""
     options, headers = leg.options, header_values(leg)
     commands = [f"count {count}", f"clone_skb {options.get('clone_skb', 0)}", f"burst {burst(leg)}"]
     commands += [_pace(leg), f"pkt_size {leg.size_bytes - FCS_BYTES}"]
@@ -195,7 +194,7 @@ def _ipv6(fields: Fields) -> list[str]:
 def _udp(fields: Fields) -> list[str]:
     commands = []
     for key, value in _ends(fields):
-        # pktgen's maximum is the first port that is not sent any more.
+        # pktgen's maximum is exclusive.
         commands += [f"udp_{key}_min {value.first}", f"udp_{key}_max {value.last + value.varies}"]
         if value.kind == "random":
             commands.append(f"flag UDP{key.upper()}_RND")
@@ -215,7 +214,7 @@ def _number(fields: Fields, key: str, default: int = 0) -> int:
 
 
 def _vlans(tags: list[Fields]) -> list[str]:
-    """Outermost first; pktgen calls the outer one of two SVLAN, and wants the inner one before it."""
+    """`tags`: outermost first. pktgen names the outer one of two SVLAN, and expects the inner one first."""
     commands = []
     for prefix, tag in zip(("", "s"), reversed(tags), strict=False):
         for key, field in (("id", "id"), ("p", "priority"), ("cfi", "dei")):
@@ -224,6 +223,6 @@ def _vlans(tags: list[Fields]) -> list[str]:
 
 
 def _mpls(labels: list[Fields]) -> list[str]:
-    """The bottom-of-stack bit is pktgen's to set: given, it would mean a random label."""
+    """Labels without the bottom-of-stack bit, which pktgen sets itself; in a command it would mean a random label."""
     words = [_number(one, "label") << 12 | _number(one, "tc") << 9 | _number(one, "ttl", 64) for one in labels]
     return ["mpls " + ",".join(f"{word:08x}" for word in words)] if words else []

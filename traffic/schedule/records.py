@@ -1,7 +1,6 @@
-"""The structures of kernel/send.h, field by field and in this machine's byte order.
+"""The structs of kernel/send.h, which the XDP sender shares with its kernel program, in this machine's byte order.
 
-The XDP sender shares them with the kernel program as memory. What they mean is written in send.h; a test compares the
-two through the compiled object's BTF.
+send.h defines their meaning; tests compare the two through the compiled object's BTF.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ COUNT, RANDOM, LINKED, USER, SIZE = range(5)
 MAX_PARTS, MAX_EDITS = 8, 8
 EDIT_PLAIN, EDIT_SUMMED, EDIT_SUM = range(3)
 LARGEST_BYTES = 3368
-"""A frame without FCS: what live frames have room for in a page of 4096 bytes. 3408 in newer kernels than 6.1."""
+"""Largest live frame, without FCS, in a page of 4096 bytes; 3408 in kernels newer than 6.1."""
 
 
 class SumRecord(ctypes.Structure):
@@ -42,7 +41,7 @@ class SlotRecord(ctypes.Structure):
 
 
 class EditRecord(ctypes.Structure):
-    """`value` as it stands in a frame."""
+    """`value` in the byte order of a frame."""
 
     _fields_ = (("at", c_uint16), ("value", c_uint16), ("kind", c_uint16))
 
@@ -168,7 +167,7 @@ class LegRecord(ctypes.Structure):
 
     @property
     def sent(self) -> int:
-        """Frames."""
+        """Frames sent."""
         return int(self.generated - self.refused - self.dropped)
 
     @property

@@ -1,7 +1,7 @@
-"""A sequence: what a source sends, as the file that a transmitter is given: for each frame when, whose, how long.
+"""A sequence file: due time, user and size of every frame that a source sends.
 
-A heading of 8 bytes, then records of 16 in little-endian order, in the order of time. The frame itself is the leg's
-template: the field `Leg.user_field` and those linked with it stand at the record's user, lengths follow the size.
+It has a heading of 8 bytes, then records of 16 bytes, little-endian, in the order of time. The frame itself is the
+leg's template: the field `Leg.user_field`, and those linked with it, are at the record's user, lengths follow the size.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ def pack(records: Records) -> bytes:
 
 
 def unpack(data: bytes, where: object) -> Records:
-    """BadInput for what is no sequence."""
+    """Decodes a sequence. BadInput for an invalid one."""
     body = data[len(MAGIC) :]
     if not data.startswith(MAGIC) or len(body) % RECORD.itemsize:
-        raise BadInput(where, "not a sequence, or cut short", value=f"{len(data)} bytes")
+        raise BadInput(where, "not a sequence, or truncated", value=f"{len(data)} bytes")
     records: Records = np.frombuffer(body, RECORD)
     if not records.size:
         raise BadInput(where, "a sequence without frames")
     if np.any(records["due_ns"][1:] < records["due_ns"][:-1]):
-        raise BadInput(where, "a sequence that is not in the order of time")
+        raise BadInput(where, "the records are not in the order of time")
     return records
 
 
 def read_sequence(path: Path) -> Records:
-    """The file of a leg. BadInput for what is no sequence."""
+    """Reads the sequence file of a leg. BadInput for an invalid one."""
     try:
         return unpack(path.read_bytes(), path)
     except OSError as error:
@@ -60,13 +60,13 @@ def read_sequence(path: Path) -> Records:
 
 
 def sizes_bytes(records: Records) -> list[list[int]]:
-    """Leg.sizes: the smallest and the largest frame, FCS included, alike in weight."""
+    """Leg.sizes: the smallest and the largest frame, FCS included, with equal weights."""
     ends = {int(records["frame_bytes"].min()) + FCS_BYTES, int(records["frame_bytes"].max()) + FCS_BYTES}
     return [[size, 1] for size in sorted(ends)]
 
 
 def frames(leg: Leg, records: Records) -> Iterator[tuple[int, bytes]]:
-    """(due time, frame without a stamp) of each record, for engines that play ready frames."""
+    """(due time, frame without a stamp) of each record, for engines that send ready frames."""
     templates: dict[int, Template] = {}
     made: dict[tuple[int, int], bytes] = {}
     for due_ns, user, _, frame_bytes in records.tolist():

@@ -1,7 +1,7 @@
-"""A trace as records of (due time, frame), which the XDP sender plays: pass after pass, each frame when it is due.
+"""A trace as records of due time and frame, which the XDP sender sends pass after pass.
 
-Frames are stored once, however many passes and instances there are. An instance is a leg of its own with a rule of what
-to add to each frame; one that starts at random has records of its own too, because its packets are in another order.
+Frames are stored once for all passes and instances. An instance is a leg with a rule of additions to each frame; one
+with a random start also has its own records, because its packets are in another order.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ PLACES = np.dtype(
 """PlacesRecord."""
 UDP_SUM_AT = 6
 MOST_BYTES = 1 << 32
-"""Of all frames of an interface's traces: a record's place has 32 bits."""
+"""Limit for the frames of all traces of an interface: a record's place has 32 bits."""
 Read = Callable[[Leg], Frames]
-"""A trace leg's frames as its file has them, before what an instance adds."""
+"""Reads the frames of a trace's file, without the additions of an instance."""
 
 
 class Store:
-    """The frames of a file, laid out so that each begins in the first part of a chunk. They stay where they were read,
-    in their order, with whatever stands between them, until write() copies them in large pieces."""
+    """The frames of a file, laid out so that each begins in the first part of a chunk. They stay in the memory of the
+    file until write() copies them in large pieces."""
 
     def __init__(self, frames: Frames, placed: bool) -> None:
-        """`placed`: what places() tells stands before each frame; there is room for it in any case."""
+        """`placed`: the result of places() is stored before each frame; there is room for it in any case."""
         self._bytes = frames.store
         self._places = places(frames) if placed else None
         first, stop = frames.place - PLACES.itemsize, frames.place + frames.stored
@@ -78,17 +78,17 @@ class Store:
 @dataclass(frozen=True)
 class Passes:
     records: NDArray[np.void]
-    """RECORD, of one pass; `place` counts from the store's start."""
+    """The RECORDs of one pass; `place` counts from the start of the store."""
     store: Store
     period_ns: int
     timed: bool
 
 
 class Traces:
-    """What an interface's traces have in common is there once: frames by their file, records by file and times."""
+    """The traces of an interface: frames are shared by file, records by file and times."""
 
     def __init__(self, read: Read, placed: Set[str | None]) -> None:
-        """`placed`: the files of which frames are changed, by instances or with stamps."""
+        """`placed`: the files whose frames are changed by instances or stamps."""
         self._read, self._placed = read, placed
         self._stored: dict[str | None, tuple[Frames, Store]] = {}
         self._passes: dict[tuple[str | None, Timing], Passes] = {}
@@ -115,7 +115,7 @@ class Traces:
 
 
 def check_lengths(leg: Leg, frames: Frames) -> None:
-    """BadInput for a frame that is too long."""
+    """BadInput for a frame longer than XDP can send."""
     long = np.flatnonzero(frames.length > LARGEST_BYTES)
     if len(long):
         first = int(long[0])
@@ -125,7 +125,7 @@ def check_lengths(leg: Leg, frames: Frames) -> None:
 
 
 def arrange(leg: Leg, frames: Frames, order: Integers, store: Store) -> Passes:
-    """`order`: of one pass; `store`: of these frames."""
+    """`order`: the order of one pass; `store`: the store of these frames."""
     times, length = frames.time_ns[order], frames.length[order]
     due_ns, period_ns = due_times(times, length, leg)
     records = np.zeros(len(order), RECORD)
@@ -135,7 +135,7 @@ def arrange(leg: Leg, frames: Frames, order: Integers, store: Store) -> Passes:
 
 
 def places(frames: Frames) -> NDArray[np.void]:
-    """What is changed in each frame, and where: PLACES."""
+    """The PLACES of each frame: the fields that instances and stamps change."""
     made = np.zeros(len(frames), PLACES)
     six = frames.store[frames.place + frames.ip_at] >> 4 == 6
     # The last four bytes of each address.
