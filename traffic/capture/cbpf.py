@@ -1,10 +1,10 @@
-"""Classic BPF programs put together from small tests, for filters that a pcap expression cannot say.
+"""Classic BPF programs composed of small tests, for filters that a pcap expression cannot express.
 
-The kernel takes the outermost VLAN tag out of a received frame before a packet socket sees it, and keeps it beside
-the frame (linux/filter.h, SKF_AD_VLAN_*). An expression compiled without the interface does not look there.
+The kernel removes the outermost VLAN tag from a received frame before a packet socket gets it, and keeps the tag beside
+the frame (linux/filter.h, SKF_AD_VLAN_*). An expression compiled without the interface does not read it there.
 
-A program is a list of instructions that ends in every branch with RET: 0 refuses, anything else is the number of bytes
-to hand on. Programs are combined by turning their RETs into jumps.
+A program is a list of instructions whose branches all end with RET: 0 drops the frame, any other value is the number of
+bytes to accept. Programs are combined by replacing their RETs with jumps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VLAN_TCI = _BESIDE_THE_FRAME + 44
 VLAN_PRESENT = _BESIDE_THE_FRAME + 48
 VLAN_TPID = _BESIDE_THE_FRAME + 60
 OUTGOING = 4
-"""PACKET_OUTGOING: what the node sends itself."""
+"""PACKET_OUTGOING: frames that the node itself sends."""
 WHOLE_FRAME = 0xFFFF
 MOST_INSTRUCTIONS = 4096
 """BPF_MAXINSNS of the kernel."""
@@ -41,7 +41,7 @@ REFUSE: Program = [Instruction(RETURN, 0, 0, 0)]
 
 
 def test(load: int, at: int, jump: int, k: int, mask: int | None = None) -> Program:
-    """Accepts when (what `load` reads at `at`, masked) `jump`s against `k`. Refuses beyond the end of the frame."""
+    """Accepts if the masked value that `load` reads at `at` satisfies `jump` with `k`. Drops shorter frames."""
     program = [Instruction(load, 0, 0, at)]
     if mask is not None:
         program.append(Instruction(AND, 0, 0, mask))
@@ -56,7 +56,7 @@ def negate(program: Program) -> Program:
 
 
 def all_of(*programs: Program) -> Program:
-    """Accepts what every program accepts; hands on as many bytes as the last one says."""
+    """Accepts frames that every program accepts, with the number of bytes of the last one."""
     return _chain(programs, keep=lambda one: one.k == 0) if programs else ACCEPT
 
 
@@ -65,7 +65,7 @@ def any_of(*programs: Program) -> Program:
 
 
 def _chain(programs: tuple[Program, ...], keep: Callable[[Instruction], bool]) -> Program:
-    """One after the other: a RET that is not kept goes on to the next program instead."""
+    """Concatenates programs: a RET that is not kept continues with the next program."""
     linked: Program = []
     for program in programs[:-1]:
         for index, one in enumerate(program):
@@ -75,10 +75,10 @@ def _chain(programs: tuple[Program, ...], keep: Callable[[Instruction], bool]) -
 
 
 def snapped(program: Program, size_bytes: int) -> Program:
-    """The same, handing on at most `size_bytes` of each frame."""
+    """The same program, with at most `size_bytes` of each frame."""
     return [one._replace(k=min(one.k, size_bytes)) if one.code == RETURN else one for one in program]
 
 
 def to_text(program: Program) -> str:
-    """In the form that netsniff-ng and bpfc read from a file."""
+    """The program in the file format of netsniff-ng and bpfc."""
     return "".join(f"{{ {i.code:#x}, {i.if_true}, {i.if_false}, {i.k:#010x} }}\n" for i in program)

@@ -1,6 +1,6 @@
 """Numbers of the formats pcap and pcapng (draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng).
 
-Spelt out here because to import a packet library for them takes longer than all else of a node's start.
+They are defined here because importing a packet library takes longer than the rest of a node's start.
 """
 
 from __future__ import annotations

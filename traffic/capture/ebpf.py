@@ -1,11 +1,10 @@
-"""A filter for XDP: libpcap's classic BPF translated to an eBPF program that stands in front of the counting one.
+"""A filter for XDP: libpcap's classic BPF translated to an eBPF program that runs before the counting program.
 
-libpcap compiles for a packet socket (traffic.capture.filter); here the master turns that into instructions that any
-node's kernel
-loads, so a node needs neither compiler nor libpcap. What matches goes on to the counting program by a tail call; all
-else is counted as filtered and passes to the host.
+libpcap compiles for a packet socket (traffic.capture.filter). The master translates the result for the kernel of any
+node, so a node needs neither a compiler nor libpcap. Matching frames continue in the counting program by a tail call;
+all others are counted as filtered and pass to the host.
 
-Classic BPF's rules are kept (bpf(4)): a load beyond the end of the frame, or a division by zero, refuses the frame.
+The rules of classic BPF apply (bpf(4)): a load beyond the end of the frame, or a division by zero, drops the frame.
 Registers: r6 the context, r7 A, r8 X, r9 the frame's length, r2 its first byte, r3 its end, r0, r1, r5 scratch; M[] is
 the stack.
 """
@@ -20,9 +19,9 @@ from pktswarm.traffic.capture import cbpf
 from pktswarm.traffic.errors import BadInput
 
 COUNTING, FILTERED = 0, 1
-"""Stand for the descriptors of these two maps until the program is loaded."""
+"""Placeholders for the descriptors of the two maps until the program is loaded."""
 MOST_OFFSET = 0x7FFF
-"""No frame that XDP sees is so long; the verifier wants a bound."""
+"""Longer than any frame in XDP; the verifier needs a bound."""
 MOST_JUMP = 0x7FFF
 XDP_ABORTED, XDP_PASS = 0, 2
 LOOKUP, TAIL_CALL = 1, 12
@@ -40,7 +39,7 @@ _ALWAYS, _EXIT = 0x05, 0x95
 
 
 class Instruction(NamedTuple):
-    """`jump`: a label, where the offset is not known yet."""
+    """`jump`: a label whose offset is not known yet."""
 
     code: int
     target: int = 0
@@ -73,7 +72,7 @@ class _Translator:
         return [self._linked(places, at) for at in kept]
 
     def _reached(self) -> list[int]:
-        """Where the program can come to: the verifier refuses anything else."""
+        """The reachable instructions: the verifier refuses unreachable ones."""
         found, to_do = set(), [0]
         while to_do:
             at = to_do.pop()
@@ -210,7 +209,7 @@ class _Translator:
         self._take(A, size)
 
     def _take(self, register: int, size: int) -> None:
-        """What r1 points to, in this machine's byte order."""
+        """The value that r1 points to, in this machine's byte order."""
         self.add(0xBF, 5, 1)
         self.add(0x07, 5, imm=size)
         self.add(0x2D, 5, END, jump="refuse")
@@ -234,7 +233,7 @@ class _Translator:
             self.add(one.code & 0xFF, A, X if by_x else 0, imm=0 if by_x else _signed(one.k))
 
     def _shift(self, operation: int, one: cbpf.Instruction, by_x: bool) -> None:
-        """Classic BPF shifts everything out by 32 and more, eBPF takes the count modulo 32."""
+        """A shift by 32 or more is 0 in classic BPF; eBPF takes the count modulo 32."""
         if not by_x:
             self._set(A, 0) if one.k > 31 else self.add(_ALU | operation, A, imm=one.k)
             return
@@ -267,7 +266,7 @@ class _Translator:
 
 
 def translate(classic: cbpf.Program) -> list[Instruction]:
-    """BadInput for a program that cannot run in XDP."""
+    """Translates a program. BadInput for one that cannot run in XDP."""
     return _Translator().program(classic)
 
 
@@ -286,7 +285,7 @@ def to_hex(program: list[Instruction]) -> str:
 
 
 def native(text: str, descriptors: dict[int, int]) -> bytes:
-    """What the kernel takes (struct bpf_insn in its own byte order), with the maps' descriptors in place."""
+    """The program as struct bpf_insn in this machine's byte order, with the descriptors of the maps."""
     made = []
     for code, target, source, offset, imm in struct.iter_unpack(">BBBhi", bytes.fromhex(text)):
         registers = target | source << 4 if sys.byteorder == "little" else target << 4 | source

@@ -1,4 +1,4 @@
-"""Capture files as packets: read through their index (capture_index.py), and written as pcap or pcapng."""
+"""Capture files as packets: read through their index (traffic.capture.index), written as pcap or pcapng."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from pktswarm.traffic.capture.constants import (
 
 
 class Packet(NamedTuple):
-    """A frame without FCS, and when it was (or is to be) on the wire: nanoseconds since 1970 or since a start."""
+    """A frame without FCS, and its time on the wire: nanoseconds since 1970 or since a start."""
 
     time_ns: int
     data: bytes
 
 
 class RawPacket(NamedTuple):
-    """A packet as the file has it. `wire_bytes` exceeds len(data) where the snap length cut the frame."""
+    """A packet of a capture file. `wire_bytes` exceeds len(data) if the snap length cut the frame."""
 
     time_ns: int
     data: bytes
@@ -41,7 +41,7 @@ class RawPacket(NamedTuple):
 
 def link_type_name(link_type: int) -> str:
     """`DLT_RAW (101)` for 101."""
-    # In files it is 101 everywhere; libpcap has the number of the system that it runs on.
+    # It is 101 in every file; libpcap uses the number of its operating system.
     if link_type == LINKTYPE_RAW:
         return f"DLT_RAW ({link_type})"
     name = "" if pcap.missing() else pcap.link_name(link_type)
@@ -49,8 +49,8 @@ def link_type_name(link_type: int) -> str:
 
 
 def read_capture(path: Path) -> list[RawPacket]:
-    """Every packet of a capture file, in the file's order; none is an empty list. Raises BadInput."""
-    # A node writes captures only, and need not load NumPy.
+    """Reads every packet of a capture file in the file's order; a file can contain none. Raises BadInput."""
+    # A node only writes captures, without NumPy.
     from pktswarm.traffic.capture.index import index_capture
 
     index = index_capture(path)
@@ -60,12 +60,12 @@ def read_capture(path: Path) -> list[RawPacket]:
 
 
 def write_pcap(packets: Iterable[Packet]) -> bytes:
-    """A pcap file with nanosecond times, little endian, Ethernet."""
+    """A pcap file of Ethernet frames with nanosecond times, little-endian."""
     return b"".join(pcap_parts(packets))
 
 
 def pcap_parts(packets: Iterable[Packet]) -> Iterator[bytes]:
-    """The same piece by piece."""
+    """The pieces of write_pcap()."""
     yield struct.pack("<IHHiIII", PCAP_MAGIC_NS, 2, 4, 0, 0, SNAPLEN_BYTES, LINKTYPE_ETHERNET)
     for packet in packets:
         seconds, rest_ns = divmod(packet.time_ns, NS_PER_S)
@@ -73,7 +73,7 @@ def pcap_parts(packets: Iterable[Packet]) -> Iterator[bytes]:
 
 
 def write_pcapng(packets: list[Packet], comment: str = "") -> bytes:
-    """A pcapng file with one Ethernet interface and nanosecond times, little endian; it names no machine."""
+    """A pcapng file with one Ethernet interface and nanosecond times, little-endian, without the name of a machine."""
     section = struct.pack("<IHHq", BYTE_ORDER_MAGIC, 1, 0, -1)
     if comment:
         section += _option(OPTION_COMMENT, comment.encode()) + bytes(4)

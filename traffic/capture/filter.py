@@ -1,7 +1,7 @@
-"""Filters in pcap syntax, compiled by libpcap, which is wherever netsniff-ng is, and on the master.
+"""Filters in pcap syntax, compiled by libpcap, which the master and all nodes with netsniff-ng have.
 
-Compiled with an interface open (nodes.receivers.filters) `vlan 10` looks at the tag that the kernel keeps beside a
-frame; compiled for none it looks into the frame, where XDP and a capture file have it.
+Compiled for an open interface (nodes.receivers.filters) `vlan 10` tests the tag that the kernel keeps beside a frame;
+compiled without one it tests the frame, where XDP and a capture file have the tag.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def library() -> Any:
 
 
 def link_name(link_type: int) -> str:
-    """`EN10MB` for 1; empty for one that libpcap does not know."""
+    """The name of a link type, `EN10MB` for 1; empty if libpcap has none."""
     find = library().pcap_datalink_val_to_name
     find.restype = ctypes.c_char_p
     found: bytes | None = find(link_type)
@@ -71,10 +71,10 @@ def link_name(link_type: int) -> str:
 
 
 def compile_with(handle: int, expression: str, where: object, key: str = "filter") -> Program:
-    """BadInput with libpcap's own words when it is no filter. Closes the handle."""
+    """Compiles a filter and closes the handle. BadInput with libpcap's message for an invalid filter."""
     pcap, program = library(), RawProgram()
     try:
-        if "\0" in expression:  # where C's strings end: libpcap would take what is before it, and say nothing
+        if "\0" in expression:  # the end of a C string: libpcap would silently ignore the rest
             raise BadInput(where, "invalid filter: it contains a zero byte", key=key, value=expression)
         if pcap.pcap_compile(handle, ctypes.byref(program), expression.encode(), 1, ANY_NETMASK):
             why = pcap.pcap_geterr(handle).decode(errors="replace")
@@ -87,7 +87,7 @@ def compile_with(handle: int, expression: str, where: object, key: str = "filter
 
 
 def compile_ethernet(expression: str, where: object, key: str = "filter") -> Program:
-    """For Ethernet frames as they are on the wire, tags included. BadInput too where there is no libpcap."""
+    """Compiles a filter for Ethernet frames with their tags. BadInput for an invalid filter, or without libpcap."""
     if why := missing():
         raise BadInput(where, why, key=key, value=expression, allowed="no filter, or libpcap on this machine")
     return compile_with(library().pcap_open_dead(LINKTYPE_ETHERNET, WHOLE_FRAME), expression, where, key)
@@ -96,7 +96,7 @@ def compile_ethernet(expression: str, where: object, key: str = "filter") -> Pro
 def matches(
     program: Program, data: NDArray[np.uint8], start: NDArray[Any], captured: NDArray[Any], length: NDArray[Any]
 ) -> NDArray[np.bool_]:
-    """Which of the frames in `data` pass, by libpcap's own interpreter."""
+    """Whether each frame in `data` passes, by libpcap's interpreter."""
     import numpy as np
 
     code = (RawInstruction * len(program))(*(RawInstruction(*one) for one in program))

@@ -1,8 +1,7 @@
-"""Where every packet of a capture file stands, as NumPy arrays: pcap and pcapng, any byte order and time resolution.
+"""The index of a capture file as NumPy arrays: pcap and pcapng, any byte order and time resolution.
 
-Own parsers, because dpkt's readers hide what matters here: how long a frame was before the
-snap length cut it, where a file is truncated, and (pcapng) the clock of each interface. Only the chain of lengths is
-walked in Python; times and sizes are read in one go.
+Unlike dpkt's readers it has the length of a frame before the snap length cut it, the place where a file is truncated,
+and (pcapng) the clock of each interface. Python follows the chain of lengths only; times and sizes are read at once.
 Format: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng.
 """
 
@@ -28,10 +27,10 @@ PCAP_NS_PER_TICK = {form.PCAP_MAGIC: 1000, form.PCAP_MAGIC_NS: 1}
 ENDS_WITHIN_PACKET = "is truncated: it ends inside packet {}"
 CAPTURE_FORMATS = "pcap or pcapng"
 LATEST_NS = NS_PER_S * 2**32 - 1
-"""What pcap can hold, from 1970 to 2106. Sums and differences of such times fit 64 bits."""
+"""The times of pcap, from 1970 to 2106. Their sums and differences fit in 64 bits."""
 TIME_PROBLEM = "its time is before 1970 or after 2106"
 LONGEST_WIRE_BYTES = 1 << 20
-"""Twice the most that the kernel hands to an interface at once (GSO_MAX_SIZE): what says more is damaged."""
+"""Twice the kernel's GSO_MAX_SIZE; a longer packet means a damaged file."""
 PACKET_BLOCKS = (form.ENHANCED_PACKET, form.OBSOLETE_PACKET, form.SIMPLE_PACKET)
 
 PCAP_HEADER_BYTES = 24
@@ -42,13 +41,13 @@ Data = bytes | mmap.mmap
 
 @dataclass(frozen=True)
 class CaptureIndex:
-    """One row a packet, in the file's order. `wire_bytes` exceeds `captured_bytes` where a snap length cut."""
+    """A row for each packet, in the file's order. `wire_bytes` exceeds `captured_bytes` if the snap length cut it."""
 
     data: Data
     time_ns: Integers
-    """Since 1970."""
+    """Nanoseconds since 1970."""
     start: Integers
-    """Where in `data` the frame begins."""
+    """The offset of the frame in `data`."""
     captured_bytes: Integers
     wire_bytes: Integers
     link_type: Integers
@@ -68,7 +67,7 @@ class Interface:
 
 @dataclass
 class _Walk:
-    """A pcapng file so far: blocks of packets wait until the interfaces that they may name are all known."""
+    """A pcapng file in progress: packet blocks wait until all interfaces that they refer to are read."""
 
     path: Path
     data: Data
@@ -77,7 +76,7 @@ class _Walk:
     waiting: list[int] = field(default_factory=list)
     parts: list[CaptureIndex] = field(default_factory=list)
     before: int = 0
-    """Packets in `parts`."""
+    """Number of packets in `parts`."""
 
     @property
     def packets(self) -> int:
@@ -85,8 +84,8 @@ class _Walk:
 
 
 def index_capture(path: Path, whole: bool = True) -> CaptureIndex:
-    """Raises BadInput for what is no capture, is damaged, or truncated (a pcap may be, unless it must be `whole`).
-    A file without packets is an empty index."""
+    """Reads an index. BadInput for a file that is not a capture, is damaged, or truncated (a pcap only if it must be
+    `whole`). The index of a file without packets is empty."""
     index = _index(path, _read(path), whole)
     too_long = index.wire_bytes > LONGEST_WIRE_BYTES
     if too_long.any():
@@ -108,7 +107,7 @@ def _index(path: Path, data: Data, whole: bool) -> CaptureIndex:
 
 
 def _read(path: Path) -> Data:
-    """Mapped, not read: a trace can be large beside the memory, and nothing needs a copy."""
+    """Maps the file into memory: a trace can be large compared with the memory."""
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size:
@@ -126,7 +125,7 @@ def _read(path: Path) -> Data:
 def _index_pcap(path: Path, data: Data, order: str, ns_per_tick: int, whole: bool) -> CaptureIndex:
     if len(data) < PCAP_HEADER_BYTES:
         raise BadInput(path, "is truncated: it ends inside the file header")
-    # The upper bits of the link type tell the length of a frame check sequence, where one was captured.
+    # The upper bits of the link type are the length of a captured frame check sequence.
     link_field = struct.unpack_from(f"{order}I", data, 20)[0]
     fcs_bytes = 2 * (link_field >> 28) if link_field & 0x0400_0000 else 0
     chain = walk(data, order, PCAP_HEADER_BYTES)
@@ -245,7 +244,7 @@ def _options(data: Data, order: str) -> Iterator[tuple[int, bytes]]:
 
 
 def _flush(walk: _Walk) -> None:
-    """Reads the blocks that wait, with the interfaces known so far."""
+    """Reads the waiting blocks, with the interfaces known so far."""
     if not walk.waiting:
         return
     at = np.array(walk.waiting, np.int64)

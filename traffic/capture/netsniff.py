@@ -1,4 +1,4 @@
-"""netsniff-ng's capture files: every frame with its time, and VLAN tags put back in."""
+"""Capture files of netsniff-ng: frames with their times, and their VLAN tags restored."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ CHUNK_PACKETS = 1 << 16
 
 @dataclass
 class CaptureFile:
-    """A classic pcap file written by this machine. `cut` tells, after reading, that the last record is incomplete."""
+    """A classic pcap file written by this machine. `cut`, after reading: the last record is incomplete."""
 
     path: Path
     cut: bool = False
 
     def frames(self) -> Iterator[tuple[int, int, bytes]]:
-        """(UTC ns, bytes on the wire, frame as captured). Raises BadInput when it is no capture."""
+        """(UTC ns, bytes on the wire, captured frame) of each record. BadInput for a file that is not a capture."""
         index = index_capture(self.path, whole=False)
         self.cut = index.cut
         columns = (index.time_ns, index.wire_bytes, index.start, index.captured_bytes)
@@ -32,7 +32,7 @@ class CaptureFile:
                 yield time_ns, wire, index.data[at : at + size]
 
     def put_tag_back(self, tpid: int, tci: int) -> None:
-        """Rewrites the file with this outermost tag in every frame, which the kernel had taken out."""
+        """Rewrites the file with the outermost tag, which the kernel had removed, in every frame."""
         with self.path.open("rb") as file:
             header = file.read(PCAP_HEADER_BYTES)
         order = next(order for order in "<>" if _magic(header, order) in PCAP_NS_PER_TICK)

@@ -1,4 +1,4 @@
-"""Recorded traces: read strictly, so that what cannot be replayed truly is told before anything is sent."""
+"""Recorded traces, read strictly: packets that cannot be replayed are refused before anything is sent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Trace:
     path: Path
     packets: list[Packet]
     notes: list[str] = field(default_factory=list)
-    """What the user should know though it stops nothing (time that goes backwards)."""
+    """Warnings for the user, such as time that goes backwards."""
 
     @property
     def size_bytes(self) -> int:
@@ -41,9 +41,9 @@ class Trace:
 
 
 def read_trace(path: Path) -> Trace:
-    """A trace that can be replayed as it was. Raises BadInput that names the file and, where there is one, the packet.
+    """Reads a trace that can be replayed as recorded. BadInput names the file and the packet.
 
-    Time that goes backwards is kept: packets stay in the file's order here, and are scheduled in the order of time.
+    Packets stay in the file's order even where time goes backwards; they are scheduled in the order of time.
     """
     raw = read_capture(path)
     if not raw:
@@ -55,7 +55,7 @@ def read_trace(path: Path) -> Trace:
 
 
 def read_packets(path: Path) -> list[Packet]:
-    """What a receiver captured: as read_trace(), but to have captured nothing is no error."""
+    """Reads a receiver's capture: as read_trace(), but an empty capture is valid."""
     raw = read_capture(path)
     for number, packet in enumerate(raw, 1):
         _check_replayable(path, number, packet)

@@ -1,8 +1,8 @@
-"""Where the records of a pcap file begin. Each length tells where the next one is: a chain, to be followed one by one.
+"""The places of the records of a pcap file, a chain in which the length of a record gives the place of the next.
 
-Here many walkers follow it side by side, in NumPy, each from a place that looks like the beginning of a record. Looks
-deceive: what a walker found counts only where the one before it arrives exactly at its beginning; otherwise the one
-before goes on in its stead. So the answer is what a single walker from the first record on would have found.
+Many walkers follow it at once, in NumPy, each from a place that has the form of a record. A walker's records count only
+if the walker before it arrives exactly at its beginning; otherwise that walker continues in its part. The result is
+that of a single walker from the first record on.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Data = bytes | mmap.mmap
 HEADER_BYTES = 16
 FRACTION, CAPTURED, WIRE = 1, 2, 3
 WALKER_BYTES, MOST_WALKERS = 1 << 16, 512
-"""A walker's part of the file, at least."""
+"""Minimum part of the file for a walker."""
 WINDOW_BYTES = 2048
-"""So far a walker looks for its beginning."""
+"""Range in which a walker searches for its beginning."""
 LIKELY_BYTES = 14, 1 << 18
 NS_PER_S = 1_000_000_000
 HOPS = 3
@@ -31,11 +31,11 @@ HOPS = 3
 @dataclass(frozen=True)
 class Chain:
     at: Integers
-    """Where each record begins whose header is whole."""
+    """The places of the records whose header is whole."""
     header: NDArray[np.uint32]
     """(records, 4): seconds, their fraction, bytes captured, bytes on the wire."""
     end: int
-    """Where one more would begin."""
+    """The place behind the last record."""
 
 
 def walk(data: Data, order: str, first: int) -> Chain:
@@ -46,18 +46,18 @@ def walk(data: Data, order: str, first: int) -> Chain:
 
 @dataclass
 class _Found:
-    """What the walkers found, step by step."""
+    """The results of the walkers, step by step."""
 
     walker: list[Integers] = field(default_factory=list)
     at: list[Integers] = field(default_factory=list)
     header: list[NDArray[np.void]] = field(default_factory=list)
 
     def in_order(self, keep: NDArray[np.bool_], kind: str) -> tuple[Integers, NDArray[np.uint32]]:
-        """Of the walkers to keep."""
+        """The records of the walkers to keep."""
         if not self.at:
             return np.zeros(0, np.int64), np.zeros((0, 4), np.uint32)
         walker = np.concatenate(self.walker)
-        # Each walker's places ascend, and so do walkers; numbers of 16 bits are sorted by radix, in no time.
+        # Each walker's places ascend, and so do walkers; NumPy sorts 16-bit numbers by radix.
         order = np.argsort(walker.astype(np.uint16), kind="stable")
         order = order[keep[walker[order]]]
         header = np.concatenate(self.header)[order].view(kind).reshape(-1, 4)
@@ -82,14 +82,14 @@ class _Walkers:
             mine = np.flatnonzero(keep)
             limit = np.append(begins[mine[1:]], self._end - HEADER_BYTES + 1)
             at[mine] = self._run(mine, at[mine], limit, found)
-            # All that arrived somewhere else drop the walker ahead of them.
+            # A walker that arrived elsewhere replaces the one ahead of it.
             invalid_sequence = mine[1:][at[mine[:-1]] != begins[mine[1:]]]
             if not len(invalid_sequence):
                 return Chain(*found.in_order(keep, self._kind), int(at[mine[-1]]))
             keep[invalid_sequence] = False
 
     def _run(self, walker: Integers, at: Integers, limit: Integers, found: _Found) -> Integers:
-        """Where each is when it is at its limit, or beyond."""
+        """The place of each walker at its limit, or beyond."""
         stop = at.copy()
         row = np.flatnonzero(at < limit)
         here, limit = at[row], limit[row]
@@ -106,7 +106,7 @@ class _Walkers:
         return stop
 
     def likely_beginnings(self, first: int) -> Integers:
-        """At most one in each part of the file but the first."""
+        """At most one beginning in each part of the file but the first."""
         parts = min(MOST_WALKERS, (self._end - first) // WALKER_BYTES)
         if parts < 2:
             return np.zeros(0, np.int64)
@@ -121,7 +121,7 @@ class _Walkers:
         return at[np.unique(row, return_index=True)[1]]
 
     def _chained(self, row: Integers, at: Integers) -> tuple[Integers, Integers]:
-        """Those that others follow which look the same."""
+        """The places that are followed by records of the same form."""
         then = at
         for _ in range(HOPS):
             then = then + HEADER_BYTES + self._read(then)[1][:, CAPTURED]

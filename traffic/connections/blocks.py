@@ -1,7 +1,7 @@
-"""Blocks of application bytes: when each is due, how it is told on a connection, and what its receiver makes of it.
+"""Blocks of application bytes (NetSpec): their due times, their headers, and their counts at the receiver.
 
-NetSpec's unit: a connection carries blocks of so many bytes, one every period. Each block says its number, its size
-and when its sender began to write it, so both ends can count it and its delay jitter can be told.
+A connection carries blocks of a given size, one every period. The header of a block contains its number, its size and
+the time at which its sender began to write it, for the counts of both ends and the delay jitter.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.leg import ConnectionShape
 
 TCP_HEADER = struct.Struct(">HIQQ2x")
-"""Magic, bytes of the block with this header, its number, when its writing began (the sender's CLOCK_MONOTONIC)."""
+"""Magic, bytes of the block with this header, its number, begin of its writing (the sender's CLOCK_MONOTONIC)."""
 TCP_MAGIC = 0x5342
 SHORT_FLAG = 0x80
-"""A block that is too short for a header is its size under this flag, and filler; its delay is not measured."""
+"""A block too short for a header consists of its size with this flag, and filler; its delay is not measured."""
 UDP_HEADER = struct.Struct(">HHHHQQQ")
-"""Magic, parts of the block, which part this is, unused, the block's number, the datagram's number on its connection,
-when the block's writing began."""
+"""Magic, parts of the block, number of this part, unused, the block's number, the datagram's number on its connection,
+begin of the block's writing."""
 UDP_MAGIC = 0x5344
 MOST_PARTS = 0xFFFF
 MOST_BLOCK_BYTES = 0xFFFFFFFF
-"""What the headers can say."""
+"""Limit of the headers."""
 IP_UDP_BYTES = 28
 LATE_NS = 1_000_000
-"""A block that begins this much after its due time counts as late: below lies what the timer of a process can do."""
+"""A block that begins this long after its due time counts as late; a process's timer is no better."""
 GRACE_NS = 100_000_000
-"""How long after the duration a block may begin that was due within it."""
+"""Time after the duration in which a block that was due within it can still begin."""
 REMEMBERED_BLOCKS = 4096
-"""Blocks of datagrams still waited for, while later ones arrive."""
+"""Incomplete blocks of datagrams that are kept while later ones arrive."""
 MOST_AHEAD = 1 << 24
-"""A datagram whose number is further ahead than so many lost ones is no datagram of ours: a bit is kept for each."""
+"""A datagram whose number is further ahead than this is foreign; a bit is kept for each number."""
 
 
 class Blocks:
-    """What one end sends on one connection: block n has `size(n)` bytes and is due `due_ns(n)` after the start.
+    """The blocks that one end sends on one connection: block n has `size(n)` bytes and is due `due_ns(n)` after the
+    start.
 
-    `items`, a list of (time_ns, bytes), takes the place of `block_bytes` and `period_ns`. Without a period blocks
-    follow each other as fast as the connection takes them. No block is due after `duration_ns`, or begins then
-    (but for GRACE_NS where blocks have due times). `least_bytes`: an
-    item of a source that is shorter is made that long, and counted so.
+    `items`, a list of (time_ns, bytes), replaces `block_bytes` and `period_ns`. Without a period blocks follow each
+    other as fast as the connection takes them. No block is due or begins after `duration_ns` (or GRACE_NS later, if
+    blocks have due times). `least_bytes`: shorter items of a source are padded to it, and counted so.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Blocks:
         self.least_bytes = least_bytes
         self.duration_ns = duration_ns
         self.count = self._count(blocks)
-        """How many there are; None: as many as fit into the duration."""
+        """Number of blocks; None: as many as fit into the duration."""
 
     def _count(self, blocks: int | None) -> int | None:
         if self.items is not None:
@@ -90,7 +90,7 @@ class Blocks:
         return self.count * self.block_bytes
 
     def over(self, number: int, elapsed_ns: int) -> bool:
-        """Whether block `number` is not to begin any more."""
+        """Whether block `number` is beyond the end."""
         if self.count is not None and number >= self.count:
             return True
         grace_ns = GRACE_NS if self.paced_by_time else 0
@@ -111,23 +111,24 @@ class Blocks:
 
 
 def tcp_head(size: int, number: int, now_ns: int) -> bytes:
-    """The first bytes of a block on a stream."""
+    """The header of a block on a TCP connection."""
     if size < TCP_HEADER.size:
         return bytes([SHORT_FLAG | size])
     return TCP_HEADER.pack(TCP_MAGIC, size, number, now_ns)
 
 
 def part_sizes(size: int, most_bytes: int) -> list[int]:
-    """A block as datagrams of at most so many bytes: as few as will do, of sizes that differ by one at most."""
+    """The sizes of a block's datagrams of at most `most_bytes`: the smallest number, with sizes that differ by up to
+    1."""
     parts = max(1, math.ceil(size / most_bytes))
     return [size // parts + (1 if index < size % parts else 0) for index in range(parts)]
 
 
 @dataclass
 class Moments:
-    """Delays of blocks as they come, without the blocks: least, mean, greatest; the spread of their differences.
+    """Statistics of block delays: minimum, mean, maximum, and the standard deviation of their differences.
 
-    A delay is the receiver's clock less the sender's, so it is off by a constant; jitter is not.
+    A delay is the receiver's clock minus the sender's and has a constant error; jitter does not.
     """
 
     count: int = 0
@@ -139,7 +140,7 @@ class Moments:
     jitter_squares: int = 0
 
     def add(self, delay_ns: int, before_ns: int | None) -> None:
-        """`before_ns`: the delay of the block that came before it on its connection."""
+        """Adds a delay. `before_ns`: the delay of the block before it on its connection."""
         self.min_ns = delay_ns if not self.count else min(self.min_ns, delay_ns)
         self.max_ns = delay_ns if not self.count else max(self.max_ns, delay_ns)
         self.sum_ns += delay_ns
@@ -156,7 +157,7 @@ class Moments:
 
     @property
     def jitter_sd_ns(self) -> float | None:
-        """Of J(n) = [R(n) − R(n−1)] − [T(n) − T(n−1)] (NetSpec's equation 1); the population's."""
+        """The population's standard deviation of J(n) = [R(n) − R(n−1)] − [T(n) − T(n−1)] (NetSpec, equation 1)."""
         if not self.pairs:
             return None
         return math.sqrt(self.pairs * self.jitter_squares - self.jitter_sum_ns**2) / self.pairs
@@ -164,7 +165,8 @@ class Moments:
 
 @dataclass
 class Arrivals:
-    """What one end received on one connection. Times are its CLOCK_MONOTONIC, None before anything came."""
+    """The counts of one end that receives on one connection. Times are its CLOCK_MONOTONIC, None before the first
+    byte."""
 
     bytes: int = 0
     blocks: int = 0
@@ -172,9 +174,9 @@ class Arrivals:
     last_ns: int | None = None
     since_ns: int | None = None
     since_bytes: int = 0
-    """When the first block was over, and the bytes that had come by then."""
+    """End of the first block, and the bytes received by then."""
     block_bytes: int = 0
-    """Of whole blocks."""
+    """Delays of whole blocks."""
     delay: Moments = field(default_factory=Moments)
     _before_ns: int | None = None
 
@@ -194,8 +196,8 @@ class Arrivals:
 
     @property
     def goodput_bps(self) -> float | None:
-        """From the end of the first block to the last byte, without what had come by then; None where that is
-        nothing. Counted from the beginning a block every period would come out one block too high."""
+        """From the end of the first block to the last byte, without the bytes of the first block; None without further
+        bytes. From the begin of the first block, the rate would be one block too high."""
         if self.since_ns is None or self.last_ns is None or self.last_ns <= self.since_ns:
             return None
         return 8e9 * (self.bytes - self.since_bytes) / (self.last_ns - self.since_ns)
@@ -205,12 +207,12 @@ class Arrivals:
 
 
 class StreamReader:
-    """Finds the blocks in the bytes of a stream, wherever they are cut."""
+    """Finds the blocks in the bytes of a TCP connection, read in pieces of any size."""
 
     def __init__(self) -> None:
         self.arrivals = Arrivals()
         self.expected = 0
-        """The number of the next block: on a stream none is lost and none comes twice."""
+        """The number of the next block: TCP neither loses nor duplicates."""
         self._head = b""
         self._left = 0
         self._size = 0
@@ -221,7 +223,7 @@ class StreamReader:
         return bool(self._head or self._left)
 
     def feed(self, data: memoryview, now_ns: int) -> None:
-        """Raises EngineError when the bytes cannot be a sender's."""
+        """Counts bytes. EngineError for bytes that a sender cannot have sent."""
         self.arrivals.take(len(data), now_ns)
         at = 0
         while at < len(data):
@@ -237,7 +239,7 @@ class StreamReader:
                 self.expected += 1
 
     def _begin(self, data: memoryview, at: int) -> int:
-        """Take in as much of a block's head as there is."""
+        """Reads the available part of a block's header."""
         if not self._head and data[at] & SHORT_FLAG:
             self._size, self._sent_ns = data[at] & ~SHORT_FLAG, None
             self._left = self._size - 1
@@ -258,7 +260,7 @@ class StreamReader:
 
 
 class DatagramReader:
-    """Counts datagrams by their numbers, and the blocks that came whole."""
+    """Counts datagrams by their numbers, and whole blocks."""
 
     def __init__(self) -> None:
         self.arrivals = Arrivals()
@@ -267,7 +269,7 @@ class DatagramReader:
         self._seen = bytearray()
         self._first_block: int | None = None
         self._waiting: dict[int, tuple[int, int]] = {}
-        """Block → (parts that have not come, bytes that have)."""
+        """Block → (missing parts, received bytes)."""
 
     def feed(self, data: bytes | memoryview, now_ns: int) -> None:
         if len(data) < UDP_HEADER.size:
@@ -281,7 +283,7 @@ class DatagramReader:
             self.duplicated += 1
             return
         self.distinct += 1
-        # RFC 4737: reordered is what comes after a higher number.
+        # RFC 4737: a datagram is reordered if it arrives after a higher number.
         self.reordered += sequence < self._next
         self._next = max(self._next, sequence + 1)
         self.arrivals.take(len(data), now_ns)
@@ -307,7 +309,7 @@ class DatagramReader:
 
 
 def merge_moments(parts: Sequence[Moments]) -> Moments:
-    """As if all had been one: of the connections of a leg."""
+    """The sum of the statistics of a leg's connections."""
     filled = [one for one in parts if one.count]
     if not filled:
         return Moments()
@@ -323,7 +325,7 @@ def merge_moments(parts: Sequence[Moments]) -> Moments:
 
 
 def spread(values: Sequence[int]) -> tuple[float, float] | None:
-    """Mean and standard deviation (the population's); None for nothing."""
+    """Mean and standard deviation (the population's); None without values."""
     if not values:
         return None
     mean = sum(values) / len(values)

@@ -1,6 +1,6 @@
-"""What the two ends of a leg of connections counted, made into one row for each direction.
+"""The counts of the two ends of a leg of connections, and their rows in connections.csv, one for each direction.
 
-"up" is from the leg's source to its target, "down" the other way. A sender's figures and a receiver's come from
+"up" is from the leg's source to its target, "down" the reverse. Figures of the sender and of the receiver are from
 different nodes and are never mixed.
 """
 
@@ -14,18 +14,18 @@ from pktswarm.traffic.typed_json import decode_fields
 
 Direction = Literal["up", "down"]
 FIRST_PORT = 20000
-"""A leg's connections go to this port plus the leg's number."""
+"""The port of a leg's connections is this one plus the leg's number."""
 
 
 @dataclass
 class SentCount:
-    """All connections of a leg in one direction, at the end that sends. None: not known, or not measured."""
+    """The sending end of all connections of a leg in one direction. None: not measured."""
 
     intended_blocks: int | None = None
     intended_bytes: int | None = None
     sent_blocks: int = 0
     sent_bytes: int = 0
-    """Handed to the kernel, on TCP acknowledged unless a failure tells otherwise."""
+    """Bytes passed to the kernel; on TCP acknowledged, unless a failure is reported."""
     late_blocks: int | None = None
     datagrams: int | None = None
     data_segments: int | None = None
@@ -40,7 +40,7 @@ class SentCount:
 
 @dataclass
 class ReceivedCount:
-    """The same at the end that receives."""
+    """The receiving end of all connections of a leg in one direction. None: not measured."""
 
     blocks: int = 0
     bytes: int = 0
@@ -48,14 +48,14 @@ class ReceivedCount:
     duplicated: int | None = None
     reordered: int | None = None
     dropped: int | None = None
-    """Datagrams that the receiving socket itself had no room for."""
+    """Datagrams dropped by the full buffer of the receiving socket."""
     foreign: int | None = None
     goodput_bps: float | None = None
     delay_blocks: int = 0
     delay_min_ns: int | None = None
     delay_mean_ns: float | None = None
     delay_max_ns: int | None = None
-    """This node's clock less the sender's: right up to a constant."""
+    """This node's clock minus the sender's: right up to a constant."""
     jitter_sd_ns: float | None = None
     first_ns: int | None = None
     last_ns: int | None = None
@@ -63,7 +63,7 @@ class ReceivedCount:
 
 @dataclass
 class EndCount:
-    """One end of a leg: what it sent, what it received, and what went wrong."""
+    """The counts and failures of one end of a leg."""
 
     sent: SentCount | None = None
     received: ReceivedCount | None = None
@@ -85,7 +85,7 @@ def directions(leg: Leg) -> tuple[Direction, ...]:
 
 
 def sends(leg: Leg, at_source: bool) -> bool:
-    """Whether that end of the leg sends blocks."""
+    """Whether this end of the leg sends blocks."""
     return ("up" if at_source else "down") in directions(leg)
 
 
@@ -98,7 +98,7 @@ class ConnectionRow:
     sent: SentCount | None = None
     received: ReceivedCount | None = None
     delay_shift_ns: int | None = None
-    """What is added to the measured delays, by how the two clocks stood; None: not known."""
+    """Clock offset that is added to the measured delays; None: unknown."""
     delay_bound_ns: int | None = None
     first_ns: int | None = None
     last_ns: int | None = None
@@ -126,7 +126,7 @@ class ConnectionRow:
 
     @property
     def disagreement(self) -> str:
-        """Why the two ends cannot both be right; empty when they can."""
+        """The contradiction between the counts of the two ends; empty if there is none."""
         if self.sent is None or self.received is None:
             return ""
         if not self.udp and self.sent.sent_bytes != self.received.bytes:

@@ -1,4 +1,4 @@
-"""struct tcp_info (linux/tcp.h) as getsockopt(TCP_INFO) gives it. The kernel only ever adds at its end."""
+"""struct tcp_info (linux/tcp.h) as returned by getsockopt(TCP_INFO). The kernel only appends fields to it."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from dataclasses import dataclass
 from pktswarm.traffic.errors import EngineError
 
 CLOSED_STATES = (6, 7)
-"""TCP_TIME_WAIT, TCP_CLOSE: all that was sent has been acknowledged, or the connection was given up."""
+"""TCP_TIME_WAIT, TCP_CLOSE: all sent bytes are acknowledged, or the connection is aborted."""
 ASKED_BYTES = 256
 _UNACKED, _RTT, _RTTVAR, _TOTAL_RETRANS = 24, 68, 72, 100
 _PACING_RATE, _NOTSENT, _MIN_RTT, _DATA_SEGS_OUT = 104, 144, 148, 156
 LEAST_BYTES = 160
-"""Up to data_segs_out: Linux 4.6."""
+"""Size of the struct up to data_segs_out (Linux 4.6)."""
 NO_RTT = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
 class TcpInfo:
-    """Times in nanoseconds (the kernel has microseconds); None: there was no measurement yet."""
+    """Times in nanoseconds (the kernel's are in microseconds); None: not measured yet."""
 
     state: int
     unacked_segments: int
     notsent_bytes: int
     rtt_ns: int | None
-    """Smoothed over the last measurements (RFC 6298)."""
+    """Smoothed round-trip time (RFC 6298)."""
     rttvar_ns: int | None
     min_rtt_ns: int | None
     retransmitted_segments: int
     data_segments: int
-    """Sent with data, the retransmitted ones among them."""
+    """Segments with data that were sent, retransmissions included."""
     pacing_rate_bps: int | None
     """None: not paced."""
 
@@ -40,7 +40,7 @@ class TcpInfo:
 
 
 def parse(data: bytes) -> TcpInfo:
-    """EngineError where the kernel's struct is too short to have what is asked for."""
+    """Decodes the struct. EngineError for one that is too short."""
     if len(data) < LEAST_BYTES:
         raise EngineError("socket", f"TCP_INFO has {len(data)} bytes: at least {LEAST_BYTES} are needed (Linux 4.6)")
     rtt_us, min_rtt_us = _u32(data, _RTT), _u32(data, _MIN_RTT)

@@ -1,6 +1,4 @@
-"""The data network's echo: how many frames go back, and the structs that kernel/echo.bpf.c shares with its user-space
-half, as kernel/echo.h lays them out.
-"""
+"""The data network's echo: number of echoed frames, and the structs of kernel/echo.h."""
 
 from __future__ import annotations
 
@@ -9,16 +7,16 @@ from ctypes import Structure, c_uint16, c_uint32, c_uint64
 from pktswarm.traffic.counting.kernel_structs import RawUserRule
 
 NAME = "echo"
-"""Of the engine, in the results."""
+"""Name of the engine in the results."""
 MOST_PERCENT = 500
 COPIES = 5
-"""Of a frame, at most."""
+"""Maximum number of copies of a frame."""
 _HUNDRED = 100
 _WORD = 0xFFFFFFFF
 
 
 class RawFlow(Structure):
-    """One stream whose frames go back: see struct echo_flow for each figure's meaning."""
+    """struct echo_flow: a stream whose frames are echoed."""
 
     _fields_ = (
         ("received", c_uint64),
@@ -40,7 +38,7 @@ class EchoSettings(Structure):
 
 
 class Unexplained(Structure):
-    """What a device said that cannot be: see struct echo_unexplained."""
+    """struct echo_unexplained: impossible results of a device."""
 
     _fields_ = (
         ("answers", c_uint64),
@@ -57,17 +55,17 @@ SHARED: dict[str, type[Structure]] = {
     "echo_unexplained": Unexplained,
     "user_rule": RawUserRule,
 }
-"""By the name each has in the object's BTF."""
+"""Name in the object's BTF → struct."""
 
 
 def copies(number: int, percent: int) -> int:
-    """How many times frame `number` of a stream, counted from 0, goes back: as the program in the kernel has it."""
+    """Number of echoes of frame `number` (from 0) of a stream, equal to that of the kernel program."""
     return _accumulated(_place(number) + 1, percent) - _accumulated(_place(number), percent)
 
 
 def due(received: int, percent: int) -> int:
-    """How many frames go back for so many received: `percent` for each whole hundred, and for what is left of one its
-    share, rounded down or up. Of the first hundred always down."""
+    """Number of echoes of `received` frames: `percent` for each whole hundred, and the share of the rest, rounded down
+    or up; in the first hundred always down."""
     begin = received // _HUNDRED * _HUNDRED
     first = _place(begin)
     rest = _accumulated(first + received - begin, percent) - _accumulated(first, percent)
@@ -75,7 +73,7 @@ def due(received: int, percent: int) -> int:
 
 
 def _place(number: int) -> int:
-    """Where in the accumulator's round a frame is. Each hundred begins at another place, drawn by its number."""
+    """A frame's place in the accumulator. Each hundred begins at another place, drawn by its number."""
     hundred, rest = divmod(number, _HUNDRED)
     return rest + (_mixed(hundred & _WORD) * _HUNDRED >> 32)
 

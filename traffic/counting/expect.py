@@ -1,8 +1,7 @@
-"""What a receiver in the kernel is told about a leg: the header fields to expect of its stamped frames, or the bytes by
-which to know its unstamped ones.
+"""The expected frames of a leg for the counting program: header fields of stamped frames, bytes of unstamped ones.
 
-A field is expected to keep the bits that are the same in all of the leg's frames. A scenario changes that with "expect"
-({"ttl": 63, "src_mac": null}): a value that the device under test is to put there, null for a field it may change.
+By default a field keeps the bits that are equal in all frames of the leg. A scenario overrides it with "expect"
+({"ttl": 63, "src_mac": null}): the value that the device under test sets, or null for a field that it can change.
 """
 
 from __future__ import annotations
@@ -54,19 +53,20 @@ ALLOWED = {
     "length": "bytes of payload",
     "checksums": "null: the device may leave the Internet checksums of the headers wrong",
 }
-"""What may stand under "expect"; each may be null."""
+"""Keys of "expect" and their values; each can be null."""
 FIELD_PLACES = {name: (getattr(Fields, name).offset, getattr(Fields, name).size) for name, *_ in Fields._fields_}
 FIELD_PLACES["vlan"] = FIELD_PLACES["vlan_outer"]
 """Name in struct fields → its offset and size there."""
 
 
 def sender_stamps(leg: Leg) -> bool:
-    """Only the sender xdp does, where there is room."""
+    """Whether the sender stamps the frames: only xdp does, with room for a stamp."""
     return leg.engine == "xdp" and leg_frames.stamped(leg)
 
 
 def numbered(leg: Leg) -> int:
-    """Whose sequence numbers the receiver counts a leg by; NUMBERED_NOT (0): it counts by the frames' bytes alone."""
+    """The kind of sequence numbers that a leg is counted by; NUMBERED_NOT (0): its frames are matched by bytes
+    alone."""
     if sender_stamps(leg):
         if leg.kind == "trace":
             return NUMBERED_BY_US
@@ -80,7 +80,7 @@ def numbered(leg: Leg) -> int:
 
 
 def fields(found: Layout, data: bytes) -> Fields:
-    """What `data` has at the places of `found`; the counted ones are left out."""
+    """The fields of `data` at the places of `found`, without the counters."""
     taken = Fields()
     for name, (bit, bits) in found.spans.items():
         offset, _ = FIELD_PLACES[name]
@@ -90,14 +90,14 @@ def fields(found: Layout, data: bytes) -> Fields:
 
 
 def expectation(where: str, template: Template, expect: Mapping[str, object]) -> Expectation:
-    """Of a stamped leg; offset, limit and timed are left to the caller. BadInput for a wrong `expect`."""
+    """The expectation of a stamped leg without offset, limit and timed. BadInput for a wrong `expect`."""
     found = layout(template.data)
     value = fields(found, template.data)
     for name, count in found.counted.items():
         setattr(value, name, count)
     mask = bytearray(255 - byte for byte in bytes(fields(found, _varying(template))))
     wanted = bytearray(bytes(value))
-    mask[FIELD_PLACES["tos"][0]] &= 0xFC  # a router may mark congestion
+    mask[FIELD_PLACES["tos"][0]] &= 0xFC  # a router can mark congestion
     payload_bytes, sums = found.payload_bytes, _sums(found, template)
     for name, given in expect.items():
         if name == "checksums":
@@ -113,7 +113,7 @@ def expectation(where: str, template: Template, expect: Mapping[str, object]) ->
 
 
 def check(where: object, key: str, expect: Mapping[str, object]) -> None:
-    """BadInput for a field or value that there cannot be."""
+    """BadInput for an unknown field or an invalid value."""
     size = ctypes.sizeof(Fields)
     for name, given in expect.items():
         if name == "checksums":
@@ -130,14 +130,14 @@ def _null(where: object, key: str, name: str, given: object) -> None:
 
 
 def _sums(found: Layout, template: Template) -> int:
-    """Which Internet checksums are right in every frame that the sender makes: not those given by hand."""
+    """The Internet checksums that are right in every frame of the sender, without those that the scenario gives."""
     right = {one.offset_bytes for one in template.checksums if not one.off_by}
     of_ip = SUMS_IP if right.issuperset(found.ipv4_sums) else 0
     return of_ip | (SUMS_TRANSPORT if found.transport_sum in right else 0)
 
 
 def _varying(template: Template) -> bytes:
-    """The bits that differ from frame to frame; of a field that varies only those below its common ones."""
+    """The bits that differ between frames; of a varying field only those below the common ones."""
     mask = bytearray(template.varying_mask)
     for one in template.fields:
         put_bits(mask, one.bit, one.width_bits, (1 << (one.first ^ one.last).bit_length()) - 1)
@@ -165,7 +165,7 @@ def _override(where: object, key: str, name: str, given: object, mask: bytearray
 
 
 def _bytes(where: object, key: str, name: str, given: object, size: int) -> bytes:
-    """As it stands in struct fields."""
+    """The value as in struct fields."""
     try:
         if name.endswith("_ip"):
             return ip_address(given if isinstance(given, int) else str(given)).packed.ljust(size, b"\0")
@@ -186,7 +186,7 @@ def _number(where: object, key: str, name: str, given: object, most: int) -> int
 
 
 def expected_match(match: Match, template: Template, expect: Mapping[str, object]) -> Match:
-    """How a leg's frames are known behind a device that changes them as `expect` says."""
+    """The match of a leg's frames behind a device that changes them according to `expect`."""
     if not expect:
         return match
     mask, value = bytearray(match.mask.ljust(len(template.data), b"\0")), bytearray(len(template.data))
@@ -210,7 +210,7 @@ def expected_match(match: Match, template: Template, expect: Mapping[str, object
 
 
 def behind_device(template: Template, expect: Mapping[str, object]) -> tuple[bytes, bytes]:
-    """A stream's frame, and which of its bits may differ, as a device leaves them that changes what `expect` says."""
+    """(frame, varying bits) of a stream behind a device that changes it according to `expect`."""
     data, varying = bytearray(template.data), bytearray(template.varying_mask)
     spans = layout(template.data).spans if expect else {}
     for name, given in expect.items():
@@ -230,20 +230,20 @@ def behind_device(template: Template, expect: Mapping[str, object]) -> tuple[byt
 
 
 def known_by_bytes(legs: Sequence[Leg]) -> list[tuple[int, Match]]:
-    """(slot, match) of the legs that are not known by the stream number in their stamps."""
+    """(slot, match) of the legs that are not matched by the stream number in their stamps."""
     apart = slots_apart(legs)
     known = [slot for slot, leg in enumerate(legs) if slot in apart or numbered(leg) != NUMBERED_BY_US]
     return [(apart.get(slot, slot), Match.from_data(legs[slot].match)) for slot in known]
 
 
 def slots_apart(legs: Sequence[Leg]) -> dict[int, int]:
-    """Slot of a stamped trace → the slot, behind those of all legs, of its frames that have no room for a stamp."""
+    """Slot of a stamped trace → a further slot for its frames without room for a stamp."""
     traces = [slot for slot, leg in enumerate(legs) if leg.kind == "trace" and sender_stamps(leg)]
     return {slot: len(legs) + number for number, slot in enumerate(traces)}
 
 
 def expectation_of_trace(leg: Leg) -> Expectation:
-    """What all frames of a stamped trace have in common: the MACs, and a tag that is the same for all."""
+    """The expectation of a stamped trace: the MACs, and a constant VLAN tag."""
     match = Match.from_data(leg.match)
     mask, value = bytearray(ctypes.sizeof(Fields)), bytearray(ctypes.sizeof(Fields))
     tag = {"vlan_outer": 14} if match.outer_tag else {}
@@ -258,7 +258,7 @@ def expectation_of_trace(leg: Leg) -> Expectation:
 
 
 def rows(where: str, matches: Iterable[tuple[int, Match]], apart: dict[int, int] | None = None) -> list[RawRow]:
-    """Of known_by_bytes(). The first row that fits has a frame: streams, what is others', traces. `apart`:
+    """The rows of known_by_bytes(), of which the first matching one counts: streams, frames of others, traces. `apart`:
     slots_apart()."""
     stamped_slots = {place: slot for slot, place in (apart or {}).items()}
     given = list(matches)

@@ -1,4 +1,4 @@
-"""The structs that kernel/count.bpf.c shares with its user-space half, as kernel/count.h lays them out.
+"""The structs of kernel/count.h, which kernel/count.bpf.c shares with user space.
 
 tests/lab/test_xdp_receiver_times.py compares the two through the compiled object's BTF.
 """
@@ -32,7 +32,7 @@ SUMS_IP, SUMS_TRANSPORT = 1, 2
 UNMATCHED_KINDS = ("other", "unknown_stream", "fragment", "malformed", "damaged")
 """enum unmatched_kind, in its order."""
 FRAGMENTS = ("begun", "foreign", "whole", "again", "too_long")
-"""enum fragments_event, in its order: packets, and of the last two fragments."""
+"""enum fragments_event, in its order: the first three count packets, the last two fragments."""
 WINDOW_WORDS = 2048
 HISTOGRAM_BITS, HISTOGRAM_TOP_BIT = 6, 40
 HISTOGRAM_BUCKETS = (HISTOGRAM_TOP_BIT - HISTOGRAM_BITS + 1) << HISTOGRAM_BITS
@@ -43,7 +43,7 @@ NUMBERED_NOT, NUMBERED_BY_US, NUMBERED_BY_PKTGEN = range(3)
 
 
 class Fields(Structure):
-    """Header fields in network byte order; what a frame does not have is zero."""
+    """Header fields in network byte order; a missing field is zero."""
 
     _fields_ = (
         ("dst_mac", c_uint8 * 6),
@@ -86,7 +86,7 @@ class Expectation(Structure):
 
 
 class RawUserRule(Structure):
-    """How a leg's users are told apart; see traffic.counting.users."""
+    """The field by which the users of a leg are counted; see traffic.counting.users."""
 
     _fields_ = (
         ("first", c_uint64),
@@ -113,7 +113,7 @@ class RawUser(Structure):
 
 
 class RawTally(Structure):
-    """One leg's figures as the program keeps them: see struct tally for each one's meaning."""
+    """struct tally: the figures of a leg in the kernel program."""
 
     _fields_ = (
         ("lock", c_uint32),
@@ -198,7 +198,7 @@ class RawFragments(Structure):
 
 
 class RawPutTogether(Structure):
-    """Of one leg: the packets that came in fragments, and in how many."""
+    """The packets of a leg received in fragments, and the number of their fragments."""
 
     _fields_ = (("packets", c_uint64), ("frames", c_uint64))
 
@@ -222,4 +222,4 @@ SHARED: dict[str, type[Structure]] = {
     "fragments_told": RawFragments,
     "put_together": RawPutTogether,
 }
-"""By the name each has in kernel/count.h."""
+"""Name in kernel/count.h → struct."""

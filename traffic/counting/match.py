@@ -1,8 +1,8 @@
-"""How a receiver tells one leg's frames from all others.
+"""The match of a leg's frames, which distinguishes them from all others at a receiver.
 
-A stream is known by the bits that no device on the way is expected to change: addresses, VLAN tags, labels, types,
-protocols, ports; not by lengths, checksums, ids, TTLs or TOS. A trace is known by its pair of MAC addresses,
-minus everything that a stream between the same two claims.
+A stream is matched by the bits that no device on the path is expected to change: addresses, VLAN tags, labels, types,
+protocols and ports, not lengths, checksums, ids, TTL or TOS. A trace is matched by its pair of MAC addresses, without
+the frames of streams between the same two.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pktswarm.traffic.leg import MatchData
 
 MACS = b"\xff" * 12
 MOST_RANGE_BITS = 24
-"""That a filter can compare."""
+"""Widest range that a filter can compare."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """A field of up to 32 bits whose values lie from low to high."""
+    """A field of up to 32 bits with values from low to high."""
 
     bit: int
     width: int
@@ -33,7 +33,7 @@ class Range:
     high: int
 
     def holds(self, frame: bytes) -> bool:
-        """Not of a frame that ends before the field does."""
+        """Whether the field is in range; False for a frame that ends before it."""
         whole = self.bit + self.width <= 8 * len(frame)
         return whole and self.low <= get_bits(frame, self.bit, self.width) <= self.high
 
@@ -48,10 +48,10 @@ class Match:
     ranges: tuple[Range, ...] = ()
     kind: Literal["stream", "rest"] = "stream"
     others: tuple[Match, ...] = ()
-    """For a rest: the matches whose frames are not its own."""
+    """For kind rest: the matches whose frames are excluded."""
     stream: int | None = None
-    """The number in its frames' stamps, where a capture knows them by that alone: behind a device that adds or takes
-    away headers, whose own affair it is what stands before the stamp."""
+    """The stream number in the stamps, if a capture is matched by it alone: behind a device that adds or removes
+    headers, the bytes before the stamp are unknown."""
     _bits: tuple[int, int] = field(init=False, repr=False, compare=False, default=(0, 0))
 
     def __post_init__(self) -> None:
@@ -60,7 +60,7 @@ class Match:
 
     @classmethod
     def from_template(cls, template: Template) -> Match:
-        """Of a stream. Its frames keep their length on the way."""
+        """The match of a stream whose frames keep their length."""
         identity = bytearray(template.identity_mask)
         for varying in template.fields:
             if varying.identity:
@@ -72,7 +72,7 @@ class Match:
 
     @classmethod
     def rest(cls, source_mac: str, target_mac: str, others: Iterable[Match] = ()) -> Match:
-        """Of a trace: everything from one MAC address to the other that `others` do not claim."""
+        """The match of a trace: all frames from one MAC address to the other that `others` do not match."""
         value = bytes.fromhex((target_mac + source_mac).replace(":", ""))
         return cls(MACS, value, kind="rest", others=tuple(others))
 
@@ -85,7 +85,7 @@ class Match:
 
     @classmethod
     def of_arp(cls, source_mac: str, target_mac: str, source_ipv4: str) -> Match:
-        """What the host that has the address asks and answers for it."""
+        """ARP requests and replies from the host with this address."""
         head = bytes.fromhex((target_mac + source_mac).replace(":", "")) + b"\x08\x06" + bytes(14)
         mask = MACS + b"\xff\xff" + bytes(14) + b"\xff" * 4
         return cls(mask, head + ip_address(source_ipv4).packed)
@@ -94,13 +94,14 @@ class Match:
     def of_numbers(
         cls, source_mac: str, target_mac: str, fixed: dict[int, bytes], at: int, first: int, last: int
     ) -> Match:
-        """Between two MACs, with these bytes at these places, and a 32-bit number from first to last at byte `at`."""
+        """Frames between two MACs with fixed bytes at given places, and a 32-bit number from first to last at byte
+        `at`."""
         mask, value = bytearray(MACS.ljust(at + 4, b"\0")), bytearray(at + 4)
         parts = {0: bytes.fromhex((target_mac + source_mac).replace(":", "")), **fixed}
         for place, part in parts.items():
             mask[place : place + len(part)] = b"\xff" * len(part)
             value[place : place + len(part)] = part
-        # Always as many bits, so that two matches of two ranges are seen to be apart.
+        # A constant number of bits, so that overlaps() can compare two ranges.
         upper = 32 - MOST_RANGE_BITS
         small = (1 << MOST_RANGE_BITS) - 1
         ranges: tuple[Range, ...] = ()
@@ -124,7 +125,7 @@ class Match:
         return not any(other.matches(frame) for other in self.others)
 
     def overlaps(self, other: Match) -> bool:
-        """Whether one frame could match both. A rest and a match that it leaves out share nothing."""
+        """Whether a frame can match both. A rest never overlaps the matches that it excludes."""
         if other in self.others or self in other.others:
             return False
         if None not in (self.length, other.length) and self.length != other.length:
@@ -136,7 +137,7 @@ class Match:
         return not any(_apart(one, two) for one in self._spans(other) for two in other._spans(self) if _same(one, two))
 
     def _spans(self, other: Match) -> list[Range]:
-        """Its own ranges, and its constants wherever the other has a range."""
+        """Its ranges, and its constants where the other match has a range."""
         constants = (one for one in other.ranges if _known(self.mask, one))
         fixed = [Range(o.bit, o.width, v, v) for o in constants for v in [get_bits(self.value, o.bit, o.width)]]
         return [*self.ranges, *fixed]
@@ -151,11 +152,11 @@ class Match:
 
     @property
     def target_mac(self) -> bytes | None:
-        """None when it varies from frame to frame."""
+        """The destination MAC; None if it varies."""
         return self.value[:6] if self.mask[:6] == MACS[:6] else None
 
     def program(self) -> cbpf.Program:
-        """A filter for a packet socket, which sees frames without their outermost VLAN tag."""
+        """A filter for a packet socket, which gets frames without their outermost VLAN tag."""
         removed = 4 if self.outer_tag else 0
         tests = [
             *_tag_tests(self),
@@ -167,7 +168,7 @@ class Match:
         return cbpf.all_of(*tests, *(cbpf.negate(other.program()) for other in self.others))
 
     def pcap_filter(self) -> str:
-        """The mask as an expression for tools that read capture files, where every tag is in its place."""
+        """The match as an expression for tools that read capture files, which contain all VLAN tags."""
         parts = [f"len = {self.length}"] if self.length is not None else []
         for at, size, mask, value in _words(self.mask, self.value):
             parts.append(f"ether[{at}:{size}] & {mask:#x} = {value:#x}")
@@ -205,7 +206,7 @@ class Match:
 
 
 def stream_of(frame: bytes) -> int | None:
-    """The number in a frame's stamp; None where it has none."""
+    """The stream number in a frame's stamp; None without a stamp."""
     try:
         found = read_stamp(frame[layout(frame).payload :])
     except (IndexError, ValueError):
@@ -214,7 +215,7 @@ def stream_of(frame: bytes) -> int | None:
 
 
 def uncountable(match: Match, mode: str) -> str:
-    """Why a netsniff-ng receiver cannot count these frames truly; empty when it can."""
+    """Why a netsniff-ng receiver cannot count these frames; empty when it can."""
     if match.target_mac is None:
         return "the destination MAC varies; a receiver takes only frames to its own"
     if mode == "capture" and match.outer_tag is not None and match.outer_tag[1] is None:
@@ -223,7 +224,7 @@ def uncountable(match: Match, mode: str) -> str:
 
 
 def _varying_bits(varying: VaryingField) -> int:
-    """How many low bits of the field differ between its first and its last value."""
+    """Number of low bits that differ between the field's first and last value."""
     return (varying.first ^ varying.last).bit_length()
 
 
@@ -233,7 +234,7 @@ def _mask_common_bits(mask: bytearray, varying: VaryingField) -> None:
 
 
 def _range(varying: VaryingField) -> Range:
-    """Of the bits that differ; width 0 when there are none or more than a filter can compare."""
+    """The range of the bits that differ; width 0 for none, and for more than a filter can compare."""
     width = _varying_bits(varying)
     if width > MOST_RANGE_BITS:
         return Range(0, 0, 0, 0)
@@ -259,7 +260,7 @@ def _without_tag(data: bytes, removed: int) -> bytes:
 
 
 def _tag_tests(match: Match) -> list[cbpf.Program]:
-    """Of the outermost tag, which the kernel keeps beside the frame."""
+    """Tests of the outermost tag, which the kernel keeps beside the frame."""
     if match.kind == "rest":
         return []
     if match.outer_tag is None:
@@ -277,7 +278,7 @@ def tagged(tpid: int, tci: int, mask: int = 0xFFFF) -> cbpf.Program:
 
 
 def _words(mask: bytes, value: bytes) -> Iterable[tuple[int, int, int, int]]:
-    """(offset, size, mask, value) of 4, 2 or 1 bytes each, leaving out what is not looked at."""
+    """(offset, size, mask, value) of 4, 2 or 1 bytes each, without those whose mask is 0."""
     at = 0
     while at < len(mask):
         size = next(size for size in (4, 2, 1) if at + size <= len(mask))

@@ -1,4 +1,4 @@
-"""Counting again, offline: what receivers captured against what was sent, frame by frame, byte for byte."""
+"""The offline recount: captured frames compared with sent frames, byte for byte."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pktswarm.traffic.counting.trace_verify import MIN_WIRE_BYTES, digest
 
 @dataclass(frozen=True)
 class Recount:
-    """What became of the frames of one leg. `captured` = received + duplicated + altered."""
+    """The counts of one leg. `captured` = received + duplicated + altered."""
 
     sent: int
     captured: int
     received: int
     """Sent frames that were captured, each once."""
     lost: int
-    """sent - received. An altered frame counts here too: what was sent did not arrive."""
+    """sent - received; includes altered frames."""
     duplicated: int
-    """Captured frames that are as sent, beyond as many as were sent."""
+    """Captured frames that are as sent, in excess of those sent."""
     altered: int
-    """Captured frames that are like none that was sent."""
+    """Captured frames that equal no sent frame."""
     reordered: int | None
-    """Received frames that came after one that was sent later (RFC 4737, type-P-reordered).
-    None where it cannot be told: frames without a number of their own, equal frames, or duplicates."""
+    """Received frames that arrived after one sent later (RFC 4737, type-P-reordered). None for frames without numbers,
+    equal frames, and duplicates."""
 
 
 def recount_trace(sent: Iterable[bytes], captured: Iterable[bytes], stamped: int | None = None) -> Recount:
@@ -48,11 +48,11 @@ def recount_trace(sent: Iterable[bytes], captured: Iterable[bytes], stamped: int
 
 
 def recount_stream(shapes: Sequence[tuple[bytes, bytes]], sent: int, captured: Iterable[bytes]) -> Recount:
-    """Frames against the shapes that the stream has, one a size: (template, varying mask), whose mask has a 1 where a
-    bit may differ from frame to frame.
+    """Compares frames with the stream's shapes, one for each size: (template, varying mask), with a 1 in the mask for a
+    bit that can differ.
 
-    `sent` is the sender's count: frames of a stream have no name of their own, so a duplicate is seen only as a
-    frame more than were sent.
+    `sent` is the sender's count: frames of a stream are not distinguishable, so only frames in excess of those sent
+    count as duplicates.
     """
     known = [_Shape(template, varying_mask) for template, varying_mask in shapes]
     frames = [any(shape.fits(frame) for shape in known) for frame in captured]
@@ -83,7 +83,7 @@ class _Shape:
     def fits(self, frame: bytes) -> bool:
         if len(frame) not in (self._bytes, self._padded_bytes):
             return False
-        # What pads a short frame belongs to the wire, not to the stream.
+        # The padding of a short frame is not part of the stream.
         return int.from_bytes(frame[: self._bytes], "big") & self._constant == self._value
 
 

@@ -1,7 +1,7 @@
-"""The sequence numbers of a leg that several nodes count, a bit for each: put together they tell what came at all.
+"""Bitmaps of the received sequence numbers of a leg that several nodes count.
 
-Each node has marks of its own (kernel/count.bpf.c), and the master ors them: a number that no node has is lost, one
-that two nodes have came twice.
+Each node has a bitmap (kernel/count.bpf.c), and the master combines them: a number in no bitmap is lost, one in two
+bitmaps is a duplicate.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pktswarm.traffic.leg import Leg
 
 WORD_BITS = 64
 MOST_WORDS = 1 << 22
-"""Of one receiver: 32 MiB, for 268,435,456 numbers."""
+"""Limit of one receiver: 32 MiB, for 268,435,456 numbers."""
 
 
 def words(leg: Leg) -> int:
-    """That hold a bit for each of its numbers, and one word more; 0 for a leg that one node counts. ValueError where
-    nobody knows how many there are: what is beyond the marks would count as damaged."""
+    """The number of words for the leg's numbers, plus one; 0 for a leg that one node counts. ValueError for a leg
+    without a fixed number of packets: numbers beyond the bitmap would count as damaged."""
     if not leg.handover_targets:
         return 0
     if leg.intended_packets is None:
@@ -31,7 +31,7 @@ def words(leg: Leg) -> int:
 
 
 def places(where: str, legs: Sequence[Leg]) -> dict[int, tuple[int, int]]:
-    """Leg id → (its first word, how many), of the legs that have some. BadInput for more than there is room for."""
+    """Leg id → (first word, number of words), for legs with a bitmap. BadInput beyond MOST_WORDS."""
     found, first = {}, 0
     for leg in legs:
         if count := words(leg):
@@ -44,7 +44,7 @@ def places(where: str, legs: Sequence[Leg]) -> dict[int, tuple[int, int]]:
 
 
 def pack(data: bytes) -> str:
-    """`data`: the words as they stand in memory."""
+    """`data`: the words in this machine's byte order."""
     held = array("Q", data)
     if sys.byteorder == "big":
         held.byteswap()
@@ -52,5 +52,5 @@ def pack(data: bytes) -> str:
 
 
 def unpack(text: str) -> int:
-    """Bit n tells whether the number n came."""
+    """The bitmap as a number: bit n is set if number n was received."""
     return int.from_bytes(zlib.decompress(base64.b64decode(text)), "little")

@@ -1,8 +1,8 @@
-"""One leg's figures, made from what the counting program in the kernel keeps (traffic.counting.kernel_structs).
+"""The figures of one leg, from the counters of the kernel program (traffic.counting.kernel_structs).
 
-Lost: sent − distinct − damaged. Reordered: type-P-reordered (RFC 4737, section 3). Delay is of the first arrival of
-each number with a whole payload (RFC 7679). Jitter is of J(n) = [R(n) − R(n−1)] − [T(n) − T(n−1)] over those arrivals
-in their order: its standard deviation, and the running estimate of RFC 3550, section 6.4.1.
+Lost: sent − distinct − damaged. Reordered: type-P-reordered (RFC 4737, section 3). Delay: that of the first arrival of
+each number with a whole payload (RFC 7679). Jitter: J(n) = [R(n) − R(n−1)] − [T(n) − T(n−1)] over those arrivals in
+their order, as its standard deviation and as the running estimate of RFC 3550, section 6.4.1.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from pktswarm.traffic.typed_json import decode_fields
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 LARGEST_ERROR = 0.5 / (1 << HISTOGRAM_BITS)
-"""Of a percentile, relative: half a bucket, which is at most 1/64 of its values wide."""
+"""Largest relative error of a percentile: half a bucket, whose width is at most 1/64 of its values."""
 REMEMBERED = 64 * (WINDOW_WORDS - 1)
-"""A frame is told from a duplicate exactly unless one so many numbers ahead has come before."""
+"""Duplicates are detected exactly unless a frame this many numbers ahead has been received."""
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Nanoseconds; percentiles to LARGEST_ERROR, the others exact. `negative`: frames whose clocks were apart."""
+    """Latency in nanoseconds; percentiles to LARGEST_ERROR, the others exact. `negative`: frames with a negative
+    one."""
 
     frames: int
     min_ns: int
@@ -37,7 +38,7 @@ class Latency:
     negative: int = 0
 
     def shifted(self, by_ns: int) -> Latency:
-        """The same latencies, each longer by so much: the clocks stood otherwise than they were taken to."""
+        """The same latencies with a corrected clock offset: each longer by `by_ns`."""
         return replace(
             self,
             min_ns=self.min_ns + by_ns,
@@ -49,7 +50,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Jitter:
-    """Nanoseconds. `clipped`: differences of over 4.29 s, taken as that."""
+    """Jitter in nanoseconds. `clipped`: differences above 4.29 s, counted as 4.29 s."""
 
     pairs: int
     sd_ns: float
@@ -59,12 +60,13 @@ class Jitter:
 
 @dataclass(frozen=True)
 class Tally:
-    """What a receiver counted of one leg. Stamped: packets = distinct + duplicated + too_late + astray + damaged.
+    """The counts of one leg at a receiver. Stamped: packets = distinct + duplicated + too_late + invalid_sequence +
+    damaged.
 
-    Of an unstamped leg only the packets, bytes and times are known. `bytes` are without FCS; times are the
-    receiver's clock. `too_late`: came so far behind that nobody knows whether they are duplicates (they count as
-    lost). `astray`: the stamp's number cannot be. `damaged`: the stamp does not verify; altered packets whose number is
-    not known. `impossible`: times outside the clocks' bound. `highest`: the highest sequence number that came.
+    An unstamped leg has packets, bytes and times only. `bytes` are without FCS; times are the receiver's clock.
+    `too_late`: too far behind to be distinguished from duplicates (they count as lost). `invalid_sequence`: an
+    impossible sequence number. `damaged`: altered packets whose stamp does not verify, so their number is unknown.
+    `impossible`: times outside the bound of the clocks. `highest`: the highest received sequence number.
     """
 
     packets: int
@@ -87,13 +89,13 @@ class Tally:
     def lost(self, sent: int) -> int | None:
         """Distinct sequence numbers sent and never received, less the received packets whose number cannot be read.
 
-        None where frames have no number.
+        None for frames without numbers.
         """
         return None if self.distinct is None else not_received(sent, self.distinct, self.damaged)
 
     @property
     def missing(self) -> int | None:
-        """Numbers up to the highest that have not come (yet): for samples, when the sender's count is not known."""
+        """Numbers up to the highest that have not been received yet, for samples without the sender's count."""
         if self.distinct is None:
             return None
         return 0 if self.highest is None else self.highest + 1 - self.distinct - self.damaged
@@ -107,8 +109,8 @@ class Tally:
 
 
 def not_received(sent: int, distinct: int, damaged: int) -> int:
-    """Packets sent and not received. A packet with a damaged number is received; damaged packets beyond the missing
-    numbers are duplicates. Negative where more distinct numbers came than were sent."""
+    """Packets sent and not received. A packet with a damaged number is received; damaged packets in excess of the
+    missing numbers are duplicates. Negative if more distinct numbers were received than sent."""
     missing = sent - distinct
     return missing - min(damaged, max(0, missing))
 
@@ -119,7 +121,8 @@ def unstamped(raw: RawTally) -> Tally:
 
 
 def stamped(raw: RawTally, buckets: Sequence[int] | None, bias_ns: int = 0) -> Tally:
-    """`buckets` None: latencies were not counted, or are not asked for. EngineError if the figures contradict."""
+    """The tally of a stamped leg. `buckets` None: without latencies. EngineError if the figures contradict each
+    other."""
     _check(raw)
     first_ns, last_ns = _times(raw)
     return Tally(
@@ -143,18 +146,17 @@ def stamped(raw: RawTally, buckets: Sequence[int] | None, bias_ns: int = 0) -> T
 
 
 def so_far(raw: RawTally, numbered: bool, timed: bool) -> dict[str, int | None]:
-    """For samples, many times a second: what needs no more than reading (traffic.counting.samples). EngineError as
-    above."""
-    told: dict[str, int | None] = {"packets": raw.packets, "bytes": raw.bytes}
+    """The figures of a sample, made without computation (traffic.counting.samples). EngineError as for stamped()."""
+    figures: dict[str, int | None] = {"packets": raw.packets, "bytes": raw.bytes}
     if not numbered:
-        return told
+        return figures
     _check(raw)
-    told |= {name: getattr(raw, name) for name in ("distinct", "duplicated", "reordered", "altered")}
-    told["missing"] = raw.next - raw.distinct - raw.damaged
+    figures |= {name: getattr(raw, name) for name in ("distinct", "duplicated", "reordered", "altered")}
+    figures["missing"] = raw.next - raw.distinct - raw.damaged
     if timed and raw.latencies:
-        told["latency_packets"] = raw.latencies
-        told |= {f"latency_{name}_ns": getattr(raw, f"latency_{name}_ns") for name in ("sum", "min", "max")}
-    return told
+        figures["latency_packets"] = raw.latencies
+        figures |= {f"latency_{name}_ns": getattr(raw, f"latency_{name}_ns") for name in ("sum", "min", "max")}
+    return figures
 
 
 def _check(raw: RawTally) -> None:
@@ -163,12 +165,12 @@ def _check(raw: RawTally) -> None:
 
 
 def adds_up(raw: RawTally) -> bool:
-    """Not so when a figure is wrong."""
+    """Whether the packets are the sum of their kinds."""
     return bool(raw.packets == raw.distinct + raw.duplicated + raw.too_late + raw.invalid_sequence + raw.damaged)
 
 
 def torn(raw: RawTally, stamped: bool) -> bool:
-    """Whether it was read while a frame was being counted, as far as its figures tell."""
+    """Whether the figures show that the struct was read while a frame was being counted."""
     return bool(raw.packets != raw.done) or (stamped and not adds_up(raw))
 
 
@@ -182,9 +184,9 @@ def _figures(raw: RawTally) -> str:
 
 
 def latency(raw: RawTally, buckets: Sequence[int], bias_ns: int = 0) -> Latency | None:
-    """None when nothing was timed. The buckets may be some frames ahead of `raw` while frames arrive.
+    """The latency of a leg; None without timed frames. The buckets can be some frames ahead of `raw` during a run.
 
-    `bias_ns`: by how much what stands in the buckets is larger than the latencies.
+    `bias_ns`: the excess of the values in the buckets over the latencies.
     """
     frames = sum(buckets)
     if not frames or not raw.latencies:
@@ -198,37 +200,37 @@ def latency(raw: RawTally, buckets: Sequence[int], bias_ns: int = 0) -> Latency 
 
 
 def jitter(raw: RawTally) -> Jitter | None:
-    """None for fewer than two frames. The standard deviation is the population's."""
+    """The jitter of a leg; None for fewer than two frames. The standard deviation is the population's."""
     pairs = raw.jitter_pairs
     if not pairs:
         return None
     squares = raw.jitter_squares_high << 64 | raw.jitter_squares_low
-    # Whole numbers until the end: two large sums that are nearly the same are taken from one another.
+    # Integers until the end: the difference of two large, nearly equal sums.
     scaled_variance = pairs * squares - raw.jitter_sum_ns**2
     return Jitter(pairs, math.sqrt(scaled_variance) / pairs, raw.jitter_rfc3550_16 / 16, raw.jitter_clipped)
 
 
 def delays(raw: RawTally, buckets: Sequence[int], bias_ns: int = 0) -> list[list[int]]:
-    """[latency in ns, frames]: what latency() makes its percentiles of."""
+    """[latency in ns, frames] of each bucket, from which latency() makes its percentiles."""
     low, high = raw.latency_min_ns, raw.latency_max_ns
     return [[min(max(middle(n) - bias_ns, low), high), frames] for n, frames in enumerate(buckets) if frames]
 
 
 def bucket(value_ns: int) -> int:
-    """Where the program counts a latency: exact below 128 ns, then 64 buckets for each power of two."""
+    """The bucket of a latency: exact below 128 ns, then 64 buckets for each power of two."""
     shift = max(0, max(value_ns, 0).bit_length() - 1 - HISTOGRAM_BITS)
     return min((shift << HISTOGRAM_BITS) + (max(value_ns, 0) >> shift), HISTOGRAM_BUCKETS - 1)
 
 
 def middle(index: int) -> int:
-    """The value that stands for a bucket: at most LARGEST_ERROR from any value in it."""
+    """The representative value of a bucket: at most LARGEST_ERROR from any value in it."""
     shift = max(0, (index >> HISTOGRAM_BITS) - 1)
     low = (index - (shift << HISTOGRAM_BITS)) << shift
     return low + ((1 << shift) >> 1)
 
 
 def percentile(buckets: Sequence[int], part: float) -> int:
-    """The least value that at least `part` of all do not exceed (nearest rank). ValueError if there are none."""
+    """The percentile by nearest rank: the least value that `part` of all values do not exceed. ValueError for none."""
     wanted = max(1, math.ceil(part * sum(buckets)))
     seen = 0
     for index, count in enumerate(buckets):

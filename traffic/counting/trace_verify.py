@@ -1,4 +1,4 @@
-"""Packet by packet: what a receiver captured of a trace against what was intended. Content, order in a flow, time."""
+"""The verification of a replayed trace packet by packet: content, order within a flow, and time."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from pktswarm.traffic.schedule.trace import due_times
 
 Integers = NDArray[np.int64]
 MIN_WIRE_BYTES = 60
-"""The shortest frame on a wire, without FCS: shorter ones are padded, and a capture may show the padding."""
+"""Shortest frame on a wire, without FCS: shorter ones are padded, and a capture can contain the padding."""
 
 
 @dataclass(frozen=True)
 class Intended:
-    """Every frame of every pass and instance in the order that they are due."""
+    """The intended frames of all passes and instances in the order of their due times."""
 
     due_ns: Integers
-    """From the start instant."""
+    """Due times from the start instant."""
     content: Integers
     """Number of the frame's content; equal frames have one."""
     flow: Integers
-    """Number of its flow's direction in the recording, apart for each instance."""
+    """Number of the flow's direction in the recording, distinct for each instance."""
     names: dict[bytes, int]
     """Digest of a frame → its content's number."""
     tuples: list[Flow]
     """The 5-tuple of each content."""
     stamped: int | None = None
-    """The stream number in their stamps: number and time in those are no part of their content."""
+    """The stream number in the stamps, whose sequence numbers and times do not count as content."""
 
     def number(self, frame: bytes) -> int:
-        """Of a frame's content; -1: none is like it."""
+        """Number of a frame's content; -1: no intended frame has it."""
         return self.names.get(digest(frame, self.stamped), -1)
 
 
@@ -52,32 +52,32 @@ class Verified:
     captured: int
     as_intended: int
     altered: int
-    """Captured frames that are like none that was intended."""
+    """Captured frames that equal no intended frame."""
     lost: int
     duplicated: int
     reordered: int
-    """Frames that came after one of their flow that was due later (RFC 4737, within a flow)."""
+    """Frames that arrived after one of their flow with a later due time (RFC 4737, within a flow)."""
     error_p50_ns: int | None
-    """|arrival − due|, of all frames about the median of arrival − due; None: nothing was timed."""
+    """Deviation of arrival − due time from its median; None: not timed."""
     error_p90_ns: int | None
     error_p99_ns: int | None
     error_max_ns: int | None
 
     @property
     def holds(self) -> bool:
-        """Whether all that came is as intended; what was lost is judged by `expect.loss`."""
+        """Whether all received packets are as intended; `expect.loss` judges lost ones."""
         return not (self.altered or self.duplicated or self.reordered)
 
     def to_json(self) -> dict[str, int | None]:
         return asdict(self)
 
     def describe(self) -> str:
-        told = f"{self.as_intended:,} of {self.intended:,} packets arrived as intended"
+        text = f"{self.as_intended:,} of {self.intended:,} packets arrived as intended"
         odd = {"altered": self.altered, "lost": self.lost, "duplicated": self.duplicated}
         odd["out of order in their flow"] = self.reordered
-        told += "".join(f", {count:,} {what}" for what, count in odd.items() if count)
+        text += "".join(f", {count:,} {what}" for what, count in odd.items() if count)
         if self.error_p50_ns is None or self.error_p99_ns is None or self.error_max_ns is None:
-            return told
+            return text
         times = ", ".join(
             f"{name} {value / 1000:,.1f} us"
             for name, value in (
@@ -86,11 +86,11 @@ class Verified:
                 ("at most", self.error_max_ns),
             )
         )
-        return f"{told}; deviation from their times: {times}"
+        return f"{text}; deviation from their times: {times}"
 
 
 def intended(legs: list[Leg], folder: Path) -> Intended:
-    """Of a trace's legs that are counted together, from the files that their senders were given."""
+    """The intended frames of a trace's legs that are counted together, from the files of their senders."""
     names: dict[bytes, int] = {}
     due: list[Integers] = []
     content: list[Integers] = []
@@ -105,7 +105,7 @@ def intended(legs: list[Leg], folder: Path) -> Intended:
         passes = -(-count // len(order))
         starts = np.arange(passes) * period_ns + leg.timing.lead_ns
         due_ns = (starts[:, None] + times[None, :]).ravel()[:count]
-        # What the scenario cuts off is not intended.
+        # Frames due after the scenario's duration are not intended.
         sent = slice(None) if leg.duration_s is None else due_ns < round(leg.duration_s * 1e9)
         due.append(due_ns[sent])
         content.append(np.tile(numbers, passes)[:count][sent])
@@ -117,7 +117,7 @@ def intended(legs: list[Leg], folder: Path) -> Intended:
 
 
 def _name(frame: bytes, stamped: int | None, names: dict[bytes, int], tuples: list[Flow]) -> int:
-    """The number of a frame's content, a new one where there was none like it."""
+    """The number of a frame's content, a new one for new content."""
     number = names.setdefault(digest(frame, stamped), len(names))
     if number == len(tuples):
         tuples.append(flow_of(frame))
@@ -125,13 +125,13 @@ def _name(frame: bytes, stamped: int | None, names: dict[bytes, int], tuples: li
 
 
 def stream_of(legs: list[Leg]) -> int | None:
-    """The stream number in the stamps of a trace's legs; None: they have none."""
+    """The stream number in the stamps of a trace's legs; None without stamps."""
     return legs[0].id if legs[0].stamped_packets is not None else None
 
 
 def digest(frame: bytes, stamped: int | None = None) -> bytes:
-    """Names a frame as a wire would carry it: a capture on a veth shows no padding, one on a card does. `stamped`: the
-    stream whose stamps' numbers and times are left out."""
+    """Digest of a frame with its padding, which a capture on a veth lacks. `stamped`: the stream whose sequence numbers
+    and times are left out."""
     frame = frame if stamped is None else blanked(frame, stamped)
     return hashlib.blake2b(frame.ljust(MIN_WIRE_BYTES, b"\0"), digest_size=16).digest()
 
@@ -141,16 +141,16 @@ class Arrivals:
     """The captured frames of a trace's legs, in the order of capture."""
 
     times_ns: Integers
-    """UTC."""
+    """Times of arrival in UTC."""
     content: Integers
-    """-1: like none that was intended."""
+    """Number of the content; -1: no intended frame has it."""
     place: Integers
-    """In Intended, of the frame that it is taken for; -1: none."""
+    """Place in Intended of the frame that it is matched with; -1: none."""
     tuples: list[Flow]
 
     def delays_ns(self, wanted: Intended) -> Integers:
-        """Arrival − due time of the frames that are surely those intended: of their content as many came as were sent,
-        so that none is taken for another that was lost."""
+        """Arrival − due time of the frames of contents without loss and duplication, which are matched without
+        doubt."""
         known = self.content[self.content >= 0]
         size = len(wanted.names)
         whole = np.bincount(known, minlength=size) == np.bincount(wanted.content, minlength=size)
@@ -159,7 +159,8 @@ class Arrivals:
 
 
 def arrivals(wanted: Intended, captured: Iterable[Packet], clocked: bool = True) -> Arrivals:
-    """`captured`: the frames of these legs in the order of capture; not `clocked`: their clock was set meanwhile."""
+    """`captured`: the frames of these legs in the order of capture. Not `clocked`: their clock was set during the
+    run."""
     numbered = [(packet.time_ns, wanted.number(packet.data), packet) for packet in captured]
     times = np.array([time for time, _, _ in numbered], np.int64)
     content = np.array([number for _, number, _ in numbered], np.int64)
@@ -187,13 +188,13 @@ def verified(wanted: Intended, arrived: Arrivals, timed: bool = True) -> Verifie
 
 
 def _median(values: Integers) -> int:
-    """NumPy's own is a float, and UTC in nanoseconds has more digits than one."""
+    """The median as an integer: NumPy's is a float, which cannot hold UTC in nanoseconds."""
     return int(np.partition(values, len(values) // 2)[len(values) // 2])
 
 
 def _matched(wanted: Intended, times: Integers | None, content: Integers) -> Integers:
-    """The place in `wanted` of each captured frame, -1 for none. Of equal frames the nearest in time, in order. Without
-    times: the nearest to the last frame before that there is no doubt about."""
+    """The place in `wanted` of each captured frame, -1 for none. Equal frames are matched by the nearest time, in
+    order; without times by the last frame before them that is matched without doubt."""
     place = np.full(len(content), -1, np.int64)
     expected = np.argsort(wanted.content, kind="stable")
     bounds = np.searchsorted(wanted.content[expected], np.arange(len(wanted.names) + 1))
@@ -218,7 +219,7 @@ def _matched(wanted: Intended, times: Integers | None, content: Integers) -> Int
 
 
 def _due_of_the_last(due_ns: Integers, place: Integers) -> Integers:
-    """For each frame when the last one up to it was due, of those that have a place; for the first ones 0."""
+    """For each frame the due time of the last matched frame up to it; 0 before the first."""
     last = np.maximum.accumulate(np.where(place >= 0, np.arange(len(place)), -1))
     return np.where(last >= 0, due_ns[place[last]], 0)
 
@@ -226,7 +227,7 @@ def _due_of_the_last(due_ns: Integers, place: Integers) -> Integers:
 def _match_equal(
     due_ns: Integers, times: Integers, due: Integers, came: Integers, offset: int | None, place: Integers
 ) -> None:
-    """Equal frames of which some are missing, or too many: each to the nearest time that is still free."""
+    """Matches equal frames of which some are lost or duplicated: each with the nearest free due time."""
     first = 0
     for row in came.tolist():
         if first >= len(due):
@@ -235,14 +236,14 @@ def _match_equal(
         if offset is not None:
             free = np.abs(due_ns[due[first:]] + offset - times[row])
             nearest = first + int(free.argmin())
-            # As many are still to come as would then have no place: an early one is better than none.
+            # Leave enough due times for the frames that follow.
             left = int(np.count_nonzero(came >= row))
             nearest = max(first, min(nearest, len(due) - left)) if left <= len(due) - first else nearest
         place[row], first = due[nearest], nearest + 1
 
 
 def _reordered(flow: Integers, place: Integers) -> int:
-    """`place`: of the frames in the order of arrival."""
+    """Number of reordered frames. `place`: the places of the frames in the order of arrival."""
     if not len(place):
         return 0
     flows = flow[place]

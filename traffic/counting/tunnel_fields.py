@@ -1,7 +1,7 @@
-"""Frames of users in a UPF's tunnels, as a recount compares them: what the UPF chooses by itself is left aside.
+"""Frames in a UPF's tunnels as a recount compares them: without the fields that the UPF chooses.
 
-That is, of the tunnel: the outer header's TOS, id, DF and TTL, the UDP source port and checksum (TS 29.281, 4.4.2), and
-GTP-U's optional fields and extension headers (5.1). The user's own packet is compared byte for byte.
+These are the outer header's TOS, id, DF and TTL, the UDP source port and checksum (TS 29.281, section 4.4.2), and
+GTP-U's optional fields and extension headers (section 5.1). The user's packet is compared byte for byte.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ VARYING = {
     **{f"{ip}.{end}": f"{end}_ip" for ip in ("ipv4", "ipv6") for end in ("src", "dst")},
     **{f"udp.{end}": f"{end}_port" for end in ("src", "dst")},
 }
-"""By what name `expect` has the fields that differ from frame to frame."""
+"""Varying field → its name in `expect`."""
 SOURCE_BYTE = {4: 12, 6: 8}
-"""Where an IP header has its source address."""
+"""IP version → offset of the source address in the header."""
 
 
 def without_options(frame: bytes) -> bytes:
-    """A frame in a tunnel with the user's packet right behind the GTP-U header; any other as it is. Empty where the
-    tunnel's lengths are not the frame's: it is like none that was sent."""
+    """A frame in a tunnel with the user's packet right behind the GTP-U header; any other frame unchanged. Empty if the
+    tunnel's lengths do not fit the frame: no sent frame has such lengths."""
     try:
         found = layout(frame)
     except (IndexError, ValueError):
@@ -44,8 +44,8 @@ def without_options(frame: bytes) -> bytes:
 
 
 def shape(template: Template, expected: Mapping[str, object]) -> tuple[bytes, bytes]:
-    """What such frames have in common, as behind_device(); the tunnel's own fields may differ, and of a user's TEID,
-    address and port no more than what differs from frame to frame."""
+    """(frame, varying bits) of such frames, as behind_device(): the tunnel's own fields can differ, and the bits of a
+    user's TEID, address and port that vary between frames."""
     data, varying = behind_device(template, expected)
     free = bytearray(varying)
     for one in template.fields:
@@ -64,7 +64,7 @@ def _loosened(free: bytearray, template: Template, gtpu: int) -> bytearray:
 
 
 def _gtpu(found: Layout) -> int | None:
-    """Where the GTP-U header begins; its TEID is its second half."""
+    """Offset of the GTP-U header, whose second half is the TEID."""
     return found.spans["teid"][0] // 8 - GTPU_BYTES // 2 if "teid" in found.spans else None
 
 

@@ -1,4 +1,4 @@
-"""A stream's users, counted one by one: what tells them apart, and how their figures travel.
+"""The users of a stream, counted one by one: the field that identifies them, and the encoding of their figures.
 
 A user is one value of a counter in the stream's headers: a TEID, an inner address, a port. User n of Leg.users has the
 value first + n * step.
@@ -22,14 +22,14 @@ from pktswarm.traffic.frames.template import Template, VaryingField
 from pktswarm.traffic.leg import FlowUsers
 
 MOST_USERS = 1 << 20
-"""Of one stream, and of one receiver. A user takes 64 bytes of a receiver's memory."""
+"""Maximum number of users of a stream, and of a receiver, where a user takes 64 bytes of memory."""
 WORD_BITS = 64
 COLUMNS = ("packets", "bytes", "distinct", "latencies", "latency_sum_ns", "latency_min_ns", "latency_max_ns", "damaged")
-"""Of ReceiveCount.users, each with a value for every user and one more: all frames of the leg that are no user's."""
+"""Columns of ReceiveCount.users: a value for each user, and one for all frames of the leg without a user."""
 
 
 def of_template(where: object, key: str, template: Template, name: str) -> FlowUsers:
-    """Leg.users by the stream's counter `name` ("ipv4.src"). BadInput where it is none that a receiver can use."""
+    """Leg.users by the stream's counter `name` ("ipv4.src"). BadInput for a field that a receiver cannot use."""
     usable = {one.name: by for one in template.fields for by in [_seen_as(template, one)] if by and _countable(one)}
     if name not in usable:
         problem = "users cannot be counted by this field"
@@ -47,7 +47,7 @@ def _countable(one: VaryingField) -> bool:
 
 
 def _seen_as(template: Template, one: VaryingField) -> str:
-    """In which of struct fields the receiver finds it; empty where it does not (an outer header of a tunnel)."""
+    """The name of the field in struct fields; empty for one that the receiver does not read (outer tunnel headers)."""
     try:
         spans = layout(template.data).spans
     except (IndexError, ValueError):
@@ -59,13 +59,13 @@ def _seen_as(template: Template, one: VaryingField) -> str:
 
 
 def _end(name: str, one: VaryingField, bit: int) -> int:
-    """Where the field's last bit is in struct fields."""
+    """The end of the field in struct fields, in bits."""
     offset: int = FIELD_PLACES[name][0]
     return offset * 8 + one.bit - bit + one.width_bits
 
 
 def _in_one_word(name: str, one: VaryingField, bit: int) -> bool:
-    """What changes of it: the receiver looks at no more than the field's part in its last word."""
+    """Whether its changing bits are in one word: the receiver reads only the field's part in its last word."""
     part = _part_bits(_end(name, one, bit), one.width_bits)
     return one.first >> part == one.last >> part
 
@@ -79,7 +79,8 @@ def _field(template: Template, users: FlowUsers) -> VaryingField:
 
 
 def rule(template: Template, users: FlowUsers, base: int) -> RawUserRule:
-    """What the counting program is told; `base`: the first user's place among all legs'. `template`: as received."""
+    """The rule for the counting program. `base`: the first user's place among those of all legs; `template`: that of
+    the received frames."""
     users = users.as_received
     one = _field(template, users)
     end = _end(users.by, one, layout(template.data).spans[users.by][0])
@@ -90,20 +91,20 @@ def rule(template: Template, users: FlowUsers, base: int) -> RawUserRule:
 
 
 def of_addresses(by: str, first: int, count: int) -> FlowUsers:
-    """Leg.users of a trace's leg whose users have the IPv4 addresses from `first` on: `by` is "src_ip" or "dst_ip"."""
+    """Leg.users of a trace whose users have the IPv4 addresses from `first` on; `by` is "src_ip" or "dst_ip"."""
     return FlowUsers(f"ipv4.{by.removesuffix('_ip')}", by, first, 1, count)
 
 
 def address_rule(users: FlowUsers, base: int) -> RawUserRule:
-    """As rule(), of what of_addresses() made. An IPv4 address has the first four bytes of its place in there."""
+    """As rule(), for users of of_addresses(). An IPv4 address is in the first four bytes of its field."""
     end = FIELD_PLACES[users.by][0] * 8 + 32
     word = (end - 1) // WORD_BITS
     return RawUserRule(users.first, 1, (1 << 32) - 1, users.count, base, word, (word + 1) * WORD_BITS - end)
 
 
 def notation(field: str, value: int) -> str:
-    """A user's value as it is written in a scenario: 10.60.0.7, or 4096."""
-    header, name = field.split(".")[-2:]  # before them its number, where the header occurs twice
+    """A user's value in the notation of a scenario: 10.60.0.7, or 4096."""
+    header, name = field.split(".")[-2:]  # preceded by the header's number if it occurs twice
     kind = HEADERS[header].fields[name].kind
     if kind == "ipv4":
         return str(IPv4Address(value))
@@ -119,12 +120,12 @@ def named(users: FlowUsers, n: int) -> str:
 
 
 def values(users: FlowUsers) -> list[str]:
-    """Of each user, in order."""
+    """The value of each user, in order."""
     return [named(users, n) for n in range(users.count)]
 
 
 def pack(numbers: Sequence[int]) -> str:
-    """A column of 64-bit numbers as text: a tenth of what JSON would take."""
+    """Encodes a column of 64-bit numbers as text, a tenth of its size in JSON."""
     column = array("q", numbers)
     if sys.byteorder == "big":
         column.byteswap()
@@ -132,7 +133,7 @@ def pack(numbers: Sequence[int]) -> str:
 
 
 def unpack(text: str | Sequence[int]) -> list[int]:
-    """A packed column, or a plain one as it is."""
+    """Decodes a packed column; a plain one is returned as it is."""
     if not isinstance(text, str):
         return list(text)
     column = array("q", zlib.decompress(base64.b64decode(text)))

@@ -1,1 +1,1 @@
-"""A trace played by both ends at once: each sends its side, and only what the other side's packets allow."""
+"""Interactive replay: each node sends one side of a trace, driven by the packets of the other side."""

@@ -1,7 +1,7 @@
-"""Which flow a frame belongs to, told from the frames alone: a node has nothing else of a trace.
+"""The flow of a frame, determined from the frames alone.
 
-A flow is all packets of one 5-tuple in both directions. Fragments go with the fragment that has the ports. Protocols
-without ports are one flow per pair of addresses, frames without IP one per pair of MACs and EtherType.
+A flow is all packets of one 5-tuple in both directions. Fragments belong to the flow of the fragment with the ports.
+Protocols without ports have one flow per pair of addresses, frames without IP one per pair of MACs and EtherType.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def flow_keys(frames: list[bytes]) -> list[Hashable]:
     first_of: dict[Hashable, Hashable] = {}
     for frame, header in zip(frames, headers, strict=True):
         if header.fragment is not None and header.first:
-            # A fragment may come before the one that has the ports: the earliest one serves until then.
+            # A fragment can precede the one with the ports: until then the first one is used.
             first_of.setdefault(_datagram_key(frame, header), _flow_key(frame, header))
     keys: list[Hashable] = []
     for frame, header in zip(frames, headers, strict=True):
@@ -32,7 +32,7 @@ def flow_keys(frames: list[bytes]) -> list[Hashable]:
 
 
 def _datagram_key(frame: bytes, header: Dissected) -> Hashable:
-    """What the fragments of one datagram have in common: RFC 791 section 3.2, RFC 8200 section 4.5."""
+    """The key of the fragments of one datagram (RFC 791, section 3.2; RFC 8200, section 4.5)."""
     source, target = header.addresses
     return frame[source], frame[target], header.protocol, header.fragment
 

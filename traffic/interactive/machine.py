@@ -1,8 +1,8 @@
-"""One side of a script at work: told what arrives and what time it is, it says what to send.
+"""The state machine of one side of an interactive replay: from arrivals and time to the packets to send.
 
-It knows no clock and no socket. A packet is due its recorded time after its side's packet before it, and after the
-packet that it answers has come; a TCP packet never goes out before the bytes that it acknowledges are here. What the
-other side does not acknowledge is sent again; a flow that does not get on is given up.
+It uses neither a clock nor a socket. A packet is due its recorded time after the previous packet of its side, and after
+the packet that it answers has arrived; a TCP packet is never sent before the bytes that it acknowledges are received.
+Unacknowledged packets are sent again; a flow without progress is aborted.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pktswarm.traffic.interactive.script import Flow, Item, Key, Script, packet_
 from pktswarm.traffic.interactive.sequence import Coverage
 
 RTO_NS = 200_000_000
-"""On top of what the recorded other side took to acknowledge; it doubles with every try in vain."""
+"""Retransmission timeout in addition to the recorded time to the acknowledgement; it doubles with every retry."""
 LONGEST_RTO_NS = 3_200_000_000
 MOST_TRIES = 8
 SAY_AGAIN_NS = RTO_NS // 2
-"""A copy that comes sooner after the packet was made by the network, not by a sender that waits for an answer."""
+"""A copy that arrives sooner after its packet is a duplicate by the network, not a retransmission."""
 PATIENCE_NS = 20_000_000_000
-"""A flow in which nothing has come for so much longer than recorded is given up."""
+"""A flow without arrivals for this long beyond the recorded time is aborted."""
 LINGER_NS = 2_000_000_000
-"""An end that is through still answers the other one's copies for so long."""
+"""Time for which an end that has finished still answers retransmissions."""
 
 State = Literal["playing", "complete", "given up", "unfinished"]
 
@@ -36,14 +36,14 @@ class Sending(NamedTuple):
 
 @dataclass
 class FlowReport:
-    """What one side did and saw of a flow."""
+    """The result of a flow at one side."""
 
     flow: int
     label: str
     state: State
     recorded_ns: int
     replayed_ns: int | None
-    """From the first to the last packet that was sent here or came here for the first time."""
+    """From the first to the last packet sent or first received here."""
     sent: int
     resent: int
     received: int
@@ -60,7 +60,7 @@ class Play:
     def __init__(self, flow: Flow, forward: bool) -> None:
         self.flow = flow
         self.epoch_ns: int | None = None
-        """When time 0 of the trace is; the side that answers finds out from what arrives first."""
+        """The time of the trace's time 0; the answering side derives it from the first arrival."""
         self.own = [item for item in flow.items if item.forward == forward]
         self.peer = [item for item in flow.items if item.forward != forward]
         self.came = Coverage(flow.bases.get(not forward, 0))
@@ -81,10 +81,10 @@ class Play:
     def begin(self, at_ns: int) -> None:
         self.epoch_ns = self.progress_ns = self.acked_ns = at_ns
 
-    # --- what happens -------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------
 
     def arrived(self, item: Item, now_ns: int) -> Sending | None:
-        """Something of the other side came; perhaps it has not heard us and asks once more."""
+        """Handles an arrival from the other side, which can be a retransmission."""
         if item.number in self.came_ns:
             self.duplicates += 1
             return self._said_again(item, now_ns)
@@ -103,7 +103,7 @@ class Play:
         self.tries = self.say_agains = 0
 
     def _said_again(self, item: Item, now_ns: int) -> Sending | None:
-        """Our acknowledgement may be lost: the same one goes out again, as TCP answers a segment that it has."""
+        """Sends the acknowledgement again, as TCP answers a segment that it already has: the first one may be lost."""
         answer = self._acknowledgement(item)
         if answer is None or item.end == item.start or self.say_agains == MOST_TRIES:
             return None
@@ -128,7 +128,7 @@ class Play:
         return Sending(item, True)
 
     def due(self, now_ns: int) -> list[Sending]:
-        """All that is to be sent by now."""
+        """All packets that are due."""
         sendings: list[Sending] = []
         while self.state != "given up" and (at_ns := self.next_send_ns()) is not None and at_ns <= now_ns:
             sendings.append(self._send(now_ns))
@@ -156,13 +156,13 @@ class Play:
             self.pure_ack = item
         tries = self.tries
         self._progress(item, now_ns)
-        self.tries = tries  # only what comes from the other side shows that it lives
+        self.tries = tries  # only arrivals show that the other side is alive
         return Sending(item, False)
 
-    # --- when something will happen by itself -------------------------------------------------------------------
+    # --- timers -------------------------------------------------------------------------------------------------
 
     def next_ns(self) -> int | None:
-        """None: nothing, before something arrives."""
+        """The next timer; None: none before an arrival."""
         if self.state != "playing":
             return None
         times = [self.next_send_ns(), self._resend_ns(), self._end_ns()]
@@ -178,7 +178,7 @@ class Play:
             return None if self.epoch_ns is None else self.epoch_ns + item.time_ns
         times = []
         if item.answers is not None:
-            # The bytes may have come in another packet of the recording.
+            # The bytes can have arrived in another packet of the recording.
             came_ns = self.came_ns.get(item.answers.number, self.progress_ns)
             times.append(came_ns + max(0, item.time_ns - item.answers.time_ns))
         if self.at:
@@ -187,7 +187,7 @@ class Play:
         return max(times)
 
     def _unacknowledged(self) -> Item | None:
-        """The first packet sent that the other side still owes an acknowledgement."""
+        """The first unacknowledged packet."""
         while self.acked_at < self.at:
             item = self.own[self.acked_at]
             if item.end > max(item.start, self.acked) and item.covered_by is not None:
@@ -196,8 +196,8 @@ class Play:
         return None
 
     def _group(self) -> list[Item]:
-        """The first unacknowledged packet, and what the same packet of the other side acknowledges with it: that one
-        cannot come before it has them all, and nothing tells which of them are lost."""
+        """The first unacknowledged packet, and those acknowledged by the same packet of the other side: it cannot
+        arrive before it has them all, and the lost ones among them are unknown."""
         head = self._unacknowledged()
         if head is None:
             return []
@@ -214,11 +214,11 @@ class Play:
 
     @property
     def _through(self) -> bool:
-        """Everything sent, and acknowledged as far as it was in the recording."""
+        """Whether everything is sent, and acknowledged as far as in the recording."""
         return self.at == len(self.own) and self._unacknowledged() is None
 
     def _end_ns(self) -> int | None:
-        """When it is over whatever still comes: nothing more is needed, or too long nothing has come."""
+        """The end of the flow independent of arrivals: it is complete, or the timeout is over."""
         if self.epoch_ns is None or self.next_send_ns() is not None or self._unacknowledged() is not None:
             return None
         through = self._through
@@ -234,7 +234,7 @@ class Play:
         return self.peer[self.last_missing] if self.last_missing >= 0 else None
 
     def _needed(self) -> Item | None:
-        """The first packet that brings bytes which are not here."""
+        """The first packet with bytes that have not been received."""
         while self.needed_at < len(self.peer) and self.peer[self.needed_at].end <= self.came.upto:
             self.needed_at += 1
         return self.peer[self.needed_at] if self.needed_at < len(self.peer) else None
@@ -263,7 +263,7 @@ class Play:
 
 
 class Machine:
-    """One side of a whole script. `forward`: the side that begins the flows, when it is told to start."""
+    """One side of a whole script. `forward`: the side that begins the flows."""
 
     def __init__(self, script: Script, forward: bool) -> None:
         self.plays = [Play(flow, forward) for flow in script.flows]
@@ -277,7 +277,7 @@ class Machine:
         self._set: dict[int, int | None] = {}
 
     def start(self, at_ns: int) -> None:
-        """When time 0 of the trace is, for the side that begins."""
+        """Sets the time of the trace's time 0, for the side that begins."""
         self.last_ns = at_ns
         for play in self.plays:
             play.begin(at_ns)
@@ -291,19 +291,19 @@ class Machine:
                 heapq.heappush(self._timers, (next_ns, number))
 
     def arrived(self, frame: bytes, now_ns: int) -> list[Sending]:
-        """A frame came in; what is to be sent because of it at once."""
+        """Handles a received frame. Returns the packets to send at once."""
         found = self._expected.get(packet_key(frame))
         if not found:
             self.unmatched += 1
             return []
-        # Packets of a recording that nothing tells apart (not of TCP) come one after another.
+        # Indistinguishable packets of a recording (not TCP) arrive one after another.
         play, item = next((one for one in found if one[1].number not in one[0].came_ns), found[-1])
         self.last_ns = now_ns
         asked = play.arrived(item, now_ns)
         return ([asked] if asked else []) + self._play(play, now_ns)
 
     def due(self, now_ns: int) -> list[Sending]:
-        """What is to be sent by now."""
+        """The packets that are due."""
         sendings = []
         while self._timers and self._timers[0][0] <= now_ns:
             at_ns, number = heapq.heappop(self._timers)
@@ -320,13 +320,13 @@ class Machine:
 
     @property
     def next_ns(self) -> int | None:
-        """When `due` has something to do, if nothing arrives before."""
+        """The next time at which `due` has something to do without an arrival."""
         while self._timers and self._set.get(self._timers[0][1]) != self._timers[0][0]:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
 
     def over(self, now_ns: int) -> bool:
-        """Every flow is complete or given up, and nobody has asked for anything for a while."""
+        """Whether every flow is complete or aborted, and no retransmission has arrived for a while."""
         return self.next_ns is None and now_ns >= self.last_ns + LINGER_NS
 
     def reports(self) -> list[FlowReport]:

@@ -1,6 +1,6 @@
-"""A share of a trace made ready for the two nodes that play it: as traffic.replay has it, but each side its own sender.
+"""The preparation of a trace's share for interactive replay, in which each side has its own sender.
 
-Flows, addresses, ports, cutting and checksums are those of every replay; here each flow's side is told apart.
+Flows, addresses, ports, cutting and checksums are those of traffic.replay; here packets are assigned to their sides.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ class Endpoint:
 
 @dataclass
 class Prepared:
-    """`packets` are in the order of time, from the trace's start; a frame's source MAC tells its side."""
+    """`packets` are in the order of time, from the trace's start; a frame's source MAC is that of its side."""
 
     packets: list[Packet]
     forward: int
-    """Of them, packets of the side that begins the flows."""
+    """Number of packets of the side that begins the flows."""
     cut: int
     """Frames that had been merged from several segments."""
     mended: int
     left_out: dict[str, int]
-    """Why → packets."""
+    """Reason → packets."""
 
 
 def load(path: Path, mtu_bytes: int | None = None, interface: str = "") -> Trace:
-    """The trace, cut to an MTU where that is known.
+    """Loads the trace, cut to the MTU if that is known.
 
-    Raises BadInput for packets that are longer than the MTU (`interface` says whose) and cannot be cut.
+    BadInput for packets that are longer than the MTU of `interface` and cannot be cut.
     """
     if mtu_bytes is None:
         return replay.prepare(path, Settings(path))
@@ -64,7 +64,7 @@ def load(path: Path, mtu_bytes: int | None = None, interface: str = "") -> Trace
 
 
 def prepare(trace: Trace, flows: Integers, beginner: Endpoint, answerer: Endpoint) -> Prepared:
-    """A share: some of the trace's flows, by its numbers. The beginner plays whoever sent a flow's first packet."""
+    """A share of the trace: the flows with these numbers. The beginner takes the side of each flow's first packet."""
     mine, begins = np.isin(trace.flow, flows), beginning(trace)
     packets: dict[int, Packet] = {}
     mended = 0
@@ -81,7 +81,7 @@ def prepare(trace: Trace, flows: Integers, beginner: Endpoint, answerer: Endpoin
 
 
 def beginning(trace: Trace) -> Flags:
-    """Which packets are of the side that sent their flow's first one."""
+    """Whether each packet is from the side that sent the first packet of its flow."""
     _, first, flow = np.unique(trace.flow, return_index=True, return_inverse=True)
     return np.asarray(trace.channel == trace.channel[first[flow]])
 

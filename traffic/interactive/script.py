@@ -1,8 +1,8 @@
-"""A trace as a play of two sides: its flows, who sends each packet, and what each packet has to wait for.
+"""The script of an interactive replay: flows, the side of each packet, and the packets that each one waits for.
 
-A TCP packet waits for every byte (SYN and FIN count as one) that its ACK number covers and that the recording has from
-the other side. What was sent before the first recorded byte of a side is taken as come. The order of the packets is the
-recorded one, unless a capture has an acknowledgement before what it acknowledges; then that goes behind it.
+A TCP packet waits for every byte (SYN and FIN count as one) that its ACK number covers and that the recording contains
+from the other side. Bytes before the first recorded byte of a side count as received. The order of the packets is the
+recorded one, except that an acknowledgement captured before its data is moved behind it.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ NOT_RECORDED = "their flow acknowledges bytes that were not recorded"
 COPIES = "copies of another packet of their flow"
 
 Key = tuple[object, ...]
-"""What tells a packet wherever the device may have changed MACs, addresses, TTL and checksums."""
+"""The key of a packet, independent of MACs, addresses, TTL and checksums, which the device can change."""
 
 
 @dataclass
 class Item:
-    """One packet. `start` to `end` is its place in its side's sequence numbers, `ack` in the other side's."""
+    """One packet. `start` to `end`: its sequence numbers; `ack`: a sequence number of the other side."""
 
     number: int
-    """Of the trace's packets, from 0."""
+    """Number in the trace, from 0."""
     time_ns: int
     frame: bytes
     forward: bool
-    """Of the side that began the flow."""
+    """Whether it is from the side that began the flow."""
     start: int = 0
     end: int = 0
     ack: int | None = None
     answers: Item | None = field(default=None, repr=False)
     """The last packet of the other side that it acknowledges."""
     covered_by: Item | None = field(default=None, repr=False)
-    """The first packet of the other side that acknowledges all of it; None: none does, so it is never sent again."""
+    """The first packet of the other side that acknowledges all of it; None: none, so it is never sent again."""
 
     @property
     def covered_after_ns(self) -> int:
@@ -57,7 +57,7 @@ class Flow:
     items: list[Item]
     """In an order in which they can be sent."""
     bases: dict[bool, int] = field(default_factory=dict)
-    """Of each side (forward or not) the first recorded sequence number."""
+    """Side (forward or not) → its first recorded sequence number."""
 
     @property
     def recorded_ns(self) -> int:
@@ -69,7 +69,7 @@ class Flow:
 class Script:
     flows: list[Flow]
     left_out: dict[str, int]
-    """Why → packets that cannot be played."""
+    """Reason → packets that cannot be replayed."""
 
     @property
     def items(self) -> list[Item]:
@@ -80,7 +80,7 @@ Forward = Callable[[bytes], bool]
 
 
 def read_script(packets: list[Packet], forward: Forward | None = None) -> Script:
-    """`forward`: tells a frame's side; None: who sends a flow's first packet is its forward side."""
+    """`forward`: the side of a frame; None: the sender of a flow's first packet is its forward side."""
     groups: dict[Hashable, list[int]] = defaultdict(list)
     for number, key in enumerate(flow_keys([packet.data for packet in packets])):
         groups[key].append(number)
@@ -98,13 +98,13 @@ def read_script(packets: list[Packet], forward: Forward | None = None) -> Script
 
 
 def script_of(packets: list[Packet], beginner_mac: str) -> Script:
-    """The script that both nodes read from the packets that traffic.interactive.prepare made ready."""
+    """The script that both nodes derive from the packets of traffic.interactive.prepare."""
     mac = bytes.fromhex(beginner_mac.replace(":", ""))
     return read_script(packets, lambda frame: frame[6:12] == mac)
 
 
 def packet_key(frame: bytes) -> Key:
-    """The same for a frame and what arrives of it; copies in a recording have it in common."""
+    """The key of a frame, equal at both ends and for copies in a recording."""
     header = dissect(frame)
     if not header.version:
         return 0, frame[header.l3 - 2 :].rstrip(b"\0")
@@ -131,7 +131,7 @@ def _sender(frame: bytes) -> Hashable:
 
 
 def _connections(items: list[Item], headers: dict[int, Dissected]) -> list[list[Item]]:
-    """One flow's packets, cut where its ports are used for another connection: at a SYN with a number of its own."""
+    """The packets of one flow, divided where its ports are used for another connection: at a SYN with a new number."""
     found: list[list[Item]] = []
     last_syn = b""
     for item in items:
@@ -180,7 +180,7 @@ def _label(first: Item, headers: dict[int, Dissected]) -> str:
 
 
 def _place(items: list[Item], headers: dict[int, Dissected]) -> dict[bool, int]:
-    """Sets start, end and ack of every item; gives back where each side's recorded bytes begin."""
+    """Sets start, end and ack of every item. Returns the first recorded sequence number of each side."""
     numbers = {True: Unwrapped(), False: Unwrapped()}
     for item in items:
         header, frame = headers[item.number], item.frame
@@ -202,7 +202,7 @@ def _base(items: list[Item], side: bool) -> int:
 
 
 def _playable(items: list[Item], bases: dict[bool, int]) -> list[Item] | None:
-    """The recorded order, but nothing before what it acknowledges; None where that was not recorded."""
+    """The recorded order with every packet behind those that it acknowledges; None if those are not recorded."""
     queues = {side: [item for item in items if item.forward == side][::-1] for side in (True, False)}
     arrived = {side: Coverage(bases[side]) for side in (True, False)}
     order = {item.number: index for index, item in enumerate(items)}
@@ -220,7 +220,7 @@ def _playable(items: list[Item], bases: dict[bool, int]) -> list[Item] | None:
 
 
 def _bind(items: list[Item]) -> None:
-    """What each item answers, and what acknowledges it."""
+    """Links each item with the packet that it answers, and the one that acknowledges it."""
     open_items: dict[bool, list[tuple[int, int, Item]]] = {True: [], False: []}
     answered: dict[bool, Item | None] = {True: None, False: None}
     for index, item in enumerate(items):

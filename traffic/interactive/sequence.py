@@ -1,4 +1,4 @@
-"""TCP sequence numbers without their wrap, and which bytes of a stream are there."""
+"""TCP sequence numbers without wrap-around, and the received ranges of a stream."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SPAN, HALF = 1 << 32, 1 << 31
 
 @dataclass
 class Unwrapped:
-    """32-bit numbers as whole ones: each is taken as the nearest to the one before it."""
+    """Unwraps 32-bit numbers: each becomes the nearest to the one before it."""
 
     last: int | None = None
 
@@ -22,11 +22,11 @@ class Unwrapped:
 
 @dataclass
 class Coverage:
-    """Bytes that came, from `upto` on: `upto` is the first that is missing."""
+    """The received bytes; `upto` is the first missing one."""
 
     upto: int
     beyond: list[tuple[int, int]] = field(default_factory=list)
-    """What came ahead of a gap: [start, end), in order, apart from each other."""
+    """Ranges received ahead of a gap: [start, end), ascending and disjoint."""
 
     def add(self, start: int, end: int) -> None:
         ahead = [*self.beyond, (start, end)] if end > start else self.beyond
