@@ -1,6 +1,6 @@
-"""A recorded trace compiled to what is sent: read, told apart by user and server, rewritten, timed. NumPy arrays.
+"""Replay of recorded traces: packets chosen, assigned to users and servers, rewritten and timed, as NumPy arrays.
 
-`parse` finds the headers, `table` who is a user and who a server, `choose` what is sent, `timing` when, `oversize`
-cuts merged frames again, `ports` keeps flows apart, `prepare` does all that; `build` makes the frames once addresses
-are known, `shift` those of another instance, `files` what nodes get; `verify` looks at what came.
+`parse` reads the headers, `table` assigns users and servers, `choose` selects packets, `timing` sets due times,
+`oversize` cuts merged frames, `ports` keeps flows distinct, and `prepare` combines these. `build` makes the frames when
+the addresses are known, `shift` those of further instances, `files` the files for the nodes.
 """

@@ -1,7 +1,7 @@
-"""The frames to send: copied from the recording with other addresses, ports, tags and tunnels, every checksum right.
+"""The frames of a replay: recorded packets with new addresses, ports, tags and tunnels, and right checksums.
 
-All arithmetic of checksums is modulo 65535 on words as they stand in this machine's memory (RFC 1071, section 2: the
-sum is the same in either byte order). Chunk by chunk, so that the arrays stay small beside the frames.
+Checksum arithmetic is modulo 65535 on words in this machine's byte order (RFC 1071, section 2: the sum is independent
+of it). Frames are built in chunks, so that the arrays stay small.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ MOST_TRAILER_BYTES = 46
 
 
 def build(pieces: Pieces, time_ns: Integers, rewrite: Rewrite, stamp: Integers | None = None) -> Frames:
-    """The frames of all rows, in their order. `stamp`: where each has room for one, from its IP header; 0: it has
-    none."""
+    """The frames of all rows, in their order. `stamp`: offset of the stamp from the IP header; 0: no room."""
     columns = pieces.columns
     head = _head_bytes(columns, rewrite)
     length = head + columns.length - columns.l3
@@ -52,14 +51,14 @@ def build(pieces: Pieces, time_ns: Integers, rewrite: Rewrite, stamp: Integers |
 
 
 def _head_bytes(columns: Columns, rewrite: Rewrite) -> Integers:
-    """What stands before the user's IP header."""
+    """The bytes before the user's IP header."""
     tags = columns.l3 - 14 if rewrite.tag is None else np.full(len(columns), len(rewrite.tag))
     tunnel = rewrite.tunnel.overhead_bytes * (rewrite.direction[columns.pair] == 0) if rewrite.tunnel else 0
     return np.asarray(14 + tags + tunnel)
 
 
 class _Tables:
-    """The addresses of each pair as words, for IPv4 and the last words of IPv6, and sums of them."""
+    """The addresses of each pair as words."""
 
     def __init__(self, rewrite: Rewrite) -> None:
         ends = [source + target for source, target in zip(rewrite.source, rewrite.target, strict=True)]
@@ -67,11 +66,11 @@ class _Tables:
         for row, both in enumerate(ends):
             self.words[row, : len(both) // 2] = np.frombuffer(both, np.uint16)
         self.numbered = 0
-        """GTP-U sequence numbers given so far."""
+        """The number of GTP-U sequence numbers used."""
 
 
 class _Chunk:
-    """Some rows: their places in the store as words, and what is needed about them."""
+    """A chunk of rows: writes their frames into the store."""
 
     def __init__(
         self, pieces: Pieces, frames: Frames, rows: slice, head: Integers, rewrite: Rewrite, tables: _Tables
@@ -93,10 +92,10 @@ class _Chunk:
         self._readdress(self._addresses(), self._header_sums(), self._sums())
         self._copy_trailers()
 
-    # --- bytes as they are ---
+    # --- unchanged bytes ---
 
     def _copy(self) -> None:
-        """From the network header to the end of the IP packet, or of what is stored of it."""
+        """Copies from the network header to the end of the IP packet, or of its stored part."""
         columns, store = self.columns, self.frames.store
         stop = columns.head_end if self.rewrite.headers_only else columns.end
         begin = columns.start + columns.l3
@@ -113,7 +112,7 @@ class _Chunk:
             target[to + head : to + head + size] = source[at : at + size]
 
     def _copy_trailers(self) -> None:
-        """What pads a frame behind the IP packet; after the sums, which it has no part in."""
+        """Copies the padding behind the IP packet; after the sums, which do not cover it."""
         if self.rewrite.headers_only:
             return
         columns = self.columns
@@ -132,7 +131,7 @@ class _Chunk:
             )
             store[to : to + many] = source[at : at + many]
 
-    # --- what stands before the IP header ---
+    # --- headers before the IP header ---
 
     def _put_heads(self) -> None:
         store = self.frames.store
@@ -144,7 +143,7 @@ class _Chunk:
             self._copy_tags()
         tunnel = self.rewrite.tunnel
         inside = self.rewrite.direction[self.columns.pair] == 0 if tunnel else np.zeros(len(self.place), np.bool_)
-        # The outer header is IPv4, whatever is inside.
+        # The outer header is always IPv4.
         six = (self.columns.version == 6) & ~inside
         kind_at = self.ip - 2 - (tunnel.overhead_bytes * inside if tunnel else 0)
         self.words[kind_at >> 1] = np.where(six, word(0x86DD), word(0x0800))
@@ -181,15 +180,15 @@ class _Chunk:
         self.frames.teid_at[self.rows][rows] = at - self.place[rows]
 
     def _sequence(self, rows: NDArray[np.intp]) -> Integers:
-        """Counts on from packet to packet of the trace's uplink."""
+        """The next GTP-U sequence numbers of the trace's uplink."""
         before = self.tables.numbered
         self.tables.numbered += len(rows)
         return before + np.arange(len(rows))
 
-    # --- segments of what the recording host had merged ---
+    # --- segments of packets that the recording host had merged ---
 
     def _mend_segments(self) -> None:
-        """Lengths, IP ids, sequence numbers and flags of packets that were cut (RFC 9293)."""
+        """Sets lengths, IP ids, sequence numbers and flags of packets that were cut (RFC 9293)."""
         pieces, columns = self.pieces, self.columns
         rows = np.flatnonzero(self._cut)
         if not len(rows):
@@ -251,7 +250,7 @@ class _Chunk:
         bounds = np.minimum(bounds, len(quads) - 1)
         total = np.add.reduceat(quads, bounds)[::2].astype(np.int64)
         total[end <= first] = 0
-        # The transport header may begin in the middle of four bytes.
+        # The transport header can begin in the middle of four bytes.
         half = self.l4 % 4 == 2
         total[half] += self.words[self.l4[half] >> 1]
         return total
@@ -273,7 +272,7 @@ class _Chunk:
         self.frames.mended += int(np.count_nonzero(wrong))
 
     def _without_target(self, old: Integers, new: Integers) -> tuple[Integers, Integers]:
-        """Behind a routing header the checksum is about the last stop, which stands there and is not rewritten."""
+        """The sums of source-routed packets: the checksum covers the last segment's address, which is not rewritten."""
         for row in np.flatnonzero(self.columns.source_routed).tolist():
             at = int(self.columns.start[row] + self.columns.l3[row]) + 8
             old[row] = int(np.frombuffer(self.columns.data[at : at + 16].tobytes(), np.uint16).sum())
@@ -281,7 +280,7 @@ class _Chunk:
         return old, new
 
     def _mend_ipv4(self, headers: Integers, change: Integers) -> NDArray[np.bool_]:
-        """Their new checksums. True where the recorded one was wrong."""
+        """Writes the IPv4 checksums. Returns whether the recorded one was wrong."""
         four = self.columns.version == 4
         at = (self.ip[four] >> 1) + 5
         total = headers[four] - self.words[at] + change[four]
@@ -293,7 +292,7 @@ class _Chunk:
         return np.asarray((self.pieces.index > 0) | ~self.pieces.last)
 
     def _mend_transport(self, old: Integers, new: Integers, summed: Integers) -> NDArray[np.bool_]:
-        """Ports and checksums; True where a recorded checksum was wrong."""
+        """Writes ports and transport checksums. Returns whether the recorded checksum was wrong."""
         columns, words = self.columns, self.words
         change = self._put_ports()
         place = _SUM_AT[np.minimum(columns.protocol, 255)]
@@ -319,7 +318,7 @@ class _Chunk:
         return np.asarray(wrong)
 
     def _put_ports(self) -> Integers:
-        """New ports; by how much the sum over them changes."""
+        """Writes the ports. Returns the change of their sum."""
         columns, words = self.columns, self.words
         rows = np.flatnonzero(columns.has_l4 & ((columns.protocol == TCP) | (columns.protocol == UDP)))
         change = np.zeros(len(columns), np.int64)
@@ -331,7 +330,7 @@ class _Chunk:
         return change
 
     def _is_whole(self) -> NDArray[np.bool_]:
-        """Whether everything that the checksum covers is in the frame, and under these addresses."""
+        """Whether the frame contains everything that the checksum covers, with these addresses."""
         columns = self.columns
         udp = np.flatnonzero(columns.has_l4 & (columns.protocol == UDP))
         fits = np.ones(len(columns), np.bool_)

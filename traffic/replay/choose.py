@@ -1,4 +1,4 @@
-"""Which packets of a trace are replayed: a pcap filter, a window of time, one direction; and by which node."""
+"""The choice of packets to replay (by pcap filter, time window and direction) and of their node."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 NS_PER_S = 1_000_000_000
 WIRE_OVERHEAD_BYTES = 24
-"""FCS, preamble and the gap between frames: what a packet costs on the wire whatever its size."""
+"""FCS, preamble and interframe gap: the overhead of a packet on the wire."""
 
 
 def kept(parsed: Parsed, rows: Flags, why: str) -> Parsed:
-    """Only those rows; the others are counted under `why`. Pairs and channels are numbered anew."""
+    """Keeps these rows; the others are counted under `why`. Renumbers pairs and channels."""
     gone = int(np.count_nonzero(~rows))
     if not gone:
         return parsed
@@ -35,14 +35,14 @@ def kept(parsed: Parsed, rows: Flags, why: str) -> Parsed:
         parsed,
         columns=replace(columns, pair=pair, channel=channel),
         pairs=[parsed.pairs[old] for old in old_pairs],
-        # A later fragment has its first one's channel, whose pair is its own too.
+        # A later fragment has the channel of the first one, with the same pair.
         channels=[(number[parsed.channels[old][0]], *parsed.channels[old][1:]) for old in old_channels],
         left_out=parsed.left_out + Counter({why: gone}),
     )
 
 
 def filtered(parsed: Parsed, expression: str, where: object, key: str) -> Parsed:
-    """Raises BadInput for what is no filter (in libpcap's words), and one that no packet passes."""
+    """Applies a filter. BadInput with libpcap's message for an invalid one, and for one that no packet passes."""
     program = pcap.compile_ethernet(expression, where, key)
     columns = parsed.columns
     rows = pcap.matches(program, columns.data, columns.start, columns.captured, columns.length)
@@ -52,7 +52,7 @@ def filtered(parsed: Parsed, expression: str, where: object, key: str) -> Parsed
 
 
 def within(parsed: Parsed, from_s: float, to_s: float | None, where: object, key: str) -> Parsed:
-    """The packets from `from_s` up to, not including, `to_s` after the trace's earliest."""
+    """The packets from `from_s` up to, but without, `to_s` after the earliest one."""
     times = parsed.columns.time_ns - parsed.columns.time_ns.min()
     rows = times >= round(from_s * NS_PER_S)
     if to_s is not None:
@@ -65,7 +65,7 @@ def within(parsed: Parsed, from_s: float, to_s: float | None, where: object, key
 
 
 def replayable(parsed: Parsed, table: Table) -> Parsed:
-    """Without the pairs that the table could not place."""
+    """The packets without the pairs that the table excludes."""
     for why in dict.fromkeys(table.excluded.values()):
         bad = [pair for pair, reason in table.excluded.items() if reason == why]
         parsed = replace(
@@ -78,7 +78,7 @@ def replayable(parsed: Parsed, table: Table) -> Parsed:
 
 
 def one_way(columns: Columns, table: Table, direction: str) -> Flags:
-    """The rows that go up, or down; all of them for any other word."""
+    """The rows of direction up or down; all rows for any other value."""
     way = table.direction[columns.pair]
     if direction in ("up", "down"):
         return np.asarray(way == (UP if direction == "up" else DOWN))
@@ -89,10 +89,10 @@ def one_way(columns: Columns, table: Table, direction: str) -> Flags:
 
 
 def shares(group: Integers, frame_bytes: Integers, nodes: int) -> Integers:
-    """The node of each packet: all of one group (flow or user) at one, of nearly the same load.
+    """The node of each packet: groups (flows or users) stay together, and nodes have nearly equal load.
 
-    The largest group goes first, each to the node that has least (the first of equals), so the same input always
-    gives the same answer. With fewer groups than nodes some get nothing.
+    Groups are assigned in descending size to the node with the least load (the first of equals), so the result is
+    deterministic. With fewer groups than nodes some nodes get none.
     """
     if nodes == 1:
         return np.zeros(len(group), np.int64)

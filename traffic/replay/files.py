@@ -1,6 +1,6 @@
-"""What a node is given of a trace: the frames as a pcap file, and a row for each of what an instance changes in it.
+"""The files of a trace for a node: its frames as pcap, and a row for each with the fields that instances change.
 
-A frame whose payload is left out stands in the file as one that a snap length cut; the rest of it is zeros.
+A frame without payload is stored as one that the snap length cut; the rest of it is zeros.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ROW = np.dtype(
 
 
 def pcap_bytes(frames: Frames) -> bytearray:
-    """Nanosecond times, little endian, Ethernet."""
+    """The frames as a pcap file with nanosecond times, little-endian, Ethernet."""
     header = np.array([PCAP_MAGIC_NS, 2 | 4 << 16, 0, 0, SNAPLEN_BYTES, LINKTYPE_ETHERNET], "<u4").tobytes()
     out = bytearray(PCAP_HEADER_BYTES + RECORD_HEADER_BYTES * len(frames) + int(frames.stored.sum()))
     out[:PCAP_HEADER_BYTES] = header
@@ -72,7 +72,7 @@ def rows_name(trace_file: str) -> str:
 
 
 def read_frames(path: Path) -> Frames:
-    """What pcap_bytes() and row_bytes() wrote, the latter beside the former."""
+    """Reads the files of pcap_bytes() and row_bytes()."""
     index = index_capture(path)
     stored = index.captured_bytes
     padded = -(-stored // ALIGN_BYTES) * ALIGN_BYTES
@@ -86,7 +86,7 @@ def read_frames(path: Path) -> Frames:
 
 
 def mapped_frames(path: Path) -> Frames:
-    """The same, but the bytes stay in the file: frames may begin at any place."""
+    """As read_frames(), with the bytes mapped from the file: frames can begin at any place."""
     index = index_capture(path)
     return _described(path, index, np.frombuffer(index.data, np.uint8), index.start)
 
@@ -105,7 +105,7 @@ def _described(path: Path, index: CaptureIndex, store: NDArray[np.uint8], place:
 
 
 def _rows(path: Path, packets: int) -> NDArray[np.void]:
-    """Zeros where there is no file: of a trace that is sent as it is nothing is changed."""
+    """The rows; zeros without a file, for a trace that is sent unchanged."""
     if not path.exists():
         none = np.zeros(packets, ROW)
         none["number"] = np.arange(1, packets + 1)
@@ -120,7 +120,7 @@ def _rows(path: Path, packets: int) -> NDArray[np.void]:
 
 
 def trace_path(leg: Leg, folder: Path) -> Path:
-    """Raises BadInput for an instance without the rows that it needs."""
+    """Reads the frames of a leg's file. BadInput for an instance without rows."""
     if leg.trace_file is None:
         raise ValueError(f"stream {leg.stream} is not a trace")
     path = folder / leg.trace_file
@@ -130,8 +130,8 @@ def trace_path(leg: Leg, folder: Path) -> Path:
 
 
 def frames_to_send(leg: Leg, folder: Path) -> tuple[Frames, NDArray[np.int64]]:
-    """The frames of a leg as sent, and the order of one pass: of an instance that starts at random another than the
-    file's. The times are those of the instance."""
+    """The frames of a leg as sent, with the times of the instance, and the order of one pass, which differs from the
+    file's in an instance with a random start."""
     frames = read_frames(trace_path(leg, folder))
     shifting.apply(frames, leg.shift)
     return in_order(frames, leg)
@@ -150,13 +150,13 @@ def in_order(frames: Frames, leg: Leg) -> tuple[Frames, NDArray[np.int64]]:
 
 
 def packets(frames: Frames, order: NDArray[np.int64]) -> list[Packet]:
-    """For what takes packets one by one."""
+    """The frames as packets."""
     times = frames.time_ns.tolist()
     return [Packet(times[row], frames.frame(row)) for row in order.tolist()]
 
 
 def check_mtu(frames: Frames, mtu_bytes: int, interface: str, path: Path) -> None:
-    """Raises BadInput for the first frame that `interface` cannot send."""
+    """BadInput for the first frame that `interface` cannot send."""
     at = frames.place + 12
     kinds = frames.store[at].astype(np.int64) << 8 | frames.store[at + 1]
     tags = np.where(np.isin(kinds, VLAN_TYPES), oversize.TAG_BYTES, 0)

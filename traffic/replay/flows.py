@@ -1,4 +1,4 @@
-"""A trace flow by flow: how much of each 5-tuple was to be sent, and how much of it came. Loss by count."""
+"""The flows of a trace: intended and received packets of each 5-tuple."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pktswarm.traffic.frames.layout import GTPU_PORT, layout
 
 
 class Flow(NamedTuple):
-    """The 5-tuple of a frame's innermost packet; ports are -1 where it has none. What is no IP packet is OTHER."""
+    """The 5-tuple of a frame's innermost packet; ports are -1 without ports. A frame without IP is OTHER."""
 
     protocol: int
     source: bytes
@@ -22,7 +22,7 @@ class Flow(NamedTuple):
     target_port: int
 
     def values(self) -> dict[str, object]:
-        """As columns of a table."""
+        """The columns of a table."""
         if self == OTHER:
             return {"protocol": "other"}
         ports = (None if port < 0 else port for port in (self.source_port, self.target_port))
@@ -32,21 +32,20 @@ class Flow(NamedTuple):
 
 COLUMNS = ["protocol", "source", "target", "source_port", "target_port"]
 LEAST_PLAIN_BYTES = 54
-"""With a TCP header, or 12 bytes of UDP's payload: shorter ones go the slow way."""
+"""Minimum for the fast path: a TCP header, or 12 bytes of UDP payload."""
 GTPU = GTPU_PORT.to_bytes(2, "big")
 OTHER = Flow(-1, b"", -1, b"", -1)
 
 
 def is_plain(frame: bytes) -> bool:
-    """Whether it is TCP or UDP behind an IPv4 header of 20 bytes, in no tunnel and no fragment: most frames are, and
-    need not be taken apart slowly."""
+    """Whether the fast path applies: TCP or UDP behind an IPv4 header of 20 bytes, neither tunnelled nor a fragment."""
     if frame[12:15] != b"\x08\x00\x45" or len(frame) < LEAST_PLAIN_BYTES or frame[20] & 0x3F or frame[21]:
         return False
     return frame[23] == TCP or (frame[23] == UDP and frame[36:38] != GTPU)
 
 
 def flow_of(frame: bytes) -> Flow:
-    """A fragment's is that of its own IP header: it is known by its ports where it has some."""
+    """The flow of a frame; that of a fragment is made of its IP header, and of ports if it has them."""
     if is_plain(frame):
         ports = [int.from_bytes(frame[at : at + 2], "big") for at in (34, 36)]
         return Flow(frame[23], frame[26:30], ports[0], frame[30:34], ports[1])
@@ -66,7 +65,7 @@ def flow_of(frame: bytes) -> Flow:
 
 
 def _outer(frame: bytes) -> Flow:
-    """Of a fragment."""
+    """The flow of a fragment."""
     found = dissect(frame)
     if not found.version:
         return OTHER
@@ -78,7 +77,7 @@ def _outer(frame: bytes) -> Flow:
 
 @dataclass(frozen=True)
 class FlowCount:
-    """Packets of one flow, in one direction."""
+    """The packets of one flow in one direction."""
 
     flow: Flow
     intended: int
@@ -86,6 +85,6 @@ class FlowCount:
 
 
 def count(intended: Iterable[Flow], received: Iterable[Flow]) -> list[FlowCount]:
-    """By flow, in the order of their first intended frame; at last what came of flows that were not sent."""
+    """The counts by flow, in the order of their first intended frame; then received flows that were not sent."""
     wanted, came = Counter(intended), Counter(received)
     return [FlowCount(flow, wanted[flow], came[flow]) for flow in dict.fromkeys([*wanted, *came])]

@@ -21,38 +21,38 @@ NOT_COVERED = 4
 
 @dataclass
 class Frames:
-    """Frames in the order of sending. The bytes of frame n stand in `store` from place[n] on."""
+    """Frames in the order of sending. `store` contains the bytes of frame n from place[n] on."""
 
     store: Bytes
     place: Integers
-    """Multiples of 8."""
+    """Offset in `store`, a multiple of 8."""
     length: Integers
     """Bytes of the frame, without FCS."""
     stored: Integers
-    """Bytes of it that are in the store; zeros stand for the rest."""
+    """Bytes of the frame in the store; the rest are zeros."""
     time_ns: Integers
-    """When it is due in a pass, from the start of the trace."""
+    """Due time in a pass, from the start of the trace."""
     ip_at: Integers
-    """Where the IP header of the user's packet stands in the frame."""
+    """Offset of the IP header of the user's packet."""
     l4_at: Integers
-    """Its ports, where they may be changed; 0: it has none."""
+    """Offset of the ports; 0: none."""
     sum_at: Integers
-    """Its TCP, UDP or ICMPv6 checksum, which covers addresses; 0: there is none to keep right."""
+    """Offset of the TCP, UDP or ICMPv6 checksum, which covers the addresses; 0: none."""
     teid_at: Integers
-    """The TEID of its tunnel; 0: none."""
+    """Offset of the TEID of the tunnel; 0: none."""
     down: Integers
     """1: from the server to the user."""
     ends: Integers
-    """1 where the source is a server, 2 where the target is one, 4 where the checksum is not about the target that
-    stands in the header (behind an IPv6 routing header); the sum of these."""
+    """Flags: 1, the source is a server; 2, the target is a server; 4, the checksum does not cover the header's target
+    address (IPv6 routing header)."""
     flow: Integers
-    """Number of its flow's direction (channel)."""
+    """Number of the channel (one direction of a flow)."""
     number: Integers
-    """Of the recorded packet, from 1."""
+    """Number of the recorded packet, from 1."""
     stamp_at: Integers
-    """Where its stamp begins (traffic.replay.stamps); 0: it has none."""
+    """Offset of the stamp (traffic.replay.stamps); 0: none."""
     mended: int = 0
-    """Packets whose checksum was wrong in the recording (left to the network card)."""
+    """Packets with a wrong recorded checksum, as with checksum offload."""
 
     def __len__(self) -> int:
         return len(self.place)

@@ -1,4 +1,4 @@
-"""Small numbers for large values, in the order of their first appearance: what a dictionary does, for arrays."""
+"""Numbers for the distinct values of arrays, in the order of their first appearance."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Numbering:
-    """Equal values get equal numbers, the first one 0. Values are of one type that sorts (integers, bytes)."""
+    """Assigns equal numbers to equal values, from 0. Values are of one sortable type (integers, bytes)."""
 
     def __init__(self) -> None:
         self._sorted: NDArray[np.generic] | None = None
         self._numbers: Integers = np.zeros(0, np.int64)
         self._values: NDArray[np.generic] | None = None
-        # Of integers the last one seen in each slot, by its number: most are found there, without a search.
+        # A cache of integers, one in each slot: most are found there, without a search.
         self._slots = np.zeros(1 << SLOT_BITS, np.int64)
 
     @property
@@ -29,7 +29,7 @@ class Numbering:
         return len(self._numbers)
 
     def of(self, values: NDArray[np.generic]) -> Integers:
-        """The number of each value; a value never seen gets the next one."""
+        """The number of each value; a new value gets the next one."""
         number = np.empty(len(values), np.int64)
         search = self._by_slot if values.dtype.kind in "iu" else self._by_search
         for at in range(0, len(values), CHUNK):

@@ -1,6 +1,6 @@
-"""Frames longer than the MTU: the recording host had merged segments. Cut again into those that were on the wire.
+"""Frames longer than the MTU, which the recording host merged from segments, cut into segments again.
 
-A cut is a rule, not a copy: each segment is a row of its own that points to the same recorded packet.
+A segment is a row that refers to the recorded packet, without a copy.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from pktswarm.traffic.replay.parse import ETHERNET_BYTES, Columns
 Integers = NDArray[np.int64]
 TAG_BYTES = 4
 LEAST_SEGMENT_BYTES = 536
-"""RFC 9293, section 3.7.1: what a TCP may send without being told more."""
+"""Default MSS (RFC 9293, section 3.7.1)."""
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """What of its recorded packet each row sends: a whole one, or a segment of its payload."""
+    """The part of its recorded packet that each row sends: the whole packet, or a segment of its payload."""
 
     columns: Columns
-    """`end` and `length` are the segment's."""
+    """The columns, with `end` and `length` of the segment."""
     skip: Integers
-    """Payload bytes before this segment; 0 in a whole packet."""
+    """Payload bytes before this segment; 0 for a whole packet."""
     index: Integers
-    """Which segment, from 0."""
+    """Number of the segment, from 0."""
     last: NDArray[np.bool_]
     cut: int = 0
-    """Recorded packets that were cut."""
+    """Number of recorded packets that are cut."""
     too_long: int = 0
-    """Recorded packets that were left out."""
+    """Number of recorded packets that are left out."""
 
     def take(self, rows: NDArray[Any] | slice) -> Pieces:
-        """Some of the rows, in that order. All of them in theirs are no copy: the columns take much memory."""
+        """Some of the rows, in that order; all rows in their order without a copy, to save memory."""
         if isinstance(rows, np.ndarray) and _all_in_order(rows, len(self.index)):
             return self
         parts = (self.skip[rows], self.index[rows], self.last[rows])
@@ -56,14 +56,14 @@ def whole(columns: Columns) -> Pieces:
 
 
 def longest(columns: Columns, mtu_bytes: int, overhead: Integers) -> Integers:
-    """Frame bytes that each packet may have: the MTU, the Ethernet header, and VLAN tags as Linux counts them (one on
-    top, a second one not); less what the tunnel adds."""
+    """Maximum frame bytes of each packet: the MTU, the Ethernet header and one VLAN tag, as Linux allows, minus the
+    bytes of the tunnel."""
     tags = columns.l3 - ETHERNET_BYTES
     return mtu_bytes + ETHERNET_BYTES + np.minimum(tags, TAG_BYTES) - overhead
 
 
 def cut(columns: Columns, room: Integers) -> Pieces:
-    """Every packet longer than its `room` in segments; one that is not TCP, or a fragment, is left out."""
+    """Cuts every packet longer than its `room` into segments; leaves out fragments and packets that are not TCP."""
     too_long = columns.length > room
     if not too_long.any():
         return whole(columns)
@@ -97,8 +97,8 @@ def skip_long(columns: Columns, room: Integers) -> Pieces:
 
 
 def _segment_bytes(columns: Columns, room: Integers, too_long: NDArray[np.bool_], able: NDArray[np.bool_]) -> Integers:
-    """The payload of each packet's segments: the largest that its direction of the flow was seen to send by itself,
-    where that is a full one; else as much as there is room for."""
+    """The payload size of each packet's segments: the largest uncut one of its direction of the flow, if that is full
+    size; else as much as there is room for."""
     payload = columns.end - columns.head_end
     seen = np.zeros(int(columns.channel.max()) + 1, np.int64)
     single = ~too_long & columns.has_l4 & (columns.protocol == TCP)
@@ -111,8 +111,8 @@ def _segment_bytes(columns: Columns, room: Integers, too_long: NDArray[np.bool_]
 def refuse_long(
     path: Path, length: Integers, tag_bytes: Integers, number: Integers, mtu_bytes: int, interface: str
 ) -> None:
-    """Raises BadInput for the first frame that `interface` cannot send. Linux's own rule: one VLAN tag is on top of the
-    MTU, a second one is not (packet_snd in af_packet.c)."""
+    """BadInput for the first frame that `interface` cannot send. As in Linux (packet_snd in af_packet.c) one VLAN tag
+    does not count towards the MTU, a second one does."""
     long = np.flatnonzero(length > mtu_bytes + ETHERNET_BYTES + np.minimum(tag_bytes, TAG_BYTES))
     if not len(long):
         return

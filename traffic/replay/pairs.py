@@ -1,4 +1,4 @@
-"""Who talks to whom: numbers for the pairs of addresses and for the channels (with ports), chunk by chunk."""
+"""Numbers for the pairs of addresses and for the channels (pairs with protocol and ports)."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ Found = dict[str, NDArray[Any]]
 
 
 class Pairs:
-    """Numbers in the order of appearance: of (source, target), and of (pair, protocol, ports)."""
+    """Numbers of (source, target) and of (pair, protocol, ports), in the order of appearance."""
 
     def __init__(self) -> None:
         self._four, self._hosts6, self._six, self._both = Numbering(), Numbering(), Numbering(), Numbering()
         self._channels = Numbering()
 
     def number(self, found: Found) -> tuple[Integers, Integers]:
-        """The pair and the channel of each packet of the next chunk."""
+        """The pair and channel of each packet of the next chunk."""
         pair = self._pair(found)
         ported = found["sport"] >= 0
         ports = np.where(ported, 1 << 32 | found["sport"] << 16 | found["dport"], 0)
         return pair, self._channels.of(pair << 41 | found["protocol"] << 33 | ports)
 
     def _pair(self, found: Found) -> Integers:
-        # Even numbers are pairs of IPv4 addresses, odd ones of IPv6 addresses; one numbering orders them all.
+        # Even numbers are pairs of IPv4 addresses, odd ones of IPv6 addresses.
         number = np.empty(len(found["version"]), np.int64)
         four, six = np.flatnonzero(found["version"] == 4), np.flatnonzero(found["version"] == 6)
         key = found["source"][four].astype(np.uint64) << np.uint64(32) | found["target"][four].astype(np.uint64)
@@ -51,7 +51,7 @@ class Pairs:
 
     @property
     def channels(self) -> list[tuple[int, int, int, int]]:
-        """(pair, protocol, source port, target port); ports are -1 where there are none."""
+        """(pair, protocol, source port, target port); -1: no port."""
         channels = []
         for key in self._channels.values().tolist():
             pair, protocol, ports = key >> 41, key >> 33 & 0xFF, key & 0x1_FFFF_FFFF
@@ -60,7 +60,7 @@ class Pairs:
 
 
 def join_fragments(found: Found) -> None:
-    """A later fragment has the channel of its first."""
+    """Gives later fragments the channel of the first one."""
     channel = found["channel"]
     rows = np.flatnonzero(found["fragment"] >= 0).tolist()
     of_datagram: dict[tuple[int, int, int], int] = {}
@@ -68,7 +68,7 @@ def join_fragments(found: Found) -> None:
     keys: dict[int, tuple[int, int, int]] = dict(zip(rows, zip(*columns, strict=True), strict=True))
     for row in rows:
         if found["has_l4"][row]:
-            # A fragment may come before the one that has the ports: the earliest one serves until then.
+            # A fragment can precede the one with the ports: until then the first one is used.
             of_datagram.setdefault(keys[row], int(channel[row]))
     for row in rows:
         if found["has_l4"][row]:

@@ -1,6 +1,6 @@
-"""The headers of every packet of a capture at once: columns, one row a packet.
+"""The headers of all packets of a capture as columns, a row for each packet.
 
-IPv6 extension headers and fragments are rare, and take the slow way of traffic.frames.dissect.
+IPv6 extension headers and fragments are rare, and use the slow path of traffic.frames.dissect.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 ETHERNET_BYTES = 14
 CHUNK = 1 << 13
-"""Packets: what is read of their headers, again and again, then stays in a processor's cache."""
+"""Packets parsed at a time: their headers fit into a processor's cache."""
 GTPU_PORT = 2152
 SYN, ACK = 0x02, 0x10
 EXTENSIONS = (0, 43, 44, 60)
@@ -36,32 +36,32 @@ TUNNELS = {4: "IP in IP", 41: "IPv6 in IP", 47: "GRE"}
 
 @dataclass(frozen=True)
 class Columns:
-    """The packets that can be replayed, in the file's order. Places count from the start of a frame."""
+    """The packets that can be replayed, in the file's order. Offsets count from the start of a frame."""
 
     data: NDArray[np.uint8]
-    """The file; `start` points into it."""
+    """The file's bytes, to which `start` refers."""
     number: Integers
-    """In the file, from 1."""
+    """Number in the file, from 1."""
     time_ns: Integers
     start: Integers
     captured: Integers
-    """Bytes of the frame that the file has."""
+    """Bytes of the frame in the file."""
     length: Integers
     """Bytes of the frame on the wire, without FCS."""
     l3: Integers
     l4: Integers
     end: Integers
-    """Where the IP packet ends; what follows pads the frame."""
+    """End of the IP packet; padding follows."""
     head_end: Integers
-    """Where the last header ends: TCP's with its options, UDP's, ICMP's; l4 where there is none."""
+    """End of the TCP (with options), UDP or ICMP header; l4 without one."""
     version: Integers
     protocol: Integers
     flags: Integers
-    """TCP's; 0 elsewhere."""
+    """TCP flags; 0 for other protocols."""
     fragment: Integers
     """The identification of a fragmented datagram, -1 for a whole packet."""
     has_l4: Flags
-    """Whether a whole TCP, UDP, ICMP or ICMPv6 header is here."""
+    """Whether the frame contains a whole TCP, UDP, ICMP or ICMPv6 header."""
     source_routed: Flags
     pair: Integers
     """Number of (source address, target address), in the order of appearance."""
@@ -79,23 +79,24 @@ class Columns:
 
 @dataclass(frozen=True)
 class Parsed:
-    """A capture taken apart. `pairs` and `channels` are looked up by the numbers in the columns."""
+    """A parsed capture. The columns refer to `pairs` and `channels` by number."""
 
     path: Path
     columns: Columns
     total: int
-    """Packets in the file: the rows and those that `left_out` counts."""
+    """Packets in the file: the rows and the packets that `left_out` counts."""
     pairs: list[tuple[bytes, bytes]]
     channels: list[tuple[int, int, int, int]]
-    """(pair, protocol, source port, target port); ports are -1 where there are none."""
+    """(pair, protocol, source port, target port); -1: no port."""
     left_out: Counter[str]
     notes: list[str]
 
 
 def parse(path: Path, sizes_only: bool = False) -> Parsed:
-    """`sizes_only`: payloads are not needed, so a packet that a snap length cut behind its headers will do.
+    """Parses a capture. `sizes_only`: payloads are not needed, so packets can be cut by a snap length behind their
+    headers.
 
-    Raises BadInput for a file that is no capture, is empty, not Ethernet or, unless `sizes_only`, cut by a snap length.
+    BadInput for a file that is not a capture, is empty, not Ethernet or, unless `sizes_only`, cut by a snap length.
     """
     index = index_capture(path)
     check_index(path, index, sizes_only)
@@ -149,7 +150,8 @@ def check_index(path: Path, index: CaptureIndex, sizes_only: bool) -> None:
 
 
 class Reader:
-    """Big-endian numbers at any place of the file; beyond its end the last are read: lengths are checked after."""
+    """Big-endian numbers at any offset of the file; beyond its end the last bytes are read: lengths are checked
+    later."""
 
     def __init__(self, data: NDArray[np.uint8]) -> None:
         self._data = data
@@ -192,13 +194,13 @@ def _parse_chunk(
 
 
 def _network(read: Reader, start: Integers) -> tuple[Integers, Integers]:
-    """(EtherType, where the network header starts) behind any VLAN tags."""
+    """(EtherType, offset of the network header) behind any VLAN tags."""
     at = np.full(len(start), 12)
     kind = read.of(2, start + at)
     if (kind == dissect.ETH_IPV4).all():
         return kind, at + 2
     while (tagged := _is_one_of(kind, VLAN_TYPES)).any():
-        # A frame of nothing but tags ends where the file does: the reader returns the same bytes for ever.
+        # A frame of VLAN tags alone ends with the file, where the reader returns the same bytes for ever.
         if at.max() > 12 + 4 * 16:
             break
         at[tagged] += 4
@@ -207,7 +209,7 @@ def _network(read: Reader, start: Integers) -> tuple[Integers, Integers]:
 
 
 def _is_one_of(values: Integers, wanted: Iterable[int]) -> Flags:
-    """np.isin of a few."""
+    """np.isin for a few values."""
     found = np.zeros(len(values), np.bool_)
     for one in wanted:
         found |= values == one
@@ -218,7 +220,7 @@ def _ipv4(
     read: Reader, start: Integers, l3: Integers, captured: Integers, length: Integers, asked: Flags
 ) -> tuple[Flags, dict[str, NDArray[Any]]]:
     at = start + l3
-    # The whole header at once: memory is read a line at a time, whatever is taken of it.
+    # The whole header at once, because memory is read in cache lines.
     header = read.raw("V20", at)
     words = header.view(">u2").reshape(-1, 10)
     first, total = words[:, 0].astype(np.int64) >> 8, words[:, 1].astype(np.int64)
@@ -302,7 +304,7 @@ def _transport(read: Reader, found: dict[str, NDArray[Any]]) -> dict[str, NDArra
     return found
 
 
-# --- what cannot be replayed -----------------------------------------------------------------------------------------
+# --- packets that cannot be replayed ---------------------------------------------------------------------------------
 
 
 def _counted(why: str, rows: Flags) -> dict[str, int]:

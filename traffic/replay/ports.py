@@ -1,6 +1,6 @@
-"""Ports that keep flows apart when addresses no longer do: where several became one, and over instances.
+"""New ports for flows that share addresses after rewriting, and for further instances.
 
-All of it is about channels (one direction of a flow), which are few beside the packets.
+The unit is the channel (one direction of a flow), of which there are few compared with packets.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pktswarm.traffic.errors import PktswarmError
 
 Integers = NDArray[np.int64]
 FIRST_FREE_PORT = 49152
-"""Ports from here on belong to nobody: RFC 6335 section 6."""
+"""First of the dynamic ports (RFC 6335, section 6)."""
 ALL_PORTS = 1 << 16
 End = tuple[Hashable, int]
 
 
 @dataclass(frozen=True)
 class Channel:
-    """One direction of a flow: `ends` as recorded, `source` and `target` what its addresses become."""
+    """One direction of a flow: recorded `ends`, and its new `source` and `target`."""
 
     kind: Hashable
     """IP version and protocol."""
@@ -40,15 +40,15 @@ class Ports:
     source: Integers
     target: Integers
     moved_flows: int
-    """Flows that got another port."""
+    """Number of flows with a new port."""
 
 
 def keep_apart(channels: list[Channel], one_way: bool) -> Ports:
-    """The ports of each channel; -1 where it has none.
+    """The ports of each channel; -1 without ports.
 
-    The later flow gives way: its higher port (the client's, mostly) becomes a free one; of two equal ports
-    (2152 to 2152) only the source port, so that the receiver still knows the protocol by its port. `one_way`: both
-    directions are sent from the same node to the same node, so the answer has the same addresses.
+    Of two colliding flows the later one gets a free port in place of its higher one (mostly the client's); with two
+    equal ports (2152 to 2152) in place of the source port, so that the target port still identifies the protocol.
+    `one_way`: both directions are sent from the same node to the same node, with the same addresses.
     """
     book = _Book(one_way)
     pairs = [book.of(channel) for channel in channels]
@@ -61,7 +61,7 @@ class _Book:
         self._one_way = one_way
         self._taken: dict[Hashable, Hashable] = {}
         self.moved: dict[Hashable, int] = {}
-        """The new port of each flow that gave way."""
+        """The new port of each flow that has one."""
 
     def of(self, channel: Channel) -> tuple[int, int]:
         (_, source), (_, target) = channel.ends
@@ -80,14 +80,14 @@ class _Book:
         return source, target
 
     def _places(self, channel: Channel, source: int, target: int) -> tuple[Hashable, Hashable]:
-        """What this channel and the one that answers it look like on the wire."""
+        """The keys on the wire of this channel and of its reverse."""
         there = (channel.kind, channel.source, source, channel.target, target)
         if self._one_way:
             return there, (channel.kind, channel.source, target, channel.target, source)
         return there, (channel.kind, channel.target, target, channel.source, source)
 
     def _claim(self, channel: Channel, flow: Hashable, source: int, target: int) -> bool:
-        """Takes both directions for `flow`; False where another flow has one of them."""
+        """Reserves both directions for `flow`; False if another flow has one of them."""
         places = self._places(channel, source, target)
         if any(self._taken.get(place, flow) != flow for place in places):
             return False
@@ -103,8 +103,7 @@ class _Book:
 
 
 def step(user_ports: Integers, instances: int) -> int | None:
-    """What to add to the users' ports for each further instance, so that no two instances share one; None: no number
-    does."""
+    """The offset of the users' ports per instance with which no two instances share a port; None if there is none."""
     ports = np.unique(user_ports[user_ports >= 0])
     if not len(ports) or instances == 1:
         return 0

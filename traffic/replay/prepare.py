@@ -1,6 +1,6 @@
-"""A trace made ready before any host is asked: who is who, what is sent by whom and when, in how many instances.
+"""The preparation of a trace without the hosts: users and servers, packets, due times and instances.
 
-What needs the nodes' addresses is left to `rewrite_of`, called when they are known.
+`rewrite_of` adds the addresses of the nodes when they are known.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LAST_TEID = 2**32 - 1
 
 @dataclass(frozen=True)
 class Instances:
-    """`count` of the trace at once. The steps are what each further one adds; None: by what it needs."""
+    """`count` simultaneous instances of the trace. Steps are the offsets per instance; None: as many as it needs."""
 
     count: int = 1
     start: timing.Start = "together"
@@ -46,7 +46,7 @@ class Instances:
 
 @dataclass(frozen=True)
 class Gtpu:
-    """Of the uplink. `source`, `target`: the outer addresses; empty: the two nodes'."""
+    """The tunnel of the uplink. `source`, `target`: outer addresses; empty: those of the two nodes."""
 
     teid: int = 1
     sequence: bool = False
@@ -59,14 +59,13 @@ class Gtpu:
 
     @property
     def downlink_bytes(self) -> int:
-        """The most by which a UPF's tunnel makes a frame longer that goes down: whether it puts a PDU session container
-        into it is its own affair."""
+        """Maximum bytes that the UPF's tunnel adds to a downlink frame, with the optional PDU session container."""
         return replace(self, sequence=False, qfi=0).tunnel().overhead_bytes
 
 
 @dataclass(frozen=True)
 class Settings:
-    """All that a scenario says of a trace, but for the nodes. `where` and `key` name it in messages."""
+    """A scenario's settings of a trace, without the nodes. `where` and `key` name it in messages."""
 
     where: object = ""
     key: str = "trace"
@@ -87,7 +86,7 @@ class Settings:
     split: Literal["flow", "user"] = "flow"
     stamped: bool = False
     behind_upf: bool = False
-    """Users' packets go through a UPF, in IPv4: what goes down comes from the servers' node in any case."""
+    """Users' packets go through a UPF, in IPv4; the servers' node sends the downlink."""
 
     @property
     def plain(self) -> bool:
@@ -101,7 +100,7 @@ class Prepared:
 
     settings: Settings
     parsed: Parsed
-    """Without what is not sent."""
+    """The capture, without packets that are not sent."""
     table: Table
     pieces: Pieces
     due: timing.Due
@@ -110,9 +109,9 @@ class Prepared:
     """New ports of each channel."""
     dport: Integers
     steps: Shift
-    """What each further instance adds."""
+    """Offsets per instance."""
     stamp: Integers
-    """Where each packet's stamp begins, from its IP header; 0: it has none."""
+    """Offset of each packet's stamp from its IP header; 0: none."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -121,7 +120,7 @@ class Prepared:
 
     @property
     def frame_bytes(self) -> Integers:
-        """As sent, without FCS."""
+        """Frame sizes as sent, without FCS."""
         return self.pieces.columns.length + added_bytes(self.pieces, self.table, self.settings)
 
     @functools.cached_property
@@ -134,7 +133,7 @@ class Prepared:
 
     @property
     def pools(self) -> list[tuple[str, Pool, int]]:
-        """(name, pool, addresses of it that all instances take)."""
+        """(name, pool, number of its addresses that all instances use)."""
         further, settings = self.settings.instances.count - 1, self.settings
         given = (
             ("users", settings.users, len(self.table.users) + self.steps.user * further),
@@ -148,7 +147,7 @@ class Prepared:
 
 
 def prepare(path: Path, settings: Settings) -> Prepared:
-    """Raises BadInput for everything that the trace or the settings make impossible."""
+    """Prepares a trace. BadInput for one that cannot be replayed with these settings."""
     parsed = parse(path, settings.headers_only)
     total, where, key = parsed.total, settings.where, settings.key
     if settings.window:
@@ -207,7 +206,7 @@ def _stamp_notes(stamp: Integers, settings: Settings) -> list[str]:
 
 
 def _rows(parsed: Parsed, rows: NDArray[np.bool_], why: str) -> Parsed:
-    """Rows left out whose pairs keep their numbers: the table refers to them."""
+    """Keeps these rows without renumbering pairs, to which the table refers."""
     gone = int(np.count_nonzero(~rows))
     left_out = parsed.left_out.copy()
     if gone:
@@ -216,8 +215,8 @@ def _rows(parsed: Parsed, rows: NDArray[np.bool_], why: str) -> Parsed:
 
 
 def _without_shared_ends(table: Table, settings: Settings) -> Table:
-    """Two users (or servers) that talk to each other need a pool: with the node's one address a packet would go from
-    it to itself."""
+    """Excludes traffic between two users, or two servers, without a pool: both ends would have the address of the
+    node."""
     if settings.plain or not table.same:
         return table
     excluded = dict(table.excluded)
@@ -230,7 +229,7 @@ def _without_shared_ends(table: Table, settings: Settings) -> Table:
 
 
 def added_bytes(pieces: Pieces, table: Table, settings: Settings) -> Integers:
-    """What tags and tunnel add to each frame."""
+    """Bytes that tags and tunnel add to each frame."""
     columns = pieces.columns
     added = np.zeros(len(columns), np.int64)
     if settings.tag is not None:
@@ -264,7 +263,7 @@ def _fit(parsed: Parsed, table: Table, settings: Settings) -> tuple[Pieces, Pars
 
 
 def ends(table: Table, parsed: Parsed, pair: int, settings: Settings) -> tuple[tuple[str, int], tuple[str, int]]:
-    """What the addresses of a pair become: ("user", 3), ("server", 0), or the nodes' own: ("from", 0), ("to", 0)."""
+    """The new ends of a pair: ("user", 3), ("server", 0), or the nodes: ("from", 0), ("to", 0)."""
     if settings.plain:
         return ("from", 0), ("to", 0)
     if pair in table.excluded:
@@ -295,8 +294,8 @@ def _user_ports(parsed: Parsed, table: Table, new: ports.Ports) -> Integers:
 
 
 def _steps(table: Table, settings: Settings, user_ports: Integers) -> Shift:
-    """What each further instance adds: as many users and servers as the trace has, where there are pools of them;
-    other ports where neither has one."""
+    """The offsets per instance: by default the number of users and servers that have a pool; ports if neither has
+    one."""
     one, count = settings.instances, settings.instances.count
     users, servers = len(table.users), len(table.servers)
     user_step = (users if settings.users else 0) if one.users is None else one.users
@@ -317,7 +316,7 @@ def _steps(table: Table, settings: Settings, user_ports: Integers) -> Shift:
     return Shift(user_step, server_step, port_step, teid_step)
 
 
-# --- what the user is told -------------------------------------------------------------------------------------------
+# --- notes for the user ----------------------------------------------------------------------------------------------
 
 
 def _notes(parsed: Parsed, total: int, table: Table, pieces: Pieces, due: timing.Due, new: ports.Ports) -> list[str]:
@@ -339,8 +338,7 @@ def _notes(parsed: Parsed, total: int, table: Table, pieces: Pieces, due: timing
 
 @dataclass(frozen=True)
 class Nodes:
-    """The trace's two nodes: users are behind `user`, servers behind `server`. Addresses as bytes; IPv6 ones are made
-    from the IPv4 address where a node has none."""
+    """The nodes of users and servers, with their addresses as bytes; IPv6 addresses are made from the IPv4 ones."""
 
     user_mac: bytes
     server_mac: bytes
@@ -409,7 +407,7 @@ def share_rows(prepared: Prepared, nodes: int) -> list[dict[str, Integers]]:
 
 
 def check_lengths(prepared: Prepared, rows: Integers, mtu_bytes: int, interface: str) -> None:
-    """Raises BadInput for the first frame that `interface` cannot send; one VLAN tag does not count."""
+    """BadInput for the first frame that `interface` cannot send; one VLAN tag does not count."""
     columns, tag = prepared.pieces.columns.take(rows), prepared.settings.tag
     tags = columns.l3 - ETHERNET_BYTES if tag is None else np.full(len(rows), len(tag))
     path = prepared.parsed.path

@@ -1,4 +1,4 @@
-"""What a replay puts in place of recorded headers: addresses, ports, tags and GTP-U tunnels."""
+"""The new headers of a replay: addresses, ports, tags and GTP-U tunnels."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ OUTER_IP_BYTES, OUTER_UDP_BYTES = 20, 8
 
 @dataclass(frozen=True)
 class Tunnel:
-    """GTP-U around the uplink (3GPP TS 29.281, TS 38.415): outer addresses of the base station and the UPF."""
+    """The GTP-U tunnel of the uplink (3GPP TS 29.281, TS 38.415): `source` is the base station, `target` the UPF."""
 
     source: bytes
     target: bytes
     sequence: bool = False
     qfi: int | None = None
-    """With a PDU session container of this QoS flow; None: without."""
+    """QoS flow of a PDU session container; None: no container."""
     ttl: int = 64
 
     @property
@@ -34,31 +34,31 @@ class Tunnel:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """What becomes of the packets of each pair and each channel. Every array is looked up by their numbers."""
+    """New headers of each pair and channel, indexed by their numbers."""
 
     source: list[bytes]
     """New source address of each pair."""
     target: list[bytes]
     sport: Integers
-    """New ports of each channel; -1 where it has none."""
+    """New ports of each channel; -1: none."""
     dport: Integers
     macs: bytes
-    """Target and source MAC: every frame goes between these two."""
+    """Destination and source MAC of every frame."""
     direction: Integers
-    """Of each pair: 0 up, 1 down."""
+    """Direction of each pair: 0 up, 1 down."""
     ends: Integers
-    """Of each pair: 1 where its source is a server, 2 where its target is one; the sum of both."""
+    """Flags of each pair: 1, its source is a server; 2, its target is a server."""
     tag: bytes | None = None
-    """In place of all VLAN tags: type and TCI; None: the recorded ones stay."""
+    """Type and TCI that replace all VLAN tags; None: the recorded tags stay."""
     tunnel: Tunnel | None = None
     teid: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Of each pair."""
+    """TEID of each pair."""
     headers_only: bool = False
-    """Zeros in place of payloads, which are not stored either."""
+    """Payloads are zeros and not stored."""
 
 
 def gtpu_header(tunnel: Tunnel) -> bytes:
-    """The header with length, TEID and sequence number zero (TS 29.281 section 5.1, TS 38.415 section 5.5.2.2)."""
+    """The GTP-U header with length, TEID and sequence number 0 (TS 29.281, section 5.1; TS 38.415, section 5.5.2.2)."""
     flags = 0x30 | (0x02 if tunnel.sequence else 0) | (0x04 if tunnel.qfi is not None else 0)
     header = bytes((flags, 0xFF)) + bytes(6)
     if tunnel.header_bytes > 8:

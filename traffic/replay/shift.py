@@ -1,7 +1,6 @@
-"""The frames of another instance: another user, another server, other ports and TEIDs, every checksum kept right.
+"""The frames of a further instance of a trace: offsets to users, servers, ports and TEIDs, with right checksums.
 
-This is what the kernel program does frame by frame, and what it is held against; engines that replay a file have
-their instances' frames from here.
+It is equal to the result of the kernel program, which tests compare with it; engines that replay files use it.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ IPV4_BITS, PORT_BITS = 32, 16
 
 
 def shifted(frames: Frames, shift: Shift) -> Frames:
-    """A copy. Frame n of it is frame n with everything added, and checksums amended by RFC 1624."""
+    """A copy of the frames with the offsets added and the checksums updated (RFC 1624)."""
     made = replace(frames, store=frames.store.copy())
     apply(made, shift)
     return made
 
 
 def apply(frames: Frames, shift: Shift, rows: slice = slice(None)) -> None:
-    """In place."""
+    """Adds the offsets in place."""
     words = frames.store.view(np.uint16)
     change = _add_address(frames, words, "user", shift.user, rows)
     change += _add_address(frames, words, "server", shift.server, rows)
@@ -45,15 +44,15 @@ def _is_ipv4(frames: Frames, rows: slice) -> NDArray[np.bool_]:
     return np.asarray(frames.store[frames.place[rows] + frames.ip_at[rows]] >> 4 == 4)
 
 
-def _add_address(frames: Frames, words: Words, whose: Literal["user", "server"], amount: int, rows: slice) -> Integers:
-    """By how much the sum of the addresses changes."""
+def _add_address(frames: Frames, words: Words, role: Literal["user", "server"], amount: int, rows: slice) -> Integers:
+    """Adds an offset to addresses. Returns the change of their sum."""
     change = np.zeros(len(frames.place[rows]), np.int64)
     if not amount:
         return change
     four = _is_ipv4(frames, rows)
     # The last four bytes of each address.
     for bit, at4, at6 in ((1, 12, 20), (2, 16, 36)):
-        some = np.flatnonzero((frames.ends[rows] & bit > 0) == (whose == "server"))
+        some = np.flatnonzero((frames.ends[rows] & bit > 0) == (role == "server"))
         at = frames.place[rows][some] + frames.ip_at[rows][some] + np.where(four[some], at4, at6)
         covered = frames.ends[rows][some] & NOT_COVERED == 0 if bit == 2 else 1
         change[some] += _add32(words, at >> 1, amount) * covered
@@ -76,7 +75,7 @@ def _add_port(frames: Frames, words: Words, amount: int, rows: slice) -> Integer
     change = np.zeros(len(frames.place[rows]), np.int64)
     some = np.flatnonzero(frames.l4_at[rows] > 0)
     if amount and len(some):
-        # The user's is the source port uplink, the target port downlink.
+        # The user's port is the source port uplink, the destination port downlink.
         at = (frames.place[rows][some] + frames.l4_at[rows][some] + 2 * frames.down[rows][some]) >> 1
         value = words_of((values_of(words[at]) + amount) % (1 << PORT_BITS))
         change[some] = value.astype(np.int64) - words[at]
@@ -85,14 +84,14 @@ def _add_port(frames: Frames, words: Words, amount: int, rows: slice) -> Integer
 
 
 def _amend(words: Words, at: Integers, rows: NDArray[np.bool_], change: Integers) -> None:
-    """RFC 1624: the complement of the sum changes as the sum does."""
+    """Updates checksums by the change of their sum (RFC 1624)."""
     some = rows & (change != 0)
     recorded = words[at[some]].astype(np.int64)
     words[at[some]] = (ONES - ((ONES - recorded) + change[some]) % ONES) % ONES
 
 
 def _keep_udp_sum(words: Words, at: Integers, covered: NDArray[np.bool_], frames: Frames, rows: slice) -> None:
-    """UDP says "no checksum" with 0, so a sum of 0 is written 0xFFFF (RFC 768); its sum stands 6 bytes in."""
+    """Updates transport checksums. In UDP 0 means "no checksum" and is sent as 0xFFFF (RFC 768)."""
     udp = covered & (frames.sum_at[rows] - frames.l4_at[rows] == 6)
     zero = udp & (words[np.where(udp, at, 0)] == 0)
     words[at[zero]] = ONES

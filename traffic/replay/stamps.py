@@ -1,9 +1,8 @@
-"""Which packets of a trace have room for a stamp, and the stamp in them.
+"""Stamps in the packets of a trace that have room for one.
 
-It is the stamp of traffic.frames.stamp with its checksum, and two bytes more, the balance: chosen so that the 24
-bytes add up,
-in 16-bit words, to what the recorded ones did. So no Internet checksum over them changes, of whatever layer; number and
-time, which the kernel program fills in, do not change that sum (struct stamp of kernel/pktswarm.h).
+It is the stamp of traffic.frames.stamp with its checksum and two further bytes, the balance, with which the sum of the
+24 bytes in 16-bit words equals that of the recorded ones. So no Internet checksum over them changes; number and time,
+which the kernel program writes, do not change the sum (struct stamp of kernel/pktswarm.h).
 """
 
 from __future__ import annotations
@@ -23,20 +22,21 @@ from pktswarm.traffic.replay.words import ONES
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 VARYING = slice(stamp.SEQUENCE_OFFSET, stamp.PLAIN_BYTES)
-"""What of it differs from frame to frame."""
+"""The bytes of a stamp that differ between frames."""
 MOST_HEADER_BYTES = 900
-"""The receiver follows headers for 1023 bytes; a tunnel of ours takes some of them."""
+"""The receiver parses headers in the first 1023 bytes, minus those of an added tunnel."""
 ECHOES = ((ICMP, (0, 8)), (ICMP6, (128, 129)))
 INSIDE_IP = (4, 41)
 HALF = 0x8000
-"""Of 1, modulo 0xffff."""
+"""Weight of 1, modulo 0xffff."""
 MODULUS32 = 0xFFFFFFFF
 
 
 def room(pieces: Pieces, dports: Integers, new_tag: bool, headers_only: bool) -> Integers:
-    """Where each packet's stamp begins, from its IP header; 0: it has no room for one that a receiver would find.
+    """Offset of each packet's stamp from its IP header; 0: no room for a stamp that a receiver can find.
 
-    `dports`: the target port of each channel in each instance, as sent. `new_tag`: all recorded tags give way to one.
+    `dports`: the destination port of each channel in each instance, as sent. `new_tag`: one tag replaces the recorded
+    ones.
     """
     columns = pieces.columns
     at = columns.head_end - columns.l3
@@ -45,7 +45,7 @@ def room(pieces: Pieces, dports: Integers, new_tag: bool, headers_only: bool) ->
     said = (columns.protocol == UDP) & columns.has_l4 & (_number(columns, 2, columns.l4 + 2) == GTPU_PORT)
     is_gtpu = (dports == GTPU_PORT)[columns.channel]
     inside = said & is_gtpu.all(axis=1) | np.isin(columns.protocol, INSIDE_IP)
-    if headers_only:  # nothing is left of what a tunnel has in it
+    if headers_only:  # the packet in a tunnel is not stored
         inside[:] = False
     else:
         fits &= ~said & ~is_gtpu.any(axis=1) | (columns.protocol != UDP)
@@ -63,7 +63,7 @@ def _number(columns: Columns, size: int, at: Integers) -> Integers:
 
 
 def _whole_header(columns: Columns) -> Flags:
-    """Whether the headers say of their lengths what the packet has; of ICMP only an echo's data is free."""
+    """Whether the lengths in the headers fit the packet, and it is TCP, UDP or an ICMP echo."""
     l4, size = columns.l4, columns.head_end - columns.l4
     good = (columns.protocol == TCP) & (_number(columns, 1, l4 + 12) // 16 * 4 == size)
     good |= (columns.protocol == UDP) & (_number(columns, 2, l4 + 4) == columns.end - l4)
@@ -74,7 +74,7 @@ def _whole_header(columns: Columns) -> Flags:
 
 
 def _payload(columns: Columns, row: int, new_tag: bool) -> tuple[int, int, int]:
-    """(payload from the IP header, its bytes, the protocol before it) as a receiver finds them; 0 where it does not."""
+    """(offset of the payload from the IP header, its bytes, the protocol) as a receiver finds them; 0: not found."""
     start, l3 = int(columns.start[row]), int(columns.l3[row])
     frame = bytes(columns.data[start : start + int(columns.captured[row])]).ljust(int(columns.length[row]), b"\0")
     if new_tag:
@@ -89,7 +89,7 @@ def _payload(columns: Columns, row: int, new_tag: bool) -> tuple[int, int, int]:
 
 
 def _looked_up(columns: Columns, row: int, new_tag: bool, whole: bool) -> int:
-    """Where the payload of the innermost packet of a tunnel begins, from the outer IP header; 0: it has no room."""
+    """Offset of the payload of a tunnel's innermost packet from the outer IP header; 0: no room."""
     at, size, protocol = _payload(columns, row, new_tag)
     ends_with_it = at + size == int(columns.end[row] - columns.l3[row])
     within = int(columns.head_end[row] - columns.l3[row]) < at <= MOST_HEADER_BYTES
@@ -97,7 +97,7 @@ def _looked_up(columns: Columns, row: int, new_tag: bool, whole: bool) -> int:
 
 
 def put(frames: Frames, stream: int) -> None:
-    """Into every frame that has room: number 0 at time 0, which the sender fills in."""
+    """Writes a stamp with number 0 and time 0, which the sender replaces, into every frame that has room."""
     rows = np.flatnonzero(frames.stamp_at)
     for first in range(0, len(rows), CHUNK_PACKETS):
         _put(frames, rows[first : first + CHUNK_PACKETS], stream)
@@ -113,8 +113,8 @@ def _put(frames: Frames, rows: NDArray[np.intp], stream: int) -> None:
     begin, stop = (at + stamp.CHECKED_BYTES).tolist(), _stored_ends(frames, rows).tolist()
     store = frames.store.data
     rest = np.array([stamp.payload_sum(bytes(store[a:b])) for a, b in zip(begin, stop, strict=True)], np.int64)
-    # The balance counts twice: by itself, and in the checksum, whose 16-bit words add up to those of the rest.
-    # The stamp's own words add up to nothing.
+    # The balance counts twice: itself, and in the checksum, whose 16-bit words have the sum of the rest.
+    # The sum of the stamp's own words is 0.
     balance = (kept - rest) % ONES * HALF % ONES
     words[place] = np.frombuffer(b"".join(heads), ">u2").reshape(2, -1)[_summed(frames, rows, kept + rest).astype(int)]
     checksum = (rest + (balance << 16)) % MODULUS32
@@ -141,7 +141,7 @@ def _summed(frames: Frames, rows: NDArray[np.intp], payload: Integers) -> Flags:
 
 
 def _word_sums(words: NDArray[np.uint16], begin: Integers, end: Integers) -> Integers:
-    """Of the 16-bit words from each `begin` to its `end`: headers, which have 30 at most."""
+    """Sums of the 16-bit words from each `begin` to its `end`: headers, of at most 30 words."""
     total = np.zeros(len(begin), np.int64)
     for step in range(30):
         some = begin + 2 * step < end
@@ -150,7 +150,7 @@ def _word_sums(words: NDArray[np.uint16], begin: Integers, end: Integers) -> Int
 
 
 def _stored_ends(frames: Frames, rows: NDArray[np.intp]) -> Integers:
-    """Where in the store each IP packet ends, or what is stored of it: the rest are zeros, which add nothing."""
+    """End of each IP packet, or of its stored part, in the store: the rest are zeros, which add nothing."""
     place, ip = frames.place[rows], frames.place[rows] + frames.ip_at[rows]
     four = frames.store[ip] >> 4 == 4
     words = frames.store.view(">u2")
@@ -159,7 +159,7 @@ def _stored_ends(frames: Frames, rows: NDArray[np.intp]) -> Integers:
 
 
 def _payload_at(frame: bytes) -> int:
-    """Where a receiver finds the payload; the frame's end where it finds none."""
+    """Offset of the payload as a receiver finds it; the end of the frame if it finds none."""
     if is_plain(frame):
         return 42 if frame[23] == UDP else 34 + frame[46] // 16 * 4
     try:
@@ -169,7 +169,7 @@ def _payload_at(frame: bytes) -> int:
 
 
 def blanked(frame: bytes, stream: int) -> bytes:
-    """The frame as all have it whose stamps differ in number and time alone; others as they are."""
+    """The frame with number and time of its stamp set to 0; a frame without a stamp of this stream is unchanged."""
     at = _payload_at(frame)
     found = stamp.read_stamp(frame[at : at + STAMP_BYTES]) if len(frame) >= at + STAMP_BYTES else None
     if found is None or found.checksum is None or found.stream != stream:

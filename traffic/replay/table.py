@@ -1,7 +1,6 @@
-"""The reference table: which trace addresses are users (UE) and which servers (PDN), and what each becomes.
+"""The reference table of a trace: its addresses as users (UE) and servers (PDN), and their new addresses.
 
-After Hrustic 2022, section 3.3 and its Listing 3. All of it is about pairs of addresses, which are few; packets refer
-to them by number.
+After Hrustic 2022, section 3.3 and Listing 3. The unit is the pair of addresses, to which packets refer by number.
 """
 
 from __future__ import annotations
@@ -26,11 +25,12 @@ LAST_IPV4 = 2**32 - 1
 
 @dataclass(frozen=True)
 class Pool:
-    """Addresses that stand for those of the trace, from `first` on. IPv6 ones are `prefix6` with the same last bits."""
+    """Addresses that replace those of the trace, from `first` on. IPv6 addresses are `prefix6` with the same last
+    bits."""
 
     first: int
     count: int | None = None
-    """None: as many as are needed."""
+    """Number of addresses; None: as many as needed."""
     prefix6: int = int(ipaddress.IPv6Address(IPV6_PREFIX))
 
     @property
@@ -58,7 +58,7 @@ def pool(first: str, count: int | None = None, prefix6: str = IPV6_PREFIX) -> Po
 
 @dataclass(frozen=True)
 class Rule:
-    """How users are told from servers: by the first packet's source, by a prefix that is theirs, or by TCP's SYN."""
+    """The rule for users: the source of the first packet, a prefix of users, or the sender of the TCP SYN."""
 
     by: Literal["first", "prefix", "syn"] = "first"
     prefixes: tuple[str, ...] = ()
@@ -70,14 +70,14 @@ class Table:
 
     roles: dict[bytes, tuple[Role, int]]
     direction: NDArray[np.int64]
-    """Of each pair: UP or DOWN."""
+    """Direction of each pair: UP or DOWN."""
     user: NDArray[np.int64]
-    """Of each pair: its user's number."""
+    """User number of each pair."""
     server: NDArray[np.int64]
     ends: NDArray[np.int64]
-    """Of each pair: SOURCE_SERVER and TARGET_SERVER, where they are servers."""
+    """Flags of each pair: SOURCE_SERVER, TARGET_SERVER."""
     excluded: dict[int, str] = field(default_factory=dict)
-    """Pair → why its packets cannot be replayed."""
+    """Pair → reason why its packets cannot be replayed."""
     same: tuple[int, ...] = ()
     """Pairs between two users or two servers."""
 
@@ -151,7 +151,7 @@ def _by_prefix(pairs: list[tuple[bytes, bytes]], prefixes: tuple[str, ...]) -> t
 
 
 def _by_syn(parsed: Parsed) -> dict[bytes, Role]:
-    """Who sent the first SYN is a user, who answers it a server; what no SYN tells is left to the first packet."""
+    """The sender of the first SYN is a user, its target a server; without a SYN the first packet decides."""
     columns, known = parsed.columns, dict[bytes, Role]()
     for row in np.flatnonzero(columns.flags & SYN).tolist():
         source, target = parsed.pairs[int(columns.pair[row])]
@@ -166,7 +166,7 @@ def _by_syn(parsed: Parsed) -> dict[bytes, Role]:
 
 
 def check_pools(where: object, key: str, users: Pool | None, servers: Pool | None, need: dict[str, int]) -> None:
-    """Raises BadInput for a pool that is too small for `need` ("users", "servers": over all instances), or overlaps."""
+    """BadInput for a pool too small for `need` ("users", "servers": over all instances), and for overlapping pools."""
     for name, given in (("users", users), ("servers", servers)):
         if given is None:
             continue

@@ -17,7 +17,7 @@ def word(value: int) -> int:
 
 
 def words_of(values: Integers) -> Words:
-    """Numbers as words that stand in memory in network byte order."""
+    """Numbers as words in network byte order in memory."""
     return values.astype(">u2").view(np.uint16)
 
 
