@@ -1,4 +1,4 @@
-"""Rows of bytes of any length, copied from anywhere to anywhere: what NumPy has no function for."""
+"""Copies of byte rows of different lengths between NumPy arrays."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ BLOCK_BYTES = 256
 
 
 def copy(target: Bytes, to: Integers, source: Bytes, at: Integers, size: Integers) -> None:
-    """Row n: `size` bytes from place `at` of the source to place `to` of the target. Rows of the target lie apart.
-    Best for some thousand rows at a time, which stay in a processor's cache."""
+    """Copies rows: `size` bytes from `at` in the source to `to` in the target. Target rows must not overlap. It is
+    fastest with some thousand rows, which fit into a processor's cache."""
     _copy_blocks(target, to, source, at, size)
     width = BLOCK_BYTES
     while width:
-        # What is left of a long row, and a row of up to twice the width, has that many bytes up to its end too.
+        # The rest of a long row, and a row of up to twice the width, has at least `width` bytes up to its end.
         some = np.flatnonzero((size >= width) & ((size < 2 * width) | (width == BLOCK_BYTES)))
         if len(some):
             rest = size[some] - width
@@ -30,7 +30,7 @@ def copy(target: Bytes, to: Integers, source: Bytes, at: Integers, size: Integer
 
 
 def _copy_blocks(target: Bytes, to: Integers, source: Bytes, at: Integers, size: Integers) -> None:
-    """The whole blocks of each row."""
+    """Copies the whole blocks of each row."""
     blocks = size // BLOCK_BYTES
     row = np.repeat(np.arange(len(size)), blocks)
     begin = (np.arange(len(row)) - (np.cumsum(blocks) - blocks)[row]) * BLOCK_BYTES
@@ -39,7 +39,7 @@ def _copy_blocks(target: Bytes, to: Integers, source: Bytes, at: Integers, size:
 
 
 def fill(target: Bytes, to: Integers, data: bytes) -> None:
-    """The same bytes to many places."""
+    """Writes the same bytes at many places."""
     anywhere(target, f"V{len(data)}")[to] = np.void(data)
 
 
@@ -49,5 +49,5 @@ def _copy_pieces(target: Bytes, to: Integers, source: Bytes, at: Integers, width
 
 
 def anywhere(data: Bytes | bytes | mmap.mmap, kind: str) -> NDArray[Any]:
-    """What of this kind begins at each byte: a view that steps by one byte, which NumPy reads and writes unaligned."""
+    """A view with an unaligned element of dtype `kind` at each byte."""
     return np.ndarray((max(0, len(data) - np.dtype(kind).itemsize + 1),), kind, data, strides=(1,))

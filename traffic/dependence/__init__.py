@@ -4,7 +4,7 @@
     for case in five_cases(arrivals.times_ns, repeat=4, scale=4):
         report = analyse(case.times_ns, case.name)
 
-docs/dependence.md says what the figures mean.
+docs/dependence.md defines the figures.
 """
 
 from pktswarm.traffic.dependence.arrivals import Arrivals, read_arrivals

@@ -1,4 +1,4 @@
-"""The arrival times of a capture, of a run's captures, or of a table; and packets counted in bins of time."""
+"""Arrival times of a capture, of a run's captures, or of a table, and packet counts in bins."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ Integers = NDArray[np.int64]
 MIN_PACKETS = 256
 MIN_BINS, MAX_BINS = 64, 1 << 16
 PACKETS_PER_BIN = 4
-"""On average, at least, where the bin is left to us: with fewer a count says little but 0 or 1."""
+"""Minimum mean packets per bin of the automatic bin width: with fewer most counts are 0 or 1."""
 CAPTURE_OF = "-capture-"
-"""Stands between the host and its interface (and VLAN tag) in the name of a run's capture."""
+"""Separator of host and interface (and VLAN tag) in the name of a run's capture."""
 COLUMNS_NS = {"time_ns": 1, "time_us": 1000, "time_ms": 1_000_000, "time_s": NS_PER_S}
 
 
 @dataclass(frozen=True)
 class Arrivals:
     times_ns: Integers
-    """In order of time."""
+    """Times in ascending order."""
     notes: list[str] = field(default_factory=list)
 
 
 def read_arrivals(path: Path, host: str = "") -> Arrivals:
-    """A capture, a CSV of times, or a results folder (its captures, of one `host` or of all). Raises BadInput."""
+    """Reads arrivals from a capture, a CSV of times, or a results folder (captures of `host`, or all). Raises
+    BadInput."""
     if path.is_dir():
         return _of_run(path, host)
     if host:
@@ -55,7 +56,7 @@ def _of_run(folder: Path, host: str) -> Arrivals:
 
 
 def _from_table(path: Path) -> Integers:
-    """The column of times: named in the header, or the first one in seconds where there is no header."""
+    """The column of times: the one named in the header, or without a header the first one, in seconds."""
     try:
         with path.open(encoding="utf-8") as file:
             first = [name.strip().lower() for name in file.readline().split(",")]
@@ -68,7 +69,7 @@ def _from_table(path: Path) -> Integers:
     except (OSError, ValueError) as error:
         names = ", ".join(COLUMNS_NS)
         raise BadInput(path, f"cannot be read as a table of times: {error}", allowed=f"a column {names}") from None
-    # NaN is neither.
+    # NaN is neither below nor above.
     if not ((column >= 0) & (column <= LATEST_NS / unit_ns)).all():
         raise BadInput(path, "a time is invalid (allowed: 1970 to 2106)")
     return np.asarray(np.rint(column * unit_ns) if unit_ns > 1 else column).astype(np.int64)
@@ -97,13 +98,13 @@ def _enough(path: Path, times_ns: Integers) -> Integers:
 
 
 def chosen_bin_ns(times_ns: Integers) -> int:
-    """A bin width that gives a power of two of bins, with PACKETS_PER_BIN or more in each on average."""
+    """A bin width with a power of two of bins and a mean of at least PACKETS_PER_BIN packets."""
     bins = min(MAX_BINS, max(MIN_BINS, 1 << (len(times_ns) // PACKETS_PER_BIN).bit_length() - 1))
     return max(1, -(-int(times_ns[-1] - times_ns[0] + 1) // bins))
 
 
 def counts(times_ns: Integers, bin_ns: int) -> NDArray[np.float64]:
-    """Packets in each whole bin from the first packet on; the last bin is left out if time ends inside it."""
+    """Packets in each whole bin from the first packet; a last, partial bin is left out."""
     span_ns = int(times_ns[-1] - times_ns[0]) + 1
     # The last bin is whole but for rounding where the width was chosen to fit.
     bins = max(1, int(span_ns / bin_ns + 0.01))

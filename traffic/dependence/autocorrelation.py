@@ -1,4 +1,4 @@
-"""The autocorrelation ρ(k) (equations 2.1 and 2.2 of Hrustic 2022) and the growing sum of |ρ(k)|."""
+"""The autocorrelation ρ(k) (equations 2.1 and 2.2 of Hrustic 2022) and the cumulative sum of |ρ(k)|."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ CHUNK = 1 << 17
 
 @dataclass(frozen=True)
 class Autocorrelation:
-    """At the lags 1, 2, …"""
+    """ρ at the lags 1, 2, …"""
 
     rho: Floats
     length: int
-    """Of the series."""
+    """Length of the series."""
 
     @property
     def sums(self) -> Floats:
-        """Equation 2.2 up to each lag: it grows for ever where dependence is long-range."""
+        """Equation 2.2 up to each lag: it diverges for long-range dependence."""
         return np.asarray(np.cumsum(np.abs(self.rho)))
 
     @property
     def noise(self) -> Floats:
-        """What the sum would be for independent values: each |ρ| has mean √(2/πn), so it grows too, in a line."""
+        """The expected sum for independent values: each |ρ| has mean √(2/πn), so it grows linearly."""
         return np.asarray(np.arange(1, len(self.rho) + 1) * np.sqrt(2 / (np.pi * self.length)))
 
 
 def autocorrelation(series: Floats, lags: int = MAX_LAGS) -> Autocorrelation | None:
-    """At most `lags` lags, and a quarter of the series; None where the series does not vary."""
+    """The autocorrelation up to `lags` lags and a quarter of the series; None for a constant series."""
     lags = min(lags, len(series) // 4)
     centred = np.asarray(series - series.mean())
     products = np.zeros(lags + 1)

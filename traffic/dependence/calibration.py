@@ -1,8 +1,8 @@
-"""Estimates made right, and given an interval, by what the same estimator says about noise of known exponents.
+"""Calibration of an estimator by its results for noise of known exponents: bias correction and interval.
 
-Variance–time and R/S are biased for short series and have no usable theory of their scatter. So the estimator is run
-on fractional Gaussian noise of the same length for a grid of H; the answer is the H whose noise gives the figure that
-was seen, and the interval is every H for which that figure is among the middle 95 %.
+Variance–time and R/S are biased for short series, without a usable theory of their variance. The estimator is applied
+to fractional Gaussian noise of the same length for a grid of H. The result is the H whose noise has the observed
+estimate; the interval contains every H for which that estimate is among the middle 95 %.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Calibration:
 
 @lru_cache(maxsize=32)
 def calibration(raw: Raw, length: int) -> Calibration:
-    # The same normal numbers for every H: the curves are smooth, and the answer repeatable.
+    # The same normal numbers for every H: the curves are smooth, and the result is reproducible.
     normals = np.random.default_rng(SEED).standard_normal((ROUNDS, 2 * length))
     seen = [raw(fractional_noise(float(hurst), length, normals)) for hurst in GRID]
     means, deviations = [one.mean() for one in seen], [one.std(ddof=1) for one in seen]

@@ -1,4 +1,4 @@
-"""What repeating and scaling a trace does to its arrival times, as pure functions of sorted nanoseconds.
+"""Repeated and scaled arrival times of a trace, as pure functions of sorted nanoseconds.
 
 Ericload (Hrustic 2022) repeats by appending and scales by sending every packet N times at once (section 4.4); its
 section 6.3 proposes a random offset in place of that.
@@ -50,9 +50,9 @@ def repeated(times_ns: Integers, repeat: int) -> Integers:
 def scaled(times_ns: Integers, scale: int, start: Start = "together", seed: int = 1, offset_ns: int = 0) -> Integers:
     """`scale` instances at once, sorted again.
 
-    together: each packet comes `scale` times at one instant. spread: instance i starts i ÷ scale of the period later,
-    so the rate climbs at the start and falls at the end. random_offset: the first instance is as it was; every
-    packet of every other one is later by a time of its own, uniform from 0 to `offset_ns` (0: one mean gap).
+    together: each packet arrives `scale` times at one instant. spread: instance i starts i ÷ scale of the period later,
+    so the rate rises at the start and falls at the end. random_offset: the first instance is unchanged; every packet of
+    the others is delayed by a random time, uniform from 0 to `offset_ns` (0: one mean gap).
     """
     if start == "together":
         return np.repeat(times_ns, scale)
@@ -68,9 +68,9 @@ def scaled(times_ns: Integers, scale: int, start: Start = "together", seed: int 
 def five_cases(
     times_ns: Integers, repeat: int, scale: int, start: Start = "together", seed: int = 1, offset_ns: int = 0
 ) -> Iterator[Case]:
-    """The four of figure 5.7, and scaled with random offsets. A factor of 1 leaves out the cases that it is for.
+    """The four cases of figure 5.7, and scaling with random offsets. A factor of 1 omits its cases.
 
-    One after the other, because each may fill the memory.
+    They are generated one after the other, because each can fill the memory.
     """
     yield Case("as it is", times_ns)
     if scale > 1:

@@ -1,4 +1,4 @@
-"""What makes an exponent worthless: too little data, a trend, a period. Each is one warning for the user."""
+"""Warnings about conditions that invalidate an exponent: too little data, a trend, a period."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pktswarm.traffic.dependence.wavelet import Fit, Logscale, fit, logscale
 from pktswarm.traffic.dependence.whittle import periodogram
 
 SHORT_BINS = 1024
-"""From here on the intervals are narrower than ±0.1 or so."""
+"""Length from which the intervals are narrower than about ±0.1."""
 FALSE_ALARM = 1e-4
 PERIODIC_VARIATION = 0.2
 PACED_DISPERSION = 0.5
 LONGEST = 1 << 18
 WINDOW = 65
-"""Ordinates of the periodogram that a line must stand out of."""
+"""Ordinates of the periodogram around a line."""
 TREND_SIGMAS = 4.0
 
 
@@ -46,7 +46,7 @@ def _equal_gaps(gaps: Gaps) -> str:
 
 
 def _paced(series: Series) -> str:
-    """Several periodic streams at once: the gaps look random, the counts hardly vary."""
+    """Several periodic streams at once: gaps seem random, but counts hardly vary."""
     dispersion = float(series.counts.var() / series.counts.mean())
     if dispersion > PACED_DISPERSION:
         return ""
@@ -64,7 +64,7 @@ def _line(series: Series) -> str:
     if len(power) < WINDOW or total <= 0:
         return ""
     around = ndimage.median_filter(power, WINDOW, mode="reflect") / np.log(2)
-    # The first ordinates of long-range dependent counts are steep: their line of sight is not flat, so judged apart.
+    # The first ordinates of long-range dependent counts are steep, and are tested separately.
     ratio = power / np.maximum(around, 1e-9 * total / len(power))
     ratio[: WINDOW // 2] = _against_slope(power[:WINDOW])[: WINDOW // 2]
     stands_out = ratio >= np.log(len(power) / FALSE_ALARM)
@@ -88,7 +88,7 @@ def _against_slope(power: Floats) -> Floats:
 
 
 def _trend(series: Series, found: Fit) -> str:
-    """Whether the exponent changes when a parabola is taken out: dependence hardly knows of one, a trend is one."""
+    """Whether the exponent changes when a parabola is subtracted: it does for a trend, hardly for dependence."""
     counts = series.counts
     x = np.linspace(-1, 1, len(counts))
     basis = np.stack([x, x**2 - (x**2).mean()])
@@ -108,7 +108,7 @@ def _trend(series: Series, found: Fit) -> str:
 
 
 def _coarse_excess(diagram: Logscale, found: Fit) -> float:
-    """The largest detail of the octaves that were not fitted, in standard deviations of what the fit expects there."""
+    """The largest detail of the octaves outside the fit, in standard deviations expected by the fit."""
     octaves = len(diagram.details) + 1 + np.arange(len(diagram.top))
     expected = 2 ** ((found.intercept + found.slope * octaves) / 2)
     found_there = [float(np.abs(top).max()) for top in diagram.top]

@@ -1,4 +1,4 @@
-"""What every estimator of the Hurst exponent answers with, and the straight line that most of them draw."""
+"""The result type of the estimators of the Hurst exponent, and the line fit that most of them use."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
 Z = 1.959964
-"""The normal quantile that leaves 2.5 % on either side."""
+"""Normal quantile of a two-sided 95 % interval."""
 
 
 @dataclass(frozen=True)
 class Diagram:
-    """The points of an estimator's plot. `x` is a time in seconds or a frequency in Hz; `y` may be a logarithm."""
+    """The points of an estimator's plot. `x`: time in seconds or frequency in Hz; `y` can be a logarithm."""
 
     x_name: str
     y_name: str
     x: Floats
     y: Floats
     fitted: Floats
-    """The fitted line at `x`; NaN outside the range that was fitted."""
+    """The fitted line at `x`; NaN outside the fitted range."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A Hurst exponent with its 95 % interval. None where the series does not tell."""
+    """A Hurst exponent with its 95 % interval; None if the series has no estimate."""
 
     name: str
     hurst: float | None
     low: float | None
     high: float | None
     interval: str
-    """How the interval was made."""
+    """Method of the interval."""
     scales_s: tuple[float, float] | None
-    """The least and the largest scale that the estimate rests on."""
+    """The least and the largest scale of the estimate."""
     diagram: Diagram | None = None
     doubts: tuple[str, ...] = field(default=())
 
 
 @dataclass(frozen=True)
 class Series:
-    """Packets in each of equal bins, and the scale from which on they are looked at."""
+    """Packet counts in equal bins, and the least scale of the analysis."""
 
     counts: Floats
     bin_s: float
@@ -51,7 +51,7 @@ class Series:
 
     @property
     def coarse(self) -> Floats:
-        """The counts added up to bins of the least scale."""
+        """The counts in bins of the least scale."""
         return block_sums(self.counts, self.low_bins)
 
     @property
@@ -60,7 +60,7 @@ class Series:
 
 
 def block_sums(series: Floats, size: int) -> Floats:
-    """Sums of `size` neighbours along the last axis; what is left over at the end is left out."""
+    """Sums of `size` neighbours along the last axis, without the incomplete rest."""
     blocks = series.shape[-1] // size
     return np.asarray(series[..., : blocks * size].reshape(*series.shape[:-1], blocks, size).sum(axis=-1))
 

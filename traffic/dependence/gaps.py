@@ -1,4 +1,4 @@
-"""Inter-arrival times: their histogram, and how far they are from those of a Poisson process."""
+"""Inter-arrival times: their histogram, and their distance from those of a Poisson process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pktswarm.traffic.dependence.estimate import Floats
 
 BINS_PER_DECADE = 10
 KS_GAPS = 200_000
-"""The distance to the exponential is taken from so many gaps at most, evenly picked: sorting all is slow."""
+"""Maximum number of gaps, evenly picked, for the distance to the exponential: sorting all gaps is slow."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class Gaps:
     least_ns: int
     largest_ns: int
     zero: int
-    """Packets that came at the same time as the one before; they are in no bin of the histogram."""
+    """Packets with the arrival time of the packet before; no bin of the histogram contains them."""
     ks_exponential: float
-    """Kolmogorov and Smirnov's distance to the exponential distribution of the same mean: 0 for Poisson arrivals."""
+    """Kolmogorov–Smirnov distance to the exponential distribution of the same mean: 0 for Poisson arrivals."""
     edges_ns: Floats
-    """Of the histogram's bins, on a logarithmic scale."""
+    """Edges of the histogram's bins, on a logarithmic scale."""
     packets: Integers
 
     @property

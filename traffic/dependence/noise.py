@@ -1,4 +1,4 @@
-"""Fractional Gaussian noise of a known Hurst exponent: what estimators are checked and calibrated with.
+"""Fractional Gaussian noise of a known Hurst exponent, for the test and calibration of estimators.
 
 Exact, by circulant embedding: R. B. Davies and D. S. Harte, Tests for Hurst effect, Biometrika 74 (1987).
 """
@@ -13,14 +13,14 @@ Floats = NDArray[np.float64]
 
 
 def autocovariance(hurst: float, lags: int) -> Floats:
-    """Of noise with variance 1, at the lags 0 to `lags` - 1."""
+    """The autocovariance of noise with variance 1, at the lags 0 to `lags` - 1."""
     k = np.arange(lags, dtype=np.float64)
     power = 2 * hurst
     return np.asarray(((k + 1) ** power - 2 * k**power + np.abs(k - 1) ** power) / 2)
 
 
 def fractional_noise(hurst: float, length: int, normals: Floats) -> Floats:
-    """One series in each row of `normals`: standard normal numbers, 2 × `length` in a row; mean 0, variance 1."""
+    """A series with mean 0 and variance 1 for each row of `normals`, with 2 × `length` standard normal numbers."""
     half = autocovariance(hurst, length + 1)
     # The eigenvalues of the circulant are never negative for this noise; rounding can make them so.
     eigenvalues = np.maximum(fft.rfft(np.concatenate([half, half[-2:0:-1]])).real, 0)

@@ -1,4 +1,4 @@
-"""Everything about the dependence in a stream of arrivals, in one object."""
+"""The report on the dependence in a stream of arrivals."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pktswarm.traffic.errors import BadInput
 
 ESTIMATORS = {module.NAME: module.estimate for module in (variance_time, rescaled_range, wavelet, whittle)}
 COARSE_BINS = 1 << 13
-"""The estimators look at scales from the series' length ÷ this on: dependence is about the long ones."""
+"""The estimators use scales from the series' length ÷ this one: dependence is a property of the long ones."""
 LEAST_BINS = 64
-"""Bins of the least scale that must be left."""
+"""Minimum number of bins of the least scale."""
 MOST_BINS = 1 << 24
 ARRIVALS = "arrivals"
 
@@ -35,9 +35,9 @@ class Dependence:
     """The variance of the counts ÷ their mean: 1 for Poisson arrivals."""
     gaps: Gaps
     counts_acf: Autocorrelation | None
-    """None where the counts do not vary."""
+    """None for constant counts."""
     gaps_acf: Autocorrelation | None
-    """Of the inter-arrival times, as in figure 5.7."""
+    """The autocorrelation of the inter-arrival times, as in figure 5.7."""
     least_scale_s: float
     estimates: list[Estimate]
     warnings: list[str]
@@ -54,13 +54,14 @@ def analyse(
     from_ns: int | None = None,
     estimators: Sequence[str] = tuple(ESTIMATORS),
 ) -> Dependence:
-    """`bin_ns` and the least scale `from_ns` are chosen from the data where they are left out. Raises BadInput."""
+    """Analyses arrivals. `bin_ns` and the least scale `from_ns` are by default chosen from the data. Raises
+    BadInput."""
     check_estimators(estimators)
     width_ns = bin_ns or chosen_bin_ns(times_ns)
     duration_ns = int(times_ns[-1] - times_ns[0])
     packets = counts(times_ns, _checked_bin(name, width_ns, duration_ns))
     inter = gaps(times_ns)
-    # A count that never changes comes out of the sums as a tiny variance, not as none.
+    # The sums of constant counts have a tiny variance by rounding.
     varies = packets.var() > 1e-12 * packets.mean() ** 2
     series, found, doubts = _fitted(name, Series(packets, width_ns / 1e9), from_ns, bool(varies))
     estimates = [ESTIMATORS[one](series) if varies else _nothing(one) for one in estimators]
@@ -92,7 +93,7 @@ def _checked_bin(name: str, bin_ns: int, duration_ns: int) -> int:
 
 
 def _fitted(name: str, series: Series, from_ns: int | None, varies: bool) -> tuple[Series, wavelet.Fit, list[str]]:
-    """The series with the least scale that all estimators share, and the wavelet's line from there on."""
+    """The series with the least scale of all estimators, and the line of the wavelet estimator from it on."""
     diagram = wavelet.logscale(series.counts)
     least = -(-len(series.counts) // COARSE_BINS)
     if from_ns is not None:

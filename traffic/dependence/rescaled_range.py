@@ -19,7 +19,7 @@ def sizes(length: int) -> list[int]:
 
 
 def statistics(series: Floats, blocks: list[int]) -> Floats:
-    """The mean R/S of the blocks of each size; one row of them for each series."""
+    """The mean R/S of the blocks of each size, a row for each series."""
     return np.stack([_mean_rs(series, size) for size in blocks], axis=-1)
 
 
@@ -30,7 +30,7 @@ def _mean_rs(series: Floats, size: int) -> Floats:
     walk = np.cumsum(deviations, axis=-1)
     extent = np.maximum(walk.max(axis=-1), 0) - np.minimum(walk.min(axis=-1), 0)
     spread = np.sqrt((deviations**2).mean(axis=-1))
-    # A block in which nothing varies has no R/S, and is left out of the mean.
+    # A constant block has no R/S and does not enter the mean.
     ratio = np.divide(extent, spread, out=np.full_like(extent, np.nan), where=spread > 0)
     varies = np.maximum((~np.isnan(ratio)).sum(axis=-1), 1)
     return np.asarray(np.maximum(np.nansum(ratio, axis=-1) / varies, 1e-300))

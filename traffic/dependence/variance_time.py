@@ -12,7 +12,7 @@ from pktswarm.traffic.dependence.estimate import Diagram, Estimate, Floats, Seri
 
 NAME = "variance-time"
 MIN_BLOCKS = 16
-"""The largest block is so large that there are still so many of them."""
+"""Minimum number of blocks at the largest block size."""
 STEPS_PER_OCTAVE = 2
 
 
@@ -23,7 +23,7 @@ def sizes(length: int) -> list[int]:
 
 
 def variances(series: Floats, blocks: list[int]) -> Floats:
-    """Of the means of blocks of each size; one row of them for each series."""
+    """Variances of the block means of each size, a row for each series."""
     sums = np.concatenate([np.zeros((*series.shape[:-1], 1)), np.cumsum(series, axis=-1)], axis=-1)
     found = [np.var(np.diff(sums[..., ::size], axis=-1), axis=-1, ddof=1) / size**2 for size in blocks]
     return np.stack(found, axis=-1)

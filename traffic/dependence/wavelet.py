@@ -1,8 +1,8 @@
 """The energy of wavelet details against their scale: its slope in a log-log diagram is 2H-1.
 
 P. Abry and D. Veitch, Wavelet analysis of long-range-dependent traffic, IEEE Transactions on Information Theory 44
-(1998). The Haar wavelet, because a count in a bin *is* a Haar coefficient of the arrivals: no octave is wrong for how
-the transform was started, and noise of any H gives a straight line from the first octave on.
+(1998). It uses the Haar wavelet, because a count in a bin is a Haar coefficient of the arrivals: the transform needs no
+initialization, and noise of any H has a straight line from the first octave on.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ NAME = "wavelet"
 INTERVAL = "theory: the details of an octave nearly independent; widened where they scatter more than Gaussian ones"
 MIN_DETAILS, MIN_OCTAVES = 4, 4
 STRAIGHT = 0.05
-"""A range of octaves is straight where a worse fit would come up by chance in so many cases."""
+"""Minimum probability of a worse fit by chance for a straight range of octaves."""
 
 
 @dataclass(frozen=True)
 class Logscale:
-    """The logscale diagram: one entry an octave, from octave 1 (details between neighbouring bins) on."""
+    """The logscale diagram: an entry for each octave, from octave 1 (details between neighbouring bins)."""
 
     log2_energy: Floats
     deviation: Floats
-    """Of `log2_energy`: that of Gaussian details, or that of the details seen where it is more."""
+    """Standard deviation of `log2_energy`: that of Gaussian details, or the observed one if larger."""
     details: Floats
-    """How many details there are in the octave."""
+    """Number of details in the octave."""
     top: list[Floats]
-    """The details themselves of the octaves that are too coarse to be fitted."""
+    """The details of the octaves that are too coarse for the fit."""
 
     @property
     def octaves(self) -> Floats:
@@ -41,13 +41,13 @@ class Logscale:
 @dataclass(frozen=True)
 class Fit:
     first: int
-    """The first octave fitted; the last one is the diagram's."""
+    """The first fitted octave; the last one is that of the diagram."""
     slope: float
     deviation: float
-    """Of the slope."""
+    """Standard deviation of the slope."""
     intercept: float
     quality: float
-    """How often chance alone would fit worse."""
+    """Probability of a worse fit by chance."""
 
     @property
     def is_straight(self) -> bool:
@@ -71,7 +71,7 @@ def logscale(counts: Floats) -> Logscale:
 
 
 def _energy(details: Floats) -> tuple[float, float]:
-    """log2 of the mean square without the bias of the logarithm (Veitch and Abry 1999), and its deviation."""
+    """log2 of the mean square without the bias of the logarithm (Veitch and Abry 1999), and its standard deviation."""
     squares, count = details**2, len(details)
     mean = max(float(squares.mean()), 1e-100)
     bias = special.digamma(count / 2) / np.log(2) - np.log2(count / 2)
@@ -81,7 +81,7 @@ def _energy(details: Floats) -> tuple[float, float]:
 
 
 def fit(diagram: Logscale, first: int) -> Fit:
-    """A line through the octaves from `first` on, weighted by how many details each has."""
+    """A line through the octaves from `first` on, weighted by the number of details."""
     use = slice(first - 1, None)
     x, y, weight = diagram.octaves[use], diagram.log2_energy[use], diagram.details[use]
     x0, y0 = np.average(x, weights=weight), np.average(y, weights=weight)
@@ -95,7 +95,7 @@ def fit(diagram: Logscale, first: int) -> Fit:
 
 
 def straight_from(diagram: Logscale, first: int = 1) -> Fit:
-    """The widest range of octaves that is straight, up to the coarsest; the straightest where none is."""
+    """The widest straight range of octaves up to the coarsest; the straightest one if none is straight."""
     last = len(diagram.details) - MIN_OCTAVES + 1
     fits = [fit(diagram, octave) for octave in range(min(first, last), last + 1)]
     return next((one for one in fits if one.is_straight), max(fits, key=lambda one: one.quality))

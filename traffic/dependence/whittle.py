@@ -1,4 +1,4 @@
-"""Local Whittle: the exponent that explains the lowest frequencies of the periodogram best.
+"""Local Whittle: the exponent that fits the lowest frequencies of the periodogram best.
 
 P. M. Robinson, Gaussian semiparametric estimation of long range dependence, Annals of Statistics 23 (1995).
 """
@@ -19,7 +19,7 @@ DRAWN_POINTS = 200
 
 
 def periodogram(counts: Floats) -> Floats:
-    """At the frequencies 1, 2, … of the series' length."""
+    """The periodogram at the frequencies 1, 2, … ÷ the series' length."""
     spectrum = fft.rfft(counts - counts.mean())[1:]
     return np.asarray(np.abs(spectrum) ** 2 / len(counts))
 
@@ -52,7 +52,7 @@ def local_whittle(power: Floats) -> float:
 
 
 def _diagram(power: Floats, number: int, hurst: float, length_s: float) -> Diagram:
-    """The periodogram's means over ever wider ranges of frequency: single ordinates scatter by a factor of ten."""
+    """Means of the periodogram over increasing ranges of frequency: single ordinates vary by a factor of ten."""
     edges = np.unique(np.geomspace(1, len(power) + 1, DRAWN_POINTS).astype(np.int64))
     width = np.diff(edges)
     mean = np.add.reduceat(power, edges[:-1] - 1) / width

@@ -1,7 +1,7 @@
-"""What would be sent, without sending: when each frame of a leg is due, its size and its user, as arrays in blocks.
+"""Due times, sizes and users of a leg's frames without sending them, as arrays in blocks.
 
-Everything comes from what the engines execute: due times from schedule_pace, sizes and users from the rules of the
-frame, drawn by the kernel's own generator where the engine is xdp.
+They are computed from the rules that the engines execute: due times by traffic.schedule.pace, sizes and users by the
+rules of the frame, with the kernel's random generator for the engine xdp.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from pktswarm.traffic.schedule import leg_frames, pace, pktgen
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 
 NOBODY = -1
-"""The user of a frame that has none."""
+"""User of a frame without a user."""
 GAP_BINS_PER_DECADE = 10
 GAP_DECADES = 16
-"""From a nanosecond to more than a week."""
+"""Decades of the histogram of gaps: from 1 ns to more than a week."""
 MOST_BINS = 2**20
 
 Integers = NDArray[np.int64]
@@ -34,7 +34,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Block:
-    """Frames of one leg in their order. `size_bytes` counts the FCS; `user`: its position, or NOBODY."""
+    """Frames of one leg in their order. `size_bytes` counts the FCS; `user`: the user's position, or NOBODY."""
 
     time_ns: Integers
     size_bytes: Integers
@@ -46,7 +46,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Rows:
-    """What is sent frame by frame from a list (a trace, in one pass; a sequence), `lead_ns` after the start."""
+    """Frames that are sent from a list (one pass of a trace, or a sequence), `lead_ns` after the start."""
 
     due_ns: Integers
     size_bytes: Integers
@@ -56,7 +56,7 @@ class Rows:
 
 
 def untimed(leg: Leg) -> str:
-    """Why nobody can tell when the leg's frames are due; empty when it can be told."""
+    """Why the due times of the leg's frames are unknown; empty if they are known."""
     if leg.kind == "connections":
         return "the kernel's own stack decides on its packets"
     if leg.engine == "interactive":
@@ -71,7 +71,7 @@ def untimed(leg: Leg) -> str:
 
 
 def blocks(leg: Leg, rows: Rows | None = None) -> Iterator[Block]:
-    """Of a leg that untimed() has nothing against; `rows`: a trace's, or a sequence's."""
+    """The frames of a leg with known due times. `rows`: those of a trace or a sequence."""
     if rows is not None:
         yield from _passes(leg, rows)
         return
@@ -83,7 +83,7 @@ def blocks(leg: Leg, rows: Rows | None = None) -> Iterator[Block]:
 
 
 def _passes(leg: Leg, rows: Rows) -> Iterator[Block]:
-    """Several passes in one block where they are short."""
+    """The passes of a list; short passes share a block."""
     left = leg.count_packets if leg.count_packets is not None else len(rows.due_ns) * leg.repeat
     at_once = max(1, pace.BLOCK // len(rows.due_ns))
     for first in range(0, leg.repeat, at_once):
@@ -91,7 +91,7 @@ def _passes(leg: Leg, rows: Rows) -> Iterator[Block]:
         begin = rows.lead_ns + (first + np.arange(number)) * rows.period_ns
         time = (begin[:, None] + rows.due_ns[None, :]).ravel()
         columns = (time, np.tile(rows.size_bytes, number), np.tile(rows.user, number))
-        # What is due at its end or later is not sent.
+        # Frames due at the end or later are not sent.
         within = slice(None) if leg.duration_s is None else time[:left] < round(leg.duration_s * 1e9)
         yield from _sliced(Block(*(column[:left][within] for column in columns)))
         left -= min(left, len(time))
@@ -107,14 +107,14 @@ def _sliced(whole: Block) -> Iterator[Block]:
 
 
 def _places(leg: Leg) -> tuple[list[int], tuple[int, ...]]:
-    """(sizes with FCS, the positions of the rule that chooses one: which size each stands for)."""
+    """(sizes with FCS, number of the size at each position of the rule that chooses it)."""
     mix = leg.sizes or leg.options.get("imix_weights", []) if leg.engine == "pktgen" else leg_frames.sizes_bytes(leg)
     mix = mix or [(size, 1) for size in pktgen.sizes_bytes(leg)]
     return [size for size, _ in mix], places([weight for _, weight in mix])
 
 
 class Marks:
-    """Sizes and users of a stream's frames, one block after another. Drawn sizes are an example of their weights."""
+    """Sizes and users of a stream's frames in blocks. Random sizes are an example for their weights."""
 
     def __init__(self, leg: Leg) -> None:
         self._sizes, self._places = _places(leg)
@@ -126,7 +126,7 @@ class Marks:
         self._example = np.random.default_rng(pace.seed_of(leg))
 
     def _find(self, name: str) -> list[int]:
-        """The number of the users' field, and of those whose position it takes, the one that chooses it first."""
+        """The number of the users' field, or of the field that it is linked with."""
         number = next(number for number, field in enumerate(self._fields) if field.name == name)
         chain = [number]
         while (link := self._fields[chain[0]].link) is not None:
@@ -144,7 +144,7 @@ class Marks:
         return self._example.choice(self._place_bytes, len(index)), self._users(index)
 
     def _users(self, index: Integers, draws: Words | None = None) -> Integers:
-        """`draws`: of the field that chooses the user, where it is drawn."""
+        """The user of each frame. `draws`: random numbers of the field that chooses the user."""
         if not self._user_fields:
             return np.full(len(index), NOBODY)
         fields = [self._fields[number] for number in self._user_fields]
@@ -162,7 +162,8 @@ class Marks:
 
 
 class KernelMarks(Marks):
-    """As kernel/send.bpf.c draws them: for each frame its size, then its fields in their order, then its noise."""
+    """The draws of kernel/send.bpf.c: for each frame its size, then its fields in their order, then its random
+    payload."""
 
     def __init__(self, leg: Leg) -> None:
         super().__init__(leg)
@@ -190,11 +191,11 @@ class KernelMarks(Marks):
         return self._place_bytes[(drawn(states, 0) % np.uint64(len(self._places))).astype(np.int64)], users
 
 
-# --- what is made of them --------------------------------------------------------------------------------------------
+# --- statistics ------------------------------------------------------------------------------------------------------
 
 
 class Gaps:
-    """Inter-arrival times of frames that come in their order, block after block."""
+    """Statistics of the inter-departure times of frames, added block by block."""
 
     def __init__(self) -> None:
         self.count = self.zero = self.largest_ns = 0
@@ -203,7 +204,7 @@ class Gaps:
         self.last_ns = 0
         self._squares = 0.0
         self.histogram = np.zeros(GAP_DECADES * GAP_BINS_PER_DECADE, dtype=np.int64)
-        """Of the gaps above 0, ten bins a decade from 1 ns."""
+        """Histogram of the gaps above 0, with ten bins per decade from 1 ns."""
 
     def add(self, time_ns: Integers) -> None:
         if not len(time_ns):
@@ -234,7 +235,7 @@ class Gaps:
 
     @property
     def variation(self) -> float | None:
-        """Standard deviation ÷ mean; None where there is no mean to divide by."""
+        """Coefficient of variation: standard deviation ÷ mean; None for a mean of 0."""
         mean = self.mean_ns
         return float(np.sqrt(max(0.0, self._squares / self.count - mean**2))) / mean if mean else None
 
@@ -244,7 +245,7 @@ class Gaps:
 
 
 class Series:
-    """Packets and bits (of the frames with FCS) in bins of one width from the start instant on."""
+    """Packets and bits (of frames with FCS) in bins of equal width from the start instant."""
 
     def __init__(self, bin_ns: int) -> None:
         self.bin_ns = bin_ns
@@ -252,7 +253,7 @@ class Series:
         self.bits = np.zeros(0, dtype=np.int64)
 
     def add(self, time_ns: Integers, size_bytes: Integers) -> None:
-        """Raises BadInput where there would be too many bins."""
+        """Adds frames. BadInput for too many bins."""
         if not len(time_ns):
             return
         place = time_ns // self.bin_ns
@@ -265,11 +266,11 @@ class Series:
         self._grow(last + 1)
         inside = slice(first, last + 1)
         self.packets[inside] += np.bincount(place - first)
-        # Sums of a block stay far below 2**53, so that floating point is exact.
+        # Sums of a block are far below 2**53: floating point is exact.
         self.bits[inside] += np.bincount(place - first, weights=size_bytes).astype(np.int64) * 8
 
     def add_all(self, others: Iterable[Series]) -> None:
-        """Of the same width."""
+        """Adds another series with the same bin width."""
         for other in others:
             self._grow(len(other.packets))
             self.packets[: len(other.packets)] += other.packets
@@ -281,7 +282,7 @@ class Series:
 
 
 class Counts:
-    """Packets, and bytes with FCS, by a small whole number: a size or a user."""
+    """Packets and bytes (with FCS) by a small integer: a size or a user."""
 
     def __init__(self) -> None:
         self.packets = np.zeros(0, dtype=np.int64)
@@ -298,18 +299,18 @@ class Counts:
 
 @dataclass
 class Share:
-    """Of one leg."""
+    """The statistics of one leg."""
 
     leg: Leg
     packets: int
     bytes: int
-    """With FCS."""
+    """Bytes with FCS."""
     gaps: Gaps
     users: Counts
 
 
 def in_order(each: Iterable[Iterator[Block]]) -> Iterator[Integers]:
-    """The due times of several legs as one, in order; of each no more than a block or so is held."""
+    """The due times of several legs merged in order, with about a block of each in memory."""
     sources = list(each)
     held: list[Integers] = [np.zeros(0, dtype=np.int64) for _ in sources]
     open_ = set(range(len(sources)))
@@ -327,7 +328,7 @@ def in_order(each: Iterable[Iterator[Block]]) -> Iterator[Integers]:
 
 
 def due_blocks_of(blocks: Blocks) -> Iterator[tuple[Integers, Integers]]:
-    """When a connection's blocks are due, and their bytes; of one that has a count and due times."""
+    """Due times and bytes of a connection's blocks, for one with a count and due times."""
     for first in range(0, blocks.count or 0, pace.BLOCK):
         number = np.arange(first, min(blocks.count or 0, first + pace.BLOCK), dtype=np.int64)
         if blocks.items is None:
@@ -339,7 +340,7 @@ def due_blocks_of(blocks: Blocks) -> Iterator[tuple[Integers, Integers]]:
 
 
 def nice_bin_ns(duration_ns: float) -> int:
-    """A width of 1, 2 or 5 × 10**n ns that makes 50 to 125 bins."""
+    """A bin width of 1, 2 or 5 × 10**n ns with 50 to 125 bins."""
     least = max(1.0, duration_ns / 125)
     power = 10 ** math.floor(math.log10(least))
     return int(next(step * power for step in (1, 2, 5, 10) if step * power >= least))

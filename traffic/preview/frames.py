@@ -1,6 +1,6 @@
-"""The frames that would be sent, byte for byte as the leg's engine makes them, with their due times.
+"""Frames as the leg's engine would send them, byte for byte, with their due times.
 
-A stamp tells when a frame leaves, by the sender's clock: here it is the due time, from the start.
+The time in a stamp, at run time that of departure by the sender's clock, is the due time from the start here.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ LONGEST_ADDRESS_BYTES = 16
 
 @dataclass(frozen=True)
 class Recording:
-    """What one leg sends of a trace or a source, and the users' names. A trace's frames are in `frames`, in this
-    `order`; a source's are made."""
+    """The frames and the users' names of a leg of a trace or a source. A trace's frames are in `frames`, in the order
+    `order`; those of a source are made."""
 
     rows: Rows
     users: list[str]
@@ -51,7 +51,7 @@ class Recording:
 
 
 def recording(leg: Leg, folder: Path) -> Recording:
-    """`folder`: where the files are that the leg's transmitter is given."""
+    """`folder`: the folder with the files of the leg's transmitter."""
     frames, order = frames_to_send(leg, folder)
     length = frames.length[order]
     due_ns, period_ns = trace.due_times(frames.time_ns[order], length, leg)
@@ -61,7 +61,7 @@ def recording(leg: Leg, folder: Path) -> Recording:
 
 
 def of_sequence(leg: Leg, records: Records) -> Recording:
-    """Users are called by the value of the field that tells them apart; without one there are none."""
+    """A user's name is the value of the users' field; without that field there are no users."""
     field = next((one for one in build_frame(leg.frame, leg.size_bytes).fields if one.name == leg.user_field), None)
     number = int(records["user"].max()) + 1 if field is None else field.values
     names = [] if field is None else [notation(field.name, field.whole(position)) for position in range(number)]
@@ -71,8 +71,8 @@ def of_sequence(leg: Leg, records: Records) -> Recording:
 
 
 def users_of(frames: Frames) -> tuple[list[str], Integers]:
-    """(names, the user of each frame): its address as it is sent, the source uplink and the target downlink; where
-    there is no IP the source MAC."""
+    """(names, user of each frame): the address as sent, source uplink and destination downlink; without IP the source
+    MAC."""
     at = frames.place + frames.ip_at
     version = frames.store[at] >> 4
     version[(version != 4) & (version != 6)] = 0
@@ -96,7 +96,7 @@ def _name(key: bytes) -> str:
 
 
 def packets(legs: Iterable[tuple[Leg, Recording | None]]) -> Iterator[Packet]:
-    """Of all legs in the order of their due times; of two that are due at once the leg with the lower number first."""
+    """The frames of all legs in the order of their due times; at equal times the leg with the lower number first."""
     streams = (_numbered(leg, recorded) for leg, recorded in legs)
     for time_ns, _, data in heapq.merge(*streams, key=lambda one: one[:2]):
         yield Packet(time_ns, data)
@@ -126,7 +126,7 @@ def _made(maker: Maker, found: Iterator[Block]) -> Iterator[tuple[int, bytes]]:
 
 
 class Maker:
-    """A stream's frames one after another: of trafgen, which goes round a list."""
+    """A stream's frames one after another, as trafgen sends them from its list."""
 
     def __init__(self, leg: Leg) -> None:
         self.leg, self.index = leg, 0
@@ -135,7 +135,7 @@ class Maker:
         self._list: list[bytes] = []
 
     def frame(self, time_ns: int, size_bytes: int, user: int) -> bytes:
-        """The next one."""
+        """The next frame."""
         template = self.templates[size_bytes]
         if not self._list:
             number = trafgen_list_length(template)
@@ -144,14 +144,14 @@ class Maker:
         return self._list[(self.index - 1) % len(self._list)]
 
     def template(self, size_bytes: int) -> Template:
-        """A source has frames of any size."""
+        """The template for a size; a source has frames of any size."""
         if size_bytes not in self.templates:
             self.templates[size_bytes] = build_frame(self.leg.frame, size_bytes)
         return self.templates[size_bytes]
 
 
 class PktgenMaker(Maker):
-    """As far as it can be known: pktgen has draws, IPv4 identifications and times of its own."""
+    """The frames of pktgen, without its random values, IPv4 identifications and times."""
 
     def frame(self, time_ns: int, size_bytes: int, user: int) -> bytes:
         template = self.templates[size_bytes]
@@ -172,13 +172,13 @@ class ReadyMaker(Maker):
 
 
 class KernelMaker(Maker):
-    """As kernel/send.bpf.c makes them (write_stream, make)."""
+    """The frames as kernel/send.bpf.c makes them (write_stream, make)."""
 
     def __init__(self, leg: Leg) -> None:
         super().__init__(leg)
         of_source = leg.sequence_file is not None
         templates = [build_frame(leg.frame, size) for size, _ in leg_frames.sizes_bytes(leg)]
-        one_slot = templates[-1:] if of_source else templates  # a source's frames are all made in the largest one's
+        one_slot = templates[-1:] if of_source else templates  # a source's frames share the largest slot
         record = schedule.compile_stream(leg, one_slot, pace.seed_of(leg)).record
         self.templates = {len(template.data) + FCS_BYTES: template for template in templates}
         self._stamp_at = int(record.stamp)

@@ -1,7 +1,7 @@
-"""What every law of a random value can do: be drawn from with a seed, with its theory beside.
+"""The base class of distributions: random values by seed, and their theory.
 
-Every one knows its moments up to any bound, so a truncated one's mean is exact as well. The laws that there are stand
-in traffic.random.distributions; how a scenario names them is in traffic.random.parse.
+Every distribution has its moments up to any bound, so the mean of a truncated one is exact.
+traffic.random.distributions defines the distributions, traffic.random.parse their notation in a scenario.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ BISECTIONS = 64
 
 
 def generator(seed: int, *stream: int) -> np.random.Generator:
-    """The same for the same numbers; independent of every generator with another `stream`."""
+    """A generator, reproducible by its numbers, and independent of those with another `stream`."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=stream)))
 
 
 class Distribution(ABC):
-    """Of one random value. Subclasses are frozen dataclasses whose fields are the parameters."""
+    """The distribution of a random value. Subclasses are frozen dataclasses whose fields are the parameters."""
 
     name: ClassVar[str] = ""
     FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
-    """The sets of parameters it can be given by; the first is that of its fields."""
+    """The sets of parameters in a scenario; the first one is that of the fields."""
     LIMITS: ClassVar[dict[str, str]] = {}
-    """Parameter → what it must be: a key of traffic.random.parse.MEETS; one that is not here may be any number."""
+    """Parameter → its limit, a key of traffic.random.parse.MEETS; other parameters can be any number."""
 
     @classmethod
     def build(cls, given: dict[str, float]) -> Distribution:
-        """From one of FORMS; limits are checked already."""
+        """Makes the distribution from one of FORMS, whose limits are checked."""
         return cls(**given)
 
     @property
     def support(self) -> tuple[float, float]:
-        """The least and the largest value there can be."""
+        """The least and the largest possible value."""
         return 0.0, math.inf
 
     @abstractmethod
@@ -52,7 +52,7 @@ class Distribution(ABC):
 
     @abstractmethod
     def moment(self, order: int, upto: Any = math.inf) -> Floats:
-        """E[X^order; X <= upto] for orders 1 and 2; inf where there is none."""
+        """E[X^order; X <= upto] for orders 1 and 2; can be infinite."""
 
     def draw(self, generator: np.random.Generator, n: int | tuple[int, ...]) -> Floats:
         return self.inverse(_open_uniform(generator, n))
@@ -71,9 +71,9 @@ class Distribution(ABC):
         return self.inverse((np.arange(n) + 0.5) / n)
 
     def residual(self, generator: np.random.Generator, n: int) -> Floats:
-        """What is left of an interval at an instant chosen without looking; its own mean must be finite.
+        """Residual times of an interval at a random instant; the mean must be finite.
 
-        A process whose first gap is drawn so is stationary from its first instant on.
+        A process whose first gap is a residual time is stationary from its first instant.
         """
         u = _open_uniform(generator, n)
         low, high = np.zeros(n), np.full(n, 2 * float(self.moment(1)))
@@ -90,7 +90,7 @@ class Distribution(ABC):
 
 
 def _open_uniform(generator: np.random.Generator, n: int | tuple[int, ...]) -> Floats:
-    """Never 0 and never 1, where quantiles may be infinite."""
+    """Uniform values without 0 and 1, whose quantiles can be infinite."""
     return np.asarray(generator.random(n) * (1 - 2 * SMALLEST_STEP) + SMALLEST_STEP)
 
 

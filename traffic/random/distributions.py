@@ -1,4 +1,4 @@
-"""The laws that random values follow (traffic.random.base says what each can do)."""
+"""The distributions of random values (see traffic.random.base)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pktswarm.traffic.random.base import SMALLEST_STEP, Distribution, Floats
 
 
 class _Special:
-    """scipy.special, loaded by the first value that needs it: most runs draw none, and it takes half a second."""
+    """scipy.special, imported at the first use: the import takes half a second, and most runs need none of it."""
 
     def __getattr__(self, name: str) -> Any:
         from scipy import special
@@ -170,7 +170,7 @@ class Lognormal(Distribution):
 
 @dataclass(frozen=True)
 class Geometric(Distribution):
-    """The number of tries up to the first success: 1, 2, …"""
+    """The number of trials up to the first success: 1, 2, …"""
 
     p: float
     name = "geometric"
@@ -194,7 +194,7 @@ class Geometric(Distribution):
         return np.asarray(np.maximum(1.0, np.ceil(np.log1p(-np.asarray(u)) / math.log1p(-self.p))))
 
     def moment(self, order: int, upto: Any = math.inf) -> Floats:
-        """Sums of k q^(k-1) and k² q^(k-1), closed."""
+        """The sums of k q^(k-1) and k² q^(k-1) in closed form."""
         q, n = 1 - self.p, np.minimum(np.maximum(np.floor(upto), 0), 1e18)
         rest = _power(q, n)
         if order == 1:
@@ -288,7 +288,7 @@ class Weibull(Distribution):
 
 @dataclass(frozen=True)
 class Empirical(Distribution):
-    """Values as they were measured; each is drawn as often as its weight says."""
+    """Measured values with weights."""
 
     values: tuple[float, ...]
     weights: tuple[float, ...]
@@ -303,7 +303,7 @@ class Empirical(Distribution):
 
     @cached_property
     def _sums(self) -> tuple[Floats, Floats, Floats]:
-        """0, 1st and 2nd moment up to each value, with a 0 in front."""
+        """Moments of order 0, 1 and 2 up to each value, preceded by 0."""
         values, weight = self._sorted
         first, second, third = (np.concatenate([[0.0], np.cumsum(weight * values**order)]) for order in range(3))
         first[-1] = 1.0
@@ -328,9 +328,9 @@ class Empirical(Distribution):
 
 @dataclass(frozen=True)
 class Shaped(Distribution):
-    """Another one `times` a number, and only what then lies between two bounds.
+    """Another distribution multiplied by `times` and truncated to two bounds.
 
-    The law is that of drawing again whatever is out of bounds; it is drawn through the inverse, in one go.
+    It equals drawing again while a value is out of bounds, and is drawn by the inverse.
     """
 
     inner: Distribution
@@ -340,7 +340,7 @@ class Shaped(Distribution):
 
     @cached_property
     def _bounds(self) -> tuple[float, float]:
-        """In the inner one's values: what lies at or below the first is out, what is at or below the second is in."""
+        """The bounds in values of the inner distribution: the first is exclusive, the second inclusive."""
         low = -math.inf if self.at_least is None else np.nextafter(self.at_least / self.times, -math.inf)
         return float(low), math.inf if self.at_most is None else self.at_most / self.times
 
@@ -351,7 +351,7 @@ class Shaped(Distribution):
 
     @property
     def share(self) -> float:
-        """Of the inner one's values that are within bounds."""
+        """The probability that a value of the inner distribution is within the bounds."""
         return self._shares[1] - self._shares[0]
 
     @property
@@ -382,7 +382,7 @@ class Shaped(Distribution):
 
 
 def times(distribution: Distribution, factor: float) -> Distribution:
-    """Its values, each times `factor`."""
+    """The distribution of its values multiplied by `factor`."""
     if factor == 1:
         return distribution
     if isinstance(distribution, Shaped):

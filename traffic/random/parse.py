@@ -1,4 +1,4 @@
-"""Distributions of gaps, sizes and durations as a scenario names them, and tables of gaps for senders.
+"""Distributions of gaps, sizes and durations in the notation of a scenario, and tables of gaps for senders.
 
 docs/sources.md has the parameters. Values have the unit of the key they stand under (seconds, bytes).
 """
@@ -74,10 +74,10 @@ def parse(
     need_mean: bool = False,
     at_least: float | None = None,
 ) -> Distribution:
-    """A distribution from what a scenario has under `key`. Raises BadInput.
+    """Parses the distribution of a scenario under `key`. BadInput for an invalid one.
 
-    `need_mean`: it must have a finite mean, above `at_least` if that is given. `at_least`: no value may be below.
-    `folder`: where the file of an empirical one is looked for.
+    `need_mean`: it must have a finite mean, above `at_least` if given. `at_least`: the lower limit of its values.
+    `folder`: the folder of the file of an empirical one.
     """
     if isinstance(value, Distribution):
         made = value
@@ -180,7 +180,7 @@ def _empirical(where: object, key: str, given: Mapping[str, object], folder: Pat
 
 
 def read_empirical(path: Path) -> Empirical:
-    """A CSV of `value` or `value,weight`; a heading of these words, blank lines and lines with # are passed over."""
+    """Reads a CSV of `value` or `value,weight`; skips a heading with these names, blank lines and lines with #."""
     rows = [(f"line {line}", *_row(path, line, cells)) for line, cells in csv_rows(path, ("value", "weight"))]
     return _checked_empirical(path, rows)
 
@@ -202,7 +202,7 @@ def _checked_empirical(where: object, rows: Sequence[tuple[str, float, float]]) 
 
 
 def csv_rows(path: Path, heading: tuple[str, ...]) -> list[tuple[int, list[str]]]:
-    """Line number and cells of what is in a small CSV besides its heading, blank lines and comments."""
+    """Line numbers and cells of a small CSV, without its heading, blank lines and comments."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -237,7 +237,7 @@ def csv_numbers(path: Path, line: int, cells: list[str]) -> list[float]:
 
 
 def parse_arrivals(where: object, key: str, value: object, *, folder: Path = Path()) -> Distribution | None:
-    """How a stream's packets follow one another: None for evenly, else the distribution of their relative gaps."""
+    """Parses a stream's arrivals: None for even gaps, else the distribution of the relative gaps."""
     if value == "even":
         return None
     if value == "poisson":
@@ -249,8 +249,8 @@ def parse_arrivals(where: object, key: str, value: object, *, folder: Path = Pat
 
 
 def gap_table(distribution: Distribution, entries: int = GAP_ENTRIES) -> list[int]:
-    """Leg.gap_table: relative gaps in ascending order, with a mean of exactly 1, to be drawn from at random.
+    """Makes Leg.gap_table: relative gaps in ascending order with a mean of exactly 1, drawn at random.
 
-    They are the quantiles of the distribution, rescaled: what is rarer than once in `entries` gaps is not in it.
+    They are quantiles of the distribution, rescaled: gaps rarer than one in `entries` are not among them.
     """
     return sorted(relative_gaps(distribution.quantiles(entries)))

@@ -1,6 +1,6 @@
-"""Rates over time: a profile of a scenario cut into steps that a sender, or the thinning of a source, can follow.
+"""Rates over time: the profile of a scenario as steps, for senders and for the thinning of sources.
 
-A curve's step has the curve's mean over it, so as much is sent as the curve says. docs/sources.md has the profiles.
+A step has the mean of its part of the curve, so the total equals that of the curve. docs/sources.md has the profiles.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ NS = 1e9
 RESOLUTION_S = 0.1
 MOST_STEPS = 1_000_000
 ETHERNET_OVERHEAD_BYTES = 20
-"""Preamble, start delimiter and the gap between two frames: what a frame takes on the wire (L1) beyond its size."""
+"""Preamble, start frame delimiter and interframe gap: the layer 1 overhead of a frame."""
 UNITS = ("pps", "bps", "l1_bps")
 DAY_H = 24
 
 
 @dataclass(frozen=True, eq=False)
 class Rates:
-    """`rate[i]` (in `unit`) holds from `from_ns[i]` up to the next, the last up to `until_ns`; from_ns[0] is 0."""
+    """`rate[i]` (in `unit`) applies from `from_ns[i]` to the next, the last to `until_ns`; from_ns[0] is 0."""
 
     from_ns: Times
     rate: Floats
@@ -42,7 +42,7 @@ class Rates:
 
     @property
     def integral(self) -> float:
-        """Packets (or bits) in all."""
+        """Total of packets (or bits)."""
         return float(self.rate @ self.lengths_s)
 
     @property
@@ -50,7 +50,7 @@ class Rates:
         return self.integral / (self.until_ns / NS)
 
     def at(self, time_s: Any) -> Floats:
-        """The rate at these times; before the start the first one, after the end the last."""
+        """The rate at these times; the first one before the start, the last one after the end."""
         place = np.searchsorted(self.from_ns / NS, time_s, side="right") - 1
         return np.asarray(self.rate[np.maximum(place, 0)])
 
@@ -58,7 +58,7 @@ class Rates:
         return replace(self, rate=self.rate * factor)
 
     def in_pps(self, mean_size_bytes: float) -> Rates:
-        """Of frames that have this size (with FCS) in the mean."""
+        """The rates in packets/s, for frames with this mean size (with FCS)."""
         overhead = {"bps": 0, "l1_bps": ETHERNET_OVERHEAD_BYTES}
         if self.unit == "pps":
             return self
@@ -66,13 +66,13 @@ class Rates:
         return replace(self.times(1 / bits), unit="pps")
 
     def pairs(self) -> list[list[float]]:
-        """As a task has them: [from_ns, rate]."""
+        """[from_ns, rate] of each step, for a task."""
         return [[start, rate] for start, rate in zip(self.from_ns.tolist(), self.rate.tolist(), strict=True)]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a profile stands in the scenario, and what it has to fit into."""
+    """The place of a profile in the scenario, and the duration of the run."""
 
     where: object
     key: str
@@ -102,7 +102,7 @@ class Place:
         return number(self.where, f"{self.key}.{name}", given.get(name, default), "> 0")
 
     def only(self, given: object, needed: str, optional: str = "") -> dict[str, object]:
-        """`given`, which has all that is needed and nothing unknown."""
+        """Returns `given` after a check: all of `needed`, and nothing beyond `needed` and `optional`."""
         allowed = needed + (f"; and {optional}" if optional else "")
         if not isinstance(given, Mapping):
             raise self.bad("not a mapping", given, allowed)
@@ -122,10 +122,10 @@ def parse_rates(
     stream: tuple[int, ...] = (),
     folder: Path = Path(),
 ) -> Rates:
-    """The steps of a profile for a run that lasts `duration_s`. Raises BadInput.
+    """Parses a profile into steps for a run of `duration_s`. BadInput for an invalid one.
 
-    A plain number is a steady rate in packets per second. `seed` is for profiles that are drawn;
-    `stream` tells those with one seed apart.
+    A plain number is a steady rate in packets per second. `seed` is that of random profiles; profiles with the same
+    seed differ by `stream`.
     """
     if not isinstance(value, Mapping):
         value = {"steady": value}
@@ -153,7 +153,7 @@ def _checked(place: Place, made: Rates) -> Rates:
 
 
 def _steps(place: Place, starts_s: Any, rates: Any) -> Rates:
-    """Those within the run; steps that last no nanosecond are left out, equal neighbours become one."""
+    """The steps within the run, without those shorter than 1 ns, and with equal neighbours merged."""
     from_ns = np.round(np.asarray(starts_s, float) * NS).astype(np.int64)
     rate = np.asarray(rates, float)
     lasts = np.diff(from_ns, append=np.iinfo(np.int64).max) > 0
@@ -172,9 +172,9 @@ def _turns(place: Place, every_s: float) -> Floats:
 
 
 def _curve(place: Place, area: Callable[[Floats], Floats], bend_s: float = math.inf) -> Rates:
-    """Steps no longer than the resolution, each with the curve's mean; `area` is its integral from 0 up to a time.
+    """Steps up to the resolution, each with the curve's mean; `area`: the curve's integral from 0 to a time.
 
-    From `bend_s` on the curve is flat. It is nowhere negative: what is below 0 is rounding.
+    From `bend_s` on the curve is flat. It is never negative: values below 0 are rounding errors.
     """
     end_s = min(place.duration_s, bend_s)
     count = math.ceil(end_s / place.resolution_s)
@@ -206,7 +206,7 @@ def _step_wise(place: Place, value: Any) -> Rates:
 
 
 def _walk(place: Place, value: Any) -> Rates:
-    """The RAN emulator's: the rate goes on by a fixed amount until a bound, and from there back."""
+    """The RAN emulator's profile: the rate changes by a fixed amount up to a bound, and then back."""
     given = place.only(value, "between by every_s", "start random")
     low, high = _pair(place.within("between"), given["between"])
     by = place.above_zero(given, "by")
@@ -221,7 +221,7 @@ def _walk(place: Place, value: Any) -> Rates:
 
 
 def _bounced(rate: float, moves: Floats, low: float, high: float, drawn: bool) -> list[float]:
-    """A move that would leave the bounds ends at the bound; the next ones lead away from it."""
+    """A move beyond the bounds ends at the bound; the next moves lead away from it."""
     rates, way = [], 1.0
     for move in moves.tolist():
         rates.append(rate)
@@ -285,7 +285,7 @@ def _sine(place: Place, value: Any) -> Rates:
 
 
 def _table(place: Place, value: Any) -> Rates:
-    """Each rate from its time up to the next, the last one to the end; `over_s` stretches the time of it all."""
+    """Each rate from its time to the next, the last one to the end; `over_s` scales the times."""
     if not isinstance(value, Mapping):
         value = {"file" if isinstance(value, str) else "points": value}
     where: object = place.where
@@ -305,7 +305,7 @@ def _table(place: Place, value: Any) -> Rates:
 
 
 def _stretch(place: Place, given: Mapping[str, object], last_s: float) -> float:
-    """`over_s` is what the table is to last, which by its own times ends at `until_s`."""
+    """`over_s`: the scaled length of the table, whose own times end at `until_s`."""
     if ("over_s" in given) != ("until_s" in given):
         raise place.bad("over_s and until_s need each other", dict(given), "both: the table ends at until_s")
     if "over_s" not in given:

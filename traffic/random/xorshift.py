@@ -1,7 +1,7 @@
-"""What kernel/send.bpf.c draws: xorshift64* (Vigna, 2014), one by one and for many frames at once.
+"""The random generator of kernel/send.bpf.c: xorshift64* (Vigna, 2014), for single draws and for many frames.
 
-A step of its state is linear over bits, so a jump over any number of steps is a table, and the states of many frames
-come from each other by doubling.
+A step of its state is linear over bits, so a table makes a jump over any number of steps, and the states of many frames
+are computed by doubling.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ Words = NDArray[np.uint64]
 
 
 class KernelDraw(random.Random):
-    """Draws as the kernel does from a first state (LegRecord.random); only what traffic.frames.template asks for."""
+    """Draws as the kernel does from a first state (LegRecord.random); the methods that traffic.frames.template
+    calls."""
 
     def __init__(self, state: int) -> None:
         super().__init__()
@@ -57,7 +58,7 @@ def drawn(state: Words, number: int) -> Words:
 
 
 class Jump:
-    """Over some draws. `columns`: what becomes of each bit of a state."""
+    """A jump over some draws. `columns`: the result of each bit of a state."""
 
     def __init__(self, columns: Words) -> None:
         self.columns = columns
@@ -87,8 +88,8 @@ class Jump:
 
 
 class FrameStates:
-    """The generator's state before each frame. `draws`: of a frame in each of the stream's sizes; `slots`: where they
-    differ, the sizes that a frame's first draw chooses from, or `in_turn` the sizes of frames one after another."""
+    """The generator's state before each frame. `draws`: the draws of a frame of each size; `slots`: if sizes differ,
+    those that a frame's first draw chooses from, or with `in_turn` the sizes of successive frames."""
 
     def __init__(self, state: int, draws: Sequence[int], slots: Sequence[int], in_turn: bool = False) -> None:
         self.state, self._slots, self._in_turn, self._index = state, slots, in_turn, 0
@@ -96,7 +97,7 @@ class FrameStates:
         self._jumps = [Jump.over(number) for number in (draws[:1] if self._same else draws)]
 
     def take(self, count: int) -> Words:
-        """Of the next `count` frames."""
+        """The states of the next `count` frames."""
         return self._doubled(count) if self._same else self._walked(count)
 
     def _doubled(self, count: int) -> Words:
@@ -111,13 +112,13 @@ class FrameStates:
         return states
 
     def _jump(self, level: int) -> Jump:
-        """Over 2**level frames."""
+        """The jump over 2**level frames."""
         while len(self._jumps) <= level:
             self._jumps.append(self._jumps[-1] * self._jumps[-1])
         return self._jumps[level]
 
     def _walked(self, count: int) -> Words:
-        """A frame's size tells how many draws its noise takes: one after another."""
+        """States one after another: the size of a frame determines the number of its draws."""
         tables = [jump.table.tolist() for jump in self._jumps]
         states, state = [], self.state
         for index in range(self._index, self._index + count):

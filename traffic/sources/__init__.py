@@ -1,4 +1,4 @@
-"""Application sources: traffic of many users, after NetSpec and of today. docs/sources.md has the parameters."""
+"""Application sources: the traffic of many users by models of NetSpec and of today; see docs/sources.md."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MOST_USERS = 1_000_000
 
 
 def parse_source(where: object, key: str, value: Any, *, folder: Path = Path()) -> Source:
-    """`www`, or `{www: {parameter: value, …}}`. Raises BadInput."""
+    """Parses `www`, or `{www: {parameter: value, …}}`. BadInput for an invalid source."""
     if isinstance(value, str):
         value = {value: {}}
     if not isinstance(value, Mapping) or len(value) != 1 or next(iter(value)) not in SOURCES:
@@ -70,11 +70,11 @@ def _check(where: object, key: str, source: Source) -> None:
 def settle(
     where: object, key: str, source: Source, users: int | None = None, mean_bps: float | None = None
 ) -> tuple[Source, int]:
-    """The source and the number of users that make what is asked for, in users or as a mean rate, or one user.
+    """The source and the number of users for a given number of users or a mean rate; one user by default.
 
-    A mean rate (bits of frames with FCS) becomes the nearest whole number of users, or `users` if both are given;
-    what is missing then is made by arrivals that are closer together or, where there are none, by larger frames. A
-    source that has neither (voip without calls) gets the nearest number of users, and no number of one's own.
+    A mean rate (bits of frames with FCS) determines the nearest number of users. With both, the arrivals of the users
+    are scaled to the rate or, without arrivals, the frame sizes. A source with neither (voip without calls) takes only
+    one of the two.
     """
     if users is not None and (not isinstance(users, int) or isinstance(users, bool) or not 1 <= users <= MOST_USERS):
         raise BadInput(
@@ -103,7 +103,7 @@ def settle(
 
 
 def _corrected(source: Source, scaled: Source, wanted_bps: float) -> Source:
-    """Headers do not grow with the size of frames: until the mean rate is that which is asked for."""
+    """Scales the source until it has the mean rate: headers do not grow with the frame size."""
     factor = 1.0
     for _ in range(20):
         error = wanted_bps / scaled.mean_bps
@@ -115,9 +115,9 @@ def _corrected(source: Source, scaled: Source, wanted_bps: float) -> Source:
 
 
 def parse_profile(where: object, key: str, value: Any, source: Source, duration_s: float, **drawn: Any) -> Rates:
-    """A profile that steers how often a source's sessions arrive; its unit does not matter. Raises BadInput.
+    """Parses a profile of a source's session arrivals, whose unit is ignored. BadInput for an invalid one.
 
-    `drawn`: seed, stream and folder, as parse_rates() takes them.
+    `drawn`: seed, stream and folder of parse_rates().
     """
     if not source.steerable:
         allowed = "a source with arrivals; session_gap_s and session_s give it sessions"

@@ -1,4 +1,4 @@
-"""Video on demand in segments, at a bit rate that goes up and down a ladder."""
+"""Adaptive video on demand: segments at the bit rates of a ladder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _half(value: Any) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveVideo(Continuous):
-    """A segment every `segment_s`, as fast as the link carries it, then quiet. TCP, one flow a user (or session).
+    """A segment every `segment_s`, sent at the rate of the link. TCP, one flow per user (or session).
 
     ladder_bps: the variants that Apple's HLS Authoring Specification suggests for H.264; from the literature, not
     checked against it.
@@ -58,7 +58,7 @@ class AdaptiveVideo(Continuous):
         return self.ticks_a_second(self.segment_s) + more
 
     def scaled(self, factor: float) -> Self:
-        """A higher ladder, where there are no sessions to come more often."""
+        """Scales the ladder if there are no session arrivals to scale."""
         more = super().scaled(factor)
         return replace(self, ladder_bps=tuple(r * factor for r in self.ladder_bps)) if more is None else more
 
@@ -79,7 +79,7 @@ class AdaptiveVideo(Continuous):
         return np.repeat(session, often), np.repeat(start_s, often)
 
     def _rungs(self, draws: np.random.Generator, session: Ints) -> Ints:
-        """A walk without ends, folded back onto the ladder: that is one whose ends hold it."""
+        """An unbounded walk folded onto the ladder, which equals one that stays at the ends."""
         count = len(self.ladder_bps)
         u = draws.random(session.size)
         steps = (u < self.switch).astype(float) - (u > 1 - self.switch)

@@ -1,7 +1,7 @@
-"""What all application sources share: users, items on a link of the user's own, packets, mean rates in theory.
+"""The base class of application sources: users, items on each user's link, packets, and theoretical mean rates.
 
-A source makes items: so many bytes of one user at an instant. An item leaves in packets back to back at `link_bps`,
-after those of the user's earlier items: a link of its own for each user.
+A source makes items: bytes of one user at an instant. An item is sent in packets back to back at `link_bps`, after the
+user's earlier items; each user has its own link.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from pktswarm.traffic.sources.processes import Ints, Spells, Steering, arrivals,
 
 NS = 1e9
 ETHERNET_BYTES = 18
-"""Header and FCS."""
+"""Ethernet header and FCS."""
 TCP_BYTES = 20
 UDP_BYTES = 8
 RTP_BYTES = 12
-"""RFC 3550, section 5.1, with no contributing sources."""
+"""RTP header (RFC 3550, section 5.1) without contributing sources."""
 LEAST_FRAME_BYTES = 64
 BLOCK_USERS = 64
-"""Users that share one generator."""
+"""Number of users that share a random generator."""
 LEADS = 20
-"""How many mean transfer times before the run the items begin, so that the first are already on their way."""
+"""Mean transfer times by which items begin before the run, so that transfers are in progress at its start."""
 LONGEST_LEAD_S = 86_400.0
 
 
 @dataclass(frozen=True, eq=False)
 class Packets:
-    """What a source sends, in the order of time. Sizes are of frames with their FCS, or of whole items."""
+    """The packets of a source in the order of time. Sizes are those of frames with FCS, or of whole items."""
 
     time_ns: NDArray[np.int64]
     size_bytes: NDArray[np.int32] | NDArray[np.int64]
     user: NDArray[np.int32]
     flow: NDArray[np.int32]
-    """A session, request, page or call: numbered over all users."""
+    """Number of the session, request, page or call, over all users."""
 
     def __len__(self) -> int:
         return self.time_ns.size
@@ -50,7 +50,7 @@ class Packets:
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """In any order; those that begin before 0 may reach into the run."""
+    """Items in any order; those that begin before 0 can reach into the run."""
 
     start_s: Floats
     size_bytes: Floats
@@ -59,17 +59,17 @@ class Items:
 
 
 def law(default: Distribution | None, *, at_least: float = 0.0) -> Any:
-    """A field for a distribution with a finite mean above `at_least`; None: may be left out."""
+    """A parameter that is a distribution with a finite mean above `at_least`; default None: optional."""
     return field(default=default, metadata={"law": at_least})
 
 
 def parameter(default: float, limit: str = "> 0") -> Any:
-    """A field for a number that meets `limit` (traffic.random.parse.MEETS)."""
+    """A parameter that is a number within `limit` (traffic.random.parse.MEETS)."""
     return field(default=default, metadata={"limit": limit})
 
 
 def checked(default: Any, check: Callable[[Any], Any], allowed: str) -> Any:
-    """A field for anything else: `check` returns the value to have, or None for a bad one."""
+    """A parameter of another type: `check` returns its value, or None for an invalid one."""
     return field(default=default, metadata={"check": check, "allowed": allowed})
 
 
@@ -79,7 +79,7 @@ def _whole(least: int) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Source(ABC):
-    """One application. Fields are its parameters; a scenario may set each."""
+    """An application. Its fields are parameters that a scenario can set."""
 
     link_bps: float = parameter(100e6)
     mtu_bytes: int = checked(1500, _whole(576), "a whole number, 576 or more")
@@ -87,29 +87,29 @@ class Source(ABC):
 
     name: ClassVar[str]
     transport_bytes: ClassVar[int] = TCP_BYTES
-    """Headers between IP and what an item's bytes count."""
+    """Bytes of the headers between IP and the item."""
     largest_payload: ClassVar[int | None] = None
-    """Where the application itself sends less than the MTU allows."""
+    """The application's limit of packet sizes, if below the MTU."""
     arrival_field: ClassVar[str] = ""
-    """The distribution of gaps that makes it send more or less often."""
+    """The parameter with the distribution of gaps between arrivals."""
 
-    # --- what a source says of itself
+    # --- the model
 
     @abstractmethod
     def items(self, draws: np.random.Generator, users: int, duration_s: float, steering: Steering) -> Items:
-        """What this many users send in a run."""
+        """The items of this many users in a run."""
 
     @abstractmethod
     def item_rates(self) -> list[tuple[float, Distribution]]:
-        """Items a second of one user, and their size in bytes; one for each kind of item."""
+        """(items per second of one user, their size in bytes) for each kind of item."""
 
     @property
     def steerable(self) -> bool:
-        """Whether it has arrivals that a profile can steer."""
+        """Whether it has arrivals that a profile can change."""
         return bool(self.arrival_field) and getattr(self, self.arrival_field) is not None
 
     def scaled(self, factor: float) -> Self | None:
-        """One with `factor` times the mean rate; None if its rate is what it is."""
+        """The source with `factor` times the mean rate; None if its rate cannot change."""
         if not self.steerable:
             return None
         gaps: dict[str, Any] = {self.arrival_field: times(getattr(self, self.arrival_field), 1 / factor)}
@@ -119,24 +119,24 @@ class Source(ABC):
 
     @property
     def mean_pps(self) -> float:
-        """Of one user."""
+        """Mean packets per second of one user."""
         return sum(rate * self.wire(size)[0] for rate, size in self.item_rates())
 
     @property
     def mean_bps(self) -> float:
-        """Of one user: bits of frames with FCS."""
+        """Mean bits (of frames with FCS) per second of one user."""
         return sum(rate * self.wire(size)[1] * 8 for rate, size in self.item_rates())
 
     @property
     def load(self) -> float:
-        """The share of its link that a user takes, preamble and gaps too."""
+        """The load of a user's link, with preambles and interframe gaps."""
         return (self.mean_bps + self.mean_pps * ETHERNET_OVERHEAD_BYTES * 8) / self.link_bps
 
     def wire(self, size: Distribution) -> tuple[float, float]:
         """Mean packets and mean frame bytes of an item.
 
-        What segments, whole bytes and padding add to a share of the size is bounded: its mean over quantiles will do,
-        however heavy the tail.
+        The bytes added by segments, rounding and padding are bounded, so their mean over quantiles is accurate even for
+        heavy tails.
         """
         quantiles = quantile_table(size)
         whole = whole_bytes(quantiles)
@@ -154,23 +154,23 @@ class Source(ABC):
 
     @property
     def segment_bytes(self) -> int:
-        """The most of an item that one packet carries."""
+        """Maximum bytes of an item in one packet."""
         fits = self.mtu_bytes - self.ip_header_bytes - self.transport_bytes
         return fits if self.largest_payload is None else min(fits, self.largest_payload)
 
     @property
     def frame_bytes(self) -> int:
-        """A full one's."""
+        """Frame size of a full packet."""
         return self.header_bytes + self.segment_bytes
 
     def _segments(self, size_bytes: Ints) -> tuple[Ints, Ints]:
-        """How many packets, and the last one's frame."""
+        """(number of packets, frame size of the last one) of each item."""
         count = -(-size_bytes // self.segment_bytes)
         last = size_bytes - (count - 1) * self.segment_bytes + self.header_bytes
         return count, np.maximum(last, LEAST_FRAME_BYTES)
 
     def lead_s(self) -> float:
-        """How long before the run its items begin."""
+        """Time before the run at which items begin."""
         largest = max(float(size.moment(1)) for _, size in self.item_rates())
         return min(LONGEST_LEAD_S, LEADS * largest * 8 / self.link_bps)
 
@@ -184,11 +184,11 @@ class Source(ABC):
         stream: tuple[int, ...] = (),
         first_user: int = 0,
     ) -> Packets:
-        """What users `first_user`, … send. The same arguments give the same packets.
+        """The packets of users `first_user`, …, reproducible by the arguments.
 
-        `profile` steers how often sessions arrive; its mean counts as their own rate. `stream` tells sources with one
-        seed apart. Users come in blocks of BLOCK_USERS with a generator each: a share that begins and ends at a
-        block's border is the same whether or not the others are made.
+        `profile` scales the rate of session arrivals relative to its mean. Sources with the same seed differ by
+        `stream`. Each block of BLOCK_USERS users has its own generator: a share of whole blocks is independent of the
+        others.
         """
         if profile is not None and not self.steerable:
             raise ValueError(f"{self.name} has no arrivals to steer")
@@ -205,9 +205,9 @@ class Source(ABC):
     def blocks(
         self, users: int, duration_s: float, seed: int, *, profile: Rates | None = None, stream: tuple[int, ...] = ()
     ) -> Packets:
-        """What users hand to connections of a transport of its own: whole items, their bytes those of the application.
+        """The items of users for real connections: whole items with the bytes of the application.
 
-        Each when its user's link comes to it, as in generate(); those that began before the run are left out.
+        Each begins when its user's link is free, as in generate(), without items that began before the run.
         """
         if profile is not None and not self.steerable:
             raise ValueError(f"{self.name} has no arrivals to steer")
@@ -229,7 +229,7 @@ class Source(ABC):
         return Packets(time_ns[within], size[within], users[within], flow[within])
 
     def _send(self, items: Items, duration_s: float, first_user: int, first_flow: int) -> tuple[Packets, int]:
-        """The packets of a block, and how many flows there are."""
+        """The packets of a block, and the number of flows."""
         slot_s = (self.frame_bytes + ETHERNET_OVERHEAD_BYTES) * 8 / self.link_bps
         sent = self._sent(items, duration_s, slot_s)
         counts = sent.stop - sent.first
@@ -238,7 +238,7 @@ class Source(ABC):
         time_ns += np.rint((sent.begin_s + sent.first * slot_s) * NS).astype(np.int64)[row]
         size = np.full(row.size, self.frame_bytes, np.int32)
         size[np.cumsum(counts)[sent.ends] - 1] = sent.last_bytes[sent.ends]
-        # Sorted here, where all of it is in the processor's cache; whole users are then merged.
+        # Sorted here, in the processor's cache; whole users are merged later.
         order = np.argsort(time_ns, kind="stable")
         time_ns = time_ns[order]
         within = slice(*np.searchsorted(time_ns, [0, round(duration_s * NS)]))
@@ -248,12 +248,12 @@ class Source(ABC):
         return Packets(time_ns[within], size[order[within]], users[row], flows[row]), used.size
 
     def _sent(self, items: Items, duration_s: float, slot_s: float) -> _Sent:
-        """When its link takes each item, and what of it falls into the run; a full packet takes `slot_s`."""
+        """The time at which the link begins each item, and its packets within the run; a full packet takes `slot_s`."""
         order = np.lexsort((items.start_s, items.user))
         user, start_s = items.user[order], items.start_s[order]
         count, last = self._segments(whole_bytes(items.size_bytes[order]))
         takes_s = (count - 1) * slot_s + (last + ETHERNET_OVERHEAD_BYTES) * 8 / self.link_bps
-        # Longer than to the end of the run makes no difference, and sums stay small enough to be exact.
+        # Limited to the end of the run, so that sums stay small enough to be exact.
         longest_s = duration_s - float(start_s.min(initial=0.0))
         begin_s = queued(user, start_s, np.minimum(takes_s, longest_s))
         first = np.maximum(np.ceil(-begin_s / slot_s), 0).astype(np.int64)
@@ -271,23 +271,23 @@ class _Sent:
     flow: Ints
     begin_s: Floats
     first: Ints
-    """The first packet of it that is in the run …"""
+    """First packet within the run."""
     stop: Ints
-    """… and the first that is not any more."""
+    """First packet behind the end of the run."""
     last_bytes: Ints
     ends: NDArray[np.bool_]
-    """Whether its last packet is in the run."""
+    """Whether the last packet is within the run."""
 
 
 def whole_bytes(size: Floats) -> Ints:
-    """At least one byte; no item is larger than what a link carries in any run."""
+    """Item sizes in bytes, from 1 to the capacity of a link in the longest run."""
     return np.ceil(np.clip(size, 1, 2.0**52)).astype(np.int64)
 
 
 def queued(user: Ints, start_s: Floats, takes_s: Floats) -> Floats:
-    """When each item begins to be sent, the earlier ones of its user first; in the order of users and starts.
+    """The time at which each item begins to be sent, after the user's earlier items; in the order of users and starts.
 
-    Begin(i) is the largest of start(j) + what j … i-1 take, over all j up to i of the user.
+    begin(i) is the maximum of start(j) + the duration of items j … i-1, over all j up to i of the user.
     """
     if not user.size:
         return start_s
@@ -295,13 +295,14 @@ def queued(user: Ints, start_s: Floats, takes_s: Floats) -> Floats:
     firsts = np.flatnonzero(np.diff(user, prepend=-1))
     before = sums - np.repeat(sums[firsts], np.diff(firsts, append=user.size))
     ahead = start_s - before
-    # Users are moved so far apart that none's largest reaches into the next one's.
+    # Offsets between users keep the maxima of one user out of the next.
     apart = (user - user[0]) * (float(ahead.max() - ahead.min()) + 1)
     return np.asarray(np.maximum.accumulate(ahead + apart) - apart + before)
 
 
 def merged(parts: list[Packets]) -> Packets:
-    """Packets of several sources, or shares of one, in the order of time; users and flows keep their numbers."""
+    """Merges packets of several sources, or of shares of one, in the order of time; users and flows keep their
+    numbers."""
     time_ns = np.concatenate([part.time_ns for part in parts])
     order = np.argsort(time_ns, kind="stable")
     rest = (np.concatenate([getattr(part, name) for part in parts])[order] for name in ("size_bytes", "user", "flow"))
@@ -313,7 +314,7 @@ def merged(parts: list[Packets]) -> Packets:
 
 @dataclass(frozen=True, kw_only=True)
 class Continuous(Source):
-    """One that sends all the time, or in sessions: both distributions are given, or neither."""
+    """A source that sends all the time, or in sessions if both distributions are given."""
 
     session_gap_s: Distribution | None = law(None)
     session_s: Distribution | None = law(None)
@@ -322,13 +323,13 @@ class Continuous(Source):
 
     @property
     def share(self) -> float:
-        """Mean number of sessions that a user has at once."""
+        """Mean number of simultaneous sessions of a user."""
         if self.session_gap_s is None or self.session_s is None:
             return 1.0
         return float(self.session_s.moment(1)) / float(self.session_gap_s.moment(1))
 
     def ticks_a_second(self, period_s: float) -> float:
-        """Of one user, who sends at a session's begin and every `period_s` after."""
+        """Events per second of one user, at a session's begin and every `period_s` after."""
         if self.session_gap_s is None or self.session_s is None:
             return 1 / period_s
         return mean_count(self.session_s, period_s) / float(self.session_gap_s.moment(1))
@@ -336,7 +337,7 @@ class Continuous(Source):
     def spells(
         self, draws: np.random.Generator, users: int, duration_s: float, steering: Steering, begin_s: float
     ) -> Spells:
-        """Sessions that reach beyond `begin_s`; without sessions one of each user, begun before that."""
+        """Sessions that last beyond `begin_s`; without sessions one per user, begun before that."""
         if self.session_gap_s is None or self.session_s is None:
             begin = np.full(users, begin_s)
             return Spells(np.arange(users), begin, np.full(users, duration_s))
@@ -352,7 +353,7 @@ def sessions(
     steering: Steering,
     begin_s: float = 0.0,
 ) -> Spells:
-    """Sessions that last beyond `begin_s`, those that are under way then too."""
+    """Sessions that last beyond `begin_s`, including those in progress."""
     lead = min(LONGEST_LEAD_S, float(lengths.inverse(1 - 1e-5)))
     user, start_s = arrivals(draws, gaps, users, begin_s - lead, duration_s, steering)
     found = Spells(user, start_s, start_s + lengths.draw(draws, user.size))

@@ -1,4 +1,4 @@
-"""How many: a distribution as whole numbers of one or more, and what rounding adds in the mean."""
+"""Counts: a distribution rounded up to integers from 1, and the mean of the rounding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QUANTILES = 2**16
 
 @lru_cache(maxsize=32)
 def quantile_table(law: Distribution) -> Floats:
-    """QUANTILES of them: enough for the mean of anything that is bounded."""
+    """QUANTILES values, enough for the mean of a bounded function."""
     if isinstance(law, Shaped) and law.at_least is None and law.at_most is None:
         return quantile_table(law.inner) * law.times
     return law.quantiles(QUANTILES)
@@ -25,7 +25,7 @@ def whole_counts(law: Distribution, draws: np.random.Generator, n: int) -> Ints:
 
 
 def mean_count(law: Distribution, unit: float = 1.0) -> float:
-    """E[ceil(X / unit)], at least 1; rounding adds a bounded part, whose mean over quantiles will do."""
+    """E[ceil(X / unit)], at least 1; the rounding is bounded, so its mean over quantiles is accurate."""
     quantiles = quantile_table(law) / unit
     added = np.ceil(np.maximum(quantiles, 1)) - quantiles
     return float(law.moment(1)) / unit + float(added.mean())

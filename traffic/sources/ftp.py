@@ -15,7 +15,7 @@ from pktswarm.traffic.sources.processes import Steering, arrivals, ragged, runni
 
 @dataclass(frozen=True, kw_only=True)
 class Ftp(Source):
-    """After NetSpec (Lee 1998): session inter-arrival time, number of items, item size. TCP, one flow a session.
+    """After NetSpec (Lee 1998): session inter-arrival time, number of items, item size. TCP, one flow per session.
 
     session_gap_s: exponential, for user sessions arrive as a Poisson process (Paxson and Floyd 1995); the mean of
     180 s is the reading time of 3GPP's FTP model.

@@ -1,4 +1,4 @@
-"""Devices that report now and then."""
+"""IoT devices with periodic reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHORTEST_INTERVAL_S = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class Iot(Source):
-    """Periodic reports; CoAP over UDP, one flow a device. A user is a device with an interval and phase of its own.
+    """Periodic reports; CoAP over UDP, one flow per device. A user is a device with its own interval and phase.
 
     interval_s: 40 % of devices once a day, 40 % every 2 hours, 15 % every hour, 5 % every 30 minutes; report_bytes:
     Pareto, shape 2.5, 20 to 200 bytes: 3GPP TR 45.820, annex E.2, mobile autonomous reporting (periodic reports).

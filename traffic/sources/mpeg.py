@@ -45,7 +45,7 @@ class Mpeg(Continuous):
         return [(each * self.gop.count(kind), size) for kind, size in self._sizes().items() if kind in self.gop]
 
     def scaled(self, factor: float) -> Self:
-        """Larger frames, where there are no sessions to come more often."""
+        """Scales the frame sizes if there are no session arrivals to scale."""
         more = super().scaled(factor)
         sizes: dict[str, Any] = {f"{kind.lower()}_bytes": times(size, factor) for kind, size in self._sizes().items()}
         return replace(self, **sizes) if more is None else more
@@ -54,7 +54,7 @@ class Mpeg(Continuous):
         frame_s = 1 / self.frames_a_second
         begin_s = -self.lead_s() - frame_s
         spells = self.spells(draws, users, duration_s, steering, begin_s)
-        if not self.steerable:  # each user somewhere in the pattern
+        if not self.steerable:  # each user at a random place in the pattern
             phase = draws.random(users) * len(self.gop) * frame_s
             spells = Spells(spells.user, spells.begin_s - phase, spells.end_s)
         session, number, start_s = ticks(spells, frame_s, begin_s, duration_s)

@@ -1,4 +1,4 @@
-"""Random processes that sources are made of, for many users at once, as arrays. Times are seconds from the start."""
+"""Random processes of sources, for many users at once, as arrays. Times are in seconds from the start."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pktswarm.traffic.random.rates import Rates
 
 Ints = NDArray[np.int64]
 MOST_AT_ONCE = 1_000_000
-"""Values drawn in one go: bounds the memory of what is thrown away again."""
+"""Values drawn at once, to limit the memory of rejected ones."""
 
 
 @dataclass(frozen=True)
 class Steering:
-    """How often sessions arrive over time, relative to their own rate: a profile with the mean 1 over the run."""
+    """The relative rate of session arrivals over time: a profile with mean 1 over the run."""
 
     profile: Rates | None = None
 
@@ -26,7 +26,7 @@ class Steering:
         return 1.0 if self.profile is None else float(self.profile.rate.max()) / self.profile.mean
 
     def kept(self, draws: np.random.Generator, time_s: Floats) -> NDArray[np.bool_]:
-        """Thinning: which of arrivals at the peak's rate stay."""
+        """Thinning: whether each arrival at the peak rate is kept."""
         if self.profile is None:
             return np.ones(time_s.size, bool)
         return np.asarray(draws.random(time_s.size) * self.profile.rate.max() < self.profile.at(time_s))
@@ -34,7 +34,7 @@ class Steering:
 
 @dataclass(frozen=True, eq=False)
 class Spells:
-    """Stretches of time, each of one user: sessions, calls, talk spurts."""
+    """Intervals of users: sessions, calls, talk spurts."""
 
     user: Ints
     begin_s: Floats
@@ -45,7 +45,7 @@ class Spells:
 
 
 def renewals(draws: np.random.Generator, gaps: Distribution, first_s: Floats, until_s: Floats) -> tuple[Ints, Floats]:
-    """Row and time of events: a row's first one, then gap after gap, as long as they are before its `until_s`."""
+    """Row and time of events: the first one of a row, then gap after gap before its `until_s`."""
     row = np.flatnonzero(first_s < until_s)
     at = first_s[row]
     rows, found, mean = [row], [at], float(gaps.moment(1))
@@ -64,7 +64,7 @@ def renewals(draws: np.random.Generator, gaps: Distribution, first_s: Floats, un
 def arrivals(
     draws: np.random.Generator, gaps: Distribution, users: int, begin_s: float, until_s: float, steering: Steering
 ) -> tuple[Ints, Floats]:
-    """User and time of what arrives in a stationary process of each user's own, more or less often as steered."""
+    """User and time of the arrivals of a stationary process per user, with the relative rate of `steering`."""
     faster = times(gaps, 1 / steering.peak)
     first = begin_s + faster.residual(draws, users)
     user, time_s = renewals(draws, faster, first, np.full(users, until_s))
@@ -73,9 +73,9 @@ def arrivals(
 
 
 def alternating(draws: np.random.Generator, on: Distribution, off: Distribution, within: Spells) -> tuple[Ints, Spells]:
-    """The spells of `on` in spells that go on and off, and the row of `within` each one lies in.
+    """The `on` intervals of an alternating process within the intervals `within`, and the row of `within` of each.
 
-    On or off at first as it would be met at any instant, so it is stationary from the first on.
+    The first state has the stationary probability, so the process is stationary from its begin.
     """
     mean_on, mean_off = float(on.moment(1)), float(off.moment(1))
     count = within.user.size
@@ -103,7 +103,7 @@ def alternating(draws: np.random.Generator, on: Distribution, off: Distribution,
 
 
 def ticks(spells: Spells, period_s: float, begin_s: float, until_s: float) -> tuple[Ints, Ints, Floats]:
-    """Row, number and time of what comes at a spell's begin and every `period_s` after, from `begin_s` to `until_s`."""
+    """Row, number and time of events at an interval's begin and every `period_s` after, from `begin_s` to `until_s`."""
     first = np.maximum(np.ceil((begin_s - spells.begin_s) / period_s), 0).astype(np.int64)
     stop = np.ceil((np.minimum(spells.end_s, until_s) - spells.begin_s) / period_s).astype(np.int64)
     row, number = ragged(np.maximum(stop - first, 0))
@@ -112,13 +112,13 @@ def ticks(spells: Spells, period_s: float, begin_s: float, until_s: float) -> tu
 
 
 def ragged(counts: Ints) -> tuple[Ints, Ints]:
-    """Row, and place in its row, of rows that have these many entries."""
+    """(row, place in the row) of each entry of rows with these numbers of entries."""
     row = np.repeat(np.arange(counts.size), counts)
     return row, np.arange(row.size) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def running_sums(values: Floats, row: Ints, place: Ints) -> Floats:
-    """Sums along each row, as ragged() numbers them, each with its own value in it."""
+    """Cumulative sums along each row of ragged(), inclusive."""
     sums = np.cumsum(values)
     starts = np.flatnonzero(place == 0)
     lengths = np.diff(starts, append=values.size)

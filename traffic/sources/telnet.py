@@ -1,4 +1,4 @@
-"""Keys pressed in a terminal."""
+"""Telnet: the keystrokes of a terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Telnet(Source):
     packet_gap_s: Pareto with the shape 0.9 that Paxson and Floyd 1995 give for tcplib's; its bounds, 0.1 and 300 s, are
     chosen so that the mean is their 1.1 s.
     packet_bytes: geometric, mean 1.6: chosen, mostly one key a packet.
-    A session's packets are stationary: the first comes after what is left of a gap.
+    A session's packets are stationary: the first comes after a residual gap.
     """
 
     session_gap_s: Distribution = law(Exponential(600.0))

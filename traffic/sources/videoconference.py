@@ -1,4 +1,4 @@
-"""Video of people who talk: frames that are alike for some time."""
+"""Videoconferences: frames of correlated sizes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Videoconference(Continuous):
         return [(self.ticks_a_second(1 / self.frames_a_second), self.picture_bytes)]
 
     def scaled(self, factor: float) -> Self:
-        """Larger frames, where there are no sessions to come more often."""
+        """Scales the frame sizes if there are no session arrivals to scale."""
         more = super().scaled(factor)
         return replace(self, picture_bytes=times(self.picture_bytes, factor)) if more is None else more
 

@@ -1,4 +1,4 @@
-"""Speech: packets of a codec while somebody talks."""
+"""VoIP: packets of a codec in talk spurts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pktswarm.traffic.sources.counts import mean_count
 from pktswarm.traffic.sources.processes import Steering, alternating, ticks
 
 CODECS = {"g711": (0.020, 160), "g729": (0.020, 20), "amr12.2": (0.020, 32)}
-"""Name → seconds a packet, bytes of its payload."""
+"""Codec → (seconds per packet, bytes of its payload)."""
 
 
 def _codec(value: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""The web of today: pages of many objects over one QUIC connection."""
+"""Web over QUIC: pages of many objects on one connection."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pktswarm.traffic.sources.counts import mean_count, whole_counts
 from pktswarm.traffic.sources.processes import Steering, arrivals, ragged
 
 QUIC_BYTES = 27
-"""A short header (1 byte, a connection ID of 8, a packet number of 2: RFC 9000, 17.3.1) and the 16 of AEAD's tag."""
+"""Short header (1 byte, connection ID of 8, packet number of 2: RFC 9000, section 17.3.1) and AEAD tag of 16."""
 DATAGRAM_BYTES = 1200
-"""UDP payload that every path must carry (RFC 9000, section 14)."""
+"""Smallest allowed maximum datagram size (RFC 9000, section 14)."""
 MAIN_MEDIAN_BYTES, PAGE_MEDIAN_BYTES, MEDIAN_REQUESTS = 18_000, 2_311_000, 66
 
 
 @dataclass(frozen=True, kw_only=True)
 class WebQuic(Source):
-    """Pages: the server's handshake, a main object, then what it refers to, all on one connection (flow).
+    """Pages: the server's handshake, a main object, then its embedded objects, all on one connection (flow).
 
     page_gap_s: exponential, mean 30 s: the reading time of 3GPP's web model.
     handshake_bytes: 3600, three times the client's first 1200: what a server may send before it knows the address

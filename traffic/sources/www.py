@@ -1,4 +1,4 @@
-"""The web of NetSpec's time: one item a request."""
+"""Web after NetSpec: one item per request."""
 
 from __future__ import annotations
 
