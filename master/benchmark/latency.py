@@ -1,4 +1,4 @@
-"""The latency of a trial: of all frames of its streams."""
+"""The latency of a trial, over all frames of its streams."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from pktswarm.master.results.row import Row
 
 @dataclass(frozen=True)
 class Latencies:
-    """Nanoseconds, over all legs: the mean by how many frames each has, the least, the most; of percentiles, of the
-    variation (99.9th percentile − least) and of jitter (a standard deviation) the worst leg's. `bound_ns`: how far off
-    each may be by the clocks, None: PTP's to tell. `lost_packets`: of the trial."""
+    """Latencies in nanoseconds over all flows.
+
+    The mean is weighted by the frames of each flow. Percentiles, the variation (99.9th percentile − minimum) and the
+    jitter (a standard deviation) are those of the worst flow. `bound_ns`: error bound of the clocks; None: unknown, the
+    clocks are steered by PTP. `lost_packets`: the lost packets of the trial.
+    """
 
     frames: int
     min_ns: int
@@ -28,24 +31,24 @@ class Latencies:
 
 
 def latencies(rows: Sequence[Row]) -> Latencies | None:
-    """None where a leg's was not measured."""
-    each = [row.tally.latency for row in rows if row.tally is not None and row.tally.latency is not None]
-    if not rows or len(each) != len(rows):
+    """Combine the latencies of all flows; None: the latency of a flow was not measured."""
+    flows = [row.tally.latency for row in rows if row.tally is not None and row.tally.latency is not None]
+    if not rows or len(flows) != len(rows):
         return None
-    frames = sum(one.frames for one in each)
+    frames = sum(flow.frames for flow in flows)
     jitters = [row.tally.jitter.sd_ns for row in rows if row.tally is not None and row.tally.jitter is not None]
     bounds = [row.clock_bound_ns for row in rows if row.clock_bound_ns is not None]
     lost = [row.lost for row in rows]
     return Latencies(
         frames=frames,
-        min_ns=min(one.min_ns for one in each),
-        mean_ns=sum(one.mean_ns * one.frames for one in each) / frames,
-        p50_ns=max(one.p50_ns for one in each),
-        p99_ns=max(one.p99_ns for one in each),
-        p999_ns=max(one.p999_ns for one in each),
-        max_ns=max(one.max_ns for one in each),
-        variation_ns=max(one.p999_ns - one.min_ns for one in each),
+        min_ns=min(flow.min_ns for flow in flows),
+        mean_ns=sum(flow.mean_ns * flow.frames for flow in flows) / frames,
+        p50_ns=max(flow.p50_ns for flow in flows),
+        p99_ns=max(flow.p99_ns for flow in flows),
+        p999_ns=max(flow.p999_ns for flow in flows),
+        max_ns=max(flow.max_ns for flow in flows),
+        variation_ns=max(flow.p999_ns - flow.min_ns for flow in flows),
         jitter_sd_ns=max(jitters) if len(jitters) == len(rows) else None,
         bound_ns=max(bounds) if len(bounds) == len(rows) else None,
-        lost_packets=None if None in lost else sum(one or 0 for one in lost),
+        lost_packets=None if None in lost else sum(count or 0 for count in lost),
     )

@@ -1,4 +1,4 @@
-"""A scenario at a load: its streams share what is asked for as they share their own rates."""
+"""A scenario at a load: its streams share the load in proportion to their rates in the scenario."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ class About(TypedDict):
 
 @dataclass(frozen=True)
 class Load:
-    """`unit_pps`: each searched stream's rate as the scenario has it (of one node, where it is per node);
-    `own_pps`: what all their nodes send together at that; `least_pps`: what the slowest part of it from one node is, of
-    `parts` in all."""
+    """The searched streams of a scenario.
+
+    `unit_pps`: the rate of each in the scenario; of a stream per node, the rate of one node. `own_pps`: the sum of all
+    streams and nodes. `least_pps`: the smallest rate of one stream from one node. `parts`: the number of such flows.
+    """
 
     path: Path
     scenario: Scenario
@@ -45,8 +47,10 @@ class Load:
         return {"name": self.scenario.name, "scenario_file": str(self.path), "streams": list(self.unit_pps)}
 
     def at(self, load_pps: float, duration_s: float) -> Scenario:
-        """What a trial runs: the searched streams send `load_pps` together, all ends after `duration_s`. Nothing is
-        captured, and nothing expected: the search judges."""
+        """The scenario of a trial: the searched streams send `load_pps` in all, and traffic ends after `duration_s`.
+
+        Nothing is captured, and the scenario's expectations are dropped: the benchmark evaluates the counts.
+        """
         streams = [self._stream(stream, load_pps / self.own_pps, duration_s) for stream in self.scenario.streams]
         changed = {
             "streams": streams,
@@ -65,54 +69,54 @@ class Load:
         return stream.model_copy(update={**others, **own})
 
     def check_lasting(self, duration_s: float) -> None:
-        """What is sent beside the searched streams has to be there until a trial's end."""
-        for key, one in _items(self.scenario).items():
-            if one.name in self.unit_pps:
+        """Raise BadInput if unsearched traffic ends before a trial does."""
+        for key, item in _items(self.scenario).items():
+            if item.name in self.unit_pps:
                 continue
-            name, lasts_s = _lasting(one)
+            name, lasts_s = _lasting(item)
             if lasts_s is not None and lasts_s < duration_s:
                 problem = f"unsearched traffic ends before a trial of {duration_s:g} s"
-                value = getattr(one, name)
+                value = getattr(item, name)
                 raise BadInput(
                     self.path, problem, key=f"{key}.{name}", value=value, allowed=f"{duration_s:g} s or more"
                 )
 
 
 def load_of(path: Path, scenario: Scenario, inventory: Inventory, names: list[str]) -> Load:
-    """`names`: the streams that are searched; empty: all but the background. BadInput for what cannot be scaled."""
+    """Scale the streams of these names; empty: all but the background. Raises BadInput if one cannot be scaled."""
     searched = _searched(path, scenario, names)
     _refuse_interactive(path, scenario)
     streams_alone = scenario.model_copy(update={"traces": [], "sources": [], "connections": []})
     legs = plans.plan(streams_alone, path, inventory).legs
     unit_pps, parts = {}, []
     for index, stream in searched.items():
-        of_it = [_rate_pps(path, f"streams.{index}", leg) for leg in legs if leg.stream == stream.name]
-        if not of_it:
+        rates = [_rate_pps(path, f"streams.{index}", leg) for leg in legs if leg.stream == stream.name]
+        if not rates:
             raise BadInput(path, "the stream sends nothing", key=f"streams.{index}", value=stream.name, allowed=A_RATE)
-        unit_pps[stream.name] = sum(of_it) / (len(of_it) if stream.per == "node" else 1)
-        parts += of_it
+        unit_pps[stream.name] = sum(rates) / (len(rates) if stream.per == "node" else 1)
+        parts += rates
     return Load(path, scenario, unit_pps, sum(parts), min(parts), len(parts))
 
 
 def _searched(path: Path, scenario: Scenario, names: list[str]) -> dict[int, Stream]:
-    """By their place in the file."""
+    """The searched streams by their index in the file. Raises BadInput."""
     if not scenario.streams:
         raise BadInput(path, "the scenario has no streams to scale", key="streams", allowed=A_RATE)
     known = [stream.name for stream in scenario.streams]
     if unknown := [name for name in names if name not in known]:
         raise BadInput(path, "there is no such stream", key="--stream", value=unknown[0], allowed=", ".join(known))
-    wanted = names or [stream.name for stream in scenario.streams if not stream.background]
-    if not wanted:
+    chosen = names or [stream.name for stream in scenario.streams if not stream.background]
+    if not chosen:
         problem = "all streams are background; name the streams to search"
         raise BadInput(path, problem, key="--stream", allowed=", ".join(known))
-    found = {index: stream for index, stream in enumerate(scenario.streams) if stream.name in wanted}
-    for index, stream in found.items():
+    searched = {index: stream for index, stream in enumerate(scenario.streams) if stream.name in chosen}
+    for index, stream in searched.items():
         _refuse_echo(path, index, stream)
-    return found
+    return searched
 
 
 def _refuse_echo(path: Path, index: int, stream: Stream) -> None:
-    """Its rate hangs on what arrives, so that two loads would be searched at once."""
+    """Raise BadInput for an echo stream: its rate depends on the received packets, so that there would be two loads."""
     if stream.echo:
         problem = "the rate of an echo stream depends on the received packets"
         allowed = "0; use two streams, one in each direction"
@@ -136,19 +140,19 @@ def _rate_pps(path: Path, key: str, leg: Leg) -> float:
 
 
 def _items(scenario: Scenario) -> dict[str, Stream | Source]:
-    """What has a time to end at, as the file has it; see docs/search.md about traces and connections."""
-    found: dict[str, Stream | Source] = {f"streams.{index}": one for index, one in enumerate(scenario.streams)}
-    return found | {f"sources.{index}": one for index, one in enumerate(scenario.sources)}
+    """The streams and sources by their keys in the file. docs/search.md describes traces and connections."""
+    items: dict[str, Stream | Source] = {f"streams.{index}": item for index, item in enumerate(scenario.streams)}
+    return items | {f"sources.{index}": item for index, item in enumerate(scenario.sources)}
 
 
-def _lasting(one: Stream | Source) -> tuple[str, float | None]:
-    """The key that ends it, and when that is; None where it depends on the nodes."""
-    if isinstance(one, Source) or one.count_packets is None:
-        return "duration_s", one.duration_s
-    pps = one.rate if isinstance(one.rate, (int, float)) else one.pps()
-    return "count_packets", None if pps is None else one.count_packets / pps
+def _lasting(item: Stream | Source) -> tuple[str, float | None]:
+    """The key that ends an item, and its time in s; None: it depends on the nodes."""
+    if isinstance(item, Source) or item.count_packets is None:
+        return "duration_s", item.duration_s
+    pps = item.rate if isinstance(item.rate, (int, float)) else item.pps()
+    return "count_packets", None if pps is None else item.count_packets / pps
 
 
 def _counting(receive: Receive) -> Receive:
-    """Captures of every trial would fill the disk."""
+    """Count without captures: those of all trials would fill the disk."""
     return receive.model_copy(update={"mode": "count", "capture_filter": "", "capture_every": 1})

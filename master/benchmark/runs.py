@@ -1,4 +1,4 @@
-"""The trials of a search: runs of the scenario at a load."""
+"""Trials as runs of a scenario at a load."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pktswarm.master.run.run import Run
 
 
 class Runs:
-    """`tolerance`: of every trial, if `run` is not told another."""
+    """Makes the trials. `tolerance`: the default of `run`."""
 
     def __init__(
         self,
@@ -30,11 +30,11 @@ class Runs:
     ) -> None:
         self.load, self.hosts, self.folder, self.tolerance, self.patience = load, hosts, folder, tolerance, patience
         self.allow = allow
-        # Progress goes where it can be taken back; a line for each trial is enough elsewhere.
+        # Progress of a run is shown on a terminal only; elsewhere a line for each trial suffices.
         self.console = console if console.is_terminal else Console(stderr=True, quiet=True)
 
     def plan(self, load_pps: float, duration_s: float) -> Run:
-        """Checked and planned; BadInput for what cannot be sent at this load."""
+        """Check and plan a trial. Raises BadInput if its load cannot be sent."""
         scenario = self.load.at(load_pps, duration_s)
         return Run(
             self.load.path,
@@ -50,7 +50,7 @@ class Runs:
         return self.run(load_pps, duration_s)[0]
 
     def run(self, load_pps: float, duration_s: float, tolerance: Tolerance | None = None) -> tuple[Trial, Outcome]:
-        """The trial, and all that its run tells."""
+        """Make a trial, and return it with the outcome of its run."""
         began = time.monotonic()
         run = self.plan(load_pps, duration_s)
         with Watch(self.console, run, tables=False) as watch:

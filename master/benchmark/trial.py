@@ -1,4 +1,4 @@
-"""One trial of a search: a run at a load, and why it may say nothing about the device."""
+"""A trial: a run at a load, and the reason why its counts may not measure the device."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ from pktswarm.traffic.errors import EXIT_INCOMPLETE
 from pktswarm.traffic.random.rates import ETHERNET_OVERHEAD_BYTES
 
 UNSENT_RATIO = 0.001
-"""Of the intended packets; a tester that leaves more unsent did not send the load."""
+"""Share of the intended packets that may stay unsent."""
 LEAST_SLACK_S = 0.01
-"""By how much a trial's sending may be longer or shorter than intended at the least: a processor was elsewhere."""
+"""Least tolerance of the duration of sending, for scheduling delays."""
 GAPS = 10
-"""Shorter by so many gaps too: the last packet leaves one gap before the end, at random arrivals some more."""
-
+"""Further tolerance towards a shorter duration, in gaps: the last packet leaves at least one gap before the end."""
 HELD_UP_RATIO = 0.5
-"""A node whose sending was off by less of its time may have been held up for once; by more it is at its limit."""
-OWN_LIMIT = "this is the tester's limit, not the device's: give a lower --max, or more transmitters"
+"""Deviation from the duration of sending, as a share of it: below it a node was held up, above it is at its limit."""
+OWN_LIMIT = "this is a limit of the tester, not of the device: use a lower --max or more transmitters"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Counts are of the searched streams together; None was not measured. `problem`: why it is none of the device's.
+    """The counts of a trial, summed over the searched streams; None: not measured.
 
-    `l2_bps` and `l1_bps`: the intended load in bits of frames with FCS, and with preamble and gap, by the frames' mean
-    size as they were sent.
+    `problem`: why the counts do not measure the device. `l2_bps` and `l1_bps`: the intended load in bits/s of frames
+    with FCS, and with preamble and gap, for the mean size of the sent frames.
     """
 
     intended_pps: float
@@ -43,12 +42,12 @@ class Trial:
     l1_bps: float | None = None
     took_s: float = 0.0
     results: str = ""
-    """The folder of the run, inside that of the search."""
+    """The results folder of the run, inside that of the benchmark."""
     problem: str = ""
     held_up: bool = False
-    """The problem is a node's pace, and may be gone when it is tried again."""
+    """Whether the problem is a disturbance of a node, which a repeated trial can avoid."""
     not_held: tuple[str, ...] = ()
-    """Of the limits that were asked for beside the loss: what was found in place of each."""
+    """The further limits that were not met, with the figures in their place."""
 
     @property
     def loss_ratio(self) -> float | None:
@@ -57,12 +56,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What a trial may differ by from what was intended.
+    """The allowed deviations of a trial from its plan.
 
-    `load`: how far its load may be off, as a share of it (the precision asked); `least_s`: how much longer or shorter
-    its sending may be, or how late a packet, where the share is less; `losses`: it decides whether no more than these
-    shares of what was sent are lost; `figures`: its loss or its times are taken as they are. `limits`: what else has to
-    hold, of each stream.
+    `load`: deviation of the load, as a share of it. `least_s`: least allowed deviation of the duration of sending, and
+    of the lateness of a packet. `losses`: the loss ratios that the trial decides on. `figures`: whether the loss or the
+    latency of the trial is a result itself. `limits`: further limits of each stream.
     """
 
     load: float
@@ -81,7 +79,7 @@ def trial_of(
     results: Path,
     took_s: float,
 ) -> Trial:
-    """`names`: the searched streams."""
+    """Evaluate a run as a trial. `names`: the searched streams."""
     rows = [row for row in outcome.rows if row.leg.stream in names]
     sent, lost = _sum([row.sent for row in rows]), _sum([row.lost for row in rows])
     l2_bps, l1_bps = _bits(load_pps, rows, sent)
@@ -110,11 +108,11 @@ def trial_of(
 
 
 def _not_held(limits: Limits, rows: list[Row]) -> tuple[str, ...]:
-    """What was not decided or not measured is none that held."""
-    told = []
+    """The limits that were not met, were not measured, or are undecided."""
+    verdicts = []
     for name in dict.fromkeys(row.leg.stream for row in rows):
-        told += of_limits(name, limits, [stream_values(row) for row in rows if row.leg.stream == name])
-    return tuple(one["text"] for one in told if not one["holds"])
+        verdicts += of_limits(name, limits, [stream_values(row) for row in rows if row.leg.stream == name])
+    return tuple(verdict["text"] for verdict in verdicts if not verdict["holds"])
 
 
 def _sum(values: list[int | None]) -> int | None:
@@ -131,34 +129,34 @@ def _bits(load_pps: float, rows: list[Row], sent: int | None) -> tuple[float | N
 
 
 def _problem(outcome: Outcome, rows: list[Row]) -> str:
-    """Empty where its counts tell of the device."""
-    # A run with a doubt ends so too.
+    """Why the counts of a run do not measure the device; empty: they do."""
+    # The status of a run with a doubt is EXIT_INCOMPLETE too.
     if outcome.status == EXIT_INCOMPLETE:
         return outcome.reason
     sent, intended = _sum([row.sent for row in rows]), _sum([row.intended for row in rows])
     received, lost = _sum([row.received for row in rows]), _sum([row.lost for row in rows])
     if sent is None or intended is None or received is None or lost is None:
-        return "the run has no counts of what was sent, received and lost"
+        return "the run has no counts of sent, received and lost packets"
     if abs(sent - intended) > UNSENT_RATIO * intended:
-        return f"{sent:,} packets were sent where {intended:,} were intended; {OWN_LIMIT}"
+        return f"{sent:,} packets were sent and {intended:,} intended; {OWN_LIMIT}"
     if lost < 0 or any((row.lost or 0) < 0 for row in rows):
-        return "more was received than sent, so that the loss is not known"
+        return "more packets were received than sent, so that the loss is unknown"
     return ""
 
 
 def _out_of_pace(rows: list[Row], duration_s: float, tolerance: Tolerance) -> tuple[str, bool]:
-    """Whose sending took longer, or less long, and whether it may have been held up for once."""
+    """The node with the largest deviation from the duration of sending, and whether it was held up."""
     row = max(rows, key=lambda row: _off_pace_s(row, duration_s))
     off_s = _off_pace_s(row, duration_s)
     if off_s <= max(tolerance.load * duration_s, tolerance.least_s):
         return "", False
     held_up = off_s < HELD_UP_RATIO * duration_s
-    words = f"{row.leg.source} took {row.seconds:.3f} s in place of {duration_s:.3f} s to send {row.leg.stream}"
-    return words + ("" if held_up else f"; {OWN_LIMIT}"), held_up
+    problem = f"{row.leg.source} sent {row.leg.stream} in {row.seconds:.3f} s instead of {duration_s:.3f} s"
+    return problem + ("" if held_up else f"; {OWN_LIMIT}"), held_up
 
 
 def _off_pace_s(row: Row, duration_s: float) -> float:
-    """By how much the sending was longer or shorter than intended: all packets in another time are another load."""
+    """Deviation from the duration of sending: the same packets in another time are another load."""
     if row.seconds is None or not row.intended:
         return 0.0
     gaps_s = (GAPS + int(row.leg.options.get("burst", 1))) * duration_s / row.intended
@@ -166,8 +164,11 @@ def _off_pace_s(row: Row, duration_s: float) -> float:
 
 
 def _uneven(rows: list[Row], tolerance: Tolerance) -> str:
-    """A node that was held up in the midst of its time sends what was due meanwhile all at once, which is another load:
-    as many as were late may be lost by that, and others wait for them. Of engines that have due times."""
+    """The problem of a node that was held up while it sent, and then sent the due packets in one burst.
+
+    The burst is another load: as many packets as were late may be lost by it, and others are delayed. Only engines with
+    due times report late packets.
+    """
     row = max(rows, key=lambda row: row.latest_ns or 0)
     latest_s, late = (row.latest_ns or 0) / 1e9, sum(row.late or 0 for row in rows)
     sent, lost = sum(row.sent or 0 for row in rows), sum(row.lost or 0 for row in rows)
@@ -176,6 +177,6 @@ def _uneven(rows: list[Row], tolerance: Tolerance) -> str:
     if latest_s <= tolerance.least_s or not (decides or shows):
         return ""
     return (
-        f"{row.leg.source} was held up for up to {latest_s:.3f} s while it sent {row.leg.stream}, so that {late:,} "
-        f"packets left late and together; {lost:,} were lost"
+        f"{row.leg.source} was held up for up to {latest_s:.3f} s while it sent {row.leg.stream}: {late:,} packets "
+        f"were sent late in a burst, and {lost:,} were lost"
     )

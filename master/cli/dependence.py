@@ -18,47 +18,58 @@ if TYPE_CHECKING:
 
 COMMAND = "dependence"
 MOST_PACKETS = 1 << 27
-"""The arrival times of so many packets take 1 GiB of memory."""
+"""The arrival times of this number of packets take 1 GiB of memory."""
 MOST_COPIES = 10_000
 EXAMPLES = examples("dependence trace.pcap --repeat 4 --scale 4")
 
 
+TraceFile = Annotated[
+    Path,
+    typer.Argument(help="Capture file, CSV file of arrival times, or results folder of a run.", show_default=False),
+]
+Receiver = Annotated[
+    str, typer.Option("--host", help="Receiver whose captures are read, in a results folder; default: all.")
+]
+Repetitions = Annotated[
+    int,
+    typer.Option("--repeat", help="Also analyse this number of repetitions of the trace.", min=1, max=MOST_COPIES),
+]
+Instances = Annotated[
+    int, typer.Option("--scale", help="Also analyse this number of simultaneous instances.", min=1, max=MOST_COPIES)
+]
+StartTimes = Annotated[
+    str, typer.Option("--start", help="Start times of the instances: together, spread, random_offset.")
+]
+Offset = Annotated[float, typer.Option("--offset", help="Largest random offset, s; 0 means one mean gap.", min=0.0)]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the random offsets, 0 or more.", min=0)]
+SmallestScale = Annotated[
+    float | None,
+    typer.Option(
+        "--from",
+        help="Smallest time scale of the estimates, 1e-9 s or more and below 1e9 s.",
+        show_default="from the data",
+    ),
+]
+Estimators = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--estimator",
+        help="Estimator of the Hurst exponent, repeatable: variance-time, rs, wavelet, whittle; default: all.",
+    ),
+]
+
+
 def dependence(
-    file: Annotated[
-        Path,
-        typer.Argument(help="Capture file, CSV file of arrival times, or results folder of a run.", show_default=False),
-    ],
-    host: Annotated[
-        str, typer.Option(help="Receiver whose captures are read, in a results folder; default: all.")
-    ] = "",
-    repeat: Annotated[
-        int, typer.Option(help="Also analyse this number of repetitions of the trace.", min=1, max=MOST_COPIES)
-    ] = 1,
-    scale: Annotated[
-        int, typer.Option(help="Also analyse this number of simultaneous instances.", min=1, max=MOST_COPIES)
-    ] = 1,
-    start: Annotated[
-        str, typer.Option(help="Start times of the instances: together, spread, random_offset.")
-    ] = "together",
-    offset_s: Annotated[
-        float, typer.Option("--offset", help="Largest random offset, s; 0 means one mean gap.", min=0.0)
-    ] = 0.0,
-    seed: Annotated[int, typer.Option(help="Seed of the random offsets, 0 or more.", min=0)] = 1,
+    file: TraceFile,
+    host: Receiver = "",
+    repeat: Repetitions = 1,
+    scale: Instances = 1,
+    start: StartTimes = "together",
+    offset_s: Offset = 0.0,
+    seed: Seed = 1,
     bin_s: BinWidth = None,
-    from_s: Annotated[
-        float | None,
-        typer.Option(
-            "--from",
-            help="Smallest time scale of the estimates, 1e-9 s or more and below 1e9 s.",
-            show_default="from the data",
-        ),
-    ] = None,
-    estimator: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Estimator of the Hurst exponent, repeatable: variance-time, rs, wavelet, whittle; default: all."
-        ),
-    ] = None,
+    from_s: SmallestScale = None,
+    estimator: Estimators = None,
     csv: PlotData = None,
     png: Png = None,
     svg: Svg = None,

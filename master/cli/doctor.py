@@ -41,10 +41,10 @@ def doctor(
             progress.update(f"waiting for {', '.join(sorted(left)) or 'no host'}")
 
         answers = Round(read, patience, mend).answers(lambda answer: received(answer.host.name))
-    found = judge.findings(answers)
-    status = judge.status(found)
+    findings = judge.findings(answers)
+    status = judge.status(findings)
     if as_json:
-        print(json.dumps(document(answers, found, status)))
+        print(json.dumps(document(answers, findings, status)))
     else:
-        print_health(terminal.console(), answers, found)
+        print_health(terminal.console(), answers, findings)
     raise typer.Exit(status)

@@ -48,18 +48,18 @@ def preview(
     source = previews.Source(scenario, hosts)
     legs = source.select(host, stream)
     written = None if pcap is None else previews.write_pcap(source, legs, pcap)
-    found = previews.look(source, legs, bin_ns)
+    traffic = previews.look(source, legs, bin_ns)
     if csv is not None:
-        tables.write_csv(csv, found)
+        tables.write_csv(csv, traffic)
     for path in (png, svg):
         if path is not None:
             # Loading matplotlib takes 0.5 s.
             from pktswarm.master.preview.plot import draw
 
-            draw(found, path)
+            draw(traffic, path)
     if as_json:
-        print(json.dumps({**tables.document(found), "pcap_packets": written}))
+        print(json.dumps({**tables.document(traffic), "pcap_packets": written}))
         return
-    tables.print_preview(terminal.console(), found)
+    tables.print_preview(terminal.console(), traffic)
     if written is not None:
         print(f"{pcap}: {written:,} packets")

@@ -29,13 +29,13 @@ def provision(
     """
     from pktswarm.master.provision import playbook
 
-    found = playbook.check(hosts)
+    cluster = playbook.check(hosts)
     playbook.fetch_ansible()
-    if found.variables.get("pktswarm_lab"):
+    if cluster.variables.get("pktswarm_lab"):
         from pktswarm import lab
 
         lab.enter(hosts.resolve())
-    outcome = playbook.play(found, undo, lambda line: print(line, file=sys.stderr, flush=True))
+    outcome = playbook.play(cluster, undo, lambda line: print(line, file=sys.stderr, flush=True))
     if as_json:
         print(json.dumps(outcome.document()))
     else:

@@ -37,17 +37,17 @@ def status(
     path = statuses.find(result)
     console = terminal.console()
     show = _as_json if as_json else _Screen(console, watch)
-    found = statuses.look(path)
-    show(found)
-    while watch and found.state == "running":
+    progress = statuses.look(path)
+    show(progress)
+    while watch and progress.state == "running":
         time.sleep(EVERY_S)
-        found = statuses.look(path)
-        show(found)
-    raise typer.Exit(found.exit_status)
+        progress = statuses.look(path)
+        show(progress)
+    raise typer.Exit(progress.exit_status)
 
 
-def _as_json(found: Found) -> None:
-    print(json.dumps(found.document()), flush=True)
+def _as_json(progress: Found) -> None:
+    print(json.dumps(progress.document()), flush=True)
 
 
 class _Screen:
@@ -57,33 +57,35 @@ class _Screen:
         self.console, self.again = console, again
         self._next_line = 0.0
 
-    def __call__(self, found: Found) -> None:
-        if found.state == "running" and not self.console.is_terminal:
-            self._line(found)
+    def __call__(self, progress: Found) -> None:
+        if progress.state == "running" and not self.console.is_terminal:
+            self._line(progress)
             return
         if self.again:
             self.console.clear()
-        self._whole(found)
+        self._whole(progress)
 
-    def _line(self, found: Found) -> None:
+    def _line(self, progress: Found) -> None:
         from pktswarm.master.live import view
 
         if time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LINE_EVERY_S
-            text = "no figures yet" if found.figures is None else view.line(found.figures)
-            self.console.print(f"{found.path}: {text}", markup=False, highlight=False, soft_wrap=True)
+            text = "no figures yet" if progress.figures is None else view.line(progress.figures)
+            self.console.print(f"{progress.path}: {text}", markup=False, highlight=False, soft_wrap=True)
 
-    def _whole(self, found: Found) -> None:
+    def _whole(self, progress: Found) -> None:
         from pktswarm.master.live import view
 
-        reason = "" if found.outcome is None else f", exit {found.outcome['status']}: {found.outcome['reason']}"
-        self.console.print(f"{found.path}: {found.state}{reason}", markup=False, highlight=False, soft_wrap=True)
-        if found.figures is not None:
-            self.console.print(view.screen(found.figures, *self.console.size))
-        for total in () if found.outcome is None else found.outcome.get("totals", ()):
+        reason = (
+            "" if progress.outcome is None else f", exit {progress.outcome['status']}: {progress.outcome['reason']}"
+        )
+        self.console.print(f"{progress.path}: {progress.state}{reason}", markup=False, highlight=False, soft_wrap=True)
+        if progress.figures is not None:
+            self.console.print(view.screen(progress.figures, *self.console.size))
+        for total in () if progress.outcome is None else progress.outcome.get("totals", ()):
             self.console.print(_total(total), markup=False, highlight=False, soft_wrap=True)
-        if found.state == "died":
-            self.console.print(f"partial results: pktswarm report {found.path}", markup=False, soft_wrap=True)
+        if progress.state == "died":
+            self.console.print(f"partial results: pktswarm report {progress.path}", markup=False, soft_wrap=True)
 
 
 def _total(total: dict[str, Any]) -> str:

@@ -38,24 +38,24 @@ QUICK = Form("quick", 1.0, 3, 2.0, 1, 2, 0.0, 0.0)
 FULL = Form("full", 60.0, 1, 120.0, 20, 50, 5.0, 2.0)
 
 ALWAYS_OTHERWISE = (
-    "Latency is of every stamped frame, from when its sender stamps it to when the receiver's kernel takes it, and not "
-    "of one tagged frame in each trial (26.2); it has the time on the testers' own links in it, and the bound of two "
-    "clocks where the ends are two nodes.",
-    "Frames are numbered and stamped in their payload, and have the nodes' own addresses and ports of their own; not "
-    "the test frames of appendix C.",
-    "Neither system recovery (26.5) nor reset (26.6) is tested, nor the modifiers of section 11 (broadcasts, "
-    "management and routing frames, filters); traffic goes the ways that the scenario's streams go.",
-    "Loads of the throughput are chosen by MLRsearch: shorter trials look first, the last ones decide.",
+    "Latency is measured on every stamped frame, from the sender's stamp to the receiver's kernel, and not on "
+    "one tagged frame in each trial (26.2). It includes the tester's own links, and between two nodes it is as precise "
+    "as the bound of their clocks.",
+    "Frames have a sequence number and a stamp in their payload, and the addresses of the nodes; they are not the test "
+    "frames of appendix C.",
+    "System recovery (26.5), reset (26.6) and the modifiers of section 11 (broadcasts, management and routing frames, "
+    "filters) are not tested; traffic has the directions of the scenario's streams.",
+    "MLRsearch chooses the loads of the throughput: shorter trials precede the deciding ones.",
 )
 QUICKLY_OTHERWISE = (
-    "Trials of {quick.trial_s:g} s, not {full.trial_s:g} s (24): a device's queue counts as throughput, and rates that "
-    "hold for long may be lower.",
+    "Trials of {quick.trial_s:g} s, not {full.trial_s:g} s (24): the queue of a device adds to the throughput, and the "
+    "sustained throughput can be lower.",
     "{quick.trials} trials decide on a load of the throughput, and less than half of them may lose frames (26.1 allows "
     "none).",
     "Latency from {quick.latency_trials} trial of {quick.latency_s:g} s, not {full.latency_trials} of "
     "{full.latency_s:g} s (26.2).",
     "{quick.bursts} searches for the longest burst, not {full.bursts} (26.4).",
-    "No {full.settle_s:g} s of rest between trials, and less than {full.drain_s:g} s of wait for the last frames (23).",
+    "No pause of {full.settle_s:g} s between trials, and less than {full.drain_s:g} s of wait for the last ones (23).",
 )
 
 
@@ -78,7 +78,7 @@ class Options:
         if left := [str(size) for size in SIZES_BYTES if size not in self.sizes_bytes]:
             sentences.append(f"Frame sizes {', '.join(left)} are left out (9.1).")
         if missing := [name for name in TESTS if name not in self.tests]:
-            sentences.append(f"Not tested, as asked: {', '.join(missing)}.")
+            sentences.append(f"Not tested, by --tests: {', '.join(missing)}.")
         return [*sentences, *ALWAYS_OTHERWISE]
 
     @property
@@ -86,10 +86,10 @@ class Options:
         """The conformity to RFC 2544, a sentence."""
         if self.form == QUICK:
             return (
-                f"NOT conformant to RFC 2544: the quick form's trials take {QUICK.trial_s:g} s in place of "
-                f"{FULL.trial_s:g} s, and are repeated less often. --full takes as long as RFC 2544 asks."
+                f"NOT conformant to RFC 2544: trials of the quick form take {QUICK.trial_s:g} s instead of "
+                f"{FULL.trial_s:g} s, and are repeated less often. --full has the durations of RFC 2544."
             )
-        return "Durations and repetitions of RFC 2544; what is done otherwise is listed as deviations."
+        return "Durations and repetitions of RFC 2544, with the listed deviations."
 
 
 def parse(

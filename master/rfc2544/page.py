@@ -26,7 +26,7 @@ TITLES = {
     "back-to-back": "Back-to-back frames",
 }
 FILES = [
-    ("rfc2544.json", "everything that was asked and found"),
+    ("rfc2544.json", "options, deviations and all results"),
     ("throughput.csv", "throughput by frame size, with the theoretical maximum; packets/s and bits/s"),
     ("latency.csv", "a row for each latency trial, ns"),
     ("loss.csv", "a row for each load of the frame loss rate"),

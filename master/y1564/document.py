@@ -97,15 +97,16 @@ class ActivationDocument(Document):
 def deviations(activation: Activation) -> list[str]:
     """The deviations from Y.1564, a sentence or two each."""
     return [
-        f"Steps of {activation.step_s:g} s, and a performance test of {activation.performance_s:g} s; Y.1564 asks for "
-        "15 minutes, 2 hours or 24 hours of the latter.",
+        f"Steps of {activation.step_s:g} s, and a performance test of {activation.performance_s:g} s; Y.1564 requires "
+        "15 minutes, 2 hours or 24 hours for the latter.",
         "Frames are not marked: all tests are colour-blind, and no EBS or CBS is tested.",
-        f"Above the CIR up to {100 * TOLERANCE:g} % more than CIR + EIR may arrive: what a device's token bucket and "
-        "queue hold counts in short steps.",
-        "Delay is the mean of all stamped frames, delay variation the 99.9th percentile less the least, of the worst "
-        "pair of nodes; they are as good as the bound of the two clocks.",
-        "Availability is by what arrived in each whole second (less than half of what was sent: severely errored); an "
-        "unavailable time begins with 10 such seconds in a row, so that a shorter test is always available.",
+        f"Above the CIR up to {100 * TOLERANCE:g} % more than CIR + EIR may arrive: the token bucket and the queue of "
+        "a device add to the received rate in short steps.",
+        "Delay is the mean of all stamped frames; delay variation is the 99.9th percentile less the minimum, of the "
+        "worst pair of nodes. Both are as precise as the bound of the two clocks.",
+        "Availability is computed from the frames received in each whole second (less than half of the sent frames: "
+        "severely errored). Unavailable time begins with 10 such seconds in a row, so that a shorter test is always "
+        "available.",
         "One direction for each stream of the file.",
     ]
 

@@ -12,7 +12,7 @@ from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 VERDICTS = {EXIT_AS_EXPECTED: ("Every service passed", "good"), EXIT_INCOMPLETE: ("Incomplete", "doubt")}
 FAILED = ("Not every service passed", "bad")
 FILES = [
-    ("y1564.json", "everything that was asked and found"),
+    ("y1564.json", "options, deviations and all results"),
     ("steps.csv", "a row for each step of each service, and of the performance test; bits/s, ns, ratios of 1"),
     ("runs/", "the runs, each like any other"),
 ]

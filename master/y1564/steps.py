@@ -64,11 +64,11 @@ class Check:
     def outcome(self) -> Outcome:
         if self.found is None:
             return "not measured"
-        found, outcomes = Found(self.found, self.bound), set()
+        figure, outcomes = Found(self.found, self.bound), set()
         if self.at_least is not None:
-            outcomes.add(found.against(self.at_least, at_least=True))
+            outcomes.add(figure.against(self.at_least, at_least=True))
         if self.at_most is not None:
-            outcomes.add(found.against(self.at_most, at_least=False))
+            outcomes.add(figure.against(self.at_most, at_least=False))
         return next(outcome for outcome in WORST_FIRST if outcome in outcomes)
 
     @property
@@ -102,11 +102,11 @@ def judge(service: Service, kind: str, measured: Measured) -> list[Check]:
     checks = [Check("loss ratio", measured.loss_ratio, at_most=service.loss_ratio)]
     timed = measured.latencies
     if service.delay_ms is not None:
-        found, bound = (None, 0.0) if timed is None else (timed.mean_ns / 1e6, (timed.bound_ns or 0) / 1e6)
-        checks.append(Check("delay, ms", found, at_most=service.delay_ms, bound=bound))
+        mean, bound = (None, 0.0) if timed is None else (timed.mean_ns / 1e6, (timed.bound_ns or 0) / 1e6)
+        checks.append(Check("delay, ms", mean, at_most=service.delay_ms, bound=bound))
     if service.delay_variation_ms is not None:
-        found = None if timed is None else timed.variation_ns / 1e6
-        checks.append(Check("delay variation, ms", found, at_most=service.delay_variation_ms))
+        variation = None if timed is None else timed.variation_ns / 1e6
+        checks.append(Check("delay variation, ms", variation, at_most=service.delay_variation_ms))
     checks += [_of_limit(key, limit, measured.rows) for key, limit in service.expect.given().items()]
     if kind == PERFORMANCE and service.availability_ratio is not None:
         checks.append(Check("availability", measured.availability, at_least=service.availability_ratio))
@@ -115,11 +115,11 @@ def judge(service: Service, kind: str, measured: Measured) -> list[Check]:
 
 def _of_limit(key: str, limit: int | str | float, rows: Sequence[Values]) -> Check:
     metric = METRICS[key]
-    found, whole = limits.measured(metric, rows), limits.whole(metric, rows)
-    if found is None or whole is None:
+    figure, whole = limits.measured(metric, rows), limits.whole(metric, rows)
+    if figure is None or whole is None:
         return Check(key, None)
     bounds = {"at_least" if metric.at_least else "at_most": allowed(limit, whole)}
-    return Check(key, found.value, **bounds, bound=found.bound)
+    return Check(key, figure.value, **bounds, bound=figure.bound)
 
 
 def availability(received_pps: Sequence[float], intended_pps: float) -> float | None:

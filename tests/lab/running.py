@@ -40,7 +40,7 @@ def cluster_of(make: Callable[[Path], Named], scope: Literal["module", "session"
 def held_up(told: str) -> bool:
     """Whether a search, a benchmark or a calibration says that this machine held the sender up: it then gives no
     figure, and may be tried again."""
-    return re.search(r"took [\d.]+ s in place of|was held up for", told) is not None
+    return re.search(r"in [\d.]+ s instead of|was held up for", told) is not None
 
 
 def wait_for(process: subprocess.Popen[str], words: str) -> None:

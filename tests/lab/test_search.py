@@ -98,7 +98,7 @@ def check_kept(folder: Path, found: dict[str, Any]) -> None:
 
 def test_a_tester_at_its_limit_is_told_and_no_rate_given(cluster: Cluster) -> None:
     found = cluster.search(3, "--max", 5_000_000, "--duration", 0.2)
-    assert "this is the tester's limit, not the device's" in found["problem"]
+    assert "this is a limit of the tester, not of the device" in found["problem"]
     assert [goal["rate_pps"] for goal in found["goals"]] == [None]
     assert len(found["trials"]) == 1 and found["trials"][0]["problem"] == found["problem"]
 

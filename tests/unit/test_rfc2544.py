@@ -249,7 +249,7 @@ def test_a_node_that_was_held_up_is_tried_again_and_no_more_than_twice() -> None
     assert done.status == 0 and len(done.trials) == 8 + 2 and len(done.sizes[0].loss) == 8
     done, held = run(99)
     assert (done.status, held) == (3, 3) and not done.sizes[0].loss
-    assert "in 3 trials; this is the tester's limit" in done.sizes[0].problem
+    assert "in 3 trials; this is a limit of the tester" in done.sizes[0].problem
 
 
 @pytest.mark.parametrize("error", ["stopped by the user", "interrupted"])
@@ -457,7 +457,7 @@ def test_what_it_deviates_in_is_told_everywhere(form: ask.Form, tmp_path: Path) 
     assert ("Quick form: not conformant to RFC 2544" in text) == (form == QUICK)
     assert "never in a network in use (RFC 6815)" in text and "RFC 6815" in document["warning"]
     assert "Frame sizes 128, 256, 512, 1024, 1280, 1518 are left out (9.1)." in document["deviations"]
-    assert "Not tested, as asked: latency, loss, back-to-back." in document["deviations"]
+    assert "Not tested, by --tests: latency, loss, back-to-back." in document["deviations"]
     assert any("Trials of 1 s, not 60 s (24)" in one for one in document["deviations"]) == (form == QUICK)
     escaped = text.replace("&#39;", "'")
     assert all(one in escaped for one in document["deviations"])
