@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 
 def new_folder(results: Path, name: str) -> Path:
@@ -23,7 +22,7 @@ def new_folder(results: Path, name: str) -> Path:
     raise FileExistsError(results / stamped)
 
 
-def write_csv(path: Path, columns: list[str], rows: Iterable[dict[str, Any]]) -> None:
+def write_csv(path: Path, columns: list[str], rows: Iterable[Mapping[str, object]]) -> None:
     temporary = path.with_name(path.name + ".part")
     with temporary.open("w", newline="") as file:
         writer = csv.DictWriter(file, columns, restval="")

@@ -1,1 +1,1 @@
-"""`pktswarm compare`: runs side by side, and whether they differ by more than such runs differ among themselves."""
+"""`pktswarm compare`: differences between runs, and whether they exceed the noise of repeated runs."""

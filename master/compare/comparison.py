@@ -1,20 +1,27 @@
-"""The comparison itself: each figure of a side beside the first one's, and whether they differ by more than noise."""
+"""A comparison: each figure of a side with the first side's, the difference, and its verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from pktswarm.master.compare import environment_diff, noise
+from pktswarm.master.compare.document import (
+    ComparisonDocument,
+    OneSidedStream,
+    RunSummary,
+    SettingDifference,
+    SideDocument,
+    SideSettingDifference,
+)
 from pktswarm.master.compare.figures import FIGURES, Figure
 from pktswarm.master.compare.run_sets import Compared, Side
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_NOT_AS_EXPECTED, BadInput
 
 FORMAT_VERSION = 1
 CONFIDENCE = 0.95
-"""That no two sides of the same thing are told apart, whatever the number of figures."""
+"""Probability that no figure of two sides of the same runs is reported as different."""
 SAME, WITHIN, BEYOND, CLOCKS, UNKNOWN = (
     "the same",
     "within noise",
@@ -23,13 +30,15 @@ SAME, WITHIN, BEYOND, CLOCKS, UNKNOWN = (
     "noise not known",
 )
 ROUNDING = 1e-9
-"""Of means of the same numbers."""
+"""Relative rounding error of means of the same numbers."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Of one figure of one subject: `first` is side A's, `other` another side's. All but `relative` are in the figure's
-    unit; None: not measured, or not known."""
+    """The difference of one figure of one subject: `first` is side A's, `other` another side's.
+
+    All but `relative` are in the figure's unit; None: not measured, or unknown.
+    """
 
     side: str
     subject: str
@@ -43,13 +52,13 @@ class Difference:
     other_runs: int
     difference: float | None = None
     relative: float | None = None
-    """The difference as a share of A's figure; None where that is 0."""
+    """The difference as a share of A's figure; None if that is 0."""
     noise: float | None = None
-    """Half the interval around the difference that chance alone would leave."""
+    """Half the width of the confidence interval of the difference."""
     verdict: str = ""
-    """Empty where one side did not measure it."""
+    """Empty if a side did not measure the figure."""
     for_the_worse: bool = False
-    """And larger than the noise."""
+    """The other side is worse, by more than the noise."""
 
     @property
     def beyond(self) -> bool:
@@ -58,7 +67,7 @@ class Difference:
 
 @dataclass
 class Comparison:
-    """`first` with each of `others`."""
+    """`first` compared with each of `others`."""
 
     first: Side
     others: list[Side]
@@ -70,7 +79,7 @@ class Comparison:
 
     @cached_property
     def differences(self) -> list[Difference]:
-        return [one for other in self.others for one in _compared(self.first, other, self.confidence)]
+        return [each for other in self.others for each in _compared(self.first, other, self.confidence)]
 
     @property
     def noise_is_known(self) -> bool:
@@ -81,40 +90,38 @@ class Comparison:
         return not any(side.doubts for side in self.sides)
 
     def check_noise(self) -> None:
-        """Before a difference is to decide the exit status: one that could never be told decides nothing."""
+        """Raises BadInput if the noise is unknown: no difference could then decide the exit status."""
         for side in self.sides:
             if side.doubts or len(side.runs) < noise.LEAST_RUNS:
-                problem = "needs runs that were repeated: from one the noise is not known"
-                least = f"{noise.LEAST_RUNS} or more runs that are whole on each side"
+                problem = "the noise of single runs is unknown"
+                least = f"{noise.LEAST_RUNS} or more complete runs on each side"
                 has = f"{side.name} with {0 if side.doubts else len(side.runs)}"
                 raise BadInput("compare", problem, key="--fail-on-worse", value=has, allowed=least)
 
     def status(self, fail_on_worse: bool, figures: Sequence[str] = ()) -> int:
-        """`figures`: those alone decide; empty: all."""
-        deciding = [one for one in self.differences if not figures or one.figure in figures]
-        worse = fail_on_worse and any(one.for_the_worse for one in deciding)
+        """Returns the exit status. `figures`: those that decide; empty: all."""
+        deciding = [each for each in self.differences if not figures or each.figure in figures]
+        worse = fail_on_worse and any(each.for_the_worse for each in deciding)
         return EXIT_NOT_AS_EXPECTED if worse else EXIT_AS_EXPECTED
 
-    def document(self) -> dict[str, Any]:
-        """For --json and compare.json."""
+    def document(self) -> ComparisonDocument:
         return {
             "format_version": FORMAT_VERSION,
             "confidence": self.confidence,
             "noise_is_known": self.noise_is_known,
-            "sides": [_side(one) for one in self.sides],
+            "sides": [_side(side) for side in self.sides],
             "scenario": self._beside(environment_diff.scenarios),
             "nodes": self._beside(environment_diff.nodes),
             "in_one_only": self.in_one_only(),
-            "differences": [asdict(one) for one in self.differences],
+            "differences": [asdict(each) for each in self.differences],
         }
 
-    def in_one_only(self) -> list[dict[str, str]]:
-        """Streams that one side has, and the other has not."""
-        found = []
+    def in_one_only(self) -> list[OneSidedStream]:
+        found: list[OneSidedStream] = []
         for other in self.others:
             names = {side.letter: subjects_of(side) for side in (self.first, other)}
             for letter, subjects in names.items():
-                (missing,) = [one for one in names if one != letter]
+                (missing,) = [other_letter for other_letter in names if other_letter != letter]
                 found += [
                     {"stream": name, "side": letter, "not_in": missing}
                     for name in subjects
@@ -122,12 +129,14 @@ class Comparison:
                 ]
         return found
 
-    def _beside(self, differences: Any) -> list[dict[str, Any]]:
+    def _beside(
+        self, differences: Callable[[Compared, Compared], list[SettingDifference]]
+    ) -> list[SideSettingDifference]:
         first = self.first.runs[0]
-        return [{"side": side.letter, **one} for side in self.others for one in differences(first, side.runs[0])]
+        return [{"side": side.letter, **each} for side in self.others for each in differences(first, side.runs[0])]
 
 
-def _side(side: Side) -> dict[str, Any]:
+def _side(side: Side) -> SideDocument:
     return {
         "side": side.letter,
         "name": side.name,
@@ -138,13 +147,18 @@ def _side(side: Side) -> dict[str, Any]:
     }
 
 
-def _run(run: Compared) -> dict[str, Any]:
-    told = {name: run.document.get(name) for name in ("status", "reason", "start_utc")}
-    return {"folder": str(run.path), **told}
+def _run(run: Compared) -> RunSummary:
+    document = run.document
+    return {
+        "folder": str(run.path),
+        "status": document.get("status"),
+        "reason": document.get("reason"),
+        "start_utc": document.get("start_utc"),
+    }
 
 
 def subjects_of(side: Side) -> dict[str, None]:
-    """In the order of the first run."""
+    """Returns the subjects, in the order of the first run."""
     return dict.fromkeys(subject for run in side.runs for subject in run.figures)
 
 
@@ -153,14 +167,14 @@ def subjects_of(side: Side) -> dict[str, None]:
 
 @dataclass(frozen=True)
 class _Pair:
-    """A figure that one side or both have."""
+    """A figure of one subject on two sides; None: not measured."""
 
     subject: str
     figure: Figure
     first: noise.Side | None
     other: noise.Side | None
     bound_ns: float
-    """Of both sides' clocks together."""
+    """Sum of the error bounds of both sides' clocks."""
 
     @property
     def scattered(self) -> bool:
@@ -178,13 +192,13 @@ def _pairs(first: Side, other: Side) -> Iterator[_Pair]:
     for subject in subjects_of(first) | subjects_of(other):
         bound_ns = _bound_ns(first, subject) + _bound_ns(other, subject)
         for figure in FIGURES.values():
-            one, two = (figure_of(side, subject, figure.key) for side in (first, other))
-            if one is not None or two is not None:
-                yield _Pair(subject, figure, one, two, bound_ns if figure.clocked else 0.0)
+            ours, theirs = (figure_of(side, subject, figure.key) for side in (first, other))
+            if ours is not None or theirs is not None:
+                yield _Pair(subject, figure, ours, theirs, bound_ns if figure.clocked else 0.0)
 
 
 def figure_of(side: Side, subject: str, key: str) -> noise.Side | None:
-    """None where a run did not measure it: the mean of some would be another figure."""
+    """Returns the figure over all runs; None if a run did not measure it."""
     values = [run.figures[subject].values.get(key) if subject in run.figures else None for run in side.runs]
     known = [value for value in values if value is not None]
     return noise.side(known) if known and len(known) == len(values) else None
@@ -195,20 +209,20 @@ def _bound_ns(side: Side, subject: str) -> float:
 
 
 def _difference(letter: str, pair: _Pair, confidence: float | None) -> Difference:
-    """`confidence` None: the counts are in doubt."""
+    """`confidence`: None if the counts are in doubt."""
     first, other, figure = pair.first, pair.other, pair.figure
-    told = Difference(letter, pair.subject, figure.key, figure.unit, *_told(first), *_told(other))
+    made = Difference(letter, pair.subject, figure.key, figure.unit, *_statistics(first), *_statistics(other))
     if first is None or other is None:
-        return told
+        return made
     change = other.mean - first.mean
     half = None if confidence is None else noise.half_width(first, other, confidence)
     verdict = _verdict(change, half, max(figure.resolution, ROUNDING * abs(first.mean)), pair.bound_ns)
     relative = change / first.mean if first.mean else None
     worse = verdict == BEYOND and change * figure.worse > 0
-    return replace(told, difference=change, relative=relative, noise=half, verdict=verdict, for_the_worse=worse)
+    return replace(made, difference=change, relative=relative, noise=half, verdict=verdict, for_the_worse=worse)
 
 
-def _told(side: noise.Side | None) -> tuple[float | None, float | None, int]:
+def _statistics(side: noise.Side | None) -> tuple[float | None, float | None, int]:
     return (None, None, 0) if side is None else (side.mean, side.sd, side.runs)
 
 

@@ -1,22 +1,30 @@
-"""How the figures of a run that was repeated scatter."""
+"""Dispersion of the figures of a repeated run."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from pktswarm.master.compare.comparison import figure_of, subjects_of
+from pktswarm.master.compare.document import Dispersion
 from pktswarm.master.compare.figures import FIGURES
 from pktswarm.master.compare.run_sets import Side
 
 
-def spread(side: Side) -> list[dict[str, Any]]:
-    """Of each figure, in its unit: mean and standard deviation of a run (None of one run), least and most."""
-    found = []
+def spread(side: Side) -> list[Dispersion]:
+    """Returns mean, standard deviation, minimum and maximum of each figure."""
+    found: list[Dispersion] = []
     for subject in subjects_of(side):
         for figure in FIGURES.values():
-            one = figure_of(side, subject, figure.key)
-            if one is not None:
+            measured = figure_of(side, subject, figure.key)
+            if measured is not None:
                 values = [run.figures[subject].values[figure.key].value for run in side.runs]
-                told = {"subject": subject, "figure": figure.key, "unit": figure.unit, "runs": one.runs}
-                found.append({**told, "mean": one.mean, "sd": one.sd, "least": min(values), "most": max(values)})
+                row: Dispersion = {
+                    "subject": subject,
+                    "figure": figure.key,
+                    "unit": figure.unit,
+                    "runs": measured.runs,
+                    "mean": measured.mean,
+                    "sd": measured.sd,
+                    "least": min(values),
+                    "most": max(values),
+                }
+                found.append(row)
     return found

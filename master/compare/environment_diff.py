@@ -1,56 +1,59 @@
-"""What else differs between two sides: the scenario, the nodes and their versions."""
+"""Differences between two sides other than figures: scenario, nodes, versions and engines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
+from pktswarm.master.compare.document import SettingDifference
+from pktswarm.master.compare.figures import objects
 from pktswarm.master.compare.run_sets import Compared, Side
+from pktswarm.traffic.typed_json import Json
 
 NOTHING, THERE = "–", "there"
 NODE = ("kernel", "machine", "cpus", "python", "pktswarm")
 INTERFACE = ("name", "driver", "speed_mbps")
-Told = dict[str, Any]
-"""{"key", "first", "other"}: where they differ, and how."""
 
 
-def scenarios(one: Compared, other: Compared) -> list[Told]:
+def scenarios(one: Compared, other: Compared) -> list[SettingDifference]:
     return _differences(_settings(one.document), _settings(other.document))
 
 
-def nodes(one: Compared, other: Compared) -> list[Told]:
-    """Hosts with their roles, kernels, drivers, versions; and the engine of each stream."""
+def nodes(one: Compared, other: Compared) -> list[SettingDifference]:
+    """Compares hosts with their roles, kernels, drivers and versions, and the engine of each stream."""
     return _differences(_nodes(one.document), _nodes(other.document))
 
 
 def within(side: Side) -> list[str]:
-    """Where the runs of a side are not the same run again."""
+    """Returns a line for each run that is no repetition of the side's first."""
     first, *others = side.runs
-    told = []
+    lines = []
     for run in others:
         keys = [each["key"] for each in (*scenarios(first, run), *nodes(first, run))]
         if keys:
-            told.append(f"{run.path.name} is no repetition of {first.path.name}: they differ in {', '.join(keys)}")
-    return told
+            lines.append(f"{run.path.name} is not a repetition of {first.path.name}: they differ in {', '.join(keys)}")
+    return lines
 
 
-def _settings(document: dict[str, Any]) -> dict[str, Any]:
+def _settings(document: Json) -> Json:
     return dict(_flat("", document.get("scenario", {})))
 
 
-def _nodes(document: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for rank in document.get("ranks", {}).values():
-        where = f"{rank.get('host')} ({rank.get('role')})"
+def _nodes(document: Json) -> Json:
+    found: dict[str, object] = {}
+    ranks = document.get("ranks")
+    for rank in objects(list(ranks.values()) if isinstance(ranks, dict) else []):
+        where, interface = f"{rank.get('host')} ({rank.get('role')})", rank.get("interface")
         found |= {f"{where}: {name}": rank.get(name) for name in NODE}
-        found |= {f"{where}: {name}": rank.get("interface", {}).get(name) for name in INTERFACE}
-    for row in document.get("rows", []):
+        if not isinstance(interface, dict):
+            interface = {}
+        found |= {f"{where}: {name}": interface.get(name) for name in INTERFACE}
+    for row in objects(document.get("rows")):
         found[f"engine of {row['stream']}, {row['from']} → {row['to']}"] = row.get("engine")
     return found
 
 
-def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """`streams.small.rate_pps`: parts of a list go by their names where they have them."""
+def _flat(key: str, value: object) -> Iterator[tuple[str, object]]:
+    """Yields dotted keys (`streams.small.rate_pps`); an item of a list is keyed by its name, else by its number."""
     before = f"{key}." if key else ""
     if isinstance(value, dict) and value:
         for name, part in value.items():
@@ -64,19 +67,19 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield key, value
 
 
-def _differences(first: dict[str, Any], other: dict[str, Any]) -> list[Told]:
-    """A key that is there on one side alone has NOTHING on the other; an empty one is as none."""
+def _differences(first: Json, other: Json) -> list[SettingDifference]:
+    """Compares values. A missing key is NOTHING, and equal to an empty value."""
     keys = dict.fromkeys([*first, *other])
     empty: tuple[object, ...] = (None, {}, [])
     pairs = ((key, first.get(key), other.get(key)) for key in keys)
-    differ = [
-        {"key": key, "first": _word(one), "other": _word(two)}
-        for key, one, two in pairs
-        if one != two and not (one in empty and two in empty)
+    differ: list[SettingDifference] = [
+        {"key": key, "first": _text(ours), "other": _text(theirs)}
+        for key, ours, theirs in pairs
+        if ours != theirs and not (ours in empty and theirs in empty)
     ]
-    whole = tuple(f"{one['key']}." for one in differ if THERE in one.values())
-    return [one for one in differ if not one["key"].startswith(whole)]
+    whole = tuple(f"{each['key']}." for each in differ if THERE in (each["first"], each["other"]))
+    return [each for each in differ if not each["key"].startswith(whole)]
 
 
-def _word(value: Any) -> str:
+def _text(value: object) -> str:
     return NOTHING if value in (None, {}, []) else str(value)

@@ -1,59 +1,60 @@
-"""The figures of a run that are compared: of each stream, each direction of real connections, each group, in total."""
+"""Figures of a run for comparison: of each stream, each direction of connections, each group, and in total."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from pktswarm.master.compare.noise import Value
 from pktswarm.master.scenario.expectations import METRICS
 from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.typed_json import Json
 
-Rows = list[dict[str, Any]]
+Rows = list[Json]
+"""Rows of run.json."""
 TOTAL = "all streams"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """`worse`: 1 where more of it is for the worse, -1 where less is, 0 where that cannot be said of the device."""
+    """`worse`: 1 if a higher value is worse, -1 if a lower one is, 0 if neither is a property of the device."""
 
     key: str
     title: str
     unit: str
-    """count, ratio (a share of 1), pps, bps or ns. The title names that in which a person reads it."""
+    """count, ratio (a share of 1), pps, bps or ns; the title names the unit of display."""
     of: Callable[[Rows], Value | None]
-    """None where it was not measured."""
+    """Returns None if it was not measured."""
     worse: int = 0
     resolution: float = 0.0
-    """What the results are rounded to: nothing smaller is a difference."""
+    """Rounding of the results; smaller differences are ignored."""
     clocked: bool = False
-    """Only as sure as the two clocks."""
+    """Its error includes that of the two clocks."""
     derived: bool = False
-    """Says again what other figures say, in another unit: it is no claim of its own."""
+    """It follows from other figures, and does not count as one more claim."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Of one subject in one run; what was not measured is not in it."""
+    """Figures of one subject in one run, without those that were not measured."""
 
     values: dict[str, Value]
     bound_ns: float
-    """How far off its latencies may be by the clocks; 0 where one clock measured them."""
+    """Error bound of its latencies by the clocks; 0 of a single clock."""
 
 
-def measured(document: dict[str, Any]) -> dict[str, Measured]:
-    """Of each subject: a stream's name, a direction of connections, a group, TOTAL. `document`: of run.json."""
+def measured(document: Json) -> dict[str, Measured]:
+    """Returns the figures of each subject of run.json: stream, direction of connections, group, TOTAL."""
     found = {}
     for subject, (rows, figures) in _subjects(document).items():
         values = {figure.key: value for figure in figures if (value := figure.of(rows)) is not None}
-        bounds = (row.get(name) or 0 for row in rows for name in ("latency_bound_ns", "delay_bound_ns"))
+        bounds = (_number(row.get(name)) or 0 for row in rows for name in ("latency_bound_ns", "delay_bound_ns"))
         found[subject] = Measured(values, max(bounds, default=0))
     return found
 
 
-def _subjects(document: dict[str, Any]) -> dict[str, tuple[Rows, tuple[Figure, ...]]]:
-    rows, connections = document.get("rows", []), document.get("connections", [])
+def _subjects(document: Json) -> dict[str, tuple[Rows, tuple[Figure, ...]]]:
+    rows, connections = objects(document.get("rows")), objects(document.get("connections"))
     streams = _by(rows, lambda row: str(row["stream"]))
     ends = _by(connections, lambda row: f"{row['connections']} ({row['direction']})")
     groups = _by(rows, lambda row: f"all {row['group']}" if row.get("group") else "")
@@ -64,7 +65,16 @@ def _subjects(document: dict[str, Any]) -> dict[str, tuple[Rows, tuple[Figure, .
     return found | ({TOTAL: (rows, STREAM)} if len(streams) > 1 else {})
 
 
-def _by(rows: Rows, name: Callable[[dict[str, Any]], str]) -> dict[str, Rows]:
+def objects(value: object) -> Rows:
+    """Returns the objects of a JSON array; none of any other value."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _by(rows: Rows, name: Callable[[Json], str]) -> dict[str, Rows]:
     found: dict[str, Rows] = {}
     for row in rows:
         found.setdefault(name(row), []).append(row)
@@ -75,9 +85,9 @@ def _by(rows: Rows, name: Callable[[dict[str, Any]], str]) -> dict[str, Rows]:
 
 
 def _known(rows: Rows, name: str) -> list[float] | None:
-    """A figure of which a part was not measured has no sum, and no greatest."""
-    values = [row.get(name) for row in rows]
-    return None if not values or None in values else [float(value) for value in values if value is not None]
+    """Returns the values of all rows; None if a row lacks it."""
+    values = [number for row in rows if (number := _number(row.get(name))) is not None]
+    return values if values and len(values) == len(rows) else None
 
 
 def _folded(name: str, fold: Callable[[Iterable[float]], float]) -> Callable[[Rows], Value | None]:
@@ -89,7 +99,7 @@ def _folded(name: str, fold: Callable[[Iterable[float]], float]) -> Callable[[Ro
 
 
 def _share(part: str, whole: str, events: bool = True) -> Callable[[Rows], Value | None]:
-    """Of single events: each of them scatters by itself."""
+    """A share. `events`: `part` counts independent events, whose own variance it has at least."""
 
     def of(rows: Rows) -> Value | None:
         parts, wholes = _known(rows, part), _known(rows, whole)
@@ -101,7 +111,7 @@ def _share(part: str, whole: str, events: bool = True) -> Callable[[Rows], Value
 
 
 def _count(name: str) -> Callable[[Rows], Value | None]:
-    """Of single events."""
+    """A count of independent events."""
 
     def of(rows: Rows) -> Value | None:
         values = _known(rows, name)
@@ -125,7 +135,7 @@ def _latency(point: str, title: str, of: Callable[[Rows], Value | None]) -> Figu
 
 
 def _longest(point: str, title: str) -> Figure:
-    """Percentiles of several legs make no percentile of them all: the leg with the longest stands for them."""
+    """A latency of the flow with the longest: percentiles of several flows cannot be combined."""
     return _latency(point, title, _folded(f"latency_{point}_ns", max))
 
 
@@ -136,7 +146,9 @@ STREAM = (
     Figure("lost_packets", "lost, packets", "count", _count("lost_packets"), derived=True),
     Figure("loss_ratio", "lost, % of sent", "ratio", _share("lost_packets", "sent_packets"), worse=1),
     Figure("sent_ratio", "sent, % of intended", "ratio", _share("sent_packets", "intended_packets", events=False)),
-    Figure("duplicated_ratio", "twice, % of received", "ratio", _share("duplicated_packets", "received_packets"), 1),
+    Figure(
+        "duplicated_ratio", "duplicated, % of received", "ratio", _share("duplicated_packets", "received_packets"), 1
+    ),
     Figure("reordered_ratio", "reordered, % of received", "ratio", _share("reordered_packets", "received_packets"), 1),
     Figure("altered_ratio", "altered, % of received", "ratio", _share("altered_packets", "received_packets"), 1),
     Figure(
@@ -151,13 +163,13 @@ STREAM = (
     Figure("received_pps", "received, packets/s", "pps", _folded("received_pps", sum), worse=-1, resolution=0.1),
     Figure("sent_bps", "sent, Mbit/s", "bps", _folded("sent_bps", sum), resolution=0.1, derived=True),
     Figure("received_bps", "received, Mbit/s", "bps", _folded("received_bps", sum), -1, resolution=0.1, derived=True),
-    _latency("min", "least", _folded("latency_min_ns", min)),
+    _latency("min", "minimum", _folded("latency_min_ns", min)),
     _latency("mean", "mean", _mean("latency_mean_ns", "received_packets")),
     _longest("p50", "median"),
     _longest("p90", "90 %"),
     _longest("p99", "99 %"),
     _longest("p999", "99.9 %"),
-    _longest("max", "most"),
+    _longest("max", "maximum"),
     Figure("jitter_sd_ns", "jitter (sd), µs", "ns", _folded("jitter_sd_ns", max), worse=1, resolution=1.0),
     Figure("jitter_rfc3550_ns", "jitter (RFC 3550), µs", "ns", _folded("jitter_rfc3550_ns", max), 1, resolution=1.0),
 )
@@ -174,21 +186,25 @@ CONNECTION = (
 NAMED = {"loss": "loss_ratio"} | {
     key: metric.column.replace("_packets", "_ratio") if metric.of else metric.column for key, metric in METRICS.items()
 }
-"""Of an expectation's key (master.scenario.expectations) the figure."""
+"""Key of an expectation (master.scenario.expectations) → figure."""
 FIGURES = {figure.key: figure for figure in (*STREAM, *CONNECTION)}
 
 
 def figures_of(keys: Iterable[str], used: bool) -> list[str]:
-    """Of `--figure`'s keys. BadInput for one that there is not, or that says nothing for the worse or better."""
+    """Returns the figures of `--figure`. BadInput for an unknown one, and one without better and worse values."""
     found = []
     for key in keys:
         figure = FIGURES.get(NAMED.get(key, ""))
         if figure is None or not figure.worse:
             known = [name for name, column in NAMED.items() if column in FIGURES and FIGURES[column].worse]
-            raise BadInput("compare", "is no figure", key="--figure", value=key, allowed=", ".join(known))
+            raise BadInput("compare", "not a figure", key="--figure", value=key, allowed=", ".join(known))
         if not used:
             raise BadInput(
-                "compare", "decides nothing alone", key="--figure", value=key, allowed="with --fail-on-worse"
+                "compare",
+                "no effect without --fail-on-worse",
+                key="--figure",
+                value=key,
+                allowed="with --fail-on-worse",
             )
         found.append(figure.key)
     return found

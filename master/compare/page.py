@@ -1,8 +1,8 @@
-"""The page of a comparison, in the style of a run's report."""
+"""The page of a comparison, in the style of a report."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 from pktswarm.master.compare import wording
 from pktswarm.master.compare.comparison import Comparison, Difference
@@ -10,14 +10,33 @@ from pktswarm.master.compare.show import cautions
 from pktswarm.master.report.render import render
 
 MOST_ROWS = 400
-"""Of a table; compare.csv has all."""
+"""Maximum rows of a table; compare.csv has all."""
 
 
 def html(comparison: Comparison) -> str:
     return render("compare.html", _context(comparison))
 
 
-def _context(comparison: Comparison) -> dict[str, Any]:
+class FigureCells(TypedDict):
+    subject: str
+    title: str
+    first: str
+    other: str
+    difference: str
+    relative: str
+    noise: str
+    verdict: str
+    kind: str
+    mark: str
+
+
+class FigureTable(TypedDict):
+    letter: str
+    name: str
+    rows: list[FigureCells]
+
+
+def _context(comparison: Comparison) -> dict[str, object]:
     document = comparison.document()
     return {
         "document": document,
@@ -26,7 +45,7 @@ def _context(comparison: Comparison) -> dict[str, Any]:
         "explanation": wording.explanation(comparison),
         "cautions": cautions(comparison, document),
         "beyond": [
-            {"worse": one.for_the_worse, "words": wording.sentence(one)} for one in wording.beyond_first(comparison)
+            {"worse": each.for_the_worse, "words": wording.sentence(each)} for each in wording.beyond_first(comparison)
         ],
         "tables": [_table(comparison, side.letter, side.name) for side in comparison.others],
         "first": {"letter": comparison.first.letter, "name": comparison.first.name},
@@ -35,22 +54,22 @@ def _context(comparison: Comparison) -> dict[str, Any]:
 
 
 def _kind(comparison: Comparison) -> str:
-    """Of the verdict: its colour, which its words say too."""
+    """Returns the style of the verdict."""
     if not comparison.noise_is_known:
         return "doubt"
     return "bad" if comparison.status(fail_on_worse=True) else "good"
 
 
-def _table(comparison: Comparison, letter: str, name: str) -> dict[str, Any]:
-    """Streams that differ by more than noise come first where there are too many rows."""
-    found = wording.shown([one for one in comparison.differences if one.side == letter])
-    beyond = {one.subject for one in found if one.beyond}
+def _table(comparison: Comparison, letter: str, name: str) -> FigureTable:
+    """Makes a table; with too many rows, streams that differ by more than the noise are first."""
+    found = wording.shown([each for each in comparison.differences if each.side == letter])
+    beyond = {each.subject for each in found if each.beyond}
     if len(found) > MOST_ROWS:
-        found = sorted(found, key=lambda one: one.subject not in beyond)
-    return {"letter": letter, "name": name, "rows": [_row(one) for one in found]}
+        found = sorted(found, key=lambda each: each.subject not in beyond)
+    return {"letter": letter, "name": name, "rows": [_row(each) for each in found]}
 
 
-def _row(one: Difference) -> dict[str, Any]:
+def _row(one: Difference) -> FigureCells:
     return {
         "subject": one.subject,
         "title": wording.title(one),

@@ -1,4 +1,4 @@
-"""What is compared: sides, each of one run or of runs that were repeated."""
+"""Sides of a comparison: sets of one or more runs."""
 
 from __future__ import annotations
 
@@ -7,27 +7,40 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 from pktswarm.master.compare.figures import Measured, measured
 from pktswarm.master.report.folder import REPEATED, RUN, read
 from pktswarm.master.run.repeat import FORMAT_VERSION
 from pktswarm.traffic.errors import EXIT_INCOMPLETE, BadInput
+from pktswarm.traffic.typed_json import Json
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 ALLOWED = f"a run's folder with {RUN}, or one with {REPEATED}"
 
 
+class RepeatedRun(TypedDict):
+    folder: str
+
+
+class RepeatedDocument(TypedDict):
+    """repeat.json, as far as it is read here."""
+
+    asked_runs: int
+    problem: str
+    runs: list[RepeatedRun]
+
+
 @dataclass
 class Compared:
-    """One run."""
+    """One run. `document`: run.json."""
 
     path: Path
-    document: dict[str, Any]
+    document: Json
 
     @property
     def whole(self) -> bool:
-        """Its counts can be trusted."""
+        """Whether it is complete."""
         return self.document.get("status") != EXIT_INCOMPLETE
 
     @cached_property
@@ -37,18 +50,18 @@ class Compared:
 
 @dataclass
 class Side:
-    """`runs`: those that are compared; `left_out`: those that are not whole, and why."""
+    """`runs`: those that are compared; `left_out`: incomplete ones, with reasons."""
 
     letter: str
     name: str
     runs: list[Compared]
     left_out: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
-    """Where no run is whole, why those that are compared are not."""
+    """Reasons why the compared runs are incomplete, if there is no complete one."""
 
 
 def sides(words: list[str]) -> list[Side]:
-    """Each of `words` is a folder, or several with commas between them. Raises BadInput."""
+    """Reads the sides; each of `words` is a folder, or several separated by commas. Raises BadInput."""
     if not 2 <= len(words) <= len(LETTERS):
         allowed = f"2 to {len(LETTERS)} folders"
         raise BadInput("compare", "nothing to compare", key="SIDE", value=" ".join(words), allowed=allowed)
@@ -64,55 +77,53 @@ def side(letter: str, word: str) -> Side:
         found, left_out = found + runs, left_out + why
     counted = Counter(run.path.resolve() for run in found)
     if twice := [path for path, count in counted.items() if count > 1]:
-        raise BadInput(
-            "compare", "the same run twice on one side would hide its noise", key="SIDE", value=str(twice[0])
-        )
+        raise BadInput("compare", "a run is given twice on one side", key="SIDE", value=str(twice[0]))
     others = len(paths) - 1
     name = paths[0].resolve().name + (f" and {others} more" if others else "")
     return _whole_first(Side(letter, name, found, left_out))
 
 
 def _whole_first(made: Side) -> Side:
-    """A run whose counts cannot be trusted is compared only where there is no other."""
-    told = [f"{run.path.name}: {run.document.get('reason', 'incomplete')}" for run in made.runs if not run.whole]
+    """Leaves incomplete runs out if there is a complete one."""
+    incomplete = [f"{run.path.name}: {run.document.get('reason', 'incomplete')}" for run in made.runs if not run.whole]
     if any(run.whole for run in made.runs):
         made.runs = [run for run in made.runs if run.whole]
-        made.left_out += told
+        made.left_out += incomplete
     else:
-        made.doubts = told
+        made.doubts = incomplete
     return made
 
 
 def _of_folder(path: Path) -> tuple[list[Compared], list[str]]:
-    """Its runs, and what is missing of those that were asked for."""
+    """Returns the runs of a folder, and a line on runs that are missing."""
     if not (path / REPEATED).is_file():
         return [_run(path)], []
     document = _repeated(path / REPEATED)
-    runs = [_run(path / one["folder"]) for one in document["runs"]]
+    runs = [_run(path / run["folder"]) for run in document["runs"]]
     if not runs:
-        raise BadInput(path / REPEATED, "no run came to its end", allowed="1 or more")
+        raise BadInput(path / REPEATED, "no run is finished", allowed="1 or more")
     missing = document["asked_runs"] - len(runs)
-    why = document["problem"] or "they are not there"
+    why = document["problem"] or "missing"
     return runs, [f"{missing} of {document['asked_runs']} runs of {path.resolve().name}: {why}"] if missing else []
 
 
-def _repeated(path: Path) -> dict[str, Any]:
-    """Raises BadInput where it cannot be read."""
+def _repeated(path: Path) -> RepeatedDocument:
+    """Reads repeat.json. Raises BadInput."""
     try:
         document = json.loads(path.read_text())
         version = document.get("format_version")
     except (ValueError, OSError, AttributeError) as error:
         raise BadInput(path, f"cannot be read: {error}") from None
     if version != FORMAT_VERSION:
-        problem = "a format this version cannot read"
+        problem = "unsupported format"
         raise BadInput(path, problem, key="format_version", value=version, allowed=str(FORMAT_VERSION))
-    return dict(document)
+    return cast(RepeatedDocument, document)
 
 
 def _run(path: Path) -> Compared:
-    """Raises BadInput: a run that crashed has no counts of its end, which is what is compared."""
+    """Reads a run. Raises BadInput if it crashed: it has no final counts."""
     results = read(path)
     if results.crashed:
-        told = f"{results.missing[0]}, so there is nothing to compare; `pktswarm report {path}` shows what it has"
-        raise BadInput(path, told, allowed=ALLOWED)
+        problem = f"{results.missing[0]}: nothing to compare; `pktswarm report {path}` shows its partial results"
+        raise BadInput(path, problem, allowed=ALLOWED)
     return Compared(path, results.document)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -12,11 +11,12 @@ from rich.table import Table
 
 from pktswarm.master.compare import wording
 from pktswarm.master.compare.comparison import BEYOND, Comparison, Difference
+from pktswarm.master.compare.document import ComparisonDocument, Dispersion
 from pktswarm.master.compare.figures import FIGURES
 
 MOST_SUBJECTS = 12
-"""Of a table; those that differ by more than noise come first, compare.csv has all."""
-MOST_TOLD = 20
+"""Maximum streams of a table, those that differ by more than the noise first; compare.csv has all."""
+MOST_SETTINGS = 20
 
 
 def print_comparison(console: Console, comparison: Comparison, folder: Path) -> None:
@@ -27,31 +27,31 @@ def print_comparison(console: Console, comparison: Comparison, folder: Path) -> 
     for line in cautions(comparison, document):
         console.print(line, style="yellow", markup=False, highlight=False)
     for other in comparison.others:
-        found = [one for one in comparison.differences if one.side == other.letter]
+        found = [each for each in comparison.differences if each.side == other.letter]
         chosen, left = _chosen(wording.shown(found))
         console.print(table(comparison, other.letter, chosen))
         if left:
-            console.print(f"[dim]{left} more streams are in compare.csv[/]")
-    _print_told(console, document)
+            console.print(f"[dim]{left} more streams in compare.csv[/]")
+    _print_settings(console, document)
     console.print(f"[dim]{escape(wording.explanation(comparison))}[/]", highlight=False)
-    for one in wording.beyond_first(comparison)[: wording.MOST_LINES]:
-        colour, word = ("red", "worse") if one.for_the_worse else ("cyan", "different")
-        console.print(f"[{colour}]{word}[/]  {escape(wording.sentence(one))}", highlight=False)
+    for each in wording.beyond_first(comparison)[: wording.MOST_LINES]:
+        colour, word = ("red", "worse") if each.for_the_worse else ("cyan", "different")
+        console.print(f"[{colour}]{word}[/]  {escape(wording.sentence(each))}", highlight=False)
     console.print(wording.verdict(comparison), style="bold", highlight=False)
     console.print(f"results: {folder}", soft_wrap=True)
 
 
-def cautions(comparison: Comparison, document: dict[str, Any]) -> list[str]:
-    """Before any figure: what is not as it seems."""
-    told = [line for side in comparison.sides for line in wording.doubts(side)]
+def cautions(comparison: Comparison, document: ComparisonDocument) -> list[str]:
+    """Returns incomplete runs, runs that are no repetitions, and streams of one side only."""
+    lines = [line for side in comparison.sides for line in wording.doubts(side)]
     for side in document["sides"]:
-        told += [f"{side['side']}: {line}" for line in side["not_repetitions"]]
-    told += [f"{one['stream']} is in {one['side']} and not in {one['not_in']}" for one in document["in_one_only"]]
-    return told
+        lines += [f"{side['side']}: {line}" for line in side["not_repetitions"]]
+    only = document["in_one_only"]
+    return lines + [f"{each['stream']} is in {each['side']} and not in {each['not_in']}" for each in only]
 
 
 def table(comparison: Comparison, letter: str, differences: list[Difference]) -> Table:
-    """Of side A and another one; a section for each stream."""
+    """Makes the table of side A and another one, with a section for each stream."""
     made = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
     made.add_column("stream")
     made.add_column("figure", no_wrap=True)
@@ -77,41 +77,39 @@ def _cells(one: Difference) -> list[str]:
 
 
 def _chosen(differences: list[Difference]) -> tuple[list[Difference], int]:
-    """Those of so many streams, and how many more there are."""
+    """Returns the differences of the first MOST_SUBJECTS streams, and the number of further streams."""
     subjects = list(dict.fromkeys(one.subject for one in differences))
     beyond = {one.subject for one in differences if one.beyond}
-    kept = set(sorted(subjects, key=lambda name: name not in beyond)[:MOST_SUBJECTS])
-    return [one for one in differences if one.subject in kept], len(subjects) - len(kept)
+    chosen = set(sorted(subjects, key=lambda name: name not in beyond)[:MOST_SUBJECTS])
+    return [one for one in differences if one.subject in chosen], len(subjects) - len(chosen)
 
 
-def _print_told(console: Console, document: dict[str, Any]) -> None:
-    for part in ("scenario", "nodes"):
-        told = document[part]
-        for one in told[:MOST_TOLD]:
-            words = f"{part}: {one['key']}: {one['first']} → {one['other']} ({one['side']})"
-            console.print(words, style="yellow", markup=False, highlight=False)
-        if len(told) > MOST_TOLD:
-            console.print(f"{part}: {len(told) - MOST_TOLD} more differences are in compare.json", style="yellow")
+def _print_settings(console: Console, document: ComparisonDocument) -> None:
+    for part, differences in (("scenario", document["scenario"]), ("nodes", document["nodes"])):
+        for each in differences[:MOST_SETTINGS]:
+            line = f"{part}: {each['key']}: {each['first']} → {each['other']} ({each['side']})"
+            console.print(line, style="yellow", markup=False, highlight=False)
+        if more := len(differences[MOST_SETTINGS:]):
+            console.print(f"{part}: {more} more differences in compare.json", style="yellow")
 
 
-def print_repeated(console: Console, figures: list[dict[str, Any]], problem: str, folder: Path) -> None:
-    """`figures`: of spread()."""
+def print_repeated(console: Console, figures: list[Dispersion], problem: str, folder: Path) -> None:
     made = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
     made.add_column("stream")
     made.add_column("figure", no_wrap=True)
-    for name in ("mean", "sd", "least", "most"):
+    for name in ("mean", "sd", "minimum", "maximum"):
         made.add_column(name, justify="right", no_wrap=True)
     subject = ""
-    for one in (one for one in figures if one["most"] or one["least"]):
-        if one["subject"] != subject and subject:
+    for row in (row for row in figures if row["most"] or row["least"]):
+        if row["subject"] != subject and subject:
             made.add_section()
-        name = escape(one["subject"]) if one["subject"] != subject else ""
-        numbers = [wording.number(one["unit"], one[key]) for key in ("mean", "sd", "least", "most")]
-        made.add_row(name, FIGURES[one["figure"]].title, *numbers)
-        subject = one["subject"]
+        name = escape(row["subject"]) if row["subject"] != subject else ""
+        values = (row["mean"], row["sd"], row["least"], row["most"])
+        made.add_row(name, FIGURES[row["figure"]].title, *(wording.number(row["unit"], value) for value in values))
+        subject = row["subject"]
     console.print(made)
-    runs = max((one["runs"] for one in figures), default=0)
-    console.print(f"[dim]of {runs} whole runs; sd: the standard deviation of a run[/]", highlight=False)
+    runs = max((row["runs"] for row in figures), default=0)
+    console.print(f"[dim]{runs} complete runs; sd: standard deviation of a run[/]", highlight=False)
     if problem:
         console.print(f"the repetition ended: {problem}", style="yellow", markup=False, highlight=False)
     console.print(f"results: {folder}", soft_wrap=True)

@@ -1,13 +1,13 @@
-"""A comparison on the disk: the page, and what it shows as data."""
+"""Files of a comparison: the page and its data."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
 
 from pktswarm.master.compare.comparison import Comparison, Difference
+from pktswarm.master.compare.document import FigureRow
 from pktswarm.master.compare.figures import FIGURES
 from pktswarm.master.files import new_folder, replace_text, write_csv
 from pktswarm.traffic.errors import BadInput
@@ -18,13 +18,13 @@ PAGE = "compare.html"
 
 
 def keep(comparison: Comparison, results: Path) -> Path:
-    """`results/<UTC time>-compare/`, made. Raises BadInput where it cannot be."""
+    """Writes `results/<UTC time>-compare/`, and returns it. Raises BadInput if it cannot."""
     from pktswarm.master.compare.page import html
 
     try:
         folder = new_folder(results, "compare")
         replace_text(folder / "compare.json", json.dumps(comparison.document(), indent=2) + "\n")
-        write_csv(folder / "compare.csv", COLUMNS, [asdict(one) for one in comparison.differences])
+        write_csv(folder / "compare.csv", COLUMNS, [asdict(each) for each in comparison.differences])
         write_csv(folder / "runs.csv", RUN_COLUMNS, _runs(comparison))
         replace_text(folder / PAGE, html(comparison))
     except OSError as error:
@@ -32,11 +32,16 @@ def keep(comparison: Comparison, results: Path) -> Path:
     return folder
 
 
-def _runs(comparison: Comparison) -> list[dict[str, Any]]:
-    """Every figure of every run that was compared."""
+def _runs(comparison: Comparison) -> list[FigureRow]:
     return [
-        {"side": side.letter, "run": run.path.name, "subject": subject, "figure": key}
-        | {"unit": FIGURES[key].unit, "value": value.value}
+        {
+            "side": side.letter,
+            "run": run.path.name,
+            "subject": subject,
+            "figure": key,
+            "unit": FIGURES[key].unit,
+            "value": value.value,
+        }
         for side in comparison.sides
         for run in side.runs
         for subject, measured in run.figures.items()

@@ -1,4 +1,4 @@
-"""A comparison as a person reads it: figures with their digits, and what there is to say in a few sentences."""
+"""Text of a comparison: formatted figures, sentences and verdict."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pktswarm.master.compare.run_sets import Side
 from pktswarm.master.report.formatting import NOT_MEASURED
 
 SCALES = {"count": 1.0, "ratio": 0.01, "pps": 1.0, "bps": 1e6, "ns": 1e3}
-"""Unit → in which of it a person reads it, as the figures' titles say."""
+"""Unit → unit of display, as in the figures' titles."""
 DIGITS = {"count": 1, "ratio": 2, "pps": 1, "bps": 3, "ns": 1}
 MOST_LINES = 12
 MANY = 10.0
 
 
 def number(unit: str, value: float | None, sign: bool = False) -> str:
-    """A small part is not rounded away; a whole count has no digits behind the point."""
+    """Formats a value; small values keep two digits, integer counts have no decimals."""
     if value is None:
         return NOT_MEASURED
     plus, scaled = "+" if sign else "", value / SCALES[unit]
@@ -27,7 +27,7 @@ def number(unit: str, value: float | None, sign: bool = False) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Of a difference: none where there is none, and no digits that say nothing of what is many times as much."""
+    """Formats a relative difference; large ones have no decimals."""
     if share is None:
         return NOT_MEASURED
     if not share:
@@ -36,7 +36,7 @@ def percent(share: float | None) -> str:
 
 
 def spread(one: Difference, first: bool) -> str:
-    """Mean ± standard deviation of a run, where there are several."""
+    """Formats mean ± standard deviation of a run."""
     mean, sd = (one.first, one.first_sd) if first else (one.other, one.other_sd)
     return number(one.unit, mean) if sd is None else f"{number(one.unit, mean)} ± {number(one.unit, sd)}"
 
@@ -46,7 +46,7 @@ def title(one: Difference) -> str:
 
 
 def shown(differences: list[Difference]) -> list[Difference]:
-    """Without what is 0 on both sides."""
+    """Returns the differences without figures that are 0 on both sides."""
     return [one for one in differences if one.first or one.other]
 
 
@@ -59,11 +59,11 @@ def sentence(one: Difference) -> str:
 
 
 def verdict(comparison: Comparison) -> str:
-    """In one line."""
+    """Returns the verdict in one line."""
     if not comparison.all_whole:
-        return "Not all sides have a run that is whole: nothing can be said of differences"
+        return "A side has no complete run: no verdict on differences"
     if not comparison.noise_is_known:
-        return "The noise is not known: not every side was repeated"
+        return "The noise is unknown: a side has a single run"
     beyond = beyond_first(comparison)
     worse = [one for one in beyond if one.for_the_worse]
     if worse:
@@ -81,27 +81,27 @@ def explanation(comparison: Comparison) -> str:
     if comparison.noise_is_known:
         few = min(len(side.runs) for side in comparison.sides) < ENOUGH_RUNS
         return (
-            "Noise: how far the means may be apart by chance alone (Welch's interval). Runs of the same thing are told "
-            f"apart in at most {1 - comparison.confidence:.0%} of comparisons, over all figures together."
-            + (f" It is wide where runs are few: {ENOUGH_RUNS} of each side find smaller differences." if few else "")
+            "Noise: half the confidence interval of the difference of the means (Welch). Runs of the same scenario are "
+            f"reported as different in at most {1 - comparison.confidence:.0%} of comparisons, all figures together."
+            + (f" It is wide for few runs: {ENOUGH_RUNS} on each side find smaller differences." if few else "")
         )
     single = [side.letter for side in comparison.sides if len(side.runs) < LEAST_RUNS]
-    told = f"{' and '.join(single)} {'is' if len(single) == 1 else 'are'} one run each: " if single else ""
+    sides = f"{' and '.join(single)} {'is a single run' if len(single) == 1 else 'are single runs'}: " if single else ""
     return (
-        f"{told}how much such runs differ among themselves is not known, so a difference may be chance. "
-        f"`pktswarm run --repeat {ENOUGH_RUNS}` tells."
+        f"{sides}the differences between repeated runs are unknown, so a difference may be random. "
+        f"`pktswarm run --repeat {ENOUGH_RUNS}` measures them."
     )
 
 
 def doubts(side: Side) -> list[str]:
-    """What keeps the runs of a side from being trusted, or from being repetitions."""
-    told = [f"{side.letter}: its counts cannot be trusted in full: {why}" for why in side.doubts]
-    return told + [f"{side.letter}: left out: {why}" for why in side.left_out]
+    """Returns a line for each incomplete run of a side."""
+    lines = [f"{side.letter}: incomplete: {why}" for why in side.doubts]
+    return lines + [f"{side.letter}: left out: {why}" for why in side.left_out]
 
 
 def beyond_first(comparison: Comparison) -> list[Difference]:
-    """What is for the worse, then what else is larger than the noise; once, where several figures say the same."""
+    """Returns differences larger than the noise, the worse first, without those that follow from others."""
     found = [one for one in comparison.differences if one.verdict == BEYOND]
-    said = {(one.side, one.subject) for one in found if not FIGURES[one.figure].derived}
-    told = [one for one in found if not FIGURES[one.figure].derived or (one.side, one.subject) not in said]
-    return sorted(told, key=lambda one: not one.for_the_worse)
+    covered = {(one.side, one.subject) for one in found if not FIGURES[one.figure].derived}
+    kept = [one for one in found if not FIGURES[one.figure].derived or (one.side, one.subject) not in covered]
+    return sorted(kept, key=lambda one: not one.for_the_worse)

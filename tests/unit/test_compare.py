@@ -175,8 +175,8 @@ def test_single_runs_say_that_the_noise_is_not_known(tmp_path: Path) -> None:
     comparison = compare(repeated(tmp_path, [0]), repeated(tmp_path, [90]))
     one = of(comparison, "small", "loss_ratio")
     assert (one.verdict, one.noise, one.for_the_worse) == (UNKNOWN, None, False)
-    assert wording.verdict(comparison) == "The noise is not known: not every side was repeated"
-    assert "A and B are one run each" in wording.explanation(comparison)
+    assert wording.verdict(comparison) == "The noise is unknown: a side has a single run"
+    assert "A and B are single runs" in wording.explanation(comparison)
     assert comparison.status(fail_on_worse=True) == 0, "and so the option is refused: see below"
 
 
@@ -241,14 +241,14 @@ def test_where_no_run_is_whole_they_are_shown_and_nothing_is_said_of_differences
     comparison = compare(repeated(tmp_path, [0, 0]), repeated(tmp_path, [99, 99], incomplete))
     one = of(comparison, "small", "loss_ratio")
     assert (one.other, one.verdict) == (pytest.approx(0.33), UNKNOWN)
-    assert "nothing can be said" in wording.verdict(comparison)
+    assert "no verdict on differences" in wording.verdict(comparison)
     with pytest.raises(BadInput, match="--fail-on-worse"):
         comparison.check_noise()
 
 
 def test_a_half_written_folder_is_refused_and_where_to_look_said(tmp_path: Path) -> None:
     whole, crashed = Made().write(tmp_path), Made().write(tmp_path, over=False)
-    with pytest.raises(BadInput, match=r"never written: .* nothing to compare; `pktswarm report .*` shows what it has"):
+    with pytest.raises(BadInput, match=r"never written.*: nothing to compare; .* shows its partial results"):
         compare(str(whole), str(crashed))
     (crashed / "run.json").write_text('{"format_version": 1, "rows": [')
     with pytest.raises(BadInput, match=r"run\.json cannot be read: .* nothing to compare"):
@@ -288,7 +288,7 @@ def test_results_of_before_figures_were_added_are_read_without_them(tmp_path: Pa
 
 def test_the_same_run_twice_on_one_side_is_refused(tmp_path: Path) -> None:
     one, other = Made().write(tmp_path), Made().write(tmp_path)
-    with pytest.raises(BadInput, match="the same run twice on one side"):
+    with pytest.raises(BadInput, match="a run is given twice on one side"):
         compare(f"{one},{one}", str(other))
 
 
@@ -308,7 +308,7 @@ def test_a_noise_that_is_not_known_cannot_decide_the_exit_status(tmp_path: Path)
     one = Made().write(tmp_path)
     done = call("compare", one, one, "--fail-on-worse", "--results", tmp_path / "kept")
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
-    assert f"--fail-on-worse = '{one.name} with 1': needs runs that were repeated" in done.stderr
+    assert f"--fail-on-worse = '{one.name} with 1': the noise of single runs is unknown" in done.stderr
     assert not (tmp_path / "kept").exists()
 
 
@@ -318,11 +318,11 @@ def test_only_the_figures_that_are_named_decide(tmp_path: Path) -> None:
     assert call(*words, "--figure", "loss").returncode == 1
     assert call(*words, "--figure", "latency_p99_us", "--figure", "reordered").returncode == 0
     done = call(*words, "--figure", "latency_p98_us")
-    assert done.returncode == 2 and "--figure = 'latency_p98_us': is no figure (allowed: loss, altered" in done.stderr
+    assert done.returncode == 2 and "--figure = 'latency_p98_us': not a figure (allowed: loss, altered" in done.stderr
     assert "sent_pps" not in done.stderr, "what says nothing of the device decides nothing"
     done = call("compare", one, other, "--figure", "loss", "--results", tmp_path / "kept")
     assert done.returncode == 2
-    assert "--figure = 'loss': decides nothing alone (allowed: with --fail-on-worse)" in done.stderr
+    assert "--figure = 'loss': no effect without --fail-on-worse (allowed: with --fail-on-worse)" in done.stderr
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
