@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The receiver: counts each leg's frames as they arrive, before the host's stack sees them.
+ * The receiver: counts each leg's frames as they arrive, before the host's stack.
  *
- * Stamped frames are known by the stream number in their payload, wherever the device under test has put it; unstamped
- * ones by their bytes (traffic.counting.match). What belongs to no leg is counted apart and goes on to the host.
+ * The stream number in the payload identifies a stamped frame, at whatever offset the device under test has put it; its
+ * bytes identify an unstamped one (traffic.counting.match). Frames that belong to no leg are counted apart and go on to
+ * the host.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
@@ -13,18 +14,18 @@
 #include "count_frame.h"
 #include "count_fragments.h"
 
-/* Further ahead than this, a number is not believed before a second frame agrees. */
+/* A number further ahead than this is accepted only when a second frame agrees. */
 #define BELIEVED_AHEAD 4096
-/* pktgen's number has no check of its own, and often no checksum covers it. */
+/* The same for pktgen's numbers, which have no check of their own, and often no checksum. */
 #define PKTGEN_BELIEVED_AHEAD 64
-/* Two free clocks part by up to 2^-13 (122 ppm). */
+/* Relative drift of two free-running clocks: up to 2^-13 (122 ppm). */
 #define DRIFT_SHIFT 13
 #define JITTER_MOST 0xffffffffULL
 #define MOST_PAYLOAD_BYTES 4096
 
 const volatile struct settings settings SEC(".rodata.settings") = {};
 
-/* Which cause a byte of struct fields belongs to. */
+/* The cause that a byte of struct fields belongs to. */
 static const __u8 cause_of[sizeof(struct fields)] = {
 	[0 ... 5] = CAUSE_DST_MAC,    [6 ... 11] = CAUSE_SRC_MAC,    [12 ... 16] = CAUSE_VLAN,
 	[17 ... 18] = CAUSE_PROTOCOL, [19] = CAUSE_DSCP,	     [20] = CAUSE_TTL,
@@ -32,7 +33,7 @@ static const __u8 cause_of[sizeof(struct fields)] = {
 	[28 ... 31] = CAUSE_TEID,     [32 ... 47] = CAUSE_SRC_IP,    [48 ... 63] = CAUSE_DST_IP,
 };
 
-/* A stream's number in the stamp to its place in the maps below, plus one. */
+/* Stream number in the stamp to its index in the maps below, plus one. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 65536);
@@ -40,7 +41,7 @@ struct {
 	__type(value, __u32);
 } slots SEC(".maps");
 
-/* These are sized to the legs before they are loaded. */
+/* User space sizes these maps to the legs before it loads them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -69,7 +70,9 @@ struct {
 	__type(value, struct histogram);
 } histograms SEC(".maps");
 
-/* A bit for each sequence number of the legs that several nodes count, in 64s: put together they tell what came at all. */
+/*
+ * A bit per sequence number, in 64-bit words, of the legs that several nodes count: the union shows what was received.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -107,7 +110,7 @@ struct {
 	__type(value, struct unmatched);
 } unmatched SEC(".maps");
 
-/* By the stream in their stamp: frames of other receivers' streams of this run. */
+/* Frames of other receivers' streams of this run, by the stream in the stamp. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -116,7 +119,7 @@ struct {
 	__type(value, __u64);
 } misdelivered SEC(".maps");
 
-/* Both are a filter's, which stands in front of the program below and jumps to it. */
+/* For a filter in front of the program below, which jumps to it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);
@@ -131,7 +134,7 @@ struct {
 	__type(value, struct filtered);
 } filtered SEC(".maps");
 
-/* What a counted frame goes on to where its stream is echoed. */
+/* The program that echoes counted frames of an echoed stream. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);
@@ -139,7 +142,7 @@ struct {
 	__uint(value_size, sizeof(__u32));
 } echo SEC(".maps");
 
-/* What goes on where a frame is a fragment: the program below. */
+/* The program that continues with a fragment: count_fragment() below. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);
@@ -147,28 +150,28 @@ struct {
 	__uint(value_size, sizeof(__u32));
 } fragmented SEC(".maps");
 
-/* What one frame says. */
+/* The data of one frame. */
 struct arrival {
 	__u64 now_ns;
 	__u64 bytes;
-	__u64 number; /* how many of its leg came before */
+	__u64 number; /* number of its leg's packets before it */
 	__u64 sequence;
-	__u64 sent_ns; /* the low 48 bits of it, but of pktgen */
+	__u64 sent_ns; /* its low 48 bits, except for pktgen */
 	__s64 transit_ns; /* modulo 2^48 */
-	__s64 latency_ns; /* where the clocks are comparable */
+	__s64 latency_ns; /* if the clocks are comparable */
 	__u32 slot;
 	__u32 causes;
-	__u32 user; /* its place in `users`, or NOBODY */
-	__u32 checked; /* it has a checksum over its payload */
-	__u32 sums; /* enum sums: those that it says it has right */
-	__u32 damaged; /* its number cannot be read */
-	__u32 whole; /* stamp and headers, and there is no more of it */
+	__u32 user; /* its index in `users`, or NOBODY */
+	__u32 checked; /* its stamp has a checksum of the payload */
+	__u32 sums; /* enum sums: those that its stamp declares correct */
+	__u32 damaged; /* its number is unreadable */
+	__u32 whole; /* it consists of headers and stamp only */
 };
 
 /* net/core/pktgen.c */
 #define PKTGEN_MAGIC 0xbe9be955
 
-/* Of a frame that no user is counted of. */
+/* The frame belongs to no user that is counted. */
 #define NOBODY 0xffffffff
 
 struct pktgen_header {
@@ -178,14 +181,14 @@ struct pktgen_header {
 	__be32 microseconds;
 };
 
-enum told { FRESH, DUPLICATE, TOO_LATE, ASTRAY };
+enum novelty { FRESH, DUPLICATE, TOO_LATE, INVALID };
 
 static __always_inline __u64 clock_ns(void)
 {
 	return settings.tai ? bpf_ktime_get_tai_ns() : bpf_ktime_get_ns();
 }
 
-/* Captured is the first of each `pass_on` frames. */
+/* The first of each `pass_on` frames goes on to the capture. */
 static __always_inline int verdict(const struct arrival *a)
 {
 	if (settings.pass_on == 1)
@@ -193,7 +196,7 @@ static __always_inline int verdict(const struct arrival *a)
 	return settings.pass_on && a->number % settings.pass_on == 0 ? XDP_PASS : XDP_DROP;
 }
 
-/* The lock costs as much as half of everything else. With one receive queue no two frames are counted at once. */
+/* The lock costs half as much as everything else. With one receive queue no two frames are counted at once. */
 static __always_inline void lock(struct tally *t)
 {
 	if (!settings.alone)
@@ -206,8 +209,8 @@ static __always_inline void unlock(struct tally *t)
 		bpf_spin_unlock(&t->lock);
 }
 
-/* Notes the number in the window. */
-static __always_inline enum told mark(struct window *w, __u64 sequence)
+/* Marks the number in the window. */
+static __always_inline enum novelty mark(struct window *w, __u64 sequence)
 {
 	struct window_word *word = &w->words[(sequence >> 6) & (WINDOW_WORDS - 1)];
 	__u64 number = (sequence >> 6) + 1;
@@ -226,8 +229,8 @@ static __always_inline enum told mark(struct window *w, __u64 sequence)
 }
 
 /*
- * Whether a number far ahead is to be believed. One damaged stamp would otherwise move the window to where every frame
- * after it counts as too late. As in RFC 3550 A.1 the next frame decides: after a real gap it is close by.
+ * Whether to accept a number far ahead. One damaged stamp would otherwise move the window to where every later frame
+ * counts as too late. As in RFC 3550 A.1 the next frame decides: after a real gap its number is close.
  */
 static __always_inline int believed(struct tally *t, struct window *w, struct user *of_candidate, const struct arrival *a,
 				    __u64 ahead)
@@ -251,8 +254,8 @@ static __always_inline int believed(struct tally *t, struct window *w, struct us
 	return 1;
 }
 
-/* As mark(), of a leg that several nodes count: nothing is too late. */
-static __always_inline enum told mark_for_good(__u64 *marked, __u64 sequence)
+/* mark() for a leg that several nodes count: nothing is too late. */
+static __always_inline enum novelty mark_for_good(__u64 *marked, __u64 sequence)
 {
 	__u64 bit = 1ULL << (sequence & 63);
 
@@ -263,30 +266,30 @@ static __always_inline enum told mark_for_good(__u64 *marked, __u64 sequence)
 }
 
 /*
- * Lost, duplicated, reordered (RFC 4737, type-P-reordered) all follow from this. `marked`: the word of marks of a leg
- * that has them. Its numbers may jump as far as they will, for what is missing in between came to other nodes.
+ * The base of lost, duplicated and reordered (RFC 4737, type-P-reordered). `marked`: the leg's word of marks, if it has
+ * them. Its numbers may jump by any distance, because other nodes receive the packets in between.
  */
-static __always_inline enum told take_number(struct tally *t, struct window *w, __u64 *marked,
+static __always_inline enum novelty take_number(struct tally *t, struct window *w, __u64 *marked,
 					     struct user *of_candidate, const struct arrival *a,
 					     const struct expectation *e)
 {
 	__u64 ahead = e->numbered == NUMBERED_BY_PKTGEN ? PKTGEN_BELIEVED_AHEAD : BELIEVED_AHEAD;
 	__u64 sequence = a->sequence;
-	enum told told;
+	enum novelty novelty;
 
 	if ((e->limit && sequence >= e->limit) ||
 	    (!marked && sequence >= t->next + ahead && !believed(t, w, of_candidate, a, ahead))) {
 		t->invalid_sequence++;
-		return ASTRAY;
+		return INVALID;
 	}
 	t->candidate = 0;
-	told = marked ? mark_for_good(marked, sequence) : mark(w, sequence);
-	if (told == TOO_LATE)
+	novelty = marked ? mark_for_good(marked, sequence) : mark(w, sequence);
+	if (novelty == TOO_LATE)
 		t->too_late++;
-	if (told == DUPLICATE)
+	if (novelty == DUPLICATE)
 		t->duplicated++;
-	if (told != FRESH)
-		return told;
+	if (novelty != FRESH)
+		return novelty;
 	t->distinct++;
 	if (sequence < t->next)
 		t->reordered++;
@@ -303,7 +306,7 @@ static __always_inline __u32 bucket(__s64 latency_ns)
 
 	if (value >= 1ULL << HISTOGRAM_TOP_BIT)
 		return HISTOGRAM_BUCKETS - 1;
-	/* The highest bit, without a branch that the verifier would follow both ways. */
+	/* The highest bit, without a branch, of which the verifier would follow both ways. */
 	shift = (rest > 0xffffffff) << 5; rest >>= shift; top += shift;
 	shift = (rest > 0xffff) << 4; rest >>= shift; top += shift;
 	shift = (rest > 0xff) << 3; rest >>= shift; top += shift;
@@ -329,7 +332,7 @@ static __always_inline void take_latency(struct tally *t, struct histogram *h, _
 		h->buckets[at]++;
 }
 
-/* J(n) is the difference of two transit times, so the clocks' offset is not in it. */
+/* J(n) is the difference of two transit times, so the clocks' offset cancels out. */
 static __always_inline void take_jitter(struct tally *t, __s64 transit_ns)
 {
 	__s64 difference = nearest(transit_ns - t->transit_ns);
@@ -349,7 +352,7 @@ static __always_inline void take_jitter(struct tally *t, __s64 transit_ns)
 	t->jitter_rfc3550_16 += size - ((t->jitter_rfc3550_16 + 8) >> 4);
 }
 
-/* Whether the clocks' bound, and what they may have drifted apart since, allow a latency; and the run's begin does. */
+/* Whether the error bound of the clocks, their drift since the start, and the start of the run allow this latency. */
 static __always_inline int possible(const struct expectation *e, const struct arrival *a)
 {
 	__u64 since_ns = a->now_ns - settings.armed_ns;
@@ -358,7 +361,7 @@ static __always_inline int possible(const struct expectation *e, const struct ar
 	return a->latency_ns >= -slack_ns && a->latency_ns <= (__s64)since_ns + slack_ns;
 }
 
-/* Returns whether it has a latency. */
+/* Returns whether the frame has a latency. */
 static __always_inline int take_time(struct tally *t, struct histogram *h, const struct expectation *e,
 				     const struct arrival *a)
 {
@@ -381,7 +384,7 @@ static __always_inline void take_frame(struct tally *t, struct arrival *a)
 	if (!a->number)
 		t->first_ns = a->now_ns;
 	barrier(); /* the compiler keeps this order: see struct tally */
-	/* Two CPUs read the clock before they wait for the lock. */
+	/* Two CPUs can read the clock before either holds the lock. */
 	if (a->now_ns > t->last_ns)
 		t->last_ns = a->now_ns;
 	t->bytes += a->bytes;
@@ -396,7 +399,7 @@ static __always_inline void take_causes(struct tally *t, __u32 causes)
 		t->altered_by[i] += causes >> i & 1;
 }
 
-/* The header fields that are not as expected, as a set of causes. */
+/* Returns the set of causes for header fields that differ from the expected ones. */
 static __always_inline __u32 changed_fields(const struct fields *found, const struct expectation *e)
 {
 	const __u64 *words = (const void *)found;
@@ -411,12 +414,15 @@ static __always_inline __u32 changed_fields(const struct fields *found, const st
 	if (!differs)
 		return 0;
 	for (int i = 0; i < sizeof(*found); i++)
-		/* 1 for any difference, without a branch: the verifier would follow 2^64 ways. */
+		/* 1 for any difference, without a branch: the verifier would follow 2^64 paths. */
 		causes |= ((((bytes[i] ^ value[i]) & mask[i]) + 255u) >> 8) << cause_of[i];
 	return causes;
 }
 
-/* The 32-bit words from `at` on added up, as the stamp's checksum wants: the bytes after the last word as one more. */
+/*
+ * The sum of the 32-bit words from `at` on, as in the stamp's checksum: the bytes after the last word are one more
+ * word.
+ */
 static __always_inline __u64 sum_of(const void *at, const void *end, __u32 bytes)
 {
 	__u64 sum = 0;
@@ -432,13 +438,13 @@ static __always_inline __u64 sum_of(const void *at, const void *end, __u32 bytes
 	return sum + tail;
 }
 
-/* Modulo 2^32 - 1 there are two zeros. */
+/* Modulo 2^32 - 1 there are two representations of zero. */
 static __always_inline int same_sum(__be32 said, __u64 sum)
 {
 	return sum32(bpf_ntohl(said)) % 0xffffffff == sum32(sum) % 0xffffffff;
 }
 
-/* What 16 bits of a sum over payload bytes are as words in memory order. */
+/* 16 bits of a sum over payload bytes, as words in memory order. */
 static __always_inline __u16 in_memory(__u64 sum)
 {
 	return bpf_htons(sum16(sum));
@@ -447,9 +453,9 @@ static __always_inline __u16 in_memory(__u64 sum)
 #define NO_SUM 0
 
 /*
- * Payload and headers of a frame with a stamp_checked at `at`, each by itself: the headers' checksum is tried with the sum
- * that the stamp says of the payload, so what is damaged there does not show here. `sum`: of the headers, see struct
- * cursor; NO_SUM: it is not looked at. A global function for the verifier's sake, as parse_ip().
+ * Checks payload and headers of a frame with a stamp_checked at `at` independently: the headers' checksum is verified
+ * with the payload sum of the stamp, so payload damage does not affect it. `sum`: that of the headers, see struct
+ * cursor; NO_SUM: not checked. A global function for the verifier's sake, as parse_ip().
  */
 __noinline __u32 changed_payload(struct xdp_md *ctx, __u32 at, __u32 bytes, __u64 sum)
 {
@@ -467,7 +473,10 @@ __noinline __u32 changed_payload(struct xdp_md *ctx, __u32 at, __u32 bytes, __u6
 	said = *(__be32 *)((void *)stamp + sizeof(stamp->stamp));
 	if (!same_sum(said, sum_of(stamp + 1, end, bytes - sizeof(*stamp))))
 		causes = 1 << CAUSE_PAYLOAD;
-	/* The stamp's own words add up to nothing; the checksum's come once for themselves and once for the payload. */
+	/*
+	 * The sum of the stamp's own words is zero; the checksum counts twice, once for itself and once for the
+	 * payload.
+	 */
 	if (sum != NO_SUM && sum16_of_few(sum + 2ULL * said) != 0xffff)
 		causes |= 1 << CAUSE_CHECKSUM;
 	return causes;
@@ -480,7 +489,7 @@ __noinline __u64 sum_from(struct xdp_md *ctx, __u32 at, __u32 bytes)
 	return sum_of((void *)(long)ctx->data + at, (void *)(long)ctx->data_end, bytes);
 }
 
-/* Whether a sum over the headers is wrong with the payload from `from` on in it. */
+/* Whether a sum over the headers and the payload from `from` on is wrong. */
 static __always_inline int wrong_sum(struct xdp_md *ctx, const struct frame *frame, __u64 sum, __u32 from)
 {
 	if (frame->payload_bytes > from)
@@ -488,7 +497,10 @@ static __always_inline int wrong_sum(struct xdp_md *ctx, const struct frame *fra
 	return sum16_of_few(sum) != 0xffff;
 }
 
-/* Payload and checksums. Those of the headers are tried in one sum: one damaged bit shows in it as well. */
+/*
+ * Checks payload and checksums. One sum verifies all checksums of the headers, because it shows any damaged bit as
+ * well.
+ */
 static __always_inline __u32 changed_sums(struct xdp_md *ctx, const struct frame *frame, const struct arrival *a,
 					  const struct expectation *e)
 {
@@ -510,7 +522,7 @@ static __always_inline __u32 changed_sums(struct xdp_md *ctx, const struct frame
 	return causes;
 }
 
-/* What is not as it was sent, as a set of causes. */
+/* Returns the set of causes that changed the frame. */
 static __always_inline __u32 changed(struct xdp_md *ctx, const struct frame *frame, const struct arrival *a,
 				     const struct expectation *e)
 {
@@ -522,7 +534,9 @@ static __always_inline __u32 changed(struct xdp_md *ctx, const struct frame *fra
 	return causes | changed_sums(ctx, frame, a, e);
 }
 
-/* Whether the headers say whose a frame is. A damaged payload does not make a checksum over the headers wrong. */
+/*
+ * Whether the headers identify a frame's user reliably. Payload damage does not make a checksum of the headers wrong.
+ */
 static __always_inline int sound(const struct frame *frame, __u32 sums, __u32 causes)
 {
 	if (!(causes & (1 << CAUSE_CHECKSUM | 1 << CAUSE_STAMP)))
@@ -532,13 +546,13 @@ static __always_inline int sound(const struct frame *frame, __u32 sums, __u32 ca
 	return causes & (1 << CAUSE_PAYLOAD | 1 << CAUSE_STAMP);
 }
 
-/* A wrong checksum is a cause by itself only where nothing else tells what has changed. */
+/* A wrong checksum is a cause only where no other cause explains it. */
 static __always_inline __u32 explained(__u32 causes)
 {
 	return causes & ~(1 << CAUSE_CHECKSUM) ? causes & ~(1 << CAUSE_CHECKSUM) : causes;
 }
 
-/* Whose frame it is, as a place in `users`: NOBODY where the leg has none. */
+/* Index of the frame's user in `users`: NOBODY where the leg has none. */
 static __always_inline __u32 user_key(__u32 slot, const struct frame *frame, int sound)
 {
 	struct user_rule *rule;
@@ -570,7 +584,9 @@ static __always_inline void take_users_latency(struct user *u, __s64 latency_ns)
 	u->latency_sum_ns += latency_ns;
 }
 
-/* pktgen's 32 bits as the number nearest to what is expected next; one that cannot be where that is below the first. */
+/*
+ * Extends pktgen's 32 bits to the number nearest to the next expected one; below the first number, to an invalid one.
+ */
 static __always_inline __u64 unwrapped(const struct tally *t, const struct arrival *a)
 {
 	__u32 ahead = (__u32)a->sequence - (__u32)t->next;
@@ -579,7 +595,10 @@ static __always_inline __u64 unwrapped(const struct tally *t, const struct arriv
 	return sequence >> 63 ? ~0ULL >> 1 : sequence;
 }
 
-/* Where the number is marked; 0 where the leg has no marks. Its limit keeps its numbers within them. */
+/*
+ * Returns the word of marks with the number; 0 where the leg has none. The leg's limit keeps its numbers within its
+ * words.
+ */
 static __always_inline __u64 *marked_of(const struct expectation *e, __u64 sequence)
 {
 	__u32 word = e->first_mark + (__u32)(sequence >> 6);
@@ -587,20 +606,20 @@ static __always_inline __u64 *marked_of(const struct expectation *e, __u64 seque
 	return e->marks && sequence >> 6 < e->marks ? bpf_map_lookup_elem(&marks, &word) : 0;
 }
 
-/* Takes a packet with a number, of which `causes` tells what has changed. Fails where a map has no such leg. */
+/* Counts a packet with a number; `causes` are its changes. Fails where a map has no such leg. */
 static __always_inline int take_numbered(struct arrival *a, const struct expectation *e)
 {
 	struct tally *t = bpf_map_lookup_elem(&tallies, &a->slot);
 	struct window *w = bpf_map_lookup_elem(&windows, &a->slot);
 	struct histogram *h = bpf_map_lookup_elem(&histograms, &a->slot);
 	struct user *u = user_at(a->user), *of_candidate = 0;
-	enum told told;
+	enum novelty novelty;
 	__u64 *marked;
 	int timed;
 
 	if (!t || !w || !h)
 		return -1;
-	if (settings.users && t->candidate) /* no map is looked at under the lock */
+	if (settings.users && t->candidate) /* no map lookup is allowed under the lock */
 		of_candidate = user_at(t->candidate_user);
 	marked = marked_of(e, a->sequence);
 	a->transit_ns = a->now_ns - a->sent_ns;
@@ -610,12 +629,12 @@ static __always_inline int take_numbered(struct arrival *a, const struct expecta
 	take_causes(t, a->causes);
 	if (e->numbered == NUMBERED_BY_PKTGEN)
 		a->sequence = unwrapped(t, a);
-	told = take_number(t, w, marked, of_candidate, a, e);
-	/* RFC 7679: a frame that came twice has the delay of the first, one whose payload is damaged has none. */
-	timed = told == FRESH && e->clocked && !(a->causes & 1 << CAUSE_PAYLOAD) && take_time(t, h, e, a);
+	novelty = take_number(t, w, marked, of_candidate, a, e);
+	/* RFC 7679: a duplicate has the delay of the first frame; a frame with a damaged payload has none. */
+	timed = novelty == FRESH && e->clocked && !(a->causes & 1 << CAUSE_PAYLOAD) && take_time(t, h, e, a);
 	if (u) {
 		take_user(u, a);
-		u->distinct += told == FRESH;
+		u->distinct += novelty == FRESH;
 		if (timed)
 			take_users_latency(u, a->latency_ns);
 	}
@@ -625,7 +644,7 @@ static __always_inline int take_numbered(struct arrival *a, const struct expecta
 	return 0;
 }
 
-/* A frame of this leg without a number that can be read. Nothing but that follows from it. */
+/* Counts a frame of this leg with an unreadable number as received, and nothing else. */
 static __always_inline int count_damaged(const struct frame *frame, struct arrival *a, const struct expectation *e)
 {
 	struct tally *t = bpf_map_lookup_elem(&tallies, &a->slot);
@@ -694,7 +713,7 @@ static __always_inline int in_ranges(const struct row *row, const __u64 *head)
 	return 1;
 }
 
-/* The leg that an unstamped frame belongs to; or, of one with a damaged stamp, the leg whose stamp it is. */
+/* Returns the leg of an unstamped frame, or of a frame with a damaged stamp. */
 __noinline __u32 leg_by_bytes(struct xdp_md *ctx, __u32 is_damaged)
 {
 	__u64 head[HEAD_WORDS] = {};
@@ -703,7 +722,7 @@ __noinline __u32 leg_by_bytes(struct xdp_md *ctx, __u32 is_damaged)
 
 	if (size > HEAD_BYTES)
 		size = HEAD_BYTES;
-	/* Or the compiler checks one register and passes another, which the verifier does not follow. */
+	/* Otherwise the compiler checks one register and passes another, which the verifier rejects. */
 	asm volatile("" : "+r"(size));
 	if (size < ETH_HLEN || size > HEAD_BYTES || bpf_xdp_load_bytes(ctx, 0, head, size))
 		return NO_LEG;
@@ -717,7 +736,7 @@ __noinline __u32 leg_by_bytes(struct xdp_md *ctx, __u32 is_damaged)
 	return NO_LEG;
 }
 
-/* Of a damaged stamp: the only leg whose headers the frame has. */
+/* For a damaged stamp: the only leg whose headers the frame has. */
 struct search {
 	const struct frame *frame;
 	__u32 found;
@@ -780,8 +799,8 @@ static __always_inline int pass_unmatched(enum unmatched_kind kind, const struct
 	return XDP_PASS;
 }
 
-/* A switch that floods brings what is another's. */
-static __always_inline void tell_misdelivered(const struct stamp *stamp)
+/* A switch that floods delivers frames of other receivers. */
+static __always_inline void count_misdelivered(const struct stamp *stamp)
 {
 	__u32 stream = bpf_ntohs(stamp->stream);
 	__u64 *packets = bpf_map_lookup_elem(&misdelivered, &stream);
@@ -806,7 +825,7 @@ static __always_inline int read_stamp(const struct stamp *stamp, struct arrival 
 	return 1;
 }
 
-/* The number and time of a frame that is pktgen's by its bytes. */
+/* Reads number and time of a frame that its bytes identify as pktgen's. */
 static __always_inline int read_pktgen(struct xdp_md *ctx, const struct frame *frame, struct arrival *a)
 {
 	const struct pktgen_header *header = (void *)(long)ctx->data;
@@ -848,7 +867,7 @@ static __always_inline int is_numbered_by_us(__u32 slot)
 	return e && e->numbered == NUMBERED_BY_US;
 }
 
-/* A frame without a stamp that is a leg's: what no leg has by its bytes may still be a leg's with a damaged stamp. */
+/* Finds the leg of a frame without a readable stamp: by its bytes, then as one with a damaged stamp. */
 static __always_inline __u32 find_leg(struct xdp_md *ctx, const struct frame *frame, int is_damaged)
 {
 	__u32 slot = settings.rows ? leg_by_bytes(ctx, is_damaged) : NO_LEG;
@@ -857,8 +876,8 @@ static __always_inline __u32 find_leg(struct xdp_md *ctx, const struct frame *fr
 }
 
 /*
- * Whether a frame that ends with its stamp is whole, stamp and headers tried in one sum. The stamp has a weight there, one
- * that is no power of 2: no damaged bit of it makes up for one of the headers.
+ * Whether a frame that ends with its stamp is intact, with one sum over stamp and headers. The stamp has a weight that
+ * is no power of 2, so no damaged bit of it compensates one of the headers.
  */
 static __always_inline int is_whole(const struct stamp *stamp, const struct frame *frame)
 {
@@ -885,7 +904,7 @@ int count(struct xdp_md *ctx)
 		if (parsed == PARSED_FRAGMENT && settings.together_ms)
 			bpf_tail_call(ctx, &fragmented, 0);
 		if (stamp && !a.damaged)
-			tell_misdelivered(stamp);
+			count_misdelivered(stamp);
 		return pass_unmatched(unmatched_kind_of(parsed, stamp, a.damaged), &a);
 	}
 	if (a.damaged && is_numbered_by_us(a.slot))
@@ -898,7 +917,7 @@ int count(struct xdp_md *ctx)
 
 /* --- packets in fragments ------------------------------------------------------------------------------------------ */
 
-/* Whether the first fragment that is there already is another packet's: its id has come round. */
+/* Whether the stored first fragment belongs to another packet with a reused identification. */
 static __always_inline int is_another(const struct assembly *whole, const struct arrival *a, int ours)
 {
 	if (!whole->slot)
@@ -908,16 +927,16 @@ static __always_inline int is_another(const struct assembly *whole, const struct
 	return whole->slot != a->slot + 1 || whole->sequence != a->sequence || whole->sent_ns != a->sent_ns;
 }
 
-/* Whether the checksum over the headers is wrong, as far as a first fragment tells: its stamp knows the payload's sum. */
+/* Whether the checksum over the headers is wrong, as far as a first fragment shows: its stamp has the payload's sum. */
 static __always_inline int wrong_first(const struct frame *frame, const struct arrival *a, const struct expectation *e,
 				       __be32 said)
 {
 	if (!(e->sums & SUMS_TRANSPORT) || !a->checked || frame->fields.protocol != IPPROTO_UDP)
-		return 0; /* a TCP segment's length is not in its header */
+		return 0; /* the length of a TCP segment is not in its header */
 	return !frame->sum || sum16_of_few(frame->sum + 2ULL * said) != 0xffff;
 }
 
-/* What only the first fragment tells: whose the packet is, and whether its headers are as they were sent. */
+/* Takes what only the first fragment has: the packet's leg and user, and whether its headers are unchanged. */
 static __always_inline void take_first(struct assembly *whole, const struct frame *frame, enum parsed parsed,
 				       const struct piece *piece, const struct arrival *a, __be32 said)
 {
@@ -943,7 +962,7 @@ static __always_inline void take_first(struct assembly *whole, const struct fram
 	whole->slot = a->slot + 1;
 }
 
-/* The packet is whole: counted as it would be in one frame, at the time of its last fragment. */
+/* Counts a complete packet as one frame, at the time of its last fragment. */
 static __always_inline int count_whole(struct assembly *whole, const struct piece_key *key, struct arrival *a)
 {
 	struct put_together *together;
@@ -965,12 +984,12 @@ static __always_inline int count_whole(struct assembly *whole, const struct piec
 		return XDP_ABORTED;
 	__sync_fetch_and_add(&together->packets, 1);
 	__sync_fetch_and_add(&together->frames, whole->frames);
-	tell(FRAGMENTS_WHOLE);
+	count_event(FRAGMENTS_WHOLE);
 	bpf_map_delete_elem(&assemblies, key);
 	return XDP_DROP;
 }
 
-/* The checksum in a stamp that has one. One that is cut off there is damaged. */
+/* Reads the checksum of a stamp that has one. A truncated stamp is damaged. */
 static __always_inline int read_checksum(struct xdp_md *ctx, const struct stamp *stamp, struct arrival *a, __be32 *said)
 {
 	const struct stamp_checked *checked = (const void *)stamp;
@@ -983,7 +1002,7 @@ static __always_inline int read_checksum(struct xdp_md *ctx, const struct stamp 
 	return 1;
 }
 
-/* What a fragment adds to the sum of its packet's payload: of the first one what is behind the stamp. */
+/* Returns a fragment's part of the payload sum; for the first one, of the bytes behind the stamp. */
 static __always_inline __u64 sum_of_piece(struct xdp_md *ctx, const struct frame *frame, const struct piece *piece)
 {
 	__u32 at = piece->offset ? piece->place : frame->payload + sizeof(struct stamp_checked);
@@ -992,7 +1011,7 @@ static __always_inline __u64 sum_of_piece(struct xdp_md *ctx, const struct frame
 	return at < end ? sum_from(ctx, at, end - at) : 0;
 }
 
-/* Goes on where count() found a fragment. Until the first one of a packet is there the host gets its fragments too. */
+/* Continues where count() found a fragment. The fragments before a packet's first one also pass on to the host. */
 SEC("xdp")
 int count_fragment(struct xdp_md *ctx)
 {
@@ -1008,7 +1027,7 @@ int count_fragment(struct xdp_md *ctx)
 
 	if (parsed != PARSED_FRAGMENT)
 		return XDP_ABORTED;
-	if (ip_damaged(&frame)) /* with another id or offset it would be put to another packet */
+	if (ip_damaged(&frame)) /* a wrong identification or offset would assign it to another packet */
 		return pass_unmatched(UNMATCHED_DAMAGED, &a);
 	parsed = parse_piece(ctx, &frame, &piece);
 	for (int i = 0; i < MOST_IP_LAYERS && parsed == PARSED_IP; i++)
@@ -1031,7 +1050,7 @@ int count_fragment(struct xdp_md *ctx)
 			take_first(whole, &frame, parsed, &piece, &a, said);
 		else {
 			whole->slot = FOREIGN;
-			tell(FRAGMENTS_FOREIGN);
+			count_event(FRAGMENTS_FOREIGN);
 		}
 	}
 	if (add(whole, &piece, whole->slot == FOREIGN ? 0 : sum_of_piece(ctx, &frame, &piece)))

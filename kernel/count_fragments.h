@@ -1,56 +1,59 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Packets that come in fragments of IP (RFC 791, section 3.2; RFC 8200, section 4.5), a tunnel's own or the user's: what
- * of each has come so far. The payload stays where it is: a packet is known by the stamp in its first fragment.
+ * Packets in IP fragments (RFC 791, section 3.2; RFC 8200, section 4.5), of a tunnel or of a user: which parts of each
+ * packet have arrived. Payload is not stored: the stamp in the first fragment identifies a packet.
  */
 #pragma once
 
 #include "count_parse.h"
 #include "pktswarm.h"
 
-#define UNIT_BYTES 8 /* in which offsets are counted */
+#define UNIT_BYTES 8 /* unit of fragment offsets */
 #define UNIT_WORDS 8
 #define MOST_UNITS (64 * UNIT_WORDS)
 #define FOREIGN 0xffffffff
 
-/* One fragment, and the packet that it is of. */
+/* A fragment, and the packet that it belongs to. */
 struct piece_key {
 	__u8 src[16];
 	__u8 dst[16];
-	__u32 teid; /* of the tunnel that it came through */
+	__u32 teid; /* of the tunnel that carried it */
 	__u32 id;
 	__u32 protocol;
 };
 
 struct piece {
 	struct piece_key key;
-	__u32 place; /* where the fragment's part of the packet begins in the frame */
-	__u32 extra; /* bytes of headers before it that the whole packet would not have: IPv6's fragment header */
-	__u32 offset; /* and where in the packet's own payload */
+	__u32 place; /* offset of the fragment's part of the packet in the frame */
+	__u32 extra; /* bytes of headers before it that the whole packet lacks: IPv6's fragment header */
+	__u32 offset; /* and its offset in the packet's payload */
 	__u32 bytes;
-	__u32 more; /* it is not the last one */
+	__u32 more; /* more fragments follow */
 };
 
-/* A packet of which something has come. Several CPUs may add to it: who adds the last unit sees all that others wrote. */
+/*
+ * A packet of which a fragment has arrived. Several CPUs may add to it: the one that adds the last unit sees everything
+ * that the others wrote.
+ */
 struct assembly {
 	__u64 begun_ns;
 	__u64 seen[UNIT_WORDS]; /* a bit for each unit */
 	__u64 sequence; /* from the first fragment's stamp */
 	__u64 sent_ns;
-	__u64 first_sum; /* of the payload behind the stamp in it, as the stamp's checksum wants, */
-	__u64 rest_sum; /* and of all others, each from its own first byte on */
+	__u64 first_sum; /* sum of the payload behind the stamp in it, for the stamp's checksum, */
+	__u64 rest_sum; /* and of all others, each from its own first byte */
 	__be32 said; /* the stamp's checksum, where it is `checked` */
 	__u32 checked;
-	__u32 slot; /* the leg's, plus one; 0: the first fragment is not there yet; FOREIGN: it is of no leg */
+	__u32 slot; /* the leg's slot plus one; 0: no first fragment yet; FOREIGN: no leg */
 	__u32 causes;
-	__u32 user; /* its place in `users` */
-	__u32 payload_end; /* by the headers, in a frame that held the whole packet */
-	__u32 head_bytes; /* what stands before the packet's payload in the first frame */
-	__u32 total_bytes; /* of the payload; 0: the last fragment is not there yet */
-	__u32 farthest; /* where the one ends that reaches farthest into it */
-	__u32 units; /* of those that have come */
+	__u32 user; /* its index in `users` */
+	__u32 payload_end; /* by the headers, in a frame with the whole packet */
+	__u32 head_bytes; /* bytes before the packet's payload in the first frame */
+	__u32 total_bytes; /* bytes of payload; 0: no last fragment yet */
+	__u32 farthest; /* end of the fragment that reaches farthest */
+	__u32 units; /* units that have arrived */
 	__u32 frames;
-	__u32 stamp_end; /* where it ends in the packet's payload */
+	__u32 stamp_end; /* its end in the packet's payload */
 	__u32 broken; /* its fragments contradict one another */
 };
 
@@ -65,10 +68,10 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct fragments_told);
-} fragments_told SEC(".maps");
+	__type(value, struct fragment_events);
+} fragment_events SEC(".maps");
 
-/* By leg. */
+/* Indexed by leg. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -78,16 +81,16 @@ struct {
 
 static const struct assembly nothing_yet;
 
-static __always_inline void tell(enum fragments_event what)
+static __always_inline void count_event(enum fragments_event event)
 {
 	__u32 key = 0;
-	struct fragments_told *told = bpf_map_lookup_elem(&fragments_told, &key);
+	struct fragment_events *counts = bpf_map_lookup_elem(&fragment_events, &key);
 
-	if (told)
-		told->events[what]++;
+	if (counts)
+		counts->events[event]++;
 }
 
-/* Past the IPv4 header at the cursor. Returns its bytes, 0 where it is not all there. */
+/* Skips the IPv4 header at the cursor. Returns its bytes, 0 if it is truncated. */
 static __always_inline __u32 take_piece4(struct cursor *c, struct piece *piece)
 {
 	struct iphdr *ip = c->at;
@@ -108,11 +111,11 @@ static __always_inline __u32 take_piece4(struct cursor *c, struct piece *piece)
 struct fragment6 {
 	__u8 next;
 	__u8 reserved;
-	__be16 offset; /* 13 bits, two spare ones, and whether more follow */
+	__be16 offset; /* 13 bits offset, two reserved, one for more fragments */
 	__be32 id;
 };
 
-/* Past IPv6's fragment header at the cursor. */
+/* Skips IPv6's fragment header at the cursor. */
 static __always_inline __u32 take_piece6(struct cursor *c, struct fields *f, struct piece *piece)
 {
 	struct fragment6 *header = TAKE(c, struct fragment6);
@@ -129,7 +132,7 @@ static __always_inline __u32 take_piece6(struct cursor *c, struct fields *f, str
 	return sizeof(*header);
 }
 
-/* From where parse() came upon a fragment: which one it is; of a first one goes on to what its packet carries. */
+/* Continues where parse() found a fragment: identifies it; for a first fragment, parses what its packet carries. */
 __noinline int parse_piece(struct xdp_md *ctx, struct frame *frame, struct piece *piece)
 {
 	struct cursor c = { .at = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
@@ -147,8 +150,8 @@ __noinline int parse_piece(struct xdp_md *ctx, struct frame *frame, struct piece
 	if (!header)
 		return PARSED_MALFORMED;
 	piece->key.protocol = frame->fields.protocol;
-	piece->extra = header == sizeof(struct fragment6) ? header : 0; /* IPv4's header has 20 bytes or more */
-	piece->place = frame->payload + header; /* not by c.at: the compiler keeps half a pointer then */
+	piece->extra = header == sizeof(struct fragment6) ? header : 0; /* IPv4's header has at least 20 bytes */
+	piece->place = frame->payload + header; /* not by c.at: the compiler then spills half of a pointer */
 	piece->bytes = c.left;
 	if (!c.left || c.left > length || piece->place + c.left > length || (piece->more && c.left % UNIT_BYTES))
 		return PARSED_MALFORMED;
@@ -160,14 +163,14 @@ static __always_inline struct assembly *begin(const struct piece_key *key, __u64
 	struct assembly *whole;
 
 	if (bpf_map_update_elem(&assemblies, key, &nothing_yet, BPF_NOEXIST) == 0)
-		tell(FRAGMENTS_BEGUN);
+		count_event(FRAGMENTS_BEGUN);
 	whole = bpf_map_lookup_elem(&assemblies, key);
 	if (whole && !whole->begun_ns)
 		whole->begun_ns = now_ns;
 	return whole;
 }
 
-/* What has come of the packet. One that is not whole after `together_ns` never will be: ids come round again. */
+/* Finds the state of a packet. One that is incomplete after `together_ns` stays so: identifications are reused. */
 static __always_inline struct assembly *find(const struct piece_key *key, __u64 now_ns, __u64 together_ns)
 {
 	struct assembly *whole = bpf_map_lookup_elem(&assemblies, key);
@@ -179,7 +182,7 @@ static __always_inline struct assembly *find(const struct piece_key *key, __u64 
 	return whole ? whole : begin(key, now_ns);
 }
 
-/* Notes units as come. 1: all of them are new, 0: none is, -1: some are. */
+/* Marks units as received. 1: all of them are new, 0: none is, -1: some are. */
 static __always_inline int cover(struct assembly *whole, __u32 from, __u32 to)
 {
 	__u64 fresh = 0, again = 0;
@@ -202,8 +205,9 @@ static __always_inline int cover(struct assembly *whole, __u32 from, __u32 to)
 }
 
 /*
- * Of the payload behind the stamp. Later fragments begin at multiples of 8 bytes, so the words of all are shifted by the
- * same number of bytes against those of the stamp's checksum; modulo 2^32 - 1 that turns their sum round by as many.
+ * The sum of the payload behind the stamp. Later fragments begin at multiples of 8 bytes, so the words of all of them
+ * are shifted by the same number of bytes against those of the stamp's checksum; modulo 2^32 - 1 this rotates their sum
+ * by as many.
  */
 static __always_inline __u64 sum_of_whole(const struct assembly *whole)
 {
@@ -213,24 +217,24 @@ static __always_inline __u64 sum_of_whole(const struct assembly *whole)
 	return whole->first_sum + (bits ? rest >> bits | rest << (32 - bits) : rest);
 }
 
-/* Whether the packet is whole with this fragment, which has `sum`. */
+/* Adds a fragment, which has `sum`. Returns whether the packet is complete with it. */
 static __always_inline int add(struct assembly *whole, const struct piece *piece, __u64 sum)
 {
 	__u32 end = piece->offset + piece->bytes;
 	__u32 from = piece->offset / UNIT_BYTES, to = (end + UNIT_BYTES - 1) / UNIT_BYTES;
 	__u32 units;
-	int told;
+	int fresh;
 
 	if (to > MOST_UNITS) {
-		tell(FRAGMENTS_TOO_LONG);
+		count_event(FRAGMENTS_TOO_LONG);
 		return 0;
 	}
-	told = cover(whole, from, to);
-	if (!told) {
-		tell(FRAGMENTS_AGAIN);
+	fresh = cover(whole, from, to);
+	if (!fresh) {
+		count_event(FRAGMENTS_AGAIN);
 		return 0;
 	}
-	if (told < 0 || (!piece->more && whole->total_bytes && whole->total_bytes != end))
+	if (fresh < 0 || (!piece->more && whole->total_bytes && whole->total_bytes != end))
 		whole->broken = 1;
 	if (!piece->more)
 		whole->total_bytes = end;
@@ -244,7 +248,7 @@ static __always_inline int add(struct assembly *whole, const struct piece *piece
 	units = __sync_fetch_and_add(&whole->units, to - from) + to - from;
 	if (!whole->slot || whole->slot == FOREIGN || whole->broken || !whole->total_bytes)
 		return 0;
-	if (whole->farthest > whole->total_bytes) /* a stray would make up for one that is missing */
+	if (whole->farthest > whole->total_bytes) /* a foreign fragment would replace a missing one */
 		return 0;
 	return units == (whole->total_bytes + UNIT_BYTES - 1) / UNIT_BYTES;
 }

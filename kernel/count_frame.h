@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Whose a parsed frame is: the stamp in its payload, and the user that its header fields name. */
+/* The leg and the user of a parsed frame: the stamp in its payload, and the user that its header fields identify. */
 #pragma once
 
 #include "count_parse.h"
@@ -29,8 +29,8 @@ static __always_inline const struct stamp *find_stamp(struct xdp_md *ctx, const 
 }
 
 /*
- * The user's place in a map of all users. What is no user's belongs to the place behind them, and so does what has
- * headers that are not `sound`: the field may be another user's by a damaged bit.
+ * The user's index in the map of all users. A frame of no user belongs to the index behind them, and so does a frame
+ * whose headers are not `sound`: a damaged bit can turn the field into that of another user.
  */
 static __always_inline __u32 user_place(const struct user_rule *rule, const struct fields *fields, int sound)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * From a frame's first byte to its payload: Ethernet, 802.1Q/802.1ad tags, MPLS, IPv4, IPv6, UDP, TCP, ICMP, and
- * GTP-U (3GPP TS 29.281) or IP in IP with the same inside. What is not known is payload.
+ * Parses a frame up to its payload: Ethernet, 802.1Q/802.1ad tags, MPLS, IPv4, IPv6, UDP, TCP, ICMP, and GTP-U (3GPP TS
+ * 29.281) or IP in IP with the same inside. An unknown header is payload.
  */
 #pragma once
 
@@ -17,7 +17,7 @@
 #include "count.h"
 #include "pktswarm.h"
 
-/* Headers that go on further in than this are not followed. */
+/* Headers beyond this length are not parsed. */
 #define MOST_HEADER_BYTES 1023
 #define MOST_TAGS 3
 #define MOST_LABELS 8
@@ -27,10 +27,11 @@
 #define GTPU_G_PDU 255
 
 /*
- * Where parsing goes on. `left`: bytes from `at` to the end that the innermost length field tells, padding left out.
- * `sum`: behind an IP header that of its addresses; behind a transport header what the checksum there covers but for the
- * payload, so that it is a multiple of 0xffff with the payload's words; 0: there is no checksum. `ip_sum`: of all IPv4
- * headers, a multiple of 0xffff where their checksums are right. Words in memory order (RFC 1071, section 2), not reduced.
+ * The position of the parser. `left`: bytes from `at` to the end by the innermost length field, without padding. `sum`:
+ * behind an IP header, the sum of its addresses; behind a transport header, the sum of what its checksum covers except
+ * the payload, which is a multiple of 0xffff together with the payload's words; 0: there is no checksum. `ip_sum`: the
+ * sum of all IPv4 headers, a multiple of 0xffff where their checksums are correct. Words are in memory order (RFC 1071,
+ * section 2), sums not reduced.
  */
 struct cursor {
 	void *at;
@@ -38,12 +39,12 @@ struct cursor {
 	__u64 sum;
 	__u64 ip_sum;
 	__u32 left;
-	__u32 is_part; /* of a packet: `left` is that of a fragment */
+	__u32 is_part; /* in a packet: `left` is that of a fragment */
 };
 
 enum parsed {
-	PARSED, /* as far as the payload */
-	PARSED_IP, /* as far as an IP header */
+	PARSED, /* up to the payload */
+	PARSED_IP, /* up to an IP header */
 	PARSED_FRAGMENT,
 	PARSED_MALFORMED,
 };
@@ -54,13 +55,13 @@ struct vlan_tag {
 };
 
 struct gtpu_header {
-	__u8 flags; /* version (3 bits), PT, a spare, E, S, PN */
+	__u8 flags; /* version (3 bits), PT, a reserved bit, E, S, PN */
 	__u8 type;
 	__be16 length;
 	__be32 teid;
 };
 
-struct gtpu_optional { /* there as a whole when any of E, S, PN is set */
+struct gtpu_optional { /* present as a whole when any of E, S, PN is set */
 	__be16 sequence;
 	__u8 npdu;
 	__u8 next_type;
@@ -68,10 +69,10 @@ struct gtpu_optional { /* there as a whole when any of E, S, PN is set */
 
 struct extension6 {
 	__u8 next;
-	__u8 size; /* in 8 octets, the first not counted */
+	__u8 size; /* in units of 8 octets, without the first */
 };
 
-/* The next header of this type, or 0 where the frame ends before it does. */
+/* The next header of this type; 0 if the frame ends before it does. */
 #define TAKE(c, type)                                             \
 	({                                                        \
 		type *_header = (c)->at;                          \
@@ -84,7 +85,7 @@ static __always_inline int is_tag(__be16 type)
 	return type == bpf_htons(ETH_P_8021Q) || type == bpf_htons(ETH_P_8021AD);
 }
 
-/* Past the tags; `type` becomes what follows them. */
+/* Skips the tags; `type` becomes the type of what follows. */
 static __always_inline enum parsed take_tags(struct cursor *c, struct fields *f, __be16 *type)
 {
 	for (int i = 0; i < MOST_TAGS && is_tag(*type); i++) {
@@ -102,7 +103,7 @@ static __always_inline enum parsed take_tags(struct cursor *c, struct fields *f,
 	return PARSED;
 }
 
-/* Past the label stack; what follows it shows only in its first four bits. */
+/* Skips the label stack; only the first four bits behind it identify what follows. */
 static __always_inline enum parsed take_labels(struct cursor *c, struct fields *f)
 {
 	for (int i = 0; i < MOST_LABELS; i++) {
@@ -117,7 +118,7 @@ static __always_inline enum parsed take_labels(struct cursor *c, struct fields *
 	return PARSED_MALFORMED;
 }
 
-/* The IP version at the cursor, 0 if none is there. */
+/* Returns the IP version at the cursor, 0 if there is none. */
 static __always_inline __u8 ip_version(struct cursor *c)
 {
 	__u8 *first = c->at;
@@ -127,7 +128,7 @@ static __always_inline __u8 ip_version(struct cursor *c)
 	return *first >> 4;
 }
 
-/* `words`: how many of 32 bits an IPv4 header has, up to 15. */
+/* `words`: number of 32-bit words of the IPv4 header, up to 15. */
 static __always_inline __u64 sum_ipv4(const struct iphdr *ip, const void *end, __u32 words)
 {
 	const __u32 *word = (const void *)ip;
@@ -167,7 +168,7 @@ static __always_inline enum parsed take_ipv4(struct cursor *c, struct fields *f)
 	return PARSED;
 }
 
-/* Past hop-by-hop, routing and destination options (RFC 8200, section 4). */
+/* Skips hop-by-hop, routing and destination options (RFC 8200, section 4). */
 static __always_inline enum parsed take_extensions6(struct cursor *c, struct fields *f)
 {
 	for (int i = 0; i < MOST_EXTENSIONS; i++) {
@@ -210,7 +211,7 @@ static __always_inline enum parsed take_ipv6(struct cursor *c, struct fields *f)
 	return take_extensions6(c, f);
 }
 
-/* What follows the fixed GTP-U header. Each extension ends with the type of the next. */
+/* Skips what follows the fixed GTP-U header. Each extension ends with the type of the next. */
 static __always_inline enum parsed take_gtpu_options(struct cursor *c, __u8 flags)
 {
 	struct gtpu_optional *optional = TAKE(c, struct gtpu_optional);
@@ -234,7 +235,7 @@ static __always_inline enum parsed take_gtpu_options(struct cursor *c, __u8 flag
 	return next ? PARSED_MALFORMED : PARSED_IP;
 }
 
-/* Past a GTP-U header that carries a user's packet; anything else on that port is payload as it stands. */
+/* Skips a GTP-U header that carries a user's packet; anything else on that port is payload. */
 static __always_inline enum parsed take_gtpu(struct cursor *c, struct fields *f)
 {
 	struct gtpu_header *gtpu = c->at;
@@ -246,13 +247,15 @@ static __always_inline enum parsed take_gtpu(struct cursor *c, struct fields *f)
 	return gtpu->flags & 7 ? take_gtpu_options(c, gtpu->flags) : PARSED_IP;
 }
 
-/* What a pseudo header has beside the addresses; `length`: of header and payload (RFC 768, RFC 9293, RFC 8200 8.1). */
+/*
+ * The sum of a pseudo header without the addresses; `length`: of header and payload (RFC 768, RFC 9293, RFC 8200 8.1).
+ */
 static __always_inline __u64 pseudo_header(const struct fields *f, __u32 length)
 {
 	return bpf_htons(f->protocol) + bpf_htons(length);
 }
 
-/* PARSED_IP: its payload may be a user's packet. */
+/* Returns PARSED_IP where the payload may be a user's packet. */
 static __always_inline enum parsed take_udp_alone(struct cursor *c, struct fields *f)
 {
 	struct udphdr *udp = TAKE(c, struct udphdr);
@@ -265,7 +268,7 @@ static __always_inline enum parsed take_udp_alone(struct cursor *c, struct field
 	return udp->dest == bpf_htons(GTPU_PORT) ? PARSED_IP : PARSED;
 }
 
-/* `ip_left`: bytes behind the IP header by its length, so that it shows where UDP's differs. */
+/* `ip_left`: bytes behind the IP header by its length field, which shows a wrong UDP length. */
 static __always_inline void sum_udp(struct cursor *c, const struct fields *f, const struct udphdr *udp, __u32 ip_left)
 {
 	const __u32 *words = (const void *)udp;
@@ -309,7 +312,7 @@ static __always_inline enum parsed take_tcp(struct cursor *c, struct fields *f)
 	return PARSED;
 }
 
-/* The part of echo messages before their data. Only ICMPv6 has a pseudo header (RFC 4443, section 2.3). */
+/* Parses echo messages up to their data. Only ICMPv6 has a pseudo header (RFC 4443, section 2.3). */
 static __always_inline enum parsed take_icmp(struct cursor *c, const struct fields *f)
 {
 	__u64 *icmp = TAKE(c, __u64);
@@ -321,7 +324,7 @@ static __always_inline enum parsed take_icmp(struct cursor *c, const struct fiel
 	return PARSED;
 }
 
-/* Past the header that an IP header carries. */
+/* Skips the transport header. */
 static __always_inline enum parsed take_transport(struct cursor *c, struct fields *f)
 {
 	f->src_port = 0;
@@ -341,7 +344,7 @@ static __always_inline enum parsed take_transport(struct cursor *c, struct field
 	return PARSED;
 }
 
-/* Past an IP header and what it carries. */
+/* Skips an IP header and the header that it carries. */
 static __always_inline enum parsed take_ip(struct cursor *c, struct fields *f)
 {
 	__u8 version = ip_version(c);
@@ -375,7 +378,7 @@ static __always_inline enum parsed take_link(struct cursor *c, struct fields *f)
 	return type == bpf_htons(ETH_P_IP) || type == bpf_htons(ETH_P_IPV6) ? PARSED_IP : PARSED;
 }
 
-/* Where the payload starts, how long it is by the innermost length field, and what stands before it. */
+/* Where the payload starts, its length by the innermost length field, and the headers before it. */
 struct frame {
 	struct fields fields;
 	__u64 sum; /* both as struct cursor has them */
@@ -394,8 +397,8 @@ static __always_inline int note(struct xdp_md *ctx, struct frame *frame, const s
 }
 
 /*
- * The two steps of parsing are global functions: the verifier follows such a one once by itself, not once for each way
- * through what comes before it.
+ * The two steps of parsing are global functions: the verifier checks each once, not once per path through the code
+ * before it.
  */
 __noinline int parse_link(struct xdp_md *ctx, struct frame *frame)
 {
@@ -416,7 +419,7 @@ __noinline int parse_ip(struct xdp_md *ctx, struct frame *frame)
 	return note(ctx, frame, &c, take_ip(&c, &frame->fields));
 }
 
-/* Whether it is UDP on IPv4 on Ethernet, which are most of all frames: parsed then, without a call. */
+/* Parses UDP on IPv4 on Ethernet, the most frequent case, without a call. Returns whether the frame is one. */
 static __always_inline int parse_plain(struct xdp_md *ctx, struct frame *frame)
 {
 	struct cursor c = { .at = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
@@ -431,7 +434,7 @@ static __always_inline int parse_plain(struct xdp_md *ctx, struct frame *frame)
 	__builtin_memcpy(f->dst_mac, ethernet->h_dest, 2 * ETH_ALEN);
 	if (take_ipv4(&c, f) != PARSED || f->protocol != IPPROTO_UDP)
 		return 0;
-	c.at = udp = (void *)(ip + 1); /* a constant place, which the verifier can follow */
+	c.at = udp = (void *)(ip + 1); /* a constant offset, which the verifier can follow */
 	ip_left = c.left;
 	if (take_udp_alone(&c, f) != PARSED)
 		return 0;

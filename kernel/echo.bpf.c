@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The data network's echo: of a stream's stamped frames so many percent, up to 500, go back to where they came from,
- * with MAC addresses, IP addresses and ports swapped. It stands behind count.bpf.c, which jumps here with each frame
- * that it has counted, or by itself.
+ * The data network's echo: returns a percentage, up to 500, of a stream's stamped frames to their source, with MAC
+ * addresses, IP addresses and ports swapped. It runs behind count.bpf.c, which jumps here with each counted frame, or
+ * alone.
  *
- * `echo` turns a frame round and redirects it to the interface that it came from, once, or by broadcast in a map that
- * has this interface several times. Each that goes back has a number of its own, so that no copy is taken for a
- * duplicate: where any frame may go back more than once `number` sees each copy right before the device does, and gives
- * it one; else `echo` does, which has the frame parsed already. `told_sent` then hears how many the device took. The
- * time in the stamp stays: who sent the frame reads the round trip from it with one clock.
+ * `echo` reverses a frame and redirects it to the interface that it came from, once, or by broadcast in a map that
+ * contains this interface several times. Each copy has a number of its own, so that none counts as a duplicate: where a
+ * frame can have several copies, `number` sees each copy right before the device and numbers it; else `echo` does,
+ * which has parsed the frame already. `sum_sent` then receives the number of frames that the device accepted. The time
+ * in the stamp stays, so the sender of the frame reads the round-trip time on one clock.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
@@ -23,7 +23,7 @@ const volatile struct echo_settings settings SEC(".rodata.settings") = {};
 
 struct echo_unexplained unexplained;
 
-/* A stream's number in the stamp to its place in `flows`, plus one. */
+/* Stream number in the stamp to its index in `flows`, plus one. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 65536);
@@ -31,7 +31,7 @@ struct {
 	__type(value, __u32);
 } slots SEC(".maps");
 
-/* These two are sized to the legs before they are loaded. */
+/* User space sizes these two maps to the legs before it loads them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -43,12 +43,12 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* what went back to each user, of all legs one behind another */
+	__uint(max_entries, 1); /* echoes per user, of all legs one after another */
 	__type(key, __u32);
 	__type(value, __u64);
 } users SEC(".maps");
 
-/* The interface so many times, each with `number`. */
+/* The interface `times` times, each with `number`. */
 #define COPIES(name, times)                           \
 	struct {                                      \
 		__uint(type, BPF_MAP_TYPE_DEVMAP);    \
@@ -70,9 +70,9 @@ COPIES(copies_3, 3);
 COPIES(copies_4, 4);
 COPIES(copies_5, 5);
 
-/* Numbered frames that the device is yet to take, in order. */
+/* Numbered frames that the device has not accepted yet, in order. */
 struct pending {
-	__u32 pushed; /* counts on, modulo 2^32 */
+	__u32 pushed; /* a running count, modulo 2^32 */
 	__u32 popped;
 	__u32 slot[PENDING_BACK];
 	__u32 user[PENDING_BACK];
@@ -86,7 +86,7 @@ struct {
 	__type(value, struct pending);
 } pending SEC(".maps");
 
-/* Returns what it was before. */
+/* Returns the previous value. */
 static __always_inline __u64 take(__u64 *count, __u64 amount)
 {
 	__u64 before;
@@ -98,7 +98,7 @@ static __always_inline __u64 take(__u64 *count, __u64 amount)
 	return before;
 }
 
-/* The flow that a frame belongs to; 0: it is no test traffic. */
+/* Returns the flow of a frame; 0: not test traffic. */
 static __always_inline struct echo_flow *find_flow(struct xdp_md *ctx, struct frame *frame, __u32 *slot)
 {
 	const struct stamp *stamp = parse(ctx, frame) == PARSED ? find_stamp(ctx, frame) : 0;
@@ -123,8 +123,8 @@ static __always_inline __u32 mixed(__u32 number)
 }
 
 /*
- * Copies of frame n: exactly the percentage in each hundred frames, as evenly as can be. Each hundred begins at another
- * place of the accumulator's round, or of users who take turns always the same ones would have their frames back.
+ * Copies of frame n: exactly the percentage in each hundred frames, distributed evenly. Each hundred starts at another
+ * phase of the accumulator; otherwise, of users that send in turn, the same ones would always get their frames back.
  */
 static __always_inline __u32 copies_of(__u64 n, const struct echo_flow *flow)
 {
@@ -132,21 +132,24 @@ static __always_inline __u32 copies_of(__u64 n, const struct echo_flow *flow)
 	__u32 begin, rest;
 
 	if (!flow->part)
-		return flow->whole; /* divisions are dear */
+		return flow->whole; /* divisions are expensive */
 	hundred = n / 100;
 	begin = (__u64)mixed(hundred) * 100 >> 32;
 	rest = (__u32)(n - hundred * 100 + begin) * flow->part % 100;
 	return flow->whole + (rest + flow->part >= 100);
 }
 
-/* --- turning a frame round ---------------------------------------------------------------------------------------- */
+/* --- reversing a frame -------------------------------------------------------------------------------------------- */
 
 static __always_inline __u32 ip_at(const struct frame *frame)
 {
 	return ETH_HLEN + (frame->fields.tags & MOST_TAGS) * TAG_BYTES;
 }
 
-/* Where UDP or TCP begins, if only Ethernet, tags and one IP header stand before it and the payload follows; else 0. */
+/*
+ * Returns the offset of UDP or TCP, if only Ethernet, tags and one IP header precede it and the payload follows; else
+ * 0.
+ */
 static __always_inline __u32 transport_at(struct xdp_md *ctx, const struct frame *frame)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -180,7 +183,7 @@ static __always_inline __u32 transport_at(struct xdp_md *ctx, const struct frame
 	return at + size == frame->payload ? at : 0;
 }
 
-/* Typed: of bytes of unknown alignment the compiler would make a load each. */
+/* Typed: for bytes of unknown alignment the compiler would emit a load each. */
 #define SWAP(type, one, other)                        \
 	do {                                          \
 		type *_one = (void *)(one);           \
@@ -190,12 +193,12 @@ static __always_inline __u32 transport_at(struct xdp_md *ctx, const struct frame
 		*_other = _kept;                      \
 	} while (0)
 
-/* Checksums stay right: each covers both of what changes places. Fails where the frame has not that shape. */
+/* Checksums stay correct: each covers both parts of a swap. Fails for a frame of another shape. */
 static __always_inline int turn_round(struct xdp_md *ctx, const struct frame *frame, __u32 transport)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct ethhdr *ethernet = data;
-	struct udphdr *ports = data + transport; /* TCP's are at the same place */
+	struct udphdr *ports = data + transport; /* the ports of TCP are at the same offset */
 	void *ip = data + ip_at(frame);
 
 	if (!transport || (void *)(ports + 1) > end || (void *)(ethernet + 1) > end)
@@ -239,7 +242,7 @@ static __always_inline int send_back(__u32 copies)
 
 /* --- numbers ------------------------------------------------------------------------------------------------------ */
 
-/* Stream and number of its own. No checksum over the stamp depends on them, see struct stamp. */
+/* Writes stream and number of the echo. No checksum over the stamp depends on them, see struct stamp. */
 static __always_inline int write_number(struct xdp_md *ctx, const struct frame *frame, struct echo_flow *flow)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -262,7 +265,7 @@ static __always_inline void remember(struct xdp_md *ctx, const struct frame *fra
 	__u32 bytes = (void *)(long)ctx->data_end - (void *)(long)ctx->data;
 	struct pending *mine;
 
-	/* Worked out here, or the compiler keeps the two pointers across the call, which the verifier does not allow. */
+	/* Computed here: otherwise the compiler keeps the two pointers across the call, which the verifier rejects. */
 	asm volatile("" : "+r"(bytes));
 	mine = bpf_map_lookup_elem(&pending, &key);
 	if (!mine)
@@ -273,7 +276,7 @@ static __always_inline void remember(struct xdp_md *ctx, const struct frame *fra
 	mine->bytes[place] = bytes;
 }
 
-/* The fields as they are once the frame is turned round. */
+/* The fields of the reversed frame. */
 static __always_inline void turn_fields(struct fields *fields)
 {
 	SWAP(__u64, fields->src_ip, fields->dst_ip);
@@ -326,7 +329,7 @@ int number(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-/* --- what became of them ------------------------------------------------------------------------------------------ */
+/* --- answers of the device ---------------------------------------------------------------------------------------- */
 
 static __always_inline void count(struct pending *mine, int is_sent)
 {
@@ -354,21 +357,21 @@ static __always_inline struct pending *waiting(void)
 }
 
 /*
- * trace_xdp_devmap_xmit(from_dev, to_dev, sent, drops, err). The kernel hands a bulk to the device, which takes frames
- * from the front, and then tells this; on this processor no other program's frames come between a frame of ours and
- * this. `number` has seen the bulk and no more. `echo` may have numbered the frame for which a full bulk has to go.
+ * trace_xdp_devmap_xmit(from_dev, to_dev, sent, drops, err). The kernel gives a bulk to the device, which accepts
+ * frames from the front, and then calls this; on this processor no frame of another program is between a frame of ours
+ * and this call. `number` has seen exactly the bulk. `echo` can have numbered the frame that made a full bulk leave.
  */
 SEC("raw_tracepoint/xdp_devmap_xmit")
 int sum_sent(struct bpf_raw_tracepoint_args *ctx)
 {
 	__s32 sent = ctx->args[2], drops = ctx->args[3];
 	struct pending *mine = waiting();
-	__u32 here, told = sent + drops;
+	__u32 here, answered = sent + drops;
 
 	if (!mine)
 		return 0;
 	here = mine->pushed - mine->popped;
-	if (sent < 0 || drops < 0 || told > FRAMES_A_BULK || told > here || here - told > settings.single) {
+	if (sent < 0 || drops < 0 || answered > FRAMES_A_BULK || answered > here || here - answered > settings.single) {
 		__sync_fetch_and_add(&unexplained.answers, 1);
 		unexplained.sent = sent;
 		unexplained.dropped = drops;
@@ -376,7 +379,7 @@ int sum_sent(struct bpf_raw_tracepoint_args *ctx)
 		mine->popped = mine->pushed;
 		return 0;
 	}
-	for (int i = 0; i < FRAMES_A_BULK && i < told; i++)
+	for (int i = 0; i < FRAMES_A_BULK && i < answered; i++)
 		count(mine, i < sent);
 	return 0;
 }

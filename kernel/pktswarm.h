@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The stamp, which the sender (send.bpf.c) writes and the receiver (count.bpf.c) reads. traffic/frames/stamp.py is the Python
- * table of the same layout; tests/unit/test_stamp.py compares the two through the compiled object's BTF.
+ * The stamp: the sender (send.bpf.c) writes it, the receiver (count.bpf.c) reads it. traffic/frames/stamp.py is the
+ * Python table of the same layout; tests/unit/test_stamp.py compares the two through the compiled object's BTF.
  */
 #pragma once
 
@@ -11,16 +11,15 @@
 #include <bpf/bpf_helpers.h>
 
 #define STAMP_PLAIN 0x5053 /* "PS" */
-#define STAMP_CHECKED 0x5043 /* "PC": struct stamp_checked, which knows the payload behind it */
-#define STAMP_SUMMED 0x5055 /* "PU": the same, in a recorded packet whose Internet checksums are all right */
+#define STAMP_CHECKED 0x5043 /* "PC": struct stamp_checked, with a checksum of the payload behind it */
+#define STAMP_SUMMED 0x5055 /* "PU": the same, in a recorded packet whose Internet checksums are all correct */
 
 /*
- * The first bytes of a stamped frame's payload. 18, so that they fit a 64-byte IPv4 UDP frame:
- * 64 - 4 (FCS) - 14 - 20 - 8. `sequence` counts a leg's frames from 0; its 48 bits last a month at 100 M frames/s, so
- * it never wraps into false loss.
+ * The first bytes of a stamped frame's payload: 18, the space in a 64-byte IPv4 UDP frame, 64 - 4 (FCS) - 14 - 20 - 8.
+ * `sequence` counts a leg's frames from 0; 48 bits last a month at 100 M frames/s, so it does not wrap.
  *
- * `check` makes the sum of the nine 16-bit words 0xffff (RFC 1071), so a receiver sees any damaged bit of the stamp,
- * whatever else the frame has or lacks. No Internet checksum over a stamp depends on the number and the time in it.
+ * `check` makes the sum of the nine 16-bit words 0xffff (RFC 1071): a receiver detects any damaged bit of the stamp,
+ * whatever the rest of the frame is. No Internet checksum over a stamp depends on the number and the time in it.
  */
 struct stamp {
 	__be16 magic;
@@ -28,19 +27,19 @@ struct stamp {
 	__be16 sequence_high; /* bits 47 to 32 */
 	__be32 sequence_low;
 	__be16 check;
-	__be16 time_high; /* the sender's CLOCK_MONOTONIC in ns (or TAI, where asked) when the frame was written, its low */
-	__be32 time_low; /* 48 bits: they come round after 78 hours */
+	__be16 time_high; /* the sender's CLOCK_MONOTONIC in ns (TAI, if asked for) when it wrote the frame: the low */
+	__be32 time_low; /* 48 bits, which wrap after 78 hours */
 } __attribute__((packed));
 
-/* Two words of it, as big-endian numbers: the compiler would load a packed struct byte by byte. */
+/* Two words of the stamp, as big-endian numbers: the compiler would load a packed struct byte by byte. */
 #define STAMP_NUMBER 2 /* stream (16 bits), sequence number (48) */
 #define STAMP_TIME 10 /* check (16 bits), time (48) */
 #define STAMP_BITS 48
 #define STAMP_MASK ((1ULL << STAMP_BITS) - 1)
 
 /*
- * `checksum`: the payload behind this struct as big-endian 32-bit words (the last one padded with zeros), added
- * modulo 2^32 - 1; 0 and 0xffffffff mean the same. payload_sum() adds up, sum32() reduces.
+ * `checksum`: the sum modulo 2^32 - 1 of the payload behind this struct as big-endian 32-bit words (the last one padded
+ * with zeros); 0 and 0xffffffff are equal. payload_sum() adds, sum32() reduces.
  */
 struct stamp_checked {
 	struct stamp stamp;
@@ -48,8 +47,8 @@ struct stamp_checked {
 } __attribute__((packed));
 
 /*
- * Of a recorded packet (traffic/replay/stamps.py). `balance`, which the checksum covers, keeps the 16-bit words of the
- * whole at the sum that the recorded bytes had, so no Internet checksum over them changes, of whatever layer.
+ * The stamp of a recorded packet (traffic/replay/stamps.py). `balance`, which the checksum covers, keeps the sum of the
+ * 16-bit words of the stamped bytes as recorded, so no Internet checksum over them changes, of whatever layer.
  */
 struct stamp_balanced {
 	struct stamp_checked checked;
@@ -66,14 +65,14 @@ static __always_inline __u64 *stamp_time(const struct stamp *stamp)
 	return (__u64 *)((void *)stamp + STAMP_TIME);
 }
 
-/* x modulo 2^32 - 1 (as 0 or as 0xffffffff): 2^32 is 1 there, so it is the sum of its halves. */
+/* x modulo 2^32 - 1 (as 0 or as 0xffffffff): the sum of its halves, because 2^32 is congruent to 1. */
 static __always_inline __u32 sum32(__u64 x)
 {
 	x = (x >> 32) + (x & 0xffffffff);
 	return (x >> 32) + x;
 }
 
-/* x modulo 0xffff (as 0 or as 0xffff): what RFC 1071 calls the sum of its 16-bit words, carries added. */
+/* x modulo 0xffff (as 0 or as 0xffff): the sum of its 16-bit words with the carries added (RFC 1071). */
 static __always_inline __u32 sum16(__u64 x)
 {
 	x = sum32(x);
@@ -81,7 +80,7 @@ static __always_inline __u32 sum16(__u64 x)
 	return ((x >> 16) + x) & 0xffff;
 }
 
-/* The same, of up to 47 bits: a few hundred words of 32 bits. */
+/* sum16() of a number below 2^47: the sum of a few hundred 32-bit words. */
 static __always_inline __u32 sum16_of_few(__u64 x)
 {
 	x = (x >> 16) + (x & 0xffff);
@@ -94,19 +93,21 @@ static __always_inline __u64 halves(__u64 x)
 	return (x >> 32) + (__u32)x;
 }
 
-/* The stamp's words added up, not reduced. As they stand in memory: RFC 1071 has the sum in either byte order. */
+/*
+ * The sum of the stamp's words, not reduced. The words are in memory order: the sum of RFC 1071 is independent of it.
+ */
 static __always_inline __u64 stamp_sum(const struct stamp *stamp)
 {
 	return *(__u16 *)stamp + halves(*stamp_number(stamp)) + halves(*stamp_time(stamp));
 }
 
-/* Whether every bit of it is as it was written, as far as 16 bits tell. */
+/* Whether the check verifies: a damaged bit makes it fail. */
 static __always_inline int stamp_holds(const struct stamp *stamp)
 {
 	return sum16_of_few(stamp_sum(stamp)) == 0xffff;
 }
 
-/* Writes number and time, and the check that they need. `number`: stream and sequence number, see STAMP_NUMBER. */
+/* Writes number, time and check. `number`: stream and sequence number, see STAMP_NUMBER. */
 static __always_inline void write_stamp(struct stamp *stamp, __u64 number, __u64 time_ns)
 {
 	__u64 *check_and_time = stamp_time(stamp);
@@ -116,11 +117,11 @@ static __always_inline void write_stamp(struct stamp *stamp, __u64 number, __u64
 	*check_and_time |= bpf_cpu_to_be64((__u64)bpf_ntohs(~sum16_of_few(stamp_sum(stamp))) << STAMP_BITS);
 }
 
-/* A difference of times modulo 2^48, taken as the one nearest to zero. */
+/* A difference of times modulo 2^48, as the value nearest to zero. */
 static __always_inline __s64 nearest(__u64 difference_ns)
 {
 	return (__s64)(difference_ns << (64 - STAMP_BITS)) >> (64 - STAMP_BITS);
 }
 
-/* Read by nobody: with it the compiler describes the layout in the object's BTF, where the tests find it. */
+/* Unused: it makes the compiler describe the layout in the object's BTF, which a test reads. */
 const struct stamp_balanced stamp_layout SEC(".rodata.stamp") = {};

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The sender. User space runs `send` once for each frame through BPF_PROG_RUN with BPF_F_TEST_XDP_LIVE_FRAMES: the
- * frame that it leaves in the page goes out of the interface in the devmap. A run that has nothing due returns
- * XDP_DROP, which gives the page back; that is how it waits.
+ * The sender. User space runs `send` once per frame through BPF_PROG_RUN with BPF_F_TEST_XDP_LIVE_FRAMES: the frame
+ * that it leaves in the page is sent by the interface in the devmap. A run with nothing due returns XDP_DROP, which
+ * returns the page; this is how it waits.
  *
- * A leg's frame stands in its slot. Rules, stamp and checksums change it there, each from what stood there before,
- * then it is copied whole: pages are recycled, and whatever took the last frame may have written into it.
+ * The frame of a leg is in its slot. Rules, stamp and checksums change it there, relative to the previous content, then
+ * it is copied as a whole: pages are recycled, and a receiver of the last frame may have changed its content.
  */
 #include "pktswarm.h"
 #include "send.h"
 
-#define SPINS 256 /* looks at the clock in one run: up to 8 us, then an interrupt or a signal has its turn */
-#define FRAMES_A_READING 4 /* of the clock, which is dear; a divisor of every batch but 1 */
+#define SPINS 256 /* clock readings in one run: up to 8 us, then interrupts and signals are served */
+#define FRAMES_A_READING 4 /* frames per clock reading, which is expensive; a divisor of every batch but 1 */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
@@ -23,7 +23,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* as many as there are legs */
+	__uint(max_entries, 1); /* one for each leg */
 	__type(key, __u32);
 	__type(value, struct leg);
 } legs SEC(".maps");
@@ -31,7 +31,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* as many as all legs have sizes */
+	__uint(max_entries, 1); /* one for each size of each leg */
 	__type(key, __u32);
 	__type(value, struct slot);
 } slots SEC(".maps");
@@ -39,7 +39,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* MAX_PARTS of each slot, where any is sent in fragments */
+	__uint(max_entries, 1); /* MAX_PARTS for each slot, if any is sent in fragments */
 	__type(key, __u32);
 	__type(value, struct part);
 } parts SEC(".maps");
@@ -47,7 +47,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* the lists of all rules, one behind another */
+	__uint(max_entries, 1); /* the tables of all rules, one after another */
 	__type(key, __u32);
 	__type(value, __u64);
 } table SEC(".maps");
@@ -55,7 +55,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* of all traces, one behind another */
+	__uint(max_entries, 1); /* those of all traces, one after another */
 	__type(key, __u32);
 	__type(value, struct record);
 } records SEC(".maps");
@@ -75,7 +75,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* of all paces, one behind another */
+	__uint(max_entries, 1); /* those of all paces, one after another */
 	__type(key, __u32);
 	__type(value, struct step);
 } steps SEC(".maps");
@@ -83,7 +83,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* the tables of random gaps, one behind another */
+	__uint(max_entries, 1); /* the tables of random gaps, one after another */
 	__type(key, __u32);
 	__type(value, __u64);
 } gaps SEC(".maps");
@@ -91,17 +91,17 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* the frames of each user, sent as far as is known, of all legs one behind another */
+	__uint(max_entries, 1); /* frames sent per user, as far as known, of all legs one after another */
 	__type(key, __u32);
 	__type(value, __u64);
 } users SEC(".maps");
 
 struct state state;
 
-/* 1 where frames go out one by one (BPF_PROG_RUN's batch): then waiting here holds no earlier frame back. */
+/* 1 if frames are sent one by one (the batch of BPF_PROG_RUN): then waiting delays no earlier frame. */
 const volatile __u32 may_spin SEC(".rodata.settings") = 0;
 
-/* 1: stamps tell TAI, which PTP steers. Linux before 6.1 cannot; at 0 its verifier does not look at that call. */
+/* 1: stamps hold TAI, which PTP steers. Linux before 6.1 lacks the call; its verifier skips it when this is 0. */
 const volatile __u32 stamp_tai SEC(".rodata.settings") = 0;
 
 /* --- which leg, and when ------------------------------------------------------------------------------------------ */
@@ -111,7 +111,7 @@ static __always_inline __u64 due_of(__u32 index)
 	return state.due_ns[index & (MAX_LEGS - 1)];
 }
 
-/* Sets when a leg is due, and plays its matches of the tournament again. */
+/* Sets the due time of a leg, and replays its matches of the tournament. */
 static __always_inline void set_due(__u32 index, __u64 due_ns)
 {
 	__u32 node = state.tree_leaves + index;
@@ -127,7 +127,7 @@ static __always_inline void set_due(__u32 index, __u64 due_ns)
 	}
 }
 
-/* For how long nobody looked, although a frame was due. */
+/* Records the time since the last run, if a frame was due. */
 static __always_inline void note_absence(__u64 due_ns, __u64 now)
 {
 	__u64 since = due_ns > state.last_ns ? due_ns : state.last_ns;
@@ -137,14 +137,14 @@ static __always_inline void note_absence(__u64 due_ns, __u64 now)
 }
 
 /*
- * The time once `due_ns` has come, 0 if it has not. A frame that is not due soon is not waited for: user space then
- * sleeps, as soon as the runs that it asked for are over.
+ * Returns the time if `due_ns` has passed, else 0. It does not wait for a frame that is not due soon: user space then
+ * sleeps, after the remaining runs that it asked for.
  */
 static __always_inline __u64 wait(__u64 due_ns)
 {
 	__u64 now;
 
-	/* In a batch frames follow each other at once: a reading stands for four of them, none of another batch. */
+	/* In a batch frames follow each other immediately: one reading serves four of them, within one batch. */
 	if (!may_spin && due_ns <= state.last_ns && (state.runs - 1) % FRAMES_A_READING)
 		return state.last_ns;
 	now = bpf_ktime_get_ns();
@@ -156,10 +156,13 @@ static __always_inline __u64 wait(__u64 due_ns)
 	return now < due_ns ? 0 : now;
 }
 
-/* The due time `frames` later. */
+/* The due time `frames` frames later. */
 static __always_inline __u64 later(struct leg *leg, __u64 due_ns, __u64 frames)
 {
-	/* `frames` is 1 but after a pause: whole nanoseconds and the rest apart, so that neither overflows. */
+	/*
+	 * `frames` is 1 except after a pause: whole nanoseconds and the fraction are multiplied separately, so neither
+	 * overflows.
+	 */
 	__u64 gap = leg->gap;
 	__u64 fraction = leg->fraction + (gap & ((1 << GAP_FRACTION_BITS) - 1)) * frames;
 
@@ -167,7 +170,7 @@ static __always_inline __u64 later(struct leg *leg, __u64 due_ns, __u64 frames)
 	return due_ns + (gap >> GAP_FRACTION_BITS) * frames + (fraction >> GAP_FRACTION_BITS);
 }
 
-/* x * factor / 2^shift, cut off; the product may have 96 bits. */
+/* x * factor / 2^shift, truncated; the product can have 96 bits. */
 static __always_inline __u64 scale(__u64 x, __u32 factor, __u32 shift)
 {
 	__u64 high = (x >> 32) * factor, low = (x & 0xffffffff) * factor;
@@ -194,7 +197,7 @@ static __always_inline __u64 draw_gap(struct leg *leg)
 	return factor ? scale(leg->gap, *factor, GAP_TABLE_BITS) : leg->gap;
 }
 
-/* `due_ns`, or the end of the step if that comes first: the rest of the gap belongs to the next step. */
+/* Returns `due_ns`, or the end of the step if that is earlier: the rest of the gap belongs to the next step. */
 static __always_inline __u64 until_step_ends(struct leg *leg, __u64 due_ns)
 {
 	if (due_ns < leg->step_end_ns)
@@ -213,7 +216,9 @@ static __always_inline __u64 next_in_pace(struct leg *leg, __u64 due_ns)
 	return until_step_ends(leg, due_ns + (gap >> GAP_FRACTION_BITS) + (fraction >> GAP_FRACTION_BITS));
 }
 
-/* Enters the next step of a pace. Returns when the leg is due then. One a run, so that many short ones need no loop. */
+/*
+ * Enters the next step of a pace. Returns the leg's due time in it. One step per run, so that short ones need no loop.
+ */
 static __always_inline __u64 next_step(struct leg *leg)
 {
 	__u64 begin_ns = leg->step_end_ns;
@@ -245,7 +250,7 @@ static __always_inline struct record *next_record(struct leg *leg)
 	return bpf_map_lookup_elem(&records, &key);
 }
 
-/* When a trace's next frame is due, the one before it being done. */
+/* Returns the due time of a trace's next frame. */
 static __always_inline __u64 next_in_trace(struct leg *leg)
 {
 	struct record *record;
@@ -258,14 +263,14 @@ static __always_inline __u64 next_in_trace(struct leg *leg)
 	return record ? leg->pass_ns + record->due_ns : NEVER;
 }
 
-/* After a frame, sent or skipped: when the leg's next one is due. */
+/* Returns the leg's next due time after a frame, sent or skipped. */
 static __always_inline __u64 next_due(struct leg *leg, __u64 due_ns, __u64 now)
 {
 	__u64 next_ns = leg->records ? next_in_trace(leg) : 0;
 
 	if (leg->remaining != NEVER && --leg->remaining == 0)
 		return NEVER;
-	if (!leg->timed) /* after all that were due by now, so legs without a rate take turns and yield to the others */
+	if (!leg->timed) /* after all frames due by now: legs without a rate take turns and yield to the others */
 		return now;
 	if (leg->records)
 		return next_ns;
@@ -277,7 +282,7 @@ static __always_inline __u64 next_due(struct leg *leg, __u64 due_ns, __u64 now)
 	return later(leg, due_ns, 1);
 }
 
-/* Passes over as many of a stream's frames as have been due since, but for the last. Returns that one's due time. */
+/* Skips all of a stream's frames that are due by now, except the last. Returns the due time of that one. */
 static __always_inline __u64 skip_many(struct leg *leg, __u64 due_ns, __u64 now)
 {
 	__u64 bursts = ((now - due_ns) << 8) / ((leg->gap >> (GAP_FRACTION_BITS - 8)) | 1);
@@ -299,7 +304,7 @@ static __always_inline int late(struct leg *leg, __u64 due_ns, __u64 now)
 	return now - due_ns > leg->late_ns;
 }
 
-/* Skips the frame that is due, and of a stream with a steady rate all that are as late. */
+/* Skips the frame that is due; in a stream with a steady rate, all that are as late. */
 static __always_inline int skip(struct leg *leg, __u32 index, __u64 due_ns, __u64 now)
 {
 	if (!leg->records && !leg->steps)
@@ -314,8 +319,8 @@ static __always_inline int skip(struct leg *leg, __u32 index, __u64 due_ns, __u6
 struct change {
 	struct leg *leg;
 	struct slot *slot;
-	__u64 sum[MAX_CHECKSUMS]; /* by how much the sums have grown, not reduced */
-	__u64 payload; /* and the stamp's sum of the payload */
+	__u64 sum[MAX_CHECKSUMS]; /* increase of the sums, not reduced */
+	__u64 payload; /* and of the stamp's sum of the payload */
 };
 
 static __always_inline __u64 draw(struct leg *leg)
@@ -330,8 +335,8 @@ static __always_inline __u64 draw(struct leg *leg)
 }
 
 /*
- * Puts `bits` under `mask` into a window, and adds what that changes in the sums. Returns by how much the window's two
- * 32-bit words have grown, modulo 2^32 - 1: below 2^33.
+ * Writes `bits` under `mask` into a window, and adds the change to the sums. Returns the increase of the sum of the
+ * window's two 32-bit words, modulo 2^32 - 1: below 2^33.
  */
 static __always_inline __u64 put(struct change *change, __u32 window, __u64 mask, __u64 bits, const __u16 *weight)
 {
@@ -344,14 +349,14 @@ static __always_inline __u64 put(struct change *change, __u32 window, __u64 mask
 	before = bpf_be64_to_cpu(*place);
 	after = (before & ~mask) | (bits & mask);
 	*place = bpf_cpu_to_be64(after);
-	/* ~before is -before in this arithmetic. Below 2^33, so that 2^15 of them times a weight fit 64 bits. */
+	/* ~before is -before in this arithmetic. Below 2^33, so that 2^15 of them times a weight fit into 64 bits. */
 	growth = (__u64)sum32(after) + sum32(~before);
 	for (int i = 0; i < MAX_CHECKSUMS; i++)
 		change->sum[i] += growth * weight[i];
 	return growth;
 }
 
-/* Where a counter stands in the next frame. */
+/* Advances a counter to the next frame. */
 static __always_inline void count_on(struct rule *rule)
 {
 	__u64 next = rule->position + 1;
@@ -376,7 +381,7 @@ static __always_inline __u64 choose(struct leg *leg, struct rule *rule)
 		rule->position = rule->count ? value % rule->count : value;
 	} else if (rule->mode == RULE_LINKED) {
 		value = leg->rule[rule->link & (MAX_RULES - 1)].position;
-		rule->position = value < rule->count ? value : value % rule->count; /* divisions are dear */
+		rule->position = value < rule->count ? value : value % rule->count; /* divisions are expensive */
 	} else {
 		rule->position = rule->mode == RULE_USER ? leg->user : leg->frame_bytes;
 	}
@@ -389,7 +394,7 @@ static __always_inline __u64 choose(struct leg *leg, struct rule *rule)
 	return rule->first + rule->position * rule->step;
 }
 
-/* What changes in it adds up to nothing in any checksum over it: see struct stamp. */
+/* Writes the stamp. Its changes add up to zero in any checksum over it: see struct stamp. */
 static __always_inline void stamp(struct leg *leg, struct slot *slot, __u64 now)
 {
 	struct stamp *stamp = (void *)slot->bytes + leg->stamp;
@@ -401,7 +406,7 @@ static __always_inline void stamp(struct leg *leg, struct slot *slot, __u64 now)
 	write_stamp(stamp, stream | (leg->sequence & STAMP_MASK), now);
 }
 
-/* Draws one window of noise; the last one is cut off where the noise ends. */
+/* Draws one window of noise; the last one ends with the noise. */
 static long draw_window(__u32 index, struct change *change)
 {
 	struct leg *leg = change->leg;
@@ -409,12 +414,12 @@ static long draw_window(__u32 index, struct change *change)
 	__u32 left = change->slot->noise_stop - window;
 	__u64 mask = left < WINDOW_BYTES ? ~(~0ULL >> (left & 7) * 8) : ~0ULL;
 
-	/* The windows begin where the checked payload does, so its words are theirs. */
+	/* The windows begin with the checked payload, so their words are its words. */
 	change->payload += put(change, window, mask, draw(leg), leg->noise.weight);
 	return 0;
 }
 
-/* The stamp's checksum after noise: what it was, and what the payload has grown by. */
+/* Updates the stamp's checksum after noise: the previous one plus the increase of the payload's sum. */
 static __always_inline void check_payload(struct change *change)
 {
 	struct leg *leg = change->leg;
@@ -435,12 +440,12 @@ static __always_inline void mend(struct change *change, const struct sum *sum, _
 	if (!growth || sum->offset > SLOT_BYTES - 2)
 		return;
 	place = (__be16 *)(change->slot->bytes + sum->offset);
-	/* What has grown is 0 as 0xffff, never as 0: so is the new sum. */
+	/* An increase of zero is 0xffff, never 0: so is the new sum. */
 	value = ~sum16(growth + (__u16)~bpf_ntohs(*place));
 	*place = bpf_htons(!value && sum->zero_is_ones ? 0xffff : value);
 }
 
-/* Makes a stream's next frame in its slot. */
+/* Builds a stream's next frame in its slot. */
 static __always_inline void make(struct leg *leg, struct slot *slot, __u64 now)
 {
 	struct change change = { .leg = leg, .slot = slot };
@@ -462,7 +467,7 @@ static __always_inline void make(struct leg *leg, struct slot *slot, __u64 now)
 
 /* --- the page ----------------------------------------------------------------------------------------------------- */
 
-#define SMALL_BYTES 60 /* RFC 2544's smallest frame, the one that runs at the highest rate: a helper call is dear there */
+#define SMALL_BYTES 60 /* RFC 2544's smallest frame, sent at the highest rate: a helper call is expensive there */
 
 static __always_inline int copy_small(void *page, void *end, const void *frame)
 {
@@ -472,7 +477,7 @@ static __always_inline int copy_small(void *page, void *end, const void *frame)
 	return 0;
 }
 
-/* Fails where live frames have no room for so many. */
+/* Fails if a live frame has no space for so many bytes. */
 static __always_inline int set_size(struct xdp_md *ctx, __u32 bytes)
 {
 	long there = (long)ctx->data_end - (long)ctx->data;
@@ -480,7 +485,7 @@ static __always_inline int set_size(struct xdp_md *ctx, __u32 bytes)
 	return there == bytes ? 0 : bpf_xdp_adjust_tail(ctx, (int)(bytes - there));
 }
 
-/* `bytes` is from 1 to SLOT_BYTES; the mask says so in a way that verifiers as old as Linux 6.1's follow. */
+/* `bytes` is 1 to SLOT_BYTES; the mask states this so that verifiers as old as that of Linux 6.1 follow. */
 static __always_inline int copy(struct xdp_md *ctx, __u32 offset, const __u8 *from, __u64 bytes)
 {
 	bytes = ((bytes - 1) & (SLOT_BYTES - 1)) + 1;
@@ -490,14 +495,14 @@ static __always_inline int copy(struct xdp_md *ctx, __u32 offset, const __u8 *fr
 static const __u8 zeros[SLOT_BYTES];
 
 /*
- * Changes in the page. Words are added up as they stand in memory: RFC 1071, section 2, has the sum the same in either
- * byte order.
+ * Changes in the page. Words are added in memory order: the sum of RFC 1071, section 2, is independent of the byte
+ * order.
  */
 struct shift {
 	void *page;
 	void *end;
-	__u64 growth; /* of the sums, not reduced */
-	__u32 outside; /* a place beyond the frame */
+	__u64 growth; /* increase of the sums, not reduced */
+	__u32 outside; /* an offset beyond the frame */
 };
 
 static __always_inline void *place_of(struct shift *shift, __u32 at, __u32 bytes)
@@ -555,9 +560,9 @@ static __always_inline void amend(struct shift *shift, __u32 at, int zero_is_one
 
 /* --- fragments ---------------------------------------------------------------------------------------------------- */
 
-#define CHUNK 512 /* copied at once: from any place in a slot where a frame may begin, it stays within the slot */
+#define CHUNK 512 /* bytes copied at once: from any start of a frame in a slot, they stay within the slot */
 
-/* What a fragment has of its packet behind the headers. */
+/* Copies a fragment's part of the packet behind the headers. */
 static __always_inline int copy_part(struct xdp_md *ctx, const struct part *part, const struct slot *slot)
 {
 	__u32 done = 0;
@@ -576,7 +581,7 @@ static __always_inline int copy_part(struct xdp_md *ctx, const struct part *part
 	return 0;
 }
 
-/* Lengths, offset and checksums. Fails where they are not within the frame. */
+/* Writes lengths, offset and checksums. Fails if they are not within the frame. */
 static __always_inline int edit_part(struct xdp_md *ctx, const struct part *part)
 {
 	struct shift shift = { .page = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
@@ -594,7 +599,7 @@ static __always_inline int edit_part(struct xdp_md *ctx, const struct part *part
 	return shift.outside;
 }
 
-/* Sends the next fragment of the packet in the slot. Returns the frame's bytes, 0 if that fails. */
+/* Writes the next fragment of the packet in the slot. Returns the frame's bytes, 0 on failure. */
 static __always_inline __u32 write_part(struct xdp_md *ctx, struct leg *leg, const struct slot *slot)
 {
 	__u32 key = leg->part_slot * MAX_PARTS + leg->part;
@@ -615,7 +620,7 @@ static __always_inline __u32 write_part(struct xdp_md *ctx, struct leg *leg, con
 	return padded;
 }
 
-/* Returns the frame's bytes, 0 if that fails. */
+/* Returns the frame's bytes, 0 on failure. */
 static __always_inline __u32 write_stream(struct xdp_md *ctx, struct leg *leg, __u64 now)
 {
 	__u32 key = leg->part ? leg->part_slot : leg->slot + (leg->sizes > 1 ? choose(leg, &leg->size) : 0);
@@ -646,22 +651,20 @@ static __always_inline __u32 write_stream(struct xdp_md *ctx, struct leg *leg, _
 	return copy(ctx, 0, slot->bytes, bytes) ? 0 : bytes;
 }
 
-/*
- * An instance's changes. traffic/replay/shift.py does the same, and what it makes is what has to come out.
- */
+/* The changes of an instance: the same as those of traffic/replay/shift.py, byte for byte. */
 #define NOT_COVERED 4
 
-/* Read by nobody: it puts the struct's layout into the object, where a test looks. */
+/* Unused: it makes the compiler describe the layout in the object's BTF, which a test reads. */
 const struct places places_layout SEC(".rodata.places") = {};
 
-/* Fails where the places are not within the frame. */
+/* Fails if the offsets are not within the frame. */
 static __always_inline int change_instance(struct xdp_md *ctx, struct leg *leg, const struct places *places)
 {
 	struct shift shift = { .page = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
 
 	if (places->address[1])
 		add32(&shift, places->address[1], leg->add_address[places->ends >> 1 & 1]);
-	if (places->ends & NOT_COVERED) /* of IPv6 only, which has no header_sum */
+	if (places->ends & NOT_COVERED) /* only IPv6, which has no header_sum */
 		shift.growth = 0;
 	if (places->address[0])
 		add32(&shift, places->address[0], leg->add_address[places->ends & 1]);
@@ -676,16 +679,16 @@ static __always_inline int change_instance(struct xdp_md *ctx, struct leg *leg, 
 	return shift.outside;
 }
 
-/* Stamps a trace's frame, which follows its places. Numbers go by the frames sent. */
+/* Stamps a trace's frame, which follows its struct places. Sequence numbers count the frames sent. */
 static __always_inline int stamp_trace(struct xdp_md *ctx, struct leg *leg, const struct places *places, __u64 now)
 {
 	__u32 key = leg->numbered_with, at;
 	struct leg *numbered = bpf_map_lookup_elem(&legs, &key);
-	__u64 made[3] = {}; /* the stamp lies in it where its 64-bit words are aligned, as the stack's have to be */
+	__u64 made[3] = {}; /* the stamp's 64-bit words are aligned in it, as the stack requires */
 	struct stamp *stamp = (void *)made + 6;
 	__u64 stream;
 
-	/* Read behind the call: Linux 6.1 does not see that what is checked below is what was kept across it. */
+	/* Read after the call: the verifier of Linux 6.1 does not relate the check below to a value kept across it. */
 	asm volatile("" ::: "memory");
 	at = places->stamp;
 	leg->rule[0].position = !!at;
@@ -737,7 +740,7 @@ static __always_inline void count_user(__u32 user, __s64 frames)
 		*count += frames;
 }
 
-/* A frame of a leg in parts. Its packet counts as sent once all of its frames are on their way, until one fails. */
+/* Counts a frame of a leg in parts. Its packet counts as sent once all of its frames are pending, until one fails. */
 static __always_inline void note_part(struct leg *leg, struct pending *pending, int is_late)
 {
 	__u32 key = leg->part_slot;
@@ -765,7 +768,10 @@ static __always_inline void note(struct leg *leg, __u32 index, __u32 bytes, int 
 
 	if (state.pushed == state.popped) {
 		state.cpu = bpf_get_smp_processor_id();
-		/* First: on the processor that this thread has just left, `ours` may be asked of another's frames. */
+		/*
+		 * First: on the processor that this thread has just left, `ours` can be called for another program's
+		 * frames.
+		 */
 		barrier();
 	}
 	state.pushed++;
@@ -808,7 +814,7 @@ static __always_inline int send_one(struct xdp_md *ctx, struct leg *leg, __u32 i
 	}
 	leg->packet_late = is_late;
 	note(leg, index, bytes, is_late, now);
-	if (!leg->part) /* else its next fragment is due, now */
+	if (!leg->part) /* otherwise its next fragment is due now */
 		set_due(index, next_due(leg, due_ns, now));
 	return bpf_redirect_map(&egress, 0, XDP_DROP);
 }
@@ -825,7 +831,7 @@ int send(struct xdp_md *ctx)
 	if (state.turn == TURN_OVER)
 		return XDP_DROP;
 	if (due_ns == NEVER) {
-		/* Frames of this batch that the device is yet to take may have to be made up for: see drop_one. */
+		/* Frames of this batch that the device has not accepted yet may have to be replaced: see drop_one. */
 		state.finished = state.start_ns != NEVER && state.pushed == state.popped;
 		return XDP_DROP;
 	}
@@ -848,25 +854,25 @@ int send(struct xdp_md *ctx)
 	return send_one(ctx, leg, index, due_ns, now);
 }
 
-/* --- what became of the frames ------------------------------------------------------------------------------------ */
+/* --- answers of the device ---------------------------------------------------------------------------------------- */
 
 /*
- * The kernel queues redirected frames in order and hands them to the device 16 at a time; a device takes them from the
- * front, and what it did not take is dropped. So the order of `pending` tells whose the dropped ones are.
+ * The kernel queues redirected frames in order and gives them to the device 16 at a time; a device accepts frames from
+ * the front, and the rest is dropped. So the order of `pending` determines the legs of the dropped frames.
  *
- * The tracepoint is the whole machine's. While frames of ours are pending nothing else redirects on this processor:
- * software interrupts, in which a device under test would forward, and other threads are held off until the batch has
- * been flushed. (The thread's number would not tell the two apart, and XDP programs learn it only from Linux 6.10 on.)
+ * The tracepoint is global to the machine. While frames of ours are pending, nothing else redirects on this processor:
+ * software interrupts, in which a device under test would forward, and other threads are held off until the batch is
+ * flushed. (The thread's number would not distinguish the two, and XDP programs can read it only since Linux 6.10.)
  */
 static __always_inline int ours(void)
 {
 	if (state.pushed == state.popped)
 		return 0;
-	barrier(); /* written before that, see note */
+	barrier(); /* written before it, see note() */
 	return state.cpu == bpf_get_smp_processor_id();
 }
 
-/* Of a leg in parts: whether no other fragment of the packet has failed before. */
+/* For a leg in parts: whether no other fragment of the packet has failed before. */
 static __always_inline int fail_part(struct leg *leg, const struct pending *pending)
 {
 	__u64 bit = 1ULL << (pending->packet & 63);
@@ -874,7 +880,7 @@ static __always_inline int fail_part(struct leg *leg, const struct pending *pend
 	if (leg->failed & bit)
 		return 0;
 	leg->failed |= bit;
-	if (pending->packet == (leg->sequence & 63)) /* it is still on its way, and has not been counted */
+	if (pending->packet == (leg->sequence & 63)) /* the packet is incomplete, and not counted yet */
 		return 1;
 	leg->packets--;
 	leg->packet_bytes -= pending->whole_bytes;
@@ -884,7 +890,7 @@ static __always_inline int fail_part(struct leg *leg, const struct pending *pend
 	return 1;
 }
 
-/* `packet`: whether a packet is lost with the frame that was not before. */
+/* `packet`: whether this frame is the first loss of its packet. */
 static __always_inline struct leg *fail(__u32 number, __u32 *index, int *packet)
 {
 	struct pending *pending = &state.pending[number & (PENDING - 1)];
@@ -907,8 +913,9 @@ static __always_inline struct leg *fail(__u32 number, __u32 *index, int *packet)
 }
 
 /*
- * Of the frame that was queued first. A full ring empties again: a leg without a rate, which has no due times to keep,
- * then sends one more instead, even if it had just ended. Where the device refuses that would go on for ever.
+ * Counts the frame that was queued first as dropped. A full ring empties again: a leg without a rate, which has no due
+ * times, then sends one more frame instead, even if it had ended. A device that refuses would make this endless, so it
+ * does not apply there.
  */
 static long drop_one(__u32 round, __s32 *error)
 {
@@ -946,7 +953,7 @@ int sum_sent(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
-/* trace_xdp_redirect_err(dev, xdp, target, err, …): the frame made last was not queued. */
+/* trace_xdp_redirect_err(dev, xdp, target, err, …): the frame built last was not queued. */
 SEC("raw_tracepoint/xdp_redirect_err")
 int sum_refused(struct bpf_raw_tracepoint_args *ctx)
 {

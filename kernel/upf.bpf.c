@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The data path of the lab's UPF: GTP-U on N3, plain IP on N6, carried from the one to the other in XDP by the rules
- * that its control plane (lab/upf) was told over N4. Where a packet goes next is the kernel's routing and neighbour
- * table's to say. A packet's TTL stays as it is.
+ * The data path of the lab's UPF: forwards between GTP-U on N3 and plain IP on N6 in XDP, by the rules that its control
+ * plane (lab/upf) received over N4. The kernel's routing and neighbour tables determine the next hop. The TTL of a
+ * packet stays.
  */
 #include "upf_gtpu.h"
 
@@ -65,7 +65,7 @@ struct {
 	__type(value, struct fault);
 } faults SEC(".maps");
 
-/* Packets of each direction since faults were listed; the third is whether any are. */
+/* Packets of each direction since faults were set; the third entry: whether there are any. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -87,7 +87,7 @@ struct {
 } ports SEC(".maps");
 
 const volatile struct settings settings SEC(".rodata.settings") = {};
-/* Read by nobody: with it the compiler describes the layout in the object's BTF, where the tests find it. */
+/* Unused: it makes the compiler describe the layout in the object's BTF, which a test reads. */
 const struct event_head event_layout SEC(".rodata.event") = {};
 
 static __always_inline void note(enum total what)
@@ -126,7 +126,7 @@ static __always_inline int to_me(struct xdp_md *ctx, const volatile __u8 *mac)
 	return 1;
 }
 
-/* `bytes` of the frame from `at` on, handed to the control plane. Returns 0 when it got them. */
+/* Gives `bytes` of the frame from `at` on to the control plane. Returns 0 on success. */
 __noinline int tell(struct xdp_md *ctx, const struct event_head *head, __u32 at, __u32 bytes)
 {
 	__u32 last = bytes - 1;
@@ -148,7 +148,7 @@ __noinline int tell(struct xdp_md *ctx, const struct event_head *head, __u32 at,
 	return 0;
 }
 
-/* Whether the packet is in time. A function of its own, which the verifier follows once. */
+/* Whether the packet conforms to the rate. A global function, which the verifier checks once. */
 __noinline int conforms(__u32 index, __u32 bytes)
 {
 	struct policer *policer;
@@ -198,7 +198,7 @@ static __always_inline struct rule *choose(struct rules *rules, const struct pac
 	return 0;
 }
 
-/* What is asked to go wrong with the next packet of this direction; its number too. */
+/* Returns the fault for the next packet of this direction, and the packet's number. */
 static __always_inline struct fault *next_fault(__u32 direction, __u64 *number)
 {
 	struct fault_key key = { .direction = direction };
@@ -214,7 +214,7 @@ static __always_inline struct fault *next_fault(__u32 direction, __u64 *number)
 	return bpf_map_lookup_elem(&faults, &key);
 }
 
-/* Not sent on by this rule: dropped, or handed over to be kept and to be reported. */
+/* A packet that this rule does not send on: drops it, or passes it to the control plane to buffer and report. */
 static __always_inline int hold_back(struct xdp_md *ctx, const struct rule *rule, const struct packet *p)
 {
 	struct event_head head = { .kind = EVENT_BUFFERED };
@@ -226,7 +226,7 @@ static __always_inline int hold_back(struct xdp_md *ctx, const struct rule *rule
 	return drop_of(rule->counts, tell(ctx, &head, p->at, p->bytes) ? NO_ROOM : BUFFERED);
 }
 
-/* Where a packet is sent to by the kernel's tables; 0 when its way out is `index` and the neighbour is known. */
+/* Looks up the next hop; returns 0 when the way out is `index` and the neighbour is known. */
 static __always_inline int find_way(struct xdp_md *ctx, struct bpf_fib_lookup *way, __u32 index)
 {
 	if (bpf_fib_lookup(ctx, way, sizeof(*way), 0) != BPF_FIB_LKUP_RET_SUCCESS)
@@ -249,7 +249,7 @@ static __always_inline void write_ethernet(struct ethhdr *ethernet, const struct
 	ethernet->h_proto = type;
 }
 
-/* The finished frame goes out, or is handed over to go out later. */
+/* Sends the finished frame, or passes it to the control plane to send later. */
 static __always_inline int send(struct xdp_md *ctx, const struct rule *rule, const struct packet *p, enum port port,
 				const struct fault *fault, __u64 number)
 {
@@ -276,7 +276,7 @@ static __always_inline int send(struct xdp_md *ctx, const struct rule *rule, con
 	return bpf_redirect_map(&ports, port, XDP_DROP);
 }
 
-/* Its gate, its action, the MTU, its rate, in this order; 0: it may go. */
+/* Checks gate, action, MTU and rate, in this order; 0: the packet may pass. */
 static __always_inline int judge(struct xdp_md *ctx, const struct rule *rule, const struct packet *p, __u32 overhead)
 {
 	if (rule->gate_closed)
@@ -291,7 +291,7 @@ static __always_inline int judge(struct xdp_md *ctx, const struct rule *rule, co
 	return 0;
 }
 
-/* Cuts off what follows the user's packet: Ethernet's padding. */
+/* Removes what follows the user's packet: Ethernet's padding. */
 static __always_inline int trim(struct xdp_md *ctx, const struct packet *p)
 {
 	int surplus = bpf_xdp_get_buff_len(ctx) - (p->at + p->bytes);
@@ -326,7 +326,7 @@ static __always_inline int carry_up(struct xdp_md *ctx, const struct rule *rule,
 	return send(ctx, rule, p, N6, fault, number);
 }
 
-/* GTP-U's header, with a PDU session container (TS 38.415, 5.5.2.1) where the rule has a QFI. */
+/* Writes the GTP-U header, with a PDU session container (TS 38.415, 5.5.2.1) where the rule has a QFI. */
 static __always_inline void write_gtpu(struct gtpu *gtpu, __u32 teid, __u32 follow, const struct rule *rule)
 {
 	__u8 *option = (void *)(gtpu + 1);
@@ -339,13 +339,13 @@ static __always_inline void write_gtpu(struct gtpu *gtpu, __u32 teid, __u32 foll
 		return;
 	option[0] = option[1] = option[2] = 0;
 	option[3] = PDU_SESSION_CONTAINER;
-	option[4] = 1; /* of four bytes */
+	option[4] = 1; /* in units of four bytes */
 	option[5] = 0; /* downlink PDU session information */
 	option[6] = rule->qfi;
 	option[7] = 0;
 }
 
-/* Whether the way to the rule's gNB is known. */
+/* Whether the next hop to the rule's gNB is known. */
 static __always_inline int find_gnb(struct xdp_md *ctx, const struct rule *rule, struct bpf_fib_lookup *way)
 {
 	if (rule->outer == OUTER_IPV6) {
@@ -362,7 +362,7 @@ static __always_inline int find_gnb(struct xdp_md *ctx, const struct rule *rule,
 	return find_way(ctx, way, settings.n3_index);
 }
 
-/* The headers of the tunnel, in the room before the user's packet. */
+/* Writes the tunnel headers into the space before the user's packet. */
 static __always_inline int write_tunnel4(struct xdp_md *ctx, const struct rule *rule, const struct bpf_fib_lookup *way,
 					 __u32 teid, __u32 follow)
 {
@@ -420,7 +420,7 @@ static __always_inline int carry_down(struct xdp_md *ctx, const struct rule *rul
 	return written ? drop(MALFORMED) : send(ctx, rule, p, N3, fault, number);
 }
 
-/* A message of the UPF's own, with these information elements, to the one that sent this frame. */
+/* Sends a GTP-U message with these information elements to the source of this frame. */
 static __always_inline int answer(struct xdp_md *ctx, const struct packet *p, const __u32 ip_bytes, __u8 type,
 				  __be16 port, const void *elements, const __u32 bytes)
 {
@@ -500,7 +500,7 @@ static __always_inline int take_message(struct xdp_md *ctx, const struct packet 
 	return drop(OTHER_GTPU);
 }
 
-/* Whether its outer header is to somebody else. */
+/* Whether the outer destination is another host. */
 static __always_inline int to_another(const struct packet *p)
 {
 	__u32 differs = 0;
@@ -528,7 +528,7 @@ int upf_n3(struct xdp_md *ctx)
 	found = find_gtpu(ctx, &p);
 	if (found == FOUND_OTHER || to_another(&p))
 		return XDP_PASS;
-	if (found == FOUND_FRAGMENT) { /* the kernel puts it together, and lab/upf brings the whole back here */
+	if (found == FOUND_FRAGMENT) { /* the kernel reassembles it, and lab/upf returns the whole packet here */
 		note(FRAGMENT);
 		return XDP_PASS;
 	}
@@ -547,7 +547,7 @@ int upf_n3(struct xdp_md *ctx)
 	return rule ? carry_up(ctx, rule, &p) : drop(NO_RULE);
 }
 
-/* Not for a user: the UPF's own host, or what every host answers (neighbour discovery). */
+/* For no user: for the UPF's host itself, or for every host (neighbour discovery). */
 static __always_inline int is_own(const struct packet *p)
 {
 	if (p->version == 4)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the lab's UPF shares between its data path (upf.bpf.c) and its control plane (lab/upf/datapath.py);
+ * The structs that the data path (upf.bpf.c) and the control plane (lab/upf/datapath.py) of the lab's UPF share;
  * tests/unit/test_upf_layout.py compares the two through the compiled object's BTF.
  */
 #pragma once
@@ -15,13 +15,13 @@
 enum direction { UPLINK, DOWNLINK };
 enum port { N3, N6 };
 
-/* Of a tunnel: bits as an F-TEID has them (TS 29.244, 8.2.3). */
+/* The outer IP versions of a tunnel: bits as in an F-TEID (TS 29.244, 8.2.3). */
 enum outer { OUTER_IPV4 = 1, OUTER_IPV6 = 2 };
 
 /* Apply Action, TS 29.244 8.2.26 */
 enum apply_action { DROP = 1, FORWARD = 2, BUFFER = 4, NOTIFY = 8 };
 
-/* Why a session's packet was not sent on. */
+/* The reason why a session's packet was not sent on. */
 enum reason { BY_GATE, BY_RATE, BY_RULE, TOO_BIG, NO_NEIGHBOUR, BY_FAULT, BUFFERED, NO_ROOM, REASONS };
 
 enum total {
@@ -31,7 +31,9 @@ enum total {
 	TOTALS,
 };
 
-/* A PDR with its FAR and its QERs. Addresses, TEIDs: big-endian; ports and all the rest: this machine's order. */
+/*
+ * A PDR with its FAR and its QERs. Addresses and TEIDs are big-endian; ports and the rest are in this machine's order.
+ */
 struct rule {
 	__u32 remote; /* SDF filter: the far side's IPv4 address, */
 	__u32 remote_mask; /* 0: any, IPv6 too; */
@@ -43,7 +45,7 @@ struct rule {
 	__u8 has_qfi; /* downlink with the PDU session container */
 	__u8 qfi;
 	__u8 check_ue; /* uplink: the user's own address must be one of these two */
-	__u8 outer; /* uplink: what its tunnel may be (one or both); downlink: what it is to be */
+	__u8 outer; /* uplink: accepted outer versions (one or both); downlink: the one to use */
 	__u8 zero;
 	__u32 ue4;
 	__u32 ue6[2]; /* its /64 prefix */
@@ -53,7 +55,7 @@ struct rule {
 	__u32 teid;
 };
 
-/* In the order of their precedence. One entry of the hash: the kernel replaces it as a whole. */
+/* In the order of precedence. One entry of the hash, which the kernel replaces as a whole. */
 struct rules {
 	__u32 count;
 	struct rule rule[MOST_RULES];
@@ -66,34 +68,34 @@ struct counts {
 };
 
 /*
- * A token bucket as the virtual scheduling algorithm (ITU-T I.371, annex A) has it: one number, changed by one
- * compare-and-exchange. `due` is when the next packet is due at the rate, in 1/256 ns.
+ * A token bucket by the virtual scheduling algorithm (ITU-T I.371, annex A): one number, changed by one
+ * compare-and-exchange. `due` is the due time of the next packet at the rate, in 1/256 ns.
  */
 struct policer {
 	__u64 due;
-	__u64 byte_cost; /* 2^-20 ns a byte; 0: nothing passes */
-	__u64 burst; /* how far ahead of its due time a packet may be, in 1/256 ns */
+	__u64 byte_cost; /* 2^-20 ns per byte; 0: nothing passes */
+	__u64 burst; /* the most that a packet may precede its due time, in 1/256 ns */
 };
 
 enum fault_action { FAULT_NONE, FAULT_DROP, FAULT_TEID, FAULT_DELAY, FAULT_HOLD };
 
 struct fault_key {
-	__u64 number; /* of its direction's packets that are to be sent on, from 0 */
+	__u64 number; /* number among its direction's packets to be sent on, from 0 */
 	__u32 direction;
 	__u32 zero;
 };
 
 struct fault {
 	__u32 action;
-	__u32 release; /* behind this packet those that are held go on */
-	__u64 value; /* the delay in ns; what the TEID is xored with (big-endian); how many packets it is held for */
+	__u32 release; /* held packets follow this one */
+	__u64 value; /* delay in ns; XOR mask of the TEID (big-endian); or number of packets that it is held for */
 };
 
 enum event_kind { EVENT_BUFFERED, EVENT_DELAYED, EVENT_HELD, EVENT_RELEASE, EVENT_NO_NEIGHBOUR };
 
 struct event_head {
 	__u32 kind;
-	__u32 port; /* where the frame goes out */
+	__u32 port; /* the port that the frame leaves by */
 	__u32 counts;
 	__u32 frame_bytes;
 	__u64 number;
@@ -103,7 +105,7 @@ struct event_head {
 
 struct event {
 	struct event_head head;
-	__u8 frame[EVENT_BYTES]; /* EVENT_BUFFERED: the user's packet; EVENT_NO_NEIGHBOUR: one that would go there */
+	__u8 frame[EVENT_BYTES]; /* EVENT_BUFFERED: the user's packet; EVENT_NO_NEIGHBOUR: a packet to that neighbour */
 };
 
 struct settings {

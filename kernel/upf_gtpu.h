@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* From the bytes of a frame to the user's packet in it, and GTP-U's own messages (3GPP TS 29.281). */
+/* Parses a frame up to the user's packet in it, and GTP-U's own messages (3GPP TS 29.281). */
 #pragma once
 
 #include <linux/bpf.h>
@@ -17,19 +17,19 @@
 #define MOST_EXTENSIONS 6
 #define MOST_OFFSET 1023
 #define PDU_SESSION_CONTAINER 0x85
-#define CHUNK_BYTES 128 /* what a checksum is taken over at once; a power of two */
+#define CHUNK_BYTES 128 /* bytes per step of a checksum; a power of two */
 #define MOST_CHUNKS 72 /* for 9000 bytes */
 
 enum gtpu_type { GTPU_ECHO_REQUEST = 1, GTPU_ECHO_RESPONSE = 2, GTPU_ERROR = 26, GTPU_END_MARKER = 254, GTPU_G_PDU = 255 };
 
 struct gtpu {
-	__u8 flags; /* version (3 bits), PT, a spare, E, S, PN */
+	__u8 flags; /* version (3 bits), PT, a reserved bit, E, S, PN */
 	__u8 type;
-	__be16 length; /* of what follows these eight bytes */
+	__be16 length; /* of the bytes behind these eight */
 	__be32 teid;
 };
 
-struct gtpu_options { /* there as a whole when any of E, S, PN is set */
+struct gtpu_options { /* present as a whole when any of E, S, PN is set */
 	__be16 sequence;
 	__u8 npdu;
 	__u8 next_type;
@@ -37,19 +37,19 @@ struct gtpu_options { /* there as a whole when any of E, S, PN is set */
 
 #define GTPU_OVERHEAD (sizeof(struct udphdr) + sizeof(struct gtpu))
 
-/* What is known of a frame. `at`: where what is looked at begins; `left`: bytes from there by the headers before it. */
+/* The parsed parts of a frame. `at`: the current offset; `left`: bytes from there by the headers before it. */
 struct packet {
 	__u32 at;
 	__u32 left;
 	__u32 direction;
 	/* GTP-U */
-	__u32 outer; /* its IP version; 0: the header is not all there */
+	__u32 outer; /* its IP version; 0: the header is truncated */
 	__u32 outer_src[4]; /* IPv4: the first */
 	__u32 outer_dst[4];
 	__u32 teid;
 	__u32 gtpu_type;
 	__u32 sequence;
-	__u32 source_port; /* all of these but the type big-endian, as in the frame */
+	__u32 source_port; /* big-endian as in the frame, except the type */
 	/* the user's IP packet */
 	__u32 version;
 	__u32 bytes;
@@ -72,7 +72,7 @@ static __always_inline void *place(struct xdp_md *ctx, __u32 at)
 
 #define FITS(ctx, header) ((void *)((header) + 1) <= (void *)(long)(ctx)->data_end)
 
-/* Past an outer IPv4 header; p->left is what it says follows. */
+/* Skips an outer IPv4 header; p->left becomes the length that it states. */
 static __always_inline int take_outer4(struct xdp_md *ctx, struct packet *p)
 {
 	struct iphdr *ip = place(ctx, ETH_HLEN);
@@ -96,7 +96,7 @@ static __always_inline int take_outer4(struct xdp_md *ctx, struct packet *p)
 	return FOUND;
 }
 
-/* Past an outer IPv6 header. One with extension headers is the kernel's, which brings back what was in it (lab/upf). */
+/* Skips an outer IPv6 header. The kernel handles one with extension headers; lab/upf returns the content. */
 static __always_inline int take_outer6(struct xdp_md *ctx, struct packet *p)
 {
 	struct ipv6hdr *ip = place(ctx, ETH_HLEN);
@@ -116,8 +116,8 @@ static __always_inline int take_outer6(struct xdp_md *ctx, struct packet *p)
 }
 
 /*
- * The sum (RFC 1071) of the UDP datagram of so many bytes behind an outer IPv6 header, its pseudo header included (RFC
- * 8200, 8.1): 0xffff where its checksum is right. Negative: the frame ends before.
+ * The sum (RFC 1071) of the UDP datagram of `bytes` behind an outer IPv6 header, with its pseudo header (RFC 8200,
+ * 8.1): 0xffff if its checksum is correct. Negative: the frame is truncated.
  */
 __noinline int sum_udp6(struct xdp_md *ctx, __u32 bytes)
 {
@@ -146,7 +146,10 @@ __noinline int sum_udp6(struct xdp_md *ctx, __u32 bytes)
 	return (sum & 0xffff) + (sum >> 16);
 }
 
-/* Behind an outer IP header and a UDP header to port 2152. Over IPv6 its checksum must be there, and right. */
+/*
+ * Finds GTP-U behind an outer IP header and a UDP header to port 2152. Over IPv6 the checksum must be present and
+ * correct.
+ */
 __noinline int find_gtpu(struct xdp_md *ctx, struct packet *p)
 {
 	struct ethhdr *ethernet = place(ctx, 0);
@@ -175,7 +178,7 @@ __noinline int find_gtpu(struct xdp_md *ctx, struct packet *p)
 	return FOUND;
 }
 
-/* Past extension headers: each begins with its length in 4 bytes and ends with the type of the next. */
+/* Skips extension headers: each begins with its length in units of 4 bytes and ends with the type of the next. */
 static __always_inline int skip_extensions(struct xdp_md *ctx, struct packet *p, __u32 next)
 {
 	for (int i = 0; i < MOST_EXTENSIONS && next; i++) {
@@ -186,7 +189,7 @@ static __always_inline int skip_extensions(struct xdp_md *ctx, struct packet *p,
 			return FOUND_MALFORMED;
 		bytes = *size * 4;
 		behind = bytes - 1;
-		asm volatile("" : "+r"(behind)); /* or the compiler goes four further and one back: the verifier cannot */
+		asm volatile("" : "+r"(behind)); /* against a detour that the verifier rejects */
 		last = size + (behind & MOST_OFFSET);
 		if (!FITS(ctx, last) || bytes > p->left || p->at + bytes > MOST_OFFSET)
 			return FOUND_MALFORMED;
@@ -197,7 +200,7 @@ static __always_inline int skip_extensions(struct xdp_md *ctx, struct packet *p,
 	return next ? FOUND_MALFORMED : FOUND;
 }
 
-/* Past a GTP-U header with what it may carry. */
+/* Skips a GTP-U header with its optional fields. */
 __noinline int take_gtpu(struct xdp_md *ctx, struct packet *p)
 {
 	struct gtpu_options *options;
@@ -274,7 +277,7 @@ static __always_inline int take_user6(struct xdp_md *ctx, struct packet *p)
 	return FOUND;
 }
 
-/* The user's IP packet at p->at. */
+/* Parses the user's IP packet at p->at. */
 __noinline int take_user(struct xdp_md *ctx, struct packet *p)
 {
 	__u8 *first;
@@ -303,7 +306,7 @@ static __always_inline void write_udp(struct udphdr *udp, __be16 port, __u32 byt
 	udp->check = 0;
 }
 
-/* An IPv4 header of 20 bytes and a UDP header without a checksum, which TS 29.281 leaves to the sender. */
+/* Writes an IPv4 header of 20 bytes and a UDP header without a checksum, which is optional (TS 29.281). */
 static __always_inline void write_outer4(struct iphdr *ip, __u32 from, __u32 to, __be16 port, __u32 udp_bytes)
 {
 	__u32 sum = 0;
@@ -325,7 +328,7 @@ static __always_inline void write_outer4(struct iphdr *ip, __u32 from, __u32 to,
 	write_udp((void *)(ip + 1), port, udp_bytes);
 }
 
-/* An IPv6 header and a UDP header, whose checksum is to be mended when all that it covers stands. */
+/* Writes an IPv6 header and a UDP header; the checksum is completed when everything that it covers is written. */
 static __always_inline void write_outer6(struct ipv6hdr *ip, const volatile __u32 *from, const __u32 *to, __be16 port,
 					 __u32 udp_bytes)
 {
@@ -340,7 +343,10 @@ static __always_inline void write_outer6(struct ipv6hdr *ip, const volatile __u3
 	write_udp((void *)(ip + 1), port, udp_bytes);
 }
 
-/* Not left out, as RFC 6935 lets tunnels do: a receiver drops it then unless it was told not to (RFC 8200, 8.1). */
+/*
+ * Completes the UDP checksum. RFC 6935 lets tunnels omit it, but by default a receiver then drops the packet (RFC 8200,
+ * 8.1).
+ */
 static __always_inline int mend_udp6(struct xdp_md *ctx, __u32 udp_bytes)
 {
 	int sum = sum_udp6(ctx, udp_bytes);

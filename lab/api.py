@@ -1,4 +1,4 @@
-"""What the command line does with a lab: up, down, status, names, enter, run_in."""
+"""The operations on a lab: up, down, status, names, enter, run_in."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, NotRequired, TypedDict
 
 from pktswarm.lab import bare as bare_nodes
 from pktswarm.lab import namespaces, record_file, ssh
@@ -27,7 +27,7 @@ from pktswarm.traffic.errors import BadInput
 HOSTS = Path("hosts")
 DOWN_TIMEOUT_S = 15.0
 GUEST_GRACE_S = 5.0
-"""How long `down` gives what runs in the lab to end in order."""
+"""Time that `down` gives the processes in the lab to end in order."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,20 @@ class LabState:
     keeper: Keeper
     plan: Plan
     notes: tuple[str, ...] = ()
-    """What it could not be given, and is up without."""
+    """What the lab lacks."""
+
+
+class LabStatus(TypedDict):
+    """`why`: the reason when the lab is not up. The processes are those of a lab that is up."""
+
+    name: str
+    inventory: str
+    up: bool
+    why: str
+    keeper_pid: NotRequired[int]
+    keeper_started: NotRequired[int]
+    master_pid: NotRequired[int]
+    pids: NotRequired[dict[str, int]]
 
 
 def up(
@@ -56,18 +69,18 @@ def up(
     routes: Sequence[str] = (),
     bare: str = "",
 ) -> LabState:
-    """Bring up lab `name` and write its inventory. Whatever interrupts it leaves nothing behind.
+    """Brings up lab `name` and writes its inventory. An interruption leaves nothing behind.
 
-    `dut`: what is under test; "exec" runs `command`. `routes`: "PREFIX=NODE", what a UPF sends by way of which node.
-    `bare`: the Debian release of nodes with a root of their own; it is made when first asked for.
-    Raises BadInput for arguments that cannot be, without root, with tools missing, or if it is up already;
-    PktswarmError if it did not come up.
+    `dut`: the device under test; "exec" runs `command`. `routes`: "PREFIX=NODE", routes of a UPF by way of a node.
+    `bare`: the Debian release of nodes with a root file system of their own, which is made on first use.
+    Raises BadInput for invalid arguments, without root, without the tools, or if the lab is up already; PktswarmError
+    if it did not come up.
     """
     shape = plan(name, transmit, receive, mtu, bottleneck_bps, queue_bytes, dut, command, routes, bare)
-    # Users' packets go both ways through a UPF.
+    # Users' packets pass a UPF in both directions.
     the_plan = replace(shape, both_roles=both_roles or shape.upf is not None)
     if command and not shutil.which(command[0]):
-        raise BadInput(f"lab {name}", "is not a command on this machine", key="command", value=command[0])
+        raise BadInput(f"lab {name}", "not a command on this machine", key="command", value=command[0])
     _need_root()
     ssh.check_tools()
     if bare:
@@ -87,10 +100,10 @@ def up(
 
 
 def down(name: str = "default", hosts_dir: Path = HOSTS) -> None:
-    """End lab `name`: its processes, and with them its namespaces and interfaces; remove inventory and UPF profile.
+    """Ends lab `name`: its processes, and with them its namespaces and interfaces; removes inventory and UPF profile.
 
-    What runs in it is asked to end first, so that a rank's guard can clean up. An inventory whose lab is
-    gone is only removed. Raises BadInput if there is neither.
+    Processes in it get SIGTERM first, so that a rank's guard can clean up. If only the inventory exists, it is removed.
+    Raises BadInput if there is neither.
     """
     check_name(name)
     _need_root()
@@ -103,37 +116,44 @@ def down(name: str = "default", hosts_dir: Path = HOSTS) -> None:
             networks = _networks(keeper)
             _end_guests(keeper)
             kill_and_wait(keeper.keeper_pid, DOWN_TIMEOUT_S, keeper.keeper_started)
-            # Guards that were frozen, or killed before: their folders stand where those of this machine do.
+            # Guards that were frozen or killed left their folders in the machine's file system.
             subprocess.run([sys.executable, "-P", "-m", "pktswarm.nodes.stale_spools", *map(str, networks)], check=True)
         if record_file.read(path) == keeper:
             path.unlink()
             record_file.profile_of(path).unlink(missing_ok=True)
 
 
-def status(name: str = "default", hosts_dir: Path = HOSTS) -> dict[str, Any]:
-    """`up` (True or False), `why` when it is not, `inventory`, and of a lab that is up its processes."""
+def status(name: str = "default", hosts_dir: Path = HOSTS) -> LabStatus:
+    """Returns whether the lab is up, and its processes."""
     check_name(name)
     path = record_file.path_of(name, hosts_dir)
     keeper = record_file.read(path)
-    answer: dict[str, Any] = {"name": name, "inventory": str(path), "up": False, "why": ""}
+    answer: LabStatus = {"name": name, "inventory": str(path), "up": False, "why": ""}
     if keeper is None:
         return {**answer, "why": "it was not brought up"}
     if not _is_alive(keeper):
         return {**answer, "why": f"its keeper, process {keeper.keeper_pid}, is gone"}
-    return {**answer, **asdict(keeper), "up": True}
+    return {
+        **answer,
+        "up": True,
+        "keeper_pid": keeper.keeper_pid,
+        "keeper_started": keeper.keeper_started,
+        "master_pid": keeper.master_pid,
+        "pids": keeper.pids,
+    }
 
 
 def names(hosts_dir: Path = HOSTS) -> list[str]:
-    """The labs that are up."""
+    """Returns the names of the labs that are up."""
     files = sorted(hosts_dir.glob("lab-*.yml"))
     return [path.stem.removeprefix("lab-") for path in files if _living(path)]
 
 
 def enter(lab: str | Path, node: str = "m0", hosts_dir: Path = HOSTS) -> None:
-    """Make this process one of `node`: its network, host name and files. `lab`: a name or an inventory.
+    """Moves this process to `node`: its network, host name and files. `lab`: a name or an inventory.
 
-    To be called before any thread is started. The process keeps its number and its children, so it gets a /proc
-    that shows them, in a mount namespace of its own. Raises BadInput if the lab is not up or has no such node.
+    To be called before any thread is started. The process keeps its number and its children, so it gets a /proc with
+    them, in a mount namespace of its own. Raises BadInput if the lab is not up or has no such node.
     """
     path = lab if isinstance(lab, Path) else record_file.path_of(lab, hosts_dir)
     _need_root()
@@ -143,29 +163,29 @@ def enter(lab: str | Path, node: str = "m0", hosts_dir: Path = HOSTS) -> None:
 
 
 def network_files(lab: str | Path, node: str, hosts_dir: Path = HOSTS) -> Path:
-    """The folder that is `/proc/net` on `node`, for who has entered the lab too. Raises BadInput as `enter` does."""
+    """Returns the path of `/proc/net` of `node`, also for processes in the lab. Raises BadInput as enter() does."""
     path = lab if isinstance(lab, Path) else record_file.path_of(lab, hosts_dir)
     return Path(f"/proc/{_node_pid(path, node)}/net")
 
 
 def run_in(lab: str | Path, node: str, command: list[str], hosts_dir: Path = HOSTS) -> int:
-    """Run `command` on `node` with this terminal; returns its exit status (128 + signal if one ended it).
+    """Runs `command` on `node` with this terminal; returns its exit status (128 + signal if one ended it).
 
-    It ends with the lab, and when the caller ends. Raises BadInput as `enter` does, or if there is no such command.
+    It ends with the lab, and with the caller. Raises BadInput as enter() does, or if there is no such command.
     """
     path = lab if isinstance(lab, Path) else record_file.path_of(lab, hosts_dir)
     _need_root()
     pid = _node_pid(path, node)
     if not command or not shutil.which(command[0]):
-        raise BadInput("lab exec", "is not a command on this machine", key="command", value=" ".join(command[:1]))
+        raise BadInput("lab exec", "not a command on this machine", key="command", value=" ".join(command[:1]))
     child = os.fork()
     if child == 0:
         _be_command(pid, command)
     return _wait_for(child)
 
 
-def tell_upf(lab: str | Path, order: dict[str, Any], hosts_dir: Path = HOSTS) -> dict[str, Any]:
-    """What the lab's own UPF answers to `order` (docs/lab.md). Raises BadInput for a wrong one, or without a UPF."""
+def order_upf(lab: str | Path, order: Mapping[str, object], hosts_dir: Path = HOSTS) -> dict[str, Any]:
+    """Sends an order to the lab's own UPF (docs/lab.md); returns the answer. BadInput if wrong, or without UPF."""
     path = lab if isinstance(lab, Path) else record_file.path_of(lab, hosts_dir)
     _need_root()
     orders = Path(f"/proc/{_node_pid(path, 'dut')}/root{ORDERS}")
@@ -182,7 +202,7 @@ def _need_root() -> None:
 
 @contextlib.contextmanager
 def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Two `up` of one name must not both find it down. The lock is the folder's: it leaves no file."""
+    """Serializes `up` and `down`, by a lock of the folder, which leaves no file."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -210,7 +230,7 @@ def _living(path: Path) -> bool:
 
 
 def _node_pid(path: Path, node: str) -> int:
-    """The process that holds the namespaces of `node`."""
+    """Returns the process that holds the namespaces of `node`."""
     keeper = record_file.read(path)
     if keeper is None or not _is_alive(keeper):
         name = path.stem.removeprefix("lab-")
@@ -224,7 +244,7 @@ def _node_pid(path: Path, node: str) -> int:
 
 
 def _namespace(pid: int | str, kind: str) -> int | None:
-    """A number that names the namespace; None if the process is gone, or has rights that we lack (it is no guest)."""
+    """Returns the namespace's inode; None if the process has ended, or is not accessible (so not of the lab)."""
     try:
         return Path(f"/proc/{pid}/ns/{kind}").stat().st_ino
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -232,7 +252,7 @@ def _namespace(pid: int | str, kind: str) -> int | None:
 
 
 def _guests(keeper: Keeper) -> list[int]:
-    """Processes of a node beyond its keeper: from outside, which would keep its namespaces alive, or by its sshd."""
+    """Returns the processes in the nodes beside their keepers: from outside, which hold namespaces, or of an sshd."""
     networks = {_namespace(pid, "net") for pid in keeper.pids.values()} - {None, _namespace("self", "net")}
     pids = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
     keepers = {keeper.keeper_pid, *keeper.pids.values()}
@@ -240,7 +260,7 @@ def _guests(keeper: Keeper) -> list[int]:
 
 
 def _networks(keeper: Keeper) -> set[int]:
-    """The inodes of those network namespaces that are still there."""
+    """Returns the inodes of the network namespaces that still exist."""
     found = set()
     for pid in keeper.pids.values():
         with contextlib.suppress(FileNotFoundError):
@@ -259,7 +279,7 @@ def _end_guests(keeper: Keeper) -> None:
 
 
 def _be_command(pid: int, command: list[str]) -> NoReturn:
-    """In a child: enter, and let a child of its own, which alone is in the lab's PID namespace, be the command."""
+    """In a child process: enters the node, and runs the command in a child, which is in the lab's PID namespace."""
     status = 126
     try:
         namespaces.die_with_parent()
@@ -276,7 +296,7 @@ def _be_command(pid: int, command: list[str]) -> NoReturn:
 
 
 def _wait_for(child: int) -> int:
-    """Exit status of `child`. Ctrl-C is the child's, as in a shell."""
+    """Returns the exit status of `child`. SIGINT goes to the child alone, as in a shell."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -1,4 +1,4 @@
-"""Bare nodes: each has a Debian root of its own, as `debootstrap` makes it, with sshd and nothing else.
+"""Bare nodes: each has a Debian root of its own, made by `debootstrap`, with sshd and nothing else.
 
 One root is made for all labs, below CACHE; each node sees it through an overlay whose changes lie in memory, and so go
 with the node. It stays a chroot: a node of the lab is no prison, it is the machine's own root.
@@ -25,15 +25,15 @@ UBUNTU_KEYRING = Path("/usr/share/keyrings/ubuntu-archive-keyring.gpg")
 PACKAGES = "openssh-server"
 DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 ENVIRONMENT = Path("/opt/pktswarm")
-"""Where `pktswarm provision` puts the virtual environment on a node."""
+"""The virtual environment that `pktswarm provision` makes on a node."""
 PLACE = Path("/run")
-"""Where a node's overlay is put together: its own memory, before the chroot."""
+"""Mount point of a node's overlay, before the chroot."""
 
 
 def check(lab: str, suite: str) -> None:
-    """Raises BadInput for a suite that is not known, or if what its root is made with is not installed."""
+    """Raises BadInput for an unknown suite, or if a tool to make its root is not installed."""
     if suite not in SUITES:
-        raise BadInput(f"lab {lab}", "is not known", key="bare", value=suite, allowed=", ".join(SUITES))
+        raise BadInput(f"lab {lab}", "unknown release", key="bare", value=suite, allowed=", ".join(SUITES))
     if not shutil.which("debootstrap"):
         raise BadInput(f"lab {lab}", "debootstrap not installed (apt install debootstrap)", key="bare", value=suite)
     if suite in UBUNTU and not (root_of(suite).is_dir() or UBUNTU_KEYRING.exists()):
@@ -46,7 +46,7 @@ def root_of(suite: str) -> Path:
 
 
 def make_root(suite: str) -> Path:
-    """The root of `suite`, made when first asked for: a minute or two, from debootstrap's own mirror.
+    """Returns the root of `suite`, made on first use in one to two minutes, from debootstrap's default mirror.
 
     Raises PktswarmError with the last words of debootstrap; what it had made is removed then.
     """
@@ -56,7 +56,7 @@ def make_root(suite: str) -> Path:
     print(f"lab: making a root of {suite} in {root}, once; this takes a minute or two", file=sys.stderr)
     CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
     making = root.with_name(f"{root.name}.making-{os.getpid()}")
-    # In namespaces of its own: what it mounts and starts ends with it.
+    # In namespaces of its own: its mounts and processes end with it.
     command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", *_debootstrap(suite, making)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
@@ -84,7 +84,7 @@ def _debootstrap(suite: str, target: Path) -> list[str]:
 
 
 def _add_updates(suite: str, sources: Path) -> None:
-    """As on an installed Ubuntu; jammy's Python 3.11 is among them. (debootstrap's own --extra-suites fails.)"""
+    """Writes the package sources of an installed Ubuntu, for jammy's Python 3.11 (--extra-suites fails)."""
     if suite in UBUNTU:
         lines = [line for line in sources.read_text().splitlines() if line.startswith("deb ")]
         more = [line.replace(f" {suite} ", f" {suite}-{part} ") for line in lines for part in ("updates", "security")]
@@ -92,7 +92,7 @@ def _add_updates(suite: str, sources: Path) -> None:
 
 
 def enter_root(suite: str) -> None:
-    """Make the root of `suite`, with changes of this process's own, this process's. Needs a mount namespace."""
+    """Enters the root of `suite`, with an overlay for the changes of this process. Needs a mount namespace."""
     namespaces.mount_tmpfs(str(PLACE))
     upper, work, root = (PLACE / name for name in ("upper", "work", "root"))
     for folder in (upper, work, root):
@@ -106,7 +106,7 @@ def enter_root(suite: str) -> None:
 
 
 def show_environment() -> None:
-    """On the lab's master, which is the machine: this Python's environment at the path that it has on the nodes."""
+    """Shows this Python's environment, on the lab's master, at the path that it has on the nodes."""
     upper, work = (PLACE / name for name in ("opt-upper", "opt-work"))
     for folder in (upper, work):
         folder.mkdir()
@@ -117,7 +117,7 @@ def show_environment() -> None:
 
 
 def _make_devices(folder: Path) -> None:
-    """The few that programs expect; none of the machine's disks."""
+    """Makes the few devices that programs expect; none of the machine's disks."""
     namespaces.mount("tmpfs", str(folder), "tmpfs", namespaces.MS_NOSUID, "mode=0755")
     for name, numbers in DEVICES.items():
         os.mknod(folder / name, stat.S_IFCHR | 0o666, os.makedev(*numbers))

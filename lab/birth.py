@@ -1,7 +1,7 @@
-"""Starting a lab's keeper so that nothing survives an `up` that did not finish, however it ended.
+"""Starts a lab's keeper so that nothing remains of an `up` that did not finish, however it ended.
 
-The keeper holds the reading end of a pipe of ours. When the pipe closes before the word to stay, it ends the lab:
-that needs no code to run here, so SIGKILL is covered too.
+The keeper holds the reading end of a pipe. When the pipe closes before the byte STAY, the keeper ends the lab. This
+needs no code in this process, so it covers SIGKILL too.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
+from pktswarm.lab import messages
+from pktswarm.lab.messages import Built, Failed, Message, Started
 from pktswarm.lab.plan import Plan
 from pktswarm.lab.record_file import Keeper
 from pktswarm.traffic.errors import PktswarmError
@@ -29,13 +30,13 @@ STAY = b"s"
 
 
 class Birth:
-    """A lab that is coming up. Left by an exception, the lab is gone before the exception goes on."""
+    """A lab that is coming up. An exception in the block ends the lab before it is raised further."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.keeper_pid = 0
         self.notes: list[str] = []
-        """What the lab could not be given; there after await_keeper()."""
+        """What the lab lacks; set by await_keeper()."""
         self._process: subprocess.Popen[bytes] | None = None
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _close
         self._buffer = b""
@@ -56,14 +57,15 @@ class Birth:
         self._close()
 
     def await_keeper(self) -> Keeper:
-        """The record of the lab once all of it is up. Raises PktswarmError with its own words otherwise."""
+        """Returns the record of the lab once all of it is up. Raises PktswarmError with the cause otherwise."""
         deadline = time.monotonic() + UP_TIMEOUT_S
-        while (answer := self._next_report(deadline)) is not None:
-            if "error" in answer:
-                raise PktswarmError(f"lab {self.plan.name} did not come up: {answer['error']}")
-            if "pids" in answer:
-                self.notes = answer["notes"]
-                return self._record(answer["pids"])
+        while (report := self._next_report(deadline)) is not None:
+            match report:
+                case Failed():
+                    raise PktswarmError(f"lab {self.plan.name} did not come up: {report.error}")
+                case Built():
+                    self.notes = report.notes
+                    return self._record(report.pids)
         raise PktswarmError(f"lab {self.plan.name} did not come up: {self._last_words()}")
 
     def stay(self) -> None:
@@ -84,19 +86,20 @@ class Birth:
             os.close(end)
         self._keeper_stay = self._keeper_reports = -1
 
-    def _next_report(self, deadline: float) -> dict[str, Any] | None:
-        """The next line of the keeper; None when it has closed its side. Remembers the keeper's process number."""
+    def _next_report(self, deadline: float) -> Message | None:
+        """Returns the keeper's next message, and stores the keeper's process number; None when it closed the pipe."""
         while b"\n" not in self._buffer:
             if not select.select([self._reports], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise PktswarmError(f"lab {self.plan.name}: no word from its keeper for {UP_TIMEOUT_S:.0f} s")
+                raise PktswarmError(f"lab {self.plan.name}: no message from its keeper within {UP_TIMEOUT_S:.0f} s")
             data = os.read(self._reports, 1 << 16)
             if not data:
                 return None
             self._buffer += data
         line, self._buffer = self._buffer.split(b"\n", 1)
-        answer: dict[str, Any] = json.loads(line)
-        self.keeper_pid = answer.get("keeper_pid", self.keeper_pid)
-        return answer
+        message = messages.decode(line)
+        if isinstance(message, Started):
+            self.keeper_pid = message.keeper_pid
+        return message
 
     def _record(self, pids: dict[str, int]) -> Keeper:
         started = started_ticks(self.keeper_pid)
@@ -107,10 +110,10 @@ class Birth:
 
     def _last_words(self) -> str:
         self._errors.seek(0)
-        return self._errors.read().decode(errors="replace").strip()[-3000:] or "its keeper ended without a word"
+        return self._errors.read().decode(errors="replace").strip()[-3000:] or "its keeper ended without a message"
 
     def _end(self) -> None:
-        """Close the pipe and wait until the keeper, and with it every process of the lab, is gone."""
+        """Closes the pipe and waits until the keeper, and with it every process of the lab, has ended."""
         self._close_end("_stay")
         self._close_end("_keeper_stay")
         self._close_end("_keeper_reports")
@@ -125,7 +128,7 @@ class Birth:
             self._close_end(name)
         self._errors.close()
         if self._process is not None:
-            # It only forks the keeper and ends.
+            # The process forks the keeper and ends.
             self._process.wait(END_TIMEOUT_S)
 
     def _close_end(self, name: str) -> None:
@@ -136,20 +139,20 @@ class Birth:
 
 
 def started_ticks(pid: int) -> int | None:
-    """When process `pid` was started, in clock ticks since boot; None if it is gone or only waits to be reaped."""
+    """Returns the start time of a process in clock ticks since boot; None if it has ended, reaped or not."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The name in parentheses may hold anything; after it come the state (field 3) and the start time (field 22).
+    # The name in parentheses can contain anything; the state (field 3) and the start time (field 22) follow it.
     values = text.rpartition(")")[2].split()
     return None if values[0] in "ZX" else int(values[19])
 
 
 def kill_and_wait(pid: int, timeout_s: float, started: int | None = None) -> None:
-    """SIGKILL to process `pid` (if it is the one that began at `started`), and wait.
+    """Sends SIGKILL to process `pid` (if it was started at `started`), and waits for its end.
 
-    The first process of a PID namespace is gone only when all the others are.
+    The first process of a PID namespace ends only after all others in it.
     """
     try:
         handle = os.pidfd_open(pid)
@@ -162,7 +165,7 @@ def kill_and_wait(pid: int, timeout_s: float, started: int | None = None) -> Non
             signal.pidfd_send_signal(handle, signal.SIGKILL)
         if not select.select([handle], [], [], timeout_s)[0]:
             raise PktswarmError(f"process {pid} does not end within {timeout_s:.0f} s of SIGKILL")
-        # It ran no more; now its parent, the machine's init, has to take note, so that nobody still finds it in /proc.
+        # It has ended; it is in /proc until its parent, the machine's init, reaps it.
         deadline = time.monotonic() + REAP_TIMEOUT_S
         while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
             time.sleep(0.005)

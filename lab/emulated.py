@@ -1,4 +1,4 @@
-"""A whole arm64 Debian, emulated by qemu, in the place of a bare node of a lab: another machine, another kernel.
+"""An arm64 Debian, emulated by qemu, in place of a bare node of a lab: another machine with another kernel.
 
     state = lab.up("arm", 1, 1, bare="bookworm")
     with emulated.in_place_of(state, "rx1"): ...
@@ -30,17 +30,17 @@ from pktswarm.traffic.errors import PktswarmError
 
 SUITE = "bookworm"
 DISK, KERNEL, FIRST = "disk", "kernel", "first.cpio"
-"""What of a machine is kept: its disk, its kernel, and what the kernel needs to find its disk."""
+"""The stored files of a machine: disk, kernel, and initial RAM disk."""
 DISK_BYTES = 6 << 30
 """A sparse file: 1 GB of it is written."""
 PACKAGES = ("openssh-server", "systemd-sysv", "udev", "iproute2", "kmod", "busybox-static", "linux-image-arm64")
 LEFT_OUT = ("linux-image-", "initramfs-tools")
-"""Downloaded, but not installed there: the machine's first files are made here."""
+"""Downloaded, but not installed there: this machine makes the initial RAM disk."""
 PROGRAMS = {"qemu-system-aarch64": "qemu-system-arm", "debootstrap": "debootstrap", "cpio": "cpio", "depmod": "kmod"}
 MODULES = ("virtio_pci", "virtio_blk", "ext4")
 SECOND_STAGE_S, BOOT_S = 1800.0, 600.0
 MACHINE = ("-machine", "virt", "-cpu", "max,pauth-impdef=on", "-accel", "tcg,thread=multi")
-"""qemu computes Arm's own signatures of pointers slowly; its own kind of them is as good."""
+"""qemu computes Arm's pointer authentication slowly; its own algorithm is sufficient."""
 DONE = "pktswarm: the second stage is done"
 
 INIT = f"""#!/bin/busybox sh
@@ -64,7 +64,7 @@ poweroff -f
 
 @contextlib.contextmanager
 def in_place_of(state: LabState, name: str, cpus: int = 2, memory: str = "4G") -> Iterator[subprocess.Popen[bytes]]:
-    """The machine, when its sshd answers; it ends with the block.
+    """Runs the machine, from the first answer of its sshd to the end of the block.
 
     Raises PktswarmError if it is not there within BOOT_S, with the last words of its console.
     """
@@ -93,7 +93,7 @@ def in_place_of(state: LabState, name: str, cpus: int = 2, memory: str = "4G") -
 
 
 def make_machine() -> Path:
-    """The folder with a machine's disk and kernel, made when first asked for: about ten minutes."""
+    """Returns the folder with a machine's disk and kernel, made on first use in about ten minutes."""
     missing = {package for program, package in PROGRAMS.items() if not shutil.which(program)}
     if missing:
         raise PktswarmError(f"not installed: apt install {' '.join(sorted(missing))}")
@@ -114,7 +114,7 @@ def make_machine() -> Path:
 
 
 def _first_stage(folder: Path) -> None:
-    """Packages unpacked by this machine's own programs, a disk of them, and the kernel with its first files."""
+    """Unpacks packages with this machine's programs, and makes the disk, the kernel and the initial RAM disk."""
     root, unpacked = folder / "root", folder / "root/unpacked"
     _checked("debootstrap", "--arch=arm64", "--foreign", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE,
              str(root))  # fmt: skip
@@ -137,7 +137,7 @@ def _first_stage(folder: Path) -> None:
 
 
 def _first_files(unpacked: Path, version: str, folder: Path) -> Path:
-    """busybox, the modules that lead to the disk, in their order, and INIT."""
+    """Packs busybox, the modules for the disk in their order, and INIT."""
     for name in ("bin", "modules", "proc", "dev", "disk"):
         (folder / name).mkdir(parents=True)
     shutil.copy2(unpacked / "bin/busybox", folder / "bin/busybox")
@@ -165,11 +165,11 @@ def _second_stage(folder: Path) -> None:
         finally:
             _end(machine)
         if DONE not in (scratch / "console").read_text(errors="replace"):
-            raise PktswarmError(f"the arm64 machine was not made: {_last_words(scratch)}")
+            raise PktswarmError(f"the arm64 machine was not made: {_last_output(scratch)}")
 
 
 def _start(inside: Sequence[str], folder: Path, scratch: Path, more: Sequence[str]) -> subprocess.Popen[bytes]:
-    """It ends with this process, whatever ends that."""
+    """Starts a process that ends with this one, however this one ends."""
     command = ["setpriv", "--pdeathsig", "KILL", *inside, "qemu-system-aarch64", *MACHINE, "-display", "none"]
     command += ["-kernel", str(folder / KERNEL), "-initrd", str(scratch / "first"), "-append", "console=ttyAMA0 quiet"]
     command += ["-drive", f"file={folder / DISK},format=raw,if=virtio,cache=unsafe", "-device", "virtio-rng-pci"]
@@ -189,7 +189,7 @@ def _interface(tap: str, mac: str) -> list[str]:
 
 
 def _join_cables(pid: int) -> None:
-    """In the node's network namespace, a bridge for each cable; the node's own names for it go to the machine.
+    """Makes a bridge for each cable in the node's network namespace; the machine gets the node's interface names.
 
     A bridge keeps what is for the address of one of its own ports: so the cable's end gets another.
     """
@@ -208,7 +208,7 @@ def _join_cables(pid: int) -> None:
 
 
 def files_of(node: Node, state: LabState, keys: Path, folder: Path) -> Path:
-    """What makes the machine that node: names, addresses and keys, as files of its root, below `node`."""
+    """Writes names, addresses and keys of the node, as files of the machine's root, below `node`."""
     network = folder / "node/etc/systemd/network"
     network.mkdir(parents=True)
     for name, mac, how in (
@@ -236,7 +236,7 @@ def files_of(node: Node, state: LabState, keys: Path, folder: Path) -> Path:
 
 
 def _pack(archive: Path, folder: Path) -> None:
-    """As the kernel takes it: several may follow each other in one file."""
+    """Packs an initial RAM disk; several may follow each other in one file."""
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
     with archive.open("wb") as file:
         command = ["cpio", "--create", "--format=newc", "--owner=+0:+0", "--quiet"]
@@ -244,7 +244,7 @@ def _pack(archive: Path, folder: Path) -> None:
 
 
 def _await_sshd(machine: subprocess.Popen[bytes], state: LabState, node: Node, scratch: Path) -> None:
-    """Until a login from the master does something."""
+    """Waits until a login from the master succeeds."""
     master = state.keeper.pids["m0"]
     login = ["nsenter", f"--target={master}", "--mount", "--net", "ssh", "-F", str(ssh.CONFIG), node.name, "true"]
     deadline = time.monotonic() + BOOT_S
@@ -252,10 +252,10 @@ def _await_sshd(machine: subprocess.Popen[bytes], state: LabState, node: Node, s
         if subprocess.run(login, capture_output=True, stdin=subprocess.DEVNULL, check=False).returncode == 0:
             return
         time.sleep(1.0)
-    raise PktswarmError(f"{node.name}: the arm64 machine does not answer: {_last_words(scratch)}")
+    raise PktswarmError(f"{node.name}: the arm64 machine does not answer: {_last_output(scratch)}")
 
 
-def _last_words(scratch: Path) -> str:
+def _last_output(scratch: Path) -> str:
     files = [path for path in (scratch / "qemu", scratch / "console") if path.exists()]
     return " / ".join(" / ".join(path.read_text(errors="replace").strip().splitlines()[-8:]) for path in files)
 
@@ -267,7 +267,7 @@ def _end(machine: subprocess.Popen[bytes]) -> None:
 
 
 def _checked(*command: str) -> str:
-    """What it prints; PktswarmError with its last words if it fails."""
+    """Runs a command; returns its output. Raises PktswarmError with the end of its output if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     if done.returncode:
         words = (done.stderr + done.stdout).strip().splitlines()[-5:]

@@ -1,9 +1,9 @@
-"""The keeper: the first process of a lab's PID namespace. While it lives the lab lives.
+"""The keeper: the first process of a lab's PID namespace. The lab ends with it.
 
-`python -m pktswarm.lab.keeper NAME STAY REPORT PLAN` is started by lab.api.up. STAY is the end of a pipe: the lab stays
-once a byte has come, and ends if the pipe is closed before. REPORT gets one JSON line: what came up. PLAN is JSON: the
-arguments of plan() in plan.py.
-No namespace is given a name anywhere: with the keeper the kernel ends its processes, and with them everything.
+lab.api.up starts `python -m pktswarm.lab.keeper NAME STAY REPORT PLAN`. STAY is the reading end of a pipe: the lab
+stays once a byte has arrived, and ends if the pipe is closed before. REPORT is a pipe for lab.messages. PLAN is JSON:
+the arguments of plan() in plan.py.
+No namespace has a name: when the keeper ends, the kernel ends its processes, and with them the namespaces.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import traceback
 from dataclasses import replace
 from pathlib import Path
 from socket import socket
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from pktswarm.lab import links, mirror, namespaces, node, ssh, upf_host
+from pktswarm.lab import links, messages, mirror, namespaces, node, ssh, upf_host
+from pktswarm.lab.messages import Built, Failed, Message, NodeFailed, NodeUp, Started
 from pktswarm.lab.plan import Plan, plan
 from pktswarm.traffic.errors import PktswarmError
 
@@ -34,19 +35,19 @@ def main(arguments: list[str]) -> None:
     outer_proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     namespaces.unshare(namespaces.PID)
     if os.fork():
-        # Only children are in the new PID namespace. Nothing waits for this process but `up`.
+        # Only children are in the new PID namespace. Only `up` waits for this process.
         os._exit(0)
     keep(the_plan, outer_proc, stay, report, folder)
 
 
 def keep(the_plan: Plan, outer_proc: int, stay: int, report: int, folder: Path) -> NoReturn:
-    """Be the lab's init: have it built, wait for the word to stay, then reap orphans for ever."""
+    """Is the lab's init: starts the builder, waits for the byte on `stay`, then reaps orphans."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     namespaces.set_process_name(f"lab-{the_plan.name}")
     os.chdir("/")
     keeper_pid = int(os.readlink("self", dir_fd=outer_proc))
-    _say(report, {"keeper_pid": keeper_pid})
-    # Before there are namespaces: it connects from where the machine is.
+    messages.write(report, Started(keeper_pid))
+    # Before the namespaces exist: it connects from the machine's network.
     to_mirror = mirror.start([stay, report, outer_proc]) if the_plan.bare else None
     namespaces.unshare(namespaces.NODE)
     namespaces.mount_proc()
@@ -59,12 +60,12 @@ def keep(the_plan: Plan, outer_proc: int, stay: int, report: int, folder: Path) 
     os.close(report)
     if to_mirror:
         to_mirror.close()
-    _await_word(stay, builder)
+    _await_stay(stay, builder)
     _reap()
 
 
-def _await_word(stay: int, builder: int) -> None:
-    """Return when the lab is to stay; leave, and take everything along, when `up` is gone or the builder failed."""
+def _await_stay(stay: int, builder: int) -> None:
+    """Returns when the lab stays; exits, which ends the lab, when `up` has ended or the builder failed."""
     handle = os.pidfd_open(builder)
     waiting = {stay, handle}
     while stay in waiting:
@@ -90,42 +91,37 @@ def _reap() -> NoReturn:
 
 
 def _build_and_report(builder: Builder, report: int) -> NoReturn:
-    answer: dict[str, Any]
+    message: Message
     try:
-        answer = {"pids": builder.build(close_in_nodes=report), "notes": builder.notes}
+        message = Built(builder.build(close_in_nodes=report), builder.notes)
     except BaseException as error:
-        answer = {"error": _words(error)}
-    _say(report, answer)
-    os._exit(1 if "error" in answer else 0)
-
-
-def _say(pipe: int, message: dict[str, Any]) -> None:
-    """One line; lines of up to 4096 bytes do not mix in a pipe, and only the builder's last one is longer."""
-    os.write(pipe, json.dumps(message).encode() + b"\n")
+        message = Failed(_describe(error))
+    messages.write(report, message)
+    os._exit(1 if isinstance(message, Failed) else 0)
 
 
 class Builder:
-    """Brings up the nodes of `the_plan`, each by a process of its own, all at once."""
+    """Brings up the nodes of `the_plan` in parallel, each in a process of its own."""
 
     def __init__(self, the_plan: Plan, outer_proc: int, folder: Path, to_mirror: socket | None = None) -> None:
         self.plan = the_plan
         self.wiring = node.Wiring(the_plan, outer_proc, folder, mirror=to_mirror)
-        self.facts: dict[str, dict[str, Any]] = {}
-        """What each node reported, by its name."""
+        self.nodes: dict[str, NodeUp] = {}
+        """The nodes that are up, by name."""
         self._reading, self._writing = os.pipe()
         self._buffer = b""
 
     def build(self, close_in_nodes: int) -> dict[str, int]:
-        """Process number of each node's keeper, in the PID namespace of the one who called `up`."""
+        """Returns node → process number in the PID namespace of `up`."""
         links.prepare_namespace(quiet=True)
         links.add_bridge(node.CONTROL_BRIDGE, node.CONTROL_MTU)
         self._bring_up({node.SWITCH: node.set_up_switch}, close_in_nodes)
-        self.wiring = replace(self.wiring, switch_pid=self.facts[node.SWITCH]["pid"])
+        self.wiring = replace(self.wiring, switch_pid=self.nodes[node.SWITCH].pid)
         setups: dict[str, node.Setup] = {node.DUT: upf_host.set_up_upf if self.plan.upf else node.set_up_dut}
         setups |= {each.name: node.set_up_node(each) for each in self.plan.nodes}
         self._bring_up(setups, close_in_nodes)
         self._hand_out_keys()
-        return {name: facts["outer_pid"] for name, facts in self.facts.items()}
+        return {name: up.outer_pid for name, up in self.nodes.items()}
 
     def _bring_up(self, setups: dict[str, node.Setup], close_in_nodes: int) -> None:
         for name, setup in setups.items():
@@ -133,49 +129,50 @@ class Builder:
                 os.close(close_in_nodes)
                 self._be_node(name, setup)
         deadline = time.monotonic() + BUILD_TIMEOUT_S
-        while missing := setups.keys() - self.facts.keys():
+        while missing := setups.keys() - self.nodes.keys():
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self._reading], [], [], left)[0]:
-                raise PktswarmError(f"no word from {', '.join(sorted(missing))} within {BUILD_TIMEOUT_S:.0f} s")
+                raise PktswarmError(f"{', '.join(sorted(missing))}: not up within {BUILD_TIMEOUT_S:.0f} s")
             self._take_reports()
 
     def _be_node(self, name: str, setup: node.Setup) -> NoReturn:
         try:
             node.hold(name, self.wiring, setup, self._report)
         except BaseException as error:
-            self._report({"node": name, "error": _words(error)})
+            self._report(NodeFailed(name, _describe(error)))
         os._exit(1)
 
-    def _report(self, facts: dict[str, Any]) -> None:
-        _say(self._writing, facts)
+    def _report(self, message: Message) -> None:
+        messages.write(self._writing, message)
 
     def _take_reports(self) -> None:
         *lines, self._buffer = (self._buffer + os.read(self._reading, 1 << 16)).split(b"\n")
         for line in lines:
-            facts = json.loads(line)
-            if "error" in facts:
-                raise PktswarmError(f"{facts['node']}: {facts['error']}")
-            self.facts[facts["node"]] = facts
+            message = messages.decode(line)
+            if isinstance(message, NodeFailed):
+                raise PktswarmError(f"{message.node}: {message.error}")
+            assert isinstance(message, NodeUp)
+            self.nodes[message.node] = message
 
     def _hand_out_keys(self) -> None:
-        """Tell every sshd the master's key, and the master every sshd's."""
+        """Gives every sshd the master's public key, and the master every sshd's."""
         master = next(each.name for each in self.plan.nodes if each.group == "master")
         for each in self.plan.nodes:
-            ssh.authorize(self._folder(each.name), self.facts[master]["client_key"])
-        host_keys = {each.name: self.facts[each.name]["host_key"] for each in self.plan.nodes}
+            ssh.authorize(self._folder(each.name), self.nodes[master].client_key)
+        host_keys = {each.name: self.nodes[each.name].host_key for each in self.plan.nodes}
         ssh.write_client_files(self._folder(master), self.plan, host_keys)
 
     @property
     def notes(self) -> list[str]:
-        """What the lab could not be given."""
-        return [note for facts in self.facts.values() for note in facts.get("notes", [])]
+        """What the lab lacks."""
+        return [note for up in self.nodes.values() for note in up.notes]
 
     def _folder(self, name: str) -> Path:
-        """ssh.FOLDER of node `name`, seen from here."""
-        return Path(f"/proc/{self.facts[name]['pid']}/root{ssh.FOLDER}")
+        """Returns the path to ssh.FOLDER of node `name` from this process."""
+        return Path(f"/proc/{self.nodes[name].pid}/root{ssh.FOLDER}")
 
 
-def _words(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     if isinstance(error, PktswarmError):
         return str(error)
     return "".join(traceback.format_exception(error)).strip()[-3000:]

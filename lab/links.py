@@ -1,4 +1,4 @@
-"""Bridges, cables (veth pairs) and interfaces, set so that what is counted is what was sent.
+"""Bridges, cables (veth pairs) and interfaces, configured so that every frame sent is a frame counted.
 
 Each function works in the network namespace the process is in.
 """
@@ -19,7 +19,7 @@ from pktswarm.lab.plan import ETHERNET_BYTES, Bottleneck
 from pktswarm.traffic.errors import PktswarmError
 
 MERGE_OR_SPLIT = re.compile(r"tx-.*segmentation|tx-gso-.*|tx-checksum-.*|tx-vlan-.*insert|rx-lro|rx-gro.*")
-"""Offloads that turn several frames into one, one into several, or leave a checksum or a tag for a card to fill in.
+"""Offloads that merge or split frames, or leave a checksum or a tag to the card.
 
 On a cable there is no card: a frame would arrive unfinished or without its tag, and a burst as one frame of 64 kB.
 """
@@ -31,25 +31,25 @@ _NODAD = 2
 _PERMANENT = 0x80
 """NUD_PERMANENT of linux/neighbour.h."""
 BURST_S = 0.001
-"""What a token bucket lets through at once, as time at its rate."""
+"""Burst of a token bucket, as time at its rate."""
 
 
 @dataclass(frozen=True)
 class Socket:
-    """Where a cable's far end is plugged in: a port of a bridge, in the network namespace of process `pid`."""
+    """The far end of a cable: a port of a bridge, in the network namespace of process `pid`."""
 
     pid: int
     bridge: str
     port: str
     live_frames: bool = False
-    """Whether XDP live frames may come in: see take_live_frames."""
+    """Whether XDP live frames may arrive: see take_live_frames()."""
 
 
 def prepare_namespace(quiet: bool) -> None:
-    """Settings of a fresh network namespace. `quiet`: the kernel sends nothing of its own on any interface."""
+    """Configures a new network namespace. `quiet`: the kernel sends nothing by itself on any interface."""
     with IPRoute() as netlink:
         netlink.link("set", index=_index(netlink, "lo"), state="up")
-    # Some defaults come from the host: one with containers forwards, and filters what its bridges carry.
+    # Some defaults are the host's: a host with containers forwards, and filters the frames on its bridges.
     write_setting("ipv4/ip_forward", "0")
     for name in ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-arptables"):
         write_setting(f"bridge/{name}", "0", optional=True)
@@ -59,14 +59,14 @@ def prepare_namespace(quiet: bool) -> None:
 
 
 def add_bridge(name: str, mtu: int) -> None:
-    """A plain switch: no spanning tree, and every multicast frame goes to every port."""
+    """Adds a plain switch, without spanning tree, which floods multicast frames."""
     with IPRoute() as netlink:
         netlink.link("add", ifname=name, kind="bridge", br_stp_state=0, br_mcast_snooping=0, mtu=mtu)
         netlink.link("set", index=_index(netlink, name), state="up")
 
 
 def add_cable(interface: str, socket: Socket, mtu: int, mac: str = "", quiet: bool = True) -> None:
-    """A cable from `interface` here into `socket`. The interface is left down; see bring_up."""
+    """Adds a cable from `interface` in this namespace to `socket`. The interface stays down: see bring_up()."""
     with IPRoute() as netlink:
         far_end = {"ifname": socket.port, "net_ns_pid": socket.pid, "mtu": mtu}
         netlink.link("add", ifname=interface, kind="veth", peer=far_end, mtu=mtu, **({"address": mac} if mac else {}))
@@ -78,14 +78,14 @@ def add_cable(interface: str, socket: Socket, mtu: int, mac: str = "", quiet: bo
 
 
 def plug(port: str, bridge: str, quiet: bool = True) -> None:
-    """Make interface `port` a port of `bridge`, and up."""
+    """Makes interface `port` a port of `bridge`, and brings it up."""
     _harden(port, quiet)
     with IPRoute() as netlink:
         netlink.link("set", index=_index(netlink, port), master=_index(netlink, bridge), state="up")
 
 
 def add_bottleneck(port: str, bottleneck: Bottleneck, mtu: int) -> None:
-    """What leaves by `port` is held to a rate by a token bucket (TBF), with a queue before it that drops at its end.
+    """Limits the rate of frames leaving `port` by a token bucket (TBF), behind a tail-drop queue.
 
     Raises PktswarmError if the kernel did not take it as asked for.
     """
@@ -97,7 +97,7 @@ def add_bottleneck(port: str, bottleneck: Bottleneck, mtu: int) -> None:
         kept = [one for one in netlink.get_qdiscs(index=index) if one.get_attr("TCA_KIND") == "tbf"]
     told = [one.get_attr("TCA_OPTIONS").get_attr("TCA_TBF_PARMS") for one in kept]
     if not told or (told[0]["rate"], told[0]["limit"]) != (asked["rate"], asked["limit"]):
-        raise PktswarmError(f"{port}: the kernel does not keep a bottleneck of {bottleneck.rate_bps} bit/s")
+        raise PktswarmError(f"{port}: the kernel did not accept a bottleneck of {bottleneck.rate_bps} bit/s")
 
 
 def bring_up(interface: str, ipv4: str = "", prefix_length: int = 24) -> None:
@@ -109,7 +109,7 @@ def bring_up(interface: str, ipv4: str = "", prefix_length: int = 24) -> None:
 
 
 def add_ipv6(interface: str, *addresses: str) -> None:
-    """On the link's /64. Nobody else has them: they are used at once, without duplicate address detection."""
+    """Adds addresses in a /64 of the link. They are unique, so they are used without duplicate address detection."""
     with IPRoute() as netlink:
         for one in addresses:
             netlink.addr(
@@ -118,7 +118,7 @@ def add_ipv6(interface: str, *addresses: str) -> None:
 
 
 def add_neighbours(interface: str, macs: Mapping[str, str]) -> None:
-    """By their addresses, for ever."""
+    """Adds permanent neighbour entries."""
     with IPRoute() as netlink:
         index = _index(netlink, interface)
         for address, mac in macs.items():
@@ -150,7 +150,7 @@ def switch_offloads_off(interface: str) -> None:
 
 
 def take_live_frames(port: str) -> None:
-    """Frames that XDP sends into a veth pair vanish unless its far end receives by NAPI, which a veth does with GRO on.
+    """Switches GRO on: a veth loses frames that XDP sends into it unless its far end receives by NAPI, as with GRO.
 
     A size limit of one byte then keeps GRO from merging anything.
     """
@@ -162,7 +162,7 @@ def take_live_frames(port: str) -> None:
         features.set_value(GRO, True)
         ethtool.set_features(features)
         if not ethtool.get_features().is_active(GRO):
-            raise PktswarmError(f"{port}: {GRO} cannot be switched on, and XDP live frames would vanish")
+            raise PktswarmError(f"{port}: {GRO} cannot be switched on, and XDP live frames would be lost")
     finally:
         ethtool.close()
 
@@ -175,10 +175,10 @@ def _index(netlink: IPRoute, interface: str) -> int:
 
 
 def write_setting(setting: str, value: str, optional: bool = False) -> None:
-    """A setting of this network namespace; `optional` ones belong to kernel parts that may be missing."""
+    """Writes a setting of this network namespace; an `optional` one may be missing from the kernel."""
     path = Path("/proc/sys/net") / setting
     if optional and not path.exists():
         return
     path.write_text(value)
     if path.read_text().strip() != value:
-        raise PktswarmError(f"{path} does not take {value}")
+        raise PktswarmError(f"{path}: the kernel rejected {value}")

@@ -1,4 +1,4 @@
-"""The mirror of a lab with bare nodes: what the nodes may fetch packages through, as from a master that has one.
+"""The mirror of a lab with bare nodes: the proxy through which nodes fetch packages, as from a master with one.
 
 An HTTP proxy. It listens on the master's control address, in the lab, and connects from where the machine is; it is a
 process of the lab, and ends with it. Only ports 80 and 443: it is there for packages.
@@ -24,7 +24,7 @@ IDLE_S = 120.0
 
 
 def start(close: list[int]) -> socket.socket:
-    """Fork the mirror; returns where to send the socket that it is to listen on (see listen). `close`: not for it."""
+    """Forks the mirror; returns the channel for its listening socket (see listen()). `close`: files that it closes."""
     ours, theirs = socket.socketpair()
     if os.fork() == 0:
         ours.close()
@@ -36,7 +36,7 @@ def start(close: list[int]) -> socket.socket:
 
 
 def listen(address: str, mirror: socket.socket) -> None:
-    """Open the mirror's port in the network namespace of this process, and hand it over."""
+    """Opens the mirror's port in the network namespace of this process, and passes it to the mirror."""
     with socket.create_server((address, PORT), backlog=64) as listener:
         socket.send_fds(mirror, [b"l"], [listener.fileno()])
 
@@ -78,7 +78,7 @@ def _read_head(client: socket.socket) -> bytes:
 
 
 def request(head: bytes) -> tuple[str, int, bytes]:
-    """Host and port that `head` asks for, and what to send there: b"" for a tunnel (CONNECT). ValueError if none.
+    """Host and port that `head` requests, and the data to send there: b"" for a tunnel (CONNECT). ValueError if none.
 
     One request for each connection: what a client sends ahead is left out, and the answer tells it that we close.
     """
@@ -96,7 +96,7 @@ def request(head: bytes) -> tuple[str, int, bytes]:
 
 
 def _join(one: socket.socket, other: socket.socket) -> None:
-    """Carry bytes both ways until one side has ended, or nothing came for IDLE_S."""
+    """Carries bytes both ways until one side has ended, or nothing has arrived for IDLE_S."""
     far = {one: other, other: one}
     while ready := select.select(list(far), [], [], IDLE_S)[0]:
         for end in ready:

@@ -1,4 +1,4 @@
-"""Linux namespaces: making them, entering them, and the mounts inside. (os.unshare and os.setns need Python 3.12.)
+"""Makes and enters Linux namespaces, and mounts file systems in them. (os.unshare and os.setns need Python 3.12.)
 
 All of this is for single-threaded processes: the kernel refuses a mount namespace to a thread.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 MOUNT, UTS, IPC, PID, NET = 0x00020000, 0x04000000, 0x08000000, 0x20000000, 0x40000000
 NODE = MOUNT | UTS | IPC | NET
-"""What makes a process a host of its own (the PID namespace is the whole lab's)."""
+"""The namespaces of a host (the PID namespace belongs to the whole lab)."""
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x2, 0x4, 0x8
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
@@ -29,14 +29,14 @@ def _check(status: int, what: str) -> None:
 
 
 def unshare(kinds: int) -> None:
-    """New namespaces for this process; with MOUNT its mounts also become its own, whatever the root is."""
+    """Makes new namespaces for this process; with MOUNT its mounts become private too."""
     _check(_libc.unshare(kinds), "unshare")
     if kinds & MOUNT:
         _make_mounts_private()
 
 
 def _make_mounts_private() -> None:
-    """No mount of ours may reach the host. In a chroot "/" is no mount point and cannot be made private itself.
+    """Makes mounts private: none may reach the host. In a chroot "/" is no mount point, so it cannot be private.
 
     Entering the mount namespace that one is in already resets root and folder to the namespace's real root.
     """
@@ -74,17 +74,17 @@ def mount_tmpfs(target: str, mode: str = "0755") -> None:
 
 
 def mount_proc() -> None:
-    """A /proc that shows the PID namespace of this process."""
+    """Mounts a /proc of the PID namespace of this process."""
     mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 
 def mount_sys() -> None:
-    """A /sys whose class/net shows the network namespace of this process."""
+    """Mounts a /sys of the network namespace of this process."""
     mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 
 def enter(pid: int, kinds: int = NODE) -> None:
-    """Go into the namespaces, and the root, of process `pid`; stay in the folder of the same name if it is there.
+    """Enters the namespaces and the root of process `pid`; keeps the working directory if it exists there.
 
     With PID it is the children of this process that go into that namespace.
     """
@@ -109,7 +109,7 @@ def _change_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def network_of(pid: int) -> Iterator[None]:
-    """Sockets and /proc/sys/net opened inside belong to the network namespace of process `pid`."""
+    """Opens sockets and /proc/sys/net of the network namespace of process `pid` in the block."""
     home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _setns(pid, NET)
@@ -124,5 +124,5 @@ def die_with_parent() -> None:
 
 
 def set_process_name(name: str) -> None:
-    """What `ps` and `pstree` show (the first 15 characters)."""
+    """Sets the name that `ps` and `pstree` show (the first 15 characters)."""
     _check(_libc.prctl(PR_SET_NAME, name.encode()), "prctl")

@@ -1,4 +1,4 @@
-"""One node of the lab: a process that makes itself a host of its own and then only holds its namespaces."""
+"""One node of the lab: a process that becomes a host of its own, and then holds its namespaces."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import pwd
 import signal
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pktswarm.lab import bare, links, mirror, namespaces, release, ssh
+from pktswarm.lab.messages import NodeUp
 from pktswarm.lab.plan import CONTROL_INTERFACE, MASTER, TRAFFIC_INTERFACE, Node, Plan
 
 CONTROL_BRIDGE = "control"
@@ -19,28 +19,37 @@ CONTROL_MTU = 1500
 SWITCH, DUT = "switch", "dut"
 N4 = "n4"
 INIT_PID = 1
-"""The lab's first process, in whose network namespace the control bridge stands."""
+"""The lab's first process, which has the control bridge in its network namespace."""
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """Where a node's cables go, and the tool to tell its number outside of the lab."""
+    """The surroundings of a node: the plan, and the processes that its cables lead to."""
 
     plan: Plan
     outer_proc: int
-    """A handle of the /proc of the one who called `up`."""
+    """A handle of the /proc of `up`, which shows process numbers outside of the lab."""
     folder: Path
-    """Where `up` was called: a user's UPF starts there."""
+    """The working directory of `up`, in which a user's UPF starts."""
     switch_pid: int = 0
     mirror: socket.socket | None = None
-    """Of a lab with bare nodes: who serves what the master listens for."""
+    """In a lab with bare nodes: the socket to the process that serves the mirror."""
 
 
-Setup = Callable[[Wiring], dict[str, Any]]
+@dataclass(frozen=True)
+class Facts:
+    """The results of a node's setup: public keys, and what the node lacks."""
+
+    host_key: str = ""
+    client_key: str = ""
+    notes: list[str] = field(default_factory=list)
 
 
-def hold(name: str, wiring: Wiring, setup: Setup, report: Callable[[dict[str, Any]], None]) -> None:
-    """Become host `name`, run `setup` in it, report, and wait for the end of the lab."""
+Setup = Callable[[Wiring], Facts]
+
+
+def hold(name: str, wiring: Wiring, setup: Setup, report: Callable[[NodeUp], None]) -> None:
+    """Becomes host `name`, runs `setup` in it, reports, and waits for the end of the lab."""
     is_bare = any(node.name == name and node.side for node in wiring.plan.nodes) and wiring.plan.bare
     namespaces.set_process_name(f"lab-{name}")
     namespaces.unshare(namespaces.NODE)
@@ -51,10 +60,10 @@ def hold(name: str, wiring: Wiring, setup: Setup, report: Callable[[dict[str, An
     if wiring.plan.bare and name == MASTER:
         bare.show_environment()
     facts = setup(wiring)
-    # Read through the caller's /proc this link is our number in the caller's PID namespace.
+    # Read through the caller's /proc, this link is this process's number in the caller's PID namespace.
     outer_pid = int(os.readlink("self", dir_fd=wiring.outer_proc))
     os.close(wiring.outer_proc)
-    report({"node": name, "pid": os.getpid(), "outer_pid": outer_pid, **facts})
+    report(NodeUp(name, os.getpid(), outer_pid, facts.host_key, facts.client_key, facts.notes))
     while True:
         try:
             os.wait()  # sshd, or a UPF that ended
@@ -62,18 +71,18 @@ def hold(name: str, wiring: Wiring, setup: Setup, report: Callable[[dict[str, An
             signal.pause()
 
 
-def set_up_switch(wiring: Wiring) -> dict[str, Any]:
-    """Two switches, one for each side. What joins them is the device under test. A UPF's N4 is a third."""
+def set_up_switch(wiring: Wiring) -> Facts:
+    """Makes two switches, one for each side, which the device under test connects; a third for a UPF's N4."""
     links.prepare_namespace(quiet=True)
     for side in wiring.plan.sides:
         links.add_bridge(side, wiring.plan.mtu)
     if wiring.plan.upf:
         links.add_bridge(N4, CONTROL_MTU)
-    return {}
+    return Facts()
 
 
-def set_up_dut(wiring: Wiring) -> dict[str, Any]:
-    """The device under test, to begin with one more switch: a port to side a and a port to side b."""
+def set_up_dut(wiring: Wiring) -> Facts:
+    """Makes the device under test: a switch with a port to side a and a port to side b."""
     links.prepare_namespace(quiet=True)
     links.add_bridge("dut", wiring.plan.mtu)
     for side in ("a", "b"):
@@ -83,13 +92,13 @@ def set_up_dut(wiring: Wiring) -> dict[str, Any]:
         if wiring.plan.bottleneck:
             links.add_bottleneck(port, wiring.plan.bottleneck, wiring.plan.mtu)
             release.release_frames(port)
-    return {}
+    return Facts()
 
 
 def set_up_node(node: Node) -> Setup:
-    """A master, transmit or receive node, with its sshd."""
+    """Makes a master, transmit or receive node, with its sshd."""
 
-    def setup(wiring: Wiring) -> dict[str, Any]:
+    def setup(wiring: Wiring) -> Facts:
         mtu = wiring.plan.mtu
         links.prepare_namespace(quiet=False)
         control = links.Socket(INIT_PID, CONTROL_BRIDGE, node.name)
@@ -102,25 +111,26 @@ def set_up_node(node: Node) -> Setup:
         if node.side:
             traffic = links.Socket(wiring.switch_pid, node.side, node.name, live_frames=True)
             links.add_cable(TRAFFIC_INTERFACE, traffic, mtu, node.mac)
-            # Without its address, which is for the frames: a kernel that had it would answer test traffic (ICMP,
-            # TCP resets, ARP), and those answers would be counted with it.
+            # Without the address that frames use: the kernel would answer test traffic to it (ICMP, TCP resets,
+            # ARP), and the answers would be counted.
             links.bring_up(TRAFFIC_INTERFACE)
         if node.group == "master" and wiring.plan.upf:
             links.add_cable(N4, links.Socket(wiring.switch_pid, N4, f"{N4}-{node.name}"), CONTROL_MTU, quiet=False)
             links.bring_up(N4, wiring.plan.upf.smf_ipv4, 24)
             links.add_ipv6(N4, wiring.plan.upf.smf_ipv6)
-        facts = {"host_key": ssh.start_sshd(node, is_bare=bool(node.side and wiring.plan.bare))}
-        if node.group == "master":
-            facts["client_key"] = ssh.make_key("id_ed25519")
-            if wiring.mirror:
-                mirror.listen(node.address, wiring.mirror)
-        return facts
+        host_key = ssh.start_sshd(node, is_bare=bool(node.side and wiring.plan.bare))
+        if node.group != "master":
+            return Facts(host_key)
+        client_key = ssh.make_key("id_ed25519")
+        if wiring.mirror:
+            mirror.listen(node.address, wiring.mirror)
+        return Facts(host_key, client_key)
 
     return setup
 
 
 def _mount_own_files(plan: Plan, name: str) -> None:
-    """A node's own /sys, /run, shared memory and names; the rest of the file system is the machine's."""
+    """Mounts a node's own /sys, /run, shared memory and names; the rest of the file system is the machine's."""
     namespaces.mount_sys()
     namespaces.mount_tmpfs("/run")
     if Path("/dev/shm").is_dir():  # noqa: S108 - hosts share no memory
@@ -130,12 +140,12 @@ def _mount_own_files(plan: Plan, name: str) -> None:
     _replace(Path("/etc/hosts"), hosts)
     _replace(Path("/etc/hostname"), f"{name}\n")
     _replace(Path("/etc/pam.d/sshd"), ssh.PAM)
-    # bash reads it for every command over SSH: that may take long, print something, or change the PATH.
+    # bash reads it for every command over SSH: the machine's may be slow, print, or change the PATH.
     _replace(Path(pwd.getpwuid(0).pw_dir) / ".bashrc", "")
 
 
 def _replace(target: Path, text: str) -> None:
-    """Show `text` as file `target` in this mount namespace. A file that the machine lacks cannot be shown."""
+    """Replaces file `target` by `text` in this mount namespace; does nothing if the machine lacks the file."""
     if target.exists():
         source = ssh.FOLDER / target.name
         source.write_text(text)

@@ -1,4 +1,4 @@
-"""What a lab consists of: its nodes with their names, addresses and sides. Pure; nothing is made here."""
+"""The nodes of a lab, with names, addresses and sides. Pure: nothing is made here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames import sizes
@@ -16,7 +16,7 @@ Group = Literal["master", "transmit", "receive"]
 Side = Literal["", "a", "b", "n3", "n6"]
 Dut = Literal["switch", "upf", "exec"]
 DUTS: tuple[Dut, ...] = ("switch", "upf", "exec")
-"""What is under test: one more switch, the lab's own UPF, or a user's program as one."""
+"""Devices under test: a switch, the lab's own UPF, or a user's program as a UPF."""
 
 NAME = re.compile(r"[a-z0-9-]{1,20}")
 MOST_NODES = 120
@@ -25,7 +25,7 @@ MTU_RANGE = (576, 9000)
 BOTTLENECK_RANGE_BPS = (64_000, 10_000_000_000)
 MOST_QUEUE_BYTES = 2**30
 QUEUE_S = 0.02
-"""What the bottleneck queues if nothing else is asked for, as time at its rate."""
+"""Default queue of the bottleneck, as time at its rate."""
 ETHERNET_BYTES = 18
 """Header and one VLAN tag."""
 MASTER = "m0"
@@ -34,12 +34,12 @@ TRAFFIC_INTERFACE = "eth1"
 N3_SUBNET, N6_SUBNET = "10.92", "10.93"
 """First bytes of the traffic network's addresses; a UPF has two networks, a switch only the first."""
 N3_PREFIX, N6_PREFIX = "2001:db8:92", "2001:db8:93"
-"""RFC 3849. Around a UPF: for gNBs with IPv6 addresses, and for the servers of users with such."""
+"""RFC 3849. Around a UPF: for gNBs with IPv6 addresses, and for servers of users with IPv6 addresses."""
 N4_SMF, N4_UPF = "192.0.2.1", "192.0.2.2"
-"""RFC 5737: for documentation, so that no machine's own network is meant."""
+"""RFC 5737: for documentation, so no machine's network has them."""
 N4_SMF_IPV6, N4_UPF_IPV6 = "2001:db8:94::1", "2001:db8:94::2"
 FIRST_HOST: dict[Group, int] = {"master": 0, "transmit": 10, "receive": 130}
-"""Added to a node's number it makes the last byte of its addresses: tx1 is .11, rx1 is .131."""
+"""Plus a node's number: the last byte of its addresses; tx1 has .11, rx1 has .131."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Node:
     mac: str = ""
     ipv4: str = ""
     ipv6: str = ""
-    """Of a node beside a UPF: a gNB's, or what users with IPv6 addresses talk to."""
+    """For a node beside a UPF: address of a gNB, or of a server of users with IPv6 addresses."""
 
     @property
     def control_mac(self) -> str:
@@ -63,16 +63,16 @@ class Node:
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """What the device under test lets through in each direction, and how much it queues before it drops."""
+    """Rate of the device under test in each direction, and its queue, beyond which it drops."""
 
     rate_bps: int
-    """Of the frames without FCS, as the kernel's token bucket counts them."""
+    """Bits of frames without FCS, as the kernel's token bucket counts them."""
     queue_bytes: int
 
 
 @dataclass(frozen=True)
 class Route:
-    """What a UPF sends by way of a node: packets to users' servers (N6), or to gNBs that the node plays (N3)."""
+    """A route of a UPF by way of a node: to users' servers (N6), or to gNBs that the node plays (N3)."""
 
     prefix: str
     node: str
@@ -93,7 +93,21 @@ class Upf:
     smf_ipv6: str
     routes: tuple[Route, ...] = ()
     command: tuple[str, ...] = ()
-    """The user's own UPF; empty: the lab's."""
+    """The command of the user's UPF; empty: the lab's own."""
+
+
+class PlanArguments(TypedDict, total=False):
+    """Arguments of plan() beside the name."""
+
+    transmit: int
+    receive: int
+    mtu: int
+    bare: str
+    bottleneck_bps: int
+    queue_bytes: int
+    dut: Dut
+    command: Sequence[str]
+    routes: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -105,24 +119,27 @@ class Plan:
     upf: Upf | None = None
     """None: the device under test is a switch."""
     bare: str = ""
-    """Of bare nodes: the Debian release of their roots (lab/bare.py)."""
+    """For bare nodes: the Debian release of their roots (lab/bare.py)."""
     both_roles: bool = False
-    """Whether the inventory lists every node in both groups: one that sends can then receive too."""
+    """Whether the inventory lists every node in both groups, so that senders can receive too."""
 
-    def arguments(self) -> dict[str, Any]:
-        """What plan() makes this one from; for another process."""
-        found: dict[str, Any] = {"transmit": self.transmit, "receive": self.receive, "mtu": self.mtu}
-        found |= {"bare": self.bare} if self.bare else {}
+    def arguments(self) -> PlanArguments:
+        """Returns the arguments of plan() for this one; for another process."""
+        arguments: PlanArguments = {"transmit": self.transmit, "receive": self.receive, "mtu": self.mtu}
+        if self.bare:
+            arguments["bare"] = self.bare
         if self.bottleneck:
-            found |= {"bottleneck_bps": self.bottleneck.rate_bps, "queue_bytes": self.bottleneck.queue_bytes}
+            arguments["bottleneck_bps"] = self.bottleneck.rate_bps
+            arguments["queue_bytes"] = self.bottleneck.queue_bytes
         if self.upf:
-            found |= {"dut": "exec" if self.upf.command else "upf", "command": self.upf.command}
-            found |= {"routes": [f"{each.prefix}={each.node}" for each in self.upf.routes]}
-        return found
+            arguments["dut"] = "exec" if self.upf.command else "upf"
+            arguments["command"] = self.upf.command
+            arguments["routes"] = [f"{each.prefix}={each.node}" for each in self.upf.routes]
+        return arguments
 
     @property
     def sides(self) -> tuple[Side, Side]:
-        """Of the transmit and of the receive nodes."""
+        """The side of the transmit nodes, and of the receive nodes."""
         return ("n3", "n6") if self.upf else ("a", "b")
 
     @property
@@ -146,7 +163,7 @@ def plan(
     routes: Sequence[str] = (),
     bare: str = "",
 ) -> Plan:
-    """The nodes of lab `name`. Raises BadInput for a name, a count or an MTU that cannot be.
+    """Returns the plan of lab `name`. Raises BadInput for an invalid name, count or MTU.
 
     `bottleneck_bps` 0: none; `queue_bytes` 0: QUEUE_S of it. `command`: what `exec` runs; `routes`: "PREFIX=NODE" each.
     """
@@ -175,15 +192,17 @@ def _upf(
 ) -> Upf | None:
     where = f"lab {name}"
     if dut not in DUTS:
-        raise BadInput(where, "is not known", key="dut", value=dut, allowed=", ".join(DUTS))
+        raise BadInput(where, "unknown device under test", key="dut", value=dut, allowed=", ".join(DUTS))
     if bool(command) != (dut == "exec"):
-        raise BadInput(where, "needs a command after --, and nothing else has one", key="dut", value="exec")
+        raise BadInput(where, "a command after -- is needed with exec, and only there", key="dut", value="exec")
     if dut == "switch":
         if routes:
             raise BadInput(where, "a switch has no routes", key="route", value=routes[0], allowed="--dut upf or exec")
         return None
     if bottleneck:
-        raise BadInput(where, "is for a switch", key="bottleneck", value=bottleneck.rate_bps, allowed="--dut switch")
+        raise BadInput(
+            where, "a bottleneck needs a switch", key="bottleneck", value=bottleneck.rate_bps, allowed="--dut switch"
+        )
     return Upf(
         n3_ipv4=f"{N3_SUBNET}.{slot}.1",
         n3_ipv6=_ipv6(N3_PREFIX, slot, 1),
@@ -205,7 +224,7 @@ def _route(where: str, text: str, nodes: list[Node]) -> Route:
     try:
         found = ipaddress.ip_network(prefix)
     except ValueError:
-        raise BadInput(where, "is no prefix", key="route", value=text, allowed=allowed) from None
+        raise BadInput(where, "not a prefix", key="route", value=text, allowed=allowed) from None
     names = [each.name for each in nodes if each.side]
     if node not in names:
         raise BadInput(where, "there is no such node", key="route", value=text, allowed=", ".join(names))
@@ -225,13 +244,13 @@ def _bottleneck(name: str, mtu: int, rate_bps: int, queue_bytes: int) -> Bottlen
 
 
 def rate_bps(text: str) -> int:
-    """`100mbit` in bits a second. Raises BadInput."""
+    """Returns bits/s of `100mbit`. Raises BadInput."""
     return sizes.rate_bps("lab", "bottleneck", text)
 
 
 def check_name(name: str) -> None:
     if not NAME.fullmatch(name):
-        raise BadInput("lab", "cannot be used", key="name", value=name, allowed="1 to 20 of a-z, 0-9 and -")
+        raise BadInput("lab", "invalid name", key="name", value=name, allowed="1 to 20 of a-z, 0-9 and -")
 
 
 def _check_range(lab: str, key: str, value: int, least: int, most: int) -> None:
@@ -240,7 +259,7 @@ def _check_range(lab: str, key: str, value: int, least: int, most: int) -> None:
 
 
 def _slot(name: str) -> int:
-    """The third byte of the lab's subnets. Two labs never share a wire, so that two names that meet do no harm."""
+    """Returns the third byte of the lab's subnets. Labs share no wire, so a collision is harmless."""
     return 0 if name == "default" else 1 + zlib.crc32(name.encode()) % 255
 
 

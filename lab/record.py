@@ -1,4 +1,4 @@
-"""Records a trace between real programs on two nodes of a lab: what `pktswarm lab record` does.
+"""Records a trace between real programs on two nodes of a lab (`pktswarm lab record`).
 
 On the server: dnsmasq, an HTTPS server (Python's, with OpenSSL), iperf3, one end of a call. On the client: dig, curl,
 iperf3, the other end. Some 5 s and 400 kB, captured on the client's traffic interface with nanoseconds.
@@ -33,7 +33,7 @@ TOOLS = {
     "openssl": "openssl",
     "tcpdump": "tcpdump",
 }
-"""What is needed to record (the demo needs none of it), and the Debian package it comes in."""
+"""Tools for recording (the demo needs none), with their Debian packages."""
 
 DEFAULT_OUT = Path("configs/traces/lab.pcapng")
 CLIENT, SERVER = "tx1", "rx1"
@@ -48,10 +48,10 @@ TIMEOUT_S = 30.0
 
 @dataclass(frozen=True)
 class Site:
-    """Two nodes: how a command is run on each, and their traffic addresses."""
+    """Two nodes: the command prefix of each, and their traffic addresses."""
 
     client: list[str]
-    """What goes before a command to run it on the client."""
+    """The prefix that runs a command on the client."""
     server: list[str]
     client_ipv4: str
     server_ipv4: str
@@ -59,7 +59,7 @@ class Site:
 
 
 def record(lab_name: str = "default", out: Path = DEFAULT_OUT, hosts_dir: Path = api.HOSTS) -> Trace:
-    """Record in lab `lab_name`, between its first transmitter and its first receiver; the trace as written to `out`.
+    """Records in lab `lab_name`, between its first transmitter and its first receiver, to `out`.
 
     Raises BadInput if the lab is not up, PktswarmError if a program is missing or did not do its part.
     """
@@ -70,7 +70,7 @@ def record(lab_name: str = "default", out: Path = DEFAULT_OUT, hosts_dir: Path =
 
 @contextlib.contextmanager
 def addresses_of(site: Site) -> Iterator[None]:
-    """Real programs need real addresses on the traffic interfaces, which the lab's nodes are otherwise without."""
+    """Gives the traffic interfaces addresses, which real programs need and the lab's nodes lack."""
     ends = ((site.client, site.client_ipv4), (site.server, site.server_ipv4))
     with contextlib.ExitStack() as undo:
         for enter, ipv4 in ends:
@@ -84,14 +84,14 @@ def lab_site(name: str, hosts_dir: Path) -> Site:
     keeper = record_file.read(path) if api.status(name, hosts_dir)["up"] else None
     if keeper is None:
         raise BadInput(path, f"lab {name} is not up (bring it up with: pktswarm lab up --name {name})")
-    # The network alone is entered: the programs are this machine's, with its files.
+    # Only the network namespace is entered: programs and files are this machine's.
     enter = {node: ["nsenter", f"--net=/proc/{keeper.pids[node]}/ns/net"] for node in (CLIENT, SERVER)}
     addresses = {node.name: node.ipv4 for node in plan(name).nodes}
     return Site(enter[CLIENT], enter[SERVER], addresses[CLIENT], addresses[SERVER], TRAFFIC_INTERFACE)
 
 
 def record_at(site: Site, out: Path) -> Trace:
-    """Records, checks that the trace can be replayed truly, and writes it to `out`."""
+    """Records, checks that the trace can be replayed exactly, and writes it to `out`."""
     need_tools()
     with tempfile.TemporaryDirectory(prefix="pktswarm-record-") as folder:
         work = Path(folder)
@@ -101,14 +101,14 @@ def record_at(site: Site, out: Path) -> Trace:
 
 
 def trace_of(site: Site, work: Path, out: Path, conversation: Callable[[], None]) -> Trace:
-    """What a conversation puts on the client's interface, checked, and written to `out`. `work`: for the capture."""
+    """Captures a conversation on the client's interface, checks it, and writes it to `out`. `work`: for the capture."""
     capture_file = work / "capture.pcap"
     with capture(site, capture_file):
         conversation()
     trace = read_trace(capture_file)
     check(capture_file)
     out.parent.mkdir(parents=True, exist_ok=True)
-    # Two processors take frames in side by side, so a capture is not quite in order of time.
+    # Two processors receive frames in parallel, so a capture is not exactly in order of time.
     out.write_bytes(write_pcapng(sorted(trace.packets, key=lambda packet: packet.time_ns), COMMENT))
     return read_trace(out)
 
@@ -149,7 +149,7 @@ def web_server(site: Site, work: Path) -> list[str]:
 
 
 def fetch(site: Site, work: Path, size_bytes: int, most_s: float = 10) -> list[str]:
-    """A download of so many bytes from the web server."""
+    """Returns the command for a download of `size` bytes from the web server."""
     command = [*site.client, "curl", "-sS", "--fail", "--max-time", f"{most_s:g}"]
     command += ["--cacert", str(work / "certificate.pem"), "--resolve", f"www.{DOMAIN}:443:{site.server_ipv4}"]
     return [*command, "-o", "/dev/null", f"https://www.{DOMAIN}/{size_bytes}"]
@@ -157,19 +157,19 @@ def fetch(site: Site, work: Path, size_bytes: int, most_s: float = 10) -> list[s
 
 @contextlib.contextmanager
 def capture(site: Site, file: Path) -> Iterator[None]:
-    """tcpdump on the client's interface; raises where the kernel dropped a frame."""
+    """Runs tcpdump on the client's interface; raises PktswarmError if the kernel dropped a frame."""
     command = ["tcpdump", "-n", "-i", site.client_interface, "--time-stamp-precision=nano", "--immediate-mode"]
     command += ["-B", "65536", "-Z", "root", "-w", str(file), f"host {site.server_ipv4} or arp"]
     with background(site.client + command, file.parent, "listening on") as log:
         yield
         time.sleep(0.3)
     if "\n0 packets dropped by kernel" not in log.read_text():
-        raise PktswarmError(f"tcpdump did not take every frame:\n{log.read_text()}")
+        raise PktswarmError(f"tcpdump did not capture every frame:\n{log.read_text()}")
 
 
 @contextlib.contextmanager
 def background(command: list[str], work: Path, ready: str) -> Iterator[Path]:
-    """A program that runs meanwhile; ready when its output (whose file is yielded) has the word `ready`."""
+    """Runs a program in the block; it is ready when its output (the file yielded) contains `ready`."""
     with tempfile.NamedTemporaryFile("wb", dir=work, suffix=".log", delete=False) as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
     output = Path(log.name)
@@ -190,7 +190,7 @@ def background(command: list[str], work: Path, ready: str) -> Iterator[Path]:
 
 
 def converse(site: Site, work: Path) -> None:
-    """Everything at once, as on a real line: a call, look-ups, downloads, a transfer."""
+    """Runs everything in parallel, as on a real line: a call, look-ups, downloads, a transfer."""
     address = site.server_ipv4
     here, there = site.client_ipv4, site.server_ipv4
     steps: list[tuple[float, list[str]]] = [
@@ -207,7 +207,7 @@ def converse(site: Site, work: Path) -> None:
 
 
 def _run_at(steps: list[tuple[float, list[str]]]) -> None:
-    """Each command at its second; raises for the first that failed."""
+    """Starts each command at its time; raises PktswarmError for the first that failed."""
     failures: list[Exception] = []
 
     def step(at_s: float, command: list[str]) -> None:
@@ -236,7 +236,7 @@ def run(command: list[str], most_s: float = TIMEOUT_S) -> None:
 
 
 def check(capture_file: Path) -> None:
-    """Every frame as it was on the wire: not merged by an offload, its checksums right."""
+    """Checks that every frame is as on the wire: not merged by an offload, checksums correct."""
     prepared = prepare(capture_file, Settings())
     rows = np.arange(len(prepared.due.order))
     check_lengths(prepared, rows, MTU_BYTES, "the lab")

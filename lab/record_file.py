@@ -1,11 +1,10 @@
-"""The lab's inventory file: what a run reads, and the record of which processes keep the lab."""
+"""The lab's inventory file, which a run reads, with the record of the lab's processes."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -20,12 +19,12 @@ HEADER = "# made by `pktswarm lab up`; removed by `pktswarm lab down`\n"
 
 @dataclass(frozen=True)
 class Keeper:
-    """The processes of a lab, numbered as in the PID namespace of the one who called `up`."""
+    """The processes of a lab, numbered as in the PID namespace of `up`."""
 
     name: str
     keeper_pid: int
     keeper_started: int
-    """Clock ticks since boot, of /proc/PID/stat: tells the keeper from a later process of the same number."""
+    """Start time in clock ticks since boot (/proc/PID/stat): a later process with the same number has another."""
     master_pid: int
     pids: dict[str, int]
     """The process that holds the namespaces of each node, of `switch` and of `dut`."""
@@ -36,12 +35,12 @@ def path_of(name: str, hosts_dir: Path) -> Path:
 
 
 def profile_of(inventory: Path) -> Path:
-    """Where `pktswarm upf probe` writes what it found out about the lab's UPF."""
+    """Returns the file for the results of `pktswarm upf probe` on the lab's UPF."""
     return inventory.with_suffix(".upf.yml")
 
 
 def write(path: Path, plan: Plan, keeper: Keeper) -> None:
-    """Write the inventory in one step: it is there whole or not at all."""
+    """Writes the inventory in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = HEADER + yaml.safe_dump(_inventory(plan, keeper), default_flow_style=None, sort_keys=False, width=10_000)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
@@ -53,7 +52,7 @@ def write(path: Path, plan: Plan, keeper: Keeper) -> None:
 
 
 def read(path: Path) -> Keeper | None:
-    """The lab's record; None if there is no such file. Raises BadInput if it is not one of a lab."""
+    """Returns the lab's record; None if there is no such file. Raises BadInput if it is not a lab's inventory."""
     try:
         data = yaml.safe_load(path.read_text())
         return Keeper(**data["all"]["vars"]["pktswarm_lab"])
@@ -63,17 +62,17 @@ def read(path: Path) -> Keeper | None:
         raise BadInput(path, "is not the inventory of a lab", allowed="a file made by `pktswarm lab up`") from None
 
 
-def _inventory(plan: Plan, keeper: Keeper) -> dict[str, Any]:
+def _inventory(plan: Plan, keeper: Keeper) -> dict[str, object]:
     children = {
         group: {"hosts": {node.name: _host(node) for node in plan.nodes if group in _groups(plan, node)}}
         for group in ("master", "transmit", "receive")
     }
-    variables: dict[str, Any] = {
+    variables: dict[str, object] = {
         "ansible_user": "root",
         "ansible_ssh_common_args": f"-F {CONFIG}",
         "pktswarm_ssh_config": str(CONFIG),
         "pktswarm_lab": asdict(keeper),
-        # Its namespaces lead nowhere else.
+        # The lab's namespaces have no other network.
         "pktswarm_under_test": ["0.0.0.0/0", "::/0"],
     }
     if plan.bare:
@@ -85,8 +84,8 @@ def _inventory(plan: Plan, keeper: Keeper) -> dict[str, Any]:
     return {"all": {"vars": variables, "children": children}}
 
 
-def _of_bare_nodes(plan: Plan) -> dict[str, Any]:
-    """What `pktswarm provision` has to know, and as whom a run logs in on nodes that it has been to."""
+def _of_bare_nodes(plan: Plan) -> dict[str, str]:
+    """Returns the variables of `pktswarm provision`, and the account for runs on provisioned nodes."""
     master = next(node for node in plan.nodes if node.group == "master")
     return {
         "pktswarm_login": "pktswarm",
@@ -94,7 +93,7 @@ def _of_bare_nodes(plan: Plan) -> dict[str, Any]:
         "pktswarm_bare": plan.bare,
         "pktswarm_proxy": f"http://{master.address}:{PORT}",
         "pktswarm_public_key": str(FOLDER / "id_ed25519.pub"),
-        "pktswarm_shared_kernel": "it is the kernel of the machine that the lab is on",
+        "pktswarm_shared_kernel": "it is the kernel of the lab's machine",
     }
 
 
@@ -102,7 +101,7 @@ def _groups(plan: Plan, node: Node) -> tuple[str, ...]:
     return ("transmit", "receive") if plan.both_roles and node.side else (node.group,)
 
 
-def _host(node: Node) -> dict[str, Any]:
+def _host(node: Node) -> dict[str, str]:
     host = {"ansible_host": node.address, "control_interface": CONTROL_INTERFACE}
     if node.side:
         host |= {"traffic_interface": TRAFFIC_INTERFACE, "side": node.side, "mac": node.mac, "ipv4": node.ipv4}

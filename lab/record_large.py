@@ -1,4 +1,4 @@
-"""Records two large traces between real programs: what `pktswarm lab record --large` does.
+"""Records two large traces between real programs (`pktswarm lab record --large`).
 
 A download of 60 MB over TCP (curl from an HTTPS server) and a bursty video over UDP (lab/video.py), of like size and
 mix as those that Hrustic 2022, 4.3.2, replays and does not give away. In a lab of its own, whose device lets 250 Mbit/s
@@ -38,7 +38,7 @@ VIDEO_S = 26.0
 VIDEO_PORT = 8443
 BOTTLENECK_BPS = 250_000_000
 MOST_S = 120.0
-"""Of a download, whose length is not known beforehand."""
+"""Time limit of a download, whose duration is unknown beforehand."""
 
 
 def record_large(
@@ -48,8 +48,8 @@ def record_large(
     download_bytes: int = DOWNLOAD_BYTES,
     video_s: float = VIDEO_S,
 ) -> tuple[Trace, Trace]:
-    """Both traces as written to `tcp` and `udp`. Raises BadInput without root, PktswarmError if a program is missing or
-    did not do its part."""
+    """Records both traces, to `tcp` and `udp`. Raises BadInput without root, PktswarmError if a program is missing or
+    failed."""
     need_tools(TOOLS)
     with _lab(hosts_dir) as site:
         return (

@@ -1,4 +1,4 @@
-"""What makes the device under test a host of its own to the senders' kernels.
+"""Makes the device under test a separate host to the senders' kernels.
 
 A frame that crosses namespaces on a cable still belongs to the socket that sent it, as long as nothing copies it: its
 kernel then takes the queue of a bottleneck two hosts away for its own interface's, and holds the sender back before
@@ -26,7 +26,7 @@ _PROGRAM = struct.pack("=BBhi", 0xB7, 0, 0, _XDP_PASS) + struct.pack("=BBhi", 0x
 
 
 def release_frames(port: str) -> None:
-    """What arrives at `port`, the end of a cable, is its sender's no more."""
+    """Detaches frames arriving at `port`, the end of a cable, from the socket of their sender."""
     program = _load()
     try:
         with IPRoute() as netlink:
@@ -40,7 +40,7 @@ def release_frames(port: str) -> None:
 def _load() -> int:
     number = _SYSCALL.get(platform.machine())
     if number is None:
-        raise PktswarmError(f"the system call bpf is not known on {platform.machine()}")
+        raise PktswarmError(f"no number of the system call bpf for {platform.machine()}")
     code, licence = ctypes.create_string_buffer(_PROGRAM), ctypes.create_string_buffer(b"GPL")
     attributes = struct.pack(
         "=IIQQIIQII16s",
@@ -58,5 +58,5 @@ def _load() -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     program = int(libc.syscall(number, _BPF_PROG_LOAD, attributes, len(attributes)))
     if program < 0:
-        raise PktswarmError(f"the kernel takes no XDP program: {os.strerror(ctypes.get_errno())}")
+        raise PktswarmError(f"the kernel rejected the XDP program: {os.strerror(ctypes.get_errno())}")
     return program

@@ -22,7 +22,7 @@ SETTLE_S = 0.6
 
 
 def mu_law(sample: int) -> int:
-    """A 14-bit sample as one byte: ITU-T G.711, table 2a."""
+    """Returns a 14-bit sample as one byte: ITU-T G.711, table 2a."""
     sign, magnitude = (0x80, -sample) if sample < 0 else (0, sample)
     magnitude = min(magnitude, 8158) + 33
     exponent = magnitude.bit_length() - 6
@@ -43,13 +43,13 @@ def rtp_packet(number: int, tone_hz: float) -> bytes:
 
 
 def call(local: str, remote: str, port: int, seconds: float, tone_hz: float) -> int:
-    """Sends for `seconds`; how many packets came meanwhile."""
+    """Sends for `seconds`; returns the number of packets received meanwhile."""
     heard = 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
         line.bind((local, port))
         line.connect((remote, port))
         line.setblocking(False)
-        # The other end is started, and ends, at about the same moment: its port shall be open all the while.
+        # The other end starts and ends at about the same time; this port must be open all the while.
         time.sleep(SETTLE_S)
         start_ns = time.monotonic_ns()
         for number in range(round(seconds * 1e9) // FRAME_NS):

@@ -1,4 +1,4 @@
-"""sshd on every node, and the keys and settings of the master that logs in.
+"""sshd on every node, and the keys and settings for logins from the master.
 
 Everything lies in FOLDER, which on each node is a memory file system of its own, seen by nobody else.
 """
@@ -21,8 +21,8 @@ TOOLS = {"sshd": "openssh-server", "ssh": "openssh-client", "ssh-keygen": "opens
 START_TIMEOUT_S = 60.0
 
 PAM = """\
-# Who may log in is decided by the key alone. The host's own rules would start sessions with the host's login
-# manager, run its message-of-the-day scripts, or refuse root because its password is locked.
+# Only the key decides on a login. The host's rules would start sessions with the host's login manager, run its
+# message-of-the-day scripts, or refuse root because its password is locked.
 auth     required pam_deny.so
 account  required pam_permit.so
 password required pam_deny.so
@@ -50,9 +50,9 @@ MaxSessions 200
 """
 
 BARE_SSHD_CONFIG = """\
-# As in Debian's own settings: Ansible sends files by it.
+# As in Debian's settings: Ansible sends files by it.
 Subsystem sftp internal-sftp
-# The account that `pktswarm provision` makes, by the key that it brings.
+# The account that `pktswarm provision` makes, by the key that it installs.
 Match User pktswarm
   AuthorizedKeysFile .ssh/authorized_keys
 """
@@ -65,7 +65,7 @@ Host *
   UserKnownHostsFile {folder}/known_hosts
   GlobalKnownHostsFile none
   StrictHostKeyChecking yes
-  # OpenSSH's first choice withstands quantum computers, and takes 50 ms longer.
+  # OpenSSH's default, which is post-quantum, takes 50 ms longer.
   KexAlgorithms curve25519-sha256
   UpdateHostKeys no
   BatchMode yes
@@ -76,7 +76,7 @@ Host *
 
 
 def check_tools() -> None:
-    """Raises BadInput naming everything that is missing, and how to install it."""
+    """Raises BadInput with all missing tools, and the command to install them."""
     missing = [tool for tool in TOOLS if not shutil.which(tool, path=PATH)]
     if missing:
         packages = sorted({TOOLS[tool] for tool in missing})
@@ -84,7 +84,7 @@ def check_tools() -> None:
 
 
 def make_key(name: str) -> str:
-    """An ed25519 key in FOLDER; returns its public half, without the comment."""
+    """Makes an ed25519 key in FOLDER; returns the public key, without the comment."""
     path = FOLDER / name
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "pktswarm-lab", "-f", str(path)]
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL, env={"PATH": PATH})
@@ -92,7 +92,7 @@ def make_key(name: str) -> str:
 
 
 def start_sshd(node: Node, is_bare: bool) -> str:
-    """Start the node's sshd and wait until it answers; returns the public half of its host key."""
+    """Starts the node's sshd and waits until it answers; returns its public host key."""
     host_key = make_key("host_key")
     Path("/run/sshd").mkdir(mode=0o755)
     config, log = FOLDER / "sshd_config", FOLDER / "sshd.log"
@@ -115,17 +115,17 @@ def _wait_for_sshd(process: subprocess.Popen[bytes], node: Node, log: Path) -> N
             time.sleep(0.005)
         else:
             return
-    words = log.read_text(errors="replace").strip() if log.exists() else ""
-    raise PktswarmError(f"{node.name}: sshd does not answer: {words or f'exit status {process.poll()}'}")
+    output = log.read_text(errors="replace").strip() if log.exists() else ""
+    raise PktswarmError(f"{node.name}: sshd does not answer: {output or f'exit status {process.poll()}'}")
 
 
 def authorize(folder: Path, public_key: str) -> None:
-    """Let the owner of `public_key` log in on the node whose FOLDER is seen as `folder`."""
+    """Authorizes `public_key` on a node; `folder`: path to the node's FOLDER."""
     (folder / "authorized_keys").write_text(f"{public_key}\n")
 
 
 def write_client_files(folder: Path, plan: Plan, host_keys: dict[str, str]) -> None:
-    """What the master needs, in its FOLDER seen as `folder`. `host_keys`: public host key of each node's name."""
+    """Writes the master's client files; `folder`: path to its FOLDER. `host_keys`: node → public host key."""
     known = [f"{node.name},{node.address} {host_keys[node.name]}\n" for node in plan.nodes]
     (folder / "known_hosts").write_text("".join(known))
     (folder / CONFIG.name).write_text(SSH_CONFIG.format(folder=FOLDER))

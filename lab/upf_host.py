@@ -15,30 +15,30 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from socket import AF_INET, AF_INET6
-from typing import Any
 
 from pyroute2 import IPRoute
 
 from pktswarm.lab import links, namespaces, release, ssh
-from pktswarm.lab.node import CONTROL_MTU, N4, Wiring
+from pktswarm.lab.node import CONTROL_MTU, N4, Facts, Wiring
 from pktswarm.lab.plan import Node, Plan, Upf
 from pktswarm.traffic.errors import PktswarmError
 
 N3, N6 = "n3", "n6"
 LOG, ORDERS = ssh.FOLDER / "upf.log", ssh.FOLDER / "upf.sock"
-"""On the UPF's host: what its program said, and where the lab's own takes orders (docs/lab.md)."""
+"""On the UPF's host: the output of its program, and the socket for orders to the lab's own (docs/lab.md)."""
 READY_TIMEOUT_S = 60.0
-NOT_WEIGHTED = "the UPF's program has no more weight than senders and receivers: it may not get the processor it needs"
+NOT_WEIGHTED = "the UPF's program has the same CPU weight as senders and receivers, and may lack processor time"
 GRACE_S = 0.5
 """A command that fails within this time fails the lab."""
 OWN_LINK_LOCAL = "fe80::1"
 NICE = -10
-"""Nine times the weight of another program: a UPF that reads packets in user space gets a processor beside senders that
-poll. No more than that, nor a real-time class: the kernel's threads that move its packets need the processor too."""
+"""Nine times the weight of another program, so that a UPF in user space gets a processor beside polling senders. No
+higher, and no real-time class: the kernel's threads that move its packets need the processor too."""
 
 
-def set_up_upf(wiring: Wiring) -> dict[str, Any]:
-    """N3 and N6 to the two sides' switches, N4 to the master; forwarding, neighbours and routes; then the program."""
+def set_up_upf(wiring: Wiring) -> Facts:
+    """Connects N3 and N6 to the sides' switches and N4 to the master, sets forwarding, neighbours and routes, then
+    starts the program."""
     plan, upf = wiring.plan, wiring.plan.upf
     assert upf is not None
     links.prepare_namespace(quiet=False)
@@ -48,13 +48,13 @@ def set_up_upf(wiring: Wiring) -> dict[str, Any]:
     links.write_setting("ipv6/conf/all/forwarding", "1", optional=True)
     for interface, mac, ipv4 in ((N3, upf.n3_mac, upf.n3_ipv4), (N6, upf.n6_mac, upf.n6_ipv4)):
         _add_side(wiring, interface, mac, ipv4)
-    # From the link-local one the kernel asks for neighbours.
+    # The kernel solicits neighbours from the link-local address.
     links.add_ipv6(N3, upf.n3_ipv6, OWN_LINK_LOCAL)
     links.add_cable(N4, links.Socket(wiring.switch_pid, N4, f"{N4}-upf"), CONTROL_MTU, quiet=False)
     links.bring_up(N4, upf.n4_ipv4)
     links.add_ipv6(N4, upf.n4_ipv6)
     _add_ways(plan, upf)
-    return {"notes": _start(upf, wiring.folder)}
+    return Facts(notes=_start(upf, wiring.folder))
 
 
 def _add_side(wiring: Wiring, interface: str, mac: str, ipv4: str) -> None:
@@ -71,7 +71,7 @@ def _add_side(wiring: Wiring, interface: str, mac: str, ipv4: str) -> None:
 
 
 def _add_ways(plan: Plan, upf: Upf) -> None:
-    """Every node is a neighbour for ever, by its addresses and a link-local one; the rest goes by way of one."""
+    """Adds every node as a permanent neighbour, by its addresses and a link-local one, and the routes."""
     nodes = {node.name: node for node in plan.nodes if node.side}
     first = next(node for node in nodes.values() if node.side == N6)
     ways = [("0.0.0.0/0", first), ("::/0", first), *((route.prefix, nodes[route.node]) for route in upf.routes)]
@@ -92,13 +92,15 @@ def link_local(node: Node) -> str:
 
 
 def _start(upf: Upf, folder: Path) -> list[str]:
-    """Start the program; it ends with the lab. Raises PktswarmError with its words if it fails at once. Returns what it
-    was not given."""
+    """Starts the program, which ends with the lab; returns what it lacks.
+
+    Raises PktswarmError with its output if it fails at once.
+    """
     if not upf.command:
         _start_own(upf)
         return []
     namespaces.mount("bpf", "/sys/fs/bpf", "bpf", namespaces.MS_NOSUID | namespaces.MS_NODEV | namespaces.MS_NOEXEC)
-    with contextlib.suppress(ValueError, OSError):  # a machine may forbid it; the UPF then tells its own story
+    with contextlib.suppress(ValueError, OSError):  # a machine may forbid it; the UPF then reports it
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     with LOG.open("wb") as log, _weighted() as notes:
         process = subprocess.Popen(
@@ -114,13 +116,13 @@ def _start(upf: Upf, folder: Path) -> list[str]:
     with contextlib.suppress(subprocess.TimeoutExpired):
         status = process.wait(GRACE_S)
         if status:
-            raise PktswarmError(f"the UPF's command ended with exit status {status}: {_last_words()}")
+            raise PktswarmError(f"the UPF's command ended with exit status {status}: {_last_output()}")
     return notes
 
 
 @contextlib.contextmanager
 def _weighted() -> Iterator[list[str]]:
-    """What is started inside has NICE. The list says why it has not."""
+    """Processes started inside have NICE. The list has the reason if they do not."""
     notes: list[str] = []
     before = os.getpriority(os.PRIO_PROCESS, 0)
     try:
@@ -134,9 +136,9 @@ def _weighted() -> Iterator[list[str]]:
 
 
 def weigh_session(pid: int, proc: Path = Path("/proc")) -> list[str]:
-    """Give the session of process `pid` NICE too: with autogroups (sched(7)) nice values only count within a session.
+    """Sets NICE on the session of a process: with autogroups (sched(7)) nice values only count within a session.
 
-    Returns why that failed. A kernel without autogroups has no such file.
+    Returns the reason if that fails. A kernel without autogroups has no such file.
     """
     try:
         (proc / str(pid) / "autogroup").write_text(str(NICE))
@@ -154,11 +156,11 @@ def _start_own(upf: Upf) -> None:
     assert process.stdout is not None
     ready, _, _ = select.select([process.stdout], [], [], READY_TIMEOUT_S)
     if not ready or process.stdout.readline() != b"ready\n":
-        raise PktswarmError(f"the UPF did not start: {_last_words()}")
+        raise PktswarmError(f"the UPF did not start: {_last_output()}")
 
 
 def environment(upf: Upf) -> dict[str, str]:
-    """What the program of a user finds in its environment."""
+    """Returns the environment variables for the program of a user."""
     return {
         **{"N3_INTERFACE": N3, "N4_INTERFACE": N4, "N6_INTERFACE": N6},
         **{"N3_IPV4": upf.n3_ipv4, "N4_IPV4": upf.n4_ipv4, "N6_IPV4": upf.n6_ipv4, "SMF_IPV4": upf.smf_ipv4},
@@ -166,5 +168,5 @@ def environment(upf: Upf) -> dict[str, str]:
     }
 
 
-def _last_words() -> str:
-    return LOG.read_text(errors="replace").strip()[-2000:] or "without a word"
+def _last_output() -> str:
+    return LOG.read_text(errors="replace").strip()[-2000:] or "no output"

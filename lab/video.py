@@ -21,18 +21,18 @@ DATA_BYTES = 1208
 ACK_BYTES = 33
 ACK_EVERY = 8
 WINDOW = 96
-"""Packets under way: what a socket has room for by default."""
+"""Packets in flight: the default capacity of a socket."""
 PACKETS_PER_S = 1350.0
 GAP_S = 0.65
 SPREAD = 0.7
-"""Of the logarithm of a chunk's size."""
+"""Standard deviation of the logarithm of a chunk's size."""
 SEED = 43
 SILENCE_S = 2.0
 NOISE = random.Random(SEED).randbytes(DATA_BYTES)  # noqa: S311 (content, no secret)
 
 
 def chunks(seconds: float) -> list[tuple[float, int]]:
-    """(when it is asked for, its packets): exponential gaps, lognormal sizes, the same ones each time."""
+    """Returns (request time, packets) of each chunk: exponential gaps, lognormal sizes, reproducible."""
     draw = random.Random(SEED)  # noqa: S311 (a shape, no secret)
     times, at_s = [], 0.0
     while at_s < seconds:
@@ -48,7 +48,7 @@ def message(kind: int, chunk: int, number: int, size_bytes: int) -> bytes:
 
 
 def serve(address: str, port: int) -> None:
-    """One player's chunks, one after another, until the process is ended."""
+    """Sends one player's chunks, one after another, until the process ends."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
         line.bind((address, port))
         print("ready", flush=True)
@@ -64,7 +64,7 @@ def serve(address: str, port: int) -> None:
 
 
 def watch(local: str, remote: str, port: int, seconds: float) -> int:
-    """How many packets came; TimeoutError when one did not."""
+    """Returns the number of packets received. Raises TimeoutError when one is missing."""
     whole = 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)

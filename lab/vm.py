@@ -1,4 +1,4 @@
-"""A virtual machine with Debian's kernel over this machine's own root file system: where pktgen can be had.
+"""A virtual machine with Debian's kernel over this machine's root file system, for pktgen.
 
 virtme-ng boots the kernel with qemu; the guest sees this machine's files read-only (writes go to an overlay that is
 forgotten), and the project's folder for real. No network reaches it. The kernel package is unpacked in a folder of its
@@ -33,23 +33,23 @@ PACKAGES = ("qemu-system-x86", "kmod", "udev", "busybox-static", "file")
 PROGRAMS = ("qemu-system-x86_64", "depmod", "udevadm", "busybox", "file")
 KERNEL_PACKAGE = {"debian": "linux-image-amd64", "ubuntu": "linux-image-generic"}
 TIMEOUT_S = 5400.0
-"""The tests take 12 minutes where nothing else goes on."""
+"""The tests take 12 minutes on an idle machine."""
 BOOT_S = 240.0
 """Without a virtual processor the boot takes 10 to 40 s; a busy machine takes longer."""
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 PYTHON = STANDARD_LIBRARY if sys.base_prefix == "/usr" else sys.base_prefix
 ON_DISK = (PYTHON, *(str(PROJECT / name) for name in (".venv", "pktswarm", "traffic", "nodes", "master", "lab")))
-"""What every process of Python reads again: the machine has it on a disk, because a file from the host is slow."""
+"""Folders that every Python process reads: on a disk of the machine, because files of the host are slow."""
 NOT_ON_DISK = tuple(f"{STANDARD_LIBRARY}/{name}" for name in ("site-packages", "test"))
 CACHED = (str(Path("/usr/lib", str(sysconfig.get_config_var("MULTIARCH")))), "/usr/bin", "/usr/sbin")
-"""What it reads often, and never writes: from the host, but once."""
+"""Folders that are read often, and never written: cached from the host."""
 CACHED_TAG = "cached"
 PAIR_MACS = ("02:70:6b:74:00:01", "02:70:6b:74:00:02")
 """The two interfaces of `virtio_pair`, inside the machine."""
 
 
 class VmError(PktswarmError):
-    """The virtual machine could not be had, did not boot, or was lost."""
+    """The virtual machine could not be installed, did not boot, or was lost."""
 
 
 def run(
@@ -60,7 +60,7 @@ def run(
     timeout_s: float = TIMEOUT_S,
     virtio_pair: bool = False,
 ) -> int:
-    """Run `command` in the machine, in the folder it is called from, and return its exit status (128 + N: signal N).
+    """Runs `command` in the machine, in the working directory; returns its exit status (128 + N: signal N).
 
     Its output and errors come, as one, on standard output. `virtio_pair` gives the machine two virtio interfaces
     (PAIR_MACS) that are connected to each other. Raises VmError when there is no status of the command to return.
@@ -78,7 +78,7 @@ def run(
 
 
 def test(arguments: Sequence[str] = (), timeout_s: float = TIMEOUT_S) -> int:
-    """Run tests/vm, and the XDP engine's tests again, on the machine's kernel: what `./bootstrap test --vm` does.
+    """Runs tests/vm, and the XDP engine's tests, on the machine's kernel (`./bootstrap test --vm`).
 
     Again run those that depend on the kernel; with `arguments`, which choose otherwise, all.
     """
@@ -89,7 +89,7 @@ def test(arguments: Sequence[str] = (), timeout_s: float = TIMEOUT_S) -> int:
 
 
 def ensure() -> None:
-    """Install what the machine needs, where it is missing. Quick when all is there."""
+    """Installs the missing requirements of the machine. Quick when nothing is missing."""
     if platform.machine() != "x86_64":
         raise VmError(f"the virtual machine is for x86_64 only, and this is {platform.machine()}")
     if any(shutil.which(program, path=_path()) is None for program in PROGRAMS):
@@ -102,7 +102,7 @@ def ensure() -> None:
 
 
 def _kernel() -> Path | None:
-    """The unpacked kernel image, if it and its modules are complete."""
+    """Returns the unpacked kernel image, if it and its modules are complete."""
     images = [image for image in sorted(STORE.glob("boot/vmlinuz-*")) if (_modules(image) / "modules.dep").exists()]
     return images[-1] if images else None
 
@@ -112,7 +112,7 @@ def _modules(image: Path) -> Path:
 
 
 def _fetch_kernel() -> None:
-    """Download the kernel package and unpack it beside STORE, then move it there: never half a kernel."""
+    """Downloads the kernel package, unpacks it beside STORE, and moves it there in one step."""
     _need_root(f"write {STORE}")
     STORE.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="vm-", dir=STORE.parent) as folder:
@@ -132,7 +132,7 @@ def _fetch_kernel() -> None:
 
 
 def _kernel_packages() -> list[str]:
-    """What the distribution's kernel meta-package stands for: the image and, on Ubuntu, packages of modules."""
+    """Returns the packages of the distribution's kernel meta-package: the image and, on Ubuntu, modules."""
     meta = KERNEL_PACKAGE.get(platform.freedesktop_os_release().get("ID", ""), "linux-image-amd64")
     found = _depends(meta)
     if not found:
@@ -150,7 +150,7 @@ def _depends(package: str) -> list[str]:
 
 
 def kernel_parts(depends: str) -> list[str]:
-    """Packages with an image or modules, out of what `apt-cache depends` says."""
+    """Returns the packages with an image or modules in the output of `apt-cache depends`."""
     names = [line.partition("Depends: ")[2].strip() for line in depends.splitlines() if "Depends: " in line]
     return [name for name in names if name.startswith(("linux-image-", "linux-modules-"))]
 
@@ -183,7 +183,7 @@ def _boot(scratch: Path, cpus: int, memory: str, extra: list[str], timeout_s: fl
 def _vng(scratch: Path, cpus: int, memory: str, extra: list[str]) -> list[str]:
     image, vng = _kernel(), _program("vng")
     assert image is not None and vng is not None
-    # KVM: where it works it is a matter of luck, and where it does not the guest hangs without a word.
+    # No KVM: nested, it works on some hosts only; on others the guest hangs without a message.
     command = [vng, "--run", str(image), "--disable-kvm", "--force-9p", "--user", "root", "--verbose"]
     command += ["--cpus", str(cpus), "--memory", memory, "--rwdir", str(PROJECT), "--rwdir", str(scratch)]
     share = f"-virtfs local,id=cached,path=/,security_model=none,readonly=on,mount_tag={CACHED_TAG},multidevs=remap"
@@ -194,7 +194,10 @@ def _vng(scratch: Path, cpus: int, memory: str, extra: list[str]) -> list[str]:
 
 
 def _script(scratch: Path, command: list[str]) -> str:
-    """What the guest runs. The status goes through a file: virtme-ng's own cannot tell 255 from a crash."""
+    """Returns the guest's script.
+
+    A file carries the exit status, because that of virtme-ng does not distinguish 255 from a crash.
+    """
     path = f"{Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     return (
         "#!/bin/sh\n"
@@ -207,7 +210,7 @@ def _script(scratch: Path, command: list[str]) -> str:
 
 
 def _boot_script(scratch: Path) -> str:
-    """For the guest only: the disk, and what is cached, mounted over the folders that they are copies of.
+    """Mounts, in the guest, the disk and the cached folders over their originals.
 
     virtme-ng's own mounts ask the host for every look at a file. Where these cannot be had the machine is slow, and
     works.
@@ -251,7 +254,7 @@ def _disk(scratch: Path) -> list[str]:
 
 
 def _pair(scratch: Path) -> list[str]:
-    """Two virtio interfaces joined by a pair of datagram sockets, which lose nothing (a full qemu hub drops)."""
+    """Two virtio interfaces joined by a pair of datagram sockets, which lose nothing (a qemu hub drops when full)."""
     arguments = []
     for ours, theirs, mac in (("0", "1", PAIR_MACS[0]), ("1", "0", PAIR_MACS[1])):
         local = f"local.type=unix,local.path={scratch}/pair{ours}"
@@ -262,7 +265,7 @@ def _pair(scratch: Path) -> list[str]:
 
 
 def _stream(output: IO[bytes], scratch: Path, timeout_s: float) -> str:
-    """Pass the command's output on as it comes. Returns why it was cut short; empty when it came to its end."""
+    """Forwards the command's output as it arrives. Returns why it ended early; empty when it is complete."""
     begun = time.monotonic()
     with selectors.DefaultSelector() as selector:
         selector.register(output, selectors.EVENT_READ)
@@ -293,7 +296,7 @@ def _status(scratch: Path, late: str) -> int:
 
 
 def _program(name: str) -> str | None:
-    """A program of the virtual environment that this runs in, or of the system."""
+    """Returns the path of a program in this virtual environment, or of the system."""
     return shutil.which(name, path=_path())
 
 

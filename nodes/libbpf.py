@@ -64,28 +64,28 @@ class _TestRunOptions(ctypes.Structure):
 
 
 class _Library:
-    """The loaded library, and what it said since it was last asked."""
+    """The loaded library, and its messages since the last error."""
 
     def __init__(self) -> None:
         self.calls = ctypes.CDLL(LIBRARY, use_errno=True)
-        self.words: list[str] = []
+        self.messages: list[str] = []
         for name in _POINTER_RESULTS:
             getattr(self.calls, name).restype = c_void_p
         self.calls.btf__resolve_size.restype = ctypes.c_int64
-        self._keep = _PRINT(self._hear)  # ctypes does not keep it alive
+        self._keep = _PRINT(self._take_message)  # ctypes does not keep it alive
         self.calls.libbpf_set_print(self._keep)
 
-    def _hear(self, level: int, form: bytes, arguments: int) -> int:
-        if level <= 1:  # warnings and what the kernel's verifier says; not libbpf's debugging
+    def _take_message(self, level: int, form: bytes, arguments: int) -> int:
+        if level <= 1:  # warnings and the output of the kernel's verifier, without debugging
             text = ctypes.create_string_buffer(1 << 16)
             ctypes.CDLL(None).vsnprintf(text, c_size_t(len(text)), form, c_void_p(arguments))
-            self.words = [*self.words[-200:], text.value.decode(errors="replace")]
+            self.messages = [*self.messages[-200:], text.value.decode(errors="replace")]
         return 0
 
     def error(self, doing: str) -> EngineError:
         number = ctypes.get_errno()
-        said, self.words = "".join(self.words), []
-        return EngineError(NAME, f"{doing}: {os.strerror(number)}", said)
+        messages, self.messages = "".join(self.messages), []
+        return EngineError(NAME, f"{doing}: {os.strerror(number)}", messages)
 
 
 @cache
@@ -94,13 +94,13 @@ def _library() -> _Library:
 
 
 def kernel() -> tuple[int, int]:
-    """Its version: what BPF can do depends on it."""
+    """Returns the kernel's version, which determines the features of BPF."""
     major, minor = os.uname().release.split("-")[0].split(".")[:2]
     return int(major), int(minor)
 
 
 def missing() -> str:
-    """Why libbpf cannot be used here; empty when it can. Needs no root."""
+    """Returns why libbpf cannot be used on this node; empty when it can. Needs no root."""
     try:
         _library()
     except OSError:
@@ -109,7 +109,7 @@ def missing() -> str:
 
 
 class _ProgramOptions(ctypes.Structure):
-    """struct bpf_prog_load_opts as far as the log."""
+    """struct bpf_prog_load_opts, up to its log."""
 
     _fields_ = (
         ("size", c_size_t),
@@ -126,9 +126,12 @@ class _ProgramOptions(ctypes.Structure):
 
 
 def load_xdp(name: str, instructions: bytes) -> int:
-    """The descriptor of a program that no compiler made; the caller closes it. EngineError has the verifier's words."""
+    """Loads a program given as instructions; returns its descriptor, which the caller closes.
+
+    Raises EngineError with the verifier's output.
+    """
     log = ctypes.create_string_buffer(_LOG_BYTES)
-    # A tail call wants both programs to be of one attach type.
+    # A tail call requires both programs to have the same attach type.
     options = _ProgramOptions(expected_attach_type=_BPF_XDP, log_size=len(log), log=ctypes.cast(log, c_void_p))
     options.size = ctypes.sizeof(options)
     fd = int(
@@ -138,8 +141,8 @@ def load_xdp(name: str, instructions: bytes) -> int:
     )
     if fd < 0:
         number = ctypes.get_errno()
-        said = log.value.decode(errors="replace")[-_LOG_KEPT:]
-        raise EngineError(NAME, f"the kernel does not take the program {name}: {os.strerror(number)}", said)
+        output = log.value.decode(errors="replace")[-_LOG_KEPT:]
+        raise EngineError(NAME, f"the kernel rejected the program {name}: {os.strerror(number)}", output)
     return fd
 
 
@@ -155,8 +158,11 @@ class BpfMap:
         self.entries = int(calls.bpf_map__max_entries(c_void_p(handle)))
 
     def lookup(self, key: bytes, value_bytes: int | None = None, locked: bool = False) -> bytes | None:
-        """None: there is no such key. `value_bytes`: of a per-CPU map, a value's size on every possible CPU in all.
-        `locked`: copied under the value's own lock, so that its figures belong together."""
+        """Returns the value of a key; None if there is no such key.
+
+        `value_bytes`: for a per-CPU map, the size of the values on all possible CPUs. `locked`: copied under the lock
+        of the value, so that its figures are consistent.
+        """
         value = ctypes.create_string_buffer(value_bytes or self.value_bytes)
         flags = c_uint64(_LOCKED if locked else 0)
         if _library().calls.bpf_map_lookup_elem_flags(self.fd, key, value, flags) == 0:
@@ -167,7 +173,7 @@ class BpfMap:
 
     def update(self, key: bytes, value: bytes) -> None:
         if len(key) != self.key_bytes or len(value) < self.value_bytes:
-            raise EngineError(NAME, f"map {self.name} takes {self.key_bytes} + {self.value_bytes} bytes")
+            raise EngineError(NAME, f"map {self.name}: an entry has {self.key_bytes} + {self.value_bytes} bytes")
         if _library().calls.bpf_map_update_elem(self.fd, key, value, c_uint64(0)):
             raise _library().error(f"writing map {self.name}")
 
@@ -176,16 +182,16 @@ class BpfMap:
             raise _library().error(f"deleting from map {self.name}")
 
     def keys(self) -> Iterator[bytes]:
-        """Every key, in no order."""
+        """Yields every key, in no particular order."""
         before, after = None, ctypes.create_string_buffer(self.key_bytes)
         while _library().calls.bpf_map_get_next_key(self.fd, before, after) == 0:
             before = after.raw
             yield before
 
     def memory(self) -> mmap.mmap:
-        """The values of an array map that has BPF_F_MMAPABLE (global variables do), shared with the kernel.
+        """Returns the values of an array map with BPF_F_MMAPABLE (as global variables have), shared with the kernel.
 
-        Entries lie 8-byte aligned one behind another.
+        Entries follow each other, aligned to 8 bytes.
         """
         length = -(-self.value_bytes // 8) * 8 * self.entries
         pages = -(-length // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -193,7 +199,7 @@ class BpfMap:
 
 
 class BpfLink:
-    """A program attached. close() detaches it; so does the end of this process."""
+    """An attached program. close() and the end of this process detach it."""
 
     def __init__(self, fd: int, handle: int | None = None) -> None:
         self.fd, self._handle = fd, handle
@@ -207,7 +213,7 @@ class BpfLink:
 
 
 class BpfObject:
-    """An object file: opened, adjusted (set_entries, set_constants), then loaded, then used; close() ends it all."""
+    """An object file: opened, adjusted (set_entries, set_constants), loaded, used; close() unloads it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -239,12 +245,12 @@ class BpfObject:
         return int(handle)
 
     def set_entries(self, name: str, entries: int) -> None:
-        """How many entries a map has. Before load()."""
+        """Sets the number of entries of a map. Before load()."""
         if _library().calls.bpf_map__set_max_entries(c_void_p(self._find_map(name)), c_uint32(entries)):
             raise _library().error(f"sizing map {name}")
 
     def set_constants(self, name: str, value: bytes) -> None:
-        """Fills a read-only section (".rodata", ".rodata.settings") whole. Before load()."""
+        """Fills a whole read-only section (".rodata", ".rodata.settings"). Before load()."""
         size = c_size_t()
         place = _library().calls.bpf_map__initial_value(c_void_p(self._find_map(name)), byref(size))
         if not place or len(value) != size.value:
@@ -252,16 +258,16 @@ class BpfObject:
         ctypes.memmove(place, value, len(value))
 
     def leave_out(self, program: str) -> None:
-        """A program that is not needed is not loaded. Before load()."""
+        """Excludes a program from loading. Before load()."""
         if _library().calls.bpf_program__set_autoload(c_void_p(self._find_program(program)), c_bool(False)):
             raise _library().error(f"leaving out program {program}")
 
     def load(self) -> None:
         if _library().calls.bpf_object__load(c_void_p(self._handle)):
-            raise _library().error(f"the kernel does not take {self.path.name}")
+            raise _library().error(f"the kernel rejected {self.path.name}")
 
     def map(self, name: str) -> BpfMap:
-        """Global variables are maps too: ".bss", ".data", ".rodata"."""
+        """Returns a map; global variables are maps too: ".bss", ".data", ".rodata"."""
         return BpfMap(self._find_map(name), name)
 
     def _find_program(self, name: str) -> int:
@@ -274,7 +280,7 @@ class BpfObject:
         return int(_library().calls.bpf_program__fd(c_void_p(self._find_program(name))))
 
     def attach_raw_tracepoint(self, program: str, event: str) -> BpfLink:
-        """`event` without its group: "xdp_devmap_xmit". Needs neither tracefs nor BTF on the node."""
+        """Attaches to `event`, without its group: "xdp_devmap_xmit". Needs neither tracefs nor BTF on the node."""
         handle = _library().calls.bpf_program__attach_raw_tracepoint(
             c_void_p(self._find_program(program)), event.encode()
         )
@@ -283,7 +289,7 @@ class BpfObject:
         return self._kept(BpfLink(-1, int(handle)))
 
     def attach_xdp(self, program: str, interface_index: int, mode: XdpMode, program_fd: int | None = None) -> BpfLink:
-        """`program_fd`: a program from elsewhere in its place.
+        """Attaches a program of this object, or the one with descriptor `program_fd`.
 
         Raises EngineError where the driver has no native XDP, or another program is attached.
         """
@@ -291,11 +297,11 @@ class BpfObject:
         return self._kept(BpfLink(attach_program(attached, interface_index, mode)))
 
     def program_id(self, name: str) -> int:
-        """By which another process of root gets at the program: program_by_id()."""
+        """Returns the id by which another process of root opens the program: program_by_id()."""
         return _id(self.program_fd(name), "prog_id:")
 
     def map_id(self, name: str) -> int:
-        """By which another process of root gets at the map: shared_memory()."""
+        """Returns the id by which another process of root opens the map: shared_memory()."""
         return _id(self.map(name).fd, "map_id:")
 
     def _kept(self, link: BpfLink) -> BpfLink:
@@ -304,7 +310,7 @@ class BpfObject:
 
 
 def struct_layout(path: Path, name: str) -> dict[str, tuple[int, int]]:
-    """Field → (offset, size) in bytes of a struct as the object was compiled, from its BTF. Needs no root."""
+    """Returns field → (offset, size) in bytes of a struct of a compiled object, from its BTF. Needs no root."""
     calls = _library().calls
     btf = calls.btf__parse_elf(str(path).encode(), None)
     if not btf:
@@ -319,7 +325,7 @@ def struct_layout(path: Path, name: str) -> dict[str, tuple[int, int]]:
 
 
 def _members(btf: int, number: int) -> Iterator[tuple[str, tuple[int, int]]]:
-    """struct btf_type (name, info, size), then a struct btf_member (name, type, offset in bits) for each field."""
+    """Reads struct btf_type (name, info, size), then a struct btf_member (name, type, offset in bits) per field."""
     calls = _library().calls
     place = calls.btf__type_by_id(c_void_p(btf), number)
     fields = ctypes.cast(place, POINTER(c_uint32))[1] & 0xFFFF
@@ -330,7 +336,7 @@ def _members(btf: int, number: int) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 def attach_program(program_fd: int, interface_index: int, mode: XdpMode) -> int:
-    """A link's descriptor: the program is attached until it is closed."""
+    """Attaches a program; returns the descriptor of the link. Closing it detaches the program."""
     options = _LinkCreateOptions(size=ctypes.sizeof(_LinkCreateOptions), flags=_XDP_FLAGS[mode])
     fd = int(_library().calls.bpf_link_create(program_fd, interface_index, _BPF_XDP, byref(options)))
     if fd < 0:
@@ -339,10 +345,10 @@ def attach_program(program_fd: int, interface_index: int, mode: XdpMode) -> int:
 
 
 def attached_program(interface_index: int) -> int:
-    """The kernel's number of the XDP program on an interface; 0 where there is none."""
+    """Returns the id of the XDP program on an interface; 0 where there is none."""
     number = c_uint32()
     if _library().calls.bpf_xdp_query_id(interface_index, 0, byref(number)) < 0:
-        raise _library().error(f"asking for the program on interface {interface_index}")
+        raise _library().error(f"querying the program on interface {interface_index}")
     return number.value
 
 
@@ -350,11 +356,11 @@ def _id(fd: int, field: str) -> int:
     for line in Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines():
         if line.startswith(field):
             return int(line.split()[1])
-    raise EngineError(NAME, f"the kernel does not tell a {field.rstrip(':')}")
+    raise EngineError(NAME, f"/proc/self/fdinfo/{fd} has no {field.rstrip(':')}")
 
 
 def program_by_id(number: int) -> int:
-    """A descriptor of a program that another process has loaded."""
+    """Returns a descriptor of a program that another process has loaded."""
     fd = int(_library().calls.bpf_prog_get_fd_by_id(c_uint32(number)))
     if fd < 0:
         raise _library().error(f"program {number}")
@@ -362,7 +368,7 @@ def program_by_id(number: int) -> int:
 
 
 def shared_memory(map_id: int, length: int) -> mmap.mmap:
-    """The values of a map that another process has loaded, as BpfMap.memory()."""
+    """Returns the values of a map that another process has loaded, as BpfMap.memory()."""
     fd = int(_library().calls.bpf_map_get_fd_by_id(c_uint32(map_id)))
     if fd < 0:
         raise _library().error(f"map {map_id}")
@@ -370,7 +376,7 @@ def shared_memory(map_id: int, length: int) -> mmap.mmap:
 
 
 def run_once(program_fd: int, frame: bytes) -> tuple[int, bytes]:
-    """An XDP program's verdict on one frame, and the frame it made of it. For tests."""
+    """Runs an XDP program on one frame; returns its verdict and the resulting frame."""
     out = ctypes.create_string_buffer(len(frame) + 4096)
     options = _TestRunOptions(
         data_in=frame,
@@ -385,10 +391,10 @@ def run_once(program_fd: int, frame: bytes) -> tuple[int, bytes]:
 
 
 def run_live(program_fd: int, frame: bytes, repeat: int, batch: int) -> int:
-    """BPF_PROG_RUN with live frames: returns after `repeat` runs (0) or at a signal to this thread (EINTR).
+    """Runs BPF_PROG_RUN with live frames: returns after `repeat` runs (0) or at a signal to this thread (EINTR).
 
-    The other threads of this process go on meanwhile. `frame`: what every page holds before the program first sees
-    it, and the size each frame has before bpf_xdp_adjust_tail. Raises EngineError on anything else.
+    The other threads of this process continue. `frame`: the initial content of every page, and the size of a frame
+    before bpf_xdp_adjust_tail. Raises EngineError on any other result.
     """
     options = _TestRunOptions(
         data_in=frame, data_size_in=len(frame), repeat=repeat, flags=_LIVE_FRAMES, batch_size=batch
@@ -406,5 +412,5 @@ def _test_run(program_fd: int, options: _TestRunOptions) -> int:
 
 
 def possible_cpus() -> int:
-    """How many values a per-CPU map holds for each key."""
+    """Returns the number of values of a per-CPU map for each key."""
     return int(_library().calls.libbpf_num_possible_cpus())

@@ -10,7 +10,7 @@ from pktswarm.lab.upf.process import Upf
 
 
 def main() -> None:
-    # Sessions are many small objects without cycles: looking for some takes longer than anything else here.
+    # Sessions are many small objects without cycles: searching for cycles would take most of the time.
     gc.disable()
     upf = Upf(sys.argv[1:3], Path(sys.argv[3]))
     print("ready", flush=True)

@@ -1,4 +1,4 @@
-"""The data path, kernel/upf.bpf.c, as the control plane sees it: tables, counters, policers, faults, events."""
+"""The control plane's interface to the data path, kernel/upf.bpf.c: tables, counters, policers, faults, events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pktswarm.traffic.errors import EngineError
 OBJECT = libbpf.OBJECTS / "upf.o"
 TABLES = ("uplink", "downlink4", "downlink6")
 REASONS = ("gate", "rate", "rule", "too_big", "no_neighbour", "fault", "buffered", "no_room")
-"""Why a packet was not sent on: enum reason of kernel/upf.h."""
+"""Reasons for not sending a packet on: enum reason of kernel/upf.h."""
 TOTALS = (
     *("forwarded_uplink", "forwarded_downlink", "unknown_teid", "unknown_ue", "no_rule", "malformed", "fragment"),
     *("echo_request", "echo_response", "error_indication_sent", "error_indication_seen", "end_marker_seen"),
@@ -25,7 +25,7 @@ TOTALS = (
 MOST_COUNTS = 262_144
 EVENT_BUFFERED, EVENT_DELAYED, EVENT_HELD, EVENT_RELEASE, EVENT_NO_NEIGHBOUR = range(5)
 BURST_NS = 5_000_000
-"""How far ahead of its rate a user may be: 5 ms of it, and one packet."""
+"""Burst of a policer: 5 ms of its rate, and one packet."""
 _SETTINGS = struct.Struct("=II4s4s16sI6s6s")
 _COUNTS = struct.Struct(f"={2 + len(REASONS)}Q")
 _POLICER = struct.Struct("=QQQ")
@@ -36,7 +36,7 @@ _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, cty
 
 @dataclass(frozen=True)
 class Settings:
-    """struct settings of kernel/upf.h. Addresses as they stand in a frame, empty where there is none; `mtu` of N3 and
+    """struct settings of kernel/upf.h. Addresses are in network byte order, empty where there is none; `mtu`: of N3 and
     N6, in bytes."""
 
     n3_index: int
@@ -55,7 +55,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What the data path hands over; fields as in struct event_head. `frame`: what it says, by `kind`."""
+    """An event of the data path, with the fields of struct event_head. `frame`: content by `kind`."""
 
     kind: int
     port: int
@@ -68,7 +68,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Of one PDR. Bytes of the users' IP packets, without GTP-U."""
+    """Counts of one PDR. Bytes of the users' IP packets, without GTP-U."""
 
     packets: int
     bytes: int
@@ -76,7 +76,7 @@ class Counts:
 
 
 class DataPath:
-    """Loaded when it is made, attached by attach(); gone with this process."""
+    """Loads the program; attach() attaches it. It ends with this process."""
 
     def __init__(self, settings: Settings, path: Path = OBJECT) -> None:
         self.settings = settings
@@ -89,7 +89,7 @@ class DataPath:
         self._totals = self.object.map("totals").memory()
         self._numbers = self.object.map("fault_numbers").memory()
         self._faults = self.object.map("faults")
-        # 0 means none. What is given back is used again as late as can be: a packet on its way may still count.
+        # 0 means none. An index returned is reused as late as possible: a packet in flight may still count on it.
         self._free_counts = deque(range(1, MOST_COUNTS))
         self._free_policers = deque(range(1, MOST_COUNTS))
         self._events: deque[Event] = deque()
@@ -114,15 +114,15 @@ class DataPath:
         self._tables[table].delete(key)
 
     def room(self) -> int:
-        """For so many PDRs there are counters and policers left; the tables are as large."""
+        """Returns the number of PDRs for which counters and policers are free; the tables have the same size."""
         return min(len(self._free_counts), len(self._free_policers))
 
     def run_uplink(self, frame: bytes) -> None:
-        """As if `frame` had come in on N3: it leaves where its rules lead."""
+        """Processes `frame` as received on N3: it leaves by its rules."""
         libbpf.run_live(self.object.program_fd("upf_n3"), frame, repeat=1, batch=1)
 
     def take_counts(self) -> int:
-        """The index of counters that are zero."""
+        """Returns the index of free counters, which are zero."""
         index = self._free_counts.popleft()
         _COUNTS.pack_into(self._counts, index * _COUNTS.size, *[0] * (2 + len(REASONS)))
         return index
@@ -135,12 +135,12 @@ class DataPath:
         return Counts(packets, size, dict(zip(REASONS, dropped, strict=True)))
 
     def read_volume(self, index: int) -> tuple[int, int]:
-        """Packets and bytes sent on."""
+        """Returns packets and bytes sent on."""
         packets, size, *_ = _COUNTS.unpack_from(self._counts, index * _COUNTS.size)
         return packets, size
 
     def add_sent(self, index: int, packets: int, size: int) -> None:
-        """What the control plane itself sent on for this PDR: packets that had waited. Nobody else counts then."""
+        """Adds buffered packets that the control plane sent for this PDR. The data path does not count it meanwhile."""
         before = _COUNTS.unpack_from(self._counts, index * _COUNTS.size)
         struct.pack_into("=QQ", self._counts, index * _COUNTS.size, before[0] + packets, before[1] + size)
 
@@ -150,7 +150,7 @@ class DataPath:
         return index
 
     def set_policer(self, index: int, kbps: int) -> None:
-        """A byte takes 8 bits' time, in 2^-20 ns; times are in 1/256 ns."""
+        """Sets the rate: the time of a byte is in 2^-20 ns, other times in 1/256 ns."""
         byte_cost = round(8 * 1e6 / kbps * (1 << 20)) if kbps else 0
         struct.pack_into("=QQ", self._policers, index * _POLICER.size + 8, byte_cost, BURST_NS << 8)
 
@@ -161,7 +161,7 @@ class DataPath:
         return dict(zip(TOTALS, struct.unpack_from(f"={len(TOTALS)}Q", self._totals), strict=True))
 
     def list_faults(self, faults: dict[tuple[int, int], tuple[int, int, int]]) -> None:
-        """(direction, number) to (action, release, value); the numbers of both directions begin again at 0."""
+        """Sets (direction, number) → (action, release, value); the numbers of both directions restart at 0."""
         struct.pack_into("=3Q", self._numbers, 0, 0, 0, 0)
         for key in list(self._faults.keys()):
             self._faults.delete(key)
@@ -170,12 +170,12 @@ class DataPath:
         struct.pack_into("=3Q", self._numbers, 0, 0, 0, int(bool(faults)))
 
     def fault_numbers(self) -> tuple[int, int]:
-        """How many packets up and down there were since faults were listed."""
+        """Returns the packets up and down since faults were set."""
         up, down, _ = struct.unpack_from("=3Q", self._numbers)
         return up, down
 
     def events(self) -> list[Event]:
-        """What was handed over since the last call."""
+        """Returns the events since the last call."""
         self._ring.consume()
         found = list(self._events)
         self._events.clear()

@@ -1,4 +1,4 @@
-"""What is asked to go wrong: orders as JSON, checked.
+"""Faults that the UPF makes on request: the order, as JSON, and its checks.
 
 ```
 {"uplink":   {"drop": [0, 7], "delay_ms": {"3": 20}, "hold": {"9": 2}},
@@ -6,35 +6,35 @@
  "n4": {"refuse_every": 10, "cause": 75, "lose_request_every": 3, "lose_answer_every": 5, "delay_ms": 100,
         "ignore_mbr_every": 20, "no_end_marker_every": 4}}
 ```
-Packets are numbered from 0 in each direction, from when the order came; only those that would have been sent on.
-A packet that is held for n goes out behind the n-th one after it. "every": the k-th, the 2k-th, …; 0: none.
+Packets are numbered from 0 in each direction, from the arrival of the order; only those that would be sent on count.
+A packet that is held for n leaves after the n-th packet behind it. "every" k: the k-th, the 2k-th, …; 0: none.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 from pktswarm.traffic.errors import BadInput
 
 _DROP, _TEID, _DELAY, _HOLD = 1, 2, 3, 4
 """enum fault_action of kernel/upf.h."""
 WRONG_BITS = int.from_bytes(b"\x0f\0\0\0", sys.byteorder)
-"""Of the TEID, which the data path holds big-endian: bits of its first byte are flipped."""
+"""Bits that are flipped in the first byte of the TEID, which the data path holds big-endian."""
 MOST_LISTED = 65_536
 MOST_NUMBER = 2**48
 MOST_DELAY_MS = 60_000
 DIRECTIONS = ("uplink", "downlink")
 WHERE = "lab upf"
 Listed = dict[tuple[int, int], tuple[int, int, int]]
-"""(direction, number of the packet) to (action, whether those that are held go on behind it, value)."""
+"""(direction, number of the packet) → (action, whether held packets follow it, value)."""
 
 
 @dataclass(frozen=True)
 class N4Faults:
-    """`…_every`: every so many; 0: none. `cause` of refused sessions, TS 29.244 8.2.1. A session whose MBR is ignored
-    is accepted as any other."""
+    """Faults on N4. `…_every` k: each k-th; 0: none. `cause`: of refused sessions, TS 29.244 8.2.1. A session whose MBR
+    is ignored is accepted as any other."""
 
     refuse_every: int = 0
     cause: int = 64
@@ -54,27 +54,28 @@ class Faults:
 _N4_MOST = {"cause": 255, "delay_ms": MOST_DELAY_MS}
 
 
-def read(order: dict[str, Any]) -> Faults:
-    """Raises BadInput with the key and what is allowed."""
-    _check_keys(order, (*DIRECTIONS, "n4"), "faults")
+def read(order: object) -> Faults:
+    """Checks an order. Raises BadInput with the key and the allowed values."""
+    table = _table(order, (*DIRECTIONS, "n4"), "faults")
     listed: Listed = {}
     for direction, name in enumerate(DIRECTIONS):
-        _read_direction(direction, name, order.get(name, {}), listed)
+        _read_direction(direction, name, table.get(name, {}), listed)
     if len(listed) > MOST_LISTED:
-        raise BadInput(WHERE, "too many", key="faults", value=len(listed), allowed=f"at most {MOST_LISTED}")
-    return Faults(listed, _read_n4(order.get("n4", {})))
+        raise BadInput(WHERE, "too many faults", key="faults", value=len(listed), allowed=f"at most {MOST_LISTED}")
+    return Faults(listed, _read_n4(table.get("n4", {})))
 
 
-def _read_n4(order: Any) -> N4Faults:
-    _check_keys(order, [one.name for one in fields(N4Faults)], "n4")
-    for key, value in order.items():
-        _check_number(value, f"n4.{key}", 64 if key == "cause" else 0, _N4_MOST.get(key, 2**31))
-    return N4Faults(**order)
+def _read_n4(order: object) -> N4Faults:
+    table = _table(order, [each.name for each in fields(N4Faults)], "n4")
+    numbers = {
+        key: _number(value, f"n4.{key}", 64 if key == "cause" else 0, _N4_MOST.get(key, 2**31))
+        for key, value in table.items()
+    }
+    return N4Faults(**numbers)
 
 
-def _read_direction(direction: int, name: str, order: Any, listed: Listed) -> None:
-    allowed = ["drop", "delay_ms", "hold"] + ["wrong_teid"] * (name == "downlink")
-    _check_keys(order, allowed, name)
+def _read_direction(direction: int, name: str, given: object, listed: Listed) -> None:
+    order = _table(given, ["drop", "delay_ms", "hold"] + ["wrong_teid"] * (name == "downlink"), name)
     for key, action in (("drop", _DROP), ("wrong_teid", _TEID)):
         for number in _list(order.get(key, []), f"{name}.{key}"):
             _put(listed, direction, number, action, WRONG_BITS, f"{name}.{key}")
@@ -86,41 +87,41 @@ def _read_direction(direction: int, name: str, order: Any, listed: Listed) -> No
     for number, value in held:
         action, _, other = listed.get((direction, number + value), (0, 0, 0))
         if action in (_DROP, _DELAY, _HOLD):
-            raise BadInput(WHERE, "is to go behind a packet with a fault of its own", key=f"{name}.hold", value=number)
+            raise BadInput(WHERE, "that packet has a fault of its own", key=f"{name}.hold", value=number)
         listed[direction, number + value] = action, 1, other
 
 
 def _put(listed: Listed, direction: int, number: int, action: int, value: int, key: str) -> None:
     if (direction, number) in listed:
-        raise BadInput(WHERE, "has two faults", key=key, value=number, allowed="one for one packet")
+        raise BadInput(WHERE, "two faults for one packet", key=key, value=number, allowed="one fault a packet")
     listed[direction, number] = action, 0, value
 
 
-def _list(value: Any, key: str) -> list[int]:
+def _list(value: object, key: str) -> list[int]:
     if not isinstance(value, list):
-        raise BadInput(WHERE, "is no list", key=key, value=value, allowed="numbers of packets, e.g. [0, 7]")
-    for number in value:
-        _check_number(number, key, 0, MOST_NUMBER)
-    return value
+        raise BadInput(WHERE, "not a list", key=key, value=value, allowed="numbers of packets, e.g. [0, 7]")
+    return [_number(number, key, 0, MOST_NUMBER) for number in value]
 
 
-def _pairs(value: Any, key: str, most: int) -> list[tuple[int, int]]:
+def _pairs(value: object, key: str, most: int) -> list[tuple[int, int]]:
     if not isinstance(value, dict) or not all(str(number).isdecimal() for number in value):
-        raise BadInput(WHERE, "is no table", key=key, value=value, allowed='packet to value, e.g. {"3": 20}')
-    for number, each in value.items():
-        _check_number(int(number), key, 0, MOST_NUMBER)
-        _check_number(each, f"{key}.{number}", 1, most)
-    return [(int(number), each) for number, each in value.items()]
+        raise BadInput(WHERE, "not a table", key=key, value=value, allowed='packet to value, e.g. {"3": 20}')
+    return [
+        (_number(int(number), key, 0, MOST_NUMBER), _number(each, f"{key}.{number}", 1, most))
+        for number, each in value.items()
+    ]
 
 
-def _check_keys(order: Any, allowed: Any, key: str) -> None:
+def _table(order: object, allowed: Collection[str], key: str) -> dict[str, object]:
     if not isinstance(order, dict):
-        raise BadInput(WHERE, "is no table", key=key, value=order, allowed=", ".join(allowed))
+        raise BadInput(WHERE, "not a table", key=key, value=order, allowed=", ".join(allowed))
     for each in order:
         if each not in allowed:
-            raise BadInput(WHERE, "is not known", key=f"{key}.{each}", value=order[each], allowed=", ".join(allowed))
+            raise BadInput(WHERE, "unknown key", key=f"{key}.{each}", value=order[each], allowed=", ".join(allowed))
+    return order
 
 
-def _check_number(value: Any, key: str, least: int, most: int) -> None:
+def _number(value: object, key: str, least: int, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise BadInput(WHERE, "out of range", key=key, value=value, allowed=f"{least} to {most}")
+    return value

@@ -1,4 +1,4 @@
-"""Information elements and messages of PFCP as the UPF needs them (3GPP TS 29.244, sections 7 and 8)."""
+"""Information elements and messages of PFCP for the UPF (3GPP TS 29.244, sections 7 and 8)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PORT = 8805
 
 
 class Message:
-    """Section 7.3. Plain numbers, not an enumeration: looking those up takes longer than all the rest."""
+    """Section 7.3. Plain numbers, not an enumeration, whose look-ups would take most of the time."""
 
     HEARTBEAT_REQUEST = 1
     HEARTBEAT_RESPONSE = 2
@@ -113,7 +113,7 @@ class Ie:
 
 
 class Rule(IntEnum):
-    """Types of rules in Failed Rule ID, section 8.2.80; how many bytes its number has is the type's."""
+    """Types of rules in Failed Rule ID, section 8.2.80; the type determines the bytes of the number."""
 
     PDR = 0
     FAR = 1
@@ -122,7 +122,7 @@ class Rule(IntEnum):
 
 
 class Refused(Exception):
-    """A request that is answered with this cause, and changes nothing."""
+    """A request that changes nothing, and is answered with this cause."""
 
     def __init__(self, cause: int, offending: int = 0, failed: tuple[Rule, int] | None = None) -> None:
         super().__init__(cause)
@@ -137,11 +137,11 @@ _ONLY = {
 }
 """Messages of a node: their header has no SEID."""
 NTP_OFFSET_S = 2_208_988_800
-"""From 1900, where PFCP's time stamps begin, to 1970."""
+"""Seconds from 1900, the epoch of PFCP's time stamps, to 1970."""
 
 
 def elements(data: bytes) -> list[tuple[int, bytes]]:
-    """The elements in `data`: type and value. Raises Refused where one is longer than the data."""
+    """Yields type and value of the elements in `data`. Raises Refused where one exceeds the data."""
     found, at, end = [], 0, len(data)
     unpack = _HEAD.unpack_from
     while at < end:
@@ -161,7 +161,7 @@ def ie(kind: int, value: bytes) -> bytes:
 
 
 def message(kind: int, sequence: int, body: bytes, seid: int | None = None) -> bytes:
-    """Section 7.2.2. Without a SEID: a message of the node."""
+    """Returns a message, section 7.2.2; without a SEID, one of the node."""
     number = (sequence << 8).to_bytes(4, "big")
     if seid is None:
         return struct.pack(">BBH", 0x20, kind, 4 + len(body)) + number + body
@@ -169,7 +169,7 @@ def message(kind: int, sequence: int, body: bytes, seid: int | None = None) -> b
 
 
 def parse_header(data: bytes) -> tuple[int, int | None, int, int]:
-    """Type, SEID (None: it has none), sequence number, and where the elements begin. Raises ValueError."""
+    """Returns type, SEID (None: without), sequence number, and the offset of the elements. Raises ValueError."""
     if len(data) < 8:
         raise ValueError("too short")
     flags, kind, length = struct.unpack_from(">BBH", data)

@@ -20,9 +20,9 @@ from pktswarm.lab.upf.usage import usage_reports
 
 MOST_SESSIONS = 65_536
 KEPT_ANSWERS = 20_000
-"""To requests of sessions: one that comes again, because its answer was lost, is answered with the same."""
+"""Stored answers to session requests: a retransmitted request gets the same answer."""
 FIRST_TEID = 0x80000000
-"""Of those that this UPF chooses."""
+"""First of the TEIDs that this UPF chooses."""
 FEATURES = bytes([0x10, 0x01, 0x04 | 0x10])
 """UP Function Features, section 8.2.25: FTUP; EMPU; UEIP and MNOP."""
 _QUERY_ALL = 4
@@ -32,7 +32,7 @@ Peer = tuple[str, int]
 
 
 class Hooks(Tables, Protocol):
-    """The data path, and what is done there beyond its tables."""
+    """The data path, beyond its tables."""
 
     def install(self, table: str, key: bytes, packed: bytes) -> None: ...
     def remove(self, table: str, key: bytes) -> None: ...
@@ -50,17 +50,17 @@ class Waiting(Protocol):
 
 @dataclass
 class Association:
-    """With one SMF. `peer`: whence its setup came."""
+    """The association with one SMF. `peer`: source of its setup request."""
 
     peer: Peer
     recovery: bytes
     sessions: set[int] = field(default_factory=set)
     missed: int = 0
-    """Heartbeats of ours that were not answered, in a row."""
+    """Consecutive heartbeats without an answer."""
 
 
 class N4:
-    """Answers PFCP messages, and keeps the data path to what was agreed."""
+    """Answers PFCP messages, and configures the data path accordingly."""
 
     def __init__(self, n3: Addresses, n4: tuple[bytes, bytes], tables: Hooks, waiting: Waiting) -> None:
         self.n3, (self.n4_ipv4, self.n4_ipv6) = n3, n4
@@ -83,11 +83,11 @@ class N4:
         self.sessions: dict[int, Session] = {}
         self.owners: dict[Key, int] = {}
         self.by_counts: dict[int, tuple[Session, int]] = {}
-        """From a PDR's counters to its session and the PDR's number."""
+        """Index of counters → session and number of the PDR."""
         self._answers: OrderedDict[tuple[Peer, bytes], bytes] = OrderedDict()
 
     def restart(self) -> None:
-        """As after a power cut: nothing is known, and the recovery time stamp is a new one."""
+        """Restarts as after a power failure: no state, and a new recovery time stamp."""
         before = self.recovery
         for session in list(self.sessions.values()):
             self._end(session)
@@ -97,7 +97,7 @@ class N4:
             self.recovery = ie.ie(Ie.RECOVERY_TIME_STAMP, stamp.to_bytes(4, "big"))
 
     def handle(self, data: bytes, peer: Peer) -> bytes | None:
-        """The answer to a message; None: it gets none."""
+        """Returns the answer to a message; None: it gets none."""
         try:
             kind, seid, sequence, at = parse_header(data)
         except ValueError as error:
@@ -164,9 +164,9 @@ class N4:
             if kind not in found:
                 return own + ie.ie(Ie.CAUSE, bytes([Cause.MANDATORY_MISSING])) + self.recovery
         node = found[Ie.NODE_ID]
-        # Section 6.2.6.2.2: a setup for a node that is known ends what there was.
+        # Section 6.2.6.2.2: a setup for a known node ends its previous association.
         self._release_node(node)
-        # An SMF that begins anew may number its requests as the one before it did.
+        # A restarted SMF may reuse the sequence numbers of its requests.
         self._answers = OrderedDict((key, one) for key, one in self._answers.items() if key[0][0] != peer[0])
         self.associations[node] = Association(peer, found[Ie.RECOVERY_TIME_STAMP])
         features = ie.ie(Ie.UP_FUNCTION_FEATURES, FEATURES)
@@ -193,7 +193,7 @@ class N4:
                 association.missed = 0
 
     def heartbeats(self, most_missed: int) -> list[tuple[bytes, Peer]]:
-        """One to each SMF, at its PFCP port. One that missed so many in a row is taken for gone, with its sessions."""
+        """Returns a heartbeat for each SMF, to its PFCP port; ends associations with `most_missed` unanswered ones."""
         for node, association in list(self.associations.items()):
             if association.missed >= most_missed:
                 self._release_node(node)
@@ -210,7 +210,7 @@ class N4:
 
     def _establish(self, body: bytes, peer: Peer) -> tuple[int, bytes]:
         request = elements(body)
-        found = dict(reversed(request))  # of each type the first
+        found = dict(reversed(request))  # the first of each type
         for kind in (Ie.NODE_ID, Ie.F_SEID, Ie.CREATE_PDR, Ie.CREATE_FAR):
             if kind not in found:
                 raise Refused(Cause.MANDATORY_MISSING, kind)
@@ -237,7 +237,7 @@ class N4:
 
     def _modify(self, session: Session, body: bytes) -> bytes:
         request = elements(body)
-        found = dict(reversed(request))  # of each type the first
+        found = dict(reversed(request))  # the first of each type
         flags = found.get(Ie.PFCPSMREQ_FLAGS, b"\0")[0]
         queried = [number(each) for kind, one in request if kind == Ie.QUERY_URR for _, each in elements(one)]
         to = _f_seid(found[Ie.F_SEID], (session.peer, 0)) if Ie.F_SEID in found else (session.peer_seid, session.peer)
@@ -264,7 +264,7 @@ class N4:
         return _cause(Cause.ACCEPTED) + reports
 
     def _change(self, session: Session, content: Content) -> bytes:
-        """Make `content` the session's, in the data path too. Returns Created PDRs; on Refused nothing has changed."""
+        """Sets the session's content, in the data path too. Returns Created PDRs; on Refused nothing has changed."""
         content.check(self.n3)
         created = self._choose(content)
         by_key = content.by_key()
@@ -281,7 +281,7 @@ class N4:
         return created
 
     def _let_go(self, session: Session, content: Content, installed: dict[Key, bytes]) -> None:
-        """What the session had and has no more."""
+        """Releases what the session no longer has."""
         for key in session.installed.keys() - installed.keys():
             self.tables.remove(*key)
             self.owners.pop(key, None)
@@ -299,7 +299,7 @@ class N4:
             self.tables.give_policer(session.policers.pop(each))
 
     def _choose(self, content: Content) -> bytes:
-        """TEIDs and UE addresses that are the UPF's to choose. Created PDR, section 7.5.3.2."""
+        """Chooses TEIDs and UE addresses for the SMF. Created PDR, section 7.5.3.2."""
         created = b""
         teids: dict[int | None, bytes] = {}
         for which, pdr in content.pdrs.items():
@@ -337,7 +337,7 @@ class N4:
     # ---- reports
 
     def downlink_data(self, counts: int) -> tuple[bytes, Peer] | None:
-        """A session report that packets wait for this PDR's user; None when the SMF knows."""
+        """Returns a session report of buffered packets for this PDR's user; None when the SMF has one."""
         session, which = self.by_counts.get(counts, (None, 0))
         if session is None or which in session.notified:
             return None
@@ -353,12 +353,12 @@ def _cause(cause: int) -> bytes:
 
 
 def _first(body: bytes) -> dict[int, bytes]:
-    """Of each type of element the first."""
+    """Returns the first element of each type."""
     return dict(reversed(elements(body)))
 
 
 def _f_seid(value: bytes, peer: Peer) -> tuple[int, str]:
-    """SEID and where reports go, section 8.2.37: V6 is the first bit, V4 the second, and its address stands first."""
+    """Returns SEID and address for reports, section 8.2.37: V6 is the first bit, V4 the second, its address first."""
     if len(value) < 9:
         raise Refused(Cause.INVALID_LENGTH, Ie.F_SEID)
     seid, v4, v6 = number(value[1:9]), value[0] & 2, value[0] & 1
@@ -371,7 +371,7 @@ def _f_seid(value: bytes, peer: Peer) -> tuple[int, str]:
 
 
 def _peer_seid(body: bytes) -> int:
-    """Of an establishment that is refused: the SMF's SEID as far as it can be read."""
+    """Returns the SMF's SEID of a refused establishment, as far as it is readable."""
     try:
         return _f_seid(_first(body).get(Ie.F_SEID, b""), ("", 0))[0]
     except Refused:

@@ -1,17 +1,18 @@
-"""The other end of the UPF's socket for orders."""
+"""The client of the UPF's socket for orders."""
 
 from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pktswarm.traffic.errors import BadInput
 
 
-def ask(orders: Path, order: dict[str, Any]) -> dict[str, Any]:
-    """What the UPF whose socket this is answers. Raises OSError when there is none, BadInput for a wrong order."""
+def ask(orders: Path, order: Mapping[str, object]) -> dict[str, Any]:
+    """Sends an order; returns the answer. Raises OSError without a UPF at the socket, BadInput for a wrong order."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
         channel.connect(str(orders))
         channel.sendall(json.dumps(order).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""Outer headers of a GTP-U message, from GTP-U's port to GTP-U's port: from the Ethernet type on."""
+"""Builds the outer headers of a GTP-U message, from port 2152 to port 2152, from the Ethernet type on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TTL = 64
 
 
 def in_ipv4(source: bytes, target: bytes, message: bytes) -> bytes:
-    """Without checksums: nobody looks at them."""
+    """Returns the message without checksums, which are not verified."""
     udp = _udp(message)
     fixed = struct.pack(">HBBHHHBBH", 0x0800, 0x45, 0, 20 + len(udp), 0, 0, TTL, socket.IPPROTO_UDP, 0)
     return fixed + source + target + udp

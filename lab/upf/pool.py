@@ -1,4 +1,4 @@
-"""Addresses for users whose SMF leaves the choice to the UPF."""
+"""Addresses for users, where the SMF leaves the choice to the UPF."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pktswarm.lab.upf.session import Key
 
 @dataclass
 class Pool:
-    """One after another; a key of `table` each. Raises Refused when all are taken."""
+    """Yields free addresses, keys of `table`. Raises Refused when all are in use."""
 
     table: str
     first: int

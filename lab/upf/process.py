@@ -1,4 +1,4 @@
-"""The UPF as a process: N4's socket, the data path, what waits, and the socket where orders come in; one thread."""
+"""The process of the UPF, one thread: the socket of N4, the data path, buffered packets, and the socket for orders."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import json
 import select
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from pyroute2 import IPRoute, NetlinkError
 
 from pktswarm.lab.upf import faults, ie
-from pktswarm.lab.upf.datapath import EVENT_BUFFERED, EVENT_NO_NEIGHBOUR, Counts, DataPath, Event, Settings
+from pktswarm.lab.upf.answers import Answer, FaultsSet, PdrCounts, Restarted, SessionCounts, Sessions, Status
+from pktswarm.lab.upf.datapath import EVENT_BUFFERED, EVENT_NO_NEIGHBOUR, DataPath, Event, Settings
 from pktswarm.lab.upf.n4 import N4, Peer
 from pktswarm.lab.upf.outer import in_ipv4, in_ipv6
 from pktswarm.lab.upf.rules import ACCESS, BUFFER, FORWARD, NOTIFY, OUTER_IPV4, OUTER_IPV6
@@ -27,19 +27,19 @@ from pktswarm.nodes.interface import Interface
 from pktswarm.traffic.errors import BadInput
 
 HEARTBEAT_S, MOST_MISSED = 5.0, 3
-"""Ours to the SMF; after so many without an answer its association is dropped, as eUPF does after 15 s."""
+"""Interval of heartbeats to the SMF; unanswered ones after which its association ends, as eUPF does after 15 s."""
 AT_ONCE = 256
-"""Messages of N4 that are answered before the other sockets are looked at."""
+"""Messages of N4 that are answered before the other sockets are served."""
 BUFFER_BYTES = 1 << 24
 ORDER_TIMEOUT_S = 1.0
-"""One that speaks no faster is left: N4 waits meanwhile."""
+"""Longest wait for an order's client, during which N4 is not served."""
 _SO_RCVBUFFORCE, _SO_SNDBUFFORCE = 33, 32
 _NTF_USE, _NUD_NONE = 1, 0
 RESOLVE_AGAIN_S = 1.0
-MOST_TOLD = 1000
+MOST_LISTED_SESSIONS = 1000
 """Sessions in one answer."""
 MOST_WHOLE_BYTES = 3300
-"""Of a GTP-U message that came in fragments: a live frame is a page, some of which is the kernel's."""
+"""Largest GTP-U message in fragments: a live frame is a page, part of which the kernel uses."""
 
 
 def settings_of(n3: str, n6: str) -> Settings:
@@ -57,7 +57,7 @@ def settings_of(n3: str, n6: str) -> Settings:
 
 
 def _global_ipv6(interface: str) -> bytes:
-    """The first address that is not for the link alone; empty if there is none."""
+    """Returns the first global address; empty if there is none."""
     shown = Path("/proc/net/if_inet6")
     for line in shown.read_text().splitlines() if shown.exists() else ():
         address, _, _, scope, _, name = line.split()
@@ -67,10 +67,10 @@ def _global_ipv6(interface: str) -> bytes:
 
 
 class Upf:
-    """Made, it is ready; run() serves until the process ends."""
+    """Is ready once constructed; run() serves until the process ends."""
 
     def __init__(self, n4: Sequence[str], orders: Path) -> None:
-        """`n4`: its IPv4 address and its IPv6 address there."""
+        """`n4`: its IPv4 and its IPv6 address on N4."""
         self.settings = settings_of(*PORTS)
         self.path = DataPath(self.settings)
         n3 = {OUTER_IPV4: self.settings.n3_ipv4, OUTER_IPV6: self.settings.n3_ipv6}
@@ -100,11 +100,11 @@ class Upf:
             ready, _, _ = select.select([*sources, *n4, *gtpu], [], [], self._patience_s())
             if sources[1] in ready:
                 for event in self.path.events():
-                    self._hear(event)
-            for one in gtpu.keys() & ready:
-                self._take_whole(gtpu[one])
-            for one in n4.keys() & ready:
-                self._serve_n4(n4[one])
+                    self._take_event(event)
+            for file in gtpu.keys() & ready:
+                self._take_whole(gtpu[file])
+            for file in n4.keys() & ready:
+                self._serve_n4(n4[file])
             if sources[0] in ready:
                 self._serve_order()
             self._do_due()
@@ -160,12 +160,12 @@ class Upf:
             self._send(answer, peer)
 
     def _send(self, data: bytes, peer: Peer) -> None:
-        with suppress(OSError):  # nobody there: its silence is what heartbeats find out
+        with suppress(OSError):  # no peer: the heartbeats detect it
             self._n4[family_of(peer[0])].sendto(data, peer)
 
     # ---- the data path
 
-    def _hear(self, event: Event) -> None:
+    def _take_event(self, event: Event) -> None:
         if event.kind == EVENT_BUFFERED:
             self._user_packet(event)
         elif event.kind == EVENT_NO_NEIGHBOUR:
@@ -180,7 +180,7 @@ class Upf:
         pdr = session.content.pdrs[which]
         far = session.content.fars[pdr.far]
         if far.action & FORWARD and pdr.interface != ACCESS:
-            # It was handed over just before the session was changed.
+            # The data path buffered it just before the session changed.
             self.users.send(Moved(pdr, far, far, session.content.qfi(pdr), False), event.frame)
             return
         if far.action & BUFFER:
@@ -191,7 +191,7 @@ class Upf:
                 self._send(*report)
 
     def _take_whole(self, gtpu: socket.socket) -> None:
-        """What came in outer fragments, put together by the kernel, goes back to the data path in one frame."""
+        """Returns a packet in outer fragments, reassembled by the kernel, to the data path as one frame."""
         data, (peer, *_) = gtpu.recvfrom(65535)
         if len(data) > MOST_WHOLE_BYTES:
             self.too_long += 1
@@ -204,7 +204,7 @@ class Upf:
         self.path.run_uplink(self.settings.n3_mac + bytes(6) + outer)
 
     def _resolve(self, event: Event) -> None:
-        """Have the kernel ask for the next hop's MAC."""
+        """Makes the kernel resolve the next hop's MAC address."""
         address = self._gnb(event.counts) if event.port == 0 else _destination(event.frame)
         if not address:
             return
@@ -221,7 +221,7 @@ class Upf:
             netlink.neigh("set", dst=hop, ifindex=index, family=family, state=_NUD_NONE, flags=_NTF_USE)
 
     def _gnb(self, counts: int) -> bytes:
-        """Where that PDR's packets go; empty if the session has ended."""
+        """Returns the gNB of a PDR; empty if the session has ended."""
         session, which = self.n4.by_counts.get(counts, (None, 0))
         return b"" if session is None else session.content.fars[session.content.pdrs[which].far].gnb
 
@@ -236,19 +236,19 @@ class Upf:
                 data += more
             channel.sendall(json.dumps(self._obey(data)).encode() + b"\n")
 
-    def _obey(self, data: bytes) -> dict[str, Any]:
+    def _obey(self, data: bytes) -> Answer:
         try:
             order = json.loads(data)
             if not isinstance(order, dict) or len(order) != 1:
-                raise BadInput(faults.WHERE, "is no order", key="order", value=order, allowed=", ".join(_ORDERS))
+                raise BadInput(faults.WHERE, "not an order", key="order", value=order, allowed=", ".join(_ORDERS))
             ((name, value),) = order.items()
             if name not in _ORDERS:
-                raise BadInput(faults.WHERE, "is not known", key="order", value=name, allowed=", ".join(_ORDERS))
+                raise BadInput(faults.WHERE, "unknown order", key="order", value=name, allowed=", ".join(_ORDERS))
             return _ORDERS[name](self, value)
         except (BadInput, ValueError) as error:
             return {"error": str(error)}
 
-    def _status(self, _: Any) -> dict[str, Any]:
+    def _status(self, _: object) -> Status:
         up, down = self.path.fault_numbers()
         return {
             "associations": len(self.n4.associations),
@@ -261,18 +261,18 @@ class Upf:
             "interfaces": {name: asdict(Interface(name).counters()) for name in PORTS},
         }
 
-    def _sessions(self, order: Any) -> dict[str, Any]:
-        """In the order of their SEIDs; of many only the first ones beyond `after`: telling takes time from N4."""
+    def _sessions(self, order: object) -> Sessions:
+        """Returns sessions in the order of their SEIDs, a limited number beyond `after`: N4 is not served meanwhile."""
         after = order.get("after", 0) if isinstance(order, dict) else None
         if not isinstance(after, int):
-            raise BadInput(faults.WHERE, "is no SEID", key="sessions.after", value=after, allowed="a number")
-        found = islice((one for seid, one in self.n4.sessions.items() if seid > after), MOST_TOLD)
-        return {"sessions": [self._told(each) for each in found]}
+            raise BadInput(faults.WHERE, "not a SEID", key="sessions.after", value=after, allowed="a number")
+        listed = (session for seid, session in self.n4.sessions.items() if seid > after)
+        return {"sessions": [self._session_counts(session) for session in islice(listed, MOST_LISTED_SESSIONS)]}
 
-    def _told(self, session: Session) -> dict[str, Any]:
-        pdrs = []
+    def _session_counts(self, session: Session) -> SessionCounts:
+        pdrs: list[PdrCounts] = []
         for pdr in session.content.pdrs.values():
-            counts: Counts = self.path.read_counts(pdr.counts)
+            counts = self.path.read_counts(pdr.counts)
             pdrs.append(
                 {
                     "pdr": pdr.id,
@@ -280,12 +280,14 @@ class Upf:
                     "teid": int.from_bytes(pdr.teid, "big") if pdr.teid else None,
                     "ue_ipv4": socket.inet_ntoa(pdr.ue4) if pdr.ue4 else None,
                     "ue_ipv6": socket.inet_ntop(socket.AF_INET6, pdr.ue6.ljust(16, b"\0")) if pdr.ue6 else None,
-                    **asdict(counts),
+                    "packets": counts.packets,
+                    "bytes": counts.bytes,
+                    "dropped": counts.dropped,
                 }
             )
         return {"seid": session.seid, "smf_seid": session.peer_seid, "pdrs": pdrs}
 
-    def _faults(self, order: Any) -> dict[str, Any]:
+    def _faults(self, order: object) -> FaultsSet:
         wanted = faults.read(order)
         self.frames.send_all()
         self.path.list_faults(wanted.listed)
@@ -296,7 +298,7 @@ class Upf:
         self.users.no_end_marker_every, self.users.end_markers_asked = wanted.n4.no_end_marker_every, 0
         return {"faults": len(wanted.listed), "n4": asdict(wanted.n4)}
 
-    def _restart(self, order: Any) -> dict[str, Any]:
+    def _restart(self, order: object) -> Restarted:
         silent_s = order.get("silent_s", 0) if isinstance(order, dict) else None
         if not isinstance(silent_s, int | float) or not 0 <= silent_s <= 3600:
             raise BadInput(faults.WHERE, "out of range", key="restart.silent_s", value=silent_s, allowed="0 to 3600")
@@ -306,7 +308,12 @@ class Upf:
         return {"restarted": True}
 
 
-_ORDERS = {"status": Upf._status, "sessions": Upf._sessions, "faults": Upf._faults, "restart": Upf._restart}
+_ORDERS: dict[str, Callable[[Upf, object], Answer]] = {
+    "status": Upf._status,
+    "sessions": Upf._sessions,
+    "faults": Upf._faults,
+    "restart": Upf._restart,
+}
 
 
 def _is_nth(count: int, every: int) -> bool:
@@ -324,12 +331,12 @@ def _n4_socket(address: str) -> socket.socket:
 
 
 def _gtpu_socket(n3: bytes) -> socket.socket:
-    """For packets that had waited, and end markers. What arrives here came in outer fragments."""
+    """Sends buffered packets and end markers; receives packets that came in outer fragments."""
     return _udp_socket(socket.inet_ntop(socket.AF_INET if len(n3) == 4 else socket.AF_INET6, n3), GTPU_PORT)
 
 
 def _udp_socket(address: str, port: int) -> socket.socket:
-    """With room for what comes while this process does something else: what a socket drops, nobody counts."""
+    """Opens a socket with large buffers, because what a socket drops is not counted."""
     channel = socket.socket(family_of(address), socket.SOCK_DGRAM)
     for option in (_SO_RCVBUFFORCE, _SO_SNDBUFFORCE):
         channel.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)

@@ -1,7 +1,7 @@
 """PDRs, FARs, QERs and URRs as an SMF creates and updates them (3GPP TS 29.244, sections 7.5.2 and 7.5.4).
 
-Each `read_…` gives the fields that are there: all of a Create's, the changed ones of an Update's. What this UPF cannot
-do is refused, never passed over.
+Each `read_…` returns the fields that are present: all of a Create's, the changed ones of an Update's. An element that
+this UPF does not support is refused, never ignored.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import time
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from pktswarm.lab.upf.ie import Cause, Ie, Refused, elements
 
@@ -20,14 +20,14 @@ ACCESS, CORE = 0, 1
 DROP, FORWARD, BUFFER, NOTIFY = 1, 2, 4, 8
 """Apply Action, section 8.2.26."""
 PREDEFINED = {b"simplest"}
-"""Names of predefined rules: this one is for every packet and limits none."""
+"""Names of predefined rules: this one matches every packet and limits none."""
 OUTER_IPV4, OUTER_IPV6 = 1, 2
-"""Of tunnels: V4 and V6 of an F-TEID, section 8.2.3."""
+"""Outer IP version of a tunnel: V4 and V6 of an F-TEID, section 8.2.3."""
 REMOVES = {0: OUTER_IPV4, 1: OUTER_IPV6, 6: OUTER_IPV4 | OUTER_IPV6}
 """Outer Header Removal, section 8.2.64: GTP-U/UDP/IPv4, GTP-U/UDP/IPv6, GTP-U/UDP/IP."""
 ADDRESS_BYTES = {OUTER_IPV4: 4, OUTER_IPV6: 16}
 CHOOSE = object()
-"""In place of an address or a TEID: the UPF is to choose one."""
+"""In place of an address or a TEID: the UPF chooses one."""
 _FLOW = re.compile(
     r"permit\s+out\s+(?P<protocol>ip|\d+)\s+from\s+(?P<remote>any|assigned|[\d.]+(?:/\d+)?)(?:\s+(?P<ports>[\d,-]+))?"
     r"\s+to\s+(?:any|assigned|[\d.]+(?:/\d+)?|[0-9a-fA-F:]+(?:/\d+)?)"
@@ -36,7 +36,7 @@ _FLOW = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """An SDF filter: the far side's address and port, and the protocol. Addresses big-endian."""
+    """An SDF filter: address and port of the far side, and the protocol. Addresses are big-endian."""
 
     remote: bytes = bytes(4)
     mask: bytes = bytes(4)
@@ -49,7 +49,7 @@ ANY = Filter()
 
 @dataclass(slots=True)
 class Pdr:
-    """`ue4` and `ue6` (a /64 prefix): None where there is none."""
+    """`ue4` and `ue6` (a /64 prefix): None for a PDR without one."""
 
     id: int
     precedence: int
@@ -57,18 +57,18 @@ class Pdr:
     far: int
     teid: Any = None
     outer: int = OUTER_IPV4
-    """By which of the UPF's addresses gNBs send: OUTER_IPV4, OUTER_IPV6, or both."""
+    """The UPF's addresses that gNBs send to: OUTER_IPV4, OUTER_IPV6, or both."""
     teid_addresses: bytes = b""
-    """The UPF's own that the F-TEID names, IPv4 before IPv6."""
+    """The UPF's addresses in the F-TEID, IPv4 before IPv6."""
     choose_id: int | None = None
     ue4: Any = None
     ue6: Any = None
     flows: tuple[Filter, ...] = (ANY,)
-    """One of them is to match."""
+    """The PDR matches when one of them does."""
     qers: tuple[int, ...] = ()
     urrs: tuple[int, ...] = ()
     removes: int = 0
-    """Which outer headers, as in `outer`."""
+    """The outer headers to remove, as in `outer`."""
     counts: int = 0
     """The index of its counters."""
 
@@ -98,47 +98,90 @@ class Urr:
     method: int
     information: int = 0
     reports: int = 0
-    """So many were made: the next one's UR-SEQN."""
+    """Number of reports made: the UR-SEQN of the next one."""
     started_s: float = field(default_factory=time.time)
     base: tuple[int, int, int, int] = (0, 0, 0, 0)
-    """What was reported before: bytes up and down, packets up and down."""
+    """Already reported: bytes up and down, packets up and down."""
+
+
+class PdrFields(TypedDict, total=False):
+    """Fields of a Pdr in a request."""
+
+    id: int
+    precedence: int
+    interface: int
+    far: int
+    teid: Any
+    outer: int
+    teid_addresses: bytes
+    choose_id: int | None
+    ue4: Any
+    ue6: Any
+    flows: tuple[Filter, ...]
+    qers: tuple[int, ...]
+    urrs: tuple[int, ...]
+    removes: int
+
+
+class FarFields(TypedDict, total=False):
+    """Fields of a Far in a request. `flags`: PFCPSMReq-Flags, section 8.2.34."""
+
+    id: int
+    action: int
+    gnb: bytes
+    teid: bytes
+    flags: int
+
+
+class QerFields(TypedDict, total=False):
+    """Fields of a Qer in a request."""
+
+    id: int
+    closed: tuple[bool, bool]
+    mbr: tuple[int, int]
+    qfi: int
+
+
+class UrrFields(TypedDict, total=False):
+    """Fields of a Urr in a request."""
+
+    id: int
+    method: int
+    information: int
+
+
+_PDR_NUMBERS: dict[int, Literal["id", "precedence", "far"]] = {
+    Ie.PDR_ID: "id",
+    Ie.PRECEDENCE: "precedence",
+    Ie.FAR_ID: "far",
+}
+_PDR_LISTS: dict[int, Literal["qers", "urrs"]] = {Ie.QER_ID: "qers", Ie.URR_ID: "urrs"}
 
 
 def number(value: bytes) -> int:
     return int.from_bytes(value, "big")
 
 
-def read_pdr(data: bytes) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    qers: list[int] = []
-    urrs: list[int] = []
+def read_pdr(data: bytes) -> PdrFields:
+    fields: PdrFields = {}
     for kind, value in elements(data):
         if kind == Ie.PDI:
             _read_pdi(value, fields)
-        elif kind == Ie.PDR_ID:
-            fields["id"] = number(value)
-        elif kind == Ie.PRECEDENCE:
-            fields["precedence"] = number(value)
-        elif kind == Ie.FAR_ID:
-            fields["far"] = number(value)
-        elif kind == Ie.QER_ID:
-            qers.append(number(value))
-        elif kind == Ie.URR_ID:
-            urrs.append(number(value))
+        elif kind in _PDR_NUMBERS:
+            fields[_PDR_NUMBERS[kind]] = number(value)
+        elif kind in _PDR_LISTS:
+            name = _PDR_LISTS[kind]
+            fields[name] = (*fields.get(name, ()), number(value))
         elif kind == Ie.OUTER_HEADER_REMOVAL:
             if value[0] not in REMOVES:
                 raise Refused(Cause.NOT_SUPPORTED, kind)
             fields["removes"] = REMOVES[value[0]]
         elif kind == Ie.ACTIVATE_PREDEFINED_RULES and value not in PREDEFINED:
             raise Refused(Cause.UNKNOWN_PREDEFINED_RULE, kind)
-    if qers:
-        fields["qers"] = tuple(qers)
-    if urrs:
-        fields["urrs"] = tuple(urrs)
     return fields
 
 
-def _read_pdi(data: bytes, fields: dict[str, Any]) -> None:
+def _read_pdi(data: bytes, fields: PdrFields) -> None:
     for kind, value in elements(data):
         if kind == Ie.SOURCE_INTERFACE:
             fields["interface"] = value[0] & 15
@@ -152,7 +195,7 @@ def _read_pdi(data: bytes, fields: dict[str, Any]) -> None:
             raise Refused(Cause.NOT_SUPPORTED, kind)
 
 
-def _read_teid(value: bytes, fields: dict[str, Any]) -> None:
+def _read_teid(value: bytes, fields: PdrFields) -> None:
     """Section 8.2.3: V4, V6, CH, CHID."""
     flags = value[0]
     outer = flags & (OUTER_IPV4 | OUTER_IPV6)
@@ -167,7 +210,7 @@ def _read_teid(value: bytes, fields: dict[str, Any]) -> None:
         fields["teid"], fields["teid_addresses"] = value[1:5], value[5:end]
 
 
-def _read_ue(value: bytes, fields: dict[str, Any]) -> None:
+def _read_ue(value: bytes, fields: PdrFields) -> None:
     """Section 8.2.62: V6, V4, S/D, IPv6D, CHV4, CHV6."""
     flags, at = value[0], 1
     if flags & 2:
@@ -184,7 +227,7 @@ def _read_ue(value: bytes, fields: dict[str, Any]) -> None:
 
 @lru_cache(1024)
 def read_filter(value: bytes) -> Filter:
-    """Section 8.2.5, of it the flow description (TS 29.212, 5.4.2), whose `from` is the far side in both directions."""
+    """Section 8.2.5: only the flow description (TS 29.212, 5.4.2), whose `from` is the far side in both directions."""
     refused = Refused(Cause.NOT_SUPPORTED, Ie.SDF_FILTER)
     if len(value) < 4 or not value[0] & 1 or value[0] & 0x0E:
         raise refused
@@ -205,8 +248,8 @@ def read_filter(value: bytes) -> Filter:
     return Filter(network.network_address.packed, network.netmask.packed, ends, protocol)
 
 
-def read_far(data: bytes) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
+def read_far(data: bytes) -> FarFields:
+    fields: FarFields = {}
     for kind, value in elements(data):
         if kind == Ie.FAR_ID:
             fields["id"] = number(value)
@@ -217,7 +260,7 @@ def read_far(data: bytes) -> dict[str, Any]:
     return fields
 
 
-def _read_forwarding(data: bytes, fields: dict[str, Any]) -> None:
+def _read_forwarding(data: bytes, fields: FarFields) -> None:
     for kind, value in elements(data):
         if kind == Ie.OUTER_HEADER_CREATION:
             # Section 8.2.56: the first bit is GTP-U/UDP/IPv4, the second GTP-U/UDP/IPv6.
@@ -229,8 +272,8 @@ def _read_forwarding(data: bytes, fields: dict[str, Any]) -> None:
             fields["flags"] = value[0]
 
 
-def read_qer(data: bytes) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
+def read_qer(data: bytes) -> QerFields:
+    fields: QerFields = {}
     for kind, value in elements(data):
         if kind == Ie.QER_ID:
             fields["id"] = number(value)
@@ -245,8 +288,8 @@ def read_qer(data: bytes) -> dict[str, Any]:
     return fields
 
 
-def read_urr(data: bytes) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
+def read_urr(data: bytes) -> UrrFields:
+    fields: UrrFields = {}
     for kind, value in elements(data):
         if kind == Ie.URR_ID:
             fields["id"] = number(value)

@@ -1,4 +1,4 @@
-"""One PFCP session: its rules, and what of them the data path is told."""
+"""One PFCP session: its rules, and their entries in the data path."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pktswarm.lab.upf.ie import Cause, Ie, Refused, Rule, elements
 from pktswarm.lab.upf.rules import ACCESS, ADDRESS_BYTES, CHOOSE, FORWARD, OUTER_IPV4, OUTER_IPV6, Far, Pdr, Qer, Urr
 
 MOST_RULES = 4
-"""PDRs of one TEID or UE address, each as often as it has SDF filters; as in kernel/upf.h."""
+"""Maximum of PDRs of one TEID or UE address, each counted once per SDF filter; as in kernel/upf.h."""
 MOST_POLICERS = 2
-"""QERs with an MBR of one PDR, as there."""
+"""Maximum of QERs with an MBR of one PDR; as in kernel/upf.h."""
 _RULE = struct.Struct("=4s4sHHBBBBBBBB4s8sIII16s4s")
 """struct rule of kernel/upf.h."""
 _COUNT = struct.Struct("=I")
@@ -30,16 +30,16 @@ _READ: dict[Rule, Any] = {
     Rule.QER: (rules.read_qer, Qer, (("id", Ie.QER_ID),)),
     Rule.URR: (rules.read_urr, Urr, (("id", Ie.URR_ID), ("method", Ie.MEASUREMENT_METHOD))),
 }
-"""How a rule is read, what it becomes, and which elements it must have."""
+"""Reader, class and mandatory elements of each type of rule."""
 
 Key = tuple[str, bytes]
 """A table of the data path (uplink, downlink4, downlink6) and a key in it."""
 Addresses = dict[int, bytes]
-"""N3's, by OUTER_IPV4 and OUTER_IPV6; empty where it has none."""
+"""Addresses of N3, by OUTER_IPV4 and OUTER_IPV6; empty where it has none."""
 
 
 class Tables(Protocol):
-    """The data path, as sessions use it."""
+    """The part of the data path that sessions use."""
 
     def room(self) -> int: ...
     def take_counts(self) -> int: ...
@@ -49,7 +49,7 @@ class Tables(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A downlink path of a session that was led elsewhere."""
+    """A downlink path of a session with a new target."""
 
     pdr: Pdr
     before: Far
@@ -60,14 +60,14 @@ class Moved:
 
 @dataclass(slots=True)
 class Content:
-    """The rules of a session by type and number. A change makes a new one, so that one that fails changes nothing."""
+    """The rules of a session, by type and number. A request changes a copy, so a failed one changes nothing."""
 
     pdrs: dict[int, Pdr] = field(default_factory=dict)
     fars: dict[int, Far] = field(default_factory=dict)
     qers: dict[int, Qer] = field(default_factory=dict)
     urrs: dict[int, Urr] = field(default_factory=dict)
     end_markers: tuple[int, ...] = ()
-    """FARs whose update asks for one."""
+    """FARs whose update requests an end marker."""
 
     def copy(self) -> Content:
         return Content(dict(self.pdrs), dict(self.fars), dict(self.qers), dict(self.urrs))
@@ -76,7 +76,7 @@ class Content:
         return (self.pdrs, self.fars, self.qers, self.urrs)[rule]
 
     def apply(self, request: list[tuple[int, bytes]]) -> None:
-        """The rules that a request creates, updates and removes. Raises Refused."""
+        """Creates, updates and removes the rules of a request. Raises Refused."""
         for kind, value in request:
             if kind in _CREATE:
                 self._create(_CREATE[kind], value)
@@ -86,11 +86,11 @@ class Content:
                 self._remove(_REMOVE[kind], value)
 
     def _create(self, rule: Rule, data: bytes) -> None:
-        one = _make_once(rule, data) if rule is Rule.FAR or rule is Rule.QER else _make(rule, data)
-        mine = self.of(rule)
-        if one.id in mine:
-            raise Refused(Cause.RULE_FAILURE, failed=(rule, one.id))
-        mine[one.id] = one
+        made = _make_once(rule, data) if rule is Rule.FAR or rule is Rule.QER else _make(rule, data)
+        rules_of_type = self.of(rule)
+        if made.id in rules_of_type:
+            raise Refused(Cause.RULE_FAILURE, failed=(rule, made.id))
+        rules_of_type[made.id] = made
 
     def _update(self, rule: Rule, data: bytes) -> None:
         read, _, mandatory = _READ[rule]
@@ -109,7 +109,7 @@ class Content:
                 raise Refused(Cause.RULE_FAILURE, failed=(rule, rules.number(value)))
 
     def check(self, n3: Addresses) -> None:
-        """Whether every PDR is whole and leads somewhere that N3 can. Raises Refused."""
+        """Checks that every PDR is complete, and that N3 supports its tunnels. Raises Refused."""
         for pdr in self.pdrs.values():
             far = self.fars.get(pdr.far)
             limits = 0
@@ -127,7 +127,7 @@ class Content:
                 raise Refused(Cause.NOT_SUPPORTED, Ie.QER_ID, (Rule.PDR, pdr.id))
 
     def by_key(self) -> dict[Key, list[Pdr]]:
-        """The PDRs of each TEID and UE address, in the order of their precedence. Raises Refused for too many."""
+        """Returns the PDRs of each TEID and UE address, in the order of precedence. Raises Refused for too many."""
         found: dict[Key, list[Pdr]] = {}
         for pdr in self.pdrs.values():
             for key in keys(pdr):
@@ -139,7 +139,7 @@ class Content:
         return found
 
     def entries(self, by_key: dict[Key, list[Pdr]], policers: dict[tuple[int, int], int]) -> dict[Key, bytes]:
-        """What the data path is to hold: struct rules of kernel/upf.h by its key."""
+        """Returns the entries of the data path: key → struct rules of kernel/upf.h."""
         found = {}
         for key, pdrs in by_key.items():
             packed = b"".join([self._pack(pdr, policers) for pdr in pdrs])
@@ -147,7 +147,7 @@ class Content:
         return found
 
     def _pack(self, pdr: Pdr, policers: dict[tuple[int, int], int]) -> bytes:
-        """The PDR as struct rule, once for each of its SDF filters."""
+        """Returns the PDR as struct rule, once for each of its SDF filters."""
         far, down = self.fars[pdr.far], pdr.interface != ACCESS
         closed, qfi, limits = False, self.qfi(pdr), [0, 0]
         for each in pdr.qers:
@@ -167,14 +167,14 @@ class Content:
         return b"".join([_RULE.pack(one.remote, one.mask, *one.ports, one.protocol, *rest) for one in flows])
 
     def qfi(self, pdr: Pdr) -> int | None:
-        """Of its first QER that has one."""
+        """Returns the QFI of its first QER that has one."""
         for each in pdr.qers:
             if self.qers[each].qfi is not None:
                 return self.qers[each].qfi
         return None
 
     def policed(self) -> dict[tuple[int, int], int]:
-        """(QER, direction) to kbit/s, of those that some PDR uses."""
+        """Returns (QER, direction) → kbit/s of the QERs in use."""
         found = {}
         for pdr in self.pdrs.values():
             down = int(pdr.interface != ACCESS)
@@ -186,7 +186,7 @@ class Content:
 
 
 def _make(rule: Rule, data: bytes) -> Any:
-    """The rule that a Create is. Raises Refused for one that is not whole."""
+    """Returns the rule of a Create. Raises Refused for an incomplete one."""
     read, make, mandatory = _READ[rule]
     fields = read(data)
     for name, kind in mandatory:
@@ -199,7 +199,7 @@ def _make(rule: Rule, data: bytes) -> Any:
 
 
 _make_once = lru_cache(1024)(_make)
-"""For FARs and QERs, which never change once they are made, and are often the same in the next session."""
+"""For FARs and QERs, which are immutable, and often equal in the next session."""
 
 
 def _outer_of(gnb: bytes) -> int:
@@ -207,7 +207,7 @@ def _outer_of(gnb: bytes) -> int:
 
 
 def own(outer: int, n3: Addresses) -> bytes:
-    """N3's addresses of these kinds, as an F-TEID has them; empty where it lacks one."""
+    """Returns N3's addresses of these versions, as in an F-TEID; empty if N3 lacks one."""
     wanted = [n3[one] for one in (OUTER_IPV4, OUTER_IPV6) if outer & one]
     return b"".join(wanted) if all(wanted) else b""
 
@@ -243,7 +243,7 @@ def keys(pdr: Pdr) -> list[Key]:
 
 
 def moved(before: Content, after: Content) -> list[Moved]:
-    """The downlink paths that `after` leads elsewhere, or lets go on."""
+    """Returns the downlink paths whose target or action `after` changes."""
     found = []
     for pdr in after.pdrs.values():
         old = before.pdrs.get(pdr.id)
@@ -256,7 +256,7 @@ def moved(before: Content, after: Content) -> list[Moved]:
 
 
 class Session:
-    """What the UPF holds of a session. `peer`: the SMF's address for reports; `node`: whose association it is."""
+    """The UPF's state of a session. `peer`: the SMF's address for reports; `node`: node id of its association."""
 
     __slots__ = ("content", "gone", "installed", "node", "notified", "peer", "peer_seid", "policers", "seid")
 
@@ -266,12 +266,12 @@ class Session:
         self.policers: dict[tuple[int, int], int] = {}
         self.installed: dict[Key, bytes] = {}
         self.gone: list[tuple[Pdr, tuple[int, int]]] = []
-        """PDRs that were removed, with what they had counted."""
+        """Removed PDRs, with their counts."""
         self.notified: set[int] = set()
-        """PDRs of which the SMF knows that packets wait."""
+        """PDRs with buffered packets that were reported to the SMF."""
 
     def prepare(self, content: Content, by_key: dict[Key, list[Pdr]], tables: Tables) -> dict[Key, bytes]:
-        """Counters and policers for `content`; and what the data path is then to hold. Raises Refused."""
+        """Allocates counters and policers for `content`; returns the entries of the data path. Raises Refused."""
         policed = content.policed()
         fresh = [pdr for pdr in content.pdrs.values() if not pdr.counts]
         if tables.room() < max(len(fresh), len(policed)):

@@ -1,4 +1,4 @@
-"""Usage reports: what a session's URRs measured since their last report (3GPP TS 29.244, section 7.5.8.3)."""
+"""Usage reports: measurements of a session's URRs since their last report (3GPP TS 29.244, section 7.5.8.3)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TERMINATION, _IMMEDIATE = bytes([0, 8, 0]), bytes([128, 0, 0])
 def usage_reports(
     session: Session, which: list[int], read_volume: Callable[[int], tuple[int, int]], kind: int
 ) -> bytes:
-    """One for each URR in `which`; the next reports begin where these end."""
+    """Returns a report for each URR in `which`; the next reports start where these end."""
     now_s, reports = time.time(), b""
     trigger = _TERMINATION if kind == Ie.USAGE_REPORT_DELETION else _IMMEDIATE
     for each in which:
@@ -37,7 +37,7 @@ def usage_reports(
 
 
 def _measured(session: Session, which: int, read_volume: Callable[[int], tuple[int, int]]) -> tuple[int, int, int, int]:
-    """Bytes up and down, packets up and down, since the session began."""
+    """Returns bytes up and down, packets up and down, since the start of the session."""
     found = [0, 0, 0, 0]
     living = [(pdr, read_volume(pdr.counts)) for pdr in session.content.pdrs.values()]
     for pdr, (packets, size) in living + session.gone:

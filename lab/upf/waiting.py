@@ -1,4 +1,4 @@
-"""Packets that wait: for users whose FAR says so, and those that a fault delays or holds; and end markers.
+"""Buffered packets: of users whose FAR buffers, and those that a fault delays or holds; and end markers.
 
 What waits for a user goes out as a datagram of the UPF's kernel, what a fault kept as the frame that it was.
 """
@@ -19,7 +19,7 @@ from pktswarm.lab.upf.session import Moved
 
 GTPU_PORT = 2152
 MOST_PACKETS = 1_000
-"""For one PDR; what comes then takes the place of the oldest."""
+"""Buffered packets of one PDR; a further one replaces the oldest."""
 _G_PDU, _END_MARKER = 255, 254
 PORTS = ("n3", "n6")
 
@@ -29,14 +29,14 @@ class Sent(Protocol):
 
 
 def g_pdu(teid: bytes, packet: bytes, qfi: int | None) -> bytes:
-    """GTP-U as the data path writes it: with a PDU session container where there is a QFI."""
+    """Returns GTP-U as the data path writes it: with a PDU session container where there is a QFI."""
     options = b"" if qfi is None else bytes([0, 0, 0, 0x85, 1, 0, qfi, 0])
     head = struct.pack(">BBH4s", 0x30 if qfi is None else 0x34, _G_PDU, len(options) + len(packet), teid)
     return head + options + packet
 
 
 class UserPackets:
-    """Packets of idle users. `gtpu`: sockets on N3's addresses and GTP-U's port, by the bytes of an address."""
+    """Buffers packets of idle users. `gtpu`: sockets on N3's addresses, port 2152, by the length of the address."""
 
     def __init__(self, gtpu: Mapping[int, socket.socket], sent: Sent) -> None:
         self._gtpu, self._sent = gtpu, sent
@@ -44,7 +44,7 @@ class UserPackets:
         self.overflowed = self.failed = 0
         self.end_markers = self.end_markers_asked = 0
         self.no_end_marker_every = 0
-        """A fault: so many that are asked for, and the last one is not sent."""
+        """A fault: of so many end markers requested, the last one is not sent."""
 
     def __len__(self) -> int:
         return sum(map(len, self._kept.values()))
@@ -57,7 +57,7 @@ class UserPackets:
         kept.append(packet)
 
     def led_elsewhere(self, one: Moved) -> None:
-        """An end marker on the path before, and what waited on the new one."""
+        """Sends an end marker on the previous path, and the buffered packets on the new one."""
         if one.end_marker and one.before.gnb:
             self._mark_end(one.before.teid, one.before.gnb)
         if one.after.action & FORWARD:
@@ -76,7 +76,7 @@ class UserPackets:
             self._sent.add_sent(one.pdr.counts, 1, len(packet))
 
     def _out(self, data: bytes, gnb: bytes) -> bool:
-        """Whether the kernel took it: an SMF may have told an address that none can be sent to."""
+        """Sends a packet; returns whether the kernel accepted it: the address from the SMF can be unreachable."""
         try:
             channel = self._gtpu[len(gnb)]
             channel.sendto(data, (socket.inet_ntop(channel.family, gnb), GTPU_PORT))
@@ -90,7 +90,7 @@ class UserPackets:
 
 
 class FaultyFrames:
-    """Frames that a fault keeps back."""
+    """Frames that a fault delays or holds."""
 
     def __init__(self, sockets: tuple[socket.socket, socket.socket]) -> None:
         self._sockets = sockets
@@ -114,7 +114,7 @@ class FaultyFrames:
                 self._send(one)
 
     def next_ns(self) -> int | None:
-        """When a frame is due, by CLOCK_MONOTONIC."""
+        """Returns the next due time, on CLOCK_MONOTONIC."""
         return self._delayed[0][0] if self._delayed else None
 
     def send_due(self, now_ns: int) -> None:
@@ -122,7 +122,7 @@ class FaultyFrames:
             self._send(heapq.heappop(self._delayed)[2])
 
     def send_all(self) -> None:
-        """Nothing is kept from now on."""
+        """Sends all frames that are held."""
         for event in [one for _, _, one in sorted(self._delayed)] + self._held:
             self._send(event)
         self._delayed, self._held = [], []

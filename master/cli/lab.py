@@ -119,7 +119,7 @@ def upf(
         wanted = json.loads(order)
     except ValueError as error:
         raise BadInput("lab upf", f"invalid JSON ({error})", key="order", value=order) from None
-    print(json.dumps(lab.tell_upf(name, wanted), indent=1))
+    print(json.dumps(lab.order_upf(name, wanted), indent=1))
 
 
 @app.command(epilog=examples("lab record --out /tmp/mine.pcapng"))

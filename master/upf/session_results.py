@@ -47,7 +47,6 @@ def operations(smf: Smf, loads: Loads) -> dict[str, Operation]:
     return {
         "establishment": smf.establishing,
         **{f"modification ({action})": one for action, one in smf.modifying.items()},
-        "usage query": smf.querying,
         **loads.operations(),
         "deletion": smf.deleting,
     }

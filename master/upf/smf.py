@@ -85,7 +85,6 @@ class Smf:
         self.heartbeats.stamp = self._stamp
         self.establishing = self.operation(Establish, lambda one: one.establishment)
         self.deleting = self.operation(Delete, lambda one: pfcp_encode.session_deletion_request)
-        self.querying = self.operation(Modify, lambda one: one.query)
         self.modifying = {
             action: self.operation(Modify, lambda one, action=action: one.modification(action))  # type: ignore[misc]
             for action in ("forward", "buffer", "notify")
@@ -259,13 +258,6 @@ class Smf:
             self.paging.operation.make_ready(rows)
         self._bulk(self.modifying[action], rows)
         return self.modifying[action].statistics
-
-    def query_usage(self) -> Statistics:
-        """Queries the usage of every session with a URR; the figures are added to `sessions`."""
-        with_urr = [number for number, group in enumerate(self.upf.groups) if group.usage is not None]
-        held = self.sessions.held()
-        self._bulk(self.querying, held[np.isin(self.sessions.group[held], with_urr)])
-        return self.querying.statistics
 
     def run(self, seconds: float, done: Callable[[], bool] = lambda: False) -> None:
         """Serves the UPF, sends heartbeats and the sources' requests, until `done` or the loss of the UPF."""

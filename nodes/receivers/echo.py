@@ -1,6 +1,6 @@
-"""Sends frames back in the kernel, as a data network that answers: kernel/echo.bpf.c behind the receiver xdp.
+"""The echo of a data network, in the kernel: kernel/echo.bpf.c behind the receiver xdp.
 
-The receiver counts a frame and jumps there. What went back is counted where the device takes it.
+The receiver counts a frame and jumps there. A frame sent back is counted when the device accepts it.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 
 OBJECT = libbpf.OBJECTS / "echo.o"
 ONCE_PERCENT = 100
-"""Up to here no frame goes back more than once."""
+"""Up to this percentage no frame is sent back more than once."""
 
 
 class Echo:
-    """What is sent back of some streams. `legs`: what goes back, each of the leg that its `echo_of` names.
+    """Echoes streams. `legs`: the echoes; `echo_of` is the leg that each one echoes.
 
-    `alone`: frames come one after another. `counted`: behind a counter; else test traffic that it does not know, and
-    all that is none, goes on to the host. BadInput where the interface takes no frames from a program.
+    `alone`: frames arrive one after another. `counted`: behind a counter; else unknown test traffic and other frames go
+    on to the host. Raises BadInput where the interface accepts no frames from a program.
     """
 
     def __init__(
         self, interface: Interface, legs: list[Leg], alone: bool, counted: bool = True, path: Path = OBJECT
     ) -> None:
         if trouble := live_frames.trouble(interface):
-            raise BadInput(interface.name, f"nothing can be sent back: {trouble}", key="echo")
+            raise BadInput(interface.name, f"frames cannot be sent back: {trouble}", key="echo")
         self._legs = legs
         self._object = libbpf.BpfObject(path)
         try:
@@ -74,7 +74,7 @@ class Echo:
             base += _places(leg)
 
     def _plug(self, interface_index: int) -> None:
-        """The interface into the maps of 1, 2, … copies, each with the program that sees every copy."""
+        """Enters the interface into the maps of 1, 2, … copies, with the program that numbers every copy."""
         self._object.map("straight").update(_key(0), _key(interface_index))
         end = struct.pack("=Ii", interface_index, self._object.program_fd("number"))
         for copies in range(1, COPIES + 1):
@@ -82,18 +82,21 @@ class Echo:
                 self._object.map(f"copies_{copies}").update(_key(place), end)
 
     def sample(self) -> dict[int, dict[str, int | None]]:
-        """By leg, so far."""
+        """Returns the counts so far, by leg id."""
         flows = zip(self._legs, self.flows(), strict=True)
         return {leg.id: {"sent_packets": int(flow.sent), "sent_bytes": int(flow.sent_bytes)} for leg, flow in flows}
 
     def flows(self) -> list[RawFlow]:
-        """In the order of the legs."""
+        """Returns the counts of the program, in the order of the legs."""
         with self._object.map("flows").memory() as memory:
             places = range(0, len(self._legs) * ctypes.sizeof(RawFlow), ctypes.sizeof(RawFlow))
             return [RawFlow.from_buffer_copy(memory, at) for at in places]
 
     def counts(self, received: Mapping[int, int]) -> list[SendCount]:
-        """`received`: leg → what the counter in front says. EngineError where the figures contradict one another."""
+        """Returns one count a leg; `received`: leg id → count of the counter in front.
+
+        Raises EngineError where the figures contradict each other.
+        """
         self._check_answers()
         return [
             _count(leg, flow, self._users(leg, flow), received.get(leg.echo_of or 0))
@@ -101,14 +104,14 @@ class Echo:
         ]
 
     def _check_answers(self) -> None:
-        told = Unexplained.from_buffer_copy(self._object.map(".bss").lookup(_key(0)) or b"")
-        if told.answers:
-            last = f"{told.sent} sent and {told.dropped} dropped, with {told.pending} on their way"
-            problem = f"{told.answers} answers of the device cannot be explained; the last: {last}"
+        unexplained = Unexplained.from_buffer_copy(self._object.map(".bss").lookup(_key(0)) or b"")
+        if unexplained.answers:
+            last = f"{unexplained.sent} sent and {unexplained.dropped} dropped of {unexplained.pending} pending frames"
+            problem = f"{unexplained.answers} answers of the device are inconsistent; the last: {last}"
             raise EngineError(NAME, problem)
 
     def _users(self, leg: Leg, flow: RawFlow) -> list[int] | None:
-        """Of each; behind the last one what is no user's."""
+        """Returns the frames per user; None for a leg without users."""
         first = flow.users.base * 8
         with self._object.map("users").memory() as memory:
             each = memoryview(memory[first : first + _places(leg) * 8]).cast("Q").tolist()
@@ -118,11 +121,11 @@ class Echo:
 
 
 def _count(leg: Leg, flow: RawFlow, users: list[int] | None, counted: int | None) -> SendCount:
-    told = f"{flow.received} frames received, {flow.left} left, {flow.due} due, {flow.made} made, {flow.sent} sent"
+    figures = f"{flow.received} frames received, {flow.left} left, {flow.due} due, {flow.made} made, {flow.sent} sent"
     wrong = flow.sent + flow.dropped != flow.made or flow.made > flow.due
     wrong = wrong or flow.due != due(flow.received, leg.echo_percent)
     if wrong or counted not in (None, flow.received + flow.left):
-        raise EngineError(NAME, f"the counts of {leg.stream} disagree: {told}, {counted} counted in front")
+        raise EngineError(NAME, f"the counts of {leg.stream} disagree: {figures}, {counted} counted in front")
     return SendCount(
         leg=leg.id,
         engine=NAME,
@@ -130,12 +133,12 @@ def _count(leg: Leg, flow: RawFlow, users: list[int] | None, counted: int | None
         sent_bytes=flow.sent_bytes,
         failed_packets=flow.due - flow.sent,
         users=users,
-        note=told,
+        note=figures,
     )
 
 
 def _places(leg: Leg) -> int:
-    """In the map of users; the last one is for what is no user's."""
+    """Returns the number of entries in the map of users; the last one is for frames of no user."""
     return (leg.users.count if leg.users else 0) + 1
 
 

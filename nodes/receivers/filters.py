@@ -1,4 +1,4 @@
-"""A user's pcap expression compiled by libpcap for one interface, as the kernel will run it.
+"""Compiles a user's pcap expression with libpcap for one interface, as the kernel runs it.
 
 Compiled with the interface open, `vlan 10` looks at the tag that the kernel keeps beside the frame; netsniff-ng itself
 compiles without it, and then sees inner tags only.
@@ -16,7 +16,7 @@ _ERROR_BYTES = 256
 
 
 def compile_filter(expression: str, interface: str) -> Program:
-    """Raises BadInput with libpcap's own words when it is no filter, EngineError if the interface cannot be opened."""
+    """Raises BadInput with libpcap's message for an invalid filter, EngineError if the interface cannot be opened."""
     problem = ctypes.create_string_buffer(_ERROR_BYTES)
     handle = pcap.library().pcap_open_live(interface.encode(), pcap.WHOLE_FRAME, 0, 0, problem)
     if not handle:

@@ -135,7 +135,7 @@ class Figures:
 
     def fragments(self) -> dict[str, int]:
         """Returns the events of kernel_structs.FRAGMENTS, of the receiver as a whole."""
-        per_cpu = self._program.read_per_cpu(RawFragments, "fragments_told")
+        per_cpu = self._program.read_per_cpu(RawFragments, "fragment_events")
         return {name: sum(raw.events[index] for raw in per_cpu) for index, name in enumerate(FRAGMENTS)}
 
     def reassembled(self, slot: int) -> RawPutTogether:

@@ -98,7 +98,7 @@ def test_a_session_that_may_not_be_weighted_is_a_note(tmp_path: Path) -> None:
     """A folder in the place of the file cannot be written; a kernel without autogroups has no file."""
     (tmp_path / "7" / "autogroup").mkdir(parents=True)
     (note,) = weigh_session(7, tmp_path)
-    assert note.startswith("the UPF's program has no more weight than senders") and "its session" in note
+    assert note.startswith("the UPF's program has the same CPU weight as senders") and "its session" in note
     assert weigh_session(8, tmp_path) == []
 
 
@@ -111,7 +111,7 @@ def test_a_lab_without_the_right_to_raise_a_priority_comes_up_and_says_so(tmp_pa
     up = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     try:
         assert up.returncode == 0, up.stderr
-        assert "note: the UPF's program has no more weight than senders and receivers" in up.stdout
+        assert "note: the UPF's program has the same CPU weight as senders and receivers" in up.stdout
     finally:
         lab.down(name(), tmp_path / "hosts")
 
@@ -156,7 +156,7 @@ def test_the_host_forwards_what_its_program_leaves_to_the_kernel(tmp_path: Path)
     [
         (["sh", "-c", "echo no licence >&2; exit 3"], PktswarmError, "exit status 3: no licence"),
         (["no-such-upf"], BadInput, "command = 'no-such-upf'.*not a command"),
-        ([], BadInput, "needs a command after --"),
+        ([], BadInput, "a command after -- is needed with exec"),
     ],
 )
 def test_a_program_that_fails_fails_the_lab(
@@ -171,7 +171,7 @@ def test_only_the_lab_s_own_upf_takes_orders(tmp_path: Path) -> None:
     lab.up(name(), 1, 1, tmp_path, dut="exec", command=["sleep", "600"])
     try:
         with pytest.raises(BadInput, match="not the lab's UPF"):
-            lab.tell_upf(name(), {"status": {}}, tmp_path)
+            lab.order_upf(name(), {"status": {}}, tmp_path)
     finally:
         lab.down(name(), tmp_path)
 
@@ -186,7 +186,7 @@ def test_a_killed_upf_is_no_more_there_and_the_lab_still_ends(tmp_path: Path) ->
             time.sleep(0.01)
         assert not Path(f"/proc/{pid}").exists()
         with pytest.raises(BadInput, match="has ended"):
-            lab.tell_upf(name(), {"status": {}}, tmp_path)
+            lab.order_upf(name(), {"status": {}}, tmp_path)
     finally:
         lab.down(name(), tmp_path)
 

@@ -17,7 +17,7 @@ from running import cluster_of
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces"),
-    pytest.mark.skipif(not hasattr(lab, "tell_upf"), reason="the lab has no UPF of its own"),
+    pytest.mark.skipif(not hasattr(lab, "order_upf"), reason="the lab has no UPF of its own"),
 ]
 GNBS = {"one": "10.92.0.11", "two": "10.92.0.12"}
 SECTION = {"n4": "192.0.2.2", "node_id": "smf.example.org", "t1_s": 5, "gnbs": GNBS}
@@ -29,7 +29,7 @@ class Cluster:
         lab.up(self.name, 1, 1, folder, dut="upf")
 
     def tell(self, **order: Any) -> Any:
-        return lab.tell_upf(self.name, order, self.folder)
+        return lab.order_upf(self.name, order, self.folder)
 
     def start(self, hold_s: float, *groups: dict[str, Any], **changes: Any) -> subprocess.Popen[str]:
         config = self.folder / "n4.yaml"

@@ -30,7 +30,7 @@ class UpfCluster:
         self.nodes = {node.name: node for node in state.plan.nodes}
 
     def tell(self, **order: Any) -> Any:
-        return lab.tell_upf(self.name, order, self.folder)
+        return lab.order_upf(self.name, order, self.folder)
 
     def start(
         self,

@@ -70,7 +70,7 @@ class Ends:
         lab.down(self.name, self.folder)
 
     def tell(self, order: dict[str, Any]) -> dict[str, Any]:
-        return lab.tell_upf(self.name, order, self.folder)
+        return lab.order_upf(self.name, order, self.folder)
 
     def totals(self) -> dict[str, int]:
         return self.tell({"status": {}})["totals"]

@@ -33,7 +33,7 @@ def state(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def tell(state: Any, **order: Any) -> Any:
-    return lab.tell_upf(NAME, order, state.inventory.parent)
+    return lab.order_upf(NAME, order, state.inventory.parent)
 
 
 def pfcpsim(state: Any, programs: Path, *words: str) -> subprocess.Popen[str]:

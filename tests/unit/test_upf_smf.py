@@ -316,17 +316,6 @@ def test_an_answer_that_cannot_be_read_is_a_failure() -> None:
         assert "group g0: malformed response: information element 19" in next(iter(statistics.failures))
 
 
-def test_usage_is_told_when_it_is_asked_for() -> None:
-    with peer() as upf, smf({"usage": {}}, {"sessions": 3}) as n4:
-        n4.associate()
-        n4.establish()
-        assert n4.query_usage().accepted == 5
-        assert n4.sessions.total_bytes.tolist() == [1500] * 5 + [0] * 3
-        told = document(n4, Loads(n4))["groups"]
-        assert (told[0]["total_bytes"], told[1]["total_bytes"]) == (7500, None)
-    assert upf.saw["seen"]["52"] == 5
-
-
 def alone_on_ipv6(**changes: Any) -> Smf:
     """There is one IPv6 loopback address: another run of these tests may have its port for a while."""
     for _ in range(200):

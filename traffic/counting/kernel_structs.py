@@ -219,7 +219,7 @@ SHARED: dict[str, type[Structure]] = {
     "user_rule": RawUserRule,
     "user": RawUser,
     "filtered": RawFiltered,
-    "fragments_told": RawFragments,
+    "fragment_events": RawFragments,
     "put_together": RawPutTogether,
 }
 """Name in kernel/count.h → struct."""
