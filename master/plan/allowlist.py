@@ -64,7 +64,7 @@ class Allowed:
         allowed = f"pktswarm_under_test: {declared}; or {ALLOW_ADDRESSES}"
         raise BadInput(
             self.path,
-            f"{stream!r} would be sent there, which is not under test",
+            f"{stream!r} would be sent there, but it is not under test",
             key=what,
             value=value,
             allowed=allowed,

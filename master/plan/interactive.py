@@ -136,15 +136,15 @@ def refuse_equal(leg: Leg, ready: Prepared, played: dict[tuple[bytes, Key], str]
     for packet in ready.packets:
         other = played.setdefault((packet.data[:12], packet_key(packet.data)), leg.stream)
         if other != leg.stream:
-            problem = f"{other!r} and {leg.stream!r} have a packet in common between {leg.source} and {leg.target}"
-            raise BadInput(leg.target, f"{problem}: it cannot be told whose it is", key="traces.interactive")
+            problem = f"{other!r} and {leg.stream!r} have an equal packet between {leg.source} and {leg.target}"
+            raise BadInput(leg.target, f"{problem}: the traces cannot be distinguished", key="traces.interactive")
 
 
 def notes(leg: Leg, ready: Prepared) -> list[str]:
     """What the user should know of a share that was made ready."""
     told = {
         "packets had been merged by the recording host, and are cut again": ready.cut,
-        "packets had a wrong checksum in the recording, mended": ready.mended,
+        "packets had a wrong checksum in the recording; it is corrected": ready.mended,
     }
     told |= {f"packets are not sent: {why}": number for why, number in ready.left_out.items()}
     return [f"{leg.stream} from {leg.source}: {number} {what}" for what, number in told.items() if number]

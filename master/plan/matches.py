@@ -61,7 +61,7 @@ def refuse_indistinguishable(legs: list[Leg], in_sessions: set[int]) -> None:
             if Match.from_data(leg.match).overlaps(Match.from_data(other.match)):
                 raise BadInput(
                     leg.target,
-                    f"{other.stream!r} and {leg.stream!r} from {leg.source} cannot be told apart there",
+                    f"{other.stream!r} and {leg.stream!r} from {leg.source} cannot be distinguished there",
                     key="headers",
                     allowed="streams that differ in an address or port; one trace between two hosts (or interactive)",
                 )

@@ -78,7 +78,7 @@ def _rates(stream: Stream, path: Path, key: str, seed: int) -> Rates | None:
     if given is None:
         return None
     if stream.duration_s is None and isinstance(given, dict) and "steady" not in given:
-        problem, allowed = "a rate that changes ends after a time, not a count", "duration_s"
+        problem, allowed = "a rate that changes needs duration_s, not count_packets", "duration_s"
         raise BadInput(path, problem, key=f"{key}.count_packets", value=stream.count_packets, allowed=allowed)
     drawn, length_s = own_seed(seed, stream.name), stream.duration_s or 1.0
     rates = parse_rates(path, f"{key}.rate", given, length_s, seed=drawn, folder=path.parent)

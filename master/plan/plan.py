@@ -209,7 +209,7 @@ class _Draft:
         if stop_s is not None:
             legs = _cut(legs, stop_s, self.sequences, self.shares)
         if not legs:
-            raise BadInput(self.path, "nothing is sent until then", key="stop_after_s", value=stop_s)
+            raise BadInput(self.path, "no packet is due before it", key="stop_after_s", value=stop_s)
         check_numbers(legs)  # those that name xdp; for `auto` it is known once the nodes have answered
         notes = tuple(self.notes)
         return Plan(

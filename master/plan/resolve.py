@@ -82,7 +82,9 @@ def _addresses(host: Host, report: dict[str, Any]) -> Host:
     """The host with what its inventory leaves out read from the node."""
     interface = report["interface"]
     if not interface["exists"]:
-        raise BadInput(host.name, "the host has no such interface", key="traffic_interface", value=interface["name"])
+        raise BadInput(
+            host.name, "the host has no interface of this name", key="traffic_interface", value=interface["name"]
+        )
     if not interface["carrier"]:
         raise BadInput(
             host.name, "the interface is down or has no link", key="traffic_interface", value=interface["name"]

@@ -88,7 +88,7 @@ def check_mtu(leg: Leg, reports: dict[str, dict[str, Any]]) -> None:
         if length > room:
             raise BadInput(
                 name,
-                f"a frame of {leg.stream!r} is longer than its MTU of {interface['mtu']} bytes lets through",
+                f"a frame of {leg.stream!r} is longer than its MTU of {interface['mtu']} bytes allows",
                 key=interface["name"],
                 value=length + FCS_BYTES,
                 allowed=f"size_bytes up to {room + FCS_BYTES - (length - sent)}" + _in_fragments(leg),

@@ -56,8 +56,8 @@ def refuse_tagged_trace(share: Share, mode: str) -> None:
     if share.prepared.settings.tag is None and tagged.any() and mode == "capture":
         raise BadInput(
             share.prepared.parsed.path,
-            f"packet {columns.number[share.rows][tagged].min()} has a VLAN tag, and a capture does not keep a trace's "
-            "tags",
+            f"packet {columns.number[share.rows][tagged].min()} has a VLAN tag, and a capture does not keep the "
+            "tags of a trace",
             key="receive.mode",
             value=mode,
             allowed="count, or one tag for all (vlan)",
@@ -78,7 +78,7 @@ def with_file(leg: Leg, share: Share, known: dict[str, Host], resolved: Resolved
             [(name, files.pcap_bytes(frames)), (files.rows_name(name), files.row_bytes(frames))]
         )
         if frames.mended:
-            told = f"{frames.mended} packets had a wrong checksum in the recording, mended"
+            told = f"{frames.mended} packets had a wrong checksum in the recording; it is corrected"
             resolved.notes.append(f"{leg.stream} from {leg.source}: {told}")
     return replace(leg, trace_file=name, pools=pools)
 
@@ -123,7 +123,9 @@ def _nodes(leg: Leg, share: Share, known: dict[str, Host]) -> Nodes:
 
 def _refuse_without_ipv4(host: Host) -> None:
     if not host.ipv4:
-        raise BadInput(host.name, "no address known for the trace; give ipv4 in the inventory", key="ipv4")
+        raise BadInput(
+            host.name, "no IPv4 address known, which the trace needs; give ipv4 in the inventory", key="ipv4"
+        )
 
 
 def ends_of_share(leg: Leg, share: Share) -> tuple[str, str]:

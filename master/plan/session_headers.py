@@ -96,7 +96,7 @@ def users_range(tunnels: Tunnels, sessions: Sessions, rows: NDArray[np.int64]) -
     halves = sessions.ue_v6[rows].view(">u8").astype(np.uint64)
     lows = np.unique(halves[:, 1])
     if len(lows) > 1:
-        problem = f"the interface identifiers of its users at {tunnels.gnb} are not the same"
+        problem = f"the interface identifiers of its users at {tunnels.gnb} must be equal"
         raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group)
     run = run_of(tunnels, "UE prefixes", chosen_values(halves[:, 0]))
     # A UPF chooses a prefix; :: would be the address of its routers (RFC 4291, 2.6.1).
@@ -112,7 +112,7 @@ def chosen_values(values: NDArray[Any]) -> NDArray[np.int64]:
 def run_of(tunnels: Tunnels, what: str, values: NDArray[np.int64]) -> UserRange:
     steps = np.unique(np.diff(values))
     if len(values) > MOST_USERS or len(steps) > 1 or (steps < 1).any():
-        problem = f"its {what} at {tunnels.gnb} are not one step apart, and cannot be counted one by one"
+        problem = f"its {what} at {tunnels.gnb} must be one step apart to be counted one by one"
         raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group)
     return UserRange(int(values[0]), int(steps[0]) if len(steps) else 1, len(values))
 
@@ -123,7 +123,7 @@ def field_values(tunnels: Tunnels, values: NDArray[np.int64]) -> dict[str, objec
     if len(steps) <= 1 and (steps >= 1).all():
         return {"increment": [int(values[0]), int(values[-1])], "step": int(steps[0]) if len(steps) else 1}
     if len(values) > MOST_VALUES:
-        problem = "the UPF chose TEIDs that do not follow one another, of more users than a list holds"
+        problem = "the UPF chose TEIDs that are not consecutive, for more users than a list holds"
         allowed = f"up to {MOST_VALUES} users a gNB, or first_teid"
         raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group, allowed=allowed)
     return {"list": values.tolist()}
@@ -147,9 +147,9 @@ def one_upf_address(tunnels: Tunnels, ip: str, sessions: Sessions, rows: NDArray
     else:
         addresses = [str(IPv6Address(one.tobytes())) for one in np.unique(sessions.upf_v6[rows], axis=0)]
     if known and (len(addresses) > 1 or not int(ip_address(addresses[0]))):
-        told = ", ".join(addresses) if len(addresses) > 1 else "none"
+        reported = ", ".join(addresses) if len(addresses) > 1 else "none"
         kind = ip.replace("ip", "IP")
-        problem = f"the UPF has to have one {kind} address for the tunnels of a gNB's users, and told {told}"
+        problem = f"the UPF must report one {kind} address for the tunnels of a gNB's users; it reported {reported}"
         raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group)
     return addresses[0]
 

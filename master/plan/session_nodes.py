@@ -17,7 +17,7 @@ def gnb_nodes(where: Path, key: str, upf: Upf, group_name: str, role: Role, inve
     group = upf.group(group_name)
     gnbs = list(dict.fromkeys(upf.gnbs_of(group)))
     if len(gnbs) < len(upf.gnbs_of(group)):
-        problem = "users of a gNB that comes twice cannot be counted one by one"
+        problem = "a gNB given twice: its users cannot be counted one by one"
         raise BadInput(where, problem, key=f"upf.groups.{group.name}.gnb", value=upf.gnbs_of(group))
     return _hosts_of(where, key, upf, gnbs[: group.sessions], role, inventory)
 
@@ -41,14 +41,14 @@ def _hosts_of(where: Path, key: str, upf: Upf, gnbs: list[str], role: Role, inve
             known = ", ".join(f"{host.name} {getattr(host, ip)}" for host in n3 if getattr(host, ip)) or "there is none"
             raise BadInput(
                 where,
-                f"{key} needs a node there, and no host of side n3 in {inventory.path} has that {ip}",
+                f"{key} needs a node there; no host of side n3 in {inventory.path} has that {ip}",
                 key=f"upf.gnbs.{gnb}",
                 value=address,
                 allowed=known,
             )
         _check_role(where, key, hosts[address], role)
         if (other := found.setdefault(hosts[address].name, gnb)) != gnb:
-            problem = f"gNB {other} is at the same host, and users of a group are counted by host"
+            problem = f"gNB {other} is at the same host; users of a group are counted by host"
             raise BadInput(where, problem, key=f"upf.gnbs.{gnb}", value=address)
     return found
 
@@ -67,7 +67,7 @@ def core_nodes(where: Path, key: str, given: str, role: Role, inventory: Invento
 
 def _check_role(where: Path, key: str, host: Host, role: str) -> None:
     if role not in host.roles:
-        raise BadInput(where, f"{host.name} has no role {role!r}, which that direction needs", key=key)
+        raise BadInput(where, f"{host.name} has no role {role!r}, which this direction needs", key=key)
 
 
 def check_macs(where: Path, key: str, upf: Upf) -> None:

@@ -103,8 +103,8 @@ def notes(stream: Stream, upf: Upf) -> list[str]:
     """What a stream of users that move is not."""
     if upf.handover is None or upf.handover.group != stream.sessions or stream.direction == "down":
         return []
-    told = "users that move go on sending from the gNB where they began, into the same tunnel"
-    return [f"{stream.name}: {told}; what comes down moves with them"]
+    told = "users that move continue to send from their first gNB into the same tunnel"
+    return [f"{stream.name}: {told}; downlink packets move with them"]
 
 
 def moved_in_tunnels(leg: Leg, tunnels: Tunnels, upf: Upf, sessions: Sessions, hosts: Mapping[str, Host]) -> list[Leg]:
@@ -171,7 +171,7 @@ def check_cut(where: Path, key: str, stream: Stream, upf: Upf, gnbs: Iterable[st
     """Only IPv4 packets are cut here; down, `outer` leaves it to the UPF."""
     cuts = stream.oversize == "inner" or (stream.oversize == "outer" and stream.direction == "up")
     if cuts and (over_ipv6 := next((gnb for gnb in gnbs if ip_of(upf.gnbs[gnb]) == "ipv6"), None)):
-        problem = f"fragments go in tunnels over IPv4, and {over_ipv6} has {upf.gnbs[over_ipv6]}"
+        problem = f"fragments need tunnels over IPv4; {over_ipv6} has {upf.gnbs[over_ipv6]}"
         raise BadInput(where, problem, key=f"{key}.oversize", value=stream.oversize, allowed="refuse; down also outer")
 
 
@@ -207,6 +207,6 @@ def _check_sizes(tunnels: Tunnels, leg: Leg) -> None:
     check_frame(leg.frame, tunnels.where, tunnels.key, least)
     if not stamped(leg):
         needed = stamp_size_bytes(leg.frame["headers"])
-        problem = f"its frames are known by their stamps, which need {PLAIN_BYTES} bytes of free payload"
+        problem = f"its frames are identified by stamps, which need {PLAIN_BYTES} bytes of free payload"
         allowed = f"{needed} or more, as sent, and no payload in hex"
         raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.size_bytes", value=least, allowed=allowed)

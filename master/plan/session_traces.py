@@ -57,12 +57,12 @@ def trace_sessions(
         gnbs = gnb_nodes(where, key, upf, group, sends, inventory)
         core = core_nodes(where, f"{key}.to", _core(trace.target, receives), receives, inventory)
     if len(gnbs) > 1:
-        problem = "a trace's users are at one gNB; the group's are at " + ", ".join(gnbs.values())
+        problem = "the users of a trace must be at one gNB; the group's are at " + ", ".join(gnbs.values())
         allowed = f"upf.groups: gnb: {next(iter(gnbs.values()))}"
         raise BadInput(where, problem, key=f"{key}.sessions", value=group, allowed=allowed)
     (node, gnb), *_ = gnbs.items()
     if ":" in upf.gnbs[gnb]:
-        problem = "a trace's tunnels are of IPv4, and the gNB's address is not"
+        problem = "the tunnels of a trace need a gNB with an IPv4 address"
         raise BadInput(where, problem, key=f"upf.gnbs.{gnb}", value=upf.gnbs[gnb])
     return (node, core[0]), Tunnels(where, key, group, gnb, "up", 0)
 
@@ -76,7 +76,7 @@ def settings(plain: Settings, tunnels: Tunnels, upf: Upf, sessions: Sessions) ->
     """Of the trace, with the group's addresses. BadInput where the UPF chooses these."""
     addresses = sessions.ue_v4[rows_at(sessions, tunnels)]
     if not addresses[0]:
-        problem = "a trace needs addresses that are known beforehand, and the UPF chooses them"
+        problem = "a trace needs user addresses that are set before the run; the UPF chooses them"
         raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group)
     group = upf.group(tunnels.group)
     qfi = None if group.qos is None else group.qos.qfi
@@ -100,7 +100,7 @@ def with_group(leg: Leg, downlink: bool, tunnels: Tunnels, upf: Upf, settings: S
     way = replace(tunnels, direction="down" if downlink else "up")
     session = session_users(way, upf, gtpu.tunnel().overhead_bytes)
     if leg.users is None and session.mbr_bps is not None:
-        problem = "its users have an MBR, and are more than are counted one by one"
+        problem = "its users have an MBR and are too many to be counted one by one"
         raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group)
     return replace(leg, users=leg.users and replace(leg.users, session=session))
 
@@ -110,18 +110,18 @@ def check_room(prepared: Prepared, tunnels: Tunnels, upf: Upf) -> None:
     need = next(need for name, _, need in prepared.pools if name == "users")
     has = upf.group(tunnels.group).sessions
     if need > has:
-        problem = f"the trace and its instances have {need} users, the group {has} sessions"
+        problem = f"the trace and its instances have {need} users, the group has {has} sessions"
         raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group)
 
 
 def as_they_stand(prepared: Prepared, tunnels: Tunnels, sessions: Sessions) -> Prepared:
-    """With the tunnels that the UPF has. BadInput where it chose TEIDs that do not follow one another."""
+    """With the tunnels that the UPF has. BadInput where it chose TEIDs that are not consecutive."""
     gtpu, rows = prepared.settings.gtpu, rows_at(sessions, tunnels)
     if gtpu is None:
         raise ValueError(f"{tunnels.key} has no tunnels")
     teids = sessions.uplink_teid[rows].astype(np.int64)
     if (np.diff(teids) != 1).any():
-        problem = "the UPF chose TEIDs that do not follow one another, and a trace's have to"
+        problem = "the UPF chose TEIDs that are not consecutive; those of a trace must be"
         raise BadInput(tunnels.where, problem, key=f"{tunnels.key}.sessions", value=tunnels.group, allowed="first_teid")
     target = one_upf_address(tunnels, "ipv4", sessions, rows, True)
     return replace(prepared, settings=replace(prepared.settings, gtpu=replace(gtpu, teid=int(teids[0]), target=target)))

@@ -113,7 +113,7 @@ def source_legs(
 
 
 def _silent(path: Path, key: str, crowd: Crowd) -> BadInput:
-    problem, allowed = "sends nothing in its time, with this seed", "longer, or more users"
+    problem, allowed = "sends no packet within its duration with this seed", "longer, or more users"
     return BadInput(path, problem, key=f"{key}.duration_s", value=crowd.duration_s, allowed=allowed)
 
 
@@ -150,7 +150,7 @@ def _notes(source: Source, crowd: Crowd, shipped: dict[int, Records], idle: list
         f"{mean_bps / 1e6:,.4g} Mbit/s in theory; this draw has {packets:,} packets, "
         f"{8 * frame_bytes / crowd.duration_s / 1e6:,.4g} Mbit/s"
     )
-    nobody = "none of the users, or none that sends in this time"
+    nobody = "no users, or none that sends within the duration"
     return [told, *(f"{source.name}: {name} sends nothing: it has {nobody}" for name in idle)]
 
 
@@ -203,7 +203,7 @@ def _held(headers: Headers) -> int:
 def default_headers(users: int, port: int, path: Path, key: str) -> list[dict[str, dict[str, object]]]:
     """Ethernet, IPv4 and UDP between the two nodes, each user with a source port."""
     if users > MOST_PORTS:
-        problem, allowed = "too many users for a port each", f"up to {MOST_PORTS}, or headers with another counter"
+        problem, allowed = "too many users for one port each", f"up to {MOST_PORTS}, or headers with another counter"
         raise BadInput(path, problem, key=f"{key}.users", value=users, allowed=allowed)
     ports = {"increment": [FIRST_PORT, FIRST_PORT + users - 1]}
     return [{"ethernet": {}}, {"ipv4": {}}, {"udp": {"src": ports, "dst": port}}]
@@ -216,7 +216,7 @@ def _template(headers: Headers, path: Path, key: str) -> Template:
         if odd := {"every", "wrap"} & set(value):
             place = f"{key}.headers.{index}.{header}.{name}.{min(odd)}"
             raise BadInput(
-                path, "a source tells whose each frame is", key=place, value=value[min(odd)], allowed="leave it out"
+                path, "a source sets the user of each frame", key=place, value=value[min(odd)], allowed="leave it out"
             )
     return build_frame(frame, least_size_bytes(frame["headers"]))
 

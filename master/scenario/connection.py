@@ -50,7 +50,7 @@ class Connection(BaseModel):
         if (self.block_bytes is None) == (self.source is None):
             raise ValueError("block_bytes or source is needed, and not both")
         if self.source is not None and (self.period_s is not None or self.blocks is not None):
-            raise ValueError("a source has its own times and sizes: period_s and blocks go with block_bytes")
+            raise ValueError("a source sets times and sizes itself: period_s and blocks need block_bytes")
         given = [name for name in ("users", "mean_bps", "profile", "seed") if getattr(self, name) is not None]
         if self.source is None and given:
             raise ValueError(f"{given[0]} goes with a source")
@@ -62,8 +62,10 @@ class Connection(BaseModel):
 
     def _udp(self) -> None:
         if self.congestion is not None or self.nodelay:
-            raise ValueError("congestion and nodelay are TCP's")
+            raise ValueError("congestion and nodelay need protocol: tcp")
         if self.block_bytes is not None and self.block_bytes < LEAST_UDP_BLOCK_BYTES:
-            raise ValueError(f"a UDP block has {LEAST_UDP_BLOCK_BYTES} bytes or more: its number and time")
+            raise ValueError(
+                f"block_bytes of UDP must be {LEAST_UDP_BLOCK_BYTES} or more: each block carries its number and time"
+            )
         if self.block_bytes is not None and self.period_s is None and self.pace_bps is None:
-            raise ValueError("period_s or pace_bps is needed with UDP: nothing else holds it back")
+            raise ValueError("period_s or pace_bps is needed with UDP: nothing else limits its rate")

@@ -48,7 +48,9 @@ class Scenario(Strict):
     def _no_cut_of_what_is_interactive(self) -> Scenario:
         played = [trace.name for trace in self.traces if trace.interactive]
         if played and self.stop_after_s is not None:
-            raise ValueError(f"stop_after_s cannot end {played[0]}: an interactive trace ends when both ends are done")
+            raise ValueError(
+                f"stop_after_s cannot end {played[0]}: an interactive trace ends when both ends have finished"
+            )
         return self
 
     @model_validator(mode="after")
@@ -69,7 +71,7 @@ class Scenario(Strict):
         self._limits_can_be_measured()
         unknown = sorted(self.expect.names - set(names))
         if unknown:
-            raise ValueError(f"expect names {unknown[0]!r}, which is no stream; streams are {', '.join(names)}")
+            raise ValueError(f"expect names {unknown[0]!r}, which is not a stream; streams are {', '.join(names)}")
         return self
 
     def _limits_can_be_measured(self) -> None:
@@ -80,9 +82,9 @@ class Scenario(Strict):
         for name, limits in self.expect.streams.items():
             for key in limits.given():
                 if name in connected:
-                    raise ValueError(f"expect.streams.{name}.{key}: of real connections only loss can be expected here")
+                    raise ValueError(f"expect.streams.{name}.{key}: connections allow only loss here")
                 if name in bare and METRICS[key].stamped:
-                    raise ValueError(f"expect.streams.{name}.{key}: only stamps tell, and {name} has none")
+                    raise ValueError(f"expect.streams.{name}.{key}: needs stamps, and {name} has none")
 
     @model_validator(mode="after")
     def _sessions_of_streams(self) -> Scenario:
@@ -92,7 +94,9 @@ class Scenario(Strict):
             if stream.oversize != "refuse":
                 self._check_fragments(f"streams.{index}.oversize = {stream.oversize!r}", stream.sessions or "")
             if stream.echo and self.receive.mode != "count":
-                raise ValueError(f"streams.{index}.echo: what goes back is not captured too: receive: {{mode: count}}")
+                raise ValueError(
+                    f"streams.{index}.echo: frames sent back are not captured: set receive: {{mode: count}}"
+                )
         for index, trace in enumerate(self.traces):
             if trace.sessions is not None:
                 self._check_trace(f"traces.{index}.sessions = {trace.sessions!r}", trace.sessions, self.traces[:index])
@@ -101,21 +105,21 @@ class Scenario(Strict):
     def _check_trace(self, key: str, name: str, others: list[Trace]) -> None:
         moving = None if self.upf is None else self.upf.handover
         if moving is not None and moving.group == name:
-            raise ValueError(f"{key}: its users move (upf.handover), and a trace's stay at one gNB")
+            raise ValueError(f"{key}: its users move (upf.handover); users of a trace stay at one gNB")
         if same := [other.name for other in others if other.sessions == name]:
             raise ValueError(f"{key}: the trace {same[0]} has these users; each needs a group of its own")
         if not self._group_of(key, name).families()[0]:
             raise ValueError(f"{key}: its users have no IPv4 address")
         if self.receive.mode != "count":
-            raise ValueError(f"{key}: what the UPF makes of a trace is not captured: receive: {{mode: count}}")
+            raise ValueError(f"{key}: a trace behind a UPF is not captured: set receive: {{mode: count}}")
 
     def _check_fragments(self, key: str, group: str) -> None:
         if self.receive.mode != "count":
-            raise ValueError(f"{key}: what comes in fragments is not captured: receive: {{mode: count}}")
+            raise ValueError(f"{key}: fragments are not captured: set receive: {{mode: count}}")
         if self.receive.filter:
-            raise ValueError(f"{key}: receive.filter sees ports in the first fragment of a packet only; leave it out")
+            raise ValueError(f"{key}: receive.filter reads ports in first fragments only; leave it out")
         if any(stream.echo for stream in self.streams):
-            raise ValueError(f"{key}: a node that sends back (echo) puts no fragments together")
+            raise ValueError(f"{key}: a node that sends back (echo) does not reassemble fragments")
         if played := [trace.name for trace in self.traces if trace.sessions == group]:
             problem = "a fragment has no stamp, and would be taken for a packet without one of the trace"
             raise ValueError(f"{key}: {problem} {played[0]}, whose users are the same: give it a group of its own")
@@ -136,30 +140,28 @@ class Scenario(Strict):
         if group is None:
             raise ValueError(f"{key}: no such group; groups are {', '.join(one.name for one in self.upf.groups)}")
         if self.upf.churn is not None and self.upf.churn.group == name:
-            raise ValueError(f"{key}: its sessions come and go (upf.churn), and streams need some that stay")
+            raise ValueError(f"{key}: its sessions come and go (upf.churn); streams need sessions that stay")
         return group
 
     def _check_sessions(self, key: str, stream: Stream) -> None:
         group = self._group_of(key, stream.sessions or "")
         has = dict(zip(("ipv4", "ipv6"), group.families(), strict=True))
         if stream.ip is not None and not has[stream.ip]:
-            raise ValueError(f"{key}: its users have no such address as ip: {stream.ip} asks for")
+            raise ValueError(f"{key}: its users have no {stream.ip} address")
         if stream.oversize == "inner" and (stream.ip == "ipv6" or not has["ipv4"]):
-            raise ValueError(
-                f"{key}: oversize: inner is of IPv4 packets; IPv6 ones go in fragments of the tunnel (outer)"
-            )
+            raise ValueError(f"{key}: oversize: inner needs IPv4 packets; IPv6 packets need oversize: outer")
         if self.upf is not None and self.upf.handover is not None and self.upf.handover.group == group.name:
             self._check_users_that_move(key, stream)
 
     def _check_users_that_move(self, key: str, stream: Stream) -> None:
         if stream.echo:
-            raise ValueError(f"{key}: its users move (upf.handover): what echo sends back would come to another clock")
+            raise ValueError(f"{key}: its users move (upf.handover); echo would measure against another clock")
         if stream.direction == "up":
             return
         if self.receive.mode != "count":
-            raise ValueError(f"{key}: its users move (upf.handover) and are not captured: receive: {{mode: count}}")
+            raise ValueError(f"{key}: its users move (upf.handover) and are not captured: set receive: {{mode: count}}")
         if stream.rate is None and stream.pps() is None:
-            raise ValueError(f"{key}: its users move (upf.handover), and are counted at several gNBs: a rate is needed")
+            raise ValueError(f"{key}: its users move (upf.handover) and are counted at several gNBs: a rate is needed")
 
 
 def load(path: Path) -> Scenario:

@@ -79,30 +79,30 @@ class Stream(Traffic):
     def _of_sessions(self) -> Stream:
         if self.sessions is None:
             if self.direction is not None:
-                raise ValueError("direction goes with sessions; from and to say who sends to whom")
+                raise ValueError("direction needs sessions; without them from and to set the direction")
             if self.echo:
                 raise ValueError("echo goes with sessions and direction: up")
             if self.ip is not None:
-                raise ValueError("ip goes with sessions; headers say what frames are made of")
+                raise ValueError("ip needs sessions; without them headers set the frame")
             if given := [name for name in OF_SESSIONS if getattr(self, name) != type(self).model_fields[name].default]:
                 raise ValueError(f"{given[0]} goes with sessions")
             return self
         if self.direction is None:
             raise ValueError("sessions need a direction: up or down")
         if self.echo and self.direction == "down":
-            raise ValueError("echo is the data network's, which receives what goes up: direction is down")
+            raise ValueError("echo needs direction: up; the data network sends back what it receives")
         if self.outer_source_port != GTPU_PORT and self.direction == "down":
-            raise ValueError("outer_source_port is the gNBs', and direction is down: what comes down has the UPF's")
+            raise ValueError("outer_source_port needs direction: up; downlink tunnels have the UPF's port")
         gnbs = ("source", "from") if self.direction == "up" else ("target", "to")
         own = {"headers": "headers", "users": "users", "per": "per", gnbs[0]: gnbs[1]}
         if given := [word for name, word in own.items() if name in self.model_fields_set]:
             raise ValueError(f"{given[0]} follows from the sessions; leave it out")
         if self.engine not in ("auto", "xdp") or self.options.get("stamp") is False:
-            raise ValueError("frames of sessions are known by their stamps, which only engine xdp writes")
+            raise ValueError("frames of sessions are identified by stamps, which need engine xdp")
         if self.oversize == "refuse" and self.mtu_bytes is not None:
             raise ValueError("mtu_bytes goes with oversize: inner or outer")
         if self.oversize != "refuse" and self.echo:
-            raise ValueError("echo does not send back what came in fragments: oversize is refuse then")
+            raise ValueError("echo cannot send back fragments: it needs oversize: refuse")
         return self
 
     @model_validator(mode="after")
@@ -111,7 +111,7 @@ class Stream(Traffic):
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} contradict each other; give one")
         if not given and self.arrivals != "even":
-            raise ValueError("arrivals need a rate: how many there are in a second")
+            raise ValueError("arrivals need a rate")
         if self.burst > 1 and "burst" in self.options:
             raise ValueError("burst and options.burst contradict each other; give one")
         if self.count_packets is None and self.duration_s is None:

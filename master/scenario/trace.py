@@ -119,7 +119,7 @@ class Trace(Traffic):
     def _interactive_as_it_is(self) -> Trace:
         others = sorted(self.model_fields_set - {"name", "source", "target", "file", "interactive"})
         if self.interactive and others:
-            raise ValueError(f"an interactive trace is played as it is, without {' or '.join(others)}")
+            raise ValueError(f"an interactive trace cannot be combined with {' or '.join(others)}")
         return self
 
     @model_validator(mode="after")
@@ -132,7 +132,7 @@ class Trace(Traffic):
         if given := [word for name, word in own.items() if name in self.model_fields_set]:
             raise ValueError(f"{given[0]} follows from the sessions; leave it out")
         if self.engine not in ("auto", "xdp"):
-            raise ValueError(f"only engine xdp sends traces of sessions, not {self.engine}")
+            raise ValueError(f"traces of sessions need engine xdp, not {self.engine}")
         return self
 
     @model_validator(mode="after")
@@ -156,9 +156,9 @@ class Trace(Traffic):
             raise ValueError("client_prefix and users_by contradict each other; give one")
         even = isinstance(self.timing, dict) and "multiplier" not in self.timing
         if self.scale.start != "together" and (even or self.timing == "top"):
-            raise ValueError(f"scale.start {self.scale.start} needs recorded times, and timing has none")
+            raise ValueError(f"scale.start {self.scale.start} needs recorded times, which this timing does not use")
         if self.gtpu is not None and self.direction == "down":
-            raise ValueError("gtpu is around uplink packets only, and direction is down")
+            raise ValueError("gtpu encapsulates uplink packets only; direction is down")
         return self
 
     @property
@@ -169,7 +169,7 @@ class Trace(Traffic):
     def _stamped_by_xdp(self) -> Trace:
         given = self.options.get("stamp", False)
         if not isinstance(given, bool):
-            raise ValueError(f"options.stamp is true or false, not {given!r}")
+            raise ValueError(f"options.stamp must be true or false, not {given!r}")
         if given and self.engine not in ("auto", "xdp"):
             raise ValueError(f"{self.engine} cannot stamp a trace; xdp can")
         return self

@@ -32,7 +32,7 @@ def _an_address(given: str) -> str:
     try:
         return str(ip_address(given))
     except ValueError:
-        raise ValueError("is no IPv4 or IPv6 address") from None
+        raise ValueError("must be an IPv4 or IPv6 address") from None
 
 
 def _a_node_id(given: str) -> str:
@@ -41,13 +41,13 @@ def _a_node_id(given: str) -> str:
     except ValueError:
         pass
     if not FQDN.match(given):
-        raise ValueError("a node id is an IPv4 address, an IPv6 address or a name like smf.example.org")
+        raise ValueError("must be an IPv4 address, an IPv6 address or a name like smf.example.org")
     return given
 
 
 def _an_sdf_filter(given: str) -> str:
     if not FLOW_DESCRIPTION.match(given):
-        raise ValueError("a flow description reads: permit out PROTOCOL from ADDRESS to ADDRESS (TS 29.212, 5.4.2)")
+        raise ValueError("must have the form: permit out PROTOCOL from ADDRESS to ADDRESS (TS 29.212, 5.4.2)")
     return given
 
 
@@ -102,7 +102,9 @@ class Group(Strict):
         given = [self.ue_addresses] if isinstance(self.ue_addresses, str) else self.ue_addresses
         pools = [parse_pool(one) for one in given]
         if not pools or len({pool.version for pool in pools}) < len(pools):
-            raise ValueError(f"group {self.name}: ue_addresses are one IPv4, one IPv6 or both, not {given}")
+            raise ValueError(
+                f"group {self.name}: ue_addresses must be one IPv4 pool, one IPv6 pool or one of each, not {given}"
+            )
         for pool in pools:
             if self.sessions > pool.room:
                 raise ValueError(
@@ -211,7 +213,7 @@ class Upf(Strict):
         self.check_taken(self.addresses())
         for group in self.groups:
             if self.servers is not None and any(self.servers.meets(pool, group.sessions) for pool in group.pools()):
-                raise ValueError(f"servers: an address of theirs is also one of a user of group {group.name}")
+                raise ValueError(f"servers: an address is also one of a user of group {group.name}")
         self._check_teids()
         for load in (self.churn, self.handover):
             if load is not None and load.group not in names:
@@ -235,7 +237,9 @@ class Upf(Strict):
         if unknown:
             raise ValueError(f"group {group.name}: no gNB {unknown[0]!r}; gnbs are {', '.join(self.gnbs)}")
         if len({ip_address(self.gnbs[name]).version for name in self.gnbs_of(group)}) > 1:
-            raise ValueError(f"group {group.name}: its gNBs are of IPv4 and IPv6; one group has gNBs of one kind")
+            raise ValueError(
+                f"group {group.name}: its gNBs have IPv4 and IPv6 addresses; the gNBs of a group must have one kind"
+            )
         gnb = self.gnbs[self.gnbs_of(group)[0]]
         if group.first_teid != "choose" and self.n3 and ip_address(gnb).version != ip_address(self.n3).version:
             raise ValueError(f"group {group.name}: its gNB has {gnb}, the UPF n3 = {self.n3}: one IPv4, the other IPv6")
@@ -294,7 +298,7 @@ class Upf(Strict):
     def _check_loads(self) -> None:
         if self.churn is not None and self.handover is not None and self.churn.group == self.handover.group:
             raise ValueError(
-                f"churn and handover are both of group {self.churn.group}: who comes and goes does not move"
+                f"churn and handover name the same group {self.churn.group}: users that come and go cannot move"
             )
         if self.complete and self.handover is not None and len({self.gnbs[one] for one in self.moved_among()}) < 2:
             raise ValueError(f"handover of group {self.handover.group}: two gNBs of one kind are needed")
@@ -359,7 +363,7 @@ def filled_in(path: Path, upf: Upf, inventory: Inventory | None, profiled: bool 
     """
     told = {} if inventory is None else inventory.variables.get("pktswarm_upf") or {}
     if upf.gnbs and "n3_ip" in upf.model_fields_set:
-        problem = "is for gNBs that the inventory has, and gnbs says them"
+        problem = "selects addresses of the inventory and contradicts gnbs"
         raise BadInput(path, problem, key="upf.n3_ip", value=upf.n3_ip, allowed="n3_ip or gnbs")
     hosts = [host for host in inventory.hosts if host.side == "n3"] if inventory is not None else []
     gnbs = upf.gnbs or {host.name: address for host in hosts if (address := getattr(host, upf.n3_ip))}

@@ -55,7 +55,7 @@ class Pool:
             return self
         moved = replace(self, first=first)
         if count > moved.room:
-            raise ValueError(f"{count} addresses in a row without {', '.join(taken)} are not left in {self.text}")
+            raise ValueError(f"{count} consecutive addresses without {', '.join(taken)} do not fit in {self.text}")
         prefix = self.text.partition("/")[2]
         return replace(moved, text=moved.address(0) + (f"/{prefix}" if prefix else ""))
 
@@ -80,7 +80,7 @@ def parse_pool(text: str) -> Pool:
     try:
         given = ip_interface(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no address, nor an address with a prefix length") from None
+        raise ValueError(f"{text!r} must be an address or an address with a prefix length") from None
     if isinstance(given, IPv4Interface):
         return _ipv4(given, text)
     return _ipv6(given, text)
@@ -98,7 +98,7 @@ def _ipv4(given: IPv4Interface, text: str) -> Pool:
 
 def _ipv6(given: IPv6Interface, text: str) -> Pool:
     if "/" in text and given.network.prefixlen > USER_PREFIX:
-        raise ValueError(f"{text}: each user has a /{USER_PREFIX} of his own; the pool's prefix must not be longer")
+        raise ValueError(f"{text}: each user has its own /{USER_PREFIX}; the pool's prefix must not be longer")
     upper, low_bits = divmod(int(given.ip), 2**64)
     last = int(given.network.broadcast_address) >> 64 if "/" in text else 2**64 - 1
     return Pool(6, upper, last, text, low_bits or 1)

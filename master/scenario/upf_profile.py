@@ -97,7 +97,9 @@ def load(path: Path) -> Profile:
     if not isinstance(data, dict):
         raise BadInput(path, "is not the profile of a UPF", allowed="what pktswarm upf probe writes")
     if isinstance(version := data.get("format_version"), int) and version > FORMAT_VERSION:
-        raise BadInput(path, "is of a newer pktswarm", key="format_version", value=version, allowed=f"{FORMAT_VERSION}")
+        raise BadInput(
+            path, "was written by a newer pktswarm", key="format_version", value=version, allowed=f"{FORMAT_VERSION}"
+        )
     try:
         return Profile.model_validate(data)
     except ValidationError as error:

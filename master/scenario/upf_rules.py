@@ -13,7 +13,7 @@ LARGEST_KBPS = 2**40 - 1
 
 def _whole_kbps(bps: float) -> float:
     if bps % 1000 or bps / 1000 > LARGEST_KBPS:
-        raise ValueError(f"rates in PFCP are in kbit/s: a multiple of 1000, at most {LARGEST_KBPS * 1000}")
+        raise ValueError(f"rates must be a multiple of 1000 bit/s (PFCP has kbit/s), at most {LARGEST_KBPS * 1000}")
     return bps
 
 

@@ -52,14 +52,14 @@ class Servers(Strict):
         `others`: who has which, beside what the inventory says."""
         core = _core(inventory)
         if self.count < len(core):
-            problem = f"each host of side n6 in {inventory.path} plays some of them"
+            problem = f"each host of side n6 in {inventory.path} serves some of them"
             raise BadInput(where, problem, key="upf.servers.count", value=self.count, allowed=f"{len(core)} or more")
         told = inventory.variables.get("pktswarm_upf") or {}
         taken = [(f"the UPF on {side.upper()}", told.get(f"{side}_{ip}")) for side in ("n3", "n6") for ip in KINDS]
         taken += [(host.name, getattr(host, ip)) for host in inventory.hosts for ip in KINDS]
         for name, address in [*taken, *others.items()]:
             if address and self._has(ip_address(address)):
-                problem = f"{name} has {address}, which is one of its {self.count}"
+                problem = f"{name} has {address}, which is one of the {self.count} server addresses"
                 raise BadInput(where, problem, key="upf.servers.first", value=str(self.first))
 
     def _has(self, address: Address) -> bool:

@@ -507,7 +507,7 @@ def test_an_unknown_interface_is_named(cluster: Cluster) -> None:
     def change(everything: dict[str, Any]) -> None:
         everything["children"]["receive"]["hosts"]["rx2"]["traffic_interface"] = "eth7"
 
-    refused(cluster, change, "rx2", "eth7", "no such interface")
+    refused(cluster, change, "rx2", "eth7", "no interface of this name")
 
 
 def test_an_engine_that_the_host_lacks_is_named(cluster: Cluster) -> None:

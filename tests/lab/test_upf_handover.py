@@ -64,7 +64,7 @@ def test_every_packet_of_users_that_move_is_found_at_one_gnb_or_another(cluster:
     # By the UPF's own report: IP packets of 138 bytes up, 182 down.
     group = told["upf"]["groups"][0]
     assert (group["uplink_bytes"], group["downlink_bytes"]) == (PACKETS * 138, PACKETS * 182)
-    assert any(note.startswith("up: users that move go on sending from the gNB") for note in told["notes"])
+    assert any(note.startswith("up: users that move continue to send from their first gNB") for note in told["notes"])
 
 
 TO_STAYING = {"sessions": "staying", "direction": "down"}

@@ -76,7 +76,7 @@ def test_a_packet_that_lacks_a_fragment_is_lost(cluster: UpfCluster) -> None:
 def test_a_longer_packet_is_refused_where_nothing_is_said(cluster: UpfCluster) -> None:
     status, told, said = run(cluster, {"direction": "up", "size_bytes": 1540})
     assert (status, told) == (2, {})
-    assert "a frame of 's0' is longer than its MTU of 1500 bytes lets through" in said
+    assert "a frame of 's0' is longer than its MTU of 1500 bytes allows" in said
     assert "size_bytes up to 1518, or oversize: inner or outer" in said
 
 

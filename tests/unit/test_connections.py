@@ -91,8 +91,8 @@ def refused(tmp_path: Path, connection: str) -> str:
         ("period_s: 0.014", "pace: 5", ["connections.0.pace", "unknown key", "pace_bps", "from"]),
         ("period_s: 0.014", "congestion: 'no such'", ["connections.0.congestion", "'no such'"]),
         ("period_s: 0.014", "protocol: udp", ["connections.0", "period_s or pace_bps is needed with UDP"]),
-        ("period_s: 0.014", "protocol: udp, nodelay: true", ["connections.0", "TCP's"]),
-        ("block_bytes: 9140", "protocol: udp, block_bytes: 31", ["connections.0", "32 bytes or more"]),
+        ("period_s: 0.014", "protocol: udp, nodelay: true", ["connections.0", "protocol: tcp"]),
+        ("block_bytes: 9140", "protocol: udp, block_bytes: 31", ["connections.0", "32 or more"]),
         ("name: t,", "name: t, to: rx9,", ["connections.0.to", "'rx9'", "rx1, rx2"]),
         ("name: t,", "name: t, origin: tx1,", ["connections.0.origin", "unknown key"]),
     ],
@@ -129,7 +129,7 @@ def test_pairs_draw_apart_and_a_seed_draws_again(tmp_path: Path) -> None:
         ("source: {ftp: {items: 3}}, duration_s: 2", "connections.0.source.ftp"),
         ("source: voip, users: 4, mean_bps: 9, duration_s: 2", "connections.0.mean_bps"),
         ("source: voip, profile: {steady: 1}, duration_s: 2", "connections.0.profile"),
-        ("source: ftp, duration_s: 0.001", "connections.0.duration_s = 0.001: sends nothing"),
+        ("source: ftp, duration_s: 0.001", "connections.0.duration_s = 0.001: sends no packet"),
         (
             "source: {mpeg: {i_bytes: 5.0e+9, link_bps: 1.0e+15}}, duration_s: 2",
             "connections.0.source = 5000000000: an item is too large",
@@ -271,7 +271,7 @@ def test_a_trace_is_told_from_connections_of_both_directions_and_their_arp(tmp_p
 def test_a_stream_to_the_connections_addresses_is_refused(tmp_path: Path) -> None:
     headers = "[{ethernet: {}}, {ipv4: {src: 198.19.0.1, dst: 198.19.0.3}}, {udp: {src: 1, dst: 2}}]"
     stream = f"{{name: s, from: tx1, to: rx1, count_packets: 1, headers: {headers}}}"
-    with pytest.raises(BadInput, match="cannot be told apart"):
+    with pytest.raises(BadInput, match="cannot be distinguished"):
         resolved(tmp_path, f"streams: [{stream}]\nconnections: [{ONE_PAIR}]")
 
 

@@ -104,7 +104,7 @@ def test_connections_begin_no_block_later(tmp_path: Path) -> None:
 
 
 def test_a_cut_before_anything_is_sent_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="nothing is sent until then"):
+    with pytest.raises(BadInput, match="no packet is due before it"):
         one(tmp_path, "rate: 10, duration_s: 1", "0.001")
 
 

@@ -147,7 +147,7 @@ def test_percent_0_is_no_echo(tmp_path: Path) -> None:
         ({"echo": -1}, r"streams\.0\.echo = -1: input should be greater than or equal to 0"),
         ({"echo": 33.3}, r"streams\.0\.echo = 33\.3: input should be a valid integer"),
         ({"echo": True}, r"streams\.0\.echo = True: input should be a valid integer"),
-        ({"echo": 50, "direction": "down"}, r"streams\.0: echo is the data network's, which receives what goes up"),
+        ({"echo": 50, "direction": "down"}, r"streams\.0: echo needs direction: up"),
         ({"echo": 50, "sessions": None, "direction": None}, r"streams\.0: echo goes with sessions and direction: up"),
     ],
 )
@@ -160,7 +160,7 @@ def test_a_wrong_echo_is_told(tmp_path: Path, stream: dict[str, object], words: 
 def test_a_name_that_is_taken_and_a_node_that_cannot_receive_are_told(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"two streams, sources, traces or connections are called 'up-echo'"):
         planned(tmp_path, hosts_file(tmp_path, UPF), {**UP, "echo": 5}, {**UP, "name": "up-echo"})
-    with pytest.raises(BadInput, match=r"streams\.0\.echo: tx1 has no role 'receive', which that direction needs"):
+    with pytest.raises(BadInput, match=r"streams\.0\.echo: tx1 has no role 'receive', which this direction needs"):
         planned(tmp_path, hosts_file(tmp_path, UPF, roles="one"), {**UP, "echo": 5})
 
 

@@ -152,10 +152,10 @@ def written(folder: Path, *streams: dict[str, Any], **more: Any) -> Path:
         ([{**UP, "mtu_bytes": 1400}], {}, "mtu_bytes goes with oversize: inner or outer"),
         ([{"name": "s", "count_packets": 1, "oversize": "outer"}], {}, "oversize goes with sessions"),
         ([{"name": "s", "count_packets": 1, "mtu_bytes": 1400}], {}, "mtu_bytes goes with sessions"),
-        ([{**UP, "oversize": "outer", "echo": 10}], {}, "echo does not send back what came in fragments"),
-        ([{**UP, "oversize": "outer"}, {**UP, "name": "e", "echo": 10}], {}, "puts no fragments together"),
-        ([{**UP, "oversize": "outer"}], {"receive": {"mode": "capture"}}, "what comes in fragments is not captured"),
-        ([{**UP, "oversize": "outer"}], {"receive": {"mode": "count", "filter": "udp"}}, "receive.filter sees ports"),
+        ([{**UP, "oversize": "outer", "echo": 10}], {}, "echo cannot send back fragments"),
+        ([{**UP, "oversize": "outer"}, {**UP, "name": "e", "echo": 10}], {}, "does not reassemble fragments"),
+        ([{**UP, "oversize": "outer"}], {"receive": {"mode": "capture"}}, "fragments are not captured"),
+        ([{**UP, "oversize": "outer"}], {"receive": {"mode": "count", "filter": "udp"}}, "receive.filter reads ports"),
         (
             [{**UP, "oversize": "outer"}],
             {"traces": [{"name": "web", "file": "t.pcap", "sessions": "users", "direction": "up"}]},
@@ -164,7 +164,7 @@ def written(folder: Path, *streams: dict[str, Any], **more: Any) -> Path:
         (
             [{**UP, "oversize": "inner", "ip": "ipv6"}],
             {"upf": {"groups": [{**GROUP, "ue_addresses": ["10.45.0.1/16", "2001:db8:45::1/48"]}]}},
-            "oversize: inner is of IPv4 packets",
+            "oversize: inner needs IPv4 packets",
         ),
     ],
     ids=str,
@@ -254,7 +254,7 @@ def test_without_a_word_longer_packets_are_refused(tmp_path: Path) -> None:
         leg = planned(tmp_path, {**stream, "size_bytes": size}).legs[0]
         with pytest.raises(BadInput) as caught:
             resolve_streams.check_mtu(leg, reports)
-        told = f"a frame of '{stream['name']}' is longer than its MTU of 1500 bytes lets through"
+        told = f"a frame of '{stream['name']}' is longer than its MTU of 1500 bytes allows"
         assert told in str(caught.value)
         assert f"allowed: size_bytes up to {most}, or oversize: inner or outer" in str(caught.value)
         resolve_streams.check_mtu(replace(leg, size_bytes=most), reports)

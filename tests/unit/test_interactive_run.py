@@ -100,7 +100,7 @@ def test_two_traces_between_two_nodes_are_told_apart_by_their_content(tmp_path: 
     made = resolved(tmp_path, pair.replace("FILE", str(file)))
     assert [(leg.stream, leg.answers) for leg in made.legs] == [("t", None), ("t", 0), ("u", None), ("u", 2)]
     assert made.legs[2].intended_packets + made.legs[3].intended_packets == len(tcp)  # type: ignore[operator]
-    with pytest.raises(BadInput, match="'t' and 'u' have a packet in common between tx1 and rx1"):
+    with pytest.raises(BadInput, match="'t' and 'u' have an equal packet between tx1 and rx1"):
         resolved(tmp_path, pair.replace("FILE", str(RECORDED)))
 
 
@@ -121,12 +121,14 @@ def test_frames_that_the_recording_host_merged_are_cut_and_told(tmp_path: Path) 
     ],
 )
 def test_what_does_not_go_with_interactive_is_refused(tmp_path: Path, key: str) -> None:
-    with pytest.raises(BadInput, match=f"traces.0.*played as it is, without {key.split(':')[0]}"):
+    with pytest.raises(BadInput, match=f"traces.0.*an interactive trace cannot be combined with {key.split(':')[0]}"):
         loaded(tmp_path, f"{TRACE}, {key}}}]")
 
 
 def test_no_cut_off_time_ends_an_interactive_trace(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="stop_after_s cannot end t: an interactive trace ends when both ends are done"):
+    with pytest.raises(
+        BadInput, match="stop_after_s cannot end t: an interactive trace ends when both ends have finished"
+    ):
         loaded(tmp_path, f"stop_after_s: 1\n{TRACE}}}]")
 
 

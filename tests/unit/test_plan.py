@@ -170,7 +170,11 @@ def change_of(name: str, number: int, **interface: Any) -> dict[str, dict[str, A
         ("engine: pktgen", {}, ["tx1", "engine", "'pktgen'", "not in this kernel"]),
         ("engine: tcpreplay", {}, ["tx1", "sends traces only"]),
         ("size_bytes: 1600", {}, ["tx1", "eth1", "1600", "MTU of 1500", "up to 1518"]),
-        ("size_bytes: 64", change_of("rx1", 4, exists=False), ["rx1", "traffic_interface", "no such interface"]),
+        (
+            "size_bytes: 64",
+            change_of("rx1", 4, exists=False),
+            ["rx1", "traffic_interface", "no interface of this name"],
+        ),
         ("size_bytes: 64", change_of("rx2", 5, carrier=False), ["rx2", "eth1", "no link"]),
         ("size_bytes: 64", change_of("tx2", 2, ipv4=""), ["tx2", "ipv4.src", "no address known", "inventory"]),
         ("headers: [{ethernet: {dst: {random: ['02:00:00:00:00:01', '02:00:00:00:00:ff']}}}]", {}, ["rx1", "varies"]),
@@ -188,7 +192,7 @@ def test_what_a_node_cannot_do_names_the_host(
 def test_streams_that_cannot_be_told_apart_are_refused(tmp_path: Path) -> None:
     headers = "headers: [{ethernet: {}}, {ipv4: {}}, {udp: {src: 1, dst: 2}}]"
     text = f"streams: [{{name: a, count_packets: 9, {headers}}}, {{name: b, count_packets: 9, {headers}}}]"
-    with pytest.raises(BadInput, match="'a' and 'b' from tx1 cannot be told apart"):
+    with pytest.raises(BadInput, match="'a' and 'b' from tx1 cannot be distinguished"):
         resolved(tmp_path, text)
 
 
@@ -493,7 +497,7 @@ def test_one_tag_for_all_is_captured_and_looked_for(tmp_path: Path) -> None:
         ("client_prefix: 10.0.0.0/8, users_by: syn", ["client_prefix and users_by contradict each other"]),
         ("users: {first: 10.0.0}", ["users", "10.0.0"]),
         ("users: {first: 10.0.0.1, ipv6: 'fd00::1'}", ["fd00::1: the last 32 bits must be 0"]),
-        ("direction: down, gtpu: {}", ["gtpu is around uplink packets only"]),
+        ("direction: down, gtpu: {}", ["gtpu encapsulates uplink packets only"]),
         ("gtpu: {pdu_session: {qfi: 64}}", ["qfi", "less than or equal to 63"]),
         ("vlan: 4095", ["vlan", "4094"]),
         ("oversize: split", ["oversize", "cut"]),

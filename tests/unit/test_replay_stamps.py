@@ -190,8 +190,8 @@ def test_how_many_are_stamped_is_told(tmp_path: Path) -> None:
     [
         ("engine: tcpreplay, options: {stamp: true}", "tcpreplay cannot stamp a trace; xdp can"),
         ("engine: trafgen, options: {stamp: true}", "trafgen cannot stamp a trace; xdp can"),
-        ("options: {stamp: maybe}", "options.stamp is true or false, not 'maybe'"),
-        ("interactive: true, options: {stamp: true}", "played as it is, without options"),
+        ("options: {stamp: maybe}", "options.stamp must be true or false, not 'maybe'"),
+        ("interactive: true, options: {stamp: true}", "an interactive trace cannot be combined with options"),
     ],
 )
 def test_what_cannot_be_stamped_is_one_message(tmp_path: Path, keys: str, message: str) -> None:

@@ -128,9 +128,9 @@ def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, words: list[
 @pytest.mark.parametrize(
     ("sent", "key", "words"),
     [
-        ("streams: [{name: s, rate_pps: 9, count_packets: 9, options: {stamp: false}}]", "altered", "only stamps tell"),
-        ("traces: [{name: s, file: x.pcap}]", "jitter_sd_us", "only stamps tell, and s has none"),
-        ("connections: [{name: s, block_bytes: 100, blocks: 1}]", "latency_max_us", "of real connections only loss"),
+        ("streams: [{name: s, rate_pps: 9, count_packets: 9, options: {stamp: false}}]", "altered", "needs stamps"),
+        ("traces: [{name: s, file: x.pcap}]", "jitter_sd_us", "needs stamps, and s has none"),
+        ("connections: [{name: s, block_bytes: 100, blocks: 1}]", "latency_max_us", "connections allow only loss"),
     ],
 )
 def test_a_limit_that_cannot_be_measured_is_refused(tmp_path: Path, sent: str, key: str, words: str) -> None:

@@ -104,7 +104,7 @@ def test_the_same_seed_draws_the_same_and_a_name_makes_it_ones_own(tmp_path: Pat
 def test_nodes_without_users_send_nothing_and_are_named(tmp_path: Path) -> None:
     made = planned(tmp_path, WWW.replace("200", "70"), nodes=3)
     assert [leg.source for leg in made.legs] == ["tx1", "tx2"]
-    assert "web: tx3 sends nothing: it has none of the users, or none that sends in this time" in made.notes
+    assert "web: tx3 sends nothing: it has no users, or none that sends within the duration" in made.notes
 
 
 def test_a_share_by_mean_rate(tmp_path: Path) -> None:
@@ -210,8 +210,8 @@ def test_check_tells_users_and_rates(tmp_path: Path) -> None:
         (lines(source="wwww", users="1", duration_s="1"), "sources.0.source = {'wwww': {}}: not one source"),
         (lines(source="{www: {gap: 1}}", users="1", duration_s="1"), "sources.0.source.www"),
         (lines(source="voip", users="5", mean_bps="1", duration_s="1"), "sources.0.mean_bps"),
-        (lines(source="voip", users="60000", duration_s="1"), "sources.0.users = 60000: too many users for a port"),
-        (lines(source="iot", users="1", duration_s="0.001"), "sources.0.duration_s = 0.001: sends nothing"),
+        (lines(source="voip", users="60000", duration_s="1"), "sources.0.users = 60000: too many users for one port"),
+        (lines(source="iot", users="1", duration_s="0.001"), "sources.0.duration_s = 0.001: sends no packet"),
         (lines(source="voip", users="2", duration_s="1", profile="{steady: 1}"), "sources.0.profile"),
         (lines(source="voip", users="9", duration_s="1", user_field="udp.dst"), "sources.0.user_field = 'udp.dst'"),
         (
@@ -221,7 +221,7 @@ def test_check_tells_users_and_rates(tmp_path: Path) -> None:
                 duration_s="1",
                 headers="[{ethernet: {}}, {ipv4: {id: {increment: [1, 2], every: 3}}}]",
             ),
-            "sources.0.headers.1.ipv4.id.every = 3: a source tells whose each frame is (allowed: leave it out)",
+            "sources.0.headers.1.ipv4.id.every = 3: a source sets the user of each frame (allowed: leave it out)",
         ),
         (
             lines(source="voip", users="9", duration_s="1", headers="[{ethernet: {}}, {ipv4: {}}]"),

@@ -61,7 +61,7 @@ def test_down_a_leg_is_counted_at_every_gnb_and_up_where_it_was(tmp_path: Path) 
     ]
     assert found.legs[-1].to == "tx3+tx1+tx2"
     (note,) = found.notes
-    assert note.startswith("up: users that move go on sending from the gNB where they began")
+    assert note.startswith("up: users that move continue to send from their first gNB")
     receiving = {rank.host.name for rank in ranks(inventory.load(hosts), found.legs) if rank.role == "receive"}
     assert receiving == {"tx1", "tx2", "tx3", "rx1"}
 
@@ -102,7 +102,7 @@ def test_at_another_gnb_a_user_has_the_same_tunnel_to_another_address(tmp_path: 
 @pytest.mark.parametrize(
     ("stream", "section", "words"),
     [
-        ({"echo": 100}, {}, r"streams\.0\.sessions = 'users': its users move \(upf\.handover\): what echo sends back"),
+        ({"echo": 100}, {}, r"streams\.0\.sessions = 'users': its users move \(upf\.handover\); echo would measure"),
         ({"direction": "down", "rate_pps": None}, {}, r"its users move .* counted at several gNBs: a rate is needed"),
         (
             {"direction": "down"},
@@ -132,7 +132,7 @@ def test_what_moves_is_not_captured(tmp_path: Path) -> None:
         whole = json.loads(path.read_text())
         path.write_text(json.dumps({**whole, "receive": {"mode": "capture"}}))
         if refused:
-            with pytest.raises(BadInput, match=r"its users move .* and are not captured: receive: \{mode: count\}"):
+            with pytest.raises(BadInput, match=r"its users move .* and are not captured: set receive: \{mode: count\}"):
                 scenario_of(path)
         else:
             assert scenario_of(path).upf is not None

@@ -93,7 +93,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("- a\n", "x.yml: is not the profile of a UPF (allowed: what pktswarm upf probe writes)"),
-        ("format_version: 2\n", "x.yml: format_version = 2: is of a newer pktswarm (allowed: 1)"),
+        ("format_version: 2\n", "x.yml: format_version = 2: was written by a newer pktswarm (allowed: 1)"),
         ("release: 14\n", "x.yml: release = 14"),
         ("speed: 1\n", "x.yml: speed: unknown key (allowed: format_version, made"),
         ("release: [\n", "x.yml:2:"),

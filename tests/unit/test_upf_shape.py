@@ -179,16 +179,16 @@ def test_the_data_network_s_parts_are_told_by_the_inventory_alone(tmp_path: Path
         ({"first": "2001:db8::ffff:ffff:ffff:fffe"}, r"servers: 5 addresses from .* on do not end within a /64"),
         ({"count": 0}, r"upf\.servers\.count = 0: input should be greater than or equal to 1"),
         ({"count": 4097}, r"upf\.servers\.count = 4097: input should be less than or equal to 4096"),
-        ({"count": 1}, r"upf\.servers\.count = 1: each host of side n6 in .* plays some of them \(allowed: 2 or more"),
+        ({"count": 1}, r"upf\.servers\.count = 1: each host of side n6 in .* serves some of them \(allowed: 2 or more"),
         ({"number": 5}, r"upf\.servers\.number: unknown key \(allowed: first, count\)"),
         (
             {"first": "10.93.0.10"},
-            r"upf\.servers\.first = '10\.93\.0\.10': rx1 has 10\.93\.0\.14, which is one of its 5",
+            r"upf\.servers\.first = '10\.93\.0\.10': rx1 has 10\.93\.0\.14, which is one of the 5",
         ),
-        ({"first": "10.92.0.1"}, r"the UPF on N3 has 10\.92\.0\.1, which is one of its 5"),
-        ({"first": "2001:db8:93::c"}, r"rx1 has 2001:db8:93::e, which is one of its 5"),
-        ({"first": "10.44.255.255"}, r"servers: an address of theirs is also one of a user of group users"),
-        ({"first": "2001:db8:45::9:0"}, r"servers: an address of theirs is also one of a user of group users"),
+        ({"first": "10.92.0.1"}, r"the UPF on N3 has 10\.92\.0\.1, which is one of the 5"),
+        ({"first": "2001:db8:93::c"}, r"rx1 has 2001:db8:93::e, which is one of the 5"),
+        ({"first": "10.44.255.255"}, r"servers: an address is also one of a user of group users"),
+        ({"first": "2001:db8:45::9:0"}, r"servers: an address is also one of a user of group users"),
     ],
 )
 def test_wrong_servers_are_told(tmp_path: Path, servers: dict[str, Any], words: str) -> None:
@@ -200,7 +200,7 @@ def test_wrong_servers_are_told(tmp_path: Path, servers: dict[str, Any], words: 
 
 def test_servers_that_have_an_address_of_the_section_are_told(tmp_path: Path) -> None:
     given = {"first": "10.93.0.200", "count": 5}
-    with pytest.raises(BadInput, match=r"the UPF on N6 has 10\.93\.0\.201, which is one of its 5"):
+    with pytest.raises(BadInput, match=r"the UPF on N6 has 10\.93\.0\.201, which is one of the 5"):
         planned(tmp_path, hosts_file(tmp_path, UPF, **TWO), UP, servers=given, n6="10.93.0.201")
 
 
@@ -215,7 +215,7 @@ WORDS = r"streams\.0\.outer_source_port.*: a port is 1 to 65535, per-user, or \[
         ({"outer_source_port": "per-core"}, WORDS + "'per-core'"),
         ({"outer_source_port": [9, 8]}, WORDS + r"\[9, 8\]"),
         ({"outer_source_port": [1, 2, 3]}, WORDS),
-        ({**DOWN, "outer_source_port": 2153}, r"streams\.0: outer_source_port is the gNBs', and direction is down"),
+        ({**DOWN, "outer_source_port": 2153}, r"streams\.0: outer_source_port needs direction: up"),
         ({"sessions": None, "direction": None, "outer_source_port": 9}, r"outer_source_port goes with sessions"),
         ({"sessions": None, "direction": None, "interleave": 9}, r"streams\.0: interleave goes with sessions"),
         ({"groups": [{**FIVE, "flows_per_user": 0}]}, r"upf\.groups\.0\.flows_per_user = 0: input should be greater"),

@@ -692,4 +692,4 @@ def test_the_command_line(tmp_path: Path) -> None:
     config.write_text(json.dumps({"upf": {**section, "n4": "no"}}))
     made = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert made.returncode == 2
-    assert made.stderr == f"pktswarm: {config}: upf.n4 = 'no': is no IPv4 or IPv6 address\n"
+    assert made.stderr == f"pktswarm: {config}: upf.n4 = 'no': must be an IPv4 or IPv6 address\n"

@@ -171,7 +171,7 @@ def test_an_mbr_is_of_what_a_trace_brings_too(tmp_path: Path, monkeypatch: pytes
     assert [leg.users and leg.users.session.mbr_bps for leg in found.legs] == [1000, None, None, 2000, None, None]
     monkeypatch.setattr(shares, "MOST_USERS", 2)
     assert planned(tmp_path, hosts).legs[0].users is None
-    with pytest.raises(BadInput, match=r"traces\.0\.sessions = 'web': its users have an MBR, and are more than are"):
+    with pytest.raises(BadInput, match=r"traces\.0\.sessions = 'web': its users have an MBR and are too many"):
         planned(tmp_path, hosts, limits)
 
 
@@ -193,13 +193,16 @@ def test_ipv6_of_a_trace_goes_in_no_session(tmp_path: Path) -> None:
         ({"users": {"first": "10.60.0.1"}}, "users follows from the sessions"),
         ({"gtpu": {}}, "gtpu follows from the sessions"),
         ({"from": "tx1"}, "from follows from the sessions"),
-        ({"engine": "tcpreplay"}, "only engine xdp sends traces of sessions, not tcpreplay"),
+        ({"engine": "tcpreplay"}, "traces of sessions need engine xdp, not tcpreplay"),
         ({"sessions": "nobody"}, "no such group; groups are web"),
-        ({"mode": "capture"}, r"is not captured: receive: \{mode: count\}"),
-        ({"scale": 6}, r"traces.0.sessions = 'web': the trace and its instances have 6 users, the group 5 sessions"),
+        ({"mode": "capture"}, r"is not captured: set receive: \{mode: count\}"),
+        (
+            {"scale": 6},
+            r"traces.0.sessions = 'web': the trace and its instances have 6 users, the group has 5 sessions",
+        ),
         ({"to": "tx2"}, "traces.0.to = 'tx2': no such host of side n6"),
         ({"group": {**GROUP, "gnb": ["tx1", "tx2"]}}, r"at one gNB; the group's are at tx1, tx2 .*gnb: tx1"),
-        ({"group": {**GROUP, "ue_addresses": "choose"}}, "addresses that are known beforehand, and the UPF chooses"),
+        ({"group": {**GROUP, "ue_addresses": "choose"}}, "user addresses that are set before the run; the UPF chooses"),
         ({"group": {**GROUP, "ue_addresses": "2001:db8::1/48"}}, "its users have no IPv4 address"),
     ],
 )
@@ -213,7 +216,7 @@ def test_users_that_move_are_no_traces(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     upf = {"groups": [GROUP], "handover": {"group": "web", "users_per_s": 1}}
     path.write_text(json.dumps({"name": "s", "upf": upf, "traces": [TRACE], "receive": {"mode": "count"}}))
-    with pytest.raises(BadInput, match=r"its users move .upf\.handover., and a trace's stay at one gNB"):
+    with pytest.raises(BadInput, match=r"its users move .upf\.handover.; users of a trace stay at one gNB"):
         scenario.load(path)
 
 
@@ -252,12 +255,12 @@ def test_a_gnb_with_an_ipv6_address(tmp_path: Path) -> None:
     scene = tmp_path / "s.yaml"
     upf = {"groups": [{**GROUP, "gnb": "six"}], "gnbs": {"six": "2001:db8:92::2"}}
     scene.write_text(json.dumps({"name": "s", "upf": upf, "traces": [TRACE], "receive": {"mode": "count"}}))
-    with pytest.raises(BadInput, match=r"a trace's tunnels are of IPv4, and the gNB's address is not"):
+    with pytest.raises(BadInput, match=r"the tunnels of a trace need a gNB with an IPv4 address"):
         plan.plan(scenario.load(scene), scene, inventory.load(path))
 
 
 def test_nodes_without_a_role_or_a_upf_without_a_mac(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="tx1 has no role 'receive', which that direction needs"):
+    with pytest.raises(BadInput, match="tx1 has no role 'receive', which this direction needs"):
         planned(tmp_path, hosts_file(tmp_path, one_way=True), direction="down")
     with pytest.raises(BadInput, match=r"upf\.n6_mac: is missing, and traces\.0 needs it"):
         planned(tmp_path, hosts_file(tmp_path, {**UPF, "n6_mac": ""}))
@@ -265,7 +268,7 @@ def test_nodes_without_a_role_or_a_upf_without_a_mac(tmp_path: Path) -> None:
 
 def test_teids_that_do_not_follow_one_another(tmp_path: Path) -> None:
     found = planned(tmp_path, hosts_file(tmp_path))
-    with pytest.raises(BadInput, match=r"chose TEIDs that do not follow one another.*first_teid"):
+    with pytest.raises(BadInput, match=r"chose TEIDs that are not consecutive.*first_teid"):
         session_traces.as_they_stand(
             found.shares[0].prepared, found.trace_sessions[0], sessions_of(found, [7, 9, 8, 10, 11])
         )

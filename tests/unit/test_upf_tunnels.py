@@ -186,14 +186,14 @@ def test_a_packet_in_another_users_tunnel_is_not_as_expected(tmp_path: Path) -> 
     [
         ({"sessions": "nobody"}, r"streams\.0\.sessions = 'nobody': no such group; groups are users"),
         ({"direction": None}, r"streams\.0: sessions need a direction: up or down"),
-        ({"ip": "ipv6"}, r"streams\.0\.sessions = 'users': its users have no such address as ip: ipv6 asks for"),
+        ({"ip": "ipv6"}, r"streams\.0\.sessions = 'users': its users have no ipv6 address"),
         ({"ip": "ipv5"}, r"streams\.0\.ip = 'ipv5': input should be 'ipv4' or 'ipv6'"),
         ({"direction": "sideways"}, r"streams\.0\.direction = 'sideways': input should be 'up' or 'down'"),
-        ({"sessions": None}, r"streams\.0: direction goes with sessions"),
+        ({"sessions": None}, r"streams\.0: direction needs sessions"),
         ({"from": "tx1"}, r"streams\.0: from follows from the sessions; leave it out"),
         ({"direction": "down", "to": "tx1"}, r"streams\.0: to follows from the sessions"),
         ({"headers": [{"ethernet": {}}]}, r"streams\.0: headers follows from the sessions"),
-        ({"engine": "trafgen"}, r"streams\.0: frames of sessions are known by their stamps, which only engine xdp"),
+        ({"engine": "trafgen"}, r"streams\.0: frames of sessions are identified by stamps, which need engine xdp"),
         ({"to": "tx1"}, r"streams\.0\.to = 'tx1': no such host of side n6 in .*allowed: receive, rx1"),
         ({"size_bytes": 80}, r"streams\.0\.size_bytes = 80: frame size out of range"),
         ({"size_bytes": 100}, r"streams\.0\.size_bytes = 100: its frames .* stamps.*allowed: 108 or more, as sent"),
@@ -213,7 +213,7 @@ def test_a_wrong_stream_is_told(tmp_path: Path, stream: dict[str, Any], words: s
         ({"gnbs": {"far": "10.99.0.1"}}, r"upf\.gnbs\.far = '10\.99\.0\.1': streams\.0 needs a node there.*tx1 10\.92"),
         (
             {"groups": [{**GROUP, "gnb": ["tx1", "tx1"]}]},
-            r"upf\.groups\.users\.gnb = .*: users of a gNB that comes twice",
+            r"upf\.groups\.users\.gnb = .*: a gNB given twice",
         ),
         ({"groups": [{**GROUP, "gnb": "tx9"}]}, r"group users: no gNB 'tx9'; gnbs are tx1, tx2"),
         ({"groups": [{**GROUP, "sesions": 1}]}, r"upf\.groups\.0\.sesions: unknown key \(allowed: name, sessions"),
@@ -268,7 +268,7 @@ def test_what_neither_scenario_nor_inventory_has_is_told(tmp_path: Path) -> None
     near = {"tx1": node("n3", 2), "tx2": node("n3", 3)}
     with pytest.raises(BadInput, match=r"streams\.0\.to = 'receive': no such host of side n6"):
         planned(tmp_path, hosts_file(tmp_path, UPF, **near), UP)
-    with pytest.raises(BadInput, match=r"streams\.0: tx1 has no role 'receive', which that direction needs"):
+    with pytest.raises(BadInput, match=r"streams\.0: tx1 has no role 'receive', which this direction needs"):
         planned(tmp_path, hosts_file(tmp_path, UPF, roles="one"), DOWN)
 
 
@@ -278,15 +278,15 @@ def test_users_that_cannot_be_counted_one_by_one_are_told(tmp_path: Path) -> Non
     assert found.upf is not None
     sessions = Sessions(found.upf)
     sessions.ue_v4[4] += 9
-    with pytest.raises(BadInput, match=r"streams\.0\.sessions = 'users': its UE addresses at tx1 are not one step"):
+    with pytest.raises(BadInput, match=r"streams\.0\.sessions = 'users': its UE addresses at tx1 must be one step"):
         in_tunnels(found.legs[0], found.tunnels[0], found.upf, sessions)
     sessions = Sessions(found.upf)
     known = {host.name: host for host in inventory.load(hosts).hosts}
-    with pytest.raises(BadInput, match=r"one IPv4 address for the tunnels of a gNB's users, and told none"):
+    with pytest.raises(BadInput, match=r"one IPv4 address for the tunnels of a gNB's users; it reported none"):
         in_tunnels(found.legs[0], found.tunnels[0], found.upf, sessions, known)
     known["rx1"] = replace(known["rx1"], ipv4="")
     sessions.ue_v6[4, 15] = 9
-    with pytest.raises(BadInput, match=r"the interface identifiers of its users at tx1 are not the same"):
+    with pytest.raises(BadInput, match=r"the interface identifiers of its users at tx1 must be equal"):
         in_tunnels(found.legs[0], replace(found.tunnels[0], ip="ipv6"), found.upf, sessions)
     with pytest.raises(BadInput, match=r"rx1: ipv4: no address known for the users' server"):
         in_tunnels(found.legs[0], found.tunnels[0], found.upf, sessions, known)

@@ -172,7 +172,9 @@ def test_gnbs_of_both_kinds_are_of_different_groups(tmp_path: Path) -> None:
     up, down = in_place(found, hosts)
     assert (up.source, down.target) == ("tx1", "tx1")
     assert (ends(up, 0)[0][12:14], ends(down, 0)[1][12:14]) == (b"\x08\0", b"\x86\xdd")
-    with pytest.raises(BadInput, match=r"group users: its gNBs are of IPv4 and IPv6; one group has gNBs of one kind"):
+    with pytest.raises(
+        BadInput, match=r"group users: its gNBs have IPv4 and IPv6 addresses; the gNBs of a group must have one kind"
+    ):
         planned(tmp_path, hosts, UP, gnbs=both)
 
 
@@ -182,11 +184,11 @@ def test_gnbs_of_both_kinds_are_of_different_groups(tmp_path: Path) -> None:
         ({"n3_ip": "ipv5"}, r"upf\.n3_ip = 'ipv5': input should be 'ipv4' or 'ipv6'"),
         (
             {"n3_ip": "ipv6", "gnbs": {"a": GNBS["tx1"]}},
-            r"upf\.n3_ip = 'ipv6': is for gNBs that the inventory has, and gnbs says them \(allowed: n3_ip or gnbs\)",
+            r"upf\.n3_ip = 'ipv6': selects addresses of the inventory and contradicts gnbs \(allowed: n3_ip or gnbs\)",
         ),
         (
             {"gnbs": {"far": "2001:db8::9"}},
-            r"upf\.gnbs\.far = '2001:db8::9': streams\.0 needs a node there, .* has that ipv6.*tx1 2001:db8:92::b",
+            r"upf\.gnbs\.far = '2001:db8::9': streams\.0 needs a node there; .* has that ipv6.*tx1 2001:db8:92::b",
         ),
         (
             {"n3": "10.92.0.1", "n3_ip": "ipv6", "groups": [{**GROUP, "first_teid": 1}]},
@@ -201,7 +203,7 @@ def test_what_does_not_go_together_is_told(tmp_path: Path, section: dict[str, An
 
 @pytest.mark.parametrize(("stream", "by"), [(UP, "outer"), (UP, "inner"), (DOWN, "inner")])
 def test_tunnels_over_ipv6_are_not_cut_here(tmp_path: Path, stream: dict[str, Any], by: str) -> None:
-    words = rf"streams\.0\.oversize = '{by}': fragments go in tunnels over IPv4, and tx1 has 2001:db8:92::b .*refuse"
+    words = rf"streams\.0\.oversize = '{by}': fragments need tunnels over IPv4; tx1 has 2001:db8:92::b .*refuse"
     with pytest.raises(BadInput, match=words):
         planned(tmp_path, hosts6(tmp_path), {**stream, "oversize": by}, n3_ip="ipv6")
     assert planned(tmp_path, hosts6(tmp_path), {**DOWN, "oversize": "outer"}, n3_ip="ipv6").legs
@@ -217,10 +219,10 @@ def test_addresses_that_are_not_there_are_told(tmp_path: Path) -> None:
     known = {host.name: host for host in inventory.load(hosts).hosts}
     sessions = Sessions(found.upf)
     sessions.upf_v4[:] = 1
-    with pytest.raises(BadInput, match=r"the UPF has to have one IPv6 address for the tunnels .*, and told none"):
+    with pytest.raises(BadInput, match=r"the UPF must report one IPv6 address for the tunnels .*; it reported none"):
         in_tunnels(found.legs[0], found.tunnels[0], found.upf, sessions, known)
     sessions.upf_v6[:, 15] = np.arange(1, 6)
-    with pytest.raises(BadInput, match=r"one IPv6 address for the tunnels .*, and told ::1, ::3, ::5"):
+    with pytest.raises(BadInput, match=r"one IPv6 address for the tunnels .*; it reported ::1, ::3, ::5"):
         in_tunnels(found.legs[0], found.tunnels[0], found.upf, sessions, known)
 
 

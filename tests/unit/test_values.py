@@ -166,7 +166,7 @@ def test_what_is_wrong_is_named(headers: list[dict[str, Any]], key: str, words: 
 
 
 def test_a_receiver_knows_a_list_by_the_range_it_lies_in() -> None:
-    """No frame of its own is missed, and a stream within the range counts as one that cannot be told apart."""
+    """No frame of its own is missed, and a stream within the range counts as one that cannot be distinguished."""
     listed = built(ipv4(), udp(src={"list": [1010, 1003, 1006]}))
     match = Match.from_template(listed)
     draw = random.Random(1)
