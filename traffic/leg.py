@@ -230,19 +230,19 @@ class Leg:
     frame: FrameDescription = field(default_factory=FrameDescription)
     size_bytes: int = 64
     sizes: list[list[int]] = field(default_factory=list)
-    """A stream of several sizes: [size with FCS, weight]; empty: all are size_bytes, else that is the largest."""
+    """[size with FCS, weight] of a stream of several sizes, size_bytes is the largest; empty: all have that."""
     sizes_in_turn: bool = False
-    """The sizes one after another, each as often as its weight; else drawn at random by their weights."""
+    """True: the sizes in order, each as often as its weight; False: drawn at random by weight."""
     rate_pps: float | None = None
     rates: list[list[float]] = field(default_factory=list)
     """A rate that changes: [from ns since the start, packets/s] (0: silence until the next), the first one from 0. Then
     rate_pps is not looked at. See traffic.schedule.pace."""
     rates_period_ns: int | None = None
-    """`rates` begin again after so long; None: the last one stays."""
+    """Period after which `rates` start again; None: the last one stays."""
     gap_table: list[int] = field(default_factory=list)
-    """Random gaps: each is an entry of this, in 2**-20 of the gap of the rate; their mean is exactly 1."""
+    """Entries from which gaps are drawn, in 2**-20 of the mean gap; their mean is exactly 1. Empty: even gaps."""
     seed: int | None = None
-    """Of all that is drawn at random; None: the leg's id."""
+    """Seed of all random values; None: the id."""
     count_packets: int | None = None
     duration_s: float | None = None
     intended_packets: int | None = None
@@ -251,7 +251,7 @@ class Leg:
     """A stream whose frames are a source's: when each is due, whose it is and how long, in a file of the transmitter's
     spool folder (traffic.schedule.sequence). `sizes` are then the smallest and the largest."""
     user_field: str = ""
-    """Of a sequence: the varying field of the template that stands at the record's user."""
+    """The varying field of the template that a record of a sequence sets to its user."""
     timing: Timing = field(default_factory=lambda: Timing())
     repeat: int = 1
     shift: Shift = field(default_factory=lambda: Shift())
@@ -275,9 +275,9 @@ class Leg:
     users: FlowUsers | None = None
     """The users of a flow that are counted one by one."""
     options: dict[str, Any] = field(default_factory=dict)
-    """The engine's own settings ("clone_skb", "burst", "threads", …)."""
+    """Settings of the engine ("clone_skb", "burst", "threads", …)."""
     background: bool = False
-    """Of a stream or trace: told apart from the targets in the results."""
+    """The flow is background traffic: the results list it apart from the targets."""
     connection: ConnectionShape = field(default_factory=lambda: ConnectionShape())
     answers: int | None = None
     """The leg whose flows this one is the other side of (engine interactive): the ranks of that leg do both."""
@@ -286,7 +286,7 @@ class Leg:
     Stream and number in the stamps are this one's, the time is that of the first sending."""
     echo_percent: int = 0
     handover_targets: list[str] = field(default_factory=list)
-    """Hosts beside the target to which its frames may come, for its users move there. Each counts what comes to it."""
+    """Hosts beside the target that can receive its frames because its users move there. Each counts its own."""
 
     def to_json(self) -> dict[str, Any]:
         made = fields_to_json(self, whole=True)
@@ -306,14 +306,14 @@ class Leg:
 
     @property
     def transmitter(self) -> str:
-        """The host whose transmit rank has to do with it; empty: none has, a receiver sends it."""
+        """The host whose transmit rank handles the flow; empty: a receiver sends it."""
         if self.echo_of is not None:
             return ""
         return self.source if self.answers is None else self.target
 
     @property
     def receiver(self) -> str:
-        """The host whose receive rank has to do with it."""
+        """The host whose receive rank handles the flow."""
         return self.target if self.answers is None else self.source
 
     @property
@@ -322,7 +322,7 @@ class Leg:
 
     @property
     def to(self) -> str:
-        """For tables: where its frames come to."""
+        """The receiving hosts, for tables."""
         return "+".join([self.target, *self.handover_targets])
 
 
