@@ -36,7 +36,7 @@ Range = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Allow:
-    """What a run was told in as many words that it may do."""
+    """Explicit permissions of a run."""
 
     any_address: bool = False
     control_interface: bool = False
@@ -72,7 +72,7 @@ class Allowed:
 
 
 def check_plan(inventory: Inventory, plan: Plan) -> None:
-    """What is known before a host is touched."""
+    """Check a plan before any host is contacted."""
     check_legs(Allowed(inventory), plan.legs, plan.shares)
 
 
@@ -108,7 +108,7 @@ def refuse_interfaces(nodes: Iterable[NodeState]) -> None:
 
 
 def told_addresses(nodes: Iterable[NodeState]) -> set[str]:
-    """Of nodes whose address the inventory leaves out."""
+    """Addresses of nodes for which the inventory has none."""
     return {ip for node in nodes if node.report and (ip := node.report.interface.ipv4)}
 
 

@@ -32,7 +32,7 @@ AGAIN = "make it with: pktswarm calibrate --hosts"
 
 
 class Figure(Strict):
-    """Of one node, in one role, by one engine, at one frame size.
+    """Measured capacity of one node in one role, with one engine, at one frame size.
 
     `rate_pps`: the highest rate that was seen to hold, twice or more often; `above_pps`: the lowest one above it that
     was seen not to. With `state` "at least" there was none: its partners could not send (or it could not be asked for)

@@ -47,7 +47,7 @@ class LegLimit:
 
     @property
     def share(self) -> float:
-        """Of what the node can do."""
+        """Fraction of the capacity of the node."""
         return self.pps / self.limit.rate_pps
 
 
@@ -146,7 +146,7 @@ def limits_of(plans: Iterable[Planned], receive: Receive, capacity: Capacity) ->
 
 
 def sending_limit(one: Planned, capacity: Capacity) -> Limit | None:
-    """By the engine that will send: the first that is able, and that the node has."""
+    """Limit of the engine that will send: the first that is able and installed."""
     leg, node = one.leg, one.leg.transmitter
     engine: str | None = leg.engine
     if engine == "auto":
@@ -173,7 +173,7 @@ def loads_of(limits: Iterable[LegLimit]) -> list[Load]:
 
 
 def warnings(loads: Sequence[Load]) -> list[str]:
-    """What the cluster cannot do, or was never seen to do."""
+    """Warnings about rates above the capacity or above any measured rate."""
     return [*(_warning(load) for load in loads if load.too_much), *_reached(loads)]
 
 

@@ -17,7 +17,7 @@ SLOWEST_PPS = 1000.0
 
 
 def seconds_of(leg: Leg, share: Share | None) -> float:
-    """How long a leg takes at its intended rate."""
+    """Duration of a flow at its intended rate."""
     if leg.kind == "connections":
         return _connection_seconds(leg.connection)
     if leg.engine == interactive.ENGINE:

@@ -52,7 +52,7 @@ _STATES = ("complete", "unfinished", "given up")
 
 
 def limit_s(expected_s: float) -> float:
-    """How long an interactive replay may take at most."""
+    """Longest allowed duration of an interactive replay."""
     return expected_s * STRETCH_ALLOWED + STRETCH_ALLOWED_S
 
 
@@ -141,7 +141,7 @@ def refuse_equal(leg: Leg, ready: Prepared, played: dict[tuple[bytes, Key], str]
 
 
 def notes(leg: Leg, ready: Prepared) -> list[str]:
-    """What the user should know of a share that was made ready."""
+    """Notes for the user about a prepared share."""
     told = {
         "packets had been merged by the recording host, and are cut again": ready.cut,
         "packets had a wrong checksum in the recording; it is corrected": ready.mended,

@@ -15,13 +15,13 @@ from pktswarm.traffic.schedule import pace
 
 
 def own_seed(seed: int, name: str, number: int = 0) -> int:
-    """Of the leg `number` of a stream or source: other streams, and how many there are, make no difference to it."""
+    """Seed of the flow `number` of a stream or source; independent of all other streams."""
     return seed << 32 | zlib.crc32(f"{name} {number}".encode())
 
 
 @dataclass(frozen=True)
 class StreamPacing:
-    """Of a whole stream. `rates` are in packets/s, None: as fast as it goes; `gaps`: Leg.gap_table."""
+    """Pacing of a whole stream. `rates` in packets/s, None: unlimited; `gaps`: Leg.gap_table."""
 
     name: str
     path: Path
@@ -56,7 +56,7 @@ class StreamPacing:
         return leg
 
     def packets(self, count: int | None, duration_s: float | None) -> int | None:
-        """Of the whole stream: `count`, or what its rate makes in that time, up to the scenario's cut-off; None where
+        """Packets of the whole stream: `count`, or rate times duration, up to the scenario's cut-off; None where
         it goes as fast as it can or unevenly."""
         if self.rates is None or len(self.rates.rate) > 1 or self.gaps:
             return count

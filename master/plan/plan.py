@@ -1,4 +1,4 @@
-"""Who sends what to whom: from a scenario and an inventory to legs, before any host is touched."""
+"""The flows of a run, made of a scenario and an inventory before any host is contacted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pktswarm.traffic.schedule.capabilities import check_numbers
 from pktswarm.traffic.schedule.sequence import Records
 
 MARGIN_S = 20.0
-"""How much longer than planned an engine may take before its guard ends it."""
+"""Time beyond the planned duration after which the guard ends an engine."""
 
 
 @dataclass(frozen=True)
@@ -57,18 +57,18 @@ class Plan:
     patience: float = 1.0
     """Multiplies what is allowed beyond the sending itself."""
     limits: tuple[capacities.LegLimit, ...] = ()
-    """What its nodes were seen to do, as far as that is known."""
+    """Capacities of the nodes, as far as they are measured."""
     warnings: tuple[str, ...] = ()
-    """What the cluster cannot do of it."""
+    """Parts of the plan beyond the capacity of the cluster."""
 
     @property
     def expected_s(self) -> float:
-        """How long the sending takes at the intended rates."""
+        """Duration of the sending at the intended rates."""
         return max(seconds_of(leg, self.shares.get(leg.id)) for leg in self.legs)
 
     @property
     def limit_s(self) -> float:
-        """When every engine must have ended, from its start."""
+        """Time from its start at which every engine must have ended."""
         if any(leg.engine == interactive.ENGINE for leg in self.legs):
             return interactive.limit_s(self.expected_s)
         return self.expected_s * 1.2 + MARGIN_S * max(1.0, self.patience)
@@ -202,7 +202,7 @@ class _Draft:
             self.legs += connection_legs(connection, self.path, key, pairs, len(self.legs), self.scenario.seed)
 
     def finished(self) -> Plan:
-        """With what is known only once all legs are there."""
+        """The plan, with properties that depend on all flows."""
         named = (*self.scenario.streams, *self.scenario.sources, *self.scenario.traces)
         behind, stop_s = {one.name for one in named if one.background}, self.scenario.stop_after_s
         legs = [replace(leg, background=leg.stream in behind) for leg in self.legs]
@@ -218,7 +218,7 @@ class _Draft:
 
 
 def _cut(legs: list[Leg], stop_s: float, sequences: dict[int, Records], shares: dict[int, Share]) -> list[Leg]:
-    """What is left of the legs at the cut-off time; `sequences` are cut with them."""
+    """The flows up to the cut-off time; `sequences` are cut with them."""
     left = []
     for leg in legs:
         if leg.kind == "connections":

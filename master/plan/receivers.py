@@ -35,7 +35,7 @@ def receiving_engines(
 def _counting(
     scenario: Scenario, host: str, legs: list[Leg], report: dict[str, Any], no_filter: str
 ) -> tuple[list[str], str]:
-    """What counts frames."""
+    """Engines that count frames on `host`, and why xdp is not among them."""
     wanted, because = scenario.receive.engine, ""
     if wanted == "auto":
         because = report["receivers"]["xdp"] or no_filter or _unknown_to_xdp(host, legs, report)
@@ -44,7 +44,7 @@ def _counting(
 
 
 def _unknown_to_xdp(host: str, legs: list[Leg], report: dict[str, Any]) -> str:
-    """Why the receiver xdp cannot tell all legs apart; empty when it can."""
+    """Why the receiver xdp cannot distinguish all flows; empty if it can."""
     known = expect.known_by_bytes(legs)
     if report["interface"].get("driver") == "veth" and any(match.outer_tag for _, match in known):
         return "a veth may hand over a VLAN tag beside the frame, where XDP does not see it"
@@ -56,7 +56,7 @@ def _unknown_to_xdp(host: str, legs: list[Leg], report: dict[str, Any]) -> str:
 
 
 def _refuse_without_xdp(scenario: Scenario, host: str, names: list[str], because: str, legs: list[Leg]) -> None:
-    """What only the receiver xdp does would otherwise be left out without a word."""
+    """BadInput for a setting that only the receiver xdp supports, if xdp does not receive."""
     if "xdp" in names:
         return
     asked = {"receive.capture_every": scenario.receive.capture_every > 1, "clock": scenario.clock == "ptp"}

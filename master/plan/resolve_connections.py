@@ -48,8 +48,8 @@ def _check_parts(leg: Leg, mtu: int) -> None:
 
 
 def matches_between(resolved: Resolved, known: dict[str, Host], trace: Leg) -> list[Match]:
-    """What the connections of two hosts put between the MACs of a trace, in the trace's direction: also the answers
-    of connections that go the other way, and the ARP of both."""
+    """Matches of frames that the connections of two hosts send between the MACs of a trace in its direction: also the
+    answers of connections in the other direction, and the ARP of both."""
     source, target = known[trace.source], known[trace.target]
     ends = {trace.source, trace.target}
     matches: dict[Match, None] = {}

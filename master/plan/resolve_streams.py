@@ -46,7 +46,7 @@ def tunnelled(
     sessions: Sessions | None,
     resolved: Resolved,
 ) -> Leg:
-    """With the users' tunnels as they stand."""
+    """The flow with the tunnels of the established sessions."""
     if plan.upf is None or sessions is None:
         raise ValueError(f"{leg.stream} is resolved without its sessions")
     tunnels = plan.tunnels[leg.id]

@@ -38,7 +38,7 @@ def carried(
     sessions: Sessions | None,
     resolved: Resolved,
 ) -> tuple[Share, Nodes]:
-    """What goes through a UPF, by the tunnels as they stand; and between whom."""
+    """The share of a trace through a UPF with its established tunnels, and the addresses of both ends."""
     if plan.upf is None or sessions is None:
         raise ValueError(f"{leg.stream} is resolved without its sessions")
     tunnels, (gnb, core) = plan.trace_sessions[leg.id], ends_of_share(leg, share)

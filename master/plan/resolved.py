@@ -1,4 +1,4 @@
-"""What a run hands to its nodes, and the choice of each engine."""
+"""Tasks and files of a run for its nodes, and the choice of each engine."""
 
 from __future__ import annotations
 

@@ -30,15 +30,15 @@ UPLINK = 1
 
 
 PREFIX_BITS = 64
-"""Of an IPv6 user, who has them to himself (TS 23.501, 5.8.2.2.1), and as many behind them."""
+"""Length of the prefix of an IPv6 user (TS 23.501, 5.8.2.2.1), and of its interface identifier."""
 
 
 CONTAINER_BYTES = 8
-"""What a PDU session container, and the optional fields before it, take of a tunnelled frame."""
+"""Length of a PDU session container with the optional fields before it."""
 
 
 TUNNEL_BYTES = sum(HEADERS[name].size_bytes for name in ("ipv4", "udp", "gtpu"))
-"""Without one."""
+"""Length of the tunnel headers over IPv4 without a PDU session container."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class UserRange:
     step: int
     count: int
     low: int | None = None
-    """Of IPv6 addresses, whose /64 prefixes the values are: the interface identifier that all have."""
+    """The common interface identifier of IPv6 addresses, whose /64 prefixes are the values."""
 
     @property
     def last(self) -> int:
@@ -85,7 +85,7 @@ class UserRange:
 
 
 def rows_at(sessions: Sessions, tunnels: Tunnels) -> NDArray[np.int64]:
-    """Of the users at one gNB."""
+    """Rows of the users at one gNB."""
     rows = sessions.rows_of(tunnels.group)
     return np.compress(sessions.gnb[rows] == sessions.gnbs.index(tunnels.gnb), rows)
 
@@ -118,7 +118,7 @@ def run_of(tunnels: Tunnels, what: str, values: NDArray[np.int64]) -> UserRange:
 
 
 def field_values(tunnels: Tunnels, values: NDArray[np.int64]) -> dict[str, object]:
-    """Of a field: one step apart where they are, a list where the UPF chose otherwise."""
+    """Values of a field: a counter if they are one step apart, else a list."""
     steps = np.unique(np.diff(values))
     if len(steps) <= 1 and (steps >= 1).all():
         return {"increment": [int(values[0]), int(values[-1])], "step": int(steps[0]) if len(steps) else 1}
@@ -141,7 +141,7 @@ def ip_of(address: str) -> str:
 
 
 def one_upf_address(tunnels: Tunnels, ip: str, sessions: Sessions, rows: NDArray[np.int64], known: bool) -> str:
-    """Of the gNB's kind."""
+    """The UPF's address of the gNB's address family."""
     if ip == "ipv4":
         addresses = [str(IPv4Address(int(one))) for one in np.unique(sessions.upf_v4[rows])]
     else:

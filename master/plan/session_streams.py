@@ -100,7 +100,7 @@ def in_tunnels(
 
 
 def notes(stream: Stream, upf: Upf) -> list[str]:
-    """What a stream of users that move is not."""
+    """Notes on the limits of a stream whose users move."""
     if upf.handover is None or upf.handover.group != stream.sessions or stream.direction == "down":
         return []
     told = "users that move continue to send from their first gNB into the same tunnel"
@@ -132,7 +132,7 @@ def ends_of(leg: Leg, tunnels: Tunnels, upf: Upf, hosts: Mapping[str, Host]) -> 
 
 
 def echo_of(leg: Leg, stream: Stream, number: int) -> Leg:
-    """What comes back of an uplink leg, as a leg of its own: without its tunnel, from its receiver to its sender."""
+    """The flow that echoes an uplink flow: without tunnel, from its receiver to its sender."""
     if leg.arrives is None:
         raise ValueError(f"{leg.stream} has no tunnels")
     added = leg.arrives.added_bytes
@@ -197,7 +197,7 @@ def to_cut(leg: Leg, tunnels: Tunnels, interfaces: Mapping[str, Mapping[str, Any
 
 
 def largest_received_bytes(leg: Leg) -> int:
-    """Without FCS. Whether the UPF puts a PDU session container into a tunnel is its own affair."""
+    """Largest received frame without FCS. A UPF can add a PDU session container to a tunnel."""
     added = leg.arrives.added_bytes if leg.arrives else 0
     return max(size for size, _ in sizes_bytes(leg)) - FCS_BYTES + added + (CONTAINER_BYTES if added > 0 else 0)
 

@@ -36,7 +36,7 @@ SOURCE_AT, TYPE_AT, TEID_AT = 26, 43, 46
 
 
 def at_one_gnb(upf: Upf, names: set[str]) -> Upf:
-    """With the groups of traces at the first gNB, where they do not say at which."""
+    """The section upf with the groups of traces at the first gNB unless they name one."""
     groups = [
         group.model_copy(update={"gnb": next(iter(upf.gnbs))}) if group.name in names and group.gnb is None else group
         for group in upf.groups
@@ -73,7 +73,7 @@ def _core(given: str, role: str) -> str:
 
 
 def settings(plain: Settings, tunnels: Tunnels, upf: Upf, sessions: Sessions) -> Settings:
-    """Of the trace, with the group's addresses. BadInput where the UPF chooses these."""
+    """Settings of the trace with the addresses of the group. BadInput if the UPF chooses these."""
     addresses = sessions.ue_v4[rows_at(sessions, tunnels)]
     if not addresses[0]:
         problem = "a trace needs user addresses that are set before the run; the UPF chooses them"
@@ -106,7 +106,7 @@ def with_group(leg: Leg, downlink: bool, tunnels: Tunnels, upf: Upf, settings: S
 
 
 def check_room(prepared: Prepared, tunnels: Tunnels, upf: Upf) -> None:
-    """As many sessions as all instances have users."""
+    """BadInput for a group with fewer sessions than all instances have users."""
     need = next(need for name, _, need in prepared.pools if name == "users")
     has = upf.group(tunnels.group).sessions
     if need > has:
@@ -115,7 +115,7 @@ def check_room(prepared: Prepared, tunnels: Tunnels, upf: Upf) -> None:
 
 
 def as_they_stand(prepared: Prepared, tunnels: Tunnels, sessions: Sessions) -> Prepared:
-    """With the tunnels that the UPF has. BadInput where it chose TEIDs that are not consecutive."""
+    """The trace with the tunnels of the UPF. BadInput if it chose TEIDs that are not consecutive."""
     gtpu, rows = prepared.settings.gtpu, rows_at(sessions, tunnels)
     if gtpu is None:
         raise ValueError(f"{tunnels.key} has no tunnels")
@@ -136,7 +136,7 @@ def nodes(tunnels: Tunnels, upf: Upf, gnb: Host, core: Host, downlink: bool) -> 
 
 
 def match(tunnels: Tunnels, upf: Upf, sessions: Sessions, gnb: Host, core: Host, downlink: bool) -> Match:
-    """Of its frames as they are received."""
+    """Match of the frames of the trace as received."""
     rows = rows_at(sessions, tunnels)
     if downlink:
         # An End Marker has a user's TEID too.

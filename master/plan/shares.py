@@ -19,7 +19,7 @@ MOST_USERS = 1 << 16
 
 @dataclass(frozen=True)
 class Share:
-    """What of a trace one transmitter sends: rows of `prepared`, in the order of sending."""
+    """The part of a trace that one transmitter sends: rows of `prepared` in the order of sending."""
 
     prepared: Prepared
     rows: NDArray[np.int64]

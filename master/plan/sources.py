@@ -30,7 +30,7 @@ from pktswarm.traffic.sources import Source as Application
 from pktswarm.traffic.sources.base import BLOCK_USERS
 
 FIRST_PORT = 10_000
-"""Of the users of a source without headers; each has a UDP source port."""
+"""First UDP source port of the users of a source without headers."""
 MOST_PORTS = 2**16 - FIRST_PORT
 ETHERNET_HEADER_BYTES = 14
 
@@ -187,7 +187,7 @@ def _records(crowd: Crowd, headers: Headers, first: int, count: int) -> Records:
 
 
 def encapsulation_bytes(headers: Headers) -> int:
-    """What stands between Ethernet and the innermost IP header: tags, tunnels."""
+    """Bytes between Ethernet and the innermost IP header: tags, tunnels."""
     ip = [number for number, header in enumerate(headers) if "ipv4" in header or "ipv6" in header]
     return _held(headers[: ip[-1]]) - ETHERNET_HEADER_BYTES if ip else 0
 

@@ -72,7 +72,7 @@ def _upf_at(host: Host, plan: Plan) -> str:
 
 
 def _clock_offsets(name: str, legs: list[Leg], clocks: Clocks) -> dict[str, dict[str, int]]:
-    """Of the transmitters whose clock was read, if this receiver's was."""
+    """Clock offsets of the transmitters whose clocks were read, if this receiver's was."""
     read = {leg.source for leg in legs} & set(clocks.offsets_ns) if name in clocks.offsets_ns else set()
     return {
         "offsets_ns": {source: clocks.between(source, name) for source in read},

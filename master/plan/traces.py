@@ -106,7 +106,7 @@ def _timing(share: Share, instance: int) -> Timing:
 
 
 def due_times(share: Share, random: RandomStart | None) -> NDArray[np.int64]:
-    """When an instance's packets are due, in the order of sending, still at the trace's own speed."""
+    """Due times of the packets of an instance in the order of sending, at the recorded speed."""
     times = share.prepared.due.time_ns[share.rows]
     if random is None:
         return times

@@ -25,7 +25,7 @@ def fill(headers: Sequence[GivenHeader], source: Host, target: Host) -> list[dic
 
 
 def with_placeholders(leg: Leg) -> Leg:
-    """With addresses that stand for the nodes': which they are makes no difference to what an engine can do."""
+    """The flow with placeholder addresses, which make no difference to the ability of an engine."""
     if leg.kind != "stream":
         return leg
     return replace(leg, frame={**leg.frame, "headers": fill(leg.frame["headers"], *PLACEHOLDERS)})

@@ -1,4 +1,4 @@
-"""What the models of a scenario's sections have in common: names, the YAML they are read from, their messages."""
+"""Common parts of the models of a scenario: names, the YAML loader, error messages."""
 
 from __future__ import annotations
 

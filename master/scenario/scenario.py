@@ -171,7 +171,7 @@ def load(path: Path) -> Scenario:
 
 
 def checked(path: Path, data: Any) -> Scenario:
-    """What stands in the file, or was made of it."""
+    """The scenario of the content of a file, or of a changed copy of it."""
     if not isinstance(data, dict):
         raise BadInput(path, "must be a mapping", allowed="name, streams, sources, traces, connections, receive")
     try:

@@ -21,7 +21,7 @@ Group = Annotated[str, Field(description="a group (transmit, receive) or the nam
 
 
 class Traffic(Strict):
-    """What a stream and a trace have in common."""
+    """Keys common to streams, sources and traces."""
 
     name: Name
     source: Group = Field("transmit", alias="from")

@@ -122,12 +122,12 @@ class Stream(Traffic):
 
     @property
     def echo_name(self) -> str:
-        """What the stream of what comes back is called."""
+        """Name of the stream of echoed frames."""
         return f"{self.name}-echo"
 
     @property
     def shape(self) -> Shape:
-        """Of a stream of sessions."""
+        """Shape of a stream of sessions."""
         return Shape(self.outer_source_port, self.interleave)
 
     def sizes(self) -> Sizes:
