@@ -253,7 +253,7 @@ class Guard:
             self.last_word_ns = now if self.state == "idle" else self.last_word_ns
             return
         if now - self.last_word_ns > WORD_TIMEOUT_S * 1e9:
-            self._end_by_itself(f"no word from the master for {WORD_TIMEOUT_S:.0f} s")
+            self._end_by_itself(f"no message from the master for {WORD_TIMEOUT_S:.0f} s")
         elif self.limit_ns and now > self.limit_ns and self.state != "stopped":  # then captures are fetched
             self._at_its_limit()
 

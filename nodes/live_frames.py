@@ -47,7 +47,7 @@ def _try(interface: Interface) -> str:
     while interface.counters().tx_packets < before + TRIES:
         if time.monotonic() > deadline:
             what = f"its driver {interface.driver} drops them, or does not count them"
-            return f"{interface.name}: live frames leave no trace in its counter of sent packets: {what}"
+            return f"{interface.name}: live frames do not increase its counter of sent packets: {what}"
         time.sleep(0.001)
     return ""
 

@@ -97,7 +97,7 @@ class Link:
             if piece is not None:
                 self._pieces += piece
             elif time.monotonic() > deadline:
-                raise TimeoutError(f"{len(self._pieces)} of {size} bytes came in {timeout_s:.0f} s")
+                raise TimeoutError(f"{len(self._pieces)} of {size} bytes received in {timeout_s:.0f} s")
             else:
                 time.sleep(0.0005)
         data = bytes(self._pieces[:size])

@@ -82,10 +82,10 @@ def _put_back(left: list[changes.Change], done: list[str]) -> bool:
     for one in reversed(left):
         try:
             one.undo()
-            done.append(f"{one} was put back: a guard that was killed had left it")
+            done.append(f"{one} was restored: a killed guard had changed it")
         except (EngineError, OSError) as error:
             whole = False
-            done.append(f"{one} cannot be put back, a guard that was killed has left it: {error}")
+            done.append(f"{one} cannot be restored after a killed guard changed it: {error}")
     return whole
 
 

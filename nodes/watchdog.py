@@ -49,7 +49,7 @@ class Watchdog:
         event = _Sigevent(signo=signal.SIGKILL, notify=_SIGEV_SIGNAL)
         made = self._call("timer_create", time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(self._timer))
         if made != 0:
-            raise EngineError("guard", "the kernel gives no timer: it could not end a guard that is frozen")
+            raise EngineError("guard", "no kernel timer, which ends a frozen guard")
 
     def start(self) -> None:
         self._wind()

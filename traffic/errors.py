@@ -1,4 +1,4 @@
-"""Every error a user can meet, and the exit status each one leads to.
+"""The errors that a user can see, and their exit statuses.
 
 PktswarmError            3  the run is incomplete
 ├── BadInput             2  nothing was sent
@@ -13,15 +13,15 @@ EXIT_INCOMPLETE = 3
 
 
 class PktswarmError(Exception):
-    """A message for the user. `exit_status` is what the command line ends with."""
+    """An error with a message for the user. `exit_status`: of the command line."""
 
     exit_status = EXIT_INCOMPLETE
 
 
 class BadInput(PktswarmError):
-    """Input that cannot be used: says where it stands, which value it is and what is allowed.
+    """Input that cannot be used. The message names the place, the value and the allowed range.
 
-    `where` is a file or a host; `key` the place inside it (``streams.0.rate_pps``).
+    `where`: a file or a host; `key`: the place inside it (``streams.0.rate_pps``).
     """
 
     exit_status = EXIT_BAD_INPUT
@@ -40,7 +40,7 @@ class BadInput(PktswarmError):
 
 
 class EngineError(PktswarmError):
-    """An engine could not be started, died, or answered in a way that cannot be read."""
+    """An engine could not be started, died, or has an output that cannot be read."""
 
     def __init__(self, engine: str, problem: str, output: str = "") -> None:
         self.engine, self.problem, self.output = engine, problem, output

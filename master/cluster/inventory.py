@@ -112,7 +112,7 @@ class UniqueKeys(yaml.SafeLoader):
                 continue  # "<<: *those" puts in what is not given here
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, (str, int, float)) and key in seen:
-                raise ConstructorError(None, None, f"{key!r} stands twice", key_node.start_mark)
+                raise ConstructorError(None, None, f"{key!r} is given twice", key_node.start_mark)
             if isinstance(key, (str, int, float)):
                 seen.add(key)
         return super().construct_mapping(node, deep)

@@ -61,9 +61,9 @@ class NodeState:
     def last_heard(self, heard_ns: int, start_ns: int | None) -> str:
         """When, on the master's clock, and what its interface had counted by then: for one that is lost."""
         if start_ns is None or heard_ns < start_ns:
-            return "last heard before the start"
+            return "last message before the start"
         way, words = ("tx", "sent") if self.rank.role == "transmit" else ("rx", "received")
-        when = f"last heard {(heard_ns - start_ns) / 1e9:.2f} s after the start"
+        when = f"last message {(heard_ns - start_ns) / 1e9:.2f} s after the start"
         if self.sampled is None:
             return when
         return f"{when}; its interface had {words} {self.sampled[f'{way}_packets']:,} packets by its last sample"
@@ -168,7 +168,7 @@ def unfinished(nodes: Iterable[NodeState]) -> list[str]:
     """A note for each receiver that put fragments together and missed some."""
     counts = [(node.rank.host.name, node.received or []) for node in nodes]
     sums = [(name, sum(count.unfinished_packets or 0 for count in received)) for name, received in counts]
-    return [f"{name}: {packets:,} packets of which not all fragments came" for name, packets in sums if packets]
+    return [f"{name}: {packets:,} packets with missing fragments" for name, packets in sums if packets]
 
 
 def outages(nodes: Iterable[NodeState]) -> list[str]:

@@ -64,7 +64,7 @@ class Conductor:
         members.enforce_silence = True
         self._phase("look")
         # A UPF's sessions are established meanwhile: there can be a million, with deadlines of their own.
-        members.until(lambda: members.given.looked, DEADLINES_S["look"], "the command line's word")
+        members.until(lambda: members.given.looked, DEADLINES_S["look"], "the command line's answer")
         # Behind that: the older the readings, the worse the latencies that are counted with them.
         self._phase("clocks")
         self._clocks.read("before")
@@ -155,7 +155,7 @@ class Conductor:
                 deadline = time.monotonic() + longest_s
                 members.report(rank0_events.Piece(rank, name), piece)
             elif time.monotonic() > deadline:
-                members.lose(rank, f"its capture {name} did not come whole")
+                members.lose(rank, f"its capture {name} is incomplete")
             else:
                 members.rest()
 

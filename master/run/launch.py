@@ -116,7 +116,7 @@ class Launch:
         for host, problem in zip(asked, answers, strict=True):
             if problem:
                 return BadInput(host.name, problem, key="ansible_host", value=host.address)
-        return PktswarmError(f"the ranks did not come up; mpiexec said: {self.messages() or 'nothing'}")
+        return PktswarmError(f"the ranks did not start; output of mpiexec: {self.messages() or 'nothing'}")
 
     def messages(self) -> str:
         """What mpiexec and the ranks printed: nothing, when all is well."""

@@ -164,7 +164,7 @@ class Members:
     def _look_for_silence(self) -> None:
         if self.enforce_silence:
             for rank in [r for r in self.living if self._silent_s(r) > SILENCE_S * self.patience]:
-                self.lose(rank, f"not heard for {self._silent_s(rank):.0f} s")
+                self.lose(rank, f"no message for {self._silent_s(rank):.0f} s")
 
     # --- waiting ------------------------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class Members:
             self.pump()
             (rest or self.rest)()
         for rank in open_ranks():
-            self.lose(rank, f"did not tell {step!r} within {deadline_s:.0f} s")
+            self.lose(rank, f"did not reach {step!r} within {deadline_s:.0f} s")
         return [rank for rank in waited if rank not in self.living and (rank, step) not in self.seen]
 
     def until(self, condition: Callable[[], bool], deadline_s: float, what: str) -> None:

@@ -77,7 +77,7 @@ class Record:
             host = node.rank.host.name
             for name, due in node.captures.items():
                 if (came := folder.capture_bytes(host, name)) != due:
-                    missing.append(f"{host}: {came:,} of the {due:,} bytes of {name} came")
+                    missing.append(f"{host}: {came:,} of {due:,} bytes of {name} received")
         return missing
 
     def discard(self) -> None:

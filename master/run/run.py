@@ -203,7 +203,7 @@ class Run:
             self._show(Tick())
             if self.ledger.phase not in BEFORE_WORDS and silence.is_over(self.patience):
                 self.ledger.stopped = (
-                    f"rank 0 froze in phase {self.ledger.phase!r}: no report for {silence.silent_s:.1f} s"
+                    f"rank 0 is frozen in phase {self.ledger.phase!r}: no report for {silence.silent_s:.1f} s"
                 )
                 self._frozen = True
                 return
@@ -344,7 +344,7 @@ class Run:
             raise self._why_nothing(launch)
         self.ledger.notes += self._aftermath()
         if self.record.disk_problem:
-            self.ledger.more_doubts.append(f"{self.record.disk_problem}: what was to be written there is not whole")
+            self.ledger.more_doubts.append(f"{self.record.disk_problem}: the results there are incomplete")
         self.ledger.more_doubts += self.record.captures_missing(self.folder, self.ledger)
         self.ledger.look_at_master_utc(time.monotonic_ns(), time.time_ns() - time.monotonic_ns())
         try:
@@ -366,7 +366,7 @@ class Run:
         told = [self._without_mpiexec] if self._without_mpiexec else []
         if plane is None or not self._without_upf or plane.last_word_ns is None or start_ns is None:
             return told
-        told.append(f"the UPF's last word on N4 came {(plane.last_word_ns - start_ns) / 1e9:.2f} s after the start")
+        told.append(f"the UPF's last message on N4 came {(plane.last_word_ns - start_ns) / 1e9:.2f} s after the start")
         for row in self.ledger.rows():
             if row.leg.id in self.plan.tunnels | self.plan.trace_sessions and row.lost is not None:
                 last = (

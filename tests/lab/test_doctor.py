@@ -141,7 +141,7 @@ def test_what_a_killed_guard_left_changed_is_found_and_mended(cluster: Cluster) 
     assert not tags_are_taken_out(cluster), "the doctor changes nothing if not asked to"
     status, told = cluster.doctor(None, "--mend")
     assert status == 0
-    mended = "rxvlan of eth1 (was on) was put back: a guard that was killed had left it"
+    mended = "rxvlan of eth1 (was on) was restored: a killed guard had changed it"
     assert told["hosts"]["rx1"]["told"]["mended"] == [mended] and mended in of(told, "rx1", "note")
     assert tags_are_taken_out(cluster) and not cluster.guards()
     status, told = cluster.doctor(None, "--mend")
@@ -155,7 +155,7 @@ def test_the_next_run_puts_it_back_first_and_says_so(cluster: Cluster) -> None:
     following = cluster.start(1)
     out, words = following.communicate(timeout=60)
     assert following.returncode == 0, words
-    assert "rx1: rxvlan of eth1 (was on) was put back: a guard that was killed had left it" in json.loads(out)["notes"]
+    assert "rx1: rxvlan of eth1 (was on) was restored: a killed guard had changed it" in json.loads(out)["notes"]
     assert tags_are_taken_out(cluster) and not cluster.guards()
 
 

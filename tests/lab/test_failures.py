@@ -145,7 +145,7 @@ def test_a_rank_killed_before_the_start_is_named_and_the_others_send(cluster: Cl
     os.kill(rank_of(cluster, "tx2"), signal.SIGKILL)
     document = run.end()
     assert whole(document, "tx1")
-    assert "tx2 (transmit)" in document["reason"] and "last heard" in document["reason"]
+    assert "tx2 (transmit)" in document["reason"] and "last message" in document["reason"]
 
 
 def test_a_rank_killed_after_the_sending_costs_its_counts_only(cluster: Cluster, failing: Any) -> None:
@@ -192,7 +192,7 @@ def test_a_cut_control_link_ends_the_sending_there_and_the_others_finish(cluster
         assert sent - run.before["tx2"][0] < 600, "it sent everything, without its master"
     document = run.end()
     assert whole(document, "tx1")
-    assert "tx2 (transmit): not heard for" in document["reason"]
+    assert "tx2 (transmit): no message for" in document["reason"]
 
 
 @pytest.mark.parametrize(("node", "counter"), [("tx2", "sent_packets"), ("rx1", "received_packets")])
@@ -300,7 +300,7 @@ def test_a_node_that_freezes_while_its_capture_comes_costs_the_rest_of_it_only(c
         os.kill(rank_of(cluster, come.name[:3]), signal.SIGSTOP)
         document = run.end()
     assert whole(document, "tx1", 8000) and whole(document, "tx2", 8000)
-    assert f"{come.name[:3]} (receive): not heard for" in document["reason"]
+    assert f"{come.name[:3]} (receive): no message for" in document["reason"]
     assert [doubt for doubt in document["doubts"] if f"{come.name[:3]}: {come.stat().st_size:,} of the 12," in doubt]
     (other,) = [path for path in come.parent.iterdir() if path != come]
     assert other.stat().st_size > 8000 * 1496 > come.stat().st_size

@@ -377,7 +377,7 @@ def test_a_frozen_rank_0_is_noticed_and_ends_the_run(cluster: Cluster) -> None:
     assert process.returncode == 3
     assert time.monotonic() - began < 30, "a hang, which is what this is about"
     document = json.loads((cluster.results()[-1] / "run.json").read_text())
-    assert "rank 0 froze in phase 'send': no report for " in document["reason"]
+    assert "rank 0 is frozen in phase 'send': no report for " in document["reason"]
     assert all(row["sent_packets"] is None for row in document["rows"]), "never a guessed count"
     assert not Path(f"/proc/{rank0}").exists()
 
@@ -443,7 +443,7 @@ def test_a_frozen_rank_stops_sending_by_itself_and_the_others_finish(cluster: Cl
     rows = {row["from"]: row for row in document["rows"]}
     assert rows["tx1"]["sent_packets"] == rows["tx1"]["received_packets"] == rows["tx1"]["intended_packets"] == 600
     assert rows["tx2"]["sent_packets"] is None
-    assert "tx2 (transmit): not heard for" in document["reason"] and "its interface had sent" in document["reason"]
+    assert "tx2 (transmit): no message for" in document["reason"] and "its interface had sent" in document["reason"]
 
 
 # --- bad input that only the hosts can tell -----------------------------------------------------------------------

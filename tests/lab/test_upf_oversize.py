@@ -70,7 +70,7 @@ def test_a_packet_that_lacks_a_fragment_is_lost(cluster: UpfCluster) -> None:
     cluster.tell(faults={})
     assert status == 1, said
     assert total(told, "s0", "lost_packets") == 4
-    assert "rx1: 4 packets of which not all fragments came" in told["notes"]
+    assert "rx1: 4 packets with missing fragments" in told["notes"]
 
 
 def test_a_longer_packet_is_refused_where_nothing_is_said(cluster: UpfCluster) -> None:

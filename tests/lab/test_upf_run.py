@@ -160,7 +160,7 @@ def test_a_upf_that_falls_silent_ends_the_run(cluster: UpfCluster) -> None:
     assert status == 3
     assert told["reason"].startswith("N4: no response from the UPF for ")
     notes = [note for note in told["notes"] if note.startswith("the UPF") or " are lost" in note]
-    assert notes[0].startswith("the UPF's last word on N4 came ") and len(notes) == 1 + 4
+    assert notes[0].startswith("the UPF's last message on N4 came ") and len(notes) == 1 + 4
     # It came up again, and says on N3 that it knows none of the tunnels.
     assert any("Error Indications came: the UPF knows no tunnel with TEID" in note for note in told["notes"])
     assert told["upf"]["groups"][0]["states"] == {"lost": 100}

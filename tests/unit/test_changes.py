@@ -85,7 +85,7 @@ def test_the_next_one_puts_back_what_still_stands(spool: Path, card: Card, tmp_p
     card.offloads["gro"] = True  # by hand, since
     assert stale_spools.report(tmp_path, tmp_path, "eth1", None).changed == ["rxvlan of eth1 (was on)"]
     assert card.offloads["rxvlan"] is False
-    told = "rxvlan of eth1 (was on) was put back: a guard that was killed had left it"
+    told = "rxvlan of eth1 (was on) was restored: a killed guard had changed it"
     assert stale_spools.mend(tmp_path, tmp_path) == [told]
     assert card.offloads == {"gro": True, "lro": False, "rxvlan": True}
     assert not spool.exists() and stale_spools.mend(tmp_path, tmp_path) == []
@@ -197,9 +197,7 @@ def test_a_setting_that_an_engine_changes_is_written_back(spool: Path, tmp_path:
     changes.write_down(spool, changes.of_file(setting, "0\n"))
     assert stale_spools.report(tmp_path, tmp_path, "eth1", None).changed == []
     setting.write_text("1\n")
-    assert stale_spools.mend(tmp_path, tmp_path) == [
-        f"{setting} (was 0) was put back: a guard that was killed had left it"
-    ]
+    assert stale_spools.mend(tmp_path, tmp_path) == [f"{setting} (was 0) was restored: a killed guard had changed it"]
     assert setting.read_text() == "0\n"
 
 

@@ -227,14 +227,14 @@ def test_runs_of_a_side_that_are_not_the_same_run_again_are_told(tmp_path: Path)
 
 
 def incomplete(document: dict[str, Any]) -> None:
-    document.update(status=3, reason="tx1: not heard for 5 s")
+    document.update(status=3, reason="tx1: no message for 5 s")
 
 
 def test_a_run_that_is_not_whole_is_left_out_where_there_are_others(tmp_path: Path) -> None:
     words = f"{repeated(tmp_path, [0, 0])},{repeated(tmp_path, [9], incomplete)}"
     comparison = compare(words, repeated(tmp_path, [0, 0]))
     assert len(comparison.first.runs) == 2 and of(comparison, "small", "lost_packets").first == 0
-    assert "tx1: not heard for 5 s" in comparison.first.left_out[0] and comparison.noise_is_known
+    assert "tx1: no message for 5 s" in comparison.first.left_out[0] and comparison.noise_is_known
 
 
 def test_where_no_run_is_whole_they_are_shown_and_nothing_is_said_of_differences(tmp_path: Path) -> None:

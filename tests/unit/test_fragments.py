@@ -268,7 +268,7 @@ def test_frames_are_held_against_the_interface_and_what_is_not_whole_is_told() -
     assert sum_sent(counts) == 30
     host = SimpleNamespace(host=SimpleNamespace(name="rx1"))
     nodes: list[Any] = [SimpleNamespace(rank=host, counts=[{"unfinished_packets": 1204}, {"unfinished_packets": None}])]
-    assert unfinished(nodes) == ["rx1: 1,204 packets of which not all fragments came"]
+    assert unfinished(nodes) == ["rx1: 1,204 packets with missing fragments"]
     assert unfinished([SimpleNamespace(rank=host, counts=None)]) == []  # type: ignore[list-item]
 
 

@@ -66,7 +66,7 @@ def test_every_inventory_that_ships_loads(path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("rx1: {ansible_host: 10.0.0.21", "both: {ansible_host: 10.0.0.21", ["'both' stands twice"]),
+        ("rx1: {ansible_host: 10.0.0.21", "both: {ansible_host: 10.0.0.21", ["'both' is given twice"]),
         ("ansible_host: 10.0.0.21", "ansible_host: 10.0.0.11", ["rx1 and tx1 have the same ansible_host", "10.0.0.11"]),
         ("traffic_interface: eth2, side: b", "side: b", ["all.children.receive.hosts.rx1.traffic_interface"]),
         ("side: b", "side: c", ["rx1.side", "'c'", "a, b, n3, n6"]),

@@ -70,12 +70,14 @@ def test_what_was_not_decided_is_a_failure_of_that_type(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_not_whole_is_an_error_even_where_all_holds(tmp_path: Path) -> None:
-    lost = as_event({"event": "lost", "rank": 2, "problem": "not heard for 5 s"})
+    lost = as_event({"event": "lost", "rank": 2, "problem": "no message for 5 s"})
     found = suite(document(tmp_path, [lost]))
     error = found.findall("testcase")[0].find("error")
     assert (
         error is not None
-        and error.text == error.attrib["message"] == "tx2 (transmit): not heard for 5 s (last heard before the start)"
+        and error.text
+        == error.attrib["message"]
+        == "tx2 (transmit): no message for 5 s (last message before the start)"
     )
     assert (found.attrib["failures"], found.attrib["errors"]) == ("0", "1")
 

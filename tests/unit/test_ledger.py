@@ -148,9 +148,9 @@ def test_frames_that_the_senders_kernel_added_to_a_trace_are_a_doubt() -> None:
 
 def test_a_lost_node_is_named_and_the_others_counts_stand() -> None:
     made = ledger(sent=None)
-    made.take(as_event({"event": "lost", "rank": 1, "problem": "not heard for 5 s"}))
+    made.take(as_event({"event": "lost", "rank": 1, "problem": "no message for 5 s"}))
     code, reason = status(made)
-    assert (code, reason) == (3, "tx1 (transmit): not heard for 5 s (last heard before the start)")
+    assert (code, reason) == (3, "tx1 (transmit): no message for 5 s (last message before the start)")
     assert made.rows()[0].received == 100
     assert [row["state"] for row in made.node_rows()] == ["lost", "ok"]
 
@@ -287,8 +287,8 @@ def test_users_that_do_not_add_up_are_a_doubt() -> None:
 @pytest.mark.parametrize(
     ("heard_ns", "words"),
     [
-        (999, "last heard before the start"),
-        (2_500_001_000, "last heard 2.50 s after the start; its interface had sent 1,280 packets by its last sample"),
+        (999, "last message before the start"),
+        (2_500_001_000, "last message 2.50 s after the start; its interface had sent 1,280 packets by its last sample"),
     ],
 )
 def test_a_lost_node_is_told_with_when_it_was_last_heard_and_what_it_had_sent(heard_ns: int, words: str) -> None:

@@ -252,8 +252,8 @@ def test_utc_that_is_set_is_told() -> None:
 
 
 def test_a_lost_node_is_told_once() -> None:
-    lost = as_event({"event": "lost", "rank": 3, "problem": "not heard for 5 s", "silent_s": 5.0})
-    assert warned(Going(), lost, lost) == ["rx1 (receive): not heard for 5 s (last heard before the start)"]
+    lost = as_event({"event": "lost", "rank": 3, "problem": "no message for 5 s", "silent_s": 5.0})
+    assert warned(Going(), lost, lost) == ["rx1 (receive): no message for 5 s (last message before the start)"]
 
 
 # --- on the terminal -------------------------------------------------------------------------------------------------

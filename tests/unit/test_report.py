@@ -67,10 +67,10 @@ def test_the_verdict_comes_first_with_what_held_and_what_did_not(tmp_path: Path)
 
 
 def test_doubts_are_told_with_the_verdict(tmp_path: Path) -> None:
-    lost = as_event({"event": "lost", "rank": 1, "problem": "not heard for 5 s"})
+    lost = as_event({"event": "lost", "rank": 1, "problem": "no message for 5 s"})
     page = page_of(Made().write(tmp_path, [lost]))
     assert "Incomplete (exit status 3)" in page.text
-    assert "Doubt: tx1 (transmit): not heard for 5 s (last heard before the start)" in page.text
+    assert "Doubt: tx1 (transmit): no message for 5 s (last message before the start)" in page.text
 
 
 def test_what_a_run_measured_is_in_its_page(tmp_path: Path) -> None:

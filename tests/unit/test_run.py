@@ -81,7 +81,8 @@ def test_what_the_disk_did_not_take_as_a_run_ended_is_a_doubt(tmp_path: Path, mo
     finished = run._result(SimpleNamespace(messages=lambda: ""))  # type: ignore[arg-type]
     assert finished.outcome.status == 3
     assert any(
-        "No space left on device: what was to be written" in doubt for doubt in finished.outcome.document["doubts"]
+        "No space left on device: the results there are incomplete" in doubt
+        for doubt in finished.outcome.document["doubts"]
     )
 
 
@@ -93,9 +94,9 @@ def test_a_capture_that_did_not_come_whole_is_a_doubt(tmp_path: Path) -> None:
     nodes = [SimpleNamespace(rank=named[host], captures=captures) for host, captures in told.items()]
     run.ledger = SimpleNamespace(nodes=dict(enumerate(nodes)))  # type: ignore[assignment]
     folder.capture_piece("rx1", "a.pcap", b"one")
-    assert run.record.captures_missing(folder, run.ledger) == ["rx1: 0 of the 2,000 bytes of b.pcap came"]
+    assert run.record.captures_missing(folder, run.ledger) == ["rx1: 0 of 2,000 bytes of b.pcap received"]
     folder.capture_piece("rx1", "b.pcap", b"two")
-    assert run.record.captures_missing(folder, run.ledger) == ["rx1: 3 of the 2,000 bytes of b.pcap came"]
+    assert run.record.captures_missing(folder, run.ledger) == ["rx1: 3 of 2,000 bytes of b.pcap received"]
     folder.close()
 
 

@@ -1,1 +1,1 @@
-"""Tasks and messages between the processes of a run, and what MPI needs."""
+"""Tasks and messages between the processes of a run, and the support for MPI."""

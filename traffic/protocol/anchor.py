@@ -1,4 +1,4 @@
-"""What the launcher started stays behind as an anchor, and the rank goes on in a process and a session of its own.
+"""Splits the process that the launcher started: it stays as the anchor, and the rank runs in a session of its own.
 
 mpiexec ends a whole job when one of its proxies is lost, and a proxy kills what it started when mpiexec is gone. MPI
 itself needs both only until all ranks have found each other (docs/decisions/0007).
@@ -18,7 +18,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class Anchor:
-    """The rank's side: the launcher's process is its parent as long as that lives."""
+    """The rank's side. The anchor is its parent while it lives."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -28,20 +28,20 @@ class Anchor:
         return os.getppid() == self._pid
 
     def hold(self) -> None:
-        """Until release() this process ends with the anchor. Whoever changes its user has to call this again."""
+        """Until release() this process ends with the anchor. A change of its user cancels this."""
         _die_with_parent(signal.SIGTERM)
-        if not self.lives:  # it went before that
+        if not self.lives:  # it ended before that
             os._exit(1)
 
     @staticmethod
     def release() -> None:
-        """All ranks are there: the launcher is not needed any more."""
+        """All ranks are connected: the launcher is not needed any more."""
         _die_with_parent(0)
 
 
 def drop(user: str) -> Anchor:
-    """Returns in the rank. The anchor becomes `user`, passes on what rank and proxy have to say to each other, and ends
-    with the rank's exit status."""
+    """Returns in the rank. The anchor becomes `user`, relays between rank and proxy, and ends with the rank's exit
+    status."""
     ours, theirs = socket.socketpair()
     anchor, rank = os.getpid(), os.fork()
     if rank == 0:

@@ -1,8 +1,8 @@
-"""A barrier that its members can be freed from: a death in the middle of one means that it never ends.
+"""A barrier that its members can give up: after a death in the middle of it, it never completes.
 
-By dissemination (Hensgen, Finkel and Manber, 1988), as MPI's own: in round k everybody tells the member 2^k places on,
-and hears the one 2^k places back. Of single messages, because MPICH aborts a member of a collective that cannot reach
-another one, in all rounds but the last (docs/decisions/0002-dead-ranks.md).
+A dissemination barrier (Hensgen, Finkel and Manber, 1988), as MPI's own: in round k each member sends to the one 2^k
+places ahead, and receives from the one 2^k places behind. It consists of single messages, because MPICH aborts a member
+of a collective that cannot reach another one, in all rounds but the last (docs/decisions/0002-dead-ranks.md).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import time
 from typing import Any
 
 AT_ONCE_S = 0.1
-"""How long a barrier is waited for awake. One that takes longer may be waiting for the dead: then the members hear what
-else is said."""
+"""Timeout of the first wait without other work. A barrier that takes longer may wait for a dead member: then the
+members look for other messages."""
 YIELD_NS = 5_000_000
 TAG_BARRIER = 4
-"""Between two members messages keep their order, and each barrier has one of each kind: so no two mix."""
+"""One tag for all barriers: messages between two members keep their order, and each barrier has one a round."""
 
 
 class Barrier:
@@ -26,16 +26,16 @@ class Barrier:
     def __init__(self, group: Any) -> None:
         self._group, self._rank, size = group, group.Get_rank(), group.Get_size()
         self._steps = [1 << number for number in range((size - 1).bit_length())]
-        self._heard = [group.Irecv(bytearray(), (self._rank - step) % size, TAG_BARRIER) for step in self._steps]
-        self._told: list[Any] = []
+        self._expected = [group.Irecv(bytearray(), (self._rank - step) % size, TAG_BARRIER) for step in self._steps]
+        self._sent: list[Any] = []
         self._failed = False
         self._size = size
         self._advance()
 
     def left_ns(self, longest_s: float) -> int | None:
-        """CLOCK_MONOTONIC in nanoseconds when it was left; None: not within so long.
+        """CLOCK_MONOTONIC in nanoseconds when it was left; None: not within `longest_s`.
 
-        Entered only when the master knows that all have arrived, it is short: hence the fine polling.
+        It is entered only when all have arrived, and so is short: hence the fine polling.
         """
         begun_ns = time.monotonic_ns()
         while not self._advance():
@@ -45,14 +45,14 @@ class Barrier:
         return time.monotonic_ns()
 
     def _advance(self) -> bool:
-        """As far as it goes now; True when all rounds are through."""
+        """Takes all steps that are possible now. Returns True when all rounds are complete."""
         try:
-            while self._heard and not self._failed:
-                if len(self._told) <= self._round and not self._tell(self._steps[self._round]):
+            while self._expected and not self._failed:
+                if len(self._sent) <= self._round and not self._send(self._steps[self._round]):
                     return False
-                if not self._heard[0].Test():
+                if not self._expected[0].Test():
                     return False
-                del self._heard[0]
+                del self._expected[0]
         except RuntimeError as error:
             self._failed = True
             print(f"a barrier failed: {error}", file=sys.stderr)
@@ -60,19 +60,19 @@ class Barrier:
 
     @property
     def _round(self) -> int:
-        return len(self._steps) - len(self._heard)
+        return len(self._steps) - len(self._expected)
 
-    def _tell(self, step: int) -> bool:
-        """False where it is refused: by the dead, of whom the master will tell, or by who is not connected yet."""
+    def _send(self, step: int) -> bool:
+        """Returns False where the connection is refused: the member is dead, or not connected yet."""
         try:
-            self._told.append(self._group.Isend(b"", (self._rank + step) % self._size, TAG_BARRIER))
+            self._sent.append(self._group.Isend(b"", (self._rank + step) % self._size, TAG_BARRIER))
         except RuntimeError:
             return False
         return True
 
 
 def _pause(since_ns: int) -> None:
-    """At first only yield, which keeps the release close, then sleep, so that nothing spins when it takes longer."""
+    """Yields the processor at first, for a close release; then sleeps, so that a long wait does not spin."""
     if time.monotonic_ns() - since_ns < YIELD_NS:
         os.sched_yield()
     else:

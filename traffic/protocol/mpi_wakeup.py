@@ -1,8 +1,7 @@
-"""Sleep until something may have come over MPI, which has no call for that: its own waits spin a processor.
+"""Sleeps until a message may have arrived over MPI, which has no call for that: its own waits spin a processor.
 
-What MPI sends goes over TCP sockets of this process (master/run/launch.py sees to that), and poll(2) tells when one
-of them
-has something to read. That is a hint, not the news: MPI is asked afterwards as if the time had gone by.
+MPI sends over TCP sockets of this process (master/run/launch.py sets that), and poll(2) returns when one of them is
+readable. That is a hint: MPI is polled afterwards as after a timeout.
 """
 
 from __future__ import annotations
@@ -15,26 +14,26 @@ import time
 from collections.abc import Iterable
 
 LONGEST_S = 0.1
-"""However still the sockets are: MPI may have something to do that none of them shows."""
+"""Longest sleep: MPI can have work that no socket shows."""
 WITHOUT_SOCKETS_S = 0.001
-"""Between two looks where no socket is MPI's, and behind a wake: what shows itself need not be a whole message."""
-FOUND_FOR_S = 0.25
-"""How long the sockets that were found are taken for all there are."""
+"""Sleep where no socket is MPI's, and after a wakeup: a readable socket need not have a whole message."""
+SEARCH_EVERY_S = 0.25
+"""Interval between two searches for MPI's sockets."""
 
 
 class News:
-    """Of this process's MPI."""
+    """The sockets of this process's MPI."""
 
     def __init__(self) -> None:
         self._sockets: list[int] = []
-        self._find_again_at = 0.0
+        self._next_search = 0.0
         self._woken = False
 
     def wait(self, others: Iterable[int], longest_s: float, under_way: bool = False) -> None:
-        """At most so long. `others`: descriptors by which the process is told something, besides MPI's. `under_way`:
-        something of ours waits to be sent, which no socket to be read tells of."""
+        """Sleeps for at most `longest_s`. `others`: descriptors that end the sleep too, when readable. `under_way`: a
+        message waits to be sent, which no readable socket shows."""
         before, self._woken = self._woken, False
-        sockets = self._found()
+        sockets = self._mpi_sockets()
         if before or under_way or not sockets:
             time.sleep(min(longest_s, WITHOUT_SOCKETS_S))
             return
@@ -43,10 +42,10 @@ class News:
             poll.register(descriptor, select.POLLIN)
         self._woken = bool(poll.poll(min(longest_s, LONGEST_S) * 1e3))
 
-    def _found(self) -> list[int]:
+    def _mpi_sockets(self) -> list[int]:
         now = time.monotonic()
-        if now >= self._find_again_at:
-            self._find_again_at = now + FOUND_FOR_S
+        if now >= self._next_search:
+            self._next_search = now + SEARCH_EVERY_S
             self._sockets = [int(name) for name in os.listdir("/proc/self/fd") if _is_stream_of_ip(int(name))]  # noqa: PTH208
         return self._sockets
 

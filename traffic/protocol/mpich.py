@@ -1,21 +1,22 @@
-"""A setting of MPICH's that can only be made while it runs, by MPI's tool interface (MPI 4.1, chapter 15)."""
+"""A setting of MPICH that can be changed only while it runs, through MPI's tool interface (MPI 4.1, chapter 15)."""
 
 from __future__ import annotations
 
 import ctypes
 
 TRIES = 100
-"""Nothing else is done meanwhile. Measured: 0.6 ms of trying on a desktop processor, up to 55 ms on one that four
-others share. The living too may refuse as often (seen with 128 on two processors), so they are asked again later."""
+"""Tries of one send, during which MPI does nothing else. Measured: 0.6 ms on a desktop processor, up to 55 ms on one
+that four processes share. A living rank can refuse as often (seen with 128 ranks on two processors), so the send is
+repeated."""
 TRY_AGAIN_S, REFUSED_S = 0.05, 1.5
-"""A send that was refused is made again so much later; a rank that has refused for so long is dead."""
+"""Interval between two sends that are refused; a rank that refuses for REFUSED_S is dead."""
 
 
 def give_up_on_the_dead(tries: int = TRIES) -> bool:
-    """From now on a send to a rank whose host refuses the connection fails after so many tries.
+    """From now on a send to a rank whose host refuses the connection fails after `tries`.
 
-    By default MPICH tries for ever, inside the call, and everybody else would wait with it. Not set from the start,
-    because connections that are still being made look the same. False where this MPICH has no such setting.
+    By default MPICH tries for ever, inside the call. The limit is not set from the start, because a connection that is
+    not established yet looks the same. Returns False where this MPICH has no such setting.
     """
     try:
         library = ctypes.CDLL("libmpi.so.12", mode=ctypes.DEFAULT_MODE)

@@ -1,7 +1,7 @@
-"""Between a rank and the proxy of MPICH that started it: all words pass, but for one question.
+"""Relays PMI between a rank and the proxy of MPICH that started it, except for one request.
 
-Asked for PMI_hwloc_xmlfile the proxy writes its machine's topology to a file in /tmp, which stays there when the proxy
-is killed. MPICH looks for itself where the proxy has no such file; so that is what it is told here.
+On a request for PMI_hwloc_xmlfile the proxy writes the topology of its machine to a file in /tmp, which stays there
+when the proxy is killed. MPICH reads the topology itself where the proxy has no such file; so the relay answers that.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ _AT_ONCE_BYTES = 1 << 16
 
 
 class Relay:
-    """`proxy` and `rank` are the two ends that it stands between."""
+    """`proxy` and `rank`: the sockets to the two ends."""
 
     def __init__(self, proxy: socket.socket, rank: socket.socket) -> None:
         self._proxy, self._rank = proxy, rank
         self._begun = b""
-        """A line of the rank's that is not whole yet."""
+        """The begin of a line of the rank."""
 
     def until_end_of(self, child: int) -> int:
-        """Passes words on; the child's status, as os.waitpid has it."""
+        """Relays until `child` ends. Returns its status, as os.waitpid() does."""
         ended, wake = socket.socketpair()
         wake.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake.fileno())
         open_ends = [self._proxy, self._rank]
-        while not (found := os.waitpid(child, os.WNOHANG))[0]:
+        while not (ended_child := os.waitpid(child, os.WNOHANG))[0]:
             for end in select.select([ended, *open_ends], [], [])[0]:
                 if end is ended:
                     ended.recv(_AT_ONCE_BYTES)
                 elif end in open_ends and not self._pass(end):
                     self._close()
                     open_ends = []
-        return found[1]
+        return ended_child[1]
 
     def _pass(self, end: socket.socket) -> bool:
-        """False: one of the two is gone."""
+        """Returns False when one of the two ends is gone."""
         try:
             data = end.recv(_AT_ONCE_BYTES)
             if end is self._proxy:

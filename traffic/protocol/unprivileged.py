@@ -1,4 +1,4 @@
-"""The account that ranks run as, and the way there: every rank, the master's too, gives up root for good."""
+"""The account of the ranks. Every rank, the master's included, gives up root for good."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ ACCOUNT = "pktswarm"
 FALLBACK = "nobody"
 
 
-def name(asked: str) -> str:
-    """The account ranks run as: the one asked for, else pktswarm's own, else nobody. KeyError if it is not there."""
-    if asked:
-        return pwd.getpwnam(asked).pw_name
+def name(wanted: str) -> str:
+    """Returns the account of the ranks: `wanted`, else pktswarm, else nobody. KeyError: no such account."""
+    if wanted:
+        return pwd.getpwnam(wanted).pw_name
     try:
         return pwd.getpwnam(ACCOUNT).pw_name
     except KeyError:
@@ -20,7 +20,7 @@ def name(asked: str) -> str:
 
 
 def become(user: str) -> None:
-    """Become `user` for good (only root can; others stay who they are)."""
+    """Changes to `user` for good. A process that is not root keeps its user."""
     if os.geteuid() == 0:
         entry = pwd.getpwnam(user)
         os.setgroups([])
