@@ -65,7 +65,7 @@ def report(arguments: argparse.Namespace) -> dict[str, object]:
     document: dict[str, object] = {
         "proxy_missing": bool(arguments.proxy) and not os.access(arguments.proxy, os.X_OK),
         "tools_missing": [tool for tool in ENGINES_NEED if not shutil.which(tool)],
-        "health": health.report(stale_spools.SPOOLS),
+        "health": to_object(health.report(stale_spools.SPOOLS)),
     }
     if not arguments.interface:
         return {**document, "versions": _versions()}

@@ -1,4 +1,4 @@
-"""How a board is: its clock, processors, temperature and room. What it does not tell is None; needs no root."""
+"""The health of a board: clock, processors, temperature and disk. None: not reported. Needs no root."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import contextlib
 import ctypes
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 CPUS = Path("/sys/devices/system/cpu")
 ZONES = Path("/sys/class/thermal")
@@ -17,15 +17,29 @@ _TIMEX_BYTES, _STATUS_AT = 512, 40
 """struct timex (linux/timex.h) is shorter; where `status` stands with words of 8 bytes, with 4 at half of it."""
 
 
-def report(spools: Path) -> dict[str, Any]:
-    return {
-        "governors": governors(),
-        "zones": zones(),
-        "throttled": throttled(),
-        "clock_synchronised": clock_synchronised(),
-        "free_bytes": shutil.disk_usage(spools).free,
-        "spools": str(spools),
-    }
+@dataclass(frozen=True)
+class Zone:
+    """A thermal zone. `passive_c`: where the kernel begins to slow down; `critical_c`: where it switches off."""
+
+    name: str
+    celsius: float
+    passive_c: float | None
+    critical_c: float | None
+
+
+@dataclass(frozen=True)
+class Health:
+    governors: list[str]
+    zones: list[Zone]
+    throttled: int | None
+    clock_synchronised: bool | None
+    free_bytes: int
+    spools: str
+
+
+def report(spools: Path) -> Health:
+    free_bytes = shutil.disk_usage(spools).free
+    return Health(governors(), zones(), throttled(), clock_synchronised(), free_bytes, str(spools))
 
 
 def governors(cpus: Path = CPUS) -> list[str]:
@@ -33,8 +47,7 @@ def governors(cpus: Path = CPUS) -> list[str]:
     return sorted({path.read_text().strip() for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")})
 
 
-def zones(folder: Path = ZONES) -> list[dict[str, Any]]:
-    """Of each thermal zone: its name, temperature, and where the kernel begins to slow down or would switch off."""
+def zones(folder: Path = ZONES) -> list[Zone]:
     found = []
     for zone in sorted(folder.glob("thermal_zone*")):
         with contextlib.suppress(OSError, ValueError):  # a sensor may be asleep
@@ -43,13 +56,13 @@ def zones(folder: Path = ZONES) -> list[dict[str, Any]]:
                 at_c = int(kind.with_name(kind.name.replace("_type", "_temp")).read_text()) / 1000
                 name = kind.read_text().strip()
                 limits[name] = min(at_c, limits.get(name, at_c))
-            shown = {"name": (zone / "type").read_text().strip(), "celsius": int((zone / "temp").read_text()) / 1000}
-            found.append({**shown, "passive_c": limits.get("passive"), "critical_c": limits.get("critical")})
+            name, celsius = (zone / "type").read_text().strip(), int((zone / "temp").read_text()) / 1000
+            found.append(Zone(name, celsius, limits.get("passive"), limits.get("critical")))
     return found
 
 
 def throttled() -> int | None:
-    """A Raspberry Pi's own word (vcgencmd get_throttled): bits 0 to 3 now, 16 to 19 since it started."""
+    """The bits of a Raspberry Pi's vcgencmd get_throttled: 0 to 3 now, 16 to 19 since it started."""
     tool = shutil.which("vcgencmd")
     if tool is None:
         return None
@@ -61,7 +74,7 @@ def throttled() -> int | None:
 
 
 def clock_synchronised() -> bool | None:
-    """Whether something (NTP, PTP) steers the clock, as the kernel was told."""
+    """Whether NTP, PTP or the like steers the clock, as the kernel reports."""
     timex = ctypes.create_string_buffer(_TIMEX_BYTES)
     if ctypes.CDLL(None, use_errno=True).adjtimex(timex) < 0:
         return None

@@ -70,6 +70,8 @@ class Host:
     user: str = ""
 
 
+Hosts = dict[str, dict[str, object]]
+"""Host → its variables."""
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -160,7 +162,7 @@ def load(path: Path) -> Inventory:
     return Inventory(path, master, hosts, variables, under_test, _dut(path, variables.get("pktswarm_dut")))
 
 
-def _mapping(path: Path, key: str, value: Any) -> dict[str, Any]:
+def _mapping(path: Path, key: str, value: Any) -> dict[str, object]:
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -168,31 +170,32 @@ def _mapping(path: Path, key: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def _check_upf(path: Path, told: dict[str, Any]) -> None:
+def _check_upf(path: Path, given: dict[str, object]) -> None:
     for name, version in UPF_ADDRESSES.items():
-        value = told.get(name) or ""
+        value = given.get(name) or ""
         check = _ipv4 if version == 4 else _ipv6
         check(path, f"all.vars.pktswarm_upf.{name}", value if isinstance(value, str) else repr(value))
 
 
 def _dut(path: Path, value: Any) -> Dut | None:
     key, names = "all.vars.pktswarm_dut", ("ssh", "user", "interfaces")
-    told = _mapping(path, key, value)
+    given = _mapping(path, key, value)
     if value is None:
         return None
-    if unknown := sorted(map(str, set(told) - set(names))):
+    if unknown := sorted(map(str, set(given) - set(names))):
         raise BadInput(path, "unknown key", key=f"{key}.{unknown[0]}", allowed=", ".join(names))
     patterns = {"ssh": (ADDRESS, "a host name or an address"), "user": (NAME, "an account name")}
+    texts = {}
     for name, (pattern, allowed) in patterns.items():
-        one = told.get(name, "" if name == "user" else None)
-        if not isinstance(one, str) or not (pattern.fullmatch(one) or (name == "user" and not one)):
-            raise BadInput(path, "cannot be used", key=f"{key}.{name}", value=one, allowed=allowed)
-    interfaces = told.get("interfaces", [])
-    names_of = interfaces if isinstance(interfaces, list) else [None]
-    if not all(isinstance(one, str) and INTERFACE.fullmatch(one) for one in names_of):
+        text = given.get(name, "" if name == "user" else None)
+        if not isinstance(text, str) or not (pattern.fullmatch(text) or (name == "user" and not text)):
+            raise BadInput(path, "cannot be used", key=f"{key}.{name}", value=text, allowed=allowed)
+        texts[name] = text
+    interfaces = given.get("interfaces", [])
+    if not isinstance(interfaces, list) or not all(isinstance(i, str) and INTERFACE.fullmatch(i) for i in interfaces):
         allowed = "a list of interfaces like [n3, n6]"
         raise BadInput(path, "cannot be used", key=f"{key}.interfaces", value=interfaces, allowed=allowed)
-    return Dut(told["ssh"], told.get("user", ""), tuple(interfaces))
+    return Dut(texts["ssh"], texts["user"], tuple(interfaces))
 
 
 def _check_login(path: Path, value: Any) -> None:
@@ -223,7 +226,7 @@ def _under_test(path: Path, value: Any) -> tuple[Network, ...]:
     return tuple(found)
 
 
-def _members(path: Path, children: dict[str, Any], group: str) -> dict[str, dict[str, Any]]:
+def _members(path: Path, children: dict[str, object], group: str) -> Hosts:
     body = children.get(group)
     key = f"all.children.{group}.hosts"
     body = body if isinstance(body, dict) else {}
@@ -241,14 +244,14 @@ def _members(path: Path, children: dict[str, Any], group: str) -> dict[str, dict
     return {name: {**group_vars, **(values or {})} for name, values in hosts.items()}
 
 
-def _refuse_unknown_keys(path: Path, everything: dict[str, Any]) -> None:
+def _refuse_unknown_keys(path: Path, everything: dict[str, object]) -> None:
     unknown = set(everything) - {"vars", "children", "hosts"}
     if unknown:
         raise BadInput(path, "unknown key", key=f"all.{sorted(unknown)[0]}", allowed="vars, children, hosts")
 
 
-def _hosts(path: Path, members: dict[str, dict[str, dict[str, Any]]], variables: dict[str, Any]) -> tuple[Host, ...]:
-    merged: dict[str, dict[str, Any]] = {}
+def _hosts(path: Path, members: dict[str, Hosts], variables: dict[str, object]) -> tuple[Host, ...]:
+    merged: Hosts = {}
     roles: dict[str, list[Role]] = {}
     both: tuple[Role, ...] = ("transmit", "receive")
     for role in both:
@@ -261,7 +264,7 @@ def _hosts(path: Path, members: dict[str, dict[str, dict[str, Any]]], variables:
     )
 
 
-def _host(path: Path, name: str, roles: tuple[Role, ...], values: dict[str, Any], group: str) -> Host:
+def _host(path: Path, name: str, roles: tuple[Role, ...], values: dict[str, object], group: str) -> Host:
     key = f"all.children.{group}.hosts.{name}"
 
     def text(variable: str, pattern: re.Pattern[str] | None = None, allowed: str = "") -> str:

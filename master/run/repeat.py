@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from pktswarm.master.files import new_folder, replace_text
 from pktswarm.master.report.folder import REPEATED
@@ -15,23 +14,23 @@ from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, PktswarmE
 
 FORMAT_VERSION = 1
 RUNS = "runs"
-UNFINISHED = "it did not come to its end"
-"""What repeat.json says until it does."""
+UNFINISHED = "interrupted"
+"""The problem in repeat.json until the last run has ended."""
 
 
 class Repeated:
-    """`results/<UTC time>-<name>-repeat/`: repeat.json, written anew after each run, and the runs in `runs/`."""
+    """`results/<UTC time>-<name>-repeat/`: repeat.json, rewritten after each run, and the runs in `runs/`."""
 
     def __init__(self, results: Path, name: str, asked: int) -> None:
         self.name, self.asked = name, asked
         self.path = new_folder(results, f"{name}-repeat")
         self.finished: list[Finished] = []
         self.problem = UNFINISHED
-        """Why it ended before its time."""
+        """Why runs are missing; empty when none is."""
 
     def run(self, once: Callable[[Path], Finished], tell: Callable[[Finished], None] = lambda finished: None) -> None:
-        """`once` makes one run in the folder that it is given; `tell` is told each one that is kept. Ends with the
-        first that is incomplete; an error before it leaves no folder behind."""
+        """Ends with the first incomplete run; an error before it leaves no folder behind. `once`: makes a run in a
+        folder; `tell`: called for each run that is kept."""
         try:
             self._runs(once, tell)
         except PktswarmError as error:
@@ -59,9 +58,9 @@ class Repeated:
         """The exit status: the worst of the runs."""
         if self.problem:
             return EXIT_INCOMPLETE
-        return max((one.outcome.status for one in self.finished), default=EXIT_AS_EXPECTED)
+        return max((run.outcome.status for run in self.finished), default=EXIT_AS_EXPECTED)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         return {
             "format_version": FORMAT_VERSION,
             "name": self.name,
@@ -70,11 +69,11 @@ class Repeated:
             "asked_runs": self.asked,
             "runs": [
                 {
-                    "folder": str(one.folder.relative_to(self.path)),
-                    "status": one.outcome.status,
-                    "reason": one.outcome.reason,
+                    "folder": str(run.folder.relative_to(self.path)),
+                    "status": run.outcome.status,
+                    "reason": run.outcome.reason,
                 }
-                for one in self.finished
+                for run in self.finished
             ],
         }
 

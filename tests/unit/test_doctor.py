@@ -246,7 +246,7 @@ def test_zones_and_governors_are_read_from_sysfs(tmp_path: Path) -> None:
     for name, text in files.items():
         (zone / name).write_text(text + "\n")
     (tmp_path / "thermal_zone1").mkdir()  # a sensor that does not answer
-    assert health.zones(tmp_path) == [{"name": "soc", "celsius": 61.5, "passive_c": 80.0, "critical_c": 110.0}]
+    assert health.zones(tmp_path) == [health.Zone("soc", celsius=61.5, passive_c=80.0, critical_c=110.0)]
     for cpu, governor in (("cpu0", "ondemand"), ("cpu1", "ondemand")):
         (tmp_path / cpu / "cpufreq").mkdir(parents=True)
         (tmp_path / cpu / "cpufreq" / "scaling_governor").write_text(f"{governor}\n")

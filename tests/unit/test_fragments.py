@@ -6,20 +6,21 @@ import ctypes
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pktswarm.master.cluster import inventory
-from pktswarm.master.cluster.node import sum_sent, unfinished
+from pktswarm.master.cluster.inventory import Host
+from pktswarm.master.cluster.node import NodeState, sum_sent, unfinished
+from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.plan import plan, resolve_streams
 from pktswarm.master.plan.session_streams import to_cut
 from pktswarm.master.scenario import scenario
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.leg import Arrival, Leg, Oversize
-from pktswarm.traffic.protocol.task import ReceiveTask
+from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
 from pktswarm.traffic.schedule import fragments
 from pktswarm.traffic.schedule.fragments import frames_of, parts, parts_of, together_ms, with_ids
 from pktswarm.traffic.schedule.records import PartRecord
@@ -261,15 +262,12 @@ def test_without_a_word_longer_packets_are_refused(tmp_path: Path) -> None:
 
 
 def test_frames_are_held_against_the_interface_and_what_is_not_whole_is_told() -> None:
-    counts = [
-        {"leg": 0, "sent_packets": 10, "sent_frames": 25, "resent_packets": None},
-        {"leg": 1, "sent_packets": 5, "sent_frames": None, "resent_packets": None},
-    ]
-    assert sum_sent(counts) == 30
-    host = SimpleNamespace(host=SimpleNamespace(name="rx1"))
-    nodes: list[Any] = [SimpleNamespace(rank=host, counts=[{"unfinished_packets": 1204}, {"unfinished_packets": None}])]
-    assert unfinished(nodes) == ["rx1: 1,204 packets with missing fragments"]
-    assert unfinished([SimpleNamespace(rank=host, counts=None)]) == []  # type: ignore[list-item]
+    node = NodeState(Rank(1, Host("rx1", "rx1", ("receive",)), "receive"))
+    assert unfinished([node]) == []
+    node.sent = [SendCount(0, "xdp", 10, sent_frames=25), SendCount(1, "xdp", 5)]
+    assert sum_sent(node) == 30
+    node.received = [ReceiveCount(0, "xdp", 1, unfinished_packets=1204), ReceiveCount(1, "xdp", 1)]
+    assert unfinished([node]) == ["rx1: 1,204 packets with missing fragments"]
 
 
 def test_the_example_shows_both_ways_to_cut() -> None:

@@ -74,4 +74,4 @@ def test_a_repetition_that_was_killed_has_the_runs_until_then(tmp_path: Path) ->
         one.run(lambda folder: steps.pop(0)(folder))
     side = run_sets.side("A", str(one.path))
     assert len(side.runs) == 2
-    assert side.left_out == [f"3 of 5 runs of {one.path.name}: it did not come to its end"]
+    assert side.left_out == [f"3 of 5 runs of {one.path.name}: interrupted"]
