@@ -114,7 +114,7 @@ def test_what_cannot_be_put_back_is_told_and_found_again(spool: Path, card: Card
     switch_off(spool)
     card.refuses = "rxvlan"
     done = stale_spools.mend(tmp_path, tmp_path)
-    assert [("cannot be put back" in words, words.split()[0]) for words in done] == [(True, "rxvlan"), (False, "gro")]
+    assert [("cannot be restored" in words, words.split()[0]) for words in done] == [(True, "rxvlan"), (False, "gro")]
     assert "eth1: rxvlan cannot be set" in done[0]
     assert stale_spools.report(tmp_path, tmp_path, "eth1", None).changed == ["rxvlan of eth1 (was on)"]
 
