@@ -21,7 +21,10 @@ ResultFolder = Annotated[
 Hosts = Annotated[Path, typer.Option("--hosts", help="Inventory file.")]
 Results = Annotated[Path, typer.Option("--results", help="Parent folder of the results folder.")]
 Patience = Annotated[
-    float, typer.Option("--patience", help="Factor on every timeout, 0.1 or more; raise it for slow hosts.", min=0.1)
+    float,
+    typer.Option(
+        "--patience", help="Factor on timeouts, safety timeouts excepted, 0.1 or more; for slow hosts.", min=0.1
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 Png = Annotated[Path | None, typer.Option("--png", help="Draw every plot into this PNG file.")]

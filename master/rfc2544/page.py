@@ -32,7 +32,7 @@ FILES = [
     ("loss.csv", "a row for each load of the frame loss rate"),
     ("back_to_back.csv", "bursts and buffer times by frame size"),
     ("trials.csv", "a row for each trial, with the folder of its run"),
-    ("runs/", "the trials, each a run like any other"),
+    ("runs/", "the runs of the trials"),
 ]
 
 

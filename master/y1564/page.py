@@ -14,7 +14,7 @@ FAILED = ("Not every service passed", "bad")
 FILES = [
     ("y1564.json", "options, deviations and all results"),
     ("steps.csv", "a row for each step of each service, and of the performance test; bits/s, ns, ratios of 1"),
-    ("runs/", "the runs, each like any other"),
+    ("runs/", "the runs of the trials"),
 ]
 
 

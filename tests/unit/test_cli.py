@@ -78,7 +78,10 @@ def test_check_as_json_has_every_leg() -> None:
         (["search", "configs/gtpu.yaml", "--hosts", "hosts/lab-gone.yml"], "pktswarm lab up --name gone"),
         (["dependence", "nowhere.pcap"], "nowhere.pcap: there is no such file"),
         (["dependence", "README.md"], "README.md = '23207"),
-        (["dependence", TRACE, "--estimator", "higuchi"], "--estimator = 'higuchi': unknown (allowed: variance-time"),
+        (
+            ["dependence", TRACE, "--estimator", "higuchi"],
+            "--estimator = 'higuchi': unknown estimator (allowed: variance-time",
+        ),
         (["dependence", TRACE, "--start", "never"], "--start = 'never': unknown start (allowed: together, spread"),
         (["dependence", TRACE, "--bin", "0"], "--bin = 0.0: bin width out of range"),
         (["dependence", TRACE, "--from", "-1"], "--from = -1.0: time scale out of range"),
