@@ -1,4 +1,4 @@
-"""Calibration: the highest rate that holds is found and confirmed, on nodes of known capacity; what is kept."""
+"""Calibration: the search for a rate and its confirmation on nodes of known capacity, and the capacity file."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def hosts_file(folder: Path, variables: str = "{}", sides: tuple[str, str] = ("a
     return path
 
 
-# --- what holds -----------------------------------------------------------------------------------------------------
+# --- the search for a rate ------------------------------------------------------------------------------------------
 
 
 def steady(limit_pps: float, calls: list[float] | None = None) -> rate_search.TryRate:
@@ -107,7 +107,7 @@ def test_a_run_that_says_nothing_ends_it_with_its_reason() -> None:
 
 
 def node(limit_pps: float, top_pps: float | None = None, trouble: Callable[[int], str] = lambda number: "") -> Any:
-    """Sends up to a limit when it is paced, and `top_pps` when it is not."""
+    """A transmitter of a limit with pacing, and of `top_pps` without."""
     calls: list[float | None] = []
 
     def sent(rate_pps: float | None) -> Sent:
@@ -127,7 +127,7 @@ def node(limit_pps: float, top_pps: float | None = None, trouble: Callable[[int]
 
 @pytest.mark.parametrize("paced", [0.6, 0.95, 1.0, 1.04])
 def test_a_transmitters_figure_is_what_it_sends_paced(paced: float) -> None:
-    """Pacing costs, or spares: the rate as fast as it goes is a first guess and no more."""
+    """The rate with pacing is lower or higher than without: the latter is only a first guess."""
     sent, calls = node(100_000 * paced, 100_000)
     work = measure.Transmitter(sent, FORM)
     held = work.measure()
@@ -166,7 +166,7 @@ ABLE = [
 
 
 def receiver(limit_pps: float, together_pps: float = 1e9) -> Any:
-    """Takes up to a limit; its transmitters together send no more than `together_pps`."""
+    """A receiver of a limit, whose transmitters together send no more than `together_pps`."""
     calls: list[tuple[list[Flow], float]] = []
 
     def received(flows: Sequence[Flow], trial_s: float) -> Trial:
@@ -268,11 +268,11 @@ def test_a_receivers_full_ring_is_loss_and_any_other_doubt_is_one() -> None:
     assert judged([full], full, received=1000) == 3, "what it missed was not of ours"
 
 
-# --- all of it ------------------------------------------------------------------------------------------------------
+# --- a calibration --------------------------------------------------------------------------------------------------
 
 
 class Cluster:
-    """In place of runs: transmitters and a receiver of known limits. Ends after `patience` trials."""
+    """Replaces the runs: transmitters and a receiver of known limits. Ends after `patience` trials."""
 
     def __init__(self, limits: dict[str, float], reports: dict[str, dict[str, Any]], patience: int = 10**6) -> None:
         self.limits, self.reports, self.patience, self.count = limits, reports, patience, 0
@@ -316,7 +316,7 @@ def report(**more: Any) -> dict[str, Any]:
 def calibrated(
     hosts: Path, words: str = "", cluster: Cluster | None = None, **more: Any
 ) -> tuple[Calibration, Cluster]:
-    """`words`: engines; the rest of asked.parse's."""
+    """Run a calibration. `words`: engines; the others are options of parse()."""
     loaded = inventory.load(hosts)
     limits = {"tx1": 30_000.0, "tx2": 50_000.0, "tx3": 20_000.0, "rx1": 65_000.0}
     made = cluster or Cluster(limits, {name: report() for name in limits})
@@ -399,7 +399,7 @@ def test_a_figure_that_is_not_found_is_told_and_not_kept(tmp_path: Path) -> None
     assert known is not None and {one.node for one in known.figures} == {"tx2", "tx3", "rx1"}
 
 
-# --- how nodes are wired, and what is refused -----------------------------------------------------------------------
+# --- wiring, and refused options ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

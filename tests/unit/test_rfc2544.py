@@ -1,4 +1,4 @@
-"""RFC 2544's benchmarks: the formulas, the procedure on devices of known capacity and queue, what is kept and shown."""
+"""RFC 2544's benchmarks: formulas, the procedure on devices of known capacity and queue, results."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_loss_that_was_not_measured_is_none_and_not_0() -> None:
 
 
 def lost_of(frames: int, holds: int, share: float) -> int:
-    """By a queue that holds so many frames in front of something that forwards `share` of what comes."""
+    """The loss of a queue of `holds` frames before a forwarder of `share` of the received frames."""
     return max(0, frames - int(frames * share) - holds)
 
 
@@ -101,7 +101,7 @@ def test_the_longest_burst_is_found_within_its_step(seed: int, parts: int) -> No
 
 
 def test_where_the_throughput_is_known_a_few_bursts_are_enough() -> None:
-    """Of a queue of 20 ms before 40 % of the medium's rate."""
+    """The device has a queue of 20 ms, and forwards 40 % of the medium's rate."""
     assert bursts(297_619, 1_667, 0.4, 0.4)[1] <= 5
 
 
@@ -126,7 +126,7 @@ def test_bursts_that_contradict_one_another_end_the_search() -> None:
 
 
 class Device:
-    """A queue before a bottleneck, as the lab's; `cannot`: (test, size) whose loads the tester cannot send."""
+    """A queue before a bottleneck, as in the lab. `cannot`: (test, size) with loads that the tester cannot send."""
 
     def __init__(self, bps: float = DEVICE_BPS, cannot: tuple[str, int] | None = None) -> None:
         self.bps, self.cannot = bps, cannot
@@ -178,11 +178,11 @@ def test_loss_that_shows_once_shortens_no_burst() -> None:
     whole, hiccups = Device(), []
 
     def measure(wanted: TrialPlan) -> TrialResult:
-        told = whole(wanted)
-        if wanted.test != "back-to-back" or told.trial.lost_packets or wanted in hiccups:
-            return told
+        result = whole(wanted)
+        if wanted.test != "back-to-back" or result.trial.lost_packets or wanted in hiccups:
+            return result
         hiccups.append(wanted)
-        return TrialResult(replace(told.trial, lost_packets=3))
+        return TrialResult(replace(result.trial, lost_packets=3))
 
     done, undisturbed = benchmark(measure), benchmark(Device())
     assert hiccups and [of.bursts for of in done.sizes] == [of.bursts for of in undisturbed.sizes]
@@ -237,11 +237,11 @@ def test_a_node_that_was_held_up_is_tried_again_and_no_more_than_twice() -> None
         whole, held = Device(), []
 
         def measure(wanted: TrialPlan) -> TrialResult:
-            told = whole(wanted)
+            result = whole(wanted)
             if len(held) < times:
                 held.append(wanted)
-                return TrialResult(replace(told.trial, problem="tx1 took 1.02 s", held_up=True))
-            return told
+                return TrialResult(replace(result.trial, problem="tx1 took 1.02 s", held_up=True))
+            return result
 
         return benchmark(measure, tests=("loss",), sizes_bytes=(1518,)), len(held)
 
@@ -258,12 +258,12 @@ def test_ctrl_c_ends_all_of_it_and_keeps_what_was_found(number: int, error: str)
     whole = Device()
 
     def measure(wanted: TrialPlan) -> TrialResult:
-        told = whole(wanted)
+        result = whole(wanted)
         if len(whole.wanted) < number:
-            return told
+            return result
         if error == "interrupted":
             raise PktswarmError(error)
-        return TrialResult(replace(told.trial, problem=error))
+        return TrialResult(replace(result.trial, problem=error))
 
     if (number, error) == (1, "interrupted"):
         with pytest.raises(PktswarmError):
@@ -341,7 +341,7 @@ def test_the_full_form_waits_for_the_last_frames_as_the_standard_asks() -> None:
     assert loads(SCENARIO, form=FULL).of_size[64].at(1000, 1).receive.drain_s == FULL.drain_s == 2.0
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- refused options -------------------------------------------------------------------------------------------------
 
 STREAM = "streams: [{name: a, rate_l1_bps: 1.0e+7, duration_s: 9}]"
 VLANS = "headers: [{ethernet: {}}, {vlan: {id: 5}}, {ipv4: {}}, {udp: {src: 5, dst: 5}}]"
@@ -396,13 +396,13 @@ def test_bad_input_is_one_message_and_nothing_is_left(name: str, tmp_path: Path)
 
 
 def test_the_help_warns_as_rfc_6815_asks_and_tells_what_the_quick_form_is() -> None:
-    told = " ".join((rfc2544.rfc2544.__doc__ or "").split())
-    assert "only in an isolated test network, NEVER on a network in use (RFC 6815)" in told
-    assert "is not conformant to RFC 2544" in told
+    text = " ".join((rfc2544.rfc2544.__doc__ or "").split())
+    assert "only in an isolated test network, NEVER on a network in use (RFC 6815)" in text
+    assert "is not conformant to RFC 2544" in text
     assert ",".join(map(str, formulas.SIZES_BYTES)) == rfc2544.SIZES and ",".join(TESTS) == rfc2544.TESTS
 
 
-# --- what is kept and shown ------------------------------------------------------------------------------------------
+# --- results on disk, on the page and on the terminal ----------------------------------------------------------------
 
 ABOUT = {"name": "lab", "scenario_file": "s.yaml", "streams": ["a"], "hosts_file": "h.yml", "medium_l1_bps": 100e6}
 
@@ -427,7 +427,7 @@ def test_document_tables_page_and_terminal_have_the_same_figures(tmp_path: Path)
     folder, document = kept(tmp_path, benchmark(Device()))
     assert re.fullmatch(r"\d{8}T\d{6}Z-lab-rfc2544", folder.name)
     assert json.loads((folder / "rfc2544.json").read_text()) == json.loads(json.dumps(document))
-    text, told = page.make(folder, document).read_text(), shown(document, folder)
+    text, printed = page.make(folder, document).read_text(), shown(document, folder)
     for of, found, burst in zip(
         document["sizes"], rows(folder / "throughput.csv"), rows(folder / "back_to_back.csv"), strict=True
     ):
@@ -439,7 +439,7 @@ def test_document_tables_page_and_terminal_have_the_same_figures(tmp_path: Path)
         corrected_s *= 1 - of["throughput"]["rate_pps"] / of["maximum_pps"]
         assert float(burst["corrected_buffer_s"]) == pytest.approx(corrected_s)
         for figure in (f"{of['throughput']['rate_pps']:,.0f}", f"{1e3 * corrected_s:,.3f}", "2.0"):
-            assert figure in text and figure in told
+            assert figure in text and figure in printed
     lost = rows(folder / "loss.csv")
     assert len(lost) == sum(len(of["loss"]) for of in document["sizes"])
     assert all(float(one["loss_percent"]) == 100 * int(one["lost_packets"]) / int(one["sent_packets"]) for one in lost)
@@ -451,9 +451,9 @@ def test_document_tables_page_and_terminal_have_the_same_figures(tmp_path: Path)
 def test_what_it_deviates_in_is_told_everywhere(form: ask.Form, tmp_path: Path) -> None:
     done = benchmark(Device(), form=form, sizes_bytes=(64,), tests=("throughput",))
     folder, document = kept(tmp_path, done)
-    text, told = page.html(folder, document), shown(document, folder)
-    assert document["conformant"] is False and document["conformity"] in told
-    assert ("NOT conformant to RFC 2544" in told) == (form == QUICK)
+    text, printed = page.html(folder, document), shown(document, folder)
+    assert document["conformant"] is False and document["conformity"] in printed
+    assert ("NOT conformant to RFC 2544" in printed) == (form == QUICK)
     assert ("Quick form: not conformant to RFC 2544" in text) == (form == QUICK)
     assert "never in a network in use (RFC 6815)" in text and "RFC 6815" in document["warning"]
     assert "Frame sizes 128, 256, 512, 1024, 1280, 1518 are left out (9.1)." in document["deviations"]
@@ -486,8 +486,8 @@ def test_axe_finds_nothing_in_the_page_that_keeps_a_person_out(scheme: str, tmp_
 def test_a_size_that_ended_has_dashes_and_its_reason(tmp_path: Path) -> None:
     folder, document = kept(tmp_path, benchmark(Device(cannot=("throughput", 64))))
     assert document["status"] == 3 and document["sizes"][0]["throughput"]["rate_pps"] is None
-    text, told = page.html(folder, document), shown(document, folder)
-    for one in (text, told):
+    text, printed = page.html(folder, document), shown(document, folder)
+    for one in (text, printed):
         assert "64 bytes: ended early: throughput: 5 of 9 packets were sent" in one
     assert rows(folder / "throughput.csv")[0]["throughput_pps"] == ""
     assert show.cells(document["sizes"][0])[2:] == ["–"] * 8

@@ -1,4 +1,4 @@
-"""The search for the highest rate with so much loss: on devices of known capacity, and what is refused."""
+"""The search for the highest rate within a loss: devices of known capacity, refused options, results."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ Device = Callable[[float, float], Trial]
 
 
 def device(capacity_pps: float, noise: float = 0.0, hiccups: float = 0.0, seed: int = 1) -> Device:
-    """Passes on its capacity, which differs by up to `noise` from trial to trial; in the share `hiccups` of trials it
-    drops one packet in a hundred of what it passes on."""
+    """A device of a capacity, which varies by up to `noise` between trials.
+
+    In the share `hiccups` of the trials it drops one packet in a hundred.
+    """
     chance = random.Random(seed)
 
     def trial(load_pps: float, duration_s: float) -> Trial:
@@ -149,8 +151,8 @@ def test_a_trial_in_which_a_node_was_held_up_is_made_again(times: int) -> None:
     else:
         assert (done.status, done.problem, len(calls)) == (0, "", len(undisturbed.trials) + times)
         assert done.goals() == undisturbed.goals()
-        told = [one for one in done.trials if not one.problem]
-        assert told == undisturbed.trials and len(done.known) == len(done.trials)
+        valid = [trial for trial in done.trials if not trial.problem]
+        assert valid == undisturbed.trials and len(done.known) == len(done.trials)
 
 
 @pytest.mark.parametrize("error", [PktswarmError("interrupted"), BadInput("tx1", "its link is down")])
@@ -203,7 +205,7 @@ def test_a_trial_counts_the_searched_streams_alone() -> None:
 
 
 def test_a_load_at_which_a_limit_does_not_hold_is_too_high_for_every_goal() -> None:
-    """The device loses nothing up to 1,500 packets/s, and is too slow from 1,000 on."""
+    """The device loses nothing up to 1,500 packets/s, and exceeds a limit from 1,000 packets/s on."""
 
     def trial(load_pps: float, duration_s: float) -> Trial:
         packets = round(load_pps * duration_s)
@@ -244,7 +246,7 @@ def test_the_time_of_a_burst_can_be_kept_more_narrowly(least_s: float, held_up: 
 
 
 def held_up_in_the_midst(late: int | None, latest_s: float | None, lost: int, **tolerance: Any) -> bool:
-    """Of a trial of 1 s."""
+    """Evaluate a trial of 1 s."""
     latest_ns = None if latest_s is None else round(latest_s * 1e9)
     rows = [row(received=1000), row(received=1000 - lost, late=late, latest_ns=latest_ns)]
     made = trial_of(1000.0, 1.0, {"load"}, Tolerance(**tolerance), Outcome(0, "", rows), Path(), 2.5)
@@ -276,13 +278,13 @@ def test_what_left_late_and_together_may_be_lost_by_that(
     ("lost", "held_up"), [(10, True), (20, True), (21, False), (100, False), (101, True), (111, False)]
 )
 def test_a_goal_is_in_doubt_where_what_was_late_decides(lost: int, held_up: bool) -> None:
-    """Of 2,000 packets up to none and up to 100 may be lost."""
+    """The goals allow 0 and 100 lost packets of 2,000."""
     late = 20 if lost < 100 else 10
     assert held_up_in_the_midst(late, 0.02, lost, load=0.05, losses=(0.0, 0.05)) == held_up
 
 
 def test_figures_are_of_a_load_within_the_precision() -> None:
-    """Late for 30 ms several times is more than for 60 ms once."""
+    """Several delays of 30 ms exceed one of 60 ms."""
     assert held_up_in_the_midst(101, 0.03, 700, load=0.05, figures=True)
     assert held_up_in_the_midst(101, 0.03, 0, load=0.05, figures=True)
     assert not held_up_in_the_midst(100, 0.06, 700, load=0.05, figures=True)
@@ -357,7 +359,7 @@ def test_a_trial_captures_and_expects_nothing(tmp_path: Path) -> None:
     assert changed.receive.drain_s == 1
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------
+# --- refused options ------------------------------------------------------------------------------------------------
 
 STEADY = "streams: [{name: a, rate_pps: 3000, duration_s: 9}]"
 REFUSED = {
@@ -429,8 +431,8 @@ def test_bad_input_is_one_message_and_nothing_is_left(name: str, tmp_path: Path)
 
 
 def test_the_help_warns_as_rfc_6815_asks() -> None:
-    told = " ".join((cli_search.search.__doc__ or "").split())
-    assert "only in an isolated test network, NEVER on a network in use (RFC 6815)" in told
+    text = " ".join((cli_search.search.__doc__ or "").split())
+    assert "only in an isolated test network, NEVER on a network in use (RFC 6815)" in text
 
 
 def test_what_comes_back_has_no_rate_of_its_own() -> None:
@@ -439,7 +441,7 @@ def test_what_comes_back_has_no_rate_of_its_own() -> None:
         load_of(path, scenarios.load(path), inventory.load(Path("hosts/upf.yml")), [])
 
 
-# --- what is kept and shown -----------------------------------------------------------------------------------------
+# --- results on disk and on the terminal ----------------------------------------------------------------------------
 
 
 def test_table_json_and_csv_have_the_same_numbers(tmp_path: Path) -> None:

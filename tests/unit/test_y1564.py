@@ -1,4 +1,4 @@
-"""Service activation like Y.1564's: the steps, what passes, the procedure on devices of known limits, the file."""
+"""Service activation after Y.1564: steps, checks, the procedure on devices of known limits, the file, results."""
 
 from __future__ import annotations
 
@@ -65,9 +65,7 @@ def test_up_to_the_cir_everything_that_was_agreed_is_judged() -> None:
     assert passed(one, CIR, Measured(9e6, 0.0011, TIMED))["loss ratio"] is False
     assert passed(one, CIR, Measured(9e6, 0.0, replace(TIMED, mean_ns=2.2e6)))["delay, ms"] is False
     assert passed(one, CIR, Measured(9e6, 0.0, replace(TIMED, mean_ns=2.05e6)))["delay, ms"] is None, "clocks"
-    assert passed(service(), CIR, Measured(9e6, 1e-9, None)) == {"loss ratio": False}, (
-        "no loss is allowed if none is told"
-    )
+    assert passed(service(), CIR, Measured(9e6, 1e-9, None)) == {"loss ratio": False}, "the default of the loss is 0"
 
 
 def test_what_was_not_measured_neither_passes_nor_fails() -> None:
@@ -131,7 +129,7 @@ SERVICES = {"voice": service(cir_bps=2e6, delay_ms=10), "data": service(eir_bps=
 
 
 class Device:
-    """Passes on so much of each service, and no more of all together."""
+    """A device that forwards up to a rate of each service."""
 
     def __init__(self, bps: dict[str, float], cannot: str = "") -> None:
         self.bps, self.cannot = bps, cannot
@@ -300,7 +298,7 @@ def test_bad_input_is_one_message_and_nothing_is_left(name: str, tmp_path: Path)
     assert not (tmp_path / "results").exists()
 
 
-# --- what is kept and shown ------------------------------------------------------------------------------------------
+# --- results on disk, on the page and on the terminal ----------------------------------------------------------------
 
 
 def test_document_table_page_and_terminal_have_the_same_verdicts(tmp_path: Path) -> None:
@@ -315,9 +313,9 @@ def test_document_table_page_and_terminal_have_the_same_verdicts(tmp_path: Path)
     assert (failed["service"], failed["step"], float(failed["received_bps"])) == ("data", POLICING, 15e6)
     console = Console(width=140, file=io.StringIO())
     show.print_results(console, document, folder.path)
-    text, told = page.html(folder.path, document), console.file.getvalue()  # type: ignore[attr-defined]
+    text, printed = page.html(folder.path, document), console.file.getvalue()  # type: ignore[attr-defined]
     why = "data, policing: received, bit/s is 1.5e+07, agreed: at least 1e+07 and at most 1.428e+07"
-    for one in (text, told):
+    for one in (text, printed):
         assert why in one and "15.000" in one and "not conformant to it" in one
     assert "Not every service passed" in text and "RFC 6815" in text and "<script" not in text
     assert "None" not in text and text.count("✗ fail") == 2
