@@ -13,17 +13,19 @@ from pktswarm.traffic.errors import BadInput
 
 app = typer.Typer(help="Run a cluster of nodes on this machine, in network namespaces.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Option("--name", help="Name of the lab; labs of different names can run at once.")]
+Name = Annotated[
+    str, typer.Option("--name", help="Name of the lab, 1 to 20 of a-z, 0-9 and -; several labs can run at once.")
+]
 
 
 @app.command(epilog=examples("lab up --transmit 3 --receive 3", "lab up --transmit 1 --receive 1 --bottleneck 40mbit"))
 def up(
     name: Name = "default",
-    transmit: Annotated[int, typer.Option(help="Number of transmit nodes.")] = 3,
-    receive: Annotated[int, typer.Option(help="Number of receive nodes.")] = 3,
-    mtu: Annotated[int, typer.Option(help="MTU of the traffic network, bytes.")] = 1500,
+    transmit: Annotated[int, typer.Option(help="Number of transmit nodes, 1 to 120.")] = 3,
+    receive: Annotated[int, typer.Option(help="Number of receive nodes, 1 to 120.")] = 3,
+    mtu: Annotated[int, typer.Option(help="MTU of the traffic network, bytes, 576 to 9000.")] = 1500,
     bottleneck: Annotated[
-        str, typer.Option(help="Rate limit of the device in each direction, e.g. 100mbit; default: none.")
+        str, typer.Option(help="Rate limit of the device in each direction, 64kbit to 10gbit; default: none.")
     ] = "",
     bottleneck_queue: Annotated[int, typer.Option(help="Queue of the bottleneck, bytes; 0: 20 ms at its rate.")] = 0,
     both_roles: Annotated[bool, typer.Option("--both-roles", help="Give every node both roles.")] = False,

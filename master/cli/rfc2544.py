@@ -35,7 +35,7 @@ Sizes = Annotated[str, typer.Option("--sizes", help="Frame sizes, bytes with FCS
 Full = Annotated[
     bool, typer.Option("--full/--quick", help="Use the durations and repetitions of RFC 2544: about 15 hours.")
 ]
-Tests = Annotated[str, typer.Option("--tests", help="Tests to make, separated by commas.")]
+Tests = Annotated[str, typer.Option("--tests", help=f"Tests to make, separated by commas: {TESTS}.")]
 Medium = Annotated[
     str | None,
     typer.Option(

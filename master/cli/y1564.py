@@ -26,7 +26,8 @@ EXAMPLES = examples(
 )
 LONGEST_S = 86400.0
 ServicesFile = Annotated[Path, typer.Argument(help="Scenario file with a section services.", show_default=False)]
-Tests = Annotated[str, typer.Option("--tests", help="Tests to make, separated by commas.")]
+TESTS = "configuration,performance"
+Tests = Annotated[str, typer.Option("--tests", help=f"Tests to make, separated by commas: {TESTS}.")]
 StepSeconds = Annotated[
     float,
     typer.Option("--step", help="Duration of each step of the configuration test, s, more than 0, up to 86400."),
@@ -42,7 +43,7 @@ PerformanceSeconds = Annotated[
 def y1564(
     file: ServicesFile,
     hosts: Hosts = DEFAULT_HOSTS,
-    tests: Tests = "configuration,performance",
+    tests: Tests = TESTS,
     step: StepSeconds = 5.0,
     performance: PerformanceSeconds = 30.0,
     results: Results = DEFAULT_RESULTS,
@@ -60,13 +61,12 @@ def y1564(
     from pktswarm.master.cluster import inventory
     from pktswarm.master.plan.allowlist import Allow
     from pktswarm.master.results import terminal
-    from pktswarm.master.y1564 import page, services, tester
+    from pktswarm.master.y1564 import page, procedure, services, tester
     from pktswarm.master.y1564.document import CONFORMITY
-    from pktswarm.master.y1564.procedure import TESTS, Activation
     from pktswarm.master.y1564.show import print_results, trial_line
     from pktswarm.master.y1564.storage import Storage
 
-    chosen = names(file, "--tests", tests, TESTS, "test")
+    chosen = names(file, "--tests", tests, procedure.TESTS, "test")
     check_duration(file, "--step", step, LONGEST_S, "test")
     check_duration(file, "--performance", performance, LONGEST_S, "test")
     enter_lab(hosts)
@@ -83,7 +83,7 @@ def y1564(
         trials.check(longest_s)
         console.print(f"{WARNING}\n{CONFORMITY}", style="bold", markup=False, highlight=False)
 
-    in_order = tuple(test for test in TESTS if test in chosen)
+    in_order = tuple(test for test in procedure.TESTS if test in chosen)
     callback = benchmark.after_trial(console, trial_line, storage)
-    running = Activation(read.services, in_order, step, performance, trials.measure, callback)
+    running = procedure.Activation(read.services, in_order, step, performance, trials.measure, callback)
     benchmark.finish(storage.path, benchmark.conduct(running, storage, check), as_json, print_results, page.make)
