@@ -1,1 +1,1 @@
-"""`pktswarm dependence`: long-range dependence in arrivals."""
+"""`pktswarm dependence`: estimates long-range dependence in arrivals."""

@@ -1,4 +1,4 @@
-"""One picture of the dependence in arrivals: a row of four plots for each case (2 × 2 for a single one)."""
+"""Plot of the dependence in arrivals: a row of four diagrams for each case (2 × 2 for a single one)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DRAW_IN_CASES = ("variance-time", "wavelet")
 
 
 def draw(reports: list[Dependence], path: Path) -> None:
-    """PNG or SVG by the file's ending."""
+    """Writes PNG or SVG, by the file's suffix."""
     write_figure(_figure(reports), path)
 
 
@@ -29,14 +29,14 @@ def _figure(reports: list[Dependence]) -> Figure:
         _gaps(row[0], report)
         _sums(row[1], report)
         for place, name in zip(row[2:], DRAW_IN_CASES, strict=True):
-            _diagram(place, next((one for one in report.estimates if one.name == name), None), name)
+            _diagram(place, next((each for each in report.estimates if each.name == name), None), name)
     return figure
 
 
 def _gaps(axes: Axes, report: Dependence) -> None:
     gaps = report.gaps
     middle = np.sqrt(gaps.edges_ns[:-1] * gaps.edges_ns[1:]) / 1e9
-    axes.stairs(gaps.packets, gaps.edges_ns / 1e9, fill=True, color="tab:blue", alpha=0.6, label="seen")
+    axes.stairs(gaps.packets, gaps.edges_ns / 1e9, fill=True, color="tab:blue", alpha=0.6, label="observed")
     inside = np.diff(-np.exp(-gaps.edges_ns / gaps.mean_ns)) * (report.packets - 1)
     axes.plot(middle, inside, color="tab:gray", linewidth=1, label="exponential")
     axes.set(
@@ -51,7 +51,7 @@ def _gaps(axes: Axes, report: Dependence) -> None:
 
 
 def _sums(axes: Axes, report: Dependence) -> None:
-    """Equation 2.2, as the right column of figure 5.7: does the sum go on growing?"""
+    """Draws equation 2.2, as the right column of figure 5.7: growth of the sum with the lag."""
     for acf, what, colour in ((report.counts_acf, "counts", "tab:blue"), (report.gaps_acf, "gaps", "tab:orange")):
         if acf is not None:
             lags = np.arange(1, len(acf.rho) + 1)
@@ -71,6 +71,6 @@ def _diagram(axes: Axes, one: Estimate | None, name: str) -> None:
     axes.plot(drawn.x, drawn.y, "o", markersize=3, color="tab:blue")
     axes.plot(drawn.x, drawn.fitted, color="tab:red", linewidth=1)
     axes.set(xscale="log", xlabel=drawn.x_name, ylabel=drawn.y_name)
-    # Under a decade matplotlib names every minor tick, one over the other.
+    # Below a decade matplotlib labels every minor tick, and the labels overlap.
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_title(f"{name}: H = {one.hurst:.2f} ({one.low:.2f} to {one.high:.2f})", fontsize=9)

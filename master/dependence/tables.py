@@ -1,4 +1,4 @@
-"""What `pktswarm dependence` shows: a table, JSON, the data of every plot as CSV, and one picture."""
+"""Output of `pktswarm dependence`: tables, JSON, and the data of every diagram as CSV."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from rich.console import Console
@@ -73,12 +73,54 @@ def _figure(value: float | None) -> str:
 # --- JSON and CSV ----------------------------------------------------------------------------------------------------
 
 
-def document(reports: list[Dependence], notes: list[str]) -> dict[str, Any]:
-    """Everything but the points of the plots, which are in the CSV files."""
+class AutocorrelationFigures(TypedDict):
+    """`first`: at lag 1; `sum`: of absolute values over all lags, `sum_of_noise`: that of independent arrivals."""
+
+    lags: int
+    first: float
+    sum: float
+    sum_of_noise: float
+
+
+class GapFigures(TypedDict):
+    mean_ns: float
+    deviation_ns: float
+    least_ns: float
+    largest_ns: float
+    zero: int
+    ks_exponential: float
+
+
+class CaseFigures(TypedDict):
+    """`estimates`: fields of traffic.dependence.Estimate without the diagram."""
+
+    name: str
+    packets: int
+    duration_s: float
+    rate_pps: float
+    bin_ns: float
+    bins: int
+    dispersion: float
+    least_scale_s: float
+    gaps: GapFigures
+    counts_autocorrelation: AutocorrelationFigures | None
+    gaps_autocorrelation: AutocorrelationFigures | None
+    estimates: list[dict[str, object]]
+    warnings: list[str]
+
+
+class DependenceDocument(TypedDict):
+    confidence: float
+    notes: list[str]
+    cases: list[CaseFigures]
+
+
+def document(reports: list[Dependence], notes: list[str]) -> DependenceDocument:
+    """Returns all results but the points of the diagrams, which are in the CSV files."""
     return {"confidence": CONFIDENCE, "notes": notes, "cases": [_case(report) for report in reports]}
 
 
-def _case(report: Dependence) -> dict[str, Any]:
+def _case(report: Dependence) -> CaseFigures:
     return {
         "name": report.name,
         "packets": report.packets,
@@ -103,19 +145,19 @@ def _case(report: Dependence) -> dict[str, Any]:
     }
 
 
-def _acf(acf: Autocorrelation | None) -> dict[str, Any] | None:
+def _acf(acf: Autocorrelation | None) -> AutocorrelationFigures | None:
     if acf is None:
         return None
     first = float(acf.rho[0])
     return {"lags": len(acf.rho), "first": first, "sum": float(acf.sums[-1]), "sum_of_noise": float(acf.noise[-1])}
 
 
-def _estimate(one: Estimate) -> dict[str, Any]:
-    return {key: value for key, value in asdict(one).items() if key != "diagram"}
+def _estimate(estimate: Estimate) -> dict[str, object]:
+    return {key: value for key, value in asdict(estimate).items() if key != "diagram"}
 
 
 def write_csv(folder: Path, reports: list[Dependence]) -> None:
-    """gaps.csv, autocorrelation.csv, hurst.csv and one file for each estimator's plot; a column names the case."""
+    """Writes gaps.csv, autocorrelation.csv, hurst.csv and a file for each estimator's diagram."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_rows(folder / "hurst.csv", "case,estimator,hurst,low,high,scale_from_s,scale_to_s", _hurst_rows(reports))

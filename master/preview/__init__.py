@@ -1,1 +1,1 @@
-"""`pktswarm preview`: a scenario's traffic, without sending it."""
+"""`pktswarm preview`: computes the traffic of a scenario without sending it."""

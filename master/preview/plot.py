@@ -1,4 +1,4 @@
-"""One picture of what would be sent: rates over time, sizes, inter-arrival times, users."""
+"""Plot of a preview: rates over time, sizes, inter-arrival times, users."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pktswarm.master.preview.tables import all_gaps, sizes_of, total
 from pktswarm.traffic.preview.due_frames import Series
 
 MOST_LINES = 9
-"""Further streams are in the total only: their colours could not be told apart."""
+"""Maximum streams with a line of their own; the colours of more are indistinguishable."""
 
 
 def draw(found: Preview, path: Path) -> None:
-    """PNG or SVG by the file's ending."""
+    """Writes PNG or SVG, by the file's suffix."""
     write_figure(_figure(found), path)
 
 
@@ -34,7 +34,7 @@ def _figure(found: Preview) -> Figure:
     if with_users:
         _users(axes[4], found)
         axes[5].axis("off")
-    figure.suptitle(f"{found.name}: what would be sent", fontsize=11)
+    figure.suptitle(f"{found.name}: traffic of the scenario", fontsize=11)
     return figure
 
 
@@ -64,17 +64,17 @@ def _bits(axes: Axes, found: Preview) -> None:
     if len(found.streams) > 1:
         whole = total(found)
         _over_time(axes, whole, whole.bits / 1e6, "all", color="black", linewidth=0.8)
-    for one in found.connections[:MOST_LINES]:
-        if one.over_time is not None:
-            label = f"{one.leg.stream} from {one.leg.source}: blocks"
-            _over_time(axes, one.over_time, one.over_time.bits / 1e6, label, linestyle="--")
+    for each in found.connections[:MOST_LINES]:
+        if each.over_time is not None:
+            label = f"{each.leg.stream} from {each.leg.source}: blocks"
+            _over_time(axes, each.over_time, each.over_time.bits / 1e6, label, linestyle="--")
     axes.set(xlabel="time, s", ylabel="Mbit/s", ylim=(0, None))
     axes.set_title("bits of frames with FCS; of connections: blocks of the application", fontsize=9)
     _legend(axes)
 
 
 def _sizes(axes: Axes, found: Preview) -> None:
-    """How many are at most so large: it shows few sizes and many alike."""
+    """Draws the cumulative distribution of sizes."""
     for stream in list(found.streams.values())[:MOST_LINES]:
         rows = np.array(sizes_of(stream.sizes)).reshape(-1, 2)
         sizes = np.concatenate([rows[:1, 0], rows[:, 0]])

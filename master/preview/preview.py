@@ -1,6 +1,6 @@
-"""`pktswarm preview`: a scenario resolved as for a run, but with hosts that are asked nothing; then counted.
+"""Resolves a scenario as for a run, but without contact to a host, and counts its frames.
 
-Nothing is touched: what a node would have told (addresses, engines, MTU) is taken from the inventory or made up.
+What a node would report (addresses, engines, MTU) is taken from the inventory or assumed.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from pktswarm.traffic.preview.frames import Recording, of_sequence, packets, rec
 from pktswarm.traffic.schedule.capabilities import RULES
 
 MADE_UP_FIRST = IPv4Address("198.18.0.0")
-"""The half of RFC 2544's network that connections do not use."""
+"""First address of the half of RFC 2544's network that connections do not use."""
 MADE_UP_MTU = 65535
-"""Which MTU a host has is known only there: nothing is refused for it here."""
+"""Assumed MTU: the host's is unknown, so no frame is refused for it."""
 
 
 @dataclass(frozen=True)
 class Connections:
-    """One leg of real connections: blocks of bytes of the application."""
+    """Connections of one leg: blocks of the application."""
 
     leg: Leg
     blocks: int | None
-    """Of all its connections; None: as many as fit."""
+    """Blocks of all connections; None: unlimited."""
     bytes: int | None
     over_time: Series | None
-    """Bytes (as bits) and blocks by their due times; None where they have none."""
+    """Blocks and their bits by due time; None without due times."""
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Stream:
     sizes: Counts = field(default_factory=Counts)
     shares: list[Share] = field(default_factory=list)
     users: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """User → packets and bytes of all legs; empty where the scenario does not tell them apart."""
+    """User → packets and bytes of all legs; empty without users in the scenario."""
 
     @property
     def packets(self) -> int:
@@ -74,15 +74,15 @@ class Preview:
     bin_ns: int
     streams: dict[str, Stream] = field(default_factory=dict)
     hosts: dict[str, Gaps] = field(default_factory=dict)
-    """Transmitter → the gaps between all the frames that it sends."""
+    """Transmitter → gaps between all its frames."""
     connections: list[Connections] = field(default_factory=list)
     untimed: list[tuple[Leg, str]] = field(default_factory=list)
-    """Legs whose due times nobody can tell, and why."""
+    """Legs without due times, and the reason."""
     notes: list[str] = field(default_factory=list)
 
     @property
     def duration_ns(self) -> int:
-        """Until the last frame is due."""
+        """Due time of the last frame."""
         return max((gaps.last_ns for gaps in self.hosts.values()), default=0)
 
 
@@ -90,14 +90,14 @@ class Preview:
 
 
 class Source:
-    """What a scenario would send: its legs with addresses and engines, as nodes would be given them."""
+    """A resolved scenario: its legs with addresses and engines, as in the nodes' tasks."""
 
     def __init__(self, scenario: Path, hosts: Path | None) -> None:
         self.path = scenario
         self.scenario = scenarios.load(scenario)
         if self.scenario.upf is not None:
             raise BadInput(
-                scenario, "what is sent through a UPF follows from its sessions; there is no preview", key="upf"
+                scenario, "no preview of a scenario with a UPF: its frames depend on the sessions", key="upf"
             )
         inventory = made_up_inventory(self.scenario) if hosts is None else inventories.load(hosts)
         capacity = None if hosts is None else figures.beside(hosts)
@@ -106,20 +106,20 @@ class Source:
         self.notes[:0] = [*self.plan.notes, *self.plan.warnings, *self.resolved.choices]
 
     def select(self, host: str | None, stream: str | None) -> list[Leg]:
-        """Legs of one transmitter, or of one stream. BadInput for one that is not there."""
+        """Returns the legs of a transmitter or of a stream. BadInput for an unknown one."""
         legs = self.resolved.legs
         for option, wanted, attribute in (("--host", host, "source"), ("--stream", stream, "stream")):
             there = dict.fromkeys(str(getattr(leg, attribute)) for leg in self.resolved.legs)
             if wanted is not None and wanted not in there:
                 allowed = ", ".join(there)
-                raise BadInput(self.path, "sends nothing here", key=option, value=wanted, allowed=allowed)
+                raise BadInput(self.path, "no traffic of this name", key=option, value=wanted, allowed=allowed)
             legs = [leg for leg in legs if wanted is None or getattr(leg, attribute) == wanted]
         if not legs:
-            raise BadInput(self.path, "this host sends nothing of this stream", key="--stream", value=stream)
+            raise BadInput(self.path, "not sent by this host", key="--stream", value=stream)
         return legs
 
     def recording(self, leg: Leg) -> Recording | None:
-        """Of a trace or a source: what the leg's transmitter would be given."""
+        """Returns the recording of a trace or source for the leg's transmitter; None of other legs."""
         if leg.sequence_file is not None:
             return of_sequence(leg, self.plan.sequences[leg.id])
         if leg.kind != "trace":
@@ -132,15 +132,15 @@ class Source:
 
 
 def made_up_inventory(scenario: Scenario) -> Inventory:
-    """One host where the scenario names a group, which gets the host's name, and those that it names."""
+    """Makes an inventory of the scenario's hosts; a group becomes one host."""
     flows = [*scenario.streams, *scenario.sources, *scenario.traces]
-    for one in flows:
-        one.source, one.target = _named(one.source), _named(one.target)
+    for flow in flows:
+        flow.source, flow.target = _named(flow.source), _named(flow.target)
     for connection in scenario.connections:
         connection.origin, connection.target = _named(connection.origin), _named(connection.target)
-    ends = [(one.source, one.target) for one in flows]
-    ends += [(one.origin, one.target) for one in scenario.connections]
-    # What goes back has its sender among the receivers.
+    ends = [(flow.source, flow.target) for flow in flows]
+    ends += [(connection.origin, connection.target) for connection in scenario.connections]
+    # Receivers send the reverse direction.
     ends += [end[::-1] for end in ends] if any(trace.direction == "both" for trace in scenario.traces) else []
     sources, targets = (list(dict.fromkeys(column)) for column in zip(*ends, strict=True))
     return inventories.made_up(sources, targets)
@@ -151,13 +151,13 @@ def _named(group: str) -> str:
 
 
 def _resolved(scenario: Scenario, plan: plans.Plan, inventory: Inventory) -> tuple[Resolved, list[str]]:
-    """As master.run.run does it with what the nodes tell."""
+    """Resolves as master.run.run does with the nodes' reports."""
     needed = {name for leg in plan.legs for name in (leg.source, leg.target)}
     hosts = {host.name: _addressed(host, place) for place, host in enumerate(inventory.hosts, 1) if host.name in needed}
     given = {host.name: host for host in inventory.hosts}
     made_up = [name for name, host in hosts.items() if host != given[name]]
     reports = {name: _report(host) for name, host in hosts.items()}
-    notes = [f"addresses are made up for {', '.join(made_up)}"] if made_up else []
+    notes = [f"addresses are assumed for {', '.join(made_up)}"] if made_up else []
     return resolve(scenario, plan, hosts, reports), notes
 
 
@@ -167,7 +167,7 @@ def _addressed(host: Host, place: int) -> Host:
 
 
 def _report(host: Host) -> dict[str, Any]:
-    """Of a node that can do everything."""
+    """Returns the report of a node with all engines."""
     interface = {"exists": True, "carrier": True, "name": host.traffic_interface, "mtu": MADE_UP_MTU, "driver": ""}
     interface |= {"mac": host.mac, "ipv4": host.ipv4}
     receivers = dict.fromkeys(("xdp", "netsniff-ng", "interactive", "socket"), "")
@@ -178,7 +178,7 @@ def _report(host: Host) -> dict[str, Any]:
 
 
 def look(source: Source, legs: list[Leg], bin_ns: int | None) -> Preview:
-    """Every frame of the legs is counted, in blocks; none is kept."""
+    """Counts all frames of the legs, block by block."""
     found = Preview(source.scenario.name, bin_ns or due_frames.nice_bin_ns(source.plan.expected_s * 1e9))
     found.notes += source.notes
     for host in dict.fromkeys(leg.source for leg in legs):
@@ -199,7 +199,7 @@ def _note_others(found: Preview, legs: list[Leg]) -> None:
 
 
 def _counted(found: Preview, leg: Leg, recorded: Recording | None) -> Iterator[Block]:
-    """The leg's blocks, counted as they pass."""
+    """Yields the leg's blocks, and counts them."""
     stream = found.streams.setdefault(leg.stream, Stream(leg.stream, Series(found.bin_ns)))
     share = Share(leg, 0, 0, Gaps(), Counts())
     stream.shares.append(share)
@@ -216,7 +216,7 @@ def _counted(found: Preview, leg: Leg, recorded: Recording | None) -> Iterator[B
 
 
 def _add_users(stream: Stream, share: Share, names: list[str]) -> None:
-    """A user to whom nothing is sent counts too."""
+    """Adds a leg's users, those without packets too."""
     packets, size_bytes = share.users.packets.tolist(), share.users.bytes.tolist()
     for number, name in enumerate(names):
         before = stream.users.get(name, (0, 0))
@@ -225,50 +225,50 @@ def _add_users(stream: Stream, share: Share, names: list[str]) -> None:
 
 
 def _examples(leg: Leg) -> list[str]:
-    """What cannot be known before the engine draws it."""
+    """Returns a note of fields that the engine draws itself."""
     if leg.engine != "pktgen":
         return []
     drawn = leg.sizes or leg.options.get("imix_weights")
-    sizes = "; the order of the sizes is an example draw" if drawn else ""
-    return [f"{leg.stream}: pktgen has IPv4 identifications and random fields of its own: an example{sizes}"]
+    sizes = "; so is the order of sizes" if drawn else ""
+    return [f"{leg.stream}: IPv4 identifications and random fields are examples: pktgen draws its own{sizes}"]
 
 
 def _connections(leg: Leg, bin_ns: int) -> Connections:
     shape = leg.connection
     ways = 2 if shape.direction == "both" else 1
     each = [Blocks.of(shape, number) for number in range(shape.connections)]
-    counts = [one.count for one in each]
+    counts = [blocks.count for blocks in each]
     if any(count is None for count in counts):
         return Connections(leg, None, None, None)
-    total = sum(one.total_bytes or 0 for one in each) * ways
-    over_time = Series(bin_ns) if all(one.paced_by_time for one in each) else None
+    total = sum(blocks.total_bytes or 0 for blocks in each) * ways
+    over_time = Series(bin_ns) if all(blocks.paced_by_time for blocks in each) else None
     if over_time is not None:
-        for one in each:
-            for due_ns, size_bytes in due_frames.due_blocks_of(one):
+        for blocks in each:
+            for due_ns, size_bytes in due_frames.due_blocks_of(blocks):
                 for _ in range(ways):
                     over_time.add(due_ns, size_bytes)
     return Connections(leg, sum(count or 0 for count in counts) * ways, total, over_time)
 
 
-# --- what would be sent, as a capture ----------------------------------------------------------------------------
+# --- the frames as a capture -------------------------------------------------------------------------------------
 
 
 def _check_due_times(source: Source, legs: list[Leg]) -> None:
-    """BadInput for what has no due times, which a capture needs. Connections are left out of it."""
+    """Raises BadInput if a leg has no due times; connections are ignored."""
     frames = [leg for leg in legs if leg.kind != "connections"]
     for leg in frames:
         if why := due_frames.untimed(leg):
             allowed = "a rate and an end, or --stream with another one"
-            raise BadInput(source.path, f"no capture can show it: {why}", key=leg.stream, allowed=allowed)
+            raise BadInput(source.path, f"no capture possible: {why}", key=leg.stream, allowed=allowed)
     if not frames:
-        raise BadInput(source.path, "there are only connections, whose packets the kernel makes", key="--pcap")
+        raise BadInput(source.path, "only connections, whose packets the kernel makes", key="--pcap")
 
 
 def write_pcap(source: Source, legs: list[Leg], path: Path) -> int:
-    """Returns how many frames. Raises BadInput for what has no due times, and where it cannot be written."""
+    """Writes the frames, and returns their number. Raises BadInput for legs without due times and on I/O errors."""
     _check_due_times(source, legs)
     frames = [(leg, source.recording(leg)) for leg in legs if leg.kind != "connections"]
-    number = -1  # the file's heading is a part too
+    number = -1  # the first part is the file header
     try:
         with path.open("wb") as file:
             for part in pcap_parts(packets(frames)):

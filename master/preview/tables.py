@@ -1,15 +1,21 @@
-"""What `pktswarm preview` shows: tables, JSON, and the data of every plot as CSV."""
+"""Output of `pktswarm preview`: tables, JSON, and the data of every plot as CSV."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
 from pktswarm.master.output import figures_table, write_rows
+from pktswarm.master.preview.document import (
+    ConnectionFigures,
+    GapFigures,
+    LegFigures,
+    PreviewDocument,
+    StreamFigures,
+)
 from pktswarm.master.preview.preview import Connections, Preview, Stream
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
@@ -25,7 +31,7 @@ def print_preview(console: Console, found: Preview) -> None:
         print_one(console, found)
     for leg, why in found.untimed:
         if leg.kind != "connections":
-            console.print(f"[yellow]no picture[/] of {escape(leg.stream)} from {escape(leg.source)}: {escape(why)}")
+            console.print(f"[yellow]not counted[/]: {escape(leg.stream)} from {escape(leg.source)}: {escape(why)}")
     for note in found.notes:
         console.print(f"note: {escape(note)}")
 
@@ -45,7 +51,7 @@ def _print_legs(console: Console, found: Preview) -> None:
 
 
 def _by_ends(stream: Stream) -> dict[tuple[str, str], list[Share]]:
-    """The instances of a trace have their ends in common."""
+    """Groups flows by ends; the instances of a trace share theirs."""
     pairs: dict[tuple[str, str], list[Share]] = {}
     for share in stream.shares:
         pairs.setdefault((share.leg.source, share.leg.target), []).append(share)
@@ -68,7 +74,7 @@ def _stream_cells(stream: Stream) -> list[str]:
 
 
 def _seconds(gaps: Gaps) -> float | None:
-    """The frames' own time: from the first to the last, and one mean gap."""
+    """Returns the duration: from the first to the last frame, plus one mean gap."""
     return None if gaps.mean_ns is None else (gaps.span_ns + gaps.mean_ns) / 1e9
 
 
@@ -85,13 +91,13 @@ def _number(value: float | None) -> str:
 
 
 def _peaks(series: Series) -> tuple[float, float]:
-    """Packets and bits a second in the fullest bin."""
+    """Returns the packets/s and bit/s of the fullest bin."""
     each_s = series.bin_ns / 1e9
     return float(series.packets.max(initial=0)) / each_s, float(series.bits.max(initial=0)) / each_s
 
 
 def _print_times(console: Console, found: Preview) -> None:
-    """The whole in a few rows; each is made of whole bins."""
+    """Prints the total over time in TIMES_SHOWN rows, each of whole bins."""
     series = total(found)
     if not len(series.packets):
         return
@@ -109,7 +115,7 @@ def _print_times(console: Console, found: Preview) -> None:
 
 
 def total(found: Preview) -> Series:
-    """Of all streams."""
+    """Sums all streams."""
     whole = Series(found.bin_ns)
     whole.add_all([stream.over_time for stream in found.streams.values()])
     return whole
@@ -131,12 +137,12 @@ def _print_sizes(console: Console, found: Preview) -> None:
 
 
 def sizes_of(counts: Counts) -> list[tuple[int, int]]:
-    """(size, packets) of those that there are."""
+    """Returns (size, packets) of the sizes that occur."""
     return [(size, packets) for size, packets in enumerate(counts.packets.tolist()) if packets]
 
 
 def _print_gaps(console: Console, found: Preview) -> None:
-    table = figures_table(["inter-arrival time, µs", "of"], ["least", "mean", "largest", "cv", "gaps of 0"])
+    table = figures_table(["inter-arrival time, µs", "of"], ["minimum", "mean", "maximum", "cv", "gaps of 0"])
     for name, of, gaps in all_gaps(found):
         if gaps.count:
             figures = (gaps.least_ns or 0, gaps.mean_ns or 0, gaps.largest_ns)
@@ -151,7 +157,7 @@ def _variation(gaps: Gaps) -> str:
 
 
 def all_gaps(found: Preview) -> Iterator[tuple[str, str, Gaps]]:
-    """(name, host, gaps): of each leg, and of everything that a host sends."""
+    """Yields (name, host, gaps) of each leg, and of all frames of each host."""
     for stream in found.streams.values():
         yield from ((stream.name, share.leg.source, share.gaps) for share in stream.shares)
     for host, gaps in found.hosts.items():
@@ -188,7 +194,7 @@ def _print_connections(console: Console, found: Preview) -> None:
         table.add_row(escape(leg.stream), escape(ends), shape.protocol, *cells)
     if found.connections:
         console.print(table)
-        console.print("[dim]blocks of the application by their due times; the kernel's stack decides on packets[/]")
+        console.print("[dim]blocks of the application by due time; the kernel makes the packets[/]")
 
 
 def _arrow(leg: Leg) -> str:
@@ -196,7 +202,7 @@ def _arrow(leg: Leg) -> str:
 
 
 def _offered_mbps(one: Connections) -> float | None:
-    """None where blocks go as fast as the connection takes them."""
+    """Returns the offered rate; None without due times."""
     if one.over_time is None or not len(one.over_time.bits):
         return None
     seconds = len(one.over_time.bits) * one.over_time.bin_ns / 1e9
@@ -206,7 +212,7 @@ def _offered_mbps(one: Connections) -> float | None:
 # --- JSON --------------------------------------------------------------------------------------------------------
 
 
-def document(found: Preview) -> dict[str, Any]:
+def document(found: Preview) -> PreviewDocument:
     return {
         "name": found.name,
         "bin_s": found.bin_ns / 1e9,
@@ -221,7 +227,7 @@ def document(found: Preview) -> dict[str, Any]:
     }
 
 
-def _stream(stream: Stream) -> dict[str, Any]:
+def _stream(stream: Stream) -> StreamFigures:
     peak_pps, peak_bps = _peaks(stream.over_time)
     return {
         "name": stream.name,
@@ -237,7 +243,7 @@ def _stream(stream: Stream) -> dict[str, Any]:
     }
 
 
-def _leg(share: Share) -> dict[str, Any]:
+def _leg(share: Share) -> LegFigures:
     leg, seconds = share.leg, _seconds(share.gaps)
     return {
         "leg": leg.id,
@@ -255,25 +261,37 @@ def _leg(share: Share) -> dict[str, Any]:
     }
 
 
-def _gaps(gaps: Gaps) -> dict[str, Any]:
-    largest = gaps.largest_ns if gaps.count else None
-    figures = {"least_ns": gaps.least_ns, "mean_ns": gaps.mean_ns, "largest_ns": largest}
-    return {"gaps": gaps.count, **figures, "variation": gaps.variation, "zero": gaps.zero}
+def _gaps(gaps: Gaps) -> GapFigures:
+    return {
+        "gaps": gaps.count,
+        "least_ns": gaps.least_ns,
+        "mean_ns": gaps.mean_ns,
+        "largest_ns": gaps.largest_ns if gaps.count else None,
+        "variation": gaps.variation,
+        "zero": gaps.zero,
+    }
 
 
-def _connection(one: Connections) -> dict[str, Any]:
+def _connection(one: Connections) -> ConnectionFigures:
     leg, series = one.leg, one.over_time
-    ends = {"stream": leg.stream, "from": leg.source, "to": leg.target}
-    shape = {key: getattr(leg.connection, key) for key in ("protocol", "connections", "direction")}
-    bits = None if series is None else series.bits.tolist()
-    return {**ends, **shape, "blocks": one.blocks, "bytes": one.bytes, "bits_in_bins": bits}
+    return {
+        "stream": leg.stream,
+        "from": leg.source,
+        "to": leg.target,
+        "protocol": leg.connection.protocol,
+        "connections": leg.connection.connections,
+        "direction": leg.connection.direction,
+        "blocks": one.blocks,
+        "bytes": one.bytes,
+        "bits_in_bins": None if series is None else series.bits.tolist(),
+    }
 
 
 # --- CSV ---------------------------------------------------------------------------------------------------------
 
 
 def write_csv(folder: Path, found: Preview) -> None:
-    """rates.csv, sizes.csv, gaps.csv, users.csv, connections.csv; a column names the stream."""
+    """Writes rates.csv, sizes.csv, gaps.csv, users.csv and connections.csv."""
     files = {
         "rates.csv": ("stream,from_ns,to_ns,packets,bits", _rate_rows(found)),
         "sizes.csv": ("stream,size_bytes,packets", _size_rows(found)),
@@ -290,7 +308,7 @@ def write_csv(folder: Path, found: Preview) -> None:
 
 
 def _bins(series: Series) -> Iterator[list[int]]:
-    """(from_ns, to_ns, packets, bits)."""
+    """Yields (from_ns, to_ns, packets, bits)."""
     for number, (packets, bits) in enumerate(zip(series.packets.tolist(), series.bits.tolist(), strict=True)):
         yield [number * series.bin_ns, (number + 1) * series.bin_ns, packets, bits]
 

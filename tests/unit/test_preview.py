@@ -244,7 +244,7 @@ def test_totals_are_what_the_plan_intends(path: Path, hosts: Path | None) -> Non
 
 
 def test_what_goes_through_a_upf_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"configs/upf\.yaml: upf: what is sent through a UPF follows from its sessions"):
+    with pytest.raises(BadInput, match=r"configs/upf\.yaml: upf: no preview of a scenario with a UPF"):
         previews.Source(UPF, None)
 
 
@@ -379,7 +379,7 @@ def test_json_csv_and_pictures_agree(tmp_path: Path) -> None:
 
 def test_the_terminal_names_streams_sizes_gaps_and_users() -> None:
     text = call(DEMO).stdout
-    for words in ("tx1 → rx1", "9,000", "1518", "333.3", "198.18.0.1", "addresses are made up for tx1, rx1"):
+    for words in ("tx1 → rx1", "9,000", "1518", "333.3", "198.18.0.1", "addresses are assumed for tx1, rx1"):
         assert words in text
 
 
@@ -393,11 +393,11 @@ CONNECTIONS = "connections: [{name: c, block_bytes: 9, blocks: 1}]"
         ("streams: []", [], "nothing to send"),
         ("streams: [{name: a, rate_pps: -1, count_packets: 1}]", [], "streams.0.rate_pps = -1: "),
         (FAST, ["--hosts", "nowhere.yml"], "nowhere.yml: there is no such file"),
-        (FAST, ["--pcap", "x.pcap"], "fast: no capture can show it: it is sent as fast as the engine can"),
-        (CONNECTIONS, ["--pcap", "x.pcap"], "--pcap: there are only connections"),
+        (FAST, ["--pcap", "x.pcap"], "fast: no capture possible: it is sent as fast as the engine can"),
+        (CONNECTIONS, ["--pcap", "x.pcap"], "--pcap: only connections"),
         (FAST, ["--stream", "slow", "--pcap", "/nowhere/x"], "/nowhere/x: --pcap: cannot be written: No such file"),
-        (FAST, ["--stream", "none"], "--stream = 'none': sends nothing here (allowed: fast, slow)"),
-        (FAST, ["--host", "rx1"], "--host = 'rx1': sends nothing here (allowed: tx1)"),
+        (FAST, ["--stream", "none"], "--stream = 'none': no traffic of this name (allowed: fast, slow)"),
+        (FAST, ["--host", "rx1"], "--host = 'rx1': no traffic of this name (allowed: tx1)"),
         (FAST, ["--bin", "0"], "--bin = 0.0: bin width out of range"),
         (FAST, ["--bin", "1e-9"], "--bin = 1e-09: makes more than 1,048,576 bins"),
         (FAST, ["--png", "x.jpg"], "--png = 'x.jpg': wrong file name extension (allowed: .png)"),
@@ -413,7 +413,7 @@ def test_bad_input_is_one_message_and_status_2(text: str, arguments: list[str], 
 
 def test_a_host_that_sends_nothing_of_a_stream(tmp_path: Path) -> None:
     source = previews.Source(a_scenario(tmp_path, "streams: [{name: one, rate_pps: 1, count_packets: 1}]"), EXAMPLE)
-    with pytest.raises(BadInput, match="sends nothing here"):
+    with pytest.raises(BadInput, match="no traffic of this name"):
         source.select("odroid-t3", None)
 
 
