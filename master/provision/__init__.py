@@ -1,1 +1,1 @@
-"""From a fresh system with SSH to a node: wheels gathered on the master, and the playbooks of ansible/."""
+"""`pktswarm provision`: makes a system with SSH a node, with wheels from the master and the playbooks of ansible/."""

@@ -1,9 +1,8 @@
-"""What is pushed to a node: the lock file's wheels for its Python and machine, and pktswarm's own, in one archive.
+"""The archive for a node: the lock file's wheels for its Python and machine, and pktswarm's wheel.
 
-`python -m pktswarm.master.provision.bundle --python 3.13 --machine x86_64`, on the master, prints as JSON: `path`,
-`digest` (of what is in it; a node that has it already is left alone), `wheel` (pktswarm's), `mpich` (its version).
-The wheels are fetched once and kept below `~/.cache/pktswarm`; their hashes are the lock file's, there and on the node.
-pktswarm's own is built once of each state of the source, for all Pythons and machines; an archive made once of both.
+`python -m pktswarm.master.provision.bundle --python 3.13 --machine x86_64`, on the master, prints a Bundle as JSON.
+Wheels are downloaded once to `~/.cache/pktswarm`, and checked against the lock file's hashes there and on the node.
+pktswarm's wheel is built once for each state of the source, for all Pythons and machines.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import tarfile
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from pktswarm.traffic.errors import EngineError, PktswarmError
 
@@ -29,15 +28,24 @@ SOURCE = Path(__file__).resolve().parents[2]
 LOCK = SOURCE / "requirements.lock"
 PACKAGE = "pktswarm"
 PARTS = (PACKAGE, "traffic", "nodes", "master", "lab", "kernel", "pyproject.toml", "README.md", "LICENSE")
-"""What the wheel is built from; a copy, because building leaves files beside its source."""
+"""Sources of the wheel; it is built from a copy, as a build leaves files beside its source."""
 GLIBCS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_24", "manylinux_2_17", "manylinux2014", "manylinux_2_12")
-"""Wheels that run on the oldest release that can be a node, Ubuntu 22.04 with glibc 2.35, have one of these tags."""
+"""Tags of wheels that run on the oldest supported release, Ubuntu 22.04 with glibc 2.35."""
 SAME_TIME = "1577836800"
-"""Of the files in a wheel (2020): the same source makes the same wheel."""
+"""Time of the files in a wheel (2020), for reproducible wheels."""
 
 
-def bundle(python: str, machine: str) -> dict[str, Any]:
-    """Raises EngineError with pip's last words."""
+class Bundle(TypedDict):
+    """`digest`: of the contents; a node that has the same is not changed. `mpich`: its version."""
+
+    path: str
+    digest: str
+    wheel: str
+    mpich: str
+
+
+def bundle(python: str, machine: str) -> Bundle:
+    """Makes the archive. Raises EngineError with pip's output."""
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -56,7 +64,7 @@ def bundle(python: str, machine: str) -> dict[str, Any]:
 
 
 def _own_wheel() -> Path:
-    """pktswarm's; built when there is none of this state of the source."""
+    """Returns pktswarm's wheel, built if there is none of this state of the source."""
     folder = cache() / f"own-{_state_of_source()[:16]}"
     if not folder.is_dir():
         for old in cache().glob("own-*"):
@@ -70,7 +78,7 @@ def _own_wheel() -> Path:
 
 
 def _state_of_source() -> str:
-    """Digest of all files that the wheel is built from, and of what builds it."""
+    """Returns a digest of all sources of the wheel, and of setuptools' version."""
     parts = [SOURCE / name for name in PARTS]
     files = [path for part in parts for path in sorted(part.rglob("*") if part.is_dir() else [part])]
     lines = [f"setuptools {version('setuptools')}\n"]
@@ -85,7 +93,7 @@ def cache() -> Path:
 
 
 def _fetch(folder: Path, python: str, machine: str) -> Path:
-    """The folder with the lock file's wheels; fetched when there is none for this lock file."""
+    """Returns the folder of the lock file's wheels, downloaded if there is none."""
     wheels = folder / hashlib.sha256(LOCK.read_bytes()).hexdigest()[:16]
     if wheels.is_dir():
         return wheels
@@ -104,12 +112,12 @@ def _fetch(folder: Path, python: str, machine: str) -> Path:
 
 
 def build_wheel(scratch: Path) -> Path:
-    """pktswarm's wheel, made in `scratch` from a copy of the source."""
+    """Builds pktswarm's wheel in `scratch` from a copy of the source."""
     source = scratch / "source"
     source.mkdir()
     for name in PARTS:
         part = SOURCE / name
-        if part.is_dir():  # of the package itself the links, to the folders beside it
+        if part.is_dir():  # keeps the package's links to the other folders
             shutil.copytree(part, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy2(part, source / name)
@@ -134,7 +142,7 @@ def _pack(files: list[Path], path: Path) -> None:
 
 
 def _digest(files: list[Path]) -> str:
-    """Of names and contents; not of the archive, which has times."""
+    """Returns a digest of names and contents, without the archive's times."""
     lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
@@ -142,16 +150,16 @@ def _digest(files: list[Path]) -> str:
 def _pinned(package: str) -> str:
     found = re.search(rf"^{package}==(\S+)", LOCK.read_text(), re.MULTILINE)
     if not found:
-        raise PktswarmError(f"{LOCK}: {package} is not in it")
+        raise PktswarmError(f"{LOCK}: no package {package}")
     return found[1]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="pktswarm.master.provision.bundle", description="Gathers what a node is given."
+        prog="pktswarm.master.provision.bundle", description="Makes the archive for a node."
     )
-    parser.add_argument("--python", required=True, help="of the node, like 3.13")
-    parser.add_argument("--machine", required=True, help="of the node, like x86_64")
+    parser.add_argument("--python", required=True, help="Python of the node, such as 3.13")
+    parser.add_argument("--machine", required=True, help="machine of the node, such as x86_64")
     arguments = parser.parse_args()
     try:
         print(json.dumps(bundle(arguments.python, arguments.machine)))

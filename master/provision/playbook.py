@@ -1,4 +1,4 @@
-"""ansible-playbook: fetched when first asked for, run on an inventory, and its words read."""
+"""Installs ansible-core on first use, runs a playbook on an inventory, and parses its recap."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ END_S = 5.0
 
 @dataclass(frozen=True)
 class Provisioned:
-    """One host of Ansible's recap: how many tasks were in order, of those changed something, and what failed."""
+    """One host of Ansible's recap: numbers of tasks."""
 
     host: str
     ok: int
@@ -37,35 +37,35 @@ class Provisioned:
 class Outcome:
     hosts: tuple[Provisioned, ...]
     words: str
-    """All that Ansible printed."""
+    """Output of Ansible."""
 
     @property
     def failed(self) -> list[str]:
-        return [one.host for one in self.hosts if one.unreachable or one.failed]
+        return [host.host for host in self.hosts if host.unreachable or host.failed]
 
     def document(self) -> dict[str, object]:
-        return {"hosts": [asdict(one) for one in self.hosts], "failed": self.failed}
+        return {"hosts": [asdict(host) for host in self.hosts], "failed": self.failed}
 
 
 def check(hosts: Path) -> inventory.Inventory:
-    """Raises BadInput where provisioning would change this machine: a lab's nodes have its files, unless bare."""
+    """Loads the inventory. Raises BadInput for a lab, whose nodes have this machine's files, unless they are bare."""
     if not LOCK.exists():
         allowed = "the pktswarm of a source folder, where bootstrap has been run"
-        raise BadInput("provision", f"there are no playbooks in {FOLDER}", allowed=allowed)
+        raise BadInput("provision", f"no playbooks in {FOLDER}", allowed=allowed)
     found = inventory.load(hosts)
     if found.variables.get("pktswarm_lab") and not found.variables.get("pktswarm_bare"):
-        problem = "the nodes of this lab are this machine: there is nothing to provision"
+        problem = "the nodes of this lab share the files of this machine"
         raise BadInput(hosts, problem, allowed="pktswarm lab up --bare bookworm --name …")
     return found
 
 
 def fetch_ansible() -> None:
-    """ansible-core into this environment, by its lock file; at once when it is there. Raises EngineError."""
+    """Installs ansible-core in this environment by its lock file, if it is not installed. Raises EngineError."""
     stamp = Path(sys.prefix) / ".ansible-lock"
     digest = hashlib.sha256(LOCK.read_bytes()).hexdigest()
     if stamp.exists() and stamp.read_text() == digest:
         return
-    print("provision: fetching ansible-core, once", file=sys.stderr)
+    print("provision: installing ansible-core", file=sys.stderr)
     command = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--require-hashes"]
     done = subprocess.run([*command, "-r", str(LOCK)], capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -74,7 +74,7 @@ def fetch_ansible() -> None:
 
 
 def play(hosts: inventory.Inventory, undo: bool, show: Callable[[str], None]) -> Outcome:
-    """Run the playbook on all hosts; each line is given to `show`. Raises EngineError when Ansible itself failed."""
+    """Runs the playbook on all hosts, with `show` for each line. Raises EngineError if Ansible itself fails."""
     with tempfile.TemporaryDirectory(prefix="pktswarm-") as scratch:
         process = subprocess.Popen(
             command(hosts, undo),
@@ -86,31 +86,31 @@ def play(hosts: inventory.Inventory, undo: bool, show: Callable[[str], None]) ->
             start_new_session=True,
         )
         try:
-            words = _listen(process, show)
+            output = _read_output(process, show)
         finally:
             _end(process)
             _close_connections(Path(scratch) / "ssh")
-    return read(words, process.returncode)
+    return read(output, process.returncode)
 
 
 def command(hosts: inventory.Inventory, undo: bool) -> list[str]:
     playbook = FOLDER / ("undo.yml" if undo else "provision.yml")
     found = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(hosts.path.resolve()), str(playbook)]
-    # A lab's master is the machine itself.
+    # A lab's master is this machine.
     return [*found, "--limit", "transmit:receive"] if hosts.variables.get("pktswarm_lab") else found
 
 
 def read(words: str, status: int) -> Outcome:
-    """The recap in `words`. Raises EngineError where there is none: then no host was reached, or Ansible failed."""
+    """Parses the recap in `words`. Raises EngineError without one: no host was reached, or Ansible failed."""
     recap = words.rpartition("PLAY RECAP")[2]
     found = [Provisioned(row[0], *map(int, row[1:])) for row in RECAP.findall(recap)] if recap != words else []
-    if not found or (status != 0 and not any(one.unreachable or one.failed for one in found)):
-        raise EngineError("ansible-playbook", f"ended with {status} and no host failed", words[-2000:])
+    if not found or (status != 0 and not any(host.unreachable or host.failed for host in found)):
+        raise EngineError("ansible-playbook", f"exit status {status} without a failed host", words[-2000:])
     return Outcome(tuple(found), words)
 
 
 def _environment(scratch: str) -> dict[str, str]:
-    """Nothing of Ansible's stays on the master: what it keeps lies in `scratch`."""
+    """Returns an environment that keeps all of Ansible's files in `scratch`."""
     return {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
@@ -124,7 +124,7 @@ def _environment(scratch: str) -> dict[str, str]:
     }
 
 
-def _listen(process: subprocess.Popen[str], show: Callable[[str], None]) -> str:
+def _read_output(process: subprocess.Popen[str], show: Callable[[str], None]) -> str:
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
@@ -135,7 +135,7 @@ def _listen(process: subprocess.Popen[str], show: Callable[[str], None]) -> str:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """After Ctrl-C: Ansible's workers are in its group."""
+    """Ends the process group, with Ansible's workers, after Ctrl-C."""
     for step in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is not None:
             return
@@ -147,7 +147,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _close_connections(folder: Path) -> None:
-    """SSH keeps one to each host for the next task; there is none."""
+    """Closes SSH's persistent connections."""
     for path in folder.iterdir() if folder.is_dir() else ():
         command = ["ssh", "-o", f"ControlPath={path}", "-O", "exit", "--", "any"]
         subprocess.run(command, capture_output=True, check=False, timeout=END_S)

@@ -88,9 +88,9 @@ def state() -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("task", "by"),
     [
-        ("Install Python, which Ansible needs there", signal.SIGKILL),
-        ("Have apt install it", signal.SIGKILL),
-        ("Install what the lock file pins", signal.SIGINT),
+        ("Install Python, which Ansible requires", signal.SIGKILL),
+        ("Install with apt", signal.SIGKILL),
+        ("Install the lock file's packages", signal.SIGINT),
     ],
 )
 def test_provisioning_that_was_interrupted_is_taken_back(hosts: Path, task: str, by: signal.Signals) -> None:
@@ -120,9 +120,9 @@ def test_bare_nodes_become_nodes_take_part_in_a_run_and_are_given_back(hosts: Pa
 
     # Each goes on where the one before ended; and one that was given up for good is no reason not to begin anew.
     interrupted(hosts, "--undo", task="Remove the account", by=signal.SIGKILL)
-    interrupted(hosts, task="Make its home", by=signal.SIGINT)
+    interrupted(hosts, task="Create the account's home", by=signal.SIGINT)
     interrupted(hosts, "--undo", task="Remove files and folders", by=signal.SIGINT, into_s=0.5)
-    interrupted(hosts, "--undo", task="Remove the packages that came", by=signal.SIGKILL, into_s=0.5)
+    interrupted(hosts, "--undo", task="Remove the added packages", by=signal.SIGKILL, into_s=0.5)
     provision(hosts, "--undo")
     assert state() == before
     assert all(one["changed"] == 0 for one in provision(hosts, "--undo").values())

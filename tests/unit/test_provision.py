@@ -41,20 +41,18 @@ def test_the_recap_tells_which_hosts_failed() -> None:
 
 @pytest.mark.parametrize("words", ["", "ERROR! no such file\n", FAILED.split("tx1   ", maxsplit=1)[0]])
 def test_ansible_that_fails_without_naming_a_host_is_an_error(words: str) -> None:
-    with pytest.raises(EngineError, match="ended with 1 and no host failed"):
+    with pytest.raises(EngineError, match="exit status 1 without a failed host"):
         playbook.read(words, 1)
 
 
 def test_a_lab_whose_nodes_are_this_machine_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"nodes of this lab are this machine.*--bare"):
+    with pytest.raises(BadInput, match=r"nodes of this lab share the files of this machine.*--bare"):
         playbook.check(lab_inventory(tmp_path).path)
 
 
 def test_an_installed_pktswarm_has_no_playbooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(playbook, "LOCK", tmp_path / "requirements.lock")
-    with pytest.raises(
-        BadInput, match=r"provision: there are no playbooks in .*allowed: the pktswarm of a source folder"
-    ):
+    with pytest.raises(BadInput, match=r"provision: no playbooks in .*allowed: the pktswarm of a source folder"):
         playbook.check(Path("hosts/cloud.example.yml"))
 
 
