@@ -14,13 +14,13 @@ NODE = ("kernel", "machine", "cpus", "python", "pktswarm")
 INTERFACE = ("name", "driver", "speed_mbps")
 
 
-def scenarios(one: Compared, other: Compared) -> list[SettingDifference]:
-    return _differences(_settings(one.document), _settings(other.document))
+def scenarios(first: Compared, other: Compared) -> list[SettingDifference]:
+    return _differences(_settings(first.document), _settings(other.document))
 
 
-def nodes(one: Compared, other: Compared) -> list[SettingDifference]:
+def nodes(first: Compared, other: Compared) -> list[SettingDifference]:
     """Compares hosts with their roles, kernels, drivers and versions, and the engine of each stream."""
-    return _differences(_nodes(one.document), _nodes(other.document))
+    return _differences(_nodes(first.document), _nodes(other.document))
 
 
 def within(side: Side) -> list[str]:

@@ -69,16 +69,16 @@ def _table(comparison: Comparison, letter: str, name: str) -> FigureTable:
     return {"letter": letter, "name": name, "rows": [_row(each) for each in found]}
 
 
-def _row(one: Difference) -> FigureCells:
+def _row(difference: Difference) -> FigureCells:
     return {
-        "subject": one.subject,
-        "title": wording.title(one),
-        "first": wording.spread(one, first=True),
-        "other": wording.spread(one, first=False),
-        "difference": wording.number(one.unit, one.difference, sign=True),
-        "relative": "" if one.unit == "ratio" else wording.percent(one.relative),
-        "noise": "" if one.noise is None else f"±{wording.number(one.unit, one.noise)}",
-        "verdict": one.verdict or "not measured on both sides",
-        "kind": "bad-word" if one.for_the_worse else "beyond" if one.beyond else "dim",
-        "mark": "✗ worse, " if one.for_the_worse else "≠ " if one.beyond else "",
+        "subject": difference.subject,
+        "title": wording.title(difference),
+        "first": wording.spread(difference, first=True),
+        "other": wording.spread(difference, first=False),
+        "difference": wording.number(difference.unit, difference.difference, sign=True),
+        "relative": "" if difference.unit == "ratio" else wording.percent(difference.relative),
+        "noise": "" if difference.noise is None else f"±{wording.number(difference.unit, difference.noise)}",
+        "verdict": difference.verdict or "not measured on both sides",
+        "kind": "bad-word" if difference.for_the_worse else "beyond" if difference.beyond else "dim",
+        "mark": "✗ worse, " if difference.for_the_worse else "≠ " if difference.beyond else "",
     }

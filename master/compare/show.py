@@ -59,29 +59,29 @@ def table(comparison: Comparison, letter: str, differences: list[Difference]) ->
         made.add_column(name, justify="right", no_wrap=True)
     made.add_column("")
     subject = ""
-    for one in differences:
-        if one.subject != subject and subject:
+    for difference in differences:
+        if difference.subject != subject and subject:
             made.add_section()
-        made.add_row(escape(one.subject) if one.subject != subject else "", *_cells(one))
-        subject = one.subject
+        made.add_row(escape(difference.subject) if difference.subject != subject else "", *_cells(difference))
+        subject = difference.subject
     return made
 
 
-def _cells(one: Difference) -> list[str]:
-    noise = "" if one.noise is None else f"±{wording.number(one.unit, one.noise)}"
-    colour = "red" if one.for_the_worse else "cyan" if one.verdict == BEYOND else "dim"
-    change = wording.number(one.unit, one.difference, sign=True)
-    relative = "" if one.relative is None or one.unit == "ratio" else wording.percent(one.relative)
-    figures = [wording.spread(one, first=True), wording.spread(one, first=False)]
-    return [escape(wording.title(one)), *figures, change, relative, noise, f"[{colour}]{one.verdict}[/]"]
+def _cells(difference: Difference) -> list[str]:
+    noise = "" if difference.noise is None else f"±{wording.number(difference.unit, difference.noise)}"
+    colour = "red" if difference.for_the_worse else "cyan" if difference.verdict == BEYOND else "dim"
+    change = wording.number(difference.unit, difference.difference, sign=True)
+    relative = "" if difference.relative is None or difference.unit == "ratio" else wording.percent(difference.relative)
+    figures = [wording.spread(difference, first=True), wording.spread(difference, first=False)]
+    return [escape(wording.title(difference)), *figures, change, relative, noise, f"[{colour}]{difference.verdict}[/]"]
 
 
 def _chosen(differences: list[Difference]) -> tuple[list[Difference], int]:
     """Returns the differences of the first MOST_SUBJECTS streams, and the number of further streams."""
-    subjects = list(dict.fromkeys(one.subject for one in differences))
-    beyond = {one.subject for one in differences if one.beyond}
+    subjects = list(dict.fromkeys(difference.subject for difference in differences))
+    beyond = {difference.subject for difference in differences if difference.beyond}
     chosen = set(sorted(subjects, key=lambda name: name not in beyond)[:MOST_SUBJECTS])
-    return [one for one in differences if one.subject in chosen], len(subjects) - len(chosen)
+    return [difference for difference in differences if difference.subject in chosen], len(subjects) - len(chosen)
 
 
 def _print_settings(console: Console, document: ComparisonDocument) -> None:

@@ -35,27 +35,29 @@ def percent(share: float | None) -> str:
     return f"{100 * share:+,.0f} %" if abs(share) >= MANY else f"{number('ratio', share, sign=True)} %"
 
 
-def spread(one: Difference, first: bool) -> str:
+def spread(difference: Difference, first: bool) -> str:
     """Formats mean ± standard deviation of a run."""
-    mean, sd = (one.first, one.first_sd) if first else (one.other, one.other_sd)
-    return number(one.unit, mean) if sd is None else f"{number(one.unit, mean)} ± {number(one.unit, sd)}"
+    mean, sd = (difference.first, difference.first_sd) if first else (difference.other, difference.other_sd)
+    unit = difference.unit
+    return number(unit, mean) if sd is None else f"{number(unit, mean)} ± {number(unit, sd)}"
 
 
-def title(one: Difference) -> str:
-    return FIGURES[one.figure].title
+def title(difference: Difference) -> str:
+    return FIGURES[difference.figure].title
 
 
 def shown(differences: list[Difference]) -> list[Difference]:
     """Returns the differences without figures that are 0 on both sides."""
-    return [one for one in differences if one.first or one.other]
+    return [difference for difference in differences if difference.first or difference.other]
 
 
-def sentence(one: Difference) -> str:
-    change = f"{number(one.unit, one.difference, sign=True)}, noise ±{number(one.unit, one.noise)}"
-    if one.relative is not None and one.unit != "ratio":
-        change = f"{percent(one.relative)}: {change}"
-    figures = f"{number(one.unit, one.first)} → {number(one.unit, one.other)}"
-    return f"{one.subject}: {title(one)}: {figures} ({change})"
+def sentence(difference: Difference) -> str:
+    unit = difference.unit
+    change = f"{number(unit, difference.difference, sign=True)}, noise ±{number(unit, difference.noise)}"
+    if difference.relative is not None and unit != "ratio":
+        change = f"{percent(difference.relative)}: {change}"
+    figures = f"{number(unit, difference.first)} → {number(unit, difference.other)}"
+    return f"{difference.subject}: {title(difference)}: {figures} ({change})"
 
 
 def verdict(comparison: Comparison) -> str:
@@ -65,7 +67,7 @@ def verdict(comparison: Comparison) -> str:
     if not comparison.noise_is_known:
         return "The noise is unknown: a side has a single run"
     beyond = beyond_first(comparison)
-    worse = [one for one in beyond if one.for_the_worse]
+    worse = [difference for difference in beyond if difference.for_the_worse]
     if worse:
         return f"Worse by more than the noise: {_figures(len(worse))}"
     if beyond:
@@ -101,7 +103,11 @@ def doubts(side: Side) -> list[str]:
 
 def beyond_first(comparison: Comparison) -> list[Difference]:
     """Returns differences larger than the noise, the worse first, without those that follow from others."""
-    found = [one for one in comparison.differences if one.verdict == BEYOND]
-    covered = {(one.side, one.subject) for one in found if not FIGURES[one.figure].derived}
-    kept = [one for one in found if not FIGURES[one.figure].derived or (one.side, one.subject) not in covered]
-    return sorted(kept, key=lambda one: not one.for_the_worse)
+    found = [difference for difference in comparison.differences if difference.verdict == BEYOND]
+    covered = {(difference.side, difference.subject) for difference in found if not FIGURES[difference.figure].derived}
+    kept = [
+        difference
+        for difference in found
+        if not FIGURES[difference.figure].derived or (difference.side, difference.subject) not in covered
+    ]
+    return sorted(kept, key=lambda difference: not difference.for_the_worse)

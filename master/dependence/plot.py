@@ -63,14 +63,14 @@ def _sums(axes: Axes, report: Dependence) -> None:
         axes.legend(fontsize=7)
 
 
-def _diagram(axes: Axes, one: Estimate | None, name: str) -> None:
-    if one is None or one.diagram is None or one.hurst is None:
+def _diagram(axes: Axes, estimate: Estimate | None, name: str) -> None:
+    if estimate is None or estimate.diagram is None or estimate.hurst is None:
         axes.set_title(f"{name}: not estimated", fontsize=9)
         return
-    drawn = one.diagram
+    drawn = estimate.diagram
     axes.plot(drawn.x, drawn.y, "o", markersize=3, color="tab:blue")
     axes.plot(drawn.x, drawn.fitted, color="tab:red", linewidth=1)
     axes.set(xscale="log", xlabel=drawn.x_name, ylabel=drawn.y_name)
     # Below a decade matplotlib labels every minor tick, and the labels overlap.
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_title(f"{name}: H = {one.hurst:.2f} ({one.low:.2f} to {one.high:.2f})", fontsize=9)
+    axes.set_title(f"{name}: H = {estimate.hurst:.2f} ({estimate.low:.2f} to {estimate.high:.2f})", fontsize=9)

@@ -24,7 +24,9 @@ from pktswarm.traffic.errors import BadInput
 def print_reports(console: Console, reports: list[Dependence], notes: list[str]) -> None:
     console.print(_arrivals_table(reports))
     console.print(_hurst_table(reports))
-    for how in dict.fromkeys(f"{one.name}: {one.interval}" for report in reports for one in report.estimates):
+    for how in dict.fromkeys(
+        f"{estimate.name}: {estimate.interval}" for report in reports for estimate in report.estimates
+    ):
         console.print(f"[dim]{CONFIDENCE:.0%} interval of {escape(how)}[/]")
     for note in notes:
         console.print(f"note: {escape(note)}")
@@ -59,10 +61,10 @@ def _sums(acf: Autocorrelation | None) -> str:
 def _hurst_table(reports: list[Dependence]) -> Table:
     table = figures_table(["arrivals", "estimator"], ["H", "from", "to", "scales, s"])
     for report in reports:
-        for number, one in enumerate(report.estimates):
-            figures = [_figure(value) for value in (one.hurst, one.low, one.high)]
-            scales = "–" if one.scales_s is None else f"{one.scales_s[0]:.3g} – {one.scales_s[1]:.3g}"
-            table.add_row("" if number else escape(report.name), one.name, *figures, scales)
+        for number, estimate in enumerate(report.estimates):
+            figures = [_figure(value) for value in (estimate.hurst, estimate.low, estimate.high)]
+            scales = "–" if estimate.scales_s is None else f"{estimate.scales_s[0]:.3g} – {estimate.scales_s[1]:.3g}"
+            table.add_row("" if number else escape(report.name), estimate.name, *figures, scales)
     return table
 
 
@@ -140,7 +142,7 @@ def _case(report: Dependence) -> CaseFigures:
         },
         "counts_autocorrelation": _acf(report.counts_acf),
         "gaps_autocorrelation": _acf(report.gaps_acf),
-        "estimates": [_estimate(one) for one in report.estimates],
+        "estimates": [_estimate(estimate) for estimate in report.estimates],
         "warnings": report.warnings,
     }
 
@@ -164,16 +166,25 @@ def write_csv(folder: Path, reports: list[Dependence]) -> None:
         write_rows(folder / "gaps.csv", "case,from_ns,to_ns,packets", _gap_rows(reports))
         header = "case,of,lag,autocorrelation,sum,sum_of_noise"
         write_rows(folder / "autocorrelation.csv", header, _acf_rows(reports))
-        for number, one in enumerate(reports[0].estimates):
-            _write_diagram(folder / f"{one.name}.csv", [(report.name, report.estimates[number]) for report in reports])
+        for number, estimate in enumerate(reports[0].estimates):
+            _write_diagram(
+                folder / f"{estimate.name}.csv", [(report.name, report.estimates[number]) for report in reports]
+            )
     except OSError as error:
         raise BadInput(folder, f"cannot be written: {error.strerror}", key="--csv") from None
 
 
 def _hurst_rows(reports: list[Dependence]) -> Iterable[list[object]]:
     for report in reports:
-        for one in report.estimates:
-            yield [report.name, one.name, one.hurst, one.low, one.high, *(one.scales_s or (None, None))]
+        for estimate in report.estimates:
+            yield [
+                report.name,
+                estimate.name,
+                estimate.hurst,
+                estimate.low,
+                estimate.high,
+                *(estimate.scales_s or (None, None)),
+            ]
 
 
 def _gap_rows(reports: list[Dependence]) -> Iterable[list[object]]:
@@ -193,13 +204,13 @@ def _acf_rows(reports: list[Dependence]) -> Iterable[list[object]]:
 
 
 def _write_diagram(path: Path, cases: list[tuple[str, Estimate]]) -> None:
-    drawn = [(name, one.diagram) for name, one in cases if one.diagram is not None]
+    drawn = [(name, estimate.diagram) for name, estimate in cases if estimate.diagram is not None]
     if not drawn:
         return
     header = f"case,{drawn[0][1].x_name},{drawn[0][1].y_name},fitted"
     rows = [
         [name, f"{x:.9g}", f"{y:.9g}", "" if math.isnan(fitted) else f"{fitted:.9g}"]
-        for name, one in drawn
-        for x, y, fitted in np.column_stack([one.x, one.y, one.fitted]).tolist()
+        for name, estimate in drawn
+        for x, y, fitted in np.column_stack([estimate.x, estimate.y, estimate.fitted]).tolist()
     ]
     write_rows(path, header, rows)

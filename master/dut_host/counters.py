@@ -108,11 +108,14 @@ def parse(files: Mapping[str, str]) -> Reading:
     protocols = dict(_pairs_of_lines(files.get("snmp", "")))
     protocols |= dict(_pairs_of_lines(files.get("netstat", "")))
     protocols |= {name: int(value) for name, value in (line.split() for line in files.get("snmp6", "").splitlines())}
-    sockets = [one for name in ("udp", "udp6") for one in _sockets(files.get(name, ""))]
+    sockets = [socket for name in ("udp", "udp6") for socket in _sockets(files.get(name, ""))]
     softnet = files.get("softnet_stat", "").splitlines()
     return Reading(
         protocols,
-        {name: replace(one, **_missed(files, name, one)) for name, one in _interfaces(files.get("dev", ""))},
+        {
+            name: replace(interface, **_missed(files, name, interface))
+            for name, interface in _interfaces(files.get("dev", ""))
+        },
         {inode: (port, dropped) for inode, port, dropped in sockets},
         sum(int(line.split()[1], 16) for line in softnet) if softnet else None,
     )
@@ -138,10 +141,10 @@ def _interfaces(text: str) -> Iterator[tuple[str, Interface]]:
         yield name.strip(), Interface(values[3], values[11], values[2], values[10])
 
 
-def _missed(files: Mapping[str, str], name: str, one: Interface) -> dict[str, int]:
+def _missed(files: Mapping[str, str], name: str, interface: Interface) -> dict[str, int]:
     """Separates the two drops that /proc/net/dev has in one column."""
     text = files.get(f"{SYS}{name}{MISSED}")
-    return {} if text is None else {"rx_missed": int(text), "rx_dropped": one.rx_dropped - int(text)}
+    return {} if text is None else {"rx_missed": int(text), "rx_dropped": interface.rx_dropped - int(text)}
 
 
 def _sockets(text: str) -> Iterator[tuple[int, int, int]]:
@@ -155,7 +158,7 @@ def _sockets(text: str) -> Iterator[tuple[int, int, int]]:
 
 def between(before: Reading, after: Reading, interfaces: Iterable[str] = (), left_out: Iterable[str] = ()) -> Drops:
     """Compares two readings. `interfaces`: only these; empty: all but loopback and those `left_out`."""
-    wanted = list(interfaces) or [one for one in after.interfaces if one != LOOPBACK and one not in set(left_out)]
+    wanted = list(interfaces) or [name for name in after.interfaces if name != LOOPBACK and name not in set(left_out)]
     return Drops(
         {name: _grown(before, after, counters) for name, counters in REASONS.items()},
         {name: _of_interface(before, after, name) for name in wanted},

@@ -34,7 +34,9 @@ def document(found: HostDrops, lost: int | None) -> DropsDocument:
         "problem": "",
         "dropped_packets": drops.total,
         "reasons": drops.reasons,
-        "interfaces": {name: None if one is None else asdict(one) for name, one in drops.interfaces.items()},
+        "interfaces": {
+            name: None if interface is None else asdict(interface) for name, interface in drops.interfaces.items()
+        },
         "udp_ports": {str(port): count for port, count in sorted(drops.ports.items())},
         "machine_softnet_dropped": drops.softnet_dropped,
         "words": describe(drops, lost, found.device),
@@ -52,8 +54,11 @@ def beside_loss(verdicts: list[dict[str, Any]], host: DropsDocument | None) -> l
     """Adds the line as `note` to each failed verdict on loss."""
     if host is None or not host["words"]:
         return verdicts
-    is_loss = [not one["holds"] and one["what"].endswith(": lost") for one in verdicts]
-    return [{**one, "note": host["words"]} if is_it else one for one, is_it in zip(verdicts, is_loss, strict=True)]
+    is_loss = [not verdict["holds"] and verdict["what"].endswith(": lost") for verdict in verdicts]
+    return [
+        {**verdict, "note": host["words"]} if is_it else verdict
+        for verdict, is_it in zip(verdicts, is_loss, strict=True)
+    ]
 
 
 def describe(drops: Drops, lost: int | None, device: str) -> str:

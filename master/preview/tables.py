@@ -185,12 +185,12 @@ def _share(packets: int, stream: Stream) -> str:
 
 def _print_connections(console: Console, found: Preview) -> None:
     table = figures_table(["connections", "from – to", "protocol"], ["at once", "blocks", "MB", "Mbit/s"])
-    for one in found.connections:
-        leg, shape = one.leg, one.leg.connection
-        size = _number(None if one.bytes is None else one.bytes / 1e6)
-        blocks = "–" if one.blocks is None else f"{one.blocks:,}"
+    for connections in found.connections:
+        leg, shape = connections.leg, connections.leg.connection
+        size = _number(None if connections.bytes is None else connections.bytes / 1e6)
+        blocks = "–" if connections.blocks is None else f"{connections.blocks:,}"
         ends = f"{leg.source} {_arrow(leg)} {leg.target}"
-        cells = [str(shape.connections), blocks, size, _number(_offered_mbps(one))]
+        cells = [str(shape.connections), blocks, size, _number(_offered_mbps(connections))]
         table.add_row(escape(leg.stream), escape(ends), shape.protocol, *cells)
     if found.connections:
         console.print(table)
@@ -201,12 +201,12 @@ def _arrow(leg: Leg) -> str:
     return {"up": "→", "down": "←", "both": "↔"}[leg.connection.direction]
 
 
-def _offered_mbps(one: Connections) -> float | None:
+def _offered_mbps(connections: Connections) -> float | None:
     """Returns the offered rate; None without due times."""
-    if one.over_time is None or not len(one.over_time.bits):
+    if connections.over_time is None or not len(connections.over_time.bits):
         return None
-    seconds = len(one.over_time.bits) * one.over_time.bin_ns / 1e9
-    return float(one.over_time.bits.sum()) / seconds / 1e6
+    seconds = len(connections.over_time.bits) * connections.over_time.bin_ns / 1e9
+    return float(connections.over_time.bits.sum()) / seconds / 1e6
 
 
 # --- JSON --------------------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def document(found: Preview) -> PreviewDocument:
         "bytes": sum(stream.bytes for stream in found.streams.values()),
         "streams": [_stream(stream) for stream in found.streams.values()],
         "hosts": [{"host": host, "gaps": _gaps(gaps)} for host, gaps in found.hosts.items()],
-        "connections": [_connection(one) for one in found.connections],
+        "connections": [_connection(connections) for connections in found.connections],
         "untimed": [{"stream": leg.stream, "from": leg.source, "why": why} for leg, why in found.untimed],
         "notes": found.notes,
     }
@@ -272,8 +272,8 @@ def _gaps(gaps: Gaps) -> GapFigures:
     }
 
 
-def _connection(one: Connections) -> ConnectionFigures:
-    leg, series = one.leg, one.over_time
+def _connection(connections: Connections) -> ConnectionFigures:
+    leg, series = connections.leg, connections.over_time
     return {
         "stream": leg.stream,
         "from": leg.source,
@@ -281,8 +281,8 @@ def _connection(one: Connections) -> ConnectionFigures:
         "protocol": leg.connection.protocol,
         "connections": leg.connection.connections,
         "direction": leg.connection.direction,
-        "blocks": one.blocks,
-        "bytes": one.bytes,
+        "blocks": connections.blocks,
+        "bytes": connections.bytes,
         "bits_in_bins": None if series is None else series.bits.tolist(),
     }
 
@@ -338,6 +338,6 @@ def _user_rows(found: Preview) -> Iterable[list[object]]:
 
 
 def _connection_rows(found: Preview) -> Iterable[list[object]]:
-    for one in found.connections:
-        if one.over_time is not None:
-            yield from ([one.leg.stream, one.leg.source, *row] for row in _bins(one.over_time))
+    for connections in found.connections:
+        if connections.over_time is not None:
+            yield from ([connections.leg.stream, connections.leg.source, *row] for row in _bins(connections.over_time))

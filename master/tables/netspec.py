@@ -212,7 +212,7 @@ def _scaled(value: float | None, unit: float) -> float | None:
 def tables(measured: list[Measured]) -> list[Table]:
     """Makes a table for each background and metric: target flows as rows, sets as columns."""
     made = []
-    for background in sorted({one.background_mbps for one in measured}):
+    for background in sorted({point.background_mbps for point in measured}):
         for metric, (title, digits) in METRICS.items():
             made.append(_table(f"{title}; background {background} Mbit/s", metric, digits, background, measured))
     return made
@@ -221,19 +221,23 @@ def tables(measured: list[Measured]) -> list[Table]:
 def _table(title: str, metric: str, digits: int, background: int, measured: list[Measured]) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
     table.add_column("target\nMbit/s", justify="right")
-    sets = [one for one in SETS if _has(one, metric)]
-    for one in sets:
-        table.add_column(one.title.replace(", ", "\n"), justify="right")
-    mine = {(one.set, one.target_mbps): getattr(one, metric) for one in measured if one.background_mbps == background}
+    sets = [each for each in SETS if _has(each, metric)]
+    for each in sets:
+        table.add_column(each.title.replace(", ", "\n"), justify="right")
+    mine = {
+        (point.set, point.target_mbps): getattr(point, metric)
+        for point in measured
+        if point.background_mbps == background
+    }
     for rate in sorted({rate for _, rate in mine}):
-        cells = [mine.get((one.key, rate)) for one in sets]
+        cells = [mine.get((each.key, rate)) for each in sets]
         table.add_row(f"{rate:.2f}", *("–" if cell is None else f"{cell:,.{digits}f}" for cell in cells))
     return table
 
 
-def _has(one: Set, metric: str) -> bool:
+def _has(chosen: Set, metric: str) -> bool:
     only = {"loss_percent": "udp", "retransmitted_segments": "tcp"}.get(metric)
-    return only is None or one.protocol == only
+    return only is None or chosen.protocol == only
 
 
 class Curves(TypedDict):
@@ -252,9 +256,9 @@ def figures(measured: list[Measured]) -> list[Curves]:
     for number, title, metric, key, backgrounds in FIGURES:
         curves = {
             str(background): [
-                [one.target_mbps, getattr(one, metric)]
-                for one in sorted(measured, key=lambda one: one.target_mbps)
-                if one.set == key and one.background_mbps == background
+                [point.target_mbps, getattr(point, metric)]
+                for point in sorted(measured, key=lambda point: point.target_mbps)
+                if point.set == key and point.background_mbps == background
             ]
             for background in backgrounds
         }

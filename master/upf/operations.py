@@ -129,8 +129,8 @@ class Operation:
     def unanswered(self, row: int) -> None: ...
 
     def take_usage(self, row: int, usage: Sequence[Usage] | None) -> None:
-        for one in usage or ():
-            add_usage(self.sessions, row, one)
+        for report in usage or ():
+            add_usage(self.sessions, row, report)
 
 
 def add_usage(sessions: Sessions, row: int, usage: Usage) -> None:

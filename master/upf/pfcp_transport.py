@@ -120,8 +120,8 @@ class Exchange:
         self._view = memoryview(self._buffer)
         self.address, self._socket, self._other = _open(where, upf)
         self._poll = select.poll()
-        for one in (self._socket, self._other):
-            self._poll.register(one, select.POLLIN)
+        for endpoint in (self._socket, self._other):
+            self._poll.register(endpoint, select.POLLIN)
 
     def close(self) -> None:
         self._socket.close()
@@ -307,19 +307,19 @@ def _open(where: Path, upf: Upf) -> tuple[str, socket.socket, socket.socket]:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             # The pair shares its port (SO_REUSEADDR), which another SMF of this program could share too: probe without.
             _bind(where, probe, address, given=upf.bind is not None)
-        for one in pair:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        for endpoint in pair:
+            endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-                one.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
-            _bind(where, one, address, given=upf.bind is not None)
+                endpoint.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+            _bind(where, endpoint, address, given=upf.bind is not None)
         pair[0].connect((upf.n4, upf.n4_port))
     except OSError as problem:
-        for one in pair:
-            one.close()
+        for endpoint in pair:
+            endpoint.close()
         raise BadInput(where, f"cannot be reached: {problem.strerror}", key="upf.n4", value=upf.n4) from None
     except BadInput:
-        for one in pair:
-            one.close()
+        for endpoint in pair:
+            endpoint.close()
         raise
     return address, pair[0], pair[1]
 
@@ -330,9 +330,9 @@ def _own_address(where: Path, upf: Upf, family: int) -> str:
         return str(probe.getsockname()[0])
 
 
-def _bind(where: Path, one: socket.socket, address: str, given: bool) -> None:
+def _bind(where: Path, endpoint: socket.socket, address: str, given: bool) -> None:
     try:
-        one.bind((address, PFCP_PORT))
+        endpoint.bind((address, PFCP_PORT))
     except OSError as problem:
         words = f"cannot bind UDP port {PFCP_PORT} of {address}: {problem.strerror}"
         raise BadInput(where, words, key="upf.bind" if given else "upf.n4", value=address if given else None) from None

@@ -28,7 +28,11 @@ HARMLESS = ("profiled", "replaced", "waited", "numbered", "unreleased")
 
 def document(smf: Smf, loads: Loads) -> N4Document:
     """Returns all results but the single sessions (Sessions.user)."""
-    done = {name: one.statistics.to_json() for name, one in operations(smf, loads).items() if one.statistics.requested}
+    done = {
+        name: operation.statistics.to_json()
+        for name, operation in operations(smf, loads).items()
+        if operation.statistics.requested
+    }
     made: N4Document = {
         "upf": {"n4": smf.upf.n4, "node_id": smf.upf_node_id, "features": smf.features.hex()},
         "smf": {"address": smf.own.address, "node_id": smf.own.node_id},
@@ -46,7 +50,7 @@ def document(smf: Smf, loads: Loads) -> N4Document:
 def operations(smf: Smf, loads: Loads) -> dict[str, Operation]:
     return {
         "establishment": smf.establishing,
-        **{f"modification ({action})": one for action, one in smf.modifying.items()},
+        **{f"modification ({action})": operation for action, operation in smf.modifying.items()},
         **loads.operations(),
         "deletion": smf.deleting,
     }
@@ -55,7 +59,7 @@ def operations(smf: Smf, loads: Loads) -> dict[str, Operation]:
 def failed(smf: Smf, loads: Loads) -> bool:
     """Returns whether the association was lost or a request failed."""
     trouble = any(event.kind in TROUBLE for event in smf.events)
-    return trouble or any(one.statistics.failed for one in operations(smf, loads).values())
+    return trouble or any(operation.statistics.failed for operation in operations(smf, loads).values())
 
 
 def write_users(file: Path, sessions: Sessions) -> None:

@@ -69,13 +69,13 @@ class Churn:
         self.lifetime_ns, self.modify = round(settings.lifetime_s * 1e9), settings.modify
         self.free = deque(smf.sessions.rows_of(settings.group).tolist())
         self.users = len(self.free)
-        self.establishing = smf.operation(Establish, lambda one: one.establishment)
-        self.modifying = smf.operation(Modify, lambda one: one.modification("forward"))
-        self.deleting = smf.operation(Delete, lambda one: pfcp_encode.session_deletion_request)
+        self.establishing = smf.operation(Establish, lambda messages: messages.establishment)
+        self.modifying = smf.operation(Modify, lambda messages: messages.modification("forward"))
+        self.deleting = smf.operation(Delete, lambda messages: pfcp_encode.session_deletion_request)
         self.establishing.hook, self.modifying.hook = self._established, self._modified
         self.deleting.hook = lambda row, fine, now_ns: self.free.append(row)
-        for one in (self.establishing, self.modifying, self.deleting):
-            one.make_ready(smf.sessions.rows_of(settings.group))
+        for operation in (self.establishing, self.modifying, self.deleting):
+            operation.make_ready(smf.sessions.rows_of(settings.group))
         self._born: dict[int, int] = {}
         self._modify: deque[tuple[int, int]] = deque()
         self._delete: deque[tuple[int, int]] = deque()
@@ -141,7 +141,7 @@ class Handover:
         """Handovers of each session."""
         self.rate = Rate(settings.users_per_s)
         self.rows = deque(smf.sessions.rows_of(settings.group).tolist())
-        self.moving = smf.operation(Modify, lambda one: one.modification("forward", settings.end_marker))
+        self.moving = smf.operation(Modify, lambda messages: messages.modification("forward", settings.end_marker))
         self.moving.hook = self._moved
         self.moving.make_ready(smf.sessions.rows_of(settings.group))
         self.moves = (array("q"), array("q"), array("q"))
@@ -202,24 +202,24 @@ class Loads:
 
     def start(self, at_ns: int) -> None:
         """Starts the load at `at_ns` (monotonic)."""
-        for one in self._running():
-            one.rate.start_ns = at_ns
+        for load in self._running():
+            load.rate.start_ns = at_ns
         self.smf.exchange.sources += self._running()
 
     def close(self, at_ns: int) -> None:
         """Starts no procedure from `at_ns` on; those under way go on. May be called from another thread."""
-        for one in self._running():
-            one.rate.stop(at_ns)
+        for load in self._running():
+            load.rate.stop(at_ns)
 
     def stop(self) -> None:
         """Starts no further procedure; returns when those under way have ended."""
-        for one in self._running():
-            one.stop()
-        self.smf.run(86400, lambda: all(one.done for one in self._running()))
-        self.smf.exchange.sources[:] = [one for one in self.smf.exchange.sources if one not in self._running()]
+        for load in self._running():
+            load.stop()
+        self.smf.run(86400, lambda: all(load.done for load in self._running()))
+        self.smf.exchange.sources[:] = [load for load in self.smf.exchange.sources if load not in self._running()]
 
     def _running(self) -> list[Churn | Handover]:
-        return [one for one in (self.churn, self.handover) if one is not None]
+        return [load for load in (self.churn, self.handover) if load is not None]
 
     def operations(self) -> dict[str, Operation]:
         found: dict[str, Operation] = {}

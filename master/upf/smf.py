@@ -83,10 +83,10 @@ class Smf:
         self._report = {cause: _report_template(cause) for cause in (ACCEPTED, NO_CONTEXT)}
         self.heartbeats = Heartbeats(self.exchange, self._encoder(pfcp_encode.heartbeat_request), upf.heartbeat_s)
         self.heartbeats.stamp = self._stamp
-        self.establishing = self.operation(Establish, lambda one: one.establishment)
-        self.deleting = self.operation(Delete, lambda one: pfcp_encode.session_deletion_request)
+        self.establishing = self.operation(Establish, lambda messages: messages.establishment)
+        self.deleting = self.operation(Delete, lambda messages: pfcp_encode.session_deletion_request)
         self.modifying = {
-            action: self.operation(Modify, lambda one, action=action: one.modification(action))  # type: ignore[misc]
+            action: self.operation(Modify, lambda messages, action=action: messages.modification(action))  # type: ignore[misc]
             for action in ("forward", "buffer", "notify")
         }
         self.paging = Queue(self.modifying["forward"])

@@ -38,10 +38,12 @@ def profile(findings: Findings, made: str) -> Profile | None:
 
 def describe(row: Finding) -> str:
     """Returns one line for the profile."""
-    parts = [(name, one) for name, one in (("N4", row.n4), ("up", row.up), ("down", row.down)) if one is not None]
+    parts = [
+        (name, outcome) for name, outcome in (("N4", row.n4), ("up", row.up), ("down", row.down)) if outcome is not None
+    ]
     if row.works:
-        return "; ".join(["works", *(one.words for _, one in parts if one.words)])
-    return "; ".join(f"{name}: {describe_outcome(one)}" for name, one in parts if not one.works)
+        return "; ".join(["works", *(outcome.words for _, outcome in parts if outcome.words)])
+    return "; ".join(f"{name}: {describe_outcome(outcome)}" for name, outcome in parts if not outcome.works)
 
 
 def describe_outcome(outcome: Outcome) -> str:
@@ -71,7 +73,7 @@ def _form(findings: Findings) -> tuple[int | None, bool]:
 def _plain(findings: Findings) -> Finding | None:
     names = (variants.TWO_OCTETS.name, variants.ONE_OCTET.name, variants.WITHOUT_TYPES.name, variants.WITHOUT_TYPES_OLD)
     rows = [findings.get(name) for name in names]
-    return next((row for row in rows if row is not None and all(_fine(one) for one in row.outcomes())), None)
+    return next((row for row in rows if row is not None and all(_fine(outcome) for outcome in row.outcomes())), None)
 
 
 def _fine(outcome: Outcome) -> bool:

@@ -35,7 +35,7 @@ class End:
         self.host, self.mac = host, host.mac
         self.mtu_bytes = 0
         python = host.python or sys.executable
-        addresses = [one for one in (host.ipv4, host.ipv6) if one]
+        addresses = [address for address in (host.ipv4, host.ipv6) if address]
         remote = [
             python,
             "-P",
@@ -46,7 +46,7 @@ class End:
             "--mac",
             host.mac,
         ]
-        remote += [part for one in addresses for part in ("--address", one)]
+        remote += [part for address in addresses for part in ("--address", address)]
         remote += [
             "--arp-target",
             arp_targets.get("4", ""),

@@ -44,11 +44,11 @@ class Finding:
     down: Outcome | None = None
 
     def outcomes(self) -> Iterator[Outcome]:
-        yield from (one for one in (self.n4, self.up, self.down) if one is not None)
+        yield from (outcome for outcome in (self.n4, self.up, self.down) if outcome is not None)
 
     @property
     def works(self) -> bool:
-        return all(one.works for one in self.outcomes())
+        return all(outcome.works for outcome in self.outcomes())
 
 
 @dataclass

@@ -74,8 +74,8 @@ class Probe:
         if with_types is None and not found[-1][0].works:
             older = replace(without, name=variants.WITHOUT_TYPES_OLD, upf={**without.upf, "release": 15})
             found.append((self.trials.attempt(older), older.upf))
-        accepted = [one for one in found if one[0].n4 is not None and one[0].n4.works]
-        best = next((one for one in found if one[0].works), accepted[0] if accepted else None)
+        accepted = [pair for pair in found if pair[0].n4 is not None and pair[0].n4.works]
+        best = next((pair for pair in found if pair[0].works), accepted[0] if accepted else None)
         if best is None:
             return None
         self.users.base = {**self.users.base, "upf": {**self.users.base.get("upf", {}), **best[1]}}

@@ -41,13 +41,13 @@ class Procedures:
 
     def _volume_report(self, session: Session) -> tuple[Outcome, Outcome, Outcome]:
         up, down = self.trials.both_ways(session, variants.VOLUME)
-        report = self.n4.reported(session.user.number, lambda one: bool(one.usage), REPORT_S)
+        report = self.n4.reported(session.user.number, lambda report: bool(report.usage), REPORT_S)
         missing = Outcome("no answer", "no usage report received")
         return self._usage_outcome(None if report is None else report.usage, missing), up, down
 
     def _time_report(self, session: Session) -> tuple[Outcome, Outcome, Outcome]:
         up, down = self.trials.both_ways(session, variants.TIME)
-        report = self.n4.reported(session.user.number, lambda one: bool(one.usage), REPORT_S)
+        report = self.n4.reported(session.user.number, lambda report: bool(report.usage), REPORT_S)
         if report is None:
             return Outcome("no answer", f"no usage report within {REPORT_S:g} s of a threshold of 1 s"), up, down
         seconds = report.usage[0].duration_s
@@ -67,7 +67,7 @@ class Procedures:
         if not outcome.works or self.plane is None:
             return outcome, None, NO_PLANE
         number = self.plane.send_down(session.tunnels[0])
-        report = self.n4.reported(session.user.number, lambda one: one.downlink_data, REPORT_S)
+        report = self.n4.reported(session.user.number, lambda report: report.downlink_data, REPORT_S)
         if self.plane.arrives(number, QUIET_S) is not None:
             return outcome, None, Outcome("wrong", "packet forwarded, not buffered")
         if report is None:
@@ -96,7 +96,7 @@ class Procedures:
         return outcome, None, moved
 
     def _inactivity(self, session: Session) -> tuple[Outcome, None, None]:
-        report = self.n4.reported(session.user.number, lambda one: one.inactivity, REPORT_S)
+        report = self.n4.reported(session.user.number, lambda report: report.inactivity, REPORT_S)
         silent = Outcome("no answer", f"no report within {REPORT_S:g} s of a timer of {variants.INACTIVITY_S} s")
         return silent if report is None else WORKS, None, None
 

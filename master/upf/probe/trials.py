@@ -150,8 +150,8 @@ class Trials:
         tunnel = session.tunnels[0]
         passed = self.plane.up(tunnel, tries=1), self.plane.down(tunnel, tries=1).outcome
         up, down = (
-            Outcome("wrong", "packet passed a closed gate") if one.works else Outcome("works", "nothing passed")
-            for one in passed
+            Outcome("wrong", "packet passed a closed gate") if outcome.works else Outcome("works", "nothing passed")
+            for outcome in passed
         )
         return up, down
 
@@ -166,7 +166,7 @@ class Trials:
 
 
 def _first_trouble(outcomes: list[Outcome]) -> Outcome:
-    return next((one for one in outcomes if not one.works), outcomes[0])
+    return next((outcome for outcome in outcomes if not outcome.works), outcomes[0])
 
 
 def _with_choice(outcome: Outcome, variant: Variant, answer: Answer) -> Outcome:

@@ -55,7 +55,7 @@ class Users:
         """`base`: keys `upf` and `group` of each session."""
         self.where, self.upf, self.own, self.base = where, upf, own, base
         given = upf.groups[0].ue_addresses
-        pools = [parse_pool(one) for one in ([given] if isinstance(given, str) else given)]
+        pools = [parse_pool(pool) for pool in ([given] if isinstance(given, str) else given)]
         self._pools: dict[int, Pool] = {pool.version: pool for pool in pools}
         self._count = 0
 

@@ -46,7 +46,7 @@ def _two_qers(elements: list[Packet]) -> None:
     for element in elements:
         if isinstance(element, pfcp.IE_CreatePDR):
             element.IE_list.append(pfcp.IE_QER_Id(id=2))
-    place = next(number for number, one in enumerate(elements) if isinstance(one, pfcp.IE_CreateQER))
+    place = next(number for number, element in enumerate(elements) if isinstance(element, pfcp.IE_CreateQER))
     rate = pfcp.IE_MBR(ul=MBR_BPS // 1000, dl=MBR_BPS // 1000)
     second = [pfcp.IE_QER_Id(id=2), pfcp.IE_GateStatus(), rate]
     elements.insert(place + 1, pfcp.IE_CreateQER(IE_list=second))
@@ -54,14 +54,14 @@ def _two_qers(elements: list[Packet]) -> None:
 
 def _by_time(elements: list[Packet]) -> None:
     """Makes the URR measure time, with a threshold of 1 s."""
-    urr = next(one for one in elements if isinstance(one, pfcp.IE_CreateURR))
+    urr = next(element for element in elements if isinstance(element, pfcp.IE_CreateURR))
     number, _, triggers, *_ = urr.IE_list
     triggers.volume_threshold, triggers.time_threshold = 0, 1
     urr.IE_list = [number, pfcp.IE_MeasurementMethod(DURAT=1), triggers, pfcp.IE_TimeThreshold(threshold=1)]
 
 
 def _without_pdn_type(elements: list[Packet]) -> None:
-    elements[:] = [one for one in elements if not isinstance(one, pfcp.IE_PDNType)]
+    elements[:] = [element for element in elements if not isinstance(element, pfcp.IE_PDNType)]
 
 
 def _inactivity_timer(elements: list[Packet]) -> None:
