@@ -1,7 +1,7 @@
 """Bare nodes: each has a Debian root of its own, made by `debootstrap`, with sshd and nothing else.
 
-One root is made for all labs, below CACHE; each node sees it through an overlay whose changes lie in memory, and so go
-with the node. It stays a chroot: a node of the lab is no prison, it is the machine's own root.
+All labs share one root, below CACHE; each node has an overlay on it, whose changes are in memory and end with the node.
+A node is a chroot without isolation: its root user is the machine's.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def root_of(suite: str) -> Path:
 def make_root(suite: str) -> Path:
     """Returns the root of `suite`, made on first use in one to two minutes, from debootstrap's default mirror.
 
-    Raises PktswarmError with the last words of debootstrap; what it had made is removed then.
+    Raises PktswarmError with the end of debootstrap's output, and removes the partial root.
     """
     root = root_of(suite)
     if root.is_dir():

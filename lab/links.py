@@ -95,8 +95,8 @@ def add_bottleneck(port: str, bottleneck: Bottleneck, mtu: int) -> None:
         index = _index(netlink, port)
         netlink.tc("replace", "tbf", index=index, handle="1:", **asked)
         kept = [one for one in netlink.get_qdiscs(index=index) if one.get_attr("TCA_KIND") == "tbf"]
-    told = [one.get_attr("TCA_OPTIONS").get_attr("TCA_TBF_PARMS") for one in kept]
-    if not told or (told[0]["rate"], told[0]["limit"]) != (asked["rate"], asked["limit"]):
+    limits = [qdisc.get_attr("TCA_OPTIONS").get_attr("TCA_TBF_PARMS") for qdisc in kept]
+    if not limits or (limits[0]["rate"], limits[0]["limit"]) != (asked["rate"], asked["limit"]):
         raise PktswarmError(f"{port}: the kernel did not accept a bottleneck of {bottleneck.rate_bps} bit/s")
 
 

@@ -1,7 +1,7 @@
 """One end of a call: an RTP stream (RFC 3550) of G.711 frames, 160 bytes every 20 ms, to the other end.
 
-A program of its own: rtp.py LOCAL_ADDRESS REMOTE_ADDRESS PORT SECONDS TONE_HZ. It ends with an error when it heard
-nothing from the other end.
+A program of its own: rtp.py LOCAL_ADDRESS REMOTE_ADDRESS PORT SECONDS TONE_HZ. It ends with an error when it received
+no packet.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def rtp_packet(number: int, tone_hz: float) -> bytes:
 
 def call(local: str, remote: str, port: int, seconds: float, tone_hz: float) -> int:
     """Sends for `seconds`; returns the number of packets received meanwhile."""
-    heard = 0
+    received = 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
         line.bind((local, port))
         line.connect((remote, port))
@@ -57,11 +57,11 @@ def call(local: str, remote: str, port: int, seconds: float, tone_hz: float) -> 
             line.send(rtp_packet(number, tone_hz))
             with contextlib.suppress(BlockingIOError):
                 while line.recv(2048):
-                    heard += 1
+                    received += 1
         time.sleep(SETTLE_S)
-    return heard
+    return received
 
 
 if __name__ == "__main__":
     if not call(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), float(sys.argv[5])):
-        sys.exit("nothing was heard from the other end")
+        sys.exit("no packet received from the other end")

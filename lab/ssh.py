@@ -1,6 +1,6 @@
 """sshd on every node, and the keys and settings for logins from the master.
 
-Everything lies in FOLDER, which on each node is a memory file system of its own, seen by nobody else.
+All files are in FOLDER, which on each node is a memory file system of its own, invisible to other nodes.
 """
 
 from __future__ import annotations

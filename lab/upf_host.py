@@ -1,6 +1,6 @@
-"""The device under test as the host of a UPF: N3, N4 and N6, what such a host needs set, and the program itself.
+"""The device under test as the host of a UPF: interfaces N3, N4 and N6, kernel settings, and the program.
 
-What real UPFs were seen to need is told in docs/upf.md.
+docs/upf.md describes the needs of real UPFs.
 """
 
 from __future__ import annotations

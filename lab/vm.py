@@ -139,7 +139,7 @@ def _kernel_packages() -> list[str]:
         _apt("update")
         found = _depends(meta)
     if not found:
-        raise VmError(f"apt knows no kernel package {meta}")
+        raise VmError(f"apt has no kernel package {meta}")
     return list(dict.fromkeys([*found, *(name for package in found for name in _depends(package))]))
 
 

@@ -303,17 +303,17 @@ class N4:
         created = b""
         teids: dict[int | None, bytes] = {}
         for which, pdr in content.pdrs.items():
-            told = b""
+            chosen = b""
             if pdr.interface == ACCESS and pdr.teid is CHOOSE:
                 known = teids.get(pdr.choose_id) if pdr.choose_id is not None else None
                 pdr.teid = known or next(self._teids).to_bytes(4, "big")
                 pdr.teid_addresses = own(pdr.outer, self.n3)
                 teids[pdr.choose_id] = pdr.teid
-                told += ie.ie(Ie.F_TEID, bytes([pdr.outer]) + pdr.teid + pdr.teid_addresses)
+                chosen += ie.ie(Ie.F_TEID, bytes([pdr.outer]) + pdr.teid + pdr.teid_addresses)
             if pdr.ue4 is CHOOSE or pdr.ue6 is CHOOSE:
-                told += self._choose_user(pdr, content)
-            if told:
-                created += ie.ie(Ie.CREATED_PDR, ie.ie(Ie.PDR_ID, which.to_bytes(2, "big")) + told)
+                chosen += self._choose_user(pdr, content)
+            if chosen:
+                created += ie.ie(Ie.CREATED_PDR, ie.ie(Ie.PDR_ID, which.to_bytes(2, "big")) + chosen)
         return created
 
     def _choose_user(self, pdr: Pdr, content: Content) -> bytes:

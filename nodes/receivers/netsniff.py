@@ -37,7 +37,7 @@ Tag = tuple[int, int | None] | None
 
 @dataclass(frozen=True)
 class Closing:
-    """netsniff-ng's last words: incoming + unread = passed + failed.
+    """netsniff-ng's closing figures: incoming + unread = passed + failed.
 
     `incoming` is what it read from the ring, and so what the file holds; `unread` counts what failed as well.
     """

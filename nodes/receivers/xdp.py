@@ -26,7 +26,7 @@ LEAST_KERNEL_TAI = (6, 1)
 
 
 class XdpReceiver(Receiver):
-    """Counts legs whose frames carry stamps by these, the others by their bytes."""
+    """Counts stamped legs by their stamps, the others by their bytes."""
 
     name: ClassVar[str] = NAME
     object_file: ClassVar[Path] = availability.COUNTER

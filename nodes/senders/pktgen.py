@@ -85,7 +85,7 @@ class PktgenSender(Sender):
                 command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
         if not self._await("ready", READY_S):
-            raise EngineError(self.name, f"its keeper was not ready within {READY_S:.0f} s", self._words())
+            raise EngineError(self.name, f"its keeper was not ready within {READY_S:.0f} s", self._output())
 
     def start(self, at_ns: int) -> None:
         lasting = [share for share in self.shares if share.leg.duration_s is not None and _timed(share.leg)]
@@ -93,7 +93,7 @@ class PktgenSender(Sender):
         self._tell(" ".join(["start", str(at_ns), *durations]))
 
     def done(self) -> bool:
-        return self._keeper is not None and (self._keeper.poll() is not None or self._said("ended") is not None)
+        return self._keeper is not None and (self._keeper.poll() is not None or self._report("ended") is not None)
 
     def sample(self) -> dict[int, dict[str, int | None]]:
         sent: dict[int, int] = {}
@@ -102,14 +102,14 @@ class PktgenSender(Sender):
         return {leg: {"sent_packets": packets} for leg, packets in sent.items()}
 
     def stop(self) -> None:
-        if self._keeper is None or self._said("stopped") is not None:
+        if self._keeper is None or self._report("stopped") is not None:
             return
         with contextlib.suppress(EngineError, OSError):  # a keeper that is gone has stopped them, or dies doing it
             self._tell("stop")
         self._await("stopped", STOP_S)
         running = [device for thread in pktgen_proc.threads().values() for device in thread.running]
         if running:
-            raise EngineError(self.name, f"still sending after a stop: {', '.join(running)}", self._words())
+            raise EngineError(self.name, f"still sending after a stop: {', '.join(running)}", self._output())
 
     def restore(self) -> None:
         """Let the keeper remove the devices; do it here if there is none (prepare failed, or it was killed)."""
@@ -124,9 +124,9 @@ class PktgenSender(Sender):
             self.module.unload()
 
     def counts(self) -> list[SendCount]:
-        problem = self._said("problem")
+        problem = self._report("problem")
         if problem or self._keeper is None or self._keeper.poll() not in (None, 0):
-            raise EngineError(self.name, problem or "its keeper died", self._words())
+            raise EngineError(self.name, problem or "its keeper died", self._output())
         return [self._count(leg) for leg in self.task.legs]
 
     def _count(self, leg: Leg) -> SendCount:
@@ -135,24 +135,24 @@ class PktgenSender(Sender):
 
     def _tell(self, line: str) -> None:
         if self._keeper is None or self._keeper.stdin is None or self._keeper.poll() is not None:
-            raise EngineError(self.name, "its keeper is not there", self._words())
+            raise EngineError(self.name, "its keeper is not running", self._output())
         self._keeper.stdin.write(line.encode() + b"\n")
         self._keeper.stdin.flush()
 
-    def _said(self, word: str) -> str | None:
-        """What followed `word` in the keeper's log; None when it has not said it."""
-        lines = [line for line in self._words().splitlines() if line.split(" ", 1)[0] == word]
-        return lines[-1].partition(" ")[2] or word if lines else None
+    def _report(self, event: str) -> str | None:
+        """Returns the text after `event` in the keeper's log; None when it has not reported the event."""
+        lines = [line for line in self._output().splitlines() if line.split(" ", 1)[0] == event]
+        return lines[-1].partition(" ")[2] or event if lines else None
 
-    def _words(self) -> str:
+    def _output(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
-    def _await(self, word: str, seconds: float) -> bool:
-        """Has the keeper said `word`, or does it say it within `seconds` and before it ends?"""
+    def _await(self, event: str, seconds: float) -> bool:
+        """Waits until the keeper reports `event`; returns whether it does within `seconds` and before it ends."""
         deadline = time.monotonic() + seconds
-        while self._said(word) is None:
+        while self._report(event) is None:
             if self._keeper is None or self._keeper.poll() is not None or time.monotonic() > deadline:
-                return self._said(word) is not None
+                return self._report(event) is not None
             time.sleep(0.005)
         return True
 

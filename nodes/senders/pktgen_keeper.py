@@ -1,11 +1,11 @@
-"""The process that holds pktgen's start, and outlives its owner just long enough to end the sending.
+"""The process that starts pktgen's threads, and outlives its owner only to stop them.
 
 Writing "start" to pgctrl blocks until every thread is done, and a signal to the writer stops them: but a signal in the
-first 100 ms, before they wake up, may be lost, and then they send for ever (seen on Linux 6.1; so is a "stop"). So the
+first 100 ms, before they wake up, can be lost, and then they send without end (Linux 6.1; a "stop" likewise). So the
 writer is a child of this process, and this process, in a session of its own, watches its standard input: when that
-closes, for whatever reason its owner died, it stops the threads and removes the devices.
+closes, because its owner has ended, it stops the threads and removes the devices.
 
-Only the standard library, and started with -I -S: it is on the way of every start.
+It uses the standard library only, and is started with -I -S, because every start waits for it.
 Arguments: the limit in seconds, then THREAD=DEVICE,DEVICE… for each thread used.
 Input, a line each: "start AT_NS [DEVICE=DURATION_NS …]", "stop".
 Output, a line each: "ready", "started NS", "ended NS", "stopped NS", "problem TEXT". Times are CLOCK_MONOTONIC.
@@ -24,8 +24,8 @@ STOP_S = 5.0
 PR_SET_PDEATHSIG = 1
 
 
-def say(*words: object) -> None:
-    print(*words, flush=True)
+def say(*parts: object) -> None:
+    print(*parts, flush=True)
 
 
 def write(file: str, command: str) -> None:
@@ -42,7 +42,7 @@ def read(file: str) -> str:
 
 
 def started_us(device: str) -> int:
-    """Microseconds of the device's own start; 0 while its thread has not taken it up."""
+    """Returns the device's start in microseconds; 0 before its thread has started it."""
     found = re.search(r"started: (\d+)us", read(device))
     return int(found[1]) if found else 0
 
@@ -58,13 +58,13 @@ class Keeper:
         self.threads = threads
         self.devices = [device for devices in threads.values() for device in devices]
         self.limit_s = limit_s
-        # Forked before it is needed: forking at the instant of the start would make it late.
+        # Forked in advance: a fork at the start time would delay the start.
         self.writer, self.release = fork_writer()
         self.durations_ns: dict[str, int] = {}
         self.begun = self.ended = False
 
     def serve(self) -> None:
-        """Until standard input closes or the limit is over."""
+        """Serves until standard input closes or the limit is over."""
         over_ns = time.monotonic_ns() + int(self.limit_s * 1e9)
         buffered = b""
         while time.monotonic_ns() < over_ns:
@@ -83,15 +83,15 @@ class Keeper:
     def wait_s(self) -> float:
         return TICK_S if self.begun and not self.ended else 1.0
 
-    def obey(self, words: list[str]) -> None:
-        if words[0] == "start":
-            self.durations_ns = {pair.partition("=")[0]: int(pair.partition("=")[2]) for pair in words[2:]}
-            self.start(int(words[1]))
-        elif words[0] == "stop":
+    def obey(self, order: list[str]) -> None:
+        if order[0] == "start":
+            self.durations_ns = {pair.partition("=")[0]: int(pair.partition("=")[2]) for pair in order[2:]}
+            self.start(int(order[1]))
+        elif order[0] == "stop":
             self.stop()
 
     def start(self, at_ns: int) -> None:
-        """Sleep until the instant, then let the writer go. A stop, or the input's end, ends the wait."""
+        """Sleeps until the start time, then releases the writer. A stop, or the input's end, ends the wait."""
         while (left_ns := at_ns - time.monotonic_ns()) > 0:
             if select.select([0], [], [], left_ns / 1e9)[0]:
                 return
@@ -100,7 +100,7 @@ class Keeper:
         say("started", time.monotonic_ns())
 
     def look(self) -> None:
-        """End the devices whose time is over, and notice when all have ended."""
+        """Ends the devices whose time is over, and detects that all have ended."""
         starts = {device: started_us(device) for device in self.devices}
         now = time.monotonic_ns()
         sending = {device for thread in self.threads for device in running(thread)}
@@ -117,7 +117,7 @@ class Keeper:
             say("ended", time.monotonic_ns())
 
     def stop(self) -> None:
-        """Stop every thread: a stop that comes before the thread has taken up its start is lost, so repeat it."""
+        """Stops every thread; repeats the stop, because one before the thread has started is lost."""
         over_ns = time.monotonic_ns() + int(STOP_S * 1e9)
         while self.begun and not self.ended and time.monotonic_ns() < over_ns:
             write("pgctrl", "stop")
@@ -134,7 +134,7 @@ class Keeper:
             self.writer = 0
 
     def remove(self) -> None:
-        """Nobody is left to want the counts: removing a device stops it, even before it has taken up its start."""
+        """Removes the devices, which stops them, even before their start; their counts are no longer needed."""
         self.reap()
         over_ns = time.monotonic_ns() + int(STOP_S * 1e9)
         while time.monotonic_ns() < over_ns:
@@ -146,7 +146,7 @@ class Keeper:
 
 
 def holds(thread: str, devices: list[str]) -> bool:
-    return any(word in devices for word in read(thread).split())
+    return any(name in devices for name in read(thread).split())
 
 
 def fork_writer() -> tuple[int, int]:

@@ -1,8 +1,8 @@
-"""The kernel module pktgen: is it there, load it, and unload it when the last of us who needed it has gone.
+"""The kernel module pktgen: checks for it, loads it, and unloads it after its last user.
 
-Unloading takes pktgen away from every network namespace, and the module's own use count does not tell of their
-devices. So everyone who uses it holds a shared lock on one file; the file says whether one of us loaded the module,
-and whoever gets the lock for himself alone, at his end, unloads it.
+Unloading removes pktgen from every network namespace, and the module's use count does not include their devices. So
+every user holds a shared lock on one file; the file records whether a guard loaded the module, and the user that gets
+the lock exclusively, at its end, unloads it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def missing() -> str:
-    """Why there is no pktgen here; empty when it is loaded or can be. Needs no root, loads nothing."""
+    """Returns why pktgen is not available; empty when it is loaded or can be. Needs no root, loads nothing."""
     if LOADED.exists() or (_modprobe("--dry-run", "--quiet") == 0):
         return ""
     return f"the kernel {os.uname().release} has no module pktgen (CONFIG_NET_PKTGEN, see kernel/README.md)"
@@ -37,7 +37,7 @@ def _modprobe(*options: str) -> int:
 
 
 def _shared_lock() -> int:
-    """Take part in LOCK; again if its last user removed it in between."""
+    """Takes a shared lock on LOCK; repeats if its last user removed it in between."""
     while True:
         lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_SH)
@@ -63,7 +63,7 @@ class Module:
         os.pwrite(self._lock, LOADED_BY_US, 0)
 
     def unload(self) -> None:
-        """Give up the use; unload the module if one of us loaded it and this was the last use."""
+        """Ends the use; unloads the module if a guard loaded it and this was the last use."""
         if self._lock is None:
             return
         lock, self._lock = self._lock, None
@@ -79,7 +79,7 @@ class Module:
 
 
 def used_by_others() -> bool:
-    """Does any process's network namespace hold a pktgen device?"""
+    """Returns whether the network namespace of any process has a pktgen device."""
     seen: set[str] = set()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -33,10 +33,10 @@ from pktswarm.traffic.replay.files import check_mtu, frames_to_send, packets
 
 ARM_TIMEOUT_S = 1.5
 ARMED_WAIT_S = 30.0
-"""How much longer than its sending an engine may live: it is started well before it is released."""
+"""Time that an engine may live beyond its sending: it is started well before its release."""
 MODES = ("original", "multiplier", "pps", "bps", "top")
 RECORDED_PACE = ("original", "multiplier")
-WORTH_TELLING_NS = 10_000_000
+NOTED_DELAY_NS = 10_000_000
 SIOCGIFMTU = 0x8921
 
 
@@ -68,7 +68,7 @@ class TcpreplaySender(Sender):
     def prepare(self) -> None:
         queues = Interface(self.task.interface).transmit_queues
         for place, leg in enumerate(self.task.legs):
-            # A leg's number is its own in the whole run: hosts that share a machine, as a lab's do, begin apart.
+            # Leg ids are unique in the run: hosts on one machine, as in a lab, start at different processors.
             turn = self.task.legs[0].id + place % queues
             self._replays.append(Replay(leg, self.task.interface, self.spool, self.task.limit_s, turn))
         for replay in self._replays:
@@ -97,7 +97,7 @@ class TcpreplaySender(Sender):
 
 
 class Replay:
-    """One leg: one tcpreplay. `turn`: of its processor."""
+    """Sends one leg by one tcpreplay. `turn`: index of its processor."""
 
     def __init__(self, leg: Leg, interface: str, spool: Path, limit_s: float, turn: int = 0) -> None:
         if leg.trace_file is None:
@@ -169,15 +169,15 @@ class Replay:
 
 
 def _behind(output: str) -> str:
-    """A word on a pace that could not be kept."""
+    """Returns a note on the largest delay against the recorded times; empty if it is small."""
     found = re.search(rf"^{tcpreplay_gate.BEHIND}(\d+) ns$", output, re.MULTILINE)
-    if found is None or int(found[1]) < WORTH_TELLING_NS:
+    if found is None or int(found[1]) < NOTED_DELAY_NS:
         return ""
     return f"up to {int(found[1]) / 1e6:.0f} ms behind the recorded times"
 
 
 def _from_time_one(trace: Trace) -> list[Packet]:
-    """In order of time, the first packet at 1 s: tcpreplay takes time 0 for "no time", and hurries later passes."""
+    """Returns the packets in order of time, from 1 s on: with a time 0 tcpreplay shortens later passes."""
     packets = sorted(trace.packets, key=lambda packet: packet.time_ns)
     return [Packet(packet.time_ns - packets[0].time_ns + NS_PER_S, packet.data) for packet in packets]
 
@@ -238,7 +238,7 @@ def interface_mtu(interface: str) -> int:
 
 
 def parse_closing(output: str) -> Closing:
-    """tcpreplay's own words. Raises EngineError where a figure is missing."""
+    """Parses tcpreplay's closing output. Raises EngineError where a figure is missing."""
 
     def figure(pattern: str) -> str:
         found = re.search(pattern, output, re.MULTILINE)

@@ -1,14 +1,14 @@
-"""An armed start and a true pace for tcpreplay, which has neither: it reads its trace from a pipe that this fills.
+"""Gives tcpreplay a start at a given time and an exact pace, by the pipe from which it reads its trace.
 
-A program of its own: tcpreplay_gate.py JSON tcpreplay … /dev/stdin, with the fields of `Feed` as JSON. It says "armed"
-when tcpreplay has opened its interface (about 50 ms) and waits for the rest of its first packets, then reads one line
-from the FIFO `gate`: the CLOCK_MONOTONIC instant (ns) of the release.
+A program of its own: tcpreplay_gate.py JSON tcpreplay … /dev/stdin, with the fields of `Feed` as JSON. It prints
+"armed" when tcpreplay has opened its interface (about 50 ms) and waits for the rest of its first packets, then reads
+one line from the FIFO `gate`: the release time (CLOCK_MONOTONIC, ns).
 
-What becomes tcpreplay keeps to one processor (see keep_to_one_processor), the rest runs where there is time for it.
+The process that becomes tcpreplay is bound to one processor (see keep_to_one_processor), the rest is not.
 
-At the recorded pace each packet goes into the pipe when it is due, counted from the release, so that nothing adds up:
-tcpreplay's own timing is relative to the packet before, and drifts (a second in five on a busy machine). At any other
-pace the whole trace but for its last byte is in the pipe before the release, and tcpreplay paces.
+At the recorded pace each packet is written to the pipe at its due time after the release, so errors do not
+accumulate: tcpreplay's timing is relative to the packet before, and drifts (by a second in five on a busy machine).
+At any other pace the whole trace except its last byte is in the pipe before the release, and tcpreplay paces.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Feed(NamedTuple):
     """At the recorded pace: packets in all; None: until `duration_ns`."""
     duration_ns: int | None = None
     turn: int = 0
-    """Its place among those who take up the processors in turn."""
+    """Index of its processor, modulo their number."""
 
 
 Due = tuple[int, bytes]
@@ -165,7 +165,7 @@ def main() -> None:
         fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     except OSError:
         pass  # a smaller pipe does too, it only needs more wake-ups
-    # Die at once when interrupted or when tcpreplay is gone, with no traceback.
+    # An interrupt, and the end of tcpreplay, end this process without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     if feed.recorded_pace:

@@ -58,7 +58,7 @@ class TrafgenSender(Sender):
             _timer_slack(slack)
 
     def done(self) -> bool:
-        # Every one is asked: a run whose duration is over is stopped by the question.
+        # Every run is checked: the check stops one whose duration is over.
         unfinished = [run for run in self._runs if not run.done()]
         return not unfinished
 
@@ -175,12 +175,12 @@ def planned_count(leg: Leg) -> int | None:
 def command(leg: Leg, interface: str, config: Path, count: int | None) -> list[str]:
     # Without the first two it changes net.core.*mem* and interrupt affinity of the whole machine.
     # (--no-sock-mem has no short form: 0.6.8's help names -A, and refuses it.)
-    words = ["trafgen", "--no-sock-mem", "--notouch-irq", "--cpus", "1", "--in", str(config), "--out", interface]
+    command = ["trafgen", "--no-sock-mem", "--notouch-irq", "--cpus", "1", "--in", str(config), "--out", interface]
     if count is not None:
-        words += ["--num", str(count)]
+        command += ["--num", str(count)]
     if leg.size_bytes > JUMBO_BYTES:
-        words += ["--jumbo-support"]
-    return words + pacing(leg.rate_pps)
+        command += ["--jumbo-support"]
+    return command + pacing(leg.rate_pps)
 
 
 def pacing(rate_pps: float | None) -> list[str]:
@@ -201,7 +201,7 @@ def pacing_note(rate_pps: float | None) -> str:
 
 
 def sleep_overhead_ns(rounds: int = 15, sleep_ns: int = 200_000) -> int:
-    """How much longer than asked a sleep lasts on this node: the median of a few."""
+    """Returns the excess of a sleep over the requested time on this node: the median of several."""
     slack = _timer_slack(1)
     try:
         over = []
@@ -215,7 +215,7 @@ def sleep_overhead_ns(rounds: int = 15, sleep_ns: int = 200_000) -> int:
 
 
 def _timer_slack(slack_ns: int) -> int:
-    """Sets how much later than asked a sleep may end, and returns what it was; children inherit it."""
+    """Sets the timer slack, which children inherit; returns the previous one."""
     libc = ctypes.CDLL(None)
     before = int(libc.prctl(_PR_GET_TIMERSLACK))
     libc.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(slack_ns))
@@ -223,8 +223,8 @@ def _timer_slack(slack_ns: int) -> int:
 
 
 def parse(text: str) -> tuple[int, int, float]:
-    """(packets, bytes, seconds) of trafgen's closing words. Raises EngineError when they are not there."""
+    """Returns (packets, bytes, seconds) of trafgen's closing output. Raises EngineError when it is missing."""
     packets, size_bytes, seconds = (pattern.search(text.replace("\r", "\n")) for pattern in (_PACKETS, _BYTES, _TIME))
     if not (packets and size_bytes and seconds):
-        raise EngineError(TrafgenSender.name, "it ended without saying how much it sent", text)
+        raise EngineError(TrafgenSender.name, "trafgen ended without its closing figures", text)
     return int(packets[1]), int(size_bytes[1]), int(seconds[1]) + int(seconds[2]) / 1e6

@@ -1,11 +1,11 @@
-"""The process that sends for the xdp engine: it runs the program in calls to the kernel, and sleeps between them.
+"""The sending process of the engine xdp: it runs the program in calls into the kernel, and sleeps between them.
 
 Started as `python -m pktswarm.nodes.senders.xdp_run PROGRAM_ID STATE_ID FRAME_BYTES BATCH MOST_REPEATS AWAKE`. Program,
 maps and counts belong to the guard. A signal ends a call and this process; until then it runs, sending or waiting.
 
-A call costs some 15 us, but 24 ms when the kernel has to make the program known to its XDP dispatcher first, and to
-forget it afterwards. So the program stays known to it: it is attached to the loopback interface of a network namespace
-that only this process has, where no frame ever passes (docs/decisions/0004).
+A call takes 15 us, but 24 ms when the kernel first adds the program to its XDP dispatcher, and removes it afterwards.
+So the program stays in the dispatcher: it is attached to the loopback interface of a network namespace of this process
+alone, where no frame passes (docs/decisions/0004).
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ CALL_NS, SPIN_NS = 12_000, 7_000
 """A call takes so long to its first run; one run waits at least so long for a frame that is due."""
 COUNT_AHEAD_NS = 5_000_000
 """By then all that wait for the same instant are awake."""
-GIVE_WAY_S, NOBODY_CAME_NS = 0.00006, 40_000
+GIVE_WAY_S, NO_YIELD_NS = 0.00006, 40_000
 """Another sender's first frame takes longer than that, with cold caches; a thread of the kernel's does not."""
 LATER_NS, SOONER_NS = 200, 50_000
 ALWAYS_NS = 1 << 62
 IDLE_S = 0.001
 ARMED_S = 0.01
-"""Between two looks for the start instant, which is told 25 ms ahead: a lab's armed senders wait on two processors, on
-which the others still prepare and clocks are read."""
+"""Interval of checks for the start time, which is set 25 ms ahead: in a lab, armed senders share the processors with
+nodes that still prepare and read clocks."""
 _NEW_NETWORK = 0x40000000
 _SET_TIMER_SLACK = 29
 _LOOPBACK_INDEX = 1
@@ -57,7 +57,7 @@ def main() -> None:
     # The default action, not Python's: a fatal signal ends the call in the kernel too, and cannot come between two
     # lines of Python and be forgotten.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    program_id, state_id, frame_bytes, batch, most, awake = (int(word) for word in sys.argv[1:])
+    program_id, state_id, frame_bytes, batch, most, awake = (int(argument) for argument in sys.argv[1:])
     program = program_by_id(program_id)
     state = StateRecord.from_buffer(shared_memory(state_id, ctypes.sizeof(StateRecord)))
     _hold(program)
@@ -122,11 +122,13 @@ def is_crowded() -> bool:
 
 
 def give_way() -> None:
-    """To a sender that is off its processor in the midst of its call. A yield is sooner than a sleep, but often it lets
-    nobody in: the scheduler then finds that the others have had more."""
+    """Yields to a sender that lost its processor during its call.
+
+    sched_yield() is faster than a sleep, but often has no effect: the scheduler finds that the others had more time.
+    """
     before_ns = time.monotonic_ns()
     os.sched_yield()
-    if time.monotonic_ns() - before_ns < NOBODY_CAME_NS:
+    if time.monotonic_ns() - before_ns < NO_YIELD_NS:
         time.sleep(GIVE_WAY_S)
 
 

@@ -332,7 +332,7 @@ def test_words_that_we_do_not_understand_are_shown_and_not_guessed_at(cluster: C
     sent = {row["from"]: row["sent_packets"] for row in document["rows"]}
     assert sent == {"tx1": None, "tx2": 800} and whole(document, "tx2")
     (doubt,) = [doubt for doubt in document["doubts"] if doubt.startswith("tx1 (transmit): trafgen: ")]
-    assert "without saying how much it sent" in doubt and "frames outgoing" in doubt
+    assert "without its closing figures" in doubt and "frames outgoing" in doubt
 
 
 def test_engines_that_hang_or_die_are_told_with_their_words(cluster: Cluster, failing: Any) -> None:
