@@ -1,4 +1,4 @@
-"""Files of a results folder: names, new folders, text replaced at once, CSV, UTC."""
+"""Files of a results folder: new folders, atomic replacement of text, CSV tables, UTC."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def new_folder(results: Path, name: str) -> Path:
-    """`results/<UTC time>-<name>`, made; another one of the same second has a number behind it."""
+    """Makes `results/<UTC time>-<name>`; a further one of the same second gets a number at its end."""
     results.mkdir(parents=True, exist_ok=True)
     stamped = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{name}"
     for number in range(1, 1000):
@@ -23,6 +23,7 @@ def new_folder(results: Path, name: str) -> Path:
 
 
 def write_csv(path: Path, columns: list[str], rows: Iterable[Mapping[str, object]]) -> None:
+    """Writes a table, complete or not at all. None is an empty cell."""
     temporary = path.with_name(path.name + ".part")
     with temporary.open("w", newline="") as file:
         writer = csv.DictWriter(file, columns, restval="")
@@ -32,6 +33,7 @@ def write_csv(path: Path, columns: list[str], rows: Iterable[Mapping[str, object
 
 
 def replace_text(path: Path, text: str) -> None:
+    """Replaces the content of a file; a reader sees the old or the new text, never a part."""
     temporary = path.with_name(path.name + ".part")
     temporary.write_text(text)
     temporary.replace(path)

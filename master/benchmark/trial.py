@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pktswarm.master.results.folder import Outcome
-from pktswarm.master.results.limits import of_limits
+from pktswarm.master.results.metric_verdicts import of_limits
 from pktswarm.master.results.row import Row, stream_values
 from pktswarm.master.scenario.expectations import Limits
 from pktswarm.traffic.errors import EXIT_INCOMPLETE

@@ -85,12 +85,12 @@ class Runs:
         """Make a run of one transmitter, to a receiver with any engine."""
         finished, trial = self._trial([flow], target, size_bytes, trial_s, COUNT, losses=())
         rows = finished.outcome.rows
-        nodes = {(node["node"], node["role"]): node for node in finished.outcome.nodes}
-        tx_packets = nodes.get((flow.source, "transmit"), {}).get("tx_packets")
+        tx_packets = {(node["node"], node["role"]): node["tx_packets"] for node in finished.outcome.nodes}
+        sent_by_interface = tx_packets.get((flow.source, "transmit"))
         problem = _incomplete(finished.outcome)
-        if not problem and (trial.sent_packets is None or tx_packets is None):
+        if not problem and (trial.sent_packets is None or sent_by_interface is None):
             problem = "sent packets were not counted"
-        return Sent(trial, tx_packets, rows[0].seconds if rows else None, problem)
+        return Sent(trial, sent_by_interface, rows[0].seconds if rows else None, problem)
 
     def received(self, flows: Sequence[Flow], target: str, size_bytes: int, trial_s: float, receive: Receive) -> Trial:
         """Make a run of several transmitters to one receiver."""
@@ -147,7 +147,7 @@ def _stream(number: int, flow: Flow, target: str, size_bytes: int, trial_s: floa
 
 def _lost_not_doubted(outcome: Outcome, target: str) -> Outcome:
     """Accept the only doubt of a run if it is a full ring of the receiver: the ring is a limit to measure."""
-    doubts, own = outcome.document.get("doubts", []), f"{target} (receive): {MISSED} "
+    doubts, own = outcome.document["doubts"], f"{target} (receive): {MISSED} "
     full = bool(doubts) and outcome.reason == doubts[0] and all(doubt.startswith(own) for doubt in doubts)
     if full and all(row.lost is not None for row in outcome.rows) and sum(row.lost or 0 for row in outcome.rows) > 0:
         return replace(outcome, status=EXIT_AS_EXPECTED, reason="")

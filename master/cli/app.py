@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
@@ -166,10 +166,17 @@ def check(scenario: ScenarioFile, hosts: Hosts = DEFAULT_HOSTS, as_json: Json = 
     print(explain_json(scenario, hosts) if as_json else explain(scenario, hosts))
 
 
-@app.command(epilog=examples("schema > scenario.schema.json"))
-def schema() -> None:
-    """Print the JSON Schema of scenario files, for editors."""
-    from pktswarm.master.scenario.scenario import schema as text
+@app.command(epilog=examples("schema > scenario.schema.json", "schema run > run.schema.json"))
+def schema(
+    file: Annotated[
+        Literal["scenario", "run"], typer.Argument(help="A scenario file, or run.json of a result.")
+    ] = "scenario",
+) -> None:
+    """Print the JSON Schema of scenario files, for editors, or of run.json."""
+    if file == "run":
+        from pktswarm.master.results.read_document import schema as text
+    else:
+        from pktswarm.master.scenario.scenario import schema as text
 
     print(text(), end="")
 

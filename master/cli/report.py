@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pktswarm.master.cli.options import ResultFolder, examples
 
 if TYPE_CHECKING:
+    from pktswarm.master.results.document import RunDocument
     from pktswarm.master.run.run import Finished
 
 EXAMPLES = examples(
@@ -61,7 +62,7 @@ def after_run(finished: Finished, junit: Path | None, page: bool) -> None:
         attempt("the report", lambda: print(f"report: {reports.make(finished.folder)}", file=sys.stderr))
 
 
-def junit_of(documents: Sequence[dict[str, Any]], path: Path) -> None:
+def junit_of(documents: Sequence[RunDocument], path: Path) -> None:
     """Write one JUnit file of one or several runs. An error prints one line."""
     from pktswarm.master import report as reports
 

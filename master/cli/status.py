@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,12 +83,12 @@ class _Screen:
         self.console.print(f"{progress.path}: {progress.state}{reason}", markup=False, highlight=False, soft_wrap=True)
         if progress.figures is not None:
             self.console.print(view.screen(progress.figures, *self.console.size))
-        for total in () if progress.outcome is None else progress.outcome.get("totals", ()):
+        for total in () if progress.outcome is None else progress.outcome["totals"]:
             self.console.print(_total(total), markup=False, highlight=False, soft_wrap=True)
         if progress.state == "died":
             self.console.print(f"partial results: pktswarm report {progress.path}", markup=False, soft_wrap=True)
 
 
-def _total(total: dict[str, Any]) -> str:
+def _total(total: Mapping[str, Any]) -> str:
     counts = ((name, total.get(f"{name}_packets")) for name in ("intended", "sent", "received", "lost"))
     return f"{total['stream']}: " + ", ".join(f"{'–' if n is None else f'{n:,}'} {name}" for name, n in counts)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TypedDict, cast
 
 from pktswarm.master.compare.figures import Measured, measured
-from pktswarm.master.report.folder import REPEATED, RUN, read
+from pktswarm.master.report.folder import REPEATED, read
+from pktswarm.master.results.read_document import RUN
 from pktswarm.master.run.repeat import FORMAT_VERSION
 from pktswarm.traffic.errors import EXIT_INCOMPLETE, BadInput
 from pktswarm.traffic.typed_json import Json

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, TypedDict
+
+from typing_extensions import TypedDict
 
 from pktswarm.master.dut_host.counters import RECEIVE_BUFFER, Drops
 from pktswarm.master.dut_host.watch import HostDrops
@@ -48,17 +49,6 @@ def notes(found: HostDrops | None) -> list[str]:
     if found is None or not found.problem:
         return []
     return [f"the {found.device}'s host {found.host}: drops not counted, {found.problem}"]
-
-
-def beside_loss(verdicts: list[dict[str, Any]], host: DropsDocument | None) -> list[dict[str, Any]]:
-    """Adds the line as `note` to each failed verdict on loss."""
-    if host is None or not host["words"]:
-        return verdicts
-    is_loss = [not verdict["holds"] and verdict["what"].endswith(": lost") for verdict in verdicts]
-    return [
-        {**verdict, "note": host["words"]} if is_it else verdict
-        for verdict, is_it in zip(verdicts, is_loss, strict=True)
-    ]
 
 
 def describe(drops: Drops, lost: int | None, device: str) -> str:

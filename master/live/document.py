@@ -5,7 +5,9 @@ None: not reported, or for a sum, not reported by every part of it. Bytes and bi
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
+
+from pktswarm.master.results.document_rows import StreamTotal
 
 FORMAT_VERSION = 1
 State = Literal["running", "finished", "died"]
@@ -118,5 +120,5 @@ class StatusDocument(TypedDict, total=False):
     state: State
     status: int | None
     reason: str | None
-    totals: list[dict[str, Any]]
+    totals: list[StreamTotal]
     figures: LiveDocument | None

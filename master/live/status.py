@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from pktswarm.master.live.document import LiveDocument, State, StatusDocument
-from pktswarm.master.report.folder import LOG, RUN
+from pktswarm.master.report.folder import LOG
+from pktswarm.master.results.document import RunDocument
 from pktswarm.master.results.folder import STATUS
-from pktswarm.master.results.recount import check_format
+from pktswarm.master.results.read_document import RUN, decode
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, BadInput
 
 RUNS = (f"*/{LOG}", f"runs/*/{LOG}", f"*/runs/*/{LOG}")
@@ -30,7 +31,7 @@ class Found:
     path: Path
     state: State
     figures: LiveDocument | None = None
-    outcome: dict[str, Any] | None = None
+    outcome: RunDocument | None = None
 
     @property
     def exit_status(self) -> int:
@@ -65,10 +66,9 @@ def look(path: Path) -> Found:
     """Reads the present state of a run's folder. Raises BadInput for a run.json of another format."""
     if _is_running(path):
         return Found(path, "running", figures=_live(path))
-    outcome = _read(path / RUN)
-    if outcome is not None:
-        check_format(path / RUN, outcome)
-        return Found(path, "finished", outcome=outcome)
+    data = _read(path / RUN)
+    if data is not None:
+        return Found(path, "finished", outcome=decode(path / RUN, data))
     return Found(path, "died", figures=_live(path))
 
 

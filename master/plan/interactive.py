@@ -5,6 +5,7 @@ Such a trace has two legs between the same two ranks: one from the side that beg
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,7 @@ def _flow_row(leg: Leg, begun: dict[str, Any], answered: dict[str, Any]) -> dict
     }
 
 
-def trouble(flows: list[dict[str, Any]]) -> list[str]:
+def trouble(flows: Sequence[Mapping[str, Any]]) -> list[str]:
     """A note for each stream with flows that did not come to their end."""
     found = []
     for name in dict.fromkeys(flow["stream"] for flow in flows):
@@ -193,7 +194,7 @@ def trouble(flows: list[dict[str, Any]]) -> list[str]:
     return found
 
 
-def table(flows: list[dict[str, Any]]) -> Table:
+def table(flows: Sequence[Mapping[str, Any]]) -> Table:
     """The flows that were stretched most (and before them those that did not come to their end)."""
     made = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
     made.add_column("stream", no_wrap=True)
@@ -211,5 +212,5 @@ def table(flows: list[dict[str, Any]]) -> Table:
     return made
 
 
-def _added_ns(flow: dict[str, Any]) -> int:
+def _added_ns(flow: Mapping[str, Any]) -> int:
     return 0 if flow["replayed_ns"] is None else int(flow["replayed_ns"] - flow["recorded_ns"])

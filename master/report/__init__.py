@@ -1,21 +1,24 @@
-"""The report of a run: one page of HTML with nothing to fetch, and JUnit XML of what was expected.
+"""The report of a run: one HTML page without external parts, and JUnit XML of its expectations.
 
-Jinja2 and matplotlib are loaded when a page is made, and not before: no node pays for them, nor a run before its end.
+Jinja2 and matplotlib are imported only when a page is made: nodes and runs do not need them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pktswarm.traffic.errors import BadInput
+
+if TYPE_CHECKING:
+    from pktswarm.master.results.document import RunDocument
 
 PAGE = "report.html"
 
 
 def make(folder: Path, page: Path | None = None) -> Path:
-    """The page of the run in `folder`, and the figures of its plots as CSV in that folder. Raises BadInput."""
+    """Writes the page of the run in `folder`, and the data of its plots as CSV into that folder. Raises BadInput."""
     from pktswarm.master.files import replace_text
     from pktswarm.master.report import folder as folders
     from pktswarm.master.report.page import html
@@ -29,7 +32,7 @@ def make(folder: Path, page: Path | None = None) -> Path:
     return target
 
 
-def write_junit(documents: Sequence[dict[str, Any]], path: Path) -> None:
+def write_junit(documents: Sequence[RunDocument], path: Path) -> None:
     """Raises BadInput where it cannot be written."""
     from pktswarm.master.report import junit
 

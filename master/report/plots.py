@@ -1,6 +1,6 @@
-"""The pictures of a report, SVG that stands in the page: its colours are the page's, light or dark, its words text.
+"""The plots of a report, as SVG inside the page: with the page's colours, light or dark, and text as text.
 
-Every picture's figures, all of them, stand beside it in a CSV file; the picture has fewer points where there are many.
+The complete data of a plot is in a CSV file beside the page; the plot of many points has fewer.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,18 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from pktswarm.master.output import write_rows
 from pktswarm.master.report.over_time import MOST_STREAMS, Floats, OverTime, thin
 from pktswarm.master.report.shapes import Shapes
+from pktswarm.master.results.document_rows import RunRow
 
 FOLDER = "plots"
 MOST_POINTS = 800
-"""Of one line: more than there are picture elements across it."""
+"""Points of one line; more than its pixels."""
 WIDTH_IN, HEIGHT_IN, LEGEND_ROW_IN = 6.2, 3.2, 0.2
 INK, FAINT = "#010203", "#040506"
 LINES = [f"#0a0b{number:02x}" for number in range(MOST_STREAMS)]
-"""Stand for the page's colours: CSS variables take their places."""
+"""Placeholders that CSS variables with the page's colours replace."""
 COLOURS = {INK: "var(--ink)", FAINT: "var(--line)", **{line: f"var(--plot-{n})" for n, line in enumerate(LINES)}}
 DASHES = ("-", "--", "-.", ":")
-"""Lines are told apart by more than their colours."""
+"""Lines differ by more than their colours."""
 STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "pktswarm",
@@ -56,7 +57,8 @@ STYLE: Any = {
     "legend.fontsize": 9,
 }
 POINTS = {"min": 0.0, "p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9, "max": 100.0}
-"""What is recorded of a distribution of latencies → the percentile."""
+"""Recorded point of a latency distribution → percentile."""
+P99 = list(POINTS).index("p99")
 
 
 @dataclass
@@ -64,13 +66,13 @@ class Plot:
     title: str
     svg: str
     data: str
-    """The file in the results folder that has its figures."""
+    """The CSV file in the results folder."""
     words: str
-    """What there is to see, for those who do not."""
+    """The content of the plot in words, for screen readers."""
 
 
 def over_time(found: OverTime, folder: Path) -> list[Plot]:
-    """Packets and bits a second, what each stream received, what of it is missing; writes their CSV files."""
+    """Packets and bits per second, and received and missing packets of each stream; writes their CSV files."""
     rates = [found.begins_s, found.in_pps, found.out_pps, found.in_bps, found.out_bps]
     data = _write(folder, "throughput.csv", "time_s,in_pps,out_pps,in_bps,out_bps", _columns(rates))
     pps = {"in": found.in_pps, "out": found.out_pps}
@@ -87,27 +89,45 @@ def over_time(found: OverTime, folder: Path) -> list[Plot]:
     if losing:
         ends_s = found.begins_s + found.bin_s
         data = _write(folder, "missing_by_stream.csv", "time_s,stream,missing_packets", _long(ends_s, losing))
-        title = "Missing so far (numbers up to the highest that came)"
+        title = "Missing so far (sequence numbers below the highest received)"
         plots.append(_lines("missing", title, "packets", found, losing, data))
     return plots
 
 
-def latency(rows: list[dict[str, Any]], folder: Path) -> Plot | None:
-    """The percentiles that were recorded; drawn of the legs with the longest 99th. `rows`: those with latency."""
+def latency(rows: Sequence[RunRow], folder: Path) -> Plot | None:
+    """The recorded percentiles. The plot shows the flows with the highest 99th. `rows`: those with latency."""
     if not rows:
         return None
-    each = [(row, name) for row in rows for name in POINTS]
-    table = [(r["stream"], r["from"], r["to"], POINTS[name], r[f"latency_{name}_ns"]) for r, name in each]
+    flows = [(row, _latency_points(row)) for row in rows]
+    table = [
+        (row["stream"], row["from"], row["to"], percentile, ns)
+        for row, points in flows
+        for percentile, ns in zip(POINTS.values(), points, strict=True)
+    ]
     data = _write(folder, "latency.csv", "stream,from,to,percentile,latency_ns", table)
-    worst = sorted(rows, key=lambda row: -row["latency_p99_ns"])[:MOST_STREAMS]
-    few = "" if len(worst) == len(rows) else f" of the {len(worst)} legs with the longest 99th percentile"
-    low, high = (f(row[f"latency_{name}_ns"] for row in rows) / 1e3 for f, name in ((min, "min"), (max, "max")))
-    words = f"Least {low:,.1f} µs, most {high:,.1f} µs over {len(rows)} legs; each leg's figures are in the table."
-    return Plot(f"Latency: its distribution{few}", _percentiles(worst), data, words)
+    worst = sorted(flows, key=lambda flow: -flow[1][P99])[:MOST_STREAMS]
+    few = "" if len(worst) == len(rows) else f" of the {len(worst)} flows with the highest 99th percentile"
+    low, high = min(points[0] for _, points in flows) / 1e3, max(points[-1] for _, points in flows) / 1e3
+    words = f"Min {low:,.1f} µs, max {high:,.1f} µs over {len(rows)} flows; the figures of each flow are in the table."
+    return Plot(f"Latency distribution{few}", _percentiles(worst), data, words)
+
+
+def _latency_points(row: RunRow) -> tuple[int, ...]:
+    """The latencies of POINTS, in its order."""
+    values = (
+        row.get("latency_min_ns"),
+        row.get("latency_p50_ns"),
+        row.get("latency_p90_ns"),
+        row.get("latency_p99_ns"),
+        row.get("latency_p999_ns"),
+        row.get("latency_max_ns"),
+    )
+    return tuple(ns for ns in values if ns is not None)
 
 
 def latency_over_time(found: OverTime, folder: Path) -> Plot | None:
-    """The mean of each bin by stream, drawn of those with the longest; None where the samples tell none."""
+    """The mean latency of each bin by stream. The plot shows the streams with the highest. None: the samples have no
+    latency."""
     series = {name: (found.begins_s, values) for name, values in found.latency_ns.items()}
     known = {name: (times[~np.isnan(ns)], ns[~np.isnan(ns)]) for name, (times, ns) in series.items()}
     known = {name: one for name, one in known.items() if len(one[0])}
@@ -119,29 +139,29 @@ def latency_over_time(found: OverTime, folder: Path) -> Plot | None:
         for at, ns in zip(times, each, strict=True)
     ]
     data = _write(folder, "latency_over_time.csv", "stream,time_s,latency_mean_ns", rows)
-    longest = sorted(known, key=lambda name: -float(np.median(known[name][1])))[:MOST_STREAMS]
+    highest = sorted(known, key=lambda name: -float(np.median(known[name][1])))[:MOST_STREAMS]
     with matplotlib.rc_context(STYLE):
-        figure, axes, columns = new_axes("time since the start, s", "latency, µs", longest)
-        for number, name in enumerate(longest):
+        figure, axes, columns = new_axes("time since the start, s", "latency, µs", highest)
+        for number, name in enumerate(highest):
             times, values = thin(*known[name], MOST_POINTS)
             axes.plot(times + found.bin_s / 2, values / 1e3, label=name, marker=".", markersize=2, **line_style(number))
         svg = svg_of(figure, "delays", columns)
-    told = (
-        f"{name}: median of the means {np.median(ns) / 1e3:,.1f}, most {ns.max() / 1e3:,.1f} µs"
+    medians = (
+        f"{name}: median of the means {np.median(ns) / 1e3:,.1f}, max {ns.max() / 1e3:,.1f} µs"
         for name, (_, ns) in known.items()
     )
-    few = "" if len(longest) == len(known) else f" of the {len(longest)} streams with the longest"
-    return Plot(f"Latency over time: the mean of each {found.bin_s:g} s{few}", svg, data, f"{'; '.join(told)}.")
+    few = "" if len(highest) == len(known) else f" of the {len(highest)} streams with the highest"
+    return Plot(f"Latency over time: the mean of each {found.bin_s:g} s{few}", svg, data, f"{'; '.join(medians)}.")
 
 
 def sizes(found: Shapes, folder: Path) -> Plot:
-    """Which part of the frames is at most so large: it shows few sizes and many alike."""
+    """The cumulative distribution of frame sizes: readable with few sizes and with many."""
     rows = [(one.name, size, packets) for one in found.each for size, packets in one.listed()]
     data = _write(folder, "sizes.csv", "of,size_bytes,packets", rows)
     drawn = found.each[:MOST_STREAMS]
     with matplotlib.rc_context(STYLE):
         figure, axes, columns = new_axes(
-            "size with FCS, bytes", "part of the frames up to it, %", [one.name for one in drawn]
+            "size with FCS, bytes", "frames up to this size, %", [one.name for one in drawn]
         )
         for number, one in enumerate(drawn):
             each = np.array(one.listed())
@@ -157,7 +177,7 @@ def sizes(found: Shapes, folder: Path) -> Plot:
 
 
 def gaps(found: Shapes, folder: Path) -> Plot | None:
-    """Inter-arrival times, ten bins a decade; None where there are none above 0."""
+    """Inter-arrival times, ten bins per decade; None where there are none above 0."""
     edges = found.each[0].gaps.edges_ns()
     counted = [(one, np.flatnonzero(one.gaps.histogram)) for one in found.each]
     counted = [(one, used) for one, used in counted if len(used)]
@@ -183,17 +203,17 @@ def gaps(found: Shapes, folder: Path) -> Plot | None:
         _logarithmic(axes.yaxis)
         svg = svg_of(figure, "gaps", columns)
     told = (
-        f"{one.name}: mean {(one.gaps.mean_ns or 0) / 1e3:,.1f} µs, longest {one.gaps.largest_ns / 1e3:,.1f} µs"
+        f"{one.name}: mean {(one.gaps.mean_ns or 0) / 1e3:,.1f} µs, max {one.gaps.largest_ns / 1e3:,.1f} µs"
         for one, _ in drawn
     )
-    return Plot("Inter-arrival times, ten bins a decade", svg, data, f"{'; '.join(told)}.")
+    return Plot("Inter-arrival times, ten bins per decade", svg, data, f"{'; '.join(told)}.")
 
 
 # --- drawing ---------------------------------------------------------------------------------------------------------
 
 
 def _lines(name: str, title: str, unit: str, found: OverTime, series: dict[str, Floats], data: str) -> Plot:
-    """A step a bin."""
+    """A plot with one step for each bin."""
     with matplotlib.rc_context(STYLE):
         figure, axes, columns = new_axes("time since the start, s", unit, list(series))
         for number, (label, values) in enumerate(series.items()):
@@ -206,29 +226,29 @@ def _lines(name: str, title: str, unit: str, found: OverTime, series: dict[str, 
 
 
 def _summed_up(values: Floats, unit: str) -> str:
-    """A count that only grows by its end, a rate by its median and its peak."""
+    """The final value of a count; the median and the maximum of a rate."""
     if unit == "packets":
-        return f"{values[-1]:,.0f} packets in the end"
+        return f"{values[-1]:,.0f} packets at the end"
     median, most = (f"{one:,.0f}" if one >= 1000 else f"{one:,.4g}" for one in (np.median(values), values.max()))
-    return f"median {median}, most {most} {unit}"
+    return f"median {median}, max {most} {unit}"
 
 
-def _percentiles(rows: list[dict[str, Any]]) -> str:
-    labels = [f"{row['stream']}, {row['from']} → {row['to']}" for row in rows]
+def _percentiles(flows: Sequence[tuple[RunRow, tuple[int, ...]]]) -> str:
+    labels = [f"{row['stream']}, {row['from']} → {row['to']}" for row, _ in flows]
     with matplotlib.rc_context(STYLE):
-        figure, axes, columns = new_axes("percentile of the packets (0: least, 100: most)", "latency, µs", labels)
-        for number, (label, row) in enumerate(zip(labels, rows, strict=True)):
-            values = [row[f"latency_{name}_ns"] / 1e3 for name in POINTS]
+        figure, axes, columns = new_axes("percentile of the packets (0: min, 100: max)", "latency, µs", labels)
+        for number, (label, (_, points)) in enumerate(zip(labels, flows, strict=True)):
+            values = [ns / 1e3 for ns in points]
             axes.plot(range(len(POINTS)), values, marker="o", markersize=3, label=label, **line_style(number))
-        axes.set_xticks(range(len(POINTS)), [f"{part:g}" for part in POINTS.values()])
-        if min(row["latency_min_ns"] for row in rows) > 0:
+        axes.set_xticks(range(len(POINTS)), [f"{percentile:g}" for percentile in POINTS.values()])
+        if min(points[0] for _, points in flows) > 0:
             axes.set_yscale("log")
             _logarithmic(axes.yaxis)
         return svg_of(figure, "latency", columns)
 
 
 def new_axes(x: str, y: str, labels: list[str]) -> tuple[Figure, Axes, int]:
-    """With room above for a legend of these, in so many columns."""
+    """A figure with room above for a legend of `labels`, its axes, and the columns of the legend."""
     longest = max(map(len, labels))
     columns = 4 if longest <= 12 else 2 if longest <= 36 else 1
     figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN + LEGEND_ROW_IN * -(-len(labels) // columns)), layout="constrained")
@@ -239,7 +259,7 @@ def new_axes(x: str, y: str, labels: list[str]) -> tuple[Figure, Axes, int]:
 
 
 def _logarithmic(axis: Axis) -> None:
-    """Marks as numbers, so many as fit; no powers in a notation of their own."""
+    """Sets as many marks as fit, written as numbers and not as powers."""
     low, high = axis.get_view_interval()
     steps = (1.0, 2.0, 5.0) if high < 1000 * max(low, 1e-9) else (1.0,)
     axis.set_major_locator(LogLocator(subs=steps, numticks=10))
@@ -256,7 +276,7 @@ def line_style(number: int) -> dict[str, Any]:
 
 
 def svg_of(figure: Figure, name: str, columns: int) -> str:
-    """With identifiers of its own, so that several stand in one page."""
+    """The SVG of a figure. Its identifiers begin with `name`: a page has several."""
     figure.legend(loc="outside upper left", ncols=columns)
     text = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))

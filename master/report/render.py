@@ -1,8 +1,8 @@
-"""Pages of HTML from master/templates: nothing in them is fetched, nothing runs."""
+"""Renders HTML pages from master/templates. They have no scripts and no external parts."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -13,7 +13,7 @@ from pktswarm.traffic import VERSION
 FILTERS = ("count", "percent", "ratio", "microseconds", "pps", "bps", "seconds", "cpus")
 
 
-def render(template: str, context: dict[str, Any]) -> str:
+def render(template: str, context: Mapping[str, object]) -> str:
     environment = Environment(
         loader=PackageLoader("pktswarm.master"),
         autoescape=True,

@@ -8,20 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pktswarm.master.plan import interactive
-from pktswarm.master.results.recount import captures_of
+from pktswarm.master.results.captures import captures_of
+from pktswarm.master.results.document import RunDocument
+from pktswarm.master.results.read_document import leg_of
 from pktswarm.traffic.capture.index import index_capture
 from pktswarm.traffic.errors import PktswarmError
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.preview import due_frames
 from pktswarm.traffic.preview.due_frames import Counts, Gaps
 from pktswarm.traffic.preview.frames import of_sequence, recording
-from pktswarm.traffic.protocol.task import FCS_BYTES, leg_from_json
+from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.schedule import sequence
 
 MOST_CAPTURED_BYTES = 1 << 30
@@ -67,9 +68,9 @@ class Shapes:
     left_out: list[str] = field(default_factory=list)
 
 
-def shapes(folder: Path, document: dict[str, Any]) -> Shapes:
+def shapes(folder: Path, document: RunDocument) -> Shapes:
     """Of a whole run's folder."""
-    legs = [leg_from_json(leg) for leg in document.get("legs", [])]
+    legs = [leg_of(entry) for entry in document["legs"]]
     hosts = dict.fromkeys(leg.target for leg in legs if leg.engine != interactive.ENGINE)
     captured = {host: files for host in hosts if (files := captures_of(folder, host))}
     size_bytes = sum(path.stat().st_size for files in captured.values() for path in files)
@@ -86,8 +87,8 @@ def shapes(folder: Path, document: dict[str, Any]) -> Shapes:
 # --- what was captured -----------------------------------------------------------------------------------------------
 
 
-def _captured(captured: dict[str, list[Path]], document: dict[str, Any]) -> Shapes:
-    receive = document.get("scenario", {}).get("receive", {})
+def _captured(captured: dict[str, list[Path]], document: RunDocument) -> Shapes:
+    receive = document["scenario"].get("receive", {})
     of = "What the receivers captured, by the time of their captures"
     if (every := receive.get("capture_every", 1)) != 1:
         of += f"; the first of each {every} frames of a leg"

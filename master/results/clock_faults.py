@@ -1,8 +1,8 @@
-"""Clocks that were set, or ran away, during a run: which figures stand on them, are left out, and what is said of it.
+"""Clocks that were set or drifted too fast during a run: the figures that depend on them, and the notes about them.
 
-Stamps of the engine xdp are of CLOCK_MONOTONIC, which nobody can set; between two nodes they need readings that agree.
-With `clock: ptp` they are of CLOCK_TAI, which moves with UTC. Of UTC are pktgen's times, those of captures and of the
-kernel's UDP sockets, and the seconds that trafgen and tcpreplay tell.
+Stamps of the engine xdp use CLOCK_MONOTONIC, which cannot be set; between two nodes they need consistent readings. With
+`clock: ptp` they use CLOCK_TAI, which moves with UTC. UTC is used for pktgen's times, those of captures and of the
+kernel's UDP sockets, and the seconds that trafgen and tcpreplay report.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SECONDS_BY_UTC = ("trafgen", "tcpreplay")
 
 
 class ClockFaults:
-    """Of a run as far as it is known. Each answer is why something is left out; empty: it stands."""
+    """The clock faults of a run so far. Each method returns why a figure is left out; empty: the figure is usable."""
 
     def __init__(self, nodes: Iterable[NodeState], start_ns: int | None) -> None:
         self._start_ns = start_ns or 0
@@ -28,20 +28,20 @@ class ClockFaults:
             self._nodes.setdefault(node.rank.host.name, []).append(node)
 
     def utc_set(self, host: str) -> str:
-        """However small the step that is read: who sets a clock and sets it back leaves microseconds of the way."""
+        """Any step counts, however small: a clock that was set and set back shows a step of microseconds."""
         return f"{host}'s UTC was set" if any(node.utc.found for node in self._nodes.get(host, [])) else ""
 
     def ran_away(self, *hosts: str) -> str:
         found = [host for host in hosts if any(node.parted for node in self._nodes.get(host, []))]
-        return f"{found[0]}'s clock did not run evenly" if found else ""
+        return f"{found[0]}'s clock drifted" if found else ""
 
     def of_stamps(self, leg: Leg, receiver: str, tai: bool) -> str:
-        """Latency and jitter. `tai`: the stamps of the engine xdp are of CLOCK_TAI."""
-        told = (self.utc_set(host) for host in _stamped_by_utc(leg, receiver, tai))
-        if why := next(filter(None, told), ""):
+        """Latency and jitter. `tai`: the stamps of the engine xdp use CLOCK_TAI."""
+        faults = (self.utc_set(host) for host in _stamped_by_utc(leg, receiver, tai))
+        if why := next(filter(None, faults), ""):
             return why
         if leg.echo_of is not None or (tai and leg.engine != "pktgen"):
-            return ""  # one clock; or PTP's own to tell
+            return ""  # there is one clock, or PTP steers both
         return self.ran_away(leg.source, receiver)
 
     def of_capture(self, leg: Leg) -> str:
@@ -49,43 +49,41 @@ class ClockFaults:
         return self.utc_set(leg.receiver) or self.ran_away(leg.transmitter, leg.receiver)
 
     def of_seconds(self, leg: Leg, engine: str) -> str:
-        """How long a sender took."""
+        """Duration of sending."""
         return self.utc_set(leg.transmitter) if engine in SECONDS_BY_UTC else ""
 
     def of_datagrams(self, row: ConnectionRow) -> str:
         return self.utc_set(row.target) if row.udp else ""
 
-    # --- what is said of it -------------------------------------------------------------------------------------
-
     def notes(self, rows: Iterable[Row]) -> list[str]:
-        """Each clock with what it did, and each reason with the streams of which it leaves something out."""
-        told = [words for host in self._nodes for words in self._words(host)]
+        """A note for each clock fault, and one for each omitted figure with its reason and streams."""
+        notes = [text for host in self._nodes for text in self._faults(host)]
         streams: dict[str, dict[str, None]] = {}
         for row in rows:
             for why in row.omitted_timing:
                 streams.setdefault(why, {})[row.leg.stream] = None
-        return told + [f"left out of {', '.join(names)}: {why}" for why, names in streams.items()]
+        return notes + [f"left out of {', '.join(names)}: {why}" for why, names in streams.items()]
 
-    def _words(self, host: str) -> list[str]:
-        # Two ranks of one host tell of one clock.
+    def _faults(self, host: str) -> list[str]:
+        # Two ranks of one host read one clock.
         steps = max((node.utc.found for node in self._nodes[host]), key=len)
-        told = [f"{host}: {step.describe(self._start_ns)}" for step in steps]
+        faults = [f"{host}: {step.describe(self._start_ns)}" for step in steps]
         parted = next(filter(None, (node.parted for node in self._nodes[host])), None)
         if parted is not None:
             moved_ns, took_ns = parted
             moved = f"its clock moved by {moved_ns / 1e3:+,.0f} µs against the master's within {took_ns / 1e9:,.1f} s"
-            told.append(f"{host}: {moved}, more than free clocks part")
-        return told
+            faults.append(f"{host}: {moved}, more than clocks drift")
+        return faults
 
 
 def _stamped_by_utc(leg: Leg, receiver: str, tai: bool) -> list[str]:
-    """The hosts on whose UTC the times of a leg's stamps stand."""
+    """The hosts whose UTC the stamps of a leg depend on."""
     source = [leg.source] if leg.engine == "pktgen" or (tai and leg.echo_of is None) else []
     return source + ([receiver] if tai else [])
 
 
 def leave_out_stamps(row: Row, why: str) -> None:
-    """Latency and jitter, where there is a reason."""
+    """Removes latency and jitter from the row if there is a reason; `why` empty: there is none."""
     if not why:
         return
     if row.users is not None:

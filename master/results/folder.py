@@ -1,4 +1,4 @@
-"""A run's results: one folder, written as the news comes. The log of events is what everything else is made from."""
+"""The results folder of a run, written during the run. The log of events comes first; the tables are made from it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pktswarm.master.files import new_folder, replace_text, utc, write_csv
 from pktswarm.master.plan import interactive
 from pktswarm.master.results import samples, trace_verify, users
+from pktswarm.master.results.document import RunDocument, empty_document
+from pktswarm.master.results.document_rows import NodeRow, ReplayedFlow
 from pktswarm.master.results.row import STREAM_COLUMNS, Row, stream_values
 from pktswarm.traffic.connections.counts import COLUMNS, ConnectionRow, values
 
-FORMAT_VERSION = 2
 STATUS = "status.json"
 NODE_COLUMNS = [
     "node",
@@ -55,13 +55,13 @@ class Folder:
             (self.path / part).mkdir(mode=0o700)
         self._log = (self.path / "log.jsonl").open("a", buffering=1)
         with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(self._log, fcntl.LOCK_EX)  # until this process ends, however it does: `pktswarm status` looks
+            fcntl.flock(self._log, fcntl.LOCK_EX)  # held until this process ends: `pktswarm status` tests it
         self._samples = (self.path / "samples.csv").open("a", buffering=1, newline="")
         self._sample_writer = csv.writer(self._samples)
         self._sample_writer.writerow(samples.COLUMNS)
 
-    def log(self, event: dict[str, Any]) -> None:
-        """`event` has its time in "utc" already, or happens now."""
+    def log(self, event: Mapping[str, object]) -> None:
+        """Appends an event. Its time is its key "utc"; without one, now."""
         self._log.write(json.dumps({"utc": utc(time.time_ns()), **event}, separators=(",", ":")) + "\n")
 
     def tell_status(self, document: Mapping[str, object]) -> None:
@@ -76,7 +76,7 @@ class Folder:
             file.write(data)
 
     def capture(self, node: str, name: str) -> Path:
-        """Where a capture stands; the name is the node's, so nothing of it may lead elsewhere."""
+        """The path of a capture. The node chooses `name`: characters that could lead elsewhere are replaced."""
         return self.path / "captures" / re.sub(r"[^A-Za-z0-9._-]", "_", f"{node}-{name}").lstrip(".")
 
     def capture_bytes(self, node: str, name: str) -> int:
@@ -87,7 +87,7 @@ class Folder:
         (self.path / "sent" / name).write_bytes(data)
 
     def write(self, outcome: Outcome) -> None:
-        """The tables and `run.json`, whole or not at all."""
+        """Writes the tables and `run.json`; each file is complete or absent."""
         replace_text(self.path / "run.json", json.dumps(outcome.document, indent=2) + "\n")
         write_csv(self.path / "streams.csv", STREAM_COLUMNS, [stream_values(row) for row in outcome.rows])
         if outcome.connections:
@@ -95,8 +95,7 @@ class Folder:
         write_csv(self.path / "nodes.csv", NODE_COLUMNS, outcome.nodes)
         counted = [row.users for row in outcome.rows if row.users is not None]
         if counted:
-            write_csv(self.path / "users.csv", users.COLUMNS, (one for leg in counted for one in leg.rows()))
-
+            write_csv(self.path / "users.csv", users.COLUMNS, (row for leg in counted for row in leg.rows()))
         if outcome.flows:
             write_csv(self.path / "flows.csv", interactive.COLUMNS, outcome.flows)
         if outcome.flow_counts:
@@ -114,15 +113,15 @@ class Folder:
 
 @dataclass
 class Outcome:
-    """What a run amounts to. `document` becomes run.json."""
+    """The result of a run. `document` becomes run.json."""
 
     status: int
     reason: str
     rows: list[Row] = field(default_factory=list)
-    nodes: list[dict[str, Any]] = field(default_factory=list)
+    nodes: list[NodeRow] = field(default_factory=list)
     connections: list[ConnectionRow] = field(default_factory=list)
-    document: dict[str, Any] = field(default_factory=dict)
-    flows: list[dict[str, Any]] = field(default_factory=list)
-    """Of interactive traces: interactive.COLUMNS."""
-    flow_counts: list[dict[str, Any]] = field(default_factory=list)
-    """Of the other traces, where they were captured: verify.FLOW_COLUMNS."""
+    document: RunDocument = field(default_factory=empty_document)
+    flows: list[ReplayedFlow] = field(default_factory=list)
+    """Flows of interactive traces."""
+    flow_counts: list[trace_verify.FlowCountRow] = field(default_factory=list)
+    """Flows of the other traces, where they were captured."""

@@ -1,24 +1,18 @@
-"""Users that moved to other gNBs in a run: what was asked of the UPF, the end markers that came to the gNBs they left,
-and what they lost beside those that stayed."""
+"""Handovers of users between gNBs: the requests to the UPF, the end markers received at the gNBs they left, and their
+loss beside that of the users that stayed."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 from pktswarm.master.cluster.node import NodeState
+from pktswarm.master.results.document_handover import EndMarkers, HandoverLoss, HandoverResult
 from pktswarm.master.results.users import Users
 from pktswarm.master.upf.moves import Moves
 
-if TYPE_CHECKING:
-    pass
-
-FATES = {"moved": "users that moved", "failed": "those whose moves failed", "stayed": "those that stayed"}
-"""By handovers of a user: some accepted; none accepted, some failed; none."""
-
-
-# --- what came of it -------------------------------------------------------------------------------------------------
+FATES = {"moved": "users that moved", "failed": "users with failed handovers", "stayed": "users that stayed"}
+"""The users by their handovers: some accepted; none accepted, some failed; none."""
 
 
 def report(
@@ -27,10 +21,9 @@ def report(
     proxy_addresses: Mapping[str, Sequence[str]],
     nodes: Iterable[NodeState],
     gathered_ns: int | None,
-) -> dict[str, Any]:
-    """For run.json. `users`: of all streams; `proxy_addresses`: host → the addresses it answered for; `gathered_ns`:
-    when the
-    nodes were asked for what they had seen."""
+) -> HandoverResult:
+    """`users`: of all streams; `proxy_addresses`: host → the addresses it answers for; `gathered_ns`: when the
+    counts of the nodes were requested."""
     pairs = [pair for each in moves.by_user.values() for pair in zip(*each, strict=True)]
     fates = Counter(_fate(*pair) for pair in pairs)
     return {
@@ -51,10 +44,10 @@ def _fate(accepted: int, failed: int) -> str:
 
 def _end_markers(
     moves: Moves, proxy_addresses: Mapping[str, Sequence[str]], nodes: Iterable[NodeState], gathered_ns: int | None
-) -> dict[str, int]:
-    """Of the moves away from gNBs that nodes played, answered before these were asked: `asked`, and how many came, each
-    to the gNB that was left and in the tunnel there. Those of other moves are `not_looked_for`; `others` came although
-    none was asked for there."""
+) -> EndMarkers:
+    """Counts end markers of accepted handovers away from gNBs that nodes emulate. `asked`: requested before the counts
+    were; `came`: received at the gNB that was left, in its tunnel there; `not_looked_for`: of other handovers;
+    `others`: received without a request."""
     told = {node.rank.host.name: node.played for node in nodes if node.played is not None}
     hosts = {address: host for host, own in proxy_addresses.items() if host in told for address in own}
     seen = Counter({(host, int(teid)): n for host, one in told.items() for teid, n in one.ended.items()})
@@ -72,23 +65,23 @@ def _end_markers(
     }
 
 
-def _lost(users: Sequence[Users]) -> dict[str, dict[str, dict[str, int] | None]]:
-    """Direction → fate → users, and packets lost and sent, of all streams together. None: not measured."""
-    found: dict[str, dict[str, dict[str, int] | None]] = {}
-    for one in users:
-        if one.moves is not None:
-            way = found.setdefault(one.session.direction, {})
+def _lost(users: Sequence[Users]) -> dict[str, dict[str, HandoverLoss | None]]:
+    """Direction → fate → loss over all streams. None: not measured."""
+    losses: dict[str, dict[str, HandoverLoss | None]] = {}
+    for leg in users:
+        if leg.moves is not None:
+            by_fate = losses.setdefault(leg.session.direction, {})
             for fate in FATES:
-                way[fate] = _added(way.get(fate, {"users": 0, "lost_packets": 0, "sent_packets": 0}), one, fate)
-    return found
+                by_fate[fate] = _added(by_fate.get(fate, {"users": 0, "lost_packets": 0, "sent_packets": 0}), leg, fate)
+    return losses
 
 
-def _added(so_far: dict[str, int] | None, one: Users, fate: str) -> dict[str, int] | None:
-    """A packet too many of one user makes up for none that another lost."""
-    lost, sent = one.lost(), one.sent
-    if so_far is None or lost is None or sent is None or one.moves is None:
+def _added(so_far: HandoverLoss | None, leg: Users, fate: str) -> HandoverLoss | None:
+    """A surplus packet of one user does not offset a lost one of another."""
+    lost, sent = leg.lost(), leg.sent
+    if so_far is None or lost is None or sent is None or leg.moves is None:
         return None
-    chosen = [n for n, pair in enumerate(zip(*one.moves, strict=True)) if _fate(*pair) == fate]
+    chosen = [n for n, pair in enumerate(zip(*leg.moves, strict=True)) if _fate(*pair) == fate]
     return {
         "users": so_far["users"] + len(chosen),
         "lost_packets": so_far["lost_packets"] + sum(max(0, lost[n]) for n in chosen),
@@ -96,30 +89,30 @@ def _added(so_far: dict[str, int] | None, one: Users, fate: str) -> dict[str, in
     }
 
 
-def lines(told: dict[str, Any]) -> list[str]:
-    """Of report(), for the terminal."""
-    users, due = told["users"], told["intended"]
-    text = f"handover of {told['group']}: {told['accepted']:,} of {told['requested']:,} moves done"
-    text += f" ({due:,} were due)" if due != told["requested"] else ""
+def lines(result: HandoverResult) -> list[str]:
+    """The report for the terminal."""
+    users, due = result["users"], result["intended"]
+    text = f"handover of {result['group']}: {result['accepted']:,} of {result['requested']:,} requests accepted"
+    text += f" ({due:,} intended)" if due != result["requested"] else ""
     text += f", {users['moved']:,} of {sum(users.values()):,} users moved"
-    made = [f"{text}; {_end_marker_words(told['end_markers'])}"]
-    return made + [_lost_words(way, fates) for way, fates in told["lost"].items()]
+    first = f"{text}; {_describe_end_markers(result['end_markers'])}"
+    return [first] + [_describe_loss(direction, by_fate) for direction, by_fate in result["lost"].items()]
 
 
-def _end_marker_words(told: dict[str, int] | None) -> str:
-    if told is None:
-        return "no end markers were asked for"
-    text = f"{told['came']:,} of {told['asked']:,} end markers came to the gNBs that they left"
-    text += f", {told['others']:,} others" if told["others"] else ""
-    return text + (f", {told['not_looked_for']:,} were not looked for" if told["not_looked_for"] else "")
+def _describe_end_markers(markers: EndMarkers | None) -> str:
+    if markers is None:
+        return "no end markers were requested"
+    text = f"{markers['came']:,} of {markers['asked']:,} end markers arrived at the gNBs that users left"
+    text += f", {markers['others']:,} others" if markers["others"] else ""
+    return text + (f", {markers['not_looked_for']:,} not counted" if markers["not_looked_for"] else "")
 
 
-def _lost_words(way: str, fates: dict[str, dict[str, int] | None]) -> str:
+def _describe_loss(direction: str, by_fate: dict[str, HandoverLoss | None]) -> str:
     each = []
-    for fate, words in FATES.items():
-        one = fates[fate]
-        if one is None:
-            each.append(f"what {words} lost was not measured")
-        elif one["users"]:
-            each.append(f"{words} ({one['users']:,}) lost {one['lost_packets']:,} of {one['sent_packets']:,} packets")
-    return f"handover, {way}: {'; '.join(each)}"
+    for fate, name in FATES.items():
+        loss = by_fate[fate]
+        if loss is None:
+            each.append(f"loss of {name} not measured")
+        elif loss["users"]:
+            each.append(f"{name} ({loss['users']:,}) lost {loss['lost_packets']:,} of {loss['sent_packets']:,} packets")
+    return f"handover, {direction}: {'; '.join(each)}"

@@ -1,10 +1,8 @@
-"""A leg whose users move (Leg.also_at) comes to several nodes: what each of them counted, put together in one row.
+"""Merges the counts of a flow whose users move between receivers (Leg.handover_targets) into one row.
 
-Lost is what came to none of them, by the marks of their sequence numbers (traffic.counting.sequence_bitmap). A number
-that came to more
-than one is a duplicate; whose it is nobody knows, so of single users their lost packets are then a lower bound.
-Reordered is what each node saw by itself: there is no order between two of them. The same holds for jitter, which is
-not told at all.
+A packet is lost if no receiver has its sequence number (traffic.counting.sequence_bitmap). A number at more than one
+receiver is a duplicate. Its user is unknown: the lost packets of single users are then a lower bound. Reordering is
+counted at each receiver and summed: there is no order between two receivers. For the same reason jitter is left out.
 """
 
 from __future__ import annotations
@@ -13,115 +11,129 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
+from pktswarm.master.results.document_rows import ReceiverPart
 from pktswarm.master.results.row import Row, stream_values
 from pktswarm.traffic.counting import sequence_bitmap
 from pktswarm.traffic.counting.tally import PERCENTILES, Latency, Tally
 from pktswarm.traffic.counting.users import COLUMNS
 
-PART_COLUMNS = [
-    *("received_packets", "received_frames", "duplicated_packets", "reordered_packets", "altered_packets"),
-    "received_bytes",
-    *("latency_min_ns", "latency_mean_ns", "latency_p50_ns", "latency_p90_ns", "latency_p99_ns", "latency_p999_ns"),
-    *("latency_max_ns", "latency_bound_ns", "first_ns", "last_ns"),
-]
 
-
-def put_together(row: Row, parts: dict[str, Row]) -> None:
-    """Into the leg's row; what one of its receivers did not tell is not known. `parts`: host → what it counted."""
+def merge(row: Row, parts: dict[str, Row]) -> None:
+    """Sums `parts` (host → its counts) into the flow's row. A figure that one receiver did not report stays None."""
     row.parts = {host: parts[host] for host in row.leg.receivers if host in parts}
     if set(row.parts) != set(row.leg.receivers):
         return
     each = list(row.parts.values())
-    row.received = _sum(one.received for one in each)
-    row.received_bytes = _sum(one.received_bytes for one in each)
+    row.received = _sum(part.received for part in each)
+    row.received_bytes = _sum(part.received_bytes for part in each)
     row.received_frames = _frames(each)
-    row.missed = sum(one.missed for one in each)
-    row.first_ns = min((one.first_ns for one in each if one.first_ns is not None), default=None)
-    row.last_ns = max((one.last_ns for one in each if one.last_ns is not None), default=None)
-    row.omitted_timing += [why for one in each for why in one.omitted_timing]
-    row.clock_bound_ns = _most(one.clock_bound_ns for one in each if one.received)
+    row.missed = sum(part.missed for part in each)
+    row.first_ns = min((part.first_ns for part in each if part.first_ns is not None), default=None)
+    row.last_ns = max((part.last_ns for part in each if part.last_ns is not None), default=None)
+    row.omitted_timing += [why for part in each for why in part.omitted_timing]
+    row.clock_bound_ns = _most(part.clock_bound_ns for part in each if part.received)
     row.tally = _tally(row, each)
     if row.users is not None:
         row.users.take_received(_users(each), stamped=row.tally is not None)
-        row.users.timed = all(one.users is None or one.users.timed for one in each)
+        row.users.timed = all(part.users is None or part.users.timed for part in each)
 
 
-def document(row: Row) -> dict[str, Any]:
-    """For run.json: what each node counted."""
-    if not row.parts:
-        return {}
-    values = {host: stream_values(part) for host, part in row.parts.items()}
-    return {"each": [{"to": host} | {name: one.get(name) for name in PART_COLUMNS} for host, one in values.items()]}
+def document(row: Row) -> dict[Literal["each"], list[ReceiverPart]]:
+    """The counts of each receiver, for run.json; empty for a flow with one receiver."""
+    return {"each": [_part(host, part) for host, part in row.parts.items()]} if row.parts else {}
+
+
+def _part(host: str, part: Row) -> ReceiverPart:
+    values = stream_values(part)
+    return {
+        "to": host,
+        "received_packets": values["received_packets"],
+        "received_frames": values["received_frames"],
+        "duplicated_packets": values.get("duplicated_packets"),
+        "reordered_packets": values.get("reordered_packets"),
+        "altered_packets": values.get("altered_packets"),
+        "received_bytes": values["received_bytes"],
+        "latency_min_ns": values.get("latency_min_ns"),
+        "latency_mean_ns": values.get("latency_mean_ns"),
+        "latency_p50_ns": values.get("latency_p50_ns"),
+        "latency_p90_ns": values.get("latency_p90_ns"),
+        "latency_p99_ns": values.get("latency_p99_ns"),
+        "latency_p999_ns": values.get("latency_p999_ns"),
+        "latency_max_ns": values.get("latency_max_ns"),
+        "latency_bound_ns": values.get("latency_bound_ns"),
+        "first_ns": values["first_ns"],
+        "last_ns": values["last_ns"],
+    }
 
 
 def notes(rows: Iterable[Row]) -> list[str]:
     return [
-        f"{row.leg.stream} from {row.leg.source}: {row.at_several:,} packets came to more than one gNB; they count as "
-        "duplicates, and of single users no more than a part of what was lost may be told"
+        f"{row.leg.stream} from {row.leg.source}: {row.at_several:,} packets arrived at more than one gNB and count as "
+        "duplicates; the lost packets of single users are a lower bound"
         for row in rows
         if row.at_several
     ]
 
 
 def _tally(row: Row, each: Sequence[Row]) -> Tally | None:
-    """Its times are of several clocks, and left out."""
-    tallies = [one.tally for one in each if one.tally is not None]
-    marked = [sequence_bitmap.unpack(one.marks) for one in each if one.marks is not None]
-    if len(tallies) < len(each) or len(marked) < len(each):
+    """The sums of all receivers, without jitter."""
+    tallies = [part.tally for part in each if part.tally is not None]
+    bitmaps = [sequence_bitmap.unpack(part.marks) for part in each if part.marks is not None]
+    if len(tallies) < len(each) or len(bitmaps) < len(each):
         return None
-    distinct = reduce(or_, marked).bit_count()
-    row.at_several = sum(one.bit_count() for one in marked) - distinct
+    distinct = reduce(or_, bitmaps).bit_count()
+    row.at_several = sum(bitmap.bit_count() for bitmap in bitmaps) - distinct
     return Tally(
-        packets=sum(one.packets for one in tallies),
-        bytes=sum(one.bytes for one in tallies),
+        packets=sum(tally.packets for tally in tallies),
+        bytes=sum(tally.bytes for tally in tallies),
         distinct=distinct,
-        duplicated=row.at_several + sum(one.duplicated or 0 for one in tallies),
-        reordered=sum(one.reordered or 0 for one in tallies),
-        too_late=sum(one.too_late or 0 for one in tallies),
-        invalid_sequence=sum(one.invalid_sequence or 0 for one in tallies),
-        damaged=sum(one.damaged for one in tallies),
-        impossible=sum(one.impossible for one in tallies),
-        altered=sum(one.altered or 0 for one in tallies),
+        duplicated=row.at_several + sum(tally.duplicated or 0 for tally in tallies),
+        reordered=sum(tally.reordered or 0 for tally in tallies),
+        too_late=sum(tally.too_late or 0 for tally in tallies),
+        invalid_sequence=sum(tally.invalid_sequence or 0 for tally in tallies),
+        damaged=sum(tally.damaged for tally in tallies),
+        impossible=sum(tally.impossible for tally in tallies),
+        altered=sum(tally.altered or 0 for tally in tallies),
         altered_by=_by_cause(tallies),
-        highest=max((one.highest for one in tallies if one.highest is not None), default=None),
-        latency=_latency([one for one in each if one.received]),
+        highest=max((tally.highest for tally in tallies if tally.highest is not None), default=None),
+        latency=_latency([part for part in each if part.received]),
     )
 
 
 def _by_cause(tallies: Sequence[Tally]) -> dict[str, int]:
-    causes = dict.fromkeys(cause for one in tallies for cause in one.altered_by or {})
-    return {cause: sum((one.altered_by or {}).get(cause, 0) for one in tallies) for cause in causes}
+    causes = dict.fromkeys(cause for tally in tallies for cause in tally.altered_by or {})
+    return {cause: sum((tally.altered_by or {}).get(cause, 0) for tally in tallies) for cause in causes}
 
 
 def _latency(each: Sequence[Row]) -> Latency | None:
-    """Of all their frames; None where one of them has no clock to go by."""
-    known = [one.tally.latency for one in each if one.tally is not None and one.tally.latency is not None]
+    """Latency over the frames of all receivers; None where one has no clock reading."""
+    known = [part.tally.latency for part in each if part.tally is not None and part.tally.latency is not None]
     if not known or len(known) < len(each):
         return None
-    frames = sum(one.frames for one in known)
-    points = sorted((ns + _shift_ns(one), count) for one in each for ns, count in one.delays or [])
+    frames = sum(latency.frames for latency in known)
+    points = sorted((ns + _shift_ns(part), count) for part in each for ns, count in part.delays or [])
     return Latency(
         frames=frames,
-        min_ns=min(one.min_ns for one in known),
-        mean_ns=sum(one.mean_ns * one.frames for one in known) / frames,
-        max_ns=max(one.max_ns for one in known),
-        negative=sum(one.negative for one in known),
-        **{f"{name}_ns": _nearest_rank(points, part) for name, part in PERCENTILES.items()},
+        min_ns=min(latency.min_ns for latency in known),
+        mean_ns=sum(latency.mean_ns * latency.frames for latency in known) / frames,
+        max_ns=max(latency.max_ns for latency in known),
+        negative=sum(latency.negative for latency in known),
+        **{f"{name}_ns": _nearest_rank(points, share) for name, share in PERCENTILES.items()},
     )
 
 
-def _shift_ns(one: Row) -> int:
-    """What its clock, read again after the run, adds to its latencies."""
-    return 0 if one.users is None else one.users.shift_ns
+def _shift_ns(part: Row) -> int:
+    """Correction of a receiver's latencies by the clock readings after the run."""
+    return 0 if part.users is None else part.users.shift_ns
 
 
-def _nearest_rank(points: Sequence[tuple[int, int]], part: float) -> int:
-    """As traffic.counting.tally.percentile."""
-    wanted, seen = max(1, math.ceil(part * sum(count for _, count in points))), 0
+def _nearest_rank(points: Sequence[tuple[int, int]], share: float) -> int:
+    """The percentile of (latency, frames), as traffic.counting.tally.percentile."""
+    wanted, seen = max(1, math.ceil(share * sum(count for _, count in points))), 0
     for ns, count in points:
         seen += count
         if seen >= wanted:
@@ -130,32 +142,32 @@ def _nearest_rank(points: Sequence[tuple[int, int]], part: float) -> int:
 
 
 def _users(each: Sequence[Row]) -> dict[str, list[int]] | None:
-    """traffic.counting.users.COLUMNS of all of them, latencies by each one's clock as it was read after the run."""
-    given = [one.users for one in each if one.users is not None and one.users.received is not None]
-    if len(given) < len(each):
+    """traffic.counting.users.COLUMNS over all receivers, with latencies corrected by each receiver's clock."""
+    counted = [part.users for part in each if part.users is not None and part.users.received is not None]
+    if len(counted) < len(each):
         return None
-    columns = [{name: np.array((one.received or {})[name], np.int64) for name in COLUMNS} for one in given]
-    for one, column in zip(given, columns, strict=True):
+    columns = [{name: np.array((users.received or {})[name], np.int64) for name in COLUMNS} for users in counted]
+    for users, column in zip(counted, columns, strict=True):
         timed = column["latencies"] > 0
-        column["latency_sum_ns"] += one.shift_ns * column["latencies"]
-        column["latency_min_ns"] = np.where(timed, column["latency_min_ns"] + one.shift_ns, np.iinfo(np.int64).max)
-        column["latency_max_ns"] = np.where(timed, column["latency_max_ns"] + one.shift_ns, np.iinfo(np.int64).min)
-    ways: dict[str, Any] = {"latency_min_ns": np.minimum.reduce, "latency_max_ns": np.maximum.reduce}
-    return {name: ways.get(name, np.add.reduce)([one[name] for one in columns]).tolist() for name in COLUMNS}
+        column["latency_sum_ns"] += users.shift_ns * column["latencies"]
+        column["latency_min_ns"] = np.where(timed, column["latency_min_ns"] + users.shift_ns, np.iinfo(np.int64).max)
+        column["latency_max_ns"] = np.where(timed, column["latency_max_ns"] + users.shift_ns, np.iinfo(np.int64).min)
+    reduce_by = {"latency_min_ns": np.minimum, "latency_max_ns": np.maximum}
+    return {name: reduce_by.get(name, np.add).reduce([column[name] for column in columns]).tolist() for name in COLUMNS}
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
     known = list(values)
-    return None if None in known else sum(one or 0 for one in known)
+    return None if None in known else sum(value or 0 for value in known)
 
 
 def _frames(each: Sequence[Row]) -> int | None:
-    """None where no packet came in fragments; a node where none did had as many frames as packets."""
-    if all(one.received_frames is None for one in each):
+    """None where no packet arrived in fragments. A receiver without fragments has one frame for each packet."""
+    if all(part.received_frames is None for part in each):
         return None
-    return _sum(one.received if one.received_frames is None else one.received_frames for one in each)
+    return _sum(part.received if part.received_frames is None else part.received_frames for part in each)
 
 
 def _most(values: Iterable[int | None]) -> int | None:
     known = list(values)
-    return None if None in known else max((one or 0 for one in known), default=None)
+    return None if None in known else max((value or 0 for value in known), default=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Any
+from typing import cast
 
 from pktswarm.master.cluster.clock_offsets import Clocks
 from pktswarm.master.cluster.node import (
@@ -28,27 +28,29 @@ from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results import (
     handover_report,
     handover_rows,
-    limits,
+    metric_verdicts,
     misdelivered,
     proxy_counts,
     trace_verify,
     user_report,
 )
 from pktswarm.master.results.clock_faults import ClockFaults, leave_out_stamps
-from pktswarm.master.results.doubts import doubts
-from pktswarm.master.results.folder import FORMAT_VERSION, Outcome
-from pktswarm.master.results.row import Row, stream_values
-from pktswarm.master.results.trace_verify import Compared
-from pktswarm.master.results.users import Users
-from pktswarm.master.results.verdicts import (
-    group_totals,
+from pktswarm.master.results.count_verdicts import (
     judge,
     judge_connections,
     judge_mbr,
     judge_tunnels,
-    node_totals,
-    totals,
+    with_host_drops,
 )
+from pktswarm.master.results.document import FORMAT_VERSION, PhaseTime, RunDocument, RunInputs, Verdict
+from pktswarm.master.results.document_handover import HandoverResult
+from pktswarm.master.results.document_rows import NodeRow, ReplayedFlow
+from pktswarm.master.results.doubts import doubts
+from pktswarm.master.results.folder import Outcome
+from pktswarm.master.results.row import Row, stream_values
+from pktswarm.master.results.totals import group_totals, node_totals, totals
+from pktswarm.master.results.trace_verify import Compared
+from pktswarm.master.results.users import Users
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.master.upf.moves import Moves
 from pktswarm.traffic.connections.counts import ConnectionRow, directions
@@ -228,7 +230,7 @@ class Ledger:
                 else:
                     self._take_received(row, received, node)
         for leg_id, one in parts.items():
-            handover_rows.put_together(rows[leg_id], one)
+            handover_rows.merge(rows[leg_id], one)
         for row in rows.values():
             if why := self.faults().of_seconds(row.leg, row.engine):
                 row.omitted_timing.append(f"the rate sent, because {why}")
@@ -370,10 +372,10 @@ class Ledger:
         offset = None if self.start_ns is None else node.offset_at(self.start_ns)
         return None if offset is None or self.start_ns is None else int(node_ns - offset.offset_ns - self.start_ns)
 
-    def node_rows(self) -> list[dict[str, Any]]:
+    def node_rows(self) -> list[NodeRow]:
         return [self._node_row(node) for node in self.nodes.values()]
 
-    def _node_row(self, node: NodeState) -> dict[str, Any]:
+    def _node_row(self, node: NodeState) -> NodeRow:
         interface, report = node.interface or {}, node.report
         clock = node.clock.get("start") or node.clock.get("before")
         return {
@@ -419,21 +421,26 @@ class Ledger:
                 found = trace_verify.latency(one, row, sender, receiver, self.start_ns, self._middle_ns())
                 row.matched, row.matched_bound_ns = found or (None, None)
 
-    def outcome(self, expect: Expect, extra: dict[str, Any], compared: Sequence[Compared] = ()) -> Outcome:
+    def outcome(self, expect: Expect, extra: RunInputs, compared: Sequence[Compared] = ()) -> Outcome:
         """`compared`: of traces, captures beside what was intended."""
         rows, connections = self.rows(), self.connection_rows()
         self._match_latencies(rows, compared)
         counted = [row.users for row in rows if row.users is not None]
         users = user_report.report(counted)
-        judged = [*judge(expect, rows), *limits.of_streams(expect, rows), *limits.of_users(expect, rows)]
+        judged = [
+            *judge(expect, rows),
+            *metric_verdicts.of_streams(expect, rows),
+            *metric_verdicts.of_users(expect, rows),
+        ]
         judged += [*judge_tunnels(expect, rows), *judge_mbr(expect, users["mbr"])]
-        judged += limits.of_sessions(expect, extra.get("upf"))
+        judged += metric_verdicts.of_sessions(expect, extra.get("upf"))
         moves = None if self.moves is None else self._handover(self.moves, counted)
-        judged += limits.of_end_markers(expect, moves)
+        judged += metric_verdicts.of_end_markers(expect, moves)
         judged += [*judge_connections(expect, connections), *trace_verify.verdicts(compared)]
         sums = totals(rows)
-        host = None if self.dut_host is None else host_report.document(self.dut_host, sums[-1]["lost_packets"])
-        judged = host_report.beside_loss(judged, host)
+        lost = sums[-1]["lost_packets"]
+        host = None if self.dut_host is None else host_report.document(self.dut_host, lost)
+        judged = with_host_drops(judged, host)
         why = self.doubts(rows)
         status, reason = self._status(judged, why)
         flows = flow_rows(rows)
@@ -470,10 +477,10 @@ class Ledger:
             **extra,
         }
         counts = trace_verify.flow_rows(compared, rows)
-        return Outcome(status, reason, rows, self.node_rows(), connections, document, flows, counts)
+        return Outcome(status, reason, rows, self.node_rows(), connections, cast(RunDocument, document), flows, counts)
 
     def _notes(
-        self, rows: list[Row], compared: Sequence[Compared], flows: list[dict[str, Any]], with_moves: bool
+        self, rows: list[Row], compared: Sequence[Compared], flows: list[ReplayedFlow], with_moves: bool
     ) -> list[str]:
         """Observations that do not change the exit status. `with_moves`: end markers are reported with the handover."""
         return [
@@ -495,11 +502,11 @@ class Ledger:
             *self.faults().notes(rows),
         ]
 
-    def _handover(self, moves: Moves, users: list[Users]) -> dict[str, Any]:
+    def _handover(self, moves: Moves, users: list[Users]) -> HandoverResult:
         gathered_ns = dict(self.phases).get("gather")
         return handover_report.report(moves, users, self.resolved.proxy_addresses, self.nodes.values(), gathered_ns)
 
-    def _status(self, verdicts: list[dict[str, Any]], doubts: list[str]) -> tuple[int, str]:
+    def _status(self, verdicts: list[Verdict], doubts: list[str]) -> tuple[int, str]:
         if self.stopped:
             return EXIT_INCOMPLETE, self.stopped
         if not self.over:
@@ -511,7 +518,7 @@ class Ledger:
             return EXIT_NOT_AS_EXPECTED, failed[0]["text"]
         return EXIT_AS_EXPECTED, "as expected" if verdicts else "nothing was expected"
 
-    def _phase_table(self) -> list[dict[str, Any]]:
+    def _phase_table(self) -> list[PhaseTime]:
         return [
             {"phase": name, "at_ns": None if self.start_ns is None else at_ns - self.start_ns, "monotonic_ns": at_ns}
             for name, at_ns in self.phases
@@ -575,14 +582,14 @@ def _take_what_is_echoed(row: Row, there: Row) -> None:
         row.users.echoes = there.users
 
 
-def flow_rows(rows: list[Row]) -> list[dict[str, Any]]:
+def flow_rows(rows: list[Row]) -> list[ReplayedFlow]:
     """Of interactive traces: what both ends tell of each flow."""
     back = {row.leg.answers: row for row in rows if row.leg.answers is not None}
-    found = []
+    flows = []
     for row in rows:
         if row.flows is not None and row.leg.id in back:
-            found += interactive.flow_rows(row.leg, row.flows, back[row.leg.id].flows or [])
-    return found
+            flows += interactive.flow_rows(row.leg, row.flows, back[row.leg.id].flows or [])
+    return cast(list[ReplayedFlow], flows)
 
 
 def first_frame_skew_ns(rows: list[Row]) -> dict[str, dict[str, float]]:

@@ -1,20 +1,20 @@
-"""What came for the addresses that nodes played beside the users' packets: questions that they answered, and what the
-UPF said of its tunnels."""
+"""Frames for the addresses that nodes answer for beside the users' packets: requests, and messages of the UPF about its
+tunnels."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any
 
 from pktswarm.master.cluster.node import NodeState
+from pktswarm.master.results.document import ProxyCounts
 
-TOLD = {
-    "error_indication": "Error Indications came: the UPF knows no tunnel with",
-    "end_marker": "End Markers came, of",
+KINDS = {
+    "error_indication": "Error Indications received: the UPF has no tunnel with",
+    "end_marker": "End Markers received, for",
 }
 
 
-def document(nodes: Iterable[NodeState]) -> dict[str, Any]:
+def document(nodes: Iterable[NodeState]) -> dict[str, ProxyCounts]:
     """Host → counts of the frames for its proxy addresses."""
     return {
         node.rank.host.name: {"counts": node.played.counts, "teids": node.played.teids, "missed": node.played.missed}
@@ -24,16 +24,16 @@ def document(nodes: Iterable[NodeState]) -> dict[str, Any]:
 
 
 def notes(nodes: Iterable[NodeState], but: Collection[str] = ()) -> list[str]:
-    """A line for each host and each kind of message that tells of the UPF's tunnels. `but`: kinds told elsewhere."""
+    """A note for each host and kind of message about a tunnel. `but`: kinds that are reported elsewhere."""
     lines = []
-    for host, played in document(nodes).items():
-        for kind, words in TOLD.items():
-            if (count := played["counts"].get(kind)) and kind not in but:
-                teids = played["teids"].get(kind, [])
+    for host, received in document(nodes).items():
+        for kind, text in KINDS.items():
+            if (count := received["counts"].get(kind)) and kind not in but:
+                teids = received["teids"].get(kind, [])
                 more = ", …" if count > len(teids) else ""
-                named = f"TEID {', '.join(map(str, teids))}{more}" if teids else "a TEID that they do not tell"
-                lines.append(f"{host}: {count:,} {words} {named}")
-        if missed := played.get("missed"):
-            problem = "frames for the addresses that it plays were missed, its queue was full: what came is no less"
+                tunnel = f"TEID {', '.join(map(str, teids))}{more}" if teids else "an unknown TEID"
+                lines.append(f"{host}: {count:,} {text} {tunnel}")
+        if missed := received.get("missed"):
+            problem = "frames for its proxy addresses were dropped, its queue was full: their counts are lower bounds"
             lines.append(f"{host}: {missed:,} {problem}")
     return lines

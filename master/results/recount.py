@@ -1,50 +1,76 @@
-"""`pktswarm recount`: counts again offline, from the captures against what was sent, and compares with the run.
+"""`pktswarm recount`: counts captured frames offline against the sent ones and compares the result with the run.
 
-It shares nothing with the counting of a run but the way to tell legs apart: a stream's frames are compared with its
-template byte for byte, a trace's with the very frames that were replayed.
+Only the assignment of frames to flows is shared with the counting of a run. Frames of a stream are compared byte for
+byte with its template, those of a trace with the replayed frames.
+
+`pktswarm verify` (trace_verify) counts differently: against the intended frames, which a stopped run did not all send;
+with the order inside each 5-tuple, not of the whole flow; and with times.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.markup import escape
 from rich.table import Table
+from typing_extensions import TypedDict
 
 from pktswarm.master.plan import interactive
-from pktswarm.traffic.capture.files import Packet, read_capture
+from pktswarm.master.results.captures import by_row, captured_packets, captures_of
+from pktswarm.master.results.document import ReceiveEntry, RunDocument
+from pktswarm.master.results.document_rows import Ends, RunRow
+from pktswarm.master.results.read_document import RUN, leg_of, read_run, writer
+from pktswarm.traffic.capture.files import read_capture
 from pktswarm.traffic.counting import expect, tunnel_fields
-from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.counting.recount import Recount, recount_stream, recount_trace
 from pktswarm.traffic.counting.trace_verify import stream_of
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_NOT_AS_EXPECTED, BadInput
 from pktswarm.traffic.frames.stamp import LAYOUT_VERSION
 from pktswarm.traffic.leg import Leg
-from pktswarm.traffic.protocol.task import FCS_BYTES, leg_from_json
+from pktswarm.traffic.protocol.task import FCS_BYTES
 from pktswarm.traffic.replay.files import frames_to_send, packets
 from pktswarm.traffic.schedule import sequence
 from pktswarm.traffic.schedule.leg_frames import templates_as_received
 
-FORMAT_VERSIONS = (1, 2)
+
+class LegResult(Ends):
+    """A flow in the output of `pktswarm recount --json`."""
+
+    stream: str
+    run_received_packets: int | None
+    sent_packets: int
+    captured_packets: int
+    received_packets: int
+    lost_packets: int
+    duplicated_packets: int
+    altered_packets: int
+    reordered_packets: int | None
+    agrees: bool
+
+
+class RecountDocument(TypedDict):
+    status: int
+    summary: str
+    legs: list[LegResult]
+    strangers_packets: dict[str, int]
+    """Host → captured frames that belong to no flow."""
 
 
 @dataclass
 class LegRecount:
     leg: Leg
     counted: int | None
-    """What the run counted as received."""
+    """Packets that the run counted as received."""
     again: Recount
     every: int = 1
-    """Captured was the first of so many frames."""
+    """One captured frame stands for this number of received frames."""
     apart: int = 0
-    """Of `counted`, frames of a stamped trace that have no stamp: of these too the first of so many."""
+    """Frames of a stamped trace in `counted` that have no stamp. They are captured at the same ratio, separately."""
 
     @property
     def agrees(self) -> bool:
@@ -68,145 +94,94 @@ class Outcome:
         wrong = [leg for leg in self.legs if not leg.agrees]
         frames = sum(leg.again.captured for leg in self.legs)
         if not wrong:
-            return f"recount and run agree: {frames:,} captured frames in {len(self.legs)} legs, byte for byte as sent"
+            return f"recount and run agree: {frames:,} captured frames in {len(self.legs)} flows, byte for byte as sent"
         first = wrong[0]
         return (
-            f"recount and run DISAGREE in {len(wrong)} of {len(self.legs)} legs, first {first.leg.stream} from "
+            f"recount and run DISAGREE in {len(wrong)} of {len(self.legs)} flows, first {first.leg.stream} from "
             f"{first.leg.source}: the run counted {first.counted}, the capture has {first.again.received} as sent, "
             f"{first.again.altered} altered, {first.again.duplicated} duplicated"
         )
 
     @property
-    def document(self) -> dict[str, Any]:
-        legs = [
-            {"stream": x.leg.stream, "from": x.leg.source, "to": x.leg.target, "run_received_packets": x.counted}
-            | {f"{key}_packets": value for key, value in asdict(x.again).items()}
-            | {"agrees": x.agrees}
-            for x in self.legs
-        ]
+    def document(self) -> RecountDocument:
+        legs = [_leg_result(leg) for leg in self.legs]
         return {"status": self.status, "summary": self.summary, "legs": legs, "strangers_packets": self.unmatched}
+
+
+def _leg_result(result: LegRecount) -> LegResult:
+    leg, again = result.leg, result.again
+    return {
+        "stream": leg.stream,
+        "from": leg.source,
+        "to": leg.target,
+        "run_received_packets": result.counted,
+        "sent_packets": again.sent,
+        "captured_packets": again.captured,
+        "received_packets": again.received,
+        "lost_packets": again.lost,
+        "duplicated_packets": again.duplicated,
+        "altered_packets": again.altered,
+        "reordered_packets": again.reordered,
+        "agrees": result.agrees,
+    }
 
 
 def recount(folder: Path) -> Outcome:
     """Raises BadInput where there is no run, or it kept no captures."""
     document = run_json(folder)
-    _refuse_without_captures(folder / "run.json", document)
-    framed = [leg_from_json(data) for data in document["legs"] if data["kind"] != "connections"]
+    receive = document["scenario"].get("receive", {})
+    _refuse_without_captures(folder / RUN, receive)
+    framed = [leg_of(entry) for entry in document["legs"] if entry["kind"] != "connections"]
     legs = [leg for leg in framed if leg.engine != interactive.ENGINE]
     if framed and not legs:
         raise BadInput(folder, "interactive traces are not counted again", key="traces.interactive")
-    counted = {row["leg"]: row["received_packets"] for row in document["rows"]}
-    sent = {row["leg"]: row["sent_packets"] for row in document["rows"]}
-    apart = {row["leg"]: row.get("unstamped_received_packets") for row in document["rows"]}
-    every = int(document["scenario"]["receive"].get("capture_every", 1))
+    rows = {row["leg"]: row for row in document["rows"]}
+    every = receive.get("capture_every", 1)
     outcome = Outcome([])
-    groups = together(legs)
+    groups = by_row(legs)
     for host in dict.fromkeys(leg.target for leg in legs):
         mine = [leg for leg in legs if leg.target == host and leg.merged_into is None]
         if not (captures := captures_of(folder, host)):
             raise BadInput(folder / "captures", f"there is no capture of {host}")
         captured, outcome.unmatched[host] = captured_packets(captures, mine)
-        frames = {number: [packet.data for packet in of_leg] for number, of_leg in captured.items()}
-        outcome.legs += [
-            LegRecount(
-                leg,
-                counted.get(leg.id),
-                _again(folder, groups[leg.id], frames[leg.id], sent.get(leg.id) or 0),
-                every,
-                apart.get(leg.id) or 0,
-            )
-            for leg in mine
-        ]
+        frames = {number: [packet.data for packet in packets] for number, packets in captured.items()}
+        outcome.legs += [_leg_recount(folder, groups[leg.id], rows.get(leg.id), frames[leg.id], every) for leg in mine]
     outcome.legs.sort(key=lambda result: result.leg.id)
     return outcome
 
 
-def run_json(folder: Path) -> dict[str, Any]:
-    """Raises BadInput where there is no run, or one that this version cannot read."""
-    path = folder / "run.json"
-    try:
-        document = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise BadInput(folder, "no results of a run here", allowed="a folder with run.json") from None
-    except ValueError as error:
-        raise BadInput(path, f"cannot be read: {error}") from None
-    check_format(path, document)
-    _check_stamps(path, document)
-    return dict(document)
+def _leg_recount(folder: Path, legs: list[Leg], row: RunRow | None, frames: list[bytes], every: int) -> LegRecount:
+    """`legs`: those that the row counts."""
+    if row is None:
+        return LegRecount(legs[0], None, _again(folder, legs, frames, 0), every)
+    again = _again(folder, legs, frames, row["sent_packets"] or 0)
+    return LegRecount(legs[0], row["received_packets"], again, every, row.get("unstamped_received_packets") or 0)
 
 
-def _check_stamps(path: Path, document: dict[str, Any]) -> None:
-    """Raises BadInput where frames of a trace carry stamps of another layout: each would count as altered."""
+def run_json(folder: Path) -> RunDocument:
+    """run.json of a run whose captures this version can read. Raises BadInput."""
+    document = read_run(folder)
     layout = document.get("stamp_layout")
     if layout != LAYOUT_VERSION and any(leg.get("stamped_packets") is not None for leg in document["legs"]):
-        problem = f"its captures have stamps of another layout: use the pktswarm that wrote them{_writer(document)}"
-        raise BadInput(path, problem, key="stamp_layout", value=layout or "none", allowed=str(LAYOUT_VERSION))
+        # Each frame would count as altered.
+        wrote = writer(document["ranks"])
+        problem = f"its captures have stamps of another layout: use the pktswarm that wrote them{wrote}"
+        raise BadInput(folder / RUN, problem, key="stamp_layout", value=layout or "none", allowed=str(LAYOUT_VERSION))
+    return document
 
 
-def check_format(path: Path, document: Any) -> None:
-    """Raises BadInput where it is no run.json that this version can read. Columns and keys that were added since a run
-    was kept are read as not measured; what has another number has to be read by what wrote it."""
-    version = document.get("format_version") if isinstance(document, dict) else None
-    if version in FORMAT_VERSIONS:
-        return
-    problem = "no results of a run that this version can read"
-    if isinstance(version, int):
-        age = "a newer" if version > max(FORMAT_VERSIONS) else "an older"
-        problem = (
-            f"of {age} format: read it with the pktswarm that wrote it{_writer(document)}, or run its scenario again"
-        )
-    raise BadInput(path, problem, key="format_version", value=version, allowed=", ".join(map(str, FORMAT_VERSIONS)))
-
-
-def _writer(document: dict[str, Any]) -> str:
-    """Its version, as far as the document tells it."""
-    ranks = document.get("ranks")
-    told = [rank.get("pktswarm") for rank in ranks.values()] if isinstance(ranks, dict) else []
-    return f" ({told[0]})" if told and told[0] else ""
-
-
-def _refuse_without_captures(path: Path, document: dict[str, Any]) -> None:
-    if document["scenario"]["receive"].get("capture_filter"):
-        key, value = "receive.capture_filter", document["scenario"]["receive"]["capture_filter"]
-        raise BadInput(path, "the run captured a part, of which nothing can be counted again", key=key, value=value)
-    if document["scenario"]["receive"]["mode"] != "capture":
+def _refuse_without_captures(path: Path, receive: ReceiveEntry) -> None:
+    if value := receive.get("capture_filter"):
+        problem = "a filter selected what was captured: a part of the packets cannot be counted again"
+        raise BadInput(path, problem, key="receive.capture_filter", value=value)
+    if receive.get("mode") != "capture":
         raise BadInput(path, "the run kept no captures to count again", key="receive.mode", value="count")
-
-
-def captures_of(folder: Path, host: str) -> list[Path]:
-    """What a receiver captured. Those of interactive traces are none of these: they show what was sent as well."""
-    return sorted((folder / "captures").glob(f"{host}-capture-*"))
-
-
-def captured_packets(
-    captures: list[Path], legs: list[Leg], kept: set[int] | None = None
-) -> tuple[dict[int, list[Packet]], int]:
-    """Leg id → its captured packets in order, and how many frames belong to no leg. `kept`: the legs whose packets are
-    wanted; None: all."""
-    matches = [(leg.id, Match.from_data(leg.match)) for leg in legs]
-    of_leg: dict[int, list[Packet]] = {leg.id: [] for leg in legs if kept is None or leg.id in kept}
-    unmatched = 0
-    for packet in (packet for path in captures for packet in read_capture(path)):
-        owner = next((number for number, match in matches if match.matches(packet.data)), None)
-        if owner is None:
-            unmatched += 1
-        elif owner in of_leg:
-            of_leg[owner].append(Packet(packet.time_ns, packet.data))
-    return of_leg, unmatched
-
-
-def together(legs: list[Leg]) -> dict[int, list[Leg]]:
-    """Leg id → the legs that are counted in its row, itself first."""
-    groups: dict[int, list[Leg]] = {}
-    for leg in legs:
-        groups.setdefault(leg.id if leg.merged_into is None else leg.merged_into, []).append(leg)
-    return groups
 
 
 def _again(folder: Path, legs: list[Leg], captured: list[bytes], sent: int) -> Recount:
     leg = legs[0]
     if leg.kind == "trace":
-        # A run that was stopped early sent the first of them.
+        # A run that was stopped early sent only the first frames.
         return recount_trace(itertools.islice(_sent(folder, legs), sent), captured, stream_of(legs))
     if leg.sequence_file is not None:
         leg = replace(leg, sizes=[[size, 1] for size in _sizes_sent(folder / "sent", leg)])
@@ -216,14 +191,14 @@ def _again(folder: Path, legs: list[Leg], captured: list[bytes], sent: int) -> R
 
 
 def _sent(folder: Path, legs: list[Leg]) -> Iterator[bytes]:
-    """What a trace's legs were to send, in the order of sending, pass after pass."""
+    """The frames of a trace's legs in the order of sending, pass after pass."""
     read = [packets(*frames_to_send(leg, folder / "sent")) for leg in legs]
     for _ in range(max(leg.repeat for leg in legs)):
         yield from (packet.data for packet in heapq.merge(*read, key=lambda packet: packet.time_ns))
 
 
 def _sizes_sent(sent: Path, leg: Leg) -> list[int]:
-    """Every size, FCS included, of what a source sent."""
+    """All frame sizes, with FCS, that a source sent."""
     if leg.trace_file is not None:
         return sorted({len(packet.data) + FCS_BYTES for packet in read_capture(sent / leg.trace_file)})
     records = sequence.read_sequence(sent / str(leg.sequence_file))
@@ -238,7 +213,7 @@ def table(outcome: Outcome) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for leg in outcome.legs:
         again = leg.again
-        # What was not captured is not lost.
+        # Frames that capture_every left out are not lost.
         lost = again.lost if leg.every == 1 else None
         counts = [leg.counted, again.received, lost, again.altered, again.duplicated, again.reordered]
         cells = ["–" if count is None else f"{count:,}" for count in counts]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from pktswarm.master.results.document_rows import LatencyColumns, StampColumns, StreamRow
 from pktswarm.master.results.users import Users
 from pktswarm.traffic.counting.tally import Latency, Tally
 from pktswarm.traffic.leg import Leg
@@ -154,7 +155,7 @@ class Row:
         return _ratio(self.sent, self.intended)
 
 
-def stream_values(row: Row) -> dict[str, Any]:
+def stream_values(row: Row) -> StreamRow:
     """One row of streams.csv; bytes and bits count the FCS."""
     return {
         "stream": row.leg.stream,
@@ -197,26 +198,37 @@ def lost_by(row: Row) -> str | None:
     return "stamps+difference" if row.unstamped or row.unstamped_sent else "stamps"
 
 
-def _stamp_values(row: Row) -> dict[str, Any]:
-    """The columns that only stamps fill; those of engines without stamps stay empty."""
+def _stamp_values(row: Row) -> StampColumns:
+    """The columns that only stamps fill; empty for engines without stamps."""
     if row.tally is None:
         return {}
-    values = {f"{name}_packets": getattr(row.tally, name) for name in ("duplicated", "reordered", "altered")}
+    values: StampColumns = {
+        "duplicated_packets": row.tally.duplicated,
+        "reordered_packets": row.tally.reordered,
+        "altered_packets": row.tally.altered,
+    }
     if row.tally.jitter is not None:
         values["jitter_sd_ns"] = round(row.tally.jitter.sd_ns)
         values["jitter_rfc3550_ns"] = round(row.tally.jitter.rfc3550_ns)
     return values
 
 
-def _latency_values(row: Row) -> dict[str, Any]:
+def _latency_values(row: Row) -> LatencyColumns:
     by = row.latency_by
     latency = row.matched if by == "captures" else None if row.tally is None else row.tally.latency
     if latency is None:
         return {}
-    points = ("min_ns", "mean_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns")
-    values: dict[str, Any] = {f"latency_{point}": round(getattr(latency, point)) for point in points}
-    bound_ns = row.matched_bound_ns if by == "captures" else row.clock_bound_ns
-    return {**values, "latency_bound_ns": bound_ns, "latency_by": by}
+    return {
+        "latency_min_ns": latency.min_ns,
+        "latency_mean_ns": round(latency.mean_ns),
+        "latency_p50_ns": latency.p50_ns,
+        "latency_p90_ns": latency.p90_ns,
+        "latency_p99_ns": latency.p99_ns,
+        "latency_p999_ns": latency.p999_ns,
+        "latency_max_ns": latency.max_ns,
+        "latency_bound_ns": row.matched_bound_ns if by == "captures" else row.clock_bound_ns,
+        "latency_by": by,
+    }
 
 
 def rate(amount: int | None, seconds: float | None) -> float | None:

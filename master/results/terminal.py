@@ -1,10 +1,9 @@
-"""What a person sees on the terminal when a run is over; what he sees while it goes is master.live's."""
+"""The terminal output at the end of a run. Output during a run is in master.live."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -13,8 +12,10 @@ from rich.table import Table
 
 from pktswarm.master.plan import interactive
 from pktswarm.master.results import handover_report, trace_verify, user_report, users
+from pktswarm.master.results.document_rows import PacketSums
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.results.row import Row, lost_by, stream_values
+from pktswarm.master.results.trace_verify import FlowCountRow
 from pktswarm.master.upf.session_results import lines as upf_lines
 from pktswarm.traffic.connections.counts import ConnectionRow, figures
 from pktswarm.traffic.leg import Leg
@@ -22,12 +23,12 @@ from pktswarm.traffic.leg import Leg
 COLOURS = {0: "green", 1: "red", 3: "yellow"}
 WIDTH_WITHOUT_TERMINAL = 120
 MOST_NAMED = 3
-"""Hosts that a leg may come to."""
+"""Receivers of a flow that are listed by name."""
 
 
 def console(stderr: bool = False) -> Console:
-    """Where there is no terminal nothing tells its width, and 80 columns would cut figures off. The :b: of an IPv6
-    address is no name of a picture."""
+    """A console without emoji codes: `:b:` is a part of IPv6 addresses. Without a terminal the width is unknown, and
+    rich's 80 columns would cut figures off."""
     made = Console(stderr=stderr, emoji=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = WIDTH_WITHOUT_TERMINAL
@@ -35,13 +36,13 @@ def console(stderr: bool = False) -> Console:
 
 
 def print_warnings(console: Console, warnings: Iterable[str]) -> None:
-    """What a plan says before its run."""
+    """Prints the warnings of a plan before its run."""
     for line in warnings:
         console.print(f"warning: {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 def table(outcome: Outcome) -> Table:
-    """Per leg: intended, sent, received, lost, rate in packets and bits, k; totals per stream and over all."""
+    """Intended, sent, received and lost packets, rates and k of each flow; totals by stream, by group and over all."""
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
     table.add_column("stream", no_wrap=True)
     table.add_column("from → to", no_wrap=True)
@@ -51,29 +52,36 @@ def table(outcome: Outcome) -> Table:
         table.add_row(*_cells(row))
     table.add_section()
     *streams, whole = outcome.document["totals"]
-    groups = [{**one, "stream": f"all {one['group']}"} for one in outcome.document["groups"]]
-    for total in [*streams, *groups, whole]:
-        table.add_row(*_total_cells(total), style="bold" if total["stream"] == "total" else "")
+    for total in streams:
+        table.add_row(*_total_cells(total["stream"], total))
+    for group in outcome.document.get("groups", []):
+        table.add_row(*_total_cells(f"all {group['group']}", group))
+    table.add_row(*_total_cells(whole["stream"], whole), style="bold")
     return table
 
 
 def stamp_table(outcome: Outcome) -> Table:
-    """What only stamps tell: twice, reordered, altered; latency with its bound, and jitter, in microseconds. And
-    latency from captures."""
+    """The figures that need stamps: duplicated, reordered and altered packets; latency with its bound, and jitter, in
+    microseconds. And latency by captures."""
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
     table.add_column("stream", no_wrap=True)
     table.add_column("from → to", no_wrap=True)
-    for name in ("twice", "reord.", "alt.", "min", "p50", "p99", "max", "±", "jitter", "by"):
+    for name in ("dupl.", "reord.", "alt.", "min", "p50", "p99", "max", "±", "jitter", "by"):
         table.add_column(name, justify="right", no_wrap=True)
-    for row in outcome.rows:
-        if not _has_times(row):
-            continue
+    for row in filter(_has_times, outcome.rows):
         values = stream_values(row)
-        counts = [_count(values.get(f"{name}_packets")) for name in ("duplicated", "reordered", "altered")]
-        names = [*(f"latency_{point}_ns" for point in ("min", "p50", "p99", "max", "bound")), "jitter_sd_ns"]
-        times = ["–" if values.get(name) is None else f"{values[name] / 1e3:,.1f}" for name in names]
+        counts = (values.get("duplicated_packets"), values.get("reordered_packets"), values.get("altered_packets"))
+        times_ns = (
+            values.get("latency_min_ns"),
+            values.get("latency_p50_ns"),
+            values.get("latency_p99_ns"),
+            values.get("latency_max_ns"),
+            values.get("latency_bound_ns"),
+            values.get("jitter_sd_ns"),
+        )
+        times = ["–" if ns is None else f"{ns / 1e3:,.1f}" for ns in times_ns]
         path, by = escape(f"{row.leg.source} → {_to(row.leg)}"), row.latency_by or ""
-        table.add_row(escape(row.leg.stream), path, *counts, *times, by)
+        table.add_row(escape(row.leg.stream), path, *map(_count, counts), *times, by)
     return table
 
 
@@ -86,29 +94,29 @@ def _has_times(row: Row) -> bool:
     return row.matched is not None or (row.tally is not None and row.tally.distinct is not None)
 
 
-def unstamped_words(row: Row) -> str:
-    """Of a stamped trace: what became of the frames that had no room for one."""
+def describe_unstamped(row: Row) -> str:
+    """The counts of a stamped trace's frames without a stamp; empty where there are none."""
     sent, received = row.unstamped_sent, row.unstamped
     if not sent and not received:
         return ""
     lost = None if sent is None or received is None else sent - received
-    path = f"{row.leg.stream}, {row.leg.source} → {row.leg.target}"
-    told = f"{_count(sent)} frames without room for a stamp sent, {_count(received)} received"
-    return f"{path}: {told}, lost by count {_count(lost)}"
+    counts = f"frames without room for a stamp: {_count(sent)} sent, {_count(received)} received, {_count(lost)} lost"
+    return f"{row.leg.stream}, {row.leg.source} → {row.leg.target}: {counts}, by count"
 
 
-def flow_words(counts: list[dict[str, Any]]) -> str:
-    """How many flows of the traces lost something, and which one most."""
-    sent = [one for one in counts if one["intended_packets"]]
-    known = [one for one in sent if one["lost_packets"] is not None]
-    losers = [one for one in known if one["lost_packets"] > 0]
-    told = f"{len(sent):,} flows of traces, {len(losers):,} of them lost packets by count"
-    told += "" if len(known) == len(sent) else f"; of {len(sent) - len(known):,} it is not known what was sent"
-    if losers:
-        worst = max(losers, key=lambda one: one["lost_packets"])
-        ends = [_end(worst[side], worst[f"{side}_port"]) for side in ("source", "target")]
-        told += f", most {' → '.join(ends)}: {worst['lost_packets']:,} of {worst['sent_packets']:,}"
-    return f"{told} (flow_counts.csv)"
+def describe_flows(counts: list[FlowCountRow]) -> str:
+    """The number of trace flows with loss, and the flow that lost most."""
+    flows = [flow for flow in counts if flow["intended_packets"]]
+    losing = [(lost, flow) for flow in flows if (lost := flow["lost_packets"]) is not None and lost > 0]
+    unknown = sum(flow["lost_packets"] is None for flow in flows)
+    text = f"{len(losing):,} of {len(flows):,} flows of traces lost packets, by count"
+    text += f"; packets sent of {unknown:,} are not known" if unknown else ""
+    if losing:
+        lost, worst = max(losing, key=lambda loss: loss[0])
+        source = _end(worst.get("source", ""), worst.get("source_port"))
+        target = _end(worst.get("target", ""), worst.get("target_port"))
+        text += f"; the worst {source} → {target}: {lost:,} of {worst['sent_packets']:,}"
+    return f"{text} (flow_counts.csv)"
 
 
 def _end(address: str, port: int | None) -> str:
@@ -116,7 +124,7 @@ def _end(address: str, port: int | None) -> str:
 
 
 def connection_table(outcome: Outcome) -> Table:
-    """Targets first, then the background. Delay and jitter are of blocks."""
+    """Connections, targets first, then the background. Delay and jitter are those of blocks."""
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
     table.add_column("connections", no_wrap=True)
     table.add_column("from → to", no_wrap=True)
@@ -161,11 +169,11 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
-def _total_cells(total: dict[str, Any]) -> list[str]:
+def _total_cells(name: str, total: PacketSums) -> list[str]:
     k = total["k"]
-    counts = [_count(total[f"{name}_packets"]) for name in ("intended", "sent", "received")]
+    counts = (total["intended_packets"], total["sent_packets"], total["received_packets"])
     lost = _lost(total["lost_packets"])
-    return [escape(total["stream"]), "all", *counts, lost, "", "", "" if k is None else f"{k:.4f}"]
+    return [escape(name), "all", *map(_count, counts), lost, "", "", "" if k is None else f"{k:.4f}"]
 
 
 def _count(value: int | None) -> str:
@@ -181,43 +189,62 @@ def _scaled(value: float | None, unit: float) -> str:
 
 
 def print_outcome(console: Console, outcome: Outcome, folder: object) -> None:
+    _print_tables(console, outcome)
+    _print_users(console, outcome)
+    _print_traces(console, outcome)
+    if outcome.rows:
+        console.print("[dim]Sizes and bits count the FCS; latency and jitter are in microseconds.[/]")
+    _print_verdict(console, outcome)
+    console.print(f"results: {folder}", soft_wrap=True)
+
+
+def _print_tables(console: Console, outcome: Outcome) -> None:
     if outcome.rows:
         console.print(table(outcome))
-    if host := outcome.document.get("dut_host", {}).get("words"):
-        console.print(escape(host), highlight=False)
+    host = outcome.document.get("dut_host")
+    if host is not None and host["words"]:
+        console.print(escape(host["words"]), highlight=False)
     if outcome.connections:
         console.print(connection_table(outcome))
-        console.print("[dim]Of connections: sent and received blocks, lost datagrams, goodput, times in ms.[/]")
+        console.print("[dim]Connections: blocks sent and received, datagrams lost, goodput, times in ms.[/]")
     if any(_has_times(row) for row in outcome.rows):
         console.print(stamp_table(outcome))
+
+
+def _print_users(console: Console, outcome: Outcome) -> None:
     for stream in dict.fromkeys(row.leg.stream for row in outcome.rows if row.users is not None):
         legs = [row.users for row in outcome.rows if row.users is not None and row.leg.stream == stream]
         console.print(escape(users.line(legs)))
-    for line in user_report.lines(outcome.document["users"]) if outcome.document.get("users") else ():
+    document = outcome.document
+    counted, handover, upf = document.get("users"), document.get("handover"), document.get("upf")
+    lines = [] if counted is None else user_report.lines(counted)
+    lines += [] if handover is None else handover_report.lines(handover)
+    lines += [] if not upf else [f"N4  {line}" for line in upf_lines(upf)]
+    for line in lines:
         console.print(escape(line), highlight=False)
-    for line in handover_report.lines(outcome.document["handover"]) if outcome.document.get("handover") else ():
-        console.print(escape(line), highlight=False)
-    for line in upf_lines(outcome.document["upf"]) if outcome.document.get("upf") else ():
-        console.print(f"N4  {escape(line)}", highlight=False)
+
+
+def _print_traces(console: Console, outcome: Outcome) -> None:
     if outcome.flows:
         console.print(interactive.table(outcome.flows))
     for row in outcome.rows:
-        for words in filter(None, (unstamped_words(row), trace_verify.describe(row))):
-            console.print(f"[dim]{escape(words)}[/]")
+        for line in filter(None, (describe_unstamped(row), trace_verify.describe(row))):
+            console.print(f"[dim]{escape(line)}[/]")
     if outcome.flow_counts:
-        console.print(escape(flow_words(outcome.flow_counts)))
+        console.print(escape(describe_flows(outcome.flow_counts)))
     if any(lost_by(row) == "difference" for row in outcome.rows):
-        console.print("[dim]lost by count: lost is sent − received where a stream or trace carries no stamps.[/]")
-    if outcome.rows:
-        console.print("[dim]Sizes and bits count the FCS; latency and jitter are in microseconds.[/]")
-    for note in outcome.document["notes"]:
+        console.print("[dim]lost by count: without stamps, lost is sent − received.[/]")
+
+
+def _print_verdict(console: Console, outcome: Outcome) -> None:
+    document = outcome.document
+    for note in document.get("notes", []):
         console.print(f"[dim]note: {escape(note)}[/]")
-    for choice in outcome.document["engines"]:
+    for choice in document.get("engines", []):
         console.print(f"[dim]{escape(choice)}[/]")
-    for doubt in outcome.document["doubts"]:
+    for doubt in document["doubts"]:
         console.print(f"[yellow]{escape(doubt)}[/]")
-    for verdict in outcome.document["verdicts"]:
+    for verdict in document["verdicts"]:
         mark = "[green]as expected[/]" if verdict["holds"] else "[red]not as expected[/]"
         console.print(f"{mark}  {escape(verdict['text'])}")
     console.print(f"[{COLOURS[outcome.status]}]exit {outcome.status}: {escape(outcome.reason)}[/]")
-    console.print(f"results: {folder}", soft_wrap=True)

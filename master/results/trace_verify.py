@@ -1,25 +1,30 @@
-"""What was captured of a trace, by its receivers or elsewhere, against what was intended: packet by packet where asked
-for, flow by flow, and as latency."""
+"""Compares captures of a trace, by its receivers or made elsewhere, with the intended packets: packet by packet where
+requested, flow by flow, and as latency."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NotRequired, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypedDict
 
 from pktswarm.master.cluster.clock_offsets import offset_at
 from pktswarm.master.plan import interactive
-from pktswarm.master.results.recount import captured_packets, captures_of, run_json, together
+from pktswarm.master.results.captures import by_row, captured_packets, captures_of
+from pktswarm.master.results.document import Verdict
+from pktswarm.master.results.document_rows import CaptureLatency, Ends, VerifiedTrace
+from pktswarm.master.results.read_document import leg_of
+from pktswarm.master.results.recount import run_json
 from pktswarm.traffic.capture.files import Packet
 from pktswarm.traffic.counting.tally import PERCENTILES, Latency
 from pktswarm.traffic.counting.trace_verify import Verified, arrivals, intended, verified
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
-from pktswarm.traffic.protocol.task import ReceiveTask, leg_from_json
+from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.replay import flows
 from pktswarm.traffic.replay.flows import FlowCount
 
@@ -34,20 +39,41 @@ FLOW_COLUMNS = [
 ]
 
 
+class FlowKey(TypedDict):
+    """The 5-tuple of a flow. Frames without one are together in one row with the protocol `other`."""
+
+    protocol: int | str
+    source: NotRequired[str]
+    target: NotRequired[str]
+    source_port: NotRequired[int | None]
+    target_port: NotRequired[int | None]
+
+
+class FlowCountRow(Ends, FlowKey):
+    """A row of flow_counts.csv."""
+
+    stream: str
+    intended_packets: int
+    sent_packets: int | None
+    received_packets: int
+    lost_packets: int | None
+    lost_by: str | None
+
+
 @dataclass(frozen=True)
 class Compared:
-    """A row of the run: its captured frames beside those intended."""
+    """The captured frames of one row of the run, compared with the intended ones."""
 
     leg: Leg
     verified: Verified | None
-    """None: not asked for."""
+    """None: not requested."""
     flows: list[FlowCount]
     delays_ns: NDArray[np.int64] | None
-    """Arrival (UTC of the receiver) − due time (from the start); None: nothing has a due time."""
+    """Arrival (UTC of the receiver) − due time (from the start); None: the trace has no due times."""
 
     def agrees(self, row: Row) -> bool:
-        """Whether the capture that came to the master has what the run counted."""
-        return row.received == sum(each.received for each in self.flows)
+        """Whether the capture has as many packets as the run counted."""
+        return row.received == sum(flow.received for flow in self.flows)
 
 
 def compare(
@@ -58,10 +84,10 @@ def compare(
     notes: list[str],
     untimed: Collection[str] = (),
 ) -> list[Compared]:
-    """Of all traces that were captured whole. `receives`: host → its task; `asked`: the traces to verify; `untimed`:
-    hosts whose UTC was set meanwhile. Captures that are very large are left alone unless that is asked for, and
-    `notes` are told."""
-    groups = together(legs)
+    """Compares all traces that were captured whole. `receives`: host → its task; `asked`: the traces to verify;
+    `untimed`: hosts whose UTC was set during the run. Captures above MOST_CAPTURED_BYTES are compared only if
+    verification was requested; `notes` receives a note for each that was not."""
+    groups = by_row(legs)
     found = []
     for host, task in receives.items():
         framed = [leg for leg in task.legs if leg.kind != "connections" and leg.engine != interactive.ENGINE]
@@ -73,7 +99,8 @@ def compare(
         size = sum(path.stat().st_size for path in captures)
         must = bool(asked & {leg.stream for leg in mine})
         if size > MOST_CAPTURED_BYTES and not must:
-            notes.append(f"{host} captured {size / 1e9:.1f} GB: no loss by flow and no latency is made of so much")
+            limit = f"the limit is {MOST_CAPTURED_BYTES / 1e9:.1f} GB"
+            notes.append(f"{host} captured {size / 1e9:.1f} GB, {limit}: no loss by flow, no latency by captures")
             continue
         try:
             packets, _ = captured_packets(captures, framed, {leg.id for leg in mine})
@@ -89,16 +116,16 @@ def compare(
 
 
 def elsewhere(folder: Path, capture: Path) -> list[Compared]:
-    """Of a run's traces, what `capture` has: one made by other means, as at a switch's mirror port.
+    """Compares `capture`, made by other means such as a switch's mirror port, with a run's traces.
 
-    One result for each row of the run whose packets are in it. Raises BadInput where there are none.
+    One result for each row of the run that has packets in it. Raises BadInput where there are none.
     """
     document = run_json(folder)
-    legs = [leg_from_json(data) for data in document["legs"] if data["kind"] != "connections"]
-    groups = together(legs)
+    legs = [leg_of(entry) for entry in document["legs"] if entry["kind"] != "connections"]
+    groups = by_row(legs)
     packets, unmatched = captured_packets([capture], [leg for leg in legs if leg.merged_into is None])
-    # An interactive trace has no times of its own to hold it to, and a UPF changes the frames of one of sessions.
-    changed = {one["name"] for one in document["scenario"]["traces"] if one.get("sessions")}
+    # An interactive trace has no due times, and a UPF changes the frames of a trace of sessions.
+    changed = {trace["name"] for trace in document["scenario"].get("traces", []) if trace.get("sessions")}
     traces = [leg for leg in legs if leg.kind == "trace" and leg.engine != interactive.ENGINE]
     traces = [leg for leg in traces if leg.stream not in changed]
     found = [_compared(folder, groups[leg.id], packets[leg.id], True) for leg in traces if packets.get(leg.id)]
@@ -109,7 +136,7 @@ def elsewhere(folder: Path, capture: Path) -> list[Compared]:
 
 
 def _compared(folder: Path, legs: list[Leg], captured: list[Packet], asked: bool, timed: bool = True) -> Compared:
-    """`legs`: those of one row; `asked`: packet by packet too; `timed`: whether the times of the capture tell."""
+    """`legs`: those of one row; `asked`: packet by packet too; `timed`: whether the capture's times are usable."""
     wanted = intended(legs, folder / "sent")
     arrived = arrivals(wanted, captured, timed)
     timed = timed and legs[0].timing.mode != "top"
@@ -119,121 +146,160 @@ def _compared(folder: Path, legs: list[Leg], captured: list[Packet], asked: bool
     return Compared(legs[0], result, flows.count(sent, arrived.tuples), delays_ns)
 
 
-def verdicts(results: Sequence[Compared]) -> list[dict[str, Any]]:
-    """As master.results.verdicts's."""
-    return [_verdict(one, one.verified) for one in results if one.verified is not None]
+def verdicts(results: Sequence[Compared]) -> list[Verdict]:
+    """One for each compared trace."""
+    return [_verdict(result.leg, result.verified) for result in results if result.verified is not None]
 
 
-def _verdict(one: Compared, found: Verified) -> dict[str, Any]:
-    path, words = f"{one.leg.stream} from {one.leg.source}", found.describe()
-    parts = {"what": f"{path}: packet by packet", "found": words, "expected": "none altered, twice or out of order"}
-    return {"text": f"{path}: {words}", "holds": found.holds, **parts}
+def _verdict(leg: Leg, found: Verified) -> Verdict:
+    path, text = f"{leg.stream} from {leg.source}", found.describe()
+    return {
+        "text": f"{path}: {text}",
+        "holds": found.holds,
+        "what": f"{path}: packet by packet",
+        "found": text,
+        "expected": "none altered, duplicated or out of order",
+    }
 
 
-def document(results: Sequence[Compared]) -> list[dict[str, Any]]:
-    return [
-        {
-            "leg": one.leg.id,
-            "stream": one.leg.stream,
-            "from": one.leg.source,
-            "to": one.leg.target,
-            **one.verified.to_json(),
-        }
-        for one in results
-        if one.verified is not None
-    ]
+def document(results: Sequence[Compared]) -> list[VerifiedTrace]:
+    """The results for run.json."""
+    return [_document(result.leg, result.verified) for result in results if result.verified is not None]
 
 
-def _row(one: Compared, rows: Sequence[Row]) -> Row:
-    return next(row for row in rows if row.leg.id == one.leg.id)
+def _document(leg: Leg, found: Verified) -> VerifiedTrace:
+    return {
+        "leg": leg.id,
+        "stream": leg.stream,
+        "from": leg.source,
+        "to": leg.target,
+        "intended": found.intended,
+        "captured": found.captured,
+        "as_intended": found.as_intended,
+        "altered": found.altered,
+        "lost": found.lost,
+        "duplicated": found.duplicated,
+        "reordered": found.reordered,
+        "error_p50_ns": found.error_p50_ns,
+        "error_p90_ns": found.error_p90_ns,
+        "error_p99_ns": found.error_p99_ns,
+        "error_max_ns": found.error_max_ns,
+    }
+
+
+def _row(result: Compared, rows: Sequence[Row]) -> Row:
+    return next(row for row in rows if row.leg.id == result.leg.id)
 
 
 def trouble(results: Sequence[Compared], rows: Sequence[Row]) -> list[str]:
-    """Captures that cannot be whole: nothing is made of them."""
-    told = []
-    for one in results:
-        row, captured = _row(one, rows), sum(each.received for each in one.flows)
-        if not one.agrees(row):
-            path = f"{one.leg.stream}, {one.leg.source} → {one.leg.target}"
-            told.append(f"{path}: the run counted {row.received} packets, the capture has {captured}: no loss by flow")
-    return told
+    """A note for each incomplete capture, of which no figures are made."""
+    notes = []
+    for result in results:
+        row, captured = _row(result, rows), sum(flow.received for flow in result.flows)
+        if not result.agrees(row):
+            path = f"{result.leg.stream}, {result.leg.source} → {result.leg.target}"
+            notes.append(f"{path}: the run counted {row.received} packets, the capture has {captured}: no loss by flow")
+    return notes
 
 
-def flow_rows(results: Sequence[Compared], rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """FLOW_COLUMNS. What was sent of each flow is known where all that was intended was sent."""
-    found = []
-    for one in results:
-        row = _row(one, rows)
-        if not one.agrees(row):
+def flow_rows(results: Sequence[Compared], rows: Sequence[Row]) -> list[FlowCountRow]:
+    """The rows of flow_counts.csv. The packets sent of a flow are known only where the whole trace was sent."""
+    table: list[FlowCountRow] = []
+    for result in results:
+        row = _row(result, rows)
+        if not result.agrees(row):
             continue
-        whole = row.sent is not None and row.sent == sum(each.intended for each in one.flows)
-        for each in one.flows:
-            sent = each.intended if whole else None
-            ends = {"stream": one.leg.stream, "from": one.leg.source, "to": one.leg.target, **each.flow.values()}
-            counts = {"intended_packets": each.intended, "sent_packets": sent, "received_packets": each.received}
-            lost = None if sent is None else sent - each.received
-            found.append({**ends, **counts, "lost_packets": lost, "lost_by": None if lost is None else "difference"})
-    return found
+        whole = row.sent is not None and row.sent == sum(flow.intended for flow in result.flows)
+        table += [_flow_row(result.leg, flow, flow.intended if whole else None) for flow in result.flows]
+    return table
+
+
+def _flow_row(leg: Leg, count: FlowCount, sent: int | None) -> FlowCountRow:
+    return {
+        "stream": leg.stream,
+        "from": leg.source,
+        "to": leg.target,
+        **cast(FlowKey, count.flow.values()),
+        "intended_packets": count.intended,
+        "sent_packets": sent,
+        "received_packets": count.received,
+        "lost_packets": None if sent is None else sent - count.received,
+        "lost_by": None if sent is None else "difference",
+    }
 
 
 # --- latency by matching captures -----------------------------------------------------------------------------------
 
 
 def latency(
-    one: Compared, row: Row, sender: NodeState, receiver: NodeState, start_ns: int, at_ns: int
+    result: Compared, row: Row, sender: NodeState, receiver: NodeState, start_ns: int, at_ns: int
 ) -> tuple[Latency, int] | None:
-    """From due time to capture, and how far off that may be: the clocks' bounds, what the receiver's UTC moved against
-    its monotonic clock, and how late a frame left at most. `at_ns`: the middle of the sending, on the master's clock.
+    """Latency from due time to capture, and its error bound: the clocks' bounds, the drift of the receiver's UTC
+    against its monotonic clock, and the largest lateness of a frame. `at_ns`: the middle of the sending, on the
+    master's clock.
 
-    None where a clock was not read, or the sender does not tell how late its frames left.
+    None where a clock was not read, or the sender does not report how late its frames left.
     """
-    here, there, began = receiver.offset_at(at_ns), sender.offset_at(at_ns), _told_start(sender)
+    here, there, began = receiver.offset_at(at_ns), sender.offset_at(at_ns), _start_offset_ns(sender)
     utc = [clock.realtime_minus_monotonic_ns for clock in receiver.clock.values()]
-    if one.delays_ns is None or not len(one.delays_ns) or row.latest_ns is None or not utc:
+    if result.delays_ns is None or not len(result.delays_ns) or row.latest_ns is None or not utc:
         return None
     if here is None or there is None or began is None:
         return None
     # A frame due d ns after the start left at start + began + d of the sender's clock, and arrived at some UTC of the
     # receiver's: both on the master's clock.
     middle = (min(utc) + max(utc)) // 2
-    delays_ns = np.sort(one.delays_ns - middle - here.offset_ns - start_ns - began + there.offset_ns)
+    delays_ns = np.sort(result.delays_ns - middle - here.offset_ns - start_ns - began + there.offset_ns)
     bound_ns = here.bound_ns + there.bound_ns + row.latest_ns + -(-(max(utc) - min(utc)) // 2)
-    points = {f"{name}_ns": int(delays_ns[_rank(len(delays_ns), part)]) for name, part in PERCENTILES.items()}
+    points = {f"{name}_ns": int(delays_ns[_rank(len(delays_ns), share)]) for name, share in PERCENTILES.items()}
     ends = {"min_ns": int(delays_ns[0]), "mean_ns": float(delays_ns.mean()), "max_ns": int(delays_ns[-1])}
     return Latency(len(delays_ns), **ends, **points), bound_ns  # type: ignore[arg-type]
 
 
-def _rank(count: int, part: float) -> int:
+def _rank(count: int, share: float) -> int:
     """The nearest rank, from 0."""
-    return max(1, int(np.ceil(part * count))) - 1
+    return max(1, int(np.ceil(share * count))) - 1
 
 
-def _told_start(sender: NodeState) -> int | None:
-    """What the master took the sender's clock to be ahead of its own by when it told it the start."""
+def _start_offset_ns(sender: NodeState) -> int | None:
+    """The offset of the sender's clock that the master used for the start instant."""
     known = [reading for when, reading in sender.readings().items() if when != "after"]
-    told = offset_at(known, max(one.at_ns for one in known)) if known else None
-    return None if told is None else told.offset_ns
+    offset = offset_at(known, max(reading.at_ns for reading in known)) if known else None
+    return None if offset is None else offset.offset_ns
 
 
-def latencies(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Of every row that has one by captures, beside that by stamps, if it has that too."""
-    return [
-        {"leg": row.leg.id, **asdict(row.matched), "bound_ns": row.matched_bound_ns, "latest_ns": row.latest_ns}
-        for row in rows
-        if row.matched is not None
-    ]
+def latencies(rows: Sequence[Row]) -> list[CaptureLatency]:
+    """The latency by captures of every row that has one, also of those that have a latency by stamps."""
+    return [_capture_latency(row, row.matched) for row in rows if row.matched is not None]
+
+
+def _capture_latency(row: Row, latency: Latency) -> CaptureLatency:
+    return {
+        "leg": row.leg.id,
+        "frames": latency.frames,
+        "min_ns": latency.min_ns,
+        "mean_ns": latency.mean_ns,
+        "p50_ns": latency.p50_ns,
+        "p90_ns": latency.p90_ns,
+        "p99_ns": latency.p99_ns,
+        "p999_ns": latency.p999_ns,
+        "max_ns": latency.max_ns,
+        "negative": latency.negative,
+        "bound_ns": row.matched_bound_ns,
+        "latest_ns": row.latest_ns,
+    }
 
 
 def describe(row: Row) -> str:
-    """What the latency of a row is that no stamp tells; empty for others."""
+    """The latency by captures of a row without stamps, for the terminal; empty for others."""
     if row.latency_by != "captures" or row.matched is None or row.latest_ns is None or row.matched_bound_ns is None:
         return ""
-    one = row.matched
-    points = (("p50", one.p50_ns), ("p99", one.p99_ns), ("max", one.max_ns))
+    latency = row.matched
+    points = (("p50", latency.p50_ns), ("p99", latency.p99_ns), ("max", latency.max_ns))
     times = ", ".join(f"{name} {value / 1e3:,.1f}" for name, value in points)
     path = f"{row.leg.stream}, {row.leg.source} → {row.leg.target}"
     return (
         f"{path}: latency {times} ± {row.matched_bound_ns / 1e3:,.1f} us "
-        f"from matching captures ({one.frames:,} frames): sent is when each was due, left up to "
-        f"{row.latest_ns / 1e3:,.1f} us later, which is in the bound"
+        f"from due times to captures ({latency.frames:,} frames); the bound includes the frames' lateness of up to "
+        f"{row.latest_ns / 1e3:,.1f} us"
     )

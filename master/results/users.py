@@ -1,11 +1,12 @@
-"""The users of a leg: what was sent to and received from each: rows of users.csv, sums, a line for the terminal."""
+"""The counts of a flow's users: rows of users.csv, sums, a line for the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
+from pktswarm.master.results.document_rows import UserRow
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.counting.tally import not_received
 from pktswarm.traffic.leg import FlowUsers, Leg, SessionUsers
@@ -27,16 +28,16 @@ COLUMNS = [
     "handovers",
     "failed_handovers",
 ]
-Who = tuple[str, str, int]
+UserKey = tuple[str, str, int]
 """Group (or stream, where there is none), gNB, and number."""
-NOBODY = "other"
-"""Stands in place of a user's value: the leg's frames in which the field has none that a user has."""
+NO_USER = "other"
+"""The `user` of the row for frames in which the field has no user's value."""
 
 
 @dataclass
 class Users:
-    """Of one leg. `sent` and `received` (traffic.counting.users.COLUMNS) are in the order of Leg.users; None: not
-    measured."""
+    """The users of one leg. `sent` and `received` (traffic.counting.users.COLUMNS) are in the order of Leg.users; None:
+    not measured."""
 
     leg: Leg
     stamped: bool = False
@@ -44,17 +45,18 @@ class Users:
     received: dict[str, list[int]] | None = None
     sent_bytes: list[int] | None = None
     """With FCS, where frames are not of one size."""
-    broken: bool = False
+    malformed: bool = False
+    """The sender's column does not have one count per user."""
     seconds: float | None = None
-    """From the leg's first frame to its last, as its sender has it."""
+    """From the leg's first frame to its last, by its sender."""
     echoes: Users | None = None
-    """What comes back here: it has no times of sending of its own."""
+    """The users whose packets this leg returns: it has no sending times of its own."""
     moves: tuple[list[int], list[int]] | None = None
-    """Of each, where they move: accepted handovers, and failed ones."""
+    """Accepted and failed handovers of each user, where users move."""
     shift_ns: int = 0
-    """What the clocks, read again after the run, say that every latency is longer."""
+    """Correction of every latency by the clock readings after the run."""
     timed: bool = True
-    """Not where a clock that their latencies stand on was set meanwhile."""
+    """False where a clock behind the latencies was set during the run."""
 
     @property
     def count(self) -> int:
@@ -73,45 +75,47 @@ class Users:
         return self.fields.session
 
     def take_sent(self, column: str | Sequence[int] | None) -> None:
-        """A column that is not one figure a user is no measurement but a doubt."""
-        told = None if column is None else users.unpack(column)
-        self.sent = told if told is not None and len(told) == self.count else None
-        self.broken = told is not None and self.sent is None
+        """A column without one count per user is not a measurement, and is a doubt."""
+        counts = None if column is None else users.unpack(column)
+        self.sent = counts if counts is not None and len(counts) == self.count else None
+        self.malformed = counts is not None and self.sent is None
 
     def take_due(self, packets: list[int], size_bytes: list[int], sent: int | None) -> None:
-        """Of a trace: what its schedule has of each user is what was sent, where all of it was sent."""
+        """Takes a trace's schedule as the sent counts, where the whole trace was sent."""
         if sent == sum(packets):
             self.sent, self.sent_bytes = packets, size_bytes
 
     def take_received(self, columns: Mapping[str, str | list[int]] | None, stamped: bool) -> None:
         self.stamped = stamped
         self.received = None if columns is None else {name: users.unpack(text) for name, text in columns.items()}
-        if self.received is not None:  # only a counter that reads stamps has damaged ones
+        if self.received is not None:  # only a counter that reads stamps has this column
             self.received.setdefault("damaged", [0] * len(self.received["packets"]))
 
     def lost(self) -> list[int] | None:
-        """Of each user: sent less the distinct numbers that came, or less all that came where there are no numbers."""
+        """Lost packets of each user: sent less the distinct sequence numbers received, or less all packets received
+        where frames have no numbers."""
         if self.sent is None or self.received is None:
             return None
         if not self.stamped:
-            return [sent - came for sent, came in zip(self.sent, self.received["packets"], strict=False)]
+            return [sent - received for sent, received in zip(self.sent, self.received["packets"], strict=False)]
         columns = zip(self.sent, self.received["distinct"], self.received["damaged"], strict=False)
-        return [not_received(*one) for one in columns]
+        return [not_received(*counts) for counts in columns]
 
     @property
     def group(self) -> str:
-        """Whose users they are: streams of a group of sessions have the same ones."""
+        """The group of the users, which several streams can share; the stream where there is none."""
         return self.leg.stream if self.fields.session is None else self.fields.session.group
 
-    def who(self, n: int) -> Who:
-        """The same in all streams: of sessions his place at his gNB, for he may have two addresses."""
+    def key(self, n: int) -> UserKey:
+        """Identifies a user in all streams. With sessions the number is its index at its gNB: a user can have two
+        addresses."""
         if self.fields.session is not None:
             return self.group, self.fields.session.gnb, n
         return self.group, "", self.fields.first + n * self.fields.step
 
-    def place(self, who: Who) -> int | None:
-        """Which of this leg's users it is; None: of none."""
-        group, gnb, number = who
+    def place(self, key: UserKey) -> int | None:
+        """The index of a user in this leg; None: not one of its users."""
+        group, gnb, number = key
         if (group, gnb) != (self.group, "" if self.fields.session is None else self.fields.session.gnb):
             return None
         first, step = (0, 1) if gnb else (self.fields.first, self.fields.step)
@@ -123,7 +127,7 @@ class Users:
 
     @property
     def sending_s(self) -> float | None:
-        """So long the leg was sent: each frame with the gap behind it."""
+        """Duration of sending, with the gap behind the last frame."""
         if self.echoes is not None:
             return self.echoes.sending_s
         packets = sum(self.sent or [])
@@ -136,10 +140,10 @@ class Users:
         return [total / frames + self.shift_ns if frames else None for total, frames in pairs]
 
     def ip_bytes(self, n: int) -> int:
-        """Of sessions: what user n received in IP packets of his own. Frames of a stream of one size tell it by
-        themselves; where sizes differ, a tunnel of a group with a QFI is taken to have its PDU session container."""
+        """Received bytes of user n's own IP packets, with sessions. In a stream of one size every packet has the size
+        as sent; where sizes differ, a tunnel of a group with a QFI is assumed to carry a PDU session container."""
         if self.received is None:
-            raise ValueError("what was not received has no size")
+            raise ValueError("received packets were not counted")
         packets = self.received["packets"][n]
         as_sent, as_received = self.session.outer_bytes
         if self.leg.kind == "stream" and not self.leg.sizes:
@@ -147,33 +151,29 @@ class Users:
         return int(self.received["bytes"][n] - packets * as_received)
 
     @property
-    def nobodys(self) -> int:
+    def unassigned(self) -> int:
+        """Received packets of the leg that belong to no user."""
         return 0 if self.received is None else self.received["packets"][self.count]
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """One for each user, and one for what is no user's if there is any; bytes count the FCS."""
+    def rows(self) -> Iterator[UserRow]:
+        """One for each user, and one for packets of no user if there are any; bytes count the FCS."""
         lost = self.lost()
         for n in range(self.count):
-            yield {**self._ends, **self._own(n, lost)}
-        if self.nobodys:
-            yield {**self._ends, "user": NOBODY, **self._received(self.count)}
+            yield self._row(n, lost)
+        if self.unassigned:
+            yield cast(UserRow, {**self._ends, "user": NO_USER, **self._received(self.count)})
 
-    def row(self, n: int) -> dict[str, Any]:
-        """Of one user."""
-        return {**self._ends, **self._own(n, self.lost())}
+    def row(self, n: int) -> UserRow:
+        return self._row(n, self.lost())
+
+    def _row(self, n: int, lost: list[int] | None) -> UserRow:
+        counts = {**self._moved(n), **self._sent(n), **self._received(n)}
+        own = {"user": self.name(n), "lost_packets": None if lost is None else lost[n]}
+        return cast(UserRow, {**self._ends, **own, **counts})
 
     @property
-    def _ends(self) -> dict[str, str]:
+    def _ends(self) -> dict[str, str | int | None]:
         return {"stream": self.leg.stream, "from": self.leg.source, "to": self.leg.to}
-
-    def _own(self, n: int, lost: list[int] | None) -> dict[str, Any]:
-        return {
-            "user": self.name(n),
-            "lost_packets": None if lost is None else lost[n],
-            **self._moved(n),
-            **self._sent(n),
-            **self._received(n),
-        }
 
     def _moved(self, n: int) -> dict[str, int]:
         return {} if self.moves is None else {"handovers": self.moves[0][n], "failed_handovers": self.moves[1][n]}
@@ -190,49 +190,49 @@ class Users:
     def _received(self, n: int) -> dict[str, int | None]:
         if self.received is None:
             return {}
-        one = {name: column[n] for name, column in self.received.items()}
-        told: dict[str, int | None] = {
-            "received_packets": one["packets"],
-            "received_bytes": one["bytes"] + FCS_BYTES * one["packets"],
+        counts = {name: column[n] for name, column in self.received.items()}
+        values: dict[str, int | None] = {
+            "received_packets": counts["packets"],
+            "received_bytes": counts["bytes"] + FCS_BYTES * counts["packets"],
         }
-        if one["latencies"] and self.timed:
-            told["latency_min_ns"] = one["latency_min_ns"] + self.shift_ns
-            told["latency_max_ns"] = one["latency_max_ns"] + self.shift_ns
-            told["latency_mean_ns"] = round(one["latency_sum_ns"] / one["latencies"] + self.shift_ns)
-        return told
+        if counts["latencies"] and self.timed:
+            values["latency_min_ns"] = counts["latency_min_ns"] + self.shift_ns
+            values["latency_max_ns"] = counts["latency_max_ns"] + self.shift_ns
+            values["latency_mean_ns"] = round(counts["latency_sum_ns"] / counts["latencies"] + self.shift_ns)
+        return values
 
     def doubts(self, sent: int | None, received: int | None) -> list[str]:
-        """Where the users' figures do not add up to the leg's."""
-        told = [
+        """Sums over the users that differ from the leg's counts."""
+        sums = [
             ("sent", None if self.sent is None else sum(self.sent), sent),
             ("received", None if self.received is None else sum(self.received["packets"]), received),
         ]
         stream = f"{self.leg.stream} from {self.leg.source}"
-        broken = [f"{stream}: what was sent is not told for each of its {self.count} users"] if self.broken else []
-        return broken + [
-            f"{stream}: its users' {word} packets add up to {total}, the stream has {whole}"
-            for word, total, whole in told
+        malformed = f"{stream}: the sender reported no count of sent packets for each of its {self.count} users"
+        return [malformed] * self.malformed + [
+            f"{stream}: {word} packets of its users add up to {total}, the stream has {whole}"
+            for word, total, whole in sums
             if None not in (total, whole) and total != whole
         ]
 
 
 def line(legs: Sequence[Users]) -> str:
-    """Of one stream, for the terminal: how many were counted, how many lost something, who lost most."""
-    stream, counted = legs[0].leg.stream, [one for one in legs if one.received is not None]
+    """One stream for the terminal: how many of its users received traffic, and how many lost packets."""
+    stream, counted = legs[0].leg.stream, [leg for leg in legs if leg.received is not None]
     if not counted:
         return f"{stream}: its users were not counted"
-    heard = sum(1 for one in counted for n in range(one.count) if one.received and one.received["packets"][n])
-    text = f"{stream}: {sum(one.count for one in counted):,} users counted, {heard:,} heard, {_losses(counted)}"
-    nobodys = sum(one.nobodys for one in counted)
-    return text + (f"; {nobodys:,} packets of no user" if nobodys else "")
+    receiving = sum(1 for leg in counted for n in range(leg.count) if leg.received and leg.received["packets"][n])
+    users_counted = sum(leg.count for leg in counted)
+    text = f"{stream}: {receiving:,} of {users_counted:,} users received traffic, {_losses(counted)}"
+    unassigned = sum(leg.unassigned for leg in counted)
+    return text + (f"; {unassigned:,} packets of no user" if unassigned else "")
 
 
 def _losses(legs: Sequence[Users]) -> str:
-    losses = [(lost, one, n) for one in legs for n, lost in enumerate(one.lost() or [])]
-    if any(one.sent is None for one in legs):
-        return "what was sent to each was not"
-    losing = [entry for entry in losses if entry[0] > 0]
-    if not losing:
-        return "none with loss"
-    most, one, n = max(losing, key=lambda entry: entry[0])
-    return f"{len(losing):,} with loss, the worst {one.name(n)}: {most:,} of {(one.sent or [])[n]:,} lost"
+    if any(leg.sent is None for leg in legs):
+        return "packets sent per user were not counted"
+    losses = [(lost, leg, n) for leg in legs for n, lost in enumerate(leg.lost() or []) if lost > 0]
+    if not losses:
+        return "none lost packets"
+    most, leg, n = max(losses, key=lambda entry: entry[0])
+    return f"{len(losses):,} lost packets, the worst {leg.name(n)}: {most:,} of {(leg.sent or [])[n]:,} lost"

@@ -6,9 +6,9 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pktswarm.master.cluster import inventory as inventories
 from pktswarm.master.cluster.node import refuse_held, reports_by_host
@@ -19,8 +19,10 @@ from pktswarm.master.plan import allowlist, capacity, capacity_limits
 from pktswarm.master.plan import plan as plans
 from pktswarm.master.plan.resolve import resolve
 from pktswarm.master.plan.resolved import Resolved
+from pktswarm.master.results.document import CapacityResult, RunInputs
 from pktswarm.master.results.folder import Folder, Outcome
 from pktswarm.master.results.ledger import Ledger, Sessions, Shown, Tick
+from pktswarm.master.results.read_document import host_entry, leg_entry
 from pktswarm.master.results.trace_verify import Compared, compare
 from pktswarm.master.run import signals
 from pktswarm.master.run.launch import Launch
@@ -349,14 +351,14 @@ class Run:
         self.ledger.look_at_master_utc(time.monotonic_ns(), time.time_ns() - time.monotonic_ns())
         try:
             compared = self._compared(self.folder)
-            outcome = self.ledger.outcome(self.scenario.expect, self._extra(), compared)
+            outcome = self.ledger.outcome(self.scenario.expect, self._inputs(), compared)
             self.folder.log({"event": "mpiexec", "output": launch.messages()})
             self.folder.write(outcome)
             self.folder.close()
         except OSError as error:
             self.ledger.more_doubts.append(f"{self.folder.path}: {error.strerror}: the results were not written")
             return Finished(
-                self.folder.path, self.ledger.outcome(self.scenario.expect, self._extra(), []), written=False
+                self.folder.path, self.ledger.outcome(self.scenario.expect, self._inputs(), []), written=False
             )
         return Finished(self.folder.path, outcome)
 
@@ -393,32 +395,33 @@ class Run:
         told = "; ".join(lost) or self.ledger.stopped
         return PktswarmError(told) if told else launch.diagnose()
 
-    def _extra(self) -> dict[str, Any]:
-        return {
+    def _inputs(self) -> RunInputs:
+        inputs: RunInputs = {
             "name": self.scenario.name,
             "scenario_file": str(self.scenario_path),
             "hosts_file": str(self.inventory_path),
             "scenario": json.loads(self.scenario.model_dump_json(by_alias=True)),
-            "inventory": [asdict(host) for host in (self.inventory.master, *self.inventory.hosts)],
-            "legs": [leg.to_json() for leg in self.ledger.resolved.legs],
-            **self._capacity(),
-            **({} if self.control_plane is None else {"upf": self.control_plane.document}),
-            "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "inventory": [host_entry(host) for host in (self.inventory.master, *self.inventory.hosts)],
+            "legs": [leg_entry(leg) for leg in self.ledger.resolved.legs],
         }
+        if self.capacity is not None:
+            inputs["capacity"] = self._capacity(self.capacity)
+        if self.control_plane is not None:
+            inputs["upf"] = self.control_plane.document
+        inputs["written"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        return inputs
 
-    def _capacity(self) -> dict[str, Any]:
-        if self.capacity is None:
-            return {}
+    def _capacity(self, known: capacity.Capacity) -> CapacityResult:
+        """The planned loads and capacities of the nodes, where the capacity was measured with the engine in use."""
         resolved = self.ledger.resolved
         senders = {leg.id: leg.engine for leg in resolved.legs}
         receivers = {host: task.engine.split("+")[0] for host, task in resolved.receives.items()}
-        # What was measured of another engine than the one that worked says nothing.
-        held = [
-            one
-            for one in self.plan.limits
-            if one.limit.engine == (senders.get(one.leg) if one.role == "transmit" else receivers.get(one.node))
+        limits = [
+            limit
+            for limit in self.plan.limits
+            if limit.limit.engine == (senders.get(limit.leg) if limit.role == "transmit" else receivers.get(limit.node))
         ]
-        return {"capacity": capacity_limits.document(held, self.capacity, self._not_used)}
+        return cast(CapacityResult, capacity_limits.document(limits, known, self._not_used))
 
 
 def _order(control: Control, order: Rank0Order, raw: bytes = b"") -> None:

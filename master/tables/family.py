@@ -266,7 +266,7 @@ class Runs:
 
     def _measure(self, point: Point, scenario: Scenario) -> PointResult:
         outcome, results = self.execute(self.storage.write_scenario(point.key, scenario))
-        targets = Measured([row for row in outcome.document["rows"] if row["group"] != "background"], results)
+        targets = Measured([row for row in outcome.document["rows"] if row.get("group") != "background"], results)
         measured = {name: MEASURES[name].of(targets) for name in (*self.family.measures, *ALWAYS)}
         problem = outcome.reason if outcome.status == EXIT_INCOMPLETE else ""
         if not problem:

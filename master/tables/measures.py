@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ PEAK_NS = 100_000_000
 class Measured:
     """Rows of the target streams of a run (results.row.stream_values), and its results folder."""
 
-    rows: list[Mapping[str, Any]]
+    rows: Sequence[Mapping[str, Any]]
     results: Path
 
 

@@ -173,7 +173,7 @@ class Netspec:
             sent_blocks=row.get("sent_blocks"),
             intended_blocks=row.get("intended_blocks"),
             received_blocks=row.get("received_blocks"),
-            background_goodput_mbps=None if None in others else sum(others) / 1e6,
+            background_goodput_mbps=None if None in others else sum(bps or 0 for bps in others) / 1e6,
             problem=outcome.reason if outcome.status == EXIT_INCOMPLETE else "",
         )
 

@@ -6,7 +6,7 @@ from typing import TypedDict
 
 from pktswarm.master.benchmark.document import Document, TrialFields, trial_fields
 from pktswarm.master.benchmark.options import WARNING
-from pktswarm.master.results.limits import Outcome
+from pktswarm.master.results.document import Judgement
 from pktswarm.master.y1564.procedure import Activation, StepResult
 from pktswarm.master.y1564.services import Service
 from pktswarm.master.y1564.steps import PERFORMANCE, TOLERANCE, Check
@@ -54,7 +54,7 @@ class CheckFields(TypedDict):
     at_most: float | None
     bound: float
     holds: bool | None
-    outcome: Outcome
+    outcome: Judgement
 
 
 class StepFields(TypedDict):

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pktswarm.master.benchmark.latency import Latencies
-from pktswarm.master.results import limits
-from pktswarm.master.results.limits import Found, Outcome, Values
+from pktswarm.master.results import metric_verdicts
+from pktswarm.master.results.document import Judgement
+from pktswarm.master.results.document_rows import StreamRow
+from pktswarm.master.results.judgement import Measurement
 from pktswarm.master.scenario.expectations import METRICS, allowed
 from pktswarm.master.y1564.services import Service
 
-WORST_FIRST: tuple[Outcome, ...] = ("failed", "not measured", "not decided", "held")
+WORST_FIRST: tuple[Judgement, ...] = ("failed", "not measured", "not decided", "held")
 CIR_PERCENT = (25, 50, 75, 100)
 LEAST_EIR = 0.2
 """Share of the CIR: with less EIR, the overload of the policing test is relative to the CIR."""
@@ -45,7 +47,7 @@ class Measured:
     loss_ratio: float | None
     latencies: Latencies | None
     availability: float | None = None
-    rows: Sequence[Values] = ()
+    rows: Sequence[StreamRow] = ()
     """The rows of its stream in streams.csv."""
 
 
@@ -61,10 +63,10 @@ class Check:
     """Error bound of `found`."""
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> Judgement:
         if self.found is None:
             return "not measured"
-        figure, outcomes = Found(self.found, self.bound), set()
+        figure, outcomes = Measurement(self.found, self.bound), set()
         if self.at_least is not None:
             outcomes.add(figure.against(self.at_least, at_least=True))
         if self.at_most is not None:
@@ -113,9 +115,9 @@ def judge(service: Service, kind: str, measured: Measured) -> list[Check]:
     return checks
 
 
-def _of_limit(key: str, limit: int | str | float, rows: Sequence[Values]) -> Check:
+def _of_limit(key: str, limit: int | str | float, rows: Sequence[StreamRow]) -> Check:
     metric = METRICS[key]
-    figure, whole = limits.measured(metric, rows), limits.whole(metric, rows)
+    figure, whole = metric_verdicts.measured(metric, rows), metric_verdicts.whole(metric, rows)
     if figure is None or whole is None:
         return Check(key, None)
     bounds = {"at_least" if metric.at_least else "at_most": allowed(limit, whole)}

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from pktswarm import lab
+from pktswarm.master.results.read_document import read_run
 from running import sent_packets, wait_for, wait_until_sent
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
@@ -70,7 +71,12 @@ class Cluster:
         process = self.start(scenario, "--json", *options, hosts=hosts)
         out, err = process.communicate(timeout=90)
         assert process.returncode == status, out + err
-        return dict(json.loads(out)) if out else {"error": err.strip().splitlines()[-1]}
+        if not out:
+            return {"error": err.strip().splitlines()[-1]}
+        document = dict(json.loads(out))
+        if "rows" in document:
+            read_run(Path(document["results"]))  # BadInput: run.json does not fit its types
+        return document
 
     def inventory(self, change: Any) -> Path:
         """The lab's inventory, changed."""

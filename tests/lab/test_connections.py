@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from pktswarm import lab
+from pktswarm.master.results.read_document import read_run
 from running import qdisc_drops, wait_for, wait_until_sent
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
@@ -51,6 +52,8 @@ class Cluster:
         document = dict(json.loads(out)) if out else {"error": err.strip().splitlines()[-1]}
         told = {key: document.get(key) for key in ("reason", "doubts", "totals")}
         assert process.returncode == status, (told, err)
+        if "rows" in document:
+            read_run(Path(document["results"]))
         return document
 
     def on(self, node: str, *command: str) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from pktswarm import lab
+from pktswarm.master.results.read_document import read_run
 from pktswarm.traffic.capture.files import Packet, read_capture, write_pcap
 from running import cluster_of
 
@@ -44,6 +45,7 @@ class Cluster:
         document = json.loads(done.stdout or "{}")
         words = [document.get(key) for key in ("reason", "verdicts", "doubts", "verified")]
         assert done.returncode == 0, f"{words}{done.stderr}"
+        read_run(Path(document["results"]))
         return dict(document)
 
     def trace(self, keys: str) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def test_a_recount_of_a_capture_that_lost_a_frame_disagrees(cluster: Cluster) ->
     capture.write_bytes(capture.read_bytes()[: -(16 + 60)])
     again = subprocess.run([PKTSWARM, "recount", document["results"]], capture_output=True, text=True, check=False)
     assert again.returncode == 1
-    assert "DISAGREE in 1 of 2 legs" in again.stdout
+    assert "DISAGREE in 1 of 2 flows" in again.stdout
 
 
 def test_count_mode_counts_the_same_without_captures(cluster: Cluster) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from pktswarm import lab
+from pktswarm.master.results.read_document import read_run
 from pktswarm.traffic.protocol.task import leg_from_json
 from pktswarm.traffic.schedule import pace, sequence
 
@@ -42,6 +43,8 @@ class Cluster:
         document = dict(json.loads(done.stdout)) if done.stdout else {}
         told = {key: document.get(key) for key in ("reason", "doubts", "totals")}
         assert done.returncode == status, (told, done.stderr)
+        if "rows" in document:
+            read_run(Path(document["results"]))
         return document
 
 

@@ -217,7 +217,7 @@ def test_a_run_with_a_stamped_trace_in_instances(cluster: Cluster, more: str) ->
     assert (row["duplicated_packets"], row["reordered_packets"], row["altered_packets"]) == (0, 0, 0)
     # A clock is read to its bound: the fastest true delay over veth is less than that.
     assert row["latency_p50_ns"] > -row["latency_bound_ns"] and row["latency_bound_ns"] > 0 and row["jitter_sd_ns"] > 0
-    assert "386 frames without room for a stamp sent, 386 received, lost by count 0" in " ".join(words.split())
+    assert "frames without room for a stamp: 386 sent, 386 received, 0 lost, by count" in " ".join(words.split())
     if "capture" in more:
         again = subprocess.run([PKTSWARM, "recount", document["results"]], capture_output=True, text=True, check=False)
         assert again.returncode == 0, again.stdout
@@ -287,7 +287,7 @@ def test_loss_by_flow_and_latency_by_captures(narrow: Cluster, stamp: str, packe
     assert counted_by_flow(results) == {ports: (sent[ports], came[ports], sent[ports] - came[ports]) for ports in sent}
     lost = sum(sent.values()) - sum(came.values())
     assert lost > 50 and row["lost_packets"] == lost, "the bottleneck is one"
-    assert "of them lost packets by count, most" in " ".join(words.split())
+    assert "flows of traces lost packets, by count; the worst" in " ".join(words.split())
     assert matched["bound_ns"] > matched["latest_ns"] > 0 and -matched["bound_ns"] < matched["min_ns"]
     if stamp == "true":
         assert (row["latency_by"], row["lost_by"]) == ("stamps", "stamps")
@@ -299,5 +299,5 @@ def test_loss_by_flow_and_latency_by_captures(narrow: Cluster, stamp: str, packe
     else:
         assert (row["latency_by"], row["lost_by"]) == ("captures", "difference")
         assert (row["latency_p50_ns"], row["latency_bound_ns"]) == (matched["p50_ns"], matched["bound_ns"])
-        assert "from matching captures" in " ".join(words.split()) and "lost by count" in words
+        assert "from due times to captures" in " ".join(words.split()) and "lost by count" in words
         assert row["latency_max_ns"] > 50_000_000, "what is queued waits for what is before it: 30 kB take 120 ms"

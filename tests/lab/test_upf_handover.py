@@ -101,7 +101,7 @@ def test_what_came_in_another_users_tunnel_is_told_where_users_move_too(cluster:
     finally:
         cluster.tell(faults={})
     failed = [verdict["text"] for verdict in told["verdicts"] if not verdict["holds"]]
-    assert (status, failed) == (1, ["down: 1 came as another user's, expected 0"])
+    assert (status, failed) == (1, ["down: 1 arrived as another user's, expected 0"])
 
 
 def test_end_markers_that_do_not_come_and_moves_that_fail_are_told(cluster: UpfCluster) -> None:

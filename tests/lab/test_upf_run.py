@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from pktswarm.master.results.recount import captures_of, recount
+from pktswarm.master.results.captures import captures_of
+from pktswarm.master.results.recount import recount
 from running import wait_for
 from upf_cluster import USERS, UpfCluster, ended, table
 
@@ -55,8 +56,8 @@ def test_who_lost_what_is_told_user_by_user(cluster: UpfCluster) -> None:
     assert {one["user"] for one in worst[:3]} == {user for _, user in lost}
     assert [one["latency_mean_ns"] for one in worst[3:]] == sorted(one["latency_mean_ns"] for one in worst[3:])[::-1]
     failed = {verdict["text"] for verdict in told["verdicts"] if not verdict["holds"]}
-    assert "down: 1 came as another user's, expected 0" in failed
-    assert "up: 0 came as another user's, expected 0" not in failed
+    assert "down: 1 arrived as another user's, expected 0" in failed
+    assert "up: 0 arrived as another user's, expected 0" not in failed
 
 
 def test_captures_are_counted_again_as_the_run_counted(cluster: UpfCluster) -> None:
@@ -162,7 +163,7 @@ def test_a_upf_that_falls_silent_ends_the_run(cluster: UpfCluster) -> None:
     notes = [note for note in told["notes"] if note.startswith("the UPF") or " are lost" in note]
     assert notes[0].startswith("the UPF's last message on N4 came ") and len(notes) == 1 + 4
     # It came up again, and says on N3 that it knows none of the tunnels.
-    assert any("Error Indications came: the UPF knows no tunnel with TEID" in note for note in told["notes"])
+    assert any("Error Indications received: the UPF has no tunnel with TEID" in note for note in told["notes"])
     assert told["upf"]["groups"][0]["states"] == {"lost": 100}
 
 

@@ -63,7 +63,7 @@ def test_a_packet_in_another_users_tunnel_is_told(cluster: UpfCluster) -> None:
     assert status == 1
     lost = {(one["stream"], one["user"]) for one in table(told, "users.csv") if one["lost_packets"] not in ("0", "")}
     assert lost == {("up", "10.45.0.8"), ("down", "10.45.0.5")}
-    assert "down: 1 came as another user's, expected 0" in {one["text"] for one in told["verdicts"]}
+    assert "down: 1 arrived as another user's, expected 0" in {one["text"] for one in told["verdicts"]}
 
 
 def test_a_gnb_answers_the_upf(cluster: UpfCluster) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pktswarm import lab
+from pktswarm.master.results.read_document import read_run
 from running import cluster_of
 from upf_cluster import UpfCluster, table
 
@@ -50,7 +51,9 @@ class Cluster(UpfCluster):
         config = self.write(*traces, streams=streams)
         done = self.command("run", str(config), "--json", "--no-report", "--results", str(self.folder / "results"))
         assert done.stdout, done.stderr
-        return done.returncode, json.loads(done.stdout)
+        document = json.loads(done.stdout)
+        read_run(Path(document["results"]))
+        return done.returncode, document
 
 
 cluster = cluster_of(Cluster)

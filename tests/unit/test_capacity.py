@@ -16,8 +16,9 @@ from pktswarm.master.cluster import inventory
 from pktswarm.master.plan import capacity as figures
 from pktswarm.master.plan import capacity_weights, explain, plan
 from pktswarm.master.preview import preview
-from pktswarm.master.report import limits as reports_limits
-from pktswarm.master.results.verdicts import node_totals
+from pktswarm.master.report import bottlenecks
+from pktswarm.master.results.document import empty_document
+from pktswarm.master.results.totals import node_totals
 from pktswarm.master.run import run as runs
 from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.traffic.errors import BadInput
@@ -332,16 +333,15 @@ def told_by(sent_pps: dict[int, float], lost: int = 0, more: tuple[dict[str, Any
         for leg, node, role, rate in ends
     ]
     rows = [{"leg": leg, "to": "rx1", "sent_pps": pps, "lost_packets": lost} for leg, pps in sent_pps.items()]
-    document = {"capacity": {"legs": legs, "not_used": []}, "rows": [*rows, *more]}
-    return [words for words in reports_limits.describe(document, [], None) if "x1 was" in words]
+    document = {**empty_document(), "capacity": {"legs": legs, "not_used": []}, "rows": [*rows, *more]}
+    return [words for words in bottlenecks.describe(document, [], None) if "x1: " in words]
 
 
 def test_the_report_tells_a_receivers_own_loss_from_the_devices() -> None:
-    own = "rx1 was offered 1.200 kpackets/s, 120.00 % of what it was seen to receive without loss: what is lost may be"
+    own = "rx1: offered 1.200 kpackets/s, 120.00 % of its calibrated capacity: lost packets can be its own loss"
     assert [words.startswith(own) for words in told_by({0: 600.0, 1: 600.0})] == [True]
     (words,) = told_by({0: 300.0, 1: 200.0}, lost=7)
-    assert words.endswith("50.00 % of what it was seen to receive without loss: at such a rate it lost nothing when it "
-                          "was calibrated.")  # fmt: skip
+    assert words.endswith("50.00 % of its calibrated capacity: during calibration it lost nothing at such a rate.")
     assert not told_by({0: 300.0, 1: 200.0}), "nothing is lost, and nothing to be told"
     assert not told_by({0: 300.0, 1: 200.0}, 7, ({"leg": 2, "to": "rx1"},)), "of the third one nothing is known"
     assert not told_by({0: 900.0}), "of the second one nothing was measured"

@@ -150,7 +150,8 @@ def test_latencies_are_only_as_sure_as_the_clocks(tmp_path: Path) -> None:
 
 
 def connections(goodput_bps: float) -> Change:
-    row = {"leg": 9, "connections": "web", "direction": "down", "from": "rx1", "to": "tx1", "goodput_bps": goodput_bps}
+    row = {"leg": 9, "connections": "web", "direction": "down", "from": "rx1", "to": "tx1", "role": "target"}
+    row |= {"protocol": "tcp", "parallel": 1, "lost_datagrams": None, "goodput_bps": int(goodput_bps)}
     return lambda document: document.update(connections=[row])
 
 

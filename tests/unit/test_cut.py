@@ -8,7 +8,7 @@ import pytest
 
 from pktswarm.master.cluster import inventory
 from pktswarm.master.plan import plan
-from pktswarm.master.results import verdicts
+from pktswarm.master.results import totals
 from pktswarm.master.results.row import Row, stream_values
 from pktswarm.master.scenario import scenario
 from pktswarm.traffic.capture.trace import Packet, write_pcap
@@ -114,8 +114,8 @@ def test_the_background_is_told_from_the_targets_and_summed_apart(tmp_path: Path
     legs = planned(tmp_path, text).legs
     rows = [Row(leg, intended=leg.intended_packets, sent=10 + leg.id, received=9) for leg in legs]
     assert [stream_values(row)["group"] for row in rows] == ["target", "target", "background"]
-    target, background = verdicts.group_totals(rows)
+    target, background = totals.group_totals(rows)
     assert (target["group"], target["intended_packets"], target["sent_packets"]) == ("target", 7, 21)
     assert (background["group"], background["sent_packets"], background["lost_packets"]) == ("background", 12, 3)
-    assert verdicts.group_totals(rows[:2]) == []
-    assert [total["stream"] for total in verdicts.totals(rows)] == ["a", "b", "c", "total"]
+    assert totals.group_totals(rows[:2]) == []
+    assert [total["stream"] for total in totals.totals(rows)] == ["a", "b", "c", "total"]

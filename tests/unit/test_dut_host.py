@@ -15,6 +15,7 @@ from pktswarm.master.dut_host import reading, report
 from pktswarm.master.dut_host.counters import FILES, REASONS, Drops, Interface, Reading, between, parse, split_lines
 from pktswarm.master.dut_host.reading import OverSsh, source_of
 from pktswarm.master.dut_host.watch import DutHost, HostDrops
+from pktswarm.master.results.count_verdicts import with_host_drops
 from pktswarm.traffic.errors import BadInput, PktswarmError
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -146,10 +147,10 @@ def test_many_reasons_are_summed_up() -> None:
 
 def test_a_failed_verdict_on_loss_has_the_line_and_others_have_not() -> None:
     verdicts = [{"what": what, "holds": holds} for what in ("up: lost", "up: sent") for holds in (True, False)]
-    noted = report.beside_loss(verdicts, report.document(HostDrops("UPF", "dut", drops(3)), 5))
+    noted = with_host_drops(verdicts, report.document(HostDrops("UPF", "dut", drops(3)), 5))
     assert ["note" in one for one in noted] == [False, True, False, False]
     assert noted[1]["note"] == "5 lost, of which the UPF's host dropped 3 (receive buffer)"
-    assert report.beside_loss(verdicts, None) == verdicts
+    assert with_host_drops(verdicts, None) == verdicts
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from xml.etree import ElementTree as xml
 import pytest
 
 from pktswarm.master.report import junit
-from pktswarm.master.results.limits import verdict
-from pktswarm.master.results.verdicts import judge_connections
+from pktswarm.master.results.count_verdicts import judge_connections
+from pktswarm.master.results.judgement import verdict
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.connections.counts import ConnectionRow, ReceivedCount, SentCount
 from pktswarm.traffic.leg import ConnectionShape, Leg

@@ -11,10 +11,11 @@ import pytest
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.plan.resolved import Resolved
+from pktswarm.master.results.count_verdicts import judge
 from pktswarm.master.results.ledger import Ledger, first_frame_skew_ns, flow_rows, fold
 from pktswarm.master.results.row import Row, stream_values
+from pktswarm.master.results.totals import totals
 from pktswarm.master.results.trace_verify import Compared
-from pktswarm.master.results.verdicts import judge, totals
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.leg import FlowUsers, Leg, MatchData, Timing
@@ -278,7 +279,10 @@ def test_a_filtered_capture_has_no_more_than_the_count(captured: int, doubted: b
 def test_users_that_do_not_add_up_are_a_doubt() -> None:
     leg = replace(LEG, users=FlowUsers(field="udp.src", by="src_port", first=1, step=1, count=2))
     made = ledger(leg=leg)
-    for third, doubts in ((0, []), (1, ["s from tx1: its users' received packets add up to 101, the stream has 100"])):
+    for third, doubts in (
+        (0, []),
+        (1, ["s from tx1: received packets of its users add up to 101, the stream has 100"]),
+    ):
         columns = {name: users.pack([60, 40, third]) for name in users.COLUMNS}
         take_count(made, 2, asdict(ReceiveCount(0, "xdp", 100, 6000, users=columns)), rx_packets=100)
         assert made.doubts() == doubts

@@ -23,20 +23,20 @@ def test_only_hosts_that_play_are_told_and_only_tunnels_have_a_note() -> None:
         "rx2": {"counts": {"arp": 1}, "teids": {}, "missed": 0},
     }
     assert proxy_counts.notes(nodes) == [
-        "tx1: 20 Error Indications came: the UPF knows no tunnel with TEID 5, 6, …",
-        "tx1: 1 End Markers came, of TEID 7",
+        "tx1: 20 Error Indications received: the UPF has no tunnel with TEID 5, 6, …",
+        "tx1: 1 End Markers received, for TEID 7",
     ]
 
 
 def test_what_is_told_elsewhere_and_what_came_too_fast() -> None:
     told = ProxyCount({"end_marker": 9}, {"end_marker": [7]}, {}, 1200)
     assert proxy_counts.notes([node("tx1", told)], but=["end_marker"]) == [
-        "tx1: 1,200 frames for the addresses that it plays were missed, its queue was full: what came is no less"
+        "tx1: 1,200 frames for its proxy addresses were dropped, its queue was full: their counts are lower bounds"
     ]
 
 
 def test_an_indication_that_names_no_tunnel() -> None:
     told = ProxyCount({"error_indication": 2}, {}, {}, 0)
     assert proxy_counts.notes([node("tx1", told)]) == [
-        "tx1: 2 Error Indications came: the UPF knows no tunnel with a TEID that they do not tell"
+        "tx1: 2 Error Indications received: the UPF has no tunnel with an unknown TEID"
     ]

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from pktswarm.master.results.document import empty_document
 from pktswarm.master.results.recount import LegRecount, run_json
 from pktswarm.traffic.counting.recount import recount_stream, recount_trace
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
 
+FLOW = {"id": 0, "stream": "s", "source": "tx1", "target": "rx1"}
 SENT = [bytes([n]) * 70 for n in range(10)]
 
 
@@ -111,13 +113,13 @@ def test_a_capture_of_one_in_three_agrees_with_a_third(captured: int, agrees: bo
 
 @pytest.mark.parametrize("layout", [{}, {"stamp_layout": 1}])
 def test_stamps_of_another_layout_are_refused_and_not_taken_for_altered(tmp_path: Path, layout: dict[str, int]) -> None:
-    legs = [{"kind": "trace", "stamped_packets": 7}]
-    (tmp_path / "run.json").write_text(json.dumps({"format_version": 1, "legs": legs, **layout}))
+    legs = [{**FLOW, "kind": "trace", "stamped_packets": 7}]
+    (tmp_path / "run.json").write_text(json.dumps({**empty_document(), "legs": legs, **layout}))
     with pytest.raises(BadInput, match=r"run.json: stamp_layout = .*: its captures have stamps of another layout"):
         run_json(tmp_path)
 
 
 def test_a_run_without_stamped_traces_is_read_whatever_its_stamps_are(tmp_path: Path) -> None:
-    document = {"format_version": 1, "legs": [{"kind": "stream", "stamped_packets": None}]}
+    document = {**empty_document(), "legs": [{**FLOW, "kind": "stream", "stamped_packets": None}]}
     (tmp_path / "run.json").write_text(json.dumps(document))
     assert run_json(tmp_path) == document

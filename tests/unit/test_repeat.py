@@ -53,7 +53,7 @@ def test_an_error_before_the_first_run_leaves_no_folder_and_a_later_one_keeps_wh
 def test_a_repetition_has_no_page_of_its_own(tmp_path: Path) -> None:
     one = Repeated(tmp_path, "made", 2)
     one.run(finishing)
-    with pytest.raises(BadInput, match=r"each has a report of its own \(allowed: a folder in its runs/"):
+    with pytest.raises(BadInput, match=r"each of its runs has a report \(allowed: a folder in its runs/"):
         report.make(one.path)
 
 

@@ -16,7 +16,7 @@ from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.results import trace_verify
 from pktswarm.master.results.ledger import NodeState
 from pktswarm.master.results.row import Row, stream_values
-from pktswarm.master.results.terminal import flow_words
+from pktswarm.master.results.terminal import describe_flows
 from pktswarm.traffic.capture.trace import write_pcap
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.counting.tally import Latency, Tally
@@ -173,7 +173,7 @@ def test_the_results_say_by_what_a_latency_was_obtained() -> None:
     assert (values["latency_by"], values["latency_p50_ns"], values["latency_bound_ns"]) == ("captures", 2000, 6000)
     assert values["lost_by"] == "difference"
     told = trace_verify.describe(row)
-    assert "p50 2.0, p99 4.0, max 5.0 ± 6.0 us from matching captures (9 frames)" in told and "4.0 us later" in told
+    assert "p50 2.0, p99 4.0, max 5.0 ± 6.0 us from due times to captures (9 frames)" in told and "up to 4.0 us" in told
     assert trace_verify.latencies([row])[0]["p99_ns"] == 4000
     stamps = replace(row, tally=Tally(5, 500, distinct=5, latency=replace(LATENCY, p50_ns=7)), clock_bound_ns=8)
     values = stream_values(stamps)
@@ -197,14 +197,14 @@ def test_rows_of_flows() -> None:
     rows = trace_verify.flow_rows([compared([], [*flows, FlowCount(OTHER, 0, 4)])], [a_row(received=7)])
     assert [row["lost_packets"] for row in rows] == [2, 0, -4]
     assert {name for row in rows for name in row} == set(trace_verify.FLOW_COLUMNS)
-    assert flow_words(rows) == (
-        "2 flows of traces, 1 of them lost packets by count, most 1.1.1.1 port 1 → 2.2.2.2 port 2: 2 of 3 "
+    assert describe_flows(rows) == (
+        "1 of 2 flows of traces lost packets, by count; the worst 1.1.1.1 port 1 → 2.2.2.2 port 2: 2 of 3 "
         "(flow_counts.csv)"
     )
     # Of 4 that were sent nobody knows of which flow the fifth would have been.
     rows = trace_verify.flow_rows([compared([], flows)], [replace(a_row(received=3), sent=4)])
     assert [(row["sent_packets"], row["lost_packets"], row["lost_by"]) for row in rows] == [(None, None, None)] * 2
-    assert "of 2 it is not known what was sent" in flow_words(rows)
+    assert "packets sent of 2 are not known" in describe_flows(rows)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_what_is_too_much_to_compare_is_told(tmp_path: Path, monkeypatch: pytest
     notes: list[str] = []
     task = ReceiveTask("eth1", "", [Leg(0, "t", "a", "b", "trace")], 9.0)
     assert trace_verify.compare(tmp_path, task.legs, {"b": task}, set(), notes) == []
-    assert notes == ["b captured 0.0 GB: no loss by flow and no latency is made of so much"]
+    assert notes == ["b captured 0.0 GB, the limit is 0.0 GB: no loss by flow, no latency by captures"]
 
 
 def test_a_capture_that_is_not_whole_is_told_and_left_alone(tmp_path: Path) -> None:

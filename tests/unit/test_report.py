@@ -79,11 +79,11 @@ def test_what_a_run_measured_is_in_its_page(tmp_path: Path) -> None:
     folder = made.write(tmp_path)
     page = page_of(folder)
     wanted = [
-        "Nodes, as they told of themselves", "6.18.0", "veth",  # versions
+        "Nodes, as they reported", "6.18.0", "veth",  # versions
         "10.60.0.1", "10.60.0.2",
-        "µs between the first and the last node to leave it",
+        "µs between the first and the last node that left it",
         "0.1 ± 9.0",
-        "packets left after they were due",
+        "packets left after their due times",
         "pktswarm run made.yaml --hosts hosts/made.yml",
         "count_packets: 300",
     ]  # fmt: skip
@@ -126,8 +126,8 @@ def test_parts_of_a_percent_are_not_rounded_away() -> None:
 def test_a_sender_that_sent_less_is_told_apart_from_the_device(tmp_path: Path) -> None:
     text = page_of(Made(sent_less=100).write(tmp_path)).text
     assert "small: the tester sent 200 of 300 packets (k_sender 0.666667)" in text
-    assert "The tester sent everything" not in text
-    assert "The tester sent everything" in page_of(Made().write(tmp_path)).text
+    assert "The tester sent all intended packets" not in text
+    assert "The tester sent all intended packets" in page_of(Made().write(tmp_path)).text
 
 
 def test_the_scenario_of_the_page_is_the_one_that_ran(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_a_run_json_that_was_cut_off_is_told_and_the_rest_reported(tmp_path: Pat
 def test_a_crash_before_anything_was_sent(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text('{"event":"phase","name":"hello","at_ns":1}\n')
     page = page_of(tmp_path)
-    assert "the run ended in phase 'hello'" in page.text and "No node had told of itself." in page.text
+    assert "the run ended in phase 'hello'" in page.text and "No node had reported." in page.text
 
 
 def test_no_run_and_a_run_of_another_format_are_refused(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_the_page_shows_it_with_its_data_or_says_that_there_is_none(tmp_path: Pa
     folder = Made().write(tmp_path)
     before = list(csv.DictReader((folder / "samples.csv").open()))
     write_samples(folder, [{name: one for name, one in row.items() if "latency" not in name} for row in before])
-    assert "the samples of this folder tell none" in Page(report.make(folder).read_text()).text
+    assert "the samples of this folder have none" in Page(report.make(folder).read_text()).text
     rows = a_second_of_each([4_000, 7_000, 1_000]) + a_second_of_each([9_000] * 3, "large", "rx2")
     write_samples(folder, rows)
     text = report.make(folder).read_text()
@@ -141,7 +141,7 @@ def test_the_peak_of_100_ms_is_told_where_the_samples_are_close_enough(tmp_path:
 def test_coarser_samples_tell_no_peak_of_100_ms(tmp_path: Path) -> None:
     page = Page(report.make(bursts(tmp_path, 250)).read_text())
     cells = {row[0]: row for row in table(page, "Peaks in one bin")}
-    assert cells["all, in"][4] == "–" and "needs ten samples a second" in page.text
+    assert cells["all, in"][4] == "–" and "need ten samples a second" in page.text
 
 
 def table(page: Page, caption: str) -> list[list[str]]:
@@ -161,7 +161,9 @@ def test_what_the_interface_did_not_take_and_its_errors_are_told(tmp_path: Path)
         writer.writeheader()
         writer.writerows(rows)
     text = Page(report.make(folder).read_text()).text
-    assert "tx1: its interface did not take 77 packets" in text and "tx1: its interface counted 5 errors" in text
+    assert (
+        "tx1: its interface did not take 77 packets" in text and "tx1: its interface counted 5 transmit errors" in text
+    )
 
 
 @pytest.mark.parametrize(

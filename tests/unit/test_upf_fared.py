@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import pytest
 
+from pktswarm.master.results.count_verdicts import judge_mbr
 from pktswarm.master.results.terminal import console
 from pktswarm.master.results.user_report import lines, mbr, report, worst
 from pktswarm.master.results.users import Users
-from pktswarm.master.results.verdicts import judge_mbr
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.leg import FlowUsers, Leg, SessionUsers
 
@@ -66,8 +66,8 @@ def test_loss_goes_before_latency_and_both_directions_are_one_users() -> None:
     assert [(row["stream"], row["lost_packets"]) for row in found[0]["streams"]] == [("up", 3), ("down", 0)]
     assert (found[2]["latency_max_ns"], found[2]["group"]) == (1800, "subscribers")
     assert lines({"worst": found[:1], "mbr": []}) == [
-        "fared worst: 10.45.0.2 of subscribers: 3 of 20 lost (up 3 of 10, down 0 of 10), "
-        "latency 0.000 ms on average, 0.000 most"
+        "worst user: 10.45.0.2 of subscribers: 3 of 20 packets lost (up 3 of 10, down 0 of 10), "
+        "latency mean 0.000 ms, max 0.000 ms"
     ]
 
 
@@ -106,7 +106,9 @@ def test_who_gets_more_than_the_mbr_and_by_how_much() -> None:
     rate = 101 * 1104 / seconds
     assert told["beyond"][0] == {"user": "10.45.0.4", "rate_bps": round(rate), "beyond": round(rate / 54_000 - 1, 4)}
     assert told["beyond"][1]["user"] == "10.45.0.3" and told["highest_bps"] == round(rate)
-    words = f"MBR of subscribers, up, 0.054 Mbit/s: 2 of 4 users above, most 10.45.0.4 by {100 * (rate / 54e3 - 1):.1f}"
+    words = (
+        f"MBR of subscribers, up, 0.054 Mbit/s: 2 of 4 users above, the most 10.45.0.4 by {100 * (rate / 54e3 - 1):.1f}"
+    )
     assert lines({"worst": [], "mbr": [told]})[0].startswith(words)
 
 
@@ -127,12 +129,12 @@ def test_what_was_not_measured_is_told(changes: dict[str, Any]) -> None:
     one = leg_users(UP, **{"sent": [10], "received": [10, 0], "mbr_bps": 1000, **changes})
     told = report([one])
     assert told["mbr"] == [{"group": "subscribers", "direction": "up", "mbr_bps": 1000, "users": None}]
-    assert lines(told)[-1].endswith("what its users received was not measured")
+    assert lines(told)[-1].endswith("the rates of its users were not measured")
 
 
 def test_an_ipv6_address_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    console().print("fared worst: 2001:db8:45:b::1")
-    assert capsys.readouterr().out == "fared worst: 2001:db8:45:b::1\n"
+    console().print("worst user: 2001:db8:45:b::1")
+    assert capsys.readouterr().out == "worst user: 2001:db8:45:b::1\n"
 
 
 def test_an_mbr_that_is_expected_is_judged() -> None:
@@ -166,4 +168,4 @@ def test_a_stream_that_was_not_measured_is_left_out_of_what_a_user_lost() -> Non
     told = report([up, down])
     assert [one["stream"] for one in told["worst"][0]["streams"]] == ["up"]
     worst_words, mbr_words = lines(told)
-    assert "1 of 10 lost (up 1 of 10)" in worst_words and mbr_words.endswith("was not measured")
+    assert "1 of 10 packets lost (up 1 of 10)" in worst_words and mbr_words.endswith("were not measured")

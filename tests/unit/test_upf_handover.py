@@ -19,9 +19,9 @@ from pktswarm.master.cluster.ranks import Rank, ranks
 from pktswarm.master.plan.plan import Plan
 from pktswarm.master.plan.session_streams import moved_in_tunnels
 from pktswarm.master.results import handover_report, handover_rows, samples
+from pktswarm.master.results.count_verdicts import judge_tunnels
 from pktswarm.master.results.row import Row
 from pktswarm.master.results.users import Users
-from pktswarm.master.results.verdicts import judge_tunnels
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.master.upf.moves import Move, Moves
 from pktswarm.master.upf.sessions import Sessions
@@ -191,7 +191,7 @@ def together(**parts: Row) -> Row:
     row = Row(LEG, "xdp", 200, 200, users=Users(LEG))
     assert row.users is not None
     row.users.sent = [100, 100]
-    handover_rows.put_together(row, parts)
+    handover_rows.merge(row, parts)
     return row
 
 
@@ -217,12 +217,12 @@ def test_what_came_to_two_nodes_hides_no_loss() -> None:
     assert (row.received, row.lost, row.at_several) == (210, 1, 10)
     assert row.tally is not None and row.tally.duplicated == 11
     (note,) = handover_rows.notes([row])
-    assert note.startswith("down from rx1: 10 packets came to more than one gNB; they count as duplicates")
+    assert note.startswith("down from rx1: 10 packets arrived at more than one gNB and count as duplicates")
     # Of users it is not known; nor are these packets taken for another user's.
     assert row.users is not None and sum(row.users.lost() or []) == 1 - 10
     assert judge_tunnels(Expect(loss=0), [row])[0]["holds"]  # type: ignore[call-arg]
     row.users.received = {**(row.users.received or {}), "distinct": [120, 90, 0]}
-    assert judge_tunnels(Expect(loss=0), [row])[0]["text"] == "down: 10 came as another user's, expected 0"  # type: ignore[call-arg]
+    assert judge_tunnels(Expect(loss=0), [row])[0]["text"] == "down: 10 arrived as another user's, expected 0"  # type: ignore[call-arg]
 
 
 def test_packets_in_fragments_are_told_by_the_frames_of_all_nodes() -> None:
@@ -339,14 +339,14 @@ def test_users_that_moved_are_told_apart_from_those_that_did_not() -> None:
     }
     first, down, up = handover_report.lines(told)
     assert first == (
-        "handover of users: 5 of 6 moves done (7 were due), 3 of 5 users moved; "
-        "0 of 0 end markers came to the gNBs that they left, 5 were not looked for"
+        "handover of users: 5 of 6 requests accepted (7 intended), 3 of 5 users moved; "
+        "0 of 0 end markers arrived at the gNBs that users left, 5 not counted"
     )
     assert down == (
-        "handover, down: users that moved (3) lost 5 of 30 packets; those whose moves failed (1) lost 1 of 10 packets; "
-        "those that stayed (1) lost 0 of 10 packets"
+        "handover, down: users that moved (3) lost 5 of 30 packets; users with failed handovers (1) "
+        "lost 1 of 10 packets; users that stayed (1) lost 0 of 10 packets"
     )
-    assert up.endswith("those that stayed (1) lost 4 of 10 packets")
+    assert up.endswith("users that stayed (1) lost 4 of 10 packets")
     assert (each[0].moves, other.moves) == (([3, 0, 0], [0, 1, 0]), None)
 
 
@@ -355,4 +355,4 @@ def test_what_was_not_measured_is_not_told_as_nothing() -> None:
     one.received = None
     told = handover_report.report(MOVES, [one], PLAYS, [], 45)
     assert told["lost"] == {"down": dict.fromkeys(("moved", "failed", "stayed"))}
-    assert "what users that moved lost was not measured" in handover_report.lines(told)[1]
+    assert "loss of users that moved not measured" in handover_report.lines(told)[1]

@@ -14,6 +14,7 @@ import pytest
 from pktswarm.master.cluster import inventory
 from pktswarm.master.plan import plan, resolve_traces, session_traces, shares
 from pktswarm.master.results import trace_verify
+from pktswarm.master.results.document import empty_document
 from pktswarm.master.scenario import scenario
 from pktswarm.master.upf.sessions import Sessions
 from pktswarm.traffic.capture.trace import Packet, read_trace, write_pcap
@@ -229,7 +230,7 @@ def test_a_capture_from_elsewhere_is_not_held_to_what_a_upf_changes(tmp_path: Pa
     words = {None: "leg-0.pcap: there is no such file", "web": "no packet of a trace of .* that arrives as it was sent"}
     for sessions, message in words.items():
         traces = [{"name": "t", "sessions": sessions}]
-        run = {"format_version": 1, "scenario": {"traces": traces}, "legs": [leg.to_json()]}
+        run = {**empty_document(), "scenario": {"traces": traces}, "legs": [leg.to_json()]}
         (tmp_path / "run.json").write_text(json.dumps(run))
         with pytest.raises(BadInput, match=message):
             trace_verify.elsewhere(tmp_path, capture)

@@ -15,9 +15,9 @@ import pytest
 from pktswarm.master.cluster import inventory
 from pktswarm.master.plan import plan
 from pktswarm.master.plan.session_streams import ends_of, in_tunnels
+from pktswarm.master.results.count_verdicts import judge_tunnels
 from pktswarm.master.results.row import Row
 from pktswarm.master.results.users import Users
-from pktswarm.master.results.verdicts import judge_tunnels
 from pktswarm.master.scenario import scenario
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.master.upf.sessions import Sessions
@@ -174,8 +174,8 @@ def test_a_packet_in_another_users_tunnel_is_not_as_expected(tmp_path: Path) -> 
     counted = Users(leg, True, [7, 7, 6], {"packets": [7, 6, 7, 0], "distinct": [7, 6, 7], "damaged": [0] * 4})
     row = Row(leg, "xdp", 20, 20, 20, users=counted)
     (verdict,) = judge_tunnels(Expect(loss=0), [row])  # type: ignore[call-arg]
-    assert verdict["text"] == "down: 1 came as another user's, expected 0" and not verdict["holds"]
-    assert verdict["what"] == "down: came as another user's", "it has no figure of the run in it"
+    assert verdict["text"] == "down: 1 arrived as another user's, expected 0" and not verdict["holds"]
+    assert verdict["what"] == "down: arrived as another user's", "it has no figure of the run in it"
     counted.received = {"packets": [7, 7, 6, 0], "distinct": [7, 7, 6], "damaged": [0] * 4}
     assert judge_tunnels(Expect(loss=0), [row])[0]["holds"]  # type: ignore[call-arg]
     assert not judge_tunnels(Expect(), [row])  # type: ignore[call-arg]

@@ -169,22 +169,23 @@ def test_a_row_says_only_what_was_measured() -> None:
 def test_users_that_do_not_add_up_to_their_stream_are_a_doubt() -> None:
     made = counted(True, [5, 5, 5], packets=[5, 5, 3, 1])
     assert made.doubts(15, 14) == []
-    assert made.doubts(16, 14) == ["up from tx1: its users' sent packets add up to 15, the stream has 16"]
-    assert made.doubts(15, 15) == ["up from tx1: its users' received packets add up to 14, the stream has 15"]
+    assert made.doubts(16, 14) == ["up from tx1: sent packets of its users add up to 15, the stream has 16"]
+    assert made.doubts(15, 15) == ["up from tx1: received packets of its users add up to 14, the stream has 15"]
     assert Users(LEG).doubts(15, 15) == []
     short = counted(True, [5, 5])
     assert short.sent is None and short.doubts(10, 0) == [
-        "up from tx1: what was sent is not told for each of its 3 users"
+        "up from tx1: the sender reported no count of sent packets for each of its 3 users"
     ]
 
 
 def test_the_terminals_line_names_the_worst() -> None:
     columns = {"packets": [5, 2, 0, 3], "distinct": [5, 2, 0, 0]}
     text = line([counted(True, [5, 5, 4], **columns)])
-    assert text == "up: 3 users counted, 2 heard, 2 with loss, the worst 0.0.0.14: 4 of 4 lost; 3 packets of no user"
-    assert line([counted(True, None, **columns)]).endswith("what was sent to each was not; 3 packets of no user")
+    rest = "; 3 packets of no user"
+    assert text == f"up: 2 of 3 users received traffic, 2 lost packets, the worst 0.0.0.14: 4 of 4 lost{rest}"
+    assert line([counted(True, None, **columns)]).endswith(f"packets sent per user were not counted{rest}")
     assert line([Users(LEG)]) == "up: its users were not counted"
-    assert line([counted(True, [5, 2, 0], **columns, bytes=[0] * 4)]).count("none with loss") == 1
+    assert line([counted(True, [5, 2, 0], **columns, bytes=[0] * 4)]).count("none lost packets") == 1
 
 
 def test_users_have_a_file_of_their_own_where_a_stream_has_any(tmp_path: Path) -> None:

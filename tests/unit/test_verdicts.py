@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pktswarm.master.results import limits as verdicts
-from pktswarm.master.results.limits import Found
+from pktswarm.master.results import metric_verdicts as verdicts
+from pktswarm.master.results.judgement import Measurement
 from pktswarm.master.results.row import STREAM_COLUMNS, Row
 from pktswarm.master.results.users import Users
 from pktswarm.master.scenario import expectations
@@ -50,19 +50,19 @@ def test_a_limit_has_a_metric_and_each_metric_a_column() -> None:
 @pytest.mark.parametrize(
     ("found", "limit", "at_least", "outcome"),
     [
-        (Found(9), 9, False, "held"),
-        (Found(9.1), 9, False, "failed"),
-        (Found(9), 9, True, "held"),
-        (Found(8.9), 9, True, "failed"),
-        (Found(8, 1), 9, False, "held"),
-        (Found(8.5, 1), 9, False, "not decided"),
-        (Found(10, 1), 9, False, "not decided"),
-        (Found(10.1, 1), 9, False, "failed"),
-        (Found(9.5, 1), 9, True, "not decided"),
-        (Found(9, float("inf")), 90, False, "not decided"),
+        (Measurement(9), 9, False, "held"),
+        (Measurement(9.1), 9, False, "failed"),
+        (Measurement(9), 9, True, "held"),
+        (Measurement(8.9), 9, True, "failed"),
+        (Measurement(8, 1), 9, False, "held"),
+        (Measurement(8.5, 1), 9, False, "not decided"),
+        (Measurement(10, 1), 9, False, "not decided"),
+        (Measurement(10.1, 1), 9, False, "failed"),
+        (Measurement(9.5, 1), 9, True, "not decided"),
+        (Measurement(9, float("inf")), 90, False, "not decided"),
     ],
 )
-def test_an_outcome_is_as_sure_as_the_figure(found: Found, limit: float, at_least: bool, outcome: str) -> None:
+def test_an_outcome_is_as_sure_as_the_figure(found: Measurement, limit: float, at_least: bool, outcome: str) -> None:
     assert found.against(limit, at_least) == outcome
 
 
@@ -236,7 +236,7 @@ def test_end_markers_that_the_upf_was_asked_for_are_judged_with_loss(came: int, 
     handover = {"group": "users", "end_markers": {"asked": 258, "came": came, "others": 0, "not_looked_for": 3}}
     (made,) = verdicts.of_end_markers(Expect.model_validate({"loss": 0}), handover)
     assert made["outcome"] == outcome
-    assert made["text"] == f"end markers of the UPF, handover of users: {came} came, expected 258"
+    assert made["text"] == f"end markers of the UPF, handover of users: {came} received, expected 258"
     assert verdicts.of_end_markers(Expect.model_validate({}), handover) == []
     nobody = {**handover, "end_markers": {**handover["end_markers"], "asked": 0}}
     for other in (None, {**handover, "end_markers": None}, nobody):
