@@ -60,7 +60,9 @@ TARGETS: dict[str, list[str]] = {
     "kernel/echo.bpf.c": ["tests/lab/test_echo.py"],
     "traffic/counting/tally.py": ["tests/unit/test_tally.py", "tests/unit/test_ledger.py", "tests/unit/test_echo.py"],
     "traffic/counting/match.py": UNIT_MATCH,
-    "master/results/ledger.py": UNIT_LEDGER,
+    "master/results/run_state.py": UNIT_LEDGER,
+    "master/results/flow_rows.py": UNIT_LEDGER,
+    "master/results/run_result.py": UNIT_LEDGER,
 }
 """File → its fast tests, those first that notice most."""
 SWAPS = {

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from pktswarm.master.benchmark.latency import Latencies
 from pktswarm.master.benchmark.trial import OWN_LIMIT, Trial
-from pktswarm.master.results.ledger import STOPPED
+from pktswarm.master.results.run_state import STOPPED
 from pktswarm.traffic.errors import PktswarmError
 
 REPEATS = 2

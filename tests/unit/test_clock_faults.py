@@ -116,7 +116,7 @@ def test_the_masters_own_utc_is_in_the_log_only(moved_ns: int, told: bool) -> No
     made = run()
     made.look_at_master_utc(5 * S, UTC_NS + moved_ns)
     words = "the master: its UTC was set by -2.000000 s in all between 0.00 s and 5.00 s after the start"
-    words += "; so are times in the log"
+    words += "; so are the times in the log"
     assert notes(made) == ([words] if told else [])
     assert values(made) == values(run()) and outcome(made).status == 0
 
@@ -165,7 +165,7 @@ def test_the_kernels_utc_times_are_left_out_and_those_of_our_own_clock_stand() -
     times = {"first_ns": UTC_NS + S, "last_ns": UTC_NS + 3 * S}
     made = run(utc={"rx1": STEP["tx1"]}, tally=None, **times)
     assert [values(made)[name] for name in ("first_ns", "last_ns", "received_pps")] == [None, None, None]
-    assert "left out of s: when it came, because rx1's UTC was set" in notes(made)
+    assert "left out of s: first and last arrival, because rx1's UTC was set" in notes(made)
     # What xdp counted on its own clock and told as UTC when it was over, 2 s further on.
     later = {name: at_ns + 2 * S for name, at_ns in times.items()} | {"utc_less_monotonic_ns": UTC_NS + 2 * S}
     made = run(utc={"rx1": STEP["tx1"]}, **later)
@@ -177,7 +177,7 @@ def test_seconds_that_an_engine_took_by_utc_are_left_out(engine: str, known: boo
     made = run(replace(LEG, engine=engine), STEP, engine=engine)
     assert values(made)["sent_packets"] == 100
     assert (values(made)["sent_pps"] is not None) == known
-    assert ("left out of s: the rate sent, because tx1's UTC was set" in notes(made)) != known
+    assert ("left out of s: the send rate, because tx1's UTC was set" in notes(made)) != known
 
 
 def test_a_datagrams_time_is_the_kernels_utc() -> None:

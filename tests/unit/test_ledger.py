@@ -12,8 +12,10 @@ from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results.count_verdicts import judge
-from pktswarm.master.results.ledger import Ledger, first_frame_skew_ns, flow_rows, fold
+from pktswarm.master.results.flow_rows import fold
+from pktswarm.master.results.ledger import Ledger
 from pktswarm.master.results.row import Row, stream_values
+from pktswarm.master.results.run_result import first_frame_skew_ns, flow_rows
 from pktswarm.master.results.totals import totals
 from pktswarm.master.results.trace_verify import Compared
 from pktswarm.master.scenario.expectations import Expect
@@ -498,15 +500,15 @@ def test_latencies_are_corrected_by_the_clocks_as_they_stood_in_the_midst_of_the
 
 def test_the_end_of_the_sending_is_the_drain_or_the_gathering_and_never_before_its_begin() -> None:
     made = Ledger([])
-    assert made._sending_ns() == (0, 0, 0)
+    assert made.sending_ns() == (0, 0, 0)
     made.phases = [("send", 400), ("gather", 1_000)]
-    assert made._sending_ns() == (400, 700, 1_000)
+    assert made.sending_ns() == (400, 700, 1_000)
     made.phases.insert(1, ("drain", 900))
-    assert made._sending_ns() == (400, 650, 900)
+    assert made.sending_ns() == (400, 650, 900)
     made.start_ns = 500
-    assert made._sending_ns() == (500, 700, 900)
+    assert made.sending_ns() == (500, 700, 900)
     made.start_ns = 2_000
-    assert made._sending_ns() == (2_000, 2_000, 2_000)
+    assert made.sending_ns() == (2_000, 2_000, 2_000)
 
 
 def test_a_clock_that_was_not_read_corrects_nothing() -> None:
@@ -694,7 +696,7 @@ def test_captures_of_a_node_whose_utc_was_set_tell_no_latency() -> None:
     made.take(as_event({"event": "utc set", "rank": 2, "at_ns": START_NS + SECOND, "reading": reading}))
     row, documents = captured(made, 100)
     assert row.matched is None and documents == []
-    assert [words for words in row.omitted_timing if words.startswith("what its captures tell of times, because")]
+    assert [words for words in row.omitted_timing if words.startswith("latency by captures, because")]
 
 
 def flow_report(number: int, **more: int) -> dict[str, Any]:

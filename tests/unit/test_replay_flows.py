@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from pktswarm.master.cluster.inventory import Host
+from pktswarm.master.cluster.node import NodeState
 from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.results import trace_verify
-from pktswarm.master.results.ledger import NodeState
 from pktswarm.master.results.row import Row, stream_values
 from pktswarm.master.results.terminal import describe_flows
 from pktswarm.traffic.capture.trace import write_pcap
