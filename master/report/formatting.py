@@ -1,4 +1,4 @@
-"""Figures as a person reads them, with their units; what was not measured is a dash, never 0."""
+"""Formats figures with their units. A figure that was not measured is a dash, never 0."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def count(value: float | None) -> str:
 
 
 def percent(part: float | None, whole: float | None) -> str:
-    """Small parts keep two digits that say something."""
+    """A share below 0.01 % keeps two significant digits."""
     if part is None or not whole:
         return NOT_MEASURED
     share = 100 * part / whole
@@ -38,12 +38,12 @@ def seconds(value_ns: float | None) -> str:
 
 
 def cpus(value: float | None) -> str:
-    """Busy processors."""
+    """The number of busy processors."""
     return NOT_MEASURED if value is None else f"{value:.2f}"
 
 
 def _scaled(value: float | None, unit: str) -> str:
-    """Four digits or more, and the prefix that they need."""
+    """At least four digits, with an SI prefix."""
     if value is None:
         return NOT_MEASURED
     for prefix, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):

@@ -1,4 +1,4 @@
-"""Latency over time, from the cumulative sums that receivers tell in samples.csv."""
+"""Latency over time, from the cumulative sums of receivers in samples.csv."""
 
 from __future__ import annotations
 

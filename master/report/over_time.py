@@ -1,8 +1,8 @@
-"""samples.csv as rates over time: what went into the device and came out of it, by interface and by stream.
+"""Rates over time from samples.csv: into the device and out of it, by interface and by stream.
 
-Every count there is cumulative and each node's samples have times of their own. So each count is read at the edges of
-common bins (linear in between), summed over the nodes, and a rate is the difference of two edges: no packet is counted
-twice or left out, whatever the bins are.
+Counts in samples are cumulative, and each node takes samples at its own times. Each count is interpolated at the edges
+of common bins and summed over the nodes; a rate is the difference between two edges. No packet is counted twice or left
+out.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from pktswarm.traffic.random.rates import ETHERNET_OVERHEAD_BYTES
 
 Floats = NDArray[np.float64]
 MOST_STREAMS = 8
-"""Lines in one plot: more could not be told apart."""
+"""Lines in one plot; more cannot be distinguished."""
 CHUNK_BYTES = 1 << 24
 INTERFACE = ("tx_packets", "tx_bytes", "rx_packets", "rx_bytes")
 TOLD = ("time_ns", *INTERFACE, "cpu_busy_s")
 STREAM = ("sent_packets", "received_packets", "missing_packets", "latency_packets", "latency_sum_ns")
-"""Folders of before lack what stands last of each."""
+"""Older folders lack the last columns."""
 PEAK_S = 0.1
-"""What a peak is the most of: the reference's (Hrustic 2022, table 5.2)."""
+"""The bin of peaks, as in the reference (Hrustic 2022, table 5.2)."""
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Node:
     peak_bps: float
     peak_l1_bps: float
     cpus: float | None = None
-    """Busy processors of the node, of all that ran there, on average; None where it was not told."""
+    """Busy processors of the node, of all that ran there, on average; None: not reported."""
     peak_cpus: float | None = None
 
     def load(self, speed_mbps: float | None) -> float | None:

@@ -1,6 +1,6 @@
-"""Packet sizes and inter-arrival times: of what receivers captured, else of what was due, and which of them it is.
+"""Packet sizes and inter-arrival times of the captured packets, or without captures of the scheduled ones.
 
-Of a leg's schedule the first frames are looked at, of captures all: a report is made in seconds.
+All captured packets are read, but only the first packets of a schedule: a report takes seconds.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ Integers = NDArray[np.int64]
 
 @dataclass
 class Shape:
-    """Of what one receiver captured, or of what one leg was to send. Sizes with FCS."""
+    """The packets that one receiver captured, or that one flow was to send. Sizes with FCS."""
 
     name: str
     sizes: Counts = field(default_factory=Counts)
     gaps: Gaps = field(default_factory=Gaps)
     peak_packets: int | None = None
-    """The most in 100 ms, of what was captured."""
+    """The maximum in 100 ms, of captured packets."""
 
     def add(self, time_ns: Integers, size_bytes: Integers) -> None:
         self.sizes.add(size_bytes, size_bytes)
@@ -61,7 +61,7 @@ class Shape:
 
 @dataclass
 class Shapes:
-    """`of`: what they are the shapes of, in words."""
+    """`of`: a description of the packets."""
 
     of: str
     each: list[Shape]
@@ -89,11 +89,11 @@ def shapes(folder: Path, document: RunDocument) -> Shapes:
 
 def _captured(captured: dict[str, list[Path]], document: RunDocument) -> Shapes:
     receive = document["scenario"].get("receive", {})
-    of = "What the receivers captured, by the time of their captures"
+    of = "Packets that the receivers captured, by their capture times"
     if (every := receive.get("capture_every", 1)) != 1:
-        of += f"; the first of each {every} frames of a leg"
+        of += f"; the first of each {every} frames of a flow"
     if receive.get("capture_filter"):
-        of += f"; what the filter {receive['capture_filter']!r} lets through"
+        of += f"; only those that pass the filter {receive['capture_filter']!r}"
     made = Shapes(of, [])
     for host, files in captured.items():
         try:
@@ -122,10 +122,10 @@ def _of_captures(host: str, files: list[Path]) -> Shape:
 
 
 def _due(folder: Path, legs: list[Leg]) -> Shapes:
-    made = Shapes("What was to be sent, by the schedule: nothing was captured", [])
+    made = Shapes("Packets to send, by the schedule: nothing was captured", [])
     most = MOST_DUE_PACKETS // max(1, len(legs))
     for leg in legs:
-        if why := "it sends back what came" if leg.echo_of is not None else due_frames.untimed(leg):
+        if why := "it returns received packets" if leg.echo_of is not None else due_frames.untimed(leg):
             made.left_out.append(f"{leg.stream} from {leg.source}: {why}")
             continue
         try:
@@ -151,7 +151,7 @@ def _of_leg(folder: Path, leg: Leg, most: int) -> Shape:
 
 
 def _cut(leg: Leg, most: int) -> Leg:
-    """A stream's due times are made many at once, and only the first are looked at."""
+    """The leg with at most `most` packets: due times of a stream are computed together."""
     known = leg.intended_packets is not None and leg.intended_packets <= most
     if known or leg.kind != "stream" or leg.sequence_file is not None:
         return leg

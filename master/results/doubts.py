@@ -1,4 +1,4 @@
-"""Why a run's counts cannot be trusted in full: engines against interfaces, counters against captures."""
+"""Doubts: reasons why counts of a run can be wrong, from engines against interfaces and counters against captures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MISSED = "the receiver itself missed"
 
 
 def doubts(nodes: list[NodeState], resolved: Resolved, rows: list[Row], connections: list[ConnectionRow]) -> list[str]:
-    """Why the counts cannot be trusted in full; empty when they can."""
+    """The reasons why counts can be wrong; empty: there are none."""
     found = [f"{node.name}: {node.problem}" for node in nodes if node.problem]
     for node in nodes:
         found += [f"{node.name}: {why}" for why in node.link.doubts(node.rank.host.traffic_interface)]
@@ -45,7 +45,7 @@ def _of_connections(nodes: list[NodeState], resolved: Resolved, connections: lis
 
 
 def _of_capture(row: Row, task: ReceiveTask | None) -> list[str]:
-    """What was captured is all that was counted, one frame in so many of it, or what a filter let through."""
+    """A capture must have all counted frames, one in `capture_every`, or those that pass its filter."""
     every, some = (task.capture_every, bool(task.capture_filter)) if task is not None else (1, False)
     due = _captures_due(row, every)
     if row.captured is None or row.captured == due or (some and due is not None and row.captured < due):
@@ -55,7 +55,7 @@ def _of_capture(row: Row, task: ReceiveTask | None) -> list[str]:
 
 
 def _captures_due(row: Row, every: int) -> int | None:
-    """The first of each so many frames; those of a stamped trace that have no stamp are counted apart."""
+    """Frames that a capture of one in `every` has. Frames of a stamped trace without a stamp are selected apart."""
     if row.received is None:
         return None
     apart = row.unstamped or 0
@@ -63,28 +63,28 @@ def _captures_due(row: Row, every: int) -> int | None:
 
 
 def _frames_of_its_own(node: NodeState, resolved: Resolved) -> list[str]:
-    """A trace is told by its two MACs: what the sender's kernel adds between them would be counted with it. One of
-    sessions is told by its users, and its node answers for other addresses meanwhile."""
+    """Frames of the sender's kernel between the two MACs of a trace would count with the trace. A trace of sessions
+    is identified by its users instead, and its node answers for other addresses."""
     host = node.rank.host
     sent = [leg for leg in resolved.legs if leg.kind == "trace" and leg.transmitter == host.name]
     traces = any(leg.match is None or leg.match.kind == "rest" for leg in sent)
-    # Its kernel is meant to send there, and what it sends is told from the trace by its addresses.
+    # The kernel sends connections there, which differ from the trace by their addresses.
     if any(leg.kind == "connections" and host.name in (leg.source, leg.target) for leg in resolved.legs):
         return []
-    # A host that receives too announces itself through the same interface.
+    # A host that also receives announces itself through the same interface.
     if node.rank.role != "transmit" or not traces or "receive" in host.roles or node.sent is None:
         return []
     more = (node.interface or {}).get("tx_packets", 0) - (sum_sent(node) or 0)
     if more <= 0:
         return []
     return [
-        f"{node.name}: {more} packets more left {host.traffic_interface} than the engines sent: its kernel sends "
-        "frames of its own, which cannot be told from a trace's (take the IP address off that interface)"
+        f"{node.name}: {host.traffic_interface} sent {more} packets more than the engines: its kernel sends "
+        "frames of its own, which cannot be distinguished from a trace's (remove the IP address of that interface)"
     ]
 
 
 def _against_interface(node: NodeState) -> list[str]:
-    """An engine cannot have sent or taken more than its interface did."""
+    """The engines cannot have sent or received more packets than their interface."""
     if node.sent is None or node.interface is None:
         return []
     figures = {"tx_packets": sum_sent(node), "rx_packets": received_packets(node)}
@@ -92,7 +92,7 @@ def _against_interface(node: NodeState) -> list[str]:
     for counter, count in figures.items():
         if count is not None and count > node.interface[counter]:
             seen = node.interface[counter]
-            doubts.append(f"{node.name}: the engines say {count} packets, the interface's {counter} only {seen}")
+            doubts.append(f"{node.name}: the engines counted {count} packets, {counter} of the interface is {seen}")
     missed = dropped_packets(node)
     if missed:
         doubts.append(f"{node.name}: {MISSED} {missed} packets (ring full): a lower bound")
@@ -100,7 +100,7 @@ def _against_interface(node: NodeState) -> list[str]:
 
 
 def _bytes_against_interface(node: NodeState) -> list[str]:
-    """As for packets: what connections carried is only a part of the frames' bytes."""
+    """The connections cannot have sent or received more bytes than their interface."""
     if node.interface is None:
         return []
     ends = node.connections.values()
@@ -109,7 +109,7 @@ def _bytes_against_interface(node: NodeState) -> list[str]:
         "rx_bytes": sum(end.received.bytes for end in ends if end.received),
     }
     return [
-        f"{node.name}: the connections say {count} bytes, the interface's {name} only {node.interface[name]}"
+        f"{node.name}: the connections counted {count} bytes, {name} of the interface is {node.interface[name]}"
         for name, count in carried.items()
         if count > node.interface[name]
     ]

@@ -1,7 +1,7 @@
-"""What came to receivers that it was not for: a switch that floods, or delivers to a wrong port.
+"""Packets that arrived at a wrong receiver: a switch floods, or delivers to a wrong port.
 
-It is no part of what was received. A receiver that reads stamps tells of which stream it was; of others the counter of
-their interface shows that there was something.
+They do not count as received. A receiver that reads stamps reports their streams; for others only the counter of the
+interface shows them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results.row import Row
 
 MOST_OF_OTHERS = 100
-"""Announcements, ARP, LLDP and the like: so many frames of no stream are nothing to speak of."""
+"""Frames of no stream that are ignored: announcements, ARP, LLDP and the like."""
 PART_OF_OTHERS = 0.01
 
 
 def take(rows: Iterable[Row], nodes: Iterable[NodeState]) -> None:
-    """Into each row what other hosts than its receivers tell of it; where none looks for its stamps it is not known."""
+    """Sets the packets of each row that other hosts than its receivers report; None if no other host reads stamps."""
     told = {node.rank.host.name: found for node in nodes if (found := _told(node)) is not None}
     for row in rows:
         stamps = row.leg.engine == "xdp" and row.tally is not None and row.tally.distinct is not None
@@ -39,12 +39,12 @@ def notes(rows: Iterable[Row], nodes: Iterable[NodeState], resolved: Resolved) -
         for host, packets in (row.misdelivered or {}).items():
             key = row.leg.stream, row.leg.to, host
             by_stream[key] = by_stream.get(key, 0) + packets
-    known = [f"{stream}: {n:,} packets for {to} came to {host}" for (stream, to, host), n in by_stream.items()]
+    known = [f"{stream}: {n:,} packets for {to} arrived at {host}" for (stream, to, host), n in by_stream.items()]
     return known + [words for node in nodes if (words := _of_no_stream(node, resolved))]
 
 
 def _of_no_stream(node: NodeState, resolved: Resolved) -> str:
-    """Of a receiver whose frames are all counted, and that does not talk itself, by the counter of its interface."""
+    """A note on uncounted frames at the interface of a receiver that counts all its frames and sends none."""
     task = resolved.receives.get(node.rank.host.name)
     taken = received_frames(node)
     if node.rank.role != "receive" or task is None or node.interface is None or taken is None:
@@ -59,4 +59,4 @@ def _of_no_stream(node: NodeState, resolved: Resolved) -> str:
     more = node.interface["rx_packets"] - known
     if more <= max(MOST_OF_OTHERS, PART_OF_OTHERS * taken):
         return ""
-    return f"{node.name}: {more:,} frames came to {task.interface} that are of none of its streams"
+    return f"{node.name}: {more:,} frames that arrived at {task.interface} belong to none of its streams"

@@ -1,4 +1,4 @@
-"""What a node tells while a run goes, as rows of samples.csv: one of its interface, and one of each stream it has."""
+"""The samples of a node as rows of samples.csv: one for its interface and one for each of its flows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INTERFACE = {
     "tx_dropped_packets": "tx_dropped",
     "link_downs": "link_downs",
 }
-"""Column → what a node calls it."""
+"""Column → name in a sample."""
 RECEIVED = {
     "received_packets": "packets",
     "received_bytes": "bytes",
@@ -29,20 +29,20 @@ RECEIVED = {
     "reordered_packets": "reordered",
     "altered_packets": "altered",
 }
-"""Missing: of the numbers up to the highest that has come, those that have not."""
+"""Missing: sequence numbers below the highest received that were not received."""
 LATENCY = ("latency_packets", "latency_sum_ns", "latency_min_ns", "latency_max_ns")
 COLUMNS = [
     *("time_ns", "node", "role", *INTERFACE, "cpu_busy_s"),
     *("stream", "from", "to", "sent_packets", *RECEIVED, "group", "sent_bytes", *LATENCY),
 ]
-"""Readers go by the names; what belongs to an interface stands before `stream`, what belongs to a leg behind."""
+"""Readers use the names. Columns of an interface precede `stream`; columns of a flow follow it."""
 _OF_LEG = len(COLUMNS) - COLUMNS.index("stream")
 _OF_INTERFACE = COLUMNS.index("stream") - COLUMNS.index("role") - 1
 
 
 def rows(event: Sample, node: str, role: str, time_ns: int, legs: dict[int, Leg]) -> list[list[Any]]:
-    """In the order of COLUMNS; what does not apply, or is not known, is empty. All counts are since the start; bytes of
-    streams count the FCS, as in streams.csv."""
+    """Rows in the order of COLUMNS; None: not applicable or unknown. Counts are since the start; bytes of streams count
+    the FCS, as in streams.csv."""
     begin = [time_ns, node, role]
     counters = event.interface
     busy_ms = counters.get("cpu_busy_ms")
@@ -69,7 +69,7 @@ def rows(event: Sample, node: str, role: str, time_ns: int, legs: dict[int, Leg]
 def sent_of_rows(
     sent: dict[int, dict[str, int | None]], legs: dict[int, Leg]
 ) -> Iterable[tuple[Leg, dict[str, int | None]]]:
-    """What is counted with another leg is added to that one's, as in streams.csv; no sum that lacks a part."""
+    """Adds the figures of a merged leg to those of its row, as in streams.csv. A sum with an unknown part is None."""
     summed: dict[int, dict[str, int | None]] = {}
     for number, figures in sent.items():
         leg = legs[number]

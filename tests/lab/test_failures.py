@@ -377,10 +377,10 @@ def test_a_switch_that_floods_is_told_by_stream_and_nothing_of_it_is_received(cl
         # Where there is no stamp the interface tells that there was something, and not of which stream.
         assert row["misdelivered_packets"] == (800 if stream == "s" else None)
         if stream == "s":
-            assert f"s: 800 packets for {to} came to {other[to]}" in document["notes"]
+            assert f"s: 800 packets for {to} arrived at {other[to]}" in document["notes"]
     for node in other:
         (note,) = [note for note in document["notes"] if note.startswith(f"{node} (receive): ")]
-        assert "frames came to eth1 that are of none of its streams" in note
+        assert "frames that arrived at eth1 belong to none of its streams" in note
         more = int(note.split()[2].replace(",", ""))
         assert 400 <= more <= 410, note  # and the announcements of the other
     again = subprocess.run([PKTSWARM, "recount", document["results"]], capture_output=True, text=True, check=False)

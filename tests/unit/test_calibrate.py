@@ -256,7 +256,7 @@ def row(**counts: Any) -> Row:
 
 def test_a_receivers_full_ring_is_loss_and_any_other_doubt_is_one() -> None:
     full = "rx1 (receive): the receiver itself missed 10 packets (ring full): a lower bound"
-    other = "tx1 (transmit): the engines say 9 packets, the interface's tx_packets only 8"
+    other = "tx1 (transmit): the engines counted 9 packets, tx_packets of the interface is 8"
 
     def judged(doubts: list[str], reason: str, **counts: Any) -> int:
         outcome = Outcome(3, reason, [row(**counts)], document={"doubts": doubts})

@@ -389,7 +389,7 @@ def test_all_is_well_when_both_ends_agree() -> None:
         (EndCount(sent(), failures=["connection 1 of 1: Connection reset by peer"]), EndCount(received=received()),
          "tx1 (transmit): t: connection 1 of 1: Connection reset by peer"),
         (EndCount(sent()), EndCount(received=received(dropped=3)), "the receiving socket itself dropped 3 datagrams"),
-        (EndCount(sent(sent_bytes=6000)), EndCount(received=received(bytes=6000)), "tx_bytes only 5000"),
+        (EndCount(sent(sent_bytes=6000)), EndCount(received=received(bytes=6000)), "tx_bytes of the interface is 5000"),
         (EndCount(sent()), None, "no counts for t from tx1"),
         (None, EndCount(received=received()), "no counts for t from tx1"),
     ],

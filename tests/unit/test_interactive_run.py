@@ -178,11 +178,11 @@ def test_each_direction_is_a_row_with_what_both_ends_told() -> None:
 def test_what_was_sent_again_counts_against_the_interface() -> None:
     assert run().doubts() == []
     assert run(tx_packets=11).doubts() == [
-        "tx1 (transmit): the engines say 12 packets, the interface's tx_packets only 11"
+        "tx1 (transmit): the engines counted 12 packets, tx_packets of the interface is 11"
     ]
-    assert "1 packets more left eth1" in run(tx_packets=13).doubts()[0]
+    assert "eth1 sent 1 packets more than the engines" in run(tx_packets=13).doubts()[0]
     assert run(rx_node_tx_packets=7).doubts() == [
-        "rx1 (receive): the engines say 8 packets, the interface's tx_packets only 7"
+        "rx1 (receive): the engines counted 8 packets, tx_packets of the interface is 7"
     ]
 
 

@@ -131,8 +131,8 @@ def test_more_received_than_sent_is_not_as_expected() -> None:
 @pytest.mark.parametrize(
     ("counts", "words"),
     [
-        ({"tx_packets": 99}, "tx1 (transmit): the engines say 100 packets, the interface's tx_packets only 99"),
-        ({"rx_packets": 99}, "rx1 (receive): the engines say 100 packets, the interface's rx_packets only 99"),
+        ({"tx_packets": 99}, "tx1 (transmit): the engines counted 100 packets, tx_packets of the interface is 99"),
+        ({"rx_packets": 99}, "rx1 (receive): the engines counted 100 packets, rx_packets of the interface is 99"),
         ({"missed": 5}, "rx1 (receive): the receiver itself missed 5 packets"),
     ],
 )
@@ -143,7 +143,7 @@ def test_counts_that_contradict_each_other_are_3(counts: dict[str, int], words: 
 
 def test_frames_that_the_senders_kernel_added_to_a_trace_are_a_doubt() -> None:
     trace = replace(LEG, kind="trace")
-    assert "1 packets more left eth1" in status(ledger(tx_packets=101, leg=trace))[1]
+    assert "eth1 sent 1 packets more than the engines" in status(ledger(tx_packets=101, leg=trace))[1]
     assert status(ledger(tx_packets=101))[0] == 0, "a stream is known by its headers"
     sessions = replace(trace, match=MatchData("stream"))
     assert status(ledger(tx_packets=101, leg=sessions))[0] == 0, "its node answers for a gNB besides"

@@ -62,13 +62,13 @@ def test_what_came_to_another_receiver_is_told_by_stream_and_no_part_of_what_was
     rows = [stream_values(row) for row in made.rows()]
     assert [row["misdelivered_packets"] for row in rows] == [480, 0]
     assert [(row["received_packets"], row["lost_packets"]) for row in rows] == [(500, 0), (500, 0)]
-    assert notes(made) == ["s: 480 packets for rx1 came to rx2"]
+    assert notes(made) == ["s: 480 packets for rx1 arrived at rx2"]
 
 
 def test_of_frames_without_stamps_the_interface_tells() -> None:
     made = run(None, 1000, stamped=False)
     assert [stream_values(row)["misdelivered_packets"] for row in made.rows()] == [None, None]
-    assert notes(made) == ["rx2 (receive): 500 frames came to eth1 that are of none of its streams"]
+    assert notes(made) == ["rx2 (receive): 500 frames that arrived at eth1 belong to none of its streams"]
 
 
 @pytest.mark.parametrize("task", [{"filter": "udp"}, {"proxy_addresses": ["10.0.0.9"]}])

@@ -12,11 +12,14 @@ import pytest
 
 from pages import Page, check_accessible
 from pktswarm.master import report
-from pktswarm.master.cluster.node import failed
+from pktswarm.master.cluster.inventory import Host
+from pktswarm.master.cluster.node import NodeState, failed_packets
+from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.preview import preview
 from pktswarm.master.report import over_time, shapes
 from pktswarm.master.report.shapes import MOST_DUE_PACKETS
 from pktswarm.traffic.capture.files import Packet, write_pcap
+from pktswarm.traffic.protocol.task import SendCount
 from result_folders import Made, leg
 
 COLUMNS = (
@@ -167,17 +170,15 @@ def test_what_the_interface_did_not_take_and_its_errors_are_told(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("counts", "wanted"),
-    [
-        ([{"sent_packets": 1, "failed_packets": 3}, {"sent_packets": 1, "failed_packets": 4}], 7),
-        ([{"sent_packets": 1, "failed_packets": 0}], 0),
-        ([{"sent_packets": 1, "failed_packets": 3}, {"sent_packets": 1, "failed_packets": None}], None),
-        ([{"received_packets": 1}], None),
-        (None, None),
-    ],
+    ("each", "wanted"),
+    [([3, 4], 7), ([0], 0), ([3, None], None), ([], None), (None, None)],
 )
-def test_failed_packets_of_a_node_are_known_where_each_engine_tells(counts: Any, wanted: int | None) -> None:
-    assert failed(counts) == wanted
+def test_failed_packets_of_a_node_are_known_if_each_engine_reports_them(
+    each: list[int | None] | None, wanted: int | None
+) -> None:
+    node = NodeState(Rank(1, Host("tx1", "10.0.0.1", ("transmit",)), "transmit"))
+    node.sent = None if each is None else [SendCount(n, "xdp", 1, 60, failed_packets=f) for n, f in enumerate(each)]
+    assert failed_packets(node) == wanted
 
 
 # --- sizes and inter-arrival times -----------------------------------------------------------------------------------
@@ -194,7 +195,7 @@ def test_of_captures_sizes_gaps_and_the_peak_are_counted(tmp_path: Path) -> None
     capture(folder, "rx1", [(0, 60), (2_000, 60), (5_000, 1_000), (5_000, 60), (300 * MS, 60)])
     page = Page(report.make(folder).read_text())
     check_accessible(page)
-    assert "What the receivers captured" in page.text and "by the schedule" not in page.text
+    assert "Packets that the receivers captured" in page.text and "by the schedule" not in page.text
     row = next(row for row in table(page, "Sizes with FCS") if row[0] == "rx1")
     assert row[1:5] == ["5", "64", "252.0", "1,004"], "packets, least, mean, largest with the FCS"
     assert row[5:8] == ["0.0", "75,000.0", "299,995.0"] and row[9] == "4", "gaps in µs, and the most in 100 ms"
@@ -231,7 +232,7 @@ def test_without_captures_the_schedule_is_shown_and_called_so(tmp_path: Path) ->
         "  - {name: fast, count_packets: 10, headers: [{ethernet: {}}, {ipv4: {}}, {udp: {src: 7, dst: 9}}]}\n",
     )
     found = shapes.shapes(folder, document)
-    assert "What was to be sent, by the schedule" in found.of
+    assert "Packets to send, by the schedule" in found.of
     (turns,) = found.each
     assert (turns.listed(), turns.gaps.mean_ns) == ([(64, 50), (512, 50)], 1_000_000)
     assert found.left_out == ["fast from tx1: it is sent as fast as the engine can"]
