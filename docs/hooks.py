@@ -38,7 +38,7 @@ PAGES = {
 """Repository path → page of the site."""
 SCHEMAS = "configs/*.schema.json"
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#]+)(#[^)\s]*)?\)")
-MENTION = re.compile(r"(?<![\w/.\[(`])docs/([a-z0-9-]+\.md)(?![\w\])`])")
+MENTION = re.compile(r"(?<![\w/.\[`])(?<!\]\()docs/([a-z0-9-]+\.md)(?![\w\]`])")
 CODE = re.compile(r"^(?:```|~~~)[^\n]*\n.*?^(?:```|~~~)[ \t]*$|`[^`\n]+`", re.M | re.S)
 
 _repository_path: dict[str, str] = {}
@@ -73,12 +73,23 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def _with_site_links(text: str, here: str) -> str:
     def link(match: re.Match[str]) -> str:
         head, target, anchor = match[1], match[2], match[3] or ""
+        repository = repository_target(here, target)
+        if head in (f"[{target}](", f"[{repository}]("):
+            head = f"[{_title(repository)}]("
         return f"{head}{_site_target(here, target)}{anchor})"
 
     def mention(match: re.Match[str]) -> str:
-        return f"[{match[1]}]({posixpath.relpath(match[1], posixpath.dirname(here) or '.')})"
+        target = posixpath.relpath(match[1], posixpath.dirname(here) or ".")
+        return f"[{_title(f'docs/{match[1]}')}]({target})"
 
     return LINK.sub(link, MENTION.sub(mention, text))
+
+
+def _title(repository: str) -> str:
+    """Heading of a page, which replaces its file name as the text of a link; the file name if there is no heading."""
+    path = ROOT / repository
+    found = re.match(r"# (.+)", path.read_text()) if path.suffix == ".md" and path.is_file() else None
+    return found[1] if found else posixpath.basename(repository)
 
 
 def _site_target(here: str, target: str) -> str:
