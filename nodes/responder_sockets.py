@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from pktswarm.traffic.frames.headers import GTPU_PORT
-from pktswarm.traffic.frames.responder import ICMPV6, SOLICITATION, UDP, Player
+from pktswarm.traffic.frames.responder import ICMPV6, SOLICITATION, UDP, Responder
 from pktswarm.traffic.protocol.proxy_count import ProxyCount
 
 AS_IF_LOST = (errno.EAGAIN, errno.ENOBUFS, errno.ENETDOWN)
@@ -73,13 +73,13 @@ class Answers:
     socket cannot be had (needs root)."""
 
     def __init__(self, interface: str, mac: str, addresses: list[str], arp_targets: str = "") -> None:
-        self.player = Player(mac, addresses)
+        self.responder = Responder(mac, addresses)
         self._sockets: list[socket.socket] = []
         with ExitStack() as undo:
             undo.callback(self.close)
             for protocol, steps in ((ETH_P_ARP, []), (ETH_P_IP, _IPV4_GTPU), (ETH_P_IPV6, _IPV6_GTPU_OR_NEIGHBOUR)):
                 self._sockets.append(_socket(interface, protocol, steps))
-            for frame in self.player.greetings(arp_targets):
+            for frame in self.responder.arp_requests(arp_targets):
                 with _as_if_lost():
                     self._sockets[0].send(frame)
             undo.pop_all()
@@ -90,7 +90,7 @@ class Answers:
             with _as_if_lost():
                 for _ in range(most):
                     frame = one.recv(FRAME_BYTES)
-                    if reply := self.player.answer(frame):
+                    if reply := self.responder.answer(frame):
                         with _as_if_lost():
                             one.send(reply)
 
@@ -99,10 +99,10 @@ class Answers:
         self.serve(MOST_WAITING)
         for one in self._sockets:
             _, dropped = _STATISTICS.unpack(one.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, _STATISTICS.size))
-            self.player.played.missed += dropped
-        played = self.player.played
-        ended = {str(teid): markers for teid, markers in played.ended.items()}
-        return ProxyCount(dict(played.counts), played.teids, ended, played.missed)
+            self.responder.received.missed += dropped
+        received = self.responder.received
+        ended = {str(teid): markers for teid, markers in received.ended.items()}
+        return ProxyCount(dict(received.counts), received.teids, ended, received.missed)
 
     def close(self) -> None:
         for one in self._sockets:

@@ -45,7 +45,7 @@ def _counting(
 
 def _unknown_to_xdp(host: str, legs: list[Leg], report: dict[str, Any]) -> str:
     """Why the receiver xdp cannot distinguish all flows; empty if it can."""
-    known = expect.known_by_bytes(legs)
+    known = expect.matched_by_bytes(legs)
     if report["interface"].get("driver") == "veth" and any(match.outer_tag for _, match in known):
         return "a veth may hand over a VLAN tag beside the frame, where XDP does not see it"
     try:

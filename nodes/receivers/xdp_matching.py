@@ -58,12 +58,12 @@ class Matching:
 def matching(task: ReceiveTask) -> Matching:
     """Builds the table. Raises BadInput when it exceeds the receiver's memory."""
     bitmaps = sequence_bitmap.places(task.interface, task.legs)
-    unstamped_slots = expect.slots_apart(task.legs)
+    unstamped_slots = expect.slots_of_unstamped(task.legs)
     numbered = [slot for slot, leg in enumerate(task.legs) if expect.numbered(leg)]
     return Matching(
         legs=len(task.legs),
         expectations={slot: expectation(task, task.legs[slot], bitmaps) for slot in numbered},
-        rows=expect.rows(task.interface, expect.known_by_bytes(task.legs), unstamped_slots),
+        rows=expect.rows(task.interface, expect.matched_by_bytes(task.legs), unstamped_slots),
         unstamped_slots=unstamped_slots,
         user_rules=_user_rules(task, unstamped_slots),
         bitmaps=bitmaps,

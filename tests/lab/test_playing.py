@@ -52,7 +52,7 @@ def response(answers: Answers, one: socket.socket) -> bytes:
             return one.recv(100)
         except BlockingIOError:
             time.sleep(0.005)
-    raise AssertionError(f"no response; {answers.player.played.to_json()}")
+    raise AssertionError(f"no response; {answers.responder.received}")
 
 
 def neighbours(wire: Wire) -> dict[str, str]:
@@ -84,7 +84,7 @@ def test_a_kernel_finds_its_neighbour_and_its_path(wire: Wire, address: str) -> 
         assert response(answers, upf) == bytes.fromhex("3202000600000000123400000e00")
         assert neighbours(wire)[address] == A
         # A kernel may ask for the same neighbour twice.
-        counts = dict(answers.player.played.to_json()["counts"])
+        counts = dict(answers.responder.received.counts)
         assert counts["echo"] == 1 and counts["neighbour" if ":" in address else "arp"] >= 1
         # Users' packets are not handed to the sockets at all.
         seen(answers)
@@ -92,7 +92,7 @@ def test_a_kernel_finds_its_neighbour_and_its_path(wire: Wire, address: str) -> 
             upf.send(G_PDU)
         upf.send(ECHO)
         response(answers, upf)
-        now = answers.player.played.to_json()["counts"]
+        now = answers.responder.received.counts
         assert seen(answers) == sum(now.values()) - sum(counts.values()) and now["echo"] == 2
     answers.close()
 
@@ -131,7 +131,7 @@ def test_what_comes_too_fast_is_told(wire: Wire) -> None:
         for _ in range(900):
             upf.send(END_MARKER)
         deadline = time.monotonic() + 20
-        while sum(found := [answers.counts().missed, answers.player.played.ended[5]]) < 900:
+        while sum(found := [answers.counts().missed, answers.responder.received.ended[5]]) < 900:
             assert time.monotonic() < deadline, found
         missed, ended = found
     answers.close()

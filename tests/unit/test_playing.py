@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,15 @@ from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet as Layer
 
 from pktswarm.traffic.capture.files import Packet, write_pcap
-from pktswarm.traffic.frames.responder import MOST_ENDED, MOST_TOLD, Player
+from pktswarm.traffic.frames.responder import MOST_ENDED, MOST_TEIDS, Responder, ResponderCounts
 
 OWN, UPF = "02:00:00:00:00:01", "02:00:00:00:00:02"
 GNB, GNB6, OTHER = "10.92.0.11", "fd00:92::11", "10.92.0.12"
 SOLICITED_NODE = "ff02::1:ff00:11"
 
 
-def player() -> Player:
-    return Player(OWN, [GNB, GNB6])
+def player() -> Responder:
+    return Responder(OWN, [GNB, GNB6])
 
 
 def read(frame: bytes, tmp_path: Path) -> dict[str, Any]:
@@ -58,14 +59,14 @@ def read(frame: bytes, tmp_path: Path) -> dict[str, Any]:
 
 
 def test_each_ipv4_address_asks_for_the_upf(tmp_path: Path) -> None:
-    made = list(Player(OWN, [GNB, GNB6, OTHER]).greetings("10.92.0.1"))
+    made = list(Responder(OWN, [GNB, GNB6, OTHER]).arp_requests("10.92.0.1"))
     for frame, own in zip(made, (GNB, OTHER), strict=True):
         layers = read(frame, tmp_path)
         assert (layers["eth"]["eth.src"], layers["eth"]["eth.dst"]) == (OWN, "ff:ff:ff:ff:ff:ff")
         arp = layers["arp"]
         assert (arp["arp.opcode"], arp["arp.src.hw_mac"], arp["arp.src.proto_ipv4"]) == ("1", OWN, own)
         assert arp["arp.dst.proto_ipv4"] == "10.92.0.1" and len(frame) == 60
-    assert list(player().greetings("")) == list(player().greetings("fd00:92::1")) == []
+    assert list(player().arp_requests("")) == list(player().arp_requests("fd00:92::1")) == []
 
 
 def test_who_has_an_address_is_told(tmp_path: Path) -> None:
@@ -77,7 +78,7 @@ def test_who_has_an_address_is_told(tmp_path: Path) -> None:
     assert (layers["eth"]["eth.dst"], layers["eth"]["eth.src"]) == (UPF, OWN)
     fields = ("arp.opcode", "arp.src.hw_mac", "arp.src.proto_ipv4", "arp.dst.hw_mac", "arp.dst.proto_ipv4")
     assert [layers["arp"][field] for field in fields] == ["2", OWN, GNB, UPF, "10.92.0.1"]
-    assert one.played.to_json() == {"counts": {"arp": 1}, "teids": {}, "ended": {}, "missed": 0}
+    assert one.received == ResponderCounts(Counter(arp=1))
 
 
 @pytest.mark.parametrize(("source", "to", "solicited"), [("fe80::2", "fe80::2", True), ("::", "ff02::1", False)])
@@ -126,24 +127,24 @@ def test_an_echo_request_has_a_response(tmp_path: Path, to: str, sequence: int) 
 def test_what_the_upf_tells_of_tunnels_is_counted_and_not_answered() -> None:
     one = player()
     network = Ether(src=UPF, dst=OWN) / IP(src="10.92.0.1", dst=GNB) / UDP(sport=2152, dport=2152)
-    for teid in range(1, MOST_TOLD + 3):
+    for teid in range(1, MOST_TEIDS + 3):
         indication = GTPErrorIndication(IE_list=[IE_TEIDI(TEIDI=teid)])
         assert one.answer(bytes(network / GTPHeader(gtp_type=26, S=1, seq=teid) / indication)) is None
     for teid in (7, 7, 9):
         assert one.answer(bytes(network / GTP_U_Header(gtp_type=254, teid=teid))) is None
-    told = one.played.to_json()
-    assert told["counts"] == {"error_indication": MOST_TOLD + 2, "end_marker": 3}
-    assert told["teids"] == {"error_indication": list(range(1, MOST_TOLD + 1)), "end_marker": [7, 9]}
-    assert told["ended"] == {7: 2, 9: 1}
+    received = one.received
+    assert received.counts == {"error_indication": MOST_TEIDS + 2, "end_marker": 3}
+    assert received.teids == {"error_indication": list(range(1, MOST_TEIDS + 1)), "end_marker": [7, 9]}
+    assert received.ended == {7: 2, 9: 1}
 
 
 def test_there_is_an_end_to_the_tunnels_whose_ends_are_counted_one_by_one() -> None:
     one = player()
     for teid in range(MOST_ENDED + 2):
-        one.played.note_end(teid)
-    one.played.note_end(5)
-    assert (len(one.played.ended), one.played.ended[5]) == (MOST_ENDED, 2)
-    assert one.played.counts["end_marker"] == MOST_ENDED + 3
+        one.received.note_end(teid)
+    one.received.note_end(5)
+    assert (len(one.received.ended), one.received.ended[5]) == (MOST_ENDED, 2)
+    assert one.received.counts["end_marker"] == MOST_ENDED + 3
 
 
 def test_an_error_indication_behind_an_extension_header() -> None:
@@ -152,7 +153,7 @@ def test_an_error_indication_behind_an_extension_header() -> None:
     one = player()
     frame = Ether(src=UPF, dst=OWN) / IP(src="10.92.0.1", dst=GNB) / UDP(sport=2152, dport=2152) / message
     assert one.answer(bytes(frame)) is None
-    assert one.played.teids == {"error_indication": [5]}
+    assert one.received.teids == {"error_indication": [5]}
 
 
 G_PDU = GTP_U_Header(teid=5, E=1) / GTPPDUSessionContainer(type=0, QFI=9) / IP() / UDP() / b"payload"
@@ -177,7 +178,7 @@ NOT_FOR_US = {
 @pytest.mark.parametrize("what", NOT_FOR_US)
 def test_nothing_else_is_answered(what: str) -> None:
     one = player()
-    assert one.answer(bytes(NOT_FOR_US[what])) is None and not one.played.counts
+    assert one.answer(bytes(NOT_FOR_US[what])) is None and not one.received.counts
 
 
 def test_frames_that_end_early_are_nothing() -> None:
@@ -189,4 +190,4 @@ def test_frames_that_end_early_are_nothing() -> None:
 
 def test_an_address_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="gnb7"):
-        Player(OWN, ["gnb7"])
+        Responder(OWN, ["gnb7"])

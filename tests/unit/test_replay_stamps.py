@@ -229,8 +229,8 @@ def test_a_receiver_keeps_frames_without_a_stamp_apart() -> None:
     match = MatchData("rest", mask="ff" * 12, value=MACS.hex())
     plain = replace(a_leg(2, engine="xdp", match=match), options={})
     legs = [a_leg(0, engine="xdp", match=match), a_leg(1, engine="tcpreplay", match=match), plain]
-    assert expect.slots_apart(legs) == {0: 3}
-    assert [slot for slot, _ in expect.known_by_bytes(legs)] == [3, 1, 2]
+    assert expect.slots_of_unstamped(legs) == {0: 3}
+    assert [slot for slot, _ in expect.matched_by_bytes(legs)] == [3, 1, 2]
     made = expect.expectation_of_trace(legs[0])
     assert bytes(made.mask)[:12] == b"\xff" * 12 and bytes(made.value)[:12] == MACS
     assert not any(bytes(made.mask)[12:])

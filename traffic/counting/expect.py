@@ -229,14 +229,14 @@ def behind_device(template: Template, expect: Mapping[str, object]) -> tuple[byt
     return bytes(data), bytes(varying)
 
 
-def known_by_bytes(legs: Sequence[Leg]) -> list[tuple[int, Match]]:
+def matched_by_bytes(legs: Sequence[Leg]) -> list[tuple[int, Match]]:
     """(slot, match) of the legs that are not matched by the stream number in their stamps."""
-    apart = slots_apart(legs)
+    apart = slots_of_unstamped(legs)
     known = [slot for slot, leg in enumerate(legs) if slot in apart or numbered(leg) != NUMBERED_BY_US]
     return [(apart.get(slot, slot), Match.from_data(legs[slot].match)) for slot in known]
 
 
-def slots_apart(legs: Sequence[Leg]) -> dict[int, int]:
+def slots_of_unstamped(legs: Sequence[Leg]) -> dict[int, int]:
     """Slot of a stamped trace → a further slot for its frames without room for a stamp."""
     traces = [slot for slot, leg in enumerate(legs) if leg.kind == "trace" and sender_stamps(leg)]
     return {slot: len(legs) + number for number, slot in enumerate(traces)}
@@ -258,8 +258,8 @@ def expectation_of_trace(leg: Leg) -> Expectation:
 
 
 def rows(where: str, matches: Iterable[tuple[int, Match]], apart: dict[int, int] | None = None) -> list[RawRow]:
-    """The rows of known_by_bytes(), of which the first matching one counts: streams, frames of others, traces. `apart`:
-    slots_apart()."""
+    """The rows of matched_by_bytes(), of which the first matching one counts: streams, frames of others, traces.
+    `apart`: slots_of_unstamped()."""
     stamped_slots = {place: slot for slot, place in (apart or {}).items()}
     given = list(matches)
     streams = [(slot, match) for slot, match in given if match.kind == "stream"]

@@ -33,14 +33,14 @@ RECOVERY = b"\x0e\x00"
 """Recovery, the one information element of an Echo Response; its restart counter is 0 (TS 29.281, section 7.2.2)."""
 TEID_DATA = 16
 """Type of the element TEID Data I, the unknown tunnel of an Error Indication: 4 bytes follow."""
-MOST_TOLD = 16
+MOST_TEIDS = 16
 """TEIDs of Error Indications and End Markers that are reported by value; all are counted."""
 MOST_ENDED = 1 << 17
 """TEIDs whose End Markers are counted one by one."""
 
 
 @dataclass
-class Played:
+class ResponderCounts:
     """Frames received for the addresses of a node. `counts`: by kind ("arp", "neighbour" and "echo" are answered,
     "error_indication" and "end_marker" only counted); `teids`: the first TEIDs of the last two; `ended`: End Markers by
     TEID; `missed`: frames that the socket dropped."""
@@ -52,7 +52,7 @@ class Played:
 
     def note(self, kind: str, teid: int | None = None) -> None:
         self.counts[kind] += 1
-        if teid is not None and len(known := self.teids.setdefault(kind, [])) < MOST_TOLD and teid not in known:
+        if teid is not None and len(known := self.teids.setdefault(kind, [])) < MOST_TEIDS and teid not in known:
             known.append(teid)
 
     def note_end(self, teid: int) -> None:
@@ -60,19 +60,16 @@ class Played:
         if teid in self.ended or len(self.ended) < MOST_ENDED:
             self.ended[teid] += 1
 
-    def to_json(self) -> dict[str, object]:
-        return {"counts": dict(self.counts), "teids": self.teids, "ended": dict(self.ended), "missed": self.missed}
 
-
-class Player:
+class Responder:
     """Answers for `addresses` with `mac`. ValueError for an invalid address."""
 
     def __init__(self, mac: str, addresses: Iterable[str]) -> None:
         self.mac = bytes.fromhex(mac.replace(":", ""))
         self.addresses = dict.fromkeys(ip_address(address).packed for address in addresses)
-        self.played = Played()
+        self.received = ResponderCounts()
 
-    def greetings(self, target: str) -> Iterator[bytes]:
+    def arp_requests(self, target: str) -> Iterator[bytes]:
         """An ARP request from each IPv4 address for `target`; none for an IPv6 target. The target learns the sender's
         address from it (RFC 826), and sends no request of its own."""
         asked = ip_address(target).packed if target else b""
@@ -82,7 +79,7 @@ class Player:
                 yield (BROADCAST + self.mac + ARP + body).ljust(60, b"\0")
 
     def answer(self, frame: bytes) -> bytes | None:
-        """Returns the frame that answers this one, or None. Counts the frame in `played`."""
+        """Returns the frame that answers this one, or None. Counts the frame in `received`."""
         match frame[12:14]:
             case b"\x08\x06":
                 return self._arp(frame)
@@ -96,7 +93,7 @@ class Player:
         asked = frame[38:42]
         if len(frame) < 42 or frame[14:22] != ARP_REQUEST or asked not in self.addresses:
             return None
-        self.played.note("arp")
+        self.received.note("arp")
         sender = frame[22:32]
         body = ARP_REPLY + self.mac + asked + sender
         return (sender[:6] + self.mac + ARP + body).ljust(60, b"\0")
@@ -137,7 +134,7 @@ class Player:
         asked = message[8:24]
         if len(message) < 24 or message[0] != SOLICITATION or frame[21] != HOP_LIMIT or asked not in self.addresses:
             return None
-        self.played.note("neighbour")
+        self.received.note("neighbour")
         from_somebody = any(source)
         flags = OVERRIDE | (SOLICITED if from_somebody else 0)
         body = bytes([ADVERTISEMENT, 0, 0, 0, flags, 0, 0, 0]) + asked + TARGET_LINK_LAYER + self.mac
@@ -162,12 +159,12 @@ class Player:
             return None
         match message[1]:
             case 1:
-                self.played.note("echo")
+                self.received.note("echo")
                 return _echo_response(datagram[0:2], message)
             case 26:
-                self.played.note("error_indication", _unknown_teid(message))
+                self.received.note("error_indication", _unknown_teid(message))
             case 254:
-                self.played.note_end(int.from_bytes(message[4:8], "big"))
+                self.received.note_end(int.from_bytes(message[4:8], "big"))
         return None
 
 

@@ -118,8 +118,8 @@ def packet_key(frame: bytes) -> Key:
 
 def _sided(packets: list[Packet], numbers: list[int], forward: Forward | None) -> list[Item]:
     first = _sender(packets[numbers[0]].data)
-    told = forward or (lambda frame: _sender(frame) == first)
-    return [Item(n, packets[n].time_ns, packets[n].data, told(packets[n].data)) for n in numbers]
+    is_forward = forward or (lambda frame: _sender(frame) == first)
+    return [Item(n, packets[n].time_ns, packets[n].data, is_forward(packets[n].data)) for n in numbers]
 
 
 def _sender(frame: bytes) -> Hashable:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ProxyCount:
-    """traffic.frames.responder.Played as a message."""
+    """traffic.frames.responder.ResponderCounts as a message."""
 
     counts: dict[str, int]
     """Kind of frame → frames."""

@@ -116,14 +116,16 @@ def parse(path: Path, sizes_only: bool = False) -> Parsed:
             whole[name][kept : kept + size] = part
         kept += size
     if not kept:
-        raise BadInput(path, "contains no packet that can be replayed", value=told(left_out), allowed="IPv4 and IPv6")
+        raise BadInput(
+            path, "contains no packet that can be replayed", value=reasons_of(left_out), allowed="IPv4 and IPv6"
+        )
     whole = {name: column[:kept] for name, column in whole.items()}
     join_fragments(whole)
     columns, channels = Columns(data=data, **whole), pairs.channels
     return Parsed(path, columns, total, pairs.pairs, channels, left_out, _notes(path, columns, channels))
 
 
-def told(left_out: Counter[str]) -> str:
+def reasons_of(left_out: Counter[str]) -> str:
     return ", ".join(f"{count} {why}" for why, count in left_out.items())
 
 

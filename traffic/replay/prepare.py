@@ -20,7 +20,7 @@ from pktswarm.traffic.replay import choose, oversize, ports, stamps, timing
 from pktswarm.traffic.replay.build import build
 from pktswarm.traffic.replay.frames import STAMP_BYTES, Frames
 from pktswarm.traffic.replay.oversize import Pieces
-from pktswarm.traffic.replay.parse import Parsed, parse, told
+from pktswarm.traffic.replay.parse import Parsed, parse, reasons_of
 from pktswarm.traffic.replay.rewrite import Rewrite, Tunnel
 from pktswarm.traffic.replay.table import DOWN, UP, Pool, Rule, Table, check_pools, make_table
 
@@ -163,10 +163,10 @@ def prepare(path: Path, settings: Settings) -> Prepared:
         other = {"up": "that go down", "down": "that go up"}[settings.direction]
         parsed = _rows(parsed, choose.one_way(parsed.columns, table, settings.direction), other)
     if not len(parsed.columns):
-        raise BadInput(where, f"no packet of {path} is left", key=key, value=told(parsed.left_out))
+        raise BadInput(where, f"no packet of {path} is left", key=key, value=reasons_of(parsed.left_out))
     pieces, parsed = _fit(parsed, table, settings)
     if not len(pieces.columns):
-        raise BadInput(where, f"no packet of {path} is left", key=key, value=told(parsed.left_out))
+        raise BadInput(where, f"no packet of {path} is left", key=key, value=reasons_of(parsed.left_out))
     lengths = pieces.columns.length + added_bytes(pieces, table, settings)
     due = timing.due(pieces.columns.time_ns, lengths, settings.pace)
     pieces = pieces.take(due.order)
@@ -198,9 +198,9 @@ def _stamp_notes(stamp: Integers, settings: Settings) -> list[str]:
     if not settings.stamped:
         return []
     without = int(np.count_nonzero(stamp == 0))
-    told = f"{len(stamp) - without} of {len(stamp)} packets of a pass are stamped"
+    stamped = f"{len(stamp) - without} of {len(stamp)} packets of a pass are stamped"
     return [
-        f"{settings.name}: {told}"
+        f"{settings.name}: {stamped}"
         + (f", {without} have no room for a stamp and are counted separately" if without else "")
     ]
 
@@ -323,7 +323,7 @@ def _notes(parsed: Parsed, total: int, table: Table, pieces: Pieces, due: timing
     notes = list(parsed.notes)
     if parsed.left_out:
         count = sum(parsed.left_out.values())
-        notes.append(f"{parsed.path}: {count} of {total} packets are not replayed: {told(parsed.left_out)}")
+        notes.append(f"{parsed.path}: {count} of {total} packets are not replayed: {reasons_of(parsed.left_out)}")
     if pieces.cut:
         notes.append(f"{parsed.path}: {pieces.cut} packets, merged by the recording host, are cut into segments")
     if due.shortened:
