@@ -291,6 +291,8 @@ class Leg:
     def to_json(self) -> dict[str, Any]:
         made = fields_to_json(self, whole=True)
         empty: dict[str, Any] = {name: {} for name in _TABLES if getattr(self, name) in (None, _TABLES[name])}
+        if self.rates or self.gap_table:
+            empty.pop("timing", None)
         return {**made, **empty}
 
     @classmethod
