@@ -1,4 +1,4 @@
-"""What is sent and counted. Pure: no MPI, no root, no subprocess; the master and the nodes both import it."""
+"""Traffic and its counts, for the master and the nodes. Pure: no MPI, no root, no subprocess."""
 
 import os
 
@@ -7,4 +7,4 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 VERSION = "0.1.0"
-"""Of all of pktswarm; nodes and master must have the same."""
+"""Version of pktswarm; it must be the same on nodes and master."""

@@ -98,7 +98,7 @@ class Blocks:
 
     @classmethod
     def of(cls, connection: ConnectionShape, number: int) -> Blocks:
-        """Of connection `number` of a leg (traffic.leg.ConnectionShape)."""
+        """The blocks of connection `number` of a leg (traffic.leg.ConnectionShape)."""
         items = connection.items
         return cls(
             connection.block_bytes or 0,
