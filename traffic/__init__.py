@@ -2,8 +2,8 @@
 
 import os
 
-# Nothing here multiplies matrices, and the threads that numpy would start for it cost a quarter of a node's start.
-# A guard is forked, too, and what is forked had better have one thread.
+# NumPy's threads for matrix products, which are not used, take a quarter of a node's start.
+# A process that forks, as the guard's does, must have one thread.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 VERSION = "0.1.0"

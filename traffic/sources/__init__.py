@@ -72,9 +72,9 @@ def settle(
 ) -> tuple[Source, int]:
     """The source and the number of users for a given number of users or a mean rate; one user by default.
 
-    A mean rate (bits of frames with FCS) determines the nearest number of users. With both, the arrivals of the users
-    are scaled to the rate or, without arrivals, the frame sizes. A source with neither (voip without calls) takes only
-    one of the two.
+    A mean rate (bits of frames with FCS) determines the nearest number of users, unless `users` is given too. The
+    arrivals or, without arrivals, the frame sizes are then scaled to the exact rate. A source with neither (voip
+    without calls) has the nearest number of users, and does not take both.
     """
     if users is not None and (not isinstance(users, int) or isinstance(users, bool) or not 1 <= users <= MOST_USERS):
         raise BadInput(
