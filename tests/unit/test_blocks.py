@@ -23,6 +23,7 @@ from pktswarm.traffic.connections.blocks import (
     tcp_head,
 )
 from pktswarm.traffic.errors import EngineError
+from pktswarm.traffic.leg import ConnectionShape
 
 MS = 1_000_000
 
@@ -59,11 +60,10 @@ def test_items_of_a_source_have_their_own_times_and_sizes() -> None:
 
 
 def test_an_item_too_short_for_a_datagram_is_made_longer_and_counted_so() -> None:
-    shape = {"block_bytes": None, "period_ns": None, "blocks": None, "duration_ns": None}
-    items = [[[0, 1], [1, 0], [2, 100]]]
-    udp = Blocks.of({**shape, "protocol": "udp", "items": items}, 0)
+    items = [[(0, 1), (1, 0), (2, 100)]]
+    udp = Blocks.of(ConnectionShape(protocol="udp", items=items), 0)
     assert [udp.size(n) for n in range(3)] == [32, 32, 100] and udp.total_bytes == 164
-    tcp = Blocks.of({**shape, "protocol": "tcp", "items": items}, 0)
+    tcp = Blocks.of(ConnectionShape(protocol="tcp", items=items), 0)
     assert [tcp.size(n) for n in range(3)] == [1, 1, 100] and tcp.total_bytes == 102
 
 
