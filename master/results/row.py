@@ -57,7 +57,7 @@ STREAM_COLUMNS = [
 
 @dataclass
 class Row:
-    """One leg with its counts. None: not measured, an empty cell."""
+    """The counts of one flow. None: not measured, an empty cell."""
 
     leg: Leg
     engine: str = ""
@@ -65,55 +65,55 @@ class Row:
     sent: int | None = None
     received: int | None = None
     stamped: int | None = None
-    """Of a stamped trace: how many of `sent` had a stamp."""
+    """Stamped packets in `sent`, of a stamped trace."""
     unstamped: int | None = None
-    """Of a stamped trace: how many of `received` had none."""
+    """Packets without a stamp in `received`, of a stamped trace."""
     latest_ns: int | None = None
-    """How late a frame left at most."""
+    """The largest lateness of a frame."""
     late: int | None = None
-    """Sent after their due times; of an engine that has due times."""
+    """Packets sent after their due times, by an engine that has due times."""
     sent_bytes: int | None = None
     received_bytes: int | None = None
     seconds: float | None = None
     first_ns: int | None = None
     last_ns: int | None = None
     missed: int = 0
-    """Frames that the receiving engine itself failed to take."""
+    """Frames that the receiving engine missed."""
     tally: Tally | None = None
     """From an engine that reads stamps."""
     clock_bound_ns: int | None = None
     misdelivered: dict[str, int] | None = None
-    """Host → packets that came there, which they are not for; None: nobody looked."""
+    """Wrong host → packets that arrived there; None: no other host reads stamps."""
     omitted_timing: list[str] = field(default_factory=list)
-    """What is left out of it because of a clock, and why."""
+    """The figures omitted because of a clock fault, each with the reason."""
     left_ns: int | None = None
-    """When the first frame left, since the start instant, where the engine tells it."""
+    """Send time of the first frame since the start instant, if the engine reports it."""
     captured: int | None = None
-    """What a second engine beside the counting one took."""
+    """Packets that a capturing engine beside the counting one received."""
     resent: int | None = None
-    """Sent once more by the engine interactive, not in `sent`."""
+    """Packets that the engine interactive sent again, not in `sent`."""
     flows: list[dict[str, Any]] | None = None
-    """What the sending end of an interactive leg tells of each flow."""
+    """The report of the sending end of an interactive leg on each flow."""
     matched: Latency | None = None
-    """Of a captured trace: latency from due times to captures."""
+    """Latency from due times to captures, of a captured trace."""
     matched_bound_ns: int | None = None
     users: Users | None = None
-    """Of a stream whose users are counted one by one."""
+    """The counts of single users, of a stream that has them."""
     marks: str | None = None
-    """As ReceiveCount's: the numbers that came, where other nodes count the leg too."""
+    """Bitmap of the received sequence numbers (ReceiveCount.marks), where other nodes count the leg too."""
     delays: list[list[int]] | None = None
     parts: dict[str, Row] = field(default_factory=dict)
-    """Host → what it counted of a leg whose users move."""
+    """Receiver → its counts, of a leg whose users move."""
     at_several: int = 0
-    """Arrivals of numbers that had come to another of these hosts as well: duplicates."""
+    """Packets that arrived at a second of these receivers: duplicates."""
     sent_frames: int | None = None
-    """Where packets go in fragments."""
+    """Frames, where packets are sent in fragments."""
     received_frames: int | None = None
 
     @property
     def lost(self) -> int | None:
-        """Stamped: distinct sequence numbers sent and never received. Unstamped: sent − received, which is negative
-        when more came than was sent (duplicates, strangers)."""
+        """Stamped: distinct sequence numbers sent and never received. Unstamped: sent − received, which is negative if
+        more packets were received than sent (duplicates, unmatched packets)."""
         if self.tally is not None and self.tally.distinct is not None:
             return self._lost_of_numbers(self.tally)
         return None if self.sent is None or self.received is None else self.sent - self.received
@@ -126,7 +126,7 @@ class Row:
 
     @property
     def unstamped_sent(self) -> int | None:
-        """Of a stamped trace: frames that had no room for a stamp."""
+        """Frames without room for a stamp, of a stamped trace."""
         return None if self.sent is None or self.stamped is None else self.sent - self.stamped
 
     def _lost_of_numbers(self, tally: Tally) -> int | None:
@@ -143,7 +143,7 @@ class Row:
 
     @property
     def sent_gaps(self) -> int | None:
-        """As many as `seconds` is long: xdp's are from the first frame to the last, others' to the end of the last."""
+        """Gaps in `seconds`: those of xdp end with the last frame, those of others with the gap behind it."""
         return self.sent - 1 if self.sent and self.engine == "xdp" else self.sent
 
     @property
