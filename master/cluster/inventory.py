@@ -286,7 +286,7 @@ def _host(path: Path, name: str, roles: tuple[Role, ...], values: dict[str, obje
         roles=roles,
         control_interface=text("control_interface", INTERFACE, "an interface name"),
         traffic_interface=interface,
-        side=side,  # type: ignore[arg-type]
+        side=side,  # type: ignore[arg-type] # one of SIDES, checked above
         mac=text("mac", MAC, "six hexadecimal bytes, lower case: 02:00:00:00:00:01"),
         ipv4=_ipv4(path, f"{key}.ipv4", text("ipv4")),
         ipv6=_ipv6(path, f"{key}.ipv6", text("ipv6")),

@@ -44,7 +44,7 @@ def _lines(found: Preview) -> list[tuple[str, Series]]:
 
 def _over_time(axes: Axes, series: Series, amounts: np.ndarray, label: str, **style: object) -> None:
     edges = np.arange(len(amounts) + 1) * series.bin_ns / 1e9
-    axes.stairs(amounts / (series.bin_ns / 1e9), edges, label=label, baseline=None, **style)  # type: ignore[arg-type]
+    axes.stairs(amounts / (series.bin_ns / 1e9), edges, label=label, baseline=None, **style)  # type: ignore[arg-type] # style is a dict of keywords
 
 
 def _packets(axes: Axes, found: Preview) -> None:

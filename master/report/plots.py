@@ -280,7 +280,7 @@ def svg_of(figure: Figure, name: str, columns: int) -> str:
     figure.legend(loc="outside upper left", ncols=columns)
     text = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    FigureCanvasSVG(figure).print_svg(text, metadata=nothing)  # type: ignore[no-untyped-call]
+    FigureCanvasSVG(figure).print_svg(text, metadata=nothing)  # type: ignore[no-untyped-call] # matplotlib has no types here
     svg = text.getvalue()
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.S)
     svg = re.sub(r'\b(id="|href="#|url\(#)', rf"\1{name}-", svg).replace("xlink:href", "href")

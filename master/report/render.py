@@ -22,6 +22,6 @@ def render(template: str, context: Mapping[str, object]) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {name: getattr(formatting, name) for name in FILTERS}
-    style, _, _ = environment.loader.get_source(environment, "report.css")  # type: ignore[union-attr]
+    style, _, _ = environment.loader.get_source(environment, "report.css")  # type: ignore[union-attr] # the loader was given above
     page = environment.get_template(template)
     return page.render(style=Markup(style), version=VERSION, **context).lstrip()  # noqa: S704

@@ -20,20 +20,7 @@ def rows(state: RunState) -> list[Row]:
     """One row for each leg, with the counts of its sender and receiver; the instances of a trace share a row."""
     legs = [leg for leg in state.resolved.legs if leg.kind != "connections"]
     rows = {leg.id: Row(leg, leg.engine, leg.intended_packets, users=Users(leg) if leg.users else None) for leg in legs}
-    parts: dict[int, dict[str, Row]] = {leg.id: {} for leg in legs if leg.handover_targets}
-    for node in state.nodes.values():
-        for sent in node.sent or []:
-            _take_sent(rows[sent.leg], sent)
-            if sent.first_ns is not None:
-                rows[sent.leg].left_ns = state.monotonic_since_start(sent.first_ns, node)
-        for received in node.received or []:
-            row = rows[received.leg]
-            if row.leg.handover_targets:
-                parts[row.leg.id][node.rank.host.name] = _part(state, row.leg, received, node)
-            else:
-                _take_received(state, row, received, node)
-    for leg_id, received_parts in parts.items():
-        handover_rows.merge(rows[leg_id], received_parts)
+    _take_counts(state, rows)
     for row in rows.values():
         if why := state.faults().of_seconds(row.leg, row.engine):
             row.omitted_timing.append(f"the send rate, because {why}")
@@ -48,6 +35,24 @@ def rows(state: RunState) -> list[Row]:
         if row.users is not None and state.moves is not None:
             row.users.moves = state.moves.of(row.users.leg)
     return folded
+
+
+def _take_counts(state: RunState, rows: dict[int, Row]) -> None:
+    """Enters the counts of all nodes; those of several receivers of one leg are merged."""
+    parts: dict[int, dict[str, Row]] = {leg: {} for leg, row in rows.items() if row.leg.handover_targets}
+    for node in state.nodes.values():
+        for sent in node.sent or []:
+            _take_sent(rows[sent.leg], sent)
+            if sent.first_ns is not None:
+                rows[sent.leg].left_ns = state.monotonic_since_start(sent.first_ns, node)
+        for received in node.received or []:
+            row = rows[received.leg]
+            if row.leg.handover_targets:
+                parts[row.leg.id][node.rank.host.name] = _part(state, row.leg, received, node)
+            else:
+                _take_received(state, row, received, node)
+    for leg_id, received_parts in parts.items():
+        handover_rows.merge(rows[leg_id], received_parts)
 
 
 def _part(state: RunState, leg: Leg, count: ReceiveCount, node: NodeState) -> Row:

@@ -95,7 +95,7 @@ class RunState:
             case _:
                 self._take_of_node(event, self.nodes[event.rank])
 
-    def _take_of_node(self, event: NodeEvent, node: NodeState) -> None:
+    def _take_of_node(self, event: NodeEvent, node: NodeState) -> None:  # noqa: C901 - one case for each kind of message
         match event:
             case Hello(report=report):
                 node.report = report

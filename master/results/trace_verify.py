@@ -253,7 +253,7 @@ def latency(
     bound_ns = here.bound_ns + there.bound_ns + row.latest_ns + -(-(max(utc) - min(utc)) // 2)
     points = {f"{name}_ns": int(delays_ns[_rank(len(delays_ns), share)]) for name, share in PERCENTILES.items()}
     ends = {"min_ns": int(delays_ns[0]), "mean_ns": float(delays_ns.mean()), "max_ns": int(delays_ns[-1])}
-    return Latency(len(delays_ns), **ends, **points), bound_ns  # type: ignore[arg-type]
+    return Latency(len(delays_ns), **ends, **points), bound_ns  # type: ignore[arg-type] # the names are Latency's
 
 
 def _rank(count: int, share: float) -> int:

@@ -76,23 +76,33 @@ class Stream(Traffic):
     )
 
     @model_validator(mode="after")
-    def _of_sessions(self) -> Stream:
+    def _check_sessions(self) -> Stream:
         if self.sessions is None:
-            if self.direction is not None:
-                raise ValueError("direction needs sessions; without them from and to set the direction")
-            if self.echo:
-                raise ValueError("echo goes with sessions and direction: up")
-            if self.ip is not None:
-                raise ValueError("ip needs sessions; without them headers set the frame")
-            if given := [name for name in OF_SESSIONS if getattr(self, name) != type(self).model_fields[name].default]:
-                raise ValueError(f"{given[0]} goes with sessions")
-            return self
+            self._refuse_keys_of_sessions()
+        else:
+            self._check_direction()
+            self._refuse_keys_that_sessions_set()
+        return self
+
+    def _refuse_keys_of_sessions(self) -> None:
+        if self.direction is not None:
+            raise ValueError("direction needs sessions; without them from and to set the direction")
+        if self.echo:
+            raise ValueError("echo goes with sessions and direction: up")
+        if self.ip is not None:
+            raise ValueError("ip needs sessions; without them headers set the frame")
+        if given := [name for name in OF_SESSIONS if getattr(self, name) != type(self).model_fields[name].default]:
+            raise ValueError(f"{given[0]} goes with sessions")
+
+    def _check_direction(self) -> None:
         if self.direction is None:
             raise ValueError("sessions need a direction: up or down")
         if self.echo and self.direction == "down":
             raise ValueError("echo needs direction: up; the data network sends back what it receives")
         if self.outer_source_port != GTPU_PORT and self.direction == "down":
             raise ValueError("outer_source_port needs direction: up; downlink tunnels have the UPF's port")
+
+    def _refuse_keys_that_sessions_set(self) -> None:
         gnbs = ("source", "from") if self.direction == "up" else ("target", "to")
         own = {"headers": "headers", "users": "users", "per": "per", gnbs[0]: gnbs[1]}
         if given := [word for name, word in own.items() if name in self.model_fields_set]:
@@ -103,7 +113,6 @@ class Stream(Traffic):
             raise ValueError("mtu_bytes goes with oversize: inner or outer")
         if self.oversize != "refuse" and self.echo:
             raise ValueError("echo cannot send back fragments: it needs oversize: refuse")
-        return self
 
     @model_validator(mode="after")
     def _one_rate_and_an_end(self) -> Stream:

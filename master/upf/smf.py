@@ -86,7 +86,7 @@ class Smf:
         self.establishing = self.operation(Establish, lambda messages: messages.establishment)
         self.deleting = self.operation(Delete, lambda messages: pfcp_encode.session_deletion_request)
         self.modifying = {
-            action: self.operation(Modify, lambda messages, action=action: messages.modification(action))  # type: ignore[misc]
+            action: self.operation(Modify, lambda messages, action=action: messages.modification(action))  # type: ignore[misc] # mypy cannot infer the lambda
             for action in ("forward", "buffer", "notify")
         }
         self.paging = Queue(self.modifying["forward"])

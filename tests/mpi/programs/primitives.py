@@ -37,7 +37,7 @@ def wait(take, seconds=PATIENCE_S):  # type: ignore[no-untyped-def]
     raise TimeoutError
 
 
-def master(folder: Path) -> None:
+def master(folder: Path) -> None:  # noqa: C901 - the phases of a run, in their order
     from pktswarm.master.run.mpi import World
     from pktswarm.traffic.protocol.anchor import Anchor
 
