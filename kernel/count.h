@@ -250,7 +250,7 @@ struct fragment_events {
 	__u64 events[FRAGMENTS_EVENTS];
 };
 
-/* Of one leg: packets that came in fragments, and the number of these. */
+/* Packets of one flow that arrived in fragments, and the number of these fragments. */
 struct put_together {
 	__u64 packets;
 	__u64 frames;

@@ -80,7 +80,8 @@ def _read_head(client: socket.socket) -> bytes:
 def request(head: bytes) -> tuple[str, int, bytes]:
     """Host and port that `head` requests, and the data to send there: b"" for a tunnel (CONNECT). ValueError if none.
 
-    One request for each connection: what a client sends ahead is left out, and the answer tells it that we close.
+    Only the first request of a connection is served: a forwarded GET or HEAD has `Connection: close`, and data that
+    the client sends ahead is dropped.
     """
     lines = head.split(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
     method, _, rest = lines[0].partition(" ")

@@ -20,7 +20,7 @@ DUTS: tuple[Dut, ...] = ("switch", "upf", "exec")
 
 NAME = re.compile(r"[a-z0-9-]{1,20}")
 MOST_NODES = 120
-"""Of one kind: a control subnet has room for 1 + 120 + 120 hosts."""
+"""Maximum number of transmitters, and of receivers: a control subnet has room for 1 + 120 + 120 hosts."""
 MTU_RANGE = (576, 9000)
 BOTTLENECK_RANGE_BPS = (64_000, 10_000_000_000)
 MOST_QUEUE_BYTES = 2**30

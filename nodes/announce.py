@@ -1,4 +1,4 @@
-"""A receiver tells the switch where it is: one that never sends is never learned, and all its traffic is flooded."""
+"""Announces a receiver to the switch, which otherwise never learns its port and floods all traffic to it."""
 
 from __future__ import annotations
 

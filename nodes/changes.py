@@ -1,7 +1,7 @@
 """What a guard changes on its node, written down before it is changed.
 
-The record stands in the guard's folder, as RECORD, and goes with it. A guard that is killed leaves both: whoever comes
-next (the next run's guard, `pktswarm doctor --mend`) puts back what the record says, and `pktswarm doctor` tells of it.
+The record stands in the guard's folder, as RECORD, and goes with it. A guard that is killed leaves both: the next
+run's guard, or `pktswarm doctor --mend`, restores what the record lists, and `pktswarm doctor` reports it.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ def on_off(on: bool) -> str:
 
 
 def of_offload(interface: Interface, name: str, was: bool) -> Change:
-    """Of an offload that is about to be switched over."""
+    """Returns the change of an offload that is about to be switched."""
     return Change(interface.name, interface.index, name, on_off(was), on_off(not was))
 
 
 def of_file(path: Path, was: str) -> Change:
-    """Of a setting that an engine may change by itself."""
+    """Returns the change of a setting that an engine may change by itself."""
     return Change("", 0, str(path), was, "")
 
 

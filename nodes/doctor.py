@@ -1,8 +1,8 @@
-"""What a node tells of itself before any run: `python -m pktswarm.nodes.doctor` prints one JSON document.
+"""Report of a node before any run: `python -m pktswarm.nodes.doctor` prints one JSON document.
 
-Started over SSH as the ranks are, and with a guard as they have: so what would keep a rank from working is met here.
-With `--clock N` it first answers N lines on standard input with its CLOCK_REALTIME, one by one: the one who asks
-works out how far apart the two clocks are.
+It is started over SSH and with a guard, as the ranks are: what would keep a rank from working also fails here.
+With `--clock N` it first answers N lines on standard input with its CLOCK_REALTIME, one by one, from which the master
+computes the offset between the two clocks.
 """
 
 from __future__ import annotations

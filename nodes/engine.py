@@ -32,7 +32,7 @@ class Engine(ABC):
         """Leg → its counts so far, without stopping: sent_packets of a sender, traffic.counting.tally's names of a
         receiver.
 
-        Empty when the engine cannot tell.
+        Empty if the engine has no counts before it stops.
         """
         return {}
 

@@ -51,7 +51,7 @@ class Guard:
         self.ending = self.abandoned = False
         self.spool = Path(tempfile.mkdtemp(prefix=stale_spools.PREFIX, dir=stale_spools.SPOOLS))
         stale_spools.lock(self.spool)
-        with contextlib.suppress(OSError):  # a full disk is the doctor's to tell, who has a guard too
+        with contextlib.suppress(OSError):  # the doctor, which has a guard too, reports a full disk
             changes.begin(self.spool)
         os.chown(self.spool, 0, owner_gid)
         self.spool.chmod(0o750)
@@ -65,7 +65,7 @@ class Guard:
         self.announced: tuple[str, str] | None = None
         self.answers: Answers | None = None
         self.port: PacketPort | None = None
-        """Of nodes.packets, which has no task."""
+        """Used by nodes.packets, which has no task."""
         self.next_announcement = 0.0
 
     def serve(self) -> None:

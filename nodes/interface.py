@@ -158,7 +158,7 @@ class Interface:
         self._rings(_SET_RINGS, values)
 
     def offload(self, name: str) -> bool:
-        """Of those in offloads(), or rxvlan: the card takes the VLAN tag out. OSError where the kernel cannot tell."""
+        """Whether an offload of offloads(), or rxvlan (the card strips VLAN tags), is on. OSError if not readable."""
         if name in _FLAGS:
             return bool(self._ethtool(_GET_FLAGS) & _FLAGS[name])
         return bool(self._ethtool(_COMMANDS[name][0]))

@@ -15,7 +15,7 @@ from pktswarm.nodes.interface import Interface
 
 TRIES = 3
 ARRIVAL_S = 1.0
-"""By then the interface's counter tells of what it sent (on veth of what its other end took), on a busy machine too."""
+"""Time limit for sent frames (on veth: taken by its other end) to appear in the counter, on a busy machine too."""
 
 
 def trouble(interface: Interface) -> str:
@@ -26,7 +26,7 @@ def trouble(interface: Interface) -> str:
 
 
 def takes_none(interface: Interface) -> str:
-    """As the driver says; empty when it does not, or the kernel (before 6.3) does not tell."""
+    """Why the driver takes no live frames; empty if it does, or if the kernel (before 6.3) does not report it."""
     bits = xdp_features.features(interface.index)
     if bits is None or bits & xdp_features.TAKES_FRAMES:
         return ""

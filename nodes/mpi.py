@@ -31,7 +31,7 @@ NODE_COLOUR = {"transmit": 1, "receive": 2}
 
 
 def versions() -> dict[str, str]:
-    """Of mpi4py and of the library beneath it, whose first line names it."""
+    """Versions of mpi4py and of the MPI library, the latter from the first line of its version text."""
     return {"mpi4py": mpi4py.__version__, "mpi": MPI.Get_library_version().splitlines()[0].strip("\0 ")}
 
 
@@ -52,7 +52,7 @@ class Link:
         self._news = News()
         self._outgoing: list[tuple[MPI.Request, bytes]] = []
         self._pieces = bytearray()
-        """Of files, come and not yet asked for."""
+        """Pieces of files that have arrived and are not yet requested."""
 
     def introduce(self, message: NodeEvent) -> None:
         """The first message: when it is out there is a connection, and a master who refuses one is dead."""

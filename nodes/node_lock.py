@@ -1,7 +1,7 @@
 """One master at a time: every guard holds its node for the run that it works for, until it has restored the node.
 
-The hold is a lock (flock) of the guard's process on a file that only root opens. So it goes with the process, whatever
-ends that, and the guard of a master who was killed ends within 2 s. Both ranks of a host share it: they are of one run.
+The hold is a lock (flock) of the guard's process on a file that only root opens. The kernel releases it however the
+process ends, and the guard of a killed master ends within 2 s. Both ranks of a host share it: they are of one run.
 """
 
 from __future__ import annotations

@@ -92,13 +92,13 @@ def missing_tool(tool: str, package: str) -> str:
 
 
 def tool_version(tool: str) -> str:
-    """As it tells itself, "4.4.3"; empty where it is not there, or tells none."""
+    """Returns the version that the tool prints, such as "4.4.3"; empty if it is not installed or prints none."""
     path = shutil.which(tool, path=TOOL_PATH)
     if path is None:
         return ""
     try:
-        told = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=GRACE_S, check=False)
+        printed = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=GRACE_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    found = re.search(r"\d+(\.\d+)+", told.stdout or told.stderr)
+    found = re.search(r"\d+(\.\d+)+", printed.stdout or printed.stderr)
     return found[0] if found else ""

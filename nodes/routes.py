@@ -1,4 +1,4 @@
-"""Which interface leads where, as the kernel's own look-up tells (rtnetlink): rules and every table are heeded."""
+"""The interface towards an address, by the kernel's own look-up (rtnetlink), which includes rules and all tables."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _addresses(host: str) -> set[ipaddress.IPv4Address | ipaddress.IPv6Address]:
 
 
 def _ask(request: bytes, flags: int) -> Iterator[tuple[int, int, dict[int, bytes]]]:
-    """Of each route in the answer: the length of its prefix, its type, its attributes."""
+    """Prefix length, type and attributes of each route in the answer."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _ROUTE) as link:
         link.send(struct.pack("=IHHII", _HEADER_BYTES + len(request), _GETROUTE, flags, 1, 0) + request)
         while True:

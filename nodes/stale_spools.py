@@ -103,7 +103,7 @@ def _taken(path: Path) -> Iterator[bool]:
 
 
 def _is_elsewhere(path: Path) -> bool:
-    """Of another network namespace that may still be there: this boot's."""
+    """Whether the folder belongs to another network namespace of this boot, which may still exist."""
     found, here = changes.read(path), changes.Place.here()
     return found is not None and found[0].boot == here.boot and found[0] != here
 

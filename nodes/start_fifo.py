@@ -1,4 +1,4 @@
-"""The gate that a process waits at, armed: through this FIFO it is told the instant of its start."""
+"""The gate at which an armed process waits: a FIFO that delivers the instant of its start."""
 
 from __future__ import annotations
 

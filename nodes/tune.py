@@ -72,8 +72,8 @@ Before = dict[str, dict[str, str]]
 
 
 def apply(folder: Path) -> Done:
-    """Set what is not as wanted; `changed` names it, `told` says what could not be set. An interface that was set
-    before, and is not the one any more, gets its own settings back. Raises BadInput."""
+    """Set what is not as wanted; returns the changes, and the settings that could not be set. An interface that was
+    set before, and is not the configured one any more, gets its own settings back. Raises BadInput."""
     interface, own_kernel = _config(folder)
     if not Interface(interface).exists():
         raise BadInput(folder / CONFIG, "there is no such interface", key="traffic_interface", value=interface)
@@ -83,7 +83,7 @@ def apply(folder: Path) -> Done:
         _write_before(folder, before)
     values = before.setdefault(interface, {})
     for one in settings(interface, own_kernel):
-        with _telling(done, f"{one.name} is left alone"):
+        with _reporting(done, f"{one.name} is left alone"):
             now, wanted = one.read(), one.wanted()
             if now == wanted:
                 continue
@@ -114,12 +114,12 @@ def undo(folder: Path) -> Done:
 
 
 def _give_back(interface: str, before: Before, done: Done) -> None:
-    """What could not be is told and stays in `before`; an interface that has gone has taken its settings along."""
+    """Restores an interface. Failed settings are reported and stay in `before`, unless the interface is missing."""
     stays, gone = {}, not Interface(interface).exists()
     # The last first, as a driver may take one setting only with another.
     for one in reversed([one for one in settings(interface, own_kernel=True) if one.name in before[interface]]):
         stays[one.name] = before[interface][one.name]
-        with _telling(done, f"{one.name} stays"):
+        with _reporting(done, f"{one.name} stays"):
             if one.read() != before[interface][one.name]:  # what a driver refused to take need not be given back
                 one.write(before[interface][one.name])
                 done["changed"].append(f"{one.name}: -> {before[interface][one.name]}")
@@ -130,11 +130,11 @@ def _give_back(interface: str, before: Before, done: Done) -> None:
 
 
 @contextlib.contextmanager
-def _telling(done: Done, words: str) -> Iterator[None]:
+def _reporting(done: Done, what: str) -> Iterator[None]:
     try:
         yield
     except (OSError, EngineError) as error:
-        done["told"].append(f"{words}: {getattr(error, 'strerror', None) or error}")
+        done["told"].append(f"{what}: {getattr(error, 'strerror', None) or error}")
 
 
 def _config(folder: Path) -> tuple[str, bool]:

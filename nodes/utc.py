@@ -1,7 +1,7 @@
 """UTC of this node: how far it is from CLOCK_MONOTONIC, and whether anybody has set it since the last look.
 
-A timer of CLOCK_REALTIME with TFD_TIMER_CANCEL_ON_SET (timerfd_create(2)) is told of every time that the clock is set,
-so one that is set and set back between two readings is not missed. Steering its rate is not setting it.
+A timer of CLOCK_REALTIME with TFD_TIMER_CANCEL_ON_SET (timerfd_create(2)) is cancelled whenever the clock is set, so a
+clock that is set and set back between two readings is not missed. Steering its rate is not setting it.
 """
 
 from __future__ import annotations

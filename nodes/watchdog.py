@@ -1,7 +1,7 @@
 """The end of a guard that is frozen, by the kernel.
 
-A process that is stopped (SIGSTOP, a debugger) neither hears a command nor sees its time limit, and keeps what it
-holds for ever: its XDP program, its lock on the node. So the guard has a timer of the kernel's, whose signal is
+A process that is stopped (SIGSTOP, a debugger) neither reads a command nor checks its time limit, and keeps what
+it holds for ever: its XDP program, its lock on the node. So the guard has a timer of the kernel's, whose signal is
 SIGKILL; a thread of the guard winds it up again and again, and a thread does not run in a process that is stopped.
 """
 

@@ -1,4 +1,4 @@
-"""What a driver can do in XDP, as the kernel's "netdev" family of generic netlink tells (Linux 6.3 and later).
+"""XDP features of a driver, from the kernel's "netdev" family of generic netlink (Linux 6.3 and later).
 
 A veth end says here whether its other end takes live frames now: it does with GRO or with an XDP program.
 """
@@ -20,7 +20,7 @@ NATIVE, TAKES_FRAMES = 1 << 0, 1 << 2
 
 
 def features(interface_index: int) -> int | None:
-    """The bits of an interface of this network namespace; None where the kernel does not tell."""
+    """The bits of an interface of this network namespace; None where the kernel does not report them."""
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_GENERIC) as link:
             family = _ask(link, _GENL_ID_CTRL, _CTRL_CMD_GETFAMILY, _CTRL_ATTR_FAMILY_NAME, b"netdev\0")

@@ -118,7 +118,7 @@ class FlowUsers:
     step: int = 1
     count: int = 0
     shift: int = 0
-    """Of an IPv6 address the values are the bits above this one."""
+    """Lowest bit of the values in an IPv6 address; `low` has the bits below."""
     low: int = 0
     """The bits below, the same for all."""
     received: ReceivedField | None = None
@@ -259,7 +259,7 @@ class Leg:
     pools: dict[str, AddressPool] = field(default_factory=dict)
     """"users" and "servers" of a trace: the addresses of the instance whose shift is 0."""
     stamped_packets: int | None = None
-    """Of a trace that is stamped where its frames have room (options: {"stamp": True}): how many are, of this leg and
+    """Stamped packets of a trace that is stamped where its frames have room (options: {"stamp": True}), in this leg and
     those that are counted with it; fewer where the scenario cuts it off."""
     merged_into: int | None = None
     """The leg in whose row this one is counted: further instances of a trace look alike to a receiver."""

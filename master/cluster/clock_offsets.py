@@ -81,7 +81,7 @@ def offset_at(readings: Iterable[Reading], at_ns: int) -> Reading | None:
 
 
 def _best(readings: list[Reading], at_ns: int, earlier: bool) -> Reading:
-    """Of the readings on one side the one that says most about `at_ns`."""
+    """Returns the reading on one side of `at_ns` with the smallest bound at that time."""
     side = [one for one in readings if (one.at_ns <= at_ns) == earlier]
     return min(side, key=lambda one: _aged(one, at_ns).bound_ns)
 

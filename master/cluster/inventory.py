@@ -63,7 +63,7 @@ class Host:
     mac: str = ""
     ipv4: str = ""
     ipv6: str = ""
-    """What users of a UPF who have IPv6 addresses talk to: a node of side n6."""
+    """IPv6 address: on a node of side n6, the peer of UPF users with IPv6 addresses."""
     socket_ipv4: tuple[str, ...] = ()
     """Address with prefix length of its connections: as a transmitter, and as a receiver where it has both roles."""
     python: str = ""

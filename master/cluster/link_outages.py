@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Outages:
-    """Of one rank. Times are nanoseconds since the start instant."""
+    """Outages of one rank's traffic link. Times are nanoseconds since the start instant."""
 
     downs: int = 0
     since_ns: int | None = None

@@ -1,4 +1,4 @@
-"""What happened to a node's traffic interface while frames were sent, as its samples tell: to the distance of two."""
+"""Changes of a node's traffic interface while frames are sent, from its samples: resolution is one sample interval."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class MtuChange:
 
 @dataclass
 class LinkState:
-    """Of one rank."""
+    """State of one rank's traffic interface."""
 
     mtu: int | None = None
     read_ns: int = 0

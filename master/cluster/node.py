@@ -1,4 +1,4 @@
-"""What one rank has told during a run, and the sums of it."""
+"""The reports of one rank during a run, and their sums."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class NodeState:
     """None until the node reports its counts. A count of connections is in `connections` instead."""
     received: list[ReceiveCount] | None = None
     captures: dict[str, int] = field(default_factory=dict)
-    """Name → bytes, as it told them with its counts."""
+    """Name → bytes, as reported with the counts."""
     connections: dict[int, EndCount] = field(default_factory=dict)
     """By leg."""
     interface: dict[str, int] | None = None
     outages: Outages = field(default_factory=Outages)
-    """Of its traffic link."""
+    """Outages of its traffic link."""
     link: LinkState = field(default_factory=LinkState)
     sampled: dict[str, int] | None = None
     """The interface's counters in the last sample; of a node that is lost all that is known."""

@@ -1,7 +1,7 @@
 """When a node's UTC was set during a run: its CLOCK_REALTIME less its CLOCK_MONOTONIC is constant but for that.
 
 NTP and PTP that only steer a clock's rate move both alike. The two are read together with each reading of the clock,
-with each sample, and when a node's kernel tells that the clock was set.
+with each sample, and when a node's kernel reports that the clock was set.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ class Step:
     """Times are nanoseconds of the master's CLOCK_MONOTONIC."""
 
     by_ns: int | None
-    """In all: a kernel does not tell how often the clock was set, and it may have been further away meanwhile. None: it
-    was set and set back, or by less than can be read."""
+    """Net change: a kernel does not report how often the clock was set, and it can have been further away meanwhile.
+    None: it was set and set back, or by less than the readings resolve."""
     after_ns: int
     before_ns: int
 
@@ -28,7 +28,7 @@ class Step:
 
 @dataclass
 class UtcSteps:
-    """Of one clock, as it is read again and again."""
+    """Steps of one clock, from its successive readings."""
 
     found: list[Step] = field(default_factory=list)
     _known: tuple[int, int] | None = None
@@ -38,8 +38,8 @@ class UtcSteps:
     """Up to here all that is known to have been set is in `found`."""
 
     def take(self, at_ns: int, realtime_minus_monotonic_ns: int, within_ns: int, was_set: bool | None = None) -> None:
-        """`within_ns`: how far off the reading may be, because the two clocks were not read at one instant. `was_set`:
-        whether the clock was since this was last told; None where it was not asked."""
+        """`within_ns`: error bound of the reading, because the two clocks are not read at one instant. `was_set`:
+        whether the clock was set since the last report of this flag; None: not checked."""
         known, reading = self._known, (realtime_minus_monotonic_ns, within_ns)
         if known is None or within_ns < known[1]:
             self._known = reading

@@ -24,7 +24,7 @@ def nodes(first: Compared, other: Compared) -> list[SettingDifference]:
 
 
 def within(side: Side) -> list[str]:
-    """Returns a line for each run that is no repetition of the side's first."""
+    """Returns a line for each run that is not a repetition of the first run of its side."""
     first, *others = side.runs
     lines = []
     for run in others:

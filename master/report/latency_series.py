@@ -12,30 +12,32 @@ Leg = tuple[str, str, str]
 """(stream, from, to)."""
 
 
-def over_time(edges_ns: Floats, told: Iterable[tuple[Leg, Floats]], means_ns: Mapping[Leg, float]) -> dict[str, Floats]:
-    """The mean latency of each stream in each bin, NaN where nothing came. `told`: of each leg a row a sample: time_ns,
-    latency_packets, latency_sum_ns; NaN where it tells none. `means_ns`: as streams.csv has them.
+def over_time(
+    edges_ns: Floats, samples: Iterable[tuple[Leg, Floats]], means_ns: Mapping[Leg, float]
+) -> dict[str, Floats]:
+    """Mean latency of each stream in each bin, NaN where no packet arrived. `samples`: for each leg, a row per sample:
+    time_ns, latency_packets, latency_sum_ns; NaN where not reported. `means_ns`: as in streams.csv.
 
-    Samples are counted with the clocks as read before the run; what was read after it shifts a leg by one constant,
-    which is the difference of the two means. A stream of which a leg tells none has no mean."""
+    Samples use the clock offsets read before the run. The offsets read after it shift a leg by one constant, the
+    difference of the two means. A stream with a leg that reports no latency has no mean."""
     packets: dict[str, Floats] = {}
     sums: dict[str, Floats] = {}
-    untold = set()
-    for (stream, source, target), table in told:
+    unreported = set()
+    for (stream, source, target), table in samples:
         known = table[~np.isnan(table).any(axis=1)]
         mean_ns = means_ns.get((stream, source, target))
         if mean_ns is None or not len(known) or not known[-1, 1]:
-            untold.add(stream)
+            unreported.add(stream)
             continue
         shift_ns = mean_ns - known[-1, 2] / known[-1, 1]
         came, sum_ns = (np.interp(edges_ns, known[:, 0], known[:, column], left=0.0) for column in (1, 2))
         packets[stream] = packets.get(stream, 0.0) + np.diff(came)
         sums[stream] = sums.get(stream, 0.0) + np.diff(sum_ns + shift_ns * came)
-    return {name: _means(sums[name], packets[name]) for name in packets if name not in untold}
+    return {name: _means(sums[name], packets[name]) for name in packets if name not in unreported}
 
 
 def _means(sums: Floats, packets: Floats) -> Floats:
-    """Of less than a packet, between two samples, there is none."""
+    """Mean latency per bin; NaN where a bin, interpolated between samples, holds less than half a packet."""
     some = packets >= 0.5
     means: Floats = np.divide(sums, packets, out=np.full(len(packets), np.nan), where=some)
     return means

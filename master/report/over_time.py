@@ -28,7 +28,7 @@ MOST_STREAMS = 8
 """Lines in one plot; more cannot be distinguished."""
 CHUNK_BYTES = 1 << 24
 INTERFACE = ("tx_packets", "tx_bytes", "rx_packets", "rx_bytes")
-TOLD = ("time_ns", *INTERFACE, "cpu_busy_s")
+INTERFACE_SAMPLE = ("time_ns", *INTERFACE, "cpu_busy_s")
 STREAM = ("sent_packets", "received_packets", "missing_packets", "latency_packets", "latency_sum_ns")
 """Older folders lack the last columns."""
 PEAK_S = 0.1
@@ -37,16 +37,16 @@ PEAK_S = 0.1
 
 @dataclass
 class Counts:
-    """Cumulative counts of one interface, or of one leg at one node. `told`: of each sample time_ns and the counts, one
-    after another, NaN where nothing was told."""
+    """Cumulative counts of one interface, or of one leg at one node. `values`: time_ns and the counts of each sample,
+    one sample after another, NaN where not reported."""
 
     figures: int
-    told: array[float] = field(default_factory=lambda: array("d"))
+    values: array[float] = field(default_factory=lambda: array("d"))
 
     @cached_property
     def table(self) -> Floats:
         """A row a sample, in the order of time."""
-        table = np.frombuffer(self.told).reshape(-1, self.figures)
+        table = np.frombuffer(self.values).reshape(-1, self.figures)
         return table[np.argsort(table[:, 0], kind="stable")]
 
     @property
@@ -72,7 +72,7 @@ class Node:
     peak_cpus: float | None = None
 
     def load(self, speed_mbps: float | None) -> float | None:
-        """Of its link at the peak, as a part of its speed; None where that is not known."""
+        """Peak utilization of the link, as a fraction of its speed; None: the speed is not known."""
         return self.peak_l1_bps / (speed_mbps * 1e6) if speed_mbps else None
 
 
@@ -102,10 +102,10 @@ def read(
     bin_s: float | None = None,
     means_ns: Mapping[latency_series.Leg, float] | None = None,
 ) -> OverTime | None:
-    """None: there are no samples. `wanted`: the streams to read, None for all; `bin_s` None: the samples' own distance;
-    `means_ns`: the mean latency of each leg as streams.csv has it, without which there is none over time.
+    """Returns None if there are no samples. `wanted`: the streams to read, None for all; `bin_s` None: the interval of
+    the samples; `means_ns`: the mean latency of each leg as in streams.csv, needed for latency over time.
 
-    Of a file that a crash cut off, what is whole is read."""
+    If a crash truncated the file, its complete lines are read."""
     if not path.is_file():
         return None
     interfaces, streams = _scan(path, None if wanted is None else {name.encode() for name in wanted})
@@ -122,7 +122,7 @@ def read(
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 Key = tuple[bytes, ...]
-"""(node, role) of an interface; (stream, from, to, role) of a leg: each end of it tells its own."""
+"""(node, role) of an interface; (stream, from, to, role) of a leg: each end of a leg reports its own counts."""
 
 
 class _Header:
@@ -137,7 +137,7 @@ class _Header:
             self.interface = re.compile(b"," * (len(names) - self.place["stream"]) + rb"\r?\n")
 
     def legs(self, wanted: set[bytes] | None) -> re.Pattern[bytes]:
-        """None: all; else only what receivers tell of these streams."""
+        """Pattern of the lines of legs. `wanted` None: all; else the receivers' lines of these streams."""
         if wanted is None:
             return re.compile(rb"(?<=[^,]),{%d}(?=[^,\r\n])" % self.between)
         return re.compile(b",receive" + b"," * self.between + b"(?:" + b"|".join(map(re.escape, wanted)) + b"),")
@@ -147,13 +147,18 @@ class _Header:
 
 
 def _scan(path: Path, wanted: set[bytes] | None) -> tuple[dict[Key, Counts], dict[Key, Counts]]:
-    """Of interfaces and of legs. An hour of many streams is millions of lines: only those that are needed are split."""
+    """Counts of interfaces and of legs. An hour of many streams is millions of lines: only needed ones are split."""
     interfaces: dict[Key, Counts] = {}
     legs: dict[Key, Counts] = {}
     with path.open("rb") as file:
         header = _Header(file.readline())
         for chunk in _chunks(file) if header.known else ():
-            _take(interfaces, _lines(chunk, header.interface), header.picker("node", "role"), header.picker(*TOLD))
+            _take(
+                interfaces,
+                _lines(chunk, header.interface),
+                header.picker("node", "role"),
+                header.picker(*INTERFACE_SAMPLE),
+            )
             if wanted is None or wanted:
                 who = header.picker("stream", "from", "to", "role")
                 _take(legs, _lines(chunk, header.legs(wanted)), who, header.picker("time_ns", *STREAM))
@@ -161,7 +166,7 @@ def _scan(path: Path, wanted: set[bytes] | None) -> tuple[dict[Key, Counts], dic
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
-    """Of whole lines: one that a crash cut off is none."""
+    """Chunks of complete lines; a truncated last line is left out."""
     rest = b""
     while read := file.read(CHUNK_BYTES):
         whole, newline, rest = (rest + read).rpartition(b"\n")
@@ -187,7 +192,7 @@ def _take(
             who, row = key(cells), [float(cell or b"nan") for cell in figures(cells)]
         except (IndexError, ValueError):
             continue
-        (into.get(who) or into.setdefault(who, Counts(len(row)))).told.extend(row)
+        (into.get(who) or into.setdefault(who, Counts(len(row)))).values.extend(row)
 
 
 def _distance_s(interfaces: Iterable[Counts]) -> float:
@@ -224,8 +229,8 @@ def _rates(
 
 def _busy(counts: Counts, edges_ns: Floats) -> tuple[float | None, float | None]:
     """Processors on average over the run, and in the bin with the most."""
-    column = len(TOLD) - 1
-    busy_s = counts.table[:, column] if counts.figures == len(TOLD) else np.array([np.nan])
+    column = len(INTERFACE_SAMPLE) - 1
+    busy_s = counts.table[:, column] if counts.figures == len(INTERFACE_SAMPLE) else np.array([np.nan])
     times_s = counts.times_ns / 1e9
     if np.isnan(busy_s).any() or times_s[-1] <= times_s[0]:
         return None, None
@@ -236,48 +241,48 @@ def _busy(counts: Counts, edges_ns: Floats) -> tuple[float | None, float | None]
 def _by_stream(
     bin_s: float, edges_ns: Floats, streams: dict[Key, Counts]
 ) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """A sum of which one leg does not tell its part is left out."""
+    """Received packets/s and missing packets by stream. A sum is left out where one leg does not report its part."""
     received: dict[str, Floats] = {}
     missing: dict[str, Floats] = {}
-    untold: set[tuple[str, int]] = set()
+    unreported: set[tuple[str, int]] = set()
     for (stream, _, _, role), counts in streams.items():
         if role != b"receive":
             continue
         name, found = stream.decode(errors="replace"), counts.at(edges_ns)
-        untold |= {(name, column) for column in (1, 2) if column >= len(found) or np.isnan(found[column]).any()}
+        unreported |= {(name, column) for column in (1, 2) if column >= len(found) or np.isnan(found[column]).any()}
         received[name] = received.get(name, 0.0) + np.diff(found[1]) / bin_s
         missing[name] = missing.get(name, 0.0) + found[min(2, len(found) - 1)][1:]
-    return _told(received, untold, 1), _told(missing, untold, 2)
+    return _complete(received, unreported, 1), _complete(missing, unreported, 2)
 
 
 def _latency(
     edges_ns: Floats, streams: dict[Key, Counts], means_ns: Mapping[latency_series.Leg, float]
 ) -> dict[str, Floats]:
-    """Empty where the samples tell no latency."""
-    told = [
+    """Mean latency by stream; empty where the samples have no latency."""
+    samples = [
         ((_word(stream), _word(source), _word(target)), counts.table[:, [0, 4, 5]])
         for (stream, source, target, role), counts in streams.items()
         if role == b"receive" and counts.figures > len(STREAM)
     ]
-    return latency_series.over_time(edges_ns, told, means_ns)
+    return latency_series.over_time(edges_ns, samples, means_ns)
 
 
 def _word(name: bytes) -> str:
     return name.decode(errors="replace")
 
 
-def _told(series: dict[str, Floats], untold: set[tuple[str, int]], column: int) -> dict[str, Floats]:
-    return {name: values for name, values in series.items() if (name, column) not in untold}
+def _complete(series: dict[str, Floats], unreported: set[tuple[str, int]], column: int) -> dict[str, Floats]:
+    return {name: values for name, values in series.items() if (name, column) not in unreported}
 
 
 def _last(streams: dict[Key, Counts]) -> dict[tuple[str, str, str], dict[str, int]]:
-    told: dict[tuple[str, str, str], dict[str, int]] = {}
+    counted_by_leg: dict[tuple[str, str, str], dict[str, int]] = {}
     for key, counts in streams.items():
         stream, source, target, _ = (name.decode(errors="replace") for name in key)
-        leg = told.setdefault((stream, source, target), {})
+        leg = counted_by_leg.setdefault((stream, source, target), {})
         counted = zip(STREAM, counts.table[-1, 1:].tolist(), strict=False)
         leg.update({name: int(count) for name, count in counted if not np.isnan(count)})
-    return told
+    return counted_by_leg
 
 
 # --- thinning out ----------------------------------------------------------------------------------------------------

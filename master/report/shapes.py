@@ -69,7 +69,7 @@ class Shapes:
 
 
 def shapes(folder: Path, document: RunDocument) -> Shapes:
-    """Of a whole run's folder."""
+    """Shapes of a complete run: from its captures if they are small enough, else from the due frames."""
     legs = [leg_of(entry) for entry in document["legs"]]
     hosts = dict.fromkeys(leg.target for leg in legs if leg.engine != interactive.ENGINE)
     captured = {host: files for host in hosts if (files := captures_of(folder, host))}

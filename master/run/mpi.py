@@ -55,9 +55,9 @@ class World:
         self._readings = 0
 
     def all_are_there(self) -> bool:
-        """Every rank has reported: the launcher is not needed any more, and who refuses a connection is dead.
+        """Releases the launcher once every rank has reported; from then on a rank that refuses a connection is dead.
 
-        False where this MPICH cannot be told so: a send to a dead rank may then never return.
+        Returns False where this MPICH lacks the setting: a send to a dead rank may then never return.
         """
         self._launcher.release()
         self.flush(5.0)

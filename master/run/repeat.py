@@ -28,11 +28,11 @@ class Repeated:
         self.problem = UNFINISHED
         """Why runs are missing; empty when none is."""
 
-    def run(self, once: Callable[[Path], Finished], tell: Callable[[Finished], None] = lambda finished: None) -> None:
+    def run(self, once: Callable[[Path], Finished], report: Callable[[Finished], None] = lambda finished: None) -> None:
         """Ends with the first incomplete run; an error before it leaves no folder behind. `once`: makes a run in a
-        folder; `tell`: called for each run that is kept."""
+        folder; `report`: called for each run that is kept."""
         try:
-            self._runs(once, tell)
+            self._runs(once, report)
         except PktswarmError as error:
             if not self.finished:
                 raise
@@ -42,11 +42,11 @@ class Repeated:
                 shutil.rmtree(self.path)
         self.write()
 
-    def _runs(self, once: Callable[[Path], Finished], tell: Callable[[Finished], None]) -> None:
+    def _runs(self, once: Callable[[Path], Finished], report: Callable[[Finished], None]) -> None:
         while len(self.finished) < self.asked:
             self.finished.append(once(self.path / RUNS))
             self.write()
-            tell(self.finished[-1])
+            report(self.finished[-1])
             outcome = self.finished[-1].outcome
             if outcome.status == EXIT_INCOMPLETE:
                 self.problem = f"run {len(self.finished)} of {self.asked} is incomplete: {outcome.reason}"

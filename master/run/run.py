@@ -112,7 +112,7 @@ class Run:
         return replace(made, patience=self.patience)
 
     def execute(self, watch: Watcher) -> Finished:
-        """`watch` is told every event, for the terminal. Raises BadInput when nothing was sent because of it."""
+        """Makes the run. `watch`: called with every event, for the terminal. Raises BadInput if it prevents sending."""
         self.watch = watch
         signals.adopt_orphans()
         self._began = time.monotonic()
@@ -136,7 +136,7 @@ class Run:
     # --- sessions -----------------------------------------------------------------------------------------------
 
     def _set_up(self, upf: Upf) -> None:
-        """Once the nodes are ours, and before they are told their tasks: what the UPF chooses is in their frames."""
+        """Sets up sessions once the nodes are locked, before they receive tasks: frames hold what the UPF chooses."""
         from pktswarm.master.upf.control_plane import ControlPlane  # PFCP's encoder takes a third of a second to load
 
         self._tell_phase("sessions")
@@ -152,13 +152,13 @@ class Run:
         self.control_plane = plane
 
     def _tell_phase(self, name: str) -> None:
-        """Of ours, not of rank 0's."""
+        """Records a phase of this process, which rank 0 does not report."""
         event = Phase(name, time.monotonic_ns())
         self.record.keep(event, b"", self.ledger)
         self._show(event)
 
     def _tell_sessions(self, done: int, asked: int) -> None:
-        """For who watches; it is no part of the run's log."""
+        """Passes progress to the watcher only; the run's log leaves it out."""
         self._show(Sessions(done, asked))
 
     def _pace_loads(self, event: Rank0Event) -> None:
@@ -187,7 +187,7 @@ class Run:
     # --- following the run --------------------------------------------------------------------------------------
 
     def _follow(self, control: Control, launch: Launch) -> None:
-        """Until rank 0 is over or gone, or does not end in time after it was told to."""
+        """Processes events until rank 0 has ended, is gone, or exceeds the time limit after a stop order."""
         silence = SilenceTimer()
         while not control.closed and not self.ledger.over and not self._overdue():
             self._pass_on_interrupts(control)
@@ -220,7 +220,7 @@ class Run:
         now = time.monotonic()
         if self.ledger.phase == "launch":
             return now > self._began + LAUNCH_TIMEOUT_S * self.patience
-        # It says that it lives from when it was told to stop: what is left may take a while.
+        # After a stop order rank 0 reports that it is alive: the remaining work can take long.
         last = max(self._interrupted_at, self._heard_at)
         return bool(self._interrupted_at) and now > last + STOP_TIMEOUT_S * self.patience
 
@@ -265,7 +265,7 @@ class Run:
             _order(control, rank0_orders.Stop(str(self._refusal)))
 
     def _look(self) -> None:
-        """Once all nodes have told what they are, and before their clocks are read. Raises PktswarmError."""
+        """Checks the nodes and updates the plan once all have reported, before clock reading. Raises PktswarmError."""
         nodes = self.ledger.nodes.values()
         refuse_held(nodes)
         if not self.allow.control_interface:
@@ -363,22 +363,22 @@ class Run:
         return Finished(self.folder.path, outcome)
 
     def _aftermath(self) -> list[str]:
-        """Of mpiexec; and of a UPF that was lost: its last word, and what of the users' packets arrived."""
+        """Lines on an early end of mpiexec, and on a lost UPF: its last message and the users' packets that arrived."""
         start_ns, plane = self.ledger.start_ns, self.control_plane
-        told = [self._without_mpiexec] if self._without_mpiexec else []
+        lines = [self._without_mpiexec] if self._without_mpiexec else []
         if plane is None or not self._without_upf or plane.last_word_ns is None or start_ns is None:
-            return told
-        told.append(f"the UPF's last message on N4 came {(plane.last_word_ns - start_ns) / 1e9:.2f} s after the start")
+            return lines
+        lines.append(f"the UPF's last message on N4 came {(plane.last_word_ns - start_ns) / 1e9:.2f} s after the start")
         for row in self.ledger.rows():
             if row.leg.id in self.plan.tunnels | self.plan.trace_sessions and row.lost is not None:
                 last = (
                     "no packet arrived" if row.last_ns is None else f"the last packet came at {row.last_ns / 1e9:.2f} s"
                 )
-                told.append(f"{row.leg.stream} from {row.leg.source}: {last}, {row.lost:,} of {row.sent:,} are lost")
-        return told
+                lines.append(f"{row.leg.stream} from {row.leg.source}: {last}, {row.lost:,} of {row.sent:,} are lost")
+        return lines
 
     def _compared(self, folder: Folder) -> list[Compared]:
-        """Of traces; of none where a run did not end as it should."""
+        """Comparisons of the verified traces; empty if the run did not complete."""
         if self.ledger.stopped or not self.ledger.over:
             return []
         names = {trace.name for trace in self.scenario.traces if trace.verify}
@@ -425,6 +425,6 @@ class Run:
 
 
 def _order(control: Control, order: Rank0Order, raw: bytes = b"") -> None:
-    """To rank 0. It may be over, told by Ctrl-C or dead: then what it said last is still to be read, and tells."""
+    """Sends an order to rank 0. Errors are ignored: it may have ended, and its last messages are still to be read."""
     with contextlib.suppress(OSError):
         control.send(order, raw)

@@ -53,7 +53,7 @@ class NodeReport:
     """Engine → why it is missing; empty: it is there."""
     receivers: dict[str, str]
     versions: dict[str, str]
-    """Of the engines that are programs of their own."""
+    """Versions of the engines that are separate programs."""
     held_by: Holder | None = None
     """Another run that holds the node."""
     mended: list[str] = field(default_factory=list)

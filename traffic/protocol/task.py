@@ -33,7 +33,7 @@ class SendTask:
     clock: Clock = "monotonic"
     """The clock of the stamps: CLOCK_MONOTONIC, or TAI steered by PTP. Due times always use CLOCK_MONOTONIC."""
     mac: str = ""
-    """Of the interface; set where `proxy_addresses` is not empty."""
+    """MAC address of the interface; set where `proxy_addresses` is not empty."""
     proxy_addresses: list[str] = field(default_factory=list)
     """Addresses for which the guard answers ARP, neighbour discovery and GTP-U echo (traffic.frames.responder); only
     one rank of a host has them."""
@@ -97,8 +97,8 @@ class SendCount:
     stamped_packets: int | None = None
     """Packets of a stamped trace that had a stamp."""
     sent_frames: int | None = None
-    """Of a leg whose packets go out in fragments: the device took so many; None: as many as packets. `sent_packets` are
-    those of which it took every fragment, and `sent_bytes` theirs, each as in one frame."""
+    """Frames that the device took of a leg whose packets are sent in fragments; None: one for each packet.
+    `sent_packets` counts packets of which it took every fragment, and `sent_bytes` their bytes, each as one frame."""
     latest_ns: int | None = None
     """Greatest lateness of a frame; None: not known."""
     users: list[int] | None = None
@@ -144,7 +144,7 @@ class ReceiveCount:
     unfinished_packets: int | None = None
     """Packets with missing fragments, in the count of the first flow of a receiver that reassembles."""
     users: dict[str, str] | None = None
-    """traffic.counting.users.COLUMNS, packed, in the order of Leg.users; behind the last user what is no user's."""
+    """traffic.counting.users.COLUMNS, packed, in the order of Leg.users; the last entry counts packets of no user."""
     connections: dict[str, Any] | None = None
     """As SendCount's."""
     marks: str | None = None

@@ -46,7 +46,7 @@ class Ports:
 def keep_apart(channels: list[Channel], one_way: bool) -> Ports:
     """The ports of each channel; -1 without ports.
 
-    Of two colliding flows the later one gets a free port in place of its higher one (mostly the client's); with two
+    The later of two colliding flows gets a free port in place of its higher one (mostly the client's); with two
     equal ports (2152 to 2152) in place of the source port, so that the target port still identifies the protocol.
     `one_way`: both directions are sent from the same node to the same node, with the same addresses.
     """

@@ -1,0 +1,94 @@
+"""Text of the product is plain technical English: machines report, return and count; they do not tell, hear or know.
+
+`python tests/repo/test_language.py` lists the places.
+"""
+
+import io
+import re
+import subprocess
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PRODUCT = ("master", "nodes", "traffic", "lab", "pktswarm", "kernel", "docs", "ansible", "configs", "hosts", "results")
+PAGES = ("README.md", "CONTRIBUTING.md", "bootstrap")
+WORDS = re.compile(
+    r"\b(?:told|tells?|telling|hears?|heard|whom|whose business)\b"  # of machines
+    r"|\bwho (?:is|are|was|has|have|sends?|sent|receives?|counts?)\b"
+    r"|\bwho (?:asks?|came|comes|does|did|waits?|answers?|plays?|holds?)\b"
+    r"|\bis no [\w ]{1,30}'s\b"
+    r"|(?-i:^Of )",
+    re.IGNORECASE,
+)
+ALLOWED = (  # the key `told` of two published JSON documents: renaming it would break their readers
+    ("ansible/roles/pktswarm/tasks/traffic.yml", "when: (pktswarm_tuned.stdout | from_json).told | length > 0"),
+    (
+        "ansible/roles/pktswarm/tasks/traffic.yml",
+        """msg: "{{ inventory_hostname }}: {{ (pktswarm_tuned.stdout | from_json).told | join('; ') }}\"""",
+    ),
+    ("nodes/tune.py", 'told"'),
+    ("docs/doctor.md", '{"status": …, "hosts": {NAME: {"reachable", "offset_ns", "offset_bound_ns", "told",'),
+    ("docs/doctor.md", "`level` is `unreachable`, `wrong` or `note`; `told` is the output of the host's own program"),
+    ("master/doctor/show.py", 'told"'),
+)
+
+
+def files() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", *PRODUCT, *PAGES], capture_output=True, text=True, check=True).stdout
+    paths = [Path(name) for name in listed.split()]
+    return [path for path in paths if path.is_file() and not path.is_symlink() and path.name != "LICENSE"]
+
+
+def texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Line number and text: of Python comments and strings, of C comments, of pages every line."""
+    if path.suffix == ".py":
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+            if token.type in (tokenize.COMMENT, tokenize.STRING):
+                for number, line in enumerate(token.string.split("\n"), token.start[0]):
+                    yield number, re.sub(r"^[#rfb\"' ]+|\{[^{}]*\}", "", line)
+    elif path.suffix in {".c", ".h"}:
+        text = path.read_text()
+        for found in re.finditer(r"/\*.*?\*/|//[^\n]*", text, re.S):
+            start = text.count("\n", 0, found.start()) + 1
+            for number, line in enumerate(found[0].split("\n"), start):
+                yield number, line.strip("/* \t")
+    elif path.suffix in {".md", ".yml", ".yaml", ".html", ".j2", ".css", ".sh", ""}:
+        for number, line in enumerate(path.read_text().split("\n"), 1):
+            yield number, line.strip("#-*| ")
+
+
+def places() -> list[str]:
+    found = []
+    for path in files():
+        try:
+            found += [
+                f"{path}:{number}: {line}"
+                for number, line in texts(path)
+                if WORDS.search(line) and (str(path), line) not in ALLOWED
+            ]
+        except UnicodeDecodeError:
+            continue
+    return found
+
+
+def test_no_text_of_the_product_has_a_word_of_the_list() -> None:
+    assert len(files()) > 400
+    assert places() == []
+
+
+@pytest.mark.parametrize(
+    "text", ["it is told what", "nobody who sends", "is no trial's", "Of each stream the rate", "a UPF that tells"]
+)
+def test_the_list_finds(text: str) -> None:
+    assert WORDS.search(text)
+
+
+@pytest.mark.parametrize("text", ["storytelling", "a list of each stream", "the trial's duration", "whole"])
+def test_the_list_leaves(text: str) -> None:
+    assert not WORDS.search(text)
+
+
+if __name__ == "__main__":
+    print("\n".join(places()))
