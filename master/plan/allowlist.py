@@ -46,7 +46,7 @@ class Allow:
 
 
 class Allowed:
-    """The addresses of an inventory that are under test: those it declares, or no provider's, and its own hosts'."""
+    """Addresses under test of an inventory: those it declares, else those no provider routes, and its own hosts'."""
 
     def __init__(self, inventory: Inventory, own: Iterable[str] = ()) -> None:
         networks = [*(inventory.under_test or DEFAULT), *map(ipaddress.ip_network, {*_own(inventory), *own})]
@@ -54,7 +54,7 @@ class Allowed:
         self._ranges = _merged((n.version, int(n[0]), int(n[-1])) for n in networks)
 
     def check(self, stream: str, what: str, versions_range: Range) -> None:
-        """BadInput where any address of the range is not among them."""
+        """Raise BadInput for a range with an address that is not allowed."""
         version, first, last = versions_range
         if any(v == version and low <= first and last <= high for v, low, high in self._ranges):
             return
@@ -82,8 +82,11 @@ def check_legs(
     shares: Mapping[int, Share],
     tunnels: Mapping[int, str] = MappingProxyType({}),
 ) -> None:
-    """The targets in the headers of every frame, of the outermost and of those within ("auto" is a node's own); of a
-    trace, `shares` by leg, its pools as each of its instances takes them. `tunnels`: leg → a UPF's address."""
+    """Check the target addresses of every frame, in outer and inner headers ("auto" is a node's own address).
+
+    `shares`: leg id → share of a trace, checked with the address pools of each instance; `tunnels`: leg id → address
+    of the UPF.
+    """
     for leg in legs:
         for header in leg.frame.get("headers", ()):
             for what, found in _targets(header):
@@ -94,7 +97,7 @@ def check_legs(
 
 
 def refuse_interfaces(nodes: Iterable[NodeState]) -> None:
-    """A tester at full rate would cut its own control connection, or flood what is beyond the default route."""
+    """Raise BadInput for a traffic interface that carries the control connection or a default route."""
     for node in nodes:
         interface = node.report.interface if node.report else None
         for carried in interface.carries if interface else ():
@@ -108,7 +111,7 @@ def refuse_interfaces(nodes: Iterable[NodeState]) -> None:
 
 
 def told_addresses(nodes: Iterable[NodeState]) -> set[str]:
-    """Addresses of nodes for which the inventory has none."""
+    """Addresses that nodes report for their traffic interfaces."""
     return {ip for node in nodes if node.report and (ip := node.report.interface.ipv4)}
 
 
@@ -157,13 +160,13 @@ def _of_trace(leg: Leg, share: Share, tunnel: str) -> Iterator[tuple[str, Range]
 
 
 def _wrapped(first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Addresses of 32 bits, as what adds to them wraps."""
+    """Range of 32-bit addresses, as two ranges where it wraps."""
     first, last = first % NUMBERS, last % NUMBERS
     yield from [(first, last)] if first <= last else [(first, NUMBERS - 1), (0, last)]
 
 
 def _merged(ranges: Iterable[Range]) -> list[Range]:
-    """Neighbours and overlaps are one."""
+    """Ranges with adjacent and overlapping ones merged."""
     merged: list[Range] = []
     for version, first, last in sorted(ranges):
         if merged and merged[-1][0] == version and first <= merged[-1][2] + 1:

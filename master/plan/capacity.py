@@ -1,9 +1,9 @@
 """The capacity file of an inventory: what each node was seen to send, and to receive without loss (docs/calibrate.md).
 
 `pktswarm calibrate` writes it beside the inventory. Sizes count the FCS. Figures of sizes that were not measured are
-taken from those that were, and never too high for it: the time that a node needs for a frame does not fall with its
-size, and grows ever faster where a link takes over from a processor (it is convex), so it lies below the straight line
-between two measured sizes.
+interpolated, and never too high: the time a node needs for a frame does not fall with the frame's size and is convex in
+it (constant where the processor limits the rate, proportional to the size where the link does), so it lies below the
+straight line between two measured sizes.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ FORMAT_VERSION = 1
 CONFIRMED, AT_LEAST, UNCONFIRMED, FAILED = "confirmed", "at least", "not confirmed", "failed"
 USED = (CONFIRMED, AT_LEAST)
 FURTHEST = 1.05
-"""Beyond the largest size that was measured, as a part of it, by which figures are taken for known."""
+"""Largest frame size with a known rate, as a multiple of the largest measured size."""
 AGAIN = "make it with: pktswarm calibrate --hosts"
 
 
 class Figure(Strict):
     """Measured capacity of one node in one role, with one engine, at one frame size.
 
-    `rate_pps`: the highest rate that was seen to hold, twice or more often; `above_pps`: the lowest one above it that
-    was seen not to. With `state` "at least" there was none: its partners could not send (or it could not be asked for)
-    more. "not confirmed": it held once and not again. "failed": `problem` says why there is no rate.
+    `rate_pps`: the highest rate that held in two or more trials; `above_pps`: the lowest rate above it that did not
+    hold. `state` "at least": no higher rate could be offered, so `above_pps` is None. "not confirmed": the rate held
+    once and failed when repeated. "failed": `problem` is the reason why there is no rate.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -45,15 +45,15 @@ class Figure(Strict):
     role: Role
     engine: str
     mode: Literal["", "count", "capture"] = ""
-    """Of a receiver."""
+    """Receivers only."""
     size_bytes: int = Field(ge=64, le=9618)
     state: Literal["confirmed", "at least", "not confirmed", "failed"]
     rate_pps: float | None = Field(None, gt=0)
     above_pps: float | None = None
     top_pps: float | None = None
-    """Of a transmitter: as fast as it goes, by its interface's counter."""
+    """Transmitters only: unlimited rate, from the interface's counter."""
     senders: list[str] = Field(default_factory=list)
-    """Of a receiver: by whom it was overloaded, or could not be."""
+    """Receivers only: the nodes that sent to it together."""
     kernel: str
     driver: str
     speed_mbps: int | None = None
@@ -74,7 +74,7 @@ class Figure(Strict):
         return None if self.rate_pps is None else 8 * self.size_bytes * self.rate_pps
 
     def changed(self, report: Mapping[str, Any]) -> str:
-        """What of the node is other than when it was measured; empty where nothing is. `report`: the node's own."""
+        """Properties of the node that changed since the measurement; empty: none. `report`: the node's current one."""
         interface = report.get("interface", {})
         now = {"kernel": report.get("kernel"), "driver": interface.get("driver")}
         if self.speed_mbps is not None:
@@ -96,7 +96,7 @@ class _File(Strict):
 
 @dataclass(frozen=True)
 class Limit:
-    """Of a node for frames of some sizes: packets/s; `least`: no higher rate was ever tried."""
+    """Highest rate of a node for a mix of frame sizes. `least`: a lower bound, as no higher rate was tried."""
 
     rate_pps: float
     engine: str
@@ -106,7 +106,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Capacity:
-    """What is known of an inventory's nodes. `missing`: node → engines that it lacks, and why."""
+    """Measured capacities of an inventory's nodes. `missing`: node → engine that it lacks → reason."""
 
     path: Path
     figures: tuple[Figure, ...] = ()
@@ -122,7 +122,7 @@ class Capacity:
     def limit(
         self, node: str, role: Role, engine: str, mode: str, sizes: Sequence[tuple[float, float]]
     ) -> Limit | None:
-        """`sizes`: (bytes with FCS, weight). None where nothing is known of the node in this."""
+        """Limit for a mix of frame sizes; None without a measurement. `sizes`: (bytes with FCS, weight)."""
         wanted = (node, role, engine, mode)
         known = {one.size_bytes: one for one in self.figures if one.key[:4] == wanted and one.state in USED}
         rates = {size: one.rate_pps for size, one in known.items() if one.rate_pps is not None}
@@ -134,13 +134,13 @@ class Capacity:
         return Limit(1 / mean_s, engine, least, max(one.utc for one in known.values()))
 
     def lacks(self, node: str, engine: str) -> bool:
-        """Whether the node told that it has no such engine."""
+        """Whether the node reported that it lacks this engine."""
         return bool((self.missing or {}).get(node, {}).get(engine))
 
     def as_told(self, reports: Mapping[str, Mapping[str, Any]]) -> tuple[Capacity, list[str]]:
-        """Without what is of other kernels, drivers or links than the nodes have now; and what that is, in words.
+        """Drop figures measured with another kernel, driver or link than the node has now; return a note for each node.
 
-        `reports`: node → what it told; of other nodes everything stays.
+        `reports`: node → its report; figures of other nodes stay.
         """
         kept, told = [], {}
         for one in self.figures:
@@ -166,7 +166,7 @@ class Capacity:
 
 
 def missing_of(report: Mapping[str, Any]) -> dict[str, str]:
-    """Senders that a node lacks, and why."""
+    """Sending engines that a node lacks → reason."""
     return {name: why for name, why in report.get("senders", {}).items() if why}
 
 
@@ -176,7 +176,7 @@ def path_of(inventory: Path) -> Path:
 
 
 def beside(inventory: Path) -> Capacity | None:
-    """What is known of an inventory's nodes; None where nothing was measured. BadInput for a file that is none."""
+    """Read the capacity file of an inventory; None without one. Raises BadInput for an invalid file."""
     path = path_of(inventory)
     try:
         data = json.loads(path.read_text())
@@ -212,7 +212,7 @@ def _known_keys(location: Location) -> str:
 
 
 def _seconds(rates: Mapping[int, float], size: float) -> float:
-    """What a frame takes at most; see the module's words. `rates`: size in bytes → packets/s."""
+    """Upper bound of the time for a frame; see the module's docstring. `rates`: size in bytes → packets/s."""
     sizes = sorted(rates)
     place = bisect_left(sizes, size)
     if place == 0:

@@ -1,4 +1,4 @@
-"""A plan beside what its nodes were seen to do: how much of it each is to use, and where that is more than there is."""
+"""Load of each node in a plan relative to its measured capacity, and warnings where it exceeds the capacity."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from pktswarm.traffic.schedule.sequence import Records
 
 RECEIVERS = ("xdp", "netsniff-ng")
-"""In the order in which `auto` tries them."""
+"""Receiving engines in the order in which `auto` tries them."""
 ROUNDING = 1e-6
-"""Of a share: less above one is arithmetic's."""
+"""Tolerance of shares: a share of up to 1 + ROUNDING is within the capacity."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """What a leg asks of its nodes. `pps`: at its busiest; None: as many as go, or unknown. `sizes`: (bytes with FCS,
+    """Load that a leg puts on its nodes. `pps`: peak rate; None: unlimited or unknown. `sizes`: (bytes with FCS,
     weight)."""
 
     leg: Leg
@@ -36,7 +36,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class LegLimit:
-    """One end of a leg: what it asks, and what its node was seen to do with such frames when it does nothing else."""
+    """One end of a leg: its rate, and the limit of its node for such frames with no other load."""
 
     leg: int
     stream: str
@@ -53,7 +53,7 @@ class LegLimit:
 
 @dataclass(frozen=True)
 class Load:
-    """Of a node in one role: the parts of its legs, together."""
+    """Load of a node in one role: the sum over its legs."""
 
     node: str
     role: Role
@@ -69,7 +69,7 @@ class Load:
 
     @property
     def possible_pps(self) -> float:
-        """Of this mix of frames."""
+        """Capacity of the node for this mix of frames."""
         return self.pps / self.share
 
     @property
@@ -98,7 +98,7 @@ class Load:
 
 
 def planned(legs: Iterable[Leg], shares: Mapping[int, Share], sequences: Mapping[int, Records]) -> list[Planned]:
-    """Of legs of frames; connections take what they get, and what a data network sends back hangs on what it gets."""
+    """Loads of the legs whose rate is known before the run: without connections, echoes and interactive traces."""
     return [
         _planned(leg, shares.get(leg.id), sequences.get(leg.id))
         for leg in legs
@@ -119,7 +119,7 @@ def _planned(leg: Leg, share: Share | None, records: Records | None) -> Planned:
 
 
 def _trace_pps(leg: Leg, share: Share, size: float) -> float | None:
-    """On average: a trace's peaks are its own."""
+    """Average rate; peaks of a trace are not considered."""
     mode, value = leg.timing.mode, leg.timing.value
     if mode in ("pps", "bps"):
         return value if mode == "pps" else value / (8 * (size - FCS_BYTES))
@@ -128,7 +128,7 @@ def _trace_pps(leg: Leg, share: Share, size: float) -> float | None:
 
 
 def limits_of(plans: Iterable[Planned], receive: Receive, capacity: Capacity) -> list[LegLimit]:
-    """Both ends of each leg, as far as anything is known of them."""
+    """Limits at both ends of each leg with a known rate, where the node was measured."""
     found = []
     for one in plans:
         if one.pps:
@@ -146,7 +146,7 @@ def limits_of(plans: Iterable[Planned], receive: Receive, capacity: Capacity) ->
 
 
 def sending_limit(one: Planned, capacity: Capacity) -> Limit | None:
-    """Limit of the engine that will send: the first that is able and installed."""
+    """Limit of the engine that will send: `auto` takes the first that is able and installed."""
     leg, node = one.leg, one.leg.transmitter
     engine: str | None = leg.engine
     if engine == "auto":
@@ -157,7 +157,7 @@ def sending_limit(one: Planned, capacity: Capacity) -> Limit | None:
 
 
 def _receiving_limit(one: Planned, node: str, receive: Receive, capacity: Capacity) -> Limit | None:
-    """`auto` takes the first that can; which that is only the nodes tell, so it is the first that was measured."""
+    """Limit of the receiving engine. Before the nodes report, `auto` stands for the first engine with a measurement."""
     names = RECEIVERS if receive.engine == "auto" else (receive.engine,)
     more = one.leg.arrives.added_bytes if one.leg.arrives else 0
     sizes = [(size + more, weight) for size, weight in one.sizes]
@@ -186,7 +186,7 @@ def _warning(load: Load) -> str:
 
 
 def _reached(loads: Sequence[Load]) -> list[str]:
-    """Of each stream that its transmitters cannot send whole: how much of it they can."""
+    """A note for each stream with a rate above that of its transmitters: the rate they can send."""
     asked: dict[str, float] = {}
     possible: dict[str, float] = {}
     for load in (load for load in loads if load.role == "transmit" and not load.least):
@@ -201,7 +201,7 @@ def _reached(loads: Sequence[Load]) -> list[str]:
 
 
 def document(limits: Iterable[LegLimit], capacity: Capacity, told: Sequence[str] = ()) -> dict[str, Any]:
-    """For run.json and check: every end, each node's load, what was not used."""
+    """Document for run.json and `check`: every end of a leg, each node's load, and the figures not used."""
     limits = list(limits)
     ends = [{**asdict(one), "limit": asdict(one.limit)} for one in limits]
     nodes = [load.document() for load in loads_of(limits)]

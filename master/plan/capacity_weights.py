@@ -1,9 +1,9 @@
-"""Streams spread over the nodes so that each stays inside what it was seen to send.
+"""Distribution of streams over transmitters so that none exceeds its measured capacity.
 
-A stream's nodes share it evenly as long as each can take its part. Where one cannot it sends what it can, and the
-others share what is left, evenly again. Streams are given out in the order of the scenario; what has no choice (one
-host's own streams, `per: node`, sessions, traces, sources) comes before all of them. Where all nodes together cannot
-take a stream, each has as much too much of it as the others.
+The transmitters of a stream share it evenly as long as each can send its part. A transmitter that cannot sends up to
+its capacity; the others share the rest evenly. Load that cannot be distributed (streams of one host, `per: node`,
+sessions, traces, sources) is subtracted first; then streams are distributed in the order of the scenario. Where all
+transmitters together cannot send a stream, each exceeds its free capacity by the same factor.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pktswarm.master.scenario.scenario import Scenario
 
 
 def weights(scenario: Scenario, plans: Sequence[Planned], capacity: Capacity) -> dict[int, dict[str, int]]:
-    """The stream's place in the scenario → transmitter → how many of its packets that sends; of streams that an even
-    split would take beyond a node's limit. `plans`: with an even split."""
+    """Index of the stream in the scenario → transmitter → number of packets it sends. Contains only streams that are
+    not split evenly because a transmitter would exceed its limit. `plans`: with an even split."""
     free = _free(scenario, plans, capacity)
     moved = {one.leg.id for stream in free for one in stream.legs}
     room = _room([one for one in plans if one.leg.id not in moved], capacity)
@@ -38,7 +38,7 @@ def weights(scenario: Scenario, plans: Sequence[Planned], capacity: Capacity) ->
 
 @dataclass(frozen=True)
 class _Free:
-    """A stream whose transmitters may share it otherwise. `costs_s`: what a packet takes of each one's second."""
+    """A stream that can be split unevenly. `costs_s`: time that one packet takes at each transmitter."""
 
     place: int
     legs: tuple[Planned, ...]
@@ -49,13 +49,13 @@ class _Free:
         return sum(one.pps or 0.0 for one in self.legs)
 
     def packets(self, scenario: Scenario) -> int:
-        """All that it sends, at a steady rate; else a number to tell its parts by."""
+        """Number of packets to split: `count_packets`, else rate times duration (1 s without one)."""
         stream = scenario.streams[self.place]
         return stream.count_packets or max(1, round(self.pps * (stream.duration_s or 1.0)))
 
 
 def _free(scenario: Scenario, plans: Sequence[Planned], capacity: Capacity) -> list[_Free]:
-    """Those of which everything is known, in the order of the scenario."""
+    """Streams that can be split and have a known cost at every transmitter, in the order of the scenario."""
     found = []
     for place, stream in enumerate(scenario.streams):
         legs = tuple(one for one in plans if one.leg.stream == stream.name)
@@ -73,7 +73,7 @@ def _cost_s(one: Planned, capacity: Capacity) -> float | None:
 
 
 def _room(fixed: Iterable[Planned], capacity: Capacity) -> dict[str, float]:
-    """Transmitter → the part of its time that is left beside what has to be its own."""
+    """Transmitter → fraction of its capacity that is left by the load that cannot be distributed."""
     room: dict[str, float] = defaultdict(lambda: 1.0)
     for one in fixed:
         if one.pps:
@@ -82,7 +82,7 @@ def _room(fixed: Iterable[Planned], capacity: Capacity) -> dict[str, float]:
 
 
 def spread(total: float, rooms: Sequence[float]) -> list[float]:
-    """`total` over nodes with so much room: evenly, but none above its own; beyond all of it in proportion to it."""
+    """Split `total` evenly, none above its room; in proportion to the rooms if `total` exceeds their sum."""
     whole = sum(rooms)
     if not whole:
         return [total / len(rooms)] * len(rooms)
@@ -97,7 +97,7 @@ def spread(total: float, rooms: Sequence[float]) -> list[float]:
 
 
 def whole_numbers(total: int, shares: Sequence[float], rooms: Sequence[float]) -> list[int]:
-    """`total` packets in whole numbers by these shares. What rounding leaves goes where most room is left."""
+    """Split `total` packets into whole numbers in proportion to `shares`; the rest goes where most room is left."""
     parts = [int(total * share / sum(shares)) for share in shares]
     by_room = sorted(range(len(shares)), key=lambda place: shares[place] - rooms[place])
     for number in range(total - sum(parts)):

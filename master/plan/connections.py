@@ -13,7 +13,7 @@ from pktswarm.traffic.leg import ConnectionShape, Leg
 def connection_legs(
     connection: Connection, path: Path, key: str, pairs: list[tuple[str, str]], first_id: int, seed: int
 ) -> list[Leg]:
-    """Every pair has the connections and the blocks that the scenario names: they are no shares."""
+    """A leg for each pair. Each pair has all connections and blocks of the scenario; they are not divided."""
     shape = ConnectionShape(
         protocol=connection.protocol,
         connections=connection.connections,

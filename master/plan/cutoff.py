@@ -1,4 +1,4 @@
-"""The scenario's cut-off time: what is left of each leg when everything ends at one instant."""
+"""Legs shortened to the scenario's cut-off time."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pktswarm.traffic.schedule.trace import Integers
 
 
 def cut_stream(leg: Leg, stop_s: float) -> Leg:
-    """A stream whose frames come from rules. Without a rate nobody knows how many there are until then."""
+    """Shorten a stream of generated frames. At unlimited rate the packet count is unknown (None)."""
     within_s = stop_s if leg.duration_s is None else min(stop_s, leg.duration_s)
     if pace.is_paced(leg):
         cut = replace(leg, duration_s=within_s)
         return replace(cut, intended_packets=pace.intended_packets(cut))
     if leg.rate_pps is None:
         return replace(leg, duration_s=within_s, intended_packets=None)
-    # Of a stream that nodes share the whole was cut: one may have the packet that another's rounding lacks.
+    # The rate of the whole stream is split, so shares round differently: one can have a packet more than another.
     count = math.ceil(round(leg.rate_pps * within_s, 6))
     count = count if leg.count_packets is None else min(count, leg.count_packets)
     return replace(leg, count_packets=count, intended_packets=count, duration_s=leg.duration_s and within_s)
@@ -36,7 +36,7 @@ def cut_sequence(leg: Leg, records: Records, stop_s: float) -> tuple[Leg, Record
 
 
 def cut_trace(leg: Leg, times: Integers, length: Integers, stop_s: float) -> Leg:
-    """`times`, in ns, and `length`: of the packets of one pass. As fast as can be nobody knows how many there are."""
+    """Shorten a trace. `times` (ns), `length`: of the packets of one pass. At unlimited rate their count is unknown."""
     duration_s = stop_s if leg.duration_s is None else min(stop_s, leg.duration_s)
     if leg.timing.mode == "top":
         return replace(leg, duration_s=duration_s, intended_packets=None)
@@ -47,7 +47,7 @@ def cut_trace(leg: Leg, times: Integers, length: Integers, stop_s: float) -> Leg
 
 
 def _passes(due_ns: int, period_ns: int, left_ns: int, repeat: int) -> int:
-    """In how many passes a packet is due before the end."""
+    """Number of passes in which a packet is due before the end."""
     if due_ns >= left_ns:
         return 0
     return min(repeat, -(-(left_ns - due_ns) // period_ns)) if period_ns else repeat

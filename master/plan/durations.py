@@ -9,11 +9,11 @@ from pktswarm.master.plan.shares import Share
 from pktswarm.traffic.leg import ConnectionShape, Leg
 
 SLOWEST_BPS = 1e6
-"""Assumed of connections that send so many blocks as fast as they can, and to drain what is queued in one."""
+"""Assumed rate of connections without a rate, and of draining what is queued in one, to bound their time."""
 
 
 SLOWEST_PPS = 1000.0
-"""Assumed of an engine told to send as fast as it can, only to bound its time."""
+"""Assumed rate of an engine without a rate limit, to bound its time."""
 
 
 def seconds_of(leg: Leg, share: Share | None) -> float:

@@ -1,4 +1,4 @@
-"""`pktswarm check`: what a scenario would do, without touching a host."""
+"""`pktswarm check`: describe what a scenario would do, without contacting a host."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def explain_json(scenario_path: Path, inventory_path: Path) -> str:
 
 
 def explain(scenario_path: Path, inventory_path: Path) -> str:
-    """The plan in words, a line a leg."""
+    """Text of the plan, one line for each leg."""
     scenario, plan, capacity = _load(scenario_path, inventory_path)
     lines = [f"{scenario.name}: {scenario.description}" if scenario.description else scenario.name]
     instances = Counter(leg.id if leg.merged_into is None else leg.merged_into for leg in plan.legs)

@@ -1,4 +1,4 @@
-"""Traces that are played by both ends: their legs, what the nodes are given, and how far each flow was stretched.
+"""Interactive traces, played by both ends: legs, input of the nodes, and the delay of each flow.
 
 Such a trace has two legs between the same two ranks: one from the side that begins the flows, and one that answers it.
 """
@@ -27,10 +27,10 @@ from pktswarm.traffic.replay.prepare import share_rows
 
 ENGINE = "interactive"
 STRETCH_ALLOWED, STRETCH_ALLOWED_S = 10.0, 120.0
-"""So much longer than recorded, and a constant on top, before the run ends what is still going on."""
+"""Allowed duration of a replay: a multiple of the recorded one plus a constant; then the run ends it."""
 WORST_SHOWN = 10
 ANY_ENDS = Endpoint("02:00:00:00:00:0a", "192.0.2.1"), Endpoint("02:00:00:00:00:0b", "192.0.2.2")
-"""For counting, before the nodes' own are known (RFC 5737)."""
+"""Addresses for counting packets before those of the nodes are known (RFC 5737)."""
 COLUMNS = [
     "stream",
     "from",
@@ -59,14 +59,14 @@ def limit_s(expected_s: float) -> float:
 
 @dataclass(frozen=True)
 class Play:
-    """The flows of a trace that two nodes play, by the numbers that traffic.replay gives them."""
+    """Flows of a trace that two nodes play, by their numbers in traffic.replay."""
 
     path: Path
     flows: NDArray[np.int64]
 
 
 def legs_of(trace: Trace, pairs: list[tuple[str, str]], first_id: int) -> tuple[list[Leg], dict[int, Play], list[str]]:
-    """Two legs for each pair of nodes, what they play (by the id of the leg that begins the flows), and notes."""
+    """Two legs for each pair of nodes, the flows they play (by the id of the initiating leg), and notes."""
     recorded = load(trace.file)
     legs: list[Leg] = []
     plays: dict[int, Play] = {}
@@ -84,7 +84,7 @@ def legs_of(trace: Trace, pairs: list[tuple[str, str]], first_id: int) -> tuple[
 def _two_legs(
     trace: Trace, recorded: Recorded, pair: tuple[str, str], flows: NDArray[np.int64], first_id: int
 ) -> list[Leg]:
-    """The leg that begins the flows of a share, and the one that answers it. Counts are known when the MTU is."""
+    """Initiating and answering leg of a share. Their packet counts are set once the MTU is known."""
     ready = prepare(recorded, flows, *ANY_ENDS)
     if not ready.packets:
         raise BadInput(trace.file, "has no flow that can be played interactively", key="interactive", value=True)
@@ -111,9 +111,9 @@ def _counted(leg: Leg, packets: int) -> Leg:
 def prepared_legs(
     legs: list[Leg], play: Play, mtu_bytes: int, beginner: Endpoint, answerer: Endpoint, capture_ring_mib: int = 0
 ) -> tuple[list[Leg], Prepared]:
-    """The two legs of a share with their packets, the frames that both nodes are given, and what there is to tell.
+    """The two legs of a share with their packet counts, and the frames that both nodes receive as input, with notes.
 
-    `capture_ring_mib`: of the captures at both nodes; 0: none.
+    `capture_ring_mib`: ring size of the captures at both nodes; 0: no capture.
     """
     trace = load(play.path, mtu_bytes, f"{legs[0].source} or {legs[0].target}")
     ready = prepare(trace, play.flows, beginner, answerer)
@@ -130,9 +130,9 @@ def prepared_legs(
 
 
 def refuse_equal(leg: Leg, ready: Prepared, played: dict[tuple[bytes, Key], str]) -> None:
-    """Raises BadInput for a packet that an earlier trace between the same nodes has too: it would count for both.
+    """Raise BadInput for a packet that an earlier trace between the same nodes contains too: it would count for both.
 
-    `played`: (both MACs, what tells a packet wherever it arrives) → the trace that it is of; filled in here.
+    `played`: (both MACs, key that identifies a packet at any receiver) → its trace; filled in here.
     """
     for packet in ready.packets:
         other = played.setdefault((packet.data[:12], packet_key(packet.data)), leg.stream)
@@ -155,7 +155,7 @@ def notes(leg: Leg, ready: Prepared) -> list[str]:
 
 
 def flow_rows(there: Leg, begun: list[dict[str, Any]], answered: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row a flow, of what its two ends told. A figure of an end that told nothing is None."""
+    """One row for each flow, from the reports of its two ends. Figures of an end without a report are None."""
     other = {flow["flow"]: flow for flow in answered}
     return [_flow_row(there, flow, other.get(flow["flow"], {})) for flow in begun]
 
@@ -184,7 +184,7 @@ def _flow_row(leg: Leg, begun: dict[str, Any], answered: dict[str, Any]) -> dict
 
 
 def trouble(flows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A note for each stream with flows that did not come to their end."""
+    """A note for each stream with incomplete flows."""
     found = []
     for name in dict.fromkeys(flow["stream"] for flow in flows):
         states = [flow["state"] for flow in flows if flow["stream"] == name]
@@ -195,13 +195,13 @@ def trouble(flows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def table(flows: Sequence[Mapping[str, Any]]) -> Table:
-    """The flows that were stretched most (and before them those that did not come to their end)."""
+    """Table of the worst flows: incomplete ones first, then those with the largest added time."""
     made = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
     made.add_column("stream", no_wrap=True)
     made.add_column("flow", no_wrap=True)
     for name in ("recorded s", "replayed s", "stretch", "sent again", "state"):
         made.add_column(name, justify="right", no_wrap=True)
-    # By the time that was added: a look-up of microseconds is a hundred times as long through any device.
+    # Sorted by added time, not by ratio: a look-up of microseconds takes a hundred times as long through any device.
     worst = sorted(flows, key=lambda flow: (_STATES.index(flow["state"]), _added_ns(flow)), reverse=True)
     for flow in worst[:WORST_SHOWN]:
         again = flow["resent_packets"] + (flow["answers_resent_packets"] or 0)

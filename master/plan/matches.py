@@ -1,4 +1,4 @@
-"""The matches of traces, and the refusal of flows that a receiver cannot tell apart."""
+"""Matches of traces, and the refusal of flows that a receiver cannot distinguish."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pktswarm.traffic.leg import Leg
 
 
 def add_trace_matches(resolved: Resolved, plan: Plan, known: dict[str, Host], sessions: Sessions | None) -> None:
-    """A trace's frames are all between its two MACs that no stream claims; a tag that all have is looked at too. One of
-    sessions is known by its users."""
+    """Set the match of each trace: all frames between its two MACs that match no stream or connection, with its VLAN
+    tags if it sets any. A trace of sessions is matched by the addresses or TEIDs of its users."""
     for index, leg in enumerate(resolved.legs):
         if leg.id in plan.trace_sessions and plan.upf is not None and sessions is not None:
             own = plan.shares[leg.id]
@@ -46,14 +46,14 @@ def refuse_uncountable(legs: list[Leg], mode: str) -> None:
 
 
 def refuse_indistinguishable(legs: list[Leg], in_sessions: set[int]) -> None:
-    """Two legs that one frame could belong to would be counted wrong without a word. `carried`: traces of sessions."""
+    """Raise BadInput for two legs whose matches overlap. `in_sessions`: ids of the legs of traces of sessions."""
     legs = [leg for leg in legs if leg.merged_into is None]
     for index, leg in enumerate(legs):
         for other in legs[:index]:
-            # Connections are told apart by their ports, and nobody counts their frames; two interactive traces by
-            # their content, which was compared when they were made ready.
+            # Connections differ by port and their frames are not counted; interactive traces differ by content, which
+            # refuse_equal compares.
             apart = leg.kind == other.kind == "connections" or leg.engine == other.engine == interactive.ENGINE
-            # Those of sessions by their stamps, always: gNBs' users may be anybody's neighbours.
+            # Frames of sessions differ by stamp: the user ranges of gNBs may be adjacent, so their matches may overlap.
             apart = apart or bool(leg.arrives and (other.arrives or other.id in in_sessions))
             apart = apart or bool(other.arrives and leg.id in in_sessions)
             if leg.target != other.target or apart:

@@ -1,4 +1,4 @@
-"""The pace of a stream as its legs have it: a rate that changes, random arrivals, seeds."""
+"""Pacing of the legs of a stream: variable rates, random arrivals, seeds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StreamPacing:
 
     @classmethod
     def of(cls, stream: Stream, path: Path, key: str, seed: int, stop_s: float | None = None) -> StreamPacing:
-        """BadInput for a rate or arrivals that there cannot be. `seed`, `stop_s`: the scenario's."""
+        """Raise BadInput for an invalid rate or arrival process. `seed`, `stop_s`: the scenario's."""
         own = seed if stream.seed is None else stream.seed
         return cls(stream.name, path, key, own, _rates(stream, path, key, own), _gaps(stream, path, key), stop_s)
 
@@ -42,7 +42,7 @@ class StreamPacing:
         return own_seed(self.seed, self.name, number)
 
     def give(self, leg: Leg, weight: int, whole: int) -> Leg:
-        """The leg with its part of the rates, `weight` of `whole`, and as many intended packets as they make."""
+        """The leg with its part of the rates, `weight` of `whole`, and the resulting number of intended packets."""
         leg = replace(self._with_rate(leg, weight, whole), gap_table=self.gaps)
         if trouble := pace.unable(leg):
             raise BadInput(self.path, trouble, key=f"{self.key}.rate")
@@ -56,8 +56,8 @@ class StreamPacing:
         return leg
 
     def packets(self, count: int | None, duration_s: float | None) -> int | None:
-        """Packets of the whole stream: `count`, or rate times duration, up to the scenario's cut-off; None where
-        it goes as fast as it can or unevenly."""
+        """Packets of the whole stream: `count`, or rate times duration, up to the scenario's cut-off; None if the
+        rate is unlimited or varies."""
         if self.rates is None or len(self.rates.rate) > 1 or self.gaps:
             return count
         rate_pps = float(self.rates.rate[0])

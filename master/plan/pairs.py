@@ -10,7 +10,7 @@ from pktswarm.traffic.protocol.task import Role
 
 
 def pairs_of(origin: str, target: str, key: str, path: Path, inventory: Inventory) -> list[tuple[str, str]]:
-    """Each transmitter with its receiver: the first with the first, and around when there are fewer receivers."""
+    """Pairs of transmitter and receiver by position; receivers are reused in turn if there are fewer."""
     sources = _members(origin, "transmit", f"{key}.from", path, inventory)
     targets = _members(target, "receive", f"{key}.to", path, inventory)
     pairs = []

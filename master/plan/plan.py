@@ -36,26 +36,26 @@ MARGIN_S = 20.0
 
 @dataclass(frozen=True)
 class Plan:
-    """`legs` still have "auto" in their frames: addresses are known when the nodes have answered.
+    """Flows of a run. `legs` contain "auto" in their frames until the nodes report their addresses.
 
-    `shares`: leg id → what of a trace the leg's transmitter sends; instances have the share of their first one.
+    `shares`: leg id → share of a trace that the leg's transmitter sends; instances use the share of the first one.
     """
 
     legs: tuple[Leg, ...]
     shares: dict[int, Share]
     notes: tuple[str, ...]
     sequences: dict[int, Records] = field(default_factory=dict)
-    """Leg id → what a source sends there."""
+    """Leg id → records of the packets that a source sends."""
     plays: dict[int, interactive.Play] = field(default_factory=dict)
-    """Leg id → what of an interactive trace its two nodes play; of the leg that begins the flows."""
+    """Id of the initiating leg → flows of an interactive trace that its two nodes play."""
     upf: Upf | None = None
-    """The scenario's, with what the inventory knows of it."""
+    """Section `upf` of the scenario, completed from the inventory."""
     tunnels: dict[int, Tunnels] = field(default_factory=dict)
-    """Leg id → the users of a stream of sessions."""
+    """Leg id → users of a stream of sessions."""
     trace_sessions: dict[int, Tunnels] = field(default_factory=dict)
-    """Leg id → those of a trace of sessions."""
+    """Leg id → users of a trace of sessions."""
     patience: float = 1.0
-    """Multiplies what is allowed beyond the sending itself."""
+    """Factor of the time allowed beyond the planned duration."""
     limits: tuple[capacities.LegLimit, ...] = ()
     """Capacities of the nodes, as far as they are measured."""
     warnings: tuple[str, ...] = ()
@@ -75,9 +75,9 @@ class Plan:
 
 
 def plan(scenario: Scenario, scenario_path: Path, inventory: Inventory, capacity: Capacity | None = None) -> Plan:
-    """The legs of every stream, source, trace and connection. BadInput for a group or host that is not there.
+    """Plan the legs of every stream, source, trace and connection. Raises BadInput for an unknown group or host.
 
-    `capacity`: what the nodes were seen to do; streams are then spread so that each stays inside it.
+    `capacity`: measured capacities; streams are then distributed so that no node exceeds its own.
     """
     made = _drafted(_Draft(scenario, scenario_path, inventory))
     if capacity is None:
@@ -115,7 +115,7 @@ class _Draft:
         inventory: Inventory,
         weights: dict[int, dict[str, int]] | None = None,
     ) -> None:
-        """`weights`: of streams that are not shared evenly: what each transmitter sends."""
+        """Add the legs of all streams. `weights`: packets of each transmitter, for streams not split evenly."""
         self.scenario, self.path, self.inventory, self.weights = scenario, path, inventory, weights or {}
         upf = None if scenario.upf is None else filled_in(path, scenario.upf, inventory)
         groups = {trace.sessions for trace in scenario.traces if trace.sessions is not None}
@@ -210,7 +210,7 @@ class _Draft:
             legs = _cut(legs, stop_s, self.sequences, self.shares)
         if not legs:
             raise BadInput(self.path, "no packet is due before it", key="stop_after_s", value=stop_s)
-        check_numbers(legs)  # those that name xdp; for `auto` it is known once the nodes have answered
+        check_numbers(legs)  # only flows that name xdp; `auto` is decided once the nodes report
         notes = tuple(self.notes)
         return Plan(
             tuple(legs), self.shares, notes, self.sequences, self.plays, self.upf, self.tunnels, self.trace_sessions

@@ -16,9 +16,9 @@ from pktswarm.traffic.leg import Leg
 def receiving_engines(
     scenario: Scenario, host: str, legs: list[Leg], report: dict[str, Any], no_filter: str
 ) -> tuple[str, str]:
-    """The engine or engines that count on `host`, and why not xdp. BadInput for one that the host lacks.
+    """Engines that count on `host`, and the reason why xdp does not. Raises BadInput for an engine the host lacks.
 
-    `no_filter`: why the scenario's filter cannot be had in XDP.
+    `no_filter`: reason why the scenario's filter is not available in XDP.
     """
     frames = [leg for leg in legs if leg.kind != "connections" and leg.engine != interactive.ENGINE]
     names, because = _counting(scenario, host, frames, report, no_filter) if frames else ([], "")
@@ -35,7 +35,7 @@ def receiving_engines(
 def _counting(
     scenario: Scenario, host: str, legs: list[Leg], report: dict[str, Any], no_filter: str
 ) -> tuple[list[str], str]:
-    """Engines that count frames on `host`, and why xdp is not among them."""
+    """Engines that count frames on `host`, and the reason why xdp is not among them."""
     wanted, because = scenario.receive.engine, ""
     if wanted == "auto":
         because = report["receivers"]["xdp"] or no_filter or _unknown_to_xdp(host, legs, report)
@@ -69,7 +69,7 @@ def _refuse_without_xdp(scenario: Scenario, host: str, names: list[str], because
 
 
 def translated_filter(scenario: Scenario) -> tuple[str, str]:
-    """The filter for the receiver xdp, where that is asked for or may be taken; or why there is none."""
+    """Filter of the receiver xdp if it is named or `auto` may take it; else the reason why there is none."""
     if scenario.receive.capture_filter:
         pcap.compile_ethernet(scenario.receive.capture_filter, "receive.capture_filter")
     if not scenario.receive.filter or scenario.receive.engine == "netsniff-ng":

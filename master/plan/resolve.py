@@ -36,11 +36,10 @@ def resolve(
     clocks: Clocks | None = None,
     sessions: Sessions | None = None,
 ) -> Resolved:
-    """Everything the nodes need. BadInput names the host that cannot do its part. `sessions`: as they stand, where the
-    scenario has some.
+    """Resolve the plan into tasks and files of the nodes. Raises BadInput naming the host that cannot do its part.
 
-    `reports`: host → what it told; `offsets_ns`: host → its clock less the master's; `realtime_ns`: host → its
-    CLOCK_REALTIME less its CLOCK_MONOTONIC.
+    `sessions`: the established sessions, if any; `reports`: host → its report; `offsets_ns`: host → its clock less the
+    master's; `realtime_ns`: host → its CLOCK_REALTIME less its CLOCK_MONOTONIC.
     """
     known = {name: _addresses(host, reports[name]) for name, host in hosts.items()}
     resolved = Resolved([])

@@ -16,7 +16,7 @@ from pktswarm.traffic.leg import Leg
 
 
 def addressed(leg: Leg, known: dict[str, Host], reports: dict[str, dict[str, Any]], drain_s: float) -> Leg:
-    """The leg with the addresses and the port that its connections use, and what tells their frames."""
+    """The leg with the addresses and the port of its connections, and the match of their frames."""
     source, target = known[leg.source], known[leg.target]
     source_ipv4, target_ipv4 = source.socket_ipv4[0], target.socket_ipv4[-1]
     one, two = ip_interface(source_ipv4), ip_interface(target_ipv4)
@@ -38,7 +38,7 @@ def addressed(leg: Leg, known: dict[str, Host], reports: dict[str, dict[str, Any
 
 
 def _check_parts(leg: Leg, mtu: int) -> None:
-    """The datagrams of a block are numbered in 16 bits."""
+    """Raise BadInput for a block with more datagrams than 16-bit numbers."""
     items = leg.connection.items or []
     largest = max((size for one in items for _, size in one), default=leg.connection.block_bytes or 0)
     most = MOST_PARTS * (mtu - IP_UDP_BYTES)

@@ -26,7 +26,7 @@ ETHERNET_HEADER_BYTES = 14
 
 
 def with_match(leg: Leg, reports: dict[str, dict[str, Any]]) -> Leg:
-    """The leg with what tells its frames at the receiver."""
+    """The leg with the match of its frames at the receiver, and its users as received."""
     check_mtu(leg, reports)
     templates = leg_frames.templates_as_received(leg)
     first = next(iter(templates.values()))
@@ -63,7 +63,7 @@ def tunnelled(
 
 
 def with_records(leg: Leg, plan: Plan, resolved: Resolved) -> Leg:
-    """The leg with its records, or its frames, as the file that its transmitter is given."""
+    """The leg with the input file of its transmitter: records, or frames for tcpreplay."""
     records = plan.sequences[leg.id]
     files = resolved.files.setdefault(leg.source, [])
     if leg.engine != "tcpreplay":
@@ -79,11 +79,11 @@ def with_records(leg: Leg, plan: Plan, resolved: Resolved) -> Leg:
 def check_mtu(leg: Leg, reports: dict[str, dict[str, Any]]) -> None:
     tags = sum(1 for header in leg.frame["headers"] if "vlan" in header or "svlan" in header)
     sent = max(longest_frame_bytes(leg, size) for size in leg_frames.templates_as_sent(leg)) - FCS_BYTES
-    # A device that makes them longer has an MTU of its own, taken for that of the node on the same side.
+    # A device that adds headers has an MTU of its own, assumed equal to that of the node on the same side.
     arrives = [] if leg.oversize else [(leg.target, largest_received_bytes(leg) if leg.arrives else sent)]
     for name, length in [(leg.source, sent), *arrives]:
         interface = reports[name]["interface"]
-        # Linux lets one tag go beyond the MTU, and no more.
+        # Linux allows one VLAN tag beyond the MTU.
         room = interface["mtu"] + ETHERNET_HEADER_BYTES + min(tags, 1) * VLAN_TAG_BYTES
         if length > room:
             raise BadInput(

@@ -22,7 +22,7 @@ from pktswarm.traffic.replay.prepare import Nodes, check_lengths, frames_of
 
 
 def check_trace_mtu(leg: Leg, share: Share, reports: dict[str, dict[str, Any]]) -> None:
-    # A UPF puts what goes down into a tunnel; its MTU is taken for that of the node on the same side.
+    # A UPF encapsulates downlink packets; its MTU is assumed equal to that of the node on the same side.
     added = session_traces.added_bytes(share.prepared, share.downlink)
     for name, more in ((leg.source, 0), (leg.target, added)):
         interface = reports[name]["interface"]
@@ -65,8 +65,8 @@ def refuse_tagged_trace(share: Share, mode: str) -> None:
 
 
 def with_file(leg: Leg, share: Share, known: dict[str, Host], resolved: Resolved, through: Nodes | None = None) -> Leg:
-    """The leg with the name of its file: frames between its two nodes, or those that a UPF is between. An instance has
-    that of its first one."""
+    """The leg with the name of its file: frames between its two nodes, directly or through a UPF. Instances use the
+    file of the first one."""
     first = leg.id if leg.merged_into is None else leg.merged_into
     name = f"leg-{first}.pcap"
     pools = _pools(leg, share, known)
@@ -91,7 +91,7 @@ def interactive_legs(
     resolved: Resolved,
     ring_mib: int,
 ) -> list[Leg]:
-    """A share that both its nodes play: they are given the same file. `ring_mib` of the captures at both; 0: none."""
+    """Add the file of a share that both nodes play. `ring_mib`: ring size of the captures at both; 0: no capture."""
     there = choose_engine(legs[0], reports[legs[0].source], resolved)
     names = (there.source, there.target)
     mtu_bytes = min(reports[name]["interface"]["mtu"] for name in names)
@@ -129,7 +129,7 @@ def _refuse_without_ipv4(host: Host) -> None:
 
 
 def ends_of_share(leg: Leg, share: Share) -> tuple[str, str]:
-    """The users' node and the servers'."""
+    """Node of the users and node of the servers."""
     return (leg.target, leg.source) if share.downlink else (leg.source, leg.target)
 
 

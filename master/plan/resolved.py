@@ -20,25 +20,25 @@ class Resolved:
     files: dict[str, list[tuple[str, bytes | bytearray]]] = field(default_factory=dict)
     """Host → the trace files its transmitter is given."""
     answer_files: dict[str, list[tuple[str, bytes]]] = field(default_factory=dict)
-    """Host → those that its receiver is given, to answer them."""
+    """Host → the trace files of its receiver, which answers them."""
     reasons: list[tuple[str, str, str, str]] = field(default_factory=list)
-    """(stream, the engine that sends it, why those before it do not, host)."""
+    """(stream, sending engine, reason why the preceding engines cannot, host)."""
     notes: list[str] = field(default_factory=list)
     played: dict[tuple[bytes, Key], str] = field(default_factory=dict)
     """The packets of interactive traces: see interactive.refuse_equal."""
     proxy_addresses: dict[str, list[str]] = field(default_factory=dict)
     """Host → the addresses for which it answers."""
     moved: dict[str, list[Leg]] = field(default_factory=dict)
-    """Host → legs of other hosts' that may come there too, as it sees them (Leg.also_at)."""
+    """Host → legs to other hosts that may arrive there after a handover, with their match there."""
     by_user: dict[int, tuple[list[int], list[int]] | None] = field(default_factory=dict)
-    """Leg of a trace → packets and bytes of each of its users in what it is to send: see plan.Share.by_user."""
+    """Leg of a trace → intended packets and bytes of each of its users; see Share.by_user."""
 
     tunnels: dict[int, str] = field(default_factory=dict)
-    """Leg of a trace of sessions → the UPF's address that its tunnels go to."""
+    """Leg of a trace of sessions → address of the UPF that its tunnels lead to."""
 
     @property
     def choices(self) -> list[str]:
-        """Which engine sends what, on which nodes, and why that one: a line each."""
+        """One line for each stream and engine: its nodes, and the reason for the choice."""
         groups: dict[tuple[str, str], dict[str, list[str]]] = {}
         for stream, engine, because, host in self.reasons:
             streams = groups.setdefault((engine, because), {})

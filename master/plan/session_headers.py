@@ -22,7 +22,7 @@ Headers = list[dict[str, dict[str, object]]]
 
 
 USER = "gtpu.teid"
-"""The field of a frame in its tunnel that the user's others go with."""
+"""Field of a frame in its tunnel that the other fields of a user are linked with."""
 
 
 UPLINK = 1
@@ -43,8 +43,8 @@ TUNNEL_BYTES = sum(HEADERS[name].size_bytes for name in ("ipv4", "udp", "gtpu"))
 
 @dataclass(frozen=True)
 class Tunnels:
-    """The users of one gNB in a group, in one direction. `key`: the stream's place in the file; `port`: of the
-    server, and of a user who has one flow; it tells streams apart."""
+    """Users of one gNB in a group, in one direction. `key`: path of the stream in the file; `port`: UDP port of the
+    server, and of users with one flow; it distinguishes streams."""
 
     where: Path
     key: str
@@ -53,17 +53,17 @@ class Tunnels:
     direction: Literal["up", "down"]
     port: int
     ip: str = "ipv4"
-    """Which of their addresses the users have: "ipv4" or "ipv6"."""
+    """Address family of the users' packets: "ipv4" or "ipv6"."""
     shape: Shape = field(default_factory=Shape)
     among: dict[str, str] = field(default_factory=dict)
-    """Down, of users that move: host → gNB, of all that they move among."""
+    """Direction down with handover: host → gNB, for all gNBs that the users move among."""
     moved_to: str = ""
-    """The one of these where they are looked at, if that is not `gnb`, where they begin."""
+    """The gNB after a handover whose frames are described; empty: `gnb`, where the users start."""
 
 
 @dataclass(frozen=True)
 class UserRange:
-    """Values one step apart, each a user's."""
+    """Range of values one step apart, one for each user."""
 
     first: int
     step: int
@@ -104,7 +104,7 @@ def users_range(tunnels: Tunnels, sessions: Sessions, rows: NDArray[np.int64]) -
 
 
 def chosen_values(values: NDArray[Any]) -> NDArray[np.int64]:
-    """The values; before they are known, 1, 2, 3, …"""
+    """The chosen values; 1, 2, 3, … before they are known."""
     known = values.astype(np.int64)
     return known if known.any() else np.arange(1, len(known) + 1)
 
@@ -161,8 +161,8 @@ def ethernet(source_mac: str, target_mac: str) -> dict[str, dict[str, object]]:
 def tunnel_headers(
     source: str, target: str, teid: dict[str, object], qfi: int | None, source_port: object = GTPU_PORT
 ) -> Headers:
-    """Over IPv4 a tunnel's UDP checksum is 0: what it carries has its own. Over IPv6 it is there, and right: who is not
-    told that it may be 0 (RFC 6935) drops such packets (RFC 8200, 8.1), Linux too."""
+    """Headers of a GTP-U tunnel. The UDP checksum is 0 over IPv4. Over IPv6 it is computed: a receiver that is not
+    configured to accept 0 (RFC 6935), Linux included, drops such packets (RFC 8200, 8.1)."""
     ip = ip_of(source)
     made: Headers = [
         {ip: {"src": source, "dst": target}},
@@ -175,7 +175,7 @@ def tunnel_headers(
 
 
 def inner_headers(tunnels: Tunnels, ue: UserRange, node: str, link: str = "") -> Headers:
-    """The users' packets. `link`: the field by which they are told apart, if that is another than their address."""
+    """Headers of the users' packets. `link`: the field that distinguishes users; empty: their address."""
     shape, up = tunnels.shape, tunnels.direction == "up"
     user = _span(ue, link) if link else _span(ue) | shape.turns
     server = shape.server(node, ue.count, link or f"{tunnels.ip}.{'src' if up else 'dst'}")

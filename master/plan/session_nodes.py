@@ -13,7 +13,7 @@ from pktswarm.traffic.protocol.task import Role
 
 
 def gnb_nodes(where: Path, key: str, upf: Upf, group_name: str, role: Role, inventory: Inventory) -> dict[str, str]:
-    """Host → the gNB that it plays, of those that the group's users are at."""
+    """Host → the gNB that it plays, for the gNBs of the group."""
     group = upf.group(group_name)
     gnbs = list(dict.fromkeys(upf.gnbs_of(group)))
     if len(gnbs) < len(upf.gnbs_of(group)):
@@ -23,8 +23,8 @@ def gnb_nodes(where: Path, key: str, upf: Upf, group_name: str, role: Role, inve
 
 
 def moved_among(where: Path, key: str, upf: Upf, stream: Stream, inventory: Inventory) -> dict[str, str]:
-    """Host → the gNB that it plays, of all that the stream's users may move to; down only, for up they go on from
-    where they are. Empty where they stay."""
+    """Host → the gNB that it plays, for all gNBs that the users of the stream may move to. Empty without a handover,
+    and for uplink streams, which continue from the first gNB."""
     if upf.handover is None or upf.handover.group != stream.sessions or stream.direction == "up":
         return {}
     return _hosts_of(where, key, upf, upf.moved_among(), "receive", inventory)
@@ -80,8 +80,8 @@ def check_macs(where: Path, key: str, upf: Upf) -> None:
 def pairs(
     where: Path, index: int, stream: Stream, upf: Upf, inventory: Inventory
 ) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """(sender, receiver) for each gNB, the data network's hosts in turn; and host → gNB. BadInput where a side has no
-    host for it, or an address is not known."""
+    """(sender, receiver) for each gNB, with the hosts of the data network in turn; and host → gNB. Raises BadInput for
+    a side without a host or an unknown address."""
     key, up, group = f"streams.{index}", stream.direction == "up", stream.sessions or ""
     check_macs(where, key, upf)
     gnbs = gnb_nodes(where, key, upf, group, "transmit" if up else "receive", inventory)

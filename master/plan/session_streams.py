@@ -1,8 +1,8 @@
-"""Streams of a session group: who sends them to whom, and their frames on both sides of the UPF.
+"""Streams of a session group: their senders and receivers, and their frames on both sides of the UPF.
 
-Up: a gNB's node sends its users' packets in their tunnels, a node of the data network receives them without. Down: a
-node of the data network sends to the users' addresses, each gNB's node receives what is for its users in their tunnels.
-Each user of a gNB has one position in the frame's fields: his tunnel and his address move together.
+Up: the node of a gNB sends its users' packets in their tunnels; a node of the data network receives them without. Down:
+a node of the data network sends to the users' addresses; the node of each gNB receives its users' packets in their
+tunnels. Each user of a gNB has the same index in all fields of the frame: tunnel and address change together.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ from pktswarm.traffic.schedule.leg_frames import sizes_bytes, stamped
 def in_tunnels(
     leg: Leg, tunnels: Tunnels, upf: Upf, sessions: Sessions, hosts: Mapping[str, Host] | None = None
 ) -> Leg:
-    """The leg with its frames, sent and received, and its users. Without `hosts` (those that have answered), and
-    before the sessions stand, made-up values stand in for what is not known yet."""
+    """The leg with its frames, as sent and as received, and its users. Without `hosts` (from the nodes' reports) and
+    established sessions it contains placeholder values."""
     source, target = PLACEHOLDERS if hosts is None else (hosts[leg.source], hosts[leg.target])
     gnb_host, core_host = (source, target) if tunnels.direction == "up" else (target, source)
     server = getattr(core_host, tunnels.ip)
@@ -72,7 +72,7 @@ def in_tunnels(
         tunnel = tunnel_headers(gnb_address, upf_address, numbers, qfi, source_port)
         sent = [ethernet(gnb_host.mac, upf.n3_mac), *tunnel, *inner_headers(tunnels, ue, server, USER)]
         received = [ethernet(upf.n6_mac, core_host.mac), *inner_headers(tunnels, ue, server)]
-        # The tunnel's header of the same kind makes two of them, which are told apart by their numbers.
+        # A tunnel over the same IP version makes two such headers, which are addressed by their numbers.
         twice = f"{len(tunnel) + 1}." if tunnels.ip == ip_of(gnb_address) else ""
         users = FlowUsers(f"{twice}{tunnels.ip}.src", "src_ip", received=ReceivedField(f"{tunnels.ip}.src"))
         added = -size_of(tunnel)
@@ -82,7 +82,7 @@ def in_tunnels(
         tunnel = tunnel_headers(upf_address, gnb_address, numbers, None)
         sent = [ethernet(core_host.mac, upf.n6_mac), *inner_headers(tunnels, ue, server)]
         received = [ethernet(upf.n3_mac, gnb_host.mac), *tunnel, *inner_headers(tunnels, ue, server, USER)]
-        # The tunnel is what a gNB knows a user by: one in another's is the other's packet too many.
+        # A gNB identifies a user by TEID: a packet in another user's tunnel counts as a surplus packet of that user.
         by_teid = ReceivedField("gtpu.teid", "teid", run.first, run.step)
         users = FlowUsers(f"{tunnels.ip}.dst", "dst_ip", received=by_teid)
         added = size_of(tunnel)
@@ -91,7 +91,7 @@ def in_tunnels(
         frame={**leg.frame, "headers": with_ids(sent, leg.oversize)},
         arrives=Arrival(received, added),
         users=replace(ue.add_to(users), session=session_users(tunnels, upf, size_of(tunnel))),
-        # A UPF is a router, and may say so.
+        # A UPF may decrement the TTL, as a router does.
         expect={"ttl": None, **leg.expect},
         engine="xdp",
     )
@@ -108,8 +108,8 @@ def notes(stream: Stream, upf: Upf) -> list[str]:
 
 
 def moved_in_tunnels(leg: Leg, tunnels: Tunnels, upf: Upf, sessions: Sessions, hosts: Mapping[str, Host]) -> list[Leg]:
-    """The leg as it comes to each other gNB that its users may move to. They keep their TEIDs, which no other user has
-    at any gNB."""
+    """The leg as received at each other gNB that its users may move to. Users keep their TEIDs, which are unique over
+    all gNBs."""
     return [
         in_tunnels(_received_at(leg, host), replace(tunnels, moved_to=tunnels.among[host]), upf, sessions, hosts)
         for host in leg.handover_targets
@@ -125,7 +125,7 @@ def users_at(sessions: Sessions, group: str, gnb: str) -> int:
 
 
 def ends_of(leg: Leg, tunnels: Tunnels, upf: Upf, hosts: Mapping[str, Host]) -> dict[str, list[str]]:
-    """Host → the addresses that it plays: the gNB's; its own in the data network, and the servers' of its users."""
+    """Host → the addresses that it answers for: that of its gNB; in the data network its own and its servers'."""
     gnb_host, core_host = (leg.source, leg.target) if tunnels.direction == "up" else (leg.target, leg.source)
     core = [getattr(hosts[core_host], tunnels.ip), *played(tunnels.shape.servers)]
     return {gnb_host: [upf.gnbs[tunnels.gnb]], core_host: core}
@@ -150,7 +150,7 @@ def echo_of(leg: Leg, stream: Stream, number: int) -> Leg:
         count_packets=None,
         intended_packets=None,
         timing=Timing(),
-        expect=dict.fromkeys(leg.expect),  # what the UPF changes on the way up has another value on the way back
+        expect=dict.fromkeys(leg.expect),  # fields that the UPF changes uplink have another value on the way back
         options={},
         echo_of=leg.id,
         echo_percent=stream.echo,
@@ -168,7 +168,7 @@ def session_users(tunnels: Tunnels, upf: Upf, tunnel_bytes: int) -> SessionUsers
 
 
 def check_cut(where: Path, key: str, stream: Stream, upf: Upf, gnbs: Iterable[str]) -> None:
-    """Only IPv4 packets are cut here; down, `outer` leaves it to the UPF."""
+    """Raise BadInput for fragments over IPv6 tunnels. Downlink with `outer`, the UPF makes the fragments."""
     cuts = stream.oversize == "inner" or (stream.oversize == "outer" and stream.direction == "up")
     if cuts and (over_ipv6 := next((gnb for gnb in gnbs if ip_of(upf.gnbs[gnb]) == "ipv6"), None)):
         problem = f"fragments need tunnels over IPv4; {over_ipv6} has {upf.gnbs[over_ipv6]}"
@@ -176,8 +176,8 @@ def check_cut(where: Path, key: str, stream: Stream, upf: Upf, gnbs: Iterable[st
 
 
 def to_cut(leg: Leg, tunnels: Tunnels, interfaces: Mapping[str, Mapping[str, Any]]) -> Leg:
-    """With what its sender is to cut, now that the MTUs are known (`interfaces`: by host). Down, fragments of a tunnel
-    are the UPF's to make; those of a user's packets are as long as the tunnel leaves room for."""
+    """The leg with the fragment sizes of its sender, from the MTUs of `interfaces` (by host). Downlink, the UPF
+    fragments tunnel packets; fragments of a user's packets leave room for the tunnel headers."""
     if leg.oversize is None:
         return leg
     by, given = leg.oversize.by, leg.oversize.mtu_bytes

@@ -1,9 +1,9 @@
-"""A trace of a session group: who sends it to whom, and what its frames are on both sides of the UPF.
+"""Traces of a session group: their senders and receivers, and their frames on both sides of the UPF.
 
-User n of the trace (and of its instances, which follow one another) is the group's n-th session. All are at one gNB:
-frames without a stamp are known by a range of addresses, and users of several gNBs take turns. Its node sends what goes
-up, in tunnels, and receives what goes down. A trace's frames are known by their stamps; those
-without room for one by their user's address (N6) or TEID (N3).
+User n of the trace, counted through its instances, is the n-th session of the group. All users are at one gNB, because
+frames without a stamp are matched by one range of addresses and users of several gNBs would alternate in it. The node
+of the gNB sends uplink packets in tunnels and receives downlink packets. Frames are identified by their stamp; those
+without room for one by the user's address (N6) or TEID (N3).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from pktswarm.traffic.replay.prepare import Gtpu, Nodes, Prepared, Settings
 from pktswarm.traffic.replay.table import Pool
 
 IPV4 = b"\x08\x00\x45"
-"""The type behind the MACs, and a header of 20 bytes."""
+"""EtherType, and first byte of an IPv4 header of 20 bytes."""
 SOURCE_AT, TYPE_AT, TEID_AT = 26, 43, 46
-"""Bytes before a user's address without tunnel, and before the message type and TEID of an untagged frame."""
+"""Offsets of a user's address without tunnel, and of the GTP-U message type and TEID, in an untagged frame."""
 
 
 def at_one_gnb(upf: Upf, names: set[str]) -> Upf:
@@ -47,7 +47,7 @@ def at_one_gnb(upf: Upf, names: set[str]) -> Upf:
 def trace_sessions(
     where: Path, index: int, trace: Trace, upf: Upf, inventory: Inventory
 ) -> tuple[tuple[str, str], Tunnels]:
-    """(the gNB's node, the data network's), and whose users they are. BadInput where there is no such node."""
+    """(node of the gNB, node of the data network), and the users. Raises BadInput without such a node."""
     key, group = f"traces.{index}", trace.sessions or ""
     check_macs(where, key, upf)
     ways = ("up", "down") if trace.direction == "both" else (trace.direction,)
@@ -68,12 +68,12 @@ def trace_sessions(
 
 
 def _core(given: str, role: str) -> str:
-    """`to` left out is the group of those that receive; for what goes down, of those that send."""
+    """Host or role of the data network; `to` left out stands for the nodes of `role`."""
     return role if given == "receive" else given
 
 
 def settings(plain: Settings, tunnels: Tunnels, upf: Upf, sessions: Sessions) -> Settings:
-    """Settings of the trace with the addresses of the group. BadInput if the UPF chooses these."""
+    """Settings of the trace with the addresses of the group. Raises BadInput if the UPF chooses them."""
     addresses = sessions.ue_v4[rows_at(sessions, tunnels)]
     if not addresses[0]:
         problem = "a trace needs user addresses that are set before the run; the UPF chooses them"
@@ -92,8 +92,8 @@ def settings(plain: Settings, tunnels: Tunnels, upf: Upf, sessions: Sessions) ->
 
 
 def with_group(leg: Leg, downlink: bool, tunnels: Tunnels, upf: Upf, settings: Settings) -> Leg:
-    """With users who are told to be the group's, as those of its streams: what both bring counts against their MBR.
-    BadInput where they have one and are too many to be counted one by one."""
+    """The leg with its users assigned to the group, so that traffic of traces and streams counts against the same MBR.
+    Raises BadInput for users with an MBR that are too many to be counted individually."""
     if leg.merged_into is not None or settings.gtpu is None:
         return leg
     gtpu = replace(settings.gtpu, qfi=None) if downlink else settings.gtpu
@@ -106,7 +106,7 @@ def with_group(leg: Leg, downlink: bool, tunnels: Tunnels, upf: Upf, settings: S
 
 
 def check_room(prepared: Prepared, tunnels: Tunnels, upf: Upf) -> None:
-    """BadInput for a group with fewer sessions than all instances have users."""
+    """Raise BadInput for a group with fewer sessions than all instances have users."""
     need = next(need for name, _, need in prepared.pools if name == "users")
     has = upf.group(tunnels.group).sessions
     if need > has:
@@ -115,7 +115,7 @@ def check_room(prepared: Prepared, tunnels: Tunnels, upf: Upf) -> None:
 
 
 def as_they_stand(prepared: Prepared, tunnels: Tunnels, sessions: Sessions) -> Prepared:
-    """The trace with the tunnels of the UPF. BadInput if it chose TEIDs that are not consecutive."""
+    """The trace with the tunnels of the UPF. Raises BadInput if the UPF chose TEIDs that are not consecutive."""
     gtpu, rows = prepared.settings.gtpu, rows_at(sessions, tunnels)
     if gtpu is None:
         raise ValueError(f"{tunnels.key} has no tunnels")
@@ -128,7 +128,7 @@ def as_they_stand(prepared: Prepared, tunnels: Tunnels, sessions: Sessions) -> P
 
 
 def nodes(tunnels: Tunnels, upf: Upf, gnb: Host, core: Host, downlink: bool) -> Nodes:
-    """Between whom a frame goes as it is sent: the UPF stands for the other end."""
+    """MAC and IPv4 addresses of both sides in sent frames; the MAC of the far side is that of the UPF."""
     users, servers = (upf.n6_mac, core.mac) if downlink else (gnb.mac, upf.n3_mac)
     macs = [bytes.fromhex(mac.replace(":", "")) for mac in (users, servers)]
     addresses = [bytes(int(part) for part in ipv4.split(".")) for ipv4 in (upf.gnbs[tunnels.gnb], core.ipv4)]
@@ -139,7 +139,7 @@ def match(tunnels: Tunnels, upf: Upf, sessions: Sessions, gnb: Host, core: Host,
     """Match of the frames of the trace as received."""
     rows = rows_at(sessions, tunnels)
     if downlink:
-        # An End Marker has a user's TEID too.
+        # The message type excludes End Markers, which carry a user's TEID too.
         fixed = {12: IPV4, 23: b"\x11", 36: GTPU_PORT.to_bytes(2, "big"), TYPE_AT: bytes([G_PDU])}
         first, last = (int(sessions.downlink_teid[rows[place]]) for place in (0, -1))
         return Match.of_numbers(upf.n3_mac, gnb.mac, fixed, TEID_AT, first, last)
@@ -148,8 +148,8 @@ def match(tunnels: Tunnels, upf: Upf, sessions: Sessions, gnb: Host, core: Host,
 
 
 def added_bytes(prepared: Prepared, downlink: bool) -> int:
-    """How much longer a frame may be where it is received: a tunnel longer, for what goes down, or shorter by it. 0: no
-    UPF is between."""
+    """Bytes by which a received frame exceeds the sent one: plus the tunnel headers downlink, minus them uplink; 0
+    without a UPF."""
     gtpu = prepared.settings.gtpu
     if gtpu is None or not prepared.settings.behind_upf:
         return 0
@@ -159,6 +159,6 @@ def added_bytes(prepared: Prepared, downlink: bool) -> int:
 def proxy_addresses(
     tunnels: Tunnels, upf: Upf, ends: tuple[str, str], hosts: Mapping[str, Host]
 ) -> dict[str, list[str]]:
-    """Host → the addresses that it answers for: the gNB's, and the servers' node's."""
+    """Host → the addresses that it answers for: that of the gNB, and that of the node of the servers."""
     node, core = ends
     return {node: [upf.gnbs[tunnels.gnb]], core: [hosts[core].ipv4]}

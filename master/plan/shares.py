@@ -1,4 +1,4 @@
-"""A node's share of a trace."""
+"""Share of a trace that one node sends."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Share:
     prepared: Prepared
     rows: NDArray[np.int64]
     downlink: bool = False
-    """It is sent by the servers' node to the users'."""
+    """Sent by the node of the servers to the node of the users."""
 
     @property
     def frame_bytes(self) -> int:
         return int(self.prepared.frame_bytes[self.rows].sum())
 
     def users(self) -> FlowUsers | None:
-        """Leg.users: those of a pool, told by one address of every packet. Empty where they are not counted."""
+        """Leg.users: users of a pool, identified by one address of each packet; None if they are not counted."""
         found = {name: (pool, need) for name, pool, need in self.prepared.pools}
         by = {"up": "src_ip", "down": "dst_ip", "both": "dst_ip" if self.downlink else "src_ip"}
         way = by.get(self.prepared.settings.direction)
@@ -42,7 +42,7 @@ class Share:
 
     def by_user(self, repeat: int) -> tuple[list[int], list[int]] | None:
         """(packets, bytes with FCS) to or from each user in all passes and instances, in the order of Leg.users; None
-        where some packets are no user's (of an IPv6 user, or between two servers)."""
+        if some packets belong to no user (IPv6, or between two servers)."""
         prepared, leg_users = self.prepared, self.users()
         if leg_users is None:
             return None

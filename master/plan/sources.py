@@ -1,4 +1,4 @@
-"""A source of the scenario as legs: its packets drawn, its users shared out among transmitters, a counter for each."""
+"""Legs of a source: its packets are drawn at random, its users split among transmitters and counted individually."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ETHERNET_HEADER_BYTES = 14
 
 @dataclass(frozen=True)
 class Crowd:
-    """A source's users, all of them. `first`, `count`: a share, which begins and ends at a block of users."""
+    """All users of a source. `first`, `count`: a share of whole blocks of users."""
 
     application: Application
     users: int
@@ -47,7 +47,7 @@ class Crowd:
 
     @classmethod
     def of(cls, source: Source, path: Path, key: str, seed: int) -> Crowd:
-        """BadInput for what is no source, or cannot have these users or this rate."""
+        """Users of a source. Raises BadInput for an unknown application, or users or a rate that it cannot have."""
         return cls.made(source, source.application, source.duration_s, path, key, seed)
 
     @classmethod
@@ -72,7 +72,7 @@ class Crowd:
         return cls(settled, users, profile, own, duration_s)
 
     def shares(self, nodes: int) -> list[tuple[int, int]]:
-        """(first user, users) for each node, in whole blocks: what a share sends does not depend on the others."""
+        """(first user, users) for each node, in whole blocks, so that a share does not depend on the other shares."""
         blocks = -(-self.users // BLOCK_USERS)
         edges = [min(self.users, (blocks * node + nodes - 1) // nodes * BLOCK_USERS) for node in range(nodes + 1)]
         return [(first, stop - first) for first, stop in pairwise(edges)]
@@ -86,7 +86,7 @@ class Crowd:
 def source_legs(
     source: Source, path: Path, index: int, port: int, pairs: list[tuple[str, str]], first_id: int, seed: int
 ) -> tuple[list[Leg], dict[int, Records], list[str]]:
-    """The legs, the records of each by its id, and what a user of the scenario is told. `port`: of default headers."""
+    """The legs, their records by leg id, and notes for the user. `port`: UDP port of the default headers."""
     key = f"sources.{index}"
     crowd = Crowd.of(source, path, key, seed)
     given: Sequence[GivenHeader] = source.headers or default_headers(crowd.users, port, path, key)
@@ -157,7 +157,7 @@ def _notes(source: Source, crowd: Crowd, shipped: dict[int, Records], idle: list
 def connection_items(
     connection: Connection, number: int, path: Path, key: str, seed: int
 ) -> list[list[tuple[int, int]]]:
-    """For each connection of the pair `number` what its users hand to it: [(time_ns, bytes), …]; users in turn."""
+    """[(time_ns, bytes), …] that users write to each connection of pair `number`; users are assigned in turn."""
     crowd = Crowd.made(connection, connection.source, connection.duration_s or 0.0, path, key, seed)
     drawn = crowd.application.blocks(
         crowd.users, crowd.duration_s, crowd.seed, profile=crowd.profile, stream=(0, number)
@@ -177,7 +177,7 @@ def connection_items(
 
 
 def _records(crowd: Crowd, headers: Headers, first: int, count: int) -> Records:
-    """A source's sizes are of a user's own packets: what encapsulates them comes on top, and each holds its headers."""
+    """Frame sizes: the source draws sizes of users' packets; encapsulation is added, and headers are the minimum."""
     if not count:
         return sequence.make([], [], [])
     drawn = crowd.packets(first, count)
@@ -222,7 +222,7 @@ def _template(headers: Headers, path: Path, key: str) -> Template:
 
 
 def _user_field(template: Template, source: Source, users: int, path: Path, key: str) -> VaryingField | None:
-    """The counter that stands at a frame's user: the one that is named, else the first that has enough values."""
+    """The field that identifies the user of a frame: the named one, else the first with enough values."""
     counters = [one for one in template.fields if one.link is None and not one.drawn and not one.places]
     enough = [one for one in counters if one.values >= users]
     named = [one for one in enough if one.name == source.user_field] if source.user_field else enough
@@ -236,7 +236,7 @@ def _user_field(template: Template, source: Source, users: int, path: Path, key:
 
 
 def share_of(headers: Headers, template: Template, field: VaryingField, first: int, count: int) -> Headers:
-    """The headers with the counter, and those linked with it, cut down to the values of a share of the users."""
+    """The headers with the users' field, and fields linked with it, restricted to the values of a share of users."""
     filled = fill(headers, *PLACEHOLDERS)
     number = template.fields.index(field)
     moved = [_root(template, one) == number for one in range(len(template.fields))]

@@ -25,7 +25,7 @@ FIRST_UDP_PORT = 5001
 
 
 def split(total: int, weights: list[int]) -> list[int]:
-    """`total` in whole numbers by these weights, each less than one off; what is left goes to those that miss most."""
+    """Split `total` into whole numbers by weight; the remainder goes to the largest fractions."""
     whole = sum(weights)
     parts = [total * weight // whole for weight in weights]
     by_rest = sorted(range(len(weights)), key=lambda index: -(total * weights[index] % whole))
@@ -42,7 +42,7 @@ def stream_legs(
     pace: StreamPacing,
     weights: list[int] | None = None,
 ) -> list[Leg]:
-    """`weights`: of the pairs, in the stream's rate and count; left out, all are alike."""
+    """Legs of a stream. `weights`: share of each pair in rate and count; left out: equal shares."""
     weights = weights or [1] * len(pairs)
     whole = 0 if stream.per == "node" else sum(weights)
     sizes = stream.sizes()
@@ -84,7 +84,7 @@ def stream_legs(
 
 
 def oversize_of(scenario: Scenario, stream: Stream) -> Oversize | None:
-    """Leg.oversize. Streams share the identifications of fragments, or one's could be put together with another's."""
+    """Leg.oversize. Streams use disjoint IP identifications, so that their fragments cannot be mixed in reassembly."""
     if stream.oversize == "refuse":
         return None
     names = [one.name for one in scenario.streams if one.oversize != "refuse"]
@@ -96,8 +96,8 @@ def oversize_of(scenario: Scenario, stream: Stream) -> Oversize | None:
 def session_legs(
     stream: Stream, index: int, path: Path, upf: Upf, inventory: Inventory, first_id: int, pace: StreamPacing
 ) -> tuple[list[Leg], dict[int, Tunnels]]:
-    """A leg for each gNB that has users of the group, and one for what comes back there; frames are provisional until
-    the sessions stand."""
+    """A leg for each gNB with users of the group, and one for its echoes; frames contain placeholders until the
+    sessions are established."""
     pairs, gnbs = session_nodes.pairs(path, index, stream, upf, inventory)
     tunnelling.check_cut(path, f"streams.{index}", stream, upf, gnbs.values())
     way, name, sessions = stream.direction or "up", stream.sessions or "", Sessions(upf)
@@ -130,5 +130,5 @@ def session_legs(
 
 
 def default_headers(index: int) -> list[dict[str, dict[str, object]]]:
-    """Ethernet, IPv4 and UDP between the two nodes; the port tells the streams apart."""
+    """Ethernet, IPv4 and UDP between the two nodes; the UDP port distinguishes streams."""
     return [{"ethernet": {}}, {"ipv4": {}}, {"udp": {"src": FIRST_UDP_PORT + index, "dst": FIRST_UDP_PORT + index}}]

@@ -66,7 +66,7 @@ def add_tasks(
 
 
 def _upf_at(host: Host, plan: Plan) -> str:
-    """The UPF's address on the side where a host is; empty where it is not known."""
+    """Address of the UPF on the side of a host; empty: unknown."""
     addresses = {} if plan.upf is None else {"n3": plan.upf.n3, "n6": plan.upf.n6}
     return addresses.get(host.side) or ""
 

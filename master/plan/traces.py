@@ -28,7 +28,7 @@ def trace_legs(
         for direction, rows in directions.items():
             if not len(rows):
                 continue
-            # In one direction alone both go from `from` to `to`; only with both does the downlink go the other way.
+            # A single direction goes from `from` to `to`; with direction `both` the downlink goes the other way.
             both = prepared.settings.direction == "both" or prepared.settings.behind_upf
             downlink = direction == "down" and both
             share = Share(prepared, rows, downlink)
@@ -40,7 +40,7 @@ def trace_legs(
 
 
 def _instances(trace: Trace, share: Share, ends: tuple[str, str], first_id: int) -> list[Leg]:
-    """A leg for each instance; all are counted with the first, whose file they share."""
+    """A leg for each instance. Instances share the file of the first one and are counted with it."""
     prepared = share.prepared
     packets = len(share.rows) * trace.repeat
     size_bytes = int(prepared.frame_bytes[share.rows].max()) + FCS_BYTES
@@ -82,7 +82,7 @@ def _pools(prepared: Prepared) -> dict[str, AddressPool]:
 
 
 def _timing(share: Share, instance: int) -> Timing:
-    """A node's share of the pace: a rate is the whole trace's, so each node takes its part of it.
+    """Timing of a node's share: the rate applies to the whole trace, and each node sends its part of it.
 
     At the trace's own timing, `lead_ns` is when the share's first packet is due after the common start, `period_ns`
     from one pass of the whole trace to the next; both in time as replayed.
@@ -115,7 +115,7 @@ def due_times(share: Share, random: RandomStart | None) -> NDArray[np.int64]:
 
 
 def check_pools_apart(traces: list[Prepared]) -> None:
-    """No address stands for two things: for users of two traces, or for a trace's users and another's servers."""
+    """Raise BadInput for an address in the pools of two traces, or of the users and the servers of traces."""
     taken: list[tuple[Settings, str, Pool, int]] = []
     for one in traces:
         for name, pool, need in one.pools:

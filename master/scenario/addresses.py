@@ -1,4 +1,4 @@
-"""Addresses that a scenario leaves out, or calls "auto", are the two nodes' own."""
+"""Fill in the nodes' addresses for those that a scenario leaves out or sets to "auto"."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PLACEHOLDERS = (
     Host("from", "", (), mac="02:00:00:00:00:01", ipv4="192.0.2.1", ipv6="2001:db8::1"),
     Host("to", "", (), mac="02:00:00:00:00:02", ipv4="192.0.2.2", ipv6="2001:db8::2"),
 )
-"""Stand for the nodes while a scenario is checked by itself (addresses of RFC 5737)."""
+"""Placeholder nodes for checking a scenario without an inventory (addresses of RFC 5737)."""
 
 
 def fill(headers: Sequence[GivenHeader], source: Host, target: Host) -> list[dict[str, dict[str, object]]]:
-    """The headers with both ends' MAC and IPv4 address where they were left out. BadInput names the host without."""
+    """The headers with both ends' MAC and IPv4 address where left out. Raises BadInput for a host without one."""
     return [_fill(header, source, target) for header in headers]
 
 

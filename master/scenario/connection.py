@@ -19,8 +19,8 @@ class Connection(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: Name
-    origin: Group = Field("transmit", alias="from", description="who connects")
-    target: Group = Field("receive", alias="to", description="who listens")
+    origin: Group = Field("transmit", alias="from", description="nodes that connect")
+    target: Group = Field("receive", alias="to", description="nodes that listen")
     protocol: Literal["tcp", "udp"] = "tcp"
     connections: int = Field(1, ge=1, le=4096, description="at once, from each transmitter")
     direction: Literal["up", "down", "both"] = Field("up", description="up: blocks go from `from` to `to`")
@@ -43,7 +43,7 @@ class Connection(BaseModel):
     congestion: str | None = Field(None, pattern=r"^[a-z0-9_-]{1,15}$", description="cubic, reno, bbr: what nodes have")
     nodelay: bool = False
     send_buffer_bytes: int | None = Field(None, ge=4096, le=2**30)
-    background: bool = Field(False, description="told apart from the targets in the results")
+    background: bool = Field(False, description="reported apart from the targets in the results")
 
     @model_validator(mode="after")
     def _one_kind_and_an_end(self) -> Connection:

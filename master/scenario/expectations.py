@@ -1,4 +1,4 @@
-"""What is expected of a run: limits of what is measured.
+"""Expectations of a run: limits of measured figures.
 
 Runs, searches, services (Y.1564), comparisons and JUnit's test cases name figures by these keys.
 """
@@ -16,7 +16,7 @@ from pktswarm.traffic.errors import BadInput
 
 SHARE = r"^\d+(\.\d+)? ?%$"
 Packets = Annotated[int, Field(ge=0, strict=True)] | Annotated[str, Field(pattern=SHARE)]
-"""So many, or a share with its sign: 0.1 %."""
+"""Number of packets, or a percentage: 0.1 %."""
 Microseconds = Annotated[float, Field(gt=0)]
 Rate = Annotated[float, Field(gt=0)]
 Unit = Literal["packets", "us", "per_s"]
@@ -24,14 +24,17 @@ Unit = Literal["packets", "us", "per_s"]
 
 @dataclass(frozen=True)
 class Metric:
-    """`column`: of streams.csv. `of`: of which column a share is. Of packets and times a limit is the most that is
-    allowed, of rates the least. `rounded`: a percentile, which stands for a bucket of a histogram."""
+    """A measured figure with a limit: an upper limit for packets and times, a lower limit for rates.
+
+    `column`: column of streams.csv; `of`: column that a percentage refers to; `rounded`: a percentile, with the
+    resolution of a histogram bucket.
+    """
 
     column: str
     unit: Unit
     of: str = ""
     stamped: bool = True
-    """Only stamps tell."""
+    """Available only for stamped packets."""
     rounded: bool = False
 
     @property
@@ -57,17 +60,19 @@ METRICS = {
     "sent_bps": Metric("sent_bps", "per_s", stamped=False),
     "received_bps": Metric("received_bps", "per_s", stamped=False),
 }
-"""But for `loss`, which is judged of everything that is sent."""
+"""All metrics except `loss`, which applies to every sent packet."""
 
 
 class Limits(Strict):
-    """Of one stream, each key of METRICS and `loss`."""
+    """Limits of one stream: each key of METRICS, and `loss`."""
 
-    loss: Packets | None = Field(None, description="at most so many packets lost, or so much: 0.1 %")
-    altered: Packets | None = Field(None, description="at most so many packets, or so much of what was received")
+    loss: Packets | None = Field(None, description="maximum of lost packets: a number or a percentage, 0.1 %")
+    altered: Packets | None = Field(None, description="maximum: a number or a percentage of received packets")
     reordered: Packets | None = Field(None, description="as altered (RFC 4737)")
     duplicated: Packets | None = Field(None, description="as altered")
-    misdelivered: Packets | None = Field(None, description="came to a wrong receiver: of what was sent")
+    misdelivered: Packets | None = Field(
+        None, description="arrived at a wrong receiver: a number or a percentage of sent packets"
+    )
     latency_mean_us: Microseconds | None = None
     latency_p50_us: Microseconds | None = Field(None, description="median")
     latency_p90_us: Microseconds | None = None
@@ -82,36 +87,40 @@ class Limits(Strict):
     received_bps: Rate | None = Field(None, description="at least; with FCS")
 
     def over(self, others: Limits) -> Limits:
-        """These, and where one is not set the other's."""
+        """These limits, with those of the other where one is not set."""
         keys = Limits.model_fields
         mine = {key: getattr(self, key) for key in keys}
         return Limits(**{key: getattr(others, key) if value is None else value for key, value in mine.items()})
 
     def given(self) -> dict[str, int | str | float]:
-        """Those of METRICS that are set."""
+        """Limits of METRICS that are set."""
         return {key: limit for key in METRICS if (limit := getattr(self, key)) is not None}
 
 
 class UserLimits(Strict):
-    """Of each single user of a stream."""
+    """Limits of each single user of a stream."""
 
-    loss: Packets | None = Field(None, description="of what was sent to him")
+    loss: Packets | None = Field(None, description="of the packets sent to this user")
     latency_mean_us: Microseconds | None = None
     latency_max_us: Microseconds | None = None
 
 
 class Expect(Limits):
-    """What stands here is of each stream; `streams` says otherwise of single ones."""
+    """Limits of every stream; `streams` overrides them for single streams."""
 
     sent: Literal["intended"] | dict[Name, int] | None = None
     received: dict[Name, int] | None = None
-    streams: dict[Name, Limits] = Field(default_factory=dict, description="of single streams, on top of what is above")
+    streams: dict[Name, Limits] = Field(
+        default_factory=dict, description="limits of single streams, which override those above"
+    )
     users: UserLimits = Field(
         default_factory=lambda: UserLimits.model_validate({}),
-        description="of every user of each stream that counts them",
+        description="limits of each user of every stream that counts users",
     )
-    mbr: bool = Field(False, strict=True, description="no user of sessions gets more than his MBR; see docs/upf.md")
-    sessions_accepted: Packets | None = Field(None, description="at least so many sessions, or so much of those asked")
+    mbr: bool = Field(False, strict=True, description="no user of sessions receives more than its MBR; see docs/upf.md")
+    sessions_accepted: Packets | None = Field(
+        None, description="minimum of accepted sessions: a number or a percentage of requested ones"
+    )
 
     def limits(self, stream: str) -> Limits:
         own = self.streams.get(stream)
@@ -123,13 +132,13 @@ class Expect(Limits):
 
     @property
     def names(self) -> set[str]:
-        """The streams that are named."""
+        """Names of the streams that the limits refer to."""
         named = set(self.received or {}) | set(self.streams)
         return named | (set(self.sent) if isinstance(self.sent, dict) else set())
 
 
 def parse(where: object, option: str, texts: Iterable[str]) -> Limits:
-    """From KEY=LIMIT of a command line, as a file has them. BadInput names the option."""
+    """Parse KEY=LIMIT of a command line into limits as in a file. Raises BadInput naming the option."""
     given = {}
     for text in texts:
         key, equals, value = text.partition("=")

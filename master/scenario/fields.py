@@ -30,9 +30,9 @@ class Strict(BaseModel):
 
 
 def bad_input(path: Path, error: ValidationError, known_keys: Callable[[Location], str], under: str = "") -> BadInput:
-    """The first thing that pydantic found, in the words of one who wrote the file. `under`: the section's key."""
+    """First error of pydantic, with the keys of the file. `under`: key of the section."""
     first = error.errors()[0]
-    # pydantic names the branch of a union it tried; a user knows only the keys of the file.
+    # pydantic adds the name of the union branch it tried, which is not a key of the file.
     parts = ([under] if under else []) + [str(part) for part in first["loc"] if not _is_branch(part)]
     key = ".".join(parts)
     message = first["msg"].removeprefix("Value error, ")

@@ -12,14 +12,17 @@ from pktswarm.master.scenario.fields import Strict
 class Receive(Strict):
     mode: Literal["capture", "count"] = "capture"
     engine: Literal["auto", "netsniff-ng", "xdp"] = Field(
-        "auto", description="auto: xdp where the host has it and it can tell all streams apart, else netsniff-ng"
+        "auto", description="auto: xdp where the host supports it and it can distinguish all streams, else netsniff-ng"
     )
-    filter: str = Field("", max_length=2000, description="pcap syntax; on top of what is addressed to the node")
+    filter: str = Field("", max_length=2000, description="pcap syntax; applied to frames addressed to the node")
     capture_filter: str = Field(
-        "", max_length=2000, description="pcap syntax: of what counts, only this is captured (receiver xdp)"
+        "", max_length=2000, description="pcap syntax: selects which of the counted frames are captured (receiver xdp)"
     )
     capture_every: int = Field(
-        1, ge=1, le=1_000_000, description="mode capture, receiver xdp: the first of so many frames of each stream"
+        1,
+        ge=1,
+        le=1_000_000,
+        description="mode capture, receiver xdp: the first of every N frames of each stream is captured",
     )
     ring_mib: int = Field(16, ge=1, le=4096)
     drain_s: float = Field(0.3, ge=0, le=60, description="wait for frames in flight after the last was sent")

@@ -30,14 +30,14 @@ from pktswarm.traffic.frames.check import check_frame
 class Scenario(Strict):
     name: Name
     description: str = ""
-    samples_per_s: float = Field(2, gt=0, le=100, description="how often nodes tell their counts while a run goes")
+    samples_per_s: float = Field(2, gt=0, le=100, description="reports of counts by each node per second during a run")
     streams: list[Stream] = Field(default_factory=list)
     sources: list[Source] = Field(default_factory=list)
     traces: list[Trace] = Field(default_factory=list)
     connections: list[Connection] = Field(default_factory=list)
     upf: Upf | None = Field(None, description="a 5G user plane under test: its sessions; see docs/upf.md")
-    seed: Seed = Field(1, description="of all that is drawn at random: the same one gives the same packets")
-    stop_after_s: float | None = Field(None, gt=0, le=7 * 86400, description="nothing is sent later, of anything")
+    seed: Seed = Field(1, description="seed of all random draws: the same seed gives the same packets")
+    stop_after_s: float | None = Field(None, gt=0, le=7 * 86400, description="cut-off time of all traffic")
     clock: Literal["measured", "ptp"] = Field(
         "measured", description="measured: the nodes' clocks are compared over MPI; ptp: they are steered by PTP (TAI)"
     )
@@ -75,7 +75,7 @@ class Scenario(Strict):
         return self
 
     def _limits_can_be_measured(self) -> None:
-        """Of the streams that `expect.streams` names; what stands above it is of those that can have it."""
+        """Refuse limits in `expect.streams` that cannot be measured. General limits apply only where they can be."""
         connected = {one.name for one in self.connections}
         bare = {one.name for one in (*self.streams, *self.sources) if one.options.get("stamp") is False}
         bare |= {one.name for one in self.traces if not one.stamped}
@@ -133,7 +133,7 @@ class Scenario(Strict):
         return self
 
     def _group_of(self, key: str, name: str) -> UpfGroup:
-        """A group whose sessions stay."""
+        """The group of that name, whose sessions must last for the whole run."""
         if self.upf is None:
             raise ValueError(f"{key}: there is no section upf")
         group = next((one for one in self.upf.groups if one.name == name), None)
@@ -165,7 +165,7 @@ class Scenario(Strict):
 
 
 def load(path: Path) -> Scenario:
-    """Read and check a scenario. BadInput names the first wrong key; trace files are made absolute."""
+    """Read and check a scenario. Raises BadInput naming the first wrong key; trace files are made absolute."""
     data = load_yaml(path, Yaml)
     return checked(path, data)
 

@@ -28,4 +28,4 @@ class Traffic(Strict):
     target: Group = Field("receive", alias="to")
     engine: Literal["auto", "xdp", "pktgen", "trafgen", "tcpreplay"] = "auto"
     options: dict[str, Any] = Field(default_factory=dict, description="the engine's own settings")
-    background: bool = Field(False, description="told apart from the targets in the results")
+    background: bool = Field(False, description="reported apart from the targets in the results")

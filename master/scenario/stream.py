@@ -15,11 +15,11 @@ from pktswarm.traffic.frames.sizes import Sizes, parse_sizes
 from pktswarm.traffic.random.rates import ETHERNET_OVERHEAD_BYTES
 
 OF_SESSIONS = ("oversize", "mtu_bytes", "outer_source_port", "interleave")
-"""Keys of a stream that only go with sessions, and have a value by themselves."""
+"""Keys of a stream with a default value that are valid only with sessions."""
 
 
 class Stream(Traffic):
-    """Synthetic frames of one shape. Rate and count are the whole stream's, shared by its transmitters,
+    """Synthetic frames of one shape. Rate and count apply to the whole stream and are split among its transmitters,
     unless `per` is "node"."""
 
     size_bytes: Size = Field(64, description="with the FCS (RFC 2544); several by weight, a list in turn")
@@ -45,7 +45,9 @@ class Stream(Traffic):
         default_factory=dict,
         description="fields that the device is to change, {ttl: 63}, or may, {src_mac: null}; see docs/xdp-receiver.md",
     )
-    users: str = Field("", description="the counter that tells users apart, header.field: each is counted by itself")
+    users: str = Field(
+        "", description="the counter that identifies users, header.field: each user is counted individually"
+    )
     sessions: Name | None = Field(
         None, description="a group of upf.groups: frames of its users, in their tunnels; see docs/upf.md"
     )
@@ -54,7 +56,7 @@ class Stream(Traffic):
         0, description="direction up: percent of what the data network receives that it sends back; see docs/upf.md"
     )
     ip: Literal["ipv4", "ipv6"] | None = Field(
-        None, description="of sessions: by which of their addresses; left out: IPv4, if users have one"
+        None, description="of sessions: IP version of the users' packets; left out: IPv4, if users have one"
     )
     oversize: Literal["refuse", "inner", "outer"] = Field(
         "refuse",
@@ -62,7 +64,10 @@ class Stream(Traffic):
         "outer: the tunnel's; see docs/upf.md",
     )
     mtu_bytes: int | None = Field(
-        None, ge=576, le=9000, description="what oversize goes by: N3's; left out: that of the nodes' interfaces"
+        None,
+        ge=576,
+        le=9000,
+        description="the MTU that oversize refers to: that of N3; left out: from the nodes' interfaces",
     )
     outer_source_port: SourcePort = Field(
         GTPU_PORT, description="of sessions, direction up: the tunnels' UDP source port; see docs/upf.md"
@@ -136,14 +141,14 @@ class Stream(Traffic):
 
     @property
     def shape(self) -> Shape:
-        """Shape of a stream of sessions."""
+        """Turns, ports and servers of a stream of sessions."""
         return Shape(self.outer_source_port, self.interleave)
 
     def sizes(self) -> Sizes:
         return parse_sizes(self.size_bytes)
 
     def pps(self) -> float | None:
-        """The rate in packets a second, on average over its sizes; None is as fast as the engine can."""
+        """Rate in packets/s, from the mean frame size; None: unlimited."""
         if self.rate_bps is not None:
             return self.rate_bps / (8 * self.sizes().mean_bytes)
         if self.rate_l1_bps is not None:

@@ -63,7 +63,7 @@ class GtpuOfTrace(Strict):
 
 
 class Scale(Strict):
-    """Several instances of a trace at once. The steps are what each further one adds."""
+    """Concurrent instances of a trace. `users`, `servers`, `ports`: step that each further instance adds."""
 
     instances: int = Field(ge=1, le=MOST_INSTANCES)
     start: Literal["together", "spread", "random"] = "together"
@@ -71,7 +71,9 @@ class Scale(Strict):
     seed: int = Field(1, ge=0)
     users: int | None = Field(None, ge=0, description="as many as the trace has, where they have a pool")
     servers: int | None = Field(None, ge=0)
-    ports: int | None = Field(None, ge=0, description="0, and where nothing else tells instances apart what does")
+    ports: int | None = Field(
+        None, ge=0, description="left out: 0; the lowest number that distinguishes instances if no pool does"
+    )
 
 
 def _a_scale(given: Any) -> Any:
@@ -94,8 +96,12 @@ class Trace(Traffic):
     )
     filter: str = Field("", max_length=2000, description="pcap syntax")
     window: Window | None = Field(None, description="seconds from the trace's start")
-    users_by: Literal["first", "syn"] = Field("first", description="who is a user: who sends first; who sends a SYN")
-    client_prefix: str | list[str] | None = Field(None, description="who is a user: who has such an address")
+    users_by: Literal["first", "syn"] = Field(
+        "first", description="the user is the source of the first packet (first) or the sender of the TCP SYN (syn)"
+    )
+    client_prefix: str | list[str] | None = Field(
+        None, description="users are the hosts with an address in this prefix"
+    )
     users: Addresses | None = Field(None, description="the node's own address if left out")
     servers: Addresses | None = None
     direction: Literal["up", "down", "both"] | None = Field(
@@ -105,14 +111,15 @@ class Trace(Traffic):
     vlan: int | None = Field(None, ge=0, le=4094, description="in place of all recorded tags")
     payload: Literal["keep", "sizes"] = Field("keep", description="sizes: zeros in place of payloads")
     oversize: Literal["refuse", "cut", "skip"] = Field("refuse", description="frames longer than the MTU")
-    mtu_bytes: int = Field(1500, ge=576, le=9000, description="what oversize goes by")
+    mtu_bytes: int = Field(1500, ge=576, le=9000, description="the MTU that oversize refers to")
     split: Literal["flow", "user"] | None = None
     verify: bool = Field(False, description="compare the receiver's capture with what was intended, packet by packet")
     sessions: Name | None = Field(
         None, description="a group of upf.groups: the trace's users are its first ones, through the UPF; docs/upf.md"
     )
     interactive: bool = Field(
-        False, description="both ends play it: nothing is sent before what it acknowledges has come"
+        False,
+        description="both ends play it: a packet is sent only after the packets that it acknowledges have arrived",
     )
 
     @model_validator(mode="after")
@@ -180,7 +187,7 @@ class Trace(Traffic):
         return () if given is None else (given,) if isinstance(given, str) else tuple(given)
 
     def settings(self, where: object, key: str) -> Settings:
-        """For traffic.replay; `where` and `key` name the trace in messages."""
+        """Settings for traffic.replay; `where` and `key` name the trace in messages."""
         window = None if self.window is None else (self.window.from_s, self.window.to_s)
         by_user = self.direction or self.users or self.gtpu
         return Settings(

@@ -22,7 +22,7 @@ from pktswarm.traffic.errors import BadInput
 
 MOST_SESSIONS = 2**20
 FIRST_POOL = 45
-"""Of the first group, 10.45.0.0/16, where neither the scenario nor the UPF chooses the users' addresses."""
+"""Second byte of the first group's pool, 10.45.0.0/16, if neither scenario nor UPF chooses users' addresses."""
 FLOW_DESCRIPTION = re.compile(r"^permit out \S+ from \S.* to \S.*$")
 LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 FQDN = re.compile(rf"^(?=.{{1,253}}$){LABEL}(\.{LABEL})+$")
@@ -61,15 +61,15 @@ class Group(Strict):
     sessions: int = Field(ge=1, le=MOST_SESSIONS)
     ue_addresses: str | list[str] = Field(
         "choose",
-        description="the first, 10.45.0.1, or 10.45.0.1/16: first and pool; one each of IPv4 and IPv6, where every "
-        "user has a /64 of its own; or choose: by the UPF (feature UEIP); left out: by the UPF if it can",
+        description="first address, 10.45.0.1, or first address and pool, 10.45.0.1/16; one each of IPv4 and IPv6, "
+        "where every user has a /64 of its own; or choose: by the UPF (feature UEIP); left out: by the UPF if it can",
     )
     pdn_type: Literal["ipv4", "ipv6", "ipv4v6"] | None = Field(
-        None, description="what the UPF is to choose; follows from ue_addresses otherwise"
+        None, description="type of the addresses that the UPF chooses; otherwise it follows from ue_addresses"
     )
     first_teid: int | Literal["choose"] = Field("choose", description="uplink; choose: by the UPF (feature FTUP)")
     first_downlink_teid: int | None = Field(
-        None, description="of the gNB's end; left out: users are numbered through, group by group, from 1"
+        None, description="first TEID at the gNB; left out: users are numbered from 1, group after group"
     )
     gnb: Name | list[Name] | None = Field(None, description="one of gnbs, or several in turn; left out: all in turn")
     access_instance: Instance | None = Field(None, description="network instance of N3")
@@ -85,7 +85,7 @@ class Group(Strict):
         1, ge=1, le=MOST_FLOWS, strict=True, description="UDP ports of a user in streams, one after another"
     )
     modify: Literal["forward", "buffer", "notify"] | None = Field(
-        None, description="of all sessions once they stand: the downlink's action (notify: buffer and tell)"
+        None, description="downlink action of all sessions once they are established (notify: buffer and send reports)"
     )
 
     @model_validator(mode="after")
@@ -96,7 +96,7 @@ class Group(Strict):
         return self
 
     def pools(self) -> list[Pool]:
-        """The addresses of its users: none where the UPF chooses them. ValueError names what is wrong."""
+        """Address pools of the users: empty if the UPF chooses the addresses. Raises ValueError for an invalid one."""
         if self.ue_addresses == "choose":
             return []
         given = [self.ue_addresses] if isinstance(self.ue_addresses, str) else self.ue_addresses
@@ -114,7 +114,7 @@ class Group(Strict):
         return pools
 
     def skip(self, taken: list[str]) -> None:
-        """Moves the users' addresses beyond those of `taken`. ValueError if there is no room for it."""
+        """Move the users' addresses beyond those of `taken`. Raises ValueError without room for them."""
         if self.ue_addresses == "choose" or not taken:
             return
         try:
@@ -124,7 +124,7 @@ class Group(Strict):
         self.ue_addresses = moved if isinstance(self.ue_addresses, list) else moved[0]
 
     def families(self) -> tuple[bool, bool]:
-        """Whether its users have an IPv4 address, and an IPv6 one."""
+        """Whether users have an IPv4 address, and whether they have an IPv6 address."""
         if self.ue_addresses == "choose":
             return self.pdn_type != "ipv6", self.pdn_type in ("ipv6", "ipv4v6")
         versions = {pool.version for pool in self.pools()}
@@ -132,60 +132,64 @@ class Group(Strict):
 
 
 class Churn(Strict):
-    """Sessions of a group that come and go: none of them is established before."""
+    """Sessions of a group that are established and deleted during the run; none exists before."""
 
     group: Name
     sessions_per_s: float = Field(gt=0, le=100_000)
-    lifetime_s: float = Field(1.0, ge=0, le=86400, description="from the answer to its establishment to its deletion")
-    modify: bool = Field(True, description="each once, at half its life")
+    lifetime_s: float = Field(
+        1.0, ge=0, le=86400, description="from the establishment response to the deletion request"
+    )
+    modify: bool = Field(True, description="modify each session once, at half its lifetime")
 
 
 class Handover(Strict):
-    """Users of a group that move, one after another, each to the next of the gNBs."""
+    """Handover of the users of a group, one after another, each to the next gNB."""
 
     group: Name
     users_per_s: float = Field(gt=0, le=100_000)
     end_marker: bool = Field(
-        True, description="the UPF is asked to send one to the old gNB; left out: unless its profile says it sends none"
+        True,
+        description="request End Markers to the old gNB; left out: true, unless the profile has end_markers: false",
     )
 
 
 class Upf(Strict):
     n4: Address = Field("", description="the UPF's address for PFCP; left out: the lab's, or the inventory's")
     n4_port: int = Field(8805, ge=1, le=65535)
-    bind: Address | None = Field(None, description="the SMF's own; left out: the one the kernel sends from")
+    bind: Address | None = Field(None, description="the SMF's address; left out: the kernel's source address")
     node_id: Annotated[str, AfterValidator(_a_node_id)] | None = Field(
-        None, description="the SMF's, an address or a name; left out: bind"
+        None, description="the SMF's Node ID, an address or a name; left out: bind"
     )
     n3: Address | None = Field(None, description="the UPF's address for GTP-U; needed where it does not choose TEIDs")
     n3_ip: Literal["ipv4", "ipv6"] = Field(
-        "ipv4", description="which of the inventory's addresses gNBs have, and the UPF on N3: goes with gnbs left out"
+        "ipv4", description="IP version of gNBs and of the UPF on N3, from the inventory; valid without gnbs"
     )
-    n6: Address | None = Field(None, description="its own on N6, which the servers ask for as they come up")
-    n3_mac: Mac = Field("", description="where gNBs send to: the UPF's, or of a router before it")
-    n6_mac: Mac = Field("", description="where the data network sends to")
+    n6: Address | None = Field(None, description="the UPF's address on N6, which servers query by ARP as they start")
+    n3_mac: Mac = Field("", description="destination MAC of gNBs: the UPF's, or that of a router before it")
+    n6_mac: Mac = Field("", description="destination MAC of the data network's nodes")
     gnbs: dict[Name, Address] = Field(
-        default_factory=dict, min_length=1, description="name: address of its GTP-U; left out: the nodes on side n3"
+        default_factory=dict, min_length=1, description="name: address for GTP-U; left out: the nodes on side n3"
     )
     servers: Servers | None = Field(
-        None, description="who users talk to, dealt out among the nodes on side n6; left out: the nodes themselves"
+        None, description="server addresses, divided among the nodes on side n6; left out: the nodes' own"
     )
     groups: list[Group] = Field(min_length=1)
     skip: list[Address] = Field(
-        default_factory=list, description="addresses that no user gets, as a gateway's: ranges begin beyond them"
+        default_factory=list,
+        description="addresses not assigned to users, such as a gateway's: ranges begin beyond them",
     )
     churn: Churn | None = None
     handover: Handover | None = None
-    window: int = Field(64, ge=1, le=4096, description="requests that may wait for an answer at once")
-    t1_s: float = Field(1.0, ge=0.01, le=60, description="T1: how long an answer is awaited before a repetition")
-    n1: int = Field(3, ge=1, le=20, description="N1: how often a request is sent in all")
-    heartbeat_s: float = Field(5.0, ge=0.1, le=3600, description="from one of our heartbeats to the next")
+    window: int = Field(64, ge=1, le=4096, description="maximum number of outstanding requests")
+    t1_s: float = Field(1.0, ge=0.01, le=60, description="T1: time to wait for a response before a retransmission")
+    n1: int = Field(3, ge=1, le=20, description="N1: number of transmissions of a request, the first included")
+    heartbeat_s: float = Field(5.0, ge=0.1, le=3600, description="interval between Heartbeat Requests of the SMF")
     release: Literal[15, 16, 17, 18] = Field(
         16,
-        description="of TS 29.244, that the UPF decodes by: from 16 on Apply Action and Reporting Triggers are longer",
+        description="TS 29.244 release that the UPF decodes: from 16 on Apply Action and Reporting Triggers are longer",
     )
     numbered: list[Numbered] = Field(
-        default_factory=list, description="what the SMF numbers although the UPF announces that it chooses it"
+        default_factory=list, description="values that the SMF numbers although the UPF announces that it chooses them"
     )
     association_release: bool = Field(True, description="whether the UPF is asked to release the association")
     profile: str = Field("", description="file that pktswarm upf probe wrote; left out: the inventory's")
@@ -194,7 +198,7 @@ class Upf(Strict):
     interface_types: bool = Field(True, description="3GPP Interface Type (IE 160): N3 and N6; open5gs needs them")
     instances_as: Literal["labels", "text"] = Field("labels", description="how network instances are written")
     forward_on_notification: bool = Field(
-        True, description="a session that buffers forwards when its UPF tells of data"
+        True, description="a buffering session is set to forward when the UPF reports downlink data"
     )
 
     @model_validator(mode="after")
@@ -224,12 +228,12 @@ class Upf(Strict):
 
     @property
     def found_profile(self) -> Profile | None:
-        """The UPF's profile, as filled_in found it."""
+        """Profile of the UPF, read by filled_in."""
         return self._profiled
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to be taken from the inventory (filled_in)."""
+        """Whether the N4 address and the gNBs are set, which filled_in takes from the inventory."""
         return bool(self.n4 and self.gnbs)
 
     def _check_gnbs(self, group: Group) -> None:
@@ -245,7 +249,7 @@ class Upf(Strict):
             raise ValueError(f"group {group.name}: its gNB has {gnb}, the UPF n3 = {self.n3}: one IPv4, the other IPv6")
 
     def check_taken(self, addresses: Mapping[str, str]) -> None:
-        """ValueError names the users' range that contains one of `addresses`, by the name of its owner."""
+        """Raise ValueError for a range of users that contains one of `addresses` (name of the owner → address)."""
         for group in self.groups:
             for owner, address in addresses.items():
                 for pool in group.pools():
@@ -257,12 +261,12 @@ class Upf(Strict):
                         )
 
     def numbering_lacks(self, group: Group) -> str:
-        """The key without which the SMF cannot number this group's uplink TEIDs; empty if none is missing."""
+        """Missing key that the SMF needs to number this group's uplink TEIDs; empty: none."""
         gnb = ip_address(self.gnbs[self.gnbs_of(group)[0]])
         return "" if self.n3 and ip_address(self.n3).version == gnb.version else f"upf.n3 of IPv{gnb.version}"
 
     def number_users(self, index: int) -> None:
-        """Gives a group for which nobody chooses addresses those of a pool of its own. ValueError if they are taken."""
+        """Assign default pools of UE addresses to group `index`. Raises ValueError if they are taken."""
         group = self.groups[index]
         pools = zip(
             group.families(), (f"10.{FIRST_POOL + index}.0.1/16", f"2001:db8:{FIRST_POOL + index}::1/48"), strict=True
@@ -274,7 +278,7 @@ class Upf(Strict):
         self.check_taken(self.addresses())
 
     def next_teid(self) -> int:
-        """Returns the first uplink TEID above those of all numbered groups."""
+        """First uplink TEID above those of all numbered groups."""
         return max((one.first_teid + one.sessions for one in self.groups if one.first_teid != "choose"), default=1)
 
     def _check_teids(self) -> None:
@@ -312,14 +316,14 @@ class Upf(Strict):
                 )
 
     def moved_among(self) -> list[str]:
-        """The gNBs that users of the handover's group move among, in turn: all of one kind."""
+        """gNBs that the users of the handover group move among, in turn: all of one IP version."""
         if self.handover is None:
             return []
         version = ip_address(self.gnbs[self.gnbs_of(self.group(self.handover.group))[0]]).version
         return [name for name, address in self.gnbs.items() if ip_address(address).version == version]
 
     def addresses(self) -> dict[str, str]:
-        """Who has which in the user plane, as far as they are known: gNBs and the UPF."""
+        """Owner → address in the user plane, for gNBs and the UPF, as far as known."""
         own = {"the UPF on N3": self.n3, "the UPF on N6": self.n6}
         gnbs = {f"gNB {name}": address for name, address in self.gnbs.items()}
         return {name: address for name, address in (own | gnbs).items() if address}
@@ -333,7 +337,7 @@ class Upf(Strict):
         return [group.gnb] if isinstance(group.gnb, str) else group.gnb
 
     def first_downlink_teids(self) -> list[int]:
-        """Of each group."""
+        """First downlink TEID of each group."""
         found, following = [], 1
         for group in self.groups:
             found.append(following if group.first_downlink_teid is None else group.first_downlink_teid)
@@ -342,7 +346,7 @@ class Upf(Strict):
 
 
 def load(path: Path, inventory: Inventory | None = None) -> Upf:
-    """The `upf:` section of a file; what stands beside it is not looked at. BadInput names the first wrong key."""
+    """The `upf:` section of a file; other sections are ignored. Raises BadInput naming the first wrong key."""
     data = load_yaml(path, Yaml)
     if not isinstance(data, dict) or not isinstance(data.get("upf"), dict):
         raise BadInput(path, "has no section upf", allowed="upf: {n4, gnbs, groups}")
@@ -357,9 +361,9 @@ def parse(path: Path, section: Mapping[str, object]) -> Upf:
 
 
 def filled_in(path: Path, upf: Upf, inventory: Inventory | None, profiled: bool = True) -> Upf:
-    """With the addresses that it leaves out, as the inventory has them, and what its profile says (`profiled`).
+    """The section with missing addresses from the inventory and, if `profiled`, missing keys from the profile.
 
-    BadInput for an address that the inventory lacks too, or a profile that cannot be used.
+    Raises BadInput for an address that the inventory lacks too, or a profile that cannot be used.
     """
     told = {} if inventory is None else inventory.variables.get("pktswarm_upf") or {}
     if upf.gnbs and "n3_ip" in upf.model_fields_set:

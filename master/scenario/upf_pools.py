@@ -1,4 +1,4 @@
-"""Ranges of UE addresses and TEIDs: what a group may take, and that no two groups take the same."""
+"""Ranges of UE addresses and TEIDs of a group, and the check that no two groups overlap."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 LAST_TEID = 2**32 - 1
 USER_PREFIX = 64
-"""Each IPv6 user has a prefix of this length to himself (TS 23.501, 5.8.2.2.1)."""
+"""Length of the prefix of each IPv6 user (TS 23.501, 5.8.2.2.1)."""
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Numbers from `first` to `last`; of IPv6 addresses, the upper 64 bits."""
+    """Numbers from `first` to `last`; for IPv6 addresses the upper 64 bits."""
 
     version: int
-    """4, 6, or 0 for TEIDs."""
+    """IP version 4 or 6; 0 for TEIDs."""
     first: int
 
     last: int
@@ -39,13 +39,13 @@ class Pool:
         return str(IPv4Address(value)) if self.version == 4 else str(IPv6Address(value << 64 | self.low_bits))
 
     def holds(self, address: str, count: int) -> bool:
-        """Whether one of the first `count` users has this address; IPv6: this prefix."""
+        """Whether one of the first `count` users has this address, or for IPv6 this prefix."""
         return any(self.first <= value < self.first + count for value in self._values([address]))
 
     def beyond(self, taken: Sequence[str], count: int) -> Pool:
-        """Returns the pool from the first address on that has `count` in a row without one of `taken`.
+        """The pool moved up to the first `count` consecutive addresses without one of `taken`.
 
-        Users stay one step apart, which is how they are counted. ValueError if no such range is left.
+        Users stay one step apart, as counting requires. Raises ValueError if no such range is left.
         """
         first = self.first
         for value in sorted(self._values(taken)):
@@ -60,7 +60,7 @@ class Pool:
         return replace(moved, text=moved.address(0) + (f"/{prefix}" if prefix else ""))
 
     def _values(self, addresses: Sequence[str]) -> list[int]:
-        """Those of the pool's version, as the numbers that it counts in."""
+        """Numbers of the addresses that have the IP version of the pool."""
         same = [one for one in map(ip_address, addresses) if one.version == self.version]
         return [int(one) >> USER_PREFIX if one.version == 6 else int(one) for one in same]
 
@@ -105,7 +105,7 @@ def _ipv6(given: IPv6Interface, text: str) -> Pool:
 
 
 def check_apart(what: str, taken: Sequence[tuple[str, Pool, int]]) -> None:
-    """ValueError names two groups that would take the same. `taken`: group, pool, how many it takes."""
+    """Raise ValueError for two groups that overlap. `taken`: (group, pool, number of values)."""
     spans = sorted(taken, key=lambda one: (one[1].version, one[1].first))
     for (name, pool, count), (other, following, _) in itertools.pairwise(spans):
         if pool.version == following.version and following.first < pool.first + count:

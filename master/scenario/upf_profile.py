@@ -1,4 +1,4 @@
-"""The profile of a UPF: what it takes and does, as `pktswarm upf probe` found it, for every scenario from then on.
+"""Profile of a UPF: the features and values that `pktswarm upf probe` found, used by later scenarios.
 
 `hosts/NAME.upf.yml` beside inventory `hosts/NAME.yml`, or the file that `pktswarm_upf: {profile: FILE}` or the
 scenario's `upf: {profile: FILE}` names. A key of the scenario has precedence over the profile.
@@ -22,12 +22,12 @@ HEAD = """\
 # Made again by: pktswarm upf probe
 """
 Numbered = Literal["teids", "teids_ipv6", "ue_addresses"]
-"""teids_ipv6: of tunnels over IPv6 only."""
+"""`teids_ipv6`: TEIDs of tunnels over IPv6 only."""
 
 
 class Profile(Strict):
-    """`numbered`: what the SMF numbers although the UPF announces that it chooses it. `found`: everything that was
-    tried, in words."""
+    """Profile of a UPF. `numbered`: values the SMF numbers although the UPF announces that it chooses them; `found`:
+    text of every probe's result."""
 
     format_version: int = FORMAT_VERSION
     made: str = Field("", description="UTC")
@@ -46,12 +46,12 @@ class Profile(Strict):
     found: dict[str, str] = Field(default_factory=dict)
 
     def keys(self) -> dict[str, object]:
-        """Keys of the section upf."""
+        """The profile as keys of the section upf."""
         names = ("release", "interface_types", "instances_as", "numbered", "association_release")
         return {name: getattr(self, name) for name in names}
 
     def describe(self) -> str:
-        """What differs from a UPF that does everything, for a note."""
+        """Note on the differences from a UPF with all features."""
         found = [f"release {self.release}"]
         found += ["no 3GPP interface types"] if not self.interface_types else []
         found += [f"{one} numbered by the SMF" for one in self.numbered]
@@ -61,7 +61,7 @@ class Profile(Strict):
         return ", ".join(found)
 
     def of_another(self, node_id: str, features: list[str]) -> str:
-        """Why this is not the profile of the UPF that was met; empty if it may be."""
+        """Reason why the connected UPF does not fit this profile; empty: it may fit."""
         if self.node_id and self.node_id != node_id:
             return f"of a UPF with Node ID {self.node_id}, but this one has {node_id}"
         if self.features != features:
@@ -92,7 +92,7 @@ def _read(path: Path) -> tuple[Path, Profile]:
 
 
 def load(path: Path) -> Profile:
-    """BadInput for a file that is no profile, or of a newer format."""
+    """Read a profile. Raises BadInput for a file that is no profile, or has a newer format."""
     data = load_yaml(path, Yaml)
     if not isinstance(data, dict):
         raise BadInput(path, "is not the profile of a UPF", allowed="what pktswarm upf probe writes")

@@ -41,14 +41,18 @@ class Qos(Strict):
 
 
 class Usage(Strict):
-    """One URR for both directions; what the UPF reports at a session's end is read in any case."""
+    """One URR for both directions. Reports at the end of a session are always read."""
 
-    volume_threshold_bytes: int = Field(2**40, ge=1, lt=2**63, description="a report each time so much has passed")
-    period_s: int | None = Field(None, ge=1, lt=2**31, description="a report every so often")
+    volume_threshold_bytes: int = Field(
+        2**40, ge=1, lt=2**63, description="volume threshold: a report each time this volume has passed"
+    )
+    period_s: int | None = Field(
+        None, ge=1, lt=2**31, description="time threshold: a report each time this duration has passed"
+    )
 
 
 class Buffer(Strict):
-    """One BAR, for what comes down while a session buffers."""
+    """One BAR, for downlink packets while a session buffers."""
 
     notification_delay_ms: int | None = Field(None, ge=0, le=12750, multiple_of=50)
     suggested_packets: int | None = Field(None, ge=0, le=255, description="needs the UPF's feature UDBC")

@@ -1,4 +1,4 @@
-"""The servers of the data network: a pool of addresses, dealt out among the nodes that play them."""
+"""Servers of the data network: a pool of addresses, divided among the nodes that play them."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Servers(Strict):
         return self
 
     def addresses(self) -> list[Address]:
-        """The first ones. ValueError for what is none."""
+        """First address of each IP version. Raises ValueError for an invalid address."""
         return [ip_address(one) for one in ([self.first] if isinstance(self.first, str) else self.first)]
 
     def meets(self, pool: Pool, users: int) -> bool:
-        """Whether a server has the address of one of so many users of a pool."""
+        """Whether a server has the address of one of the first `users` users of a pool."""
         step = 0 if pool.version == 4 else USER_PREFIX
         for one in self.addresses():
             first, last = int(one) >> step, (int(one) + self.count - 1) >> step
@@ -48,8 +48,10 @@ class Servers(Strict):
         return False
 
     def check(self, where: Path, inventory: Inventory, others: Mapping[str, str]) -> None:
-        """BadInput where another has one of the addresses, or not every host of the data network can have one.
-        `others`: who has which, beside what the inventory says."""
+        """Raise BadInput for a server address in use elsewhere, or for fewer addresses than hosts of the data network.
+
+        `others`: owner → address, in addition to the inventory.
+        """
         core = _core(inventory)
         if self.count < len(core):
             problem = f"each host of side n6 in {inventory.path} serves some of them"
@@ -68,8 +70,8 @@ class Servers(Strict):
         )
 
     def of(self, host: str, ip: str, inventory: Inventory) -> tuple[Address, int] | None:
-        """(first, how many) of the servers that a host of the data network plays: a part of those of each kind, one
-        behind another, the first hosts' one longer. None: there are none of that kind ("ipv4", "ipv6")."""
+        """(first address, count) of the servers that a host of the data network plays: consecutive parts of the pool,
+        those of the first hosts one longer. None: no servers of that IP version ("ipv4", "ipv6")."""
         core = [one.name for one in _core(inventory)]
         first = next((one for one in self.addresses() if ip == f"ipv{one.version}"), None)
         if first is None:
@@ -79,7 +81,7 @@ class Servers(Strict):
 
 
 def _share(count: int, parts: int, part: int) -> int:
-    """Where a part begins."""
+    """Index of the first server of a part."""
     return count // parts * part + min(part, count % parts)
 
 

@@ -1,4 +1,4 @@
-"""The shape of a stream of sessions: how its users take their turns, and by which ports they go."""
+"""Shape of a stream of sessions: the order of its users, their ports and servers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pktswarm.traffic.frames.headers import GTPU_PORT
 MOST_IN_A_ROW = 4096
 PER_USER = "per-user"
 FIRST_PORT, LAST_PORT = 49152, 65535
-"""The dynamic ports (RFC 6335, 6), of which users, and a sender of GTP-U (TS 29.281, 4.4.2), take their own."""
+"""Dynamic ports (RFC 6335, 6): source ports of users and of GTP-U senders (TS 29.281, 4.4.2)."""
 MOST_FLOWS = LAST_PORT - FIRST_PORT + 1
 
 
@@ -41,33 +41,33 @@ SourcePort = Annotated[
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a stream; each of its gNBs does the same by itself."""
+    """Shape of a stream, applied at each of its gNBs independently."""
 
     outer_source_port: Any = GTPU_PORT
     interleave: int = 1
-    """Frames of a user in a row: his turn."""
+    """Consecutive frames of a user, called its turn."""
     flows: int = 1
-    """Of each user: a UDP port each, the next with each of his turns."""
+    """UDP flows of each user: one port each; the port changes with each turn of the user."""
     servers: tuple[Address, int] | None = None
-    """The first of those that users talk to, and how many; None: the node of the data network."""
+    """First address and number of the servers; None: the node of the data network."""
 
     @property
     def turns(self) -> dict[str, int]:
-        """How the field moves that tells users apart, beside its values."""
+        """Options of the field that identifies users, in addition to its values."""
         return {"every": self.interleave} if self.interleave > 1 else {}
 
     def user_port(self, users: int, server_port: int) -> Any:
-        """Of a user's own packets: what udp.src is on the way up. A round of all users' turns is by one port."""
+        """UDP port of a user's packets (udp.src uplink). It changes after a turn of every user."""
         if self.flows == 1:
             return server_port
         return {"increment": [FIRST_PORT, FIRST_PORT + self.flows - 1], "every": users * self.interleave}
 
     def server(self, node: str, users: int, link: str) -> Any:
-        """Whom they talk to. `node`: the address of the data network's node; `link` as below."""
+        """Server address of the users. `node`: address of the data network's node; `link`: as in source_port."""
         return node if self.servers is None else _shared(*self.servers, users, link)
 
     def source_port(self, users: int, link: str) -> Any:
-        """Of the gNB's end of the tunnels: what udp.src is. `link`: the field that tells users apart."""
+        """UDP source port of the tunnels at the gNB. `link`: the field that identifies users."""
         given = [FIRST_PORT, LAST_PORT] if self.outer_source_port == PER_USER else self.outer_source_port
         if isinstance(given, int):
             return given
@@ -75,7 +75,7 @@ class Shape:
 
 
 def _shared(first: int | Address, count: int, users: int, link: str) -> Any:
-    """`count` values that users have in turn: user n the n-th, modulo their number."""
+    """`count` values that users share in turn: user n has value n modulo `count`."""
     last = first + min(count, users) - 1
     ends = [one if isinstance(one, int) else str(one) for one in (first, last)]
     return {"with": link, "wrap": True, "increment": ends} if first != last else ends[0]
