@@ -182,7 +182,7 @@ class LegEntry(TypedDict):
     engine: NotRequired[str]
     frame: NotRequired[Table | None]
     size_bytes: NotRequired[int]
-    sizes: NotRequired[list[list[float]]]
+    sizes: NotRequired[list[list[int]]]
     sizes_in_turn: NotRequired[bool]
     rate_pps: NotRequired[float | None]
     rates: NotRequired[list[list[float]]]

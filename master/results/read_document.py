@@ -40,10 +40,13 @@ def decode(path: Path, data: JsonValue) -> RunDocument:
     """The checked document. Raises BadInput with the first unknown, missing or wrong field."""
     check_format(path, data)
     assert isinstance(data, dict)
+    document = _renamed(data)
     try:
-        return _adapter().validate_python(_renamed(data))
+        _adapter().validate_python(document)
     except ValidationError as error:
         raise _bad_field(path, error) from None
+    # As it was read: the validated copy has a float wherever a float is allowed, also for a whole number.
+    return cast(RunDocument, document)
 
 
 def check_format(path: Path, data: JsonValue) -> None:

@@ -301,7 +301,7 @@ def test_a_node_that_freezes_while_its_capture_comes_costs_the_rest_of_it_only(c
         document = run.end()
     assert whole(document, "tx1", 8000) and whole(document, "tx2", 8000)
     assert f"{come.name[:3]} (receive): no message for" in document["reason"]
-    assert [doubt for doubt in document["doubts"] if f"{come.name[:3]}: {come.stat().st_size:,} of the 12," in doubt]
+    assert [doubt for doubt in document["doubts"] if f"{come.name[:3]}: {come.stat().st_size:,} of 12," in doubt]
     (other,) = [path for path in come.parent.iterdir() if path != come]
     assert other.stat().st_size > 8000 * 1496 > come.stat().st_size
 

@@ -653,7 +653,7 @@ def test_of_many_frames_one_in_ten_is_captured_and_all_are_counted(cluster: Clus
     again = subprocess.run([PKTSWARM, "recount", document["results"]], capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stdout
     frames = sum(-(-row["received_packets"] // 10) for row in document["rows"])
-    assert f"{frames:,} captured frames in 6 legs" in again.stdout
+    assert f"{frames:,} captured frames in 6 flows" in again.stdout
 
 
 def test_a_capture_has_what_its_filter_lets_through_and_all_are_counted(cluster: Cluster) -> None:

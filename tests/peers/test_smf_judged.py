@@ -54,7 +54,7 @@ GROUPS = [
 ]
 EVERY_IE = {
     "Create PDR", "PDI", "Create FAR", "Forwarding Parameters", "Create URR", "Create QER", "Create BAR", "Update FAR",
-    "Update Forwarding Parameters", "Query URR", "Cause", "Source Interface", "Destination Interface", "F-TEID",
+    "Update Forwarding Parameters", "Cause", "Source Interface", "Destination Interface", "F-TEID",
     "Network Instance", "SDF Filter", "Gate Status", "MBR", "GBR", "Precedence", "Volume Threshold",
     "Reporting Triggers", "Apply Action", "Downlink Data Notification Delay", "PFCPSMReq-Flags", "PDR ID", "F-SEID",
     "Node ID", "Measurement Method", "Measurement Period", "URR ID", "Outer Header Creation", "BAR ID",
