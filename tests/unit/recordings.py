@@ -21,7 +21,7 @@ T0_NS = 1_700_000_000_123_456_789
 
 def reference_checksum(data: bytes) -> int:
     """RFC 1071 as it is written there."""
-    total = sum(struct.unpack(f">{(len(data) + 1) // 2}H", data + bytes(len(data) % 2)))
+    total: int = sum(struct.unpack(f">{(len(data) + 1) // 2}H", data + bytes(len(data) % 2)))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF

@@ -6,12 +6,13 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results import samples
+from pktswarm.master.results.document import HostEntry, LegEntry, RunInputs
 from pktswarm.master.results.folder import Folder, Outcome
 from pktswarm.master.results.ledger import Ledger
 from pktswarm.master.scenario.expectations import Expect
@@ -22,7 +23,7 @@ from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.codec import to_fields
 from pktswarm.traffic.protocol.rank0_events import Rank0Event
 from pktswarm.traffic.protocol.rank_events import Sample
-from pktswarm.traffic.protocol.task import ReceiveCount, SendCount
+from pktswarm.traffic.protocol.task import ReceiveCount, Role, SendCount
 from run_events import as_event, packed
 
 FRAME_BYTES = 60
@@ -52,7 +53,8 @@ class Made:
     name: str = "made"
 
     def ranks(self) -> list[Rank]:
-        places = [(leg.source, "transmit") for leg in self.legs] + [(leg.target, "receive") for leg in self.legs]
+        places: list[tuple[str, Role]] = [(leg.source, "transmit") for leg in self.legs]
+        places += [(leg.target, "receive") for leg in self.legs]
         return [Rank(n + 1, _host(*place), place[1]) for n, place in enumerate(dict.fromkeys(places))]
 
     def write(self, results: Path, events: Sequence[Rank0Event] = (), over: bool = True) -> Path:
@@ -73,16 +75,16 @@ class Made:
     def _outcome(self, ledger: Ledger) -> Outcome:
         streams = [{"name": one, "count_packets": 300, "rate_pps": 100} for one in {leg.stream for leg in self.legs}]
         scenario = {"name": "made", "samples_per_s": self.samples_per_s, "streams": streams}
-        extra = {
+        inputs: RunInputs = {
             "name": self.name,
             "scenario_file": "made.yaml",
             "hosts_file": "hosts/made.yml",
             "scenario": json.loads(json.dumps(scenario)),
-            "inventory": [asdict(rank.host) for rank in self.ranks_now],
-            "legs": [leg.to_json() for leg in self.legs],
+            "inventory": cast("list[HostEntry]", [asdict(rank.host) for rank in self.ranks_now]),
+            "legs": cast("list[LegEntry]", [leg.to_json() for leg in self.legs]),
             "written": "2026-01-01T00:00:00Z",
         }
-        return ledger.outcome(self.expect, extra)
+        return ledger.outcome(self.expect, inputs)
 
     # --- what the nodes tell ------------------------------------------------------------------------------------
 
@@ -183,7 +185,7 @@ def _stamped(packets: int) -> dict[str, int | None]:
     return told
 
 
-def _host(name: str, role: str) -> Host:
+def _host(name: str, role: Role) -> Host:
     return Host(name, "10.0.0.1", (role,), traffic_interface="eth1", side="a" if role == "transmit" else "b")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pktswarm.master.results.document import RunInputs
 from pktswarm.traffic.counting.samples import Figures, pack
 from pktswarm.traffic.protocol.codec import from_fields
 from pktswarm.traffic.protocol.node_report import NodeReport
@@ -30,6 +31,14 @@ REST: dict[str, dict[str, Any]] = {
     "sample": {"sent": [], "received": [], "utc": None},
 }
 """The fields that a test may leave out."""
+NO_INPUTS: RunInputs = {
+    "name": "",
+    "scenario_file": "",
+    "hosts_file": "",
+    "scenario": {},
+    "inventory": [],
+    "legs": [],
+}
 
 
 def as_event(fields: dict[str, Any]) -> Rank0Event:

@@ -13,6 +13,7 @@ import pytest
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.plan.resolved import Resolved
+from pktswarm.master.results.document_rows import StreamRow
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.results.ledger import Ledger
 from pktswarm.master.results.row import stream_values
@@ -23,7 +24,7 @@ from pktswarm.traffic.counting import users
 from pktswarm.traffic.leg import ConnectionShape, FlowUsers, Leg
 from pktswarm.traffic.protocol.rank0_events import Rank0Event
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
-from run_events import as_event
+from run_events import NO_INPUTS, as_event
 
 S = 1_000_000_000
 UTC_NS = 1_700_000_000 * S
@@ -82,10 +83,10 @@ def reading(rank: int, at_ns: int, when: str | None, offset_ns: int, utc_ns: int
 
 
 def outcome(made: Ledger) -> Outcome:
-    return made.outcome(Expect(loss=0, sent="intended"), {})
+    return made.outcome(Expect(loss=0, sent="intended"), NO_INPUTS)
 
 
-def values(made: Ledger) -> dict[str, Any]:
+def values(made: Ledger) -> StreamRow:
     (row,) = made.rows()
     return stream_values(row)
 
@@ -94,7 +95,7 @@ def notes(made: Ledger) -> list[str]:
     return list(outcome(made).document["notes"])
 
 
-STEP = {"tx1": (0, 0, 0, 2 * S, 2 * S)}
+STEP: dict[str, tuple[int, ...]] = {"tx1": (0, 0, 0, 2 * S, 2 * S)}
 SAID = "tx1: its UTC was set by +2.000000 s in all between 1.00 s and 2.00 s after the start"
 
 
@@ -162,14 +163,16 @@ def test_times_of_users_are_left_out_as_their_streams_are() -> None:
 
 
 def test_the_kernels_utc_times_are_left_out_and_those_of_our_own_clock_stand() -> None:
-    times = {"first_ns": UTC_NS + S, "last_ns": UTC_NS + 3 * S}
+    times: dict[str, Any] = {"first_ns": UTC_NS + S, "last_ns": UTC_NS + 3 * S}
     made = run(utc={"rx1": STEP["tx1"]}, tally=None, **times)
-    assert [values(made)[name] for name in ("first_ns", "last_ns", "received_pps")] == [None, None, None]
+    row = values(made)
+    assert (row["first_ns"], row["last_ns"], row["received_pps"]) == (None, None, None)
     assert "left out of s: first and last arrival, because rx1's UTC was set" in notes(made)
     # What xdp counted on its own clock and told as UTC when it was over, 2 s further on.
     later = {name: at_ns + 2 * S for name, at_ns in times.items()} | {"utc_less_monotonic_ns": UTC_NS + 2 * S}
     made = run(utc={"rx1": STEP["tx1"]}, **later)
-    assert [values(made)[name] for name in ("first_ns", "last_ns", "received_pps")] == [S, 3 * S, 49.5]
+    row = values(made)
+    assert (row["first_ns"], row["last_ns"], row["received_pps"]) == (S, 3 * S, 49.5)
 
 
 @pytest.mark.parametrize(("engine", "known"), [("trafgen", False), ("tcpreplay", False), ("pktgen", True)])
@@ -213,11 +216,13 @@ def test_a_clock_that_drifts_as_clocks_do_is_removed_and_the_bound_tells_the_end
     told = values(made)
     # Counted with the offset of 1 s before the start; in the middle of the sending it was 75 µs + 50 µs further on.
     assert told["latency_min_ns"] == 3000 - 125_000
-    assert 75_000 <= told["latency_bound_ns"] - values(run())["latency_bound_ns"] <= 80_000
+    bound_ns, usual_ns = told["latency_bound_ns"], values(run())["latency_bound_ns"]
+    assert bound_ns is not None and usual_ns is not None and 75_000 <= bound_ns - usual_ns <= 80_000
 
 
 def test_a_look_in_between_that_is_off_the_line_makes_the_bound_wider() -> None:
     made = run()
     before = values(made)["latency_bound_ns"]
+    assert before is not None
     made.take(as_event({"event": "drift", "rank": 2, "at_ns": 2 * S, "offset_ns": 90_000, "bound_ns": 15_000}))
     assert values(made)["latency_bound_ns"] == before + 90_000 - 15_000 - 20_000

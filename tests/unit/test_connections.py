@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -26,7 +26,7 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import ConnectionShape, Leg
 from pktswarm.traffic.protocol.task import ReceiveCount, SendCount, legs_of
 from pktswarm.traffic.schedule.capabilities import choose
-from run_events import as_event
+from run_events import NO_INPUTS, as_event
 
 HOSTS = """
 all:
@@ -109,7 +109,9 @@ def legs_planned(tmp_path: Path, connection: str) -> tuple[Leg, ...]:
 
 def test_a_source_gives_its_users_items_to_the_connections_in_turn(tmp_path: Path) -> None:
     text = "{name: t, source: {mpeg: {}}, users: 3, connections: 2, duration_s: 2}"
-    first, second = next(leg.connection.items for leg in legs_planned(tmp_path, text))
+    items = legs_planned(tmp_path, text)[0].connection.items
+    assert items is not None
+    first, second = items
     assert (len(first), len(second)) == (120, 60)  # two users and one, 30 pictures a second
     assert first == sorted(first) and all(0 <= due < 2e9 and size >= 1 for due, size in first + second)
 
@@ -290,7 +292,9 @@ RX = Host("rx1", "10.0.0.2", ("receive",), traffic_interface="eth1")
 COUNTERS = dict.fromkeys(("tx_packets", "tx_bytes", "tx_dropped", "rx_packets", "rx_bytes", "rx_dropped"), 5000)
 
 
-def a_leg(direction: str = "up", protocol: str = "tcp", background: bool = False) -> Leg:
+def a_leg(
+    direction: Literal["up", "down", "both"] = "up", protocol: Literal["tcp", "udp"] = "tcp", background: bool = False
+) -> Leg:
     shape = ConnectionShape(protocol=protocol, direction=direction, background=background)
     return Leg(0, "t", "tx1", "rx1", "connections", "socket", connection=shape)
 
@@ -329,7 +333,7 @@ def ledger(leg: Leg, here: EndCount | None, there: EndCount | None) -> Ledger:
 
 
 def outcome(leg: Leg, here: EndCount | None, there: EndCount | None, **expect: Any) -> Outcome:
-    return ledger(leg, here, there).outcome(Expect(**expect), {})
+    return ledger(leg, here, there).outcome(Expect(**expect), NO_INPUTS)
 
 
 @pytest.mark.parametrize("unread", [1, 2])

@@ -23,11 +23,12 @@ from pktswarm.nodes import libbpf
 from pktswarm.nodes.receivers.echo import OBJECT
 from pktswarm.traffic.counting import echo, expect, users
 from pktswarm.traffic.counting.echo import MOST_PERCENT
+from pktswarm.traffic.counting.kernel_structs import NUMBERED_BY_US
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import FlowUsers, Leg
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount, receive_task_from_json, to_json
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
-from run_events import as_event
+from run_events import NO_INPUTS, as_event
 from test_ledger import COUNTERS
 from test_upf_tunnels import DOWN, UP, UPF, ends, hosts_file, in_place, planned
 
@@ -81,8 +82,9 @@ def test_what_comes_back_is_a_leg_of_its_own(tmp_path: Path) -> None:
         # As a packet to that user from the data network would arrive.
         tunnel, arrived = 14 + 36, ends(back, index)[1]
         assert arrived[tunnel:] == going_back[14:]
+    assert back.users is not None and up.users is not None
     assert users.values(back.users) == users.values(up.users)
-    assert expect.numbered(back) == expect.NUMBERED_BY_US
+    assert expect.numbered(back) == NUMBERED_BY_US
 
 
 def test_ipv6_users_have_theirs_back(tmp_path: Path) -> None:
@@ -90,6 +92,7 @@ def test_ipv6_users_have_theirs_back(tmp_path: Path) -> None:
     hosts = hosts_file(tmp_path, UPF)
     section = {"groups": [{"name": "users", "sessions": 5, "ue_addresses": "2001:db8:45::7/48"}]}
     up, _, back, _ = in_place(planned(tmp_path, hosts, {**UP, "echo": 50}, **section), hosts)
+    assert back.users is not None and back.users.session is not None and up.users is not None
     assert back.users.session.direction == "down" and users.values(back.users) == users.values(up.users)
     for index in range(5):
         at_core, (going_back, arrived) = ends(up, index)[1], ends(back, index)
@@ -193,7 +196,7 @@ def a_run(received: int, sent_back: int, came_back: int) -> Ledger:
         tally = {"packets": packets, "bytes": 0, "distinct": packets, **TALLY, "latency": latency}
         return ReceiveCount(leg, "xdp", packets, 60 * packets, 1, 2, tally=tally)
 
-    counts = {
+    counts: dict[int, list[SendCount | ReceiveCount]] = {
         1: [SendCount(0, "xdp", 1000, 60_000)],
         2: [arrived(1, came_back)],
         3: [arrived(0, received), SendCount(1, echo.NAME, sent_back, 60 * sent_back)],
@@ -214,14 +217,14 @@ def test_sent_up_echoed_and_received_back_each_are_told() -> None:
     assert (back["lost_packets"], back["engine"]) == (0, "echo")
     # One clock: what the nodes' clocks stand apart is no part of it.
     assert (back["latency_by"], back["latency_p50_ns"], back["latency_bound_ns"]) == ("round trip", 700, 0)
-    outcome = made.outcome(Expect(loss=0, sent="intended"), {})  # type: ignore[call-arg]
+    outcome = made.outcome(Expect(loss=0, sent="intended"), NO_INPUTS)
     assert (outcome.status, outcome.reason) == (0, "as expected")
     assert "echo" not in outcome.document["first_frame_skew_ns"]
 
 
 def test_what_the_upf_lost_on_the_way_up_was_not_to_go_back() -> None:
     made = a_run(received=990, sent_back=echo.due(990, 33), came_back=320)
-    verdicts = made.outcome(Expect(loss=0, sent="intended"), {}).document["verdicts"]  # type: ignore[call-arg]
+    verdicts = made.outcome(Expect(loss=0, sent="intended"), NO_INPUTS).document["verdicts"]
     failed = [one["text"] for one in verdicts if not one["holds"]]
     lost = echo.due(990, 33) - 320
     assert failed == ["up: lost 10, expected at most 0", f"up-echo: lost {lost}, expected at most 0"]
@@ -229,7 +232,7 @@ def test_what_the_upf_lost_on_the_way_up_was_not_to_go_back() -> None:
 
 def test_an_echo_that_is_not_in_proportion_is_told() -> None:
     made = a_run(received=1000, sent_back=329, came_back=329)
-    outcome = made.outcome(Expect(sent="intended"), {})  # type: ignore[call-arg]
+    outcome = made.outcome(Expect(sent="intended"), NO_INPUTS)
     assert (outcome.status, outcome.reason) == (1, "up-echo: sent 329, expected 330")
 
 
@@ -239,14 +242,14 @@ def test_what_comes_back_takes_as_long_as_what_goes() -> None:
     user = FlowUsers("ipv4.src", "src_ip", 1, 1, 1)
     made.resolved = Resolved([replace(leg, users=user) for leg in LEGS])
     assert made.nodes[1].sent is not None
-    made.nodes[1].sent[0] = replace(made.nodes[1].sent[0], seconds=1.998, users=users.pack([1000]))
+    made.nodes[1].sent[0] = replace(made.nodes[1].sent[0], seconds=1.998, users=[1000])
     assert [row.users.sending_s for row in made.rows() if row.users is not None] == pytest.approx([2.0, 2.0])
 
 
 def test_too_few_frames_for_one_to_go_back_are_no_loss() -> None:
     made = a_run(received=1000, sent_back=0, came_back=0)
     made.resolved.legs[1] = replace(LEGS[1], echo_percent=0)
-    assert made.outcome(Expect(loss=0), {}).status == 0  # type: ignore[call-arg]
+    assert made.outcome(Expect(loss=0), NO_INPUTS).status == 0
 
 
 # --- the shared structs ----------------------------------------------------------------------------------------------

@@ -22,9 +22,10 @@ from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.leg import FlowUsers, Leg, MatchData, Timing
 from pktswarm.traffic.protocol.rank0_events import Clock
+from pktswarm.traffic.protocol.rank_events import Sample
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
 from pktswarm.traffic.replay.flows import Flow, FlowCount
-from run_events import as_event
+from run_events import NO_INPUTS, as_event
 
 TX = Host("tx1", "10.0.0.1", ("transmit",), traffic_interface="eth1")
 RX = Host("rx1", "10.0.0.2", ("receive",), traffic_interface="eth1")
@@ -70,7 +71,7 @@ def take_count(made: Ledger, rank: int, count: dict[str, Any], **counters: int) 
 
 
 def status(made: Ledger, **expect: Any) -> tuple[int, str]:
-    outcome = made.outcome(Expect(**expect), {})
+    outcome = made.outcome(Expect(**expect), NO_INPUTS)
     return outcome.status, outcome.reason
 
 
@@ -136,7 +137,7 @@ def test_more_received_than_sent_is_not_as_expected() -> None:
         ({"missed": 5}, "rx1 (receive): the receiver itself missed 5 packets"),
     ],
 )
-def test_counts_that_contradict_each_other_are_3(counts: dict[str, int], words: str) -> None:
+def test_counts_that_contradict_each_other_are_3(counts: dict[str, Any], words: str) -> None:
     code, reason = status(ledger(**counts), loss=0)
     assert code == 3 and reason.startswith(words)
 
@@ -194,7 +195,8 @@ def test_verdicts_are_per_stream() -> None:
 
 def test_stamps_tell_loss_by_number_and_fill_their_columns() -> None:
     made = ledger(received=None)
-    tally = {"packets": 99, "bytes": 99 * 60, "distinct": 97, "duplicated": 2, "reordered": 1, "altered": 4}
+    tally: dict[str, Any] = {"packets": 99, "bytes": 99 * 60, "distinct": 97}
+    tally |= {"duplicated": 2, "reordered": 1, "altered": 4}
     latency = dict.fromkeys(("min_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns"), 3000) | {"mean_ns": 3000.4}
     tally |= {"latency": {"frames": 97, **latency}, "jitter": {"pairs": 96, "sd_ns": 12.6, "rfc3550_ns": 9.4}}
     # The transmitter's clock was read 500 too low before the run; what was read at its start is closer.
@@ -205,7 +207,7 @@ def test_stamps_tell_loss_by_number_and_fill_their_columns() -> None:
     (row,) = made.rows()
     values = stream_values(row)
     assert (values["received_packets"], values["lost_packets"], values["lost_by"]) == (99, 3, "stamps")
-    assert [values[f"{name}_packets"] for name in ("duplicated", "reordered", "altered")] == [2, 1, 4]
+    assert (values["duplicated_packets"], values["reordered_packets"], values["altered_packets"]) == (2, 1, 4)
     assert (values["latency_mean_ns"], values["latency_min_ns"], values["latency_bound_ns"]) == (3500, 3500, 18)
     assert (values["jitter_sd_ns"], values["jitter_rfc3550_ns"]) == (13, 9)
     assert status(made, loss=0) == (1, "s: lost 3, expected at most 0")
@@ -356,7 +358,7 @@ def sample(made: Ledger, rank: int, after_ns: int, **interface: int) -> None:
 
 
 def notes(made: Ledger) -> list[str]:
-    return list(made.outcome(Expect(), {}).document["notes"])
+    return list(made.outcome(Expect(), NO_INPUTS).document["notes"])
 
 
 def test_a_link_that_was_down_is_a_note_with_its_times() -> None:
@@ -386,7 +388,7 @@ def test_an_interface_that_is_gone_is_a_doubt_with_its_time() -> None:
 def test_a_time_before_the_start_is_known_is_the_nodes_own() -> None:
     made = Ledger([Rank(1, TX, "transmit")])
     event = as_event({"event": "sample", "rank": 1, "at_ns": 700, "interface": COUNTERS})
-    assert made.sampled_ns(event) == 700
+    assert isinstance(event, Sample) and made.sampled_ns(event) == 700
 
 
 def test_the_first_problem_of_a_node_is_the_one_that_is_told() -> None:
@@ -451,7 +453,7 @@ def test_when_each_node_was_released_is_on_the_masters_clock() -> None:
 
 
 def test_the_phases_are_told_since_the_start_and_by_the_masters_clock() -> None:
-    table = ledger().outcome(Expect(), {}).document["phases"]
+    table = ledger().outcome(Expect(), NO_INPUTS).document["phases"]
     assert table == [
         {"phase": "hello", "at_ns": -999, "monotonic_ns": 1},
         {"phase": "over", "at_ns": -991, "monotonic_ns": 9},
@@ -472,7 +474,7 @@ def with_clocks(made: Ledger, **offsets_ns: int) -> None:
             node.clock["before"] = Clock(node.rank.number, "before", 0, offset_ns, 1000, 10_000)
 
 
-def change_clock(made: Ledger, rank: int, when: str, **fields: int) -> None:
+def change_clock(made: Ledger, rank: int, when: str, **fields: Any) -> None:
     made.nodes[rank].clock[when] = replace(made.nodes[rank].clock[when], **fields)
 
 
@@ -665,7 +667,7 @@ def captured(made: Ledger, received: int) -> tuple[Row, list[Any]]:
     flow = FlowCount(Flow(17, bytes(4), 1, bytes(4), 2), received, received)
     utc_less_due_ns = 1_000 + START_NS + OFFSET_NS + 10_000
     compared = [Compared(LEG, None, [flow], np.full(received, utc_less_due_ns, np.int64))]
-    outcome = made.outcome(Expect(), {}, compared)
+    outcome = made.outcome(Expect(), NO_INPUTS, compared)
     return outcome.rows[0], outcome.document["latency_by_captures"]
 
 
@@ -709,8 +711,10 @@ def test_flows_have_what_both_of_their_ends_told() -> None:
     there, back = replace(LEG, kind="trace"), replace(LEG, id=1, kind="trace", answers=0, source="rx1", target="tx1")
     begun = [flow_report(1, sent=7, received=3), flow_report(2, sent=9)]
     rows = [Row(there, flows=begun), Row(back, flows=[flow_report(1, received=6)]), Row(replace(LEG, id=2), flows=None)]
-    names = ("flow", "sent_packets", "received_packets", "answers_received_packets")
-    found = [tuple(row[name] for name in names) for row in flow_rows(rows)]
+    found = [
+        (row["flow"], row["sent_packets"], row["received_packets"], row["answers_received_packets"])
+        for row in flow_rows(rows)
+    ]
     assert found == [(1, 7, 6, 3), (2, 9, None, 0)]
     assert [row["received_packets"] for row in flow_rows([rows[0], Row(back)])] == [None, None]
     assert flow_rows([rows[0]]) == [] and flow_rows([Row(there), rows[1]]) == []
