@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
@@ -22,6 +22,7 @@ from pktswarm.master.cli import app
 from pktswarm.master.cluster import inventory
 from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.plan import capacity
+from pktswarm.master.results.document import RunDocument
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.results.ledger import Ledger
 from pktswarm.master.results.row import Row
@@ -63,7 +64,7 @@ def steady(limit_pps: float, calls: list[float] | None = None) -> rate_search.Tr
 def test_a_rate_is_found_within_the_precision_and_confirmed(first_pps: float, confirmations: int) -> None:
     calls: list[float] = []
     found = rate_search.RateSearch(steady(1000.0, calls), 0.05, confirmations).search(first_pps)
-    assert found.state == rate_search.CONFIRMED and found.rate_pps is not None and found.above_pps is not None
+    assert found.state == capacity.CONFIRMED and found.rate_pps is not None and found.above_pps is not None
     assert found.rate_pps <= 1000 < found.above_pps and found.rate_pps >= found.above_pps * 0.95
     assert calls.count(found.rate_pps) == 1 + confirmations and found.trials == len(calls)
     assert found.above_pps in calls
@@ -71,7 +72,8 @@ def test_a_rate_is_found_within_the_precision_and_confirmed(first_pps: float, co
 
 @pytest.mark.parametrize("seed", range(10))
 def test_with_noise_a_confirmed_rate_held_twice_and_one_above_it_did_not(seed: int) -> None:
-    chance, tries = random.Random(seed), []
+    chance = random.Random(seed)
+    tries: list[tuple[float | None, bool]] = []
 
     def tried(rate_pps: float) -> rate_search.Try:
         limit_pps = 1000 * chance.uniform(0.9, 1.0)
@@ -79,28 +81,28 @@ def test_with_noise_a_confirmed_rate_held_twice_and_one_above_it_did_not(seed: i
         return rate_search.Try(rate_pps <= limit_pps, min(rate_pps, limit_pps))
 
     found = rate_search.RateSearch(tried, 0.05, 1).search(1000.0)
-    if found.state == rate_search.CONFIRMED:
+    if found.state == capacity.CONFIRMED:
         assert tries[-1] == (found.rate_pps, True) and tries.count((found.rate_pps, True)) >= 2
         assert (found.above_pps, False) in tries and found.above_pps is not None
         assert found.rate_pps is not None and found.above_pps > found.rate_pps
     else:
-        assert found.state == rate_search.UNCONFIRMED and found.problem
+        assert found.state == capacity.UNCONFIRMED and found.problem
 
 
 def test_a_rate_that_does_not_hold_again_is_lowered_until_one_does() -> None:
     found = rate_search.RateSearch(steady(1000.0), 0.1, 1).confirm(1300.0, None)
-    assert found.state == rate_search.CONFIRMED and found.rate_pps == pytest.approx(1300 * 0.9**3)
+    assert found.state == capacity.CONFIRMED and found.rate_pps == pytest.approx(1300 * 0.9**3)
     assert found.above_pps == pytest.approx(1300 * 0.9**2)
 
 
 def test_a_rate_that_never_holds_again_is_told_as_such() -> None:
     found = rate_search.RateSearch(lambda rate: rate_search.Try(False, rate), 0.05, 1).confirm(1000.0, 1100.0)
-    assert (found.state, found.rate_pps, found.problem) == (rate_search.UNCONFIRMED, 1000.0, "no rate held again")
+    assert (found.state, found.rate_pps, found.problem) == (capacity.UNCONFIRMED, 1000.0, "no rate held again")
 
 
 def test_a_run_that_says_nothing_ends_it_with_its_reason() -> None:
     found = rate_search.RateSearch(lambda rate: rate_search.Try(False, 0.0, "tx1 was lost"), 0.05, 1).search(1000.0)
-    assert (found.state, found.rate_pps, found.problem) == (rate_search.FAILED, None, "tx1 was lost")
+    assert (found.state, found.rate_pps, found.problem) == (capacity.FAILED, None, "tx1 was lost")
 
 
 # --- a transmitter --------------------------------------------------------------------------------------------------
@@ -223,7 +225,7 @@ def test_what_transmitters_sent_once_and_cannot_again_is_lowered() -> None:
         return replace(made, problem="tx1 took 1.3 s", held_up=True) if tired else made
 
     held = measure.Receiver(tiring, ABLE, FORM).measure()
-    assert (held.state, held.rate_pps) == ("at least", pytest.approx(96_000))
+    assert held.state == "at least" and held.rate_pps == pytest.approx(96_000)
     assert [sum(flow.rate_pps or 0 for flow in flows) for flows, _ in calls[-2:]] == [pytest.approx(96_000)] * 2
 
 
@@ -243,7 +245,8 @@ def test_ctrl_c_in_a_search_is_passed_on() -> None:
     def stopped(flows: Sequence[Flow], trial_s: float) -> Trial:
         if len(calls) == 3:
             raise Stopped("stopped by the user")
-        return received(flows, trial_s)
+        trial: Trial = received(flows, trial_s)
+        return trial
 
     with pytest.raises(Stopped, match="stopped by the user"):
         measure.Receiver(stopped, ABLE, FORM).measure()
@@ -259,7 +262,7 @@ def test_a_receivers_full_ring_is_loss_and_any_other_doubt_is_one() -> None:
     other = "tx1 (transmit): the engines counted 9 packets, tx_packets of the interface is 8"
 
     def judged(doubts: list[str], reason: str, **counts: Any) -> int:
-        outcome = Outcome(3, reason, [row(**counts)], document={"doubts": doubts})
+        outcome = Outcome(3, reason, [row(**counts)], document=cast("RunDocument", {"doubts": doubts}))
         return _lost_not_doubted(outcome, "rx1").status
 
     assert judged([full], full) == 0

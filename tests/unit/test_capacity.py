@@ -6,7 +6,7 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -17,7 +17,8 @@ from pktswarm.master.plan import capacity as figures
 from pktswarm.master.plan import capacity_weights, explain, plan
 from pktswarm.master.preview import preview
 from pktswarm.master.report import bottlenecks
-from pktswarm.master.results.document import empty_document
+from pktswarm.master.results.document import RunDocument, empty_document
+from pktswarm.master.results.document_rows import StreamRow
 from pktswarm.master.results.totals import node_totals
 from pktswarm.master.run import run as runs
 from pktswarm.master.scenario import scenario as scenarios
@@ -333,8 +334,8 @@ def told_by(sent_pps: dict[int, float], lost: int = 0, more: tuple[dict[str, Any
         for leg, node, role, rate in ends
     ]
     rows = [{"leg": leg, "to": "rx1", "sent_pps": pps, "lost_packets": lost} for leg, pps in sent_pps.items()]
-    document = {**empty_document(), "capacity": {"legs": legs, "not_used": []}, "rows": [*rows, *more]}
-    return [words for words in bottlenecks.describe(document, [], None) if "x1: " in words]
+    document: dict[str, Any] = {**empty_document(), "capacity": {"legs": legs, "not_used": []}, "rows": [*rows, *more]}
+    return [words for words in bottlenecks.describe(cast("RunDocument", document), [], None) if "x1: " in words]
 
 
 def test_the_report_tells_a_receivers_own_loss_from_the_devices() -> None:
@@ -357,6 +358,7 @@ def test_k_of_each_node_is_of_its_sums() -> None:
             ("tx2", "rx2", (100, None, 50, None)),
         )
     ]
-    found = {(one["node"], one["role"]): (one["k"], one["k_sender"], one["lost_packets"]) for one in node_totals(rows)}
+    totals = node_totals(cast("list[StreamRow]", rows))
+    found = {(one["node"], one["role"]): (one["k"], one["k_sender"], one["lost_packets"]) for one in totals}
     assert found["tx1", "transmit"] == (0.8, 0.9, 10) and found["rx1", "receive"] == (0.95, 0.975, 10)
     assert found["tx2", "transmit"] == (0.875, None, None) and found["rx2", "receive"] == (0.5, None, None)

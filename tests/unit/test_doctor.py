@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from typer.testing import CliRunner
@@ -15,6 +15,7 @@ from pktswarm.master.cluster import inventory, ssh
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.doctor import judge, show
 from pktswarm.master.doctor.ask import Answer, Round
+from pktswarm.master.doctor.report import HostReport
 from pktswarm.nodes import health, tune
 
 VERSIONS = {"pktswarm": "0.1.0", "python": "3.11.7", "word_bits": "64", "mpi4py": "4.1.2", "mpi": "MPICH Version: 5"}
@@ -52,7 +53,7 @@ WELL: dict[str, Any] = {
     "senders": {"xdp": "", "pktgen": "", "trafgen": ""},
     "receivers": {"xdp": "", "netsniff-ng": ""},
 }
-MASTER = Answer(Host("m0", "10.0.0.1", ()), document={key: WELL[key] for key in list(WELL)[:4]})
+MASTER = Answer(Host("m0", "10.0.0.1", ()), document=cast("HostReport", {key: WELL[key] for key in list(WELL)[:4]}))
 
 
 def answer(changes: dict[str, Any] | None = None, name: str = "tx1", **more: Any) -> Answer:
@@ -65,7 +66,7 @@ def answer(changes: dict[str, Any] | None = None, name: str = "tx1", **more: Any
             at = at[step]
         at[last] = value
     host = Host(name, "10.0.0.11", ("transmit",), traffic_interface="eth1", mac="02:00:00:00:00:0b")
-    return Answer(host, document=document, **{"offset_ns": 1000, "bound_ns": 50_000, **more})
+    return Answer(host, document=cast("HostReport", document), **{"offset_ns": 1000, "bound_ns": 50_000, **more})
 
 
 def found(*answers: Answer) -> list[judge.Finding]:

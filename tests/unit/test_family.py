@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -11,6 +11,7 @@ import yaml
 from pktswarm.master.cli import table as cli_table
 from pktswarm.master.cluster import inventory
 from pktswarm.master.plan import plan
+from pktswarm.master.results.document import RunDocument
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.master.tables import failure_table, measures
@@ -70,7 +71,8 @@ class Done:
 
     def __call__(self, path: Path) -> tuple[Outcome, Path]:
         self.asked.append(yaml.safe_load(path.read_text()))
-        return Outcome(self.status, "a reason", [], [], [], {"rows": ROWS}, [], []), path.parent / "result"
+        document = cast("RunDocument", {"rows": ROWS})
+        return Outcome(self.status, "a reason", [], [], [], document, [], []), path.parent / "result"
 
 
 def samples(path: Path, *rows: tuple[int, str, str, str, str]) -> Path:
@@ -323,7 +325,9 @@ def test_the_zero_drop_tests_are_the_references_hundred() -> None:
     """Figure 6.7 is read off table B.1: of 30 tests at 50,000 packets/s none lost anything."""
     family = families.load(Path("configs/tables/dirnberger-b.1.yaml")).in_full()
     assert len(families.points(family)) == 100
-    told = [{"labels": point.labels, "measured": {}, "problem": ""} for point in families.points(family)]
+    told: list[families.PointResult] = [
+        {"labels": point.labels, "measured": {}, "reference": {}, "problem": ""} for point in families.points(family)
+    ]
     theirs = {
         one["part"]: (one["reference_failed"], one["reference_points"]) for one in failure_table.rows(family, told)
     }

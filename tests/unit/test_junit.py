@@ -11,6 +11,7 @@ import pytest
 
 from pktswarm.master.report import junit
 from pktswarm.master.results.count_verdicts import judge_connections
+from pktswarm.master.results.document import RunDocument
 from pktswarm.master.results.judgement import verdict
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.connections.counts import ConnectionRow, ReceivedCount, SentCount
@@ -19,13 +20,13 @@ from result_folders import Made
 from run_events import as_event
 
 
-def document(tmp_path: Path, events: Any = (), **made: Any) -> dict[str, Any]:
+def document(tmp_path: Path, events: Any = (), **made: Any) -> RunDocument:
     folder = Made(**made).write(tmp_path, events)
-    found: dict[str, Any] = json.loads((folder / "run.json").read_text())
+    found: RunDocument = json.loads((folder / "run.json").read_text())
     return found
 
 
-def suite(document: dict[str, Any]) -> xml.Element:
+def suite(document: RunDocument) -> xml.Element:
     root = xml.fromstring(junit.text([document]).encode())  # noqa: S314
     assert root.tag == "testsuites"
     (found,) = root

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import urllib.request
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 
 from pktswarm.master.cli.app import app
 from pktswarm.master.live import status, view
+from pktswarm.master.live.document import LiveDocument
 from pktswarm.master.live.expected_sent import ExpectedSent
 from pktswarm.master.live.figures import Figures
 from pktswarm.master.live.metrics import Served
@@ -26,6 +28,7 @@ from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results.folder import Folder
 from pktswarm.master.results.ledger import Ledger, Sessions, Shown
 from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.protocol.rank0_events import Drift, Rank0Event
 from pktswarm.traffic.schedule.pace import due_times, exponential_gaps, intended_packets
 from result_folders import FRAME_BYTES, Made, leg
 from run_events import as_event
@@ -37,7 +40,7 @@ LABELS = ("scenario", "stream", "group", "node", "role")
 class Going(Made):
     """A run of 3 s in which each leg sends 100 packets/s, told up to a time."""
 
-    def up_to(self, seconds: float, events: list[Shown] | None = None) -> tuple[Figures, Ledger]:
+    def up_to(self, seconds: float, events: Sequence[Rank0Event] = ()) -> tuple[Figures, Ledger]:
         self.ranks_now = self.ranks()
         ledger = Ledger(self.ranks_now)
         ledger.resolved = Resolved(list(self.legs))
@@ -49,7 +52,7 @@ class Going(Made):
             for tick in range(int(seconds * 10) + 1)
             for rank in self.ranks_now
         ]
-        for event in [*self._begin(), *samples, *(events or [])]:
+        for event in [*self._begin(), *samples, *events]:
             ledger.take(event)
             figures.take(ledger, event)
         return figures, ledger
@@ -63,12 +66,12 @@ class Going(Made):
         return int(at_s * SECOND) + 1_000 + 50
 
 
-def document(seconds: float = 2.0, events: list[Shown] | None = None, **made: Any) -> dict[str, Any]:
+def document(seconds: float = 2.0, events: Sequence[Rank0Event] = (), **made: Any) -> LiveDocument:
     figures, ledger = Going(**made).up_to(seconds, events)
     return figures.document(ledger)
 
 
-def shown(told: dict[str, Any], width: int = 160, height: int = 40) -> str:
+def shown(told: LiveDocument, width: int = 160, height: int = 40) -> str:
     console = Console(file=io.StringIO(), width=width, height=height)
     console.print(view.screen(told, width, height))
     file = console.file
@@ -80,7 +83,7 @@ def shown(told: dict[str, Any], width: int = 160, height: int = 40) -> str:
 
 
 def test_sessions_are_told_until_their_phase_is_over() -> None:
-    told: list[dict[str, Any]] = [
+    told: list[Shown] = [
         as_event({"event": "phase", "name": "sessions", "at_ns": 1}),
         Sessions(41_000, 100_000),
     ]
@@ -115,7 +118,7 @@ def test_streams_and_nodes_have_what_was_told_of_them() -> None:
     assert (small["stream"], small["group"]) == ("small", "target")
     assert (small["intended_packets"], small["sent_packets"], small["received_packets"]) == (200, 200, 200)
     assert small["sent_bytes"] == 200 * (FRAME_BYTES + 4) and small["intended_in_all_packets"] == 300
-    assert (small["sent_pps"], small["sent_bps"]) == (pytest.approx(100), pytest.approx(8 * 64 * 100))
+    assert small["sent_pps"] == pytest.approx(100) and small["sent_bps"] == pytest.approx(8 * 64 * 100)
     assert (large["received_packets"], large["missing_packets"], large["loss_ratio"]) == (195, 5, 5 / 200)
     assert large["latency_mean_ns"] == pytest.approx(5_000) and large["latency_max_ns"] == 40_000
     assert told["total"]["received_packets"] == 395 and told["total"]["latency_packets"] == 395
@@ -185,7 +188,7 @@ def test_what_is_due_is_not_known_of_what_has_no_rate() -> None:
 # --- warnings --------------------------------------------------------------------------------------------------------
 
 
-def warned(made: Going, *events: Shown) -> list[str]:
+def warned(made: Going, *events: Rank0Event) -> list[str]:
     figures, ledger = made.up_to(1.0)
     for event in events:
         ledger.take(event)
@@ -232,6 +235,7 @@ def test_a_clock_that_drifts_is_told_and_one_that_cannot_be_read_well_is_not() -
         {"event": "drift", "rank": 2, "at_ns": 900 + 60 * SECOND, "offset_ns": 50 + 400_000, "bound_ns": 20_000}
     )
     assert warned(Going(), drift) == ["tx2 (transmit): clock drift +400 µs in 60 s against the master"]
+    assert isinstance(drift, Drift)
     assert warned(Going(), replace(drift, bound_ns=350_000)) == []
 
 
@@ -279,8 +283,9 @@ def test_a_stream_whose_engine_tells_nothing_has_dashes_and_its_node_the_interfa
     figures, ledger = Going().up_to(-1.0)
     for tick in range(3):
         for rank in made.ranks_now:
-            told = {**made._told(rank, float(tick)), "sent": [], "received": []}
-            figures.take(ledger, as_event({"event": "sample", "rank": rank.number, "at_ns": made._at_ns(tick), **told}))
+            sample = {**made._told(rank, float(tick)), "sent": [], "received": []}
+            at_ns = made._at_ns(tick)
+            figures.take(ledger, as_event({"event": "sample", "rank": rank.number, "at_ns": at_ns, **sample}))
     told = figures.document(ledger)
     assert told["total"]["sent_packets"] is None and told["nodes"][0]["interface"]["tx_pps"] == pytest.approx(100)
     row = next(line for line in shown(told).splitlines() if "tx1 transmit" in line)
@@ -309,7 +314,7 @@ def asked(*arguments: object) -> tuple[int, dict[str, Any]]:
     return done.exit_code, json.loads(done.stdout.splitlines()[-1])
 
 
-def left_going(folder: Path, told: dict[str, Any]) -> None:
+def left_going(folder: Path, told: LiveDocument) -> None:
     (folder / "status.json").write_text(json.dumps(told))
 
 
@@ -362,7 +367,7 @@ def test_where_there_is_no_run_that_is_bad_input(tmp_path: Path, name: str, word
 # --- for Prometheus --------------------------------------------------------------------------------------------------
 
 
-def scraped(told: dict[str, Any]) -> dict[str, dict[tuple[str, ...], float]]:
+def scraped(told: LiveDocument) -> dict[str, dict[tuple[str, ...], float]]:
     """Name → labels' values → value, as Prometheus reads it."""
     served = Served(0)
     served.start(lambda: told)
@@ -384,10 +389,12 @@ def test_the_metrics_are_the_live_views_figures() -> None:
     found = scraped(told)
     for one in told["streams"]:
         labels = (one["stream"], one["group"])
+        counts: Mapping[str, object] = one
         for name in ("intended_packets", "sent_packets", "received_packets", "sent_bytes", "received_bytes"):
-            assert found[f"pktswarm_stream_{name}_total"][labels] == one[name]
+            assert found[f"pktswarm_stream_{name}_total"][labels] == counts[name]
         assert found["pktswarm_stream_missing_packets"][labels] == one["missing_packets"]
         assert found["pktswarm_stream_latency_seconds_count"][labels] == one["latency_packets"]
+        assert one["latency_sum_ns"] is not None
         assert found["pktswarm_stream_latency_seconds_sum"][labels] == pytest.approx(one["latency_sum_ns"] / 1e9)
     assert found["pktswarm_node_tx_packets_total"]["tx1", "transmit"] == 200
     assert set(found["pktswarm_node_up"].values()) == {1.0} and found["pktswarm_run_sending"][()] == 1
