@@ -14,6 +14,7 @@ from bench.engines import __main__ as command
 from bench.engines import ours, rows, timing, traces
 from bench.engines.peers import testpmd_sent as sent_by_testpmd
 from pktswarm.traffic.errors import EngineError
+from pktswarm.traffic.frames.build import build_frame
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -73,7 +74,7 @@ def test_the_made_trace_is_the_same_every_time_and_mostly_full_frames() -> None:
 
 def test_every_user_has_a_teid_and_an_address_and_right_checksums() -> None:
     leg = ours.tunnel()
-    template = rows.build_frame(leg.frame, leg.size_bytes)
+    template = build_frame(leg.frame, leg.size_bytes)
     draw, seen = random.Random(1), set()
     for index in range(ours.USERS):
         frame = template.frame(index, draw)
@@ -90,7 +91,7 @@ def test_every_user_has_a_teid_and_an_address_and_right_checksums() -> None:
 
 def test_the_smallest_frame_holds_a_stamp() -> None:
     leg = ours.udp()
-    assert leg.size_bytes == 64 and rows.build_frame(leg.frame, leg.size_bytes).constant
+    assert leg.size_bytes == 64 and build_frame(leg.frame, leg.size_bytes).constant
 
 
 def test_figures_need_five_rounds(capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,7 +75,12 @@ def test_an_interface_that_is_gone_has_taken_its_settings_along(spool: Path, car
 def test_what_is_written_down_is_on_the_disk(spool: Path, card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     sync = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(str(Path(f"/proc/self/fd/{fd}").readlink())), sync(fd)))
+
+    def recorded(fd: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", recorded)
     switch_off(spool)
     assert synced[:2] == [str(spool / f"{changes.RECORD}.draft"), str(spool)]
 

@@ -49,6 +49,7 @@ from pktswarm.traffic.protocol.task import Role
 from run_events import node_report
 
 ROLES: dict[int, Role] = {1: "transmit", 2: "transmit", 3: "receive"}
+WORD_INTERVAL_S = 0.02
 
 
 @dataclass
@@ -159,7 +160,7 @@ def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
     # All but the tasks come at once or never; those come from a thread, which a busy machine may keep waiting.
     set_deadlines(monkeypatch, **{**dict.fromkeys(members.DEADLINES_S, 0.8), "look": 20.0, "tasks": 20.0})
     monkeypatch.setattr(members, "SILENCE_S", 0.5)
-    monkeypatch.setattr(members, "WORD_INTERVAL_S", 0.02)
+    monkeypatch.setattr(members, "WORD_INTERVAL_S", WORD_INTERVAL_S)
 
 
 def set_deadlines(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
@@ -269,7 +270,7 @@ def test_while_a_slow_nodes_clock_is_read_the_others_have_the_masters_word(monke
 
         def read_clock(self, rank: int, timeout_s: float) -> tuple[int, int, int, int] | None:
             log.append(("read", rank))
-            time.sleep(1.5 * members.WORD_INTERVAL_S)
+            time.sleep(1.5 * WORD_INTERVAL_S)
             return super().read_clock(rank, timeout_s)
 
     log: list[tuple[str, int]] = []
@@ -427,7 +428,7 @@ def test_captures_come_behind_all_counts_and_nobody_waits_for_a_word_meanwhile()
         words: ClassVar[list[int]] = []
 
         def send(self, rank: int, order: RankOrder) -> bool:
-            self.words += [rank] if isinstance(order, Word) and self.asked else []
+            self.words.extend([rank] if isinstance(order, Word) and self.asked else [])
             return super().send(rank, order)
 
         asked = 0
@@ -438,8 +439,10 @@ def test_captures_come_behind_all_counts_and_nobody_waits_for_a_word_meanwhile()
 
         def answers(self, rank: int, order: RankOrder) -> Iterator[NodeEvent]:
             for answer in super().answers(rank, order):
-                captured = isinstance(answer, Counts) and rank == 3
-                yield replace(answer, captures=[File("c", 6)]) if captured else answer
+                if isinstance(answer, Counts) and rank == 3:
+                    yield replace(answer, captures=[File("c", 6)])
+                else:
+                    yield answer
 
     nodes = Slow(ROLES)
     conductor, line = conduct(nodes)

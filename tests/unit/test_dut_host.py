@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from pktswarm.master.dut_host.counters import FILES, REASONS, Drops, Interface, 
 from pktswarm.master.dut_host.reading import OverSsh, source_of
 from pktswarm.master.dut_host.watch import DutHost, HostDrops
 from pktswarm.master.results.count_verdicts import with_host_drops
+from pktswarm.master.results.document import Verdict
 from pktswarm.traffic.errors import BadInput, PktswarmError
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -104,7 +106,7 @@ def test_another_form_is_refused(name: str, text: str) -> None:
         reading._parsed({name: text})
 
 
-def drops(buffer: int | None = 0, softnet: int = 0, **interfaces: Interface) -> Drops:
+def drops(buffer: int | None = 0, softnet: int = 0, /, **interfaces: Interface) -> Drops:
     return Drops({"receive buffer": buffer}, dict(interfaces), {}, softnet)
 
 
@@ -146,7 +148,9 @@ def test_many_reasons_are_summed_up() -> None:
 
 
 def test_a_failed_verdict_on_loss_has_the_line_and_others_have_not() -> None:
-    verdicts = [{"what": what, "holds": holds} for what in ("up: lost", "up: sent") for holds in (True, False)]
+    verdicts: list[Verdict] = [
+        {"text": what, "what": what, "holds": holds} for what in ("up: lost", "up: sent") for holds in (True, False)
+    ]
     noted = with_host_drops(verdicts, report.document(HostDrops("UPF", "dut", drops(3)), 5))
     assert ["note" in one for one in noted] == [False, True, False, False]
     assert noted[1]["note"] == "5 lost, of which the UPF's host dropped 3 (receive buffer)"
@@ -157,7 +161,9 @@ def test_a_failed_verdict_on_loss_has_the_line_and_others_have_not() -> None:
 
 
 class Fake:
-    host, interfaces, left_out = "dut", (), ()
+    host = "dut"
+    interfaces: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def __init__(self, *readings: Reading | Exception) -> None:
         self.readings = list(readings)
@@ -226,7 +232,7 @@ def test_the_entry_says_whom_to_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     source = source_of(load(tmp_path, "pktswarm_dut: {ssh: upf-1, user: ops, interfaces: [n3, n6]}"))
     assert isinstance(source, OverSsh) and (source.host, source.interfaces) == ("upf-1", ("n3", "n6"))
     asked: list[list[str]] = []
-    monkeypatch.setattr(reading.subprocess, "Popen", lambda command, **_: asked.append(command))
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: asked.append(command))
     source.begin()
     assert asked[0][:2] == ["ssh", "-oUser=ops"] and asked[0][-3:-1] == ["--", "upf-1"]
     words = shlex.split(asked[0][-1])

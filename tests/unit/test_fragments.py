@@ -6,7 +6,7 @@ import ctypes
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -19,6 +19,7 @@ from pktswarm.master.plan.session_streams import to_cut
 from pktswarm.master.scenario import scenario
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.description import Headers
 from pktswarm.traffic.leg import Arrival, Leg, Oversize
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
 from pktswarm.traffic.schedule import fragments
@@ -26,14 +27,14 @@ from pktswarm.traffic.schedule.fragments import frames_of, parts, parts_of, toge
 from pktswarm.traffic.schedule.records import PartRecord
 
 ETHERNET = {"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}}
-TUNNEL = [
+TUNNEL: Headers = [
     ETHERNET,
     {"ipv4": {"src": "10.92.0.12", "dst": "10.92.0.1"}},
     {"udp": {"src": 2152, "dst": 2152, "checksum": 0}},
 ]
-GTPU = [{"gtpu": {"teid": 7}}, {"gtpu_options": {}}, {"pdu_session": {"pdu_type": 1, "qfi": 9}}]
-USER = [{"ipv4": {"src": "10.45.0.1", "dst": "10.60.0.1"}}, {"udp": {"src": 5001, "dst": 5001}}]
-HEADERS = [*TUNNEL, *GTPU, *USER]
+GTPU: Headers = [{"gtpu": {"teid": 7}}, {"gtpu_options": {}}, {"pdu_session": {"pdu_type": 1, "qfi": 9}}]
+USER: Headers = [{"ipv4": {"src": "10.45.0.1", "dst": "10.60.0.1"}}, {"udp": {"src": 5001, "dst": 5001}}]
+HEADERS: Headers = [*TUNNEL, *GTPU, *USER]
 CUT_AT = {"outer": 14, "inner": 58}
 GROUP = {"name": "users", "sessions": 5, "ue_addresses": "10.45.0.1/16", "qos": {"qfi": 9}}
 UP = {"name": "up", "sessions": "users", "direction": "up", "rate_pps": 1000, "count_packets": 100, "size_bytes": 1600}
@@ -99,7 +100,8 @@ def test_more_fragments_than_are_sent() -> None:
 
 
 def test_the_header_that_is_cut_counts_packets() -> None:
-    for cut, place in (("outer", 1), ("inner", 6)):
+    places: dict[Literal["inner", "outer"], int] = {"outer": 1, "inner": 6}
+    for cut, place in places.items():
         counted = with_ids(HEADERS, Oversize(cut, 1500, (5, 9), cut=cut))
         assert [n for n, header in enumerate(counted) if "id" in header.get("ipv4", {})] == [place]
         assert counted[place]["ipv4"]["id"] == {"increment": [5, 9]}
@@ -188,7 +190,9 @@ def planned(folder: Path, *streams: dict[str, Any]) -> plan.Plan:
     names = {"n4_ipv4": "192.0.2.2", "n3_ipv4": "10.92.0.1", "n3_mac": "02:92:00:00:00:01"}
     upf = {**names, "n6_ipv4": "10.93.0.1", "n6_mac": "02:93:00:00:00:01"}
     nodes = {"tx1": node("n3", 2), "rx1": node("n6", 4)}
-    groups = {"master": {"hosts": {"m0": {}}}} | {name: {"hosts": nodes} for name in ("transmit", "receive")}
+    groups: dict[str, Any] = {"master": {"hosts": {"m0": {}}}} | {
+        name: {"hosts": nodes} for name in ("transmit", "receive")
+    }
     hosts = folder / "hosts.yml"
     hosts.write_text(json.dumps({"all": {"vars": {"pktswarm_upf": upf}, "children": groups}}))
     path = written(folder, *streams)
@@ -227,6 +231,7 @@ def test_what_the_sender_cuts(
 ) -> None:
     found = planned(tmp_path, stream)
     oversize = to_cut(found.legs[0], found.tunnels[0], interfaces(**mtus)).oversize
+    assert oversize is not None
     assert (oversize.cut, oversize.mtu_bytes) == cut if cut else oversize.cut is None
 
 
@@ -234,7 +239,8 @@ def test_where_users_move_the_smallest_mtu_holds(tmp_path: Path) -> None:
     found = planned(tmp_path, {**DOWN, "oversize": "inner"})
     leg = replace(found.legs[0], handover_targets=["tx2", "tx3"])
     others = {"tx2": {"name": "eth1", "mtu": 1300}, "tx3": {"name": "eth1", "mtu": 9000}}
-    assert to_cut(leg, found.tunnels[0], {**interfaces(), **others}).oversize.mtu_bytes == 1256
+    cut = to_cut(leg, found.tunnels[0], {**interfaces(), **others}).oversize
+    assert cut is not None and cut.mtu_bytes == 1256 and leg.oversize is not None
     with pytest.raises(BadInput, match="mtu_bytes = 1400: more than the MTU of tx2's eth1"):
         oversize = replace(leg.oversize, mtu_bytes=1400)
         to_cut(replace(leg, oversize=oversize), found.tunnels[0], {**interfaces(), **others})

@@ -15,7 +15,7 @@ import pytest
 from acknowledged import Seen, acknowledged_too_early
 from pktswarm.traffic.capture.files import Packet, write_pcap
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.interactive.machine import LINGER_NS, MOST_TRIES, FlowReport, Machine
+from pktswarm.traffic.interactive.machine import LINGER_NS, MOST_TRIES, FlowReport, Machine, Sending
 from pktswarm.traffic.interactive.prepare import Endpoint, Prepared, load, prepare
 from pktswarm.traffic.interactive.script import COPIES, NOT_RECORDED, read_script, script_of
 from pktswarm.traffic.interactive.sequence import Coverage
@@ -73,7 +73,7 @@ def play(prepared: Prepared, channel: Channel, most_events: int = 200_000) -> Pl
         if not upcoming:
             break
         now_ns = max(now_ns, min(upcoming))
-        sendings = {name: [] for name in machines}
+        sendings: dict[str, list[Sending]] = {name: [] for name in machines}
         if flying and flying[0][0] <= now_ns:
             _, _, name, frame = heapq.heappop(flying)
             seen[name].append(("in", frame))
