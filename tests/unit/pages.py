@@ -27,7 +27,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         one = {"tag": tag, "text": "", "around": list(self.open), **{f"@{name}": value for name, value in attrs}}
         self.elements.append(one)
-        if tag not in VOID and not self.get_starttag_text().endswith("/>"):  # type: ignore[union-attr]
+        if tag not in VOID and not (self.get_starttag_text() or "").endswith("/>"):
             self.open.append(one)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -17,7 +17,7 @@ from pktswarm.master.benchmark.trial import OWN_LIMIT, Trial
 from pktswarm.master.calibrate import measure, rate_search, show
 from pktswarm.master.calibrate import options as asked
 from pktswarm.master.calibrate.calibration import Calibration
-from pktswarm.master.calibrate.runs import Flow, Sent, Stopped, _lost_not_doubted
+from pktswarm.master.calibrate.runs import Flow, Runs, Sent, Stopped, _lost_not_doubted
 from pktswarm.master.cli import app
 from pktswarm.master.cluster import inventory
 from pktswarm.master.cluster.ranks import Rank
@@ -28,6 +28,7 @@ from pktswarm.master.results.ledger import Ledger
 from pktswarm.master.results.row import Row
 from pktswarm.traffic.errors import BadInput, PktswarmError
 from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.task import Role
 from run_events import node_report
 
 FORM = asked.Form(1.0, 0.05, 1)
@@ -108,7 +109,9 @@ def test_a_run_that_says_nothing_ends_it_with_its_reason() -> None:
 # --- a transmitter --------------------------------------------------------------------------------------------------
 
 
-def node(limit_pps: float, top_pps: float | None = None, trouble: Callable[[int], str] = lambda number: "") -> Any:
+def node(
+    limit_pps: float, top_pps: float | None = None, trouble: Callable[[int], str] = lambda number: ""
+) -> tuple[Callable[[float | None], Sent], list[float | None]]:
     """A transmitter of a limit with pacing, and of `top_pps` without."""
     calls: list[float | None] = []
 
@@ -167,7 +170,9 @@ ABLE = [
 ]
 
 
-def receiver(limit_pps: float, together_pps: float = 1e9) -> Any:
+def receiver(
+    limit_pps: float, together_pps: float = 1e9
+) -> tuple[Callable[[Sequence[Flow], float], Trial], list[tuple[list[Flow], float]]]:
     """A receiver of a limit, whose transmitters together send no more than `together_pps`."""
     calls: list[tuple[list[Flow], float]] = []
 
@@ -220,7 +225,7 @@ def test_what_transmitters_sent_once_and_cannot_again_is_lowered() -> None:
     received, calls = receiver(1e9)
 
     def tiring(flows: Sequence[Flow], trial_s: float) -> Trial:
-        made: Trial = received(flows, trial_s)
+        made = received(flows, trial_s)
         tired = len(calls) > 3 and made.intended_pps > 100_000
         return replace(made, problem="tx1 took 1.3 s", held_up=True) if tired else made
 
@@ -245,8 +250,7 @@ def test_ctrl_c_in_a_search_is_passed_on() -> None:
     def stopped(flows: Sequence[Flow], trial_s: float) -> Trial:
         if len(calls) == 3:
             raise Stopped("stopped by the user")
-        trial: Trial = received(flows, trial_s)
-        return trial
+        return received(flows, trial_s)
 
     with pytest.raises(Stopped, match="stopped by the user"):
         measure.Receiver(stopped, ABLE, FORM).measure()
@@ -285,8 +289,8 @@ class Cluster:
         assert all(source != target for source, target in pairs)
         names = dict.fromkeys(name for pair in pairs for name in pair)
         made = [inventory.Host(name, "", (), traffic_interface="eth1") for name in names]
-        role = {name: "transmit" if name.startswith("tx") else "receive" for name in names}
-        ledger = Ledger([Rank(n, host, role[host.name]) for n, host in enumerate(made, 1)])  # type: ignore[arg-type]
+        role: dict[str, Role] = {name: "transmit" if name.startswith("tx") else "receive" for name in names}
+        ledger = Ledger([Rank(n, host, role[host.name]) for n, host in enumerate(made, 1)])
         for state in ledger.nodes.values():
             state.report = node_report(**self.reports[state.rank.host.name])
         return type("Probed", (), {"ledger": ledger})
@@ -294,15 +298,14 @@ class Cluster:
     def sent(self, flow: Flow, target: str, size_bytes: int, trial_s: float) -> Sent:
         self._count()
         self.asked.append((flow.source, size_bytes, trial_s))
-        return node(self.limits[flow.source])[0](flow.rate_pps)  # type: ignore[no-any-return]
+        return node(self.limits[flow.source])[0](flow.rate_pps)
 
     def received(
         self, flows: Sequence[Flow], target: str, size_bytes: int, trial_s: float, receive: dict[str, Any]
     ) -> Trial:
         self._count()
         self.asked.append((target, size_bytes, trial_s))
-        made: Trial = receiver(self.limits[target])[0](flows, trial_s)
-        return made
+        return receiver(self.limits[target])[0](flows, trial_s)
 
     def _count(self) -> None:
         self.count += 1
@@ -326,7 +329,7 @@ def calibrated(
     given = {"sizes": "64", "nodes": [], "form": FORM, **more}
     wanted = asked.parse(loaded, engines=words or "xdp", **given)
     known = capacity.beside(hosts) or capacity.Capacity(capacity.path_of(hosts), wiring="a test")
-    work = Calibration(loaded, wanted, made, known, lambda figure, known: None)  # type: ignore[arg-type]
+    work = Calibration(loaded, wanted, cast("Runs", made), known, lambda figure, known: None)
     work.run()
     return work, made
 

@@ -100,7 +100,10 @@ def test_what_is_written_is_read_again(hosts: Path) -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "format": ({"format_version": 2}, "format_version = 2: is of another format (allowed: 1; delete it and make it"),
     "unknown key": ({"rates": 1}, "rates: unknown key (allowed: format_version, pktswarm, wiring, missing, figures)"),
-    "no rate": ({"figures": [figure("tx1", None)]}, "figures.0.rate_pps: is missing where the state is 'confirmed'"),  # type: ignore[arg-type]
+    "no rate": (
+        {"figures": [{**figure("tx1", 1), "rate_pps": None}]},
+        "figures.0.rate_pps: is missing where the state is 'confirmed'",
+    ),
     "a rate below 0": ({"figures": [figure("tx1", -1)]}, "figures.0.rate_pps = -1: input should be greater than 0"),
     "twice": ({"figures": [figure("tx1", 1), figure("tx1", 2)]}, "figures.1 = 'tx1 transmit xdp  64': stands twice"),
     "state": ({"figures": [figure("tx1", 1, state="sure")]}, "figures.0.state = 'sure': input should be 'confirmed'"),

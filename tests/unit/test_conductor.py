@@ -405,17 +405,16 @@ def test_a_node_that_fails_stops_the_run_with_its_words() -> None:
 
 def test_a_node_that_failed_is_waited_for_until_it_is_restored() -> None:
     """And what it could not restore is told: of all nodes it has most to say there."""
-    nodes = Nodes(ROLES)
+
+    class SlowToRestore(Nodes):
+        def answers(self, rank: int, order: RankOrder) -> Iterator[NodeEvent]:
+            if (rank, order.NAME) != (3, "finish"):
+                return super().answers(rank, order)
+            threading.Timer(0.3, lambda: self.say(3, Restored(["gro"]))).start()
+            return iter([])
+
+    nodes = SlowToRestore(ROLES)
     nodes.failing["task"] = {3: Failed("no such filter", bad_input=True)}
-    answers = nodes.answers
-
-    def slow_to_restore(rank: int, order: RankOrder) -> Iterator[NodeEvent]:
-        if (rank, order.NAME) != (3, "finish"):
-            return answers(rank, order)
-        threading.Timer(0.3, lambda: nodes.say(3, Restored(["gro"]))).start()
-        return iter([])
-
-    nodes.answers = slow_to_restore  # type: ignore[method-assign]
     conductor, line = conduct(nodes)
     assert {one["rank"]: one["troubles"] for one in line.of("restored")} == {1: [], 2: [], 3: ["gro"]}
     assert conductor.whole
@@ -471,15 +470,13 @@ def test_captures_are_not_fetched_for_a_command_line_that_is_gone() -> None:
 
 
 def test_a_node_whose_guard_is_gone_is_lost_and_not_waited_for() -> None:
-    nodes = Nodes({**ROLES, 4: "receive"})
-    answers = nodes.answers
+    class WithoutGuard(Nodes):
+        def answers(self, rank: int, order: RankOrder) -> Iterator[NodeEvent]:
+            if rank == 3 and order.NAME in ("sample", "stop", "finish"):
+                return iter([GuardGone()] if order.NAME == "sample" else [])
+            return super().answers(rank, order)
 
-    def without_its_guard(rank: int, order: RankOrder) -> Iterator[NodeEvent]:
-        if rank == 3 and order.NAME in ("sample", "stop", "finish"):
-            return iter([GuardGone()] if order.NAME == "sample" else [])
-        return answers(rank, order)
-
-    nodes.answers = without_its_guard  # type: ignore[method-assign]
+    nodes = WithoutGuard({**ROLES, 4: "receive"})
     conductor, line = conduct(nodes)
     assert [(one["rank"], one["problem"]) for one in line.of("lost")] == [(3, "its guard is gone")]
     assert line.of("stopped") == [] and not conductor.whole

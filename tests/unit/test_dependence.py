@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -403,6 +404,6 @@ def test_other_things_that_cannot_be_read(tmp_path: Path) -> None:
         ({"from_ns": 300 * MS}, "--from = '0.3 s': least scale out of range"),
     ],
 )
-def test_options_that_do_not_fit_the_data(options: dict[str, object], message: str) -> None:
+def test_options_that_do_not_fit_the_data(options: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        analyse(poisson(500), **options)  # type: ignore[arg-type]
+        analyse(poisson(500), **options)

@@ -99,8 +99,8 @@ def test_the_scenario_of_a_run_fits_its_type(file: Path) -> None:
 
 def test_format_1_is_read_with_the_keys_of_format_2() -> None:
     old = {"id": 1, "stream": "s", "source": "a", "target": "b", "kind": "trace", "counted_with": 0, "also_at": ["c"]}
-    run = {**document.empty_document(), "format_version": 1, "legs": [old]}
-    (entry,) = decode(Path("run.json"), run)["legs"]  # type: ignore[arg-type]
+    run: dict[str, Any] = {**document.empty_document(), "format_version": 1, "legs": [old]}
+    (entry,) = decode(Path("run.json"), run)["legs"]
     assert (entry["merged_into"], entry["handover_targets"]) == (0, ["c"]) and len(entry) == len(old)
     found = read_document.leg_of(entry)
     assert (found.merged_into, list(found.handover_targets)) == (0, ["c"])

@@ -2,6 +2,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -73,9 +74,9 @@ def test_a_name_that_cannot_be_is_refused(name: str) -> None:
         ({"dut": "upf", "routes": ["10.60.0.0/16=rx9"]}, "route = .*rx9.*no such node.*tx1, tx2, tx3, rx1"),
     ],
 )
-def test_what_cannot_be_is_refused(arguments: dict[str, object], message: str) -> None:
+def test_what_cannot_be_is_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        plan(**arguments)  # type: ignore[arg-type]
+        plan(**arguments)
 
 
 @pytest.mark.parametrize(
