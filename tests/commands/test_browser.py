@@ -24,8 +24,8 @@ PHONE, DESK = 400, 1280
 
 
 def a_report(folder: Path) -> str:
-    few = {"users": FlowUsers(field="ipv4.src", by="src_ip", first=0x0A3C0001, step=1, count=30)}
-    made = Made([leg(0, "small", **few), leg(1, "large", "tx2", "rx2")], lost={0: 5}, lost_users=2)
+    few = FlowUsers(field="ipv4.src", by="src_ip", first=0x0A3C0001, step=1, count=30)
+    made = Made([leg(0, "small", users=few), leg(1, "large", "tx2", "rx2")], lost={0: 5}, lost_users=2)
     return report.make(made.write(folder)).read_text()
 
 

@@ -74,8 +74,8 @@ def test_doubts_are_told_with_the_verdict(tmp_path: Path) -> None:
 
 
 def test_what_a_run_measured_is_in_its_page(tmp_path: Path) -> None:
-    few = {"users": FlowUsers(field="ipv4.src", by="src_ip", first=0x0A3C0001, step=1, count=30)}
-    made = Made([leg(0, "small", **few), leg(1, "large", "tx2", "rx2")], lost={0: 2}, lost_users=2)
+    few = FlowUsers(field="ipv4.src", by="src_ip", first=0x0A3C0001, step=1, count=30)
+    made = Made([leg(0, "small", users=few), leg(1, "large", "tx2", "rx2")], lost={0: 2}, lost_users=2)
     folder = made.write(tmp_path)
     page = page_of(folder)
     wanted = [

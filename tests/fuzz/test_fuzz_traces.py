@@ -16,7 +16,6 @@ import shutil
 import signal
 import socket
 import struct
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -241,7 +240,7 @@ def _headers_sum_up(frame: bytes) -> bool:
     header = dissect(frame)
     if header.version != 4:
         return True
-    total = sum(struct.unpack(f">{(header.l4 - header.l3) // 2}H", frame[header.l3 : header.l4]))
+    total: int = sum(struct.unpack(f">{(header.l4 - header.l3) // 2}H", frame[header.l3 : header.l4]))
     return total > 0 and total % 0xFFFF == 0
 
 
@@ -324,4 +323,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

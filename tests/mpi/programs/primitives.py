@@ -9,11 +9,15 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from pktswarm.traffic.protocol.rank_events import Started
 from pktswarm.traffic.protocol.rank_orders import Enter, Fetch, Leave, Ping, Word
 
+T = TypeVar("T")
 ROLES = ("transmit", "receive")
 PATIENCE_S = 60.0
 DIES = sys.argv[2:] == ["dies"]
@@ -24,11 +28,11 @@ DEATH_S = 0.5 if DIES else 0.0
 FILE = bytes(range(256)) * 12345  # several pieces, the last one short
 
 
-def of_the_dead(role, ranks):  # type: ignore[no-untyped-def]
+def of_the_dead(role: str, ranks: Sequence[int]) -> bool:
     return DIES and role == ROLES[ranks[-1] % 2]
 
 
-def wait(take, seconds=PATIENCE_S):  # type: ignore[no-untyped-def]
+def wait(take: Callable[[], T | None], seconds: float = PATIENCE_S) -> T:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if (got := take()) is not None:
@@ -43,24 +47,28 @@ def master(folder: Path) -> None:  # noqa: C901 - the phases of a run, in their 
 
     world = World(Anchor(os.getppid()))
     ranks = range(1, world.size)
-    seen = {"size": world.size, "hello": [], "clocks": [], "files": 0, "barriers": {}}
+    files = 0
+    hello: list[int] = []
+    clocks: list[tuple[int, int, int]] = []
+    barriers: dict[str, bool] = {}
+    left: dict[int, int] = {}
     for _ in ranks:
         rank, message = wait(world.receive)
         assert message == Started(rank)
-        seen["hello"].append(rank)
+        hello.append(rank)
     assert world.all_are_there()
     for rank in ranks:
         # One is given up; its answer, which comes all the same, is that of no other.
         assert world.read_clock(rank, 0.0) is None
         world.send(rank, Ping(6))
         readings = [world.read_clock(rank, PATIENCE_S) for _ in range(5)]
-        seen["clocks"] += [(r[0], r[1], r[3]) for r in readings if r]
+        clocks += [(r[0], r[1], r[3]) for r in readings if r]
         world.send(rank, Fetch(str(len(FILE))))
         world.send_bulk(rank, FILE)
         back = bytearray()
         while len(back) < len(FILE):
-            back += wait(lambda r=rank: world.receive_piece(r))
-        seen["files"] += bytes(back) == FILE
+            back += wait(partial(world.receive_piece, rank))
+        files += bytes(back) == FILE
     for role in ROLES:
         if any(ROLES[rank % 2] == role for rank in ranks):
             for rank in ranks:
@@ -70,25 +78,29 @@ def master(folder: Path) -> None:  # noqa: C901 - the phases of a run, in their 
                 time.sleep(DEATH_S / 10)
                 world.send(ranks[-1], Word())
             barrier = world.barrier(role)
-            seen["barriers"][role] = barrier.left_ns(GIVEN_UP_S if of_the_dead(role, ranks) else PATIENCE_S) is not None
+            barriers[role] = barrier.left_ns(GIVEN_UP_S if of_the_dead(role, ranks) else PATIENCE_S) is not None
     if DIES:  # refused for a while, then given up; what is sent to the others behind it arrives all the same
         wait(lambda: world.send(ranks[-1], Word()) is False or None)
     for rank in ranks:
         world.send(rank, Leave())
     living = ranks[:-1] if DIES else ranks
-    seen["left"] = {rank: event.at_ns for rank, event in (wait(world.receive) for _ in living)}
+    for _ in living:
+        rank, event = wait(world.receive)
+        assert isinstance(event, Started)
+        left[rank] = event.at_ns
     assert DIES or world.flush(PATIENCE_S)
+    seen = {"size": world.size, "hello": hello, "clocks": clocks, "files": files, "barriers": barriers, "left": left}
     (folder / "seen").write_text(json.dumps(seen))
     (folder / "seen").rename(folder / "seen.json")
-    end(world, folder)
+    end(world.finalize, folder)
 
 
-def end(world, folder: Path) -> None:  # type: ignore[no-untyped-def]
+def end(finalize: Callable[[], None], folder: Path) -> None:
     """MPI's finalize would wait for the dead. Without it the second who ends may take mpiexec along, with all ranks."""
     if DIES:
         wait(lambda: (folder / "seen.json").exists() or None)
         os._exit(0)
-    world.finalize()
+    finalize()
 
 
 def node(folder: Path) -> None:
@@ -121,7 +133,7 @@ def node(folder: Path) -> None:
             break
     link.send(Started(int(left)))
     assert link.flush(PATIENCE_S)
-    end(link, folder)
+    end(link.finalize, folder)
 
 
 if __name__ == "__main__":
