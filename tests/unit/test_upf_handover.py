@@ -8,7 +8,7 @@ import struct
 from dataclasses import replace
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -30,9 +30,10 @@ from pktswarm.traffic.counting.tally import Latency, Tally
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Arrival, FlowUsers, Leg, SessionUsers
 from pktswarm.traffic.protocol.proxy_count import ProxyCount
+from pktswarm.traffic.protocol.rank_events import Sample
 from pktswarm.traffic.schedule.leg_frames import templates_as_received
 from run_events import as_event, packed
-from test_upf_tunnels import DOWN, GROUP, UP, UPF, hosts_file, node, planned
+from test_upf_tunnels import DOWN, GROUP, UP, UPF, hosts_file, node, planned, session_of, users_of
 
 HANDOVER = {"group": "users", "users_per_s": 10}
 THREE = {
@@ -44,7 +45,7 @@ THREE = {
 
 
 def moving(folder: Path, *streams: dict[str, Any], **section: Any) -> tuple[Plan, Path]:
-    hosts = hosts_file(folder, UPF, **THREE)
+    hosts = hosts_file(folder, UPF, nodes=THREE)
     return planned(folder, hosts, *streams, **{"handover": HANDOVER, **section}), hosts
 
 
@@ -95,8 +96,8 @@ def test_at_another_gnb_a_user_has_the_same_tunnel_to_another_address(tmp_path: 
                 assert frame[:6].hex(":") == known[leg.target].mac
                 assert frame[30:34] == IPv4Address(known[leg.target].ipv4).packed
                 assert int.from_bytes(frame[46:50], "big") == row + 1
-            assert users.values(leg.users) == [f"10.45.0.{row + 1}" for row in rows]
-            assert leg.users.session.gnb == home.target
+            assert users.values(users_of(leg)) == [f"10.45.0.{row + 1}" for row in rows]
+            assert session_of(leg).gnb == home.target
 
 
 @pytest.mark.parametrize(
@@ -170,7 +171,14 @@ def counted(came: set[int], delay_ns: int, shift_ns: int = 0, **more: int) -> Ro
     part.delays = [[delay_ns, len(came)]]
     points = dict.fromkeys(("p50_ns", "p90_ns", "p99_ns", "p999_ns"), delay_ns + shift_ns)
     latency = Latency(len(came), delay_ns + shift_ns, delay_ns + shift_ns, **points, max_ns=delay_ns + shift_ns)
-    figures = {"duplicated": 0, "reordered": 0, "too_late": 0, "invalid_sequence": 0, "altered": 0, **more}
+    figures: dict[str, Any] = {
+        "duplicated": 0,
+        "reordered": 0,
+        "too_late": 0,
+        "invalid_sequence": 0,
+        "altered": 0,
+        **more,
+    }
     part.tally = Tally(part.received or 0, 0, distinct=len(came), latency=latency if came else None, **figures)
     part.users = Users(LEG, True)
     part.users.shift_ns = shift_ns
@@ -220,9 +228,9 @@ def test_what_came_to_two_nodes_hides_no_loss() -> None:
     assert note.startswith("down from rx1: 10 packets arrived at more than one gNB and count as duplicates")
     # Of users it is not known; nor are these packets taken for another user's.
     assert row.users is not None and sum(row.users.lost() or []) == 1 - 10
-    assert judge_tunnels(Expect(loss=0), [row])[0]["holds"]  # type: ignore[call-arg]
+    assert judge_tunnels(Expect(loss=0), [row])[0]["holds"]
     row.users.received = {**(row.users.received or {}), "distinct": [120, 90, 0]}
-    assert judge_tunnels(Expect(loss=0), [row])[0]["text"] == "down: 10 arrived as another user's, expected 0"  # type: ignore[call-arg]
+    assert judge_tunnels(Expect(loss=0), [row])[0]["text"] == "down: 10 arrived as another user's, expected 0"
 
 
 def test_packets_in_fragments_are_told_by_the_frames_of_all_nodes() -> None:
@@ -257,9 +265,11 @@ def test_a_sample_tells_where_it_was_taken_and_not_what_is_missing_there() -> No
     interface = {"tx_packets": 5, "tx_bytes": 300, "rx_packets": 1, "rx_bytes": 60, "rx_dropped": 0}
     taken = {"event": "sample", "rank": 1, "at_ns": 0, "interface": interface}
     event = as_event({**taken, **packed({7: {"packets": 3, "missing": 9}})})
+    assert isinstance(event, Sample)
     row = dict(zip(samples.COLUMNS, samples.rows(event, "tx2", "receive", 12, {7: LEG})[1], strict=True))
     assert (row["from"], row["to"], row["received_packets"], row["missing_packets"]) == ("rx1", "tx2", 3, None)
     event = as_event({**taken, **packed({7: {"sent_packets": 3}})})
+    assert isinstance(event, Sample)
     row = dict(zip(samples.COLUMNS, samples.rows(event, "rx1", "transmit", 12, {7: LEG})[1], strict=True))
     assert (row["from"], row["to"], row["sent_packets"]) == ("rx1", "tx1+tx2", 3)
 
@@ -292,7 +302,7 @@ MOVES = Moves(
 )
 
 
-def fared(direction: str, gnb: str, sent: list[int], lost: list[int]) -> Users:
+def fared(direction: Literal["up", "down"], gnb: str, sent: list[int], lost: list[int]) -> Users:
     told = FlowUsers("ipv4.dst", count=len(sent), session=SessionUsers("users", gnb, direction))
     one = Users(replace(LEG, users=told), True, sent)
     one.received = {

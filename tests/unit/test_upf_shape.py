@@ -14,7 +14,7 @@ from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule import xdp_limits
-from test_upf_tunnels import DOWN, GROUP, UP, UPF, ends, hosts_file, in_place, node, planned
+from test_upf_tunnels import DOWN, GROUP, UP, UPF, ends, hosts_file, in_place, node, planned, session_of, users_of
 
 FIVE = {**GROUP, "gnb": "tx1"}
 
@@ -67,7 +67,7 @@ def test_more_users_than_ports_share_them(tmp_path: Path) -> None:
 
 def test_each_gnb_counts_its_own_users(tmp_path: Path) -> None:
     for leg in legs_of(tmp_path, {**UP, "outer_source_port": "per-user"}, gnb=["tx1", "tx2"]):
-        assert {number(frame, 34) for frame in sent(leg, 9)} == set(range(49152, 49152 + leg.users.count))
+        assert {number(frame, 34) for frame in sent(leg, 9)} == set(range(49152, 49152 + users_of(leg).count))
 
 
 @pytest.mark.parametrize("ip", ["ipv4", "ipv6"])
@@ -115,7 +115,7 @@ def test_each_turn_of_a_user_is_by_the_next_of_his_ports(
     assert users == {0x0A2D0001 + user: turns for user in range(5)}
 
 
-POOL = {"first": ["10.93.0.200", "2001:db8:93::200"], "count": 5}
+POOL: dict[str, Any] = {"first": ["10.93.0.200", "2001:db8:93::200"], "count": 5}
 TWO = {
     "tx1": node("n3", 2),
     "tx2": node("n3", 3),
@@ -128,21 +128,21 @@ TWO = {
 @pytest.mark.parametrize("stream", [UP, DOWN], ids=["up", "down"])
 def test_users_talk_to_the_servers_of_their_node(tmp_path: Path, stream: dict[str, Any], ip: str) -> None:
     """User n of a gNB to the n-th, modulo their number; of five rx1 plays three, rx2 two."""
-    hosts = hosts_file(tmp_path, UPF, **TWO)
+    hosts = hosts_file(tmp_path, UPF, nodes=TWO)
     group = {**GROUP, "sessions": 10, "ue_addresses": ["10.45.0.1/16", "2001:db8:45::7/48"], "flows_per_user": 2}
     found = planned(tmp_path, hosts, {**stream, "ip": ip, "interleave": 2}, groups=[group], servers=POOL)
     known = {host.name: host for host in inventory.load(hosts).hosts}
     at, size = {"ipv4": (30 if stream is UP else 26, 4), "ipv6": (38 if stream is UP else 22, 16)}[ip]
     first = [ip_address(one) for one in POOL["first"]][ip == "ipv6"]
     for leg, (begin, count) in zip(in_place(found, hosts), [(0, 3), (3, 2)], strict=True):
-        assert xdp_limits.unable(leg) == "" and leg.users.count == 5
+        assert xdp_limits.unable(leg) == "" and users_of(leg).count == 5
         for index in range(25):
             plain, wrapped = ends(leg, index)[:: -1 if stream is UP else 1]
             assert plain[14:] == wrapped[-len(plain[14:]) :]
             user = index // 2 % 5
             assert plain[at : at + size] == (first + begin + user % count).packed
         assert found.upf is not None
-        core = f"rx{leg.users.session.gnb[-1]}"
+        core = f"rx{session_of(leg).gnb[-1]}"
         own = getattr(known[core], ip)
         played = ends_of(leg, found.tunnels[leg.id], found.upf, known)[core]
         assert played == [own, *(str(first + begin + number) for number in range(count))]
@@ -160,7 +160,7 @@ def test_one_user_talks_to_one_server_and_a_pool_of_one_kind_leaves_the_other_al
 
 def test_the_data_network_s_parts_are_told_by_the_inventory_alone(tmp_path: Path) -> None:
     """Whoever a stream is to: rx2 has the same servers in every stream."""
-    hosts = hosts_file(tmp_path, UPF, **TWO)
+    hosts = hosts_file(tmp_path, UPF, nodes=TWO)
     found = planned(tmp_path, hosts, {**UP, "to": "rx2"}, UP | {"name": "all"}, servers=POOL)
     parts = {(leg.stream, leg.target): found.tunnels[leg.id].shape.servers for leg in found.legs}
     assert parts["up", "rx2"] == parts["all", "rx2"] == (ip_address("10.93.0.203"), 2)
@@ -195,13 +195,13 @@ def test_wrong_servers_are_told(tmp_path: Path, servers: dict[str, Any], words: 
     section = {"groups": [{**GROUP, "ue_addresses": ["10.45.0.1/16", "2001:db8:45::7/48"]}]}
     given = {"first": "10.93.0.200", "count": 5, **servers}
     with pytest.raises(BadInput, match=words):
-        planned(tmp_path, hosts_file(tmp_path, UPF, **TWO), UP, servers=given, **section)
+        planned(tmp_path, hosts_file(tmp_path, UPF, nodes=TWO), UP, servers=given, **section)
 
 
 def test_servers_that_have_an_address_of_the_section_are_told(tmp_path: Path) -> None:
     given = {"first": "10.93.0.200", "count": 5}
     with pytest.raises(BadInput, match=r"the UPF on N6 has 10\.93\.0\.201, which is one of the 5"):
-        planned(tmp_path, hosts_file(tmp_path, UPF, **TWO), UP, servers=given, n6="10.93.0.201")
+        planned(tmp_path, hosts_file(tmp_path, UPF, nodes=TWO), UP, servers=given, n6="10.93.0.201")
 
 
 WORDS = r"streams\.0\.outer_source_port.*: a port is 1 to 65535, per-user, or \[first, last\] for users in turn, not "

@@ -31,7 +31,7 @@ from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule import compile as schedule
 from pktswarm.traffic.schedule import xdp_limits
 from pktswarm.traffic.schedule.leg_frames import templates_as_received
-from test_upf_tunnels import CONTAINER, DOWN, GROUP, UP, UPF, ends, hosts_file, node, planned
+from test_upf_tunnels import CONTAINER, DOWN, GROUP, UP, UPF, ends, hosts_file, node, planned, session_of, users_of
 
 N3_6 = "2001:db8:92::1"
 UPF6 = {**UPF, "n3_ipv6": N3_6}
@@ -42,7 +42,7 @@ DUAL = {**GROUP, "ue_addresses": ["10.45.0.1/16", "2001:db8:45::7/48"]}
 
 def hosts6(folder: Path, upf: dict[str, Any] | None = UPF6) -> Path:
     n3 = {name: node("n3", 2 + number, ipv6=address) for number, (name, address) in enumerate(GNBS.items())}
-    return hosts_file(folder, upf, **n3, rx1=node("n6", 4, ipv6="2001:db8:93::e"))
+    return hosts_file(folder, upf, nodes={**n3, "rx1": node("n6", 4, ipv6="2001:db8:93::e")})
 
 
 def in_place(found: plan.Plan, hosts: Path, both: bool = True) -> list[Leg]:
@@ -66,15 +66,15 @@ def test_the_tunnel_is_over_ipv6_and_the_users_packet_the_same(tmp_path: Path, i
     """Written down from RFC 8200, RFC 768 and TS 29.281."""
     for leg in legs(tmp_path, ip):
         up = leg.stream == "up"
-        number = list(GNBS).index(leg.users.session.gnb)
+        number = list(GNBS).index(session_of(leg).gnb)
         assert xdp_limits.unable(leg) == ""
         size = TUNNEL + (CONTAINER if up else 0)
         for index in range(7):
-            row = number + 2 * (index % leg.users.count)
+            row = number + 2 * (index % users_of(leg).count)
             sent, received = ends(leg, index)
             plain, wrapped = (received, sent) if up else (sent, received)
             assert plain[14:] == wrapped[14 + size :] and len(wrapped) == len(plain) + size
-            gnb, n3 = IPv6Address(GNBS[leg.users.session.gnb]).packed, IPv6Address(N3_6).packed
+            gnb, n3 = IPv6Address(GNBS[session_of(leg).gnb]).packed, IPv6Address(N3_6).packed
             wanted = bytes.fromhex("86dd60000000") + struct.pack(">HBB", len(wrapped) - 54, 17, 64)
             wanted += gnb + n3 if up else n3 + gnb
             wanted += struct.pack(">HHH", 2152, 2152, len(wrapped) - 54)
@@ -125,14 +125,14 @@ def test_users_are_known_as_over_ipv4(tmp_path: Path) -> None:
         streams = [{**one, "ip": ip} for one in (UP, DOWN)]
         over4 = in_place(planned(tmp_path, hosts, *streams, groups=[DUAL]), hosts)
         for one, other in zip(over6, over4, strict=True):
-            rules = [users.rule(next(iter(templates_as_received(leg).values())), leg.users, 0) for leg in (one, other)]
+            rules = [
+                users.rule(next(iter(templates_as_received(leg).values())), users_of(leg), 0) for leg in (one, other)
+            ]
             assert bytes(rules[0]) == bytes(rules[1])
-            assert users.values(one.users) == users.values(other.users)
+            assert users.values(users_of(one)) == users.values(users_of(other))
             assert schedule.compile_leg(one, 1).users == schedule.compile_leg(other, 1).users
             up = one.stream == "up"
-            assert [
-                a - b for a, b in zip(one.users.session.outer_bytes, other.users.session.outer_bytes, strict=True)
-            ] == [
+            assert [a - b for a, b in zip(session_of(one).outer_bytes, session_of(other).outer_bytes, strict=True)] == [
                 20 * up,
                 20 * (not up),
             ]
