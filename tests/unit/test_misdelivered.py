@@ -10,15 +10,25 @@ import pytest
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.plan.resolved import Resolved
+from pktswarm.master.results.document import RunInputs
 from pktswarm.master.results.ledger import Ledger
 from pktswarm.master.results.row import stream_values
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.rank0_events import Rank0Event
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
 from run_events import as_event
 
 LEGS = [Leg(n, "s", "tx1", to, "stream", engine="xdp", intended_packets=500) for n, to in enumerate(("rx1", "rx2"))]
 COUNTERS = dict.fromkeys(("tx_packets", "tx_bytes", "tx_dropped", "rx_packets", "rx_bytes", "rx_dropped"), 0)
+INPUTS: RunInputs = {
+    "name": "",
+    "scenario_file": "",
+    "hosts_file": "",
+    "scenario": {},
+    "inventory": [],
+    "legs": [],
+}
 
 
 def run(rx2: dict[str, int] | None, rx2_packets: int, stamped: bool = True, **task: Any) -> Ledger:
@@ -39,14 +49,14 @@ def run(rx2: dict[str, int] | None, rx2_packets: int, stamped: bool = True, **ta
     return made
 
 
-def counts(rank: int, told: list[dict[str, Any]], **counters: int) -> dict[str, Any]:
+def counts(rank: int, told: list[dict[str, Any]], **counters: int) -> Rank0Event:
     return as_event(
         {"event": "counts", "rank": rank, "counts": told, "interface": {**COUNTERS, **counters}, "captures": []}
     )
 
 
 def notes(made: Ledger) -> list[str]:
-    outcome = made.outcome(Expect(loss=0, sent="intended"), {})
+    outcome = made.outcome(Expect(loss=0, sent="intended"), INPUTS)
     assert outcome.status == 0 and outcome.document["doubts"] == []
     return list(outcome.document["notes"])
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
 
 from pktswarm.master.cluster import inventory
 from pktswarm.master.plan import plan
+from pktswarm.master.results.document import empty_document
+from pktswarm.master.results.document_rows import ConnectionResult
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.master.tables.netspec import FULL_S, SETS, Netspec, figures, tables
@@ -33,7 +35,9 @@ class Runs:
     def __call__(self, path: Path) -> tuple[Outcome, Path]:
         self.asked.append(yaml.safe_load(path.read_text()))
         rows = [self._row(one) for one in self.asked[-1]["connections"]]
-        return Outcome(self.status, "a reason", document={"connections": rows}), path.parent
+        document = empty_document()
+        document["connections"] = cast(list[ConnectionResult], rows)
+        return Outcome(self.status, "a reason", document=document), path.parent
 
     @staticmethod
     def _row(connection: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +88,9 @@ def test_a_point_paces_what_its_set_paces_and_loads_as_a_scenario(tmp_path: Path
     work = netspec(tmp_path, runs, (25,))
     point = next(point for point in work.points() if point.set == one)
     made = work.scenario(point)
-    target, *background = made["connections"]
+    connections = made["connections"]
+    assert isinstance(connections, list)
+    target, *background = connections
     assert target["name"] == "t05" and target["protocol"] == one.protocol and len(background) == 4
     assert ("pace_bps" in target) == (one.paced == "target")
     assert {"pace_bps" in flow for flow in background} == {one.paced == "background"}

@@ -8,6 +8,7 @@ import pytest
 
 from pktswarm.master.cluster import inventory
 from pktswarm.master.plan import explain, plan, resolve, streams
+from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.scenario import scenario
 from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.counting.match import Match
@@ -52,9 +53,7 @@ def reports(hosts: inventory.Inventory) -> dict[str, dict[str, Any]]:
     return {host.name: report(number) for number, host in enumerate(hosts.hosts, start=1)}
 
 
-def resolved(
-    tmp_path: Path, text: str, change: dict[str, dict[str, Any]] | None = None, **nodes: int
-) -> resolve.Resolved:
+def resolved(tmp_path: Path, text: str, change: dict[str, dict[str, Any]] | None = None, **nodes: int) -> Resolved:
     loaded, planned, hosts = make_plan(tmp_path, text, **nodes)
     known = {**reports(hosts), **(change or {})}
     return resolve.resolve(loaded, planned, {host.name: host for host in hosts.hosts}, known)
@@ -327,10 +326,10 @@ def test_frames_of_several_sizes_are_known_by_their_bytes_alone(engine: str, tmp
     text = f"streams: [{{name: s, engine: {engine}, count_packets: 9, size_bytes: imix}}]"
     text += "\nreceive: {engine: netsniff-ng}"
     made = resolved(tmp_path, text, able_to(engine), tx=1, rx=1)
-    assert made.legs[0].match.length is None
+    assert made.legs[0].match is not None and made.legs[0].match.length is None
     (tmp_path / "one").mkdir()
     made = resolved(tmp_path / "one", text.replace("imix", "100"), able_to(engine), tx=1, rx=1)
-    assert made.legs[0].match.length == 96
+    assert made.legs[0].match is not None and made.legs[0].match.length == 96
 
 
 @pytest.mark.parametrize(

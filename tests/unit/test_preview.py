@@ -22,6 +22,7 @@ from pktswarm.traffic.capture.trace import read_packets
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.description import FrameDescription
 from pktswarm.traffic.leg import FlowUsers, Leg
 from pktswarm.traffic.preview import due_frames
 from pktswarm.traffic.preview.due_frames import Gaps, KernelMarks, Marks, Rows, Series
@@ -43,7 +44,7 @@ MIX = [[64, 7], [594, 4], [1518, 1]]
 
 def a_leg(number: int = 0, **more: Any) -> Leg:
     payload = more.pop("payload", {})
-    frame = {"headers": [ENDS, IPV4, UDP], "payload": payload}
+    frame: FrameDescription = {"headers": [ENDS, IPV4, UDP], "payload": payload}
     users = FlowUsers(field="ipv4.src", by="src_ip", first=0x0A000001, step=1, count=7)
     more = {"engine": "xdp", "rate_pps": 1000.0, "count_packets": 100, "users": users, **more}
     return Leg(number, f"s{number}", "a", "b", "stream", frame=frame, **more)
@@ -61,7 +62,7 @@ def look(path: Path, hosts: Path | None = None, bin_ns: int | None = None) -> pr
 
 
 def call(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [PKTSWARM, "preview", *map(str, arguments)]
+    command = [str(PKTSWARM), "preview", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 

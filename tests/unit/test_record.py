@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ SHIPPED = Path(__file__).parents[2] / "configs" / "traces" / "lab.pcapng"
 
 
 def test_missing_programs_are_named_with_how_to_install_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record.shutil, "which", lambda tool: None if tool in ("dig", "iperf3") else f"/usr/bin/{tool}")
+    monkeypatch.setattr(shutil, "which", lambda tool: None if tool in ("dig", "iperf3") else f"/usr/bin/{tool}")
     with pytest.raises(PktswarmError, match=r"needs dig, iperf3: apt install .* bind9-dnsutils iperf3$"):
         record.need_tools()
 
@@ -81,4 +82,4 @@ def test_the_large_traces_names_without_asking_for_them() -> None:
 def test_the_small_traces_names_with_the_large_ones() -> None:
     for given in ({"name": "mine"}, {"out": Path("mine.pcapng")}):
         with pytest.raises(BadInput, match=r"--name, --out = 'mine.*': excluded by --large"):
-            lab.record(large=True, **given)  # type: ignore[arg-type]
+            lab.record(large=True, **given)

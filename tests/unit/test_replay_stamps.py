@@ -93,7 +93,8 @@ def both(folder: Path, frames: list[bytes], settings: Settings = SETTINGS) -> tu
 
 
 def words(data: bytes) -> int:
-    return sum(struct.unpack(f">{len(data) // 2}H", data)) % 0xFFFF
+    total: int = sum(struct.unpack(f">{len(data) // 2}H", data))
+    return total % 0xFFFF
 
 
 def check_stamp(frame: bytes, before: bytes, at: int) -> stamp.Stamp:

@@ -38,7 +38,7 @@ def legs(folder: Path, instances: int = 1, repeat: int = 1) -> list[Leg]:
 
 def arrivals(folder: Path, wanted: Intended, group: list[Leg]) -> list[Packet]:
     """All of it, as intended, later by the path's delay."""
-    contents = {}
+    contents: dict[int, bytes] = {}
     for leg in group:
         for packet in files.packets(*files.frames_to_send(leg, folder)):
             contents.setdefault(len(contents), packet.data)

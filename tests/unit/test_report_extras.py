@@ -18,6 +18,7 @@ from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.preview import preview
 from pktswarm.master.report import over_time, shapes
 from pktswarm.master.report.shapes import MOST_DUE_PACKETS
+from pktswarm.master.results.document import RunDocument
 from pktswarm.traffic.capture.files import Packet, write_pcap
 from pktswarm.traffic.protocol.task import SendCount
 from result_folders import Made, leg
@@ -41,7 +42,9 @@ def write_samples(folder: Path, rows: list[dict[str, Any]]) -> Path:
 
 def interface(at_ns: int, node: str, role: str, packets: int, busy_s: float = 0.0) -> dict[str, Any]:
     way = "tx" if role == "transmit" else "rx"
-    counts = {f"{one}_{what}": 0 for one in ("tx", "rx") for what in ("packets", "bytes", "dropped_packets")}
+    counts: dict[str, float] = {
+        f"{one}_{what}": 0 for one in ("tx", "rx") for what in ("packets", "bytes", "dropped_packets")
+    }
     counts |= {f"{way}_packets": packets, f"{way}_bytes": 60 * packets, "link_downs": 0, "cpu_busy_s": busy_s}
     return {"time_ns": at_ns, "node": node, "role": role, **counts}
 
@@ -215,7 +218,7 @@ def test_a_part_that_was_captured_is_called_so(tmp_path: Path) -> None:
     assert "the first of each 10 frames" in of and "'udp'" in of
 
 
-def scheduled(tmp_path: Path, scenario: str) -> tuple[Path, dict[str, Any]]:
+def scheduled(tmp_path: Path, scenario: str) -> tuple[Path, RunDocument]:
     """A folder whose legs are those of a scenario."""
     path = tmp_path / "scenario.yaml"
     path.write_text(scenario)

@@ -24,6 +24,7 @@ from pktswarm.master.results.row import Row
 from pktswarm.master.rfc2544 import formulas, page, show, tester
 from pktswarm.master.rfc2544 import options as ask
 from pktswarm.master.rfc2544.bursts import BurstSearch
+from pktswarm.master.rfc2544.document import About, BenchmarkDocument
 from pktswarm.master.rfc2544.options import FULL, QUICK, TESTS, Options
 from pktswarm.master.rfc2544.procedure import HOLDS_ALL, NO_RATE, Benchmark, Limit, TrialPlan
 from pktswarm.master.rfc2544.storage import Storage
@@ -234,7 +235,8 @@ def test_a_load_that_was_not_sent_ends_its_size_without_a_figure_of_the_device(t
 
 def test_a_node_that_was_held_up_is_tried_again_and_no_more_than_twice() -> None:
     def run(times: int) -> tuple[Benchmark, int]:
-        whole, held = Device(), []
+        whole = Device()
+        held: list[TrialPlan] = []
 
         def measure(wanted: TrialPlan) -> TrialResult:
             result = whole(wanted)
@@ -404,10 +406,16 @@ def test_the_help_warns_as_rfc_6815_asks_and_tells_what_the_quick_form_is() -> N
 
 # --- results on disk, on the page and on the terminal ----------------------------------------------------------------
 
-ABOUT = {"name": "lab", "scenario_file": "s.yaml", "streams": ["a"], "hosts_file": "h.yml", "medium_l1_bps": 100e6}
+ABOUT: About = {
+    "name": "lab",
+    "scenario_file": "s.yaml",
+    "streams": ["a"],
+    "hosts_file": "h.yml",
+    "medium_l1_bps": 100e6,
+}
 
 
-def kept(tmp_path: Path, done: Benchmark) -> tuple[Path, dict[str, Any]]:
+def kept(tmp_path: Path, done: Benchmark) -> tuple[Path, BenchmarkDocument]:
     folder = Storage(tmp_path, "lab", ABOUT)
     return folder.path, folder.write(done)
 
@@ -417,10 +425,10 @@ def rows(file: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(opened))
 
 
-def shown(document: dict[str, Any], folder: Path) -> str:
-    console = Console(width=150, file=io.StringIO())
-    show.print_results(console, document, folder)
-    return console.file.getvalue().replace("\N{NO-BREAK SPACE}", " ")  # type: ignore[attr-defined]
+def shown(document: BenchmarkDocument, folder: Path) -> str:
+    file = io.StringIO()
+    show.print_results(Console(width=150, file=file), document, folder)
+    return file.getvalue().replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_document_tables_page_and_terminal_have_the_same_figures(tmp_path: Path) -> None:
@@ -431,14 +439,16 @@ def test_document_tables_page_and_terminal_have_the_same_figures(tmp_path: Path)
     for of, found, burst in zip(
         document["sizes"], rows(folder / "throughput.csv"), rows(folder / "back_to_back.csv"), strict=True
     ):
-        assert float(found["throughput_pps"]) == of["throughput"]["rate_pps"]
-        assert float(found["throughput_l2_bps"]) == 8 * of["size_bytes"] * of["throughput"]["rate_pps"]
+        throughput, bursts = of["throughput"], of["back_to_back"]
+        assert throughput is not None and throughput["rate_pps"] is not None and bursts is not None
+        assert float(found["throughput_pps"]) == throughput["rate_pps"]
+        assert float(found["throughput_l2_bps"]) == 8 * of["size_bytes"] * throughput["rate_pps"]
         assert float(found["maximum_pps"]) == pytest.approx(MEDIUM_BPS / 8 / (of["size_bytes"] + 20))
-        assert float(burst["frames_mean"]) == of["back_to_back"]["frames_mean"]
-        corrected_s = of["back_to_back"]["frames_mean"] / of["maximum_pps"]
-        corrected_s *= 1 - of["throughput"]["rate_pps"] / of["maximum_pps"]
+        assert float(burst["frames_mean"]) == bursts["frames_mean"]
+        corrected_s = bursts["frames_mean"] / of["maximum_pps"]
+        corrected_s *= 1 - throughput["rate_pps"] / of["maximum_pps"]
         assert float(burst["corrected_buffer_s"]) == pytest.approx(corrected_s)
-        for figure in (f"{of['throughput']['rate_pps']:,.0f}", f"{1e3 * corrected_s:,.3f}", "2.0"):
+        for figure in (f"{throughput['rate_pps']:,.0f}", f"{1e3 * corrected_s:,.3f}", "2.0"):
             assert figure in text and figure in printed
     lost = rows(folder / "loss.csv")
     assert len(lost) == sum(len(of["loss"]) for of in document["sizes"])
@@ -485,7 +495,8 @@ def test_axe_finds_nothing_in_the_page_that_keeps_a_person_out(scheme: str, tmp_
 
 def test_a_size_that_ended_has_dashes_and_its_reason(tmp_path: Path) -> None:
     folder, document = kept(tmp_path, benchmark(Device(cannot=("throughput", 64))))
-    assert document["status"] == 3 and document["sizes"][0]["throughput"]["rate_pps"] is None
+    throughput = document["sizes"][0]["throughput"]
+    assert document["status"] == 3 and throughput is not None and throughput["rate_pps"] is None
     text, printed = page.html(folder, document), shown(document, folder)
     for one in (text, printed):
         assert "64 bytes: ended early: throughput: 5 of 9 packets were sent" in one
