@@ -19,6 +19,7 @@ from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.description import FrameDescription
 from pktswarm.traffic.frames.template import Checksum, mending_order, put_bits
 from pktswarm.traffic.leg import FlowUsers, Leg, RandomStart, Shift, Timing
 from pktswarm.traffic.replay.files import mapped_frames
@@ -38,7 +39,7 @@ UDP = {"udp": {"src": 1, "dst": 2}}
 
 
 def a_leg(*headers: dict[str, Any], **more: Any) -> Leg:
-    frame = {"headers": [ETHERNET, *(headers or (IPV4, UDP))], "payload": more.pop("payload", {})}
+    frame: FrameDescription = {"headers": [ETHERNET, *(headers or (IPV4, UDP))], "payload": more.pop("payload", {})}
     return Leg(7, "s", "a", "b", "stream", frame=frame, **{"size_bytes": 100, **more})
 
 
@@ -214,7 +215,7 @@ def test_users_have_a_place_each_behind_those_of_other_legs() -> None:
 
 
 @pytest.mark.parametrize("users", [{"step": 4}, {"count": 4}, {"first": 0x0A000003}])
-def test_a_value_that_is_no_users(users: dict[str, int]) -> None:
+def test_a_value_that_is_no_users(users: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match=r"^s: users = \d+: ipv4.src takes a value that belongs to no user$"):
         schedule.compile_leg(a_leg(SOURCES, UDP, users=replace(USERS, **users)), 1)
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pktswarm.traffic.frames.description import Headers
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule import capabilities, pace
 from pktswarm.traffic.schedule.pace import exponential_gaps, relative_gaps
 
-HEADERS = [
+HEADERS: Headers = [
     {"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}},
     {"ipv4": {"src": "10.0.0.1", "dst": "10.0.0.2"}},
     {"udp": {"src": 1, "dst": 2}},
@@ -32,7 +33,7 @@ def integral(leg: Leg, until_ns: int) -> Fraction:
     ends = [start for start, _ in leg.rates[1:]] + [period]
     total = Fraction(0)
     for (start, rate), end in zip(leg.rates, ends, strict=True):
-        total += Fraction(rate) * (passes * (end - start) + max(0, min(rest, end) - start)) if rate else 0
+        total += Fraction(rate) * Fraction(passes * (end - start) + max(0, min(rest, end) - start)) if rate else 0
     return total / 10**9
 
 
@@ -112,7 +113,8 @@ def test_a_poisson_process() -> None:
 def test_a_run_can_be_repeated_and_seeds_differ() -> None:
     def due(**more: Any) -> list[int]:
         leg = a_leg(rate_pps=1e6, gap_table=exponential_gaps(64), count_packets=100, **more)
-        return pace.due_times(leg).tolist()
+        times: list[int] = pace.due_times(leg).tolist()
+        return times
 
     assert due() == due() == due(seed=7) != due(seed=8)
 

@@ -7,7 +7,7 @@ import io
 import json
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -454,7 +454,8 @@ def test_table_json_and_csv_have_the_same_numbers(tmp_path: Path) -> None:
     assert len(rows) == len(done.trials) == len(written["trials"])
     for one, trial in zip(rows, written["trials"], strict=True):
         same = ("intended_pps", "duration_s", "sent_packets", "received_packets", "lost_packets", "loss_ratio")
-        assert [float(one[name]) for name in same] == [trial[name] for name in same]
+        figures: Mapping[str, object] = trial
+        assert [float(one[name]) for name in same] == [figures[name] for name in same]
     for goal, name in zip(written["goals"], ("0", "0.02"), strict=True):
         assert float(rows[-1][f"lower_{name}_pps"]) == goal["lower_pps"] == goal["rate_pps"]
         assert float(rows[-1][f"upper_{name}_pps"]) == goal["upper_pps"]
@@ -465,9 +466,9 @@ def test_table_json_and_csv_have_the_same_numbers(tmp_path: Path) -> None:
 
 
 def shown(done: engine.Search, width: int = 80) -> str:
-    console = Console(width=width, file=io.StringIO())
-    show.print_results(console, document(done, ABOUT), Path("results/one"))
-    return console.file.getvalue().replace("\N{NO-BREAK SPACE}", " ")  # type: ignore[attr-defined]
+    file = io.StringIO()
+    show.print_results(Console(width=width, file=file), document(done, ABOUT), Path("results/one"))
+    return file.getvalue().replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_what_has_no_rate_is_told_from_what_has() -> None:

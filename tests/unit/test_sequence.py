@@ -56,7 +56,7 @@ def test_records_are_laid_out_as_the_kernels() -> None:
     assert (one.due_ns, one.place, one.frame_bytes) == (10, 2, 1514)
 
 
-UDP = [
+UDP: list[dict[str, dict[str, Any]]] = [
     {"ethernet": {"src": "02:00:00:00:00:0a", "dst": "02:00:00:00:00:0b"}},
     {"ipv4": {"src": "10.0.0.1", "dst": "10.0.0.2"}},
     {"udp": {"src": {"increment": [5000, 5002]}, "dst": 9}},

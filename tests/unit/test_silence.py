@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from pktswarm.master.run import silence
 from pktswarm.master.run.silence import LONGEST_S, SilenceTimer
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr(silence.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from pktswarm.master.cluster import inventory
 from pktswarm.master.plan import explain, plan, resolve, sources
+from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.scenario import scenario
 from pktswarm.traffic.capture.files import read_capture
 from pktswarm.traffic.errors import BadInput
@@ -60,6 +61,7 @@ def merged(made: plan.Plan) -> Records:
     for leg in made.legs:
         part = made.sequences[leg.id].copy()
         part["user"] += first
+        assert leg.users is not None
         first += leg.users.count if leg.users.by else len(ports(leg))
         parts.append(part)
     whole: Records = np.concatenate(parts)
@@ -158,7 +160,7 @@ def report(number: int, **senders: str) -> dict[str, Any]:
     }
 
 
-def resolved(tmp_path: Path, source: str, **senders: str) -> tuple[plan.Plan, resolve.Resolved]:
+def resolved(tmp_path: Path, source: str, **senders: str) -> tuple[plan.Plan, Resolved]:
     path, hosts = files(tmp_path, source)
     loaded, machines = scenario.load(path), inventory.load(hosts)
     made = plan.plan(loaded, path, machines)
@@ -171,10 +173,10 @@ def test_the_records_are_shipped_and_users_are_counted(tmp_path: Path) -> None:
     (leg,) = done.legs
     assert leg.engine == "xdp"
     assert leg.users == FlowUsers("udp.src", "src_port", 10_000, 1, 200)
-    assert leg.match.length is None
+    assert leg.match is not None and leg.match.length is None
     ((name, data),) = done.files["tx1"]
     assert name == leg.sequence_file
-    assert sequence.unpack(data, name).tolist() == made.sequences[0].tolist()
+    assert sequence.unpack(bytes(data), name).tolist() == made.sequences[0].tolist()
 
 
 def test_tcpreplay_is_given_the_frames_themselves(tmp_path: Path) -> None:

@@ -473,7 +473,8 @@ def test_ticks_and_ragged_sums() -> None:
 
 
 def test_scaled_laws_reach_the_wire() -> None:
-    plain, twice = Mpeg(), Mpeg(**{f"{k}_bytes": times(getattr(Mpeg(), f"{k}_bytes"), 2) for k in "ipb"})
+    plain = Mpeg()
+    twice = Mpeg(i_bytes=times(plain.i_bytes, 2), p_bytes=times(plain.p_bytes, 2), b_bytes=times(plain.b_bytes, 2))
     assert twice.mean_bps / plain.mean_bps == pytest.approx(2, rel=0.06)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -88,7 +89,7 @@ def test_payload_sum_adds_words_with_their_carries() -> None:
     assert stamp.payload_sum(b"") == stamp.payload_sum(b"\xff" * 8) == 0
 
 
-FIELDS: dict[str, dict[str, object]] = {
+FIELDS: dict[str, Mapping[str, object]] = {
     "ethernet": ETHERNET["ethernet"],
     "vlan": {"id": 7},
     "ipv4": IPV4["ipv4"],

@@ -225,7 +225,8 @@ def a_record(payload: bytes, wire_bytes: int | None = None) -> bytes:
 def test_many_walkers_find_what_one_finds(kind: str, cut: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where payloads look like records: whole ones, and chains that never join the true one."""
     monkeypatch.setattr(walk, "WALKER_BYTES", 3000)
-    draw, packets = random.Random(1), []
+    draw = random.Random(1)
+    packets: list[bytes] = []
     while sum(map(len, packets)) < 300_000:
         size = draw.randrange(14, 60_000 if kind == "long" else 1500)
         inner = b"".join(a_record(draw.randbytes(draw.randrange(14, 90))) for _ in range(draw.randrange(40)))

@@ -101,10 +101,10 @@ def test_machine_wide_settings_are_never_touched() -> None:
 
 
 def test_what_trafgen_cannot_send() -> None:
-    long = [MACS, IPV4, {"udp": {"src": {"increment": [1, 5000]}, "dst": 2}}]
+    long: list[dict[str, Any]] = [MACS, IPV4, {"udp": {"src": {"increment": [1, 5000]}, "dst": 2}}]
     assert "repeat after 5000 frames" in unable("trafgen", a_leg(long))
     assert unable("trafgen", a_leg(SHAPES["random"])) == ""
-    listed = [MACS, IPV4, {"udp": {"src": {"list": list(range(1, 5001))}, "dst": 2}}]
+    listed: list[dict[str, Any]] = [MACS, IPV4, {"udp": {"src": {"list": list(range(1, 5001))}, "dst": 2}}]
     assert "repeat after 5000 frames" in unable("trafgen", a_leg(listed))
     assert unable("trafgen", a_leg(SHAPES["udp"], sizes=[[64, 1], [100, 1]])) == "sends frames of one size only"
     assert "streams only" in unable("trafgen", Leg(1, "t", "a", "b", "trace"))

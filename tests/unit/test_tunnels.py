@@ -89,6 +89,7 @@ def test_nothing_else_may(at: int, container: bool) -> None:
 
 def test_a_user_s_port_may_differ_as_far_as_it_varies() -> None:
     headers = [ETHERNET, *TUNNEL, INSIDE[0], {"udp": {"src": 2000, "dst": {"increment": [49152, 49155]}}}]
+    assert LEG.arrives is not None
     leg = replace(LEG, frame={"headers": [ETHERNET, *headers[4:]]}, arrives=replace(LEG.arrives, headers=headers))
     (template,) = templates_as_received(leg).values()
     whole = shape(template, {"ttl": None})

@@ -131,6 +131,7 @@ def test_columns_of_many_users_travel_whole_and_small() -> None:
 
 
 def received(**columns: list[int]) -> dict[str, str]:
+    assert LEG.users is not None
     zeros = [0] * (LEG.users.count + 1)
     return {name: common.pack(columns.get(name, zeros)) for name in common.COLUMNS}
 

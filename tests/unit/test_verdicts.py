@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from pktswarm.master.results import metric_verdicts as verdicts
+from pktswarm.master.results.document_handover import EndMarkers, HandoverResult
+from pktswarm.master.results.document_rows import StreamRow
 from pktswarm.master.results.judgement import Measurement
 from pktswarm.master.results.row import STREAM_COLUMNS, Row
 from pktswarm.master.results.users import Users
 from pktswarm.master.scenario import expectations
 from pktswarm.master.scenario.expectations import METRICS, Expect, Limits, UserLimits, parse
+from pktswarm.master.upf.document import N4Document
 from pktswarm.traffic.counting.tally import LARGEST_ERROR
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import FlowUsers, Leg
 
-ROW: dict[str, Any] = {
+ROW: StreamRow = {
+    "from": "tx1",
+    "to": "rx1",
+    "stream": "s",
+    "engine": "xdp",
+    "intended_packets": 1000,
     "sent_packets": 1000,
     "received_packets": 990,
+    "lost_packets": 10,
+    "sent_bytes": None,
+    "received_bytes": None,
+    "first_ns": None,
+    "last_ns": None,
     "altered_packets": 5,
     "reordered_packets": 0,
     "duplicated_packets": 2,
@@ -32,10 +45,14 @@ ROW: dict[str, Any] = {
     "jitter_rfc3550_ns": 9_000,
     "sent_pps": 100.0,
     "received_pps": 99.0,
+    "sent_bps": None,
+    "received_bps": None,
+    "k": None,
+    "k_sender": None,
 }
 
 
-def outcomes(rows: list[dict[str, Any]], **limits: Any) -> dict[str, str]:
+def outcomes(rows: list[StreamRow], **limits: Any) -> dict[str, str]:
     told = verdicts.of_limits("s", Limits.model_validate(limits), rows)
     assert all(one["holds"] == (one["outcome"] == "held") for one in told)
     return {one["what"].removeprefix("s: "): one["outcome"] for one in told}
@@ -105,7 +122,13 @@ def test_how_well_ptp_steers_clocks_is_not_counted_in() -> None:
 
 
 def test_of_several_pairs_counts_are_summed_means_weighted_and_the_longest_percentile_stands() -> None:
-    other = {**ROW, "received_packets": 10, "latency_mean_ns": 700_000, "latency_p99_ns": 500_000, "altered_packets": 1}
+    other: StreamRow = {
+        **ROW,
+        "received_packets": 10,
+        "latency_mean_ns": 700_000,
+        "latency_p99_ns": 500_000,
+        "altered_packets": 1,
+    }
     rows = [ROW, other]
     assert str(verdicts.measured(METRICS["altered"], rows)) == "6"
     assert str(verdicts.measured(METRICS["latency_mean_us"], rows)) == "205 ± 30"
@@ -193,7 +216,7 @@ def test_users_that_nobody_counts_are_not_measured() -> None:
     [("100 %", 10, "held"), ("100 %", 9, "failed"), ("90 %", 9, "held"), (9, 9, "held"), (10, 9, "failed")],
 )
 def test_sessions_accepted(limit: Any, accepted: int, outcome: str) -> None:
-    upf = {"operations": {"establishment": {"requested": 10, "accepted": accepted}}}
+    upf = cast(N4Document, {"operations": {"establishment": {"requested": 10, "accepted": accepted}}})
     (told,) = verdicts.of_sessions(Expect.model_validate({"sessions_accepted": limit}), upf)
     assert told["outcome"] == outcome and told["found"] == f"{accepted} of 10"
 
@@ -233,11 +256,22 @@ def test_a_share_is_of_its_whole() -> None:
 
 @pytest.mark.parametrize(("came", "outcome"), [(0, "failed"), (257, "failed"), (258, "held")])
 def test_end_markers_that_the_upf_was_asked_for_are_judged_with_loss(came: int, outcome: str) -> None:
-    handover = {"group": "users", "end_markers": {"asked": 258, "came": came, "others": 0, "not_looked_for": 3}}
+    markers: EndMarkers = {"asked": 258, "came": came, "others": 0, "not_looked_for": 3}
+    handover: HandoverResult = {
+        "group": "users",
+        "intended": 258,
+        "requested": 258,
+        "accepted": 258,
+        "failures": {},
+        "users": {},
+        "end_markers": markers,
+        "lost": {},
+    }
     (made,) = verdicts.of_end_markers(Expect.model_validate({"loss": 0}), handover)
     assert made["outcome"] == outcome
     assert made["text"] == f"end markers of the UPF, handover of users: {came} received, expected 258"
     assert verdicts.of_end_markers(Expect.model_validate({}), handover) == []
-    nobody = {**handover, "end_markers": {**handover["end_markers"], "asked": 0}}
-    for other in (None, {**handover, "end_markers": None}, nobody):
+    unasked: HandoverResult = {**handover, "end_markers": None}
+    nobody: HandoverResult = {**handover, "end_markers": {**markers, "asked": 0}}
+    for other in (None, unasked, nobody):
         assert verdicts.of_end_markers(Expect.model_validate({"loss": 0}), other) == []

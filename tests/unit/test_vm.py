@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -148,6 +149,6 @@ def test_the_parts_of_a_kernel_are_its_image_and_its_modules() -> None:
 
 
 def test_another_processor_has_no_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vm.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     with pytest.raises(vm.VmError, match="x86_64 only, and this is aarch64"):
         vm.ensure()
