@@ -562,10 +562,10 @@ def test_the_upf_s_own_requests_are_answered_and_count_once() -> None:
     assert [one["far"]["forward"] for one in upf.saw["log"]].count(1) == 5
 
 
-def test_a_report_about_a_session_that_is_not_ours_is_refused() -> None:
+def test_a_report_about_a_session_that_is_not_ours_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with peer(ask=["usage"]) as upf, smf({"sessions": 1}) as n4:
         n4.associate()
-        n4.sessions.row_of = lambda seid: None  # type: ignore[method-assign]
+        monkeypatch.setattr(n4.sessions, "row_of", lambda seid: None)
         n4.establish()
         n4.run(0.2)
     assert [one["cause"] for one in upf.saw["answers"]] == [65, 65]

@@ -11,7 +11,7 @@ from pktswarm.traffic.protocol.guard_orders import Prepare, Word, decode_guard_o
 from pktswarm.traffic.protocol.messages import Lines
 from pktswarm.traffic.protocol.node_report import Holder
 from pktswarm.traffic.protocol.rank0_events import decode_rank0_event
-from pktswarm.traffic.protocol.rank_events import Arrived, Counts, decode_node_event
+from pktswarm.traffic.protocol.rank_events import Arrived, Counts, Hello, decode_node_event
 from pktswarm.traffic.protocol.rank_orders import File, Task, decode_rank_order
 from pktswarm.traffic.protocol.task import ReceiveCount, SendCount
 from run_events import REPORT
@@ -47,10 +47,11 @@ def test_a_message_that_is_none_is_refused_by_name(fields: dict[str, Any], probl
 
 def test_a_node_that_no_run_holds_reports_an_empty_object() -> None:
     hello = {"event": "hello", "host": "a", "role": "transmit", "report": {**REPORT, "held_by": {}}}
-    event = decode_rank0_event(hello)
-    assert to_fields(event)["report"]["held_by"] == {}  # type: ignore[index]
+    report = to_fields(decode_rank0_event(hello))["report"]
+    assert isinstance(report, dict) and report["held_by"] == {}
     held = {**hello, "report": {**REPORT, "held_by": {"run": "r", "by": "b", "since": "s"}}}
-    assert decode_rank0_event(held).report.held_by == Holder("r", "b", "s")  # type: ignore[union-attr]
+    event = decode_rank0_event(held)
+    assert isinstance(event, Hello) and event.report.held_by == Holder("r", "b", "s")
 
 
 def test_messages_behind_one_that_is_none_are_read() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, cast
 
@@ -106,7 +107,8 @@ def test_a_table_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     runs = Runs()
     first = netspec(tmp_path, runs, (25,)).run()
     done = [next(first), next(first)]
-    first.close()  # type: ignore[attr-defined]
+    assert isinstance(first, Generator)
+    first.close()
     again = list(netspec(tmp_path, runs, (25,)).run())
     assert again[:2] == done and len(again) == len(runs.asked) == 36
     assert list(netspec(tmp_path, runs, (25,)).run()) == again and len(runs.asked) == 36

@@ -6,7 +6,7 @@ import struct
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ from pktswarm.traffic.counting.trace_verify import arrivals, intended
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.rank0_events import Clock
-from pktswarm.traffic.protocol.task import ReceiveTask
+from pktswarm.traffic.protocol.task import ReceiveTask, Role
 from pktswarm.traffic.replay.flows import OTHER, Flow, FlowCount, count, flow_of
 from recordings import MACS, NODES, ipv4, ipv6, tcp, udp
 from test_replay_verify import DELAY_NS, case, legs
@@ -95,19 +95,23 @@ START_NS = 5_000_000_000
 MIDDLE_NS = START_NS + 10_000_000_000
 
 
-def a_node(name: str, role: str, offset_ns: int, drift_ns: int = 0, utc_ns: int = 0, step_ns: int = 0) -> NodeState:
+def a_node(name: str, role: Role, offset_ns: int, drift_ns: int = 0, utc_ns: int = 0, step_ns: int = 0) -> NodeState:
     """A clock that is `offset_ns` ahead at the start, gains `drift_ns` by the middle; UTC that steps afterwards."""
-    host = Host(name, name, "ctl0", "eth1", (), "a")  # type: ignore[arg-type]
-    node = NodeState(Rank(1, host, role))  # type: ignore[arg-type]
-    for when, at_ns, more, bound_ns in (("before", 0, -drift_ns // 2, 900), ("start", START_NS, 0, 700),
-                                        ("after", 25_000_000_000, 2 * drift_ns, 500)):  # fmt: skip
+    host = Host(name, name, (role,), "ctl0", "eth1", "a")
+    node = NodeState(Rank(1, host, role))
+    readings: tuple[tuple[Literal["before", "start", "after"], int, int, int], ...] = (
+        ("before", 0, -drift_ns // 2, 900),
+        ("start", START_NS, 0, 700),
+        ("after", 25_000_000_000, 2 * drift_ns, 500),
+    )
+    for when, at_ns, more, bound_ns in readings:
         utc = utc_ns + (step_ns if when == "after" else 0)
-        node.clock[when] = Clock(1, when, at_ns, offset_ns + more, bound_ns, utc)  # type: ignore[arg-type]
+        node.clock[when] = Clock(1, when, at_ns, offset_ns + more, bound_ns, utc)
     return node
 
 
-def a_row(**more: object) -> Row:
-    return Row(Leg(0, "t", "a", "b", "trace"), sent=5, latest_ns=4000, **more)  # type: ignore[arg-type]
+def a_row(**more: Any) -> Row:
+    return Row(Leg(0, "t", "a", "b", "trace"), sent=5, latest_ns=4000, **more)
 
 
 def compared(delays_ns: list[int] | None, flows: list[FlowCount] | None = None) -> trace_verify.Compared:

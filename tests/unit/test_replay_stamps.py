@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -203,9 +204,9 @@ def test_what_cannot_be_stamped_is_one_message(tmp_path: Path, keys: str, messag
     assert "s.yaml" in str(error.value) and "traces.0" in str(error.value)
 
 
-def a_leg(number: int = 0, **more: object) -> Leg:
+def a_leg(number: int = 0, **more: Any) -> Leg:
     options = {"stamp": True}
-    return Leg(number, "t", "a", "b", "trace", options=options, **more)  # type: ignore[arg-type]
+    return Leg(number, "t", "a", "b", "trace", options=options, **more)
 
 
 def test_auto_takes_no_engine_that_does_not_stamp() -> None:

@@ -6,11 +6,13 @@ import socket
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from pktswarm.master.results.folder import Folder
+from pktswarm.master.results.ledger import Ledger
+from pktswarm.master.run.launch import Launch
 from pktswarm.master.run.run import Run
 from pktswarm.master.run.signals import handled
 from pktswarm.traffic.protocol.messages import Lines
@@ -35,7 +37,7 @@ def test_what_rank_0_said_before_it_ended_is_read_though_mpiexec_is_gone(tmp_pat
 
     run._began, run.watch = time.monotonic(), ends_while_the_terminal_is_drawn
     control = Lines(ours, decode_rank0_event)
-    run._follow(control, launch)  # type: ignore[arg-type]
+    run._follow(control, cast(Launch, launch))
     assert run.ledger.notes == ["one", "two"]
     assert control.closed and run._without_mpiexec
 
@@ -64,7 +66,7 @@ def test_a_terminal_that_is_gone_does_not_end_a_run_and_a_full_disk_ends_it_in_o
     run._take(Note("one"), b"", control)
     run._end_without_disk(control)
     assert told(rank0) == [] and run.ledger.notes == ["one"]
-    run.record.folder = SimpleNamespace(log=full)  # type: ignore[assignment]
+    run.record.folder = cast(Folder, SimpleNamespace(log=full))
     run._take(Note("two"), b"", control)
     for _ in range(2):
         run._end_without_disk(control)
@@ -76,9 +78,10 @@ def test_what_the_disk_did_not_take_as_a_run_ended_is_a_doubt(tmp_path: Path, mo
     """There is nothing left to stop, and a capture may lack its end."""
     run = without_a_start(tmp_path)
     run.record.disk_problem = "results on the master: No space left on device"
-    run.record.folder = SimpleNamespace(path=tmp_path, log=lambda _: None, write=lambda _: None, close=lambda: None)  # type: ignore[assignment]
+    folder = SimpleNamespace(path=tmp_path, log=lambda _: None, write=lambda _: None, close=lambda: None)
+    run.record.folder = cast(Folder, folder)
     run.ledger.start_ns, run.ledger.start_utc_ns, run.ledger.over = 1, 1, True
-    finished = run._result(SimpleNamespace(messages=lambda: ""))  # type: ignore[arg-type]
+    finished = run._result(cast(Launch, SimpleNamespace(messages=lambda: "")))
     assert finished.outcome.status == 3
     assert any(
         "No space left on device: the results there are incomplete" in doubt
@@ -92,7 +95,7 @@ def test_a_capture_that_did_not_come_whole_is_a_doubt(tmp_path: Path) -> None:
     told = {"rx1": {"a.pcap": 3, "b.pcap": 2000}, "rx2": {"a.pcap": 0}, "tx1": {}}
     named = {host: SimpleNamespace(host=SimpleNamespace(name=host)) for host in told}
     nodes = [SimpleNamespace(rank=named[host], captures=captures) for host, captures in told.items()]
-    run.ledger = SimpleNamespace(nodes=dict(enumerate(nodes)))  # type: ignore[assignment]
+    run.ledger = cast(Ledger, SimpleNamespace(nodes=dict(enumerate(nodes))))
     folder.capture_piece("rx1", "a.pcap", b"one")
     assert run.record.captures_missing(folder, run.ledger) == ["rx1: 0 of 2,000 bytes of b.pcap received"]
     folder.capture_piece("rx1", "b.pcap", b"two")
@@ -117,7 +120,7 @@ def test_a_run_that_was_told_to_stop_is_waited_for_while_rank_0_says_that_it_liv
             said += 1
 
     run.watch = speaking
-    run._follow(control, SimpleNamespace(running=lambda: True))  # type: ignore[arg-type]
+    run._follow(control, cast(Launch, SimpleNamespace(running=lambda: True)))
     assert said > 2 and time.monotonic() > begun + 1.4
 
 

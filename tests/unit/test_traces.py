@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import dpkt
@@ -88,7 +89,7 @@ def test_pcapng_sections_each_with_their_own_interfaces_and_byte_order(tmp_path:
 
 
 @pytest.mark.parametrize("write", [write_pcap, write_pcapng])
-def test_what_is_written_is_read_again(tmp_path: Path, write) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_written_is_read_again(tmp_path: Path, write: Callable[[list[Packet]], bytes]) -> None:
     packets = [Packet(T0_NS + n, bytes(60 + n)) for n in range(5)]
     assert read_trace(a_file(tmp_path, write(packets))).packets == packets
 

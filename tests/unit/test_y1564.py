@@ -312,9 +312,9 @@ def test_document_table_page_and_terminal_have_the_same_verdicts(tmp_path: Path)
     assert len(rows) == 12 and [row["verdict"] for row in rows].count("fail") == 1
     failed = next(row for row in rows if row["verdict"] == "fail")
     assert (failed["service"], failed["step"], float(failed["received_bps"])) == ("data", POLICING, 15e6)
-    console = Console(width=140, file=io.StringIO())
-    show.print_results(console, document, folder.path)
-    text, printed = page.html(folder.path, document), console.file.getvalue()  # type: ignore[attr-defined]
+    shown = io.StringIO()
+    show.print_results(Console(width=140, file=shown), document, folder.path)
+    text, printed = page.html(folder.path, document), shown.getvalue()
     why = "data, policing: received, bit/s is 1.5e+07, agreed: at least 1e+07 and at most 1.428e+07"
     for one in (text, printed):
         assert why in one and "15.000" in one and "not conformant to it" in one
