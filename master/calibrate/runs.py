@@ -118,7 +118,7 @@ class Runs:
     def _run(self, streams: list[Stream], receive: Receive) -> tuple[Run, Finished]:
         """Make a run. Raises Stopped, and BadInput for what a node cannot do."""
         self.count += 1
-        scenario = Scenario(name=COMMAND, streams=streams, receive=receive)  # type: ignore[call-arg] # the other fields have defaults
+        scenario = Scenario(name=COMMAND, streams=streams, receive=receive)
         try:
             run = Run(
                 Path(COMMAND), self.hosts, self.folder, self.patience, False, scenario=scenario, by_capacity=False

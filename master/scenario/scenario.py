@@ -41,8 +41,8 @@ class Scenario(Strict):
     clock: Literal["measured", "ptp"] = Field(
         "measured", description="measured: the nodes' clocks are compared over MPI; ptp: they are steered by PTP (TAI)"
     )
-    receive: Receive = Field(default_factory=lambda: Receive())  # type: ignore[call-arg] # pydantic: every field has a default
-    expect: Expect = Field(default_factory=lambda: Expect())  # type: ignore[call-arg] # pydantic: every field has a default
+    receive: Receive = Field(default_factory=lambda: Receive())
+    expect: Expect = Field(default_factory=lambda: Expect())
 
     @model_validator(mode="after")
     def _no_cut_of_what_is_interactive(self) -> Scenario:

@@ -59,7 +59,7 @@ class GtpuOfTrace(Strict):
     teid: int = Field(1, ge=0, lt=2**32, description="the first user's")
     sequence: bool = Field(False, description="sequence numbers")
     pdu_session: PduSession | None = None
-    outer: Outer = Field(default_factory=lambda: Outer())  # type: ignore[call-arg] # pydantic: every field has a default
+    outer: Outer = Field(default_factory=lambda: Outer())
 
 
 class Scale(Strict):
@@ -91,7 +91,7 @@ class Trace(Traffic):
     longest_gap_s: float | None = Field(None, gt=0, description="longer ones are shortened to it")
     repeat: int = Field(1, ge=1, le=1_000_000)
     scale: Annotated[Scale, BeforeValidator(_a_scale, json_schema_input_type=int | Scale)] = Field(
-        default_factory=lambda: Scale(instances=1),  # type: ignore[call-arg] # pydantic: every field has a default
+        default_factory=lambda: Scale(instances=1),
         description="instances at once",
     )
     filter: str = Field("", max_length=2000, description="pcap syntax")
