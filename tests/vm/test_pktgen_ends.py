@@ -37,7 +37,9 @@ with inside(wire.tx):
 def owner(wire: Wire, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that sends without end, as the guard would."""
     command = [sys.executable, "-c", OWNER, str(Path(__file__).parent), str(tmp_path)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(Path.cwd())})
+    # What the tests import by pytest's pythonpath: wires, and the wire that it stands on.
+    folders = os.pathsep.join(map(str, (Path.cwd(), Path(__file__).parents[1] / "lab")))
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": folders})
     assert process.stdout is not None
     assert process.stdout.readline() == b"started\n"
     yield process
