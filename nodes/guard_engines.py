@@ -17,7 +17,7 @@ Counted = list[SendCount | ReceiveCount]
 
 
 class Engines:
-    """None before prepare()."""
+    """There are none before prepare()."""
 
     def __init__(self, spool: Path) -> None:
         self.troubles: list[str] = []

@@ -31,8 +31,8 @@ class Meter:
         for "mtu", which is as it is now."""
         if not self._files:
             self._open()
-        told = {name: int(os.pread(file, _LINE_BYTES, 0)) for name, file in self._files.items()}
-        return {**told, "cpu_busy_ms": busy_ms(os.pread(self._stat, _LINE_BYTES, 0).decode())}
+        counters = {name: int(os.pread(file, _LINE_BYTES, 0)) for name, file in self._files.items()}
+        return {**counters, "cpu_busy_ms": busy_ms(os.pread(self._stat, _LINE_BYTES, 0).decode())}
 
     def _open(self) -> None:
         paths = {name: self._folder / "statistics" / name for name in Counters.__dataclass_fields__}

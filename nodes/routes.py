@@ -23,9 +23,9 @@ def defaults() -> set[int]:
     found: set[int] = set()
     for family in (socket.AF_INET, socket.AF_INET6):
         request = struct.pack(_ROUTE_HEADER, family, 0, 0, 0, 0, 0, 0, 0, 0)
-        for length, kind, told in _ask(request, _REQUEST | _DUMP):
+        for length, kind, route in _ask(request, _REQUEST | _DUMP):
             if length == 0 and kind == _UNICAST:
-                found |= _outs(told)
+                found |= _outs(route)
     return found
 
 
@@ -36,7 +36,7 @@ def towards(host: str) -> set[int]:
         family = socket.AF_INET if address.version == 4 else socket.AF_INET6
         request = struct.pack(_ROUTE_HEADER, family, address.max_prefixlen, 0, 0, 0, 0, 0, 0, 0)
         request += struct.pack("=HH", 4 + len(address.packed), _DESTINATION) + address.packed
-        found |= {out for _, _, told in _ask(request, _REQUEST) for out in _outs(told)}
+        found |= {out for _, _, route in _ask(request, _REQUEST) for out in _outs(route)}
     return found
 
 
@@ -69,9 +69,9 @@ def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
         at += max(_HEADER_BYTES, -(-length // 4) * 4)
 
 
-def _outs(told: dict[int, bytes]) -> set[int]:
-    found = {struct.unpack("=i", told[_OUT])[0]} if _OUT in told else set()
-    hops, at = told.get(_MULTIPATH, b""), 0
+def _outs(route: dict[int, bytes]) -> set[int]:
+    found = {struct.unpack("=i", route[_OUT])[0]} if _OUT in route else set()
+    hops, at = route.get(_MULTIPATH, b""), 0
     while at + _HOP_BYTES <= len(hops):
         length, _, _, index = struct.unpack_from(_NEXT_HOP, hops, at)
         found.add(index)

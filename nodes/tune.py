@@ -77,7 +77,7 @@ def apply(folder: Path) -> Done:
     interface, own_kernel = _config(folder)
     if not Interface(interface).exists():
         raise BadInput(folder / CONFIG, "there is no such interface", key="traffic_interface", value=interface)
-    before, done = _read_before(folder), Done(changed=[], told=[])
+    before, done = _read_before(folder), Done({"changed": [], "told": []})
     for former in [name for name in before if name != interface]:
         _give_back(former, before, done)
         _write_before(folder, before)
@@ -105,7 +105,7 @@ def apply(folder: Path) -> Done:
 
 def undo(folder: Path) -> Done:
     """Set everything back to what it was before its first change."""
-    before, done = _read_before(folder), Done(changed=[], told=[])
+    before, done = _read_before(folder), Done({"changed": [], "told": []})
     for interface in list(before):
         _give_back(interface, before, done)
     if not before:

@@ -8,9 +8,6 @@ from typing import Any, ClassVar, Literal
 from pktswarm.traffic.frames.description import FrameDescription, Headers
 from pktswarm.traffic.typed_json import decode_fields, fields_to_json
 
-RENAMED_IN_FORMAT_2 = {"counted_with": "merged_into", "also_at": "handover_targets"}
-"""Keys of a flow in run.json of format_version 1, and their names since."""
-
 TraceMode = Literal["original", "multiplier", "pps", "bps", "top"]
 
 
@@ -294,13 +291,6 @@ class Leg:
         if self.rates or self.gap_table:
             empty.pop("timing", None)
         return {**made, **empty}
-
-    @classmethod
-    def from_json(cls, data: object, where: object = "flow", key: str = "") -> Leg:
-        """Decodes a flow of run.json, of any format_version, or of a task. BadInput names an unknown field."""
-        if isinstance(data, dict):
-            data = {RENAMED_IN_FORMAT_2.get(name, name): value for name, value in data.items()}
-        return decode_fields(cls, data, where, key)
 
     @property
     def group(self) -> str:

@@ -17,17 +17,21 @@ _PLAIN: dict[object, tuple[type, ...]] = {int: (int,), float: (int, float), str:
 """A type in JSON → the types of values that it takes."""
 
 
-def encode(value: Any) -> Any:
+def encode(value: Any, whole: bool = False) -> Any:
     """A value as plain JSON types. Of a dataclass a field that has its default is left out, unless the class names it
-    in `WRITTEN`."""
+    in `WRITTEN`, or `whole` asks for all."""
     if hasattr(value, "to_json"):
         return value.to_json()
     if is_dataclass(value):
+        if whole:
+            return {each.name: encode(getattr(value, each.name), whole) for each in fields(value)}
         return fields_to_json(value)
     if isinstance(value, Mapping):
-        return {name: encode(each) for name, each in value.items()}
+        return {name: encode(each, whole) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [encode(each) for each in value]
+        # A list can have a million numbers, and nothing is to be done about them.
+        is_plain = not value or isinstance(value[0], (int, float, str, NoneType))
+        return list(value) if is_plain else [encode(each, whole) for each in value]
     return value
 
 

@@ -93,7 +93,7 @@ class DataPath:
         self._free_counts = deque(range(1, MOST_COUNTS))
         self._free_policers = deque(range(1, MOST_COUNTS))
         self._events: deque[Event] = deque()
-        self._ring = _Ring(self.object.map("events").fd, self._hear)
+        self._ring = _Ring(self.object.map("events").fd, self._take_event)
         self.event_fd = self._ring.fd
         ports = self.object.map("ports")
         for number, index in enumerate((settings.n3_index, settings.n6_index)):
@@ -181,7 +181,7 @@ class DataPath:
         self._events.clear()
         return found
 
-    def _hear(self, data: bytes) -> None:
+    def _take_event(self, data: bytes) -> None:
         kind, port, counts, size, number, value, time_ns = _EVENT.unpack_from(data)
         frame = data[_EVENT.size : _EVENT.size + size]
         self._events.append(Event(kind, port, counts, number, value, time_ns, frame))
@@ -190,10 +190,10 @@ class DataPath:
 class _Ring:
     """libbpf's reader of a ring buffer."""
 
-    def __init__(self, map_fd: int, hear: Callable[[bytes], None]) -> None:
+    def __init__(self, map_fd: int, take: Callable[[bytes], None]) -> None:
         self._calls = ctypes.CDLL(libbpf.LIBRARY, use_errno=True)
         self._calls.ring_buffer__new.restype = ctypes.c_void_p
-        self._hear = hear
+        self._take_event = take
         self._keep = _CALLBACK(self._called)  # ctypes does not keep it alive
         self._handle = self._calls.ring_buffer__new(map_fd, self._keep, None, None)
         if not self._handle:
@@ -201,7 +201,7 @@ class _Ring:
         self.fd = int(self._calls.ring_buffer__epoll_fd(ctypes.c_void_p(self._handle)))
 
     def _called(self, _: int, data: int, size: int) -> int:
-        self._hear(ctypes.string_at(data, size))
+        self._take_event(ctypes.string_at(data, size))
         return 0
 
     def consume(self) -> None:

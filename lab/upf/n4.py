@@ -103,7 +103,7 @@ class N4:
         except ValueError as error:
             return message(Message.VERSION_NOT_SUPPORTED_RESPONSE, 0, b"") if str(error) == "version" else None
         if kind in _ANSWERS:
-            self._hear_answer(kind, peer)
+            self._take_response(kind, peer)
             return None
         if kind not in _REQUESTS:
             return None
@@ -187,7 +187,7 @@ class N4:
         for seid in list(association.sessions) if association else []:
             self._end(self.sessions[seid])
 
-    def _hear_answer(self, kind: int, peer: Peer) -> None:
+    def _take_response(self, kind: int, peer: Peer) -> None:
         for association in self.associations.values():
             if kind == Message.HEARTBEAT_RESPONSE and association.peer[0] == peer[0]:
                 association.missed = 0

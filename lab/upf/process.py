@@ -171,7 +171,7 @@ class Upf:
         elif event.kind == EVENT_NO_NEIGHBOUR:
             self._resolve(event)
         else:
-            self.frames.hear(event)
+            self.frames.take(event)
 
     def _user_packet(self, event: Event) -> None:
         session, which = self.n4.by_counts.get(event.counts, (None, 0))

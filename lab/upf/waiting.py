@@ -102,7 +102,7 @@ class FaultyFrames:
     def __len__(self) -> int:
         return len(self._delayed) + len(self._held)
 
-    def hear(self, event: Event) -> None:
+    def take(self, event: Event) -> None:
         if event.kind == EVENT_DELAYED:
             heapq.heappush(self._delayed, (event.time_ns + event.value, next(self._order), event))
         elif event.kind == EVENT_HELD:

@@ -59,9 +59,9 @@ def _beyond_ns(one: Reading, other: Reading) -> int:
 def off_the_line_ns(readings: Iterable[Reading], checks: Iterable[Reading]) -> int:
     """By how much checks in between contradict what `readings` say of their times, beyond what bounds explain."""
     known = list(readings)
-    told = [(check, offset_at(known, check.at_ns)) for check in checks]
+    compared = [(check, offset_at(known, check.at_ns)) for check in checks]
     return max(
-        (abs(c.offset_ns - line.offset_ns) - c.bound_ns - line.bound_ns for c, line in told if line is not None),
+        (abs(c.offset_ns - line.offset_ns) - c.bound_ns - line.bound_ns for c, line in compared if line is not None),
         default=0,
     )
 

@@ -28,9 +28,9 @@ class Outages:
             self.since_ns = None
 
     def describe(self, interface: str) -> list[str]:
-        told = []
+        lines = []
         for begun_ns, ended_ns, times in self.found:
             end = "on" if ended_ns is None else f"to {ended_ns / 1e9:.2f} s"
             often = "" if times == 1 else f" ({times} times)"
-            told.append(f"the link of {interface} was down from {begun_ns / 1e9:.2f} s {end} after the start{often}")
-        return told
+            lines.append(f"the link of {interface} was down from {begun_ns / 1e9:.2f} s {end} after the start{often}")
+        return lines

@@ -47,10 +47,10 @@ class LinkState:
 
     def doubts(self, interface: str) -> list[str]:
         """What may cost packets that the device under test has no part in."""
-        told = [self._of_mtu(interface, change) for change in self.mtu_changes if change.now < change.was]
+        lines = [self._of_mtu(interface, change) for change in self.mtu_changes if change.now < change.was]
         if self.gone_ns is not None:
-            told.append(f"{interface} is gone since {self.gone_ns / 1e9:.2f} s after the start")
-        return told
+            lines.append(f"{interface} is gone since {self.gone_ns / 1e9:.2f} s after the start")
+        return lines
 
     def _of_mtu(self, interface: str, change: MtuChange) -> str:
         when = f"between {max(0, change.from_ns) / 1e9:.2f} s and {max(0, change.to_ns) / 1e9:.2f} s after the start"

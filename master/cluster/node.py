@@ -58,12 +58,12 @@ class NodeState:
     def name(self) -> str:
         return f"{self.rank.host.name} ({self.rank.role})"
 
-    def last_heard(self, heard_ns: int, start_ns: int | None) -> str:
+    def last_message(self, received_ns: int, start_ns: int | None) -> str:
         """When, on the master's clock, and what its interface had counted by then: for one that is lost."""
-        if start_ns is None or heard_ns < start_ns:
+        if start_ns is None or received_ns < start_ns:
             return "last message before the start"
         way, words = ("tx", "sent") if self.rank.role == "transmit" else ("rx", "received")
-        when = f"last message {(heard_ns - start_ns) / 1e9:.2f} s after the start"
+        when = f"last message {(received_ns - start_ns) / 1e9:.2f} s after the start"
         if self.sampled is None:
             return when
         return f"{when}; its interface had {words} {self.sampled[f'{way}_packets']:,} packets by its last sample"

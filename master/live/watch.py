@@ -60,7 +60,7 @@ class Watch:
     def _update(self, ledger: Ledger) -> None:
         self.document = self.figures.document(ledger)
         if self.run.folder is not None:
-            self.run.folder.tell_status(self.document)
+            self.run.folder.write_status(self.document)
         if self._live is not None:
             self._live.update(self._screen(), refresh=True)
             return

@@ -110,7 +110,7 @@ def refuse_interfaces(nodes: Iterable[NodeState]) -> None:
             )
 
 
-def told_addresses(nodes: Iterable[NodeState]) -> set[str]:
+def reported_addresses(nodes: Iterable[NodeState]) -> set[str]:
     """Addresses that nodes report for their traffic interfaces."""
     return {ip for node in nodes if node.report and (ip := node.report.interface.ipv4)}
 

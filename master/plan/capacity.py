@@ -137,22 +137,22 @@ class Capacity:
         """Whether the node reported that it lacks this engine."""
         return bool((self.missing or {}).get(node, {}).get(engine))
 
-    def as_told(self, reports: Mapping[str, Mapping[str, Any]]) -> tuple[Capacity, list[str]]:
+    def updated_from(self, reports: Mapping[str, Mapping[str, Any]]) -> tuple[Capacity, list[str]]:
         """Drop figures measured with another kernel, driver or link than the node has now; return a note for each node.
 
         `reports`: node → its report; figures of other nodes stay.
         """
-        kept, told = [], {}
+        kept, notes = [], {}
         for one in self.figures:
             why = one.changed(reports[one.node]) if one.node in reports else ""
             if not why:
                 kept.append(one)
             elif one.state in USED:
-                told[one.node] = (
+                notes[one.node] = (
                     f"{one.node}: what it was seen to do is not used any more, it has changed since ({why})"
                 )
         missing = {**(self.missing or {}), **{node: missing_of(report) for node, report in reports.items()}}
-        return replace(self, figures=tuple(kept), missing=missing), list(told.values())
+        return replace(self, figures=tuple(kept), missing=missing), list(notes.values())
 
     def write(self) -> None:
         document = {

@@ -200,9 +200,15 @@ def _reached(loads: Sequence[Load]) -> list[str]:
     ]
 
 
-def document(limits: Iterable[LegLimit], capacity: Capacity, told: Sequence[str] = ()) -> dict[str, Any]:
+def document(limits: Iterable[LegLimit], capacity: Capacity, not_used: Sequence[str] = ()) -> dict[str, Any]:
     """Document for run.json and `check`: every end of a leg, each node's load, and the figures not used."""
     limits = list(limits)
     ends = [{**asdict(one), "limit": asdict(one.limit)} for one in limits]
     nodes = [load.document() for load in loads_of(limits)]
-    return {"file": str(capacity.path), "wiring": capacity.wiring, "legs": ends, "nodes": nodes, "not_used": [*told]}
+    return {
+        "file": str(capacity.path),
+        "wiring": capacity.wiring,
+        "legs": ends,
+        "nodes": nodes,
+        "not_used": [*not_used],
+    }

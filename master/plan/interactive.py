@@ -143,12 +143,12 @@ def refuse_equal(leg: Leg, ready: Prepared, played: dict[tuple[bytes, Key], str]
 
 def notes(leg: Leg, ready: Prepared) -> list[str]:
     """Notes for the user about a prepared share."""
-    told = {
+    counts = {
         "packets had been merged by the recording host, and are cut again": ready.cut,
         "packets had a wrong checksum in the recording; it is corrected": ready.mended,
     }
-    told |= {f"packets are not sent: {why}": number for why, number in ready.left_out.items()}
-    return [f"{leg.stream} from {leg.source}: {number} {what}" for what, number in told.items() if number]
+    counts |= {f"packets are not sent: {why}": number for why, number in ready.left_out.items()}
+    return [f"{leg.stream} from {leg.source}: {number} {what}" for what, number in counts.items() if number]
 
 
 # --- results ----------------------------------------------------------------------------------------------------

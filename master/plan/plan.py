@@ -85,8 +85,8 @@ def plan(scenario: Scenario, scenario_path: Path, inventory: Inventory, capacity
     if weights := spread_weights(scenario, _asked(made), capacity):
         made = _drafted(_Draft(scenario, scenario_path, inventory, weights))
     limits = limits_of(made, scenario, capacity)
-    told = capacities.warnings(capacities.loads_of(limits))
-    return replace(made, limits=tuple(limits), warnings=tuple(told))
+    notes = capacities.warnings(capacities.loads_of(limits))
+    return replace(made, limits=tuple(limits), warnings=tuple(notes))
 
 
 def limits_of(made: Plan, scenario: Scenario, capacity: Capacity) -> list[capacities.LegLimit]:
@@ -154,10 +154,10 @@ class _Draft:
         for index, source in enumerate(self.scenario.sources):
             pairs = self._pairs(source.source, source.target, f"sources.{index}")
             port, first_id = first_port + index, len(self.legs)
-            legs, records, told = source_legs(source, self.path, index, port, pairs, first_id, self.scenario.seed)
+            legs, records, notes = source_legs(source, self.path, index, port, pairs, first_id, self.scenario.seed)
             self.legs += legs
             self.sequences |= records
-            self.notes += told
+            self.notes += notes
 
     def traces(self) -> None:
         read: list[Prepared] = []
@@ -167,18 +167,18 @@ class _Draft:
                 continue
             pairs = self._pairs(trace.source, trace.target, f"traces.{index}")
             if trace.interactive:
-                legs, plays, told = interactive.legs_of(trace, pairs, len(self.legs))
+                legs, plays, notes = interactive.legs_of(trace, pairs, len(self.legs))
                 self.plays |= plays
             else:
                 prepared = prepare(trace.file, trace.settings(self.path, f"traces.{index}"))
                 read.append(prepared)
                 self.notes += prepared.notes
-                legs, shares, told = trace_legs(trace, prepared, pairs, len(self.legs))
+                legs, shares, notes = trace_legs(trace, prepared, pairs, len(self.legs))
                 if trace.direction == "both":
                     check_both_roles(pairs, f"traces.{index}.direction", self.path, self.inventory)
                 self.shares |= shares
             self.legs += legs
-            self.notes += told
+            self.notes += notes
         check_pools_apart(read)
 
     def _trace_of_sessions(self, index: int, trace: Trace, upf: Upf) -> Prepared:
@@ -186,13 +186,13 @@ class _Draft:
         plain = trace.settings(self.path, tunnels.key)
         prepared = prepare(trace.file, session_traces.settings(plain, tunnels, upf, Sessions(upf)))
         session_traces.check_room(prepared, tunnels, upf)
-        legs, shares, told = trace_legs(trace, prepared, [pair], len(self.legs))
+        legs, shares, notes = trace_legs(trace, prepared, [pair], len(self.legs))
         self.trace_sessions |= dict.fromkeys((leg.id for leg in legs), tunnels)
         for leg in legs:
             whose = session_traces.with_group(leg, shares[leg.id].downlink, tunnels, upf, prepared.settings)
             self.legs.append(replace(whose, engine="xdp"))
         self.shares |= shares
-        self.notes += [*prepared.notes, *told]
+        self.notes += [*prepared.notes, *notes]
         return prepared
 
     def connections(self) -> None:

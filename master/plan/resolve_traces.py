@@ -78,8 +78,8 @@ def with_file(leg: Leg, share: Share, known: dict[str, Host], resolved: Resolved
             [(name, files.pcap_bytes(frames)), (files.rows_name(name), files.row_bytes(frames))]
         )
         if frames.mended:
-            told = f"{frames.mended} packets had a wrong checksum in the recording; it is corrected"
-            resolved.notes.append(f"{leg.stream} from {leg.source}: {told}")
+            text = f"{frames.mended} packets had a wrong checksum in the recording; it is corrected"
+            resolved.notes.append(f"{leg.stream} from {leg.source}: {text}")
     return replace(leg, trace_file=name, pools=pools)
 
 

@@ -103,8 +103,8 @@ def notes(stream: Stream, upf: Upf) -> list[str]:
     """Notes on the limits of a stream whose users move."""
     if upf.handover is None or upf.handover.group != stream.sessions or stream.direction == "down":
         return []
-    told = "users that move continue to send from their first gNB into the same tunnel"
-    return [f"{stream.name}: {told}; downlink packets move with them"]
+    text = "users that move continue to send from their first gNB into the same tunnel"
+    return [f"{stream.name}: {text}; downlink packets move with them"]
 
 
 def moved_in_tunnels(leg: Leg, tunnels: Tunnels, upf: Upf, sessions: Sessions, hosts: Mapping[str, Host]) -> list[Leg]:

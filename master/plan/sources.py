@@ -145,13 +145,13 @@ def _notes(source: Source, crowd: Crowd, shipped: dict[int, Records], idle: list
     packets = sum(len(records) for records in shipped.values())
     frame_bytes = sum(int(records["frame_bytes"].sum()) + 4 * len(records) for records in shipped.values())
     mean_bps = crowd.users * crowd.application.mean_bps
-    told = (
+    summary = (
         f"{source.name}: {crowd.users:,} user{'s' * (crowd.users > 1)} of {crowd.application.name}, "
         f"{mean_bps / 1e6:,.4g} Mbit/s in theory; this draw has {packets:,} packets, "
         f"{8 * frame_bytes / crowd.duration_s / 1e6:,.4g} Mbit/s"
     )
     nobody = "no users, or none that sends within the duration"
-    return [told, *(f"{source.name}: {name} sends nothing: it has {nobody}" for name in idle)]
+    return [summary, *(f"{source.name}: {name} sends nothing: it has {nobody}" for name in idle)]
 
 
 def connection_items(

@@ -172,8 +172,8 @@ def sizes(found: Shapes, folder: Path) -> Plot:
             )
         axes.set_ylim(0, 103)
         svg = svg_of(figure, "sizes", columns)
-    told = (f"{one.name}: mean {one.mean_bytes:,.1f} bytes, {len(one.listed())} sizes" for one in drawn)
-    return Plot("Packet sizes", svg, data, f"{'; '.join(told)}.")
+    texts = (f"{one.name}: mean {one.mean_bytes:,.1f} bytes, {len(one.listed())} sizes" for one in drawn)
+    return Plot("Packet sizes", svg, data, f"{'; '.join(texts)}.")
 
 
 def gaps(found: Shapes, folder: Path) -> Plot | None:
@@ -202,11 +202,11 @@ def gaps(found: Shapes, folder: Path) -> Plot | None:
         _logarithmic(axes.xaxis)
         _logarithmic(axes.yaxis)
         svg = svg_of(figure, "gaps", columns)
-    told = (
+    texts = (
         f"{one.name}: mean {(one.gaps.mean_ns or 0) / 1e3:,.1f} µs, max {one.gaps.largest_ns / 1e3:,.1f} µs"
         for one, _ in drawn
     )
-    return Plot("Inter-arrival times, ten bins per decade", svg, data, f"{'; '.join(told)}.")
+    return Plot("Inter-arrival times, ten bins per decade", svg, data, f"{'; '.join(texts)}.")
 
 
 # --- drawing ---------------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class Folder:
         """Appends an event. Its time is its key "utc"; without one, now."""
         self._log.write(json.dumps({"utc": utc(time.time_ns()), **event}, separators=(",", ":")) + "\n")
 
-    def tell_status(self, document: Mapping[str, object]) -> None:
+    def write_status(self, document: Mapping[str, object]) -> None:
         """Writes the live document (master.live.document) for `pktswarm status`."""
         replace_text(self.path / STATUS, json.dumps(document) + "\n")
 

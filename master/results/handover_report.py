@@ -48,9 +48,9 @@ def _end_markers(
     """Counts end markers of accepted handovers away from gNBs that nodes emulate. `asked`: requested before the counts
     were; `came`: received at the gNB that was left, in its tunnel there; `not_looked_for`: of other handovers;
     `others`: received without a request."""
-    told = {node.rank.host.name: node.played for node in nodes if node.played is not None}
-    hosts = {address: host for host, own in proxy_addresses.items() if host in told for address in own}
-    seen = Counter({(host, int(teid)): n for host, one in told.items() for teid, n in one.ended.items()})
+    played = {node.rank.host.name: node.played for node in nodes if node.played is not None}
+    hosts = {address: host for host, own in proxy_addresses.items() if host in played for address in own}
+    seen = Counter({(host, int(teid)): n for host, one in played.items() for teid, n in one.ended.items()})
     asked = Counter(
         (hosts[move.left], move.teid)
         for move in moves.accepted
@@ -60,7 +60,7 @@ def _end_markers(
     return {
         "asked": asked.total(),
         "came": came,
-        "others": sum(one.counts.get("end_marker", 0) for one in told.values()) - came,
+        "others": sum(one.counts.get("end_marker", 0) for one in played.values()) - came,
         "not_looked_for": len(moves.accepted) - asked.total(),
     }
 

@@ -19,16 +19,16 @@ PART_OF_OTHERS = 0.01
 
 def take(rows: Iterable[Row], nodes: Iterable[NodeState]) -> None:
     """Sets the packets of each row that other hosts than its receivers report; None if no other host reads stamps."""
-    told = {node.rank.host.name: found for node in nodes if (found := _told(node)) is not None}
+    by_host = {node.rank.host.name: found for node in nodes if (found := _wrong_packets(node)) is not None}
     for row in rows:
         stamps = row.leg.engine == "xdp" and row.tally is not None and row.tally.distinct is not None
-        others = {host: each for host, each in told.items() if host not in row.leg.receivers}
+        others = {host: each for host, each in by_host.items() if host not in row.leg.receivers}
         if stamps and others:
             number = str(row.leg.id)
             row.misdelivered = {host: each[number] for host, each in others.items() if number in each}
 
 
-def _told(node: NodeState) -> dict[str, int] | None:
+def _wrong_packets(node: NodeState) -> dict[str, int] | None:
     counts = node.received or []
     return next((count.misdelivered for count in counts if count.misdelivered is not None), None)
 
@@ -55,7 +55,7 @@ def _of_no_stream(node: NodeState, resolved: Resolved) -> str:
         or any(leg.kind == "connections" or leg.engine == "interactive" for leg in task.legs)
     ):
         return ""
-    known = taken + sum((_told(node) or {}).values())
+    known = taken + sum((_wrong_packets(node) or {}).values())
     more = node.interface["rx_packets"] - known
     if more <= max(MOST_OF_OTHERS, PART_OF_OTHERS * taken):
         return ""

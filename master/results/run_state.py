@@ -89,7 +89,7 @@ class RunState:
             case Lost(rank):
                 node = self.nodes[rank]
                 node.lost = True
-                node.problem = f"{event.problem} ({node.last_heard(event.heard_ns, self.start_ns)})"
+                node.problem = f"{event.problem} ({node.last_message(event.heard_ns, self.start_ns)})"
             case BarrierLeft() | Capture() | Piece():
                 pass
             case _:

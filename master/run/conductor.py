@@ -151,7 +151,7 @@ class Conductor:
             piece = members.world.receive_piece(rank)
             if piece is not None:
                 left -= len(piece)
-                members.heard(rank)
+                members.note_message(rank)
                 deadline = time.monotonic() + longest_s
                 members.report(rank0_events.Piece(rank, name), piece)
             elif time.monotonic() > deadline:

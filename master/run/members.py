@@ -77,7 +77,7 @@ class Members:
         """Rank → its clock less the master's."""
         self.stopping = self.enforce_silence = False
         self.on_loss: Callable[[int], None] = lambda rank: None
-        self._heard = {rank: time.monotonic() for rank in roles}
+        self._last_message_s = {rank: time.monotonic() for rank in roles}
         self._next_word = 0.0
 
     def group(self, role: str) -> list[int]:
@@ -118,7 +118,7 @@ class Members:
                 self.send(rank, rank_orders.Word())
 
     def _take(self, rank: int, event: NodeEvent) -> None:
-        self.heard(rank)
+        self.note_message(rank)
         if isinstance(event, rank_events.Alive):
             return
         event = replace(event, rank=rank)
@@ -149,17 +149,17 @@ class Members:
 
     # --- loss ---------------------------------------------------------------------------------------------------
 
-    def heard(self, rank: int) -> None:
-        self._heard[rank] = time.monotonic()
+    def note_message(self, rank: int) -> None:
+        self._last_message_s[rank] = time.monotonic()
 
     def lose(self, rank: int, why: str) -> None:
         self.living.discard(rank)
-        heard_ns = round(self._heard[rank] * 1e9)
+        heard_ns = round(self._last_message_s[rank] * 1e9)
         self.report(rank0_events.Lost(rank, why, round(self._silent_s(rank), 3), heard_ns))
         self.on_loss(rank)
 
     def _silent_s(self, rank: int) -> float:
-        return time.monotonic() - self._heard[rank]
+        return time.monotonic() - self._last_message_s[rank]
 
     def _look_for_silence(self) -> None:
         if self.enforce_silence:

@@ -96,7 +96,7 @@ class Run:
         self.record = Record(results)
         self._interrupts = 0
         self._told_to_stop = 0
-        self._began = self._interrupted_at = self._heard_at = 0.0
+        self._began = self._interrupted_at = self._last_event_s = 0.0
         self._refusal: PktswarmError | None = None
         self.control_plane: ControlPlane | None = None
         self._without_upf = self._without_mpiexec = ""
@@ -139,9 +139,9 @@ class Run:
         """Sets up sessions once the nodes are locked, before they receive tasks: frames hold what the UPF chooses."""
         from pktswarm.master.upf.control_plane import ControlPlane  # PFCP's encoder takes a third of a second to load
 
-        self._tell_phase("sessions")
+        self._report_phase("sessions")
         plane = ControlPlane(self.scenario_path, upf)
-        plane.smf.progress = self._tell_sessions
+        plane.smf.progress = self._report_sessions
         try:
             with signals.interrupting():
                 plane.begin()
@@ -151,13 +151,13 @@ class Run:
             raise
         self.control_plane = plane
 
-    def _tell_phase(self, name: str) -> None:
+    def _report_phase(self, name: str) -> None:
         """Records a phase of this process, which rank 0 does not report."""
         event = Phase(name, time.monotonic_ns())
         self.record.keep(event, b"", self.ledger)
         self._show(event)
 
-    def _tell_sessions(self, done: int, asked: int) -> None:
+    def _report_sessions(self, done: int, asked: int) -> None:
         """Passes progress to the watcher only; the run's log leaves it out."""
         self._show(Sessions(done, asked))
 
@@ -178,7 +178,7 @@ class Run:
 
     def _end_sessions(self) -> None:
         if self.control_plane is not None:
-            self._tell_phase("sessions' end")
+            self._report_phase("sessions' end")
             self.control_plane.end()
             self.ledger.more_doubts += self.control_plane.doubts()
             self.ledger.notes += self.control_plane.notes()
@@ -196,10 +196,10 @@ class Run:
             if self._interrupts > 1:
                 return
             self._look_at_mpiexec(launch)
-            heard = control.receive(0.1)
-            silence.look(heard)
+            received = control.receive(0.1)
+            silence.look(received)
             for event, raw in control.messages():
-                self._heard_at = time.monotonic()
+                self._last_event_s = time.monotonic()
                 if not isinstance(event, rank_events.Alive):
                     self._take(event, raw, control)
             self._show(Tick())
@@ -221,7 +221,7 @@ class Run:
         if self.ledger.phase == "launch":
             return now > self._began + LAUNCH_TIMEOUT_S * self.patience
         # After a stop order rank 0 reports that it is alive: the remaining work can take long.
-        last = max(self._interrupted_at, self._heard_at)
+        last = max(self._interrupted_at, self._last_event_s)
         return bool(self._interrupted_at) and now > last + STOP_TIMEOUT_S * self.patience
 
     def _take(self, event: Rank0Event, raw: bytes, control: Control) -> None:
@@ -299,7 +299,7 @@ class Run:
         hosts = {rank.host.name: rank.host for rank in self.ranks}
         sessions = None if self.control_plane is None else self.control_plane.sessions
         resolved = resolve(self.scenario, self.plan, hosts, reports, self.ledger.clocks(), sessions)
-        allowed = allowlist.Allowed(self.inventory, allowlist.told_addresses(nodes))
+        allowed = allowlist.Allowed(self.inventory, allowlist.reported_addresses(nodes))
         allowlist.check_legs(allowed, resolved.legs, self.plan.shares, resolved.tunnels)
         resolved.notes += [*self.plan.notes, *self._not_used, *self.plan.warnings]
         return resolved
@@ -308,7 +308,7 @@ class Run:
         """Again, where nodes are not any more what their capacity was measured of, or lack engines since."""
         if self.capacity is None:
             return
-        self.capacity, self._not_used = self.capacity.as_told(reports)
+        self.capacity, self._not_used = self.capacity.updated_from(reports)
         if plans.limits_of(self.plan, self.scenario, self.capacity) == list(self.plan.limits):
             return
         self.plan = self._planned()
@@ -392,8 +392,8 @@ class Run:
             return PktswarmError("stopped by the user before anything was sent")
         lost = [f"{node.name}: {node.problem}" for node in self.ledger.nodes.values() if node.problem]
         # A host that cannot be reached ends mpiexec, and it is chance whether rank 0 had come up by then.
-        told = "; ".join(lost) or self.ledger.stopped
-        return PktswarmError(told) if told else launch.diagnose()
+        reason = "; ".join(lost) or self.ledger.stopped
+        return PktswarmError(reason) if reason else launch.diagnose()
 
     def _inputs(self) -> RunInputs:
         inputs: RunInputs = {

@@ -156,7 +156,7 @@ class Trace(Traffic):
         return self
 
     @model_validator(mode="after")
-    def _who_is_who(self) -> Trace:
+    def _check_ends(self) -> Trace:
         for prefix in self.prefixes:
             ip_network(prefix)
         if self.prefixes and self.users_by != "first":

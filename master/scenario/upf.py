@@ -365,7 +365,7 @@ def filled_in(path: Path, upf: Upf, inventory: Inventory | None, profiled: bool 
 
     Raises BadInput for an address that the inventory lacks too, or a profile that cannot be used.
     """
-    told = {} if inventory is None else inventory.variables.get("pktswarm_upf") or {}
+    given = {} if inventory is None else inventory.variables.get("pktswarm_upf") or {}
     if upf.gnbs and "n3_ip" in upf.model_fields_set:
         problem = "selects addresses of the inventory and contradicts gnbs"
         raise BadInput(path, problem, key="upf.n3_ip", value=upf.n3_ip, allowed="n3_ip or gnbs")
@@ -373,9 +373,9 @@ def filled_in(path: Path, upf: Upf, inventory: Inventory | None, profiled: bool 
     gnbs = upf.gnbs or {host.name: address for host in hosts if (address := getattr(host, upf.n3_ip))}
     version = ip_address(next(iter(gnbs.values()), "0.0.0.0")).version  # noqa: S104 - no address: IPv4's
     names = {"n4": "n4_ipv4", "n3": f"n3_ipv{version}", "n6": "n6_ipv4", "n3_mac": "n3_mac", "n6_mac": "n6_mac"}
-    known: dict[str, object] = {key: told[name] for key, name in names.items() if told.get(name)}
-    if told.get("skip"):
-        known["skip"] = told["skip"]
+    known: dict[str, object] = {key: given[name] for key, name in names.items() if given.get(name)}
+    if given.get("skip"):
+        known["skip"] = given["skip"]
     profile = profiles.find(path, upf.profile, inventory) if profiled else None
     if gnbs:
         known["gnbs"] = gnbs

@@ -56,8 +56,8 @@ class Servers(Strict):
         if self.count < len(core):
             problem = f"each host of side n6 in {inventory.path} serves some of them"
             raise BadInput(where, problem, key="upf.servers.count", value=self.count, allowed=f"{len(core)} or more")
-        told = inventory.variables.get("pktswarm_upf") or {}
-        taken = [(f"the UPF on {side.upper()}", told.get(f"{side}_{ip}")) for side in ("n3", "n6") for ip in KINDS]
+        given = inventory.variables.get("pktswarm_upf") or {}
+        taken = [(f"the UPF on {side.upper()}", given.get(f"{side}_{ip}")) for side in ("n3", "n6") for ip in KINDS]
         taken += [(host.name, getattr(host, ip)) for host in inventory.hosts for ip in KINDS]
         for name, address in [*taken, *others.items()]:
             if address and self._has(ip_address(address)):

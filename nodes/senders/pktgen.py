@@ -90,7 +90,7 @@ class PktgenSender(Sender):
     def start(self, at_ns: int) -> None:
         lasting = [share for share in self.shares if share.leg.duration_s is not None and _timed(share.leg)]
         durations = [f"{share.device}={int((share.leg.duration_s or 0) * 1e9)}" for share in lasting]
-        self._tell(" ".join(["start", str(at_ns), *durations]))
+        self._send_line(" ".join(["start", str(at_ns), *durations]))
 
     def done(self) -> bool:
         return self._keeper is not None and (self._keeper.poll() is not None or self._report("ended") is not None)
@@ -105,7 +105,7 @@ class PktgenSender(Sender):
         if self._keeper is None or self._report("stopped") is not None:
             return
         with contextlib.suppress(EngineError, OSError):  # a keeper that is gone has stopped them, or dies doing it
-            self._tell("stop")
+            self._send_line("stop")
         self._await("stopped", STOP_S)
         running = [device for thread in pktgen_proc.threads().values() for device in thread.running]
         if running:
@@ -133,7 +133,7 @@ class PktgenSender(Sender):
         texts = [(pktgen_proc.PROC / share.device).read_text() for share in self.shares if share.leg is leg]
         return count_of_devices(leg, texts)
 
-    def _tell(self, line: str) -> None:
+    def _send_line(self, line: str) -> None:
         if self._keeper is None or self._keeper.stdin is None or self._keeper.poll() is not None:
             raise EngineError(self.name, "its keeper is not running", self._output())
         self._keeper.stdin.write(line.encode() + b"\n")

@@ -266,4 +266,4 @@ def test_of_a_probe_only_its_older_form_is_a_finding(programs: Path) -> None:
         ("Create PDR/Outer Header Removal", "1 octets, Release 16 has 2"),
         ("Create FAR/Apply Action", "1 octets, Release 16 has 2"),
     }
-    assert {"Time Threshold", "User Plane Inactivity Timer"} <= set(saw["elements"])
+    assert {"Time Threshold", "User Plane Inactivity Timer", "Query URR"} <= set(saw["elements"])

@@ -59,6 +59,18 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
             yield number, line.strip("#-*| ")
 
 
+def names(path: Path) -> Iterator[tuple[int, str]]:
+    """Line number and name of the names in code that are a word of the list by themselves."""
+    if path.suffix == ".py":
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+            if token.type == tokenize.NAME and WORDS.fullmatch(token.string.strip("_")):
+                yield token.start[0], token.string
+
+
+def test_no_name_in_the_code_is_a_word_of_the_list() -> None:
+    assert [f"{path}:{number}: {name}" for path in files() for number, name in names(path)] == []
+
+
 def places() -> list[str]:
     found = []
     for path in files():

@@ -275,7 +275,7 @@ def test_what_is_of_another_kernel_driver_or_link_is_told_and_not_used(hosts: Pa
         "tx2": report("tx2"),
         "tx3": report("tx3", interface={"driver": "veth", "speed_mbps": 100}),
     }
-    left, told = known.as_told(changed)
+    left, told = known.updated_from(changed)
     assert [one.node for one in left.figures] == ["tx2"]
     assert told == [
         "tx1: what it was seen to do is not used any more, it has changed since (kernel 6.18.0 then, 6.19.0 now)",

@@ -338,7 +338,7 @@ def test_a_run_that_goes_on_is_told_from_one_that_died_and_one_that_has_finished
 
 def test_a_folder_of_the_command_itself_is_locked_until_it_is_closed(tmp_path: Path) -> None:
     folder = Folder(tmp_path, "held")
-    folder.tell_status(document(1.0))
+    folder.write_status(document(1.0))
     assert status.look(folder.path).state == "running"
     folder.close()
     assert status.look(folder.path).state == "died" and not (folder.path / "status.json").exists()

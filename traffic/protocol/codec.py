@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import ClassVar, Generic, TypeVar, cast, dataclass_transform, get_args
 
+from pktswarm.traffic import typed_json
 from pktswarm.traffic.errors import BadInput, MessageError
-from pktswarm.traffic.typed_json import decode
 
 Json = Mapping[str, object]
 T = TypeVar("T")
@@ -55,27 +55,19 @@ M = TypeVar("M", bound=Message)
 
 def to_fields(message: Message) -> dict[str, object]:
     """The JSON object of a message. A field that has its default value is left out."""
-    return {message.KEY: message.NAME, **{name: plain(value) for name, value in _given(message)}}
+    return {
+        message.KEY: message.NAME,
+        **{name: typed_json.encode(value, whole=True) for name, value in _given(message)},
+    }
 
 
 def encode(message: Message, **more: object) -> bytes:
     return json.dumps({**to_fields(message), **more}, separators=(",", ":")).encode()
 
 
-def plain(value: object) -> object:
-    """A value of a message as JSON types."""
-    if hasattr(value, "to_json"):
-        return value.to_json()
-    if is_dataclass(value):
-        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
-    if isinstance(value, list) and value and is_dataclass(value[0]):
-        return [plain(each) for each in value]
-    return value
-
-
 def to_object(value: object) -> dict[str, object]:
     """A dataclass as a JSON object."""
-    return cast("dict[str, object]", plain(value))
+    return cast("dict[str, object]", typed_json.encode(value, whole=True))
 
 
 class Decoder(Generic[M]):
@@ -108,7 +100,7 @@ def parse(data: bytes) -> dict[str, object]:
 def from_fields(kind: type[T], data: object, where: str) -> T:
     """A dataclass from a JSON object. Raises MessageError."""
     try:
-        return decode(kind, data, where)
+        return typed_json.decode(kind, data, where)
     except BadInput as error:
         raise MessageError(str(error)) from None
 

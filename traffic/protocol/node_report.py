@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-from pktswarm.traffic.protocol.codec import plain
+from pktswarm.traffic.typed_json import encode
 
 
 @dataclass(frozen=True)
@@ -60,5 +60,5 @@ class NodeReport:
     """Settings that killed guards left behind, and that were put back."""
 
     def to_json(self) -> dict[str, object]:
-        values = {each.name: plain(getattr(self, each.name)) for each in fields(self)}
+        values = {each.name: encode(getattr(self, each.name), whole=True) for each in fields(self)}
         return {**values, "held_by": values["held_by"] or {}}

@@ -183,7 +183,7 @@ def to_json(value: SendTask | ReceiveTask | SendCount | ReceiveCount) -> dict[st
 
 
 def leg_from_json(data: object, where: object = "flow") -> Leg:
-    return Leg.from_json(data, where)
+    return decode(Leg, data, where)
 
 
 def send_task_from_json(data: object) -> SendTask:
