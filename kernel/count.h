@@ -120,7 +120,7 @@ struct user {
 struct tally {
 	struct bpf_spin_lock lock;
 	__u32 unused;
-	__u64 done; /* equal to packets, but written last and read first */
+	__u64 done; /* equal to packets, but written last and read first: see copy_tally() */
 	__u64 bytes; /* without FCS */
 	__u64 distinct;
 	__u64 duplicated;
@@ -227,7 +227,7 @@ struct settings {
 	__u32 legs; /* number of entries */
 	__u32 rows;
 	__u32 pass_on; /* of each leg, one frame in `pass_on` goes on to the host, for a capture; 0: none */
-	__u32 alone; /* frames arrive one after another and need no lock: native XDP on a single receive queue */
+	__u32 alone; /* frames arrive one after another and need no lock: native XDP on a single receive queue, ordered stores */
 	__u32 tai; /* the stamps' clock is TAI, not CLOCK_MONOTONIC (kernel 6.1) */
 	__u32 users; /* some leg has users */
 	__u32 pktgen; /* some leg has the numbers of pktgen */

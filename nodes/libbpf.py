@@ -375,6 +375,9 @@ def shared_memory(map_id: int, length: int) -> mmap.mmap:
     return mmap.mmap(fd, -(-length // mmap.PAGESIZE) * mmap.PAGESIZE)
 
 
+XDP_PASS = 2
+
+
 def run_once(program_fd: int, frame: bytes) -> tuple[int, bytes]:
     """Runs an XDP program on one frame; returns its verdict and the resulting frame."""
     out = ctypes.create_string_buffer(len(frame) + 4096)

@@ -7,6 +7,7 @@ takes them.
 
 from __future__ import annotations
 
+import platform
 import time
 from pathlib import Path
 from typing import ClassVar
@@ -23,6 +24,8 @@ from pktswarm.traffic.errors import BadInput, EngineError
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
 
 LEAST_KERNEL_TAI = (6, 1)
+ORDERED_STORES = platform.machine() == "x86_64"
+"""Whether another processor sees the stores of one in their order; not on ARM, so there the counting takes a lock."""
 
 
 class XdpReceiver(Receiver):
@@ -67,7 +70,7 @@ class XdpReceiver(Receiver):
             raise EngineError(self.name, why)
         self._check()
         self.matching = matching(self.task)
-        self._load(alone=_receive_queues(self.task.interface) == 1)
+        self._load(alone=ORDERED_STORES and _receive_queues(self.task.interface) == 1)
         # A card that takes the VLAN tag out of a frame would hide it from the program.
         self._offloads.switch_off("rxvlan")
 

@@ -48,9 +48,9 @@ class Figures:
         return tally.stamped(raw, self.buckets(slot) if expectation.timed else None, expectation.bias_ns)
 
     def raw(self, slot: int) -> RawTally:
-        """Returns a consistent tally: repeats a reading that a frame interrupted, which can happen without a lock."""
+        """Returns a consistent tally. Without a lock, repeats a reading that a frame interrupted."""
         for _ in range(READ_ATTEMPTS):
-            raw = self._program.read(RawTally, "tallies", slot, locked=True)
+            raw = self._program.tally(slot)
             if not tally.torn(raw, slot in self._matching.expectations):
                 return raw
         if not tally.torn(raw, stamped=False):

@@ -14,7 +14,7 @@ from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.receivers.echo import Echo
 from pktswarm.nodes.receivers.xdp_matching import Matching
 from pktswarm.traffic.capture import ebpf
-from pktswarm.traffic.counting.kernel_structs import NUMBERED_BY_PKTGEN, NUMBERED_BY_US, Settings
+from pktswarm.traffic.counting.kernel_structs import NUMBERED_BY_PKTGEN, NUMBERED_BY_US, RawTally, Settings
 from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.schedule import fragments
@@ -27,7 +27,7 @@ class CounterProgram:
     """Loads the program for one task; close() unloads it.
 
     `armed_ns`: counting begins at this time of the receiver's clock, before which no sender starts. `alone`: frames
-    come one after another, because there is one queue and XDP is native.
+    come one after another, because there is one queue and XDP is native, and the processor's stores stay in order.
     """
 
     def __init__(
@@ -35,6 +35,7 @@ class CounterProgram:
     ) -> None:
         self._task, self._matching, self._interface = task, matching, interface
         self._object = libbpf.BpfObject(path)
+        self._alone = alone
         self._maps: dict[str, libbpf.BpfMap] = {}
         """The maps used so far, by name: a sample reads one for each leg."""
         self._filter_fd: int | None = None
@@ -127,9 +128,19 @@ class CounterProgram:
     def memory(self, name: str) -> mmap.mmap:
         return self.map(name).memory()
 
-    def read(self, kind: type[_Struct], name: str, slot: int, locked: bool = False) -> _Struct:
-        """Returns the map's entry for a slot; `locked`: copied under its lock."""
-        value = self.map(name).lookup(_key(slot), locked=locked)
+    def read(self, kind: type[_Struct], name: str, slot: int) -> _Struct:
+        """Returns the map's entry for a slot."""
+        return self._entry(kind, name, slot, self.map(name).lookup(_key(slot)))
+
+    def tally(self, slot: int) -> RawTally:
+        """Returns a tally, copied under its lock. If `alone` there is no lock: tally.torn() detects a torn reading."""
+        if not self._alone:
+            return self._entry(RawTally, "tallies", slot, self.map("tallies").lookup(_key(slot), locked=True))
+        frame = _key(slot).ljust(ctypes.sizeof(RawTally), b"\0")
+        verdict, copy = libbpf.run_once(self._object.program_fd("copy_tally"), frame)
+        return self._entry(RawTally, "tallies", slot, copy if verdict == libbpf.XDP_PASS else None)
+
+    def _entry(self, kind: type[_Struct], name: str, slot: int, value: bytes | None) -> _Struct:
         if value is None:
             raise EngineError(NAME, f"map {name} has no entry {slot}")
         return kind.from_buffer_copy(value)

@@ -49,6 +49,13 @@ def test_bytes_of_a_stamp() -> None:
     assert stamp.read_stamp(one.pack() + b"more") == one
 
 
+def test_a_check_of_nothing_is_zero_as_the_kernel_writes_it() -> None:
+    """The other words add up to 0xffff, which an Internet checksum cannot tell from 0."""
+    one = stamp.Stamp(3, 0x25, 0x19241A2B7C45, 0)
+    assert one.pack().hex() == "5043" + "0003" + "000000000025" + "0000" + "19241a2b7c45" + "00000000"
+    assert stamp.read_stamp(one.pack()) == one
+
+
 def test_a_time_is_kept_modulo_two_to_the_48() -> None:
     assert stamp.Stamp(1, 2, 7 << 48 | 3).pack() == stamp.Stamp(1, 2, 3).pack()
 

@@ -47,8 +47,9 @@ class Stamp(NamedTuple):
         magic = PLAIN if self.checksum is None else SUMMED if self.summed else CHECKED
         time_ns = self.time_ns % (1 << NUMBER_BITS)
         without = magic << 16 | self.stream, self.sequence, time_ns
-        # The number modulo 0xffff is the sum of its 16-bit words, carries added.
-        check = 0xFFFF - sum(without) % 0xFFFF
+        # The number modulo 0xffff is the sum of its 16-bit words, carries added. 0 and 0xffff both verify: the kernel's
+        # write_stamp() writes 0.
+        check = -sum(without) % 0xFFFF
         data = without[0].to_bytes(4, "big") + self.sequence.to_bytes(6, "big") + check.to_bytes(2, "big")
         data += time_ns.to_bytes(6, "big")
         return data if self.checksum is None else data + _CHECKSUM.pack(self.checksum)
