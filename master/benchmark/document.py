@@ -38,6 +38,8 @@ class TrialFields(TypedDict):
     held_up: bool
     not_held: Sequence[str]
     loss_ratio: float | None
+    latency_rise_ns_per_s: float | None
+    queue_delay_ns: int | None
 
 
 def trial_fields(trial: Trial) -> TrialFields:
@@ -58,4 +60,6 @@ def trial_fields(trial: Trial) -> TrialFields:
         "held_up": trial.held_up,
         "not_held": trial.not_held,
         "loss_ratio": trial.loss_ratio,
+        "latency_rise_ns_per_s": trial.latency_rise_ns_per_s,
+        "queue_delay_ns": trial.queue_delay_ns,
     }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
+from pktswarm.master.benchmark.latency_trend import SAMPLES_A_TRIAL
 from pktswarm.master.cluster.inventory import Inventory
 from pktswarm.master.plan import plan as plans
 from pktswarm.master.scenario.expectations import Expect
@@ -16,6 +18,7 @@ from pktswarm.master.scenario.stream import Stream
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import Leg
 
+MOST_SAMPLES_PER_S = 50.0
 A_RATE = "rate_pps, rate_bps or rate_l1_bps, or a rate in packets/s"
 
 
@@ -56,6 +59,7 @@ class Load:
             "streams": streams,
             "traces": [trace.model_copy(update={"verify": False}) for trace in self.scenario.traces],
             "stop_after_s": duration_s,
+            "samples_per_s": min(MOST_SAMPLES_PER_S, max(self.scenario.samples_per_s, SAMPLES_A_TRIAL / duration_s)),
             "receive": _counting(self.scenario.receive),
             "expect": Expect.model_validate({}),
         }
@@ -67,6 +71,11 @@ class Load:
         others = dict.fromkeys(("rate", "rate_bps", "rate_l1_bps", "count_packets"))
         own = {"rate_pps": self.unit_pps[stream.name] * times, "duration_s": duration_s}
         return stream.model_copy(update={**others, **own})
+
+    def lasts_s(self) -> float:
+        """The duration of the unsearched traffic that ends first; infinite without any."""
+        lasting = [_lasting(item)[1] for item in _items(self.scenario).values() if item.name not in self.unit_pps]
+        return min((lasts_s for lasts_s in lasting if lasts_s is not None), default=math.inf)
 
     def check_lasting(self, duration_s: float) -> None:
         """Raise BadInput if unsearched traffic ends before a trial does."""

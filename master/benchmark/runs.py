@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
+from pktswarm.master.benchmark import latency_trend
 from pktswarm.master.benchmark.load import Load
 from pktswarm.master.benchmark.trial import Tolerance, Trial, trial_of
 from pktswarm.master.live.watch import Watch
@@ -58,4 +60,6 @@ class Runs:
         took_s = round(time.monotonic() - began, 3)
         names, results = set(self.load.unit_pps), finished.folder.relative_to(self.folder.parent)
         tolerance = tolerance or self.tolerance
-        return trial_of(load_pps, duration_s, names, tolerance, finished.outcome, results, took_s), finished.outcome
+        trial = trial_of(load_pps, duration_s, names, tolerance, finished.outcome, results, took_s)
+        rise = latency_trend.rise_ns_per_s(finished.folder / "samples.csv", names)
+        return replace(trial, latency_rise_ns_per_s=rise), finished.outcome

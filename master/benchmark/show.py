@@ -19,7 +19,9 @@ def trial_outcome(trial: Trial) -> str:
     if trial.problem:
         return trial.problem
     lost = f"lost {trial.lost_packets:,} of {trial.sent_packets:,} ({trial.loss_ratio or 0:.4%})"
-    return "; ".join([lost, *trial.not_held])
+    rise = trial.latency_rise_ns_per_s
+    queue = [f"the latency rises by {rise / 1e3:,.0f} µs/s"] if rise else []
+    return "; ".join([lost, *trial.not_held, *queue])
 
 
 def wrapped_table(left: Iterable[str], right: Iterable[str]) -> Table:

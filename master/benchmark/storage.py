@@ -28,6 +28,7 @@ TRIAL_COLUMNS = [
     "took_s",
     "results",
     "problem",
+    "latency_rise_ns_per_s",
 ]
 Row = dict[str, object]
 Table = tuple[list[str], Iterable[Row]]

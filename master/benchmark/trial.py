@@ -20,7 +20,7 @@ GAPS = 10
 """Further tolerance towards a shorter duration, in gaps: the last packet leaves at least one gap before the end."""
 HELD_UP_RATIO = 0.5
 """Deviation from the duration of sending, as a share of it: below it a node was held up, above it is at its limit."""
-OWN_LIMIT = "this is a limit of the tester, not of the device: use a lower --max or more transmitters"
+OWN_LIMIT = "this is a limit of the tester, not of the device: use a lower rate or more transmitters"
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,10 @@ class Trial:
     """Whether the problem is a disturbance of a node, which a repeated trial can avoid."""
     not_held: tuple[str, ...] = ()
     """The further limits that were not met, with the figures in their place."""
+    latency_rise_ns_per_s: float | None = None
+    """The rise of the latency throughout the trial (benchmark.latency_trend): a queue fills. 0.0: none."""
+    queue_delay_ns: int | None = None
+    """The largest less the smallest latency, of the flow where it is largest."""
 
     @property
     def loss_ratio(self) -> float | None:
@@ -104,7 +108,13 @@ def trial_of(
         problem=problem,
         held_up=held_up,
         not_held=() if problem or tolerance.limits is None else _not_held(tolerance.limits, rows),
+        queue_delay_ns=_queue_delay_ns(rows),
     )
+
+
+def _queue_delay_ns(rows: list[Row]) -> int | None:
+    flows = [row.tally.latency for row in rows if row.tally is not None and row.tally.latency is not None]
+    return max((flow.max_ns - flow.min_ns for flow in flows), default=None)
 
 
 def _not_held(limits: Limits, rows: list[Row]) -> tuple[str, ...]:
@@ -176,7 +186,9 @@ def _uneven(rows: list[Row], tolerance: Tolerance) -> str:
     shows = tolerance.figures and late > tolerance.load * sent
     if latest_s <= tolerance.least_s or not (decides or shows):
         return ""
+    own = [other for other in rows if other.leg.stream == row.leg.stream]
+    late, sent, lost = (sum(getattr(one, name) or 0 for one in own) for name in ("late", "sent", "lost"))
     return (
-        f"{row.leg.source} was held up for up to {latest_s:.3f} s while it sent {row.leg.stream}: {late:,} packets "
-        f"were sent late in a burst, and {lost:,} were lost"
+        f"{row.leg.source} was held up for up to {latest_s:.3f} s while it sent {row.leg.stream}: {late:,} of {sent:,} "
+        f"packets of this stream were sent late in a burst, and {lost:,} of them were lost"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -26,6 +27,7 @@ EXAMPLES = examples(
     "search configs/search.yaml",
     "search configs/search.yaml --loss 0 --loss 2% --json",
     "search configs/search.yaml --expect latency_p99_us=5000",
+    "search configs/search.yaml --confirm 60",
 )
 Streams = Annotated[
     list[str] | None,
@@ -65,6 +67,15 @@ Duration = Annotated[
 Trials = Annotated[
     int, typer.Option("--trials", help="Trials that decide on a rate, 1 to 100; half of them may exceed the loss.")
 ]
+Confirm = Annotated[
+    float | None,
+    typer.Option(
+        "--confirm",
+        help="Duration of the trial that confirms each rate, s, up to 3600; 0: none. A rate fails it by loss, or by a "
+        "latency that rises throughout the trial.",
+        show_default="10 to 60, by the queue of the device",
+    ),
+]
 
 
 def search(
@@ -78,6 +89,7 @@ def search(
     precision: Precision = "0.5%",
     duration: Duration = 1.0,
     trials: Trials = 3,
+    confirm: Confirm = None,
     results: Results = DEFAULT_RESULTS,
     patience: Patience = 1.0,
     as_json: Json = False,
@@ -102,13 +114,14 @@ def search(
     from pktswarm.master.search.show import print_results, trial_line
     from pktswarm.master.search.storage import Storage
 
-    options = goals.parse(scenario, loss or ["0"], lowest, highest, precision, duration, trials)
+    options = goals.parse(scenario, loss or ["0"], lowest, highest, precision, duration, trials, confirm)
     limits = expectations.parse(scenario, "--expect", expect or [])
     enter_lab(hosts)
     read = scenarios.load(scenario)
     load = load_of(scenario, read, inventory.load(hosts), stream or [])
     bounds = goals.bounds(scenario, options, load.own_pps, load.least_pps)
-    load.check_lasting(duration)
+    load.check_lasting(max(duration, confirm or 0.0))
+    options = replace(options, longest_confirm_s=load.lasts_s())
     storage = Storage(results, read.name, load.about())
     console = terminal.console(stderr=True)
     allow = Allow(any_address, control_interface)

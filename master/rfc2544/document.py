@@ -51,6 +51,7 @@ class ThroughputFields(TypedDict):
     l1_bps: float | None
     lower_pps: float | None
     upper_pps: float | None
+    confirmed_s: float | None
 
 
 class LatencyTrial(TypedDict):
@@ -206,6 +207,7 @@ def _throughput(size: SizeResult) -> ThroughputFields | None:
         "l1_bps": None if rate is None else 8 * (size.size_bytes + ETHERNET_OVERHEAD_BYTES) * rate,
         "lower_pps": size.throughput.lower_pps,
         "upper_pps": size.throughput.upper_pps,
+        "confirmed_s": size.throughput.confirmed_s,
     }
 
 

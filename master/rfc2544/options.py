@@ -20,8 +20,9 @@ LONGEST_BURST_S = 30.0
 class Form:
     """Durations and numbers of the trials.
 
-    `trials` of `trial_s` decide on a load of the throughput. `bursts`: complete searches for the longest burst.
-    `settle_s`: pause before each trial. `drain_s`: least wait for frames in flight after it.
+    `trials` of `trial_s` decide on a load of the throughput, and one of `confirm_s` confirms it (SearchOptions).
+    `bursts`: complete searches for the longest burst. `settle_s`: pause before each trial. `drain_s`: least wait for
+    frames in flight after it.
     """
 
     name: str
@@ -32,10 +33,11 @@ class Form:
     bursts: int
     settle_s: float
     drain_s: float
+    confirm_s: float | None
 
 
-QUICK = Form("quick", 1.0, 3, 2.0, 1, 2, 0.0, 0.0)
-FULL = Form("full", 60.0, 1, 120.0, 20, 50, 5.0, 2.0)
+QUICK = Form("quick", 1.0, 3, 2.0, 1, 2, 0.0, 0.0, None)
+FULL = Form("full", 60.0, 1, 120.0, 20, 50, 5.0, 2.0, 0.0)
 
 ALWAYS_OTHERWISE = (
     "Latency is measured on every stamped frame, from the sender's stamp to the receiver's kernel, and not on "
@@ -48,8 +50,8 @@ ALWAYS_OTHERWISE = (
     "MLRsearch chooses the loads of the throughput: shorter trials precede the deciding ones.",
 )
 QUICKLY_OTHERWISE = (
-    "Trials of {quick.trial_s:g} s, not {full.trial_s:g} s (24): the queue of a device adds to the throughput, and the "
-    "sustained throughput can be lower.",
+    "Trials of {quick.trial_s:g} s, not {full.trial_s:g} s (24). One of 10 to {full.trial_s:g} s, long enough for the "
+    "queue that the trials show, confirms the throughput; it fails by loss or by a latency that rises throughout.",
     "{quick.trials} trials decide on a load of the throughput, and less than half of them may lose frames (26.1 allows "
     "none).",
     "Latency from {quick.latency_trials} trial of {quick.latency_s:g} s, not {full.latency_trials} of "

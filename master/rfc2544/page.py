@@ -14,7 +14,7 @@ from pktswarm.master.report import formatting
 from pktswarm.master.report.plots import LINES, STYLE, Plot, line_style, new_axes, svg_of
 from pktswarm.master.rfc2544.document import BenchmarkDocument, SizeFields
 from pktswarm.master.rfc2544.formulas import LOADS_PERCENT
-from pktswarm.master.rfc2544.show import burst, cells, remarks
+from pktswarm.master.rfc2544.show import burst, cells, lost_packets, remarks
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
 VERDICTS = {EXIT_AS_EXPECTED: ("Complete", "good"), EXIT_INCOMPLETE: ("Incomplete", "doubt")}
@@ -61,7 +61,7 @@ def html(folder: Path, document: BenchmarkDocument) -> str:
         loads=LOADS_PERCENT,
         loss_heads=["#frame, bytes", *(f"#{load} %" for load in LOADS_PERCENT)],
         loss_at=_loss_at,
-        lost=_lost,
+        lost=lambda size: lost_packets(size["latency"]),
         burst=burst,
         milliseconds=lambda seconds: f"{1e3 * seconds:,.3f}",
     )
@@ -133,10 +133,3 @@ def _draw(axes: Any, lines: Mapping[str, Sequence[tuple[float, float]]]) -> None
 def _loss_at(size: SizeFields, load_percent: int) -> str:
     share = next((at["loss_percent"] for at in size["loss"] if at["load_percent"] == load_percent), None)
     return formatting.percent(share, 100)
-
-
-def _lost(size: SizeFields) -> int | None:
-    """The lost packets of all latency trials; None: not measured."""
-    latency = size["latency"]
-    lost = [None] if latency is None else [trial["lost_packets"] for trial in latency["each"]]
-    return None if None in lost else sum(count or 0 for count in lost)

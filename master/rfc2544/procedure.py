@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -83,11 +84,15 @@ class SizeResult:
 
 @dataclass(frozen=True)
 class Limit:
-    """The range of loads of a frame size. `parts`: number of flows that share the load."""
+    """The range of loads of a frame size.
+
+    `parts`: number of flows that share the load. `lasts_s`: duration of the traffic beside them.
+    """
 
     maximum_pps: float
     lowest_pps: float
     parts: int
+    lasts_s: float = math.inf
 
 
 class Benchmark(Procedure[TrialPlan, TrialResult]):
@@ -134,7 +139,14 @@ class Benchmark(Procedure[TrialPlan, TrialResult]):
     def _throughput(self, size: SizeResult) -> None:
         """The test of RFC 2544, 26.1."""
         form, limit = self.options.form, self.limits[size.size_bytes]
-        goal = SearchOptions((0.0,), precision=self.options.precision, duration_s=form.trial_s, trials=form.trials)
+        goal = SearchOptions(
+            (0.0,),
+            precision=self.options.precision,
+            duration_s=form.trial_s,
+            trials=form.trials,
+            confirm_s=form.confirm_s,
+            longest_confirm_s=limit.lasts_s,
+        )
 
         def trial(load_pps: float, duration_s: float) -> Trial:
             return self.attempts.measure(TrialPlan(THROUGHPUT, size.size_bytes, load_pps, duration_s)).trial

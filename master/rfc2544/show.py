@@ -9,7 +9,7 @@ from rich.table import Table
 
 from pktswarm.master.benchmark.show import NO_BREAK, print_folder, print_remarks, trial_outcome, wrapped_table
 from pktswarm.master.report.formatting import NOT_MEASURED, microseconds, percent
-from pktswarm.master.rfc2544.document import BenchmarkDocument, BurstFields, SizeFields, ThroughputFields
+from pktswarm.master.rfc2544.document import BenchmarkDocument, BurstFields, LatencyFields, SizeFields, ThroughputFields
 from pktswarm.master.rfc2544.options import LOSS
 from pktswarm.master.rfc2544.procedure import Benchmark
 from pktswarm.master.search.engine import BELOW, HIGHEST
@@ -39,7 +39,7 @@ def cells(size: SizeFields) -> list[str]:
         f"{size['size_bytes']}",
         f"{size['maximum_pps']:,.0f}",
         *_throughput_cells(size["throughput"]),
-        microseconds(None if latency is None else latency["mean_ns"]),
+        _latency_cell(latency),
         microseconds(None if latency is None else latency["bound_ns"]),
         _loss_at_maximum(size),
         burst(bursts),
@@ -56,6 +56,20 @@ def _throughput_cells(throughput: ThroughputFields | None) -> list[str]:
         NOT_MEASURED if share is None else f"{share:.2f}",
         NOT_MEASURED if bits is None else f"{bits / 1e6:,.3f}",
     ]
+
+
+def _latency_cell(latency: LatencyFields | None) -> str:
+    """The mean, with the packets that the latency trials lost: the queue of the device overflowed in them."""
+    if latency is None:
+        return microseconds(None)
+    lost = lost_packets(latency)
+    return microseconds(latency["mean_ns"]) + (f" (lost{NO_BREAK}{lost:,})" if lost else "")
+
+
+def lost_packets(latency: LatencyFields | None) -> int | None:
+    """The lost packets of all latency trials; None: not measured."""
+    lost = [None] if latency is None else [trial["lost_packets"] for trial in latency["each"]]
+    return None if None in lost else sum(count or 0 for count in lost)
 
 
 def _loss_at_maximum(size: SizeFields) -> str:
@@ -88,10 +102,12 @@ def print_results(console: Console, document: BenchmarkDocument, folder: Path) -
 
 
 def remarks(document: BenchmarkDocument) -> list[str]:
-    """Why tests were left out or ended early."""
+    """Why tests were left out or ended early, and the loss of latency trials."""
     lines = []
     for size in document["sizes"]:
         head = f"{size['size_bytes']} bytes"
         lines += [f"{head}: {test}: {why}" for test, why in size["left_out"].items()]
+        if lost := lost_packets(size["latency"]):
+            lines.append(f"{head}: the latency trials lost {lost:,} packets: the throughput did not last for them")
         lines += [f"{head}: ended early: {size['problem']}"] if size["problem"] else []
     return [*lines, *([f"ended early: {document['problem']}"] if document["problem"] else [])]

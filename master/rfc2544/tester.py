@@ -54,7 +54,7 @@ class Loads:
         form = self.options.form
         goal = SearchOptions((0.0,), None, most_pps, self.options.precision, form.trial_s, form.trials)
         lowest_pps, _ = bounds(load.path, goal, load.own_pps, load.least_pps)
-        return Limit(most_pps, lowest_pps, load.parts)
+        return Limit(most_pps, lowest_pps, load.parts, load.lasts_s())
 
 
 def loads(path: Path, scenario: Scenario, inventory: Inventory, options: Options) -> Loads:

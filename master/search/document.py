@@ -18,6 +18,7 @@ class OptionFields(TypedDict):
     precision: float
     duration_s: float
     trials: int
+    confirm_s: float | None
 
 
 class GoalFields(TypedDict):
@@ -31,10 +32,13 @@ class GoalFields(TypedDict):
     upper_pps: float | None
     l2_bps: float | None
     l1_bps: float | None
+    confirmed_s: float | None
+    latency_rise_ns_per_s: float | None
 
 
 class SearchTrial(TrialFields):
     trial: int
+    confirms: bool
 
 
 class SearchDocument(Document):
@@ -53,7 +57,10 @@ def document(search: Search, about: About) -> SearchDocument:
         "problem": search.problem,
         "asked": _options(search),
         "goals": _goals(search),
-        "trials": [{"trial": number, **trial_fields(trial)} for number, trial in enumerate(search.trials, 1)],
+        "trials": [
+            {"trial": number, "confirms": search.confirms(number - 1), **trial_fields(trial)}
+            for number, trial in enumerate(search.trials, 1)
+        ],
     }
 
 
@@ -66,13 +73,14 @@ def _options(search: Search) -> OptionFields:
         "precision": options.precision,
         "duration_s": options.duration_s,
         "trials": options.trials,
+        "confirm_s": options.confirm_s,
     }
 
 
 def _goals(search: Search) -> list[GoalFields]:
     goals: list[GoalFields] = []
     for goal in search.goals():
-        trial = next((trial for trial in search.trials if trial.intended_pps == goal.rate_pps), None)
+        trial = next((trial for trial in reversed(search.trials) if trial.intended_pps == goal.rate_pps), None)
         goals.append(
             {
                 "loss_ratio": goal.loss_ratio,
@@ -83,6 +91,8 @@ def _goals(search: Search) -> list[GoalFields]:
                 "upper_pps": goal.upper_pps,
                 "l2_bps": None if trial is None else trial.l2_bps,
                 "l1_bps": None if trial is None else trial.l1_bps,
+                "confirmed_s": goal.confirmed_s,
+                "latency_rise_ns_per_s": None if trial is None else trial.latency_rise_ns_per_s,
             }
         )
     return goals

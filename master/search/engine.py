@@ -8,13 +8,14 @@ The rate of a goal is its lower bound.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from MLRsearch import Config, GoalResult, MeasurementResult, MultipleLossRatioSearch, SearchGoal
 
 from pktswarm.master.benchmark.attempts import REPEATS, UNFINISHED
 from pktswarm.master.benchmark.trial import OWN_LIMIT, Trial
+from pktswarm.master.search import confirm
 from pktswarm.master.search.goals import EXCEED_RATIO, SearchOptions
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
 
@@ -37,6 +38,8 @@ class GoalRate:
     conditional_throughput_pps: float | None
     lower_pps: float | None
     upper_pps: float | None
+    confirmed_s: float | None = None
+    """Duration of the trial that confirmed the rate; None: not confirmed."""
 
 
 @dataclass
@@ -64,12 +67,16 @@ class Search:
             warmup_duration=None,
         )
         self._library = MultipleLossRatioSearch(config=config)
+        self._confirmed: dict[float, confirm.Confirmation] = {}
+        self.confirming_from: int | None = None
+        """Index of the first confirming trial."""
 
     def run(self) -> None:
         """Run the search. An error ends it and keeps its bounds; without any trial it is passed on."""
         self.problem = UNFINISHED
         try:
             self._library.search(measurer=self, debug=lambda _: None)
+            self._confirm()
             self.problem = ""
         except _Ended as error:
             self.problem = str(error)
@@ -80,6 +87,22 @@ class Search:
         except RuntimeError as error:
             self.problem = f"MLRsearch ended the search: {error}"
         self._note_bounds()
+
+    def _confirm(self) -> None:
+        """Confirm the rate of each goal by one long trial; a rate that does not hold is replaced by one that does."""
+        options = self.options
+        if options.confirm_s == 0:
+            return
+        trial_s = confirm.duration_s(options.confirm_s, options.longest_confirm_s, options.precision, self.trials)
+        self.confirming_from = len(self.trials)
+        for loss in options.losses:
+            rate_pps = self._found(loss).rate_pps
+            if rate_pps is None:
+                continue
+            confirmed = confirm.confirm(rate_pps, loss, self.lowest_pps, options.precision, trial_s, self._valid_trial)
+            if confirmed is None:
+                raise _Ended(f"no rate held for {trial_s:g} s in {confirm.MOST_TRIALS} confirming trials")
+            self._confirmed[loss] = confirmed
 
     def measure(self, intended_duration: float, intended_load: float) -> Any:
         """Make a trial for the library. A trial that does not measure the device ends the search."""
@@ -104,6 +127,10 @@ class Search:
             if not trial.held_up:
                 raise _Ended(trial.problem)
         raise _Ended(f"{trial.problem}, in {1 + REPEATS} trials; {OWN_LIMIT}")
+
+    def confirms(self, index: int) -> bool:
+        """Whether the trial of this index is a confirming one."""
+        return self.confirming_from is not None and index >= self.confirming_from
 
     def goals(self) -> list[GoalRate]:
         """The rate of each goal as of now."""
@@ -141,6 +168,25 @@ class Search:
             self.known.append([(goal.lower_pps, goal.upper_pps) for goal in self.goals()])
 
     def _rate(self, loss_ratio: float) -> GoalRate:
+        """The rate of a goal; without one until it is confirmed, if the user wants that."""
+        found = self._found(loss_ratio)
+        if found.rate_pps is None or self.options.confirm_s == 0:
+            return found
+        if (confirmed := self._confirmed.get(loss_ratio)) is None:
+            return replace(found, state=OPEN, rate_pps=None, conditional_throughput_pps=None)
+        rate_pps, failed_pps = confirmed.rate_pps, confirmed.failed_pps
+        return GoalRate(
+            loss_ratio,
+            BELOW if rate_pps is None else REACHED if failed_pps is not None else found.state,
+            rate_pps,
+            confirmed.forwarded_pps,
+            lower_pps=rate_pps,
+            upper_pps=found.upper_pps if failed_pps is None else failed_pps,
+            confirmed_s=None if rate_pps is None else confirmed.duration_s,
+        )
+
+    def _found(self, loss_ratio: float) -> GoalRate:
+        """The rate of a goal by the trials that MLRsearch chose."""
         if not self.trials:
             return GoalRate(loss_ratio, OPEN, None, None, None, None)
         target = self._library.scaling.goal_to_final_target[self._goals[loss_ratio]]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pktswarm.master.benchmark.options import LONGEST_TRIAL_S, check_duration, percentage
 from pktswarm.master.benchmark.options import precision as parse_precision
+from pktswarm.master.search.confirm import LONGEST_S
 from pktswarm.traffic.errors import BadInput
 
 LOSS = "0, or a percentage such as 0.5%, below 100%"
@@ -29,6 +30,9 @@ class SearchOptions:
     precision: float = 0.005
     duration_s: float = 1.0
     trials: int = 3
+    confirm_s: float | None = 0.0
+    """Duration of the trial that confirms a rate; 0: none, None: by the queue of the device (search.confirm)."""
+    longest_confirm_s: float = LONGEST_S
 
     @property
     def first_trial_s(self) -> float:
@@ -43,6 +47,7 @@ def parse(
     precision: str,
     duration_s: float,
     trials: int,
+    confirm_s: float | None = 0.0,
 ) -> SearchOptions:
     """Parse the options of the command line. Raises BadInput."""
     for key, rate_pps in (("--min", min_pps), ("--max", max_pps)):
@@ -53,9 +58,11 @@ def parse(
         raise BadInput(
             path, "number of trials out of range", key="--trials", value=trials, allowed=f"1 to {MOST_TRIALS}"
         )
+    if confirm_s:
+        check_duration(path, "--confirm", confirm_s, LONGEST_TRIAL_S, "trial")
     share = parse_precision(path, precision)
     goals = {_loss(path, text) for text in losses}
-    return SearchOptions(tuple(sorted(goals)), min_pps, max_pps, share, duration_s, trials)
+    return SearchOptions(tuple(sorted(goals)), min_pps, max_pps, share, duration_s, trials, confirm_s)
 
 
 def _loss(path: Path, text: str) -> float:

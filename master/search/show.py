@@ -22,7 +22,7 @@ from pktswarm.master.search.engine import BELOW, HIGHEST, OPEN, Search
 NOTES = {
     HIGHEST: "≥: the highest rate tried meets the goal; a higher --max finds the rate of the device",
     BELOW: "<: the lowest rate tried exceeds the loss",
-    OPEN: "–: the search ended before the bounds reached the precision",
+    OPEN: "–: the search ended before the bounds reached the precision, or before the rate was confirmed",
 }
 
 
@@ -30,7 +30,8 @@ def trial_line(search: Search) -> str:
     """The last trial."""
     trial = search.trials[-1]
     load = f"{trial.intended_pps:,.1f} packets/s for {trial.duration_s:g} s"
-    return f"trial {len(search.trials)}: {load}: {trial_outcome(trial)}"
+    kind = "confirming trial" if search.confirms(len(search.trials) - 1) else "trial"
+    return f"{kind} {len(search.trials)}: {load}: {trial_outcome(trial)}"
 
 
 def table(goals: list[GoalFields]) -> Table:
@@ -57,13 +58,26 @@ def closing(document: SearchDocument) -> str:
     trials, options = document["trials"], document["asked"]
     took_s = sum(trial["took_s"] for trial in trials)
     decide = f"{options['trials']} of {options['duration_s']:g} s decide on a rate"
+    confirmed = {goal["confirmed_s"] for goal in document["goals"]} - {None}
+    decide += "".join(f", one of {confirmed_s:g} s confirms it" for confirmed_s in confirmed)
     return f"trials: {len(trials)}, in {took_s:.0f} s; {decide}; rates are the sum of all searched streams"
+
+
+def rises(goals: list[GoalFields]) -> list[str]:
+    """A sentence for each rate at which the latency rose throughout the trial."""
+    return [
+        f"{rate(goal)} packets/s: the latency rose by {rise / 1e3:,.0f} µs/s throughout the trial: a queue fills, and "
+        "the rate does not last"
+        for goal in goals
+        if goal["rate_pps"] is not None and (rise := goal["latency_rise_ns_per_s"])
+    ]
 
 
 def print_results(console: Console, document: SearchDocument, folder: Path) -> None:
     console.print(table(document["goals"]))
     console.print(f"[dim]{closing(document)}[/]", highlight=False)
     print_notes(console, NOTES, {goal["state"] for goal in document["goals"]})
+    print_remarks(console, rises(document["goals"]))
     if document["problem"]:
         print_remarks(console, [f"the search ended early: {document['problem']}"])
     print_folder(console, folder)

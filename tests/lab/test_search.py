@@ -64,7 +64,7 @@ cluster = cluster_of(Cluster)
 
 
 def test_the_rate_found_is_the_devices_within_the_precision(cluster: Cluster) -> None:
-    found = cluster.search(0, "--loss", "0", "--loss", "2%", "--precision", f"{PRECISION:%}")
+    found = cluster.search(0, "--loss", "0", "--loss", "2%", "--precision", f"{PRECISION:%}", "--confirm", 0)
     assert [goal["state"] for goal in found["goals"]] == ["reached", "reached"]
     for goal in found["goals"]:
         limit_pps = HOLDS_PPS / (1 - goal["loss_ratio"])
@@ -74,11 +74,23 @@ def test_the_rate_found_is_the_devices_within_the_precision(cluster: Cluster) ->
     check_kept(Path(found["results"]), found)
 
 
+def test_a_rate_that_only_the_queue_holds_is_not_reported(cluster: Cluster) -> None:
+    """Trials of 1 s hold 17 % more than the device forwards; the confirming trial fails, and a lower rate holds."""
+    found = cluster.search(0, "--precision", f"{PRECISION:%}", "--trials", 1)
+    (goal,) = found["goals"]
+    forwarded_pps = RATE_BPS / 8 / (SIZE_BYTES - FCS_BYTES)
+    assert goal["confirmed_s"] >= 10 and goal["upper_pps"] > goal["rate_pps"] == goal["lower_pps"]
+    assert 0.95 * forwarded_pps <= goal["rate_pps"] <= forwarded_pps + QUEUE_BYTES / (SIZE_BYTES - FCS_BYTES) / 10
+    confirming = [trial for trial in found["trials"] if trial["confirms"]]
+    assert len(confirming) >= 2 and confirming[0]["latency_rise_ns_per_s"] != 0
+    assert (confirming[-1]["lost_packets"], confirming[-1]["latency_rise_ns_per_s"]) == (0, 0)
+
+
 def test_a_policers_rate_is_found_through_its_noise(cluster: Cluster) -> None:
     """What drops by chance before the policer is no more than the goal lets through."""
     rate_pps, depth, loss, precision = 4000, 800, 0.005, 0.02
     with Police(cluster.switch_pid, "to-dut-b", rate_pps, depth, noise=loss / 5):
-        found = cluster.search(0, "--loss", f"{loss:%}", "--precision", f"{precision:%}")
+        found = cluster.search(0, "--loss", f"{loss:%}", "--precision", f"{precision:%}", "--confirm", 0)
     limit_pps, a_packet = (rate_pps + depth / SECONDS) / (1 - loss), 2 / SECONDS
     goal = found["goals"][0]
     assert limit_pps * (1 - precision) - a_packet <= goal["rate_pps"] <= limit_pps + a_packet, goal

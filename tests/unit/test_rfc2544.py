@@ -29,6 +29,7 @@ from pktswarm.master.rfc2544.options import FULL, QUICK, TESTS, Options
 from pktswarm.master.rfc2544.procedure import HOLDS_ALL, NO_RATE, Benchmark, Limit, TrialPlan
 from pktswarm.master.rfc2544.storage import Storage
 from pktswarm.master.scenario import scenario as scenarios
+from pktswarm.master.search.confirm import LONGEST_S
 from pktswarm.traffic.counting.tally import Jitter, Latency, Tally
 from pktswarm.traffic.errors import BadInput, PktswarmError
 from pktswarm.traffic.leg import Leg
@@ -163,8 +164,11 @@ def test_every_benchmark_of_a_known_device_is_found() -> None:
     assert (done.status, done.problem, [of.problem for of in done.sizes]) == (0, "", ["", ""])
     for of in done.sizes:
         queue = QUEUE_BYTES // (of.size_bytes - 4)
-        holds = device.holds_pps(of.size_bytes) + queue / QUICK.trial_s
-        assert of.rate_pps is not None and 0.99 * holds <= of.rate_pps <= holds + 2
+        sustained = device.holds_pps(of.size_bytes)
+        short = sustained + queue / QUICK.trial_s
+        # Trials of 1 s hold `short`, which the confirming trial does not.
+        assert of.rate_pps is not None and of.throughput is not None and of.throughput.confirmed_s == LONGEST_S
+        assert 0.98 * sustained <= of.rate_pps <= sustained + queue / LONGEST_S + 2 < 0.99 * short
         assert len(of.latency) == QUICK.latency_trials
         share = device.holds_pps(of.size_bytes) / of.maximum_pps
         assert of.burst_frames == pytest.approx(queue / (1 - share), rel=0.03)

@@ -245,12 +245,23 @@ def test_the_time_of_a_burst_can_be_kept_more_narrowly(least_s: float, held_up: 
     assert made.held_up == held_up == bool(made.problem)
 
 
+def test_late_packets_are_those_of_the_stream_that_is_named() -> None:
+    """Beside another stream that was later in number and less in time."""
+    rows = [
+        row(received=990, late=20, latest_ns=40_000_000),
+        row("other", received=995, late=900, latest_ns=11_000_000),
+    ]
+    made = trial_of(2000.0, 1.0, {"load", "other"}, Tolerance(PRECISION), Outcome(0, "", rows), Path(), 2.5)
+    words = "while it sent load: 20 of 1,000 packets of this stream were sent late in a burst, and 10 of them were lost"
+    assert made.problem.endswith(words)
+
+
 def held_up_in_the_midst(late: int | None, latest_s: float | None, lost: int, **tolerance: Any) -> bool:
     """Evaluate a trial of 1 s."""
     latest_ns = None if latest_s is None else round(latest_s * 1e9)
     rows = [row(received=1000), row(received=1000 - lost, late=late, latest_ns=latest_ns)]
     made = trial_of(1000.0, 1.0, {"load"}, Tolerance(**tolerance), Outcome(0, "", rows), Path(), 2.5)
-    words = f"tx1 was held up for up to {latest_s or 0:.3f} s while it sent load: {late} packets were sent late"
+    words = f"tx1 was held up for up to {latest_s or 0:.3f} s while it sent load: {late} of "
     assert made.held_up == bool(made.problem) == (words in made.problem) and made.lost_packets == lost
     return made.held_up
 

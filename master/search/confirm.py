@@ -1,0 +1,77 @@
+"""The confirmation of a rate by one long trial: a short one also passes while the queue of the device fills.
+
+RFC 2544, 24 asks for trials of 60 s. A device with a queue of T seconds loses nothing of a load that exceeds its rate
+by the share e until T / e seconds have passed; until then the latency rises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pktswarm.master.benchmark.trial import Trial
+
+LEAST_S, LONGEST_S = 10.0, 60.0
+"""Range of the duration where the user sets none."""
+MOST_TRIALS = 12
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """The highest rate that held for `duration_s`, in packets/s; None: even the lowest did not.
+
+    `failed_pps`: the lowest rate that did not hold; None: the first held.
+    """
+
+    duration_s: float
+    rate_pps: float | None
+    forwarded_pps: float | None = None
+    failed_pps: float | None = None
+
+
+def duration_s(asked_s: float | None, longest_s: float, precision: float, trials: Sequence[Trial]) -> float:
+    """Returns the duration of a confirming trial.
+
+    `asked_s` None: the time in which a load that exceeds the device's rate by `precision` fills the longest queue that
+    the trials showed, within LEAST_S and LONGEST_S; LONGEST_S where no latency was measured. `longest_s`: its limit.
+    """
+    if asked_s is not None:
+        return asked_s
+    delays_s = [trial.queue_delay_ns / 1e9 for trial in trials if trial.queue_delay_ns is not None]
+    wanted_s = max(delays_s) / precision if delays_s else LONGEST_S
+    return min(max(wanted_s, LEAST_S), LONGEST_S, longest_s)
+
+
+def holds(trial: Trial, loss_ratio: float) -> bool:
+    """Whether a load lasts: the loss is within the goal, further limits are met, and no queue fills."""
+    within = trial.loss_ratio is not None and trial.loss_ratio <= loss_ratio
+    return within and not trial.not_held and not trial.latency_rise_ns_per_s
+
+
+def lower_pps(trial: Trial, loss_ratio: float, step: float) -> float:
+    """Returns the next load below one that did not hold: what the device forwarded, and at least `step` below."""
+    load_pps = trial.intended_pps
+    by_loss = load_pps * (1 - (trial.loss_ratio or 0.0)) / (1 - loss_ratio)
+    by_rise = load_pps / (1 + (trial.latency_rise_ns_per_s or 0.0) / 1e9)
+    return min(min(by_loss, by_rise) * (1 - step / 2), load_pps * (1 - step))
+
+
+def confirm(
+    rate_pps: float,
+    loss_ratio: float,
+    lowest_pps: float,
+    precision: float,
+    trial_s: float,
+    measure: Callable[[float, float], Trial],
+) -> Confirmation | None:
+    """Make trials at `rate_pps` and below, until one holds. None: none of MOST_TRIALS did."""
+    failed_pps = None
+    for attempt in range(MOST_TRIALS):
+        trial = measure(rate_pps, trial_s)
+        if holds(trial, loss_ratio):
+            return Confirmation(trial_s, rate_pps, rate_pps * (1 - (trial.loss_ratio or 0.0)), failed_pps)
+        failed_pps = rate_pps
+        if rate_pps <= lowest_pps:
+            return Confirmation(trial_s, None, failed_pps=failed_pps)
+        rate_pps = max(lowest_pps, lower_pps(trial, loss_ratio, min(0.5, precision * 2 ** (attempt // 2))))
+    return None
