@@ -10,17 +10,24 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pktswarm import lab
 from run_cluster import Cluster, network_of, pids_of
 from running import received_packets, sent_packets
 
+
+class InLab(Protocol):
+    """A cluster whose nodes are network namespaces of a lab."""
+
+    state: lab.LabState
+
+
 Packets = dict[str, tuple[int, int]]
 """Of each node: sent and received by its traffic interface."""
 
 
-def inside(cluster: Cluster, node: str, *command: str) -> str:
+def inside(cluster: InLab, node: str, *command: str) -> str:
     """What a command prints in the network of a node, or of the lab's switch."""
     words = ["nsenter", f"--net=/proc/{cluster.state.keeper.pids[node]}/ns/net", *command]
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout

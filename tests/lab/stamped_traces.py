@@ -12,6 +12,7 @@ from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.leg import Leg, Shift, Timing
 from pktswarm.traffic.replay import files, stamps
 from pktswarm.traffic.replay.prepare import Nodes, Settings, frames_of, prepare
+from pktswarm.traffic.schedule import sequence
 from pktswarm.traffic.schedule.assemble import compile_schedule
 from recordings import NODES
 from xdp_ends import loaded, made_by
@@ -57,12 +58,16 @@ def legs_of(
     ]
 
 
+def no_sequence(leg: Leg) -> sequence.Records:
+    raise AssertionError(f"{leg.stream} has no sequence")
+
+
 def made_by_the_program(legs: list[Leg], folder: Path, number: int) -> list[bytes]:
     """In the order of sending, each into a page full of something else."""
     compiled = compile_schedule(
         legs,
         lambda leg: files.mapped_frames(files.trace_path(leg, folder)),
-        lambda _: None,  # type: ignore[arg-type,return-value]
+        no_sequence,
     )
     with loaded(compiled) as program:
         made = made_by(program, number)

@@ -17,6 +17,7 @@ import pytest
 from pktswarm.nodes import libbpf
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.counting.tally import not_received
+from pktswarm.traffic.frames.description import FrameDescription, Headers
 from pktswarm.traffic.leg import Arrival, Leg
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 from xdp_counter import Counter, flip_each, flipped
@@ -30,13 +31,13 @@ pytestmark = [
 BELIEVED_AHEAD = int(re.findall(r"define BELIEVED_AHEAD (\d+)", (ROOT / "kernel/count.bpf.c").read_text())[0])
 DELAY_NS = 5_000_000
 """How long each frame was on its way, by its stamp."""
-TUNNEL = [
+TUNNEL: Headers = [
     ETHERNET,
     {"ipv4": {"src": "10.0.0.1", "dst": "10.0.0.2"}},
     {"udp": {"src": 2152, "dst": 2152, "checksum": 0}},
 ]
-USER = [{"ipv4": {"src": "10.45.0.2", "dst": "10.60.0.1"}}, {"udp": {"src": 7, "dst": 8}}]
-FLIPPED = {
+USER: Headers = [{"ipv4": {"src": "10.45.0.2", "dst": "10.60.0.1"}}, {"udp": {"src": 7, "dst": 8}}]
+FLIPPED: dict[str, Headers] = {
     "udp4": SHAPES["udp4"],
     "tcp4": SHAPES["tcp4"],
     "icmp": SHAPES["icmp"],
@@ -123,7 +124,7 @@ THROUGH_A_UPF = {"up": ("gtpu", "alone", -TUNNEL_BYTES), "down": ("alone", "gtpu
 def test_the_same_behind_a_upf(program: Path, tmp_path: Path, way: str) -> None:
     """Sent in a tunnel and received without it, and the other way about."""
     left, arrived, added = THROUGH_A_UPF[way]
-    headers = {"gtpu": FLIPPED["gtpu"], "alone": [ETHERNET, *USER]}
+    headers: dict[str, Headers] = {"gtpu": FLIPPED["gtpu"], "alone": [ETHERNET, *USER]}
     leg = replace(a_leg("udp4", 300, 164), frame={"headers": headers[left], "payload": {"fill": 0xA5}})
     leg = replace(leg, arrives=Arrival(headers[arrived], added))
     there = replace(leg, frame={**leg.frame, "headers": headers[arrived]}, size_bytes=164 + added)
@@ -146,7 +147,7 @@ def test_a_checksum_that_is_left_out_is_altered(program: Path, tmp_path: Path, m
 
 # --- users ------------------------------------------------------------------------------------------------------------
 
-OF_USERS = {
+OF_USERS: dict[str, Headers] = {
     "ipv4.src": [ETHERNET, {"ipv4": {"src": {"increment": ["10.1.0.0", "10.1.0.7"]}, "dst": "10.0.0.2"}}, UDP],
     "ipv6.dst": [ETHERNET, {"ipv6": {"src": "fd00::1", "dst": {"increment": ["fd00::100", "fd00::107"]}}}, UDP],
     "udp.src": [*SHAPES["udp4"][:2], {"udp": {"src": {"increment": [5000, 5007]}, "dst": 7}}],
@@ -154,7 +155,7 @@ OF_USERS = {
 
 
 def a_leg_of_users(name: str) -> Leg:
-    frame = {"headers": OF_USERS[name], "payload": {"fill": 0xA5}}
+    frame: FrameDescription = {"headers": OF_USERS[name], "payload": {"fill": 0xA5}}
     leg = replace(a_leg("udp4", 300, 120), frame=frame)
     (template,) = templates_as_sent(leg).values()
     return replace(leg, users=users.of_template("test", "users", template, name))

@@ -17,6 +17,7 @@ from echo_ends import BACK, UP, End, near_end
 from pktswarm.nodes import availability, libbpf
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.description import FrameDescription, Headers
 from pktswarm.traffic.frames.layout import layout
 from pktswarm.traffic.frames.stamp import read_stamp
 from pktswarm.traffic.leg import Leg
@@ -80,8 +81,12 @@ SIZE_BYTES = 100
 
 def leg_back() -> Leg:
     """What comes back of xdp_frames' udp4."""
-    headers = [{"ethernet": {"src": B, "dst": A}}, {"ipv4": {"src": "10.0.0.2", "dst": "10.0.0.1", "dscp": 46}}]
-    frame = {"headers": [*headers, {"udp": {"src": 2000, "dst": 1000}}], "payload": {"fill": 0xA5}}
+    headers: Headers = [
+        {"ethernet": {"src": B, "dst": A}},
+        {"ipv4": {"src": "10.0.0.2", "dst": "10.0.0.1", "dscp": 46}},
+        {"udp": {"src": 2000, "dst": 1000}},
+    ]
+    frame: FrameDescription = {"headers": headers, "payload": {"fill": 0xA5}}
     match = Match.from_template(build_frame(frame, SIZE_BYTES)).to_data()
     leg = replace(a_leg("udp4", BACK, SIZE_BYTES), source="b", target="a", frame=frame, match=match)
     return replace(leg, echo_of=UP, echo_percent=100)

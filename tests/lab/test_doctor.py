@@ -35,7 +35,7 @@ class Cluster:
             assert lab.run_in(self.hosts, node, ["mount", "-t", "tmpfs", "tmpfs", "/var/tmp"]) == 0
 
     def doctor(self, hosts: Path | None = None, *options: str) -> tuple[int, dict[str, Any]]:
-        command = [PKTSWARM, "doctor", "--json", "--hosts", hosts or self.hosts, *options]
+        command: list[str | Path] = [PKTSWARM, "doctor", "--json", "--hosts", hosts or self.hosts, *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         return done.returncode, dict(json.loads(done.stdout))
 

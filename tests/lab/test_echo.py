@@ -18,6 +18,7 @@ from pktswarm.nodes import availability
 from pktswarm.traffic.counting import echo, users
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.description import FrameDescription, Headers
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
 from wire import A, B, Wire, ethtool, shown
@@ -45,7 +46,7 @@ def near(wire: Wire) -> Iterator[Near]:
 @pytest.mark.parametrize("copies", [1, 2])
 def test_a_frame_is_turned_round_and_nothing_else(wire: Wire, near: Near, shape: str, copies: int) -> None:
     """Checksums are scapy's, of the turned frame. Where there are copies they get their numbers later."""
-    number = {"stream": BACK, "sequence": 0} if copies == 1 else {}
+    number: dict[str, Any] = {"stream": BACK, "sequence": 0} if copies == 1 else {}
     with End(wire, 100 * copies) as end:
         assert end.run(frame(shape)) == [(REDIRECT, frame(shape, turned=True, **number))]
         flow = end.flow()
@@ -204,14 +205,15 @@ def test_whole_hundreds_are_exact_whatever_comes_after(wire: Wire, near: Near) -
 # --- behind the counter ----------------------------------------------------------------------------------------------
 
 USERS = 50
-UP_HEADERS = [
+USER_ADDRESSES = {"increment": ["10.45.0.1", f"10.45.0.{USERS}"]}
+UP_HEADERS: Headers = [
     {"ethernet": {"src": A, "dst": B}},
-    {"ipv4": {"src": {"increment": ["10.45.0.1", f"10.45.0.{USERS}"]}, "dst": "10.60.0.1"}},
+    {"ipv4": {"src": USER_ADDRESSES, "dst": "10.60.0.1"}},
     {"udp": {"src": 5001, "dst": 5001}},
 ]
-BACK_HEADERS = [
+BACK_HEADERS: Headers = [
     {"ethernet": {"src": B, "dst": A}},
-    {"ipv4": {"src": "10.60.0.1", "dst": UP_HEADERS[1]["ipv4"]["src"]}},
+    {"ipv4": {"src": "10.60.0.1", "dst": USER_ADDRESSES}},
     {"udp": {"src": 5001, "dst": 5001}},
 ]
 
@@ -223,8 +225,8 @@ def legs(percent: int, **more: Any) -> tuple[Leg, Leg]:
     return up, replace(back, echo_of=UP, echo_percent=percent)
 
 
-def _leg(headers: list[dict[str, Any]], field: str, **more: Any) -> Leg:
-    frame = {"headers": headers}
+def _leg(headers: Headers, field: str, **more: Any) -> Leg:
+    frame: FrameDescription = {"headers": headers}
     match = Match.from_template(build_frame(frame, 64)).to_data()
     leg = Leg(kind="stream", engine="xdp", frame=frame, size_bytes=64, match=match, **more)
     return replace(leg, users=users.of_template("test", "users", templates_as_sent(leg)[64], field))

@@ -126,7 +126,7 @@ def failing(cluster: Cluster) -> Iterator[type[Failing]]:
             super().__init__(cluster, text)
             made.append(self)
 
-    yield Kept  # type: ignore[misc]
+    yield Kept
     for one in made:
         if one.process.poll() is None:
             one.process.kill()
@@ -293,9 +293,8 @@ def test_a_node_that_freezes_while_its_capture_comes_costs_the_rest_of_it_only(c
     with slow_control_link(cluster, "rx1", "16mbit"), slow_control_link(cluster, "rx2", "16mbit"):
         run.until("gathering")
         folder = cluster.results()[-1]
-        assert wait_until(
-            lambda: [path for path in (folder / "captures").iterdir() if path.stat().st_size > 1e6], STOP_S
-        )
+        captures = folder / "captures"
+        assert wait_until(lambda: any(path.stat().st_size > 1e6 for path in captures.iterdir()), STOP_S)
         (come,) = (folder / "captures").iterdir()
         os.kill(rank_of(cluster, come.name[:3]), signal.SIGSTOP)
         document = run.end()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from scapy.layers.inet import IP, UDP, defragment, fragment
@@ -24,6 +24,7 @@ from pktswarm.traffic.capture.files import Packet, write_pcap
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.description import FrameDescription, Headers
 from pktswarm.traffic.leg import Arrival, FlowUsers, Leg, Oversize
 from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.schedule import compile as schedule
@@ -39,15 +40,16 @@ pytestmark = [
     pytest.mark.skipif(bool(libbpf.missing()), reason=libbpf.missing()),
 ]
 PASS, DROP = 2, 1
+Cut = Literal["inner", "outer"]
 ETHERNET = {"ethernet": {"src": A, "dst": B}}
 OUTER = {"ipv4": {"src": "10.92.0.12", "dst": "10.92.0.1"}}
-TUNNEL = [ETHERNET, OUTER, {"udp": {"src": 2152, "dst": 2152, "checksum": 0}}]
-CONTAINER = [{"gtpu_options": {}}, {"pdu_session": {"pdu_type": 1, "qfi": 9}}]
+TUNNEL: Headers = [ETHERNET, OUTER, {"udp": {"src": 2152, "dst": 2152, "checksum": 0}}]
+CONTAINER: Headers = [{"gtpu_options": {}}, {"pdu_session": {"pdu_type": 1, "qfi": 9}}]
 USER = {"src": {"increment": ["10.45.0.1", "10.45.0.5"], "with": "gtpu.teid"}, "dst": "10.60.0.1", "ttl": 61}
 ALONE = {**USER, "src": {"increment": ["10.45.0.1", "10.45.0.5"]}}
 TEID = {"gtpu": {"teid": {"increment": [7001, 7005]}}}
 UDP_HEADER = {"udp": {"src": 5001, "dst": 5001}}
-SHAPES = {
+SHAPES: dict[str, Headers] = {
     "tunnel": [*TUNNEL, TEID, {"ipv4": USER}, UDP_HEADER],
     "container": [*TUNNEL, TEID, *CONTAINER, {"ipv4": USER}, UDP_HEADER],
     "alone": [ETHERNET, {"ipv4": ALONE}, UDP_HEADER],
@@ -56,10 +58,11 @@ TUNNEL_BYTES = {"tunnel": 36, "container": 44, "alone": 0}
 FIRST_ID = 100
 
 
-def a_leg(shape: str = "container", cut: str = "outer", size_bytes: int = 1600, **more: Any) -> Leg:
+def a_leg(shape: str = "container", cut: Cut = "outer", size_bytes: int = 1600, **more: Any) -> Leg:
     """It arrives as it left, and its users are known by their addresses."""
     oversize = Oversize(cut, 1500, (FIRST_ID, 65535), cut=cut)
-    frame = {"headers": with_ids(SHAPES[shape], oversize), "payload": more.pop("payload", {"fill": 0xA5})}
+    payload = more.pop("payload", {"fill": 0xA5})
+    frame: FrameDescription = {"headers": with_ids(SHAPES[shape], oversize), "payload": payload}
     number = [next(iter(one)) for one in SHAPES[shape]]
     last = len(number) - 1 - number[::-1].index("ipv4")
     field = f"{last}.ipv4.src" if number.count("ipv4") > 1 else "ipv4.src"
@@ -81,9 +84,15 @@ def made(leg: Leg, packets: int) -> list[list[bytes]]:
     return [frames[at : at + number] for at in range(0, len(frames), number)]
 
 
+def cut_at(leg: Leg) -> int:
+    """The offset of the IP header whose packet is cut."""
+    assert leg.oversize is not None and leg.oversize.cut is not None
+    return fragments.head_of(leg.frame["headers"], leg.oversize.cut)[1]
+
+
 def cut_packet(frame: bytes, leg: Leg) -> bytes:
     """From the IP header that is cut on, without what pads the frame."""
-    at = fragments.head_of(leg.frame["headers"], leg.oversize.cut)[1]
+    at = cut_at(leg)
     return frame[at : at + int.from_bytes(frame[at + 2 : at + 4], "big")]
 
 
@@ -95,7 +104,7 @@ def put_together(frames: list[bytes], leg: Leg) -> bytes:
 
 def without_time(packet: bytes, leg: Leg) -> bytes:
     """And without the check, which makes up for it in every checksum."""
-    _, at = fragments.head_of(leg.frame["headers"], leg.oversize.cut)
+    at = cut_at(leg)
     data, place = bytearray(packet), stamp.payload_offset(leg.frame["headers"]) - at
     data[place + stamp.CHECK_OFFSET : place + stamp.PLAIN_BYTES] = bytes(8)
     return bytes(data)
@@ -112,7 +121,7 @@ def sums_are_right(frame: bytes) -> bool:
 @pytest.mark.parametrize("size", [1519, 1600, 2991, 3372])
 @pytest.mark.parametrize("cut", ["outer", "inner"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_what_scapy_puts_together_is_the_whole_packet(shape: str, cut: str, size: int) -> None:
+def test_what_scapy_puts_together_is_the_whole_packet(shape: str, cut: Cut, size: int) -> None:
     leg = a_leg(shape, cut, size)
     whole = [packet for (packet,) in made(replace(leg, oversize=None), 12)]
     for index, (packet, frames) in enumerate(zip(whole, made(leg, 12), strict=True)):
@@ -129,7 +138,7 @@ def test_what_scapy_puts_together_is_the_whole_packet(shape: str, cut: str, size
 
 
 @pytest.mark.parametrize("cut", ["outer", "inner"])
-def test_random_payload_and_python_agree_with_the_kernel(cut: str) -> None:
+def test_random_payload_and_python_agree_with_the_kernel(cut: Cut) -> None:
     leg = a_leg("container", cut, 3000, payload={"random": True})
     for frames in made(leg, 5):
         data = bytearray(build_frame(leg.frame, 3000).data)
@@ -195,7 +204,7 @@ def mixed(packets: list[list[bytes]], order: str) -> list[bytes]:
 @pytest.mark.parametrize("cut", ["outer", "inner"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_packet_counts_once_when_all_of_it_has_come(
-    bench: Callable[[Leg], Bench], shape: str, cut: str, size: int, order: str
+    bench: Callable[[Leg], Bench], shape: str, cut: Cut, size: int, order: str
 ) -> None:
     leg = a_leg(shape, cut, size, payload={"random": True})
     one, packets = bench(leg), made(leg, 100)
@@ -233,7 +242,7 @@ def test_a_packet_that_comes_twice_is_duplicated(bench: Callable[[Leg], Bench]) 
 
 def test_an_id_that_comes_round_does_not_join_two_packets(bench: Callable[[Leg], Bench]) -> None:
     leg = a_leg("tunnel", "outer")
-    headers = [*SHAPES["tunnel"][:1], {"ipv4": {**OUTER["ipv4"], "id": 7}}, *SHAPES["tunnel"][2:]]
+    headers: Headers = [*SHAPES["tunnel"][:1], {"ipv4": {**OUTER["ipv4"], "id": 7}}, *SHAPES["tunnel"][2:]]
     leg = replace(leg, frame={"headers": headers})
     one, packets = bench(leg), made(leg, 10)
     one.feed([frames[0] for frames in packets])
@@ -329,7 +338,7 @@ def test_what_is_changed_in_the_first_fragments_headers_is_altered(bench: Callab
 
 @pytest.mark.parametrize("cut", ["outer", "inner"])
 @pytest.mark.parametrize("order", ["in order", "backwards"])
-def test_a_byte_that_is_changed_in_any_fragment_is_seen(bench: Callable[[Leg], Bench], cut: str, order: str) -> None:
+def test_a_byte_that_is_changed_in_any_fragment_is_seen(bench: Callable[[Leg], Bench], cut: Cut, order: str) -> None:
     leg = a_leg("container", cut, 3372, payload={"random": True})
     one, packets = bench(leg), made(leg, 60)
     for number, frames in enumerate(packets):
@@ -369,14 +378,15 @@ UNSEEN: dict[str, set[tuple[int, int]]] = {
     ("shape", "cut", "order"), [("alone", "inner", 1), ("tunnel", "outer", -1), ("tunnel", "inner", 1)]
 )
 def test_a_damaged_bit_of_any_fragment_is_one_altered_or_lost_packet(
-    tmp_path: Path, shape: str, cut: str, order: int
+    tmp_path: Path, shape: str, cut: Cut, order: int
 ) -> None:
     leg = a_leg(shape, cut, 260)
+    assert leg.oversize is not None
     leg = replace(leg, oversize=replace(leg.oversize, mtu_bytes=200))
     counter = Counter(XdpReceiver.object_file, tmp_path, leg)
     sizes = [8 * len(frame) for frame in made(leg, 1)[0]]
     packets = iter(made(leg, 2 * sum(sizes)))
-    unseen = [set(), set()]
+    unseen: list[set[int]] = [set(), set()]
     for which, bit in ((which, bit) for which, size in enumerate(sizes) for bit in range(size)):
         frames, before = next(packets), counter.figures().moved
         frames[which] = flipped(frames[which], bit)
@@ -415,7 +425,8 @@ def test_fragments_with_lengths_that_cannot_be(bench: Callable[[Leg], Bench]) ->
 
 
 def test_tshark_puts_them_together(tmp_path: Path) -> None:
-    for shape, cut in (("container", "outer"), ("container", "inner"), ("alone", "inner")):
+    shapes: list[tuple[str, Cut]] = [("container", "outer"), ("container", "inner"), ("alone", "inner")]
+    for shape, cut in shapes:
         leg = a_leg(shape, cut, 3372)
         frames = [frame for packet in made(leg, 20) for frame in packet]
         path = tmp_path / "fragments.pcap"
@@ -490,7 +501,7 @@ def patient(leg: Leg) -> Leg:
     return replace(leg, rate_pps=1000.0, count_packets=1_000_000)
 
 
-def moved(leg: Leg) -> list[dict[str, Any]]:
+def moved(leg: Leg) -> Headers:
     """Its headers with other addresses outside, so that its fragments are not another leg's."""
     headers = list(leg.frame["headers"])
     headers[1] = {"ipv4": {**headers[1]["ipv4"], "src": "10.92.0.13"}}

@@ -89,7 +89,12 @@ def test_only_a_guard_that_could_hear_ends_because_it_heard_nothing(
     one._watch()
     assert one.state == state
     if state == "running":  # and nobody speaks
-        assert within(5.0, lambda: one._watch() or one.state == "over")
+
+        def over() -> bool:
+            one._watch()
+            return one.state == "over"
+
+        assert within(5.0, over)
         assert time.monotonic_ns() - now_ns > 0.9e9
     assert not one.spool.exists()
     ours.close()
@@ -103,7 +108,7 @@ def terminated(*_: object, **__: object) -> None:
 @pytest.mark.parametrize("name", ["chown", "chmod"])
 def test_sigterm_at_its_very_beginning_leaves_no_folder(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The guard is forked, and comes to what is put here in its own process."""
-    monkeypatch.setattr(guard.os if name == "chown" else Path, name, terminated)
+    monkeypatch.setattr(os if name == "chown" else Path, name, terminated)
     pipe = guard.spawn("nobody")
     assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
     assert list(stale_spools.SPOOLS.iterdir()) == []

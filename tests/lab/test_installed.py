@@ -48,7 +48,7 @@ def command(place: Path) -> Path:
     subprocess.run([sys.executable, "-c", WHEEL, dist], cwd=source, check=True, capture_output=True)
     (wheel,) = dist.glob("*.whl")
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-    pip = [environment / "bin/python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    pip = [str(environment / "bin/python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     subprocess.run([*pip, "--require-hashes", "-r", Path("requirements.lock").resolve()], check=True)
     subprocess.run([*pip, "--no-deps", wheel], check=True)
     return environment / "bin/pktswarm"

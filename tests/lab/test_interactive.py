@@ -128,13 +128,14 @@ def replay(line: Line, ready: Prepared, folder: Path, loss: float, seed: int, de
                     engine.stop()
                     engine.restore()
         told = json.loads(between.communicate("", timeout=10)[0])
+    (sent,), (received,) = sender.counts(), receiver.counts()
     (answers_received,), (answers_sent,) = sender.other_way(), receiver.other_way()
     assert isinstance(answers_received, ReceiveCount) and isinstance(answers_sent, SendCount)
     seen = {name: ear.seen() for name, ear in ears.items()}
     for ear in ears.values():
         ear.close()
     captured = {"a": captured_by(sender, A), "b": captured_by(receiver, B)}
-    return Replayed(*sender.counts(), answers_received, *receiver.counts(), answers_sent, before, seen, captured, told)
+    return Replayed(sent, answers_received, received, answers_sent, before, seen, captured, told)
 
 
 def captured_by(engine: InteractiveSender | InteractiveReceiver, own: str) -> list[Seen]:

@@ -50,7 +50,7 @@ class Cluster:
         return subprocess.Popen([*map(str, command), "--no-report"], text=True, **streams)
 
     def status(self) -> tuple[int, dict[str, Any]]:
-        command = [PKTSWARM, "status", self.folder / "results", "--json"]
+        command: list[str | Path] = [PKTSWARM, "status", self.folder / "results", "--json"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         return done.returncode, json.loads(done.stdout)
 

@@ -39,8 +39,8 @@ class Cluster:
         self.hosts = lab.up(self.name, 1, 1, folder, both_roles=True).inventory
 
     def run(self, scenario: Path) -> dict[str, Any]:
-        command = [PKTSWARM, "run", scenario, "--hosts", self.hosts, "--results", self.folder / "results", "--json"]
-        command += ["--no-report"]
+        command: list[str | Path] = [PKTSWARM, "run", scenario, "--hosts", self.hosts, "--json", "--no-report"]
+        command += ["--results", self.folder / "results"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
         document = json.loads(done.stdout or "{}")
         words = [document.get(key) for key in ("reason", "verdicts", "doubts", "verified")]
@@ -168,7 +168,7 @@ def captured_at_the_switch(cluster: Cluster, file: Path) -> Iterator[None]:
 
 
 def verified(results: str, capture: Path) -> tuple[int, list[dict[str, Any]]]:
-    command = [PKTSWARM, "verify", results, capture, "--json"]
+    command: list[str | Path] = [PKTSWARM, "verify", results, capture, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stderr
     return done.returncode, json.loads(done.stdout)["verified"]

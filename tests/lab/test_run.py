@@ -82,8 +82,8 @@ def test_the_demo_loses_nothing_and_its_recount_agrees(cluster: Cluster) -> None
     assert {(node["node"], node["state"]) for node in nodes} == {(n, "ok") for n in ("tx1", "tx2", "rx1", "rx2")}
     columns = {"transmit": ("sent_packets", "tx_packets"), "receive": ("received_packets", "rx_packets")}
     for node in nodes:
-        told, counter = columns[node["role"]]
-        assert 0 < int(node[told]) <= int(node[counter])
+        sent, counter = columns[node["role"]]
+        assert 0 < int(node[sent]) <= int(node[counter])
     assert oct((folder / "captures").stat().st_mode & 0o777) == "0o700"
     page = (folder / "report.html").read_text()
     (shown,) = re.findall(r'<tr id="total">.*?</tr>', page)

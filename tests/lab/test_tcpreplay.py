@@ -22,7 +22,7 @@ from pktswarm.nodes.senders.tcpreplay import TcpreplaySender
 from pktswarm.traffic.capture.trace import Packet, Trace, write_pcap
 from pktswarm.traffic.counting.recount import recount_trace
 from pktswarm.traffic.errors import BadInput, EngineError
-from pktswarm.traffic.leg import Leg, Timing
+from pktswarm.traffic.leg import Leg, Timing, TraceMode
 from pktswarm.traffic.protocol.task import SendCount, SendTask
 from pktswarm.traffic.replay.files import packets
 from pktswarm.traffic.replay.prepare import Nodes, Settings, frames_of, prepare, share_rows
@@ -176,7 +176,7 @@ def test_a_count_that_is_no_whole_number_of_passes(ears: Listened, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("mode", "value", "pps"), [("pps", 500.0, 500.0), ("bps", 400_000.0, 500.0)])
-def test_a_fixed_rate_and_a_duration(ears: Listened, tmp_path: Path, mode: str, value: float, pps: float) -> None:
+def test_a_fixed_rate_and_a_duration(ears: Listened, tmp_path: Path, mode: TraceMode, value: float, pps: float) -> None:
     packets = [Packet(0, bytes(12) + b"\x88\xb5" + bytes([n]) * 82) for n in range(10)]  # 100 bytes with FCS
     leg = a_leg(packets, tmp_path, timing=Timing(mode=mode, value=value), count_packets=None, duration_s=1.0)
     (count,), start_ns = replay(ears, [leg], tmp_path)

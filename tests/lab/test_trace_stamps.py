@@ -24,7 +24,7 @@ from pktswarm.traffic.capture.files import read_capture
 from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.counting.trace_verify import digest
-from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.leg import Leg, TraceMode
 from pktswarm.traffic.protocol.task import ReceiveTask
 from pktswarm.traffic.replay import files, stamps
 from pktswarm.traffic.replay.prepare import Instances, Settings
@@ -159,7 +159,9 @@ def test_137_dropped_are_137_lost_of_a_trace(line: Line, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("timing", ["original", "top"])
-def test_frames_that_the_kernel_refuses_are_neither_sent_nor_lost(line: Line, tmp_path: Path, timing: str) -> None:
+def test_frames_that_the_kernel_refuses_are_neither_sent_nor_lost(
+    line: Line, tmp_path: Path, timing: TraceMode
+) -> None:
     """The MTU shrinks before the start: of a third of the frames the numbers are used up, and nothing else."""
     one_mac, other_mac = (bytes.fromhex(mac.replace(":", "")) for mac in (A, B))
     nodes = replace(NODES, user_mac=one_mac, server_mac=other_mac)
@@ -178,11 +180,11 @@ def test_frames_that_the_kernel_refuses_are_neither_sent_nor_lost(line: Line, tm
 class Cluster:
     """A transmitter and a receiver."""
 
-    def __init__(self, folder: Path, name: str = "st", **more: int) -> None:
+    def __init__(self, folder: Path, name: str = "st", **more: Any) -> None:
         self.folder, self.name = folder, f"{name}{os.getpid()}"
         self.hosts = lab.up(self.name, 1, 1, folder, **more).inventory
 
-    def pktswarm(self, command: str, text: str, *more: object) -> subprocess.CompletedProcess[str]:
+    def pktswarm(self, command: str, text: str, *more: str | Path) -> subprocess.CompletedProcess[str]:
         path = self.folder / "scenario.yaml"
         path.write_text(text)
         words = [PKTSWARM, command, path, "--hosts", self.hosts, *more]

@@ -21,6 +21,7 @@ import pytest
 from pktswarm.traffic.capture.netsniff import CaptureFile
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.description import FrameDescription, Headers
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount, SendTask, to_json
 from wire import A, B, Wire, ethtool, ip
@@ -38,7 +39,7 @@ IPV6 = {"ipv6": {"src": "fd00::1", "dst": "fd00::2"}}
 UDP = {"udp": {"src": 1000, "dst": 2000}}
 TCP = {"tcp": {"src": 1000, "dst": 2000, "flags": "syn"}}
 VLAN, SVLAN = {"vlan": {"id": 10, "priority": 3}}, {"svlan": {"id": 20}}
-SHAPES: dict[str, list[dict[str, Any]]] = {
+SHAPES: dict[str, Headers] = {
     "udp4": [ETHERNET, IPV4, UDP],
     "udp6": [ETHERNET, IPV6, UDP],
     "tcp4": [ETHERNET, IPV4, TCP],
@@ -101,7 +102,8 @@ def node(namespace: str, role: str, task: SendTask | ReceiveTask, spool: Path) -
 
 
 def a_leg(shape: str, number: int = 0, size_bytes: int = 128, count: int = 500, **more: Any) -> Leg:
-    frame = {"headers": SHAPES[shape], "payload": more.pop("payload", {"fill": 0xA5})}
+    payload = more.pop("payload", {"fill": 0xA5})
+    frame: FrameDescription = {"headers": SHAPES[shape], "payload": payload}
     match = Match.from_template(build_frame(frame, size_bytes)).to_data()
     leg = Leg(number, shape, "a", "b", "stream", frame=frame, size_bytes=size_bytes, count_packets=count, match=match)
     return replace(leg, **more)
@@ -194,7 +196,7 @@ def test_strangers_and_the_users_filter_are_left_out(wire: Wire, tmp_path: Path)
     """Frames to another MAC are not taken, nor those the filter refuses: `vlan` sees the outermost tag."""
     other = {"ethernet": {"src": A, "dst": "02:00:00:00:00:99"}}
     legs = [a_leg("vlan", 0), a_leg("udp4", 1)]
-    unmatched = {"headers": [other, IPV4, UDP]}
+    unmatched: FrameDescription = {"headers": [other, IPV4, UDP]}
     sent_too = replace(a_leg("udp4", 2), frame=unmatched)
     task = ReceiveTask("rx0", B, legs, 60, ring_mib=16, filter="vlan 10")
     receiver = node(wire.receiver, "receive", task, tmp_path)

@@ -35,7 +35,7 @@ UNDECODED += ["gtp.undecoded", "gtp.unknown_extension_header"]
 WRONG = ["_ws.malformed", "_ws.expert", *UNDECODED]
 ECHO_REQUEST, ECHO_RESPONSE, END_MARKER, G_PDU = 1, 2, 254, 255
 """GTP-U message types (TS 29.281, 6.1)."""
-PEOPLE = {
+PEOPLE: dict[str, Any] = {
     "name": "users",
     "sessions": 40,
     "ue_addresses": ["10.45.0.1/16", "2001:db8:45::1/48"],

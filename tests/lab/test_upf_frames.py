@@ -105,9 +105,9 @@ def namespace() -> Iterator[str]:
 def path(namespace: str) -> Iterator[Path]:
     with inside(namespace):
         index = {name: socket.if_nametoindex(name) for name in ("n3", "n6")}
-        macs = [bytes.fromhex(mac.replace(":", "")) for mac in (N3_MAC, N6_MAC)]
-        addresses = [socket.inet_aton(address) for address in (N3, N6)]
-        one = Path(Settings(index["n3"], index["n6"], *addresses, MTU, *macs, socket.inet_pton(socket.AF_INET6, N3_6)))
+        n3_mac, n6_mac = (bytes.fromhex(mac.replace(":", "")) for mac in (N3_MAC, N6_MAC))
+        n3, n6, n3_6 = socket.inet_aton(N3), socket.inet_aton(N6), socket.inet_pton(socket.AF_INET6, N3_6)
+        one = Path(Settings(index["n3"], index["n6"], n3, n6, MTU, n3_mac, n6_mac, n3_6))
         try:
             yield one
         finally:

@@ -161,8 +161,8 @@ def test_an_unknown_teid_gets_an_error_indication(path: Path) -> None:
 def test_what_came_in_fragments_is_put_into_a_frame_again(path: Path, size: int) -> None:
     """As lab/upf does it."""
     message = g_pdu(user4(100 + size), 0x1001)
-    addresses = [socket.inet_pton(socket.AF_INET6, one) for one in (GNB_6, N3_6)]
-    frame = bytes.fromhex((N3_MAC + GNB_MAC).replace(":", "")) + in_ipv6(*addresses, message)
+    source, target = (socket.inet_pton(socket.AF_INET6, address) for address in (GNB_6, N3_6))
+    frame = bytes.fromhex((N3_MAC + GNB_MAC).replace(":", "")) + in_ipv6(source, target, message)
     assert frame == n3_frame6(message)
     assert path.up(frame) == (REDIRECT, sent_up(user4(100 + size)))
     over_ipv4 = frame[:12] + in_ipv4(socket.inet_aton(GNB), socket.inet_aton(N3), message)

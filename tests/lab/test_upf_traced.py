@@ -47,7 +47,9 @@ class Cluster(UpfCluster):
         command = [sys.executable, "-m", "pktswarm", *words, "--hosts", str(self.hosts)]
         return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
 
-    def run(self, *traces: dict[str, Any], streams: tuple[dict[str, Any], ...] = ()) -> tuple[int, dict[str, Any]]:
+    def run_traces(
+        self, *traces: dict[str, Any], streams: tuple[dict[str, Any], ...] = ()
+    ) -> tuple[int, dict[str, Any]]:
         config = self.write(*traces, streams=streams)
         done = self.command("run", str(config), "--json", "--no-report", "--results", str(self.folder / "results"))
         assert done.stdout, done.stderr
@@ -65,7 +67,7 @@ def test_two_traces_and_a_steady_load_beside_one_another(cluster: Cluster) -> No
     steady = {"sessions": "users", "size_bytes": 200, "rate_pps": 500, "duration_s": 1}
     streams = tuple({"name": way, "direction": way, **steady} for way in ("up", "down"))
     before = cluster.forwarded()
-    status, told = cluster.run(*traces, streams=streams)
+    status, told = cluster.run_traces(*traces, streams=streams)
     assert (status, told["reason"]) == (0, "as expected")
     rows = {(one["stream"], one["from"]): int(one["received_packets"]) for one in told["rows"]}
     assert rows == {
@@ -81,7 +83,7 @@ def test_two_traces_and_a_steady_load_beside_one_another(cluster: Cluster) -> No
 
 def test_what_the_upf_drops_is_lost_by_its_user(cluster: Cluster) -> None:
     cluster.tell(faults={"uplink": {"drop": [5, 6]}, "downlink": {"drop": [10]}})
-    status, told = cluster.run({"name": "one", "sessions": "web"})
+    status, told = cluster.run_traces({"name": "one", "sessions": "web"})
     cluster.tell(faults={})
     assert status == 1
     lost = {one["from"]: one["lost_packets"] for one in told["rows"]}

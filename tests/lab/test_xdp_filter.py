@@ -14,6 +14,7 @@ from pktswarm.nodes import libbpf
 from pktswarm.nodes.receivers.xdp import XdpReceiver
 from pktswarm.traffic.capture import cbpf, ebpf
 from pktswarm.traffic.capture import filter as pcap
+from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.protocol.task import ReceiveTask
 from xdp_frames import SHAPES, B, a_leg, stamped
@@ -88,7 +89,7 @@ class Filter:
         self.receiver = XdpReceiver(task, spool)
         try:
             self.receiver.prepare()
-        except libbpf.EngineError:
+        except EngineError:
             self.receiver.restore()
             raise
         self.fd = self.receiver.program.entry_fd
@@ -132,7 +133,10 @@ def test_it_says_what_libpcap_says(expression: str, frames: list[bytes], tmp_pat
 def random_program(draw: random.Random) -> cbpf.Program:
     """Any instruction that libpcap's interpreter has, jumps forward only, every scratch word stored first."""
     made = [cbpf.Instruction(code, 0, 0, word) for word in range(3) for code in (0x02, 0x03)]
-    small = lambda: draw.choice([0, 1, 2, 12, 14, 23, 30, 40, 90, draw.randrange(200), draw.randrange(1 << 32)])  # noqa: E731
+
+    def small() -> int:
+        return draw.choice([0, 1, 2, 12, 14, 23, 30, 40, 90, draw.randrange(200), draw.randrange(1 << 32)])
+
     size = draw.randrange(6, 40)
     while len(made) < size:
         kind = draw.randrange(12)
@@ -183,6 +187,6 @@ def test_what_matches_counts_and_the_rest_passes(tmp_path: Path) -> None:
 @pytest.mark.kernel
 def test_a_program_that_the_kernel_refuses_is_told_with_its_words() -> None:
     instruction = struct.pack("=BBhi", 0xBF, 0x51, 0, 0)  # r1 = r5, which nobody has set
-    with pytest.raises(libbpf.EngineError, match="rejected the program bad") as told:
+    with pytest.raises(EngineError, match="rejected the program bad") as told:
         libbpf.load_xdp("bad", instruction + struct.pack("=BBhi", 0x95, 0, 0, 0))
     assert "R5 !read_ok" in str(vars(told.value))

@@ -107,9 +107,9 @@ def trace_file(folder: Path, settings: Settings, frames: list[bytes] | None = No
 
 
 def a_leg(frames: Frames, shift: Shift, number: int = 0, **timing: Any) -> Leg:
-    timing = Timing(**{"value": 200.0, "period_ns": 10**7, **timing})
-    count = {"count_packets": len(frames)}
-    return Leg(number, "t", "a", "b", "trace", engine="xdp", trace_file="0.pcap", timing=timing, shift=shift, **count)
+    pace = Timing(**{"value": 200.0, "period_ns": 10**7, **timing})
+    leg = Leg(number, "t", "a", "b", "trace", engine="xdp", trace_file="0.pcap", timing=pace, shift=shift)
+    return replace(leg, count_packets=len(frames))
 
 
 def compiled(legs: list[Leg], folder: Path) -> Schedule:
@@ -161,9 +161,10 @@ def test_instances_start_as_the_scenario_says(start: str, tmp_path: Path) -> Non
     legs = []
     for number in range(5):
         drawn = {"random": RandomStart(number, 5_000_000, 3)} if number else {}
-        timing = {"spread": {"lead_ns": 2_000_000 * number}, "random": drawn}.get(start, {})
+        timings: dict[str, dict[str, Any]] = {"spread": {"lead_ns": 2_000_000 * number}, "random": drawn}
         shift = Shift(8 * number, 3 * number, 0, 8 * number)
-        legs.append(replace(a_leg(frames, shift, number, **timing), repeat=2, count_packets=2 * len(frames)))
+        leg = a_leg(frames, shift, number, **timings.get(start, {}))
+        legs.append(replace(leg, repeat=2, count_packets=2 * len(frames)))
     expected = by_reference(legs, tmp_path)
     whole = compiled(legs, tmp_path)
     assert len(whole.stores) == 1 and len(whole.records) == (5 if start == "random" else 1)

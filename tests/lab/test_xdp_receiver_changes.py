@@ -15,6 +15,7 @@ import pytest
 from pktswarm.nodes import libbpf
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.description import Headers
 from pktswarm.traffic.leg import Leg
 from xdp_bench import (
     ARP,
@@ -96,7 +97,7 @@ def test_what_the_device_is_to_change_is_expected(bench: Callable[..., Bench]) -
 
 
 def test_varying_fields_may_take_their_values_only(bench: Callable[..., Bench]) -> None:
-    shape = [ETHERNET, IPV4, {"udp": {"src": {"increment": [1024, 1031]}, "dst": 2000}}]
+    shape: Headers = [ETHERNET, IPV4, {"udp": {"src": {"increment": [1024, 1031]}, "dst": 2000}}]
     leg = replace(a_leg(), frame={"headers": shape})
     frames = [bytearray(stamped(leg, n)) for n in range(9)]
     for n, frame in enumerate(frames):
@@ -137,7 +138,7 @@ def test_unstamped_legs_are_known_by_their_bytes(bench: Callable[..., Bench]) ->
 
 
 def test_a_leg_whose_stamps_cannot_be_found_is_counted_by_its_bytes(bench: Callable[..., Bench]) -> None:
-    shape = [ETHERNET, IPV4, UDP, {"raw": {"hex": "0011223344556677"}}]
+    shape: Headers = [ETHERNET, IPV4, UDP, {"raw": {"hex": "0011223344556677"}}]
     template = build_frame({"headers": shape}, 128)
     leg = replace(a_leg(size_bytes=128), frame={"headers": shape}, match=Match.from_template(template).to_data())
     one = bench(leg)

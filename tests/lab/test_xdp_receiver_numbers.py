@@ -7,6 +7,7 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -105,7 +106,7 @@ def test_without_a_rate_higher_numbers_stand_for_frames_that_a_full_ring_dropped
 def test_two_nodes_together_know_which_numbers_came(bench: Callable[..., Bench]) -> None:
     """Of two legs whose users move: however far numbers jump and however late they are, here or there or at both."""
     draw = random.Random(1)
-    shape = {"count_packets": 1_000_000, "intended_packets": 1_000_000, "rate_pps": 1000.0}
+    shape: dict[str, Any] = {"count_packets": 1_000_000, "intended_packets": 1_000_000, "rate_pps": 1000.0}
     there = [[a_leg(number=number, **shape, handover_targets=[other]) for number in (3, 4)] for other in "cd"]
     union: dict[int, int] = {3: 0, 4: 0}
     came: dict[int, Counter[int]] = {3: Counter(), 4: Counter()}

@@ -19,6 +19,7 @@ from pktswarm.traffic.counting.kernel_structs import (
     RawUserRule,
 )
 from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.description import FrameDescription
 from pktswarm.traffic.leg import FlowUsers
 from xdp_bench import (
     DROP,
@@ -48,6 +49,7 @@ def test_each_user_is_counted_by_itself(bench: Callable[..., Bench], name: str, 
     legs = [a_leg_of_users(name), a_leg_of_users("ipv6.dst", 1)]
     by_number = engine == "xdp"
     one = bench(replace(legs[0], engine=engine), legs[1])
+    assert legs[0].users is not None
     draw, count = random.Random(7), legs[0].users.count
     drawn = [draw.choice([0, count - 1, draw.randrange(count)]) for _ in range(700)]
     one.feed(of_user(legs[0], user, n) for n, user in enumerate(drawn))
@@ -66,6 +68,7 @@ def test_each_user_is_counted_by_itself(bench: Callable[..., Bench], name: str, 
 def test_what_is_no_users_value_is_counted_beside(bench: Callable[..., Bench]) -> None:
     """One below the first, one between two, one beyond the last: an altered address."""
     leg = a_leg_of_users("ipv4.src")
+    assert leg.users is not None
     one, count = bench(leg), leg.users.count
     frames = [of_user(leg, -1, 0), of_user(leg, count, 1), of_user(leg, 0, 2), of_user(leg, 0, 2)]
     assert one.feed(frames) == {DROP: 4}
@@ -115,7 +118,7 @@ def test_the_users_of_a_tunnel_are_found_by_teid(bench: Callable[..., Bench], mo
 def test_65536_users_on_two_legs_each(bench: Callable[..., Bench]) -> None:
     wide = {"ipv4": {"src": {"increment": ["10.60.0.0", "10.60.255.255"]}, "dst": "10.0.0.2"}}
     legs = [a_leg_of_users("ipv4.src"), a_leg_of_users("udp.src", 1)]
-    frame = {"headers": [ETHERNET, wide, UDP], "payload": {"fill": 0}}
+    frame: FrameDescription = {"headers": [ETHERNET, wide, UDP], "payload": {"fill": 0}}
     found = users.of_template("test", "users", build_frame(frame, 164), "ipv4.src")
     legs = [replace(leg, frame=frame, users=found) for leg in legs]
     one = bench(*legs)

@@ -19,6 +19,7 @@ from pktswarm.nodes.senders.xdp import TAI_KERNEL
 from pktswarm.traffic.capture.files import Packet, write_pcap
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.description import FrameDescription, Headers
 from pktswarm.traffic.frames.template import Checksum, Template, VaryingField
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.preview.due_frames import KernelMarks
@@ -134,8 +135,8 @@ def test_stamps_tell_the_clock_that_was_asked_for(clock: Clock, number: int) -> 
 
 def test_a_udp_checksum_of_zero_is_sent_as_ones() -> None:
     def leg(ports: list[int]) -> Leg:
-        headers = [ETHERNET, IPV4, {"udp": {"src": {"increment": ports}, "dst": 1}}]
-        frame = {"headers": headers, "payload": {}}
+        headers: Headers = [ETHERNET, IPV4, {"udp": {"src": {"increment": ports}, "dst": 1}}]
+        frame: FrameDescription = {"headers": headers, "payload": {}}
         return Leg(0, "s", "a", "b", "stream", frame=frame, size_bytes=100, options={"stamp": False})
 
     # Each step of the port takes one from the checksum, so this port brings it to 0.
@@ -145,7 +146,7 @@ def test_a_udp_checksum_of_zero_is_sent_as_ones() -> None:
 
 
 def test_random_fields_reach_all_of_their_range() -> None:
-    headers = [ETHERNET, IPV4, {"udp": {"src": {"random": [10, 13]}, "dst": 1}}]
+    headers: Headers = [ETHERNET, IPV4, {"udp": {"src": {"random": [10, 13]}, "dst": 1}}]
     leg = Leg(0, "s", "a", "b", "stream", frame={"headers": headers}, size_bytes=100)
     ports = [int.from_bytes(frame[34:36], "big") for frame in frames([schedule.compile_leg(leg, 1)], 2000)]
     assert all(400 < ports.count(port) < 600 for port in range(10, 14))
@@ -200,7 +201,7 @@ def test_sizes_mix_by_their_weights_and_each_frame_is_whole() -> None:
 @pytest.mark.parametrize("shape", [*SHAPES, *NEW_SHAPES])
 def test_frames_are_the_templates_byte_for_byte(shape: str, size: int, payload: dict[str, Any]) -> None:
     headers = {**SHAPES, **NEW_SHAPES}[shape]
-    frame = {"headers": headers, "payload": payload}
+    frame: FrameDescription = {"headers": headers, "payload": payload}
     leg = Leg(0, shape, "a", "b", "stream", frame=frame, size_bytes=size, options={"stamp": False})
     assert not xdp_limits.unable(leg)
     template, compiled = build_frame(frame, size), schedule.compile_leg(leg, 5)
@@ -212,7 +213,7 @@ def test_frames_are_the_templates_byte_for_byte(shape: str, size: int, payload: 
 @pytest.mark.parametrize("payload", [{"fill": 0xA5}, {"random": True}])
 @pytest.mark.parametrize("shape", [*SHAPES, *NEW_SHAPES])
 def test_frames_are_those_of_a_preview(shape: str, payload: dict[str, Any], sizes: dict[str, Any]) -> None:
-    frame = {"headers": {**SHAPES, **NEW_SHAPES}[shape], "payload": payload}
+    frame: FrameDescription = {"headers": {**SHAPES, **NEW_SHAPES}[shape], "payload": payload}
     leg = Leg(3, shape, "a", "b", "stream", engine="xdp", frame=frame, size_bytes=301, seed=7, **sizes)
     made = frames([schedule.compile_leg(leg, schedule_pace.seed_of(leg))], 60)
     assert [len(one) + 4 for one in made] == KernelMarks(leg).take(60)[0].tolist()
@@ -224,7 +225,7 @@ def test_frames_are_those_of_a_preview(shape: str, payload: dict[str, Any], size
 
 @pytest.mark.parametrize("shape", NEW_SHAPES)
 def test_a_stamp_leaves_every_checksum_as_right_or_wrong_as_it_was(shape: str) -> None:
-    frame = {"headers": NEW_SHAPES[shape], "payload": {"random": True}}
+    frame: FrameDescription = {"headers": NEW_SHAPES[shape], "payload": {"random": True}}
     leg = Leg(3, shape, "a", "b", "stream", frame=frame, size_bytes=161)
     template, start = build_frame(frame, 161), stamp.payload_offset(frame["headers"])
     for index, one in enumerate(frames([schedule.compile_leg(leg, 5)], 50)):
@@ -236,7 +237,7 @@ def test_a_stamp_leaves_every_checksum_as_right_or_wrong_as_it_was(shape: str) -
 def test_a_udp_checksum_that_would_be_wrong_as_zero_is_sent_as_ones() -> None:
     def leg(first: int, last: int) -> Leg:
         udp = {"src": {"increment": [first, last]}, "dst": 1, "checksum": {"off_by": 9}}
-        frame = {"headers": [ETHERNET, IPV4, {"udp": udp}], "payload": {}}
+        frame: FrameDescription = {"headers": [ETHERNET, IPV4, {"udp": udp}], "payload": {}}
         return Leg(0, "s", "a", "b", "stream", frame=frame, size_bytes=100, options={"stamp": False})
 
     port = int.from_bytes(build_frame(leg(0, 9).frame, 100).data[40:42], "big")
@@ -253,7 +254,7 @@ def test_sizes_in_turn() -> None:
 
 def test_legs_with_lists_and_sizes_keep_to_their_own_part_of_the_table() -> None:
     ports = {"src": {"pick": [700, 65535, 80, 9000]}, "dst": {"with": "udp.src", "increment": [1, 4]}}
-    headers = [ETHERNET, IPV4, {"udp": ports}]
+    headers: Headers = [ETHERNET, IPV4, {"udp": ports}]
     leg = Leg(0, "s", "a", "b", "stream", size_bytes=110, frame={"headers": headers, "payload": {}})
     other = a_leg(size_bytes=100, sizes=[[64, 1], [100, 1]], number=1)
     made = [frame for frame in frames([schedule.compile_leg(one, 1) for one in (other, leg)], 400) if len(frame) == 106]

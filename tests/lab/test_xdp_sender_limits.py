@@ -14,6 +14,7 @@ from pktswarm.nodes import availability
 from pktswarm.nodes.xdp_features import features
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.description import FrameDescription
 from pktswarm.traffic.schedule import pace as schedule_pace
 from pktswarm.traffic.schedule.records import LARGEST_BYTES
 from wire import EMULATED, Wire, ip
@@ -74,7 +75,7 @@ def test_a_new_call_to_the_kernel_loses_and_doubles_nothing(wire: Wire, tmp_path
 def test_frames_are_counted_by_user(wire: Wire, tmp_path: Path) -> None:
     """Users of one leg, then of one whose field runs backwards over two of every three users, then of none."""
     back = {"ipv4": {"src": {"decrement": ["10.0.0.9", "10.0.0.1"], "step": 6}, "dst": "10.0.0.3"}}
-    frame = {"headers": [ETHERNET, back, UDP], "payload": {}}
+    frame: FrameDescription = {"headers": [ETHERNET, back, UDP], "payload": {}}
     legs = [
         a_leg("udp4 varying", 0, count_packets=1003, rate_pps=20_000.0, users=USERS),
         replace(a_leg("udp4", 1, count_packets=301, size_bytes=300, users=USERS), frame=frame),

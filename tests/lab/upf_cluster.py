@@ -26,6 +26,7 @@ class UpfCluster:
     def __init__(self, folder: Path, transmit: int = 2, receive: int = 1, **more: Any) -> None:
         self.name, self.folder = f"upr{os.getpid()}-{next(_COUNT)}", folder
         state = lab.up(self.name, transmit, receive, folder, dut="upf", **more)
+        assert state.plan.upf is not None
         self.hosts, self.upf, self.pids = state.inventory, state.plan.upf, state.keeper.pids
         self.nodes = {node.name: node for node in state.plan.nodes}
 

@@ -47,8 +47,8 @@ class Ends:
 
     def __enter__(self) -> Ends:
         self.state = lab.up(self.name, 1, 1, self.folder, dut="upf", **self.more)
+        assert self.state.plan.upf is not None
         self.upf = self.state.plan.upf
-        assert self.upf is not None
         _, self.gnb, self.server = self.state.plan.nodes
         pids = self.state.keeper.pids
         with network_of(pids["m0"]):
@@ -73,7 +73,7 @@ class Ends:
         return lab.order_upf(self.name, order, self.folder)
 
     def totals(self) -> dict[str, int]:
-        return self.tell({"status": {}})["totals"]
+        return dict(self.tell({"status": {}})["totals"])
 
     def counts(self, direction: str, seid: int | None = None) -> dict[str, Any]:
         """Of the only PDR in that direction (of the session, if there are several)."""

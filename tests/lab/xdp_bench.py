@@ -18,6 +18,7 @@ from pktswarm.traffic.counting import users
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.counting.tally import Tally
 from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.description import FrameDescription, Headers
 from pktswarm.traffic.frames.template import put_bits
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import ReceiveTask
@@ -204,7 +205,7 @@ USERS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 def a_leg_of_users(name: str, number: int = 0, **more: Any) -> Leg:
     network, transport, by = USERS[name]
-    frame = {"headers": [ETHERNET, network, transport], "payload": {"fill": 0xA5}}
+    frame: FrameDescription = {"headers": [ETHERNET, network, transport], "payload": {"fill": 0xA5}}
     template = build_frame(frame, 164)
     found = users.of_template("test", "users", template, name)
     assert found.by == by
@@ -215,6 +216,7 @@ def a_leg_of_users(name: str, number: int = 0, **more: Any) -> Leg:
 
 def of_user(leg: Leg, user: int, sequence: int, time_ns: int = 0) -> bytes:
     """A stamped frame of the leg's user; user -1 is nobody's value."""
+    assert leg.users is not None
     (one,) = build_frame(leg.frame, leg.size_bytes).fields
     value = leg.users.first + user * leg.users.step + (leg.users.step > 1) * (user < 0)
     data = bytearray(stamped(leg, sequence, time_ns))
@@ -223,7 +225,7 @@ def of_user(leg: Leg, user: int, sequence: int, time_ns: int = 0) -> bytes:
 
 
 def a_pktgen_leg(number: int = 0, **more: Any) -> Leg:
-    shape = [ETHERNET, {"ipv4": {"src": "10.0.0.1", "dst": "10.0.0.2"}}, UDP]
+    shape: Headers = [ETHERNET, {"ipv4": {"src": "10.0.0.1", "dst": "10.0.0.2"}}, UDP]
     leg = Leg(number, "pktgen", "a", "b", "stream", "pktgen", frame={"headers": shape}, size_bytes=128, **more)
     (template,) = templates_as_sent(leg).values()
     return replace(leg, match=Match.from_template(template).to_data())

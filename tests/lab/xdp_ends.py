@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import PIPE
-from typing import Any
+from typing import Any, Literal
 
 from pktswarm.nodes.libbpf import run_once
 from pktswarm.nodes.receivers.xdp import XdpReceiver
@@ -130,11 +130,11 @@ class Node:
         program: Path | None,
         legs: list[Leg],
         interface: str = "rx0",
-        mode: str = "count",
+        mode: Literal["capture", "count"] = "count",
         namespace: str = "",
         **more: Any,
     ) -> None:
-        made = ReceiveTask(interface, B, legs, 300, mode=mode, offsets_ns={"a": 0}, **more)  # type: ignore[arg-type]
+        made = ReceiveTask(interface, B, legs, 300, mode=mode, offsets_ns={"a": 0}, **more)
         task = json.dumps(to_json(made))
         program = program or XdpReceiver.object_file
         inside = ["ip", "netns", "exec", namespace or wire.receiver]

@@ -15,6 +15,7 @@ from typing import Any
 from pktswarm.nodes.receivers.xdp import XdpReceiver
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.description import FrameDescription, Headers
 from pktswarm.traffic.frames.layout import layout
 from pktswarm.traffic.frames.template import Template
 from pktswarm.traffic.leg import Leg
@@ -42,7 +43,7 @@ def gtpu(options: str, user: bytes) -> dict[str, Any]:
     return {"raw": {"hex": f"{flags:02x}ff{len(user) + len(options) // 2:04x}00001234{options}{user[:28].hex()}"}}
 
 
-SHAPES: dict[str, list[dict[str, Any]]] = {
+SHAPES: dict[str, Headers] = {
     "udp4": [ETHERNET, IPV4, UDP],
     "udp6": [ETHERNET, IPV6, UDP],
     "tcp4": [ETHERNET, IPV4, TCP],
@@ -59,8 +60,14 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
     "gtpu sequence": [ETHERNET, IPV4, GTPU, gtpu("00010000", inner(124))],
     "gtpu session": [ETHERNET, IPV4, GTPU, gtpu("00000085" + "01000900", inner(120))],
     "gtpu by fields": [
-        *[ETHERNET, IPV6, GTPU, {"gtpu": {"teid": 0x1234}}, {"gtpu_options": {}}, {"pdu_session": {"qfi": 9}}],
-        *[{"ipv4": {"src": "10.45.0.2", "dst": "10.60.0.1", "ttl": 61}}, {"udp": {"src": 7, "dst": 8}}],
+        ETHERNET,
+        IPV6,
+        GTPU,
+        {"gtpu": {"teid": 0x1234}},
+        {"gtpu_options": {}},
+        {"pdu_session": {"qfi": 9}},
+        {"ipv4": {"src": "10.45.0.2", "dst": "10.60.0.1", "ttl": 61}},
+        {"udp": {"src": 7, "dst": 8}},
     ],
     "gtpu extensions": [ETHERNET, IPV4, GTPU, gtpu("00000085" + "0100098501000940" + "01086800", inner(112))],
 }
@@ -69,9 +76,9 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
 def mended(frame: bytes) -> bytes:
     """The frame with right checksums in each IPv4 header and in the innermost transport header (RFC 1071)."""
     data, found = bytearray(frame), layout(frame)
-    for place in found.ipv4_sums:
-        at = place - 10
-        _put_sum(data, place, bytes(data[at : at + (data[at] & 15) * 4]))
+    for at_sum in found.ipv4_sums:
+        at = at_sum - 10
+        _put_sum(data, at_sum, bytes(data[at : at + (data[at] & 15) * 4]))
     place, protocol = found.transport_sum, found.counted["protocol"]
     if place is not None:
         end = found.payload + found.payload_bytes
@@ -114,7 +121,7 @@ def compile_program(target: Path) -> Path:
 
 
 def a_leg(shape: str = "udp4", number: int = 0, size_bytes: int = 164, **more: Any) -> Leg:
-    frame = {"headers": SHAPES[shape], "payload": {"fill": 0xA5}}
+    frame: FrameDescription = {"headers": SHAPES[shape], "payload": {"fill": 0xA5}}
     match = Match.from_template(build_frame(frame, size_bytes)).to_data()
     leg = Leg(number, shape, "a", "b", "stream", "xdp", frame=frame, size_bytes=size_bytes, match=match)
     return replace(leg, **more)
@@ -122,7 +129,8 @@ def a_leg(shape: str = "udp4", number: int = 0, size_bytes: int = 164, **more: A
 
 def checksum(data: bytes) -> int:
     data += bytes(-len(data) % 4)
-    return sum(struct.unpack(f">{len(data) // 4}I", data)) % 0xFFFFFFFF
+    total: int = sum(struct.unpack(f">{len(data) // 4}I", data))
+    return total % 0xFFFFFFFF
 
 
 @lru_cache

@@ -16,6 +16,7 @@ from typing import Any
 from pktswarm.nodes.libbpf import run_once
 from pktswarm.traffic.capture.files import Packet, write_pcap
 from pktswarm.traffic.frames.build import build_frame
+from pktswarm.traffic.frames.description import FrameDescription, Headers
 from pktswarm.traffic.frames.template import Template, get_bits, put_bits
 from pktswarm.traffic.leg import FlowUsers, Leg, Timing
 from pktswarm.traffic.protocol.task import Clock
@@ -60,7 +61,7 @@ VARYING_UDP = {"udp": {"src": {"random": [0, 65535]}, "dst": {"decrement": [2000
 VARYING_ETHERNET = {"ethernet": {"src": A, "dst": {"increment": ["02:00:00:00:00:01", "02:ff:00:00:00:00"]}}}
 
 
-SHAPES: dict[str, list[dict[str, Any]]] = {
+SHAPES: dict[str, Headers] = {
     "udp4": [ETHERNET, IPV4, UDP],
     "udp4 varying": [ETHERNET, VARYING4, VARYING_UDP],
     "udp6 varying": [ETHERNET, VARYING6, VARYING_UDP],
@@ -88,7 +89,8 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
 
 
 def a_leg(shape: str = "udp4", number: int = 0, **more: Any) -> Leg:
-    frame = {"headers": SHAPES[shape], "payload": more.pop("payload", {"fill": 0xA5})}
+    payload = more.pop("payload", {"fill": 0xA5})
+    frame: FrameDescription = {"headers": SHAPES[shape], "payload": payload}
     return Leg(number, shape, "a", "b", "stream", engine="xdp", frame=frame, **{"size_bytes": 100, **more})
 
 
@@ -113,7 +115,7 @@ def check_fields(template: Template, frame: bytes, index: int) -> None:
             assert found == field.value(index, random.Random())
 
 
-OUTER = [ETHERNET, IPV4, {"udp": {"src": 2152, "dst": 2152}}]
+OUTER: Headers = [ETHERNET, IPV4, {"udp": {"src": 2152, "dst": 2152}}]
 
 
 TEID = {"gtpu": {"teid": {"increment": [1, 7]}}}
@@ -132,10 +134,10 @@ LINKED6 = {
 }
 
 
-SESSION = [{"gtpu_options": {}}, {"pdu_session": {"qfi": {"pick": [1, 5, 9], "weights": [2, 1, 4]}}}]
+SESSION: Headers = [{"gtpu_options": {}}, {"pdu_session": {"qfi": {"pick": [1, 5, 9], "weights": [2, 1, 4]}}}]
 
 
-NEW_SHAPES: dict[str, list[dict[str, Any]]] = {
+NEW_SHAPES: dict[str, Headers] = {
     "gtpu": [*OUTER, TEID, LINKED4, VARYING_UDP],
     "gtpu session": [*OUTER, TEID, *SESSION, LINKED6, TCP],
     "gtpu outer without": [ETHERNET, IPV4, {"udp": {"src": 2152, "dst": 2152, "checksum": 0}}, TEID, LINKED4, UDP],
@@ -193,7 +195,7 @@ NEW_SHAPES: dict[str, list[dict[str, Any]]] = {
 PORT_USERS = {"udp": {"src": {"increment": [5000, 5006]}, "dst": 2000}}
 
 
-SEQUENCE_SHAPES: dict[str, tuple[str, list[dict[str, Any]]]] = {
+SEQUENCE_SHAPES: dict[str, tuple[str, Headers]] = {
     "udp4": ("udp.src", [ETHERNET, VARYING4, PORT_USERS]),
     "udp6": ("udp.src", [ETHERNET, IPV6, PORT_USERS]),
     "tcp4": ("tcp.dst", [ETHERNET, IPV4, {"tcp": {"src": 1, "dst": {"list": [9, 8, 7, 60000, 5, 4, 3]}}}]),
@@ -274,7 +276,7 @@ def due_in_the_kernel(leg: Leg, most: int) -> tuple[list[int], int]:
     whole = assemble([schedule.compile_leg(leg, schedule_pace.seed_of(leg))])
     now_ns = time.monotonic_ns()
     start_ns = max(1, now_ns - 4000 * 10**9)
-    due = []
+    due: list[int] = []
     with loaded(whole, start_ns=start_ns) as program:
         program.legs[0].give_up_ns = NEVER
         while len(due) < most and program.state.due_ns[0] < now_ns:

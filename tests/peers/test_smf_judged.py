@@ -33,7 +33,7 @@ SMF, UPF = f"{OWN}.1", f"{OWN}.2"
 QOS = {"qfi": 9, "mbr_up_bps": 5e6, "mbr_down_bps": 9e6, "gbr_up_bps": 1e6, "gbr_down_bps": 2e6, "gate_down": "closed"}
 NAMES = {"access_instance": "access", "core_instance": "internet.mnc001", "dnn": "internet"}
 FILTERS = ["permit out ip from any to assigned", "permit out 17 from 198.51.100.0/24 5000-6000 to assigned"]
-GROUPS = [
+GROUPS: list[dict[str, Any]] = [
     {"name": "plain", "ue_addresses": "10.45.0.1/16", "first_teid": 1000},
     {
         "name": "full",

@@ -34,8 +34,8 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def run(hosts: Path, tmp_path: Path, text: str, status: int = 0) -> dict[str, Any]:
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text(f"name: vm\n{text}\n")
-    command = [PKTSWARM, "run", scenario, "--hosts", hosts, "--results", tmp_path, "--patience", PATIENCE, "--json"]
-    command += ["--no-report"]
+    command: list[str | Path] = [PKTSWARM, "run", scenario, "--hosts", hosts, "--json", "--no-report"]
+    command += ["--results", tmp_path, "--patience", PATIENCE]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == status, done.stdout + done.stderr
     return dict(json.loads(done.stdout))

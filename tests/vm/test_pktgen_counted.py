@@ -17,8 +17,8 @@ from pktswarm.traffic.counting import users
 from pktswarm.traffic.counting.match import Match
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule.leg_frames import templates_as_sent
-from test_xdp_wire import Node
 from wires import Wire, headers, leg
+from xdp_ends import Node
 
 COUNT = 200
 """No more than the ring of the receiver's veth end holds (256): a frame it refuses takes its number with it."""
