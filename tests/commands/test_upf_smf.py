@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -228,6 +228,19 @@ def test_a_upf_that_does_not_choose_addresses_has_users_numbered() -> None:
     assert told.saw["seen"]["54"] == 5
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 40
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def moved_and_deleted(loads: Loads, least: int) -> bool:
+    """At least so many users have moved, and so many sessions of the churn are deleted."""
+    assert loads.churn is not None and loads.handover is not None
+    return min(loads.handover.moving.statistics.accepted, loads.churn.deleting.statistics.accepted) >= least
+
+
 def test_sessions_of_churn_have_the_teids_that_were_numbered() -> None:
     """Messages are encoded in advance, but only once it is known who chooses."""
     churn = {"churn": {"group": "g1", "sessions_per_s": 50, "lifetime_s": 0, "modify": False}}
@@ -237,8 +250,8 @@ def test_sessions_of_churn_have_the_teids_that_were_numbered() -> None:
             plane.begin()
             plane.start_loads(time.monotonic_ns())
             assert plane.loads is not None and plane.loads.churn is not None
-            while plane.loads.churn.establishing.statistics.accepted < 5:
-                time.sleep(0.01)
+            established = plane.loads.churn.establishing.statistics
+            wait_until(lambda: established.accepted >= 5)
         finally:
             plane.end()
     teids = [session["teid"] for session in upf.saw["sessions"].values()]
@@ -583,7 +596,7 @@ def test_churn_and_handover_beside_sessions_that_stay() -> None:
         loads = Loads(n4)
         with Background(n4):
             loads.start(time.monotonic_ns())
-            time.sleep(1)
+            wait_until(lambda: moved_and_deleted(loads, 13))  # each of the 6 users to and fro
         loads.stop()
         assert loads.churn is not None and loads.handover is not None
         done = loads.churn.establishing.statistics
@@ -618,11 +631,9 @@ def test_a_upf_that_dies_under_load_ends_the_load() -> None:
         n4.establish()
         with Background(n4):
             loads.start(time.monotonic_ns())
-            time.sleep(0.5)
+            wait_until(lambda: moved_and_deleted(loads, 5))
             upf.kill()
-            deadline = time.monotonic() + 30
-            while n4.alive and time.monotonic() < deadline:
-                time.sleep(0.05)
+            wait_until(lambda: not n4.alive)
         loads.stop()
         assert [event.kind for event in n4.events] == ["associated", "gone"]
         assert failed(n4, loads)
@@ -659,9 +670,7 @@ def test_ctrl_c_deletes_what_was_established(tmp_path: Path) -> None:
         str(users),
     ]
     with peer() as upf, subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 40
-        while not users.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(lambda: users.exists() or process.poll() is not None)
         process.send_signal(signal.SIGINT)
         _, words = process.communicate(timeout=40)
         assert (process.returncode, words) == (3, "pktswarm: interrupted\n")

@@ -107,9 +107,13 @@ def live(**changes: Any) -> None:
         load = Loads(n4)
         with Background(n4):
             load.start(time.monotonic_ns())
-            time.sleep(1)
+            assert load.churn is not None and load.handover is not None
+            moved, deleted = load.handover.moving.statistics, load.churn.deleting.statistics
+            deadline = time.monotonic() + 40
+            while min(moved.accepted, deleted.accepted) < 9:
+                assert time.monotonic() < deadline, (moved, deleted)
+                time.sleep(0.01)
         load.stop()
-        assert load.handover is not None and load.handover.moving.statistics.accepted > 8
         n4.end()
         assert not failed(n4, load) and (n4.sessions.state[n4.lasting()] == DELETED).all()
 
