@@ -20,6 +20,8 @@ GAPS = 10
 """Further tolerance towards a shorter duration, in gaps: the last packet leaves at least one gap before the end."""
 HELD_UP_RATIO = 0.5
 """Deviation from the duration of sending, as a share of it: below it a node was held up, above it is at its limit."""
+OWN_QUEUE = 1.5
+"""Least queueing delay, in terms of the largest lateness of a sender, that the lateness cannot have caused."""
 OWN_LIMIT = "this is a limit of the tester, not of the device: use a lower rate or more transmitters"
 
 
@@ -177,12 +179,14 @@ def _uneven(rows: list[Row], tolerance: Tolerance) -> str:
     """The problem of a node that was held up while it sent, and then sent the due packets in one burst.
 
     The burst is another load: as many packets as were late may be lost by it, and others are delayed. Only engines with
-    due times report late packets.
+    due times report late packets. A sender is behind its schedule by the largest lateness at most, so a device
+    that forwards the load never delays a packet by more: a longer delay is the device's own queue, and so is its loss.
     """
     row = max(rows, key=lambda row: row.latest_ns or 0)
     latest_s, late = (row.latest_ns or 0) / 1e9, sum(row.late or 0 for row in rows)
     sent, lost = sum(row.sent or 0 for row in rows), sum(row.lost or 0 for row in rows)
-    decides = any(lost - late <= share * sent < lost for share in tolerance.losses)
+    own_queue = (_queue_delay_ns(rows) or 0) > OWN_QUEUE * (row.latest_ns or 0)
+    decides = not own_queue and any(lost - late <= share * sent < lost for share in tolerance.losses)
     shows = tolerance.figures and late > tolerance.load * sent
     if latest_s <= tolerance.least_s or not (decides or shows):
         return ""

@@ -6,6 +6,7 @@ by the share e until T / e seconds have passed; until then the latency rises.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -38,7 +39,7 @@ def duration_s(asked_s: float | None, longest_s: float, precision: float, trials
     if asked_s is not None:
         return asked_s
     delays_s = [trial.queue_delay_ns / 1e9 for trial in trials if trial.queue_delay_ns is not None]
-    wanted_s = max(delays_s) / precision if delays_s else LONGEST_S
+    wanted_s = math.ceil(max(delays_s) / precision) if delays_s else LONGEST_S
     return min(max(wanted_s, LEAST_S), LONGEST_S, longest_s)
 
 

@@ -28,7 +28,7 @@ HELD = (QUEUE_BYTES + BURST_BYTES) / (SIZE_BYTES - FCS_BYTES)
 """Frames that the device takes on top of what it sends meanwhile."""
 SHORTLY = (
     "from pktswarm.master.rfc2544 import options\n"
-    f"options.QUICK = options.Form('quick', {SECONDS}, {TRIALS}, 0.5, 1, 1, 0.0, 0.0)\n"
+    f"options.QUICK = options.Form('quick', {SECONDS}, {TRIALS}, 0.5, 1, 1, 0.0, 0.0, 0.0)\n"
     "from pktswarm.master.cli.app import main\n"
     "main()\n"
 )

@@ -76,11 +76,11 @@ def test_the_rate_found_is_the_devices_within_the_precision(cluster: Cluster) ->
 
 def test_a_rate_that_only_the_queue_holds_is_not_reported(cluster: Cluster) -> None:
     """Trials of 1 s hold 17 % more than the device forwards; the confirming trial fails, and a lower rate holds."""
-    found = cluster.search(0, "--precision", f"{PRECISION:%}", "--trials", 1)
+    found = cluster.search(0, "--precision", f"{PRECISION:%}", "--trials", 1, "--confirm", 4)
     (goal,) = found["goals"]
     forwarded_pps = RATE_BPS / 8 / (SIZE_BYTES - FCS_BYTES)
-    assert goal["confirmed_s"] >= 10 and goal["upper_pps"] > goal["rate_pps"] == goal["lower_pps"]
-    assert 0.95 * forwarded_pps <= goal["rate_pps"] <= forwarded_pps + QUEUE_BYTES / (SIZE_BYTES - FCS_BYTES) / 10
+    assert goal["confirmed_s"] == 4 and goal["upper_pps"] > goal["rate_pps"] == goal["lower_pps"]
+    assert 0.95 * forwarded_pps <= goal["rate_pps"] <= forwarded_pps + QUEUE_BYTES / (SIZE_BYTES - FCS_BYTES) / 4
     confirming = [trial for trial in found["trials"] if trial["confirms"]]
     assert len(confirming) >= 2 and confirming[0]["latency_rise_ns_per_s"] != 0
     assert (confirming[-1]["lost_packets"], confirming[-1]["latency_rise_ns_per_s"]) == (0, 0)

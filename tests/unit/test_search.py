@@ -28,6 +28,7 @@ from pktswarm.master.scenario.expectations import Limits
 from pktswarm.master.search import engine, goals, show, storage
 from pktswarm.master.search.document import document
 from pktswarm.master.search.show import trial_line
+from pktswarm.traffic.counting.tally import Latency, Tally
 from pktswarm.traffic.errors import BadInput, PktswarmError
 from pktswarm.traffic.leg import Leg
 
@@ -254,6 +255,14 @@ def test_late_packets_are_those_of_the_stream_that_is_named() -> None:
     made = trial_of(2000.0, 1.0, {"load", "other"}, Tolerance(PRECISION), Outcome(0, "", rows), Path(), 2.5)
     words = "while it sent load: 20 of 1,000 packets of this stream were sent late in a burst, and 10 of them were lost"
     assert made.problem.endswith(words)
+
+
+@pytest.mark.parametrize(("delay_ns", "held_up"), [(59_000_000, True), (61_000_000, False)])
+def test_loss_behind_a_queue_longer_than_the_lateness_is_the_devices(delay_ns: int, held_up: bool) -> None:
+    latency = Latency(990, 1000, 2e6, 2, 3, 4, 5, delay_ns + 1000)
+    tally = Tally(packets=990, distinct=990, bytes=0, latency=latency)
+    made = tried([row(received=990, late=20, latest_ns=40_000_000, tally=tally)])
+    assert (made.held_up, made.queue_delay_ns) == (held_up, delay_ns)
 
 
 def held_up_in_the_midst(late: int | None, latest_s: float | None, lost: int, **tolerance: Any) -> bool:
