@@ -32,12 +32,13 @@ class Latencies:
 
 def latencies(rows: Sequence[Row]) -> Latencies | None:
     """Combine the latencies of all flows; None: the latency of a flow was not measured."""
-    flows = [row.tally.latency for row in rows if row.tally is not None and row.tally.latency is not None]
+    flows = [row.received.latency for row in rows if row.received.latency is not None]
     if not rows or len(flows) != len(rows):
         return None
     frames = sum(flow.frames for flow in flows)
-    jitters = [row.tally.jitter.sd_ns for row in rows if row.tally is not None and row.tally.jitter is not None]
-    bounds = [row.clock_bound_ns for row in rows if row.clock_bound_ns is not None]
+    tallies = [row.received.tally for row in rows]
+    jitters = [tally.jitter.sd_ns for tally in tallies if tally is not None and tally.jitter is not None]
+    bounds = [row.received.latency_bound_ns for row in rows if row.received.latency_bound_ns is not None]
     lost = [row.lost for row in rows]
     return Latencies(
         frames=frames,

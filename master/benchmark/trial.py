@@ -7,7 +7,8 @@ from pathlib import Path
 
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.results.metric_verdicts import of_limits
-from pktswarm.master.results.row import Row, stream_values
+from pktswarm.master.results.row import Row
+from pktswarm.master.results.streams_csv import stream_values
 from pktswarm.master.scenario.expectations import Limits
 from pktswarm.traffic.errors import EXIT_INCOMPLETE
 from pktswarm.traffic.random.rates import ETHERNET_OVERHEAD_BYTES
@@ -87,7 +88,7 @@ def trial_of(
 ) -> Trial:
     """Evaluate a run as a trial. `names`: the searched streams."""
     rows = [row for row in outcome.rows if row.leg.stream in names]
-    sent, lost = _sum([row.sent for row in rows]), _sum([row.lost for row in rows])
+    sent, lost = _sum([row.sent.packets for row in rows]), _sum([row.lost for row in rows])
     l2_bps, l1_bps = _bits(load_pps, rows, sent)
     problem, held_up = _problem(outcome, rows), False
     if not problem:
@@ -100,9 +101,9 @@ def trial_of(
         duration_s=duration_s,
         intended_packets=_sum([row.intended for row in rows]),
         sent_packets=sent,
-        received_packets=_sum([row.received for row in rows]),
+        received_packets=_sum([row.received.packets for row in rows]),
         lost_packets=lost,
-        sending_s=max((row.seconds for row in rows if row.seconds is not None), default=None),
+        sending_s=max((row.sent.seconds for row in rows if row.sent.seconds is not None), default=None),
         l2_bps=l2_bps,
         l1_bps=l1_bps,
         took_s=took_s,
@@ -115,7 +116,7 @@ def trial_of(
 
 
 def _queue_delay_ns(rows: list[Row]) -> int | None:
-    flows = [row.tally.latency for row in rows if row.tally is not None and row.tally.latency is not None]
+    flows = [row.received.latency for row in rows if row.received.latency is not None]
     return max((flow.max_ns - flow.min_ns for flow in flows), default=None)
 
 
@@ -132,10 +133,10 @@ def _sum(values: list[int | None]) -> int | None:
 
 
 def _bits(load_pps: float, rows: list[Row], sent: int | None) -> tuple[float | None, float | None]:
-    size_bytes = _sum([row.sent_bytes for row in rows])
+    size_bytes = _sum([row.sent.bytes for row in rows])
     if not sent or size_bytes is None:
         return None, None
-    frames = sum(row.sent_frames or row.sent or 0 for row in rows)
+    frames = sum(row.sent.frames or row.sent.packets or 0 for row in rows)
     l1_bytes = size_bytes + frames * ETHERNET_OVERHEAD_BYTES
     return 8 * load_pps * size_bytes / sent, 8 * load_pps * l1_bytes / sent
 
@@ -145,8 +146,8 @@ def _problem(outcome: Outcome, rows: list[Row]) -> str:
     # The status of a run with a doubt is EXIT_INCOMPLETE too.
     if outcome.status == EXIT_INCOMPLETE:
         return outcome.reason
-    sent, intended = _sum([row.sent for row in rows]), _sum([row.intended for row in rows])
-    received, lost = _sum([row.received for row in rows]), _sum([row.lost for row in rows])
+    sent, intended = _sum([row.sent.packets for row in rows]), _sum([row.intended for row in rows])
+    received, lost = _sum([row.received.packets for row in rows]), _sum([row.lost for row in rows])
     if sent is None or intended is None or received is None or lost is None:
         return "the run has no counts of sent, received and lost packets"
     if abs(sent - intended) > UNSENT_RATIO * intended:
@@ -163,16 +164,16 @@ def _out_of_pace(rows: list[Row], duration_s: float, tolerance: Tolerance) -> tu
     if off_s <= max(tolerance.load * duration_s, tolerance.least_s):
         return "", False
     held_up = off_s < HELD_UP_RATIO * duration_s
-    problem = f"{row.leg.source} sent {row.leg.stream} in {row.seconds:.3f} s instead of {duration_s:.3f} s"
+    problem = f"{row.leg.source} sent {row.leg.stream} in {row.sent.seconds:.3f} s instead of {duration_s:.3f} s"
     return problem + ("" if held_up else f"; {OWN_LIMIT}"), held_up
 
 
 def _off_pace_s(row: Row, duration_s: float) -> float:
     """Deviation from the duration of sending: the same packets in another time are another load."""
-    if row.seconds is None or not row.intended:
+    if row.sent.seconds is None or not row.intended:
         return 0.0
     gaps_s = (GAPS + int(row.leg.options.get("burst", 1))) * duration_s / row.intended
-    return max(row.seconds - duration_s, duration_s - gaps_s - row.seconds, 0.0)
+    return max(row.sent.seconds - duration_s, duration_s - gaps_s - row.sent.seconds, 0.0)
 
 
 def _uneven(rows: list[Row], tolerance: Tolerance) -> str:
@@ -182,16 +183,17 @@ def _uneven(rows: list[Row], tolerance: Tolerance) -> str:
     due times report late packets. A sender is behind its schedule by the largest lateness at most, so a device
     that forwards the load never delays a packet by more: a longer delay is the device's own queue, and so is its loss.
     """
-    row = max(rows, key=lambda row: row.latest_ns or 0)
-    latest_s, late = (row.latest_ns or 0) / 1e9, sum(row.late or 0 for row in rows)
-    sent, lost = sum(row.sent or 0 for row in rows), sum(row.lost or 0 for row in rows)
-    own_queue = (_queue_delay_ns(rows) or 0) > OWN_QUEUE * (row.latest_ns or 0)
+    row = max(rows, key=lambda row: row.sent.max_lateness_ns or 0)
+    latest_s, late = (row.sent.max_lateness_ns or 0) / 1e9, sum(row.sent.late or 0 for row in rows)
+    sent, lost = sum(row.sent.packets or 0 for row in rows), sum(row.lost or 0 for row in rows)
+    own_queue = (_queue_delay_ns(rows) or 0) > OWN_QUEUE * (row.sent.max_lateness_ns or 0)
     decides = not own_queue and any(lost - late <= share * sent < lost for share in tolerance.losses)
     shows = tolerance.figures and late > tolerance.load * sent
     if latest_s <= tolerance.least_s or not (decides or shows):
         return ""
-    own = [other for other in rows if other.leg.stream == row.leg.stream]
-    late, sent, lost = (sum(getattr(one, name) or 0 for one in own) for name in ("late", "sent", "lost"))
+    flows = [flow for flow in rows if flow.leg.stream == row.leg.stream]
+    late, sent = sum(flow.sent.late or 0 for flow in flows), sum(flow.sent.packets or 0 for flow in flows)
+    lost = sum(flow.lost or 0 for flow in flows)
     return (
         f"{row.leg.source} was held up for up to {latest_s:.3f} s while it sent {row.leg.stream}: {late:,} of {sent:,} "
         f"packets of this stream were sent late in a burst, and {lost:,} of them were lost"

@@ -76,7 +76,7 @@ class Runs:
         ]
         run, finished = self._run(streams, COUNT)
         for row in finished.outcome.rows:
-            if not row.received:
+            if not row.received.packets:
                 problem = f"{row.leg.target} receives no packets of {row.leg.source}: {finished.outcome.reason}"
                 raise PktswarmError(f"{problem} (see {finished.folder})")
         return run
@@ -90,7 +90,7 @@ class Runs:
         problem = _incomplete(finished.outcome)
         if not problem and (trial.sent_packets is None or sent_by_interface is None):
             problem = "sent packets were not counted"
-        return Sent(trial, sent_by_interface, rows[0].seconds if rows else None, problem)
+        return Sent(trial, sent_by_interface, rows[0].sent.seconds if rows else None, problem)
 
     def received(self, flows: Sequence[Flow], target: str, size_bytes: int, trial_s: float, receive: Receive) -> Trial:
         """Make a run of several transmitters to one receiver."""

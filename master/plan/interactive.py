@@ -1,20 +1,15 @@
-"""Interactive traces, played by both ends: legs, input of the nodes, and the delay of each flow.
+"""Interactive traces, played by both ends: legs and input of the nodes.
 
 Such a trace has two legs between the same two ranks: one from the side that begins the flows, and one that answers it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich import box
-from rich.markup import escape
-from rich.table import Table
 
 from pktswarm.master.scenario.trace import Trace
 from pktswarm.traffic.errors import BadInput
@@ -28,28 +23,8 @@ from pktswarm.traffic.replay.prepare import share_rows
 ENGINE = "interactive"
 STRETCH_ALLOWED, STRETCH_ALLOWED_S = 10.0, 120.0
 """Allowed duration of a replay: a multiple of the recorded one plus a constant; then the run ends it."""
-WORST_SHOWN = 10
 ANY_ENDS = Endpoint("02:00:00:00:00:0a", "192.0.2.1"), Endpoint("02:00:00:00:00:0b", "192.0.2.2")
 """Addresses for counting packets before those of the nodes are known (RFC 5737)."""
-COLUMNS = [
-    "stream",
-    "from",
-    "to",
-    "flow",
-    "ports",
-    "state",
-    "recorded_ns",
-    "replayed_ns",
-    "stretch",
-    "sent_packets",
-    "resent_packets",
-    "received_packets",
-    "answers_sent_packets",
-    "answers_resent_packets",
-    "answers_received_packets",
-    "duplicated_packets",
-]
-_STATES = ("complete", "unfinished", "given up")
 
 
 def limit_s(expected_s: float) -> float:
@@ -149,68 +124,3 @@ def notes(leg: Leg, ready: Prepared) -> list[str]:
     }
     counts |= {f"packets are not sent: {why}": number for why, number in ready.left_out.items()}
     return [f"{leg.stream} from {leg.source}: {number} {what}" for what, number in counts.items() if number]
-
-
-# --- results ----------------------------------------------------------------------------------------------------
-
-
-def flow_rows(there: Leg, begun: list[dict[str, Any]], answered: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each flow, from the reports of its two ends. Figures of an end without a report are None."""
-    other = {flow["flow"]: flow for flow in answered}
-    return [_flow_row(there, flow, other.get(flow["flow"], {})) for flow in begun]
-
-
-def _flow_row(leg: Leg, begun: dict[str, Any], answered: dict[str, Any]) -> dict[str, Any]:
-    recorded_ns, replayed_ns = begun["recorded_ns"], begun["replayed_ns"]
-    states = [begun["state"], *([answered["state"]] if answered else [])]
-    return {
-        "stream": leg.stream,
-        "from": leg.source,
-        "to": leg.target,
-        "flow": begun["flow"],
-        "ports": begun["label"],
-        "state": max(states, key=_STATES.index),
-        "recorded_ns": recorded_ns,
-        "replayed_ns": replayed_ns,
-        "stretch": None if replayed_ns is None or not recorded_ns else round(replayed_ns / recorded_ns, 4),
-        "sent_packets": begun["sent"],
-        "resent_packets": begun["resent"],
-        "received_packets": answered.get("received"),
-        "answers_sent_packets": answered.get("sent"),
-        "answers_resent_packets": answered.get("resent"),
-        "answers_received_packets": begun["received"],
-        "duplicated_packets": begun["duplicates"] + answered["duplicates"] if answered else None,
-    }
-
-
-def trouble(flows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A note for each stream with incomplete flows."""
-    found = []
-    for name in dict.fromkeys(flow["stream"] for flow in flows):
-        states = [flow["state"] for flow in flows if flow["stream"] == name]
-        for state in _STATES[1:]:
-            if state in states:
-                found.append(f"{name}: {states.count(state)} of {len(states)} flows {state}")
-    return found
-
-
-def table(flows: Sequence[Mapping[str, Any]]) -> Table:
-    """Table of the worst flows: incomplete ones first, then those with the largest added time."""
-    made = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
-    made.add_column("stream", no_wrap=True)
-    made.add_column("flow", no_wrap=True)
-    for name in ("recorded s", "replayed s", "stretch", "sent again", "state"):
-        made.add_column(name, justify="right", no_wrap=True)
-    # Sorted by added time, not by ratio: a look-up of microseconds takes a hundred times as long through any device.
-    worst = sorted(flows, key=lambda flow: (_STATES.index(flow["state"]), _added_ns(flow)), reverse=True)
-    for flow in worst[:WORST_SHOWN]:
-        again = flow["resent_packets"] + (flow["answers_resent_packets"] or 0)
-        stretch = "–" if flow["stretch"] is None else f"{flow['stretch']:.2f}"
-        times = (flow["recorded_ns"], flow["replayed_ns"])
-        seconds = ["–" if time_ns is None else f"{time_ns / 1e9:.3f}" for time_ns in times]
-        made.add_row(escape(flow["stream"]), escape(flow["ports"]), *seconds, stretch, f"{again:,}", flow["state"])
-    return made
-
-
-def _added_ns(flow: Mapping[str, Any]) -> int:
-    return 0 if flow["replayed_ns"] is None else int(flow["replayed_ns"] - flow["recorded_ns"])

@@ -19,7 +19,7 @@ from pktswarm.master.report.render import render
 from pktswarm.master.report.shapes import Shapes, shapes
 from pktswarm.master.results.document import InterfaceReport, NodeReport, RunDocument, ScenarioEntry
 from pktswarm.master.results.document_rows import RunRow, StreamTotal
-from pktswarm.master.results.row import STREAM_COLUMNS
+from pktswarm.master.results.streams_csv import STREAM_COLUMNS
 from pktswarm.master.results.totals import node_totals
 from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.traffic.connections.counts import COLUMNS

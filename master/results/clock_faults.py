@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from pktswarm.master.cluster.node import NodeState
-from pktswarm.master.results.row import Row
+from pktswarm.master.results.row import ReceivedCounts, Row
+from pktswarm.master.results.users import Users
 from pktswarm.traffic.connections.counts import ConnectionRow
 from pktswarm.traffic.leg import Leg
 
@@ -82,17 +83,17 @@ def _stamped_by_utc(leg: Leg, receiver: str, tai: bool) -> list[str]:
     return source + ([receiver] if tai else [])
 
 
-def leave_out_stamps(row: Row, why: str) -> None:
-    """Removes latency and jitter from the row if there is a reason; `why` empty: there is none."""
+def leave_out_stamps(received: ReceivedCounts, users: Users | None, why: str) -> None:
+    """Removes latency and jitter from the counts of a receiver; `why` empty: they are kept."""
     if not why:
         return
-    if row.users is not None:
-        row.users.timed = False
-    if row.tally is None:
+    if users is not None:
+        users.timed = False
+    if received.tally is None:
         return
-    if row.tally.latency is not None:
-        row.delays, row.clock_bound_ns = None, None
-        row.omitted_timing.append(f"latency, because {why}")
-    if row.tally.jitter is not None:
-        row.omitted_timing.append(f"jitter, because {why}")
-    row.tally = replace(row.tally, latency=None, jitter=None)
+    if received.tally.latency is not None:
+        received.latency_bound_ns = None
+        received.omitted_timing.append(f"latency, because {why}")
+    if received.tally.jitter is not None:
+        received.omitted_timing.append(f"jitter, because {why}")
+    received.tally = replace(received.tally, latency=None, jitter=None)

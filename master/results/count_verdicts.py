@@ -43,7 +43,7 @@ def judge_tunnels(expect: Expect, rows: Sequence[Row]) -> list[Verdict]:
         if row.leg.arrives and row.users is not None and (lost := row.users.lost()) is not None:
             surplus = sum(-packets for packets in lost if packets < 0) + row.users.unassigned
             # A packet that arrived at two gNBs is a surplus too, and its user's own.
-            misplaced[row.leg.stream] = misplaced.get(row.leg.stream, 0) + max(0, surplus - row.at_several)
+            misplaced[row.leg.stream] = misplaced.get(row.leg.stream, 0) + max(0, surplus - row.handover.duplicated)
     return [
         verdict(f"{name}:", f"{packets} {IN_WRONG_TUNNEL}", 0, judgement(packets, packets == 0),
                 f"{name}: {IN_WRONG_TUNNEL}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pktswarm.master.cluster.node import NodeState, dropped_packets, received_packets, sum_sent
 from pktswarm.master.plan.resolved import Resolved
-from pktswarm.master.results.row import Row
+from pktswarm.master.results.row import ReceivedCounts, Row
 from pktswarm.traffic.connections.counts import ConnectionRow
 from pktswarm.traffic.protocol.task import ReceiveTask
 
@@ -20,9 +20,9 @@ def doubts(nodes: list[NodeState], resolved: Resolved, rows: list[Row], connecti
     for row in rows:
         found += _of_capture(row, resolved.receives.get(row.leg.target))
     for row in rows:
-        found += row.users.doubts(row.sent, row.received) if row.users is not None else []
+        found += row.users.doubts(row.sent.packets, row.received.packets) if row.users is not None else []
     found += _of_connections(nodes, resolved, connections)
-    missing = [row.leg for row in rows if row.sent is None or row.received is None]
+    missing = [row.leg for row in rows if row.sent.packets is None or row.received.packets is None]
     missing += [row.leg for row in connections if row.sent is None or row.received is None]
     if missing and not found:
         found.append(f"no counts for {missing[0].stream} from {missing[0].source}")
@@ -47,19 +47,20 @@ def _of_connections(nodes: list[NodeState], resolved: Resolved, connections: lis
 def _of_capture(row: Row, task: ReceiveTask | None) -> list[str]:
     """A capture must have all counted frames, one in `capture_every`, or those that pass its filter."""
     every, some = (task.capture_every, bool(task.capture_filter)) if task is not None else (1, False)
-    due = _captures_due(row, every)
-    if row.captured is None or row.captured == due or (some and due is not None and row.captured < due):
+    received, captured = row.received.packets, row.capture.packets
+    due = _captures_due(row.received, every)
+    if captured is None or captured == due or (some and due is not None and captured < due):
         return []
-    text = f"{row.leg.target}: the counter has {row.received} packets of {row.leg.stream}, the capture {row.captured}"
-    return [text + (f" of {due} (one in {every})" if due != row.received else "")]
+    text = f"{row.leg.target}: the counter has {received} packets of {row.leg.stream}, the capture {captured}"
+    return [text + (f" of {due} (one in {every})" if due != received else "")]
 
 
-def _captures_due(row: Row, every: int) -> int | None:
+def _captures_due(received: ReceivedCounts, every: int) -> int | None:
     """Frames that a capture of one in `every` has. Frames of a stamped trace without a stamp are selected apart."""
-    if row.received is None:
+    if received.packets is None:
         return None
-    apart = row.unstamped or 0
-    return -(-(row.received - apart) // every) - (-apart // every)
+    apart = received.unstamped or 0
+    return -(-(received.packets - apart) // every) - (-apart // every)
 
 
 def _frames_of_its_own(node: NodeState, resolved: Resolved) -> list[str]:

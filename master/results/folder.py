@@ -14,36 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pktswarm.master.files import new_folder, replace_text, utc, write_csv
-from pktswarm.master.plan import interactive
-from pktswarm.master.results import samples, trace_verify, users
+from pktswarm.master.results import replayed_flows, samples, trace_verify, users
 from pktswarm.master.results.document import RunDocument, empty_document
 from pktswarm.master.results.document_rows import NodeRow, ReplayedFlow
-from pktswarm.master.results.row import STREAM_COLUMNS, Row, stream_values
+from pktswarm.master.results.node_rows import NODE_COLUMNS
+from pktswarm.master.results.row import Row
+from pktswarm.master.results.streams_csv import STREAM_COLUMNS, stream_values
 from pktswarm.traffic.connections.counts import COLUMNS, ConnectionRow, values
 
 STATUS = "status.json"
-NODE_COLUMNS = [
-    "node",
-    "role",
-    "state",
-    "interface",
-    "driver",
-    "kernel",
-    "sent_packets",
-    "received_packets",
-    "missed_packets",
-    "tx_packets",
-    "rx_packets",
-    "tx_dropped_packets",
-    "rx_dropped_packets",
-    "tx_error_packets",
-    "rx_error_packets",
-    "failed_packets",
-    "clock_offset_ns",
-    "clock_bound_ns",
-    "released_ns",
-    "problem",
-]
 
 
 class Folder:
@@ -97,7 +76,7 @@ class Folder:
         if counted:
             write_csv(self.path / "users.csv", users.COLUMNS, (row for leg in counted for row in leg.rows()))
         if outcome.flows:
-            write_csv(self.path / "flows.csv", interactive.COLUMNS, outcome.flows)
+            write_csv(self.path / "flows.csv", replayed_flows.COLUMNS, outcome.flows)
         if outcome.flow_counts:
             write_csv(self.path / "flow_counts.csv", trace_verify.FLOW_COLUMNS, outcome.flow_counts)
 

@@ -15,48 +15,55 @@ from typing import Literal
 
 import numpy as np
 
-from pktswarm.master.results.document_rows import ReceiverPart
-from pktswarm.master.results.row import Row, stream_values
+from pktswarm.master.results.document_rows import LatencyColumns, ReceiverPart
+from pktswarm.master.results.row import ReceivedCounts, ReceiverCounts, Row
+from pktswarm.master.results.streams_csv import latency_values
 from pktswarm.traffic.counting import sequence_bitmap
 from pktswarm.traffic.counting.tally import PERCENTILES, Latency, Tally
 from pktswarm.traffic.counting.users import COLUMNS
 
 
-def merge(row: Row, parts: dict[str, Row]) -> None:
-    """Sums `parts` (host → its counts) into the flow's row. A figure that one receiver did not report stays None."""
-    row.parts = {host: parts[host] for host in row.leg.receivers if host in parts}
-    if set(row.parts) != set(row.leg.receivers):
+def merge(row: Row, counts: dict[str, ReceiverCounts]) -> None:
+    """Sums `counts` (host → its counts) into the flow's row. A figure that one receiver did not report stays None."""
+    row.handover.receivers = {host: counts[host] for host in row.leg.receivers if host in counts}
+    if set(row.handover.receivers) != set(row.leg.receivers):
         return
-    each = list(row.parts.values())
-    row.received = _sum(part.received for part in each)
-    row.received_bytes = _sum(part.received_bytes for part in each)
-    row.received_frames = _frames(each)
-    row.missed = sum(part.missed for part in each)
-    row.first_ns = min((part.first_ns for part in each if part.first_ns is not None), default=None)
-    row.last_ns = max((part.last_ns for part in each if part.last_ns is not None), default=None)
-    row.omitted_timing += [why for part in each for why in part.omitted_timing]
-    row.clock_bound_ns = _most(part.clock_bound_ns for part in each if part.received)
-    row.tally = _tally(row, each)
+    receivers = list(row.handover.receivers.values())
+    each = [receiver.received for receiver in receivers]
+    row.handover.duplicated, tally = _tally(receivers)
+    row.received = ReceivedCounts(
+        packets=_sum(received.packets for received in each),
+        bytes=_sum(received.bytes for received in each),
+        frames=_frames(each),
+        missed=sum(received.missed for received in each),
+        tally=tally,
+        latency_bound_ns=_most(received.latency_bound_ns for received in each if received.packets),
+        first_ns=min((received.first_ns for received in each if received.first_ns is not None), default=None),
+        last_ns=max((received.last_ns for received in each if received.last_ns is not None), default=None),
+        omitted_timing=[why for received in each for why in received.omitted_timing],
+    )
     if row.users is not None:
-        row.users.take_received(_users(each), stamped=row.tally is not None)
-        row.users.timed = all(part.users is None or part.users.timed for part in each)
+        row.users.take_received(_users(receivers), stamped=tally is not None)
+        row.users.timed = all(receiver.users.timed for receiver in receivers)
 
 
 def document(row: Row) -> dict[Literal["each"], list[ReceiverPart]]:
     """The counts of each receiver, for run.json; empty for a flow with one receiver."""
-    return {"each": [_part(host, part) for host, part in row.parts.items()]} if row.parts else {}
+    receivers = row.handover.receivers
+    return {"each": [_document(host, counts.received) for host, counts in receivers.items()]} if receivers else {}
 
 
-def _part(host: str, part: Row) -> ReceiverPart:
-    values = stream_values(part)
+def _document(host: str, received: ReceivedCounts) -> ReceiverPart:
+    tally, latency = received.tally, received.latency
+    values: LatencyColumns = {} if latency is None else latency_values(latency, received.latency_bound_ns)
     return {
         "to": host,
-        "received_packets": values["received_packets"],
-        "received_frames": values["received_frames"],
-        "duplicated_packets": values.get("duplicated_packets"),
-        "reordered_packets": values.get("reordered_packets"),
-        "altered_packets": values.get("altered_packets"),
-        "received_bytes": values["received_bytes"],
+        "received_packets": received.packets,
+        "received_frames": received.frames,
+        "duplicated_packets": None if tally is None else tally.duplicated,
+        "reordered_packets": None if tally is None else tally.reordered,
+        "altered_packets": None if tally is None else tally.altered,
+        "received_bytes": received.bytes,
         "latency_min_ns": values.get("latency_min_ns"),
         "latency_mean_ns": values.get("latency_mean_ns"),
         "latency_p50_ns": values.get("latency_p50_ns"),
@@ -65,33 +72,34 @@ def _part(host: str, part: Row) -> ReceiverPart:
         "latency_p999_ns": values.get("latency_p999_ns"),
         "latency_max_ns": values.get("latency_max_ns"),
         "latency_bound_ns": values.get("latency_bound_ns"),
-        "first_ns": values["first_ns"],
-        "last_ns": values["last_ns"],
+        "first_ns": received.first_ns,
+        "last_ns": received.last_ns,
     }
 
 
 def notes(rows: Iterable[Row]) -> list[str]:
+    """A note for each flow with packets that arrived at more than one receiver."""
     return [
-        f"{row.leg.stream} from {row.leg.source}: {row.at_several:,} packets arrived at more than one gNB and count as "
-        "duplicates; the lost packets of single users are a lower bound"
+        f"{row.leg.stream} from {row.leg.source}: {row.handover.duplicated:,} packets arrived at more than one gNB and "
+        "count as duplicates; the lost packets of single users are a lower bound"
         for row in rows
-        if row.at_several
+        if row.handover.duplicated
     ]
 
 
-def _tally(row: Row, each: Sequence[Row]) -> Tally | None:
-    """The sums of all receivers, without jitter."""
-    tallies = [part.tally for part in each if part.tally is not None]
-    bitmaps = [sequence_bitmap.unpack(part.marks) for part in each if part.marks is not None]
-    if len(tallies) < len(each) or len(bitmaps) < len(each):
-        return None
+def _tally(receivers: Sequence[ReceiverCounts]) -> tuple[int, Tally | None]:
+    """The packets that arrived at more than one receiver, and the sums of all receivers, without jitter."""
+    tallies = [receiver.received.tally for receiver in receivers if receiver.received.tally is not None]
+    bitmaps = [sequence_bitmap.unpack(receiver.marks) for receiver in receivers if receiver.marks is not None]
+    if len(tallies) < len(receivers) or len(bitmaps) < len(receivers):
+        return 0, None
     distinct = reduce(or_, bitmaps).bit_count()
-    row.at_several = sum(bitmap.bit_count() for bitmap in bitmaps) - distinct
-    return Tally(
+    duplicated = sum(bitmap.bit_count() for bitmap in bitmaps) - distinct
+    return duplicated, Tally(
         packets=sum(tally.packets for tally in tallies),
         bytes=sum(tally.bytes for tally in tallies),
         distinct=distinct,
-        duplicated=row.at_several + sum(tally.duplicated or 0 for tally in tallies),
+        duplicated=duplicated + sum(tally.duplicated or 0 for tally in tallies),
         reordered=sum(tally.reordered or 0 for tally in tallies),
         too_late=sum(tally.too_late or 0 for tally in tallies),
         invalid_sequence=sum(tally.invalid_sequence or 0 for tally in tallies),
@@ -100,7 +108,7 @@ def _tally(row: Row, each: Sequence[Row]) -> Tally | None:
         altered=sum(tally.altered or 0 for tally in tallies),
         altered_by=_by_cause(tallies),
         highest=max((tally.highest for tally in tallies if tally.highest is not None), default=None),
-        latency=_latency([part for part in each if part.received]),
+        latency=_latency([receiver for receiver in receivers if receiver.received.packets]),
     )
 
 
@@ -109,13 +117,15 @@ def _by_cause(tallies: Sequence[Tally]) -> dict[str, int]:
     return {cause: sum((tally.altered_by or {}).get(cause, 0) for tally in tallies) for cause in causes}
 
 
-def _latency(each: Sequence[Row]) -> Latency | None:
+def _latency(receivers: Sequence[ReceiverCounts]) -> Latency | None:
     """Latency over the frames of all receivers; None where one has no clock reading."""
-    known = [part.tally.latency for part in each if part.tally is not None and part.tally.latency is not None]
-    if not known or len(known) < len(each):
+    known = [receiver.received.latency for receiver in receivers if receiver.received.latency is not None]
+    if not known or len(known) < len(receivers):
         return None
     frames = sum(latency.frames for latency in known)
-    points = sorted((ns + _shift_ns(part), count) for part in each for ns, count in part.delays or [])
+    points = sorted(
+        (ns + receiver.users.shift_ns, count) for receiver in receivers for ns, count in receiver.delays or []
+    )
     return Latency(
         frames=frames,
         min_ns=min(latency.min_ns for latency in known),
@@ -124,11 +134,6 @@ def _latency(each: Sequence[Row]) -> Latency | None:
         negative=sum(latency.negative for latency in known),
         **{f"{name}_ns": _nearest_rank(points, share) for name, share in PERCENTILES.items()},
     )
-
-
-def _shift_ns(part: Row) -> int:
-    """Correction of a receiver's latencies by the clock readings after the run."""
-    return 0 if part.users is None else part.users.shift_ns
 
 
 def _nearest_rank(points: Sequence[tuple[int, int]], share: float) -> int:
@@ -141,10 +146,10 @@ def _nearest_rank(points: Sequence[tuple[int, int]], share: float) -> int:
     raise ValueError("an empty histogram has no percentiles")
 
 
-def _users(each: Sequence[Row]) -> dict[str, list[int]] | None:
+def _users(receivers: Sequence[ReceiverCounts]) -> dict[str, list[int]] | None:
     """traffic.counting.users.COLUMNS over all receivers, with latencies corrected by each receiver's clock."""
-    counted = [part.users for part in each if part.users is not None and part.users.received is not None]
-    if len(counted) < len(each):
+    counted = [receiver.users for receiver in receivers if receiver.users.received is not None]
+    if len(counted) < len(receivers):
         return None
     columns = [{name: np.array((users.received or {})[name], np.int64) for name in COLUMNS} for users in counted]
     for users, column in zip(counted, columns, strict=True):
@@ -161,11 +166,11 @@ def _sum(values: Iterable[int | None]) -> int | None:
     return None if None in known else sum(value or 0 for value in known)
 
 
-def _frames(each: Sequence[Row]) -> int | None:
+def _frames(each: Sequence[ReceivedCounts]) -> int | None:
     """None where no packet arrived in fragments. A receiver without fragments has one frame for each packet."""
-    if all(part.received_frames is None for part in each):
+    if all(received.frames is None for received in each):
         return None
-    return _sum(part.received if part.received_frames is None else part.received_frames for part in each)
+    return _sum(received.packets if received.frames is None else received.frames for received in each)
 
 
 def _most(values: Iterable[int | None]) -> int | None:

@@ -10,7 +10,8 @@ from pktswarm.master.results.document import Judgement, Verdict
 from pktswarm.master.results.document_handover import HandoverResult
 from pktswarm.master.results.document_rows import StreamRow
 from pktswarm.master.results.judgement import Measurement, number, verdict
-from pktswarm.master.results.row import Row, stream_values
+from pktswarm.master.results.row import Row
+from pktswarm.master.results.streams_csv import stream_values
 from pktswarm.master.results.users import Users
 from pktswarm.master.scenario.expectations import METRICS, Expect, Limits, Metric, allowed
 from pktswarm.master.upf.document import N4Document
@@ -122,7 +123,7 @@ def _each_user(row: Row, key: str, limit: int | str | float) -> Iterable[tuple[s
     """For each user of a flow: its name, its value and the highest allowed value."""
     users = row.users
     assert users is not None
-    values = _losses(users) if key == "loss" else _latencies(users, key, row.clock_bound_ns)
+    values = _losses(users) if key == "loss" else _latencies(users, key, row.received.latency_bound_ns)
     for n, value in enumerate(values):
         yield users.name(n), value, allowed(limit, users.sent[n] if users.sent is not None else 0)
 

@@ -21,7 +21,7 @@ def take(rows: Iterable[Row], nodes: Iterable[NodeState]) -> None:
     """Sets the packets of each row that other hosts than its receivers report; None if no other host reads stamps."""
     by_host = {node.rank.host.name: found for node in nodes if (found := _wrong_packets(node)) is not None}
     for row in rows:
-        stamps = row.leg.engine == "xdp" and row.tally is not None and row.tally.distinct is not None
+        stamps = row.leg.engine == "xdp" and row.received.numbered
         others = {host: each for host, each in by_host.items() if host not in row.leg.receivers}
         if stamps and others:
             number = str(row.leg.id)

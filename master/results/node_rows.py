@@ -15,6 +15,29 @@ from pktswarm.master.results.document_rows import NodeRow
 from pktswarm.master.results.run_state import RunState
 from pktswarm.traffic.connections.counts import ConnectionRow, directions
 
+NODE_COLUMNS = [
+    "node",
+    "role",
+    "state",
+    "interface",
+    "driver",
+    "kernel",
+    "sent_packets",
+    "received_packets",
+    "missed_packets",
+    "tx_packets",
+    "rx_packets",
+    "tx_dropped_packets",
+    "rx_dropped_packets",
+    "tx_error_packets",
+    "rx_error_packets",
+    "failed_packets",
+    "clock_offset_ns",
+    "clock_bound_ns",
+    "released_ns",
+    "problem",
+]
+
 
 def node_rows(state: RunState) -> list[NodeRow]:
     return [_node_row(state, node) for node in state.nodes.values()]

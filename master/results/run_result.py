@@ -9,7 +9,6 @@ from typing import cast
 from pktswarm.master.cluster.node import mended, outages, unfinished
 from pktswarm.master.dut_host import report as host_report
 from pktswarm.master.files import utc
-from pktswarm.master.plan import interactive
 from pktswarm.master.results import (
     doubts as doubts_of,
 )
@@ -19,6 +18,7 @@ from pktswarm.master.results import (
     metric_verdicts,
     misdelivered,
     proxy_counts,
+    replayed_flows,
     trace_verify,
     user_report,
 )
@@ -35,8 +35,9 @@ from pktswarm.master.results.document_rows import ReplayedFlow
 from pktswarm.master.results.flow_rows import rows as rows_of
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.results.node_rows import connection_rows, node_rows
-from pktswarm.master.results.row import Row, stream_values
+from pktswarm.master.results.row import Row
 from pktswarm.master.results.run_state import RunState
+from pktswarm.master.results.streams_csv import stream_values
 from pktswarm.master.results.totals import group_totals, node_totals, totals
 from pktswarm.master.results.trace_verify import Compared
 from pktswarm.master.results.users import Users
@@ -136,7 +137,7 @@ def _notes(
         *state.resolved.notes,
         *state.notes,
         *host_report.notes(state.dut_host),
-        *interactive.trouble(flows),
+        *replayed_flows.trouble(flows),
         *trace_verify.trouble(compared, rows),
         *handover_rows.notes(rows),
         *proxy_counts.notes(state.nodes.values(), ["end_marker"] if with_moves else []),
@@ -184,10 +185,10 @@ def _match_latencies(state: RunState, rows: list[Row], compared: Sequence[Compar
         row, leg = by_leg[one.leg.id], one.leg
         sender, receiver = ends[leg.transmitter, "transmit"], ends[leg.receiver, "receive"]
         if why := state.faults().of_capture(leg):
-            row.omitted_timing.append(f"latency by captures, because {why}")
+            row.capture.omitted_timing.append(f"latency by captures, because {why}")
         elif state.start_ns is not None and one.agrees(row):
-            found = trace_verify.latency(one, row, sender, receiver, state.start_ns, state.middle_ns())
-            row.matched, row.matched_bound_ns = found or (None, None)
+            latency = trace_verify.latency(one, row, sender, receiver, state.start_ns, state.middle_ns())
+            row.capture.latency, row.capture.latency_bound_ns = latency or (None, None)
 
 
 def doubts(state: RunState, rows: list[Row] | None = None) -> list[str]:
@@ -200,25 +201,25 @@ def doubts(state: RunState, rows: list[Row] | None = None) -> list[str]:
 def flow_rows(rows: list[Row]) -> list[ReplayedFlow]:
     """The flows of interactive traces, from the reports of both ends."""
     back = {row.leg.answers: row for row in rows if row.leg.answers is not None}
-    flows = []
+    flows: list[ReplayedFlow] = []
     for row in rows:
-        if row.flows is not None and row.leg.id in back:
-            flows += interactive.flow_rows(row.leg, row.flows, back[row.leg.id].flows or [])
-    return cast(list[ReplayedFlow], flows)
+        if row.sent.flows is not None and row.leg.id in back:
+            flows += replayed_flows.flow_rows(row.leg, row.sent.flows, back[row.leg.id].sent.flows or [])
+    return flows
 
 
 def first_frame_skew_ns(rows: list[Row]) -> dict[str, dict[str, float]]:
     """Engine → the spread of its nodes' first frames, and their median delay after the start instant, or after the due
     time of a trace's first packet. Receive times stand in where an engine does not report send times."""
-    return {engine: _skew(rows, engine) for engine in sorted({row.engine for row in rows}) if _skew(rows, engine)}
+    return {engine: _skew(rows, engine) for engine in sorted({row.sent.engine for row in rows}) if _skew(rows, engine)}
 
 
 def _skew(rows: list[Row], engine: str) -> dict[str, float]:
     firsts: dict[str, list[tuple[int, int]]] = {}
     for row in rows:
-        first_ns = row.first_ns if row.left_ns is None else row.left_ns
+        first_ns = row.received.first_ns if row.sent.first_ns is None else row.sent.first_ns
         first = row.leg.answers is None and row.leg.echo_of is None
-        if row.engine == engine and first_ns is not None and first:
+        if row.sent.engine == engine and first_ns is not None and first:
             firsts.setdefault(row.leg.source, []).append((first_ns, row.leg.timing.lead_ns))
     nodes = [first_ns - lead_ns for first_ns, lead_ns in map(min, firsts.values())]
     if not nodes:

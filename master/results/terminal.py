@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pktswarm.master.plan import interactive
-from pktswarm.master.results import handover_report, trace_verify, user_report, users
+from pktswarm.master.results import handover_report, replayed_flows, trace_verify, user_report, users
 from pktswarm.master.results.document_rows import PacketSums
 from pktswarm.master.results.folder import Outcome
-from pktswarm.master.results.row import Row, lost_by, stream_values
+from pktswarm.master.results.row import Row
+from pktswarm.master.results.streams_csv import stream_values
 from pktswarm.master.results.trace_verify import FlowCountRow
 from pktswarm.master.upf.session_results import lines as upf_lines
 from pktswarm.traffic.connections.counts import ConnectionRow, figures
@@ -91,12 +91,12 @@ def _to(leg: Leg) -> str:
 
 
 def _has_times(row: Row) -> bool:
-    return row.matched is not None or (row.tally is not None and row.tally.distinct is not None)
+    return row.capture.latency is not None or row.received.numbered
 
 
 def describe_unstamped(row: Row) -> str:
     """The counts of a stamped trace's frames without a stamp; empty where there are none."""
-    sent, received = row.unstamped_sent, row.unstamped
+    sent, received = row.sent.unstamped, row.received.unstamped
     if not sent and not received:
         return ""
     lost = None if sent is None or received is None else sent - received
@@ -160,8 +160,8 @@ def _cells(row: Row) -> list[str]:
         escape(row.leg.stream),
         escape(f"{row.leg.source} → {_to(row.leg)}"),
         _count(row.intended),
-        _count(row.sent),
-        _count(row.received),
+        _count(row.sent.packets),
+        _count(row.received.packets),
         _lost(row.lost),
         _scaled(values["received_pps"] or values["sent_pps"], 1e3),
         _scaled(values["received_bps"] or values["sent_bps"], 1e6),
@@ -226,13 +226,13 @@ def _print_users(console: Console, outcome: Outcome) -> None:
 
 def _print_traces(console: Console, outcome: Outcome) -> None:
     if outcome.flows:
-        console.print(interactive.table(outcome.flows))
+        console.print(replayed_flows.table(outcome.flows))
     for row in outcome.rows:
         for line in filter(None, (describe_unstamped(row), trace_verify.describe(row))):
             console.print(f"[dim]{escape(line)}[/]")
     if outcome.flow_counts:
         console.print(escape(describe_flows(outcome.flow_counts)))
-    if any(lost_by(row) == "difference" for row in outcome.rows):
+    if any(row.lost_by == "difference" for row in outcome.rows):
         console.print("[dim]lost by count: without stamps, lost is sent − received.[/]")
 
 

@@ -36,8 +36,8 @@ def node_totals(rows: Iterable[StreamRow]) -> list[NodeTotal]:
 def _row_sums(rows: Sequence[Row]) -> PacketSums:
     return _sums(
         _add([row.intended for row in rows]),
-        _add([row.sent for row in rows]),
-        _add([row.received for row in rows]),
+        _add([row.sent.packets for row in rows]),
+        _add([row.received.packets for row in rows]),
         _add([row.lost for row in rows]),
     )
 

@@ -73,7 +73,7 @@ class Compared:
 
     def agrees(self, row: Row) -> bool:
         """Whether the capture has as many packets as the run counted."""
-        return row.received == sum(flow.received for flow in self.flows)
+        return row.received.packets == sum(flow.received for flow in self.flows)
 
 
 def compare(
@@ -198,7 +198,9 @@ def trouble(results: Sequence[Compared], rows: Sequence[Row]) -> list[str]:
         row, captured = _row(result, rows), sum(flow.received for flow in result.flows)
         if not result.agrees(row):
             path = f"{result.leg.stream}, {result.leg.source} → {result.leg.target}"
-            notes.append(f"{path}: the run counted {row.received} packets, the capture has {captured}: no loss by flow")
+            notes.append(
+                f"{path}: the run counted {row.received.packets} packets, the capture has {captured}: no loss by flow"
+            )
     return notes
 
 
@@ -209,8 +211,8 @@ def flow_rows(results: Sequence[Compared], rows: Sequence[Row]) -> list[FlowCoun
         row = _row(result, rows)
         if not result.agrees(row):
             continue
-        whole = row.sent is not None and row.sent == sum(flow.intended for flow in result.flows)
-        table += [_flow_row(result.leg, flow, flow.intended if whole else None) for flow in result.flows]
+        all_sent = row.sent.packets == sum(flow.intended for flow in result.flows)
+        table += [_flow_row(result.leg, flow, flow.intended if all_sent else None) for flow in result.flows]
     return table
 
 
@@ -242,7 +244,7 @@ def latency(
     """
     here, there, began = receiver.offset_at(at_ns), sender.offset_at(at_ns), _start_offset_ns(sender)
     utc = [clock.realtime_minus_monotonic_ns for clock in receiver.clock.values()]
-    if result.delays_ns is None or not len(result.delays_ns) or row.latest_ns is None or not utc:
+    if result.delays_ns is None or not len(result.delays_ns) or row.sent.max_lateness_ns is None or not utc:
         return None
     if here is None or there is None or began is None:
         return None
@@ -250,7 +252,7 @@ def latency(
     # receiver's: both on the master's clock.
     middle = (min(utc) + max(utc)) // 2
     delays_ns = np.sort(result.delays_ns - middle - here.offset_ns - start_ns - began + there.offset_ns)
-    bound_ns = here.bound_ns + there.bound_ns + row.latest_ns + -(-(max(utc) - min(utc)) // 2)
+    bound_ns = here.bound_ns + there.bound_ns + row.sent.max_lateness_ns + -(-(max(utc) - min(utc)) // 2)
     points = {f"{name}_ns": int(delays_ns[_rank(len(delays_ns), share)]) for name, share in PERCENTILES.items()}
     ends = {"min_ns": int(delays_ns[0]), "mean_ns": float(delays_ns.mean()), "max_ns": int(delays_ns[-1])}
     return Latency(len(delays_ns), **ends, **points), bound_ns  # type: ignore[arg-type] # the names are Latency's
@@ -270,7 +272,7 @@ def _start_offset_ns(sender: NodeState) -> int | None:
 
 def latencies(rows: Sequence[Row]) -> list[CaptureLatency]:
     """The latency by captures of every row that has one, also of those that have a latency by stamps."""
-    return [_capture_latency(row, row.matched) for row in rows if row.matched is not None]
+    return [_capture_latency(row, row.capture.latency) for row in rows if row.capture.latency is not None]
 
 
 def _capture_latency(row: Row, latency: Latency) -> CaptureLatency:
@@ -285,21 +287,21 @@ def _capture_latency(row: Row, latency: Latency) -> CaptureLatency:
         "p999_ns": latency.p999_ns,
         "max_ns": latency.max_ns,
         "negative": latency.negative,
-        "bound_ns": row.matched_bound_ns,
-        "latest_ns": row.latest_ns,
+        "bound_ns": row.capture.latency_bound_ns,
+        "latest_ns": row.sent.max_lateness_ns,
     }
 
 
 def describe(row: Row) -> str:
     """The latency by captures of a row without stamps, for the terminal; empty for others."""
-    if row.latency_by != "captures" or row.matched is None or row.latest_ns is None or row.matched_bound_ns is None:
+    latency, bound_ns, lateness_ns = row.capture.latency, row.capture.latency_bound_ns, row.sent.max_lateness_ns
+    if row.latency_by != "captures" or latency is None or lateness_ns is None or bound_ns is None:
         return ""
-    latency = row.matched
     points = (("p50", latency.p50_ns), ("p99", latency.p99_ns), ("max", latency.max_ns))
     times = ", ".join(f"{name} {value / 1e3:,.1f}" for name, value in points)
     path = f"{row.leg.stream}, {row.leg.source} → {row.leg.target}"
     return (
-        f"{path}: latency {times} ± {row.matched_bound_ns / 1e3:,.1f} us "
+        f"{path}: latency {times} ± {bound_ns / 1e3:,.1f} us "
         f"from due times to captures ({latency.frames:,} frames); the bound includes the frames' lateness of up to "
-        f"{row.latest_ns / 1e3:,.1f} us"
+        f"{lateness_ns / 1e3:,.1f} us"
     )

@@ -371,10 +371,9 @@ class Run:
         lines.append(f"the UPF's last message on N4 came {(plane.last_word_ns - start_ns) / 1e9:.2f} s after the start")
         for row in self.ledger.rows():
             if row.leg.id in self.plan.tunnels | self.plan.trace_sessions and row.lost is not None:
-                last = (
-                    "no packet arrived" if row.last_ns is None else f"the last packet came at {row.last_ns / 1e9:.2f} s"
-                )
-                lines.append(f"{row.leg.stream} from {row.leg.source}: {last}, {row.lost:,} of {row.sent:,} are lost")
+                sent, last_ns = row.sent.packets, row.received.last_ns
+                last = "no packet arrived" if last_ns is None else f"the last packet came at {last_ns / 1e9:.2f} s"
+                lines.append(f"{row.leg.stream} from {row.leg.source}: {last}, {row.lost:,} of {sent:,} are lost")
         return lines
 
     def _compared(self, folder: Folder) -> list[Compared]:

@@ -18,7 +18,7 @@ PEAK_NS = 100_000_000
 
 @dataclass(frozen=True)
 class Measured:
-    """Rows of the target streams of a run (results.row.stream_values), and its results folder."""
+    """Rows of the target streams of a run (results.streams_csv.stream_values), and its results folder."""
 
     rows: Sequence[Mapping[str, Any]]
     results: Path

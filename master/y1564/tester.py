@@ -16,7 +16,8 @@ from pktswarm.master.plan.allowlist import Allow
 from pktswarm.master.report import over_time
 from pktswarm.master.report.folder import SAMPLES
 from pktswarm.master.results.folder import Outcome
-from pktswarm.master.results.row import Row, stream_values
+from pktswarm.master.results.row import Row
+from pktswarm.master.results.streams_csv import stream_values
 from pktswarm.master.y1564.procedure import ActivationResult, TrialPlan
 from pktswarm.master.y1564.services import File, Service
 from pktswarm.master.y1564.steps import PERFORMANCE, Measured, availability, steps
@@ -94,5 +95,5 @@ class Tester:
 
 def received_bps(rows: list[Row], duration_s: float) -> float | None:
     """The received rate of frames with FCS. Frames that leave the device's queue after the last was sent count too."""
-    received = [row.received_bytes for row in rows]
+    received = [row.received.bytes for row in rows]
     return None if not received or None in received else 8 * sum(count or 0 for count in received) / duration_s

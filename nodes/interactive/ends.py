@@ -18,8 +18,8 @@ from pktswarm.nodes.process import EngineProcess
 from pktswarm.nodes.receivers.netsniff import BothWays
 from pktswarm.nodes.start_fifo import Gate
 from pktswarm.traffic.errors import EngineError
-from pktswarm.traffic.interactive.machine import FlowReport
 from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.flow_report import FlowReport
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
 
 NAME = "interactive"
@@ -191,7 +191,7 @@ class End:
             seconds=result.seconds,
             started_ns=result.started_ns,
             first_ns=result.first_sent_ns,
-            flows=[asdict(flow) for flow in flows],
+            flows=flows,
             note=result.note,
         )
 

@@ -174,7 +174,7 @@ def test_through_50_ms_and_loss_nothing_is_acknowledged_before_it_came(
         assert Counter(done.before[end]) <= Counter(done.captured[end]) <= Counter(done.seen[end])
     assert min(done.device["lost"]) >= 1
     ends = [done.sent.flows or [], done.answers_sent.flows or []]
-    assert {flow["state"] for end in ends for flow in end if flow["label"].startswith("tcp")} == {"complete"}
+    assert {flow.state for end in ends for flow in end if flow.label.startswith("tcp")} == {"complete"}
     assert (done.sent.sent_packets, done.answers_sent.sent_packets) == (
         ready.forward,
         len(ready.packets) - ready.forward,
@@ -194,21 +194,21 @@ def test_a_flow_is_stretched_by_each_turn_of_a_slow_device(line: Line, tmp_path:
     # Nothing is lost, so nothing is sent again, unless the machine holds an answer back for longer than a sender waits
     # (tests/unit has that by a clock of its own).
     for sent, other in ((done.sent, done.answers_sent), (done.answers_sent, done.sent)):
-        assert sum(flow["duplicates"] for flow in other.flows or []) <= (sent.resent_packets or 0)
+        assert sum(flow.duplicates for flow in other.flows or []) <= (sent.resent_packets or 0)
     assert done.received.received_packets == ready.forward
-    downloads = [flow for flow in done.sent.flows or [] if flow["label"].endswith("→ 443")]
+    downloads = [flow for flow in done.sent.flows or [] if flow.label.endswith("→ 443")]
     assert len(downloads) == 4
     for flow in downloads:
         # SYN, client hello, request, FIN: each waits for what comes back, twice through the device.
-        assert flow["replayed_ns"] - flow["recorded_ns"] > 3 * 2 * DELAY_NS
-    call = next(flow for flow in done.sent.flows or [] if "16384" in flow["label"])
-    assert 0 <= call["replayed_ns"] - call["recorded_ns"] < 10 * DELAY_NS
+        assert flow.replayed_ns is not None and flow.replayed_ns - flow.recorded_ns > 3 * 2 * DELAY_NS
+    call = next(flow for flow in done.sent.flows or [] if "16384" in flow.label)
+    assert call.replayed_ns is not None and 0 <= call.replayed_ns - call.recorded_ns < 10 * DELAY_NS
 
 
 def test_a_device_that_passes_nothing_is_told(line: Line, tmp_path: Path) -> None:
     ready = prepared(RECORDED)
     done = replay(line, ready, tmp_path, 1.0, seed=1)
-    states = {flow["label"].split()[0]: flow["state"] for flow in done.sent.flows or []}
+    states = {flow.label.split()[0]: flow.state for flow in done.sent.flows or []}
     assert states["tcp"] == "given up"
     assert done.received.received_packets == done.answers_sent.sent_packets == 0
-    assert {flow["state"] for flow in done.answers_sent.flows or []} == {"unfinished"}
+    assert {flow.state for flow in done.answers_sent.flows or []} == {"unfinished"}

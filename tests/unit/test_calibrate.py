@@ -25,7 +25,7 @@ from pktswarm.master.plan import capacity
 from pktswarm.master.results.document import RunDocument
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.results.ledger import Ledger
-from pktswarm.master.results.row import Row
+from pktswarm.master.results.row import ReceivedCounts, Row, SentCounts
 from pktswarm.traffic.errors import BadInput, PktswarmError
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import Role
@@ -256,17 +256,17 @@ def test_ctrl_c_in_a_search_is_passed_on() -> None:
         measure.Receiver(stopped, ABLE, FORM).measure()
 
 
-def row(**counts: Any) -> Row:
-    usual = {"intended": 1000, "sent": 1000, "received": 990, "seconds": 1.0, "missed": 10}
-    return Row(Leg(0, "load-0", "tx1", "rx1", "stream", "xdp"), "xdp", **{**usual, **counts})
+def row(received: int = 990) -> Row:
+    sent = SentCounts("xdp", 1000, seconds=1.0)
+    return Row(Leg(0, "load-0", "tx1", "rx1", "stream", "xdp"), 1000, sent, ReceivedCounts(received, missed=10))
 
 
 def test_a_receivers_full_ring_is_loss_and_any_other_doubt_is_one() -> None:
     full = "rx1 (receive): the receiver itself missed 10 packets (ring full): a lower bound"
     other = "tx1 (transmit): the engines counted 9 packets, tx_packets of the interface is 8"
 
-    def judged(doubts: list[str], reason: str, **counts: Any) -> int:
-        outcome = Outcome(3, reason, [row(**counts)], document=cast("RunDocument", {"doubts": doubts}))
+    def judged(doubts: list[str], reason: str, received: int = 990) -> int:
+        outcome = Outcome(3, reason, [row(received)], document=cast("RunDocument", {"doubts": doubts}))
         return _lost_not_doubted(outcome, "rx1").status
 
     assert judged([full], full) == 0

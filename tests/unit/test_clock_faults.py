@@ -16,7 +16,7 @@ from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results.document_rows import StreamRow
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.results.ledger import Ledger
-from pktswarm.master.results.row import stream_values
+from pktswarm.master.results.streams_csv import stream_values
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.connections.counts import EndCount, ReceivedCount, SentCount
 from pktswarm.traffic.connections.counts import values as connection_values

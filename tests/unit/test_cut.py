@@ -9,7 +9,8 @@ import pytest
 from pktswarm.master.cluster import inventory
 from pktswarm.master.plan import plan
 from pktswarm.master.results import totals
-from pktswarm.master.results.row import Row, stream_values
+from pktswarm.master.results.row import ReceivedCounts, Row, SentCounts
+from pktswarm.master.results.streams_csv import stream_values
 from pktswarm.master.scenario import scenario
 from pktswarm.traffic.capture.trace import Packet, write_pcap
 from pktswarm.traffic.errors import BadInput
@@ -112,7 +113,7 @@ def test_the_background_is_told_from_the_targets_and_summed_apart(tmp_path: Path
     text = "streams: [{name: a, count_packets: 3}, {name: b, count_packets: 4}]"
     text += "\nsources: [{name: c, source: mpeg, background: true, duration_s: 1}]"
     legs = planned(tmp_path, text).legs
-    rows = [Row(leg, intended=leg.intended_packets, sent=10 + leg.id, received=9) for leg in legs]
+    rows = [Row(leg, leg.intended_packets, SentCounts(packets=10 + leg.id), ReceivedCounts(9)) for leg in legs]
     assert [stream_values(row)["group"] for row in rows] == ["target", "target", "background"]
     target, background = totals.group_totals(rows)
     assert (target["group"], target["intended_packets"], target["sent_packets"]) == ("target", 7, 21)

@@ -10,13 +10,12 @@ from typing import Any, get_type_hints
 import pytest
 
 from pktswarm.master.cluster.inventory import Host
-from pktswarm.master.plan import interactive
 from pktswarm.master.report.folder import read
-from pktswarm.master.results import document, read_document, trace_verify, users
+from pktswarm.master.results import document, read_document, replayed_flows, trace_verify, users
 from pktswarm.master.results.document_rows import ConnectionResult, NodeRow, ReplayedFlow, RunRow, UserRow
-from pktswarm.master.results.folder import NODE_COLUMNS
+from pktswarm.master.results.node_rows import NODE_COLUMNS
 from pktswarm.master.results.read_document import decode, read_run
-from pktswarm.master.results.row import STREAM_COLUMNS
+from pktswarm.master.results.streams_csv import STREAM_COLUMNS
 from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.traffic.connections.counts import COLUMNS as CONNECTION_COLUMNS
 from pktswarm.traffic.errors import BadInput
@@ -44,7 +43,7 @@ def test_the_document_of_a_run_fits_its_types(tmp_path: Path, legs: list[Leg]) -
         (NodeRow, NODE_COLUMNS),
         (UserRow, users.COLUMNS),
         (ConnectionResult, [*CONNECTION_COLUMNS, "leg"]),
-        (ReplayedFlow, interactive.COLUMNS),
+        (ReplayedFlow, replayed_flows.COLUMNS),
         (trace_verify.FlowCountRow, trace_verify.FLOW_COLUMNS),
         (document.LegEntry, [field.name for field in fields(Leg)]),
         (document.HostEntry, [field.name for field in fields(Host)]),

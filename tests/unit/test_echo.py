@@ -16,7 +16,7 @@ from pktswarm.master.cluster.ranks import Rank, ranks
 from pktswarm.master.plan import explain, plan
 from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results.ledger import Ledger
-from pktswarm.master.results.row import stream_values
+from pktswarm.master.results.streams_csv import stream_values
 from pktswarm.master.scenario import scenario
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.nodes import libbpf

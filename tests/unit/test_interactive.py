@@ -15,10 +15,11 @@ import pytest
 from acknowledged import Seen, acknowledged_too_early
 from pktswarm.traffic.capture.files import Packet, write_pcap
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.interactive.machine import LINGER_NS, MOST_TRIES, FlowReport, Machine, Sending
+from pktswarm.traffic.interactive.machine import LINGER_NS, MOST_TRIES, Machine, Sending
 from pktswarm.traffic.interactive.prepare import Endpoint, Prepared, load, prepare
 from pktswarm.traffic.interactive.script import COPIES, NOT_RECORDED, read_script, script_of
 from pktswarm.traffic.interactive.sequence import Coverage
+from pktswarm.traffic.protocol.flow_report import FlowReport
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "configs" / "traces" / "lab.pcapng"

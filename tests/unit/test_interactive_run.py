@@ -14,16 +14,17 @@ from rich.console import Console
 from pktswarm.master.cluster import inventory
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.cluster.ranks import Rank, ranks
-from pktswarm.master.plan import interactive, plan, resolve
+from pktswarm.master.plan import plan, resolve
 from pktswarm.master.plan.resolved import Resolved
+from pktswarm.master.results import replayed_flows
 from pktswarm.master.results.ledger import Ledger
 from pktswarm.master.scenario import scenario
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.nodes.interactive.ends import Ends
 from pktswarm.traffic.capture.trace import Packet, read_packets, write_pcap
 from pktswarm.traffic.errors import BadInput
-from pktswarm.traffic.interactive.machine import FlowReport, State
 from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.flow_report import FlowReport, FlowState
 from pktswarm.traffic.protocol.task import ReceiveCount, SendCount
 from run_events import NO_INPUTS, as_event
 
@@ -150,16 +151,16 @@ BACK = replace(THERE, id=1, source="rx1", target="tx1", answers=0, intended_pack
 COUNTERS = dict.fromkeys(("tx_bytes", "tx_dropped", "rx_bytes", "rx_dropped"), 0)
 
 
-def report(sent: int, received: int, state: State = "complete") -> FlowReport:
+def report(sent: int, received: int, state: FlowState = "complete") -> FlowReport:
     return FlowReport(0, "tcp 1 → 2", state, 1_000, 2_500, sent, 2, received, 1, sent * 60, 120, received * 60)
 
 
-def run(state: State = "complete", tx_packets: int = 12, rx_node_tx_packets: int = 8) -> Ledger:
+def run(state: FlowState = "complete", tx_packets: int = 12, rx_node_tx_packets: int = 8) -> Ledger:
     made = Ledger([Rank(1, TX, "transmit"), Rank(2, RX, "receive")])
     made.resolved = Resolved([THERE, BACK])
     made.take(as_event({"event": "phase", "name": "over", "at_ns": 9}))
     for rank, out, coming, here in ((1, 0, 1, report(10, 6, state)), (2, 1, 0, report(6, 9))):
-        sent = SendCount(out, "interactive", here.sent, here.sent_bytes, resent_packets=2, flows=[asdict(here)])
+        sent = SendCount(out, "interactive", here.sent, here.sent_bytes, resent_packets=2, flows=[here])
         received = ReceiveCount(coming, "interactive", here.received, here.received_bytes)
         counters = {"tx_packets": tx_packets if rank == 1 else rx_node_tx_packets, "rx_packets": 100, **COUNTERS}
         counts = [asdict(sent), asdict(received)]
@@ -169,8 +170,14 @@ def run(state: State = "complete", tx_packets: int = 12, rx_node_tx_packets: int
 
 def test_each_direction_is_a_row_with_what_both_ends_told() -> None:
     there, back = run().rows()
-    assert (there.intended, there.sent, there.resent, there.received, there.lost) == (10, 10, 2, 9, 1)
-    assert (back.intended, back.sent, back.resent, back.received, back.lost) == (6, 6, 2, 6, 0)
+    assert (there.intended, there.sent.packets, there.sent.resent, there.received.packets, there.lost) == (
+        10,
+        10,
+        2,
+        9,
+        1,
+    )
+    assert (back.intended, back.sent.packets, back.sent.resent, back.received.packets, back.lost) == (6, 6, 2, 6, 0)
     nodes = run().node_rows()
     assert [(node["sent_packets"], node["received_packets"]) for node in nodes] == [(10, 6), (6, 9)]
 
@@ -189,13 +196,13 @@ def test_what_was_sent_again_counts_against_the_interface() -> None:
 def test_flows_of_both_ends_become_one_row_with_their_stretch() -> None:
     outcome = run().outcome(Expect(), NO_INPUTS)
     (flow,) = outcome.flows
-    assert list(flow) == interactive.COLUMNS
+    assert list(flow) == replayed_flows.COLUMNS
     assert (flow["state"], flow["stretch"], flow["received_packets"], flow["answers_received_packets"]) == (
         "complete", 2.5, 9, 6,
     )  # fmt: skip
     assert outcome.document["flows"] == outcome.flows
     shown = io.StringIO()
-    Console(file=shown, width=120).print(interactive.table(outcome.flows))
+    Console(file=shown, width=120).print(replayed_flows.table(outcome.flows))
     assert "tcp 1 → 2" in shown.getvalue() and "2.50" in shown.getvalue()
 
 

@@ -14,13 +14,15 @@ from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results.count_verdicts import judge
 from pktswarm.master.results.flow_rows import fold
 from pktswarm.master.results.ledger import Ledger
-from pktswarm.master.results.row import Row, stream_values
+from pktswarm.master.results.row import ReceivedCounts, Row, SentCounts
 from pktswarm.master.results.run_result import first_frame_skew_ns, flow_rows
+from pktswarm.master.results.streams_csv import stream_values
 from pktswarm.master.results.totals import totals
 from pktswarm.master.results.trace_verify import Compared
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.counting import users
 from pktswarm.traffic.leg import FlowUsers, Leg, MatchData, Timing
+from pktswarm.traffic.protocol.flow_report import FlowReport
 from pktswarm.traffic.protocol.rank0_events import Clock
 from pktswarm.traffic.protocol.rank_events import Sample
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask, SendCount
@@ -91,7 +93,7 @@ def test_a_row_has_what_was_told_and_nothing_else() -> None:
 def test_what_was_not_told_stays_unknown_in_rows_and_sums() -> None:
     made = ledger(sent=None)
     (row,) = made.rows()
-    assert (row.sent, row.lost, row.received) == (None, None, 100)
+    assert (row.sent.packets, row.lost, row.received.packets) == (None, None, 100)
     assert totals([row])[-1]["sent_packets"] is None
     assert totals([row])[-1]["lost_packets"] is None
     assert status(made)[0] == 3
@@ -155,7 +157,7 @@ def test_a_lost_node_is_named_and_the_others_counts_stand() -> None:
     made.take(as_event({"event": "lost", "rank": 1, "problem": "no message for 5 s"}))
     code, reason = status(made)
     assert (code, reason) == (3, "tx1 (transmit): no message for 5 s (last message before the start)")
-    assert made.rows()[0].received == 100
+    assert made.rows()[0].received.packets == 100
     assert [row["state"] for row in made.node_rows()] == ["lost", "ok"]
 
 
@@ -187,8 +189,8 @@ def test_the_skew_of_a_barrier_is_on_the_masters_clock() -> None:
 
 def test_verdicts_are_per_stream() -> None:
     rows = [
-        Row(LEG, intended=10, sent=10, received=10),
-        Row(replace(LEG, stream="b"), intended=10, sent=10, received=9),
+        Row(LEG, 10, SentCounts(packets=10), ReceivedCounts(10)),
+        Row(replace(LEG, stream="b"), 10, SentCounts(packets=10), ReceivedCounts(9)),
     ]
     assert [verdict["holds"] for verdict in judge(Expect(loss=0), rows)] == [True, False]
 
@@ -215,13 +217,15 @@ def test_stamps_tell_loss_by_number_and_fill_their_columns() -> None:
 
 def test_the_first_frame_of_each_node_is_compared_and_none_that_was_due_later() -> None:
     rows = [
-        Row(replace(LEG, source="tx1"), first_ns=900, left_ns=400),
-        Row(replace(LEG, source="tx1", timing=Timing(lead_ns=5000)), first_ns=9999, left_ns=5300),
-        Row(replace(LEG, source="tx2", timing=Timing(lead_ns=50)), first_ns=750, left_ns=400),
+        Row(leg, sent=SentCounts("xdp", first_ns=sent_ns), received=ReceivedCounts(first_ns=received_ns))
+        for leg, received_ns, sent_ns in (
+            (replace(LEG, source="tx1"), 900, 400),
+            (replace(LEG, source="tx1", timing=Timing(lead_ns=5000)), 9999, 5300),
+            (replace(LEG, source="tx2", timing=Timing(lead_ns=50)), 750, 400),
+        )
     ]
-    rows = [replace(row, engine="xdp") for row in rows]
     assert first_frame_skew_ns(rows) == {"xdp": {"nodes": 2, "skew": 50, "median_after_start": 375}}
-    rows = [replace(row, left_ns=None) for row in rows[::2]]
+    rows = [replace(row, sent=SentCounts("xdp")) for row in rows[::2]]
     assert first_frame_skew_ns(rows)["xdp"]["skew"] == 200
 
 
@@ -315,7 +319,7 @@ def test_a_failed_capture_costs_no_count_and_is_told() -> None:
     made.take(
         as_event({"event": "counts", "rank": 2, "counts": [count], "interface": counters, "captures": [], **problems})
     )
-    assert [row.received for row in made.rows()] == [100]
+    assert [row.received.packets for row in made.rows()] == [100]
     assert status(made, loss=0) == (3, "rx1 (receive): netsniff-ng: exit 1")
 
 
@@ -325,22 +329,20 @@ def test_the_instances_of_a_trace_are_one_row_over_all_of_their_time() -> None:
     rows = {
         number: Row(
             replace(LEG, id=number, kind="trace", merged_into=0 if number else None),
-            engine="xdp",
-            sent=101,
-            late=number,
-            seconds=4.0,
-            left_ns=(5 + number) * second,
+            sent=SentCounts("xdp", 101, late=number, seconds=4.0, first_ns=(5 + number) * second),
         )
         for number in range(4)
     }
     (row,) = fold(rows)
-    assert (row.sent, row.late, row.seconds, row.left_ns) == (404, 6, 7.0, 5 * second)
+    assert (row.sent.packets, row.sent.late, row.sent.seconds, row.sent.first_ns) == (404, 6, 7.0, 5 * second)
     assert stream_values(row)["sent_pps"] == round(403 / 7, 1)
 
 
 def test_a_rate_is_of_as_many_packets_as_its_time_is_of() -> None:
     """xdp tells when the first and the last frame left, trafgen how long it took."""
-    rates = [stream_values(Row(LEG, engine=name, sent=101, seconds=1.0))["sent_pps"] for name in ("xdp", "trafgen")]
+    rates = [
+        stream_values(Row(LEG, sent=SentCounts(name, 101, seconds=1.0)))["sent_pps"] for name in ("xdp", "trafgen")
+    ]
     assert rates == [100, 101]
 
 
@@ -495,9 +497,9 @@ def test_latencies_are_corrected_by_the_clocks_as_they_stood_in_the_midst_of_the
         made.take(as_event({"event": "phase", "name": name, "at_ns": START_NS + after_s * SECOND}))
     take_count(made, 2, xdp_count(), rx_packets=100)
     (row,) = made.rows()
-    assert row.tally is not None and row.tally.latency is not None
-    assert row.tally.latency.min_ns == pytest.approx(3_000 - 100, abs=1)
-    assert row.clock_bound_ns == pytest.approx(100 + 9 + 9, abs=2), "its ends are 100 off its middle"
+    assert row.received.latency is not None
+    assert row.received.latency.min_ns == pytest.approx(3_000 - 100, abs=1)
+    assert row.received.latency_bound_ns == pytest.approx(100 + 9 + 9, abs=2), "its ends are 100 off its middle"
 
 
 def test_the_end_of_the_sending_is_the_drain_or_the_gathering_and_never_before_its_begin() -> None:
@@ -519,8 +521,8 @@ def test_a_clock_that_was_not_read_corrects_nothing() -> None:
         with_clocks(made, **clocks)
         take_count(made, 2, xdp_count(), rx_packets=100)
         (row,) = made.rows()
-        assert row.tally is not None and row.tally.latency is not None
-        assert (row.tally.latency.min_ns, row.clock_bound_ns) == (3000, None)
+        assert row.received.latency is not None
+        assert (row.received.latency.min_ns, row.received.latency_bound_ns) == (3000, None)
 
 
 def test_times_by_ptp_are_not_corrected() -> None:
@@ -529,10 +531,10 @@ def test_times_by_ptp_are_not_corrected() -> None:
     made.resolved.receives["rx1"] = ReceiveTask("eth1", "", [LEG], 9, tai=True)
     take_count(made, 2, xdp_count(), rx_packets=100)
     (row,) = made.rows()
-    assert row.tally is not None and row.tally.latency is not None and row.tally.latency.min_ns == 3000
+    assert row.received.latency is not None and row.received.latency.min_ns == 3000
     made.resolved.receives["rx1"] = ReceiveTask("eth1", "", [LEG], 9)
     (row,) = made.rows()
-    assert row.tally is not None and row.tally.latency is not None and row.tally.latency.min_ns == 3500
+    assert row.received.latency is not None and row.received.latency.min_ns == 3500
 
 
 def test_the_latencies_of_users_are_corrected_as_their_streams() -> None:
@@ -553,33 +555,34 @@ def test_what_an_engine_made_utc_itself_is_taken_back_by_what_it_added() -> None
         made, 2, xdp_count(first_ns=7_000 + 1_050, last_ns=7_000 + 1_250, utc_less_monotonic_ns=7_000), rx_packets=100
     )
     (row,) = made.rows()
-    assert (row.first_ns, row.last_ns, row.omitted_timing) == (0, 200, [])
+    assert (row.received.first_ns, row.received.last_ns, row.omitted_timing) == (0, 200, [])
 
 
 def test_the_first_frame_of_a_sender_is_told_since_the_start() -> None:
     made = ledger(sent=None)
     count = asdict(SendCount(0, "xdp", 100, 6000, seconds=1.0, first_ns=START_NS + OFFSET_NS + 77))
     take_count(made, 1, count, tx_packets=100)
-    assert [row.left_ns for row in made.rows()] == [77]
+    assert [row.sent.first_ns for row in made.rows()] == [77]
     made.start_ns = None
-    assert [(row.left_ns, row.first_ns) for row in made.rows()] == [(None, None)]
+    assert [(row.sent.first_ns, row.received.first_ns) for row in made.rows()] == [(None, None)]
 
 
 def test_a_second_engines_count_of_a_leg_is_the_capture_beside_it() -> None:
     made = ledger(received=None)
     counts = [xdp_count(), asdict(ReceiveCount(0, "netsniff-ng", 98, 1))]
     made.take(as_event({"event": "counts", "rank": 2, "counts": counts, "interface": COUNTERS, "captures": []}))
-    assert [(row.received, row.captured) for row in made.rows()] == [(100, 98)]
+    assert [(row.received.packets, row.capture.packets) for row in made.rows()] == [(100, 98)]
 
 
 def test_what_a_sender_told_is_in_its_row() -> None:
     made = ledger(sent=None)
-    count = SendCount(0, "xdp", 90, 5400, 1, 2, 3, 4, 270, 5, None, 0.5, resent_packets=6, flows=[{"flow": 1}])
+    count = SendCount(0, "xdp", 90, 5400, 1, 2, 3, 4, 270, 5, None, 0.5, resent_packets=6, flows=[flow_report(1)])
     take_count(made, 1, asdict(count), tx_packets=90)
     (row,) = made.rows()
-    assert (row.engine, row.sent, row.sent_bytes, row.seconds) == ("xdp", 90, 5400 + 4 * 90, 0.5)
-    assert (row.late, row.stamped, row.sent_frames, row.latest_ns, row.resent) == (2, 4, 270, 5, 6)
-    assert row.flows == [{"flow": 1}]
+    sent = row.sent
+    assert (sent.engine, sent.packets, sent.bytes, sent.seconds) == ("xdp", 90, 5400 + 4 * 90, 0.5)
+    assert (sent.late, sent.stamped, sent.frames, sent.max_lateness_ns, sent.resent) == (2, 4, 270, 5, 6)
+    assert sent.flows == [flow_report(1)]
     (node, _) = made.node_rows()
     assert (node["sent_packets"], node["received_packets"], node["failed_packets"]) == (90, None, 1)
     assert (node["tx_packets"], node["clock_offset_ns"], node["clock_bound_ns"]) == (90, OFFSET_NS, 9)
@@ -601,22 +604,26 @@ def test_a_leg_that_comes_to_two_nodes_is_one_row_of_both() -> None:
     for rank, packets in ((2, 70), (3, 30)):
         take_count(made, rank, asdict(ReceiveCount(0, "netsniff-ng", packets, packets * 60)), rx_packets=packets)
     (row,) = made.rows()
-    assert row.received == 100 and {name: part.received for name, part in row.parts.items()} == {"rx1": 70, "rx2": 30}
+    assert row.received.packets == 100
+    receivers = row.handover.receivers.items()
+    assert {host: counts.received.packets for host, counts in receivers} == {"rx1": 70, "rx2": 30}
     del made.nodes[3]
-    assert [row.received for row in made.rows()] == [None]
+    assert [row.received.packets for row in made.rows()] == [None]
 
 
 def test_instances_that_were_not_all_counted_have_no_sums() -> None:
     rows = {
-        0: Row(LEG, intended=10, sent=10, sent_bytes=640, stamped=5, late=0, latest_ns=7, seconds=2.0),
-        1: Row(replace(LEG, id=1, merged_into=0), intended=20, sent=20, sent_bytes=640, stamped=6, late=2, latest_ns=4),
+        0: Row(LEG, 10, SentCounts("", 10, 640, stamped=5, late=0, max_lateness_ns=7, seconds=2.0)),
+        1: Row(replace(LEG, id=1, merged_into=0), 20, SentCounts("", 20, 640, stamped=6, late=2, max_lateness_ns=4)),
     }
     (row,) = fold(rows)
-    assert (row.intended, row.sent, row.sent_bytes, row.stamped, row.late, row.latest_ns) == (30, 30, 1280, 11, 2, 7)
-    assert row.seconds == 2.0 and row.left_ns is None, "of which both are not known the longer one is left"
+    sent = row.sent
+    assert (row.intended, sent.packets, sent.bytes) == (30, 30, 1280)
+    assert (sent.stamped, sent.late, sent.max_lateness_ns) == (11, 2, 7)
+    assert sent.seconds == 2.0 and sent.first_ns is None, "of which both are not known the longer one is left"
     rows[1] = Row(replace(LEG, id=1, merged_into=0))
     (row,) = fold(rows)
-    assert (row.sent, row.late, row.latest_ns) == (None, None, None)
+    assert (row.sent.packets, row.sent.late, row.sent.max_lateness_ns) == (None, None, None)
 
 
 def test_a_run_is_stopped_by_its_user_or_for_a_reason() -> None:
@@ -645,13 +652,15 @@ def test_a_sender_whose_clock_was_not_read_has_no_time_of_its_first_frame() -> N
     made = ledger(sent=None)
     made.nodes[1].clock.clear()
     take_count(made, 1, asdict(SendCount(0, "xdp", 100, 6000, seconds=1.0, first_ns=5_000)), tx_packets=100)
-    assert [row.left_ns for row in made.rows()] == [None]
+    assert [row.sent.first_ns for row in made.rows()] == [None]
 
 
 def test_a_receiver_whose_clock_was_not_read_has_no_times() -> None:
     made = ledger()
     made.nodes[2].clock.clear()
-    assert [(row.received, row.first_ns, row.last_ns) for row in made.rows()] == [(100, None, None)]
+    assert [(row.received.packets, row.received.first_ns, row.received.last_ns) for row in made.rows()] == [
+        (100, None, None)
+    ]
 
 
 def test_what_any_engine_of_a_node_missed_is_told() -> None:
@@ -679,16 +688,17 @@ def a_timed_sender(**more: Any) -> Ledger:
 
 def test_captures_that_have_what_was_counted_tell_the_latency() -> None:
     row, documents = captured(a_timed_sender(), 100)
-    assert row.matched is not None and (row.matched.frames, row.matched.min_ns) == (100, 1_000)
-    assert row.matched_bound_ns == 9 + 9 + 5 and [one["p50_ns"] for one in documents] == [1_000]
+    latency = row.capture.latency
+    assert latency is not None and (latency.frames, latency.min_ns) == (100, 1_000)
+    assert row.capture.latency_bound_ns == 9 + 9 + 5 and [one["p50_ns"] for one in documents] == [1_000]
 
 
 def test_captures_that_have_less_tell_none() -> None:
     row, documents = captured(a_timed_sender(), 99)
-    assert (row.matched, row.matched_bound_ns, documents) == (None, None, [])
+    assert (row.capture.latency, row.capture.latency_bound_ns, documents) == (None, None, [])
     made = a_timed_sender()
     made.start_ns = None
-    assert captured(made, 100)[0].matched is None
+    assert captured(made, 100)[0].capture.latency is None
 
 
 def test_captures_of_a_node_whose_utc_was_set_tell_no_latency() -> None:
@@ -697,20 +707,22 @@ def test_captures_of_a_node_whose_utc_was_set_tell_no_latency() -> None:
     reading = {**utc, "was_set": True}
     made.take(as_event({"event": "utc set", "rank": 2, "at_ns": START_NS + SECOND, "reading": reading}))
     row, documents = captured(made, 100)
-    assert row.matched is None and documents == []
+    assert row.capture.latency is None and documents == []
     assert [words for words in row.omitted_timing if words.startswith("latency by captures, because")]
 
 
-def flow_report(number: int, **more: int) -> dict[str, Any]:
-    figures = dict.fromkeys(("sent", "resent", "received", "duplicates", "sent_bytes", "resent_bytes"), 0)
-    one = {"flow": number, "label": "1 -> 2", "state": "complete", "recorded_ns": 10, "replayed_ns": 20}
-    return {**one, **figures, "received_bytes": 0, **more}
+def flow_report(number: int, sent: int = 0, received: int = 0) -> FlowReport:
+    return FlowReport(number, "1 -> 2", "complete", 10, 20, sent, 0, received, 0, 0, 0, 0)
 
 
 def test_flows_have_what_both_of_their_ends_told() -> None:
     there, back = replace(LEG, kind="trace"), replace(LEG, id=1, kind="trace", answers=0, source="rx1", target="tx1")
     begun = [flow_report(1, sent=7, received=3), flow_report(2, sent=9)]
-    rows = [Row(there, flows=begun), Row(back, flows=[flow_report(1, received=6)]), Row(replace(LEG, id=2), flows=None)]
+    rows = [
+        Row(there, sent=SentCounts(flows=begun)),
+        Row(back, sent=SentCounts(flows=[flow_report(1, received=6)])),
+        Row(replace(LEG, id=2)),
+    ]
     found = [
         (row["flow"], row["sent_packets"], row["received_packets"], row["answers_received_packets"])
         for row in flow_rows(rows)
@@ -725,6 +737,6 @@ def test_utc_is_taken_as_it_was_read_at_the_start() -> None:
     made = ledger()
     with_clocks(made, rx1=50)
     change_clock(made, 2, "before", realtime_minus_monotonic_ns=9_000)
-    assert [row.first_ns for row in made.rows()] == [1_000]
+    assert [row.received.first_ns for row in made.rows()] == [1_000]
     del made.nodes[2].clock["start"]
-    assert [row.first_ns for row in made.rows()] == [2_000]
+    assert [row.received.first_ns for row in made.rows()] == [2_000]

@@ -12,7 +12,7 @@ from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.results.document import RunInputs
 from pktswarm.master.results.ledger import Ledger
-from pktswarm.master.results.row import stream_values
+from pktswarm.master.results.streams_csv import stream_values
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.rank0_events import Rank0Event

@@ -15,7 +15,8 @@ from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.cluster.node import NodeState
 from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.results import trace_verify
-from pktswarm.master.results.row import Row, stream_values
+from pktswarm.master.results.row import CaptureCounts, ReceivedCounts, Row, SentCounts
+from pktswarm.master.results.streams_csv import stream_values
 from pktswarm.master.results.terminal import describe_flows
 from pktswarm.traffic.capture.trace import write_pcap
 from pktswarm.traffic.counting.match import Match
@@ -110,8 +111,9 @@ def a_node(name: str, role: Role, offset_ns: int, drift_ns: int = 0, utc_ns: int
     return node
 
 
-def a_row(**more: Any) -> Row:
-    return Row(Leg(0, "t", "a", "b", "trace"), sent=5, latest_ns=4000, **more)
+def a_row(received: int | None = None, sent: int = 5) -> Row:
+    counts = SentCounts(packets=sent, max_lateness_ns=4000)
+    return Row(Leg(0, "t", "a", "b", "trace"), sent=counts, received=ReceivedCounts(received))
 
 
 def compared(delays_ns: list[int] | None, flows: list[FlowCount] | None = None) -> trace_verify.Compared:
@@ -161,7 +163,7 @@ def test_no_latency_without_clocks_due_times_or_a_known_lateness() -> None:
     for one, row, nodes in (
         (compared(None), a_row(), (sender, receiver)),
         (compared([]), a_row(), (sender, receiver)),
-        (compared([5]), replace(a_row(), latest_ns=None), (sender, receiver)),
+        (compared([5]), replace(a_row(), sent=SentCounts(packets=5)), (sender, receiver)),
         (compared([5]), a_row(), (sender, silent)),
         (compared([5]), a_row(), (NodeState(sender.rank), receiver)),
     ):
@@ -172,14 +174,15 @@ LATENCY = Latency(9, 1000, 1500.0, 2000, 3000, 4000, 4500, 5000)
 
 
 def test_the_results_say_by_what_a_latency_was_obtained() -> None:
-    row = a_row(received=5, matched=LATENCY, matched_bound_ns=6000)
+    row = replace(a_row(received=5), capture=CaptureCounts(latency=LATENCY, latency_bound_ns=6000))
     values = stream_values(row)
     assert (values["latency_by"], values["latency_p50_ns"], values["latency_bound_ns"]) == ("captures", 2000, 6000)
     assert values["lost_by"] == "difference"
     told = trace_verify.describe(row)
     assert "p50 2.0, p99 4.0, max 5.0 ± 6.0 us from due times to captures (9 frames)" in told and "up to 4.0 us" in told
     assert trace_verify.latencies([row])[0]["p99_ns"] == 4000
-    stamps = replace(row, tally=Tally(5, 500, distinct=5, latency=replace(LATENCY, p50_ns=7)), clock_bound_ns=8)
+    tally = Tally(5, 500, distinct=5, latency=replace(LATENCY, p50_ns=7))
+    stamps = replace(row, received=ReceivedCounts(5, tally=tally, latency_bound_ns=8))
     values = stream_values(stamps)
     assert (values["latency_by"], values["latency_p50_ns"], values["latency_bound_ns"]) == ("stamps", 7, 8)
     assert trace_verify.describe(stamps) == "" and trace_verify.latencies([stamps])[0]["p50_ns"] == 2000
@@ -187,13 +190,14 @@ def test_the_results_say_by_what_a_latency_was_obtained() -> None:
 
 
 def test_a_stamped_trace_loses_by_number_and_by_count() -> None:
-    tally = Tally(90, 9000, distinct=88, duplicated=2)
-    row = Row(Leg(0, "t", "a", "b", "trace"), sent=120, received=107, tally=tally, stamped=100, unstamped=17)
+    leg, tally = Leg(0, "t", "a", "b", "trace"), Tally(90, 9000, distinct=88, duplicated=2)
+    row = Row(leg, None, SentCounts(packets=120, stamped=100), ReceivedCounts(107, tally=tally, unstamped=17))
     values = stream_values(row)
     assert (values["lost_packets"], values["lost_by"]) == (12 + 3, "stamps+difference")
     assert (values["unstamped_sent_packets"], values["unstamped_received_packets"]) == (20, 17)
-    assert replace(row, stamped=None).lost is None, "nobody told how many had a stamp"
-    assert stream_values(replace(row, sent=100, received=90, unstamped=0))["lost_by"] == "stamps"
+    assert replace(row, sent=SentCounts(packets=120)).lost is None, "nobody told how many had a stamp"
+    row = Row(leg, None, SentCounts(packets=100, stamped=100), ReceivedCounts(90, tally=tally, unstamped=0))
+    assert stream_values(row)["lost_by"] == "stamps"
 
 
 def test_rows_of_flows() -> None:
@@ -206,7 +210,7 @@ def test_rows_of_flows() -> None:
         "(flow_counts.csv)"
     )
     # Of 4 that were sent nobody knows of which flow the fifth would have been.
-    rows = trace_verify.flow_rows([compared([], flows)], [replace(a_row(received=3), sent=4)])
+    rows = trace_verify.flow_rows([compared([], flows)], [a_row(received=3, sent=4)])
     assert [(row["sent_packets"], row["lost_packets"], row["lost_by"]) for row in rows] == [(None, None, None)] * 2
     assert "packets sent of 2 are not known" in describe_flows(rows)
 

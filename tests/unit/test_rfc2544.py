@@ -20,7 +20,7 @@ from pktswarm.master.benchmark.latency import Latencies, latencies
 from pktswarm.master.benchmark.trial import Trial
 from pktswarm.master.cli import app, rfc2544
 from pktswarm.master.cluster import inventory
-from pktswarm.master.results.row import Row
+from pktswarm.master.results.row import ReceivedCounts, Row, SentCounts
 from pktswarm.master.rfc2544 import formulas, page, show, tester
 from pktswarm.master.rfc2544 import options as ask
 from pktswarm.master.rfc2544.bursts import BurstSearch
@@ -296,7 +296,7 @@ def timed(frames: int, mean_ns: float, bound_ns: int | None = 40) -> Row:
     latency = Latency(frames, int(mean_ns) - 10, mean_ns, 50, 90, 99, 999, int(mean_ns) + 10)
     tally = Tally(frames, 64 * frames, distinct=frames, latency=latency, jitter=Jitter(frames - 1, mean_ns / 10, 1.0))
     leg = Leg(0, "load", "tx1", "rx1", "stream", "xdp")
-    return Row(leg, "xdp", sent=frames + 1, received=frames, tally=tally, clock_bound_ns=bound_ns)
+    return Row(leg, None, SentCounts("xdp", frames + 1), ReceivedCounts(frames, tally=tally, latency_bound_ns=bound_ns))
 
 
 def test_the_latency_of_a_trial_is_that_of_all_its_frames() -> None:
@@ -307,7 +307,7 @@ def test_the_latency_of_a_trial_is_that_of_all_its_frames() -> None:
 
 
 def test_a_leg_without_latency_leaves_none() -> None:
-    untimed = Row(Leg(1, "load", "tx2", "rx2", "stream", "xdp"), "xdp", sent=5, received=5)
+    untimed = Row(Leg(1, "load", "tx2", "rx2", "stream", "xdp"), None, SentCounts("xdp", 5), ReceivedCounts(5))
     assert latencies([timed(100, 1000.0), untimed]) is None and latencies([]) is None
     no_clock = latencies([timed(100, 1000.0, None)])
     assert no_clock is not None and no_clock.bound_ns is None

@@ -22,7 +22,7 @@ from pktswarm.master.cli import search as cli_search
 from pktswarm.master.cluster import inventory
 from pktswarm.master.plan import plan
 from pktswarm.master.results.folder import Outcome
-from pktswarm.master.results.row import Row
+from pktswarm.master.results.row import ReceivedCounts, Row, SentCounts
 from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.master.scenario.expectations import Limits
 from pktswarm.master.search import engine, goals, show, storage
@@ -183,10 +183,10 @@ def test_an_interrupted_search_keeps_what_it_has(error: PktswarmError) -> None:
 # --- a trial --------------------------------------------------------------------------------------------------------
 
 
-def row(stream: str = "load", **counts: Any) -> Row:
+def row(stream: str = "load", received: int | None = 990, last_ns: int | None = None, **sent: Any) -> Row:
     leg = Leg(0, stream, "tx1", "rx1", "stream", "xdp")
-    usual = {"intended": 1000, "sent": 1000, "received": 990, "sent_bytes": 512_000, "seconds": 0.999}
-    return Row(leg, "xdp", **{**usual, **counts})
+    counts = SentCounts("xdp", **{"packets": 1000, "bytes": 512_000, "seconds": 0.999, **sent})
+    return Row(leg, 1000, counts, ReceivedCounts(received, first_ns=0, last_ns=last_ns))
 
 
 def tried(rows: list[Row], status: int = 0, reason: str = "") -> Trial:
@@ -223,7 +223,7 @@ def test_a_load_at_which_a_limit_does_not_hold_is_too_high_for_every_goal() -> N
 def test_limits_are_judged_of_each_searched_stream() -> None:
     limits = Limits.model_validate({"received_pps": 2000, "altered": 0})
     tolerance = Tolerance(PRECISION, limits=limits)
-    one = row(first_ns=0, last_ns=1_000_000_000)
+    one = row(last_ns=1_000_000_000)
     made = trial_of(1000.0, 1.0, {"load"}, tolerance, Outcome(0, "", [one, row("background")]), Path("x"), 1.0)
     assert made.not_held == (
         "load: altered not measured, expected at most 0",
@@ -240,7 +240,7 @@ def test_a_node_a_little_out_of_pace_may_have_been_held_up(seconds: float, held_
 
 @pytest.mark.parametrize(("least_s", "held_up"), [(0.01, False), (0.001, True)])
 def test_the_time_of_a_burst_can_be_kept_more_narrowly(least_s: float, held_up: bool) -> None:
-    rows = [row(intended=1000, seconds=0.024)]
+    rows = [row(seconds=0.024)]
     tolerance = Tolerance(PRECISION, least_s)
     made = trial_of(50_000.0, 0.02, {"load"}, tolerance, Outcome(0, "", rows), Path(), 2.5)
     assert made.held_up == held_up == bool(made.problem)
@@ -249,8 +249,8 @@ def test_the_time_of_a_burst_can_be_kept_more_narrowly(least_s: float, held_up: 
 def test_late_packets_are_those_of_the_stream_that_is_named() -> None:
     """Beside another stream that was later in number and less in time."""
     rows = [
-        row(received=990, late=20, latest_ns=40_000_000),
-        row("other", received=995, late=900, latest_ns=11_000_000),
+        row(received=990, late=20, max_lateness_ns=40_000_000),
+        row("other", received=995, late=900, max_lateness_ns=11_000_000),
     ]
     made = trial_of(2000.0, 1.0, {"load", "other"}, Tolerance(PRECISION), Outcome(0, "", rows), Path(), 2.5)
     words = "while it sent load: 20 of 1,000 packets of this stream were sent late in a burst, and 10 of them were lost"
@@ -268,7 +268,7 @@ def test_loss_behind_a_queue_longer_than_the_lateness_is_the_devices(delay_ns: i
 def held_up_in_the_midst(late: int | None, latest_s: float | None, lost: int, **tolerance: Any) -> bool:
     """Evaluate a trial of 1 s."""
     latest_ns = None if latest_s is None else round(latest_s * 1e9)
-    rows = [row(received=1000), row(received=1000 - lost, late=late, latest_ns=latest_ns)]
+    rows = [row(received=1000), row(received=1000 - lost, late=late, max_lateness_ns=latest_ns)]
     made = trial_of(1000.0, 1.0, {"load"}, Tolerance(**tolerance), Outcome(0, "", rows), Path(), 2.5)
     words = f"tx1 was held up for up to {latest_s or 0:.3f} s while it sent load: {late} of "
     assert made.held_up == bool(made.problem) == (words in made.problem) and made.lost_packets == lost
@@ -315,8 +315,8 @@ def test_figures_are_of_a_load_within_the_precision() -> None:
     ("rows", "status", "words"),
     [
         ([row()], 3, "a doubt"),
-        ([row(sent=998, received=998)], 0, "998 packets were sent and 1,000 intended"),
-        ([row(sent=1002, received=998)], 0, "1,002 packets were sent and 1,000 intended"),
+        ([row(packets=998, received=998)], 0, "998 packets were sent and 1,000 intended"),
+        ([row(packets=1002, received=998)], 0, "1,002 packets were sent and 1,000 intended"),
         ([row(received=1001)], 0, "more packets were received than sent"),
         ([row(received=1001), row(received=900)], 0, "more packets were received than sent"),
         ([row(received=None)], 0, "no counts"),
@@ -330,7 +330,7 @@ def test_what_a_trial_does_not_tell_of_the_device(rows: list[Row], status: int, 
 
 
 def test_the_last_packets_gap_and_one_packet_too_few_are_no_problem() -> None:
-    assert tried([row(sent=999, received=999, seconds=0.985)]).problem == ""
+    assert tried([row(packets=999, received=999, seconds=0.985)]).problem == ""
 
 
 # --- a scenario at a load -------------------------------------------------------------------------------------------

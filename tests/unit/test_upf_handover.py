@@ -20,7 +20,7 @@ from pktswarm.master.plan.plan import Plan
 from pktswarm.master.plan.session_streams import moved_in_tunnels
 from pktswarm.master.results import handover_report, handover_rows, samples
 from pktswarm.master.results.count_verdicts import judge_tunnels
-from pktswarm.master.results.row import Row
+from pktswarm.master.results.row import ReceivedCounts, ReceiverCounts, Row, SentCounts
 from pktswarm.master.results.users import Users
 from pktswarm.master.scenario.expectations import Expect
 from pktswarm.master.upf.moves import Move, Moves
@@ -161,14 +161,13 @@ LEG = Leg(
 )
 
 
-def counted(came: set[int], delay_ns: int, shift_ns: int = 0, **more: int) -> Row:
+def counted(came: set[int], delay_ns: int, shift_ns: int = 0, **more: int) -> ReceiverCounts:
     """What a node counted of a leg whose two users take turns: each number came once."""
     each = [[n for n in came if n % 2 == user] for user in (0, 1)]
-    part = Row(LEG, "xdp", received=len(came) + more.get("duplicated", 0), received_bytes=100 * len(came))
-    part.marks = sequence_bitmap.pack(
+    received = ReceivedCounts(len(came) + more.get("duplicated", 0), 100 * len(came))
+    marks = sequence_bitmap.pack(
         struct.pack("=4Q", *(sum(1 << n - at for n in came if at <= n < at + 64) for at in AT))
     )
-    part.delays = [[delay_ns, len(came)]]
     points = dict.fromkeys(("p50_ns", "p90_ns", "p99_ns", "p999_ns"), delay_ns + shift_ns)
     latency = Latency(len(came), delay_ns + shift_ns, delay_ns + shift_ns, **points, max_ns=delay_ns + shift_ns)
     figures: dict[str, Any] = {
@@ -179,27 +178,27 @@ def counted(came: set[int], delay_ns: int, shift_ns: int = 0, **more: int) -> Ro
         "altered": 0,
         **more,
     }
-    part.tally = Tally(part.received or 0, 0, distinct=len(came), latency=latency if came else None, **figures)
-    part.users = Users(LEG, True)
-    part.users.shift_ns = shift_ns
+    received.tally = Tally(received.packets or 0, 0, distinct=len(came), latency=latency if came else None, **figures)
+    counts = ReceiverCounts(received, Users(LEG, True, shift_ns=shift_ns), marks, [[delay_ns, len(came)]])
     count = [len(one) for one in each] + [0]
     times = [[delay_ns if one else 0 for one in count]] * 2
     sums = [delay_ns * one for one in count]
     columns = dict(zip(users.COLUMNS, (count, count, count, count, sums, *times, [0] * 3), strict=True))
     columns["packets"] = [count[0] + more.get("duplicated", 0), count[1], 0]
-    part.users.received = columns
-    part.clock_bound_ns, part.first_ns, part.last_ns = delay_ns // 10, min(came, default=None), max(came, default=None)
-    return part
+    counts.users.received = columns
+    received.latency_bound_ns = delay_ns // 10
+    received.first_ns, received.last_ns = min(came, default=None), max(came, default=None)
+    return counts
 
 
 AT = (0, 64, 128, 192)
 
 
-def together(**parts: Row) -> Row:
-    row = Row(LEG, "xdp", 200, 200, users=Users(LEG))
+def together(**receivers: ReceiverCounts) -> Row:
+    row = Row(LEG, 200, SentCounts("xdp", 200), users=Users(LEG))
     assert row.users is not None
     row.users.sent = [100, 100]
-    handover_rows.merge(row, parts)
+    handover_rows.merge(row, receivers)
     return row
 
 
@@ -207,23 +206,28 @@ def test_lost_is_what_came_to_no_node() -> None:
     row = together(
         tx1=counted(set(range(80)) - {3}, 1000, shift_ns=50), tx2=counted(set(range(80, 200)) - {101, 190}, 3000)
     )
-    assert (row.received, row.lost, row.received_bytes, row.at_several) == (197, 3, 19700, 0)
-    assert row.tally is not None and row.tally.jitter is None and row.users is not None
-    assert (row.tally.distinct, row.tally.duplicated, row.first_ns, row.last_ns) == (197, 0, 0, 199)
+    assert (row.received.packets, row.lost, row.received.bytes, row.handover.duplicated) == (197, 3, 19700, 0)
+    assert row.received.tally is not None and row.received.tally.jitter is None and row.users is not None
+    assert (
+        row.received.tally.distinct,
+        row.received.tally.duplicated,
+        row.received.first_ns,
+        row.received.last_ns,
+    ) == (197, 0, 0, 199)
     assert row.users.lost() == [1, 2]
-    latency = row.tally.latency
+    latency = row.received.tally.latency
     assert latency is not None and (latency.min_ns, latency.max_ns, latency.p50_ns) == (1050, 3000, 3000)
     assert latency.mean_ns == (79 * 1050 + 118 * 3000) / 197 and latency.frames == 197
     assert row.users.row(0)["latency_min_ns"] == 1050 and row.users.row(0)["latency_max_ns"] == 3000
     assert row.users.latency_means_ns()[0] == (40 * 1050 + 59 * 3000) / 99
-    assert row.clock_bound_ns == 300
+    assert row.received.latency_bound_ns == 300
     assert [one["received_packets"] for one in handover_rows.document(row)["each"]] == [79, 118]
 
 
 def test_what_came_to_two_nodes_hides_no_loss() -> None:
     row = together(tx1=counted(set(range(100)), 1000), tx2=counted(set(range(90, 200)) - {150}, 1000, duplicated=1))
-    assert (row.received, row.lost, row.at_several) == (210, 1, 10)
-    assert row.tally is not None and row.tally.duplicated == 11
+    assert (row.received.packets, row.lost, row.handover.duplicated) == (210, 1, 10)
+    assert row.received.tally is not None and row.received.tally.duplicated == 11
     (note,) = handover_rows.notes([row])
     assert note.startswith("down from rx1: 10 packets arrived at more than one gNB and count as duplicates")
     # Of users it is not known; nor are these packets taken for another user's.
@@ -235,29 +239,33 @@ def test_what_came_to_two_nodes_hides_no_loss() -> None:
 
 def test_packets_in_fragments_are_told_by_the_frames_of_all_nodes() -> None:
     whole, cut = counted(set(range(80)), 1000), counted(set(range(80, 200)), 1000)
-    assert together(tx1=whole, tx2=cut).received_frames is None
-    cut.received_frames = 300
+    assert together(tx1=whole, tx2=cut).received.frames is None
+    cut.received.frames = 300
     row = together(tx1=whole, tx2=cut)
-    assert (row.received, row.received_frames) == (200, 380)
+    assert (row.received.packets, row.received.frames) == (200, 380)
     assert [one["received_frames"] for one in handover_rows.document(row)["each"]] == [None, 300]
 
 
 def test_a_node_where_nothing_came_and_one_that_said_nothing() -> None:
     row = together(tx1=counted(set(range(200)), 1000), tx2=counted(set(), 0))
-    assert (row.received, row.lost) == (200, 0)
-    assert row.tally is not None and row.tally.latency is not None and row.tally.latency.max_ns == 1000
+    assert (row.received.packets, row.lost) == (200, 0)
+    assert (
+        row.received.tally is not None
+        and row.received.tally.latency is not None
+        and row.received.tally.latency.max_ns == 1000
+    )
     missing = together(tx1=counted(set(range(200)), 1000))
-    assert (missing.received, missing.tally, missing.lost) == (None, None, None)
+    assert (missing.received.packets, missing.received.tally, missing.lost) == (None, None, None)
     assert missing.users is not None and missing.users.received is None
 
 
 def test_frames_of_packets_in_fragments_are_those_of_all_nodes() -> None:
     """A node where none came in fragments does not tell: there a packet was a frame."""
     here, there = counted(set(range(80)), 1000), counted(set(range(80, 200)), 1000)
-    assert together(tx1=here, tx2=there).received_frames is None
-    here.received_frames = 240
+    assert together(tx1=here, tx2=there).received.frames is None
+    here.received.frames = 240
     row = together(tx1=here, tx2=there)
-    assert row.received_frames == 240 + 120
+    assert row.received.frames == 240 + 120
     assert [one["received_frames"] for one in handover_rows.document(row)["each"]] == [240, None]
 
 

@@ -16,7 +16,7 @@ from pktswarm.master.cluster import inventory
 from pktswarm.master.plan import plan
 from pktswarm.master.plan.session_streams import ends_of, in_tunnels
 from pktswarm.master.results.count_verdicts import judge_tunnels
-from pktswarm.master.results.row import Row
+from pktswarm.master.results.row import ReceivedCounts, Row, SentCounts
 from pktswarm.master.results.users import Users
 from pktswarm.master.scenario import scenario
 from pktswarm.master.scenario.expectations import Expect
@@ -185,7 +185,7 @@ def test_what_the_scenario_says_goes_before_the_inventory(tmp_path: Path) -> Non
 def test_a_packet_in_another_users_tunnel_is_not_as_expected(tmp_path: Path) -> None:
     leg = planned(tmp_path, hosts_file(tmp_path, UPF), {**DOWN, "count_packets": 40}).legs[0]
     counted = Users(leg, True, [7, 7, 6], {"packets": [7, 6, 7, 0], "distinct": [7, 6, 7], "damaged": [0] * 4})
-    row = Row(leg, "xdp", 20, 20, 20, users=counted)
+    row = Row(leg, 20, SentCounts("xdp", 20), ReceivedCounts(20), users=counted)
     (verdict,) = judge_tunnels(Expect(loss=0), [row])
     assert verdict["text"] == "down: 1 arrived as another user's, expected 0" and not verdict["holds"]
     assert verdict["what"] == "down: arrived as another user's", "it has no figure of the run in it"

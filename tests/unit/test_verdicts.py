@@ -11,7 +11,8 @@ from pktswarm.master.results import metric_verdicts as verdicts
 from pktswarm.master.results.document_handover import EndMarkers, HandoverResult
 from pktswarm.master.results.document_rows import StreamRow
 from pktswarm.master.results.judgement import Measurement
-from pktswarm.master.results.row import STREAM_COLUMNS, Row
+from pktswarm.master.results.row import ReceivedCounts, Row
+from pktswarm.master.results.streams_csv import STREAM_COLUMNS
 from pktswarm.master.results.users import Users
 from pktswarm.master.scenario import expectations
 from pktswarm.master.scenario.expectations import METRICS, Expect, Limits, UserLimits, parse
@@ -160,7 +161,7 @@ def test_the_text_says_how_sure_the_figure_is() -> None:
 def users_row(sent: list[int] | None, distinct: list[int], bound_ns: int | None = 10_000) -> Row:
     """Three users; the latency of user n is n + 1 ms on average, and twice that at most."""
     leg = Leg(0, "web", "tx1", "rx1", "stream", users=FlowUsers("udp.src", "src_port", count=3))
-    row = Row(leg, "xdp", 30, users=Users(leg))
+    row = Row(leg, 30, received=ReceivedCounts(latency_bound_ns=bound_ns), users=Users(leg))
     assert row.users is not None
     row.users.sent, row.users.stamped = sent, True
     row.users.received = {
@@ -171,7 +172,6 @@ def users_row(sent: list[int] | None, distinct: list[int], bound_ns: int | None 
         "latency_sum_ns": [(n + 1) * 1_000_000 * many for n, many in enumerate(distinct)] + [0],
         "latency_max_ns": [2_000_000 * (n + 1) for n in range(3)] + [0],
     }
-    row.clock_bound_ns = bound_ns
     return row
 
 
@@ -203,7 +203,7 @@ def test_a_user_who_heard_nothing_has_no_latency(monkeypatch: pytest.MonkeyPatch
 
 def test_users_that_nobody_counts_are_not_measured() -> None:
     expect = Expect.model_validate({"users": {"loss": 0}})
-    (told,) = verdicts.of_users(expect, [Row(Leg(0, "s", "a", "b", "stream"), "xdp", 1)])
+    (told,) = verdicts.of_users(expect, [Row(Leg(0, "s", "a", "b", "stream"), 1)])
     assert (told["what"], told["outcome"]) == ("all streams: users' loss", "not measured")
     assert set(UserLimits.model_fields) == {"loss", "latency_mean_us", "latency_max_us"}
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from pktswarm.traffic.interactive.script import Flow, Item, Key, Script, packet_key
 from pktswarm.traffic.interactive.sequence import Coverage
+from pktswarm.traffic.protocol.flow_report import FlowReport, FlowState
 
 RTO_NS = 200_000_000
 """Retransmission timeout in addition to the recorded time to the acknowledgement; it doubles with every retry."""
@@ -26,32 +26,10 @@ PATIENCE_NS = 20_000_000_000
 LINGER_NS = 2_000_000_000
 """Time for which an end that has finished still answers retransmissions."""
 
-State = Literal["playing", "complete", "given up", "unfinished"]
-
 
 class Sending(NamedTuple):
     item: Item
     again: bool
-
-
-@dataclass
-class FlowReport:
-    """The result of a flow at one side."""
-
-    flow: int
-    label: str
-    state: State
-    recorded_ns: int
-    replayed_ns: int | None
-    """From the first to the last packet sent or first received here."""
-    sent: int
-    resent: int
-    received: int
-    """Different packets."""
-    duplicates: int
-    sent_bytes: int
-    resent_bytes: int
-    received_bytes: int
 
 
 class Play:
@@ -70,7 +48,7 @@ class Play:
         self.sent_ns: dict[int, int] = {}
         self.resent_ns: dict[int, int] = {}
         self.came_ns: dict[int, int] = {}
-        self.state: State = "playing"
+        self.state: FlowState = "playing"
         self.tries = self.say_agains = self.resent = self.resent_bytes = self.duplicates = 0
         self.first_ns: int | None = None
         self.progress_ns = self.acked_ns = 0
@@ -256,7 +234,7 @@ class Play:
             received_bytes=sum(len(item.frame) for item in came),
         )
 
-    def _final_state(self) -> State:
+    def _final_state(self) -> FlowState:
         if self.state != "playing":
             return self.state
         return "complete" if self._through and self.epoch_ns is not None else "unfinished"

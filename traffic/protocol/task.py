@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pktswarm.traffic.frames.headers import FCS_BYTES as FCS_BYTES
 from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.flow_report import FlowReport
 from pktswarm.traffic.typed_json import decode, fields_to_json
 
 Role = Literal["transmit", "receive"]
@@ -111,8 +112,8 @@ class SendCount:
     """CLOCK_MONOTONIC of the node when the first frame left."""
     resent_packets: int | None = None
     """Sent again without an acknowledgement (engine interactive); not part of sent_packets."""
-    flows: list[dict[str, Any]] | None = None
-    """traffic.interactive.machine.FlowReport of each flow."""
+    flows: list[FlowReport] | None = None
+    """The report on each flow of an interactive trace."""
     note: str = ""
     output: str = ""
     """Last output of the engine, for the log."""
