@@ -17,6 +17,7 @@ import typer
 import yaml
 from pymdownx.slugs import slugify  # type: ignore[import-untyped] # it has no type stubs
 
+import guide_blocks
 from pktswarm.master.cli.app import app
 
 PAGES = [Path(name) for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/README.md", "kernel/README.md")]
@@ -204,7 +205,8 @@ def test_calls_are_found() -> None:
 @pytest.mark.parametrize("page", [page for page in PAGES if quoted(page)], ids=str)
 def test_every_quoted_call_is_one_that_the_command_line_takes(page: Path) -> None:
     for call in quoted(page):
-        words = shlex.split(re.split(r" [>|] ", call)[0])
+        call = re.sub(r'"\$\([^)]*\)"', "results/FOLDER", call)
+        words = shlex.split(re.split(r" (?:[>|] |&$)", call)[0])
         if not PLACEHOLDER.search(call):
             try:
                 parsed(words)
@@ -244,6 +246,18 @@ def test_every_command_and_option_in_a_sentence_exists(page: Path) -> None:
         before_command = words[: words.index("--")] if "--" in words else words
         used = {word for word in before_command if re.fullmatch(r"--[a-z0-9-]+", word)}
         assert used <= options | {"--help"}, f"{page}: pktswarm {call}: {used - options}"
+
+
+@pytest.mark.parametrize("page", guide_blocks.pages(), ids=lambda page: page.name)
+def test_every_command_of_a_guide_is_in_a_block_that_a_test_runs(page: Path) -> None:
+    """tests/lab/test_guides.py runs the blocks marked as `sh`, `bash` or `console`."""
+    assert not guide_blocks.unmarked_commands(page)
+
+
+def test_a_block_that_is_not_run_has_a_reason() -> None:
+    blocks = guide_blocks.shell_blocks()
+    reasons = [block.reason for block in blocks if block.reason is not None]
+    assert len(blocks) > 35 and all(reasons) and len(reasons) < len(blocks) / 3
 
 
 def test_the_scenario_in_the_readme_is_the_one_that_ships() -> None:

@@ -1,0 +1,28 @@
+"""The shell blocks of the guides (docs/*.md), run in the order of the pages, in labs that the pages share.
+
+A block that cannot run here has `<!-- not run: reason -->` in the line above.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from guide_blocks import UPF, Block, shell_blocks
+from guide_desk import Desk, desk_of
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces")
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    yield from desk_of(tmp_path_factory.mktemp("guides"))
+
+
+@pytest.mark.parametrize("block", [block for block in shell_blocks() if block.page not in UPF], ids=str)
+def test_a_block_of_the_guides_runs(block: Block, desk: Desk) -> None:
+    if block.reason:
+        pytest.skip(block.reason)
+    desk.run(block)
