@@ -158,11 +158,22 @@ def run(
     raise typer.Exit(finished.outcome.status)
 
 
-@app.command(epilog=examples("check configs/demo.yaml --hosts hosts/example.yml"))
-def check(scenario: ScenarioFile, hosts: Hosts = DEFAULT_HOSTS, as_json: Json = False) -> None:
-    """Check a scenario and print its flows, rates and duration; no host is contacted."""
+@app.command(epilog=examples("check configs/demo.yaml", "check configs/demo.yaml --hosts hosts/example.yml"))
+def check(
+    scenario: ScenarioFile,
+    hosts: Annotated[
+        Path | None,
+        typer.Option("--hosts", help="Inventory file.", show_default=f"{DEFAULT_HOSTS} if it exists, else none"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check a scenario and print its flows, rates and duration; no host is contacted and no lab is needed.
+
+    Without an inventory, the hosts that the scenario names are assumed to exist.
+    """
     from pktswarm.master.plan.explain import explain, explain_json
 
+    hosts = DEFAULT_HOSTS if hosts is None and DEFAULT_HOSTS.exists() else hosts
     print(explain_json(scenario, hosts) if as_json else explain(scenario, hosts))
 
 

@@ -46,6 +46,7 @@ SSH_CONFIG = re.compile(r"[A-Za-z0-9._/~][A-Za-z0-9._/+@~-]*")
 SIDES = ("a", "b", "n3", "n6")
 GROUPS = ("master", "transmit", "receive")
 UPF_ADDRESSES = {"n3_ipv4": 4, "n3_ipv6": 6, "n6_ipv4": 4, "n6_ipv6": 6}
+Side = Literal["", "a", "b", "n3", "n6"]
 SOCKET_NETWORK = ipaddress.IPv4Network("198.19.0.0/16")
 """Half of what RFC 2544 reserves for testers."""
 
@@ -59,7 +60,7 @@ class Host:
     roles: tuple[Role, ...]
     control_interface: str = ""
     traffic_interface: str = ""
-    side: Literal["", "a", "b", "n3", "n6"] = ""
+    side: Side = ""
     mac: str = ""
     ipv4: str = ""
     ipv6: str = ""

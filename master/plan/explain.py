@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ from pktswarm.master.plan import plan as plans
 from pktswarm.master.plan.capacity import Capacity
 from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.master.scenario.addresses import with_placeholders
+from pktswarm.master.scenario.placeholders import NOT_CHECKED, made_up_inventory
 from pktswarm.master.scenario.upf import Upf
 from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.schedule.capabilities import order, unable
 
 
-def explain_json(scenario_path: Path, inventory_path: Path) -> str:
+def explain_json(scenario_path: Path, inventory_path: Path | None) -> str:
     scenario, plan, capacity = _load(scenario_path, inventory_path)
     document: dict[str, Any] = {
         "name": scenario.name,
@@ -32,7 +34,7 @@ def explain_json(scenario_path: Path, inventory_path: Path) -> str:
     return json.dumps(document)
 
 
-def explain(scenario_path: Path, inventory_path: Path) -> str:
+def explain(scenario_path: Path, inventory_path: Path | None) -> str:
     """Text of the plan, one line for each leg."""
     scenario, plan, capacity = _load(scenario_path, inventory_path)
     lines = [f"{scenario.name}: {scenario.description}" if scenario.description else scenario.name]
@@ -47,7 +49,12 @@ def explain(scenario_path: Path, inventory_path: Path) -> str:
     return "\n".join(lines)
 
 
-def _load(scenario_path: Path, inventory_path: Path) -> tuple[scenarios.Scenario, plans.Plan, Capacity | None]:
+def _load(scenario_path: Path, inventory_path: Path | None) -> tuple[scenarios.Scenario, plans.Plan, Capacity | None]:
+    """Plan the scenario; without an inventory, with placeholders of its hosts."""
+    if inventory_path is None:
+        scenario = scenarios.load(scenario_path)
+        plan = plans.plan(scenario, scenario_path, made_up_inventory(scenario))
+        return scenario, replace(plan, notes=(*plan.notes, NOT_CHECKED)), None
     inventory, capacity = inventories.load(inventory_path), figures.beside(inventory_path)
     scenario = scenarios.load(scenario_path)
     plan = plans.plan(scenario, scenario_path, inventory, capacity)

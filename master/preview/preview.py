@@ -19,6 +19,7 @@ from pktswarm.master.plan import plan as plans
 from pktswarm.master.plan.resolve import resolve
 from pktswarm.master.plan.resolved import Resolved
 from pktswarm.master.scenario import scenario as scenarios
+from pktswarm.master.scenario.placeholders import NOT_CHECKED, made_up_inventory
 from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.traffic.capture.files import pcap_parts
 from pktswarm.traffic.connections.blocks import Blocks
@@ -103,6 +104,7 @@ class Source:
         capacity = None if hosts is None else figures.beside(hosts)
         self.plan = plans.plan(self.scenario, scenario, inventory, capacity)
         self.resolved, self.notes = _resolved(self.scenario, self.plan, inventory)
+        self.notes += [NOT_CHECKED] if hosts is None else []
         self.notes[:0] = [*self.plan.notes, *self.plan.warnings, *self.resolved.choices]
 
     def select(self, host: str | None, stream: str | None) -> list[Leg]:
@@ -129,25 +131,6 @@ class Source:
                 if Path(name).stem.split(".")[0] == Path(str(leg.trace_file)).stem:
                     (Path(folder) / name).write_bytes(data)
             return recording(leg, Path(folder))
-
-
-def made_up_inventory(scenario: Scenario) -> Inventory:
-    """Makes an inventory of the scenario's hosts; a group becomes one host."""
-    flows = [*scenario.streams, *scenario.sources, *scenario.traces]
-    for flow in flows:
-        flow.source, flow.target = _named(flow.source), _named(flow.target)
-    for connection in scenario.connections:
-        connection.origin, connection.target = _named(connection.origin), _named(connection.target)
-    ends = [(flow.source, flow.target) for flow in flows]
-    ends += [(connection.origin, connection.target) for connection in scenario.connections]
-    # Receivers send the reverse direction.
-    ends += [end[::-1] for end in ends] if any(trace.direction == "both" for trace in scenario.traces) else []
-    sources, targets = (list(dict.fromkeys(column)) for column in zip(*ends, strict=True))
-    return inventories.made_up(sources, targets)
-
-
-def _named(group: str) -> str:
-    return {"transmit": "tx1", "receive": "rx1"}.get(group, group)
 
 
 def _resolved(scenario: Scenario, plan: plans.Plan, inventory: Inventory) -> tuple[Resolved, list[str]]:

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from pktswarm.master.cli.options import DEFAULT_HOSTS
 from pktswarm.traffic.dependence import ESTIMATORS, STARTS
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
 TRACE = "configs/traces/lab.pcapng"
+UPF_SCENARIOS = [path for path in Path("configs/upf").glob("*.yaml") if path.name != "sessions.yaml"]
+"""Without configs/upf/sessions.yaml, which sends no packets: a file of `pktswarm sessions`."""
 EXAMPLE = ["--hosts", "hosts/example.yml"]
 
 
@@ -53,6 +56,20 @@ def test_check_explains_every_scenario_that_ships_on_the_references_cluster() ->
         done = call("check", scenario, *hosts)
         assert done.returncode == 0, done.stderr
         assert path in done.stdout and "sending takes about" in done.stdout
+
+
+@pytest.mark.parametrize("scenario", sorted([*Path("configs").glob("*.yaml"), *UPF_SCENARIOS]), ids=str)
+def test_check_needs_neither_a_lab_nor_an_inventory(scenario: Path) -> None:
+    if DEFAULT_HOSTS.exists():
+        pytest.skip(f"{DEFAULT_HOSTS} exists and is the default")
+    done = call("check", scenario)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\nnote: no inventory: names, roles and addresses of hosts") == 1
+
+
+def test_preview_without_an_inventory_reports_what_is_not_checked() -> None:
+    document = json.loads(call("preview", "configs/first.yaml", "--json").stdout)
+    assert [note for note in document["notes"] if note.startswith("no inventory: ")]
 
 
 def test_check_as_json_has_every_leg() -> None:
