@@ -6,6 +6,8 @@ PktswarmError            3  the run is incomplete
 └── MessageError         3  a message between two processes of a run cannot be read
 """
 
+from collections.abc import Sequence
+
 EXIT_AS_EXPECTED = 0
 EXIT_NOT_AS_EXPECTED = 1
 EXIT_BAD_INPUT = 2
@@ -37,6 +39,18 @@ class BadInput(PktswarmError):
         if allowed:
             text += f" (allowed: {allowed})"
         super().__init__(text)
+
+
+class BadInputs(BadInput):
+    """Several errors of one input, a line each."""
+
+    def __init__(self, problems: Sequence[BadInput]) -> None:
+        first = problems[0]
+        super().__init__(first.where, first.problem, key=first.key, value=first.value, allowed=first.allowed)
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.problems))
 
 
 class EngineError(PktswarmError):

@@ -43,7 +43,7 @@ from pktswarm.master.cli.options import (
     examples,
 )
 from pktswarm.traffic import VERSION
-from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, PktswarmError
+from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, EXIT_NOT_AS_EXPECTED, BadInputs, PktswarmError
 
 if TYPE_CHECKING:
     from pktswarm.master.live.metrics import Served
@@ -101,7 +101,8 @@ def main() -> None:
     try:
         app()
     except PktswarmError as error:
-        print(f"pktswarm: {error}", file=sys.stderr)
+        for each in error.problems if isinstance(error, BadInputs) else (error,):
+            print(f"pktswarm: {each}", file=sys.stderr)
         sys.exit(error.exit_status)
     except BrokenPipeError:
         sys.exit(EXIT_INCOMPLETE)

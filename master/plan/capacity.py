@@ -18,7 +18,8 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from pktswarm.master.files import replace_text
-from pktswarm.master.scenario.fields import Location, Strict, bad_input, keys_of
+from pktswarm.master.scenario.fields import Strict
+from pktswarm.master.scenario.problems import refuse
 from pktswarm.traffic import VERSION
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.protocol.task import Role
@@ -191,7 +192,7 @@ def beside(inventory: Path) -> Capacity | None:
     try:
         file = _File.model_validate(data)
     except ValidationError as error:
-        raise bad_input(path, error, _known_keys) from None
+        raise refuse(path, error, _File, data) from None
     _check(path, file.figures)
     return Capacity(path, tuple(file.figures), file.missing, file.wiring)
 
@@ -205,10 +206,6 @@ def _check(path: Path, figures: Iterable[Figure]) -> None:
             what = " ".join(map(str, one.key))
             raise BadInput(path, "stands twice", key=f"figures.{number}", value=what, allowed="one figure of each")
         seen.add(one.key)
-
-
-def _known_keys(location: Location) -> str:
-    return keys_of(Figure if len(location) > 1 else _File)
 
 
 def _seconds(rates: Mapping[int, float], size: float) -> float:

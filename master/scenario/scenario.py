@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from pktswarm.master.cluster.inventory import load_yaml
 from pktswarm.master.scenario.addresses import PLACEHOLDERS, fill
 from pktswarm.master.scenario.connection import Connection
 from pktswarm.master.scenario.expectations import METRICS, Expect
-from pktswarm.master.scenario.fields import Location, Name, Strict, Yaml, bad_input, keys_of
+from pktswarm.master.scenario.fields import Name, Strict, Yaml
+from pktswarm.master.scenario.problems import located, refuse, together
 from pktswarm.master.scenario.receive import Receive
 from pktswarm.master.scenario.section import Seed
 from pktswarm.master.scenario.source import Source
@@ -20,7 +21,6 @@ from pktswarm.master.scenario.stream import Stream
 from pktswarm.master.scenario.trace import Trace
 from pktswarm.master.scenario.upf import Group as UpfGroup
 from pktswarm.master.scenario.upf import Upf
-from pktswarm.master.scenario.upf import known_keys as upf_keys
 from pktswarm.traffic.counting import expect, users
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.build import build_frame
@@ -165,9 +165,12 @@ class Scenario(Strict):
 
 
 def load(path: Path) -> Scenario:
-    """Read and check a scenario. Raises BadInput naming the first wrong key; trace files are made absolute."""
+    """Read and check a scenario. Raises BadInput with every wrong key and its line; trace files are made absolute."""
     data = load_yaml(path, Yaml)
-    return checked(path, data)
+    try:
+        return checked(path, data)
+    except BadInput as error:
+        raise located(path, error, Yaml) from None
 
 
 def checked(path: Path, data: Any) -> Scenario:
@@ -177,19 +180,32 @@ def checked(path: Path, data: Any) -> Scenario:
     try:
         scenario = Scenario.model_validate(data)
     except ValidationError as error:
-        raise bad_input(path, error, _known_keys) from None
+        raise refuse(path, error, Scenario, data) from None
+    problems: list[BadInput] = []
     for index, stream in enumerate(scenario.streams):
-        if stream.headers is not None:
-            frame = {"headers": fill(stream.headers, *PLACEHOLDERS), "payload": stream.payload}
-            for size_bytes in (stream.sizes().smallest, stream.sizes().largest):
-                check_frame(frame, path, f"streams.{index}", size_bytes)
-        expect.check(path, f"streams.{index}.expect", stream.expect)
-        _check_users(path, index, stream)
+        try:
+            _check_stream(path, index, stream)
+        except BadInput as problem:
+            problems.append(problem)
     for index, source in enumerate(scenario.sources):
-        expect.check(path, f"sources.{index}.expect", source.expect)
+        try:
+            expect.check(path, f"sources.{index}.expect", source.expect)
+        except BadInput as problem:
+            problems.append(problem)
+    if problems:
+        raise together(problems)
     for trace in scenario.traces:
         trace.file = (path.parent / trace.file).resolve()
     return scenario
+
+
+def _check_stream(path: Path, index: int, stream: Stream) -> None:
+    if stream.headers is not None:
+        frame = {"headers": fill(stream.headers, *PLACEHOLDERS), "payload": stream.payload}
+        for size_bytes in (stream.sizes().smallest, stream.sizes().largest):
+            check_frame(frame, path, f"streams.{index}", size_bytes)
+    expect.check(path, f"streams.{index}.expect", stream.expect)
+    _check_users(path, index, stream)
 
 
 def _check_users(path: Path, index: int, stream: Stream) -> None:
@@ -200,20 +216,6 @@ def _check_users(path: Path, index: int, stream: Stream) -> None:
         raise BadInput(path, "a stream without headers has no counters", key=key, value=stream.users, allowed="headers")
     frame = {"headers": fill(stream.headers, *PLACEHOLDERS), "payload": stream.payload}
     users.of_template(path, key, build_frame(frame, stream.sizes().largest), stream.users)
-
-
-def _known_keys(loc: Location) -> str:
-    models: dict[str, type[BaseModel]] = {
-        "streams": Stream,
-        "sources": Source,
-        "traces": Trace,
-        "connections": Connection,
-        "receive": Receive,
-        "expect": Expect,
-    }
-    if loc[0] == "upf":
-        return upf_keys(loc)
-    return keys_of(models.get(str(loc[0]), Scenario) if len(loc) > 1 else Scenario)
 
 
 def schema() -> str:

@@ -8,11 +8,12 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
 
 from pktswarm.master.cluster.inventory import Inventory, load_yaml
 from pktswarm.master.scenario import upf_profile as profiles
-from pktswarm.master.scenario.fields import Location, Name, Strict, Yaml, bad_input, keys_of
+from pktswarm.master.scenario.fields import Name, Strict, Yaml
+from pktswarm.master.scenario.problems import refuse
 from pktswarm.master.scenario.upf_pools import LAST_TEID, Pool, check_apart, parse_pool
 from pktswarm.master.scenario.upf_profile import Numbered, Profile
 from pktswarm.master.scenario.upf_rules import Buffer, Qos, Usage
@@ -357,7 +358,7 @@ def parse(path: Path, section: Mapping[str, object]) -> Upf:
     try:
         return Upf.model_validate(section)
     except ValidationError as error:
-        raise bad_input(path, error, known_keys, "upf") from None
+        raise refuse(path, error, Upf, section, "upf") from None
 
 
 def filled_in(path: Path, upf: Upf, inventory: Inventory | None, profiled: bool = True) -> Upf:
@@ -404,17 +405,3 @@ def _data_network(inventory: Inventory | None) -> dict[str, str]:
     """Addresses of the hosts of side n6, by their names."""
     hosts = [host for host in inventory.hosts if host.side == "n6"] if inventory is not None else []
     return {f"{host.name} on N6": address for host in hosts for address in (host.ipv4, host.ipv6) if address}
-
-
-def known_keys(loc: Location) -> str:
-    nested: dict[str, type[BaseModel]] = {
-        "qos": Qos,
-        "usage": Usage,
-        "buffer": Buffer,
-        "groups": Group,
-        "servers": Servers,
-        "churn": Churn,
-        "handover": Handover,
-    }
-    inside = [nested[str(part)] for part in loc[:-1] if str(part) in nested]
-    return keys_of(inside[-1] if inside else Upf)

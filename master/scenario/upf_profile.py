@@ -13,7 +13,8 @@ import yaml
 from pydantic import Field, ValidationError
 
 from pktswarm.master.cluster.inventory import Inventory, load_yaml
-from pktswarm.master.scenario.fields import Strict, Yaml, bad_input, keys_of
+from pktswarm.master.scenario.fields import Strict, Yaml
+from pktswarm.master.scenario.problems import refuse
 from pktswarm.traffic.errors import BadInput
 
 FORMAT_VERSION = 1
@@ -103,7 +104,7 @@ def load(path: Path) -> Profile:
     try:
         return Profile.model_validate(data)
     except ValidationError as error:
-        raise bad_input(path, error, lambda location: keys_of(Profile)) from None
+        raise refuse(path, error, Profile, data) from None
 
 
 def text(profile: Profile) -> str:

@@ -20,7 +20,8 @@ from rich.table import Table
 
 from pktswarm.master.cluster.inventory import load_yaml
 from pktswarm.master.results.folder import Outcome
-from pktswarm.master.scenario.fields import Location, Strict, Yaml, bad_input, keys_of
+from pktswarm.master.scenario.fields import Strict, Yaml, keys_of
+from pktswarm.master.scenario.problems import refuse
 from pktswarm.master.tables.measures import ALWAYS, MEASURES, Measured
 from pktswarm.master.tables.storage import Scenario, Storage
 from pktswarm.traffic.errors import EXIT_INCOMPLETE, BadInput
@@ -134,15 +135,10 @@ def load(path: Path) -> Family:
     try:
         family = Family.model_validate(data)
     except ValidationError as error:
-        raise bad_input(path, error, _known_keys) from None
+        raise refuse(path, error, Family, data) from None
     for point in points(family):
         _fill(path, family.scenario, point.variables)
     return family
-
-
-def _known_keys(location: Location) -> str:
-    sections: dict[str, type[Strict]] = {"axes": Axis, "reference": Reference}
-    return keys_of(sections.get(str(location[0]), Family) if len(location) > 1 else Family)
 
 
 @dataclass(frozen=True)

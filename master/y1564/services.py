@@ -12,7 +12,8 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pktswarm.master.cluster.inventory import load_yaml
 from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.master.scenario.expectations import Limits
-from pktswarm.master.scenario.fields import Location, Strict, Yaml, bad_input, keys_of
+from pktswarm.master.scenario.fields import Strict, Yaml
+from pktswarm.master.scenario.problems import refuse
 from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.master.scenario.stream import Stream
 from pktswarm.traffic.errors import BadInput
@@ -95,10 +96,11 @@ def load(path: Path) -> File:
     data = load_yaml(path, Yaml)
     if not isinstance(data, dict) or "services" not in data:
         raise BadInput(path, "the file has no services", key="services", allowed="{NAME of a stream: {cir_bps: …}}")
+    section = {"services": data.pop("services")}
     try:
-        services = Services.model_validate({"services": data.pop("services")}).services
+        services = Services.model_validate(section).services
     except ValidationError as error:
-        raise bad_input(path, error, _known_keys) from None
+        raise refuse(path, error, Services, section) from None
     streams = data.get("streams")
     for index, stream in enumerate(streams if isinstance(streams, list) else []):
         if isinstance(stream, dict) and stream.get("name") in services:
@@ -127,10 +129,6 @@ def _check(path: Path, scenario: Scenario, services: dict[str, Service]) -> None
     for index, stream in enumerate(scenario.streams):
         if stream.name in services and stream.per == "node":
             raise BadInput(path, "a service's rate is the sum over its nodes", key=f"streams.{index}.per", value="node")
-
-
-def _known_keys(location: Location) -> str:
-    return keys_of(Service)
 
 
 def _ratio(text: str) -> float:

@@ -104,9 +104,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"figures": [{**figure("tx1", 1), "rate_pps": None}]},
         "figures.0.rate_pps: is missing where the state is 'confirmed'",
     ),
-    "a rate below 0": ({"figures": [figure("tx1", -1)]}, "figures.0.rate_pps = -1: input should be greater than 0"),
+    "a rate below 0": (
+        {"figures": [figure("tx1", -1)]},
+        "figures.0.rate_pps = -1: out of range (allowed: more than 0 packets/s)",
+    ),
     "twice": ({"figures": [figure("tx1", 1), figure("tx1", 2)]}, "figures.1 = 'tx1 transmit xdp  64': stands twice"),
-    "state": ({"figures": [figure("tx1", 1, state="sure")]}, "figures.0.state = 'sure': input should be 'confirmed'"),
+    "state": (
+        {"figures": [figure("tx1", 1, state="sure")]},
+        "figures.0.state = 'sure': unknown choice (allowed: confirmed",
+    ),
 }
 
 

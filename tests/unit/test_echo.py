@@ -146,10 +146,10 @@ def test_percent_0_is_no_echo(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stream", "words"),
     [
-        ({"echo": MOST_PERCENT + 1}, r"streams\.0\.echo = 501: input should be less than or equal to 500"),
-        ({"echo": -1}, r"streams\.0\.echo = -1: input should be greater than or equal to 0"),
-        ({"echo": 33.3}, r"streams\.0\.echo = 33\.3: input should be a valid integer"),
-        ({"echo": True}, r"streams\.0\.echo = True: input should be a valid integer"),
+        ({"echo": MOST_PERCENT + 1}, r"streams\.0\.echo = 501: out of range \(allowed: up to 500"),
+        ({"echo": -1}, r"streams\.0\.echo = -1: out of range \(allowed: 0 or more"),
+        ({"echo": 33.3}, r"streams\.0\.echo = 33\.3: cannot be used \(allowed: a whole number"),
+        ({"echo": True}, r"streams\.0\.echo = True: cannot be used \(allowed: a whole number"),
         ({"echo": 50, "direction": "down"}, r"streams\.0: echo needs direction: up"),
         ({"echo": 50, "sessions": None, "direction": None}, r"streams\.0: echo goes with sessions and direction: up"),
     ],

@@ -3,11 +3,14 @@
 import json
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
+from pydantic_core._pydantic_core import list_all_errors
 
-from pktswarm.master.scenario import scenario
-from pktswarm.traffic.errors import BadInput
+from pktswarm.master.scenario import problems, scenario
+from pktswarm.traffic.errors import BadInput, BadInputs
 from pktswarm.traffic.frames.sizes import parse_sizes
 
 GOOD = """
@@ -84,7 +87,7 @@ def test_a_wide_range_of_sizes_is_255_in_even_steps_with_both_ends() -> None:
     [
         ("size_bytes: 128", "size: 128", ["streams.0.size", "unknown key", "size_bytes"]),
         ("receive: {mode: count", "recieve: {mode: count", ["recieve", "unknown key", "receive"]),
-        ("mode: count", "mode: counting", ["receive.mode", "'counting'", "'capture' or 'count'"]),
+        ("mode: count", "mode: counting", ["receive.mode", "'counting'", "unknown choice", "allowed: capture, count"]),
         ("size_bytes: 128", "size_bytes: lots", ["streams.0.size_bytes", "'lots'", "a whole number from 64"]),
         ("size_bytes: 128", "size_bytes: 63", ["streams.0.size_bytes", "63", "64"]),
         ("size_bytes: 128", "size_bytes: 9619", ["streams.0.size_bytes", "9619", "9618"]),
@@ -96,7 +99,7 @@ def test_a_wide_range_of_sizes_is_255_in_even_steps_with_both_ends() -> None:
         ("size_bytes: 128", "size_bytes: {uniform: 64}", ["streams.0.size_bytes", "invalid range 64"]),
         ("size_bytes: 128", "size_bytes: {uniform: [128, 64]}", ["streams.0.size_bytes", "the smaller size first"]),
         ("{ttl: 9}}", "{ttl: 9}}, {ipv4: {}}, {ipv4: {}}", ["streams.1.size_bytes", "64", "allowed: 86 to"]),
-        ("rate_pps: 1000", "rate_pps: 0", ["streams.0.rate_pps", "0", "greater than 0"]),
+        ("rate_pps: 1000", "rate_pps: 0", ["streams.0.rate_pps", "0", "out of range (allowed: more than 0 packets/s)"]),
         ("rate_pps: 1000", "rate_pps: 10, rate_bps: 10", ["streams.0", "rate_pps and rate_bps contradict"]),
         ("count_packets: 500", "count_packets: 5, duration_s: 5", ["streams.0", "contradict"]),
         (", count_packets: 500", "", ["streams.0", "count_packets or duration_s is needed"]),
@@ -108,7 +111,7 @@ def test_a_wide_range_of_sizes_is_255_in_even_steps_with_both_ends() -> None:
         ("sent: {one: 500}", "sent: {three: 500}", ["expect names 'three'", "one, two"]),
         ("loss: 0.5 %", "loss: little", ["expect.loss", "'little'"]),
         ("loss: 0.5 %", "latency_p98_us: 3", ["expect.latency_p98_us", "unknown key", "latency_p99_us"]),
-        ("loss: 0.5 %", "latency_p99_us: 0", ["expect.latency_p99_us", "0", "greater than 0"]),
+        ("loss: 0.5 %", "latency_p99_us: 0", ["expect.latency_p99_us", "0", "out of range (allowed: more than 0 us)"]),
         ("loss: 0.5 %", "altered: -1", ["expect.altered", "-1"]),
         ("loss: 0.5 %", "altered: 2.5", ["expect.altered", "2.5"]),
         ("loss: 0.5 %", "streams: {three: {altered: 0}}", ["expect names 'three'", "one, two"]),
@@ -123,6 +126,74 @@ def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, words: list[
     message = refused(tmp_path, GOOD.replace(old, new, 1))
     for word in words:
         assert word in message
+
+
+def test_every_error_of_a_file_is_reported_with_its_line_and_the_nearest_key(tmp_path: Path) -> None:
+    text = """name: t
+streams:
+  - {name: one, size: 128, rate_pps: 0, count_packets: 500}
+  - name: two
+    rate_bps: lots
+    duration_s: 2s 3
+receive: {mode: counting}
+recieve: 3
+"""
+    with pytest.raises(BadInputs) as caught:
+        load(tmp_path, text)
+    lines = [line.removeprefix(f"{tmp_path}/test.yaml") for line in str(caught.value).splitlines()]
+    starts = [
+        ":3: streams.0.rate_pps = 0: out of range (allowed: more than 0 packets/s)",
+        ":3: streams.0.size: unknown key; the nearest is 'size_bytes' (allowed: name, from",
+        ":5: streams.1.rate_bps = 'lots': not a bit rate (allowed: a number of bit/s, or with bit, kbit",
+        ":6: streams.1.duration_s = '2s 3': unknown unit 's 3' (allowed: a number of s, or with ns, us",
+        ":7: receive.mode = 'counting': unknown choice; the nearest is 'count' (allowed: capture, count)",
+        ":8: recieve: unknown key; the nearest is 'receive' (allowed: name",
+    ]
+    assert len(lines) == len(starts)
+    for line, start in zip(sorted(lines), sorted(starts), strict=True):
+        assert line.startswith(start)
+
+
+def test_wrong_headers_of_two_streams_are_both_reported(tmp_path: Path) -> None:
+    stream = "{name: NAME, rate_pps: 1, duration_s: 1, headers: [{ethernet: {}}, {ipv4: {ttl: 256}}, {udp: {}}]}"
+    text = f"name: t\nstreams:\n- {stream.replace('NAME', 'a')}\n- {stream.replace('NAME', 'b')}\n"
+    with pytest.raises(BadInputs) as caught:
+        load(tmp_path, text)
+    assert [problem.key for problem in caught.value.problems] == [
+        "streams.0.headers.1.ipv4.ttl",
+        "streams.1.headers.1.ipv4.ttl",
+    ]
+    assert [problem.where for problem in caught.value.problems] == [f"{tmp_path}/test.yaml:{line}" for line in (3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("sections", "words"),
+    [
+        ("streams: 3", "streams = 3: cannot be used (allowed: a list)"),
+        ("streams:", "streams: has no value (allowed: a list)"),
+        ("streams: [{rate_pps: 1, duration_s: 1}]", "streams.0.name: missing key"),
+        ("description: [1]", "description: cannot be used (allowed: a text)"),
+        ("connections: [{name: c, block_bytes: 1, blocks: 1, nodelay: perhaps}]", "(allowed: true or false)"),
+        ("connections: [{name: c, block_bytes: 1, blocks: 1.5}]", "blocks = 1.5: cannot be used (allowed: a whole"),
+        ("seed: -1", "seed = -1: out of range (allowed: 0 or more)"),
+        ("clock: sundial", "clock = 'sundial': unknown choice (allowed: measured, ptp)"),
+        (
+            "expect: {loss: lots}",
+            "expect.loss = 'lots': cannot be used (allowed: a whole number or a percentage: 0.1 %)",
+        ),
+    ],
+)
+def test_each_kind_of_error_has_one_wording(tmp_path: Path, sections: str, words: str) -> None:
+    assert words in refused(tmp_path, f"name: t\n{sections}\n")
+
+
+@pytest.mark.parametrize("kind", [error["type"] for error in list_all_errors() if error["type"] != "value_error"])
+def test_no_wording_of_pydantic_reaches_the_user(kind: Any) -> None:
+    example = next(error for error in list_all_errors() if error["type"] == kind)
+    detail = {"type": kind, "loc": ("seed",), "input": 3, "ctx": example.get("example_context") or {}}
+    error = ValidationError.from_exception_data("t", [detail])
+    words = str(problems.refuse(Path("s.yaml"), error, scenario.Scenario, {"seed": 3}))
+    assert error.errors()[0]["msg"] not in words and "nput should" not in words
 
 
 @pytest.mark.parametrize(

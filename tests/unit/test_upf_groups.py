@@ -86,9 +86,12 @@ def group(**changes: Any) -> dict[str, Any]:
         ({"groups": [group(ue_addresses=7)]}, "upf.groups.0.ue_addresses = 7"),
         ({"groups": [group(sessions=0)]}, "upf.groups.0.sessions = 0"),
         ({"gnbs": {}}, "upf.gnbs"),
-        ({"window": 0}, "upf.window = 0: input should be greater than or equal to 1"),
+        ({"window": 0}, "upf.window = 0: out of range (allowed: 1 or more"),
         ({"speed": 1}, "upf.speed: unknown key (allowed: n4, "),
-        ({"groups": [group(qos={"mbr": 1})]}, "upf.groups.0.qos.mbr: unknown key (allowed: qfi, mbr_up_bps"),
+        (
+            {"groups": [group(qos={"mbr": 1})]},
+            "upf.groups.0.qos.mbr: unknown key; the nearest is 'mbr_up_bps' (allowed: qfi, mbr_up_bps",
+        ),
         ({"groups": [group(qos={"mbr_up_bps": 1e6})]}, "mbr_up_bps and mbr_down_bps go together"),
         (
             {"groups": [group(qos={"mbr_up_bps": 1500, "mbr_down_bps": 1000})]},

@@ -177,8 +177,8 @@ def test_the_data_network_s_parts_are_told_by_the_inventory_alone(tmp_path: Path
             r"servers: 5 addresses from 255\.255\.255\.254 on do not end within 0\.0\.0\.0/0",
         ),
         ({"first": "2001:db8::ffff:ffff:ffff:fffe"}, r"servers: 5 addresses from .* on do not end within a /64"),
-        ({"count": 0}, r"upf\.servers\.count = 0: input should be greater than or equal to 1"),
-        ({"count": 4097}, r"upf\.servers\.count = 4097: input should be less than or equal to 4096"),
+        ({"count": 0}, r"upf\.servers\.count = 0: out of range \(allowed: 1 or more"),
+        ({"count": 4097}, r"upf\.servers\.count = 4097: out of range \(allowed: up to 4096"),
         ({"count": 1}, r"upf\.servers\.count = 1: each host of side n6 in .* serves some of them \(allowed: 2 or more"),
         ({"number": 5}, r"upf\.servers\.number: unknown key \(allowed: first, count\)"),
         (
@@ -218,14 +218,17 @@ WORDS = r"streams\.0\.outer_source_port.*: a port is 1 to 65535, per-user, or \[
         ({**DOWN, "outer_source_port": 2153}, r"streams\.0: outer_source_port needs direction: up"),
         ({"sessions": None, "direction": None, "outer_source_port": 9}, r"outer_source_port goes with sessions"),
         ({"sessions": None, "direction": None, "interleave": 9}, r"streams\.0: interleave goes with sessions"),
-        ({"groups": [{**FIVE, "flows_per_user": 0}]}, r"upf\.groups\.0\.flows_per_user = 0: input should be greater"),
+        (
+            {"groups": [{**FIVE, "flows_per_user": 0}]},
+            r"upf\.groups\.0\.flows_per_user = 0: out of range \(allowed: 1 or more",
+        ),
         (
             {"groups": [{**FIVE, "flows_per_user": 16385}]},
-            r"flows_per_user = 16385: input should be less",
+            r"flows_per_user = 16385: out of range \(allowed: up to 16384",
         ),
-        ({"interleave": 0}, r"streams\.0\.interleave = 0: input should be greater than or equal to 1"),
-        ({"interleave": 4097}, r"streams\.0\.interleave = 4097: input should be less than or equal to 4096"),
-        ({"interleave": 1.5}, r"streams\.0\.interleave = 1\.5: input should be a valid integer"),
+        ({"interleave": 0}, r"streams\.0\.interleave = 0: out of range \(allowed: 1 or more"),
+        ({"interleave": 4097}, r"streams\.0\.interleave = 4097: out of range \(allowed: up to 4096"),
+        ({"interleave": 1.5}, r"streams\.0\.interleave = 1\.5: cannot be used \(allowed: a whole number"),
     ],
 )
 def test_a_wrong_shape_is_told(tmp_path: Path, stream: dict[str, Any], words: str) -> None:

@@ -237,14 +237,18 @@ def test_each_step_sends_its_service_alone_at_its_rate_beside_the_background(tmp
 STREAM = "streams: [{name: a}]"
 REFUSED = {
     "none": (STREAM, [], "services: the file has no services (allowed: {NAME of a stream: {cir_bps: …}})"),
-    "empty": (f"services: {{}}\n{STREAM}", [], "services: dictionary should have at least 1 item"),
+    "empty": (f"services: {{}}\n{STREAM}", [], "services: out of range (allowed: 1 or more items)"),
     "unknown key": (
         f"services: {{a: {{cir_bps: 3, pir: 3}}}}\n{STREAM}",
         [],
         "services.a.pir: unknown key (allowed: cir_bps, eir_",
     ),
-    "no CIR": (f"services: {{a: {{}}}}\n{STREAM}", [], "services.a.cir_bps: field required"),
-    "CIR": (f"services: {{a: {{cir_bps: 0}}}}\n{STREAM}", [], "services.a.cir_bps = 0: input should be greater than 0"),
+    "no CIR": (f"services: {{a: {{}}}}\n{STREAM}", [], "services.a.cir_bps: missing key"),
+    "CIR": (
+        f"services: {{a: {{cir_bps: 0}}}}\n{STREAM}",
+        [],
+        "services.a.cir_bps = 0: out of range (allowed: more than 0 bit/s)",
+    ),
     "loss": (f"services: {{a: {{cir_bps: 1e6, loss: 2}}}}\n{STREAM}", [], "services.a.loss = 2: must be a percentage"),
     "availability": (
         f"services: {{a: {{cir_bps: 1e6, availability: 101 %}}}}\n{STREAM}",
