@@ -190,7 +190,7 @@ def test_each_kind_of_error_has_one_wording(tmp_path: Path, sections: str, words
 @pytest.mark.parametrize("kind", [error["type"] for error in list_all_errors() if error["type"] != "value_error"])
 def test_no_wording_of_pydantic_reaches_the_user(kind: Any) -> None:
     example = next(error for error in list_all_errors() if error["type"] == kind)
-    detail = {"type": kind, "loc": ("seed",), "input": 3, "ctx": example.get("example_context") or {}}
+    detail: Any = {"type": kind, "loc": ("seed",), "input": 3, "ctx": example.get("example_context") or {}}
     error = ValidationError.from_exception_data("t", [detail])
     words = str(problems.refuse(Path("s.yaml"), error, scenario.Scenario, {"seed": 3}))
     assert error.errors()[0]["msg"] not in words and "nput should" not in words

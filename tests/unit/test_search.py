@@ -261,7 +261,9 @@ def test_late_packets_are_those_of_the_stream_that_is_named() -> None:
 def test_loss_behind_a_queue_longer_than_the_lateness_is_the_devices(delay_ns: int, held_up: bool) -> None:
     latency = Latency(990, 1000, 2e6, 2, 3, 4, 5, delay_ns + 1000)
     tally = Tally(packets=990, distinct=990, bytes=0, latency=latency)
-    made = tried([row(received=990, late=20, latest_ns=40_000_000, tally=tally)])
+    flow = row(received=990, late=20, max_lateness_ns=40_000_000)
+    flow.received.tally = tally
+    made = tried([flow])
     assert (made.held_up, made.queue_delay_ns) == (held_up, delay_ns)
 
 
