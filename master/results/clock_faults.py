@@ -33,8 +33,8 @@ class ClockFaults:
         return f"{host}'s UTC was set" if any(node.utc.found for node in self._nodes.get(host, [])) else ""
 
     def ran_away(self, *hosts: str) -> str:
-        found = [host for host in hosts if any(node.parted for node in self._nodes.get(host, []))]
-        return f"{found[0]}'s clock drifted" if found else ""
+        drifted = [host for host in hosts if any(node.parted for node in self._nodes.get(host, []))]
+        return f"{drifted[0]}'s clock drifted" if drifted else ""
 
     def of_stamps(self, leg: Leg, receiver: str, tai: bool) -> str:
         """Latency and jitter. `tai`: the stamps of the engine xdp use CLOCK_TAI."""

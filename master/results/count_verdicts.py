@@ -56,9 +56,9 @@ def judge_mbr(expect: Expect, results: Sequence[MbrResult]) -> list[Verdict]:
     verdicts = []
     for result in results if expect.mbr else ():
         users, above = result["users"], result.get("beyond_users", 0)
-        found = "not measured" if users is None else f"{above:,} of {users:,} users above"
-        what = f"MBR of {result['group']}, {result['direction']}:"
-        verdicts.append(verdict(what, found, "none", judgement(users, not above)))
+        measured = "not measured" if users is None else f"{above:,} of {users:,} users above"
+        label = f"MBR of {result['group']}, {result['direction']}:"
+        verdicts.append(verdict(label, measured, "none", judgement(users, not above)))
     return verdicts
 
 
@@ -84,11 +84,11 @@ def judge_connections(expect: Expect, rows: Sequence[ConnectionRow]) -> list[Ver
 def with_host_drops(verdicts: Sequence[Verdict], host: DropsDocument | None) -> list[Verdict]:
     """Adds the drops of the device's host as `note` to each verdict on loss that does not hold."""
     note = "" if host is None else host["words"]
-    return [{**one, "note": note} if note and _is_failed_loss(one) else one for one in verdicts]
+    return [{**each, "note": note} if note and _is_failed_loss(each) else each for each in verdicts]
 
 
-def _is_failed_loss(one: Verdict) -> bool:
-    return not one["holds"] and one.get("what", "").endswith(": lost")
+def _is_failed_loss(each: Verdict) -> bool:
+    return not each["holds"] and each.get("what", "").endswith(": lost")
 
 
 def _wanted_blocks(expect: Expect, row: ConnectionRow) -> int | None:
@@ -110,11 +110,11 @@ def _lost_of_sent(row: ConnectionRow) -> tuple[int | None, int | None]:
 def _loss_verdict(
     name: str, loss: int | str, lost: int | None, sent: int | None, intended: int | None = None
 ) -> Verdict:
-    what, most = f"{name}: lost", f"at most {loss}"
+    label, most = f"{name}: lost", f"at most {loss}"
     if lost is None or (not sent and intended != 0):
-        return verdict(what, lost, most, judgement(lost, False))
+        return verdict(label, lost, most, judgement(lost, False))
     # A surplus of received packets is not accepted either.
-    return verdict(what, lost, most, judgement(lost, 0 <= lost <= allowed(loss, sent or 0)))
+    return verdict(label, lost, most, judgement(lost, 0 <= lost <= allowed(loss, sent or 0)))
 
 
 def _blocks(count: int | None) -> str:

@@ -13,20 +13,20 @@ MISSED = "the receiver itself missed"
 
 def doubts(nodes: list[NodeState], resolved: Resolved, rows: list[Row], connections: list[ConnectionRow]) -> list[str]:
     """The reasons why counts can be wrong; empty: there are none."""
-    found = [f"{node.name}: {node.problem}" for node in nodes if node.problem]
+    reasons = [f"{node.name}: {node.problem}" for node in nodes if node.problem]
     for node in nodes:
-        found += [f"{node.name}: {why}" for why in node.link.doubts(node.rank.host.traffic_interface)]
-        found += _against_interface(node) + _bytes_against_interface(node) + _frames_of_its_own(node, resolved)
+        reasons += [f"{node.name}: {why}" for why in node.link.doubts(node.rank.host.traffic_interface)]
+        reasons += _against_interface(node) + _bytes_against_interface(node) + _frames_of_its_own(node, resolved)
     for row in rows:
-        found += _of_capture(row, resolved.receives.get(row.leg.target))
+        reasons += _of_capture(row, resolved.receives.get(row.leg.target))
     for row in rows:
-        found += row.users.doubts(row.sent.packets, row.received.packets) if row.users is not None else []
-    found += _of_connections(nodes, resolved, connections)
+        reasons += row.users.doubts(row.sent.packets, row.received.packets) if row.users is not None else []
+    reasons += _of_connections(nodes, resolved, connections)
     missing = [row.leg for row in rows if row.sent.packets is None or row.received.packets is None]
     missing += [row.leg for row in connections if row.sent is None or row.received is None]
-    if missing and not found:
-        found.append(f"no counts for {missing[0].stream} from {missing[0].source}")
-    return found
+    if missing and not reasons:
+        reasons.append(f"no counts for {missing[0].stream} from {missing[0].source}")
+    return reasons
 
 
 def _of_connections(nodes: list[NodeState], resolved: Resolved, connections: list[ConnectionRow]) -> list[str]:

@@ -138,21 +138,21 @@ def _add_sent(total: SentCounts, instance: SentCounts) -> None:
     total.first_ns = min((ns for ns in (total.first_ns, instance.first_ns) if ns is not None), default=None)
 
 
-def _span_s(one: SentCounts, other: SentCounts) -> float | None:
+def _span_s(first: SentCounts, second: SentCounts) -> float | None:
     """Seconds from the first frame of both to the last: instances begin at different times."""
-    known = [(sent.first_ns, sent.seconds) for sent in (one, other)]
+    known = [(sent.first_ns, sent.seconds) for sent in (first, second)]
     ends = [(first_ns, first_ns + s * 1e9) for first_ns, s in known if first_ns is not None and s is not None]
     if len(ends) == 2:
         return (max(end for _, end in ends) - min(first_ns for first_ns, _ in ends)) / 1e9
-    return max(filter(None, (one.seconds, other.seconds)), default=None)
+    return max(filter(None, (first.seconds, second.seconds)), default=None)
 
 
-def _sum(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
+def _sum(left: int | None, right: int | None) -> int | None:
+    return None if left is None or right is None else left + right
 
 
-def _most(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else max(one, other)
+def _most(left: int | None, right: int | None) -> int | None:
+    return None if left is None or right is None else max(left, right)
 
 
 def _take_sent(row: Row, count: SendCount) -> None:

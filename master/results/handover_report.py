@@ -50,7 +50,7 @@ def _end_markers(
     `others`: received without a request."""
     played = {node.rank.host.name: node.played for node in nodes if node.played is not None}
     hosts = {address: host for host, own in proxy_addresses.items() if host in played for address in own}
-    seen = Counter({(host, int(teid)): n for host, one in played.items() for teid, n in one.ended.items()})
+    seen = Counter({(host, int(teid)): n for host, count in played.items() for teid, n in count.ended.items()})
     asked = Counter(
         (hosts[move.left], move.teid)
         for move in moves.accepted
@@ -60,7 +60,7 @@ def _end_markers(
     return {
         "asked": asked.total(),
         "came": came,
-        "others": sum(one.counts.get("end_marker", 0) for one in played.values()) - came,
+        "others": sum(count.counts.get("end_marker", 0) for count in played.values()) - came,
         "not_looked_for": len(moves.accepted) - asked.total(),
     }
 

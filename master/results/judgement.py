@@ -28,14 +28,15 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 1e5 else f"{value:,.1f}"
 
 
-def verdict(what: str, found: object, expected: object, outcome: Judgement, name: str = "") -> Verdict:
-    """`what` begins the text. `name` identifies the expectation in every run; empty: `what` does."""
+def verdict(label: str, measured: object, expected: object, outcome: Judgement, name: str = "") -> Verdict:
+    """The verdict on a figure. `label`: its name at the begin of the text; `name`: identifies the expectation in every
+    run; empty: `label` does."""
     more = f": {outcome}" if outcome == "not decided" else ""
     return {
-        "text": f"{what} {found}, expected {expected}{more}",
+        "text": f"{label} {measured}, expected {expected}{more}",
         "holds": outcome == "held",
-        "what": name or what.rstrip(":"),
-        "found": str(found),
+        "what": name or label.rstrip(":"),
+        "found": str(measured),
         "expected": str(expected),
         "outcome": outcome,
     }

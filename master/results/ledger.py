@@ -19,7 +19,7 @@ from pktswarm.traffic.protocol.rank0_events import Rank0Event
 
 @dataclass(frozen=True)
 class Tick:
-    """Ten times a second, for a watcher that shows how time passes."""
+    """An event ten times a second, by which a watcher shows the elapsed time."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ Shown = Rank0Event | Tick | Sessions
 
 
 class Ledger(RunState):
-    """Events in, results out."""
+    """The state of a run, and the results made of it."""
 
     def rows(self) -> list[Row]:
         return flow_rows.rows(self)

@@ -33,7 +33,7 @@ def of_limits(name: str, limits: Limits, rows: Sequence[StreamRow]) -> list[Verd
     for key, limit in limits.given().items():
         metric = METRICS[key]
         expected = f"at {'least' if metric.at_least else 'most'} {limit if isinstance(limit, str) else number(limit)}"
-        value, base = measured(metric, rows), whole(metric, rows)
+        value, base = measured(metric, rows), base_count(metric, rows)
         if value is None or base is None:
             verdicts.append(verdict(f"{name}: {key}", "not measured", expected, "not measured"))
         else:
@@ -42,7 +42,7 @@ def of_limits(name: str, limits: Limits, rows: Sequence[StreamRow]) -> list[Verd
     return verdicts
 
 
-def whole(metric: Metric, rows: Sequence[StreamRow]) -> float | None:
+def base_count(metric: Metric, rows: Sequence[StreamRow]) -> float | None:
     """The count that a limit in percent refers to; 0 where the metric has none."""
     return _sum(rows, metric.of) if metric.of else 0.0
 
@@ -110,13 +110,13 @@ def _users_verdict(name: str, key: str, limit: int | str | float, rows: Sequence
             if value is not None and (worst is None or value.value - most > worst[0]):
                 worst = value.value - most, user, value
     expected = f"at most {limit if isinstance(limit, str) else number(limit)} per user"
-    what = f"{name}: users' {key}"
+    label = f"{name}: users' {key}"
     if not outcomes:
-        return verdict(what, "not measured", expected, "not measured")
+        return verdict(label, "not measured", expected, "not measured")
     order: tuple[Judgement, ...] = ("failed", "not measured", "not decided", "held")
     least = next(outcome for outcome in order if outcome in outcomes)
     text = f"{outcomes[least]:,} of {outcomes.total():,} {least}"
-    return verdict(what, text + (f", the worst {worst[1]}: {worst[2]}" if worst else ""), expected, least)
+    return verdict(label, text + (f", the worst {worst[1]}: {worst[2]}" if worst else ""), expected, least)
 
 
 def _each_user(row: Row, key: str, limit: int | str | float) -> Iterable[tuple[str, Measurement | None, float]]:
@@ -155,19 +155,19 @@ def of_end_markers(expect: Expect, handover: HandoverResult | None) -> list[Verd
     markers = None if handover is None else handover["end_markers"]
     if expect.loss is None or handover is None or markers is None or not markers["asked"]:
         return []
-    what = f"end markers of the UPF, handover of {handover['group']}:"
+    label = f"end markers of the UPF, handover of {handover['group']}:"
     outcome = Measurement(markers["came"]).against(markers["asked"], at_least=True)
-    return [verdict(what, f"{markers['came']:,} received", f"{markers['asked']:,}", outcome)]
+    return [verdict(label, f"{markers['came']:,} received", f"{markers['asked']:,}", outcome)]
 
 
 def of_sessions(expect: Expect, upf: N4Document | None) -> list[Verdict]:
     """Compares the accepted with the requested sessions."""
     if expect.sessions_accepted is None:
         return []
-    what, expected = "sessions accepted:", f"at least {expect.sessions_accepted}"
+    label, expected = "sessions accepted:", f"at least {expect.sessions_accepted}"
     requests = None if upf is None else upf.get("operations", {}).get("establishment")
     if requests is None:
-        return [verdict(what, "not measured", expected, "not measured")]
+        return [verdict(label, "not measured", expected, "not measured")]
     least = allowed(expect.sessions_accepted, requests["requested"])
     outcome = Measurement(requests["accepted"]).against(least, at_least=True)
-    return [verdict(what, f"{requests['accepted']:,} of {requests['requested']:,}", expected, outcome)]
+    return [verdict(label, f"{requests['accepted']:,} of {requests['requested']:,}", expected, outcome)]

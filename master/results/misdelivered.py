@@ -19,7 +19,7 @@ PART_OF_OTHERS = 0.01
 
 def take(rows: Iterable[Row], nodes: Iterable[NodeState]) -> None:
     """Sets the packets of each row that other hosts than its receivers report; None if no other host reads stamps."""
-    by_host = {node.rank.host.name: found for node in nodes if (found := _wrong_packets(node)) is not None}
+    by_host = {node.rank.host.name: packets for node in nodes if (packets := _wrong_packets(node)) is not None}
     for row in rows:
         stamps = row.leg.engine == "xdp" and row.received.numbered
         others = {host: each for host, each in by_host.items() if host not in row.leg.receivers}
@@ -40,7 +40,7 @@ def notes(rows: Iterable[Row], nodes: Iterable[NodeState], resolved: Resolved) -
             key = row.leg.stream, row.leg.to, host
             by_stream[key] = by_stream.get(key, 0) + packets
     known = [f"{stream}: {n:,} packets for {to} arrived at {host}" for (stream, to, host), n in by_stream.items()]
-    return known + [words for node in nodes if (words := _of_no_stream(node, resolved))]
+    return known + [note for node in nodes if (note := _of_no_stream(node, resolved))]
 
 
 def _of_no_stream(node: NodeState, resolved: Resolved) -> str:

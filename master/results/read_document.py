@@ -83,9 +83,9 @@ def host_entry(host: Host) -> HostEntry:
 
 def schema() -> str:
     """The JSON Schema of run.json in format FORMAT_VERSION."""
-    made = _adapter().json_schema(schema_generator=_WithoutFieldTitles)
+    body = _adapter().json_schema(schema_generator=_WithoutFieldTitles)
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "pktswarm run.json"}
-    return json.dumps({**made, **head}, indent=2) + "\n"
+    return json.dumps({**body, **head}, indent=2) + "\n"
 
 
 class _WithoutFieldTitles(GenerateJsonSchema):

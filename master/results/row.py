@@ -183,5 +183,5 @@ class Row:
         return [*self.received.omitted_timing, *self.sent.omitted_timing, *self.capture.omitted_timing]
 
 
-def _ratio(part: int | None, whole: int | None) -> float | None:
-    return None if part is None or not whole else part / whole
+def _ratio(part: int | None, total: int | None) -> float | None:
+    return None if part is None or not total else part / total

@@ -181,21 +181,21 @@ def _phase_table(state: RunState) -> list[PhaseTime]:
 def _match_latencies(state: RunState, rows: list[Row], compared: Sequence[Compared]) -> None:
     by_leg = {row.leg.id: row for row in rows}
     ends = {(node.rank.host.name, node.rank.role): node for node in state.nodes.values()}
-    for one in compared:
-        row, leg = by_leg[one.leg.id], one.leg
+    for comparison in compared:
+        row, leg = by_leg[comparison.leg.id], comparison.leg
         sender, receiver = ends[leg.transmitter, "transmit"], ends[leg.receiver, "receive"]
         if why := state.faults().of_capture(leg):
             row.capture.omitted_timing.append(f"latency by captures, because {why}")
-        elif state.start_ns is not None and one.agrees(row):
-            latency = trace_verify.latency(one, row, sender, receiver, state.start_ns, state.middle_ns())
+        elif state.start_ns is not None and comparison.agrees(row):
+            latency = trace_verify.latency(comparison, row, sender, receiver, state.start_ns, state.middle_ns())
             row.capture.latency, row.capture.latency_bound_ns = latency or (None, None)
 
 
 def doubts(state: RunState, rows: list[Row] | None = None) -> list[str]:
     """The reasons why counts can be wrong; empty: there are none. `rows`: those of the run, if already made."""
     rows = rows_of(state) if rows is None else rows
-    found = doubts_of.doubts(list(state.nodes.values()), state.resolved, rows, connection_rows(state))
-    return found + state.more_doubts
+    reasons = doubts_of.doubts(list(state.nodes.values()), state.resolved, rows, connection_rows(state))
+    return reasons + state.more_doubts
 
 
 def flow_rows(rows: list[Row]) -> list[ReplayedFlow]:

@@ -59,7 +59,7 @@ class RunState:
         self.barriers: dict[str, dict[int, int]] = {}
         self.notes: list[str] = []
         self.more_doubts: list[str] = []
-        """Doubts about other parts than the nodes."""
+        """Doubts that do not come from a node, such as a failed write of the results."""
         self.master_utc = UtcSteps()
         self.moves: Moves | None = None
         """The handovers of users, known when the sessions have ended."""

@@ -47,23 +47,23 @@ def rows(event: Sample, node: str, role: str, time_ns: int, legs: dict[int, Leg]
     counters = event.interface
     busy_ms = counters.get("cpu_busy_ms")
     interface = [*(counters.get(name) for name in INTERFACE.values()), None if busy_ms is None else busy_ms / 1000]
-    found = [[*begin, *interface, *[None] * _OF_LEG]]
+    table = [[*begin, *interface, *[None] * _OF_LEG]]
     begin += [None] * _OF_INTERFACE
     for leg, sent in sent_of_rows(unpack(event.sent, SENT), legs):
         bytes_sent = with_fcs(sent["sent_bytes"], sent["sent_packets"])
         nothing = [None] * len(RECEIVED)
         end = [leg.group, bytes_sent, *[None] * len(LATENCY)]
-        found.append([*begin, leg.stream, leg.source, leg.to, sent["sent_packets"], *nothing, *end])
-    for number, came in unpack(event.received, traffic_samples.RECEIVED).items():
+        table.append([*begin, leg.stream, leg.source, leg.to, sent["sent_packets"], *nothing, *end])
+    for number, counts in unpack(event.received, traffic_samples.RECEIVED).items():
         leg = legs[number]
         to = leg.to
-        if leg.handover_targets:  # what is missing here may have come elsewhere
-            to, came = node, {**came, "missing": None}
-        came = {**came, "bytes": with_fcs(came["bytes"], came["packets"])}
-        received = [came[name] for name in RECEIVED.values()]
-        end = [leg.group, None, *(came[name] for name in LATENCY)]
-        found.append([*begin, leg.stream, leg.source, to, None, *received, *end])
-    return found
+        if leg.handover_targets:  # a packet missing here can have arrived at another receiver
+            to, counts = node, {**counts, "missing": None}
+        counts = {**counts, "bytes": with_fcs(counts["bytes"], counts["packets"])}
+        received = [counts[name] for name in RECEIVED.values()]
+        end = [leg.group, None, *(counts[name] for name in LATENCY)]
+        table.append([*begin, leg.stream, leg.source, to, None, *received, *end])
+    return table
 
 
 def sent_of_rows(
@@ -78,9 +78,9 @@ def sent_of_rows(
     return [(legs[number], figures) for number, figures in summed.items()]
 
 
-def _added(one: dict[str, int | None], other: dict[str, int | None]) -> dict[str, int | None]:
-    return {name: _sum(value, other[name]) for name, value in one.items()}
+def _added(figures: dict[str, int | None], more: dict[str, int | None]) -> dict[str, int | None]:
+    return {name: _sum(value, more[name]) for name, value in figures.items()}
 
 
-def _sum(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
+def _sum(left: int | None, right: int | None) -> int | None:
+    return None if left is None or right is None else left + right

@@ -29,10 +29,10 @@ MOST_NAMED = 3
 def console(stderr: bool = False) -> Console:
     """A console without emoji codes: `:b:` is a part of IPv6 addresses. Without a terminal the width is unknown, and
     rich's 80 columns would cut figures off."""
-    made = Console(stderr=stderr, emoji=False)
-    if not made.is_terminal and "COLUMNS" not in os.environ:
-        made.width = WIDTH_WITHOUT_TERMINAL
-    return made
+    output = Console(stderr=stderr, emoji=False)
+    if not output.is_terminal and "COLUMNS" not in os.environ:
+        output.width = WIDTH_WITHOUT_TERMINAL
+    return output
 
 
 def print_warnings(console: Console, warnings: Iterable[str]) -> None:
@@ -51,12 +51,12 @@ def table(outcome: Outcome) -> Table:
     for row in outcome.rows:
         table.add_row(*_cells(row))
     table.add_section()
-    *streams, whole = outcome.document["totals"]
+    *streams, overall = outcome.document["totals"]
     for total in streams:
         table.add_row(*_total_cells(total["stream"], total))
     for group in outcome.document.get("groups", []):
         table.add_row(*_total_cells(f"all {group['group']}", group))
-    table.add_row(*_total_cells(whole["stream"], whole), style="bold")
+    table.add_row(*_total_cells(overall["stream"], overall), style="bold")
     return table
 
 

@@ -88,31 +88,32 @@ def compare(
     `untimed`: hosts whose UTC was set during the run. Captures above MOST_CAPTURED_BYTES are compared only if
     verification was requested; `notes` receives a note for each that was not."""
     groups = by_row(legs)
-    found = []
+    results = []
     for host, task in receives.items():
         framed = [leg for leg in task.legs if leg.kind != "connections" and leg.engine != interactive.ENGINE]
-        mine = [leg for leg in framed if leg.kind == "trace"]
-        whole = task.mode == "capture" and task.capture_every == 1 and not task.capture_filter
-        if not mine or not whole:
+        traces = [leg for leg in framed if leg.kind == "trace"]
+        is_complete = task.mode == "capture" and task.capture_every == 1 and not task.capture_filter
+        if not traces or not is_complete:
             continue
         captures = captures_of(folder, host)
         size = sum(path.stat().st_size for path in captures)
-        must = bool(asked & {leg.stream for leg in mine})
-        if size > MOST_CAPTURED_BYTES and not must:
+        requested = bool(asked & {leg.stream for leg in traces})
+        if size > MOST_CAPTURED_BYTES and not requested:
             limit = f"the limit is {MOST_CAPTURED_BYTES / 1e9:.1f} GB"
             notes.append(f"{host} captured {size / 1e9:.1f} GB, {limit}: no loss by flow, no latency by captures")
             continue
         try:
-            packets, _ = captured_packets(captures, framed, {leg.id for leg in mine})
+            packets, _ = captured_packets(captures, framed, {leg.id for leg in traces})
         except BadInput as error:
-            if must:
+            if requested:
                 raise
             notes.append(f"no loss by flow and no latency by captures: {error}")
             continue
-        found += [
-            _compared(folder, groups[leg.id], packets[leg.id], leg.stream in asked, host not in untimed) for leg in mine
+        results += [
+            _compared(folder, groups[leg.id], packets[leg.id], leg.stream in asked, host not in untimed)
+            for leg in traces
         ]
-    return found
+    return results
 
 
 def elsewhere(folder: Path, capture: Path) -> list[Compared]:
@@ -128,11 +129,11 @@ def elsewhere(folder: Path, capture: Path) -> list[Compared]:
     changed = {trace["name"] for trace in document["scenario"].get("traces", []) if trace.get("sessions")}
     traces = [leg for leg in legs if leg.kind == "trace" and leg.engine != interactive.ENGINE]
     traces = [leg for leg in traces if leg.stream not in changed]
-    found = [_compared(folder, groups[leg.id], packets[leg.id], True) for leg in traces if packets.get(leg.id)]
-    if not found:
+    results = [_compared(folder, groups[leg.id], packets[leg.id], True) for leg in traces if packets.get(leg.id)]
+    if not results:
         problem = f"has no packet of a trace of {folder} that arrives as it was sent"
         raise BadInput(capture, problem, value=f"{unmatched} other packets")
-    return found
+    return results
 
 
 def _compared(folder: Path, legs: list[Leg], captured: list[Packet], asked: bool, timed: bool = True) -> Compared:
@@ -151,11 +152,11 @@ def verdicts(results: Sequence[Compared]) -> list[Verdict]:
     return [_verdict(result.leg, result.verified) for result in results if result.verified is not None]
 
 
-def _verdict(leg: Leg, found: Verified) -> Verdict:
-    path, text = f"{leg.stream} from {leg.source}", found.describe()
+def _verdict(leg: Leg, verified: Verified) -> Verdict:
+    path, text = f"{leg.stream} from {leg.source}", verified.describe()
     return {
         "text": f"{path}: {text}",
-        "holds": found.holds,
+        "holds": verified.holds,
         "what": f"{path}: packet by packet",
         "found": text,
         "expected": "none altered, duplicated or out of order",
@@ -167,23 +168,23 @@ def document(results: Sequence[Compared]) -> list[VerifiedTrace]:
     return [_document(result.leg, result.verified) for result in results if result.verified is not None]
 
 
-def _document(leg: Leg, found: Verified) -> VerifiedTrace:
+def _document(leg: Leg, verified: Verified) -> VerifiedTrace:
     return {
         "leg": leg.id,
         "stream": leg.stream,
         "from": leg.source,
         "to": leg.target,
-        "intended": found.intended,
-        "captured": found.captured,
-        "as_intended": found.as_intended,
-        "altered": found.altered,
-        "lost": found.lost,
-        "duplicated": found.duplicated,
-        "reordered": found.reordered,
-        "error_p50_ns": found.error_p50_ns,
-        "error_p90_ns": found.error_p90_ns,
-        "error_p99_ns": found.error_p99_ns,
-        "error_max_ns": found.error_max_ns,
+        "intended": verified.intended,
+        "captured": verified.captured,
+        "as_intended": verified.as_intended,
+        "altered": verified.altered,
+        "lost": verified.lost,
+        "duplicated": verified.duplicated,
+        "reordered": verified.reordered,
+        "error_p50_ns": verified.error_p50_ns,
+        "error_p90_ns": verified.error_p90_ns,
+        "error_p99_ns": verified.error_p99_ns,
+        "error_max_ns": verified.error_max_ns,
     }
 
 

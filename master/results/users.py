@@ -210,9 +210,9 @@ class Users:
         stream = f"{self.leg.stream} from {self.leg.source}"
         malformed = f"{stream}: the sender reported no count of sent packets for each of its {self.count} users"
         return [malformed] * self.malformed + [
-            f"{stream}: {word} packets of its users add up to {total}, the stream has {whole}"
-            for word, total, whole in sums
-            if None not in (total, whole) and total != whole
+            f"{stream}: {word} packets of its users add up to {total}, the stream has {counted}"
+            for word, total, counted in sums
+            if None not in (total, counted) and total != counted
         ]
 
 

@@ -46,11 +46,11 @@ class Conductor:
         members.stopping = True
         self._gather()
         self._finish()
-        return self.whole
+        return self.all_alive
 
     @property
-    def whole(self) -> bool:
-        """Every rank and the launcher lived to the end."""
+    def all_alive(self) -> bool:
+        """Whether every rank and the launcher are alive."""
         return self.members.living == set(self.members.roles) and self.members.world.can_finalize()
 
     def _begin(self) -> None:
@@ -163,7 +163,7 @@ class Conductor:
         members = self.members
         self._phase("restore")
         for rank in sorted(members.living):
-            members.send(rank, rank_orders.Finish(self.whole))
+            members.send(rank, rank_orders.Finish(self.all_alive))
         members.wait("restored", sorted(members.living), DEADLINES_S["restore"])
         # Before the ranks leave: those that end without MPI's finalize can take mpiexec along, and that rank 0.
         self._phase("over")

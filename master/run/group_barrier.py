@@ -31,17 +31,17 @@ class GroupBarrier:
         group = members.group(role)
         if not group:
             raise Stopped(f"no node of the {role} group is left")
-        whole = group == [rank for rank in members.roles if members.roles[rank] == role]
+        complete = group == [rank for rank in members.roles if members.roles[rank] == role]
         # All enter at one instant: early ranks must not spin against late ones.
         at_ns = time.monotonic_ns() + ENTER_LEAD_NS
         for rank in group:
             enter = rank_orders.Enter(name, members.on_node(rank, at_ns))
-            members.send(rank, enter if whole else rank_orders.Release(name))
-        self._entered = (name, group) if whole else None
+            members.send(rank, enter if complete else rank_orders.Release(name))
+        self._entered = (name, group) if complete else None
         if not members.living.issuperset(group):
             # A rank was found dead just now. Released behind all orders, so that no Enter follows a Release.
             self._release()
-        left_ns = self._leave(role, name, at_ns) if whole else None
+        left_ns = self._leave(role, name, at_ns) if complete else None
         members.wait(f"left {name}", group, DEADLINES_S["barrier"])
         self._entered = None
         released_ns = time.monotonic_ns() if left_ns is None else left_ns

@@ -172,11 +172,11 @@ def _reap_children() -> None:
 
 
 def _children() -> list[int]:
-    """Our child processes; not every kernel has the file that lists them, so every process is asked for its parent."""
-    found = []
+    """The child processes, found by the parent of every process: not every kernel lists the children of one."""
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 if int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1]) == os.getpid():
-                    found.append(int(entry.name))
-    return found
+                    pids.append(int(entry.name))
+    return pids

@@ -190,12 +190,12 @@ class Members:
             self.lose(rank, f"did not reach {step!r} within {deadline_s:.0f} s")
         return [rank for rank in waited if rank not in self.living and (rank, step) not in self.seen]
 
-    def until(self, condition: Callable[[], bool], deadline_s: float, what: str) -> None:
+    def until(self, condition: Callable[[], bool], deadline_s: float, awaited: str) -> None:
         deadline = time.monotonic() + deadline_s * self.patience
         while not condition():
             self.pump()
             if time.monotonic() > deadline:
-                raise Stopped(f"{what} did not come within {deadline_s:.0f} s")
+                raise Stopped(f"{awaited} did not come within {deadline_s:.0f} s")
             self.rest()
 
     def sleep(self, seconds: float) -> None:

@@ -34,7 +34,7 @@ def main() -> int:
     world = World(launcher)
     conductor = Conductor(world, Lines(connection, decode_rank0_order), roles, arguments.patience)
     conductor.conduct()
-    if not conductor.whole:
+    if not conductor.all_alive:
         os._exit(0)  # MPI's finalize would wait for the dead
     world.finalize()
     return 0

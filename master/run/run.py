@@ -76,9 +76,9 @@ class Run:
         by_capacity: bool = True,
         allow: allowlist.Allow = NOTHING,
     ) -> None:
-        """`keep_sent`: the very frames that are sent of traces, in the results; with captures they are always kept,
-        which are compared with them. `scenario`: what the file's was made into. `by_capacity`: planned by
-        what the nodes were seen to do, where that is known. `allow`: see master.plan.allowlist."""
+        """`keep_sent`: the sent frames of traces are kept in the results; with captures they always are, because the
+        captures are compared with them. `scenario`: replaces that of the file. `by_capacity`: loads are planned by the
+        measured capacity of the nodes, where it is known. `allow`: see master.plan.allowlist."""
         self.scenario_path, self.inventory_path = scenario_path, inventory_path
         self.results, self.patience = results, patience
         self.watch: Watcher = lambda ledger, event: None
@@ -101,15 +101,15 @@ class Run:
         self.control_plane: ControlPlane | None = None
         self._without_upf = self._without_mpiexec = ""
         self._frozen = False
-        """Rank 0: it is not waited for."""
+        """Rank 0 does not respond, and is not waited for."""
 
     @property
     def folder(self) -> Folder | None:
         return self.record.folder
 
     def _planned(self) -> plans.Plan:
-        made = plans.plan(self.scenario, self.scenario_path, self.inventory, self.capacity)
-        return replace(made, patience=self.patience)
+        plan = plans.plan(self.scenario, self.scenario_path, self.inventory, self.capacity)
+        return replace(plan, patience=self.patience)
 
     def execute(self, watch: Watcher) -> Finished:
         """Makes the run. `watch`: called with every event, for the terminal. Raises BadInput if it prevents sending."""

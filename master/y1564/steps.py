@@ -117,10 +117,10 @@ def judge(service: Service, kind: str, measured: Measured) -> list[Check]:
 
 def _of_limit(key: str, limit: int | str | float, rows: Sequence[StreamRow]) -> Check:
     metric = METRICS[key]
-    figure, whole = metric_verdicts.measured(metric, rows), metric_verdicts.whole(metric, rows)
-    if figure is None or whole is None:
+    figure, base = metric_verdicts.measured(metric, rows), metric_verdicts.base_count(metric, rows)
+    if figure is None or base is None:
         return Check(key, None)
-    bounds = {"at_least" if metric.at_least else "at_most": allowed(limit, whole)}
+    bounds = {"at_least" if metric.at_least else "at_most": allowed(limit, base)}
     return Check(key, figure.value, **bounds, bound=figure.bound)
 
 

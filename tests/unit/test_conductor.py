@@ -229,7 +229,7 @@ def conduct(nodes: Nodes, **how: Any) -> tuple[Conductor, CommandLine]:
 def test_a_whole_run_goes_through_all_phases_and_four_barriers() -> None:
     nodes = Nodes(ROLES)
     conductor, line = conduct(nodes)
-    assert conductor.whole
+    assert conductor.all_alive
     assert line.phases() == [
         "hello", "look", "clocks", "plan", "prepare receivers", "prepare transmitters", "send", "drain", "gather",
         "restore", "over",
@@ -340,7 +340,7 @@ def test_a_rank_that_never_says_hello_stops_the_run_before_anything_is_planned()
 def test_a_rank_that_dies_is_named_and_the_others_finish_without_a_collective(op: str, refuses: bool) -> None:
     nodes = Nodes(ROLES, deaf={2: op}, refuses=refuses)
     conductor, line = conduct(nodes)
-    assert not conductor.whole
+    assert not conductor.all_alive
     assert [lost["rank"] for lost in line.of("lost")] == [2]
     assert line.of("stopped") == []
     for rank in (1, 3):
@@ -383,7 +383,7 @@ def test_a_barrier_that_nobody_leaves_though_all_live_ends_the_run() -> None:
     nodes = Stuck(ROLES)
     conductor, line = conduct(nodes)
     assert "barrier 'ready' of the receive group was not left" in line.of("stopped")[0]["problem"]
-    assert conductor.whole and (3, "finish") in nodes.ops
+    assert conductor.all_alive and (3, "finish") in nodes.ops
 
 
 def test_a_run_whose_last_transmitter_died_is_stopped() -> None:
@@ -397,7 +397,7 @@ def test_a_node_that_fails_stops_the_run_with_its_words() -> None:
     nodes = Nodes(ROLES)
     nodes.failing["task"] = {3: Failed("no such filter", bad_input=True)}
     conductor, line = conduct(nodes)
-    assert conductor.whole
+    assert conductor.all_alive
     assert line.of("stopped")[0]["problem"] == "no such filter"
     assert (3, "stop") not in nodes.ops  # it has nothing to count
     assert (3, "finish") in nodes.ops
@@ -417,7 +417,7 @@ def test_a_node_that_failed_is_waited_for_until_it_is_restored() -> None:
     nodes.failing["task"] = {3: Failed("no such filter", bad_input=True)}
     conductor, line = conduct(nodes)
     assert {one["rank"]: one["troubles"] for one in line.of("restored")} == {1: [], 2: [], 3: ["gro"]}
-    assert conductor.whole
+    assert conductor.all_alive
 
 
 def test_captures_come_behind_all_counts_and_nobody_waits_for_a_word_meanwhile() -> None:
@@ -447,7 +447,7 @@ def test_captures_come_behind_all_counts_and_nobody_waits_for_a_word_meanwhile()
     conductor, line = conduct(nodes)
     told = [event["event"] for event in line.events if event["event"] in ("counts", "capture", "piece")]
     assert told == ["counts"] * 3 + ["capture", "piece", "piece"]
-    assert set(nodes.words) == set(ROLES) and conductor.whole
+    assert set(nodes.words) == set(ROLES) and conductor.all_alive
 
 
 def test_captures_are_not_fetched_for_a_command_line_that_is_gone() -> None:
@@ -479,7 +479,7 @@ def test_a_node_whose_guard_is_gone_is_lost_and_not_waited_for() -> None:
     nodes = WithoutGuard({**ROLES, 4: "receive"})
     conductor, line = conduct(nodes)
     assert [(one["rank"], one["problem"]) for one in line.of("lost")] == [(3, "its guard is gone")]
-    assert line.of("stopped") == [] and not conductor.whole
+    assert line.of("stopped") == [] and not conductor.all_alive
     assert (3, "stop") not in nodes.ops and (1, "stop") in nodes.ops
 
 
@@ -500,7 +500,7 @@ def test_a_look_at_the_nodes_may_take_long_and_the_tasks_may_not(monkeypatch: py
 def test_stop_in_any_phase_restores_every_node(phase: str) -> None:
     nodes = Nodes(ROLES)
     conductor, line = conduct(nodes, stop_at=phase)
-    assert conductor.whole
+    assert conductor.all_alive
     assert line.phases()[-2:] == ["restore", "over"]
     assert len(line.of("restored")) == len(ROLES)
 
