@@ -111,9 +111,12 @@ PACKET_RATE = Unit(
 BIT_RATE = Unit(
     "bit/s",
     "a bit rate",
-    _fractions(BARE | _prefixed("bit", "bps", "bit/s")),
+    _fractions(BARE | _prefixed("bit", "bit/s") | {prefix + "bps": factor for prefix, factor in PREFIXES.items()}),
     "with bit, kbit, Mbit, Gbit, bit/s, bps, Mbps, k, M, G: 10M, 1gbit, 2.5 Gbit/s",
-    _M_READINGS | _BYTES_NOT_BITS | {"b": "write bit", "Mb": "write Mbit", "Gb": "write Gbit", "kb": "write kbit"},
+    _M_READINGS
+    | _BYTES_NOT_BITS
+    | dict.fromkeys(("mbps", "gbps", "tbps"), "tc(8) reads bytes/s; write Mbps or mbit")
+    | {"b": "write bit", "Mb": "write Mbit", "Gb": "write Gbit", "kb": "write kbit"},
 )
 PER_SECOND = Unit(
     "per second", "a rate", _fractions(BARE | {"/s": 1, "k/s": KILO, "M/s": KILO**2}), "with /s, k, M: 1k, 50/s"

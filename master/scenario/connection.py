@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from pktswarm.master.scenario.fields import Name
+from pktswarm.master.scenario.fields import Name, Strict
 from pktswarm.master.scenario.section import Group, Seed
 from pktswarm.traffic.connections.blocks import UDP_HEADER
 
 LEAST_UDP_BLOCK_BYTES = UDP_HEADER.size
 
 
-class Connection(BaseModel):
+class Connection(Strict):
     """Real TCP or UDP connections that carry blocks of bytes."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", populate_by_name=False)
 
     name: Name
     origin: Group = Field("transmit", alias="from", description="nodes that connect")

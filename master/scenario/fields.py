@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+import types
+from collections.abc import Mapping
+from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from pktswarm.master.cluster.inventory import UniqueKeys
+from pktswarm.traffic import units
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 
@@ -21,8 +26,77 @@ Yaml.add_implicit_resolver(
 )
 
 
+UNITS = {
+    "rate": units.PACKET_RATE,
+    "echo": units.PERCENT,
+    "ring_mib": units.MEBIBYTES,
+    "seconds": units.SECONDS,
+    **dict.fromkeys(
+        ("users", "connections", "blocks", "count", "sessions", "instances", "servers", "repeat", "capture_every"),
+        units.COUNT,
+    ),
+}
+"""Keys whose last word is not their unit."""
+
+
+def unit_of(key: str) -> units.Unit:
+    """The unit of a key; PLAIN: it has none."""
+    return UNITS.get(key) or units.unit_of(key)
+
+
 class Strict(BaseModel):
+    """A section. A number of it may be a text with a unit; a text that is none is left to the check of the type."""
+
     model_config = ConfigDict(extra="forbid", strict=False, populate_by_name=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _numbers_with_units(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        numeric = {field.alias or name for name, field in cls.model_fields.items() if has_number(field.annotation)}
+        return {key: number_of(key, value) if key in numeric else value for key, value in given.items()}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler(core_schema)
+        for key, value in handler.resolve_ref_schema(schema).get("properties", {}).items():
+            _allow_units(value, unit_of(key))
+        return schema
+
+
+def number_of(key: str, value: Any) -> Any:
+    """The number that a text with the unit of `key` is; any other value as it is."""
+    unit = unit_of(key)
+    if unit is units.PLAIN or not isinstance(value, str):
+        return value
+    try:
+        number = units.parse(value, unit)
+    except units.UnitError:
+        return value
+    return int(number) if number.is_integer() else number
+
+
+def has_number(annotation: Any) -> bool:
+    """Whether a value of the type may be a number."""
+    if annotation in (int, float):
+        return True
+    origin = get_origin(annotation)
+    parts = get_args(annotation) if origin in (Union, types.UnionType, Annotated) else ()
+    return any(has_number(part) for part in parts)
+
+
+def _allow_units(schema: JsonSchemaValue, unit: units.Unit) -> None:
+    """Add the texts with units to the JSON Schema of a number."""
+    branches = schema.get("anyOf", [schema])
+    if unit is units.PLAIN or not any(each.get("type") in ("integer", "number") for each in branches):
+        return
+    text = {"type": "string", "pattern": unit.pattern}
+    if "anyOf" in schema:
+        schema["anyOf"] = [*branches, text]
+        return
+    limits = {key: schema.pop(key) for key in list(schema) if key not in ("default", "description", "title")}
+    schema["anyOf"] = [limits, text]
 
 
 def keys_of(model: type[BaseModel]) -> str:

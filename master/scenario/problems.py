@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from pktswarm.master.scenario.fields import unit_of
 from pktswarm.traffic import units
 from pktswarm.traffic.errors import BadInput, BadInputs
 
@@ -126,7 +127,7 @@ def _problem(
     if kind == "value_error":
         message = first["msg"].removeprefix("Value error, ")
         return BadInput(path, message[:1].lower() + message[1:], key=key, value=value)
-    unit = units.unit_of(str(keys[-1])) if keys else units.PLAIN
+    unit = unit_of(str(keys[-1])) if keys else units.PLAIN
     symbol = f" {unit.symbol}" if unit.symbol else ""
     if kind in LIMITS or kind in LENGTHS:
         allowed = (LIMITS | LENGTHS)[kind].format(**{name: _text(limit) for name, limit in context.items()})
@@ -135,7 +136,7 @@ def _problem(
         return _choice(path, key, value, str(context["expected"]))
     if isinstance(given, str) and unit is not units.PLAIN:
         try:
-            units.parse(given, unit)
+            units.parse(given, unit, units.Range(whole=all(each["type"].startswith("int") for each in errors)))
         except units.UnitError as wrong:
             return BadInput(path, wrong.problem, key=key, value=value, allowed=wrong.allowed)
     allowed = " or ".join(dict.fromkeys(word for each in errors if (word := _expected(each))))

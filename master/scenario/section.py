@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from pktswarm.master.scenario.fields import Name, Strict
-from pktswarm.traffic.frames.sizes import FORMS, parse_sizes
+from pktswarm.traffic.frames.sizes import FORMS, in_bytes, parse_sizes
 
 
 def _a_size(given: Any) -> Any:
     parse_sizes(given)
-    return given
+    return in_bytes(given)
 
 
 Size = Annotated[Any, AfterValidator(_a_size), WithJsonSchema(FORMS)]

@@ -85,7 +85,7 @@ def refused(tmp_path: Path, connection: str) -> str:
         ("period_s: 0.014", "source: {ftp: {}}", ["connections.0", "block_bytes or source is needed, and not both"]),
         (", duration_s: 2", "", ["connections.0", "blocks or duration_s is needed"]),
         ("period_s: 0.014", "period_s: 0", ["connections.0.period_s", "0"]),
-        ("period_s: 0.014", "protocol: sctp", ["connections.0.protocol", "'sctp'", "'tcp' or 'udp'"]),
+        ("period_s: 0.014", "protocol: sctp", ["connections.0.protocol", "'sctp'", "allowed: tcp, udp"]),
         ("period_s: 0.014", "connections: 0", ["connections.0.connections", "0"]),
         ("period_s: 0.014", "direction: sideways", ["connections.0.direction", "'sideways'"]),
         ("period_s: 0.014", "pace: 5", ["connections.0.pace", "unknown key", "pace_bps", "from"]),

@@ -86,9 +86,11 @@ def test_rates_are_written_as_tc_has_them(text: str, bps: int) -> None:
     assert rate_bps(text) == bps
 
 
-@pytest.mark.parametrize("text", ["100", "mbit", "-1mbit", "100mbps", "1e3kbit"])
+@pytest.mark.parametrize("text", ["100", "mbit", "-1mbit", "100mbps"])
 def test_what_is_no_rate_is_refused(text: str) -> None:
-    with pytest.raises(BadInput, match=r"invalid rate.*100mbit"):
+    with pytest.raises(
+        BadInput, match=r"bottleneck.*(not a bit rate|without a unit|out of range|ambiguous unit).*allowed: "
+    ):
         rate_bps(text)
 
 

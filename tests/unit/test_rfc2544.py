@@ -357,8 +357,8 @@ REFUSED = {
     "words": (STREAM, ["--sizes", "all"], "--sizes = 'all': frame size out of range"),
     "test": (STREAM, ["--tests", "jitter"], "--tests = 'jitter': there is no such test (allowed: throughput, latency"),
     "alone": (STREAM, ["--tests", "latency"], "--tests = 'latency': latency requires throughput"),
-    "maximum": (STREAM, ["--max", "1000"], "--max = '1000': invalid rate (allowed: like 64kbit, 100mbit, 1gbit)"),
-    "none": (STREAM, ["--max", "0bit"], "--max = '0bit': invalid rate"),
+    "maximum": (STREAM, ["--max", "1000"], "--max = '1000': a rate without a unit (allowed: with bit, kbit"),
+    "none": (STREAM, ["--max", "0bit"], "--max = '0bit': out of range (allowed: more than 0 bit/s)"),
     "low": (STREAM, ["--max", "1kbit"], "--max = 1.488"),
     "precision": (STREAM, ["--precision", "0"], "--precision = '0': precision out of range (allowed: 0.01% to 50%)"),
     "burst": (

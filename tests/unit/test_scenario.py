@@ -1,6 +1,7 @@
 """Scenarios: what ships loads, and each wrong input gets one message with file, key, value and what is allowed."""
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,76 @@ def test_no_wording_of_pydantic_reaches_the_user(kind: Any) -> None:
     error = ValidationError.from_exception_data("t", [detail])
     words = str(problems.refuse(Path("s.yaml"), error, scenario.Scenario, {"seed": 3}))
     assert error.errors()[0]["msg"] not in words and "nput should" not in words
+
+
+STREAM = "streams: [{name: s, KEY: VALUE, duration_s: 1}]"
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("rate_pps", "1kpps", 1000.0),
+        ("rate_pps", "1G", 1e9),
+        ("rate", "2.5k", 2500.0),
+        ("rate_bps", "10M", 1e7),
+        ("rate_l1_bps", "1gbit", 1e9),
+        ("mtu_bytes", "1.5k", 1500),
+        ("size_bytes", "1kB", 1000),
+        ("size_bytes", "[64, 1.5k]", [64, 1500]),
+    ],
+)
+def test_a_key_of_a_stream_takes_units(tmp_path: Path, key: str, text: str, value: object) -> None:
+    if key == "mtu_bytes":
+        data = {"name": "s", "sessions": "g", "direction": "up", "oversize": "inner", key: text, "duration_s": "1s"}
+        assert scenario.Stream.model_validate(data).mtu_bytes == value
+        return
+    stream = load(tmp_path, f"name: t\n{STREAM.replace('KEY', key).replace('VALUE', text)}\n").streams[0]
+    assert getattr(stream, key) == value
+
+
+def test_times_counts_and_percentages_take_units(tmp_path: Path) -> None:
+    text = """name: t
+stop_after_s: 2min
+streams: [{name: s, rate: 1, count_packets: 64k}]
+connections: [{name: c, block_bytes: 64KiB, period_s: 20us, duration_s: 500ms, connections: 1k, pace_bps: 10M}]
+receive: {ring_mib: 16MiB, drain_s: 100 ms}
+expect: {latency_p99_us: 5ms, received_pps: 1k}
+"""
+    made = load(tmp_path, text)
+    connection = made.connections[0]
+    assert (made.stop_after_s, made.streams[0].count_packets) == (120, 64000)
+    assert (connection.block_bytes, connection.period_s, connection.duration_s) == (65536, 2e-5, 0.5)
+    assert (connection.connections, connection.pace_bps) == (1000, 1e7)
+    assert (made.receive.ring_mib, made.receive.drain_s) == (16, 0.1)
+    assert (made.expect.latency_p99_us, made.expect.received_pps) == (5000, 1000)
+    echo = {"name": "s", "sessions": "g", "direction": "up", "echo": "50 %", "rate": 1, "duration_s": 1}
+    assert scenario.Stream.model_validate(echo).echo == 50
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "words"),
+    [
+        (
+            "rate_bps",
+            "20us",
+            "rate_bps = '20us': wrong unit: 'us' is of a time, not of a bit rate (allowed: a number of",
+        ),
+        ("rate_bps", "10MB/s", "ambiguous unit 'MB/s'"),
+        ("rate_pps", "1gbit", "wrong unit: 'gbit' is of a bit rate, not of a packet rate"),
+        ("rate_pps", "0pps", "out of range (allowed: more than 0 packets/s)"),
+        ("count_packets", "1.5", "count_packets = 1.5: cannot be used (allowed: a whole number)"),
+    ],
+)
+def test_a_wrong_unit_is_named_with_those_allowed(tmp_path: Path, key: str, text: str, words: str) -> None:
+    assert words in refused(tmp_path, f"name: t\n{STREAM.replace('KEY', key).replace('VALUE', text)}\n")
+
+
+def test_the_schema_allows_units() -> None:
+    rate = json.loads(scenario.schema())["$defs"]["Stream"]["properties"]["rate_bps"]["anyOf"]
+    pattern = next(each["pattern"] for each in rate if each["type"] == "string")
+    assert [bool(re.search(pattern, text)) for text in ("10M", "1 gbit", "7", "20us", "lots")] == [True] * 3 + [
+        False
+    ] * 2
 
 
 @pytest.mark.parametrize(

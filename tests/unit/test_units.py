@@ -59,6 +59,7 @@ def test_units(text: object, unit: units.Unit, value: float) -> None:
         ("1gbit", units.SECONDS, "wrong unit: 'gbit' is of a bit rate, not of a time (allowed: "),
         ("10m", units.BIT_RATE, "ambiguous unit 'm': m is mega, milli or minutes"),
         ("10MB/s", units.BIT_RATE, "ambiguous unit 'MB/s': B is bytes, and the value is in bits"),
+        ("100mbps", units.BIT_RATE, "ambiguous unit 'mbps': tc(8) reads bytes/s; write Mbps or mbit (allowed: "),
         ("10m", units.SECONDS, "ambiguous unit 'm': m is minutes or milli"),
         ("64K", units.BYTES, "ambiguous unit 'K': K is 1000 or 1024"),
         ("64kbit", units.BYTES, "ambiguous unit 'kbit': b is bits, and the value is in bytes"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from pktswarm.traffic import units
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.placement import LEAST_SIZE_BYTES
 
@@ -14,8 +14,6 @@ LARGEST_SIZE_BYTES = 9618
 MOST_SIZES = 255
 SIMPLE_IMIX = ((64, 7), (594, 4), (1518, 1))
 """The simple IMIX: IP packets of 40, 576 and 1500 bytes, 7 to 4 to 1, in Ethernet frames; see docs/xdp.md."""
-BIT_RATE_UNITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
-RATE_FORMS = "like 64kbit, 100mbit, 1gbit"
 ALLOWED = (
     f"a whole number from {LEAST_SIZE_BYTES} to {LARGEST_SIZE_BYTES}, a list of them, imix, {{size: weight, …}} or "
     "{uniform: [smallest, largest]}"
@@ -30,6 +28,7 @@ FORMS = {
             "items": {"type": "integer", "minimum": LEAST_SIZE_BYTES, "maximum": LARGEST_SIZE_BYTES},
         },
         {"const": "imix"},
+        {"type": "string", "pattern": units.BYTES.pattern},
         {
             "type": "object",
             "minProperties": 1,
@@ -70,8 +69,21 @@ class Sizes:
         return sum(size * weight for size, weight in self.pairs) / sum(weight for _, weight in self.pairs)
 
 
+def in_bytes(given: Any) -> Any:
+    """The value of size_bytes with sizes that have units as numbers; other values as they are."""
+    if isinstance(given, list):
+        return [in_bytes(size) for size in given]
+    if isinstance(given, dict):
+        return {key: in_bytes(value) if key == "uniform" else value for key, value in given.items()}
+    if not isinstance(given, str) or not units.is_number(given, units.BYTES):
+        return given
+    size = units.parse(given, units.BYTES)
+    return int(size) if size.is_integer() else size
+
+
 def parse_sizes(given: Any) -> Sizes:
     """Parses the value of size_bytes. ValueError with one message for an invalid one."""
+    given = in_bytes(given)
     if isinstance(given, list):
         return _checked(((size, 1) for size in given), in_turn=True)
     if given == "imix":
@@ -117,8 +129,10 @@ def _uniform(ends: Any) -> Sizes:
 
 
 def rate_bps(where: object, key: str, text: str) -> int:
-    """Parses a rate in bit/s with the units `bit`, `kbit`, `mbit` and `gbit` of tc(8). BadInput for an invalid one."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(bit|kbit|mbit|gbit)", text.strip().lower())
-    if not match or float(match[1]) == 0:
-        raise BadInput(where, "invalid rate", key=key, value=text, allowed=RATE_FORMS)
-    return round(float(match[1]) * BIT_RATE_UNITS[match[2]])
+    """Parses a rate in bit/s with its unit. BadInput for an invalid one."""
+    try:
+        if units.is_number(text):
+            raise units.UnitError("a rate without a unit", units.BIT_RATE.forms)
+        return round(units.parse(text, units.BIT_RATE, units.Range(above=0)))
+    except units.UnitError as error:
+        raise BadInput(where, error.problem, key=key, value=text, allowed=error.allowed) from None
