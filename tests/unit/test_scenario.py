@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from pydantic_core._pydantic_core import list_all_errors
 
 from pktswarm.master.scenario import problems, scenario
+from pktswarm.master.scenario.stream import Stream
 from pktswarm.traffic.errors import BadInput, BadInputs
 from pktswarm.traffic.frames.sizes import parse_sizes
 
@@ -216,7 +217,7 @@ STREAM = "streams: [{name: s, KEY: VALUE, duration_s: 1}]"
 def test_a_key_of_a_stream_takes_units(tmp_path: Path, key: str, text: str, value: object) -> None:
     if key == "mtu_bytes":
         data = {"name": "s", "sessions": "g", "direction": "up", "oversize": "inner", key: text, "duration_s": "1s"}
-        assert scenario.Stream.model_validate(data).mtu_bytes == value
+        assert Stream.model_validate(data).mtu_bytes == value
         return
     stream = load(tmp_path, f"name: t\n{STREAM.replace('KEY', key).replace('VALUE', text)}\n").streams[0]
     assert getattr(stream, key) == value
@@ -238,7 +239,7 @@ expect: {latency_p99_us: 5ms, received_pps: 1k}
     assert (made.receive.ring_mib, made.receive.drain_s) == (16, 0.1)
     assert (made.expect.latency_p99_us, made.expect.received_pps) == (5000, 1000)
     echo = {"name": "s", "sessions": "g", "direction": "up", "echo": "50 %", "rate": 1, "duration_s": 1}
-    assert scenario.Stream.model_validate(echo).echo == 50
+    assert Stream.model_validate(echo).echo == 50
 
 
 @pytest.mark.parametrize(
