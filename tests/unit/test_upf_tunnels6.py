@@ -181,7 +181,7 @@ def test_gnbs_of_both_kinds_are_of_different_groups(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "words"),
     [
-        ({"n3_ip": "ipv5"}, r"upf\.n3_ip = 'ipv5': input should be 'ipv4' or 'ipv6'"),
+        ({"n3_ip": "ipv5"}, r"upf\.n3_ip = 'ipv5': unknown choice; the nearest is 'ipv6' \(allowed: ipv4, ipv6\)"),
         (
             {"n3_ip": "ipv6", "gnbs": {"a": GNBS["tx1"]}},
             r"upf\.n3_ip = 'ipv6': selects addresses of the inventory and contradicts gnbs \(allowed: n3_ip or gnbs\)",
