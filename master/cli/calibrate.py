@@ -20,6 +20,7 @@ from pktswarm.master.cli.options import (
     enter_lab,
     examples,
 )
+from pktswarm.master.cli.quantity import time_option
 from pktswarm.traffic.errors import BadInput
 
 if TYPE_CHECKING:
@@ -44,7 +45,14 @@ Nodes = Annotated[list[str] | None, typer.Option("--node", help="Node to measure
 Quick = Annotated[bool, typer.Option("--quick", help="Trials of 0.5 s, precision 10 %.")]
 Full = Annotated[bool, typer.Option("--full", help="Trials of 10 s, precision 1 %, ten trials at the result.")]
 Seconds = Annotated[
-    float | None, typer.Option("--seconds", help="Duration of a trial, s, more than 0, up to 3600.", show_default="2")
+    float | None,
+    typer.Option(
+        "--seconds",
+        parser=time_option("--seconds"),
+        metavar="TIME",
+        help="Duration of a trial, s or 500ms, more than 0, up to 3600.",
+        show_default="2",
+    ),
 ]
 Again = Annotated[bool, typer.Option("--again", help="Measure again the figures that the capacity file holds.")]
 Capture = Annotated[bool, typer.Option("--capture", help="Measure receivers that also write captures to disk.")]

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from pktswarm.master.cli.options import NS_PER_S, BinWidth, Json, PlotData, Png, Svg, examples, nanoseconds
+from pktswarm.master.cli.quantity import NOT_NEGATIVE, time_option
 from pktswarm.traffic.errors import BadInput
 
 if TYPE_CHECKING:
@@ -40,12 +41,22 @@ Instances = Annotated[
 StartTimes = Annotated[
     str, typer.Option("--start", help="Start times of the instances: together, spread, random_offset.")
 ]
-Offset = Annotated[float, typer.Option("--offset", help="Largest random offset, s; 0 means one mean gap.", min=0.0)]
+Offset = Annotated[
+    float,
+    typer.Option(
+        "--offset",
+        parser=time_option("--offset", NOT_NEGATIVE),
+        metavar="TIME",
+        help="Largest random offset, s or 20us; 0 means one mean gap.",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the random offsets, 0 or more.", min=0)]
 SmallestScale = Annotated[
     float | None,
     typer.Option(
         "--from",
+        parser=time_option("--from"),
+        metavar="TIME",
         help="Smallest time scale of the estimates, 1e-9 s or more and below 1e9 s.",
         show_default="from the data",
     ),

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pktswarm.master.cli.quantity import time_option
 from pktswarm.traffic.errors import BadInput
 
 NS_PER_S = 1_000_000_000
@@ -32,7 +33,13 @@ Svg = Annotated[Path | None, typer.Option("--svg", help="Draw every plot into th
 PlotData = Annotated[Path | None, typer.Option("--csv", help="Write the data of every plot as CSV into this folder.")]
 BinWidth = Annotated[
     float | None,
-    typer.Option("--bin", help="Bin width, 1e-9 s or more and below 1e9 s.", show_default="from the data"),
+    typer.Option(
+        "--bin",
+        parser=time_option("--bin"),
+        metavar="TIME",
+        help="Bin width, 1e-9 s or more and below 1e9 s.",
+        show_default="from the data",
+    ),
 ]
 Precision = Annotated[
     str,

@@ -21,6 +21,7 @@ from pktswarm.master.cli.options import (
     enter_lab,
     examples,
 )
+from pktswarm.master.cli.quantity import time_option
 
 EXAMPLES = examples(
     "rfc2544",
@@ -46,7 +47,13 @@ Medium = Annotated[
     ),
 ]
 LongestBurst = Annotated[
-    float, typer.Option("--longest-burst", help="Longest burst of the test back-to-back, s, more than 0, up to 30.")
+    float,
+    typer.Option(
+        "--longest-burst",
+        parser=time_option("--longest-burst"),
+        metavar="TIME",
+        help="Longest burst of the test back-to-back, s or 500ms, more than 0, up to 30.",
+    ),
 ]
 
 

@@ -22,10 +22,13 @@ from pktswarm.master.cli.options import (
     enter_lab,
     examples,
 )
+from pktswarm.master.cli.quantity import quantity, time_option
+from pktswarm.traffic import units
 
 EXAMPLES = examples(
     "search configs/search.yaml",
     "search configs/search.yaml --loss 0 --loss 2% --json",
+    "search configs/search.yaml --min 10kpps --max 1.5M --duration 500ms",
     "search configs/search.yaml --expect latency_p99_us=5000",
     "search configs/search.yaml --confirm 60",
 )
@@ -50,19 +53,31 @@ Expectations = Annotated[
 LowestRate = Annotated[
     float | None,
     typer.Option(
-        "--min", help="Lowest rate of all searched streams together, packets/s.", show_default="a hundredth of --max"
+        "--min",
+        parser=quantity("--min", units.PACKET_RATE),
+        metavar="RATE",
+        help="Lowest rate of all searched streams together, packets/s, or with a unit: 10kpps.",
+        show_default="a hundredth of --max",
     ),
 ]
 HighestRate = Annotated[
     float | None,
     typer.Option(
         "--max",
-        help="Highest rate of all searched streams together, packets/s.",
+        parser=quantity("--max", units.PACKET_RATE),
+        metavar="RATE",
+        help="Highest rate of all searched streams together, packets/s, or with a unit: 1.5M.",
         show_default="their rates in the file",
     ),
 ]
 Duration = Annotated[
-    float, typer.Option("--duration", help="Duration of a trial, s, more than 0, up to 3600; RFC 2544 asks for 60.")
+    float,
+    typer.Option(
+        "--duration",
+        parser=time_option("--duration"),
+        metavar="TIME",
+        help="Duration of a trial, s or 500ms, more than 0, up to 3600; RFC 2544 asks for 60.",
+    ),
 ]
 Trials = Annotated[
     int, typer.Option("--trials", help="Trials that decide on a rate, 1 to 100; half of them may exceed the loss.")

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from pktswarm.master.cli.options import Json, enter_lab, examples
+from pktswarm.master.cli.quantity import NOT_NEGATIVE, time_option
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
 EXAMPLES = examples("sessions configs/upf/sessions.yaml --hosts hosts/lab-default.yml --hold 10")
@@ -21,7 +22,12 @@ def sessions(
         Path | None, typer.Option("--hosts", help="Inventory file; of a lab, its master is entered.")
     ] = None,
     hold: Annotated[
-        float, typer.Option(help="Time from the last establishment to the first deletion, s, 0 or more.", min=0)
+        float,
+        typer.Option(
+            parser=time_option("--hold", NOT_NEGATIVE),
+            metavar="TIME",
+            help="Time from the last establishment to the first deletion, s or 2min, 0 or more.",
+        ),
     ] = 0,
     users: Annotated[Path | None, typer.Option(help="Write a row for each session into this CSV file.")] = None,
     as_json: Json = False,

@@ -20,9 +20,10 @@ from pktswarm.master.cli.options import (
     enter_lab,
     examples,
 )
+from pktswarm.master.cli.quantity import time_option
 
 EXAMPLES = examples(
-    "y1564 configs/services/access.yaml", "y1564 configs/services/access.yaml --tests performance --performance 900"
+    "y1564 configs/services/access.yaml", "y1564 configs/services/access.yaml --tests performance --performance 15min"
 )
 LONGEST_S = 86400.0
 ServicesFile = Annotated[Path, typer.Argument(help="Scenario file with a section services.", show_default=False)]
@@ -30,12 +31,20 @@ TESTS = "configuration,performance"
 Tests = Annotated[str, typer.Option("--tests", help=f"Tests to make, separated by commas: {TESTS}.")]
 StepSeconds = Annotated[
     float,
-    typer.Option("--step", help="Duration of each step of the configuration test, s, more than 0, up to 86400."),
+    typer.Option(
+        "--step",
+        parser=time_option("--step"),
+        metavar="TIME",
+        help="Duration of each step of the configuration test, s or 500ms, more than 0, up to 86400.",
+    ),
 ]
 PerformanceSeconds = Annotated[
     float,
     typer.Option(
-        "--performance", help="Duration of the performance test, s, more than 0, up to 86400; Y.1564 asks for 900."
+        "--performance",
+        parser=time_option("--performance"),
+        metavar="TIME",
+        help="Duration of the performance test, s or 500ms, more than 0, up to 86400; Y.1564 asks for 900.",
     ),
 ]
 

@@ -67,6 +67,13 @@ def test_check_needs_neither_a_lab_nor_an_inventory(scenario: Path) -> None:
     assert done.stdout.count("\nnote: no inventory: names, roles and addresses of hosts") == 1
 
 
+def test_a_time_option_takes_a_unit() -> None:
+    plain, with_unit = (
+        call("preview", "configs/first.yaml", "--json", "--bin", text).stdout for text in ("0.02", "20ms")
+    )
+    assert json.loads(plain) == json.loads(with_unit)
+
+
 def test_preview_without_an_inventory_reports_what_is_not_checked() -> None:
     document = json.loads(call("preview", "configs/first.yaml", "--json").stdout)
     assert [note for note in document["notes"] if note.startswith("no inventory: ")]
@@ -101,6 +108,16 @@ def test_check_as_json_has_every_leg() -> None:
         ),
         (["dependence", TRACE, "--start", "never"], "--start = 'never': unknown start (allowed: together, spread"),
         (["dependence", TRACE, "--bin", "0"], "--bin = 0.0: bin width out of range"),
+        (
+            ["dependence", TRACE, "--bin", "1gbit"],
+            "--bin = '1gbit': wrong unit: 'gbit' is of a bit rate, not of a time",
+        ),
+        (["dependence", TRACE, "--offset", "-1"], "--offset = '-1': out of range (allowed: 0 or more s)"),
+        (["search", "configs/search.yaml", "--duration", "2h"], "--duration = 7200.0: trial duration out of range"),
+        (["search", "configs/search.yaml", "--min", "1gbit"], "--min = '1gbit': wrong unit: 'gbit' is of a bit rate"),
+        (["search", "configs/search.yaml", "--max", "10m"], "--max = '10m': ambiguous unit 'm'"),
+        (["y1564", "configs/services/access.yaml", "--step", "x"], "--step = 'x': not a time (allowed: a number of s"),
+        (["calibrate", "--seconds", "5 %"], "--seconds = '5 %': wrong unit: '%' is of a percentage, not of a time"),
         (["dependence", TRACE, "--from", "-1"], "--from = -1.0: time scale out of range"),
         (["dependence", TRACE, "--png", "x.jpg"], "--png = 'x.jpg': wrong file name extension (allowed: .png)"),
         (["dependence", TRACE, "--svg", "nowhere/x.svg"], "--svg = 'nowhere': there is no such folder"),
