@@ -86,8 +86,10 @@ Confirm = Annotated[
     float | None,
     typer.Option(
         "--confirm",
-        help="Duration of the trial that confirms each rate, s, up to 3600; 0: none. A rate fails it by loss, or by a "
-        "latency that rises throughout the trial.",
+        parser=time_option("--confirm"),
+        metavar="TIME",
+        help="Duration of the trial that confirms each rate, s or 2min, up to 3600; 0: none. A rate fails it by loss, "
+        "or by a latency that rises throughout the trial.",
         show_default="10 to 60, by the queue of the device",
     ),
 ]

@@ -116,6 +116,7 @@ def test_check_as_json_has_every_leg() -> None:
         (["search", "configs/search.yaml", "--duration", "2h"], "--duration = 7200.0: trial duration out of range"),
         (["search", "configs/search.yaml", "--min", "1gbit"], "--min = '1gbit': wrong unit: 'gbit' is of a bit rate"),
         (["search", "configs/search.yaml", "--max", "10m"], "--max = '10m': ambiguous unit 'm'"),
+        (["search", "configs/search.yaml", "--max", "inf"], "--max = 'inf': not a packet rate (allowed: a number of"),
         (["y1564", "configs/services/access.yaml", "--step", "x"], "--step = 'x': not a time (allowed: a number of s"),
         (["calibrate", "--seconds", "5 %"], "--seconds = '5 %': wrong unit: '%' is of a percentage, not of a time"),
         (["dependence", TRACE, "--from", "-1"], "--from = -1.0: time scale out of range"),

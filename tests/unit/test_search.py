@@ -394,7 +394,6 @@ REFUSED = {
     "no packet": (STEADY, ["--min", "1"], "--min = 1.0: a trial sends less than one packet of a stream (allowed: 3 "),
     "too low": (STEADY, ["--max", "2"], "--max = 2.0: the lowest rate is not below the highest (allowed: more than 3"),
     "no rate": (STEADY, ["--max", "0"], "--max = 0.0: rate out of range (allowed: more than 0 packets/s)"),
-    "infinite": (STEADY, ["--max", "inf"], "--max = inf: rate out of range"),
     "loss": (STEADY, ["--loss", "101%"], "--loss = '101%': loss out of range (allowed: 0, or a percentage"),
     "loss of all": (STEADY, ["--loss", "0", "--loss", "100%"], "--loss = '100%': loss out of range"),
     "loss without sign": (
