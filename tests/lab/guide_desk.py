@@ -22,8 +22,15 @@ from guide_blocks import ROOT, Block, shell_blocks
 CALL = re.compile(r"(?:sudo )?(?:\.venv/bin/)?pktswarm ([a-z].*)")
 SHORT: dict[str, dict[str, str]] = {
     "run": {"--no-report": ""},
-    "search": {"--min": "8000", "--max": "16000", "--duration": "0.2", "--precision": "50%", "--trials": "1"},
-    "rfc2544": {"--sizes": "512", "--tests": "throughput", "--max": "40mbit", "--precision": "50%"},
+    "search": {
+        "--min": "8000",
+        "--max": "16000",
+        "--duration": "0.2",
+        "--precision": "50%",
+        "--trials": "1",
+        "--confirm": "0",
+    },
+    "rfc2544": {"--sizes": "512", "--tests": "throughput", "--max": "20mbit", "--precision": "50%"},
     "y1564": {"--tests": "performance", "--performance": "0.5"},
     "calibrate": {"--sizes": "512", "--engines": "xdp", "--node": "tx1", "--quick": "", "--seconds": "0.2"},
     "table": {"--seconds": "0.5"},
