@@ -59,7 +59,7 @@ class Load:
             "streams": streams,
             "traces": [trace.model_copy(update={"verify": False}) for trace in self.scenario.traces],
             "stop_after_s": duration_s,
-            "samples_per_s": min(MOST_SAMPLES_PER_S, max(self.scenario.samples_per_s, SAMPLES_A_TRIAL / duration_s)),
+            "samples_per_s": max(self.scenario.samples_per_s, _samples_per_s(duration_s)),
             "receive": _counting(self.scenario.receive),
             "expect": Expect.model_validate({}),
         }
@@ -105,6 +105,12 @@ def load_of(path: Path, scenario: Scenario, inventory: Inventory, names: list[st
         unit_pps[stream.name] = sum(rates) / (len(rates) if stream.per == "node" else 1)
         parts += rates
     return Load(path, scenario, unit_pps, sum(parts), min(parts), len(parts))
+
+
+def _samples_per_s(duration_s: float) -> float:
+    """The samples that show a trend of the latency; none more in a trial that is too short for them, as a burst is."""
+    wanted = SAMPLES_A_TRIAL / duration_s
+    return wanted if wanted <= MOST_SAMPLES_PER_S else 0.0
 
 
 def _searched(path: Path, scenario: Scenario, names: list[str]) -> dict[int, Stream]:

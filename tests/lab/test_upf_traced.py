@@ -67,28 +67,28 @@ def test_two_traces_and_a_steady_load_beside_one_another(cluster: Cluster) -> No
     steady = {"sessions": "users", "size_bytes": 200, "rate_pps": 500, "duration_s": 1}
     streams = tuple({"name": way, "direction": way, **steady} for way in ("up", "down"))
     before = cluster.forwarded()
-    status, told = cluster.run_traces(*traces, streams=streams)
-    assert (status, told["reason"]) == (0, "as expected")
-    rows = {(one["stream"], one["from"]): int(one["received_packets"]) for one in told["rows"]}
+    status, result = cluster.run_traces(*traces, streams=streams)
+    assert (status, result["reason"]) == (0, "as expected")
+    rows = {(one["stream"], one["from"]): int(one["received_packets"]) for one in result["rows"]}
     assert rows == {
         **{("one", "tx1"): 3 * UP, ("one", "rx1"): 3 * DOWN, ("two", "tx1"): 2 * UP, ("two", "rx1"): 2 * DOWN},
         **{("up", "tx1"): 500, ("down", "rx1"): 500},
     }
     # The lab's UPF has counts of its own.
     assert [now - then for now, then in zip(cluster.forwarded(), before, strict=True)] == [5 * UP + 500, 5 * DOWN + 500]
-    users = {(one["stream"], one["from"], one["user"]): one["received_packets"] for one in table(told, "users.csv")}
+    users = {(one["stream"], one["from"], one["user"]): one["received_packets"] for one in table(result, "users.csv")}
     assert {users["one", "tx1", f"10.45.0.{number}"] for number in (1, 2, 3)} == {str(UP)}
     assert {users["two", "rx1", f"10.46.0.{number}"] for number in (1, 2)} == {str(DOWN)}
 
 
 def test_what_the_upf_drops_is_lost_by_its_user(cluster: Cluster) -> None:
     cluster.tell(faults={"uplink": {"drop": [5, 6]}, "downlink": {"drop": [10]}})
-    status, told = cluster.run_traces({"name": "one", "sessions": "web"})
+    status, result = cluster.run_traces({"name": "one", "sessions": "web"})
     cluster.tell(faults={})
     assert status == 1
-    lost = {one["from"]: one["lost_packets"] for one in told["rows"]}
+    lost = {one["from"]: one["lost_packets"] for one in result["rows"]}
     assert lost == {"tx1": 2, "rx1": 1}
-    assert {(one["from"], one["user"], one["lost_packets"]) for one in table(told, "users.csv")} == {
+    assert {(one["from"], one["user"], one["lost_packets"]) for one in table(result, "users.csv")} == {
         *[("tx1", "10.45.0.1", "2"), ("rx1", "10.45.0.1", "1")]
     }
 

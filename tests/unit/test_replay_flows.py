@@ -195,7 +195,7 @@ def test_a_stamped_trace_loses_by_number_and_by_count() -> None:
     values = stream_values(row)
     assert (values["lost_packets"], values["lost_by"]) == (12 + 3, "stamps+difference")
     assert (values["unstamped_sent_packets"], values["unstamped_received_packets"]) == (20, 17)
-    assert replace(row, sent=SentCounts(packets=120)).lost is None, "nobody told how many had a stamp"
+    assert replace(row, sent=SentCounts(packets=120)).lost is None, "the number of stamped packets is unknown"
     row = Row(leg, None, SentCounts(packets=100, stamped=100), ReceivedCounts(90, tally=tally, unstamped=0))
     assert stream_values(row)["lost_by"] == "stamps"
 

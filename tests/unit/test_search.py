@@ -267,6 +267,15 @@ def test_loss_behind_a_queue_longer_than_the_lateness_is_the_devices(delay_ns: i
     assert (made.held_up, made.queue_delay_ns) == (held_up, delay_ns)
 
 
+@pytest.mark.parametrize(
+    ("own_per_s", "duration_s", "samples_per_s"), [(2, 1.0, 20), (2, 60.0, 2), (100, 1.0, 100), (2, 0.05, 2)]
+)
+def test_a_trial_has_the_samples_that_a_trend_needs(own_per_s: int, duration_s: float, samples_per_s: float) -> None:
+    scenario = scenarios.load(Path("configs/search.yaml")).model_copy(update={"samples_per_s": own_per_s})
+    load = load_of(Path("configs/search.yaml"), scenario, inventory.load(EXAMPLE), [])
+    assert load.at(1000.0, duration_s).samples_per_s == samples_per_s
+
+
 def held_up_in_the_midst(late: int | None, latest_s: float | None, lost: int, **tolerance: Any) -> bool:
     """Evaluate a trial of 1 s."""
     latest_ns = None if latest_s is None else round(latest_s * 1e9)

@@ -54,9 +54,9 @@ ROW: StreamRow = {
 
 
 def outcomes(rows: list[StreamRow], **limits: Any) -> dict[str, str]:
-    told = verdicts.of_limits("s", Limits.model_validate(limits), rows)
-    assert all(one["holds"] == (one["outcome"] == "held") for one in told)
-    return {one["what"].removeprefix("s: "): one["outcome"] for one in told}
+    judged = verdicts.of_limits("s", Limits.model_validate(limits), rows)
+    assert all(one["holds"] == (one["outcome"] == "held") for one in judged)
+    return {one["what"].removeprefix("s: "): one["outcome"] for one in judged}
 
 
 def test_a_limit_has_a_metric_and_each_metric_a_column() -> None:
@@ -149,10 +149,10 @@ def test_a_stream_may_have_limits_of_its_own_on_top() -> None:
 
 
 def test_the_text_says_how_sure_the_figure_is() -> None:
-    (told,) = verdicts.of_limits("s", Limits.model_validate({"latency_mean_us": 210}), [ROW])
-    assert told["text"] == "s: latency_mean_us 200 ± 30, expected at most 210: not decided"
-    (told,) = verdicts.of_limits("s", Limits.model_validate({"received_pps": 1e6}), [ROW])
-    assert told["text"] == "s: received_pps 99, expected at least 1,000,000"
+    (verdict,) = verdicts.of_limits("s", Limits.model_validate({"latency_mean_us": 210}), [ROW])
+    assert verdict["text"] == "s: latency_mean_us 200 ± 30, expected at most 210: not decided"
+    (verdict,) = verdicts.of_limits("s", Limits.model_validate({"received_pps": 1e6}), [ROW])
+    assert verdict["text"] == "s: received_pps 99, expected at least 1,000,000"
 
 
 # --- users ------------------------------------------------------------------------------------------------------------
@@ -178,8 +178,8 @@ def users_row(sent: list[int] | None, distinct: list[int], bound_ns: int | None 
 def of_users(row: Row, monkeypatch: pytest.MonkeyPatch, **limits: Any) -> tuple[str, str]:
     monkeypatch.setattr(Users, "name", lambda self, n: f"user {n}")
     expect = Expect.model_validate({"users": limits})
-    (told,) = verdicts.of_users(expect, [row])
-    return told["outcome"], told["found"]
+    (verdict,) = verdicts.of_users(expect, [row])
+    return verdict["outcome"], verdict["found"]
 
 
 def test_every_user_has_to_hold_and_the_worst_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,8 +203,8 @@ def test_a_user_who_heard_nothing_has_no_latency(monkeypatch: pytest.MonkeyPatch
 
 def test_users_that_nobody_counts_are_not_measured() -> None:
     expect = Expect.model_validate({"users": {"loss": 0}})
-    (told,) = verdicts.of_users(expect, [Row(Leg(0, "s", "a", "b", "stream"), 1)])
-    assert (told["what"], told["outcome"]) == ("all streams: users' loss", "not measured")
+    (verdict,) = verdicts.of_users(expect, [Row(Leg(0, "s", "a", "b", "stream"), 1)])
+    assert (verdict["what"], verdict["outcome"]) == ("all streams: users' loss", "not measured")
     assert set(UserLimits.model_fields) == {"loss", "latency_mean_us", "latency_max_us"}
 
 
@@ -217,8 +217,8 @@ def test_users_that_nobody_counts_are_not_measured() -> None:
 )
 def test_sessions_accepted(limit: Any, accepted: int, outcome: str) -> None:
     upf = cast(N4Document, {"operations": {"establishment": {"requested": 10, "accepted": accepted}}})
-    (told,) = verdicts.of_sessions(Expect.model_validate({"sessions_accepted": limit}), upf)
-    assert told["outcome"] == outcome and told["found"] == f"{accepted} of 10"
+    (verdict,) = verdicts.of_sessions(Expect.model_validate({"sessions_accepted": limit}), upf)
+    assert verdict["outcome"] == outcome and verdict["found"] == f"{accepted} of 10"
 
 
 def test_sessions_that_were_not_asked_for_are_not_measured() -> None:
