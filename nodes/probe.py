@@ -11,6 +11,7 @@ from pktswarm.nodes.engines import RECEIVERS, SENDERS
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.process import tool_version
 from pktswarm.traffic import VERSION
+from pktswarm.traffic.protocol.clock_identity import clock_identity
 from pktswarm.traffic.protocol.node_report import InterfaceReport, NodeReport
 
 TOOLS = ("trafgen", "tcpreplay", "netsniff-ng")
@@ -35,6 +36,7 @@ def report(interface: Interface, unfit: dict[str, str], master: str) -> NodeRepo
         senders={name: engine.missing() or unfit.get(name, "") for name, engine in SENDERS.items()},
         receivers={name: engine.missing() for name, engine in RECEIVERS.items()},
         versions={name: version for name in TOOLS if (version := tool_version(name))},
+        clock=clock_identity(),
     )
 
 

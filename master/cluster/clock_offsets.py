@@ -30,7 +30,9 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Reading:
-    """`offset_ns`: a node's CLOCK_MONOTONIC less the master's at `at_ns` of the master's, to ± `bound_ns`."""
+    """`offset_ns`: a node's CLOCK_MONOTONIC less the master's at `at_ns` of the master's, to ± `bound_ns`.
+
+    A bound of 0: the two are one clock, which cannot drift from itself."""
 
     at_ns: int
     offset_ns: int
@@ -87,7 +89,8 @@ def _best(readings: list[Reading], at_ns: int, earlier: bool) -> Reading:
 
 
 def _aged(one: Reading, at_ns: int) -> Reading:
-    return Reading(at_ns, one.offset_ns, one.bound_ns + round(abs(at_ns - one.at_ns) * DRIFT))
+    drift_ns = round(abs(at_ns - one.at_ns) * DRIFT) if one.bound_ns else 0
+    return Reading(at_ns, one.offset_ns, one.bound_ns + drift_ns)
 
 
 def _between(first: Reading, last: Reading, at_ns: int) -> Reading:

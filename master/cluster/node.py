@@ -76,7 +76,7 @@ class NodeState:
     def take_clock(self, event: Clock) -> None:
         """Both clocks were read within the round trip."""
         self.clock.setdefault(event.when, event)
-        self.utc.take(event.at_ns, event.realtime_minus_monotonic_ns, 2 * event.bound_ns + 1)
+        self.utc.take(event.at_ns, event.realtime_minus_monotonic_ns, event.round_trip_ns + 1)
         self._judge_clock()
 
     def take_check(self, event: Drift) -> None:

@@ -83,6 +83,16 @@ def _stamped_by_utc(leg: Leg, receiver: str, tai: bool) -> list[str]:
     return source + ([receiver] if tai else [])
 
 
+def impossible(received: ReceivedCounts, source: str, target: str) -> str:
+    """Why a latency cannot be true: a frame that arrived before it was sent, by more than the bound of the clocks.
+    Empty: it can be."""
+    latency, bound_ns = received.latency, received.latency_bound_ns
+    if latency is None or bound_ns is None or latency.min_ns >= -bound_ns:
+        return ""
+    clocks = f"the clocks of {source} and {target} are further apart than their readings allow"
+    return f"its minimum of {latency.min_ns / 1e3:,.1f} µs is below the bound of -{bound_ns / 1e3:,.1f} µs: {clocks}"
+
+
 def leave_out_stamps(received: ReceivedCounts, users: Users | None, why: str) -> None:
     """Removes latency and jitter from the counts of a receiver; `why` empty: they are kept."""
     if not why:

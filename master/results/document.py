@@ -103,6 +103,8 @@ class NodeReport(TypedDict):
     versions: NotRequired[dict[str, str]]
     held_by: NotRequired[Table]
     mended: NotRequired[list[str]]
+    clock: NotRequired[str]
+    """Identity of the node's CLOCK_MONOTONIC: its kernel's boot and its time namespace."""
 
 
 class ClockReading(TypedDict):
@@ -110,6 +112,8 @@ class ClockReading(TypedDict):
 
     offset_ns: int
     bound_ns: int
+    round_trip_ns: NotRequired[int]
+    """Within it CLOCK_REALTIME was read. Earlier versions did not keep it: at most 2 * bound_ns + 1."""
     realtime_minus_monotonic_ns: int
     at_ns: NotRequired[int]
     event: NotRequired[str]

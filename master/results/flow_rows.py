@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pktswarm.master.cluster.node import NodeState
 from pktswarm.master.results import handover_rows, misdelivered
-from pktswarm.master.results.clock_faults import leave_out_stamps
+from pktswarm.master.results.clock_faults import impossible, leave_out_stamps
 from pktswarm.master.results.row import ReceivedCounts, ReceiverCounts, Row, SentCounts
 from pktswarm.master.results.run_state import RunState
 from pktswarm.master.results.users import Users
@@ -102,7 +102,8 @@ def _correct_latency(
     error = state.latency_error_ns(leg, receiver, state.middle_ns())
     if error is not None:
         _shift_latency(state, leg, received, users, error[0], receiver)
-    leave_out_stamps(received, users, state.faults().of_stamps(leg, host, tai))
+    why = state.faults().of_stamps(leg, host, tai) or impossible(received, leg.source, host)
+    leave_out_stamps(received, users, why)
 
 
 def _shift_latency(

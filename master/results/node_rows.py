@@ -92,6 +92,8 @@ def _connection_row(state: RunState, row: ConnectionRow, sender: NodeState, rece
     if here is not None and there is not None:
         row.delay_shift_ns = there.offset_ns - here.offset_ns
         row.delay_bound_ns = there.bound_ns + here.bound_ns
+        if row.udp:  # arrivals are of UTC
+            row.delay_bound_ns += min(clock.round_trip_ns for clock in receiver.clock.values())
     if row.received is not None and state.faults().of_datagrams(row):
         row.received = replace(row.received, delay_blocks=0, jitter_sd_ns=None, goodput_bps=None)
     if received is not None and row.received is not None:

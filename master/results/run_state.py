@@ -40,6 +40,8 @@ from pktswarm.traffic.protocol.rank_events import (
 )
 
 STOPPED = "stopped by the user"
+PKTGEN_RESOLUTION_NS = 1_000
+"""Its stamps are microseconds of UTC."""
 MASTER_WITHIN_NS = 50_000_000
 """Tolerance for the master's UTC: a busy master can be interrupted between its two clocks. No figure uses it."""
 
@@ -158,7 +160,10 @@ class RunState:
         here, there = receiver.offset_at(at_ns), sender.offset_at(at_ns)
         if here is None or there is None:
             return None
-        return there.offset_ns - here.offset_ns - clocks.between(source, target), here.bound_ns + there.bound_ns
+        bound_ns = here.bound_ns + there.bound_ns
+        if leg.engine == "pktgen":
+            bound_ns += PKTGEN_RESOLUTION_NS + sender.clock["before"].round_trip_ns
+        return there.offset_ns - here.offset_ns - clocks.between(source, target), bound_ns
 
     def clocks(self) -> Clocks:
         """The clock readings before the run, by which receivers count latencies."""

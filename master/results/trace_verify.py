@@ -238,8 +238,8 @@ def latency(
     result: Compared, row: Row, sender: NodeState, receiver: NodeState, start_ns: int, at_ns: int
 ) -> tuple[Latency, int] | None:
     """Latency from due time to capture, and its error bound: the clocks' bounds, the drift of the receiver's UTC
-    against its monotonic clock, and the largest lateness of a frame. `at_ns`: the middle of the sending, on the
-    master's clock.
+    against its monotonic clock, the time that reading both took, and the largest lateness of a frame. `at_ns`: the
+    middle of the sending, on the master's clock.
 
     None where a clock was not read, or the sender does not report how late its frames left.
     """
@@ -253,7 +253,8 @@ def latency(
     # receiver's: both on the master's clock.
     middle = (min(utc) + max(utc)) // 2
     delays_ns = np.sort(result.delays_ns - middle - here.offset_ns - start_ns - began + there.offset_ns)
-    bound_ns = here.bound_ns + there.bound_ns + row.sent.max_lateness_ns + -(-(max(utc) - min(utc)) // 2)
+    utc_bound_ns = -(-(max(utc) - min(utc)) // 2) + min(clock.round_trip_ns for clock in receiver.clock.values())
+    bound_ns = here.bound_ns + there.bound_ns + row.sent.max_lateness_ns + utc_bound_ns
     points = {f"{name}_ns": int(delays_ns[_rank(len(delays_ns), share)]) for name, share in PERCENTILES.items()}
     ends = {"min_ns": int(delays_ns[0]), "mean_ns": float(delays_ns.mean()), "max_ns": int(delays_ns[-1])}
     return Latency(len(delays_ns), **ends, **points), bound_ns  # type: ignore[arg-type] # the names are Latency's

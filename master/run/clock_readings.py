@@ -41,6 +41,14 @@ class Exchange(NamedTuple):
         return Reading(middle_ns, self.node_ns - middle_ns, self.round_trip_ns // 2)
 
 
+def read_of(exchange: Exchange, on_our_clock: bool) -> Reading:
+    """A node on the master's own clock has an offset of exactly 0, unless the reading excludes it."""
+    reading = exchange.reading()
+    if on_our_clock and abs(reading.offset_ns) <= reading.bound_ns + 1:
+        return Reading(reading.at_ns, 0, 0)
+    return reading
+
+
 class ClockReadings:
     def __init__(self, members: Members) -> None:
         self._members = members
@@ -86,7 +94,8 @@ class ClockReadings:
         rank = min(living, key=lambda rank: (rank <= self._last_checked, rank))
         self._last_checked = rank
         if exchanges := self._exchanges(rank, CHECK_READINGS):
-            best = min(exchanges, key=lambda exchange: exchange.round_trip_ns).reading()
+            shortest = min(exchanges, key=lambda exchange: exchange.round_trip_ns)
+            best = read_of(shortest, rank in self._members.on_our_clock)
             self._members.report(Drift(rank, best.at_ns, best.offset_ns, best.bound_ns))
 
     def _exchanges(self, rank: int, count: int) -> list[Exchange]:
@@ -108,10 +117,11 @@ class ClockReadings:
         return exchanges
 
     def _keep(self, rank: int, when: When, exchange: Exchange) -> None:
-        reading = exchange.reading()
+        reading = read_of(exchange, rank in self._members.on_our_clock)
         self._readings.setdefault(rank, []).append(reading)
         closest = offset_at(self._readings[rank], reading.at_ns)  # a fresh reading is not always the closer one
         assert closest is not None
         self._members.offsets_ns[rank] = closest.offset_ns
         behind_ns = exchange.node_realtime_ns - exchange.node_ns
-        self._members.report(Clock(rank, when, reading.at_ns, reading.offset_ns, reading.bound_ns, behind_ns))
+        found = reading.at_ns, reading.offset_ns, reading.bound_ns, exchange.round_trip_ns
+        self._members.report(Clock(rank, when, *found, behind_ns))

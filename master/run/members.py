@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from pktswarm.traffic.protocol import rank0_events, rank0_orders, rank_events, rank_orders
+from pktswarm.traffic.protocol.clock_identity import clock_identity
 from pktswarm.traffic.protocol.messages import WORD_INTERVAL_S, Lines
 from pktswarm.traffic.protocol.rank0_events import Rank0Event
 from pktswarm.traffic.protocol.rank0_orders import Rank0Order
@@ -75,6 +76,8 @@ class Members:
         """Rank, name and bytes of captures that are still to be fetched."""
         self.offsets_ns: dict[int, int] = {}
         """Rank → its clock less the master's."""
+        self.on_our_clock: set[int] = set()
+        """Ranks whose CLOCK_MONOTONIC is the master's own."""
         self.stopping = self.enforce_silence = False
         self.on_loss: Callable[[int], None] = lambda rank: None
         self._last_message_s = {rank: time.monotonic() for rank in roles}
@@ -127,6 +130,8 @@ class Members:
         self.report(event)
         self.seen.add((rank, _step(event)))
         match event:
+            case rank_events.Hello(report=report) if report.clock and report.clock == clock_identity():
+                self.on_our_clock.add(rank)
             case rank_events.GuardGone() if rank in self.living:
                 # Its rank can obey nothing any more. The loss of a node as a whole is reported by either of its ends.
                 self.lose(rank, "its guard is gone")

@@ -104,7 +104,8 @@ def test_connections_streams_and_a_trace_between_two_hosts_do_not_disturb_each_o
     for row in rows:
         assert int(row["received_blocks"]) == int(row["sent_blocks"]) == int(row["intended_blocks"])
         assert row["sent_bytes"] == row["received_bytes"] != ""
-        assert float(row["delay_bound_ns"]) > 0 and row["jitter_sd_ns"] != ""
+        # One kernel's clock; datagrams arrive by its UTC, which takes a reading.
+        assert (int(row["delay_bound_ns"]) == 0) == (row["protocol"] == "tcp") and row["jitter_sd_ns"] != ""
         # A delay may be below zero by no more than the clocks may be off.
         assert int(row["delay_min_ns"]) > -int(row["delay_bound_ns"])
         assert (row["retransmitted_segments"] != "") == (row["protocol"] == "tcp")

@@ -217,8 +217,7 @@ def test_a_run_with_a_stamped_trace_in_instances(cluster: Cluster, more: str) ->
     assert (row["sent_packets"], row["received_packets"], row["lost_by"]) == (1790, 1790, "stamps+difference")
     assert (row["unstamped_sent_packets"], row["unstamped_received_packets"]) == (386, 386)
     assert (row["duplicated_packets"], row["reordered_packets"], row["altered_packets"]) == (0, 0, 0)
-    # A clock is read to its bound: the fastest true delay over veth is less than that.
-    assert row["latency_p50_ns"] > -row["latency_bound_ns"] and row["latency_bound_ns"] > 0 and row["jitter_sd_ns"] > 0
+    assert row["latency_p50_ns"] > row["latency_bound_ns"] == 0 and row["jitter_sd_ns"] > 0  # one kernel's clock
     assert "frames without room for a stamp: 386 sent, 386 received, 0 lost, by count" in " ".join(words.split())
     if "capture" in more:
         again = subprocess.run([PKTSWARM, "recount", document["results"]], capture_output=True, text=True, check=False)

@@ -27,7 +27,7 @@ from pktswarm.traffic.protocol.task import ReceiveCount, Role, SendCount
 from run_events import as_event, packed
 
 FRAME_BYTES = 60
-CLOCK = {"offset_ns": 50, "bound_ns": 9_000, "realtime_minus_monotonic_ns": 10_000}
+CLOCK = {"offset_ns": 50, "bound_ns": 9_000, "round_trip_ns": 18_000, "realtime_minus_monotonic_ns": 10_000}
 REPORT = {"kernel": "6.18.0", "machine": "x86_64", "cpus": 2, "python": "3.11.7", "pktswarm": "0.1.0"}
 INTERFACE = {"name": "eth1", "driver": "veth", "speed_mbps": 1000}
 NO_LOSS = Expect.model_validate({"loss": 0, "sent": "intended"})

@@ -78,7 +78,13 @@ def reading(rank: int, at_ns: int, when: str | None, offset_ns: int, utc_ns: int
     if when is None:
         utc = {"realtime_minus_monotonic_ns": utc_ns, "within_ns": 300}
         return as_event({"event": "sample", "rank": rank, "at_ns": at_ns + offset_ns, "interface": {}, "utc": utc})
-    clock = {"at_ns": at_ns, "offset_ns": offset_ns, "bound_ns": 20_000, "realtime_minus_monotonic_ns": utc_ns}
+    clock = {
+        "at_ns": at_ns,
+        "offset_ns": offset_ns,
+        "bound_ns": 20_000,
+        "round_trip_ns": 40_000,
+        "realtime_minus_monotonic_ns": utc_ns,
+    }
     return as_event({"event": "clock", "rank": rank, "when": when, **clock})
 
 
@@ -212,10 +218,11 @@ def test_a_clock_that_ran_away_costs_the_latencies_that_need_it(host: str) -> No
 
 
 def test_a_clock_that_drifts_as_clocks_do_is_removed_and_the_bound_tells_the_ends() -> None:
-    made = run(offsets={"rx1": (-50_000, 0, 0, 0, 200_000)})  # 50 ppm
+    latency = dict.fromkeys(LATENCY, 200_000) | {"frames": 100, "mean_ns": 2e5}
+    made = run(offsets={"rx1": (-50_000, 0, 0, 0, 200_000)}, tally={**TALLY, "latency": latency})  # 50 ppm
     told = values(made)
     # Counted with the offset of 1 s before the start; in the middle of the sending it was 75 µs + 50 µs further on.
-    assert told["latency_min_ns"] == 3000 - 125_000
+    assert told["latency_min_ns"] == 200_000 - 125_000
     bound_ns, usual_ns = told["latency_bound_ns"], values(run())["latency_bound_ns"]
     assert bound_ns is not None and usual_ns is not None and 75_000 <= bound_ns - usual_ns <= 80_000
 
@@ -226,3 +233,18 @@ def test_a_look_in_between_that_is_off_the_line_makes_the_bound_wider() -> None:
     assert before is not None
     made.take(as_event({"event": "drift", "rank": 2, "at_ns": 2 * S, "offset_ns": 90_000, "bound_ns": 15_000}))
     assert values(made)["latency_bound_ns"] == before + 90_000 - 15_000 - 20_000
+
+
+def test_a_latency_below_the_bound_of_the_clocks_is_refused_and_the_counts_stay() -> None:
+    possible, impossible = ({"frames": 100, **LATENCY, "min_ns": least_ns} for least_ns in (-40_000, -40_001))
+    assert values(run(tally={**TALLY, "latency": possible}))["latency_min_ns"] == -40_000
+    made = run(tally={**TALLY, "latency": impossible})
+    told = values(made)
+    assert told["lost_packets"] == 0 and not {"latency_min_ns", "jitter_sd_ns"} & set(told)
+    why = "its minimum of -40.0 µs is below the bound of -40.0 µs: the clocks of tx1 and rx1 are further apart"
+    assert any(why in note for note in notes(made))
+
+
+def test_pktgens_stamps_are_known_to_their_resolution_and_to_the_reading_of_utc() -> None:
+    bounds_ns = [values(run(replace(LEG, engine=engine)))["latency_bound_ns"] for engine in ("xdp", "pktgen")]
+    assert bounds_ns == [40_000, 40_000 + 1_000 + 40_000]

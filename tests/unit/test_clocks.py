@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from pktswarm.master.cluster.clock_offsets import Reading, off_the_line_ns, offset_at, parted
+from pktswarm.master.run.clock_readings import Exchange, read_of
+from pktswarm.traffic.protocol import clock_identity
 
 S = 1_000_000_000
 
@@ -62,3 +67,34 @@ def test_a_check_that_is_off_the_line_is_told_by_what_no_bound_explains() -> Non
     assert off_the_line_ns(readings, [Reading(5 * S, 25_000, 20_000)]) < 0, "explained"
     assert off_the_line_ns(readings, [Reading(5 * S, 100, 20_000), Reading(6 * S, 70_000, 20_000)]) == 40_000
     assert parted(readings, [Reading(6 * S, 70_000, 20_000)]) is None, "within what free clocks part"
+
+
+def test_one_clock_does_not_drift_from_itself() -> None:
+    readings = [Reading(0, 0, 0), Reading(S, 0, 0)]
+    assert offset_at(readings, 90 * S) == Reading(90 * S, 0, 0)
+    assert off_the_line_ns(readings, [Reading(S // 2, 0, 0)]) == 0
+
+
+def exchange(offset_ns: int) -> Exchange:
+    """A reading with a round trip of 400 ns."""
+    return Exchange(1_000, 1_200 + offset_ns, 5_000, 1_400)
+
+
+@pytest.mark.parametrize(
+    ("ours", "offset_ns", "read"),
+    [(True, 150, (0, 0)), (False, 150, (150, 200)), (True, 5_000, (5_000, 200))],
+    ids=["one clock", "two clocks", "a copied machine: the reading excludes 0"],
+)
+def test_a_node_on_the_masters_own_clock_has_no_offset(ours: bool, offset_ns: int, read: tuple[int, int]) -> None:
+    found = read_of(exchange(offset_ns), ours)
+    assert (found.offset_ns, found.bound_ns) == read
+
+
+def test_the_identity_of_a_clock_is_the_boot_and_the_time_namespace(tmp_path: Path, monkeypatch: Any) -> None:
+    for name in ("BOOT_ID", "TIME_NAMESPACE"):
+        monkeypatch.setattr(clock_identity, name, tmp_path / name)
+    assert clock_identity.clock_identity() == "", "unknown: no node is on our clock"
+    (tmp_path / "BOOT_ID").write_text("b\n")
+    assert clock_identity.clock_identity() == "b"
+    (tmp_path / "TIME_NAMESPACE").symlink_to("time:[4026531834]")
+    assert clock_identity.clock_identity() == "b time:[4026531834]"

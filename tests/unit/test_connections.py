@@ -315,7 +315,13 @@ def ledger(leg: Leg, here: EndCount | None, there: EndCount | None) -> Ledger:
     book.take(as_event({"event": "phase", "name": "hello", "at_ns": 1}))
     book.take(as_event({"event": "start", "at_ns": 1_000, "utc_ns": 5_000_000_000}))
     for rank, offset_ns in ((1, 50), (2, 2050)):
-        clock = {"at_ns": 900, "offset_ns": offset_ns, "bound_ns": 9, "realtime_minus_monotonic_ns": 10_000}
+        clock = {
+            "at_ns": 900,
+            "offset_ns": offset_ns,
+            "bound_ns": 9,
+            "round_trip_ns": 18,
+            "realtime_minus_monotonic_ns": 10_000,
+        }
         book.take(as_event({"event": "clock", "rank": rank, "when": "start", **clock}))
     counts: list[tuple[int, Any]] = []
     if here is not None:

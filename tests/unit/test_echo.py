@@ -185,7 +185,7 @@ def a_run(received: int, sent_back: int, came_back: int) -> Ledger:
     made.resolved = Resolved(list(LEGS))
     made.take(as_event({"event": "start", "at_ns": 1_000, "utc_ns": 5_000_000_000}))
     for rank in (1, 2, 3):
-        clock = {"at_ns": 900, "offset_ns": 5_000_000_000 * (rank == 3), "bound_ns": 9}
+        clock = {"at_ns": 900, "offset_ns": 5_000_000_000 * (rank == 3), "bound_ns": 9, "round_trip_ns": 18}
         for when in ("before", "start"):
             made.take(
                 as_event({"event": "clock", "rank": rank, "when": when, "realtime_minus_monotonic_ns": 0, **clock})

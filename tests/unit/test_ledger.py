@@ -50,7 +50,13 @@ def ledger(
     made.take(as_event({"event": "phase", "name": "hello", "at_ns": 1}))
     made.take(as_event({"event": "start", "at_ns": 1_000, "utc_ns": 5_000_000_000}))
     for rank in (1, 2):
-        clock = {"at_ns": 900, "offset_ns": 50, "bound_ns": 9, "realtime_minus_monotonic_ns": 10_000}
+        clock = {
+            "at_ns": 900,
+            "offset_ns": 50,
+            "bound_ns": 9,
+            "round_trip_ns": 18,
+            "realtime_minus_monotonic_ns": 10_000,
+        }
         made.take(as_event({"event": "clock", "rank": rank, "when": "start", **clock}))
     if sent is not None:
         count = SendCount(0, "trafgen", sent, sent * 60, seconds=0.5)
@@ -203,7 +209,7 @@ def test_stamps_tell_loss_by_number_and_fill_their_columns() -> None:
     tally |= {"latency": {"frames": 97, **latency}, "jitter": {"pairs": 96, "sd_ns": 12.6, "rfc3550_ns": 9.4}}
     # The transmitter's clock was read 500 too low before the run; what was read at its start is closer.
     for rank, offset_ns in ((1, -450), (2, 50)):
-        made.nodes[rank].clock["before"] = Clock(rank, "before", 0, offset_ns, 1000, 0)
+        made.nodes[rank].clock["before"] = Clock(rank, "before", 0, offset_ns, 1000, 2000, 0)
     count = asdict(ReceiveCount(0, "xdp", 99, 99 * 60, tally=tally))
     take_count(made, 2, count, rx_packets=99)
     (row,) = made.rows()
@@ -473,7 +479,7 @@ def with_clocks(made: Ledger, **offsets_ns: int) -> None:
     """Read before the run, by which receivers counted; what ledger() took at the start is 50 for each."""
     for node in made.nodes.values():
         if (offset_ns := offsets_ns.get(node.rank.host.name)) is not None:
-            node.clock["before"] = Clock(node.rank.number, "before", 0, offset_ns, 1000, 10_000)
+            node.clock["before"] = Clock(node.rank.number, "before", 0, offset_ns, 1000, 2000, 10_000)
 
 
 def change_clock(made: Ledger, rank: int, when: str, **fields: Any) -> None:
@@ -491,7 +497,7 @@ def test_latencies_are_corrected_by_the_clocks_as_they_stood_in_the_midst_of_the
     made = ledger(received=None, over=False)
     with_clocks(made, tx1=0, rx1=0)
     for rank, offset_ns in ((1, 50), (2, 450)):
-        after = {"at_ns": 900 + 4 * SECOND, "bound_ns": 9, "realtime_minus_monotonic_ns": 10_000}
+        after = {"at_ns": 900 + 4 * SECOND, "bound_ns": 9, "round_trip_ns": 18, "realtime_minus_monotonic_ns": 10_000}
         made.take(as_event({"event": "clock", "rank": rank, "when": "after", "offset_ns": offset_ns, **after}))
     for name, after_s in (("send", 0), ("drain", 2), ("gather", 3)):
         made.take(as_event({"event": "phase", "name": name, "at_ns": START_NS + after_s * SECOND}))
@@ -690,7 +696,7 @@ def test_captures_that_have_what_was_counted_tell_the_latency() -> None:
     row, documents = captured(a_timed_sender(), 100)
     latency = row.capture.latency
     assert latency is not None and (latency.frames, latency.min_ns) == (100, 1_000)
-    assert row.capture.latency_bound_ns == 9 + 9 + 5 and [one["p50_ns"] for one in documents] == [1_000]
+    assert row.capture.latency_bound_ns == 9 + 9 + 5 + 18 and [one["p50_ns"] for one in documents] == [1_000]
 
 
 def test_captures_that_have_less_tell_none() -> None:

@@ -107,7 +107,7 @@ def a_node(name: str, role: Role, offset_ns: int, drift_ns: int = 0, utc_ns: int
     )
     for when, at_ns, more, bound_ns in readings:
         utc = utc_ns + (step_ns if when == "after" else 0)
-        node.clock[when] = Clock(1, when, at_ns, offset_ns + more, bound_ns, utc)
+        node.clock[when] = Clock(1, when, at_ns, offset_ns + more, bound_ns, 700, utc)
     return node
 
 
@@ -143,7 +143,7 @@ def test_latency_by_captures_and_its_bound(drift_ns: int) -> None:
         100, 1_001_000, 1_050_000, 1_099_000, 1_100_000,
     )  # fmt: skip
     clocks = [node.offset_at(MIDDLE_NS) for node in (sender, receiver)]
-    assert bound_ns == sum(clock.bound_ns for clock in clocks if clock) + 4000
+    assert bound_ns == sum(clock.bound_ns for clock in clocks if clock) + 4000 + 700
 
 
 def test_a_receiver_whose_utc_steps_has_a_wider_bound() -> None:

@@ -58,6 +58,8 @@ class NodeReport:
     """Another run that holds the node."""
     mended: list[str] = field(default_factory=list)
     """Settings that killed guards left behind, and that were put back."""
+    clock: str = ""
+    """Identity of its CLOCK_MONOTONIC (traffic.protocol.clock_identity); empty: unknown."""
 
     def to_json(self) -> dict[str, object]:
         values = {each.name: encode(getattr(self, each.name), whole=True) for each in fields(self)}

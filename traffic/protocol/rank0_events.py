@@ -26,7 +26,9 @@ class Note(Event):
 
 @message
 class Clock(Event):
-    """A node's CLOCK_MONOTONIC less the master's, read at `at_ns`."""
+    """A node's CLOCK_MONOTONIC less the master's, read at `at_ns`. Both are 0 where it is the master's own clock.
+
+    `round_trip_ns`: of the reading, within which the node read CLOCK_REALTIME too."""
 
     NAME = "clock"
     rank: int
@@ -34,6 +36,7 @@ class Clock(Event):
     at_ns: int
     offset_ns: int
     bound_ns: int
+    round_trip_ns: int
     realtime_minus_monotonic_ns: int
 
 
