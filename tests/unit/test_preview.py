@@ -7,19 +7,20 @@ import json
 import random
 import shutil
 import subprocess
-import sys
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from pktswarm.master.cli.app import app
 from pktswarm.master.preview import preview as previews
 from pktswarm.master.preview import tables
 from pktswarm.traffic.capture.index import index_capture
 from pktswarm.traffic.capture.trace import read_packets
-from pktswarm.traffic.errors import BadInput
+from pktswarm.traffic.errors import BadInput, BadInputs, PktswarmError
 from pktswarm.traffic.frames import stamp
 from pktswarm.traffic.frames.build import build_frame
 from pktswarm.traffic.frames.description import FrameDescription
@@ -30,7 +31,6 @@ from pktswarm.traffic.preview.frames import KernelMaker
 from pktswarm.traffic.random.xorshift import FrameStates, Jump, KernelDraw, drawn
 from pktswarm.traffic.schedule import pace
 
-PKTSWARM = Path(sys.executable).with_name("pktswarm")
 UPF = Path("configs/upf.yaml")
 CONFIGS = [path for path in sorted(Path("configs").glob("*.yaml")) if path != UPF]
 DEMO, XDP = Path("configs/demo.yaml"), Path("configs/xdp.yaml")
@@ -61,9 +61,21 @@ def look(path: Path, hosts: Path | None = None, bin_ns: int | None = None) -> pr
     return previews.look(source, source.select(None, None), bin_ns)
 
 
-def call(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [str(PKTSWARM), "preview", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+class Called(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def call(*arguments: object) -> Called:
+    """The command line, in this process."""
+    done = CliRunner().invoke(app, ["preview", *map(str, arguments)], env={"COLUMNS": "80"})
+    if isinstance(done.exception, PktswarmError):
+        problems = done.exception.problems if isinstance(done.exception, BadInputs) else [done.exception]
+        return Called(done.exception.exit_status, done.stdout, "".join(f"pktswarm: {each}\n" for each in problems))
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return Called(done.exit_code, done.stdout, done.stderr)
 
 
 # --- the kernel's generator ----------------------------------------------------------------------------------------
