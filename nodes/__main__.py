@@ -42,7 +42,7 @@ def main() -> int:
     report = replace(probe.report(interface, unfit, arguments.master), held_by=held.by, mended=held.mended)
     unprivileged.become(user)
     launcher.hold()
-    return Rank(arguments.role, arguments.host, interface, report, pipe, launcher).run()
+    return Rank(arguments.role, arguments.host, interface, report, pipe, launcher, arguments.master).run()
 
 
 if __name__ == "__main__":

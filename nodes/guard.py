@@ -39,9 +39,12 @@ def run(connection: socket.socket, owner_gid: int) -> None:
     # A SIGTERM from now on waits until there is someone who removes the folder again.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     Watchdog().start()
-    guard = Guard(Lines(connection, decode_guard_order), owner_gid)
-    signal.signal(signal.SIGTERM, lambda *_: guard.terminate())
-    guard.serve()
+    pipe = Lines(connection, decode_guard_order)
+    wanted = True
+    while wanted:
+        guard = Guard(pipe, owner_gid)
+        signal.signal(signal.SIGTERM, lambda *_, guard=guard: guard.terminate())
+        wanted = guard.serve()
 
 
 def spawn(user: str) -> Lines[GuardEvent]:

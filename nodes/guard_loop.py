@@ -48,9 +48,9 @@ class Guard:
 
     def __init__(self, pipe: Lines[GuardOrder], owner_gid: int) -> None:
         self.pipe, self.owner_gid = pipe, owner_gid
-        self.ending = self.abandoned = False
+        self.ending = self.abandoned = self.wanted_again = False
         self.spool = Path(tempfile.mkdtemp(prefix=stale_spools.PREFIX, dir=stale_spools.SPOOLS))
-        stale_spools.lock(self.spool)
+        self._lock = stale_spools.lock(self.spool)
         with contextlib.suppress(OSError):  # the doctor, which has a guard too, reports a full disk
             changes.begin(self.spool)
         os.chown(self.spool, 0, owner_gid)
@@ -68,15 +68,18 @@ class Guard:
         """Used by nodes.packets, which has no task."""
         self.next_announcement = 0.0
 
-    def serve(self) -> None:
-        """Works until the rank is gone or orders the end; stops the engines and restores the node in any case."""
+    def serve(self) -> bool:
+        """Works until the rank is gone or orders the end; stops the engines and restores the node in any case. Returns
+        whether the rank wants a guard for a further run, which is another object in this process."""
         try:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             self._work()
         finally:
             self.engines.stop()
             self._restore()
+            os.close(self._lock)
             self._end_a_frozen_rank()
+        return self.wanted_again
 
     def _end_a_frozen_rank(self) -> None:
         """A rank that its master has given up ends by itself, unless it is stopped."""
@@ -89,6 +92,7 @@ class Guard:
 
     def _work(self) -> None:
         try:
+            self._obey_all()
             while self.state != "over" and not self.pipe.closed:
                 self._take_orders()
                 self._watch()
@@ -119,6 +123,8 @@ class Guard:
             try:
                 for order, raw in self.pipe.messages():
                     self._obey(order, raw)
+                    if self.wanted_again:
+                        return  # the orders behind it are of the next run
                 return
             except (PktswarmError, OSError, ValueError, KeyError, TypeError) as error:
                 self._fail(error)
@@ -153,11 +159,13 @@ class Guard:
                 self.pipe.send(events.Halted())
             case orders.Stop():
                 self._stop()
-            case orders.Restore():
+            case orders.Restore(kept):
                 self.engines.stop()
                 self._restore()
                 self.pipe.send(events.Restored(self.engines.troubles))
-                self.state = "over"
+                self.state = "kept" if kept else "over"
+            case orders.Again() if self.state == "kept":
+                self.wanted_again, self.state = True, "over"
 
     def _hold(self, run: str, by: str) -> None:
         """Restores what killed guards left changed, which would else be taken for the node's own settings."""
@@ -205,7 +213,7 @@ class Guard:
     def _advance(self) -> None:
         """Takes the steps that need no order: the start, receivers ready, senders done."""
         self._announce()
-        if self.answers is not None and self.state not in ("failed", "over"):
+        if self.answers is not None and self.state not in ("failed", "kept", "over"):
             self._guarded(self.answers.serve)
         if self.state in ("preparing", "arming"):
             self._guarded(self._look_whether_ready)
@@ -252,7 +260,10 @@ class Guard:
         if self.state in ("idle", "over", "failed"):
             self.last_word_ns = now if self.state == "idle" else self.last_word_ns
             return
-        if now - self.last_word_ns > WORD_TIMEOUT_S * 1e9:
+        silent = now - self.last_word_ns > WORD_TIMEOUT_S * 1e9
+        if self.state == "kept":
+            self.state = "over" if silent else "kept"
+        elif silent:
             self._end_by_itself(f"no message from the master for {WORD_TIMEOUT_S:.0f} s")
         elif self.limit_ns and now > self.limit_ns and self.state != "stopped":  # then captures are fetched
             self._at_its_limit()

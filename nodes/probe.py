@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
+from dataclasses import replace
 
 from pktswarm.nodes import routes, xdp_features
 from pktswarm.nodes.engines import RECEIVERS, SENDERS
@@ -38,6 +39,11 @@ def report(interface: Interface, unfit: dict[str, str], master: str) -> NodeRepo
         versions={name: version for name in TOOLS if (version := tool_version(name))},
         clock=clock_identity(),
     )
+
+
+def refreshed(report: NodeReport, interface: Interface, master: str) -> NodeReport:
+    """The report for a further run of the same ranks: their interface can have changed since."""
+    return replace(report, interface=_interface(interface, master), held_by=None, mended=[])
 
 
 def _interface(interface: Interface, master: str) -> InterfaceReport:

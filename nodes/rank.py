@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterator
 
+from pktswarm.nodes import probe
 from pktswarm.nodes.interface import Interface
 from pktswarm.nodes.interface_sampler import Meter
 from pktswarm.nodes.mpi import Link, MasterGone
@@ -38,7 +39,7 @@ BULK_TIMEOUT_S = 120.0
 
 class Rank:
     """One role of one host. `report` is what the node can do (nodes.probe); `pipe` leads to the guard; `launcher`: what
-    mpiexec started."""
+    mpiexec started; `master`: the master's address."""
 
     def __init__(
         self,
@@ -48,21 +49,27 @@ class Rank:
         report: NodeReport,
         pipe: Lines[GuardEvent],
         launcher: Anchor,
+        master: str,
     ) -> None:
-        self.launcher = launcher
+        self.launcher, self.master = launcher, master
         self.role, self.host, self.interface, self.report, self.pipe = role, host, interface, report, pipe
         self.link = Link(role)
         self.meter = Meter(interface.name)
         self.utc = Utc()
         self.last_word = 0.0
+        self.leaving = False
+        self.whole = True
+        self._begin()
+
+    def _begin(self) -> None:
+        """The state of one run."""
         self.before: dict[str, int] = {}
         self.changed: dict[str, int] = {}
         """By the interface's counters, when they were last read."""
         self.interface_gone = False
         self.sample_every_s = 0.0
         self.next_sample = 0.0
-        self.leaving = self.restored = False
-        self.whole = True
+        self.restored = self.kept = False
         self.waiting_for = ""
         self.entered: tuple[str, Barrier] | None = None
         self.left = ""
@@ -159,11 +166,20 @@ class Rank:
                 self._to_guard(guard_orders.Stop())
             case rank_orders.Fetch(name):
                 self.sending = self.link.send_file(self.captures[name])
-            case rank_orders.Finish(whole):
-                self.whole = self.whole and whole
-                self._to_guard(guard_orders.Restore())
+            case rank_orders.Finish(whole, kept):
+                self.whole, self.kept, self.start_ns = self.whole and whole, kept, 0
+                self._to_guard(guard_orders.Restore(kept))
+            case rank_orders.Again():
+                self._again()
             case rank_orders.Leave():
                 self.leaving = True
+
+    def _again(self) -> None:
+        """Begins a further run: a fresh state of rank and guard, and of what can change of the node between runs."""
+        self._begin()
+        self._to_guard(guard_orders.Again())
+        self.report = probe.refreshed(self.report, self.interface, self.master)
+        self._report(rank_events.Hello(self.host, self.role, self.report))
 
     def _answer(self) -> bool:
         """Nothing else meanwhile, but not for so long that the guard misses the master's word."""
@@ -230,7 +246,7 @@ class Rank:
         received = self.pipe.receive(0)
         for event, _ in self.pipe.messages():
             self._take(event)
-        if self.pipe.closed and not self.restored:
+        if self.pipe.closed and (self.kept or not self.restored):
             self._report(rank_events.GuardGone())
         return received
 

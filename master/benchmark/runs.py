@@ -14,6 +14,7 @@ from pktswarm.master.benchmark.trial import Tolerance, Trial, trial_of
 from pktswarm.master.live.watch import Watch
 from pktswarm.master.plan.allowlist import Allow
 from pktswarm.master.results.folder import Outcome
+from pktswarm.master.run.kept_ranks import KeptRanks
 from pktswarm.master.run.run import Run
 
 
@@ -29,9 +30,10 @@ class Runs:
         patience: float,
         console: Console,
         allow: Allow,
+        kept: KeptRanks,
     ) -> None:
         self.load, self.hosts, self.folder, self.tolerance, self.patience = load, hosts, folder, tolerance, patience
-        self.allow = allow
+        self.allow, self.kept = allow, kept
         # Progress of a run is shown on a terminal only; elsewhere a line for each trial suffices.
         self.console = console if console.is_terminal else Console(stderr=True, quiet=True)
 
@@ -46,6 +48,7 @@ class Runs:
             keep_sent=False,
             scenario=scenario,
             allow=self.allow,
+            kept=self.kept,
         )
 
     def measure(self, load_pps: float, duration_s: float) -> Trial:

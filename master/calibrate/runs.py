@@ -15,6 +15,7 @@ from pktswarm.master.calibrate.options import COMMAND
 from pktswarm.master.live.watch import Watch
 from pktswarm.master.results.doubts import MISSED
 from pktswarm.master.results.folder import Outcome
+from pktswarm.master.run.kept_ranks import KeptRanks
 from pktswarm.master.run.run import Finished, Run
 from pktswarm.master.scenario.receive import Receive
 from pktswarm.master.scenario.scenario import Scenario
@@ -64,6 +65,7 @@ class Runs:
     slack: float
     patience: float
     console: Console
+    kept: KeptRanks
     count: int = field(default=0, init=False)
 
     def probe(self, pairs: Sequence[tuple[str, str]]) -> Run:
@@ -121,7 +123,14 @@ class Runs:
         scenario = Scenario(name=COMMAND, streams=streams, receive=receive)
         try:
             run = Run(
-                Path(COMMAND), self.hosts, self.folder, self.patience, False, scenario=scenario, by_capacity=False
+                Path(COMMAND),
+                self.hosts,
+                self.folder,
+                self.patience,
+                False,
+                scenario=scenario,
+                by_capacity=False,
+                kept=self.kept,
             )
             console = self.console if self.console.is_terminal else Console(stderr=True, quiet=True)
             with Watch(console, run, tables=False) as watch:

@@ -85,6 +85,7 @@ def calibrate(
     from pktswarm.master.files import new_folder
     from pktswarm.master.plan import capacity
     from pktswarm.master.results import terminal
+    from pktswarm.master.run.kept_ranks import KeptRanks
 
     form = _form(quick, full, seconds)
     cluster = inventory.load(hosts)
@@ -95,14 +96,15 @@ def calibrate(
     enter_lab(hosts)
     folder, console = new_folder(results, options_of.COMMAND), terminal.console(stderr=True)
     console.print(f"wiring: {wiring}", markup=False, highlight=False)
-    runs = Runs(hosts, folder / "runs", form.precision / 2, patience, console)
 
     def on_figure(figure: capacity.Figure, before: bool) -> None:
         console.print(line(figure, before), markup=False, highlight=False)
 
-    calibration = Calibration(cluster, options, runs, replace(known, wiring=wiring), on_figure)
     try:
-        calibration.run()
+        with KeptRanks() as kept:
+            runs = Runs(hosts, folder / "runs", form.precision / 2, patience, console, kept)
+            calibration = Calibration(cluster, options, runs, replace(known, wiring=wiring), on_figure)
+            calibration.run()
     finally:
         # The folders are empty if no run was made.
         for empty in (folder / "runs", folder):

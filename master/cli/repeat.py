@@ -33,6 +33,7 @@ def repeat(
     """Run a scenario `runs` times. The caller has entered the lab, if any; the scenario is read once."""
     from pktswarm.master.live.watch import watched
     from pktswarm.master.results import terminal
+    from pktswarm.master.run.kept_ranks import KeptRanks
     from pktswarm.master.run.repeat import Repeated
     from pktswarm.master.run.run import Run
     from pktswarm.master.scenario import scenario as scenarios
@@ -42,7 +43,7 @@ def repeat(
     console = terminal.console(stderr=True)
 
     def once(folder: Path) -> Finished:
-        return watched(Run(scenario, hosts, folder, patience, scenario=wanted, allow=allow), served)
+        return watched(Run(scenario, hosts, folder, patience, scenario=wanted, allow=allow, kept=kept), served)
 
     def report_run(finished: Finished) -> None:
         outcome, number = finished.outcome, len(repeated.finished)
@@ -50,7 +51,8 @@ def repeat(
         console.print(f"run {number} of {runs}: {state}{outcome.reason}", markup=False, highlight=False)
         report.after_run(finished, None, page)
 
-    repeated.run(once, report_run)
+    with KeptRanks() as kept:
+        repeated.run(once, report_run)
     _finish(repeated, as_json)
     if junit is not None:
         report.junit_of([finished.outcome.document for finished in repeated.finished], junit)

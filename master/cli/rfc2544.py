@@ -87,6 +87,7 @@ def rfc2544(
     from pktswarm.master.rfc2544.procedure import Benchmark
     from pktswarm.master.rfc2544.show import print_results, trial_line
     from pktswarm.master.rfc2544.storage import Storage
+    from pktswarm.master.run.kept_ranks import KeptRanks
     from pktswarm.master.scenario import scenario as scenarios
 
     share = parse_precision(scenario, precision)
@@ -98,11 +99,13 @@ def rfc2544(
     storage = Storage(results, read.name, loads.about(hosts))
     console = terminal.console(stderr=True)
     allow = Allow(any_address, control_interface)
-    trials = tester.Tester(loads, hosts, storage.runs, patience, console, allow)
+    with KeptRanks() as kept:
+        trials = tester.Tester(loads, hosts, storage.runs, patience, console, allow, kept)
 
-    def check() -> None:
-        trials.check(limits)
-        console.print(f"{WARNING}\n{options.conformity}", style="bold", markup=False, highlight=False)
+        def check() -> None:
+            trials.check(limits)
+            console.print(f"{WARNING}\n{options.conformity}", style="bold", markup=False, highlight=False)
 
-    running = Benchmark(options, limits, trials.measure, benchmark.after_trial(console, trial_line, storage))
-    benchmark.finish(storage.path, benchmark.conduct(running, storage, check), as_json, print_results, page.make)
+        running = Benchmark(options, limits, trials.measure, benchmark.after_trial(console, trial_line, storage))
+        ended = benchmark.conduct(running, storage, check)
+    benchmark.finish(storage.path, ended, as_json, print_results, page.make)

@@ -124,6 +124,7 @@ def search(
     from pktswarm.master.cluster import inventory
     from pktswarm.master.plan.allowlist import Allow
     from pktswarm.master.results import terminal
+    from pktswarm.master.run.kept_ranks import KeptRanks
     from pktswarm.master.scenario import expectations
     from pktswarm.master.scenario import scenario as scenarios
     from pktswarm.master.search import goals
@@ -143,11 +144,13 @@ def search(
     console = terminal.console(stderr=True)
     allow = Allow(any_address, control_interface)
     tolerance = Tolerance(options.precision, losses=options.losses, limits=limits)
-    runs = Runs(load, hosts, storage.runs, tolerance, patience, console, allow)
+    with KeptRanks() as kept:
+        runs = Runs(load, hosts, storage.runs, tolerance, patience, console, allow, kept)
 
-    def check() -> None:
-        for load_pps in bounds:
-            runs.plan(load_pps, options.first_trial_s)
+        def check() -> None:
+            for load_pps in bounds:
+                runs.plan(load_pps, options.first_trial_s)
 
-    running = Search(options, *bounds, runs.measure, benchmark.after_trial(console, trial_line, storage))
-    benchmark.finish(storage.path, benchmark.conduct(running, storage, check), as_json, print_results)
+        running = Search(options, *bounds, runs.measure, benchmark.after_trial(console, trial_line, storage))
+        ended = benchmark.conduct(running, storage, check)
+    benchmark.finish(storage.path, ended, as_json, print_results)

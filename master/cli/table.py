@@ -28,6 +28,7 @@ from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, BadInput,
 if TYPE_CHECKING:
     from pktswarm.master.plan.allowlist import Allow
     from pktswarm.master.results.folder import Outcome
+    from pktswarm.master.run.kept_ranks import KeptRanks
 
 EXAMPLES = examples("table netspec", "table configs/tables/ericload-5.1.yaml --seconds 60")
 PIPED_WIDTH = 160
@@ -64,23 +65,26 @@ def table(
     Exit status: 0 all points were measured; 2 bad input; 3 a point has a problem.
     """
     from pktswarm.master.plan.allowlist import Allow
+    from pktswarm.master.run.kept_ranks import KeptRanks
 
     allow = Allow(any_address, control_interface)
     enter_lab(hosts)
-    if what == NETSPEC:
-        folder = out or DEFAULT_RESULTS / NETSPEC
-        _netspec(hosts, folder, seconds, full, background, _executing(hosts, folder, patience, allow), as_json)
-    else:
-        _family(Path(what), hosts, out, seconds, full, patience, allow, as_json)
+    with KeptRanks() as kept:
+        if what == NETSPEC:
+            folder = out or DEFAULT_RESULTS / NETSPEC
+            execute = _executing(hosts, folder, patience, allow, kept)
+            _netspec(hosts, folder, seconds, full, background, execute, as_json)
+        else:
+            _family(Path(what), hosts, out, seconds, full, patience, allow, kept, as_json)
 
 
-def _executing(hosts: Path, out: Path, patience: float, allow: Allow) -> Execute:
+def _executing(hosts: Path, out: Path, patience: float, allow: Allow, kept: KeptRanks) -> Execute:
     from pktswarm.master.live.watch import Watch
     from pktswarm.master.run.run import Run
 
     def execute(scenario: Path) -> tuple[Outcome, Path]:
         # Hundreds of points replay the same large traces: their sent packets are not stored.
-        current = Run(scenario, hosts, out / "runs", patience, keep_sent=False, allow=allow)
+        current = Run(scenario, hosts, out / "runs", patience, keep_sent=False, allow=allow, kept=kept)
         with Watch(Console(stderr=True, quiet=True), current) as watch:
             finished = current.execute(watch)
         if finished.outcome.document["reason"] == "stopped by the user":
@@ -100,6 +104,7 @@ def _family(
     full: bool,
     patience: float,
     allow: Allow,
+    kept: KeptRanks,
     as_json: bool,
 ) -> None:
     from pktswarm.master.tables import failure_table
@@ -111,7 +116,7 @@ def _family(
     if full and family.reference_seconds is None:
         raise BadInput(path, "missing, and required by --full", key="reference_seconds")
     wanted = family.reference_seconds if full else seconds
-    work = families.Runs(path, family, folder, wanted, _executing(hosts, folder, patience, allow))
+    work = families.Runs(path, family, folder, wanted, _executing(hosts, folder, patience, allow, kept))
     points: list[families.PointResult] = []
     for point in work.run():
         points.append(point)

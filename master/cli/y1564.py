@@ -70,6 +70,7 @@ def y1564(
     from pktswarm.master.cluster import inventory
     from pktswarm.master.plan.allowlist import Allow
     from pktswarm.master.results import terminal
+    from pktswarm.master.run.kept_ranks import KeptRanks
     from pktswarm.master.y1564 import page, procedure, services, tester
     from pktswarm.master.y1564.document import CONFORMITY
     from pktswarm.master.y1564.show import print_results, trial_line
@@ -86,13 +87,15 @@ def y1564(
     storage = Storage(results, name, {"name": name, "scenario_file": str(file), "hosts_file": str(hosts)})
     console = terminal.console(stderr=True)
     allow = Allow(any_address, control_interface)
-    trials = tester.Tester(read, loads, hosts, storage.runs, patience, console, allow)
-
-    def check() -> None:
-        trials.check(longest_s)
-        console.print(f"{WARNING}\n{CONFORMITY}", style="bold", markup=False, highlight=False)
-
     in_order = tuple(test for test in procedure.TESTS if test in chosen)
     callback = benchmark.after_trial(console, trial_line, storage)
-    running = procedure.Activation(read.services, in_order, step, performance, trials.measure, callback)
-    benchmark.finish(storage.path, benchmark.conduct(running, storage, check), as_json, print_results, page.make)
+    with KeptRanks() as kept:
+        trials = tester.Tester(read, loads, hosts, storage.runs, patience, console, allow, kept)
+
+        def check() -> None:
+            trials.check(longest_s)
+            console.print(f"{WARNING}\n{CONFORMITY}", style="bold", markup=False, highlight=False)
+
+        running = procedure.Activation(read.services, in_order, step, performance, trials.measure, callback)
+        ended = benchmark.conduct(running, storage, check)
+    benchmark.finish(storage.path, ended, as_json, print_results, page.make)

@@ -20,6 +20,7 @@ from pktswarm.master.rfc2544.document import About
 from pktswarm.master.rfc2544.formulas import maximum_pps
 from pktswarm.master.rfc2544.options import BACK_TO_BACK, LATENCY, LOSS, Options
 from pktswarm.master.rfc2544.procedure import Limit, TrialPlan
+from pktswarm.master.run.kept_ranks import KeptRanks
 from pktswarm.master.scenario.addresses import PLACEHOLDERS, fill
 from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.master.scenario.stream import Stream
@@ -98,12 +99,19 @@ class Tester:
     """Makes the trials of a benchmark."""
 
     def __init__(
-        self, loads: Loads, hosts: Path, folder: Path, patience: float, console: Console, allow: Allow
+        self,
+        loads: Loads,
+        hosts: Path,
+        folder: Path,
+        patience: float,
+        console: Console,
+        allow: Allow,
+        kept: KeptRanks,
     ) -> None:
         self.settle_s = loads.options.form.settle_s
         self.tolerance = Tolerance(loads.options.precision)
         self.runs = {
-            size: Runs(load, hosts, folder, self.tolerance, patience, console, allow)
+            size: Runs(load, hosts, folder, self.tolerance, patience, console, allow, kept)
             for size, load in loads.of_size.items()
         }
         self._before = False

@@ -32,21 +32,43 @@ class Conductor:
         self._clocks = ClockReadings(self.members)
         self._barriers = GroupBarrier(self.members)
         self._started: set[int] = set()
+        self._stopped = False
 
     def conduct(self) -> bool:
-        """Conducts the whole run. Returns `whole`."""
+        """Conducts the whole run. Returns whether the ranks are kept for a further one."""
         members = self.members
         try:
             self._begin()
             self._traffic()
         except (Stopped, MessageError) as stop:
             members.report(rank0_events.Stopped(str(stop)))
-            members.stopping = True
+            members.stopping = self._stopped = True
             self._halt()
         members.stopping = True
         self._gather()
         self._finish()
-        return self.all_alive
+        return self._keeps() and self._next_run()
+
+    def _keeps(self) -> bool:
+        return self.members.given.kept and not self._stopped and not self.members.control.closed and self.all_alive
+
+    def _next_run(self) -> bool:
+        """Waits for the order of a further run, while the ranks receive Word. False: there is none, or a rank is lost;
+        the others leave."""
+        members = self.members
+        members.stopping = False
+        try:
+            while not members.given.begin and self.all_alive:
+                members.pump()
+                members.rest()
+        except (Stopped, MessageError):
+            members.stopping = True
+        begins = members.given.begin and self.all_alive
+        if not begins:
+            self._let_go()
+        for rank in sorted(members.living) if begins else ():
+            members.send(rank, rank_orders.Again())
+        return begins
 
     @property
     def all_alive(self) -> bool:
@@ -163,13 +185,17 @@ class Conductor:
         members = self.members
         self._phase("restore")
         for rank in sorted(members.living):
-            members.send(rank, rank_orders.Finish(self.all_alive))
+            members.send(rank, rank_orders.Finish(self.all_alive, self._keeps()))
         members.wait("restored", sorted(members.living), DEADLINES_S["restore"])
         # Before the ranks leave: those that end without MPI's finalize can take mpiexec along, and that rank 0.
         self._phase("over")
-        for rank in sorted(members.living):
-            members.send(rank, rank_orders.Leave())
-        members.world.flush(2.0)
+        if not self._keeps():
+            self._let_go()
+
+    def _let_go(self) -> None:
+        for rank in sorted(self.members.living):
+            self.members.send(rank, rank_orders.Leave())
+        self.members.world.flush(2.0)
 
     def _phase(self, name: str) -> None:
         self.members.report(rank0_events.Phase(name, time.monotonic_ns()))

@@ -61,6 +61,9 @@ class Given:
     go: bool = False
     run_limit_s: float = 60.0
     drain_s: float = 0.3
+    kept: bool = False
+    begin: bool = False
+    """A further run is to begin."""
 
 
 class Members:
@@ -144,8 +147,10 @@ class Members:
         match order:
             case rank0_orders.HandTask(rank):
                 self.given.tasks[rank] = (order, raw)
-            case rank0_orders.Go(run_limit_s, drain_s):
-                self.given = replace(self.given, run_limit_s=run_limit_s, drain_s=drain_s, go=True)
+            case rank0_orders.Go(run_limit_s, drain_s, kept):
+                self.given = replace(self.given, run_limit_s=run_limit_s, drain_s=drain_s, kept=kept, go=True)
+            case rank0_orders.Begin():
+                self.given.begin = True
             case rank0_orders.Looked():
                 self.given.looked = True
             case rank0_orders.Stop(problem) if not self.stopping:

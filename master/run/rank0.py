@@ -32,8 +32,10 @@ def main() -> int:
     launcher.hold()
     roles = dict(enumerate(json.loads(arguments.roles), start=1))
     world = World(launcher)
-    conductor = Conductor(world, Lines(connection, decode_rank0_order), roles, arguments.patience)
-    conductor.conduct()
+    control = Lines(connection, decode_rank0_order)
+    conductor = Conductor(world, control, roles, arguments.patience)
+    while conductor.conduct():
+        conductor = Conductor(world, control, roles, arguments.patience)
     if not conductor.all_alive:
         os._exit(0)  # MPI's finalize would wait for the dead
     world.finalize()

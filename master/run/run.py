@@ -25,6 +25,7 @@ from pktswarm.master.results.ledger import Ledger, Sessions, Shown, Tick
 from pktswarm.master.results.read_document import host_entry, leg_entry
 from pktswarm.master.results.trace_verify import Compared, compare
 from pktswarm.master.run import signals
+from pktswarm.master.run.kept_ranks import LAUNCH_TIMEOUT_S, LEAVE_TIMEOUT_S, Control, KeptRanks, Ranks, launched
 from pktswarm.master.run.launch import Launch
 from pktswarm.master.run.record import Record
 from pktswarm.master.run.silence import SilenceTimer
@@ -34,8 +35,7 @@ from pktswarm.master.scenario.upf import Upf
 from pktswarm.master.upf.session_results import write_users
 from pktswarm.traffic.errors import BadInput, PktswarmError
 from pktswarm.traffic.protocol import rank0_orders, rank_events
-from pktswarm.traffic.protocol.messages import Lines
-from pktswarm.traffic.protocol.rank0_events import Phase, Piece, Rank0Event, Start, Stopped, decode_rank0_event
+from pktswarm.traffic.protocol.rank0_events import Phase, Piece, Rank0Event, Start, Stopped
 from pktswarm.traffic.protocol.rank0_orders import Rank0Order
 from pktswarm.traffic.protocol.rank_orders import File
 from pktswarm.traffic.protocol.task import to_json
@@ -43,15 +43,12 @@ from pktswarm.traffic.protocol.task import to_json
 if TYPE_CHECKING:
     from pktswarm.master.upf.control_plane import ControlPlane
 
-LAUNCH_TIMEOUT_S = 20.0
-LEAVE_TIMEOUT_S = 5.0
 STOP_TIMEOUT_S = 30.0
 BEFORE_WORDS = ("launch", "hello")
 """Until all nodes are there rank 0 may be busy with MPI's own start, which has a deadline of its own."""
 AFTER_SENDING = ("drain", "gather", "restore", "over")
 NOTHING = allowlist.Allow()
 Watcher = Callable[[Ledger, Shown], None]
-Control = Lines[Rank0Event]
 
 
 @dataclass
@@ -75,10 +72,12 @@ class Run:
         scenario: Scenario | None = None,
         by_capacity: bool = True,
         allow: allowlist.Allow = NOTHING,
+        kept: KeptRanks | None = None,
     ) -> None:
         """`keep_sent`: the sent frames of traces are kept in the results; with captures they always are, because the
         captures are compared with them. `scenario`: replaces that of the file. `by_capacity`: loads are planned by the
-        measured capacity of the nodes, where it is known. `allow`: see master.plan.allowlist."""
+        measured capacity of the nodes, where it is known. `allow`: see master.plan.allowlist. `kept`: the ranks of a
+        former run, which this one takes if they are the same, and where it leaves its own."""
         self.scenario_path, self.inventory_path = scenario_path, inventory_path
         self.results, self.patience = results, patience
         self.watch: Watcher = lambda ledger, event: None
@@ -99,6 +98,7 @@ class Run:
         self._began = self._interrupted_at = self._last_event_s = 0.0
         self._refusal: PktswarmError | None = None
         self.control_plane: ControlPlane | None = None
+        self._kept = kept
         self._without_upf = self._without_mpiexec = ""
         self._frozen = False
         """Rank 0 does not respond, and is not waited for."""
@@ -115,23 +115,35 @@ class Run:
         """Makes the run. `watch`: called with every event, for the terminal. Raises BadInput if it prevents sending."""
         self.watch = watch
         signals.adopt_orphans()
-        self._began = time.monotonic()
-        launch = Launch(self.inventory, self.ranks, self.patience)
         with self._interruptible():
-            try:
-                launch.start()
-                control = Lines(launch.accept(LAUNCH_TIMEOUT_S), decode_rank0_event)
-                self._follow(control, launch)
-                # Ranks that leave by themselves restore their nodes first; those that do not are ended.
-                at_once = self._interrupts > 1 or self._frozen
-                if self.folder is not None:
-                    # Before launch.stop(), which ends every child of this process.
-                    self.ledger.dut_host = self.dut_host.finish(0.0 if at_once else SSH_LIMIT_S)
-                launch.wait(0.0 if at_once else LEAVE_TIMEOUT_S * self.patience)
-            finally:
-                launch.stop()
-                self._end_sessions()
-        return self._result(launch)
+            ranks = None if self._kept is None else self._kept.take(self.inventory.master, self.ranks)
+            if ranks is None or not self._attempt(ranks):
+                self.ledger, self.record = Ledger(self.ranks), Record(self.results)  # without reports of kept ranks
+                ranks = launched(self.inventory, self.ranks, self.patience)
+                self._attempt(ranks)
+        return self._result(ranks.launch)
+
+    def _attempt(self, ranks: Ranks) -> bool:
+        """Makes the run with these ranks. Returns False where it needs other ones: they were gone before it began."""
+        self._began = time.monotonic()
+        stay = False
+        try:
+            self._follow(ranks.control, ranks.launch)
+            at_once = self._interrupts > 1 or self._frozen
+            if self.folder is not None:
+                # Before launch.stop(), which ends every child of this process.
+                self.ledger.dut_host = self.dut_host.finish(0.0 if at_once else SSH_LIMIT_S)
+            stay = self._kept is not None and self.ledger.over and not self.ledger.stopped
+            # Ranks that leave by themselves restore their nodes first; those that do not are ended.
+            if not stay:
+                ranks.launch.wait(0.0 if at_once else LEAVE_TIMEOUT_S * self.patience)
+        finally:
+            if stay and self._kept is not None:
+                self._kept.keep(ranks)
+            else:
+                ranks.launch.stop()
+            self._end_sessions()
+        return bool(self._interrupts or self._refusal) or self.ledger.phase not in BEFORE_WORDS
 
     # --- sessions -----------------------------------------------------------------------------------------------
 
@@ -291,7 +303,7 @@ class Run:
                 _order(control, order, b"".join(data for _, data in files))
             for file_name, data in files if self.keep_sent else ():
                 folder.sent(file_name, data)
-        _order(control, rank0_orders.Go(self.plan.limit_s, self.scenario.receive.drain_s))
+        _order(control, rank0_orders.Go(self.plan.limit_s, self.scenario.receive.drain_s, self._kept is not None))
 
     def _resolve(self) -> Resolved:
         nodes = self.ledger.nodes.values()

@@ -18,6 +18,7 @@ from pktswarm.master.report.folder import SAMPLES
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.results.row import Row
 from pktswarm.master.results.streams_csv import stream_values
+from pktswarm.master.run.kept_ranks import KeptRanks
 from pktswarm.master.y1564.procedure import ActivationResult, TrialPlan
 from pktswarm.master.y1564.services import File, Service
 from pktswarm.master.y1564.steps import PERFORMANCE, Measured, availability, steps
@@ -48,12 +49,13 @@ class Tester:
         patience: float,
         console: Console,
         allow: Allow,
+        kept: KeptRanks,
     ) -> None:
         self.file, self.folder = file, folder
         losses = tuple({service.loss_ratio for service in file.services.values()})
         tolerance = Tolerance(SLACK, losses=losses, figures=True)
         self.runs = {
-            name: Runs(load, hosts, folder, tolerance, patience, console, allow) for name, load in loads.items()
+            name: Runs(load, hosts, folder, tolerance, patience, console, allow, kept) for name, load in loads.items()
         }
 
     def check(self, longest_s: float) -> None:

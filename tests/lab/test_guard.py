@@ -18,7 +18,7 @@ from pktswarm.nodes import guard, guard_loop, stale_spools
 from pktswarm.nodes.guard_engines import Engines
 from pktswarm.traffic.errors import EngineError
 from pktswarm.traffic.protocol.guard_events import Failed, GuardEvent, Restored
-from pktswarm.traffic.protocol.guard_orders import GuardOrder, Restore, decode_guard_order
+from pktswarm.traffic.protocol.guard_orders import Again, GuardOrder, Restore, decode_guard_order
 from pktswarm.traffic.protocol.messages import Lines
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the guard is root's")
@@ -43,6 +43,9 @@ class Spawned:
 
     def __init__(self) -> None:
         self.pipe = guard.spawn("nobody")
+        self.find_spool()
+
+    def find_spool(self) -> None:
         deadline = time.monotonic() + 20
         while not (new := list(stale_spools.SPOOLS.glob("pktswarm-*"))) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -69,6 +72,25 @@ def test_it_restores_and_goes_when_asked() -> None:
     assert this.ask(Restore()) == Restored([])
     assert this.gone()
     os.wait()
+
+
+def test_a_guard_that_is_kept_restores_and_serves_a_further_run_in_a_fresh_folder() -> None:
+    this = Spawned()
+    for _ in range(3):
+        spool = this.spool
+        assert this.ask(Restore(kept=True)) == Restored([])
+        assert not spool.exists(), "between two runs nothing of it is on the node"
+        this.pipe.send(Again())
+        this.find_spool()
+    assert this.ask(Restore()) == Restored([])
+    assert this.gone()
+    os.wait()
+
+
+def test_a_guard_that_is_kept_ends_without_word_of_the_master() -> None:
+    this = Spawned()
+    assert this.ask(Restore(kept=True)) == Restored([])
+    assert os.wait()[1] == 0, "within WORD_TIMEOUT_S"
 
 
 def test_it_goes_when_its_pipe_closes() -> None:

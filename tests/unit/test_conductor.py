@@ -34,6 +34,7 @@ from pktswarm.traffic.protocol.rank_events import (
     Restored,
 )
 from pktswarm.traffic.protocol.rank_orders import (
+    Again,
     Enter,
     File,
     Finish,
@@ -94,7 +95,7 @@ class Nodes:
             self.say(rank, answer)
         return True
 
-    def answers(self, rank: int, order: RankOrder) -> Iterator[NodeEvent]:
+    def answers(self, rank: int, order: RankOrder) -> Iterator[NodeEvent]:  # noqa: C901 - one case for each order
         if rank in self.failing.get(order.NAME, {}):
             yield self.failing[order.NAME][rank]
             return
@@ -115,6 +116,8 @@ class Nodes:
                 yield Counts([], [], None, {}, [])
             case Finish():
                 yield Restored([])
+            case Again():
+                yield Hello(f"host{rank}", self.roles[rank], node_report())
 
     @staticmethod
     def left(name: str) -> Iterator[NodeEvent]:
@@ -170,7 +173,8 @@ def set_deadlines(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
 
 class CommandLine(threading.Thread):
     """Looks at the nodes, hands out a task each when the plan phase comes, and keeps every event. `stop_at`: phase to
-    say stop in; `busy_s`: so long it takes for what the phase `busy_at` asks of it."""
+    say stop in; `busy_s`: so long it takes for what the phase `busy_at` asks of it; `runs`: so many with the
+    same ranks, then it goes; -1: one, then it waits for rank 0's end; 0: the ranks are not kept."""
 
     def __init__(
         self,
@@ -180,10 +184,11 @@ class CommandLine(threading.Thread):
         close_at: str = "",
         busy_s: float = 0.0,
         busy_at: str = "",
+        runs: int = 0,
     ) -> None:
         super().__init__(daemon=True)
         self.control, self.ranks, self.stop_at, self.close_at = control, ranks, stop_at, close_at
-        self.busy_s, self.busy_at = busy_s, busy_at
+        self.busy_s, self.busy_at, self.kept, self.runs_left = busy_s, busy_at, runs != 0, runs
         self.events: list[dict[str, Any]] = []
 
     def run(self) -> None:
@@ -204,7 +209,13 @@ class CommandLine(threading.Thread):
             if name == "plan":
                 for rank in self.ranks:
                     self.control.send(rank0_orders.HandTask(rank, "{}", [File("a", 3)], 0.1), b"abc")
-                self.control.send(rank0_orders.Go(1.0, 0.01))
+                self.control.send(rank0_orders.Go(1.0, 0.01, self.kept))
+            if name == "over" and self.kept:
+                self.runs_left -= 1
+                if self.runs_left > 0:
+                    self.control.send(rank0_orders.Begin())
+                elif self.runs_left == 0:
+                    self.control.socket.shutdown(socket.SHUT_WR)
             if name == self.stop_at:
                 self.control.send(rank0_orders.Stop())
 
@@ -219,8 +230,10 @@ def conduct(nodes: Nodes, **how: Any) -> tuple[Conductor, CommandLine]:
     ours, theirs = socket.socketpair()
     line = CommandLine(Lines(theirs, decode_rank0_event), nodes.roles, **how)
     line.start()
-    conductor = Conductor(nodes, Lines(ours, decode_rank0_order), nodes.roles)
-    conductor.conduct()
+    control = Lines(ours, decode_rank0_order)
+    conductor = Conductor(nodes, control, nodes.roles)
+    while conductor.conduct():
+        conductor = Conductor(nodes, control, nodes.roles)
     ours.close()
     line.join(20.0)
     return conductor, line
@@ -527,3 +540,42 @@ def test_the_command_line_going_away_stops_the_run() -> None:
     nodes = Nodes(ROLES)
     conduct(nodes, close_at="send")
     assert [op for _, op in nodes.ops].count("finish") == len(ROLES)
+
+
+# --- further runs with the same ranks ----------------------------------------------------------------------------
+
+
+def test_kept_ranks_make_further_runs_and_leave_with_the_command_line() -> None:
+    nodes = Nodes(ROLES)
+    conductor, line = conduct(nodes, runs=3)
+    assert conductor.all_alive
+    assert [line.phases().count(name) for name in ("hello", "send", "over")] == [3, 3, 3]
+    assert len(line.of("hello")) == 3 * len(ROLES) and line.of("stopped") == line.of("lost") == []
+    ends = [op for _, op in nodes.ops if op in ("again", "leave")]
+    assert ends == ["again"] * 2 * len(ROLES) + ["leave"] * len(ROLES)
+
+
+def test_a_run_that_is_stopped_keeps_no_ranks() -> None:
+    nodes = Nodes(ROLES)
+    nodes.endless = True
+    conduct(nodes, runs=2, stop_at="send")
+    assert [op for _, op in nodes.ops].count("leave") == len(ROLES) and "again" not in [op for _, op in nodes.ops]
+
+
+def test_a_run_that_lost_a_rank_keeps_none() -> None:
+    nodes = Nodes(ROLES, deaf={2: "stop"})
+    conduct(nodes, runs=2)
+    assert {(rank, op) for rank, op in nodes.ops if op in ("again", "leave")} == {(1, "leave"), (3, "leave")}
+
+
+def test_a_rank_that_is_lost_between_two_runs_ends_the_others() -> None:
+    class DiesBetweenRuns(Nodes):
+        def answers(self, rank: int, order: RankOrder) -> Iterator[NodeEvent]:
+            if isinstance(order, Finish) and rank == 2:
+                threading.Timer(0.2, lambda: self.say(2, GuardGone())).start()
+            yield from super().answers(rank, order)
+
+    nodes = DiesBetweenRuns(ROLES)
+    _, line = conduct(nodes, runs=-1)
+    assert line.phases()[-1] == "over" and [one["rank"] for one in line.of("lost")] == [2]
+    assert {(rank, op) for rank, op in nodes.ops if op in ("again", "leave")} == {(1, "leave"), (3, "leave")}

@@ -18,6 +18,7 @@ from pktswarm.master.cluster.node import NodeState
 from pktswarm.master.cluster.ranks import Rank, ranks
 from pktswarm.master.plan import allowlist, plan
 from pktswarm.master.results.folder import Folder
+from pktswarm.master.run.kept_ranks import KeptRanks
 from pktswarm.master.run.launch import Launch
 from pktswarm.master.scenario import scenario
 from pktswarm.traffic.errors import BadInput
@@ -144,8 +145,8 @@ def test_what_makes_many_runs_can_be_told_otherwise_too(tmp_path: Path) -> None:
     load = load_of(file, scenario.load(file), inventory.load(hosts(tmp_path)), [])
     given = (load, hosts(tmp_path), tmp_path, Tolerance(0.005), 1.0, Console(quiet=True))
     with pytest.raises(BadInput, match=r"8\.8\.8\.8"):
-        Runs(*given, allowlist.Allow()).plan(load.own_pps, 1.0)
-    assert Runs(*given, allowlist.Allow(any_address=True)).plan(load.own_pps, 1.0).allow.any_address
+        Runs(*given, allowlist.Allow(), KeptRanks()).plan(load.own_pps, 1.0)
+    assert Runs(*given, allowlist.Allow(any_address=True), KeptRanks()).plan(load.own_pps, 1.0).allow.any_address
     for command in ("run", "search", "rfc2544", "y1564", "table"):
         shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).output
         assert "--allow-any-address" in shown and "--allow-control-interface" in shown

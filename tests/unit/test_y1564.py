@@ -19,6 +19,7 @@ from pktswarm.master.cli import app
 from pktswarm.master.cluster import inventory
 from pktswarm.master.plan.allowlist import Allow
 from pktswarm.master.results.document_rows import StreamRow
+from pktswarm.master.run.kept_ranks import KeptRanks
 from pktswarm.master.y1564 import page, services, show, steps, tester
 from pktswarm.master.y1564.procedure import Activation, ActivationResult, TrialPlan
 from pktswarm.master.y1564.services import Service
@@ -225,7 +226,7 @@ def test_each_step_sends_its_service_alone_at_its_rate_beside_the_background(tmp
     )
     file = services.load(path)
     loads = tester.loads(file, inventory.load(hosts), 30.0)
-    made = tester.Tester(file, loads, hosts, tmp_path / "runs", 1.0, Console(quiet=True), Allow())
+    made = tester.Tester(file, loads, hosts, tmp_path / "runs", 1.0, Console(quiet=True), Allow(), KeptRanks())
     alone = made.runs["b"].plan(file.pps("b", 3e6), 2.0).plan.legs
     sent = {name: sum(leg.rate_pps or 0 for leg in alone if leg.stream == name) for name in ("a", "b", "c")}
     assert sent == {"a": 0, "b": pytest.approx(1500), "c": pytest.approx(30)}

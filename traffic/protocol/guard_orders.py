@@ -114,9 +114,17 @@ class Stop(Order):
 
 @message
 class Restore(Order):
-    """Restore the node, and end."""
+    """Restore the node, and end; `kept`: wait for Again instead."""
 
     NAME = "restore"
+    kept: bool = False
+
+
+@message
+class Again(Order):
+    """Serve a further run."""
+
+    NAME = "again"
 
 
 GuardOrder = (
@@ -134,5 +142,6 @@ GuardOrder = (
     | Halt
     | Stop
     | Restore
+    | Again
 )
 decode_guard_order: Decoder[GuardOrder] = Decoder(GuardOrder)

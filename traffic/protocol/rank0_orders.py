@@ -27,11 +27,12 @@ class HandTask(Order):
 
 @message
 class Go(Order):
-    """All tasks are handed out."""
+    """All tasks are handed out. `kept`: the ranks stay for a further run, if this one is whole and not stopped."""
 
     NAME = "go"
     run_limit_s: float
     drain_s: float
+    kept: bool = False
 
 
 @message
@@ -42,5 +43,12 @@ class Stop(Order):
     problem: str = ""
 
 
-Rank0Order = Looked | HandTask | Go | Stop
+@message
+class Begin(Order):
+    """A further run with the ranks that were kept."""
+
+    NAME = "begin"
+
+
+Rank0Order = Looked | HandTask | Go | Stop | Begin
 decode_rank0_order: Decoder[Rank0Order] = Decoder(Rank0Order)

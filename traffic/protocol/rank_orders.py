@@ -98,10 +98,19 @@ class Fetch(Order):
 
 @message
 class Finish(Order):
-    """Restore the node. `whole`: no rank was lost, so MPI can be finalized."""
+    """Restore the node. `whole`: no rank was lost, so MPI can be finalized. `kept`: the rank and its guard stay for a
+    further run."""
 
     NAME = "finish"
     whole: bool
+    kept: bool = False
+
+
+@message
+class Again(Order):
+    """A further run begins: report the node."""
+
+    NAME = "again"
 
 
 @message
@@ -109,5 +118,5 @@ class Leave(Order):
     NAME = "leave"
 
 
-RankOrder = Word | Ping | Task | Enter | Release | Start | Sample | Halt | Stop | Fetch | Finish | Leave
+RankOrder = Word | Ping | Task | Enter | Release | Start | Sample | Halt | Stop | Fetch | Finish | Again | Leave
 decode_rank_order: Decoder[RankOrder] = Decoder(RankOrder)
