@@ -22,6 +22,7 @@ from pktswarm.master.live.warnings import Warnings
 from pktswarm.master.results.ledger import Ledger, Sessions, Shown
 from pktswarm.traffic.counting.samples import RECEIVED, SENT, unpack
 from pktswarm.traffic.leg import Leg
+from pktswarm.traffic.protocol.node_report import counts_whole_frames
 from pktswarm.traffic.protocol.rank0_events import Drift, Lost, Phase
 from pktswarm.traffic.protocol.rank_events import Failed, GuardGone, Sample
 from pktswarm.traffic.protocol.task import with_fcs
@@ -170,6 +171,9 @@ class Figures:
             return {}
         tx_pps, tx_bps = window.packet_and_bit_rate("tx_packets", "tx_bytes")
         rx_pps, rx_bps = window.packet_and_bit_rate("rx_packets", "rx_bytes")
+        rx_bytes = with_fcs(window.last("rx_bytes"), window.last("rx_packets"))
+        if node.report and not counts_whole_frames(node.report.interface.driver, "receive"):
+            rx_bytes = rx_bps = None
         busy_ms, busy_ms_per_s = window.last("cpu_busy_ms"), window.rate("cpu_busy_ms")
         cpus = node.report.cpus if node.report else None
         return {
@@ -181,7 +185,7 @@ class Figures:
             "tx_bytes": with_fcs(window.last("tx_bytes"), window.last("tx_packets")),
             "tx_pps": tx_pps,
             "tx_bps": tx_bps,
-            "rx_bytes": with_fcs(window.last("rx_bytes"), window.last("rx_packets")),
+            "rx_bytes": rx_bytes,
             "rx_pps": rx_pps,
             "rx_bps": rx_bps,
             "cpu_busy_s": None if busy_ms is None else busy_ms / 1000,

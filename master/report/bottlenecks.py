@@ -11,6 +11,7 @@ from pktswarm.master.report.formatting import bps, count, percent, pps, ratio
 from pktswarm.master.report.over_time import OverTime
 from pktswarm.master.results.document import LegEntry, LegLoad, RunDocument
 from pktswarm.master.results.document_rows import RunRow, StreamTotal
+from pktswarm.traffic.protocol.node_report import counts_whole_frames
 
 FULL = 0.95
 """Load of a link on layer 1, in one bin, from which it counts as full."""
@@ -119,8 +120,9 @@ def _of_links(document: RunDocument, over_time: OverTime | None) -> list[str]:
     sentences = []
     peaks = {} if over_time is None else {(node.node, node.role): node for node in over_time.nodes}
     for rank in document["ranks"].values():
-        mbps, peak = rank.get("interface", {}).get("speed_mbps"), peaks.get((rank["host"], rank["role"]))
-        load = None if peak is None else peak.load(mbps)
+        interface, peak = rank.get("interface", {}), peaks.get((rank["host"], rank["role"]))
+        mbps, whole = interface.get("speed_mbps"), counts_whole_frames(interface.get("driver"), rank["role"])
+        load = None if peak is None or not whole else peak.load(mbps)
         if load is not None and mbps is not None and load >= FULL:
             speed = bps(mbps * 1e6)
             sentences.append(f"{rank['host']}: its link of {speed} was full (up to {100 * load:.0f} % on layer 1).")

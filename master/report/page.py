@@ -24,6 +24,7 @@ from pktswarm.master.results.totals import node_totals
 from pktswarm.master.scenario.scenario import Scenario
 from pktswarm.traffic.connections.counts import COLUMNS
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
+from pktswarm.traffic.protocol.node_report import counts_whole_frames
 
 R = TypeVar("R", bound=RunRow)
 MOST_ROWS = 200
@@ -132,10 +133,10 @@ def _samples(results: Results, rows: list[RunRow]) -> OverTime | None:
     totals = results.document["totals"][:-1]
     ranked = sorted(totals, key=lambda total: -_loss(total)) if len(totals) > MOST_STREAMS else totals
     wanted = None if results.crashed else [total["stream"] for total in ranked[:MOST_STREAMS]]
-    per_s = results.document["scenario"].get("samples_per_s")
+    legs = None if results.crashed else [(row["stream"], row["from"], row["to"]) for row in rows]
     means_ns = {(row["stream"], row["from"], row["to"]): row.get("latency_mean_ns") for row in rows}
     known = {leg: mean for leg, mean in means_ns.items() if mean is not None}
-    return over_time.read(results.path / SAMPLES, wanted, 1 / per_s if per_s else None, known)
+    return over_time.read(results.path / SAMPLES, wanted, None, known, legs)
 
 
 def _peaks(results: Results, samples: OverTime | None) -> OverTime | None:
@@ -187,6 +188,8 @@ class NodeEntry:
     peak: Node | None
     peak_packets: int | None
     """Packets in the busiest 100 ms."""
+    peak_bps: float | None
+    """Bits/s with FCS; None: the interface does not count whole frames."""
     load: float | None
     """Load of the link at the peak, as a share of its speed."""
     counted: dict[str, int | None]
@@ -207,6 +210,7 @@ def _nodes(
         key = (rank["host"], rank["role"])
         interface = cast(InterfaceReport, {**dict.fromkeys(INTERFACE), **rank.get("interface", {})})
         peak, row = long.get(key), counted.get(key, {})
+        whole = counts_whole_frames(interface["driver"], rank["role"])
         entries.append(
             NodeEntry(
                 host=rank["host"],
@@ -216,7 +220,8 @@ def _nodes(
                 interface=interface,
                 peak=peak,
                 peak_packets=round(short[key].peak_pps * PEAK_S) if key in short else None,
-                load=None if peak is None else peak.load(interface["speed_mbps"]),
+                peak_bps=None if peak is None or not whole else peak.peak_bps,
+                load=None if peak is None or not whole else peak.load(interface["speed_mbps"]),
                 counted={name: int(value) if value else None for name, value in _counts(row)},
                 state=row.get("state", ""),
                 problem=row.get("problem", ""),

@@ -73,22 +73,21 @@ class Plot:
 
 def over_time(found: OverTime, folder: Path) -> list[Plot]:
     """Packets and bits per second, and received and missing packets of each stream; writes their CSV files."""
-    rates = [found.begins_s, found.in_pps, found.out_pps, found.in_bps, found.out_bps]
-    data = _write(folder, "throughput.csv", "time_s,in_pps,out_pps,in_bps,out_bps", _columns(rates))
+    rates = [found.begins_s, found.in_pps, found.out_pps, found.in_bps, found.out_bps, found.ends_s]
+    data = _write(folder, "throughput.csv", "time_s,in_pps,out_pps,in_bps,out_bps,until_s", _columns(rates))
     pps = {"in": found.in_pps, "out": found.out_pps}
-    mbps = {"in": found.in_bps / 1e6, "out": found.out_bps / 1e6}
-    plots = [
-        _lines("packets", "Packets in and out", "packets/s", found, pps, data),
-        _lines("bits", "Bits in and out (with FCS)", "Mbit/s", found, mbps, data),
-    ]
+    mbps = {name: bps / 1e6 for name, bps in (("in", found.in_bps), ("out", found.out_bps)) if bps is not None}
+    plots = [_lines("packets", "Packets in and out, of the interfaces", "packets/s", found, pps, data)]
+    if mbps:
+        plots.append(_lines("bits", "Bits in and out, frames of the streams with FCS", "Mbit/s", found, mbps, data))
     if len(found.received_pps) > 1:
-        header = "time_s,stream,received_pps"
-        data = _write(folder, "received_by_stream.csv", header, _long(found.begins_s, found.received_pps))
+        header = "time_s,stream,received_pps,until_s"
+        rows = _long(found.begins_s, found.received_pps, found.ends_s)
+        data = _write(folder, "received_by_stream.csv", header, rows)
         plots.append(_lines("streams", "Received packets by stream", "packets/s", found, found.received_pps, data))
     losing = {name: values for name, values in found.missing.items() if values.max() > 0}
     if losing:
-        ends_s = found.begins_s + found.bin_s
-        data = _write(folder, "missing_by_stream.csv", "time_s,stream,missing_packets", _long(ends_s, losing))
+        data = _write(folder, "missing_by_stream.csv", "time_s,stream,missing_packets", _long(found.ends_s, losing))
         title = "Missing so far (sequence numbers below the highest received)"
         plots.append(_lines("missing", title, "packets", found, losing, data))
     return plots
@@ -128,27 +127,27 @@ def _latency_points(row: RunRow) -> tuple[int, ...]:
 def latency_over_time(found: OverTime, folder: Path) -> Plot | None:
     """The mean latency of each bin by stream. The plot shows the streams with the highest. None: the samples have no
     latency."""
-    series = {name: (found.begins_s, values) for name, values in found.latency_ns.items()}
-    known = {name: (times[~np.isnan(ns)], ns[~np.isnan(ns)]) for name, (times, ns) in series.items()}
-    known = {name: one for name, one in known.items() if len(one[0])}
-    if not known:
+    some = {name: ~np.isnan(ns) for name, ns in found.latency_ns.items() if not np.isnan(ns).all()}
+    if not some:
         return None
+    known = {name: (found.begins_s[at], found.ends_s[at], found.latency_ns[name][at]) for name, at in some.items()}
     rows = [
-        (name, f"{at:.10g}", f"{ns:.1f}")
-        for name, (times, each) in known.items()
-        for at, ns in zip(times, each, strict=True)
+        (name, f"{begin:.10g}", f"{ns:.1f}", f"{end:.10g}")
+        for name, columns in known.items()
+        for begin, end, ns in zip(*columns, strict=True)
     ]
-    data = _write(folder, "latency_over_time.csv", "stream,time_s,latency_mean_ns", rows)
-    highest = sorted(known, key=lambda name: -float(np.median(known[name][1])))[:MOST_STREAMS]
+    data = _write(folder, "latency_over_time.csv", "stream,time_s,latency_mean_ns,until_s", rows)
+    highest = sorted(known, key=lambda name: -float(np.median(known[name][2])))[:MOST_STREAMS]
     with matplotlib.rc_context(STYLE):
         figure, axes, columns = new_axes("time since the start, s", "latency, µs", highest)
         for number, name in enumerate(highest):
-            times, values = thin(*known[name], MOST_POINTS)
-            axes.plot(times + found.bin_s / 2, values / 1e3, label=name, marker=".", markersize=2, **line_style(number))
+            begins, ends, each = known[name]
+            times, values = thin((begins + ends) / 2, each, MOST_POINTS)
+            axes.plot(times, values / 1e3, label=name, marker=".", markersize=2, **line_style(number))
         svg = svg_of(figure, "delays", columns)
     medians = (
         f"{name}: median of the means {np.median(ns) / 1e3:,.1f}, max {ns.max() / 1e3:,.1f} µs"
-        for name, (_, ns) in known.items()
+        for name, (_, _, ns) in known.items()
     )
     few = "" if len(highest) == len(known) else f" of the {len(highest)} streams with the highest"
     return Plot(f"Latency over time: the mean of each {found.bin_s:g} s{few}", svg, data, f"{'; '.join(medians)}.")
@@ -213,13 +212,14 @@ def gaps(found: Shapes, folder: Path) -> Plot | None:
 
 
 def _lines(name: str, title: str, unit: str, found: OverTime, series: dict[str, Floats], data: str) -> Plot:
-    """A plot with one step for each bin."""
+    """A plot with one step between each two edges; of counts, a line between their values at the edges."""
+    counts = unit == "packets"
     with matplotlib.rc_context(STYLE):
         figure, axes, columns = new_axes("time since the start, s", unit, list(series))
         for number, (label, values) in enumerate(series.items()):
-            times = np.append(found.begins_s, found.begins_s[-1] + found.bin_s)
-            line = thin(times, np.append(values, values[-1]), MOST_POINTS)
-            axes.plot(*line, label=label, drawstyle="steps-post", **line_style(number))
+            at_edges = np.append(0.0, values) if counts else np.append(values, values[-1])
+            line = thin(found.edges_s, at_edges, MOST_POINTS)
+            axes.plot(*line, label=label, drawstyle="default" if counts else "steps-post", **line_style(number))
         axes.set_ylim(bottom=0)
         words = "; ".join(f"{label}: {_summed_up(values, unit)}" for label, values in series.items())
         return Plot(title, svg_of(figure, name, columns), data, f"{words}.")
@@ -294,15 +294,20 @@ def svg_of(figure: Figure, name: str, columns: int) -> str:
 # --- data ------------------------------------------------------------------------------------------------------------
 
 
-def _columns(columns: list[Floats]) -> Iterable[list[str]]:
-    return ([f"{value:.10g}" for value in row] for row in np.array(columns).T.tolist())
+def _columns(columns: list[Floats | None]) -> Iterable[tuple[str, ...]]:
+    """Rows of columns; None: a column of empty cells."""
+    return zip(*(itertools.repeat("") if one is None else _numbers(one) for one in columns), strict=False)
 
 
-def _long(times: Floats, series: dict[str, Floats]) -> Iterable[tuple[str, str, str]]:
-    number = "{:.10g}".format
-    begins = list(map(number, times.tolist()))
+def _numbers(values: Floats) -> list[str]:
+    return [f"{value:.10g}" for value in values.tolist()]
+
+
+def _long(times: Floats, series: dict[str, Floats], *more: Floats) -> Iterable[tuple[str, ...]]:
+    """Rows of time, name and value, and of the columns that all series share."""
+    shared = list(map(_numbers, more))
     for name, values in series.items():
-        yield from zip(begins, itertools.repeat(name), map(number, values.tolist()), strict=False)
+        yield from zip(_numbers(times), itertools.repeat(name), _numbers(values), *shared, strict=False)
 
 
 def _write(folder: Path, name: str, header: str, rows: Iterable[Iterable[object]]) -> str:

@@ -165,13 +165,15 @@ def test_every_plot_names_the_file_that_has_its_data(tmp_path: Path) -> None:
 def test_no_packet_of_the_samples_is_counted_twice_or_left_out(tmp_path: Path) -> None:
     made = Made([leg(0, "a"), leg(1, "a", "tx2", "rx1"), leg(2, "b", "tx2", "rx2")], lost={2: 30})
     folder = made.write(tmp_path)
-    for bin_s in (0.1, 0.07, 1.0):
-        found = over_time.read(folder / "samples.csv", None, bin_s)
-        assert found is not None
-        assert found.in_pps.sum() * bin_s == pytest.approx(900)
-        assert found.out_pps.sum() * bin_s == pytest.approx(870)
-        assert found.in_bps.sum() * bin_s == pytest.approx(900 * 64 * 8), "with the FCS"
-        assert found.received_pps["a"].sum() * bin_s == pytest.approx(600)
+    for bin_s in (None, 0.1, 0.07, 1.0):
+        found = over_time.read(folder / "samples.csv", None, bin_s, sums=None)
+        assert found is not None and found.in_bps is not None and found.out_bps is not None
+        seconds = np.diff(found.edges_s)
+        assert (found.in_pps * seconds).sum() == pytest.approx(900)
+        assert (found.out_pps * seconds).sum() == pytest.approx(870)
+        assert (found.in_bps * seconds).sum() == pytest.approx(900 * 64 * 8), "with the FCS"
+        assert (found.out_bps * seconds).sum() == pytest.approx(870 * 64 * 8)
+        assert (found.received_pps["a"] * seconds).sum() == pytest.approx(600)
         assert found.missing["b"][-1] == 30
     steady = found if (found := over_time.read(folder / "samples.csv", [], 0.1)) is not None else None
     assert steady is not None and not steady.received_pps

@@ -107,10 +107,79 @@ def test_the_page_shows_it_with_its_data_or_says_that_there_is_none(tmp_path: Pa
     text = report.make(folder).read_text()
     page = Page(text)
     check_accessible(page)
-    assert "Latency over time: the mean of each 0.1 s" in page.text and "tell none" not in page.text
+    assert "Latency over time: the mean of each 1 s" in page.text and "tell none" not in page.text
     kept = [float(row["latency_mean_ns"]) for row in rows_of(folder, "latency_over_time") if row["stream"] == "small"]
     assert np.mean(kept) == pytest.approx(5_000), "as streams.csv has it"
     assert (min(kept), max(kept)) == (2_000, 8_000)
+
+
+# --- edges and bytes -------------------------------------------------------------------------------------------------
+
+
+def of_both_ends(at_ms: float, packets: int, sent_bytes: int | None = None) -> list[dict[str, Any]]:
+    """A sample of each node: frames of 64 bytes. The receiving interface counts them without Ethernet header and FCS,
+    and 3 ms later than the transmitting one."""
+    sender = {
+        "time_ns": int(at_ms * MS),
+        "node": "tx1",
+        "role": "transmit",
+        "stream": "small",
+        "from": "tx1",
+        "to": "rx1",
+    }
+    sender |= {"sent_packets": packets, "sent_bytes": 64 * packets if sent_bytes is None else sent_bytes}
+    late_ns = int((at_ms + 3) * MS)
+    return [
+        interface(int(at_ms * MS), "tx1", "transmit", packets),
+        sender,
+        {**interface(late_ns, "rx1", "receive", packets), "rx_bytes": 46 * packets},
+        of_leg(late_ns, "small", "tx1", "rx1", packets, 5_000 * packets),
+    ]
+
+
+def test_rates_are_steps_between_samples_and_begin_at_the_start(tmp_path: Path) -> None:
+    rows = [row for at_ms, n in ((-56, 0), (444, 888), (944, 1888), (1444, 1888)) for row in of_both_ends(at_ms, n)]
+    found = over_time.read(write_samples(tmp_path, rows), ["small"], None, None, [("small", "tx1", "rx1")])
+    assert found is not None and found.bin_s == 0.5
+    assert found.edges_s.tolist() == [0, 0.444, 0.944, 1.447], "the times of one node, and the last of all"
+    assert found.in_pps == pytest.approx([2000, 2000, 0]), "888 packets in 444 ms, none before the start"
+    assert found.out_pps[0] == pytest.approx(2000, rel=0.01) and found.received_pps["small"] == pytest.approx(
+        found.out_pps
+    )
+    assert (found.out_pps * np.diff(found.edges_s)).sum() == pytest.approx(1888)
+
+
+def test_a_sample_right_behind_the_start_is_no_edge(tmp_path: Path) -> None:
+    rows = [row for at_ms, n in ((-498, 0), (2, 3), (502, 1000), (1002, 2000)) for row in of_both_ends(at_ms, n)]
+    found = over_time.read(write_samples(tmp_path, rows), ["small"])
+    assert (
+        found is not None
+        and found.edges_s[:2].tolist() == [0, 0.502]
+        and found.in_pps[0] == pytest.approx(1000 / 0.502)
+    )
+
+
+def test_bits_in_and_out_have_one_convention_of_bytes(tmp_path: Path) -> None:
+    samples = write_samples(tmp_path, [row for n in range(4) for row in of_both_ends(1000 * n, 100 * n)])
+    legs = [("small", "tx1", "rx1")]
+    found = over_time.read(samples, ["small"], 1.0, None, legs)
+    assert found is not None and found.in_bps is not None and found.out_bps is not None
+    assert found.in_bps[:3] == pytest.approx([8 * 6400] * 3) and found.out_bps[1] == pytest.approx(8 * 6400)
+    assert (found.in_bps.sum(), found.out_bps.sum()) == (8 * 64 * 300, 8 * 64 * 300)
+    absent = over_time.read(samples, ["small"], 1.0, None, [*legs, ("large", "tx2", "rx2")])
+    assert absent is not None and (absent.in_bps, absent.out_bps) == (None, None), "of large nothing is known"
+
+
+def test_bits_of_which_an_engine_reports_none_are_left_out_and_that_is_said(tmp_path: Path) -> None:
+    folder = Made([leg(0, "small")]).write(tmp_path)
+    rows = [row for n in range(4) for row in of_both_ends(1000 * n, 100 * n)]
+    write_samples(folder, [{**row, "sent_bytes": ""} for row in rows])
+    page = Page(report.make(folder).read_text())
+    assert "not shown in, as not every engine reports them" in page.text
+    assert {(row["in_bps"], row["out_bps"] == "") for row in rows_of(folder, "throughput")} == {("", False)}
+    cells = {row[0]: row for row in table(page, "Peaks between two samples")}
+    assert cells["tx1 (transmit)"][2] == "51.200 kbit/s" and cells["all, in"][2] == "–"
+    assert cells["rx1 (receive)"][2:4] == ["–", "–"], "a veth counts no Ethernet header"
 
 
 def rows_of(folder: Path, name: str) -> list[dict[str, str]]:
@@ -138,7 +207,7 @@ def bursts(tmp_path: Path, step_ms: int) -> Path:
 @pytest.mark.parametrize("step_ms", [100, 50])
 def test_the_peak_of_100_ms_is_told_where_the_samples_are_close_enough(tmp_path: Path, step_ms: int) -> None:
     page = Page(report.make(bursts(tmp_path, step_ms)).read_text())
-    cells = {row[0]: row for row in table(page, "Peaks in one bin")}
+    cells = {row[0]: row for row in table(page, "Peaks between two samples")}
     assert cells["all, in"][4] == "1,000" and cells["all, out"][4] == "900"
     assert cells["tx1 (transmit)"][4:] == ["1,000", "0.15", "1.50"], "busy processors: mean, most"
     assert cells["rx1 (receive)"][4:] == ["900", "0.00", "0.00"]
@@ -146,7 +215,7 @@ def test_the_peak_of_100_ms_is_told_where_the_samples_are_close_enough(tmp_path:
 
 def test_coarser_samples_tell_no_peak_of_100_ms(tmp_path: Path) -> None:
     page = Page(report.make(bursts(tmp_path, 250)).read_text())
-    cells = {row[0]: row for row in table(page, "Peaks in one bin")}
+    cells = {row[0]: row for row in table(page, "Peaks between two samples")}
     assert cells["all, in"][4] == "–" and "need ten samples a second" in page.text
 
 

@@ -64,3 +64,8 @@ class NodeReport:
     def to_json(self) -> dict[str, object]:
         values = {each.name: encode(getattr(self, each.name), whole=True) for each in fields(self)}
         return {**values, "held_by": values["held_by"] or {}}
+
+
+def counts_whole_frames(driver: str | None, role: str) -> bool:
+    """Whether the byte counter of an interface has the Ethernet header of each frame in the direction of its role."""
+    return driver != "veth" or role == "transmit"
