@@ -5,9 +5,11 @@ Jinja2 and matplotlib are imported only when a page is made: nodes and runs do n
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from pktswarm.traffic.errors import BadInput
 
@@ -26,10 +28,16 @@ def make(folder: Path, page: Path | None = None) -> Path:
     target = folder / PAGE if page is None else page
     results = folders.read(folder)
     try:
-        replace_text(target, html(results))
+        replace_text(target, html(results, _address(folder, target.parent)))
     except OSError as error:
         raise BadInput(error.filename or target, f"cannot be written: {error.strerror}") from None
     return target
+
+
+def _address(folder: Path, start: Path) -> str:
+    """The address of a folder relative to another, for links; empty if it is the same."""
+    way = os.path.relpath(folder.resolve(), start.resolve())
+    return "" if way == "." else f"{quote(way)}/"
 
 
 def write_junit(documents: Sequence[RunDocument], path: Path) -> None:

@@ -13,12 +13,15 @@ import yaml
 
 from pktswarm.master.report import bottlenecks, over_time, plots
 from pktswarm.master.report.folder import SAMPLES, Results
+from pktswarm.master.report.head import head
 from pktswarm.master.report.over_time import MOST_STREAMS, PEAK_S, Node, OverTime
 from pktswarm.master.report.plots import Plot
 from pktswarm.master.report.render import render
 from pktswarm.master.report.shapes import Shapes, shapes
+from pktswarm.master.results import latency_histogram
 from pktswarm.master.results.document import InterfaceReport, NodeReport, RunDocument, ScenarioEntry
 from pktswarm.master.results.document_rows import RunRow, StreamTotal
+from pktswarm.master.results.latency_histogram import Flow, Points
 from pktswarm.master.results.streams_csv import STREAM_COLUMNS
 from pktswarm.master.results.totals import node_totals
 from pktswarm.master.scenario.scenario import Scenario
@@ -30,12 +33,15 @@ R = TypeVar("R", bound=RunRow)
 MOST_ROWS = 200
 """Rows of a table in the page; the CSV file has all."""
 VERDICTS = {EXIT_AS_EXPECTED: "As expected", EXIT_INCOMPLETE: "Incomplete"}
+SAME_AS_VERDICT = ("as expected", "nothing was expected")
+"""Reasons that say no more than the verdict."""
 REPORT = ("kernel", "machine", "cpus", "python", "pktswarm")
 INTERFACE = ("name", "driver", "speed_mbps")
 """The reported properties of a node; a node that was lost early reported none."""
 DESCRIBED = {
     "streams.csv": "one row for each flow",
     "users.csv": "one row for each user of each flow",
+    latency_histogram.FILE: "packets of each latency",
     "flows.csv": "one row for each 5-tuple of interactive traces",
     "flow_counts.csv": "one row for each 5-tuple of captured traces",
     "connections.csv": "real connections",
@@ -47,9 +53,10 @@ DESCRIBED = {
 }
 
 
-def html(results: Results) -> str:
-    """The page. Writes the CSV files of its plots into the results folder; raises OSError where it cannot."""
-    return render("report.html", _context(results))
+def html(results: Results, base: str = "") -> str:
+    """The page. Writes the CSV files of its plots into the results folder; raises OSError where it cannot. `base`: the
+    address of the results folder, relative to the page, with a slash at its end."""
+    return render("report.html", _context(results), base)
 
 
 def _context(results: Results) -> dict[str, object]:
@@ -60,10 +67,12 @@ def _context(results: Results) -> dict[str, object]:
     samples = _samples(results, rows)
     shaped, peaks = _shapes(results), _peaks(results, samples)
     nodes = _table(results.path / "nodes.csv")
+    histograms = latency_histogram.read(results.path)
     timed = [row for row in rows if row.get("latency_max_ns") is not None]
     return {
         **_outcome(document, results),
         **_counts_by_row(document, rows, timed),
+        "head": head(document, histograms),
         "name": document["name"],
         "folder": results.path.resolve().name,
         "path": results.path,
@@ -74,7 +83,7 @@ def _context(results: Results) -> dict[str, object]:
         "nodes": _nodes(document, nodes, samples, peaks),
         "samples": samples,
         "plots": plots.over_time(samples, results.path) if samples is not None else [],
-        "latency_plots": _latency_plots(samples, timed, results.path),
+        "latency_plots": _latency_plots(samples, timed, histograms, results.path),
         "shapes": shaped,
         "shape_plots": _shape_plots(shaped, results.path),
         "peaks": peaks is not None,
@@ -93,9 +102,11 @@ def _outcome(document: RunDocument, results: Results) -> dict[str, object]:
     title = VERDICTS.get(status, "Not as expected")
     if status == EXIT_AS_EXPECTED and not verdicts:
         title = "Complete; the scenario has no expectations"
+    reason = "" if document["reason"] in SAME_AS_VERDICT else document["reason"]
     kind = {EXIT_AS_EXPECTED: "good", EXIT_INCOMPLETE: "doubt"}.get(status, "bad")
     return {
         "outcome": {"verdict": "Incomplete: the run crashed" if results.crashed else title, "kind": kind},
+        "reason": reason,
         "failed": [verdict for verdict in verdicts if not verdict["holds"]],
         "held": [verdict for verdict in verdicts if verdict["holds"]],
     }
@@ -146,8 +157,11 @@ def _peaks(results: Results, samples: OverTime | None) -> OverTime | None:
     return samples if samples.bin_s == PEAK_S else over_time.read(results.path / SAMPLES, [], PEAK_S)
 
 
-def _latency_plots(samples: OverTime | None, timed: list[RunRow], folder: Path) -> list[Plot]:
-    made = [plots.latency_over_time(samples, folder) if samples is not None else None, plots.latency(timed, folder)]
+def _latency_plots(
+    samples: OverTime | None, timed: list[RunRow], histograms: Mapping[Flow, Points], folder: Path
+) -> list[Plot]:
+    over = plots.latency_over_time(samples, folder) if samples is not None else None
+    made = [plots.latency(timed, histograms, folder), over]
     return [plot for plot in made if plot is not None]
 
 

@@ -5,11 +5,12 @@ The complete data of a plot is in a CSV file beside the page; the plot of many p
 
 from __future__ import annotations
 
+import html
 import io
 import itertools
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from pktswarm.master.output import write_rows
+from pktswarm.master.report import plot_data
 from pktswarm.master.report.over_time import MOST_STREAMS, Floats, OverTime, thin
 from pktswarm.master.report.shapes import Shapes
 from pktswarm.master.results.document_rows import RunRow
+from pktswarm.master.results.latency_histogram import FILE, Flow, Points
 
 FOLDER = "plots"
-MOST_POINTS = 800
-"""Points of one line; more than its pixels."""
+MOST_POINTS = 2000
+"""Points of one line: more than its pixels, for a zoom."""
 WIDTH_IN, HEIGHT_IN, LEGEND_ROW_IN = 6.2, 3.2, 0.2
 INK, FAINT = "#010203", "#040506"
 LINES = [f"#0a0b{number:02x}" for number in range(MOST_STREAMS)]
@@ -69,6 +72,8 @@ class Plot:
     """The CSV file in the results folder."""
     words: str
     """The content of the plot in words, for screen readers."""
+    more: list[str] = field(default_factory=list)
+    """Further CSV files of the results folder."""
 
 
 def over_time(found: OverTime, folder: Path) -> list[Plot]:
@@ -93,8 +98,10 @@ def over_time(found: OverTime, folder: Path) -> list[Plot]:
     return plots
 
 
-def latency(rows: Sequence[RunRow], folder: Path) -> Plot | None:
-    """The recorded percentiles. The plot shows the flows with the highest 99th. `rows`: those with latency."""
+def latency(rows: Sequence[RunRow], histograms: Mapping[Flow, Points], folder: Path) -> Plot | None:
+    """The distribution of each flow: all classes of its histogram, or the recorded percentiles.
+
+    The plot shows the flows with the highest 99th. `rows`: those with latency."""
     if not rows:
         return None
     flows = [(row, _latency_points(row)) for row in rows]
@@ -107,8 +114,15 @@ def latency(rows: Sequence[RunRow], folder: Path) -> Plot | None:
     worst = sorted(flows, key=lambda flow: -flow[1][P99])[:MOST_STREAMS]
     few = "" if len(worst) == len(rows) else f" of the {len(worst)} flows with the highest 99th percentile"
     low, high = min(points[0] for _, points in flows) / 1e3, max(points[-1] for _, points in flows) / 1e3
+    drawn = {
+        f"{row['stream']}, {row['from']} → {row['to']}": _shares(
+            points, histograms.get((row["stream"], row["from"], row["to"]))
+        )
+        for row, points in worst
+    }
     words = f"Min {low:,.1f} µs, max {high:,.1f} µs over {len(rows)} flows; the figures of each flow are in the table."
-    return Plot(f"Latency distribution{few}", _percentiles(worst), data, words)
+    more = [FILE] if histograms else []
+    return Plot(f"Latency distribution{few}", _distribution(drawn), data, words, more)
 
 
 def _latency_points(row: RunRow) -> tuple[int, ...]:
@@ -122,6 +136,54 @@ def _latency_points(row: RunRow) -> tuple[int, ...]:
         row.get("latency_max_ns"),
     )
     return tuple(ns for ns in values if ns is not None)
+
+
+def _shares(points: Sequence[int], histogram: Points | None) -> tuple[Floats, Floats, bool]:
+    """Latencies in µs, the percentage of packets up to each, and whether all latencies are among them."""
+    if histogram is None:
+        return np.array(points) / 1e3, np.array(list(POINTS.values())), False
+    ns, packets = np.array(histogram, dtype=float).T
+    shares = 100 * np.cumsum(packets) / packets.sum()
+    return np.append(ns[0], ns) / 1e3, np.append(0.0, shares), True
+
+
+def _distribution(flows: Mapping[str, tuple[Floats, Floats, bool]]) -> str:
+    """Percentages with an axis that stretches the last ones: each further nine has the same width."""
+    with matplotlib.rc_context(STYLE):
+        figure, axes, columns = new_axes("latency, µs", "packets up to this latency, %", list(flows))
+        last = max(float(shares[shares < 100].max(initial=0)) for _, shares, _ in flows.values())
+        top = 100 - 10 ** (1 - max(1.0, np.ceil(nines(last) + 0.2)))
+        for number, (label, (us, shares, whole)) in enumerate(flows.items()):
+            style = {"drawstyle": "steps-post"} if whole else {"marker": "o", "markersize": 3}
+            axes.plot(us, np.minimum(shares, top), label=label, **style, **line_style(number))
+        axes.set_yscale("function", functions=(nines, not_nines))
+        ticks = [tick for tick in NINES if tick < top]
+        axes.set_yticks([*ticks, top], [*(f"{tick:g}" for tick in ticks), "100"])
+        axes.set_ylim(0, top)
+        least, most = (pick(pick(us) for us, _, _ in flows.values()) for pick in (min, max))
+        if least > 0:
+            axes.set_xscale("log")
+            axes.set_xlim(*_at_least_a_decade(least, most))
+            _logarithmic(axes.xaxis)
+        return svg_of(figure, "latency", columns)
+
+
+NINES = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
+
+
+def nines(percent: Any) -> Any:
+    """The position of a percentage: 0 at 0 %, 1 at 90 %, 2 at 99 %."""
+    return -np.log10(np.maximum(1e-12, 1 - np.asarray(percent) / 100))
+
+
+def not_nines(position: Any) -> Any:
+    return 100 * (1 - 10.0 ** -np.asarray(position))
+
+
+def _at_least_a_decade(low: float, high: float) -> tuple[float, float]:
+    """Limits of a logarithmic axis with some room on both sides."""
+    room = max(1.1, (10 / (high / low)) ** 0.5)
+    return low / room, high * room
 
 
 def latency_over_time(found: OverTime, folder: Path) -> Plot | None:
@@ -158,6 +220,7 @@ def sizes(found: Shapes, folder: Path) -> Plot:
     rows = [(one.name, size, packets) for one in found.each for size, packets in one.listed()]
     data = _write(folder, "sizes.csv", "of,size_bytes,packets", rows)
     drawn = found.each[:MOST_STREAMS]
+    largest = max(one.listed()[-1][0] for one in drawn)
     with matplotlib.rc_context(STYLE):
         figure, axes, columns = new_axes(
             "size with FCS, bytes", "frames up to this size, %", [one.name for one in drawn]
@@ -165,11 +228,10 @@ def sizes(found: Shapes, folder: Path) -> Plot:
         for number, one in enumerate(drawn):
             each = np.array(one.listed())
             part = np.cumsum(each[:, 1]) / one.packets
-            values = 100 * np.concatenate([[0.0], part])
-            axes.plot(
-                np.append(each[0, 0], each[:, 0]), values, label=one.name, drawstyle="steps-post", **line_style(number)
-            )
-        axes.set_ylim(0, 103)
+            edges = np.concatenate([[0.0], each[:, 0], [1.1 * largest]])
+            values = 100 * np.concatenate([[0.0], part, [1.0]])
+            axes.plot(edges, values, label=one.name, drawstyle="steps-post", **line_style(number))
+        axes.set(xlim=(0, 1.1 * largest), ylim=(0, 103))
         svg = svg_of(figure, "sizes", columns)
     texts = (f"{one.name}: mean {one.mean_bytes:,.1f} bytes, {len(one.listed())} sizes" for one in drawn)
     return Plot("Packet sizes", svg, data, f"{'; '.join(texts)}.")
@@ -197,7 +259,9 @@ def gaps(found: Shapes, folder: Path) -> Plot | None:
             marks = edges[inside.start : inside.stop + 1] / 1e3
             style = line_style(number)
             axes.stairs(one.gaps.histogram[inside], marks, label=one.name, **style)
-        axes.set(xscale="log", yscale="log")
+        lows, highs = zip(*((edges[used[0]], edges[used[-1] + 1]) for _, used in drawn), strict=True)
+        axes.set(xscale="log", yscale="log", xlim=_at_least_a_decade(min(lows) / 1e3, max(highs) / 1e3))
+        axes.set_ylim(bottom=0.5, top=2 * max(int(one.gaps.histogram.max()) for one, _ in drawn))
         _logarithmic(axes.xaxis)
         _logarithmic(axes.yaxis)
         svg = svg_of(figure, "gaps", columns)
@@ -233,20 +297,6 @@ def _summed_up(values: Floats, unit: str) -> str:
     return f"median {median}, max {most} {unit}"
 
 
-def _percentiles(flows: Sequence[tuple[RunRow, tuple[int, ...]]]) -> str:
-    labels = [f"{row['stream']}, {row['from']} → {row['to']}" for row, _ in flows]
-    with matplotlib.rc_context(STYLE):
-        figure, axes, columns = new_axes("percentile of the packets (0: min, 100: max)", "latency, µs", labels)
-        for number, (label, (_, points)) in enumerate(zip(labels, flows, strict=True)):
-            values = [ns / 1e3 for ns in points]
-            axes.plot(range(len(POINTS)), values, marker="o", markersize=3, label=label, **line_style(number))
-        axes.set_xticks(range(len(POINTS)), [f"{percentile:g}" for percentile in POINTS.values()])
-        if min(points[0] for _, points in flows) > 0:
-            axes.set_yscale("log")
-            _logarithmic(axes.yaxis)
-        return svg_of(figure, "latency", columns)
-
-
 def new_axes(x: str, y: str, labels: list[str]) -> tuple[Figure, Axes, int]:
     """A figure with room above for a legend of `labels`, its axes, and the columns of the legend."""
     longest = max(map(len, labels))
@@ -276,8 +326,9 @@ def line_style(number: int) -> dict[str, Any]:
 
 
 def svg_of(figure: Figure, name: str, columns: int) -> str:
-    """The SVG of a figure. Its identifiers begin with `name`: a page has several."""
+    """The SVG of a figure, with its points as an attribute. Its identifiers begin with `name`: a page has several."""
     figure.legend(loc="outside upper left", ncols=columns)
+    plot_data.mark(figure)
     text = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     FigureCanvasSVG(figure).print_svg(text, metadata=nothing)  # type: ignore[no-untyped-call] # matplotlib has no types here
@@ -287,8 +338,13 @@ def svg_of(figure: Figure, name: str, columns: int) -> str:
     svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
     for colour, variable in COLOURS.items():
         svg = svg.replace(colour, variable)
-    shown = r'<svg viewBox="\1" aria-hidden="true" focusable="false">'
-    return re.sub(r'<svg[^>]*?viewBox="([^"]*)"[^>]*>', shown, svg, count=1)
+    points = html.escape(plot_data.plot_data(figure, name))
+    return re.sub(
+        r'<svg[^>]*?viewBox="([^"]*)"[^>]*>',
+        lambda found: f'<svg viewBox="{found[1]}" aria-hidden="true" focusable="false" data-plot="{points}">',
+        svg,
+        count=1,
+    )
 
 
 # --- data ------------------------------------------------------------------------------------------------------------

@@ -1,8 +1,14 @@
-"""Renders HTML pages from master/templates. They have no scripts and no external parts."""
+"""Renders HTML pages from master/templates. They have no external parts.
+
+Their only script shows the values of plots under the pointer and zooms; a page is whole without it. The policy of the
+page lets the browser fetch nothing and run nothing else.
+"""
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping
+from hashlib import sha256
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -13,7 +19,8 @@ from pktswarm.traffic import VERSION
 FILTERS = ("count", "percent", "ratio", "microseconds", "pps", "bps", "seconds", "cpus")
 
 
-def render(template: str, context: Mapping[str, object]) -> str:
+def render(template: str, context: Mapping[str, object], base: str = "") -> str:
+    """`base`: the address of the results folder, relative to the page."""
     environment = Environment(
         loader=PackageLoader("pktswarm.master"),
         autoescape=True,
@@ -22,6 +29,14 @@ def render(template: str, context: Mapping[str, object]) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {name: getattr(formatting, name) for name in FILTERS}
-    style, _, _ = environment.loader.get_source(environment, "report.css")  # type: ignore[union-attr] # the loader was given above
+    environment.globals["base"] = base
+    style, script = (_source(environment, name) for name in ("report.css", "report.js"))
+    digest = b64encode(sha256(script.encode()).digest()).decode()
     page = environment.get_template(template)
-    return page.render(style=Markup(style), version=VERSION, **context).lstrip()  # noqa: S704
+    parts = {"style": Markup(style), "script": Markup(script), "script_digest": digest}  # noqa: S704
+    return page.render(**parts, version=VERSION, **context).lstrip()
+
+
+def _source(environment: Environment, name: str) -> str:
+    text, _, _ = environment.loader.get_source(environment, name)  # type: ignore[union-attr] # the loader is set by render
+    return text

@@ -102,7 +102,7 @@ def leave_out_stamps(received: ReceivedCounts, users: Users | None, why: str) ->
     if received.tally is None:
         return
     if received.tally.latency is not None:
-        received.latency_bound_ns = None
+        received.latency_bound_ns = received.delays = None
         received.omitted_timing.append(f"latency, because {why}")
     if received.tally.jitter is not None:
         received.omitted_timing.append(f"jitter, because {why}")

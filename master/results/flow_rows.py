@@ -66,7 +66,7 @@ def _one_of_several(state: RunState, leg: Leg, count: ReceiveCount, node: NodeSt
     """The counts of one of several receivers."""
     users = Users(leg)
     received = _received(state, leg, count, node, users)
-    return ReceiverCounts(received, users, count.marks, None if received.latency is None else count.delays)
+    return ReceiverCounts(received, users, count.marks)
 
 
 def _received(state: RunState, leg: Leg, count: ReceiveCount, node: NodeState, users: Users | None) -> ReceivedCounts:
@@ -79,6 +79,7 @@ def _received(state: RunState, leg: Leg, count: ReceiveCount, node: NodeState, u
         unstamped=count.unstamped_packets,
         missed=count.dropped_packets,
         tally=None if count.tally is None else Tally.from_json(count.tally),
+        delays=None if count.delays is None else [(ns, frames) for ns, frames in count.delays],
         first_ns=state.since_start(count.first_ns, node, by_ns),
         last_ns=state.since_start(count.last_ns, node, by_ns),
     )
@@ -114,6 +115,8 @@ def _shift_latency(
     received.latency_bound_ns = max(abs(error[0] - error_ns) + error[1] for error in errors if error is not None)
     if received.tally is not None and received.latency is not None:
         received.tally = replace(received.tally, latency=received.latency.shifted(error_ns))
+    if received.delays is not None:
+        received.delays = [(ns + error_ns, frames) for ns, frames in received.delays]
     if users is not None:
         users.shift_ns = error_ns
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pktswarm.master.files import new_folder, replace_text, utc, write_csv
-from pktswarm.master.results import replayed_flows, samples, trace_verify, users
+from pktswarm.master.results import latency_histogram, replayed_flows, samples, trace_verify, users
 from pktswarm.master.results.document import RunDocument, empty_document
 from pktswarm.master.results.document_rows import NodeRow, ReplayedFlow
 from pktswarm.master.results.node_rows import NODE_COLUMNS
@@ -69,6 +69,9 @@ class Folder:
         """Writes the tables and `run.json`; each file is complete or absent."""
         replace_text(self.path / "run.json", json.dumps(outcome.document, indent=2) + "\n")
         write_csv(self.path / "streams.csv", STREAM_COLUMNS, [stream_values(row) for row in outcome.rows])
+        if any(row.received.delays for row in outcome.rows):
+            histogram = latency_histogram.rows(outcome.rows)
+            write_csv(self.path / latency_histogram.FILE, latency_histogram.COLUMNS, histogram)
         if outcome.connections:
             write_csv(self.path / "connections.csv", COLUMNS, [values(row) for row in outcome.connections])
         write_csv(self.path / "nodes.csv", NODE_COLUMNS, outcome.nodes)

@@ -7,7 +7,6 @@ counted at each receiver and summed: there is no order between two receivers. Fo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import or_
@@ -16,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from pktswarm.master.results.document_rows import LatencyColumns, ReceiverPart
+from pktswarm.master.results.latency_histogram import nearest_rank
 from pktswarm.master.results.row import ReceivedCounts, ReceiverCounts, Row
 from pktswarm.master.results.streams_csv import latency_values
 from pktswarm.traffic.counting import sequence_bitmap
@@ -37,6 +37,7 @@ def merge(row: Row, counts: dict[str, ReceiverCounts]) -> None:
         frames=_frames(each),
         missed=sum(received.missed for received in each),
         tally=tally,
+        delays=_delays(receivers) if tally is not None and tally.latency is not None else None,
         latency_bound_ns=_most(received.latency_bound_ns for received in each if received.packets),
         first_ns=min((received.first_ns for received in each if received.first_ns is not None), default=None),
         last_ns=max((received.last_ns for received in each if received.last_ns is not None), default=None),
@@ -123,27 +124,19 @@ def _latency(receivers: Sequence[ReceiverCounts]) -> Latency | None:
     if not known or len(known) < len(receivers):
         return None
     frames = sum(latency.frames for latency in known)
-    points = sorted(
-        (ns + receiver.users.shift_ns, count) for receiver in receivers for ns, count in receiver.delays or []
-    )
+    points = _delays(receivers)
     return Latency(
         frames=frames,
         min_ns=min(latency.min_ns for latency in known),
         mean_ns=sum(latency.mean_ns * latency.frames for latency in known) / frames,
         max_ns=max(latency.max_ns for latency in known),
         negative=sum(latency.negative for latency in known),
-        **{f"{name}_ns": _nearest_rank(points, share) for name, share in PERCENTILES.items()},
+        **{f"{name}_ns": nearest_rank(points, share) for name, share in PERCENTILES.items()},
     )
 
 
-def _nearest_rank(points: Sequence[tuple[int, int]], share: float) -> int:
-    """The percentile of (latency, frames), as traffic.counting.tally.percentile."""
-    wanted, seen = max(1, math.ceil(share * sum(count for _, count in points))), 0
-    for ns, count in points:
-        seen += count
-        if seen >= wanted:
-            return ns
-    raise ValueError("an empty histogram has no percentiles")
+def _delays(receivers: Sequence[ReceiverCounts]) -> list[tuple[int, int]]:
+    return sorted(point for receiver in receivers for point in receiver.received.delays or [])
 
 
 def _users(receivers: Sequence[ReceiverCounts]) -> dict[str, list[int]] | None:

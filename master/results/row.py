@@ -65,6 +65,8 @@ class ReceivedCounts:
     """From an engine that reads stamps."""
     latency_bound_ns: int | None = None
     """Error bound of the clocks, for the latency in `tally`."""
+    delays: list[tuple[int, int]] | None = None
+    """(latency in ns, frames), ascending, as in `tally`; None: the receiver reported no histogram."""
     first_ns: int | None = None
     """Arrival of the first packet since the start instant."""
     last_ns: int | None = None
@@ -108,8 +110,6 @@ class ReceiverCounts:
     users: Users
     marks: str | None = None
     """Bitmap of the received sequence numbers (ReceiveCount.marks)."""
-    delays: list[list[int]] | None = None
-    """[latency in ns, frames] (ReceiveCount.delays)."""
 
 
 @dataclass

@@ -12,12 +12,16 @@ from pktswarm.traffic.leg import Leg
 from pktswarm.traffic.protocol.task import ReceiveCount, ReceiveTask
 from pktswarm.traffic.schedule import pktgen
 
+MOST_HISTOGRAMS = 256
+"""Flows of a receiver up to which it reports the histogram of each: up to 16 kB a flow."""
+
 
 def receive_counts(
     task: ReceiveTask, matching: Matching, figures: Figures, attached: str, to_utc_ns: int
 ) -> list[ReceiveCount]:
     """Returns one count a leg. `to_utc_ns`: UTC less the receiver's clock."""
     unmatched = figures.unmatched()
+    every_histogram = len(task.legs) <= MOST_HISTOGRAMS
     counts = [
         ReceiveCount(
             leg.id,
@@ -31,7 +35,7 @@ def receive_counts(
             tally=counted.to_json(),
             users=figures.packed_users(leg.id),
             marks=figures.packed_bitmap(leg, counted.distinct),
-            delays=figures.delays(slot) if leg.handover_targets else None,
+            delays=figures.delays(slot) if leg.handover_targets or every_histogram else None,
             utc_less_monotonic_ns=None if task.tai else to_utc_ns,
         )
         for slot, (leg, counted) in enumerate(zip(task.legs, figures.tallies().values(), strict=True))

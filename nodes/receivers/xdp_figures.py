@@ -64,8 +64,8 @@ class Figures:
 
     def delays(self, slot: int) -> list[list[int]] | None:
         """Returns [latency in ns, frames] of a leg; None where its frames are not timed."""
-        made = self._matching.expectations[slot]
-        return tally.delays(self.raw(slot), self.buckets(slot), made.bias_ns) if made.timed else None
+        made = self._matching.expectations.get(slot)
+        return tally.delays(self.raw(slot), self.buckets(slot), made.bias_ns) if made and made.timed else None
 
     def sample(self) -> dict[int, dict[str, int | None]]:
         """Returns the counts so far, by leg id."""

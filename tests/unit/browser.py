@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from functools import cache
@@ -19,18 +20,18 @@ SCHEMES = {"dark": 0, "light": 1}
 """As Chromium numbers them."""
 FOUND, END = '<script type="application/json" id="found">', "</script>"
 ASK = """
-<script>
 axe.run(document, {resultTypes: ["violations"]}).then(
-  found => ({violations: found.violations, dark: matchMedia("(prefers-color-scheme: dark)").matches}),
-  error => ({error: String(error)}),
-).then(told => {
+  found => ({violations: found.violations, dark: matchMedia("(prefers-color-scheme: dark)").matches})
+)
+"""
+KEEP = """
+.catch(error => ({error: String(error)})).then(told => {
   const here = document.createElement("script");
   here.type = "application/json";
   here.id = "found";
   here.textContent = JSON.stringify(told).replaceAll("<", "\\\\u003c");
   document.body.replaceChildren(here);
 });
-</script>
 """
 
 
@@ -56,14 +57,37 @@ def axe() -> str:
     return AXE.read_text()
 
 
+def unguarded(page: str) -> str:
+    """A page whose policy lets the scripts of tests run."""
+    return re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
+
+
 def looked_at(page: str, folder: Path, scheme: str, width: int = 1280) -> dict[str, Any]:
     """What axe finds in a page in a window so wide: {"violations": […], "dark": bool}."""
+    scripts = f"<script>{axe()}</script><script>{ASK}{KEEP}</script>"
+    return _told(unguarded(page).replace("</body>", f"{scripts}</body>"), folder, scheme, width)
+
+
+def answered(page: str, folder: Path, script: str) -> dict[str, Any]:
+    """The value that a function returns that runs in a page. `script`: its body."""
+    asked = f"Promise.resolve((() => {{{script}}})())"
+    return _told(unguarded(page).replace("</body>", f"<script>{asked}{KEEP}</script></body>"), folder, "light", 1280)
+
+
+def dumped(page: str, folder: Path, scheme: str = "light", width: int = 1280) -> str:
+    """A page as its scripts leave it."""
     copy = folder / f"{scheme}-{width}.html"
-    copy.write_text(page.replace("</body>", f"<script>{axe()}</script>{ASK}</body>"))
+    copy.write_text(page)
     words = [*pdf.command(chromium(), folder), f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}"]
     words += [f"--window-size={width},900", "--virtual-time-budget=20000", "--dump-dom", copy.resolve().as_uri()]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
-    assert FOUND in done.stdout, done.stdout[-500:] + done.stderr[-2000:]
-    told: dict[str, Any] = json.loads(done.stdout.split(FOUND)[1].split(END)[0])
+    assert done.stdout, done.stderr[-2000:]
+    return done.stdout
+
+
+def _told(page: str, folder: Path, scheme: str, width: int) -> dict[str, Any]:
+    dom = dumped(page, folder, scheme, width)
+    assert FOUND in dom, dom[-500:]
+    told: dict[str, Any] = json.loads(dom.split(FOUND)[1].split(END)[0])
     assert "error" not in told, told
     return told

@@ -51,6 +51,8 @@ class Made:
     """Of each leg with users: the first so many lost a packet."""
     expect: Expect = field(default_factory=lambda: NO_LOSS)
     name: str = "made"
+    delays: dict[int, list[list[int]]] = field(default_factory=dict)
+    """Leg → [latency in ns, frames] of its histogram."""
 
     def ranks(self) -> list[Rank]:
         places: list[tuple[str, Role]] = [(leg.source, "transmit") for leg in self.legs]
@@ -132,6 +134,7 @@ class Made:
         tally = replace(tally, latency=latency, jitter=Jitter(came - 1, 700.0, 300.0))
         first_ns, last_ns = 11_050, 11_050 + int(self.seconds * 1e9)
         taken = ReceiveCount(leg.id, "xdp", came, came * FRAME_BYTES, first_ns, last_ns, tally=tally.to_json())
+        taken.delays = self.delays.get(leg.id)
         return asdict(replace(taken, users=None if each is None else self._users_received(each)))
 
     def _users(self, leg: Leg) -> list[int] | None:

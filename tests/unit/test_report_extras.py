@@ -16,10 +16,13 @@ from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.cluster.node import NodeState, failed_packets
 from pktswarm.master.cluster.ranks import Rank
 from pktswarm.master.preview import preview
-from pktswarm.master.report import over_time, shapes
+from pktswarm.master.report import head, over_time, shapes
+from pktswarm.master.report.folder import read
 from pktswarm.master.report.shapes import MOST_DUE_PACKETS
+from pktswarm.master.results import latency_histogram
 from pktswarm.master.results.document import RunDocument
 from pktswarm.traffic.capture.files import Packet, write_pcap
+from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.protocol.task import SendCount
 from result_folders import Made, leg
 
@@ -324,3 +327,72 @@ def test_a_capture_that_cannot_be_read_is_said_and_the_page_made(tmp_path: Path)
     folder = Made().write(tmp_path)
     (folder / "captures" / "rx1-capture-eth1").write_bytes(b"no capture at all")
     assert "is not a capture file" in Page(report.make(folder).read_text()).text
+
+
+# --- the head and the distribution of latencies ----------------------------------------------------------------------
+
+HISTOGRAMS = {0: [[3_000, 1], [5_000, 297], [40_000, 2]], 1: [[3_000, 290], [9_000, 9], [40_001, 1]]}
+
+
+def test_the_head_has_rate_loss_latency_and_verdict_of_each_stream_and_of_all(tmp_path: Path) -> None:
+    folder = Made(lost={0: 7}, delays=HISTOGRAMS).write(tmp_path)
+    page = Page(report.make(folder).read_text())
+    check_accessible(page)
+    rows = {row[0]: row[1:] for row in table(page, "Rate, loss, latency and verdict")}
+    small, large = (row for row in csv.DictReader((folder / "streams.csv").open()))
+    assert rows["small"][0] == f"{float(small['received_pps']):,.1f} packets/s"
+    assert rows["small"][2:] == ["7", "2.33 %", "9.0 ± 618.0", "✗ failed: 1 of 2"]
+    assert rows["large"][2:] == ["0", "0.00 %", "9.0 ± 618.0", "✓ held: 2 of 2"]
+    assert rows["all"][2:4] == ["7", "1.17 %"] and rows["all"][5] == "✗ failed: 1 of 4"
+    seconds = (int(large["last_ns"]) - int(large["first_ns"])) / 1e9
+    assert rows["all"][0] == f"{592 / seconds:,.1f} packets/s"
+
+
+def test_the_99th_percentile_of_several_flows_is_that_of_their_histograms_together(tmp_path: Path) -> None:
+    folder = Made([leg(0, "small"), leg(1, "small", "tx2", "rx2")], delays=HISTOGRAMS).write(tmp_path)
+    (row,) = head.head(read(folder).document, latency_histogram.read(folder))
+    assert row.p99 == "9.0 ± 618.0", "of 600 packets 3 took longer"
+    (unknown,) = head.head(read(folder).document, {})
+    assert unknown.p99 == "≤ 9.0 ± 618.0", "percentiles of flows cannot be combined"
+    (folder / "latency_histogram.csv").write_text("stream,from,to,latency_ns,packets\nsmall,tx1,rx1,none,2\n")
+    with pytest.raises(BadInput, match=r"latency_histogram.csv:2: not a row of a histogram \(allowed: stream,from,to,"):
+        latency_histogram.read(folder)
+
+
+def test_the_verdict_is_said_once(tmp_path: Path) -> None:
+    page = Page(report.make(Made().write(tmp_path)).read_text())
+    (box,) = [one for one in page.all("div") if str(one.get("@class", "")).startswith("verdict")]
+    assert " ".join(box["text"].split()) == "As expected (exit status 0)"
+
+
+def plot_of(folder: Path, name: str) -> dict[str, Any]:
+    """The points of a plot, as its page has them."""
+    page = Page(report.make(folder).read_text())
+    plots = [json.loads(svg["@data-plot"]) for svg in page.all("svg")]
+    (found,) = [plot for plot in plots if plot["series"][0]["id"].startswith(f"{name}-series")]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_distribution_of_latencies_has_every_class_and_ends_at_100(tmp_path: Path) -> None:
+    folder = Made(delays={0: HISTOGRAMS[0]}).write(tmp_path)
+    plot = plot_of(folder, "latency")
+    small, large = plot["series"]
+    rows = [row for row in csv.DictReader((folder / "latency_histogram.csv").open()) if row["stream"] == "small"]
+    assert [int(row["packets"]) for row in rows] == [1, 297, 2]
+    us = [int(row["latency_ns"]) / 1e3 for row in rows]
+    assert (small["x"], small["steps"]) == ([us[0], *us], True)
+    assert small["y"] == pytest.approx([0, 100 / 300, 100 * 298 / 300, 100])
+    assert (large["y"], large["steps"]) == ([0, 50, 90, 99, 99.9, 100], False), "without a histogram: the percentiles"
+    assert (plot["x"]["scale"], plot["y"]["scale"]) == ("log", "nines")
+    assert plot["x"]["limits"][1] >= 10 * plot["x"]["limits"][0]
+
+
+def test_axes_show_the_histogram_of_one_size_and_one_gap(tmp_path: Path) -> None:
+    folder = Made().write(tmp_path)
+    capture(folder, "rx1", [(n * MS, 60) for n in range(4)])
+    size, gap = plot_of(folder, "sizes"), plot_of(folder, "gaps")
+    assert size["x"]["limits"] == [0, pytest.approx(1.1 * 64)] and size["series"][0]["y"] == [0, 100, 100]
+    (low, high), (bottom, top) = gap["x"]["limits"], gap["y"]["limits"]
+    assert high >= 10 * low and low < 1000 < high and bottom == 0.5 and top >= 6
+    assert gap["series"][0]["y"][0] == 3

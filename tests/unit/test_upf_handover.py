@@ -179,7 +179,8 @@ def counted(came: set[int], delay_ns: int, shift_ns: int = 0, **more: int) -> Re
         **more,
     }
     received.tally = Tally(received.packets or 0, 0, distinct=len(came), latency=latency if came else None, **figures)
-    counts = ReceiverCounts(received, Users(LEG, True, shift_ns=shift_ns), marks, [[delay_ns, len(came)]])
+    received.delays = [(delay_ns + shift_ns, len(came))]
+    counts = ReceiverCounts(received, Users(LEG, True, shift_ns=shift_ns), marks)
     count = [len(one) for one in each] + [0]
     times = [[delay_ns if one else 0 for one in count]] * 2
     sums = [delay_ns * one for one in count]

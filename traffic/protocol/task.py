@@ -151,7 +151,7 @@ class ReceiveCount:
     marks: str | None = None
     """Sequence numbers received here of a flow that several nodes count (traffic.counting.sequence_bitmap, packed)."""
     delays: list[list[int]] | None = None
-    """[latency in ns, frames] of such a flow, from its histogram."""
+    """[latency in ns, frames], from the histogram; None: not timed, or the receiver counts too many flows."""
     misdelivered: dict[str, int] | None = None
     """Flow → its packets that arrived at this wrong receiver; in the count of the first flow of a receiver that reads
     stamps."""
