@@ -107,21 +107,41 @@ def exec_(
     raise typer.Exit(lab.run_in(name, node, command))
 
 
-@app.command(epilog=examples("lab upf", 'lab upf \'{"faults": {"uplink": {"drop": [0, 7]}}}\''))
+def _upf_words(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Complete a request to the UPF of a lab."""
+    from pktswarm.lab.upf import words
+
+    return [word for word in words.next_words(ctx.params.get("order") or []) if word.startswith(incomplete)]
+
+
+@app.command(
+    epilog=examples(
+        "lab upf",
+        "lab upf sessions after 1000",
+        "lab upf fault downlink drop 1",
+        "lab upf fault uplink drop 0 7 delay 3=20ms n4 refuse-every 10 cause 75",
+        "lab upf fault none",
+        "lab upf restart silent 2s",
+        'lab upf \'{"faults": {"uplink": {"drop": [0, 7]}}}\'',
+    )
+)
 def upf(
     order: Annotated[
-        str, typer.Argument(help="Request as JSON: status, sessions, faults or restart.")
-    ] = '{"status": {}}',
+        list[str] | None,
+        typer.Argument(
+            help="status; sessions, or sessions after SEID; restart, or restart silent TIME; fault none; "
+            "fault uplink, downlink or n4, then FAULT VALUE…, repeatable; or the request as JSON.",
+            show_default="status",
+            autocompletion=_upf_words,
+        ),
+    ] = None,
     name: Name = "default",
 ) -> None:
-    """Query the UPF of a lab, or set the faults that it simulates (docs/lab.md)."""
+    """Query the UPF of a lab, or set the faults that it simulates: from now on these and no others (docs/lab.md)."""
     from pktswarm import lab
+    from pktswarm.lab.upf import words
 
-    try:
-        wanted = json.loads(order)
-    except ValueError as error:
-        raise BadInput("lab upf", f"invalid JSON ({error})", key="order", value=order) from None
-    print(json.dumps(lab.order_upf(name, wanted), indent=1))
+    print(json.dumps(lab.order_upf(name, words.order(order or [])), indent=1))
 
 
 @app.command(epilog=examples("lab record --out /tmp/mine.pcapng"))

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pktswarm.master.cluster.host_names import compact
 from pktswarm.master.doctor.ask import Answer
 from pktswarm.master.doctor.judge import Finding
 from pktswarm.master.doctor.report import Health
@@ -34,9 +35,17 @@ def print_health(console: Console, answers: list[Answer], found: list[Finding]) 
     for answer in answers:
         table.add_row(*_row(answer), _verdict(answer, found))
     console.print(table)
-    for finding in found:
-        line = Text(f"{finding.host}: {finding.what}", style=COLOURS[finding.level])
+    for names, finding in once(found):
+        line = Text(f"{names}: {finding.what}", style=COLOURS[finding.level])
         console.print(line.append(f"\n    → {finding.mend}", style="default"))
+
+
+def once(found: list[Finding]) -> list[tuple[str, Finding]]:
+    """Combines equal findings of several hosts: the names of the hosts, and the finding of the first of them."""
+    hosts: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in found:
+        hosts.setdefault((finding.level, finding.what, finding.mend), []).append(finding)
+    return [(compact([each.host for each in equal]), equal[0]) for equal in hosts.values()]
 
 
 def _row(answer: Answer) -> list[str]:

@@ -1,6 +1,7 @@
 """What the doctor says of what hosts told: each thing that is wrong, its mending, the exit status."""
 
 import copy
+import io
 import json
 import os
 import sys
@@ -8,10 +9,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from pktswarm.master.cli.app import app
 from pktswarm.master.cluster import inventory, ssh
+from pktswarm.master.cluster.host_names import compact
 from pktswarm.master.cluster.inventory import Host
 from pktswarm.master.doctor import judge, show
 from pktswarm.master.doctor.ask import Answer, Round
@@ -167,6 +170,36 @@ def test_the_document_is_json_with_each_host() -> None:
     assert shown["status"] == 1 and shown["hosts"]["tx1"]["reachable"]
     assert [one["level"] for one in shown["hosts"]["tx1"]["findings"]] == ["wrong"]
     assert shown["hosts"]["m0"]["findings"] == []
+
+
+def test_a_finding_of_several_hosts_is_one_line() -> None:
+    same, other = ("note", "Python is 3.13", "none needed"), ("wrong", "Python is 3.13", "none needed")
+    findings = [judge.Finding(name, *same) for name in ("tx1", "tx2", "tx3", "rx1")]
+    findings.insert(2, judge.Finding("tx2", *other))
+    console = Console(file=io.StringIO(), width=100)
+    show.print_health(console, [MASTER], findings)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined] # a StringIO
+    assert lines[-4:] == [
+        "tx1–tx3, rx1: Python is 3.13",
+        "    → none needed",
+        "tx2: Python is 3.13",
+        "    → none needed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["tx1"], "tx1"),
+        (["tx1", "tx2"], "tx1, tx2"),
+        (["tx9", "tx10", "tx11", "rx1"], "tx9–tx11, rx1"),
+        (["n08", "n09", "n10", "n12"], "n08–n10, n12"),
+        (["tx1", "tx3", "tx2"], "tx1, tx3, tx2"),
+        (["a", "a", "b"], "a, b"),
+    ],
+)
+def test_names_of_hosts_are_compact(names: list[str], text: str) -> None:
+    assert compact(names) == text
 
 
 # --- asking -------------------------------------------------------------------------------------------------------
