@@ -10,7 +10,6 @@ import json
 import os
 import posixpath
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from pktswarm.master.cli.app import app
+from pktswarm.master.cli.reference import commands
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
@@ -153,37 +153,19 @@ def _block(line: str) -> str:
 
 def cli() -> str:
     """Reference of the command line, from the help of each command."""
-    lines = ["# Command line", "", "Made from the help of each command: `pktswarm COMMAND --help` prints the same.", ""]
-    for name, command in commands():
-        context = command.make_context(name, [], resilient_parsing=True)
-        lines += [f"## {name}", "", plain(command.help or ""), ""]
-        usage = " ".join(command.collect_usage_pieces(context))
-        lines += ["```text", f"{name} {usage}", "```", ""]
-        records = [record for one in command.get_params(context) if (record := one.get_help_record(context))]
-        if records:
+    lines = ["# Command line", "", "Made from the help of each command: `pktswarm COMMAND --help` prints the same, and"]
+    lines += ["`pktswarm man` writes it as man pages.", ""]
+    for command in commands(typer.main.get_command(app)):
+        lines += [f"## {command.name}", "", plain(" ".join(command.help)), ""]
+        lines += ["```text", f"{command.name} {command.usage}", "```", ""]
+        entries = [*command.arguments, *command.options]
+        if entries:
             lines += ["| argument or option | meaning |", "| --- | --- |"]
-            lines += [f"| `{cell(option)}` | {cell(plain(text))} |" for option, text in records]
-        if command.epilog:
-            lines += ["", "```sh", *examples(command.epilog), "```"]
+            lines += [f"| `{cell(one.name)}` | {cell(plain(one.text))} |" for one in entries]
+        if command.examples:
+            lines += ["", "```sh", *command.examples, "```"]
         lines.append("")
     return "\n".join(lines)
-
-
-def examples(epilog: str) -> list[str]:
-    """The calls in the last lines of a help text: `Examples: pktswarm … · pktswarm …`."""
-    return re.findall(r"pktswarm .+?(?= ·| pktswarm |$)", re.sub(r"\s+", " ", epilog).strip())
-
-
-def commands() -> Iterator[tuple[str, Any]]:
-    """Each command of the program by its whole name, groups before what is in them."""
-
-    def below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
-        yield name, command
-        for word, inner in sorted(getattr(command, "commands", {}).items()):
-            if not inner.hidden:
-                yield from below(f"{name} {word}", inner)
-
-    return below("pktswarm", typer.main.get_command(app))
 
 
 def plain(text: str) -> str:

@@ -13,8 +13,12 @@ import typer
 from pktswarm.master.cli import (
     calibrate,
     compare,
+    complete,
+    configs,
+    demo,
     dependence,
     doctor,
+    manual,
     preview,
     provision,
     rfc2544,
@@ -61,8 +65,11 @@ app.add_typer(cli_lab.app, name="lab")
 app.add_typer(upf.app, name="upf")
 app.command(epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 app.command(epilog=compare.EXAMPLES)(compare.compare)
+app.command(epilog=configs.EXAMPLES)(configs.configs)
+app.command(epilog=demo.EXAMPLES)(demo.demo)
 app.command(epilog=dependence.EXAMPLES)(dependence.dependence)
 app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
+app.command(epilog=manual.EXAMPLES)(manual.man)
 app.command(epilog=preview.EXAMPLES)(preview.preview)
 app.command(epilog=provision.EXAMPLES)(provision.provision)
 app.command(epilog=cli_report.EXAMPLES)(cli_report.report)
@@ -164,7 +171,12 @@ def check(
     scenario: ScenarioFile,
     hosts: Annotated[
         Path | None,
-        typer.Option("--hosts", help="Inventory file.", show_default=f"{DEFAULT_HOSTS} if it exists, else none"),
+        typer.Option(
+            "--hosts",
+            help="Inventory file.",
+            show_default=f"{DEFAULT_HOSTS} if it exists, else none",
+            autocompletion=complete.inventories,
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pktswarm.master.cli import complete
 from pktswarm.master.cli.options import DEFAULT_RESULTS, Json, Results, examples
 
 EXAMPLES = examples(
@@ -23,6 +24,7 @@ def compare(
             help="Results folders, each of a run or of a repeated run; join several folders of one side by commas: "
             "A1,A2.",
             show_default=False,
+            autocompletion=complete.results,
         ),
     ],
     results: Results = DEFAULT_RESULTS,

@@ -8,13 +8,19 @@ from typing import Annotated
 
 import typer
 
+from pktswarm.master.cli import complete
 from pktswarm.master.cli.options import Json, examples
 from pktswarm.traffic.errors import BadInput
 
 app = typer.Typer(help="Run a cluster of nodes on this machine, in network namespaces.", no_args_is_help=True)
 
 Name = Annotated[
-    str, typer.Option("--name", help="Name of the lab, 1 to 20 of a-z, 0-9 and -; several labs can run at once.")
+    str,
+    typer.Option(
+        "--name",
+        help="Name of the lab, 1 to 20 of a-z, 0-9 and -; several labs can run at once.",
+        autocompletion=complete.labs,
+    ),
 ]
 
 

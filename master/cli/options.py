@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from pktswarm.master import shipped
+from pktswarm.master.cli import complete
 from pktswarm.master.cli.quantity import time_option
 from pktswarm.traffic.errors import BadInput
 
@@ -15,11 +18,33 @@ LEAST_TIME_S, TIME_LIMIT_S = 1e-9, 1e9
 DEFAULT_HOSTS = Path("hosts/lab-default.yml")
 DEFAULT_RESULTS = Path("results")
 
-ScenarioFile = Annotated[Path, typer.Argument(help="Scenario file, e.g. configs/demo.yaml.", show_default=False)]
-ResultFolder = Annotated[
-    Path, typer.Argument(help="Results folder of a run, e.g. results/20260101T120000Z-demo.", show_default=False)
+
+def shipped_or_file(context: typer.Context, path: Path | None) -> Path | None:
+    """The callback of a scenario argument: a file, or the shipped scenario of that name."""
+    found = None if path is None else shipped.scenario(path)
+    if found != path and not context.resilient_parsing:
+        print(f"pktswarm: {path}: no such file here, taking the shipped {found}", file=sys.stderr)
+    return found
+
+
+ScenarioFile = Annotated[
+    Path,
+    typer.Argument(
+        help="Scenario file, e.g. configs/demo.yaml, or the name of a shipped scenario, e.g. demo.",
+        show_default=False,
+        callback=shipped_or_file,
+        autocompletion=complete.scenarios,
+    ),
 ]
-Hosts = Annotated[Path, typer.Option("--hosts", help="Inventory file.")]
+ResultFolder = Annotated[
+    Path,
+    typer.Argument(
+        help="Results folder of a run, e.g. results/20260101T120000Z-demo.",
+        show_default=False,
+        autocompletion=complete.results,
+    ),
+]
+Hosts = Annotated[Path, typer.Option("--hosts", help="Inventory file.", autocompletion=complete.inventories)]
 Results = Annotated[Path, typer.Option("--results", help="Parent folder of the results folder.")]
 Patience = Annotated[
     float,

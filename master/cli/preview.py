@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pktswarm.master.cli import complete
 from pktswarm.master.cli.options import BinWidth, Json, PlotData, Png, ScenarioFile, Svg, examples, nanoseconds
 
 COMMAND = "preview"
@@ -21,12 +22,21 @@ EXAMPLES = examples(
 def preview(
     scenario: ScenarioFile,
     hosts: Annotated[
-        Path | None, typer.Option("--hosts", help="Inventory file.", show_default="two made-up hosts, tx1 and rx1")
+        Path | None,
+        typer.Option(
+            "--hosts",
+            help="Inventory file.",
+            show_default="two made-up hosts, tx1 and rx1",
+            autocompletion=complete.inventories,
+        ),
     ] = None,
     host: Annotated[
         str | None, typer.Option(help="Show the packets of this transmitter only.", show_default="all")
     ] = None,
-    stream: Annotated[str | None, typer.Option(help="Show this stream or trace only.", show_default="all")] = None,
+    stream: Annotated[
+        str | None,
+        typer.Option(help="Show this stream or trace only.", show_default="all", autocompletion=complete.streams),
+    ] = None,
     bin_s: BinWidth = None,
     pcap: Annotated[
         Path | None, typer.Option(help="Write the frames with their due times into this pcap file.")

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from pktswarm.master.cli import complete
 from pktswarm.master.cli.options import Json, examples
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
@@ -16,7 +17,10 @@ EXAMPLES = examples("provision --hosts hosts/mine.yml", "provision --undo --host
 
 
 def provision(
-    hosts: Annotated[Path, typer.Option("--hosts", help="Inventory file.", show_default=False)],
+    hosts: Annotated[
+        Path,
+        typer.Option("--hosts", help="Inventory file.", show_default=False, autocompletion=complete.inventories),
+    ],
     undo: Annotated[
         bool, typer.Option("--undo", help="Remove pktswarm from the hosts, and restore their settings.")
     ] = False,

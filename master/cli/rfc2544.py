@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pktswarm.master.cli import benchmark
+from pktswarm.master.cli import benchmark, complete
 from pktswarm.master.cli.options import (
     DEFAULT_HOSTS,
     DEFAULT_RESULTS,
@@ -20,6 +20,7 @@ from pktswarm.master.cli.options import (
     Results,
     enter_lab,
     examples,
+    shipped_or_file,
 )
 from pktswarm.master.cli.quantity import time_option
 
@@ -31,7 +32,14 @@ EXAMPLES = examples(
 DEFAULT_SCENARIO = Path("configs/rfc2544.yaml")
 SIZES = "64,128,256,512,1024,1280,1518"
 TESTS = "throughput,latency,loss,back-to-back"
-Scenario = Annotated[Path, typer.Argument(help="Scenario file with the streams; their rate_l1_bps is a load of 100 %.")]
+Scenario = Annotated[
+    Path,
+    typer.Argument(
+        help="Scenario file with the streams; their rate_l1_bps is a load of 100 %.",
+        callback=shipped_or_file,
+        autocompletion=complete.scenarios,
+    ),
+]
 Sizes = Annotated[str, typer.Option("--sizes", help="Frame sizes, bytes with FCS, 64 to 9618, separated by commas.")]
 Full = Annotated[
     bool, typer.Option("--full/--quick", help="Use the durations and repetitions of RFC 2544: about 15 hours.")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pktswarm.master.cli import benchmark
+from pktswarm.master.cli import benchmark, complete
 from pktswarm.master.cli.options import (
     DEFAULT_HOSTS,
     DEFAULT_RESULTS,
@@ -34,7 +34,12 @@ EXAMPLES = examples(
 )
 Streams = Annotated[
     list[str] | None,
-    typer.Option("--stream", help="Stream to search; repeatable.", show_default="all but the background"),
+    typer.Option(
+        "--stream",
+        help="Stream to search; repeatable.",
+        show_default="all but the background",
+        autocompletion=complete.streams,
+    ),
 ]
 Losses = Annotated[
     list[str] | None,

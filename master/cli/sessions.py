@@ -9,17 +9,32 @@ from typing import Annotated
 
 import typer
 
-from pktswarm.master.cli.options import Json, enter_lab, examples
+from pktswarm.master.cli import complete
+from pktswarm.master.cli.options import Json, enter_lab, examples, shipped_or_file
 from pktswarm.master.cli.quantity import NOT_NEGATIVE, time_option
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
 EXAMPLES = examples("sessions configs/upf/sessions.yaml --hosts hosts/lab-default.yml --hold 10")
+SessionsFile = Annotated[
+    Path,
+    typer.Argument(
+        help="File with a section upf; see docs/upf.md.",
+        show_default=False,
+        callback=shipped_or_file,
+        autocompletion=complete.scenarios,
+    ),
+]
 
 
 def sessions(
-    config: Annotated[Path, typer.Argument(help="File with a section upf; see docs/upf.md.", show_default=False)],
+    config: SessionsFile,
     hosts: Annotated[
-        Path | None, typer.Option("--hosts", help="Inventory file; of a lab, its master is entered.")
+        Path | None,
+        typer.Option(
+            "--hosts",
+            help="Inventory file; of a lab, its master is entered.",
+            autocompletion=complete.inventories,
+        ),
     ] = None,
     hold: Annotated[
         float,

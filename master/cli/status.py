@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pktswarm.master.cli import complete
 from pktswarm.master.cli.options import DEFAULT_RESULTS, examples
 
 if TYPE_CHECKING:
@@ -23,7 +24,11 @@ EVERY_S, LINE_EVERY_S = 1.0, 5.0
 
 def status(
     result: Annotated[
-        Path, typer.Argument(help="Results folder of a run, or a folder of such folders: then the newest run.")
+        Path,
+        typer.Argument(
+            help="Results folder of a run, or a folder of such folders: then the newest run.",
+            autocompletion=complete.results,
+        ),
     ] = DEFAULT_RESULTS,
     watch: Annotated[bool, typer.Option("--watch", help="Repeat every second until the run has ended.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document a line on standard output.")] = False,

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from pktswarm.master.cli import complete
 from pktswarm.master.cli.options import (
     DEFAULT_HOSTS,
     DEFAULT_RESULTS,
@@ -22,6 +23,7 @@ from pktswarm.master.cli.options import (
     Patience,
     enter_lab,
     examples,
+    shipped_or_file,
 )
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, BadInput, PktswarmError
 
@@ -38,8 +40,14 @@ Execute = Callable[[Path], "tuple[Outcome, Path]"]
 
 
 def table(
+    context: typer.Context,
     what: Annotated[
-        str, typer.Argument(help="netspec, or the file of a family of runs in configs/tables.", show_default=False)
+        str,
+        typer.Argument(
+            help="netspec, or the file of a family of runs in configs/tables.",
+            show_default=False,
+            autocompletion=complete.scenarios,
+        ),
     ],
     hosts: Hosts = DEFAULT_HOSTS,
     out: Annotated[
@@ -75,7 +83,8 @@ def table(
             execute = _executing(hosts, folder, patience, allow, kept)
             _netspec(hosts, folder, seconds, full, background, execute, as_json)
         else:
-            _family(Path(what), hosts, out, seconds, full, patience, allow, kept, as_json)
+            path = shipped_or_file(context, Path(what)) or Path(what)
+            _family(path, hosts, out, seconds, full, patience, allow, kept, as_json)
 
 
 def _executing(hosts: Path, out: Path, patience: float, allow: Allow, kept: KeptRanks) -> Execute:

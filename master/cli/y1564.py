@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pktswarm.master.cli import benchmark
+from pktswarm.master.cli import benchmark, complete
 from pktswarm.master.cli.options import (
     DEFAULT_HOSTS,
     DEFAULT_RESULTS,
@@ -19,6 +19,7 @@ from pktswarm.master.cli.options import (
     Results,
     enter_lab,
     examples,
+    shipped_or_file,
 )
 from pktswarm.master.cli.quantity import time_option
 
@@ -26,7 +27,15 @@ EXAMPLES = examples(
     "y1564 configs/services/access.yaml", "y1564 configs/services/access.yaml --tests performance --performance 15min"
 )
 LONGEST_S = 86400.0
-ServicesFile = Annotated[Path, typer.Argument(help="Scenario file with a section services.", show_default=False)]
+ServicesFile = Annotated[
+    Path,
+    typer.Argument(
+        help="Scenario file with a section services.",
+        show_default=False,
+        callback=shipped_or_file,
+        autocompletion=complete.scenarios,
+    ),
+]
 TESTS = "configuration,performance"
 Tests = Annotated[str, typer.Option("--tests", help=f"Tests to make, separated by commas: {TESTS}.")]
 StepSeconds = Annotated[

@@ -2,12 +2,14 @@
 
 `python -m pktswarm.master.provision.bundle --python 3.13 --machine x86_64`, on the master, prints a Bundle as JSON.
 Wheels are downloaded once to `~/.cache/pktswarm`, and checked against the lock file's hashes there and on the node.
-pktswarm's wheel is built once for each state of the source, for all Pythons and machines.
+pktswarm's wheel is built once for each state of the source, for all Pythons and machines. An installed pktswarm has no
+source: its wheel is packed again from its files.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import fcntl
 import hashlib
 import json
@@ -18,7 +20,9 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from importlib.metadata import version
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distribution, version
 from pathlib import Path
 from typing import TypedDict
 
@@ -27,8 +31,13 @@ from pktswarm.traffic.errors import EngineError, PktswarmError
 SOURCE = Path(__file__).resolve().parents[2]
 LOCK = SOURCE / "requirements.lock"
 PACKAGE = "pktswarm"
-PARTS = (PACKAGE, "traffic", "nodes", "master", "lab", "kernel", "pyproject.toml", "README.md", "LICENSE")
+FOLDERS = (PACKAGE, "traffic", "nodes", "master", "lab", "kernel", "configs", "ansible", "hosts")
+PARTS = (*FOLDERS, "pyproject.toml", "requirements.lock", "README.md", "LICENSE")
 """Sources of the wheel; it is built from a copy, as a build leaves files beside its source."""
+NOT_SOURCE = ("__pycache__", "large-*.pcapng", "lab-*.yml", "*.capacity.json", "*.upf.yml")
+"""Files and folders in those that a user's work makes."""
+OF_INSTALLER = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
+"""Files of a dist-info folder that the installer writes."""
 GLIBCS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_24", "manylinux_2_17", "manylinux2014", "manylinux_2_12")
 """Tags of wheels that run on the oldest supported release, Ubuntu 22.04 with glibc 2.35."""
 SAME_TIME = "1577836800"
@@ -72,18 +81,26 @@ def _own_wheel() -> Path:
         with tempfile.TemporaryDirectory(dir=cache()) as scratch:
             making = Path(scratch) / "made"
             making.mkdir()
-            shutil.move(build_wheel(Path(scratch)), making)
+            wheel = build_wheel if is_source() else pack_wheel
+            shutil.move(wheel(Path(scratch)), making)
             making.rename(folder)
     return next(folder.glob("pktswarm-*.whl"))
 
 
+def is_source() -> bool:
+    """Whether this pktswarm runs from its source, and not as an installed package."""
+    return (SOURCE / "pyproject.toml").is_file()
+
+
 def _state_of_source() -> str:
-    """Returns a digest of all sources of the wheel, and of setuptools' version."""
+    """Returns a digest of all sources of the wheel, and of setuptools' version; of a package of its files."""
+    if not is_source():
+        return hashlib.sha256(str(distribution(PACKAGE).read_text("RECORD")).encode()).hexdigest()
     parts = [SOURCE / name for name in PARTS]
     files = [path for part in parts for path in sorted(part.rglob("*") if part.is_dir() else [part])]
     lines = [f"setuptools {version('setuptools')}\n"]
     for path in files:
-        if path.is_file() and path.parent.name != "__pycache__":
+        if path.is_file() and not any(path.match(one) or path.parent.match(one) for one in NOT_SOURCE):
             lines.append(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(SOURCE)}\n")
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
@@ -118,11 +135,45 @@ def build_wheel(scratch: Path) -> Path:
     for name in PARTS:
         part = SOURCE / name
         if part.is_dir():  # keeps the package's links to the other folders
-            shutil.copytree(part, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(part, source / name, symlinks=True, ignore=shutil.ignore_patterns(*NOT_SOURCE))
         else:
             shutil.copy2(part, source / name)
     _pip(["wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(scratch), str(source)])
     return next(scratch.glob("pktswarm-*.whl"))
+
+
+def pack_wheel(scratch: Path) -> Path:
+    """Packs the files of the installed pktswarm as a wheel in `scratch`."""
+    installed = distribution(PACKAGE)
+    tag = re.search(r"^Tag: (\S+)", str(installed.read_text("WHEEL")), re.MULTILINE)
+    if tag is None:
+        raise PktswarmError(f"{PACKAGE} {installed.version}: the installed package has no tag in WHEEL")
+    path = scratch / f"{PACKAGE}-{installed.version}-{tag[1]}.whl"
+    record = f"{PACKAGE}-{installed.version}.dist-info/RECORD"
+    lines = []
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in _installed_files(installed):
+            archive.writestr(_entry(name), content)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+            lines.append(f"{name},sha256={digest},{len(content)}\n")
+        archive.writestr(_entry(record), "".join([*lines, f"{record},,\n"]))
+    return path
+
+
+def _installed_files(installed: Distribution) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file that its wheel had."""
+    for file in sorted(installed.files or ()):
+        of_installer = file.parent.name.endswith(".dist-info") and file.name in OF_INSTALLER
+        if file.parts[0] != ".." and file.suffix != ".pyc" and not of_installer:
+            yield file.as_posix(), file.read_binary()
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    """An entry of 2020, with the mode of a plain file."""
+    entry = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))
+    entry.external_attr = 0o644 << 16
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    return entry
 
 
 def _pip(arguments: list[str]) -> None:

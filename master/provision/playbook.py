@@ -50,7 +50,7 @@ class Outcome:
 def check(hosts: Path) -> inventory.Inventory:
     """Loads the inventory. Raises BadInput for a lab, whose nodes have this machine's files, unless they are bare."""
     if not LOCK.exists():
-        allowed = "the pktswarm of a source folder, where bootstrap has been run"
+        allowed = "a whole installation of pktswarm, which has the folder ansible"
         raise BadInput("provision", f"no playbooks in {FOLDER}", allowed=allowed)
     found = inventory.load(hosts)
     if found.variables.get("pktswarm_lab") and not found.variables.get("pktswarm_bare"):

@@ -17,6 +17,7 @@ from typing import Literal, TypedDict
 from rich import box
 from rich.table import Table
 
+from pktswarm.master import shipped
 from pktswarm.master.cluster.inventory import Inventory
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.scenario import scenario as scenarios
@@ -112,7 +113,7 @@ class Netspec:
     ) -> None:
         self.inventory, self.seconds, self.execute = inventory, seconds, execute
         self.storage = Storage(folder)
-        self.scenarios = {rate: scenarios.load(CONFIGS[rate]) for rate in backgrounds}
+        self.scenarios = {rate: scenarios.load(shipped.scenario(CONFIGS[rate])) for rate in backgrounds}
 
     def points(self) -> list[Point]:
         """Returns the points in the order of their runs, set by set."""

@@ -50,9 +50,9 @@ def test_a_lab_whose_nodes_are_this_machine_is_refused(tmp_path: Path) -> None:
         playbook.check(lab_inventory(tmp_path).path)
 
 
-def test_an_installed_pktswarm_has_no_playbooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installation_without_playbooks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(playbook, "LOCK", tmp_path / "requirements.lock")
-    with pytest.raises(BadInput, match=r"provision: no playbooks in .*allowed: the pktswarm of a source folder"):
+    with pytest.raises(BadInput, match=r"provision: no playbooks in .*allowed: a whole installation of pktswarm"):
         playbook.check(Path("hosts/cloud.example.yml"))
 
 

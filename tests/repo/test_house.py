@@ -74,9 +74,13 @@ def test_no_text_names_a_module_by_a_bare_name() -> None:
             assert not found or name in OWN_NAMES, f"{name}: {found}"
 
 
+SHIPPED = ("kernel", "configs", "ansible", "hosts", "requirements.lock")
+"""Data of the package."""
+
+
 def test_the_package_is_made_of_the_folders() -> None:
     links = {path.name: path.readlink() for path in Path("pktswarm").iterdir() if path.is_symlink()}
-    assert links == {name: Path("..") / name for name in [*FORBIDDEN, "kernel"]}
+    assert links == {name: Path("..") / name for name in [*FORBIDDEN, *SHIPPED]}
 
 
 @pytest.mark.parametrize("package", sorted(FORBIDDEN))
