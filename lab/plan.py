@@ -132,10 +132,14 @@ class Plan:
             arguments["bottleneck_bps"] = self.bottleneck.rate_bps
             arguments["queue_bytes"] = self.bottleneck.queue_bytes
         if self.upf:
-            arguments["dut"] = "exec" if self.upf.command else "upf"
+            arguments["dut"] = self.dut
             arguments["command"] = self.upf.command
             arguments["routes"] = [f"{each.prefix}={each.node}" for each in self.upf.routes]
         return arguments
+
+    @property
+    def dut(self) -> Dut:
+        return "switch" if self.upf is None else "exec" if self.upf.command else "upf"
 
     @property
     def sides(self) -> tuple[Side, Side]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from pktswarm.lab.bare import ENVIRONMENT
 from pktswarm.lab.mirror import PORT
 from pktswarm.lab.plan import CONTROL_INTERFACE, TRAFFIC_INTERFACE, Node, Plan
 from pktswarm.lab.ssh import CONFIG, FOLDER
+from pktswarm.traffic import VERSION
 from pktswarm.traffic.errors import BadInput
 
+LONGEST_SETTING = 200  # characters, as master.cluster.dut allows
 HEADER = "# made by `pktswarm lab up`; removed by `pktswarm lab down`\n"
 
 
@@ -75,6 +78,7 @@ def _inventory(plan: Plan, keeper: Keeper) -> dict[str, object]:
         # The lab's namespaces have no other network.
         "pktswarm_under_test": ["0.0.0.0/0", "::/0"],
     }
+    variables["pktswarm_dut"] = _device(plan)
     if plan.bare:
         variables |= _of_bare_nodes(plan)
     if plan.upf:
@@ -82,6 +86,19 @@ def _inventory(plan: Plan, keeper: Keeper) -> dict[str, object]:
     if plan.bottleneck:
         variables["pktswarm_bottleneck"] = asdict(plan.bottleneck)
     return {"all": {"vars": variables, "children": children}}
+
+
+def _device(plan: Plan) -> dict[str, object]:
+    """Returns the device under test, which results keep: a changed bottleneck is visible there."""
+    names = {"switch": "switch of the lab", "upf": "UPF of the lab", "exec": "UPF program in the lab"}
+    settings: dict[str, object] = {"kind": plan.dut, "mtu_bytes": plan.mtu}
+    if plan.bottleneck:
+        settings |= {"bottleneck_bps": plan.bottleneck.rate_bps, "queue_bytes": plan.bottleneck.queue_bytes}
+    if plan.upf and plan.upf.command:
+        text = shlex.join(plan.upf.command)[:LONGEST_SETTING]
+        settings["command"] = "".join(each if each.isprintable() else " " for each in text)
+    own = {} if plan.dut == "exec" else {"version": VERSION}
+    return {"name": names[plan.dut], **own, "settings": settings}
 
 
 def _of_bare_nodes(plan: Plan) -> dict[str, str]:

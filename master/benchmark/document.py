@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from pktswarm.master.benchmark.trial import Trial
+from pktswarm.master.cluster.dut import DutEntry
 
 
 class Document(TypedDict):
@@ -18,6 +19,7 @@ class Document(TypedDict):
     """The exit status."""
     problem: str
     """Why the benchmark ended early; empty: it did not."""
+    dut: NotRequired[DutEntry]
 
 
 class TrialFields(TypedDict):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from pktswarm.master.benchmark.latency_trend import SAMPLES_A_TRIAL
+from pktswarm.master.cluster.dut import DutEntry
 from pktswarm.master.cluster.inventory import Inventory
 from pktswarm.master.plan import plan as plans
 from pktswarm.master.scenario.expectations import Expect
@@ -28,6 +29,7 @@ class About(TypedDict):
     name: str
     scenario_file: str
     streams: list[str]
+    dut: NotRequired[DutEntry]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pktswarm.master.benchmark.document import Document
+from pktswarm.master.cluster.dut import facts
 from pktswarm.master.files import replace_text
 from pktswarm.master.report.render import render
 
@@ -37,6 +38,7 @@ class Page:
             "folder": folder.resolve().name,
             "path": folder,
             "document": document,
+            "dut": facts(document.get("dut")),
             "outcome": {"verdict": text, "kind": kind},
             "remarks": self.remarks,
             "command": self.command,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rich.console import Console
 from pktswarm.master.benchmark import latency_trend
 from pktswarm.master.benchmark.load import Load
 from pktswarm.master.benchmark.trial import Tolerance, Trial, trial_of
+from pktswarm.master.cluster.dut import NO_LABELS
 from pktswarm.master.live.watch import Watch
 from pktswarm.master.plan.allowlist import Allow
 from pktswarm.master.results.folder import Outcome
@@ -31,9 +33,10 @@ class Runs:
         console: Console,
         allow: Allow,
         kept: KeptRanks,
+        labels: Mapping[str, str] = NO_LABELS,
     ) -> None:
         self.load, self.hosts, self.folder, self.tolerance, self.patience = load, hosts, folder, tolerance, patience
-        self.allow, self.kept = allow, kept
+        self.allow, self.kept, self.labels = allow, kept, labels
         # Progress of a run is shown on a terminal only; elsewhere a line for each trial suffices.
         self.console = console if console.is_terminal else Console(stderr=True, quiet=True)
 
@@ -49,7 +52,13 @@ class Runs:
             scenario=scenario,
             allow=self.allow,
             kept=self.kept,
+            labels=self.labels,
         )
+
+    def check(self, loads_pps: Iterable[float], duration_s: float) -> None:
+        """Plan trials at all of the loads. Raises BadInput."""
+        for load_pps in loads_pps:
+            self.plan(load_pps, duration_s)
 
     def measure(self, load_pps: float, duration_s: float) -> Trial:
         return self.run(load_pps, duration_s)[0]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from pktswarm.master.benchmark.document import Document, TrialFields
+from pktswarm.master.cluster.dut import DutEntry
 from pktswarm.master.files import new_folder, replace_text, write_csv
 
 TRIAL_COLUMNS = [
@@ -48,13 +49,16 @@ Stored = TypeVar("Stored", bound=Document)
 
 
 class Storage(ABC, Generic[Benchmark, About, Stored]):
-    """Writes a benchmark anew after each trial. `about`: the part of the document that is known before the first."""
+    """Writes a benchmark anew after each trial.
+
+    `about`: the part of the document that is known before the first; `dut`: the device.
+    """
 
     kind: ClassVar[str]
     """The command: the end of the folder's name, and the name of the document."""
 
-    def __init__(self, results: Path, name: str, about: About) -> None:
-        self.path, self.about = new_folder(results, f"{name}-{self.kind}"), about
+    def __init__(self, results: Path, name: str, about: About, dut: DutEntry | None = None) -> None:
+        self.path, self.about, self.dut = new_folder(results, f"{name}-{self.kind}"), about, dut
 
     @property
     def runs(self) -> Path:
@@ -73,6 +77,8 @@ class Storage(ABC, Generic[Benchmark, About, Stored]):
     def write(self, benchmark: Benchmark) -> Stored:
         """Write the document and the tables, and return the document."""
         document = self.document(benchmark)
+        if self.dut is not None:
+            document["dut"] = self.dut
         replace_text(self.path / f"{self.kind}.json", json.dumps(document, indent=2) + "\n")
         for name, (columns, rows) in self.tables(benchmark, document).items():
             write_csv(self.path / name, columns, rows)

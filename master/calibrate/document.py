@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from pktswarm.master.calibrate.calibration import Calibration
+from pktswarm.master.cluster.dut import DutEntry
 
 
 class CalibrationDocument(TypedDict):
@@ -19,11 +20,12 @@ class CalibrationDocument(TypedDict):
     lacking: list[str]
     figures: list[dict[str, object]]
     """The fields of plan.capacity.Figure, as in the capacity file."""
+    dut: NotRequired[DutEntry]
 
 
-def document(calibration: Calibration, folder: Path) -> CalibrationDocument:
+def document(calibration: Calibration, folder: Path, dut: DutEntry | None = None) -> CalibrationDocument:
     """The state of a calibration."""
-    return {
+    made: CalibrationDocument = {
         "capacity": str(calibration.capacity.path),
         "results": str(folder),
         "status": calibration.status,
@@ -32,3 +34,6 @@ def document(calibration: Calibration, folder: Path) -> CalibrationDocument:
         "lacking": calibration.lacking(),
         "figures": [figure.model_dump() for figure in calibration.figures],
     }
+    if dut is not None:
+        made["dut"] = dut
+    return made

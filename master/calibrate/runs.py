@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -66,6 +66,7 @@ class Runs:
     patience: float
     console: Console
     kept: KeptRanks
+    labels: Mapping[str, str] = field(default_factory=dict)
     count: int = field(default=0, init=False)
 
     def probe(self, pairs: Sequence[tuple[str, str]]) -> Run:
@@ -131,6 +132,7 @@ class Runs:
                 scenario=scenario,
                 by_capacity=False,
                 kept=self.kept,
+                labels=self.labels,
             )
             console = self.console if self.console.is_terminal else Console(stderr=True, quiet=True)
             with Watch(console, run, tables=False) as watch:

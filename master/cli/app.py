@@ -39,6 +39,7 @@ from pktswarm.master.cli.options import (
     ControlInterface,
     Hosts,
     Json,
+    Labels,
     Patience,
     ResultFolder,
     Results,
@@ -143,21 +144,23 @@ def run(
     ] = None,
     any_address: AnyAddress = False,
     control_interface: ControlInterface = False,
+    label: Labels = None,
 ) -> None:
     """Run a scenario on the hosts of an inventory, and write its counts into a results folder."""
     from pktswarm.master import report
+    from pktswarm.master.cluster import dut
     from pktswarm.master.live.watch import watched
     from pktswarm.master.plan.allowlist import Allow
     from pktswarm.master.results import terminal
     from pktswarm.master.run.run import Run
 
-    allow = Allow(any_address, control_interface)
+    allow, labels = Allow(any_address, control_interface), dut.labels("run", label or [])
     report.check_target(junit, "--junit", "run")
     served = _metrics(metrics)
     enter_lab(hosts)
     if repeat is not None:
-        cli_repeat.repeat(scenario, hosts, results, patience, repeat, as_json, junit, page, served, allow)
-    finished = watched(Run(scenario, hosts, results, patience, allow=allow), served)
+        cli_repeat.repeat(scenario, hosts, results, patience, repeat, as_json, junit, page, served, allow, labels)
+    finished = watched(Run(scenario, hosts, results, patience, allow=allow, labels=labels), served)
     if as_json:
         print(json.dumps({"results": str(finished.folder), **finished.outcome.document}))
     else:

@@ -15,6 +15,7 @@ from pktswarm.master.cli.options import (
     DEFAULT_RESULTS,
     Hosts,
     Json,
+    Labels,
     Patience,
     Results,
     enter_lab,
@@ -26,6 +27,7 @@ from pktswarm.traffic.errors import BadInput
 if TYPE_CHECKING:
     from pktswarm.master.calibrate.calibration import Calibration
     from pktswarm.master.calibrate.options import Form
+    from pktswarm.master.cluster.dut import DutEntry
 
 EXAMPLES = examples(
     "calibrate --quick",
@@ -71,6 +73,7 @@ def calibrate(
     results: Results = DEFAULT_RESULTS,
     patience: Patience = 1.0,
     as_json: Json = False,
+    label: Labels = None,
 ) -> None:
     """Measure the rate that each node can send, and receive without loss, by frame size and engine.
 
@@ -81,13 +84,14 @@ def calibrate(
     from pktswarm.master.calibrate.calibration import Calibration
     from pktswarm.master.calibrate.runs import Runs
     from pktswarm.master.calibrate.show import line
-    from pktswarm.master.cluster import inventory
+    from pktswarm.master.cluster import dut, inventory
     from pktswarm.master.files import new_folder
     from pktswarm.master.plan import capacity
     from pktswarm.master.results import terminal
     from pktswarm.master.run.kept_ranks import KeptRanks
 
     form = _form(quick, full, seconds)
+    labels = dut.labels(options_of.COMMAND, label or [])
     cluster = inventory.load(hosts)
     names = engines or ",".join(options_of.ENGINES)
     options = options_of.parse(cluster, sizes, names, node or [], form, again, capture)
@@ -102,7 +106,7 @@ def calibrate(
 
     try:
         with KeptRanks() as kept:
-            runs = Runs(hosts, folder / "runs", form.precision / 2, patience, console, kept)
+            runs = Runs(hosts, folder / "runs", form.precision / 2, patience, console, kept, labels)
             calibration = Calibration(cluster, options, runs, replace(known, wiring=wiring), on_figure)
             calibration.run()
     finally:
@@ -110,7 +114,7 @@ def calibrate(
         for empty in (folder / "runs", folder):
             with contextlib.suppress(OSError):
                 empty.rmdir()
-    _print(calibration, folder, as_json)
+    _print(calibration, folder, dut.entry(cluster.dut, labels), as_json)
     raise typer.Exit(calibration.status)
 
 
@@ -124,12 +128,12 @@ def _form(quick: bool, full: bool, seconds: float | None) -> Form:
     return form if seconds is None else replace(form, trial_s=seconds)
 
 
-def _print(calibration: Calibration, folder: Path, as_json: bool) -> None:
+def _print(calibration: Calibration, folder: Path, dut: DutEntry | None, as_json: bool) -> None:
     from pktswarm.master.calibrate.document import document
     from pktswarm.master.calibrate.show import print_results
     from pktswarm.master.results import terminal
 
     if as_json:
-        print(json.dumps(document(calibration, folder)))
+        print(json.dumps(document(calibration, folder, dut)))
     else:
         print_results(terminal.console(), calibration, folder)

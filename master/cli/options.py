@@ -82,6 +82,16 @@ ControlInterface = Annotated[
     ),
 ]
 
+Labels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label",
+        metavar="KEY=VALUE",
+        help="Label of the device under test, kept in the results and compared, e.g. firmware=2.1; repeatable.",
+        show_default=False,
+    ),
+]
+
 
 def examples(*commands: str) -> str:
     """The end of a help text: each example on a line of its own."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -29,6 +30,7 @@ def repeat(
     page: bool,
     served: Served | None,
     allow: Allow,
+    labels: Mapping[str, str],
 ) -> NoReturn:
     """Run a scenario `runs` times. The caller has entered the lab, if any; the scenario is read once."""
     from pktswarm.master.live.watch import watched
@@ -43,7 +45,8 @@ def repeat(
     console = terminal.console(stderr=True)
 
     def once(folder: Path) -> Finished:
-        return watched(Run(scenario, hosts, folder, patience, scenario=wanted, allow=allow, kept=kept), served)
+        run = Run(scenario, hosts, folder, patience, scenario=wanted, allow=allow, kept=kept, labels=labels)
+        return watched(run, served)
 
     def report_run(finished: Finished) -> None:
         outcome, number = finished.outcome, len(repeated.finished)

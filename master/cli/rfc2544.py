@@ -15,6 +15,7 @@ from pktswarm.master.cli.options import (
     ControlInterface,
     Hosts,
     Json,
+    Labels,
     Patience,
     Precision,
     Results,
@@ -79,6 +80,7 @@ def rfc2544(
     as_json: Json = False,
     any_address: AnyAddress = False,
     control_interface: ControlInterface = False,
+    label: Labels = None,
 ) -> None:
     """Measure throughput, latency, frame loss rate and back-to-back frames of a device (RFC 2544, RFC 9004).
 
@@ -87,7 +89,7 @@ def rfc2544(
     """
     from pktswarm.master.benchmark.options import WARNING
     from pktswarm.master.benchmark.options import precision as parse_precision
-    from pktswarm.master.cluster import inventory
+    from pktswarm.master.cluster import dut, inventory
     from pktswarm.master.plan.allowlist import Allow
     from pktswarm.master.results import terminal
     from pktswarm.master.rfc2544 import page, tester
@@ -100,15 +102,17 @@ def rfc2544(
 
     share = parse_precision(scenario, precision)
     options = parse(scenario, sizes, tests, full, medium, share, longest_burst)
+    labels = dut.labels("rfc2544", label or [])
     enter_lab(hosts)
     read = scenarios.load(scenario)
-    loads = tester.loads(scenario, read, inventory.load(hosts), options)
+    cluster = inventory.load(hosts)
+    loads = tester.loads(scenario, read, cluster, options)
     limits = loads.limits()
-    storage = Storage(results, read.name, loads.about(hosts))
+    storage = Storage(results, read.name, loads.about(hosts), dut.entry(cluster.dut, labels))
     console = terminal.console(stderr=True)
     allow = Allow(any_address, control_interface)
     with KeptRanks() as kept:
-        trials = tester.Tester(loads, hosts, storage.runs, patience, console, allow, kept)
+        trials = tester.Tester(loads, hosts, storage.runs, patience, console, allow, kept, labels)
 
         def check() -> None:
             trials.check(limits)

@@ -15,6 +15,7 @@ from pktswarm.master.cli.options import (
     ControlInterface,
     Hosts,
     Json,
+    Labels,
     Patience,
     Precision,
     Results,
@@ -117,6 +118,7 @@ def search(
     as_json: Json = False,
     any_address: AnyAddress = False,
     control_interface: ControlInterface = False,
+    label: Labels = None,
 ) -> None:
     """Search for the highest rate at which a scenario's streams lose no more than an allowed share, by MLRsearch.
 
@@ -126,7 +128,7 @@ def search(
     from pktswarm.master.benchmark.load import load_of
     from pktswarm.master.benchmark.runs import Runs
     from pktswarm.master.benchmark.trial import Tolerance
-    from pktswarm.master.cluster import inventory
+    from pktswarm.master.cluster import dut, inventory
     from pktswarm.master.plan.allowlist import Allow
     from pktswarm.master.results import terminal
     from pktswarm.master.run.kept_ranks import KeptRanks
@@ -139,23 +141,20 @@ def search(
 
     options = goals.parse(scenario, loss or ["0"], lowest, highest, precision, duration, trials, confirm)
     limits = expectations.parse(scenario, "--expect", expect or [])
+    labels = dut.labels("search", label or [])
     enter_lab(hosts)
     read = scenarios.load(scenario)
-    load = load_of(scenario, read, inventory.load(hosts), stream or [])
+    cluster = inventory.load(hosts)
+    load = load_of(scenario, read, cluster, stream or [])
     bounds = goals.bounds(scenario, options, load.own_pps, load.least_pps)
     load.check_lasting(max(duration, confirm or 0.0))
     options = replace(options, longest_confirm_s=load.lasts_s())
-    storage = Storage(results, read.name, load.about())
+    storage = Storage(results, read.name, load.about(), dut.entry(cluster.dut, labels))
     console = terminal.console(stderr=True)
     allow = Allow(any_address, control_interface)
     tolerance = Tolerance(options.precision, losses=options.losses, limits=limits)
     with KeptRanks() as kept:
-        runs = Runs(load, hosts, storage.runs, tolerance, patience, console, allow, kept)
-
-        def check() -> None:
-            for load_pps in bounds:
-                runs.plan(load_pps, options.first_trial_s)
-
+        runs = Runs(load, hosts, storage.runs, tolerance, patience, console, allow, kept, labels)
         running = Search(options, *bounds, runs.measure, benchmark.after_trial(console, trial_line, storage))
-        ended = benchmark.conduct(running, storage, check)
+        ended = benchmark.conduct(running, storage, lambda: runs.check(bounds, options.first_trial_s))
     benchmark.finish(storage.path, ended, as_json, print_results)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pktswarm.master.cli import complete
-from pktswarm.master.cli.options import Json, enter_lab, examples, shipped_or_file
+from pktswarm.master.cli.options import Json, Labels, enter_lab, examples, shipped_or_file
 from pktswarm.master.cli.quantity import NOT_NEGATIVE, time_option
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE
 
@@ -46,15 +46,18 @@ def sessions(
     ] = 0,
     users: Annotated[Path | None, typer.Option(help="Write a row for each session into this CSV file.")] = None,
     as_json: Json = False,
+    label: Labels = None,
 ) -> None:
     """Establish the sessions of a UPF over N4, hold them and delete them; no user traffic is sent.
 
     Exit status: 0 all sessions were established and deleted; 2 bad input; 3 incomplete.
     """
-    from pktswarm.master.cluster import inventory
+    from pktswarm.master.cluster import dut, inventory
     from pktswarm.master.scenario.upf import load
 
-    upf = load(config, None if hosts is None else inventory.load(hosts))
+    labels = dut.labels("sessions", label or [])
+    cluster = None if hosts is None else inventory.load(hosts)
+    upf = load(config, cluster)
     if hosts is not None:
         enter_lab(hosts)
     # The sockets of the association belong to the namespace in which they are created: the lab is entered before.
@@ -75,6 +78,8 @@ def sessions(
         loads.stop()
         smf.end()
         document = session_results.document(smf, loads)
+        if (device := dut.entry(None if cluster is None else cluster.dut, labels)) is not None:
+            document["dut"] = device
         status = EXIT_INCOMPLETE if session_results.failed(smf, loads) else EXIT_AS_EXPECTED
     if as_json:
         print(json.dumps(document))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,7 @@ from pktswarm.master.cli.options import (
     ControlInterface,
     Hosts,
     Json,
+    Labels,
     Patience,
     enter_lab,
     examples,
@@ -28,6 +29,7 @@ from pktswarm.master.cli.options import (
 from pktswarm.traffic.errors import EXIT_AS_EXPECTED, EXIT_INCOMPLETE, BadInput, PktswarmError
 
 if TYPE_CHECKING:
+    from pktswarm.master.cluster.dut import DutEntry
     from pktswarm.master.plan.allowlist import Allow
     from pktswarm.master.results.folder import Outcome
     from pktswarm.master.run.kept_ranks import KeptRanks
@@ -36,6 +38,19 @@ EXAMPLES = examples("table netspec", "table configs/tables/ericload-5.1.yaml --s
 PIPED_WIDTH = 160
 """Columns of a table that is not printed to a terminal."""
 NETSPEC = "netspec"
+
+
+@dataclass(frozen=True)
+class Device:
+    """The device under test. `labels`: of the command line; `entry`: all that is known of it."""
+
+    labels: dict[str, str]
+    entry: DutEntry | None
+
+    def document(self) -> dict[str, object]:
+        return {} if self.entry is None else {"dut": self.entry}
+
+
 Execute = Callable[[Path], "tuple[Outcome, Path]"]
 
 
@@ -67,33 +82,38 @@ def table(
     as_json: Json = False,
     any_address: AnyAddress = False,
     control_interface: ControlInterface = False,
+    label: Labels = None,
 ) -> None:
     """Measure a table or figure of a reference again; every point is a run.
 
     Exit status: 0 all points were measured; 2 bad input; 3 a point has a problem.
     """
+    from pktswarm.master.cluster import dut
+    from pktswarm.master.cluster.inventory import load
     from pktswarm.master.plan.allowlist import Allow
     from pktswarm.master.run.kept_ranks import KeptRanks
 
-    allow = Allow(any_address, control_interface)
+    allow, labels = Allow(any_address, control_interface), dut.labels("table", label or [])
     enter_lab(hosts)
+    device = Device(labels, dut.entry(load(hosts).dut, labels))
     with KeptRanks() as kept:
         if what == NETSPEC:
             folder = out or DEFAULT_RESULTS / NETSPEC
-            execute = _executing(hosts, folder, patience, allow, kept)
-            _netspec(hosts, folder, seconds, full, background, execute, as_json)
+            execute = _executing(hosts, folder, patience, allow, kept, device)
+            _netspec(hosts, folder, seconds, full, background, execute, device, as_json)
         else:
             path = shipped_or_file(context, Path(what)) or Path(what)
-            _family(path, hosts, out, seconds, full, patience, allow, kept, as_json)
+            _family(path, hosts, out, seconds, full, patience, allow, kept, device, as_json)
 
 
-def _executing(hosts: Path, out: Path, patience: float, allow: Allow, kept: KeptRanks) -> Execute:
+def _executing(hosts: Path, out: Path, patience: float, allow: Allow, kept: KeptRanks, device: Device) -> Execute:
     from pktswarm.master.live.watch import Watch
     from pktswarm.master.run.run import Run
 
     def execute(scenario: Path) -> tuple[Outcome, Path]:
         # Hundreds of points replay the same large traces: their sent packets are not stored.
-        current = Run(scenario, hosts, out / "runs", patience, keep_sent=False, allow=allow, kept=kept)
+        folder, labels = out / "runs", device.labels
+        current = Run(scenario, hosts, folder, patience, keep_sent=False, allow=allow, kept=kept, labels=labels)
         with Watch(Console(stderr=True, quiet=True), current) as watch:
             finished = current.execute(watch)
         if finished.outcome.document["reason"] == "stopped by the user":
@@ -114,6 +134,7 @@ def _family(
     patience: float,
     allow: Allow,
     kept: KeptRanks,
+    device: Device,
     as_json: bool,
 ) -> None:
     from pktswarm.master.tables import failure_table
@@ -125,7 +146,8 @@ def _family(
     if full and family.reference_seconds is None:
         raise BadInput(path, "missing, and required by --full", key="reference_seconds")
     wanted = family.reference_seconds if full else seconds
-    work = families.Runs(path, family, folder, wanted, _executing(hosts, folder, patience, allow, kept))
+    execute = _executing(hosts, folder, patience, allow, kept, device)
+    work = families.Runs(path, family, folder, wanted, execute, device.entry)
     points: list[families.PointResult] = []
     for point in work.run():
         points.append(point)
@@ -139,18 +161,26 @@ def _family(
     if family.failures:
         document["failures"] = failure_table.rows(family, points)
         tables.append(failure_table.table(family, points))
-    _finish(document, folder / f"{family.table}.json", tables, captions, problems, as_json)
+    _finish(document | device.document(), folder / f"{family.table}.json", tables, captions, problems, as_json)
 
 
 def _netspec(
-    hosts: Path, out: Path, seconds: float | None, full: bool, background: str, execute: Execute, as_json: bool
+    hosts: Path,
+    out: Path,
+    seconds: float | None,
+    full: bool,
+    background: str,
+    execute: Execute,
+    device: Device,
+    as_json: bool,
 ) -> None:
     """Measure NetSpec's target flows against background traffic, in six sets (Lee 1998, figures 5 to 9)."""
     from pktswarm.master.cluster.inventory import load
     from pktswarm.master.tables import netspec
 
     wanted = netspec.FULL_S if full else seconds or netspec.SECONDS
-    work = netspec.Netspec(load(hosts), out, wanted, _backgrounds(background, tuple(netspec.CONFIGS)), execute)
+    backgrounds = _backgrounds(background, tuple(netspec.CONFIGS))
+    work = netspec.Netspec(load(hosts), out, wanted, backgrounds, execute, device.entry)
     measured, total = [], len(work.points())
     for point in work.run():
         measured.append(point)
@@ -167,6 +197,7 @@ def _netspec(
         "points": [asdict(point) for point in measured],
         "figures": netspec.figures(measured),
         "problems": problems,
+        **device.document(),
     }
     _finish(document, out / "netspec.json", netspec.tables(measured), netspec.captions(), problems, as_json)
 

@@ -15,6 +15,7 @@ from pktswarm.master.cli.options import (
     ControlInterface,
     Hosts,
     Json,
+    Labels,
     Patience,
     Results,
     enter_lab,
@@ -69,6 +70,7 @@ def y1564(
     as_json: Json = False,
     any_address: AnyAddress = False,
     control_interface: ControlInterface = False,
+    label: Labels = None,
 ) -> None:
     """Test services at 25, 50, 75 and 100 % of their CIR and above it, then all at once (after ITU-T Y.1564).
 
@@ -76,30 +78,34 @@ def y1564(
     (RFC 6815).
     """
     from pktswarm.master.benchmark.options import WARNING, check_duration, names
-    from pktswarm.master.cluster import inventory
+    from pktswarm.master.cluster import dut, inventory
     from pktswarm.master.plan.allowlist import Allow
     from pktswarm.master.results import terminal
     from pktswarm.master.run.kept_ranks import KeptRanks
     from pktswarm.master.y1564 import page, procedure, services, tester
     from pktswarm.master.y1564.document import CONFORMITY
+    from pktswarm.master.y1564.document import About as Y1564About
     from pktswarm.master.y1564.show import print_results, trial_line
     from pktswarm.master.y1564.storage import Storage
 
     chosen = names(file, "--tests", tests, procedure.TESTS, "test")
     check_duration(file, "--step", step, LONGEST_S, "test")
     check_duration(file, "--performance", performance, LONGEST_S, "test")
+    labels = dut.labels("y1564", label or [])
     enter_lab(hosts)
     read = services.load(file)
     name = read.scenario.name
     longest_s = max(step, performance)
-    loads = tester.loads(read, inventory.load(hosts), longest_s)
-    storage = Storage(results, name, {"name": name, "scenario_file": str(file), "hosts_file": str(hosts)})
+    cluster = inventory.load(hosts)
+    loads = tester.loads(read, cluster, longest_s)
+    about = Y1564About(name=name, scenario_file=str(file), hosts_file=str(hosts))
+    storage = Storage(results, name, about, dut.entry(cluster.dut, labels))
     console = terminal.console(stderr=True)
     allow = Allow(any_address, control_interface)
     in_order = tuple(test for test in procedure.TESTS if test in chosen)
     callback = benchmark.after_trial(console, trial_line, storage)
     with KeptRanks() as kept:
-        trials = tester.Tester(read, loads, hosts, storage.runs, patience, console, allow, kept)
+        trials = tester.Tester(read, loads, hosts, storage.runs, patience, console, allow, kept, labels)
 
         def check() -> None:
             trials.check(longest_s)

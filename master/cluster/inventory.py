@@ -17,8 +17,8 @@ pktswarm_login      for all hosts: the account that a run logs in as over SSH (a
                     ansible_user is for `pktswarm provision`, and may be one that becomes root)
 
 Under `all: vars`: pktswarm_under_test, a list of networks: where test traffic may go (master.plan.allowlist);
-pktswarm_ssh_config, an SSH configuration; pktswarm_dut, {ssh, user, interfaces}: the device's host, whose counters a
-run may read over SSH (master.dut_host).
+pktswarm_ssh_config, an SSH configuration; pktswarm_dut, the device under test: {name, version, settings},
+which results keep, and {ssh, user, interfaces}, its host, whose counters a run may read over SSH (master.dut_host).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from typing import Any, Literal
 import yaml
 from yaml.constructor import ConstructorError
 
+from pktswarm.master.cluster import dut
+from pktswarm.master.cluster.dut import Dut
+from pktswarm.master.cluster.names import ADDRESS, INTERFACE, NAME
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.protocol.task import Role
 
-NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62})")
-ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 # Both reach shells: SSH's at the other end, and words that mpiexec splits at spaces.
 PYTHON = re.compile(r"/[A-Za-z0-9._/+@-]+")
@@ -77,15 +77,6 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True)
-class Dut:
-    """The host of the device under test, which may be read over SSH. `interfaces`: those whose drops count, or all."""
-
-    ssh: str
-    user: str = ""
-    interfaces: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Inventory:
     path: Path
     master: Host
@@ -96,7 +87,7 @@ class Inventory:
     under_test: tuple[Network, ...] = ()
     """Where test traffic may go beside the hosts' own addresses; empty where nothing is declared."""
     dut: Dut | None = None
-    """None: the device's host is not read over SSH."""
+    """None: nothing is known of the device."""
 
     def with_role(self, role: Role) -> list[Host]:
         return [host for host in self.hosts if role in host.roles]
@@ -179,24 +170,7 @@ def _check_upf(path: Path, given: dict[str, object]) -> None:
 
 
 def _dut(path: Path, value: Any) -> Dut | None:
-    key, names = "all.vars.pktswarm_dut", ("ssh", "user", "interfaces")
-    given = _mapping(path, key, value)
-    if value is None:
-        return None
-    if unknown := sorted(map(str, set(given) - set(names))):
-        raise BadInput(path, "unknown key", key=f"{key}.{unknown[0]}", allowed=", ".join(names))
-    patterns = {"ssh": (ADDRESS, "a host name or an address"), "user": (NAME, "an account name")}
-    texts = {}
-    for name, (pattern, allowed) in patterns.items():
-        text = given.get(name, "" if name == "user" else None)
-        if not isinstance(text, str) or not (pattern.fullmatch(text) or (name == "user" and not text)):
-            raise BadInput(path, "cannot be used", key=f"{key}.{name}", value=text, allowed=allowed)
-        texts[name] = text
-    interfaces = given.get("interfaces", [])
-    if not isinstance(interfaces, list) or not all(isinstance(i, str) and INTERFACE.fullmatch(i) for i in interfaces):
-        allowed = "a list of interfaces like [n3, n6]"
-        raise BadInput(path, "cannot be used", key=f"{key}.interfaces", value=interfaces, allowed=allowed)
-    return Dut(texts["ssh"], texts["user"], tuple(interfaces))
+    return None if value is None else dut.parse(path, _mapping(path, dut.KEY, value))
 
 
 def _check_login(path: Path, value: Any) -> None:

@@ -85,6 +85,16 @@ class Comparison:
     def noise_is_known(self) -> bool:
         return min(len(side.runs) for side in self.sides) >= noise.LEAST_RUNS and self.all_whole
 
+    @cached_property
+    def devices(self) -> list[SideSettingDifference]:
+        """The differences between the devices under test."""
+        return self._beside(environment_diff.devices)
+
+    @property
+    def not_described(self) -> list[str]:
+        """The letters of the sides of whose device nothing is known."""
+        return [side.letter for side in self.sides if not environment_diff.is_described(side.runs[0])]
+
     @property
     def all_whole(self) -> bool:
         return not any(side.doubts for side in self.sides)
@@ -112,6 +122,8 @@ class Comparison:
             "sides": [_side(side) for side in self.sides],
             "scenario": self._beside(environment_diff.scenarios),
             "nodes": self._beside(environment_diff.nodes),
+            "dut": self.devices,
+            "dut_not_described": self.not_described,
             "in_one_only": self.in_one_only(),
             "differences": [asdict(each) for each in self.differences],
         }

@@ -50,6 +50,9 @@ class ComparisonDocument(TypedDict):
     sides: list[SideDocument]
     scenario: list[SideSettingDifference]
     nodes: list[SideSettingDifference]
+    dut: list[SideSettingDifference]
+    dut_not_described: list[str]
+    """Letters of the sides of whose device nothing is known."""
     in_one_only: list[OneSidedStream]
     differences: list[dict[str, object]]
 

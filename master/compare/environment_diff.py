@@ -23,12 +23,26 @@ def nodes(first: Compared, other: Compared) -> list[SettingDifference]:
     return _differences(_nodes(first.document), _nodes(other.document))
 
 
+def devices(first: Compared, other: Compared) -> list[SettingDifference]:
+    """Compares name, version, settings and labels of the devices under test."""
+    return _differences(_device(first.document), _device(other.document))
+
+
+def is_described(run: Compared) -> bool:
+    """Returns whether anything is known of the device under test."""
+    return bool(_device(run.document))
+
+
+def _device(document: Json) -> Json:
+    return dict(_flat("", dut)) if (dut := document.get("dut")) else {}
+
+
 def within(side: Side) -> list[str]:
     """Returns a line for each run that is not a repetition of the first run of its side."""
     first, *others = side.runs
     lines = []
     for run in others:
-        keys = [each["key"] for each in (*scenarios(first, run), *nodes(first, run))]
+        keys = [each["key"] for each in (*scenarios(first, run), *nodes(first, run), *devices(first, run))]
         if keys:
             lines.append(f"{run.path.name} is not a repetition of {first.path.name}: they differ in {', '.join(keys)}")
     return lines

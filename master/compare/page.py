@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TypedDict
 
 from pktswarm.master.compare import wording
@@ -13,8 +14,11 @@ MOST_ROWS = 400
 """Maximum rows of a table; compare.csv has all."""
 
 
-def html(comparison: Comparison) -> str:
-    return render("compare.html", _context(comparison))
+def html(comparison: Comparison, folder: Path) -> str:
+    """Makes the page, and writes the data of its plots into the folder of the comparison. Raises OSError."""
+    from pktswarm.master.compare.plots import pictures  # matplotlib takes half a second to load
+
+    return render("compare.html", {**_context(comparison), "pictures": pictures(comparison.sides, folder)})
 
 
 class FigureCells(TypedDict):
@@ -42,6 +46,7 @@ def _context(comparison: Comparison) -> dict[str, object]:
         "document": document,
         "verdict": wording.verdict(comparison),
         "kind": _kind(comparison),
+        "device": wording.device(comparison),
         "explanation": wording.explanation(comparison),
         "cautions": cautions(comparison, document),
         "beyond": [

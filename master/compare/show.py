@@ -33,6 +33,8 @@ def print_comparison(console: Console, comparison: Comparison, folder: Path) -> 
         if left:
             console.print(f"[dim]{left} more streams in compare.csv[/]")
     _print_settings(console, document)
+    if not document["dut"]:
+        console.print(f"[dim]{escape(wording.device(comparison))}[/]", highlight=False)
     console.print(f"[dim]{escape(wording.explanation(comparison))}[/]", highlight=False)
     for each in wording.beyond_first(comparison)[: wording.MOST_LINES]:
         colour, word = ("red", "worse") if each.for_the_worse else ("cyan", "different")
@@ -85,7 +87,8 @@ def _chosen(differences: list[Difference]) -> tuple[list[Difference], int]:
 
 
 def _print_settings(console: Console, document: ComparisonDocument) -> None:
-    for part, differences in (("scenario", document["scenario"]), ("nodes", document["nodes"])):
+    parts = (("device under test", document["dut"]), ("scenario", document["scenario"]), ("nodes", document["nodes"]))
+    for part, differences in parts:
         for each in differences[:MOST_SETTINGS]:
             line = f"{part}: {each['key']}: {each['first']} → {each['other']} ({each['side']})"
             console.print(line, style="yellow", markup=False, highlight=False)

@@ -26,7 +26,7 @@ def keep(comparison: Comparison, results: Path) -> Path:
         replace_text(folder / "compare.json", json.dumps(comparison.document(), indent=2) + "\n")
         write_csv(folder / "compare.csv", COLUMNS, [asdict(each) for each in comparison.differences])
         write_csv(folder / "runs.csv", RUN_COLUMNS, _runs(comparison))
-        replace_text(folder / PAGE, html(comparison))
+        replace_text(folder / PAGE, html(comparison, folder))
     except OSError as error:
         raise BadInput(error.filename or results, f"cannot be written: {error.strerror}", key="--results") from None
     return folder

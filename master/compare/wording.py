@@ -61,7 +61,22 @@ def sentence(difference: Difference) -> str:
 
 
 def verdict(comparison: Comparison) -> str:
-    """Returns the verdict in one line."""
+    """Returns the verdict in one line. It names what differs between the devices under test."""
+    keys = dict.fromkeys(each["key"] for each in comparison.devices)
+    return _of_figures(comparison) + (f". The devices under test differ: {', '.join(keys)}" if keys else "")
+
+
+def device(comparison: Comparison) -> str:
+    """Returns a line on the devices where nothing differs between them: whether they are the same."""
+    if not comparison.not_described:
+        return "The devices under test are described in the same way."
+    return (
+        f"Whether the devices under test differ is unknown: nothing is known of the device of "
+        f"{' and '.join(comparison.not_described)}. Describe it by pktswarm_dut in the inventory, or by --label."
+    )
+
+
+def _of_figures(comparison: Comparison) -> str:
     if not comparison.all_whole:
         return "A side has no complete run: no verdict on differences"
     if not comparison.noise_is_known:

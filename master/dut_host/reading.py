@@ -36,7 +36,7 @@ class Source(Protocol):
 
 def source_of(inventory: Inventory) -> Source | None:
     """Returns None if the device's host is not read."""
-    if inventory.dut is not None:
+    if inventory.dut is not None and inventory.dut.ssh:
         return OverSsh(inventory, inventory.dut.ssh, inventory.dut.user, inventory.dut.interfaces)
     return InLab(inventory.path) if inventory.variables.get("pktswarm_lab") else None
 

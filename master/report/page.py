@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 
 import yaml
 
+from pktswarm.master.cluster.dut import facts
 from pktswarm.master.report import bottlenecks, over_time, plots
 from pktswarm.master.report.folder import SAMPLES, Results
 from pktswarm.master.report.head import head
@@ -90,6 +91,7 @@ def _context(results: Results) -> dict[str, object]:
         "peak_in": None if peaks is None else round(float(peaks.in_pps.max()) * PEAK_S),
         "peak_out": None if peaks is None else round(float(peaks.out_pps.max()) * PEAK_S),
         "clocks": _clocks(document),
+        "dut": facts(document.get("dut")),
         "limits": bottlenecks.describe(document, nodes, samples),
         "so_far": _so_far(samples) if results.crashed and samples is not None else [],
         "scenario": _yaml(document["scenario"]),

@@ -11,6 +11,7 @@ from typing import Literal, NotRequired
 from pydantic import ConfigDict, JsonValue, with_config
 from typing_extensions import TypedDict
 
+from pktswarm.master.cluster.dut import DutEntry
 from pktswarm.master.dut_host.report import DropsDocument
 from pktswarm.master.results.document_handover import HandoverResult
 from pktswarm.master.results.document_rows import (
@@ -256,6 +257,7 @@ class RunInputs(TypedDict):
     capacity: NotRequired[CapacityResult]
     upf: NotRequired[N4Document]
     written: NotRequired[str]
+    dut: NotRequired[DutEntry]
 
 
 @with_config(CLOSED)

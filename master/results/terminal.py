@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pktswarm.master.cluster import dut
 from pktswarm.master.results import handover_report, replayed_flows, trace_verify, user_report, users
 from pktswarm.master.results.document_rows import PacketSums
 from pktswarm.master.results.folder import Outcome
@@ -189,6 +190,8 @@ def _scaled(value: float | None, unit: float) -> str:
 
 
 def print_outcome(console: Console, outcome: Outcome, folder: object) -> None:
+    if device := dut.line(outcome.document.get("dut")):
+        console.print(f"[dim]device under test: {escape(device)}[/]", highlight=False)
     _print_tables(console, outcome)
     _print_users(console, outcome)
     _print_traces(console, outcome)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pktswarm.master.benchmark.latency import latencies
 from pktswarm.master.benchmark.load import Load, load_of
 from pktswarm.master.benchmark.runs import Runs
 from pktswarm.master.benchmark.trial import Tolerance
+from pktswarm.master.cluster.dut import NO_LABELS
 from pktswarm.master.cluster.inventory import Inventory
 from pktswarm.master.plan.allowlist import Allow
 from pktswarm.master.plan.streams import default_headers
@@ -107,11 +109,12 @@ class Tester:
         console: Console,
         allow: Allow,
         kept: KeptRanks,
+        labels: Mapping[str, str] = NO_LABELS,
     ) -> None:
         self.settle_s = loads.options.form.settle_s
         self.tolerance = Tolerance(loads.options.precision)
         self.runs = {
-            size: Runs(load, hosts, folder, self.tolerance, patience, console, allow, kept)
+            size: Runs(load, hosts, folder, self.tolerance, patience, console, allow, kept, labels)
             for size, load in loads.of_size.items()
         }
         self._before = False

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from pktswarm.master.cluster import dut
 from pktswarm.master.cluster import inventory as inventories
 from pktswarm.master.cluster.node import refuse_held, reports_by_host
 from pktswarm.master.cluster.ranks import Rank, ranks
@@ -73,16 +74,19 @@ class Run:
         by_capacity: bool = True,
         allow: allowlist.Allow = NOTHING,
         kept: KeptRanks | None = None,
+        labels: Mapping[str, str] = dut.NO_LABELS,
     ) -> None:
         """`keep_sent`: the sent frames of traces are kept in the results; with captures they always are, because the
         captures are compared with them. `scenario`: replaces that of the file. `by_capacity`: loads are planned by the
         measured capacity of the nodes, where it is known. `allow`: see master.plan.allowlist. `kept`: the ranks of a
-        former run, which this one takes if they are the same, and where it leaves its own."""
+        former run, which this one takes if they are the same, and where it leaves its own. `labels`: of the device
+        under test."""
         self.scenario_path, self.inventory_path = scenario_path, inventory_path
         self.results, self.patience = results, patience
         self.watch: Watcher = lambda ledger, event: None
         self.inventory, self.allow = allow.inventory(inventories.load(inventory_path)), allow
         self.scenario = scenarios.load(scenario_path) if scenario is None else scenario
+        self.dut = dut.entry(self.inventory.dut, labels)
         self.keep_sent = keep_sent or self.scenario.receive.mode == "capture"
         self.capacity = capacity.beside(inventory_path) if by_capacity else None
         self._not_used: list[str] = []
@@ -419,6 +423,8 @@ class Run:
             inputs["capacity"] = self._capacity(self.capacity)
         if self.control_plane is not None:
             inputs["upf"] = self.control_plane.document
+        if self.dut is not None:
+            inputs["dut"] = self.dut
         inputs["written"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         return inputs
 

@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError, model_validator
 from rich import box
 from rich.table import Table
 
+from pktswarm.master.cluster.dut import DutEntry
 from pktswarm.master.cluster.inventory import load_yaml
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.scenario.fields import Strict, Yaml, keys_of
@@ -225,8 +226,9 @@ class Runs:
         folder: Path,
         seconds: float | None,
         execute: Callable[[Path], tuple[Outcome, Path]],
+        dut: DutEntry | None = None,
     ) -> None:
-        self.path, self.family, self.storage, self.execute = path, family, Storage(folder), execute
+        self.path, self.family, self.storage, self.execute = path, family, Storage(folder, dut), execute
         self.seconds = family.seconds if seconds is None else seconds
         self.points = points(family, self.seconds)
 

@@ -18,6 +18,7 @@ from rich import box
 from rich.table import Table
 
 from pktswarm.master import shipped
+from pktswarm.master.cluster.dut import DutEntry
 from pktswarm.master.cluster.inventory import Inventory
 from pktswarm.master.results.folder import Outcome
 from pktswarm.master.scenario import scenario as scenarios
@@ -110,9 +111,10 @@ class Netspec:
         seconds: float,
         backgrounds: tuple[int, ...],
         execute: Callable[[Path], tuple[Outcome, Path]],
+        dut: DutEntry | None = None,
     ) -> None:
         self.inventory, self.seconds, self.execute = inventory, seconds, execute
-        self.storage = Storage(folder)
+        self.storage = Storage(folder, dut)
         self.scenarios = {rate: scenarios.load(shipped.scenario(CONFIGS[rate])) for rate in backgrounds}
 
     def points(self) -> list[Point]:

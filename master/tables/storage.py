@@ -9,24 +9,28 @@ from typing import Any
 
 import yaml
 
+from pktswarm.master.cluster.dut import DutEntry
+
 FORMAT_VERSION = 1
 Scenario = dict[str, object]
 """A scenario as YAML has it; the run checks it."""
 
 
 class Storage:
-    """A folder with a scenario `KEY.yaml` and its result `KEY.json` for each point."""
+    """A folder with a scenario `KEY.yaml` and its result `KEY.json` for each point. `dut`: the device under test."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, dut: DutEntry | None = None) -> None:
+        self.folder, self.dut = folder, dut
 
     def measured(self, key: str, scenario: Scenario) -> dict[str, Any] | None:
-        """Returns the stored measures of the same scenario."""
+        """Returns the stored measures of the same scenario and device."""
         try:
             document = json.loads((self.folder / f"{key}.json").read_text())
         except (OSError, ValueError):
             return None
         if document.get("format_version") != FORMAT_VERSION or document.get("scenario") != scenario:
+            return None
+        if document.get("dut") != self.dut:
             return None
         return dict(document["measured"])
 
@@ -38,7 +42,7 @@ class Storage:
 
     def keep(self, key: str, scenario: Scenario, results: Path, measured: Mapping[str, object]) -> None:
         """Stores the measures of a point atomically."""
-        document = {"format_version": FORMAT_VERSION, "scenario": scenario, "results": str(results)}
+        document = {"format_version": FORMAT_VERSION, "scenario": scenario, "results": str(results), "dut": self.dut}
         draft = self.folder / f"{key}.part"
         draft.write_text(json.dumps({**document, "measured": measured}, indent=2) + "\n")
         draft.replace(self.folder / f"{key}.json")

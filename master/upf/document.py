@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing_extensions import TypedDict
 
+from pktswarm.master.cluster.dut import DutEntry
+
 
 class ResponseTimes(TypedDict):
     """Times from a request's first transmission to its response; None without a response."""
@@ -103,3 +105,5 @@ class N4Document(TypedDict, total=False):
     datagrams: Datagrams
     events: list[EventRow]
     set_up_s: float
+    dut: DutEntry
+    """Only `pktswarm sessions` fills it: a run has it at the top of run.json."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from pktswarm.master.benchmark.document import Document, TrialFields, trial_fields
 from pktswarm.master.benchmark.options import WARNING
+from pktswarm.master.cluster.dut import DutEntry
 from pktswarm.master.results.document import Judgement
 from pktswarm.master.y1564.procedure import Activation, StepResult
 from pktswarm.master.y1564.services import Service
@@ -22,6 +23,7 @@ class About(TypedDict):
     name: str
     scenario_file: str
     hosts_file: str
+    dut: NotRequired[DutEntry]
 
 
 class OptionFields(TypedDict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from pktswarm.master.benchmark.latency import latencies
 from pktswarm.master.benchmark.load import Load, load_of
 from pktswarm.master.benchmark.runs import Runs
 from pktswarm.master.benchmark.trial import Tolerance, trial_of
+from pktswarm.master.cluster.dut import NO_LABELS
 from pktswarm.master.cluster.inventory import Inventory
 from pktswarm.master.plan.allowlist import Allow
 from pktswarm.master.report import over_time
@@ -50,12 +52,14 @@ class Tester:
         console: Console,
         allow: Allow,
         kept: KeptRanks,
+        labels: Mapping[str, str] = NO_LABELS,
     ) -> None:
         self.file, self.folder = file, folder
         losses = tuple({service.loss_ratio for service in file.services.values()})
         tolerance = Tolerance(SLACK, losses=losses, figures=True)
         self.runs = {
-            name: Runs(load, hosts, folder, tolerance, patience, console, allow, kept) for name, load in loads.items()
+            name: Runs(load, hosts, folder, tolerance, patience, console, allow, kept, labels)
+            for name, load in loads.items()
         }
 
     def check(self, longest_s: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -216,6 +217,67 @@ def test_streams_in_one_only_scenarios_and_versions_that_differ_are_told(tmp_pat
     assert ("engine of small, tx1 → rx1", "xdp", "pktgen") in {
         (each["key"], each["first"], each["other"]) for each in document["nodes"]
     }
+
+
+def device(**fields: Any) -> Change:
+    return lambda document: document.update(dut=fields)
+
+
+def test_a_changed_device_is_listed_and_named_in_the_verdict(tmp_path: Path) -> None:
+    """The figures are the same: only the device's settings tell the sides apart."""
+    settings = {"kind": "switch", "bottleneck_bps": 40_000_000}
+    first = repeated(tmp_path, [3] * 4, device(name="switch", settings=settings, labels={"firmware": "2.1"}))
+    settings = {**settings, "bottleneck_bps": 30_000_000}
+    other = repeated(tmp_path, [3] * 4, device(name="switch", settings=settings))
+    found = compare(first, other)
+    assert found.document()["dut"] == [
+        {"side": "B", "key": "settings.bottleneck_bps", "first": "40000000", "other": "30000000"},
+        {"side": "B", "key": "labels.firmware", "first": "2.1", "other": "–"},
+    ]
+    text = "No difference is larger than the noise. The devices under test differ: settings.bottleneck_bps, labels.f"
+    assert wording.verdict(found).startswith(text)
+    made = call("compare", first, other, "--results", tmp_path)
+    assert "device under test: settings.bottleneck_bps: 40000000 → 30000000 (B)" in made.stdout
+    (page,) = tmp_path.glob("*-compare/compare.html")
+    assert "settings.bottleneck_bps" in page.read_text() and text in page.read_text()
+    mixed = compare(",".join([first, other.split(",")[0]]), other)
+    assert ["bottleneck_bps" in line for line in mixed.document()["sides"][0]["not_repetitions"]] == [True]
+
+
+def test_a_device_that_is_not_described_may_differ(tmp_path: Path) -> None:
+    described = repeated(tmp_path, [3] * 2, device(name="switch"))
+    unknown = repeated(tmp_path, [3] * 2)
+    assert "same way" in wording.device(compare(described, described))
+    assert "unknown: nothing is known of the device of B." in wording.device(compare(described, unknown))
+    made = call("compare", unknown, unknown, "--results", tmp_path)
+    assert "nothing is known of the device of A and B" in " ".join(made.stdout.split())
+
+
+def test_the_plots_of_both_sides_have_equal_axes(tmp_path: Path) -> None:
+    """B lasts longer and has a longer latency."""
+    slow = setting(**{f"latency_{point}_ns": 400_000 for point in ("min", "p50", "p90", "p99", "p999", "max")})
+    first, other = repeated(tmp_path, [0]), repeated(tmp_path, [3], slow, seconds=6.0)
+    folder = storage.keep(compare(first, other), tmp_path / "out")
+    page = Page((folder / "compare.html").read_text())
+    titles = [one["text"] for one in page.all("h3") if one["text"].startswith(("A: ", "B: "))]
+    assert [title[0] for title in titles] == ["A", "B"] * 3
+    ticks = [_ticks(one["text"]) for one in page.all("svg")]
+    assert ticks[::2] == ticks[1::2] and all(len(each) > 5 for each in ticks)
+    latencies = _rows(folder / "plots/latency.csv")
+    assert {row["latency_us"] for row in latencies if row["side"] == "B"} == {"400"}
+    assert {row["percentile"] for row in latencies} == {"0", "50", "90", "99", "99.9", "100"}
+    rates = [row for row in _rows(folder / "plots/packets.csv") if (row["side"], row["line"]) == ("A", "in")]
+    assert max(float(row["packets_per_s"]) for row in rates) == pytest.approx(200, rel=0.05)
+
+
+def _ticks(text: str) -> list[str]:
+    """The numbers at the axes of a plot."""
+    return re.findall(r"^[ \t]*([-−]?[\d.,]+)[ \t]*$", text, flags=re.M)
+
+
+def _rows(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="") as lines:
+        return list(csv.DictReader(lines))
 
 
 def test_runs_of_a_side_that_are_not_the_same_run_again_are_told(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from pktswarm.master.run.run import Finished
 from pktswarm.master.scenario import scenario
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.leg import FlowUsers
-from result_folders import Made, leg
+from result_folders import Made, changed, leg
 from run_events import as_event
 
 PKTSWARM = Path(sys.executable).with_name("pktswarm")
@@ -94,6 +94,16 @@ def test_what_a_run_measured_is_in_its_page(tmp_path: Path) -> None:
     times = [name for name in row if name.startswith(("latency_", "jitter_")) and name.endswith("_ns")]
     assert len(times) == 10 and row["latency_bound_ns"] != ""
     assert {f"{int(row[name]) / 1e3:,.1f}" for name in times} <= set(cells)
+
+
+def test_the_device_under_test_is_described(tmp_path: Path) -> None:
+    folder = Made().write(tmp_path)
+    assert "Nothing is known of the device" in Page(report.make(folder).read_text()).text
+    settings = {"bottleneck_bps": 40_000_000, "on": False}
+    dut = {"name": "edge <b>", "version": "1.10", "settings": settings, "labels": {"firmware": "2.1"}}
+    page = Page(report.make(changed(folder, lambda document: document.update(dut=dut))).read_text())
+    texts = [one["text"] for one in page.inside("topology") + page.all("dt", "dd")]
+    assert {"edge <b>", "1.10", "40,000,000", "False", "2.1", "firmware"} <= set(texts)
 
 
 def test_what_was_not_measured_is_a_dash_and_never_0(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def repeated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
 
 def run(folder: Path, state: Any) -> dict[str, Any]:
     words = ["run", folder / "again.yaml", "--hosts", state.inventory, "--results", folder / "results"]
-    options = ["--repeat", "9", "--no-report", "--json", "--junit", folder / "all.xml"]
+    options = ["--label", "firmware=2.1", "--repeat", "9", "--no-report", "--json", "--junit", folder / "all.xml"]
     command = [str(word) for word in (PKTSWARM, *words, *options)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -57,6 +57,10 @@ def test_ctrl_c_ends_the_repetition_and_keeps_what_there_is(repeated: dict[str, 
     assert repeated["problem"] in ("stopped by the user before anything was sent", "interrupted")
     assert [one["status"] for one in repeated["runs"]] == [0, 0, 0]
     assert {folder / one["folder"] for one in repeated["runs"]} == set((folder / "runs").iterdir())
+    documents = [json.loads((folder / one["folder"] / "run.json").read_text()) for one in repeated["runs"]]
+    assert [(each["dut"]["settings"]["kind"], each["dut"]["labels"]) for each in documents] == [
+        ("switch", {"firmware": "2.1"})
+    ] * 3
     kept = json.loads((folder / "repeat.json").read_text())
     assert kept == {name: value for name, value in repeated.items() if name not in ("results", "figures")}
     found = {(one["subject"], one["figure"]): one for one in repeated["figures"]}

@@ -173,9 +173,9 @@ def test_the_document_is_json_with_each_host() -> None:
 
 
 def test_a_finding_of_several_hosts_is_one_line() -> None:
-    same, other = ("note", "Python is 3.13", "none needed"), ("wrong", "Python is 3.13", "none needed")
-    findings = [judge.Finding(name, *same) for name in ("tx1", "tx2", "tx3", "rx1")]
-    findings.insert(2, judge.Finding("tx2", *other))
+    text = ("Python is 3.13", "none needed")
+    findings = [judge.Finding(name, "note", *text) for name in ("tx1", "tx2", "tx3", "rx1")]
+    findings.insert(2, judge.Finding("tx2", "wrong", *text))
     console = Console(file=io.StringIO(), width=100)
     show.print_health(console, [MASTER], findings)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined] # a StringIO

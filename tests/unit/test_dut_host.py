@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pktswarm.master.cluster import inventory, ssh
+from pktswarm.master.cluster import dut, inventory, ssh
 from pktswarm.master.dut_host import reading, report
 from pktswarm.master.dut_host.counters import FILES, REASONS, Drops, Interface, Reading, between, parse, split_lines
 from pktswarm.master.dut_host.reading import OverSsh, source_of
@@ -228,6 +228,30 @@ def test_an_inventory_without_the_entry_allows_no_reading(tmp_path: Path) -> Non
     assert source_of(load(tmp_path, "")) is None
 
 
+def test_an_entry_without_a_host_describes_the_device_and_allows_no_reading(tmp_path: Path) -> None:
+    read = load(tmp_path, "pktswarm_dut: {name: edge, version: '1.10', settings: {queue: 64k, shaper_bps: 40000000}}")
+    assert source_of(read) is None and read.dut is not None
+    assert dut.entry(read.dut, {"firmware": "2.1"}) == {
+        "name": "edge",
+        "version": "1.10",
+        "settings": {"queue": "64k", "shaper_bps": 40_000_000},
+        "labels": {"firmware": "2.1"},
+    }
+    text = "name edge, version 1.10, queue 64k, shaper_bps 40,000,000, firmware 2.1"
+    assert dut.line(dut.entry(read.dut, {"firmware": "2.1"})) == text
+    assert dut.entry(None) is None and dut.entry(dut.Dut(ssh="u")) is None
+
+
+@pytest.mark.parametrize("texts", [["firmware"], ["=2"], ["a="], ["a=1", "a=2"], ["a=1\n2"], [f"a={'x' * 201}"]])
+def test_a_wrong_label_is_named(texts: list[str]) -> None:
+    with pytest.raises(BadInput, match=r"search: --label = (?s:.*)(KEY=VALUE|given twice)"):
+        dut.labels("search", texts)
+
+
+def test_labels_are_read() -> None:
+    assert dut.labels("run", ["firmware=2.1", "port speed = 1 = x"]) == {"firmware": "2.1", "port speed": "1 = x"}
+
+
 def test_the_entry_says_whom_to_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = source_of(load(tmp_path, "pktswarm_dut: {ssh: upf-1, user: ops, interfaces: [n3, n6]}"))
     assert isinstance(source, OverSsh) and (source.host, source.interfaces) == ("upf-1", ("n3", "n6"))
@@ -248,11 +272,19 @@ def test_the_entry_says_whom_to_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ("dut", "words"),
     [
         ("pktswarm_dut: upf-1", "pktswarm_dut = 'upf-1': must be a mapping"),
-        ("pktswarm_dut: {}", "pktswarm_dut.ssh"),
+        ("pktswarm_dut: {}", "pktswarm_dut: is empty"),
+        ("pktswarm_dut: {user: ops}", "pktswarm_dut.ssh: is missing"),
+        ("pktswarm_dut: {name: [x]}", "pktswarm_dut.name"),
+        ("pktswarm_dut: {name: x, version: 1.10}", "pktswarm_dut.version = 1.1: cannot be used .*quote numbers"),
+        ("pktswarm_dut: {settings: [x]}", "pktswarm_dut.settings"),
+        ("pktswarm_dut: {settings: {queue: {a: 1}}}", "pktswarm_dut.settings.queue"),
         ("pktswarm_dut: {ssh: -oProxyCommand=x}", "pktswarm_dut.ssh = '-oProxyCommand=x'"),
         ("pktswarm_dut: {ssh: u, user: -l}", "pktswarm_dut.user = '-l'"),
         ("pktswarm_dut: {ssh: u, interfaces: n3}", "pktswarm_dut.interfaces = 'n3'"),
-        ("pktswarm_dut: {ssh: u, command: id}", r"pktswarm_dut.command: unknown key \(allowed: ssh, user, interfaces"),
+        (
+            "pktswarm_dut: {ssh: u, command: id}",
+            r"pktswarm_dut.command: unknown key \(allowed: name, version, set",
+        ),
     ],
 )
 def test_a_wrong_entry_is_named(tmp_path: Path, dut: str, words: str) -> None:

@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
-from pktswarm.master.cli import table as cli_table
+from pktswarm.master.cli.app import app
 from pktswarm.master.cluster import inventory
 from pktswarm.master.plan import plan
 from pktswarm.master.results.document import RunDocument
@@ -16,6 +17,7 @@ from pktswarm.master.results.folder import Outcome
 from pktswarm.master.scenario import scenario as scenarios
 from pktswarm.master.tables import failure_table, measures
 from pktswarm.master.tables import family as families
+from pktswarm.master.tables.storage import Storage
 from pktswarm.traffic.errors import BadInput
 
 SHIPPED = sorted(Path("configs/tables").glob("*.yaml"))
@@ -342,8 +344,17 @@ def test_k_and_rates_of_a_point() -> None:
     assert of == {"k": 0.8, "sent_pps": 20, "sent_mbps": 16, "lost_packets": 10}
 
 
+def test_a_point_of_another_device_is_measured_again(tmp_path: Path) -> None:
+    storage = Storage(tmp_path, {"settings": {"bottleneck_bps": 40_000_000}})
+    storage.write_scenario("p", {"name": "p"})
+    storage.keep("p", {"name": "p"}, tmp_path, {"k": 1.0})
+    assert storage.measured("p", {"name": "p"}) == {"k": 1.0}
+    assert Storage(tmp_path, {"settings": {"bottleneck_bps": 30_000_000}}).measured("p", {"name": "p"}) is None
+    assert Storage(tmp_path).measured("p", {"name": "p"}) is None
+
+
 def test_as_long_as_a_reference_that_does_not_say_how_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pktswarm.master.cli.table.enter_lab", lambda hosts: None)
     path = written(tmp_path, reference_seconds=None)
-    with pytest.raises(BadInput, match="missing, and required by --full"):
-        cli_table.table(str(path), hosts=HOSTS, full=True)
+    done = CliRunner().invoke(app, ["table", str(path), "--hosts", str(HOSTS), "--full"])
+    assert isinstance(done.exception, BadInput) and "missing, and required by --full" in str(done.exception)

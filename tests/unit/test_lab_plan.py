@@ -13,6 +13,7 @@ from pktswarm.lab.birth import started_ticks
 from pktswarm.lab.plan import plan, rate_bps
 from pktswarm.lab.record_file import Keeper
 from pktswarm.master.cluster import inventory
+from pktswarm.traffic import VERSION
 from pktswarm.traffic.errors import BadInput, PktswarmError
 
 
@@ -99,7 +100,11 @@ def test_a_bottleneck_queues_a_fiftieth_of_a_second_and_stands_in_the_inventory(
     assert the_plan.bottleneck is not None and the_plan.bottleneck.queue_bytes == 200_000
     path = record_file.path_of("default", tmp_path)
     record_file.write(path, the_plan, keeper(4, 5))
-    assert inventory.load(path).variables["pktswarm_bottleneck"] == {"rate_bps": 80_000_000, "queue_bytes": 200_000}
+    read = inventory.load(path)
+    assert read.variables["pktswarm_bottleneck"] == {"rate_bps": 80_000_000, "queue_bytes": 200_000}
+    assert read.dut is not None and (read.dut.name, read.dut.version) == ("switch of the lab", VERSION)
+    settings = {"kind": "switch", "mtu_bytes": 1500, "bottleneck_bps": 80_000_000, "queue_bytes": 200_000}
+    assert read.dut.settings == settings
     assert plan().bottleneck is None
 
 
@@ -121,8 +126,16 @@ def test_a_upf_stands_between_two_networks_of_its_own(tmp_path: Path) -> None:
     record_file.write(path, the_plan, keeper(4, 5))
     read = inventory.load(path)
     assert read.variables["pktswarm_upf"]["n4_ipv4"] == upf.n4_ipv4
+    assert read.dut is not None and read.dut.settings == {"kind": "upf", "mtu_bytes": 1500}
     assert read.host("tx2").ipv6 == "2001:db8:92::c"
     assert [host.side for host in read.with_role("receive")] == ["n6", "n6"]
+
+
+def test_a_program_as_upf_is_described_by_its_command(tmp_path: Path) -> None:
+    path = record_file.path_of("default", tmp_path)
+    record_file.write(path, plan("x", 1, 1, dut="exec", command=["upf", "-c", "a\nb" * 200]), keeper(4, 5))
+    read = inventory.load(path).dut
+    assert read is not None and str(read.settings["command"]).startswith("upf -c 'a ba b") and not read.version
 
 
 def test_a_plan_is_made_again_from_its_arguments() -> None:
