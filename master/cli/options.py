@@ -70,6 +70,17 @@ Precision = Annotated[
     str,
     typer.Option("--precision", help="Largest distance of the bounds of a rate, 0.01% to 50% of the upper bound."),
 ]
+Confirm = Annotated[
+    float | None,
+    typer.Option(
+        "--confirm",
+        parser=time_option("--confirm"),
+        metavar="TIME",
+        help="Duration of the trial that confirms each rate, s or 2min, up to 3600; 0: none. A rate fails it by loss, "
+        "or by a latency that rises throughout the trial.",
+        show_default="10 to 60, by the queue of the device",
+    ),
+]
 AnyAddress = Annotated[
     bool,
     typer.Option("--allow-any-address", help="Allow destination addresses that the inventory does not list as tested."),

@@ -12,6 +12,7 @@ from pktswarm.master.cli.options import (
     DEFAULT_HOSTS,
     DEFAULT_RESULTS,
     AnyAddress,
+    Confirm,
     ControlInterface,
     Hosts,
     Json,
@@ -75,6 +76,7 @@ def rfc2544(
     medium: Medium = None,
     precision: Precision = "0.5%",
     longest_burst: LongestBurst = 2.0,
+    confirm: Confirm = None,
     results: Results = DEFAULT_RESULTS,
     patience: Patience = 1.0,
     as_json: Json = False,
@@ -101,7 +103,7 @@ def rfc2544(
     from pktswarm.master.scenario import scenario as scenarios
 
     share = parse_precision(scenario, precision)
-    options = parse(scenario, sizes, tests, full, medium, share, longest_burst)
+    options = parse(scenario, sizes, tests, full, medium, share, longest_burst, confirm)
     labels = dut.labels("rfc2544", label or [])
     enter_lab(hosts)
     read = scenarios.load(scenario)

@@ -12,6 +12,7 @@ from pktswarm.master.cli.options import (
     DEFAULT_HOSTS,
     DEFAULT_RESULTS,
     AnyAddress,
+    Confirm,
     ControlInterface,
     Hosts,
     Json,
@@ -87,17 +88,6 @@ Duration = Annotated[
 ]
 Trials = Annotated[
     int, typer.Option("--trials", help="Trials that decide on a rate, 1 to 100; half of them may exceed the loss.")
-]
-Confirm = Annotated[
-    float | None,
-    typer.Option(
-        "--confirm",
-        parser=time_option("--confirm"),
-        metavar="TIME",
-        help="Duration of the trial that confirms each rate, s or 2min, up to 3600; 0: none. A rate fails it by loss, "
-        "or by a latency that rises throughout the trial.",
-        show_default="10 to 60, by the queue of the device",
-    ),
 ]
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pktswarm.master.benchmark.options import check_duration, frame_sizes, names
+from pktswarm.master.benchmark.options import LONGEST_TRIAL_S, check_duration, frame_sizes, names
 from pktswarm.master.rfc2544.formulas import SIZES_BYTES
 from pktswarm.traffic.errors import BadInput
 from pktswarm.traffic.frames.sizes import rate_bps
@@ -50,8 +50,7 @@ ALWAYS_OTHERWISE = (
     "MLRsearch chooses the loads of the throughput: shorter trials precede the deciding ones.",
 )
 QUICKLY_OTHERWISE = (
-    "Trials of {quick.trial_s:g} s, not {full.trial_s:g} s (24). One of 10 to {full.trial_s:g} s, long enough for the "
-    "queue that the trials show, confirms the throughput; it fails by loss or by a latency that rises throughout.",
+    "Trials of {quick.trial_s:g} s, not {full.trial_s:g} s (24). {confirmed}",
     "{quick.trials} trials decide on a load of the throughput, and less than half of them may lose frames (26.1 allows "
     "none).",
     "Latency from {quick.latency_trials} trial of {quick.latency_s:g} s, not {full.latency_trials} of "
@@ -59,6 +58,9 @@ QUICKLY_OTHERWISE = (
     "{quick.bursts} searches for the longest burst, not {full.bursts} (26.4).",
     "No pause of {full.settle_s:g} s between trials, and less than {full.drain_s:g} s of wait for the last ones (23).",
 )
+
+
+BY_LOSS_OR_RISE = "confirms the throughput; it fails by loss or by a latency that rises throughout."
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,9 @@ class Options:
     @property
     def deviations(self) -> list[str]:
         """The deviations, a sentence each, with the sections of RFC 2544."""
-        sentences = [text.format(quick=QUICK, full=FULL) for text in QUICKLY_OTHERWISE] if self.form == QUICK else []
+        sentences = []
+        if self.form.name == QUICK.name:
+            sentences = [text.format(quick=QUICK, full=FULL, confirmed=self._confirmed) for text in QUICKLY_OTHERWISE]
         if left := [str(size) for size in SIZES_BYTES if size not in self.sizes_bytes]:
             sentences.append(f"Frame sizes {', '.join(left)} are left out (9.1).")
         if missing := [name for name in TESTS if name not in self.tests]:
@@ -84,9 +88,20 @@ class Options:
         return [*sentences, *ALWAYS_OTHERWISE]
 
     @property
+    def _confirmed(self) -> str:
+        """The confirmation of the throughput, a sentence."""
+        if self.form.confirm_s is None:
+            seconds = f"One of 10 to {FULL.trial_s:g} s, long enough for the queue that the trials show,"
+        elif self.form.confirm_s == 0:
+            return "No longer trial confirms the throughput."
+        else:
+            seconds = f"One of {self.form.confirm_s:g} s"
+        return f"{seconds} {BY_LOSS_OR_RISE}"
+
+    @property
     def conformity(self) -> str:
         """The conformity to RFC 2544, a sentence."""
-        if self.form == QUICK:
+        if self.form.name == QUICK.name:
             return (
                 f"NOT conformant to RFC 2544: trials of the quick form take {QUICK.trial_s:g} s instead of "
                 f"{FULL.trial_s:g} s, and are repeated less often. --full has the durations of RFC 2544."
@@ -95,12 +110,22 @@ class Options:
 
 
 def parse(
-    where: Path, sizes: str, tests: str, full: bool, medium: str | None, precision: float, longest_burst_s: float
+    where: Path,
+    sizes: str,
+    tests: str,
+    full: bool,
+    medium: str | None,
+    precision: float,
+    longest_burst_s: float,
+    confirm_s: float | None = None,
 ) -> Options:
-    """Parse the options of the command line. Raises BadInput."""
+    """Parse the options of the command line. Raises BadInput. `confirm_s` None: that of the form."""
     bps = None if medium is None else float(rate_bps(where, "--max", medium))
     check_duration(where, "--longest-burst", longest_burst_s, LONGEST_BURST_S, "burst")
+    if confirm_s:
+        check_duration(where, "--confirm", confirm_s, LONGEST_TRIAL_S, "trial")
     form = FULL if full else QUICK
+    form = form if confirm_s is None else replace(form, confirm_s=confirm_s)
     sizes_bytes = tuple(sorted(frame_sizes(where, sizes)))
     return Options(sizes_bytes, _tests(where, tests), form, bps, precision, longest_burst_s)
 

@@ -71,7 +71,8 @@ def loads(path: Path, scenario: Scenario, inventory: Inventory, options: Options
     of_size = {size: load_of(path, _sized(scenario, size), inventory, []) for size in options.sizes_bytes}
     size, load = next(iter(of_size.items()))
     own_l1_bps = load.own_pps * 8 * (size + ETHERNET_OVERHEAD_BYTES)
-    load.check_lasting(max(options.form.latency_s, options.form.trial_s, options.longest_burst_s))
+    form = options.form
+    load.check_lasting(max(form.latency_s, form.trial_s, form.confirm_s or 0.0, options.longest_burst_s))
     return Loads(options, own_l1_bps if options.medium_l1_bps is None else options.medium_l1_bps, of_size)
 
 

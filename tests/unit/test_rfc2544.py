@@ -524,3 +524,25 @@ def test_every_trial_leaves_a_whole_document(tmp_path: Path) -> None:
     most = formulas.maximum_pps(MEDIUM_BPS, 64)
     Benchmark(wanted, {64: Limit(most, most / 100, 1)}, Device(), tell).run()
     assert set(seen) == set(range(1, max(seen) + 1)) and max(seen) > 5
+
+
+def parsed(confirm_s: float | None, full: bool = False) -> Options:
+    return ask.parse(Path("c.yaml"), "64", "throughput", full, None, 0.005, 2.0, confirm_s)
+
+
+def test_the_confirming_trial_is_as_long_as_the_user_says_and_stated() -> None:
+    assert parsed(None).form == QUICK and parsed(None, full=True).form == FULL
+    assert parsed(90.0, full=True).form.confirm_s == 90.0
+    sentences = {seconds: parsed(seconds).deviations[0] for seconds in (None, 0.0, 60.0)}
+    for seconds, words in (
+        (None, "One of 10 to 60 s, long"),
+        (0.0, "No longer trial confirms"),
+        (60.0, "One of 60 s confirms"),
+    ):
+        assert f"Trials of 1 s, not 60 s (24). {words}" in sentences[seconds]
+        assert "NOT conformant" in parsed(seconds).conformity
+
+
+def test_a_confirming_trial_of_days_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"--confirm = 90000.*3600"):
+        parsed(90_000.0)
